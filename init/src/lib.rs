@@ -1,0 +1,1 @@
+//! The redirect rules of a pod, as data.

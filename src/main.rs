@@ -1,0 +1,3 @@
+//! The `ctrlmesh` binary.
+
+fn main() {}

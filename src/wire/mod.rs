@@ -1,0 +1,1 @@
+//! What Kubernetes puts on the wire, sans-IO.
