@@ -1,3 +1,23 @@
-//! ctrlmesh runs any Kubernetes controller as several shards without changing a line of it.
+//! ctrlmesh runs any Kubernetes controller as several shards, without changing a line of it.
+//!
+//! The map. Dependencies point one way, from the bottom of this list to its top, and a test checks
+//! it.
+//!
+//!
+//! The words, one meaning each:
+//!
+//! | word | meaning |
+//! |---|---|
+//! | dialect | one user-facing API that compiles to a policy |
+//! | policy | the internal model of what may pass; immutable; has an epoch |
+//! | epoch | number of a policy; a request takes one policy at its start and keeps it |
+//! | shard | the part of the objects that one group of pods owns |
+//! | scope | what a shard sees of one resource |
+//! | client, upstream | the controller's side, the API server's side of the proxy |
+//! | outbound, inbound | controller to API server, API server to the pod's webhook |
+//! | pair | one client connection and its one upstream connection |
+//! | refusal | an answer that we give instead of the upstream |
+//! | position | a resource version that a client was shown |
+//! | plan | the redirect rules, as data |
+//! | bundle | the CA set that a pod trusts: cluster CA and mesh CA |
 
-pub mod wire;

@@ -1,0 +1,121 @@
+//! From rules to the kernel: one commit a family, then a look at what it holds.
+
+use std::fs;
+
+use crate::exit::InitError;
+use crate::plan::BackendChoice;
+use crate::rules::{Family, FamilyRules, RuleSet};
+use crate::tool::{Backend, Tool, ToolError};
+
+/// How often a transaction is made in all. The kernel answers EBUSY or a generation conflict when
+/// the table changed between our read and our commit; reading and committing again is its protocol
+/// (`nfnetlink_rcv_batch`), and a table that changes three times running is a fight to report.
+const TRANSACTIONS: usize = 3;
+
+/// Makes the kernel hold exactly `rules`. A crash between families leaves each whole; the next run
+/// completes the set.
+pub fn commit(backend: Backend, rules: &RuleSet) -> Result<(), InitError> {
+    for rules in rules.families() {
+        let tool = Tool { backend, family: rules.family() };
+        if rules.is_empty() {
+            drop_unneeded(tool);
+        } else {
+            transact(tool, rules)?;
+        }
+    }
+    Ok(())
+}
+
+/// Compares the kernel's listing with `rules`, in order, and logs it.
+pub fn read_back(backend: Backend, rules: &RuleSet) -> Result<(), InitError> {
+    for rules in rules.families().into_iter().filter(|rules| !rules.is_empty()) {
+        let family = rules.family();
+        let saved = Tool { backend, family }.save()?;
+        tracing::info!("{family} rules in place ({backend}):\n{}", saved.own_text());
+        let differences = saved.differences(rules);
+        if !differences.is_empty() {
+            return Err(InitError::Differs { family, differences });
+        }
+    }
+    Ok(())
+}
+
+/// Removes what is ours, in both families and every backend that can hold anything.
+pub fn clean(choice: BackendChoice) -> Result<(), InitError> {
+    let backends: &[Backend] = match choice {
+        BackendChoice::Auto => &[Backend::Nft, Backend::Legacy],
+        BackendChoice::Nft => &[Backend::Nft],
+        BackendChoice::Legacy => &[Backend::Legacy],
+    };
+    let mut last_missing = None;
+    let mut readable = 0;
+    for &backend in backends {
+        for family in Family::ALL {
+            let tool = Tool { backend, family };
+            if backend == Backend::Legacy && !has_legacy_table(family) {
+                continue;
+            }
+            match tool.save() {
+                Ok(saved) if saved.has_own() => {
+                    transact(tool, &FamilyRules::none(family))?;
+                    tracing::info!("{family} rules removed ({backend})");
+                }
+                Ok(_) => tracing::info!("{family}: nothing to remove ({backend})"),
+                Err(error @ ToolError::NotPermitted { .. }) => return Err(error.into()),
+                Err(error) => {
+                    tracing::info!("{family}: cannot be read ({backend}): {error}");
+                    last_missing = Some(error);
+                    continue;
+                }
+            }
+            readable += 1;
+        }
+    }
+    match last_missing {
+        Some(error) if readable == 0 => Err(error.into()),
+        _ => Ok(()),
+    }
+}
+
+fn transact(tool: Tool, rules: &FamilyRules) -> Result<(), InitError> {
+    let mut attempt = 1;
+    loop {
+        let found = tool.save()?;
+        match tool.restore(&rules.restore_text(&found)) {
+            Ok(()) => return Ok(()),
+            Err(ToolError::Conflict { text, .. }) if attempt < TRANSACTIONS => {
+                tracing::warn!("{}: changed by someone else meanwhile: {text}", tool.family);
+                attempt += 1;
+            }
+            Err(error) => return Err(error.into()),
+        }
+    }
+}
+
+/// Removes the rules that an earlier plan left in a family that this one does not need. Nothing
+/// about that family may fail the run.
+fn drop_unneeded(tool: Tool) {
+    let family = tool.family;
+    if tool.backend == Backend::Legacy && !has_legacy_table(family) {
+        return;
+    }
+    let outcome = match tool.save() {
+        Ok(saved) if saved.has_own() => transact(tool, &FamilyRules::none(family)),
+        Ok(_) => return,
+        Err(error) => Err(error.into()),
+    };
+    match outcome {
+        Ok(()) => tracing::info!("{family}: rules of an earlier plan removed"),
+        Err(error) => tracing::info!("{family} is not needed and was left alone: {error}"),
+    }
+}
+
+/// Whether this namespace has the legacy table `nat`. Asking the legacy tool would create it, and
+/// may load its modules on the node.
+fn has_legacy_table(family: Family) -> bool {
+    let names = match family {
+        Family::V4 => "/proc/thread-self/net/ip_tables_names",
+        Family::V6 => "/proc/thread-self/net/ip6_tables_names",
+    };
+    fs::read_to_string(names).is_ok_and(|names| names.lines().any(|name| name == "nat"))
+}

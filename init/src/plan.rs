@@ -1,0 +1,364 @@
+//! What the redirect rules of a pod shall be, as data.
+//!
+//! A [`Plan`] holds no iptables word and no resolved name, so the injector can build one long
+//! before the pod exists. Every value is checked where it is made.
+
+use std::fmt;
+use std::net::{IpAddr, Ipv6Addr};
+use std::num::NonZeroU16;
+use std::str::FromStr;
+
+/// How many upstreams a plan may name, and how many addresses they may resolve to. The restore text
+/// then stays under 32 KiB, less than a pipe holds.
+pub const MAX_UPSTREAMS: usize = 64;
+
+/// What to intercept, on behalf of whom, and where to send it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Plan {
+    proxy_uid: ProxyUid,
+    outbound_port: NonZeroU16,
+    upstreams: Vec<Upstream>,
+    inbound: Option<Inbound>,
+    backend: BackendChoice,
+}
+
+impl Plan {
+    /// A plan whose ports do not collide. `upstreams` may be empty: the pod's own
+    /// `KUBERNETES_SERVICE_HOST` and `KUBERNETES_SERVICE_PORT` are meant then.
+    pub fn new(
+        proxy_uid: ProxyUid,
+        outbound_port: NonZeroU16,
+        upstreams: Vec<Upstream>,
+        inbound: Option<Inbound>,
+        backend: BackendChoice,
+    ) -> Result<Self, PlanError> {
+        if upstreams.len() > MAX_UPSTREAMS {
+            return Err(PlanError::TooMany { count: upstreams.len() });
+        }
+        if let Some(inbound) = inbound {
+            for (field, port) in
+                [("the intercepted port", inbound.port), ("the listener", inbound.listener)]
+            {
+                if port == outbound_port {
+                    return Err(PlanError::PortTwice { field, port });
+                }
+            }
+        }
+        Ok(Self { proxy_uid, outbound_port, upstreams, inbound, backend })
+    }
+
+    /// The user whose connections go straight to the API server.
+    pub fn proxy_uid(&self) -> ProxyUid {
+        self.proxy_uid
+    }
+
+    /// The proxy's listener for what the pod opens, on 127.0.0.1 and `::1`.
+    pub fn outbound_port(&self) -> NonZeroU16 {
+        self.outbound_port
+    }
+
+    /// What to intercept; empty means the API server that the pod's environment names.
+    pub fn upstreams(&self) -> &[Upstream] {
+        &self.upstreams
+    }
+
+    /// The webhook port, if one is intercepted.
+    pub fn inbound(&self) -> Option<Inbound> {
+        self.inbound
+    }
+
+    /// Which iptables backend may be used.
+    pub fn backend(&self) -> BackendChoice {
+        self.backend
+    }
+}
+
+/// The numeric user that the proxy runs as.
+///
+/// Never 0: a rule that exempts root would exempt every root process of the pod. Never
+/// 4294967295, which is no user (`(uid_t) -1`).
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct ProxyUid(u32);
+
+impl ProxyUid {
+    /// The user unless told otherwise.
+    pub const DEFAULT: Self = Self(1359);
+
+    /// Refuses root and "no user".
+    pub fn new(uid: u32) -> Result<Self, PlanError> {
+        match uid {
+            0 | u32::MAX => Err(PlanError::Uid { value: uid.to_string() }),
+            uid => Ok(Self(uid)),
+        }
+    }
+
+    /// The number, as `chown` takes it.
+    pub fn as_u32(self) -> u32 {
+        self.0
+    }
+}
+
+impl FromStr for ProxyUid {
+    type Err = PlanError;
+
+    fn from_str(text: &str) -> Result<Self, PlanError> {
+        let uid = text.parse().map_err(|_| PlanError::Uid { value: text.to_owned() })?;
+        Self::new(uid)
+    }
+}
+
+impl fmt::Display for ProxyUid {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(f)
+    }
+}
+
+/// One address of the API server, written `HOST:PORT`.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Upstream {
+    host: Host,
+    port: NonZeroU16,
+}
+
+impl Upstream {
+    /// From a host and a port that stand apart, as in `KUBERNETES_SERVICE_HOST` and
+    /// `KUBERNETES_SERVICE_PORT`. An IPv6 address may be bare or in brackets.
+    pub fn new(host: &str, port: &str) -> Result<Self, PlanError> {
+        let port = port.parse().map_err(|_| PlanError::Port { value: port.to_owned() })?;
+        Ok(Self { host: host.parse()?, port })
+    }
+
+    /// The address or the name.
+    pub fn host(&self) -> &Host {
+        &self.host
+    }
+
+    /// The TCP port.
+    pub fn port(&self) -> NonZeroU16 {
+        self.port
+    }
+}
+
+impl FromStr for Upstream {
+    type Err = PlanError;
+
+    fn from_str(text: &str) -> Result<Self, PlanError> {
+        // `fd00::1:443` is an address without a port as well as one with: refused, never guessed.
+        if text.parse::<Ipv6Addr>().is_ok() {
+            return Err(PlanError::Ambiguous { value: text.to_owned() });
+        }
+        let (host, port) =
+            text.rsplit_once(':').ok_or_else(|| PlanError::NoPort { value: text.to_owned() })?;
+        Self::new(host, port)
+    }
+}
+
+impl fmt::Display for Upstream {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match &self.host {
+            Host::Address(IpAddr::V6(address)) => write!(f, "[{address}]:{}", self.port),
+            Host::Address(IpAddr::V4(address)) => write!(f, "{address}:{}", self.port),
+            Host::Name(name) => write!(f, "{name}:{}", self.port),
+        }
+    }
+}
+
+/// Where an upstream is: an address that rules can match, or a name that has such addresses.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Host {
+    /// Canonical: an IPv4-mapped IPv6 address is held as IPv4, as the kernel's rules see it.
+    Address(IpAddr),
+    /// A DNS name, lower case.
+    Name(String),
+}
+
+impl FromStr for Host {
+    type Err = PlanError;
+
+    fn from_str(text: &str) -> Result<Self, PlanError> {
+        let bracketed = text.strip_prefix('[').and_then(|rest| rest.strip_suffix(']'));
+        if let Some(inner) = bracketed {
+            let address: Ipv6Addr =
+                inner.parse().map_err(|_| PlanError::Host { value: text.to_owned() })?;
+            return interceptable(address.into()).map(Host::Address);
+        }
+        if let Ok(address) = text.parse::<IpAddr>() {
+            return interceptable(address).map(Host::Address);
+        }
+        if !is_dns_name(text) {
+            return Err(PlanError::Host { value: text.to_owned() });
+        }
+        Ok(Self::Name(text.to_ascii_lowercase()))
+    }
+}
+
+/// The canonical form of an address that a redirect rule makes sense for.
+pub(crate) fn interceptable(address: IpAddr) -> Result<IpAddr, PlanError> {
+    let address = address.to_canonical();
+    let kind = match address {
+        _ if address.is_loopback() => "a loopback",
+        _ if address.is_unspecified() => "the unspecified",
+        _ if address.is_multicast() => "a multicast",
+        IpAddr::V4(v4) if v4.is_broadcast() => "the broadcast",
+        IpAddr::V6(v6) if v6.is_unicast_link_local() => "a link-local",
+        _ => return Ok(address),
+    };
+    Err(PlanError::Address { address, kind })
+}
+
+/// RFC 1123 labels, 253 bytes at most; a last label of digits alone is a mistyped IPv4 address.
+fn is_dns_name(text: &str) -> bool {
+    let text = text.strip_suffix('.').unwrap_or(text);
+    let is_label = |label: &str| {
+        (1..=63).contains(&label.len())
+            && !label.starts_with('-')
+            && !label.ends_with('-')
+            && label.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'-')
+    };
+    let is_number = |label: &str| label.bytes().all(|byte| byte.is_ascii_digit());
+    text.len() <= 253
+        && text.split('.').all(is_label)
+        && !text.rsplit('.').next().is_some_and(is_number)
+}
+
+/// The webhook port of the pod and the proxy's listener for it, written `PORT:LISTENER`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Inbound {
+    port: NonZeroU16,
+    listener: NonZeroU16,
+}
+
+impl Inbound {
+    /// The two ports differ.
+    pub fn new(port: NonZeroU16, listener: NonZeroU16) -> Result<Self, PlanError> {
+        if port == listener {
+            return Err(PlanError::PortTwice { field: "the listener", port });
+        }
+        Ok(Self { port, listener })
+    }
+
+    /// The port that the API server calls.
+    pub fn port(self) -> NonZeroU16 {
+        self.port
+    }
+
+    /// The proxy's listener, on all of the pod's addresses: the kernel redirects to the address of
+    /// the incoming interface.
+    pub fn listener(self) -> NonZeroU16 {
+        self.listener
+    }
+}
+
+impl FromStr for Inbound {
+    type Err = PlanError;
+
+    fn from_str(text: &str) -> Result<Self, PlanError> {
+        let malformed = || PlanError::Inbound { value: text.to_owned() };
+        let (port, listener) = text.split_once(':').ok_or_else(malformed)?;
+        Self::new(
+            port.parse().map_err(|_| malformed())?,
+            listener.parse().map_err(|_| malformed())?,
+        )
+    }
+}
+
+impl fmt::Display for Inbound {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}:{}", self.port, self.listener)
+    }
+}
+
+/// Which iptables backend may be used.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
+pub enum BackendChoice {
+    /// nft if this kernel is shown to accept it, else legacy.
+    Auto,
+    /// nf_tables only.
+    Nft,
+    /// ip_tables only.
+    Legacy,
+}
+
+impl fmt::Display for BackendChoice {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Auto => "auto",
+            Self::Nft => "nft",
+            Self::Legacy => "legacy",
+        })
+    }
+}
+
+/// Why there is no plan. The text says what would be right.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum PlanError {
+    /// An address that no redirect rule makes sense for.
+    #[error(
+        "upstream {address} is {kind} address: an address that pods reach over the network is needed"
+    )]
+    Address {
+        /// What was given.
+        address: IpAddr,
+        /// Which kind of address it is, with its article.
+        kind: &'static str,
+    },
+    /// IPv6 without brackets.
+    #[error("upstream `{value}` does not tell address from port: write [ADDRESS]:PORT")]
+    Ambiguous {
+        /// What was given.
+        value: String,
+    },
+    /// Neither an address nor a name.
+    #[error("upstream host `{value}` is neither an IP address nor a DNS name")]
+    Host {
+        /// What was given.
+        value: String,
+    },
+    /// Not two ports.
+    #[error("inbound `{value}` is not PORT:LISTENER, two numbers from 1 to 65535")]
+    Inbound {
+        /// What was given.
+        value: String,
+    },
+    /// No port where one is needed.
+    #[error("upstream `{value}` has no port: write HOST:PORT, for instance 10.96.0.1:443")]
+    NoPort {
+        /// What was given.
+        value: String,
+    },
+    /// No upstream given and none in the environment.
+    #[error("no API server to intercept: {0}; set both or give --upstream HOST:PORT")]
+    NoUpstream(&'static str),
+    /// Not a port.
+    #[error("upstream port `{value}` is not a number from 1 to 65535")]
+    Port {
+        /// What was given.
+        value: String,
+    },
+    /// One port for two purposes.
+    #[error("port {port} is used twice: {field} of --inbound needs a port of its own")]
+    PortTwice {
+        /// The part of `--inbound` that collides.
+        field: &'static str,
+        /// The port.
+        port: NonZeroU16,
+    },
+    /// A pod address in the environment that is none.
+    #[error("POD_IPS has `{value}`, which is not an IP address: use the field status.podIPs")]
+    PodIp {
+        /// What was given.
+        value: String,
+    },
+    /// More than [`MAX_UPSTREAMS`].
+    #[error("{count} upstream addresses are too many: the limit is {MAX_UPSTREAMS}")]
+    TooMany {
+        /// How many there are.
+        count: usize,
+    },
+    /// Not the uid of an unprivileged user.
+    #[error("proxy uid `{value}` is not a numeric unprivileged user from 1 to 4294967294")]
+    Uid {
+        /// What was given.
+        value: String,
+    },
+}

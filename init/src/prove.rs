@@ -1,0 +1,197 @@
+//! Proof by traffic: a connection to each intercepted address has to come out of our listener.
+//!
+//! A listing can be right and still match nothing: with socket-level load balancing the destination
+//! is rewritten before netfilter sees it. The proof binds the listener port while it is still free,
+//! connects as this process' own user, and expects a random token and the right original
+//! destination. What comes in from the network cannot be tried from inside the pod; for the webhook
+//! port the ordered read-back is all there is.
+
+use std::fmt;
+use std::io::{self, BufRead as _, BufReader, Read as _, Write as _};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV4, SocketAddrV6};
+use std::net::{TcpListener, TcpStream};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
+use std::time::Duration;
+
+use nix::sys::socket::getsockopt;
+use nix::sys::socket::sockopt::{Ip6tOriginalDst, OriginalDst};
+use nix::unistd::geteuid;
+
+use crate::exit::InitError;
+use crate::plan::{Plan, ProxyUid};
+use crate::rules::Family;
+use crate::targets::Targets;
+
+/// A redirected connection stays on loopback; this is for a node without a free CPU.
+const TIMEOUT: Duration = Duration::from_secs(3);
+
+/// How far the proof went.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Proof {
+    /// A connection to each of these addresses was intercepted.
+    Captured(Vec<SocketAddr>),
+    /// The listener port is taken, so the rules were read back only.
+    ListenerTaken(SocketAddr),
+}
+
+impl fmt::Display for Proof {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Captured(addresses) => {
+                write!(f, "intercepted by proof:")?;
+                addresses.iter().try_for_each(|address| write!(f, " {address}"))
+            }
+            Self::ListenerTaken(listener) => write!(
+                f,
+                "{listener} is taken, so this is a rerun under a live proxy: the rules were read \
+                 back in order, no traffic was sent"
+            ),
+        }
+    }
+}
+
+/// Our own connections stand for the app's, so they must not be the exempt ones.
+pub fn refuse_own_uid(proxy: ProxyUid) -> Result<(), InitError> {
+    match geteuid().as_raw() == proxy.as_u32() {
+        true => Err(InitError::OwnUid { proxy }),
+        false => Ok(()),
+    }
+}
+
+/// Connects to every address of `targets`.
+///
+/// An address without a route proves nothing and hides nothing, since no process of the pod can
+/// reach it; one address at least has to be intercepted.
+pub fn capture(plan: &Plan, targets: &Targets) -> Result<Proof, InitError> {
+    let mut captured = Vec::new();
+    let mut unroutable = None;
+    for family in Family::ALL {
+        let addresses: Vec<SocketAddr> = targets
+            .outbound()
+            .iter()
+            .copied()
+            .filter(|address| Family::of(address.ip()) == family)
+            .collect();
+        if addresses.is_empty() {
+            continue;
+        }
+        let listener = SocketAddr::new(loopback(family), plan.outbound_port().get());
+        let bound = match TcpListener::bind(listener) {
+            Ok(bound) => bound,
+            Err(error) if error.kind() == io::ErrorKind::AddrInUse => {
+                return Ok(Proof::ListenerTaken(listener));
+            }
+            Err(source) => return Err(InitError::Listener { listener, source }),
+        };
+        for address in addresses {
+            match capture_one(&bound, address)? {
+                Attempt::Captured => captured.push(address),
+                Attempt::Unroutable(source) => {
+                    tracing::warn!("{address} cannot be reached from this pod: {source}");
+                    unroutable = Some((address, source));
+                }
+            }
+        }
+    }
+    match unroutable {
+        Some((address, source)) if captured.is_empty() => {
+            Err(InitError::Unroutable { address, source })
+        }
+        _ => Ok(Proof::Captured(captured)),
+    }
+}
+
+enum Attempt {
+    Captured,
+    Unroutable(io::Error),
+}
+
+fn capture_one(listener: &TcpListener, address: SocketAddr) -> Result<Attempt, InitError> {
+    let token = format!("ctrlmesh-proof {:032x} ", fastrand::u128(..));
+    let expected = format!("{token}{address}\n");
+    let is_over = AtomicBool::new(false);
+    let answer = thread::scope(|scope| {
+        scope.spawn(|| answer_until(&is_over, listener, &token));
+        let answer = ask(address, expected.len());
+        is_over.store(true, Ordering::Release);
+        // Wakes the accept; if it cannot be reached, neither is anything else, and it was bound.
+        let _ = listener.local_addr().and_then(|own| TcpStream::connect_timeout(&own, TIMEOUT));
+        answer
+    });
+    let why = match answer {
+        Ok(answer) if answer == expected.as_bytes() => return Ok(Attempt::Captured),
+        Ok(answer) if answer.starts_with(token.as_bytes()) => {
+            let end = String::from_utf8_lossy(&answer[token.len()..]).trim().to_owned();
+            format!("it arrived with the original destination {end}")
+        }
+        Ok(_) => "someone else answered".to_owned(),
+        Err(error) if is_unroutable(&error) => return Ok(Attempt::Unroutable(error)),
+        Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+            format!("no answer within {} s", TIMEOUT.as_secs())
+        }
+        Err(error) => error.to_string(),
+    };
+    Err(InitError::NotCaptured { address, why })
+}
+
+/// Tells every connection the token and the destination it was opened to.
+fn answer_until(is_over: &AtomicBool, listener: &TcpListener, token: &str) {
+    while let Ok((mut connection, peer)) = listener.accept() {
+        if is_over.load(Ordering::Acquire) {
+            return;
+        }
+        let destination = match original_destination(&connection, peer) {
+            Ok(destination) => destination.to_string(),
+            Err(error) => error.to_string(),
+        };
+        // The asker judges what it gets and closes first, so that no TIME_WAIT stays on this port.
+        let _ = connection.write_all(format!("{token}{destination}\n").as_bytes());
+        let _ = connection.set_read_timeout(Some(TIMEOUT));
+        let _ = connection.read(&mut [0; 1]);
+    }
+}
+
+fn ask(address: SocketAddr, length: usize) -> io::Result<Vec<u8>> {
+    let connection = TcpStream::connect_timeout(&address, TIMEOUT)?;
+    connection.set_read_timeout(Some(TIMEOUT))?;
+    let mut answer = Vec::with_capacity(length);
+    // Twice the length leaves room for a wrong destination and bounds what a stranger sends.
+    let limit = u64::try_from(length * 2).unwrap_or(u64::MAX);
+    BufReader::new(connection.take(limit)).read_until(b'\n', &mut answer)?;
+    Ok(answer)
+}
+
+/// Where the client meant to go. The option is chosen by the peer's canonical family: on an IPv6
+/// socket with a mapped peer only the IPv4 one works.
+pub fn original_destination(connection: &TcpStream, peer: SocketAddr) -> io::Result<SocketAddr> {
+    Ok(match peer.ip().to_canonical() {
+        IpAddr::V4(_) => {
+            let address = getsockopt(connection, OriginalDst)?;
+            let ip = Ipv4Addr::from(u32::from_be(address.sin_addr.s_addr));
+            SocketAddrV4::new(ip, u16::from_be(address.sin_port)).into()
+        }
+        IpAddr::V6(_) => {
+            let address = getsockopt(connection, Ip6tOriginalDst)?;
+            let ip = Ipv6Addr::from(address.sin6_addr.s6_addr);
+            SocketAddrV6::new(ip, u16::from_be(address.sin6_port), 0, 0).into()
+        }
+    })
+}
+
+/// What `connect` says before a packet exists.
+fn is_unroutable(error: &io::Error) -> bool {
+    matches!(
+        error.kind(),
+        io::ErrorKind::NetworkUnreachable
+            | io::ErrorKind::HostUnreachable
+            | io::ErrorKind::AddrNotAvailable
+    )
+}
+
+fn loopback(family: Family) -> IpAddr {
+    match family {
+        Family::V4 => Ipv4Addr::LOCALHOST.into(),
+        Family::V6 => Ipv6Addr::LOCALHOST.into(),
+    }
+}

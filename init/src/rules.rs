@@ -1,0 +1,335 @@
+//! The rules of a plan: as data, and as the text that `iptables-restore` takes.
+//!
+//! Each family has the same shape, table `nat`:
+//!
+//! | chain | rule | why |
+//! |---|---|---|
+//! | OUTPUT, first | tcp → `CTRLMESH_OUT` | before any other mesh's rules |
+//! | `CTRLMESH_OUT` | address, port, the proxy's uid → ACCEPT | its upstream leg; ACCEPT, since RETURN would fall into another mesh's catch-all |
+//! | | address, port → REDIRECT | everyone else's API calls |
+//! | PREROUTING, first | tcp → `CTRLMESH_IN` | only with a webhook port |
+//! | `CTRLMESH_IN` | webhook port → REDIRECT | |
+//!
+//! One address and port, not "all tcp": localhost, DNS, probes and every other destination then
+//! need no exemption.
+
+use std::collections::BTreeSet;
+use std::fmt::{self, Write as _};
+use std::net::{IpAddr, SocketAddr};
+
+use crate::plan::{Plan, ProxyUid};
+use crate::saved::Saved;
+use crate::targets::Targets;
+
+/// What every chain of ours is called first.
+pub(crate) const PREFIX: &str = "CTRLMESH_";
+
+/// The rules of a plan, both families; a family may have none.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct RuleSet {
+    v4: FamilyRules,
+    v6: FamilyRules,
+}
+
+impl RuleSet {
+    /// The rules of `plan` for the addresses that it has in this pod.
+    pub fn render(plan: &Plan, targets: &Targets) -> Self {
+        Self {
+            v4: FamilyRules::render(Family::V4, plan, targets),
+            v6: FamilyRules::render(Family::V6, plan, targets),
+        }
+    }
+
+    /// IPv4 first.
+    pub fn families(&self) -> [&FamilyRules; 2] {
+        [&self.v4, &self.v6]
+    }
+}
+
+/// The restore text of each family that has rules, as for a namespace without any.
+impl fmt::Display for RuleSet {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for rules in self.families().into_iter().filter(|rules| !rules.is_empty()) {
+            writeln!(f, "# {}: {}-restore --noflush", rules.family, rules.family.tool())?;
+            f.write_str(&rules.restore_text(&Saved::default()))?;
+        }
+        Ok(())
+    }
+}
+
+/// An address family.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Family {
+    /// IPv4.
+    V4,
+    /// IPv6.
+    V6,
+}
+
+impl Family {
+    /// Both.
+    pub const ALL: [Self; 2] = [Self::V4, Self::V6];
+
+    /// The family of a canonical address.
+    pub fn of(address: IpAddr) -> Self {
+        match address {
+            IpAddr::V4(_) => Self::V4,
+            IpAddr::V6(_) => Self::V6,
+        }
+    }
+
+    /// What the family's programs are called first.
+    pub(crate) fn tool(self) -> &'static str {
+        match self {
+            Self::V4 => "iptables",
+            Self::V6 => "ip6tables",
+        }
+    }
+}
+
+impl fmt::Display for Family {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::V4 => "IPv4",
+            Self::V6 => "IPv6",
+        })
+    }
+}
+
+/// The rules of one family.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct FamilyRules {
+    family: Family,
+    chains: Vec<ChainRules>,
+}
+
+impl FamilyRules {
+    /// No rule: what `--clean` wants.
+    pub fn none(family: Family) -> Self {
+        Self { family, chains: Vec::new() }
+    }
+
+    fn render(family: Family, plan: &Plan, targets: &Targets) -> Self {
+        let outbound: Vec<Rule> = targets
+            .outbound()
+            .iter()
+            .filter(|address| Family::of(address.ip()) == family)
+            .flat_map(|address| {
+                let port = plan.outbound_port().get();
+                [Rule::pass_proxy(*address, plan.proxy_uid()), Rule::redirect_out(*address, port)]
+            })
+            .collect();
+        let inbound: Vec<Rule> = plan
+            .inbound()
+            .filter(|_| targets.inbound().contains(&family))
+            .map(|inbound| Rule::redirect_in(inbound.port().get(), inbound.listener().get()))
+            .into_iter()
+            .collect();
+        let chains = [(Chain::Out, outbound), (Chain::In, inbound)]
+            .into_iter()
+            .filter(|(_, body)| !body.is_empty())
+            .map(|(chain, body)| ChainRules { chain, body })
+            .collect();
+        Self { family, chains }
+    }
+
+    /// Which family.
+    pub fn family(&self) -> Family {
+        self.family
+    }
+
+    /// Whether this family is left alone.
+    pub fn is_empty(&self) -> bool {
+        self.chains.is_empty()
+    }
+
+    /// The chains, in the order of the text.
+    pub fn chains(&self) -> &[ChainRules] {
+        &self.chains
+    }
+
+    /// One commit that turns what the kernel holds (`found`) into exactly these rules.
+    ///
+    /// `:CHAIN - [0:0]` creates a chain or empties it inside the commit, so a rerun replaces bodies
+    /// without a moment in which they are missing. Removing first would unhook connection tracking
+    /// and reset every redirected connection that is open. A jump that is not in place is moved in
+    /// the same commit. Chains of ours that are no longer wanted go by name.
+    pub(crate) fn restore_text(&self, found: &Saved) -> String {
+        let mut text = String::from("*nat\n");
+        let wanted: Vec<&str> = self.chains.iter().map(|rules| rules.chain.name()).collect();
+        let stale: Vec<&str> = found.own_chains().filter(|name| !wanted.contains(name)).collect();
+        let mut line = |words: fmt::Arguments<'_>| {
+            // Writing to a String cannot fail.
+            let _ = writeln!(text, "{words}");
+        };
+        for name in wanted.iter().chain(&stale) {
+            line(format_args!(":{name} - [0:0]"));
+        }
+        let in_place: BTreeSet<&str> = self
+            .chains
+            .iter()
+            .filter(|rules| found.has_only_jump(rules.chain, &rules.jump()))
+            .map(|rules| rules.chain.name())
+            .collect();
+        for jump in found.own_jumps().filter(|jump| !in_place.contains(jump.target)) {
+            line(format_args!("-D {} {}", jump.chain, jump.text));
+        }
+        for rules in self.chains.iter().filter(|rules| !in_place.contains(rules.chain.name())) {
+            line(format_args!("-I {} 1 {}", rules.chain.hook(), rules.jump()));
+        }
+        for rules in &self.chains {
+            for rule in &rules.body {
+                line(format_args!("-A {} {rule}", rules.chain.name()));
+            }
+        }
+        for name in &stale {
+            line(format_args!("-X {name}"));
+        }
+        line(format_args!("COMMIT"));
+        text
+    }
+}
+
+/// One chain of ours: its rules and the jump that leads there.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ChainRules {
+    chain: Chain,
+    body: Vec<Rule>,
+}
+
+impl ChainRules {
+    /// Which chain.
+    pub fn chain(&self) -> Chain {
+        self.chain
+    }
+
+    /// The rules, in order.
+    pub fn body(&self) -> &[Rule] {
+        &self.body
+    }
+
+    /// The first rule of the built-in chain.
+    pub fn jump(&self) -> Rule {
+        Rule::jump(self.chain)
+    }
+}
+
+/// A chain of ours.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Chain {
+    /// What processes of the pod open.
+    Out,
+    /// What comes in from the network.
+    In,
+}
+
+impl Chain {
+    /// Both.
+    pub const ALL: [Self; 2] = [Self::Out, Self::In];
+
+    /// The chain's name (28 bytes at most, by xtables).
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Out => "CTRLMESH_OUT",
+            Self::In => "CTRLMESH_IN",
+        }
+    }
+
+    /// The built-in chain of table `nat` that jumps here.
+    pub fn hook(self) -> &'static str {
+        match self {
+            Self::Out => "OUTPUT",
+            Self::In => "PREROUTING",
+        }
+    }
+}
+
+/// One rule, tcp always. [`fmt::Display`] writes it as `iptables-save` does.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Rule {
+    pub(crate) destination: Option<IpAddr>,
+    pub(crate) port: Option<u16>,
+    pub(crate) owner: Option<u32>,
+    pub(crate) comment: String,
+    pub(crate) verdict: Verdict,
+}
+
+/// What happens to a new connection that a rule matches.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Verdict {
+    /// Goes out unchanged; no later rule of the table sees it.
+    Accept,
+    /// Is looked at by that chain.
+    Jump(String),
+    /// Goes to this port of the pod itself.
+    Redirect(u16),
+}
+
+impl Rule {
+    fn jump(chain: Chain) -> Self {
+        let comment = match chain {
+            Chain::Out => "ctrlmesh: tcp that the pod opens",
+            Chain::In => "ctrlmesh: tcp that comes in",
+        };
+        Self {
+            destination: None,
+            port: None,
+            owner: None,
+            comment: comment.to_owned(),
+            verdict: Verdict::Jump(chain.name().to_owned()),
+        }
+    }
+
+    fn pass_proxy(address: SocketAddr, proxy: ProxyUid) -> Self {
+        Self {
+            destination: Some(address.ip()),
+            port: Some(address.port()),
+            owner: Some(proxy.as_u32()),
+            comment: "ctrlmesh: the proxy goes straight to the API server".to_owned(),
+            verdict: Verdict::Accept,
+        }
+    }
+
+    fn redirect_out(address: SocketAddr, listener: u16) -> Self {
+        Self {
+            destination: Some(address.ip()),
+            port: Some(address.port()),
+            owner: None,
+            comment: "ctrlmesh: everyone else goes to the proxy".to_owned(),
+            verdict: Verdict::Redirect(listener),
+        }
+    }
+
+    fn redirect_in(port: u16, listener: u16) -> Self {
+        Self {
+            destination: None,
+            port: Some(port),
+            owner: None,
+            comment: "ctrlmesh: webhook calls go to the proxy".to_owned(),
+            verdict: Verdict::Redirect(listener),
+        }
+    }
+}
+
+impl fmt::Display for Rule {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.destination {
+            Some(IpAddr::V4(address)) => write!(f, "-d {address}/32 ")?,
+            Some(IpAddr::V6(address)) => write!(f, "-d {address}/128 ")?,
+            None => {}
+        }
+        f.write_str("-p tcp")?;
+        if let Some(port) = self.port {
+            write!(f, " -m tcp --dport {port}")?;
+        }
+        if let Some(owner) = self.owner {
+            write!(f, " -m owner --uid-owner {owner}")?;
+        }
+        write!(f, " -m comment --comment \"{}\"", self.comment)?;
+        match &self.verdict {
+            Verdict::Accept => f.write_str(" -j ACCEPT"),
+            Verdict::Jump(chain) => write!(f, " -j {chain}"),
+            Verdict::Redirect(port) => write!(f, " -j REDIRECT --to-ports {port}"),
+        }
+    }
+}

@@ -1,0 +1,165 @@
+//! The iptables programs: found in PATH, run, and their failures told apart.
+
+use std::fmt;
+use std::io::{self, Write as _};
+use std::process::{Command, Output, Stdio};
+
+use crate::rules::Family;
+use crate::saved::{Saved, SavedError};
+
+/// How long the legacy tools may wait for their lock, in seconds. Locks are per mount namespace, so
+/// inside a pod only a second init could hold one; without a limit a wait could be a hang.
+const LOCK_WAIT_SECONDS: &str = "5";
+
+/// A build of iptables and the kernel interface behind it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Backend {
+    /// iptables over nf_tables.
+    Nft,
+    /// iptables over ip_tables.
+    Legacy,
+}
+
+impl fmt::Display for Backend {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Nft => "nft",
+            Self::Legacy => "legacy",
+        })
+    }
+}
+
+/// The programs of one backend and family.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Tool {
+    pub(crate) backend: Backend,
+    pub(crate) family: Family,
+}
+
+impl Tool {
+    /// What the kernel holds in table `nat`.
+    pub(crate) fn save(self) -> Result<Saved, ToolError> {
+        let program = self.program("save");
+        let output = run(&program, &["-t", "nat"], "")?;
+        Saved::parse(&output.stdout).map_err(|source| ToolError::Unreadable { program, source })
+    }
+
+    /// One commit; all of `text` or nothing.
+    pub(crate) fn restore(self, text: &str) -> Result<(), ToolError> {
+        let program = self.program("restore");
+        run(&program, &["--noflush", "-w", LOCK_WAIT_SECONDS], text).map(drop)
+    }
+
+    fn program(self, verb: &str) -> String {
+        format!("{}-{}-{verb}", self.family.tool(), self.backend)
+    }
+}
+
+fn run(program: &str, arguments: &[&str], input: &str) -> Result<Output, ToolError> {
+    let failed = |source: io::Error| match source.kind() {
+        io::ErrorKind::NotFound => ToolError::Missing { program: program.to_owned() },
+        _ => ToolError::Start { program: program.to_owned(), source },
+    };
+    let mut child = Command::new(program)
+        .args(arguments)
+        .env("LC_ALL", "C")
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .map_err(failed)?;
+    if let Some(mut stdin) = child.stdin.take() {
+        // A program that ends before it has read says why on stderr, which is the better error.
+        let _ = stdin.write_all(input.as_bytes());
+    }
+    let output = child.wait_with_output().map_err(failed)?;
+    if output.status.success() {
+        return Ok(output);
+    }
+    Err(ToolError::of_output(program, &output))
+}
+
+/// Why a program did not do what it was asked. One variant a decision.
+#[derive(Debug, thiserror::Error)]
+pub enum ToolError {
+    /// Someone changed the table between our read and our commit.
+    #[error("{program}: {text}")]
+    Conflict {
+        /// What was run.
+        program: String,
+        /// What it said.
+        text: String,
+    },
+    /// This kernel or this build cannot.
+    #[error("{program} ended with {status}: {text}")]
+    Failed {
+        /// What was run.
+        program: String,
+        /// How it ended.
+        status: String,
+        /// What it said.
+        text: String,
+    },
+    /// The lock of the legacy tools: held by another process, or not to be opened.
+    #[error("{program}: {text} (XTABLES_LOCKFILE names the lock; /run must be writable)")]
+    Lock {
+        /// What was run.
+        program: String,
+        /// What it said.
+        text: String,
+    },
+    /// Not in PATH.
+    #[error("{program} is not in PATH")]
+    Missing {
+        /// What was looked for.
+        program: String,
+    },
+    /// A capability is missing.
+    #[error("{program}: {text}")]
+    NotPermitted {
+        /// What was run.
+        program: String,
+        /// What it said.
+        text: String,
+    },
+    /// Found but not to be run.
+    #[error("{program} cannot be run: {source}")]
+    Start {
+        /// What was run.
+        program: String,
+        /// Why it cannot.
+        source: io::Error,
+    },
+    /// A listing that cannot be trusted.
+    #[error("{program}: {source}")]
+    Unreadable {
+        /// What was run.
+        program: String,
+        /// What is wrong with its output.
+        source: SavedError,
+    },
+}
+
+impl ToolError {
+    /// The programs have few exit codes and use them loosely, so their words decide.
+    fn of_output(program: &str, output: &Output) -> Self {
+        let program = program.to_owned();
+        let text = one_line(&String::from_utf8_lossy(&output.stderr));
+        let says = |words: &[&str]| words.iter().any(|word| text.contains(word));
+        if says(&["xtables lock", "lock file"]) {
+            Self::Lock { program, text }
+        } else if says(&["Permission denied", "Operation not permitted", "must be root"]) {
+            Self::NotPermitted { program, text }
+        } else if says(&["resource busy", "temporarily unavailable", "generation"]) {
+            Self::Conflict { program, text }
+        } else {
+            Self::Failed { program, status: output.status.to_string(), text }
+        }
+    }
+}
+
+/// Joins lines and bounds them: a log line, whatever the program printed.
+fn one_line(text: &str) -> String {
+    let lines: Vec<&str> = text.lines().map(str::trim).filter(|line| !line.is_empty()).collect();
+    lines.join("; ").chars().take(600).collect()
+}

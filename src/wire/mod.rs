@@ -1,1 +1,0 @@
-//! What Kubernetes puts on the wire, sans-IO.
