@@ -3,6 +3,7 @@
 //! The map. Dependencies point one way, from the bottom of this list to its top, and a test checks
 //! it.
 //!
+//! - [`wire`]: what Kubernetes puts on the wire, as functions of bytes.
 //!
 //! The words, one meaning each:
 //!
@@ -21,3 +22,4 @@
 //! | plan | the redirect rules, as data |
 //! | bundle | the CA set that a pod trusts: cluster CA and mesh CA |
 
+pub mod wire;

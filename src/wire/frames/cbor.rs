@@ -1,0 +1,415 @@
+//! CBOR (RFC 8949): a sequence of maps (RFC 8742). Upstream writes definite lengths and byte
+//! strings; indefinite lengths, text strings and tags anywhere are read too, as its own decoder
+//! does.
+
+use super::facts::{Facts, Node, Shape};
+use super::{Fault, Step};
+
+/// Containers in each other that are looked into: event, object, rows, row, object, metadata,
+/// annotations.
+const LEVELS: usize = 7;
+/// Containers of indefinite length in each other, in what is skipped. Definite ones need no memory.
+const MAX_OPEN: usize = 256;
+/// Most items of a container: far more than a body can hold, far less than overflows a sum.
+const MAX_ITEMS: u64 = 1 << 60;
+/// Items of a container of indefinite length.
+const UNTIL_BREAK: u64 = u64::MAX;
+
+#[derive(Debug)]
+pub(super) struct Cbor {
+    root: Node,
+    /// Containers that are open and looked into, outermost first.
+    open: [Container; LEVELS],
+    level: usize,
+    /// What is being skipped: items left at each level; only levels around an [`UNTIL_BREAK`] are
+    /// kept apart.
+    skipped: Vec<u64>,
+    /// Bytes of a string that are left.
+    payload: u64,
+    /// Whose text the current string is.
+    target: Target,
+    /// The string is in pieces and goes on until a break.
+    in_pieces: bool,
+    /// The first bytes of an item whose head is cut in two.
+    cut: [u8; Head::MAX],
+    cut_length: usize,
+    /// An event has begun.
+    inside: bool,
+}
+
+#[derive(Debug, Clone, Copy)]
+struct Container {
+    node: Node,
+    /// Items left; a map's names and values are counted each.
+    left: u64,
+    /// A map: the next item is a value, and this is its place.
+    value: Option<Node>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Target {
+    Nothing,
+    Name,
+    Place(Node),
+}
+
+/// The head of an item.
+#[derive(Debug, Clone, Copy)]
+struct Head {
+    major: u8,
+    /// `None`: indefinite length, or a break.
+    argument: Option<u64>,
+    length: usize,
+}
+
+impl Cbor {
+    pub(super) const fn new(root: Node) -> Self {
+        Self {
+            root,
+            open: [Container { node: Node::Skip, left: 0, value: None }; LEVELS],
+            level: 0,
+            skipped: Vec::new(),
+            payload: 0,
+            target: Target::Nothing,
+            in_pieces: false,
+            cut: [0; Head::MAX],
+            cut_length: 0,
+            inside: false,
+        }
+    }
+
+    pub(super) fn at_boundary(&self) -> bool {
+        !self.inside
+    }
+
+    pub(super) fn walk(&mut self, chunk: &[u8], facts: &mut Facts) -> Result<Step, Fault> {
+        let mut rest = chunk;
+        loop {
+            if self.payload > 0 {
+                rest = self.payload(rest, facts);
+            }
+            while let Some(closed) = self.close(facts) {
+                if closed == Node::ListMeta {
+                    return Ok(Step::Known);
+                }
+                if self.level == 0 {
+                    self.inside = false;
+                    return Ok(Step::End(chunk.len() - rest.len()));
+                }
+            }
+            if rest.is_empty() {
+                return Ok(Step::More);
+            }
+            self.inside = true;
+            if !self.skipped.is_empty() && self.cut_length == 0 {
+                rest = self.skip(rest)?;
+                if self.payload > 0 || self.skipped.is_empty() {
+                    continue;
+                }
+            }
+            let Some((head, behind)) = self.head(rest)? else {
+                return Ok(Step::More);
+            };
+            rest = behind;
+            self.item(head, facts)?;
+        }
+    }
+
+    /// Reads a head; what is cut off at the end of the chunk is kept for the next one.
+    fn head<'c>(&mut self, rest: &'c [u8]) -> Result<Option<(Head, &'c [u8])>, Fault> {
+        if self.cut_length == 0
+            && let Some(head) = Head::read(rest)?
+        {
+            return Ok(Some((head, rest.get(head.length..).unwrap_or_default())));
+        }
+        let mut rest = rest.iter();
+        for byte in rest.by_ref() {
+            if let Some(place) = self.cut.get_mut(self.cut_length) {
+                *place = *byte;
+                self.cut_length += 1;
+            }
+            if let Some(head) = Head::read(self.cut.get(..self.cut_length).unwrap_or_default())? {
+                self.cut_length = 0;
+                return Ok(Some((head, rest.as_slice())));
+            }
+        }
+        Ok(None)
+    }
+
+    /// What an item is, by where it stands.
+    fn item(&mut self, head: Head, facts: &mut Facts) -> Result<(), Fault> {
+        if !self.skipped.is_empty() {
+            return self.skip_item(head);
+        }
+        if self.in_pieces {
+            return self.piece(head, facts);
+        }
+        match (head.major, self.innermost()) {
+            // A tag says nothing about its item that matters here.
+            (6, _) => Ok(()),
+            (7, Some(_)) if head.is_break() => self.end_by_break(facts),
+            (5, None) => self.enter(self.root, head),
+            (_, None) => Err(Fault::NotAnObject),
+            (_, Some(Container { node, value: None, .. })) if node.shape() == Shape::Map => {
+                facts.begin_name();
+                match head.major {
+                    2 | 3 => self.string(head, Target::Name, facts),
+                    _ => {
+                        // No name leads anywhere but text.
+                        self.named(Node::Skip);
+                        self.skip_item_first(head)
+                    }
+                }
+            }
+            (_, Some(Container { value: Some(place), .. })) => self.value(place, head, facts),
+            (_, Some(Container { node, .. })) => self.value(node.item(), head, facts),
+        }
+    }
+
+    fn value(&mut self, node: Node, head: Head, facts: &mut Facts) -> Result<(), Fault> {
+        if let Some(container) = self.innermost_mut() {
+            container.value = None;
+            container.count();
+        }
+        let null = head.major == 7 && matches!(head.argument, Some(22 | 23));
+        if !null {
+            facts.begin(node);
+        }
+        match (node.shape(), head.major) {
+            (Shape::Map, 5) | (Shape::Array, 4) => self.enter(node, head),
+            (Shape::Text, 2 | 3) => {
+                facts.begin_text(node);
+                self.string(head, Target::Place(node), facts)
+            }
+            (Shape::Text, _) if !null => {
+                facts.no_text(node);
+                self.skip_item_first(head)
+            }
+            _ => self.skip_item_first(head),
+        }
+    }
+
+    fn enter(&mut self, node: Node, head: Head) -> Result<(), Fault> {
+        let left = head.items()?;
+        *self.open.get_mut(self.level).ok_or(Fault::TooDeep)? =
+            Container { node, left, value: None };
+        self.level += 1;
+        Ok(())
+    }
+
+    /// Ends the innermost container if nothing is left in it.
+    fn close(&mut self, facts: &mut Facts) -> Option<Node> {
+        let busy = self.payload > 0 || self.in_pieces || !self.skipped.is_empty();
+        let container = self.innermost().filter(|container| container.left == 0 && !busy)?;
+        self.level -= 1;
+        facts.end(container.node);
+        Some(container.node)
+    }
+
+    fn end_by_break(&mut self, _: &mut Facts) -> Result<(), Fault> {
+        match self.innermost_mut() {
+            Some(container) if container.left == UNTIL_BREAK && container.value.is_none() => {
+                container.left = 0;
+                Ok(())
+            }
+            _ => Err(Fault::Unexpected),
+        }
+    }
+
+    /// The name of a value was read.
+    fn named(&mut self, node: Node) {
+        if let Some(container) = self.innermost_mut() {
+            container.value = Some(node);
+            container.count();
+        }
+    }
+
+    fn string(&mut self, head: Head, target: Target, facts: &mut Facts) -> Result<(), Fault> {
+        self.target = target;
+        match head.argument {
+            None => self.in_pieces = true,
+            Some(0) => self.end_string(facts),
+            Some(length) => self.payload = length,
+        }
+        Ok(())
+    }
+
+    fn piece(&mut self, head: Head, facts: &mut Facts) -> Result<(), Fault> {
+        match (head.major, head.argument) {
+            (7, None) => {
+                self.in_pieces = false;
+                self.end_string(facts);
+                Ok(())
+            }
+            (2 | 3, Some(length)) => {
+                self.payload = length;
+                Ok(())
+            }
+            _ => Err(Fault::Unexpected),
+        }
+    }
+
+    fn payload<'c>(&mut self, rest: &'c [u8], facts: &mut Facts) -> &'c [u8] {
+        let length = usize::try_from(self.payload).unwrap_or(usize::MAX);
+        let (piece, rest) = rest.split_at_checked(length).unwrap_or((rest, &[]));
+        self.payload -= piece.len() as u64;
+        if self.target != Target::Nothing {
+            facts.push(piece);
+            if self.payload == 0 && !self.in_pieces {
+                self.end_string(facts);
+            }
+        }
+        rest
+    }
+
+    fn end_string(&mut self, facts: &mut Facts) {
+        match std::mem::replace(&mut self.target, Target::Nothing) {
+            Target::Nothing => {}
+            Target::Name => {
+                let node = self.innermost().map_or(Node::Skip, |container| container.node);
+                self.named(node.named(facts.name()));
+            }
+            Target::Place(node) => facts.end_text(node),
+        }
+    }
+
+    fn innermost(&self) -> Option<Container> {
+        self.open.get(self.level.checked_sub(1)?).copied()
+    }
+
+    fn innermost_mut(&mut self) -> Option<&mut Container> {
+        self.open.get_mut(self.level.checked_sub(1)?)
+    }
+
+    /// The first head of an item that does not matter.
+    fn skip_item_first(&mut self, head: Head) -> Result<(), Fault> {
+        self.skipped.push(1);
+        self.skip_item(head)
+    }
+
+    /// One item of what is skipped.
+    fn skip_item(&mut self, head: Head) -> Result<(), Fault> {
+        let top = self.skipped.last_mut().ok_or(Fault::Unexpected)?;
+        if head.is_break() {
+            if *top != UNTIL_BREAK {
+                return Err(Fault::Unexpected);
+            }
+            self.skipped.pop();
+        } else if head.major != 6 {
+            if *top != UNTIL_BREAK {
+                *top -= 1;
+            }
+            match head.major {
+                2 | 3 if head.argument.is_some() => self.payload = head.argument.unwrap_or(0),
+                2..=5 => {
+                    let items = head.items()?;
+                    if items == UNTIL_BREAK || *top == UNTIL_BREAK {
+                        if self.skipped.len() >= MAX_OPEN {
+                            return Err(Fault::TooDeep);
+                        }
+                        self.skipped.push(items);
+                    } else {
+                        *top = top
+                            .checked_add(items)
+                            .filter(|sum| *sum < MAX_ITEMS)
+                            .ok_or(Fault::Length)?;
+                    }
+                }
+                _ => {}
+            }
+        }
+        while self.skipped.last() == Some(&0) {
+            self.skipped.pop();
+        }
+        Ok(())
+    }
+
+    /// The fast way through what is skipped: items of definite length that are whole in the chunk.
+    /// Stops at any other.
+    fn skip<'c>(&mut self, mut rest: &'c [u8]) -> Result<&'c [u8], Fault> {
+        let Some(top) = self.skipped.last_mut().filter(|top| **top != UNTIL_BREAK) else {
+            return Ok(rest);
+        };
+        let mut left = *top;
+        while left > 0 {
+            let Some(head) = Head::read(rest)? else {
+                break;
+            };
+            let Some(argument) = head.argument else {
+                break;
+            };
+            let mut length = head.length;
+            let mut items = 0;
+            match head.major {
+                2 | 3 => {
+                    length = match usize::try_from(argument) {
+                        Ok(payload) if payload <= rest.len() - length => length + payload,
+                        _ => break,
+                    };
+                }
+                4 | 5 => items = head.items()?,
+                6 => items = 1,
+                _ => {}
+            }
+            left = (left - 1)
+                .checked_add(items)
+                .filter(|sum| *sum < MAX_ITEMS)
+                .ok_or(Fault::Length)?;
+            rest = rest.get(length..).unwrap_or_default();
+        }
+        *top = left;
+        while self.skipped.last() == Some(&0) {
+            self.skipped.pop();
+        }
+        Ok(rest)
+    }
+}
+
+impl Container {
+    fn count(&mut self) {
+        if self.left != UNTIL_BREAK {
+            self.left = self.left.saturating_sub(1);
+        }
+    }
+}
+
+impl Head {
+    /// Longest head: the initial byte and eight more.
+    const MAX: usize = 9;
+
+    /// `None` if the bytes end before the head does.
+    #[inline]
+    fn read(bytes: &[u8]) -> Result<Option<Self>, Fault> {
+        let Some((initial, behind)) = bytes.split_first() else {
+            return Ok(None);
+        };
+        let major = initial >> 5;
+        let low = initial & 0x1f;
+        let (argument, length) = match low {
+            0..24 => (Some(u64::from(low)), 1),
+            24 => (behind.first().map(|byte| u64::from(*byte)), 2),
+            25 => (behind.first_chunk().map(|bytes| u64::from(u16::from_be_bytes(*bytes))), 3),
+            26 => (behind.first_chunk().map(|bytes| u64::from(u32::from_be_bytes(*bytes))), 5),
+            27 => (behind.first_chunk().map(|bytes| u64::from_be_bytes(*bytes)), 9),
+            31 if (2..=5).contains(&major) || major == 7 => {
+                return Ok(Some(Self { major, argument: None, length: 1 }));
+            }
+            _ => return Err(Fault::Head),
+        };
+        Ok(argument.map(|argument| Self { major, argument: Some(argument), length }))
+    }
+
+    const fn is_break(&self) -> bool {
+        self.major == 7 && self.argument.is_none()
+    }
+
+    /// Items in an array, map or string in pieces.
+    fn items(&self) -> Result<u64, Fault> {
+        let each = if self.major == 5 { 2 } else { 1 };
+        match self.argument {
+            None => Ok(UNTIL_BREAK),
+            Some(count) if count < MAX_ITEMS / 2 => Ok(count * each),
+            Some(_) => Err(Fault::Length),
+        }
+    }
+}

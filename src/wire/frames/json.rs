@@ -1,0 +1,307 @@
+//! JSON: one object after the other, whitespace between them.
+
+use super::facts::{Facts, Node, Shape};
+use super::skip::{Skip, Skipped};
+use super::{Fault, Step};
+use crate::wire::escape::hex_value;
+
+/// Containers in each other that are looked into: event, object, rows, row, object, metadata,
+/// annotations.
+const LEVELS: usize = 7;
+
+#[derive(Debug)]
+pub(super) struct Json {
+    root: Node,
+    state: State,
+    escape: Escape,
+    /// Containers that are open, outermost first.
+    open: [Node; LEVELS],
+    level: usize,
+    /// The last object was not followed by a newline yet.
+    lacks_newline: bool,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum State {
+    /// Between two documents.
+    Between,
+    /// A name, or the end of an object in which nothing stands.
+    FirstName,
+    Name,
+    Colon(Node),
+    /// The first item of an array, or its end.
+    FirstItem(Node),
+    Value(Node),
+    /// A comma, or the end of the container.
+    Next,
+    /// Inside the text of a name or of a value.
+    Text(Target),
+    /// Inside a number, true, false or null.
+    Scalar,
+    /// Inside a container that does not matter.
+    Skip(Skip),
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Target {
+    Name,
+    Place(Node),
+    Nothing,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Escape {
+    None,
+    /// The last character was the first half of a surrogate pair.
+    High(u16),
+    /// Behind a backslash; the half that stood before it.
+    Backslash(u16),
+    /// Behind `\u`: that half, digits read, value so far.
+    Unicode(u16, u8, u16),
+}
+
+impl Json {
+    pub(super) const fn new(root: Node) -> Self {
+        Self {
+            root,
+            state: State::Between,
+            escape: Escape::None,
+            open: [Node::Skip; LEVELS],
+            level: 0,
+            lacks_newline: false,
+        }
+    }
+
+    pub(super) fn at_boundary(&self) -> bool {
+        self.state == State::Between
+    }
+
+    pub(super) fn lacks_newline(&self) -> bool {
+        self.lacks_newline && self.at_boundary()
+    }
+
+    pub(super) fn walk(&mut self, chunk: &[u8], facts: &mut Facts) -> Result<Step, Fault> {
+        let mut rest = chunk;
+        while let Some((first, behind)) = rest.split_first() {
+            rest = match &mut self.state {
+                State::Skip(skip) => match skip.run(rest) {
+                    Skipped::More => return Ok(Step::More),
+                    Skipped::TooDeep => return Err(Fault::TooDeep),
+                    Skipped::End(length) => {
+                        self.state = State::Next;
+                        rest.get(length..).unwrap_or_default()
+                    }
+                },
+                State::Text(target) => {
+                    let target = *target;
+                    self.text(target, rest, facts)?
+                }
+                // Its end belongs to what follows.
+                State::Scalar if matches!(first, b',' | b']' | b'}') || is_space(*first) => {
+                    self.state = State::Next;
+                    rest
+                }
+                State::Scalar => behind,
+                _ if is_space(*first) => {
+                    self.lacks_newline &= *first != b'\n';
+                    behind
+                }
+                _ => match self.structure(*first, facts)? {
+                    Some(Node::ListMeta) => return Ok(Step::Known),
+                    Some(_) if self.level == 0 => {
+                        let newline = behind.first() == Some(&b'\n');
+                        self.lacks_newline = !newline;
+                        let left = behind.len() - usize::from(newline);
+                        return Ok(Step::End(chunk.len() - left));
+                    }
+                    _ => behind,
+                },
+            };
+        }
+        Ok(Step::More)
+    }
+
+    /// One byte of structure; the container that it closed.
+    fn structure(&mut self, byte: u8, facts: &mut Facts) -> Result<Option<Node>, Fault> {
+        match (self.state, byte) {
+            (State::Between, b'{') => self.enter(self.root)?,
+            (State::Between, _) => return Err(Fault::NotAnObject),
+            (State::FirstName | State::Name, b'"') => {
+                facts.begin_name();
+                self.state = State::Text(Target::Name);
+            }
+            (State::FirstName, b'}') => return self.close(facts).map(Some),
+            (State::FirstItem(_), b']') => return self.close(facts).map(Some),
+            (State::Colon(node), b':') => self.state = State::Value(node),
+            (State::Value(node) | State::FirstItem(node), _) => self.value(node, byte, facts)?,
+            (State::Next, b',') => {
+                self.state = match self.innermost() {
+                    Some(node) if node.shape() == Shape::Array => State::Value(node.item()),
+                    _ => State::Name,
+                };
+            }
+            (State::Next, b'}' | b']') => {
+                let array = self.innermost().is_some_and(|node| node.shape() == Shape::Array);
+                if array != (byte == b']') {
+                    return Err(Fault::Unexpected);
+                }
+                return self.close(facts).map(Some);
+            }
+            _ => return Err(Fault::Unexpected),
+        }
+        Ok(None)
+    }
+
+    /// The first byte of a value.
+    fn value(&mut self, node: Node, byte: u8, facts: &mut Facts) -> Result<(), Fault> {
+        if byte != b'n' {
+            facts.begin(node);
+        }
+        let shape = node.shape();
+        match byte {
+            b'{' if shape == Shape::Map => return self.enter(node),
+            b'[' if shape == Shape::Array => return self.enter(node),
+            b'"' if shape == Shape::Text => {
+                facts.begin_text(node);
+                self.state = State::Text(Target::Place(node));
+                return Ok(());
+            }
+            b'"' => self.state = State::Text(Target::Nothing),
+            b'{' | b'[' => self.state = State::Skip(Skip::new()),
+            b'-' | b'0'..=b'9' | b't' | b'f' | b'n' => self.state = State::Scalar,
+            _ => return Err(Fault::Unexpected),
+        }
+        if shape == Shape::Text && byte != b'n' {
+            facts.no_text(node);
+        }
+        Ok(())
+    }
+
+    fn enter(&mut self, node: Node) -> Result<(), Fault> {
+        *self.open.get_mut(self.level).ok_or(Fault::TooDeep)? = node;
+        self.level += 1;
+        self.state = match node.shape() {
+            Shape::Array => State::FirstItem(node.item()),
+            _ => State::FirstName,
+        };
+        Ok(())
+    }
+
+    fn close(&mut self, facts: &mut Facts) -> Result<Node, Fault> {
+        let node = self.innermost().ok_or(Fault::Unexpected)?;
+        self.level -= 1;
+        self.state = if self.level == 0 { State::Between } else { State::Next };
+        facts.end(node);
+        Ok(node)
+    }
+
+    fn innermost(&self) -> Option<Node> {
+        self.open.get(self.level.checked_sub(1)?).copied()
+    }
+
+    /// Text up to its quote or to the end of the chunk.
+    fn text<'c>(
+        &mut self,
+        target: Target,
+        mut rest: &'c [u8],
+        facts: &mut Facts,
+    ) -> Result<&'c [u8], Fault> {
+        loop {
+            if !matches!(self.escape, Escape::None | Escape::High(_)) {
+                let Some((byte, behind)) = rest.split_first() else {
+                    return Ok(rest);
+                };
+                self.escaped(*byte, facts)?;
+                rest = behind;
+                continue;
+            }
+            let Some(at) = memchr::memchr2(b'"', b'\\', rest) else {
+                self.plain(target, rest, facts);
+                return Ok(&[]);
+            };
+            let (piece, behind) = rest.split_at_checked(at).unwrap_or((rest, &[]));
+            self.plain(target, piece, facts);
+            let (stop, behind) = behind.split_first().unwrap_or((&b'"', behind));
+            rest = behind;
+            if *stop == b'"' {
+                self.escape = Escape::None;
+                self.end_text(target, facts);
+                return Ok(rest);
+            }
+            let high = if let Escape::High(high) = self.escape { high } else { 0 };
+            self.escape = Escape::Backslash(high);
+        }
+    }
+
+    fn plain(&mut self, target: Target, piece: &[u8], facts: &mut Facts) {
+        if !piece.is_empty() {
+            self.escape = Escape::None;
+            if target != Target::Nothing {
+                facts.push(piece);
+            }
+        }
+    }
+
+    fn end_text(&mut self, target: Target, facts: &mut Facts) {
+        self.state = match target {
+            Target::Name => {
+                let node = self.innermost().unwrap_or(Node::Skip);
+                State::Colon(node.named(facts.name()))
+            }
+            Target::Place(node) => {
+                facts.end_text(node);
+                State::Next
+            }
+            Target::Nothing => State::Next,
+        };
+    }
+
+    /// One byte of an escape. What it stands for is pushed even if nobody reads it: escapes are
+    /// rare.
+    fn escaped(&mut self, byte: u8, facts: &mut Facts) -> Result<(), Fault> {
+        self.escape = match (self.escape, byte) {
+            (Escape::Backslash(high), b'u') => Escape::Unicode(high, 0, 0),
+            (Escape::Unicode(high, digits, value), _) => {
+                let digit = hex_value(byte).ok_or(Fault::Escape)?;
+                let value = value << 4 | u16::from(digit);
+                if digits == 3 {
+                    unit(high, value, facts)
+                } else {
+                    Escape::Unicode(high, digits + 1, value)
+                }
+            }
+            _ => {
+                let plain = match byte {
+                    b'"' | b'\\' | b'/' => byte,
+                    b'b' => 8,
+                    b'f' => 12,
+                    b'n' => b'\n',
+                    b'r' => b'\r',
+                    b't' => b'\t',
+                    _ => return Err(Fault::Escape),
+                };
+                facts.push(&[plain]);
+                Escape::None
+            }
+        };
+        Ok(())
+    }
+}
+
+/// One UTF-16 unit; like Go, half a pair is U+FFFD.
+fn unit(high: u16, unit: u16, facts: &mut Facts) -> Escape {
+    let pair = char::decode_utf16([high, unit]).next().and_then(Result::ok);
+    let character = match pair.filter(|_| high != 0) {
+        Some(character) => {
+            facts.unpush_replacement();
+            character
+        }
+        None => char::from_u32(unit.into()).unwrap_or(char::REPLACEMENT_CHARACTER),
+    };
+    facts.push(character.encode_utf8(&mut [0; 4]).as_bytes());
+    if (0xd800..0xdc00).contains(&unit) { Escape::High(unit) } else { Escape::None }
+}
+
+const fn is_space(byte: u8) -> bool {
+    matches!(byte, b' ' | b'\t' | b'\r' | b'\n')
+}

@@ -1,0 +1,53 @@
+//! The body of a list.
+
+use super::facts::{Facts, ListMeta, Node};
+use super::{Fault, FrameError, Step, Walker};
+use crate::wire::media::Encoding;
+
+/// Follows the body of a list until its own metadata is known, wherever it stands: before the items
+/// in JSON and protobuf, behind them in CBOR. Tables and PartialObjectMetadataLists are lists. If
+/// the metadata is repeated, the first counts.
+#[derive(Debug)]
+pub struct ListScanner {
+    walker: Walker,
+    facts: Facts,
+    offset: u64,
+    outcome: Option<Result<ListMeta, FrameError>>,
+}
+
+impl ListScanner {
+    /// `None` for YAML, which would have to be held as a whole.
+    pub fn new(encoding: Encoding) -> Option<Self> {
+        let walker = Walker::new(encoding, Node::List)?;
+        Some(Self { walker, facts: Facts::default(), offset: 0, outcome: None })
+    }
+
+    /// Scans the next chunk, unless all is known. `Some` when it is: nothing more needs to be fed,
+    /// and what is fed costs nothing.
+    pub fn feed(&mut self, chunk: &[u8]) -> Result<Option<&ListMeta>, FrameError> {
+        if self.outcome.is_none() {
+            let at = self.offset;
+            self.offset = self.offset.saturating_add(chunk.len() as u64);
+            self.outcome = match self.walker.walk(chunk, &mut self.facts) {
+                Ok(Step::More) => None,
+                Ok(Step::Known | Step::End(_)) => Some(Ok(self.facts.take_list())),
+                Err(fault) => Some(Err(FrameError { fault, at })),
+            };
+        }
+        match &self.outcome {
+            None => Ok(None),
+            Some(Ok(meta)) => Ok(Some(meta)),
+            Some(Err(error)) => Err(*error),
+        }
+    }
+
+    /// What is known at the end of the body.
+    pub fn finish(mut self) -> Result<ListMeta, FrameError> {
+        match self.outcome.take() {
+            Some(outcome) => outcome,
+            // A protobuf list ends with its body, and may say nothing about itself.
+            None if self.offset > 0 && self.walker.at_boundary() => Ok(self.facts.take_list()),
+            None => Err(FrameError { fault: Fault::Truncated, at: self.offset }),
+        }
+    }
+}

@@ -1,0 +1,121 @@
+//! Bodies of lists and watches, scanned while they pass: bytes are looked at, never kept, copied or
+//! changed.
+//!
+//! A scanner is fed the chunks of a body as they come, cut anywhere. [`WatchScanner`] tells where
+//! each event ends and what it was; [`ListScanner`] tells the list's own metadata. Each needs
+//! memory of fixed size whatever the body, and stops with a named [`FrameError`] at what is no such
+//! body. Both look only at what they report: the rest is measured, not validated.
+//!
+//! One walker per encoding (`json`, `proto`, `cbor`) descends along the few paths of
+//! `facts` and skips everything else. A body with a `Content-Encoding` has to be decoded first.
+
+mod cbor;
+mod facts;
+mod json;
+mod list;
+mod proto;
+mod skip;
+mod watch;
+
+pub use facts::{Continue, EventKind, ListMeta};
+pub use list::ListScanner;
+pub use watch::{Event, EventEnd, Events, WatchScanner};
+
+use self::facts::{Facts, Node};
+use super::media::Encoding;
+
+/// In front of every object in protobuf (`k8s` and a zero byte).
+pub const MAGIC: &[u8; 4] = b"k8s\0";
+
+/// A body that is not what its Content-Type says. It cannot be followed any further.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[error("{fault} (byte {at} of the body)")]
+pub struct FrameError {
+    /// What is wrong.
+    pub fault: Fault,
+    /// Offset in the whole body, in bytes, of the first byte that does not fit, or a little before.
+    pub at: u64,
+}
+
+/// What can be wrong with a body.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, thiserror::Error)]
+pub enum Fault {
+    /// An event or a list is an object.
+    #[error("not an object")]
+    NotAnObject,
+    /// JSON or CBOR: something else must stand here.
+    #[error("unexpected byte")]
+    Unexpected,
+    /// JSON: a backslash and something that cannot follow it.
+    #[error("broken escape in a string")]
+    Escape,
+    /// Deeper nested than the API machinery would decode.
+    #[error("nested too deeply")]
+    TooDeep,
+    /// Protobuf or CBOR: a length that does not fit into what surrounds it.
+    #[error("length out of bounds")]
+    Length,
+    /// Protobuf: a varint of more than 64 bits.
+    #[error("varint of more than 64 bits")]
+    Varint,
+    /// Protobuf: a field number or wire type that does not exist.
+    #[error("no such field number or wire type")]
+    Tag,
+    /// Protobuf: an object without the `k8s\0` in front.
+    #[error("object without its magic number")]
+    Magic,
+    /// CBOR: a reserved value of the initial byte.
+    #[error("reserved initial byte")]
+    Head,
+    /// The body ended in the middle.
+    #[error("body ends in the middle")]
+    Truncated,
+}
+
+/// How far a walker came in a chunk.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Step {
+    /// To the end of the chunk.
+    More,
+    /// To the end of an event or a list, this many bytes into the chunk.
+    End(usize),
+    /// The list's metadata is complete.
+    Known,
+}
+
+/// One walker, by encoding.
+#[derive(Debug)]
+enum Walker {
+    Json(json::Json),
+    Proto(proto::Proto),
+    Cbor(cbor::Cbor),
+}
+
+impl Walker {
+    /// `None` for YAML, which nobody streams.
+    fn new(encoding: Encoding, root: Node) -> Option<Self> {
+        Some(match encoding {
+            Encoding::Json => Self::Json(json::Json::new(root)),
+            Encoding::Protobuf => Self::Proto(proto::Proto::new(root)),
+            Encoding::Cbor => Self::Cbor(cbor::Cbor::new(root)),
+            Encoding::Yaml => return None,
+        })
+    }
+
+    fn walk(&mut self, chunk: &[u8], facts: &mut Facts) -> Result<Step, Fault> {
+        match self {
+            Self::Json(json) => json.walk(chunk, facts),
+            Self::Proto(proto) => proto.walk(chunk, facts),
+            Self::Cbor(cbor) => cbor.walk(chunk, facts),
+        }
+    }
+
+    /// Whether a body may end here.
+    fn at_boundary(&self) -> bool {
+        match self {
+            Self::Json(json) => json.at_boundary(),
+            Self::Proto(proto) => proto.at_boundary(),
+            Self::Cbor(cbor) => cbor.at_boundary(),
+        }
+    }
+}

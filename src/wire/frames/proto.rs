@@ -1,0 +1,244 @@
+//! Protobuf, as Kubernetes frames it: an event is a big-endian length of 4 bytes and a
+//! `WatchEvent`; an object is a magic number and a `runtime.Unknown` whose field `raw` is the
+//! object. Lengths come first, so that all else is jumped over.
+
+use super::facts::{Facts, Node, Shape};
+use super::{Fault, MAGIC, Step};
+
+/// Messages in each other that are looked into: event, extension, envelope, object, metadata,
+/// annotation.
+const LEVELS: usize = 6;
+/// A list ends with its body.
+const NO_END: u64 = u64::MAX;
+
+#[derive(Debug)]
+pub(super) struct Proto {
+    root: Node,
+    state: State,
+    /// Offset in the body of the next byte.
+    at: u64,
+    /// Messages that are open, outermost first.
+    open: [Message; LEVELS],
+    level: usize,
+    /// The varint that is being read.
+    varint: u64,
+    shift: u32,
+}
+
+#[derive(Debug, Clone, Copy)]
+struct Message {
+    node: Node,
+    /// Offset in the body behind its last byte.
+    end: u64,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum State {
+    /// The length of an event: bytes read, value so far.
+    Frame(u8, u32),
+    /// The magic number: bytes read.
+    Magic(usize),
+    Tag,
+    /// The length of a field.
+    Length(Node),
+    /// A number that nobody asked for.
+    Number,
+    /// Text of a place, until this offset.
+    Text(Node, u64),
+    /// Until this offset.
+    Skip(u64),
+}
+
+impl Proto {
+    pub(super) fn new(root: Node) -> Self {
+        let mut proto = Self {
+            root,
+            state: State::Frame(0, 0),
+            at: 0,
+            open: [Message { node: Node::Skip, end: 0 }; LEVELS],
+            level: 0,
+            varint: 0,
+            shift: 0,
+        };
+        if root == Node::List {
+            // Cannot fail: nothing is open yet.
+            let _ = proto.enter(Node::ListEnvelope, NO_END);
+        }
+        proto
+    }
+
+    pub(super) fn at_boundary(&self) -> bool {
+        match self.root {
+            Node::List => self.level == 1 && self.shift == 0 && self.state == State::Tag,
+            _ => self.state == State::Frame(0, 0),
+        }
+    }
+
+    pub(super) fn walk(&mut self, chunk: &[u8], facts: &mut Facts) -> Result<Step, Fault> {
+        let mut rest = chunk;
+        loop {
+            if let Some(closed) = self.close(facts) {
+                if closed == Node::ListMeta {
+                    return Ok(Step::Known);
+                }
+                if closed == Node::Event {
+                    return Ok(Step::End(chunk.len() - rest.len()));
+                }
+                continue;
+            }
+            if rest.is_empty() {
+                return Ok(Step::More);
+            }
+            rest = match self.state {
+                State::Skip(until) => self.jump(until, rest).1,
+                State::Text(node, until) => {
+                    let (piece, rest) = self.jump(until, rest);
+                    facts.push(piece);
+                    if self.state == State::Tag {
+                        facts.end_text(node);
+                    }
+                    rest
+                }
+                _ => {
+                    let (byte, rest) = rest.split_first().ok_or(Fault::Truncated)?;
+                    self.at += 1;
+                    self.byte(*byte, facts)?;
+                    rest
+                }
+            };
+        }
+    }
+
+    /// Ends the innermost message if all of it was read.
+    fn close(&mut self, facts: &mut Facts) -> Option<Node> {
+        let message = self.innermost()?;
+        if message.end != self.at || self.state != State::Tag || self.shift != 0 {
+            return None;
+        }
+        self.level -= 1;
+        if self.level == 0 {
+            self.state = State::Frame(0, 0);
+        }
+        facts.end(message.node);
+        Some(message.node)
+    }
+
+    fn byte(&mut self, byte: u8, facts: &mut Facts) -> Result<(), Fault> {
+        match self.state {
+            State::Frame(read, length) => {
+                let length = length << 8 | u32::from(byte);
+                if read < 3 {
+                    self.state = State::Frame(read + 1, length);
+                    Ok(())
+                } else {
+                    self.enter(Node::Event, self.at.saturating_add(length.into()))
+                }
+            }
+            State::Magic(read) => {
+                if MAGIC.get(read) != Some(&byte) {
+                    return Err(Fault::Magic);
+                }
+                let all = read + 1 == MAGIC.len();
+                self.state = if all { State::Tag } else { State::Magic(read + 1) };
+                Ok(())
+            }
+            _ => match self.varint(byte)? {
+                None => Ok(()),
+                Some(_) if self.innermost().is_none_or(|message| self.at > message.end) => {
+                    Err(Fault::Length)
+                }
+                Some(value) => self.number(value, facts),
+            },
+        }
+    }
+
+    /// A whole varint was read.
+    fn number(&mut self, value: u64, facts: &mut Facts) -> Result<(), Fault> {
+        self.state = match self.state {
+            State::Tag => self.tag(value)?,
+            State::Length(node) => {
+                let end = self.at.checked_add(value).ok_or(Fault::Length)?;
+                if self.innermost().is_none_or(|message| end > message.end) {
+                    return Err(Fault::Length);
+                }
+                facts.begin(node);
+                match node.shape() {
+                    Shape::Map => return self.enter(node, end),
+                    Shape::Text => {
+                        facts.begin_text(node);
+                        if value == 0 {
+                            facts.end_text(node);
+                        }
+                        Self::until(State::Text(node, end), value)
+                    }
+                    Shape::Skip | Shape::Array => Self::until(State::Skip(end), value),
+                }
+            }
+            _ => State::Tag,
+        };
+        Ok(())
+    }
+
+    fn tag(&self, tag: u64) -> Result<State, Fault> {
+        let message = self.innermost().ok_or(Fault::Tag)?;
+        let number = tag >> 3;
+        if !(1..1 << 29).contains(&number) {
+            return Err(Fault::Tag);
+        }
+        let fixed = |length: u64| {
+            let end = self.at.saturating_add(length);
+            if end > message.end { Err(Fault::Length) } else { Ok(State::Skip(end)) }
+        };
+        match tag & 7 {
+            0 => Ok(State::Number),
+            1 => fixed(8),
+            2 => Ok(State::Length(message.node.numbered(number))),
+            5 => fixed(4),
+            _ => Err(Fault::Tag),
+        }
+    }
+
+    /// Nothing to wait for if there is nothing.
+    const fn until(state: State, length: u64) -> State {
+        if length == 0 { State::Tag } else { state }
+    }
+
+    fn enter(&mut self, node: Node, end: u64) -> Result<(), Fault> {
+        let envelope = matches!(node, Node::EventEnvelope | Node::ListEnvelope);
+        if envelope && end < self.at.saturating_add(MAGIC.len() as u64) {
+            return Err(Fault::Magic);
+        }
+        *self.open.get_mut(self.level).ok_or(Fault::TooDeep)? = Message { node, end };
+        self.level += 1;
+        self.state = if envelope { State::Magic(0) } else { State::Tag };
+        Ok(())
+    }
+
+    fn innermost(&self) -> Option<Message> {
+        self.open.get(self.level.checked_sub(1)?).copied()
+    }
+
+    /// Moves to an offset, or as far as the chunk goes.
+    fn jump<'c>(&mut self, until: u64, rest: &'c [u8]) -> (&'c [u8], &'c [u8]) {
+        let length = usize::try_from(until.saturating_sub(self.at)).unwrap_or(usize::MAX);
+        let (piece, rest) = rest.split_at_checked(length).unwrap_or((rest, &[]));
+        self.at = self.at.saturating_add(piece.len() as u64);
+        if self.at == until {
+            self.state = State::Tag;
+        }
+        (piece, rest)
+    }
+
+    fn varint(&mut self, byte: u8) -> Result<Option<u64>, Fault> {
+        if self.shift > 63 || (self.shift == 63 && byte > 1) {
+            return Err(Fault::Varint);
+        }
+        self.varint |= u64::from(byte & 0x7f) << self.shift;
+        self.shift += 7;
+        if byte & 0x80 != 0 {
+            return Ok(None);
+        }
+        self.shift = 0;
+        Ok(Some(std::mem::take(&mut self.varint)))
+    }
+}

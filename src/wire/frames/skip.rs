@@ -1,0 +1,201 @@
+//! Skips a JSON object or array without looking at what is in it, 64 bytes at a time.
+
+/// Where a skipped container ends, over any split of the bytes. Brackets are counted outside
+/// strings, not matched by kind.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Skip {
+    depth: u32,
+    in_text: bool,
+    /// The last byte was a backslash that escapes the next one.
+    escaped: bool,
+}
+
+/// How far a skip came.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Skipped {
+    /// All bytes are inside.
+    More,
+    /// The container ended with the last of this many bytes.
+    End(usize),
+    TooDeep,
+}
+
+/// As Go's decoder.
+const MAX_DEPTH: u32 = 10_000;
+const BLOCK: usize = 64;
+
+/// One bit for each byte of a block.
+struct Masks {
+    quote: u64,
+    backslash: u64,
+    open: u64,
+    close: u64,
+}
+
+impl Skip {
+    /// Behind the bracket that opens the container.
+    pub(super) const fn new() -> Self {
+        Self { depth: 1, in_text: false, escaped: false }
+    }
+
+    pub(super) fn run(&mut self, bytes: &[u8]) -> Skipped {
+        let (blocks, tail) = bytes.as_chunks::<BLOCK>();
+        let mut done = 0;
+        for block in blocks {
+            match self.block(block, BLOCK) {
+                Skipped::More => done += BLOCK,
+                Skipped::End(length) => return Skipped::End(done + length),
+                Skipped::TooDeep => return Skipped::TooDeep,
+            }
+        }
+        if tail.is_empty() {
+            return Skipped::More;
+        }
+        let mut padded = [b' '; BLOCK];
+        for (to, from) in padded.iter_mut().zip(tail) {
+            *to = *from;
+        }
+        match self.block(&padded, tail.len()) {
+            Skipped::End(length) => Skipped::End(done + length),
+            other => other,
+        }
+    }
+
+    /// `length` bytes of the block are real, the others are spaces.
+    fn block(&mut self, block: &[u8; BLOCK], length: usize) -> Skipped {
+        let Masks { mut quote, backslash, mut open, mut close } = Masks::of(block);
+        if backslash != 0 || self.escaped {
+            quote &= !self.escapes(backslash, length);
+        }
+        // Between two quotes each bit is set, the opening quote too.
+        let mut text = quote;
+        for shift in [1, 2, 4, 8, 16, 32] {
+            text ^= text << shift;
+        }
+        if self.in_text {
+            text = !text;
+        }
+        self.in_text = text >> 63 != 0;
+        open &= !text;
+        close &= !text;
+        if self.depth <= close.count_ones() {
+            if let Some(end) = self.end(open, close) {
+                return Skipped::End(end);
+            }
+        } else {
+            self.depth = self.depth + open.count_ones() - close.count_ones();
+        }
+        if self.depth > MAX_DEPTH { Skipped::TooDeep } else { Skipped::More }
+    }
+
+    /// The bytes that a backslash stands before; a backslash that is escaped escapes nothing.
+    fn escapes(&mut self, mut backslash: u64, length: usize) -> u64 {
+        let mut escaped = u64::from(self.escaped);
+        backslash &= !escaped;
+        self.escaped = false;
+        while backslash != 0 {
+            let at = backslash.trailing_zeros();
+            let next = 1u64.checked_shl(at + 1).unwrap_or(0);
+            escaped |= next;
+            backslash &= !(1 << at | next);
+            self.escaped = at as usize + 1 == length;
+        }
+        escaped
+    }
+
+    /// Walks the brackets of the block in which the container may end.
+    fn end(&mut self, open: u64, close: u64) -> Option<usize> {
+        let mut brackets = open | close;
+        while brackets != 0 {
+            let at = brackets.trailing_zeros();
+            brackets &= brackets - 1;
+            if open >> at & 1 != 0 {
+                self.depth += 1;
+            } else {
+                self.depth -= 1;
+            }
+            if self.depth == 0 {
+                return Some(at as usize + 1);
+            }
+        }
+        None
+    }
+}
+
+impl Masks {
+    /// Eight bytes in one register. (The vector instructions that would do sixteen need `unsafe`,
+    /// and the compiler does not find them by itself.)
+    fn of(block: &[u8; BLOCK]) -> Self {
+        let mut masks = Self { quote: 0, backslash: 0, open: 0, close: 0 };
+        let (words, _) = block.as_chunks::<8>();
+        for (position, word) in words.iter().enumerate() {
+            let word = u64::from_le_bytes(*word);
+            // `[` and `{`, and `]` and `}`, differ in this bit alone.
+            let lowered = word | splat(0x20);
+            let shift = 8 * position;
+            masks.quote |= gather(equal(word, b'"')) << shift;
+            masks.open |= gather(equal(lowered, b'{')) << shift;
+            masks.close |= gather(equal(lowered, b'}')) << shift;
+            let backslash = equal(word, b'\\');
+            if backslash != 0 {
+                masks.backslash |= gather(backslash) << shift;
+            }
+        }
+        masks
+    }
+}
+
+const fn splat(byte: u8) -> u64 {
+    u64::from_ne_bytes([byte; 8])
+}
+
+/// The high bit of each byte that is equal.
+const fn equal(word: u64, byte: u8) -> u64 {
+    let zero = word ^ splat(byte);
+    let low = splat(0x7f);
+    !(((zero & low) + low) | zero | low)
+}
+
+/// The high bits of eight bytes, as one byte.
+const fn gather(high: u64) -> u64 {
+    (high >> 7).wrapping_mul(0x0102_0408_1020_4080) >> 56
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn block() -> impl Strategy<Value = Vec<u8>> {
+        prop::collection::vec(prop::sample::select(b"\"\\{}[] az\xff\xdb".to_vec()), BLOCK)
+    }
+
+    proptest! {
+        #[test]
+        fn masks_have_a_bit_for_each_byte(bytes in block()) {
+            let block: &[u8; BLOCK] = bytes.as_slice().try_into().expect("64 bytes");
+            let masks = Masks::of(block);
+            for (at, byte) in block.iter().enumerate() {
+                prop_assert_eq!(masks.quote >> at & 1 == 1, *byte == b'"');
+                prop_assert_eq!(masks.backslash >> at & 1 == 1, *byte == b'\\');
+                prop_assert_eq!(masks.open >> at & 1 == 1, matches!(byte, b'{' | b'['));
+                prop_assert_eq!(masks.close >> at & 1 == 1, matches!(byte, b'}' | b']'));
+            }
+        }
+
+        #[test]
+        fn blocks_skip_like_single_bytes(bytes in prop::collection::vec(block(), 1..4)) {
+            let bytes = bytes.concat();
+            let mut slow = Skip::new();
+            let mut expected = Skipped::More;
+            for (at, byte) in bytes.iter().enumerate() {
+                if slow.run(&[*byte]) != Skipped::More {
+                    expected = Skipped::End(at + 1);
+                    break;
+                }
+            }
+            prop_assert_eq!(Skip::new().run(&bytes), expected);
+        }
+    }
+}

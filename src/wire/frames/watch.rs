@@ -1,0 +1,130 @@
+//! The body of a watch.
+
+use super::facts::{EventKind, Facts, Node};
+use super::{Fault, FrameError, Step, Walker};
+use crate::wire::media::Encoding;
+use crate::wire::rv::ResourceVersion;
+
+/// Follows the body of a watch: JSON objects one after the other, protobuf messages with their
+/// length in front, or a CBOR sequence. Tables and PartialObjectMetadata are events like any other.
+#[derive(Debug)]
+pub struct WatchScanner {
+    walker: Walker,
+    facts: Facts,
+    /// Bytes of the body before the part that is scanned next.
+    offset: u64,
+    failed: Option<FrameError>,
+}
+
+/// What one event was.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Event {
+    /// Its `type`.
+    pub kind: EventKind,
+    /// `object.metadata.resourceVersion`, for a Table that of the Table. Of a repeated key the last
+    /// value counts, as Go decodes.
+    pub resource_version: ResourceVersion,
+    /// The bookmark that ends the initial events of a WatchList (`k8s.io/initial-events-end:
+    /// "true"`).
+    pub initial_events_end: bool,
+}
+
+/// An event that is complete.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct EventEnd {
+    /// Offset in the fed chunk behind the event's last byte; a newline that follows a JSON event
+    /// belongs to it.
+    pub at: usize,
+    /// What it was.
+    pub event: Event,
+}
+
+impl WatchScanner {
+    /// `None` for YAML, in which there are no streams.
+    pub fn new(encoding: Encoding) -> Option<Self> {
+        let walker = Walker::new(encoding, Node::Event)?;
+        Some(Self { walker, facts: Facts::default(), offset: 0, failed: None })
+    }
+
+    /// Scans the next chunk of the body, and yields each event that ends in it. What is not taken
+    /// from the iterator is lost, but the whole chunk is scanned either way. After an error every
+    /// further call yields that error.
+    #[must_use = "the events of a chunk are told once"]
+    pub fn feed<'a>(&'a mut self, chunk: &'a [u8]) -> Events<'a> {
+        Events { scanner: self, chunk, at: 0 }
+    }
+
+    /// Whether all bytes so far are whole events: only here may an event be inserted or a stream
+    /// end.
+    pub fn at_boundary(&self) -> bool {
+        self.failed.is_none() && self.walker.at_boundary()
+    }
+
+    /// What must stand between the bytes so far and an inserted event: a newline if the last event
+    /// of a JSON stream came without its own yet, because some clients read lines.
+    pub fn separator(&self) -> &'static [u8] {
+        match &self.walker {
+            Walker::Json(json) if json.lacks_newline() => b"\n",
+            _ => b"",
+        }
+    }
+
+    /// The next event that ends in `chunk`, as its offset and what it was.
+    fn next(&mut self, chunk: &[u8]) -> Result<Option<(usize, Event)>, FrameError> {
+        if let Some(failed) = self.failed {
+            return Err(failed);
+        }
+        let fail = |fault| FrameError { fault, at: self.offset };
+        match self.walker.walk(chunk, &mut self.facts) {
+            Err(fault) => Err(*self.failed.insert(fail(fault))),
+            Ok(Step::End(end)) => {
+                self.offset = self.offset.saturating_add(end as u64);
+                Ok(Some((end, self.facts.take_event())))
+            }
+            Ok(Step::More) => {
+                self.offset = self.offset.saturating_add(chunk.len() as u64);
+                Ok(None)
+            }
+            // Only lists have such metadata.
+            Ok(Step::Known) => Err(*self.failed.insert(fail(Fault::Unexpected))),
+        }
+    }
+}
+
+/// The events that end in one chunk.
+#[derive(Debug)]
+pub struct Events<'a> {
+    scanner: &'a mut WatchScanner,
+    chunk: &'a [u8],
+    at: usize,
+}
+
+impl Iterator for Events<'_> {
+    type Item = Result<EventEnd, FrameError>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        // The end of the chunk is tried once more: a protobuf frame may be empty.
+        let rest = self.chunk.get(self.at..)?;
+        match self.scanner.next(rest) {
+            Ok(Some((length, event))) => {
+                self.at = self.at.saturating_add(length);
+                Some(Ok(EventEnd { at: self.at, event }))
+            }
+            Ok(None) => {
+                self.at = usize::MAX;
+                None
+            }
+            Err(error) => {
+                self.at = usize::MAX;
+                Some(Err(error))
+            }
+        }
+    }
+}
+
+/// The scanner sees every byte, whatever its user wanted to know.
+impl Drop for Events<'_> {
+    fn drop(&mut self) {
+        while self.next().is_some() {}
+    }
+}

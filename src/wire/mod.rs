@@ -1,0 +1,31 @@
+//! What Kubernetes puts on the wire, sans-IO: bytes and strings in, facts and bytes out; no socket,
+//! no clock, no task.
+//!
+//! - [`request`]: what the API server makes of a method, a path and a query.
+//! - [`query`]: the raw query, read and rewritten as Go reads it.
+//! - [`selector`]: label and field selectors.
+//! - [`media`]: which encoding an answer has.
+//! - [`name`]: the name of the object in a write's body, replaced in place.
+//! - [`status`]: a refusal in the client's encoding.
+//! - [`rv`]: positions in a resource's history.
+//! - [`frames`]: bodies of lists and watches, scanned while they pass.
+
+mod escape;
+pub mod frames;
+pub mod media;
+pub mod name;
+pub mod query;
+pub mod request;
+pub mod rv;
+pub mod selector;
+pub mod status;
+
+pub use media::Encoding;
+pub use query::Query;
+pub use request::{RequestInfo, Resource, Target, Verb};
+pub use rv::ResourceVersion;
+pub use selector::{FieldSelector, Selector};
+pub use status::{Reason, Status};
+
+#[cfg(test)]
+mod tests;

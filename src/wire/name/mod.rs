@@ -1,0 +1,176 @@
+//! The `metadata.name` of the object in the body of a write: found and replaced, in whatever
+//! encoding it was sent, with every other byte as it came.
+//!
+//! A body that the API server would read otherwise than we do is refused, never guessed at: a lock
+//! that keeps its name is a lock that two shards share.
+
+mod cbor;
+mod json;
+mod patch;
+mod proto;
+mod yaml;
+
+#[cfg(test)]
+mod tests;
+
+use std::fmt;
+use std::ops::Range;
+
+/// Most bytes of a body: what the API server takes (`MaxRequestBodyBytes`, 3 MiB).
+pub const MAX_BODY: usize = 3 << 20;
+
+/// How the object stands in the body of a write.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum BodyKind {
+    /// An object in JSON, or a merge or strategic merge patch, which has the object's shape.
+    Json,
+    /// `application/json-patch+json` (RFC 6902): a list of operations.
+    JsonPatch,
+    /// An object in YAML, or applied as YAML, which most clients send as JSON.
+    Yaml,
+    /// `application/vnd.kubernetes.protobuf`: the magic and a `runtime.Unknown`.
+    Protobuf,
+    /// An object in CBOR, or applied as CBOR.
+    Cbor,
+}
+
+impl BodyKind {
+    /// What a body with this `Content-Type` is; `None` if the API server takes no object in it.
+    /// Without one it is JSON, as the first that the API server knows
+    /// (`NegotiateInputSerializer`); a patch without one it refuses, so there it does not matter.
+    pub fn of_content_type(content_type: Option<&str>) -> Option<Self> {
+        let Some(content_type) = content_type.filter(|value| !value.is_empty()) else {
+            return Some(Self::Json);
+        };
+        let essence = content_type.split(';').next().unwrap_or_default().trim();
+        [
+            ("application/json", Self::Json),
+            ("application/merge-patch+json", Self::Json),
+            ("application/strategic-merge-patch+json", Self::Json),
+            ("application/json-patch+json", Self::JsonPatch),
+            ("application/yaml", Self::Yaml),
+            ("application/apply-patch+yaml", Self::Yaml),
+            ("application/vnd.kubernetes.protobuf", Self::Protobuf),
+            ("application/cbor", Self::Cbor),
+            ("application/apply-patch+cbor", Self::Cbor),
+        ]
+        .into_iter()
+        .find_map(|(name, kind)| essence.eq_ignore_ascii_case(name).then_some(kind))
+    }
+}
+
+/// As a sentence names it.
+impl fmt::Display for BodyKind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Json => "JSON",
+            Self::JsonPatch => "JSON Patch",
+            Self::Yaml => "YAML",
+            Self::Protobuf => "Kubernetes protobuf",
+            Self::Cbor => "CBOR",
+        })
+    }
+}
+
+/// Why the name in a body cannot be relied on. Says nothing of what the body holds.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub enum NameError {
+    /// Longer than the API server takes.
+    #[error("request body: {length} bytes; at most {MAX_BODY} are taken")]
+    TooLarge {
+        /// Bytes.
+        length: usize,
+    },
+    /// Not the encoding that `Content-Type` names.
+    #[error("request body: not well-formed {0}")]
+    Malformed(BodyKind),
+    /// Nested deeper than the API server reads.
+    #[error("request body: nested too deeply")]
+    TooDeep,
+    /// Of two, Go takes the last, other readers the first.
+    #[error("request body: {field} stands there more than once; it must stand there once")]
+    Repeated {
+        /// Its path.
+        field: &'static str,
+    },
+    /// No object with this field has this type.
+    #[error("request body: {field} must be {expected}")]
+    WrongType {
+        /// Its path.
+        field: &'static str,
+        /// With an article.
+        expected: &'static str,
+    },
+    /// Readers differ in what it comes to, or more than the name would change with it.
+    #[error(
+        "request body: {field} must be written out: no anchor, alias, tag, merge key or block \
+         scalar, and no key that is not a string"
+    )]
+    Indirect {
+        /// Its path.
+        field: &'static str,
+    },
+    /// The API server reads the first and drops the others without a word.
+    #[error("request body: several YAML documents; it must be one")]
+    SeveralDocuments,
+    /// YAML 1.1, which the API server reads, takes them for line breaks, YAML 1.2 does not.
+    #[error("request body: YAML with U+0085, U+2028 or U+2029; they must be written as escapes")]
+    LineBreak,
+}
+
+/// The paths that errors name.
+const OBJECT: &str = "the whole";
+const METADATA: &str = "metadata";
+const NAME: &str = "metadata.name";
+
+/// Asks `rename` for another name in place of each decoded one that the body gives the object (a
+/// JSON Patch may do it more than once), and answers the body with just these replaced, `None` if
+/// there is none, or none to be changed. Takes time in proportion to the body: the worst 3 MiB of
+/// YAML take a second, of all else milliseconds.
+pub fn rename(
+    kind: BodyKind,
+    body: &[u8],
+    rename: impl Fn(&str) -> Option<String>,
+) -> Result<Option<Vec<u8>>, NameError> {
+    if body.len() > MAX_BODY {
+        return Err(NameError::TooLarge { length: body.len() });
+    }
+    let rename = |old: &str| rename(old).filter(|new| new != old);
+    let text = || std::str::from_utf8(body).map_err(|_| NameError::Malformed(kind));
+    match kind {
+        BodyKind::Json => Ok(splice(body, json::find(text()?)?, rename, json::quote)),
+        BodyKind::JsonPatch => Ok(splice(body, patch::find(text()?)?, rename, json::quote)),
+        BodyKind::Yaml => yaml::rename(text()?, rename),
+        BodyKind::Protobuf => proto::rename(body, rename),
+        BodyKind::Cbor => Ok(splice(body, cbor::find(body)?, rename, cbor::encode)),
+    }
+}
+
+/// A name and the bytes that stand for it: quotes or header included.
+#[derive(Debug)]
+struct Found {
+    name: String,
+    at: Range<usize>,
+}
+
+/// Replaces what `rename` wants replaced of `found`, which comes in the body's order. `encode` gets
+/// the bytes that stood there and the new name.
+fn splice(
+    body: &[u8],
+    found: impl IntoIterator<Item = Found>,
+    rename: impl Fn(&str) -> Option<String>,
+    encode: impl Fn(&[u8], &str) -> Vec<u8>,
+) -> Option<Vec<u8>> {
+    let mut out = Vec::new();
+    let mut copied = 0;
+    for Found { name, at } in found {
+        let Some(new) = rename(&name) else { continue };
+        out.extend_from_slice(body.get(copied..at.start).unwrap_or_default());
+        out.extend_from_slice(&encode(body.get(at.clone()).unwrap_or_default(), &new));
+        copied = at.end;
+    }
+    (copied > 0).then(|| {
+        out.extend_from_slice(body.get(copied..).unwrap_or_default());
+        out
+    })
+}

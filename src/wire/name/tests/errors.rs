@@ -1,0 +1,32 @@
+use std::fmt::Write as _;
+use std::path::Path;
+
+use super::ALL;
+use crate::wire::name::{NameError, OBJECT};
+
+#[test]
+fn t72_errors_say_what_is_wrong_and_what_would_be_right() {
+    let field = "metadata.name";
+    let mut found = String::new();
+    for error in [
+        NameError::TooLarge { length: 3_145_729 },
+        NameError::TooDeep,
+        NameError::Repeated { field },
+        NameError::WrongType { field, expected: "a string" },
+        NameError::WrongType { field: OBJECT, expected: "an object" },
+        NameError::Indirect { field },
+        NameError::SeveralDocuments,
+        NameError::LineBreak,
+    ]
+    .into_iter()
+    .chain(ALL.map(NameError::Malformed))
+    {
+        writeln!(found, "{error}").expect("memory");
+    }
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("src/wire/name/tests/golden/errors.txt");
+    if std::env::var_os("BLESS").is_some() {
+        std::fs::write(&path, &found).expect("golden file can be written");
+    }
+    let golden = std::fs::read_to_string(&path).expect("golden file, written with BLESS=1");
+    assert_eq!(found, golden, "BLESS=1 rewrites {}", path.display());
+}

@@ -1,0 +1,106 @@
+use proptest::prelude::*;
+
+use super::{objects, renamed, renamed_text, repeated, wrong};
+use crate::wire::name::{BodyKind::Json, BodyKind::Yaml, NameError};
+
+/// Bodies in which `<name>` stands for the value.
+const OBJECTS: [&str; 9] = [
+    r#"{"kind":"Lease","apiVersion":"coordination.k8s.io/v1","metadata":{"name":<name>,"namespace":"ns"},"spec":{"holderIdentity":"lock","leaseDurationSeconds":15,"strategy":"OldestEmulationVersion"}}"#,
+    "\r\n{ \"metadata\" :\t{ \"labels\": {\"name\": \"lock\"}, \"name\" : <name> } ,\n \"data\": {\"name\":\"lock\", \"metadata\":\"{\\\"name\\\":\\\"lock\\\"}\"}, \"kind\":\"ConfigMap\"} \n",
+    r#"{"subsets":[{"ports":[{"name":"lock","port":1.50E+2}]}],"metadata":{"annotations":{"é\ud83d\ude00\/":"\u0000"},"name":<name>},"kind":"Endpoints"}"#,
+    // Escaped keys are the keys.
+    r#"{"met\u0061data":{"n\u0061me":<name>}}"#,
+    // Another case is another key.
+    r#"{"Metadata":{"name":"lock"},"metadata":{"Name":"lock","name":<name>,"NAME":1}}"#,
+    // Numbers that no float holds, a surrogate alone, keys twice that are not ours.
+    r#"{"x":123456789012345678901234567890,"y":-0.0,"z":"\ud800","x":1e999,"metadata":{"name":<name>,"x":1,"x":2}}"#,
+    // Patches of the object's shape.
+    r#"{"metadata":{"name":<name>,"resourceVersion":"12"},"spec":{"renewTime":null}}"#,
+    r#"{"$retainKeys":["metadata"],"metadata":{"$patch":"merge","name":<name>}}"#,
+    r#"{"metadata":{"ownerReferences":[{"name":"lock"}],"name":<name>,"managedFields":[{"fieldsV1":{"f:metadata":{"name":"lock"}}}]}}"#,
+];
+
+#[test]
+fn t72_json_keeps_every_other_byte() {
+    for object in OBJECTS {
+        let expected = object.replace("<name>", "\"lock---s1\"");
+        for name in ["\"lock\"", "\"l\\u006fck\""] {
+            let body = object.replace("<name>", name);
+            for kind in [Json, Yaml] {
+                assert_eq!(renamed_text(kind, &body), Ok(Some(expected.clone())), "{kind} {body}");
+            }
+        }
+        for other in ["\"other\"", "\"lock---s1\"", "\"Lock\"", "\"\"", "null"] {
+            let body = object.replace("<name>", other);
+            assert_eq!(renamed(Json, &body), Ok(None), "{body}");
+        }
+    }
+}
+
+#[test]
+fn t72_json_without_a_name_stays() {
+    for body in [
+        "{}",
+        r#"{"metadata":null}"#,
+        r#"{"metadata":{}}"#,
+        r#"{"metadata":{"generateName":"lock"}}"#,
+        r#"{"name":"lock","data":{"metadata":{"name":"lock"}}}"#,
+        r#"{"METADATA":{"name":"lock"}}"#,
+    ] {
+        assert_eq!(renamed(Json, body), Ok(None), "{body}");
+    }
+}
+
+#[test]
+fn t72_json_that_cannot_be_relied_on_is_refused() {
+    let malformed = NameError::Malformed(Json);
+    for (body, expected) in [
+        (r#"{"metadata":{"name":"lock"},"metadata":{"name":"lock"}}"#, repeated("metadata")),
+        (r#"{"metadata":{"name":"lock"},"m\u0065tadata":null}"#, repeated("metadata")),
+        (r#"{"metadata":{"name":"lock","name":"lock"}}"#, repeated("metadata.name")),
+        (r#"{"metadata":{"name":"a","n\u0061me":"b"},"x":1}"#, repeated("metadata.name")),
+        (r#"{"metadata":{"name":5}}"#, wrong("metadata.name", "a string")),
+        (r#"{"metadata":{"name":["lock"]}}"#, wrong("metadata.name", "a string")),
+        (r#"{"metadata":"lock"}"#, wrong("metadata", "an object")),
+        (r#"[{"metadata":{"name":"lock"}}]"#, wrong("the whole", "an object")),
+        ("null", wrong("the whole", "an object")),
+        ("", malformed),
+        (r#"{"metadata":{"name":"lock"}"#, malformed),
+        (r#"{"metadata":{"name":"lock"}}}"#, malformed),
+        (r#"{"metadata":{"name":"lock"}} {}"#, malformed),
+        (r#"{"metadata":{"name":"lock"},}"#, malformed),
+        (r#"{"metadata":{"name":"lock"},"x":01}"#, malformed),
+        ("\u{feff}{\"metadata\":{\"name\":\"lock\"}}", malformed),
+        (r#"{"metadata":{"name":"\ud800"}}"#, malformed),
+    ] {
+        assert_eq!(renamed(Json, body), Err(expected), "{body}");
+    }
+    let bytes = b"{\"metadata\":{\"name\":\"lock\"},\"x\":\"\xff\"}";
+    assert_eq!(renamed(Json, bytes), Err(malformed));
+}
+
+#[test]
+fn t72_json_of_any_depth_takes_no_stack() {
+    let deep = "[".repeat(700_000) + &"]".repeat(700_000);
+    let body = |name| format!(r#"{{"x":{deep},"metadata":{{"y":{deep},"name":"{name}"}}}}"#);
+    assert_eq!(renamed_text(Json, &body("lock")), Ok(Some(body("lock---s1"))));
+    let open = "{\"metadata\":".repeat(100_000);
+    assert_eq!(renamed(Json, open), Err(NameError::Malformed(Json)));
+}
+
+proptest! {
+    #[test]
+    fn t72_json_is_the_same_object_by_another_name(object in objects(), pretty in any::<bool>()) {
+        let body = if pretty {
+            serde_json::to_string_pretty(&object).expect("JSON")
+        } else {
+            object.to_string()
+        };
+        let mut expected = object;
+        expected["metadata"]["name"] = "lock---s1".into();
+        let found = renamed(Json, &body).expect("well-formed").expect("has the name");
+        prop_assert_eq!(found.len(), body.len() + "---s1".len());
+        let found: serde_json::Value = serde_json::from_slice(&found).expect("JSON");
+        prop_assert_eq!(found, expected);
+    }
+}

@@ -1,0 +1,43 @@
+use super::renamed;
+use crate::wire::name::BodyKind;
+
+/// Three lines a body: the kind and the encoding, and in hexadecimal the object as Kubernetes
+/// 1.37.1's own serializers write it by the name `lock`, then by the name `lock---s1`. The labels,
+/// the data and the port have `name: lock`, too.
+const WRITTEN_BY_UPSTREAM: &str = include_str!("golden/upstream.txt");
+
+#[test]
+fn t72_upstreams_bytes_become_upstreams_bytes() {
+    let lines: Vec<&str> = WRITTEN_BY_UPSTREAM.lines().collect();
+    let (bodies, rest) = lines.as_chunks::<3>();
+    assert_eq!((bodies.len(), rest.len()), (12, 0), "three objects in four encodings");
+    for [title, lock, shard] in bodies {
+        let (kind, quoted) = match title.split_once(' ').expect("a kind and an encoding").1 {
+            "Json" => (BodyKind::Json, false),
+            "Yaml" => (BodyKind::Yaml, true),
+            "Protobuf" => (BodyKind::Protobuf, false),
+            "Cbor" => (BodyKind::Cbor, false),
+            other => panic!("{other}"),
+        };
+        let mut expected = hexadecimal(shard);
+        if quoted {
+            let text = String::from_utf8(expected).expect("YAML");
+            expected = text.replace("lock---s1", "\"lock---s1\"").into_bytes();
+        }
+        assert_eq!(renamed(kind, hexadecimal(lock)), Ok(Some(expected)), "{title}");
+        assert_eq!(renamed(kind, hexadecimal(shard)), Ok(None), "{title}");
+    }
+}
+
+fn hexadecimal(text: &str) -> Vec<u8> {
+    let (pairs, []) = text.as_bytes().as_chunks::<2>() else {
+        panic!("an odd number of digits");
+    };
+    pairs
+        .iter()
+        .map(|pair| {
+            let pair = std::str::from_utf8(pair).expect("ASCII");
+            u8::from_str_radix(pair, 16).expect("two digits")
+        })
+        .collect()
+}

@@ -1,0 +1,155 @@
+//! A raw query string, read as the API server reads it (Go's `url.ParseQuery`, errors ignored,
+//! first value of a key).
+
+use std::borrow::Cow;
+use std::fmt::Write as _;
+
+use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
+
+use super::escape::{Mode, is_escaped_well, unescape};
+
+/// Most pairs in one query. Go 1.26 ignores a query of more than 10,000 pairs **altogether** (a
+/// selector in it would be lost, and everything returned), and an older Go knows no limit; so we
+/// stay far below, whatever the server was built with.
+pub const MAX_PAIRS: usize = 1024;
+
+/// What a query keeps unescaped when we write it: RFC 3986's unreserved characters, as Go's
+/// `url.QueryEscape`.
+const ESCAPED: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'_').remove(b'.').remove(b'~');
+
+/// A query that an API server might not read the way we do.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub enum QueryError {
+    /// More than [`MAX_PAIRS`].
+    #[error(
+        "query has {found} parameters, at most {MAX_PAIRS} are read reliably by every API server"
+    )]
+    TooManyPairs {
+        /// Number of pairs, empty ones counted.
+        found: usize,
+    },
+}
+
+/// A raw query whose pairs can be read and rewritten without decoding the others.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Query<'a> {
+    raw: &'a str,
+}
+
+impl<'a> Query<'a> {
+    /// Takes what stands behind the `?`; no `?` is the same as nothing behind it.
+    pub fn parse(raw: Option<&'a str>) -> Result<Self, QueryError> {
+        let raw = raw.unwrap_or_default();
+        // Counted as Go counts: before any pair is looked at. No pair is shorter than its `&`.
+        if raw.len() >= MAX_PAIRS {
+            let found = memchr::memchr_iter(b'&', raw.as_bytes()).count() + 1;
+            if found > MAX_PAIRS {
+                return Err(QueryError::TooManyPairs { found });
+            }
+        }
+        Ok(Self { raw })
+    }
+
+    /// The query as it came.
+    pub const fn as_str(&self) -> &'a str {
+        self.raw
+    }
+
+    /// The decoded value of the first pair with this key, which is the only one that the API server
+    /// uses. A key without `=` has the value `""`. Pairs that Go rejects are not there. Bytes that
+    /// are not UTF-8 become U+FFFD: no key, selector or name has one.
+    pub fn first(&self, key: &str) -> Option<Cow<'a, str>> {
+        self.pairs().find(|pair| pair.key_is(key)).map(|pair| pair.value())
+    }
+
+    /// Number of pairs that Go drops: broken percent-encoding, or a `;`.
+    pub fn broken_pairs(&self) -> usize {
+        self.pieces().filter(|piece| Pair::parse(piece).is_none()).count()
+    }
+
+    /// The same query with keys set (`Some`, unescaped) or removed (`None`). A key that is set
+    /// stands once, where it first stood or at the end, canonically escaped. All other pairs stay
+    /// byte for byte, except those that Go drops: another server might not.
+    pub fn rewrite(&self, changes: &[(&str, Option<&str>)]) -> String {
+        let added: usize =
+            changes.iter().map(|(key, value)| key.len() + 3 * value.map_or(0, str::len) + 2).sum();
+        let mut out = String::with_capacity(self.raw.len() + added);
+        let mut written = vec![false; changes.len()];
+        for pair in self.pairs() {
+            let change = changes.iter().zip(&mut written).find(|((key, _), _)| pair.key_is(key));
+            match change {
+                None => push_pair(&mut out, |out| out.push_str(pair.raw)),
+                Some(((key, Some(value)), written)) if !*written => {
+                    *written = true;
+                    push_pair(&mut out, |out| push_escaped(out, key, value));
+                }
+                Some(_) => {}
+            }
+        }
+        for ((key, value), written) in changes.iter().zip(written) {
+            if let (Some(value), false) = (value, written) {
+                push_pair(&mut out, |out| push_escaped(out, key, value));
+            }
+        }
+        out
+    }
+
+    fn pairs(&self) -> impl Iterator<Item = Pair<'a>> + use<'a> {
+        self.pieces().filter_map(Pair::parse)
+    }
+
+    fn pieces(&self) -> impl Iterator<Item = &'a str> + use<'a> {
+        self.raw.split('&').filter(|piece| !piece.is_empty())
+    }
+}
+
+/// One pair that Go accepts, not decoded.
+#[derive(Clone, Copy)]
+struct Pair<'a> {
+    raw: &'a str,
+    key: &'a str,
+    value: &'a str,
+}
+
+impl<'a> Pair<'a> {
+    fn parse(raw: &'a str) -> Option<Self> {
+        let (key, value) = raw.split_once('=').unwrap_or((raw, ""));
+        let accepted = memchr::memchr(b';', raw.as_bytes()).is_none() && is_escaped_well(raw);
+        accepted.then_some(Self { raw, key, value })
+    }
+
+    fn key_is(&self, key: &str) -> bool {
+        // Nothing gets longer when it is decoded.
+        self.key == key
+            || (self.key.len() >= key.len()
+                && unescape(self.key, Mode::Query).is_ok_and(|own| *own == *key.as_bytes()))
+    }
+
+    fn value(self) -> Cow<'a, str> {
+        match unescape(self.value, Mode::Query) {
+            Ok(Cow::Owned(bytes)) => Cow::Owned(match String::from_utf8(bytes) {
+                Ok(text) => text,
+                Err(bad) => String::from_utf8_lossy(bad.as_bytes()).into_owned(),
+            }),
+            // Nothing to decode.
+            _ => Cow::Borrowed(self.value),
+        }
+    }
+}
+
+fn push_pair(out: &mut String, write: impl FnOnce(&mut String)) {
+    if !out.is_empty() {
+        out.push('&');
+    }
+    write(out);
+}
+
+fn push_escaped(out: &mut String, key: &str, value: &str) {
+    // Writing to a String cannot fail.
+    let _ = write!(
+        out,
+        "{}={}",
+        utf8_percent_encode(key, ESCAPED),
+        utf8_percent_encode(value, ESCAPED)
+    );
+}

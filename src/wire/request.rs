@@ -1,0 +1,383 @@
+//! What the API server makes of a method, a path and a query
+//! (`apiserver/pkg/endpoints/request/requestinfo.go`).
+
+use std::borrow::Cow;
+
+use http::Method;
+
+use super::escape::{Mode, unescape};
+use super::query::{Query, QueryError};
+use super::selector::{FieldSelector, Selector};
+
+/// One request, classified as the API server's own `RequestInfo` would classify it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct RequestInfo<'a> {
+    /// What is done. For what is no resource: the HTTP method.
+    pub verb: Verb,
+    /// What it is done to.
+    pub target: Target<'a>,
+}
+
+/// What a request is about.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Target<'a> {
+    /// An API resource, one object or many.
+    Resource(Resource<'a>),
+    /// Health, discovery, metrics, version, OpenAPI, logs.
+    NonResource,
+}
+
+/// The parts of a resource request, percent-decoded.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Resource<'a> {
+    /// `""` for the core group (`/api`).
+    pub group: Cow<'a, str>,
+    /// `v1`, `v1beta1`, ….
+    pub version: Cow<'a, str>,
+    /// Plural, as in the path: `pods`.
+    pub resource: Cow<'a, str>,
+    /// `status`, `scale`, `log`, `proxy`, ….
+    pub subresource: Option<Cow<'a, str>>,
+    /// Absent for cluster-scoped resources and for requests over all namespaces. A Namespace object
+    /// is in itself.
+    pub namespace: Option<Cow<'a, str>>,
+    /// The one object that is meant. A list or watch has one if `fieldSelector` demands one
+    /// `metadata.name`.
+    pub name: Option<Cow<'a, str>>,
+    /// What follows the subresource, as it came, without the leading slash: free for `proxy`.
+    pub rest: &'a str,
+    /// The verb stands in the path (`/api/v1/watch/pods`, deprecated). Then `name` is from the path
+    /// and `verb` not from the query.
+    pub verb_in_path: bool,
+}
+
+/// What the API server says is done. [`Verb::as_str`] is its spelling.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[allow(missing_docs, reason = "each is its own name")]
+pub enum Verb {
+    Get,
+    List,
+    Watch,
+    Create,
+    Update,
+    Patch,
+    Delete,
+    DeleteCollection,
+    /// `/api/v1/proxy/…`: gone since 1.16, still classified.
+    Proxy,
+    /// Only for what is no resource.
+    Head,
+    /// Only for what is no resource.
+    Post,
+    /// Only for what is no resource.
+    Put,
+    /// Only for what is no resource.
+    Options,
+    /// Any other method: `""` to the API server if it is a resource request.
+    Other,
+}
+
+/// A path that an API server might not read the way we do. Such a request is answered with 400,
+/// never forwarded.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub enum PathError {
+    /// Go's router needs a leading slash.
+    #[error("path must begin with /")]
+    NotAbsolute,
+    /// `//`, or a name that is empty.
+    #[error("path has an empty segment (//)")]
+    EmptySegment,
+    /// `.` or `..`, also percent-encoded.
+    #[error("path has a segment . or ..")]
+    DotSegment,
+    /// `%2F` outside what follows `/proxy/`.
+    #[error("path has an encoded slash (%2F) inside a segment")]
+    EncodedSlash,
+    /// `%` without two hexadecimal digits.
+    #[error("path has broken percent-encoding")]
+    BrokenEscape,
+    /// `%00`.
+    #[error("path has an encoded NUL (%00)")]
+    Nul,
+    /// Bytes that are no UTF-8.
+    #[error("path is not UTF-8 when decoded")]
+    NotUtf8,
+    /// `/api/v1/watch`: the API server answers 500.
+    #[error("path ends after its verb, a resource must follow")]
+    NoResource,
+    /// The query cannot be relied on.
+    #[error(transparent)]
+    Query(#[from] QueryError),
+}
+
+impl<'a> RequestInfo<'a> {
+    /// Classifies. `path` is the raw path of the request target, `query` what stands behind its
+    /// `?`.
+    pub fn parse(
+        method: &Method,
+        path: &'a str,
+        query: Option<&'a str>,
+    ) -> Result<Self, PathError> {
+        let query = Query::parse(query)?;
+        let non_resource = Self { verb: Verb::of_method(method), target: Target::NonResource };
+        if path == "*" {
+            return Ok(non_resource);
+        }
+        let mut segments = Segments::of(path)?;
+        let Some(mut resource) = Resource::prefix(&mut segments)? else {
+            segments.check_rest()?;
+            return Ok(non_resource);
+        };
+        let first = segments.next()?.unwrap_or_default();
+        let (path_verb, first) = match &*first {
+            "proxy" => (Some(Verb::Proxy), segments.next()?.ok_or(PathError::NoResource)?),
+            "watch" => (Some(Verb::Watch), segments.next()?.ok_or(PathError::NoResource)?),
+            _ => (None, first),
+        };
+        resource.verb_in_path = path_verb.is_some();
+        resource.parts(first, path_verb == Some(Verb::Proxy), &mut segments)?;
+        let verb = match path_verb {
+            Some(verb) => verb,
+            None => resource.verb(method, query),
+        };
+        Ok(Self { verb, target: Target::Resource(resource) })
+    }
+
+    /// The resource, if it is about one.
+    pub const fn resource(&self) -> Option<&Resource<'a>> {
+        match &self.target {
+            Target::Resource(resource) => Some(resource),
+            Target::NonResource => None,
+        }
+    }
+}
+
+impl<'a> Resource<'a> {
+    /// `/api/VERSION/…` or `/apis/GROUP/VERSION/…` with at least one segment more; anything else is
+    /// no resource.
+    fn prefix(segments: &mut Segments<'a>) -> Result<Option<Self>, PathError> {
+        let group = match segments.next()?.as_deref() {
+            Some("api") => Cow::Borrowed(""),
+            Some("apis") => match segments.next()? {
+                Some(group) => group,
+                None => return Ok(None),
+            },
+            _ => return Ok(None),
+        };
+        let version = segments.next()?;
+        Ok(match version {
+            Some(version) if !segments.at_end() => Some(Self { group, version, ..Self::default() }),
+            _ => None,
+        })
+    }
+
+    /// `[namespaces/NAMESPACE/]RESOURCE[/NAME[/SUBRESOURCE[/…]]]`; `first` is already read.
+    fn parts(
+        &mut self,
+        first: Cow<'a, str>,
+        no_subresource: bool,
+        segments: &mut Segments<'a>,
+    ) -> Result<(), PathError> {
+        self.resource = first;
+        self.name = segments.next()?;
+        let mut third = None;
+        if self.resource == "namespaces" {
+            self.namespace = self.name.clone();
+            third = segments.next()?;
+            // Behind a namespace stands a resource of its own, unless it is a subresource of
+            // Namespace.
+            if !matches!(third.as_deref(), None | Some("status" | "finalize")) {
+                self.resource = third.take().unwrap_or_default();
+                self.name = segments.next()?;
+            }
+        }
+        if third.is_none() {
+            third = segments.next()?;
+        }
+        if !no_subresource {
+            self.subresource = third;
+        }
+        self.rest = segments.rest();
+        if self.is_proxy() { Ok(()) } else { segments.check_rest() }
+    }
+
+    /// What follows is a path of somebody else's server.
+    fn is_proxy(&self) -> bool {
+        self.group.is_empty()
+            && self.subresource.as_deref() == Some("proxy")
+            && matches!(&*self.resource, "pods" | "services" | "nodes")
+    }
+
+    /// The verb of a method; sets the name that a field selector demands.
+    fn verb(&mut self, method: &Method, query: Query<'_>) -> Verb {
+        let named = self.name.is_some();
+        match *method {
+            Method::GET | Method::HEAD if named => Verb::Get,
+            Method::GET | Method::HEAD => {
+                let options = ListOptions::read(query);
+                self.name = options.name.map(Cow::Owned);
+                if options.watch { Verb::Watch } else { Verb::List }
+            }
+            Method::POST => Verb::Create,
+            Method::PUT => Verb::Update,
+            Method::PATCH => Verb::Patch,
+            Method::DELETE if named => Verb::Delete,
+            Method::DELETE => Verb::DeleteCollection,
+            _ => Verb::Other,
+        }
+    }
+}
+
+impl Verb {
+    /// The API server's spelling.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Get => "get",
+            Self::List => "list",
+            Self::Watch => "watch",
+            Self::Create => "create",
+            Self::Update => "update",
+            Self::Patch => "patch",
+            Self::Delete => "delete",
+            Self::DeleteCollection => "deletecollection",
+            Self::Proxy => "proxy",
+            Self::Head => "head",
+            Self::Post => "post",
+            Self::Put => "put",
+            Self::Options => "options",
+            Self::Other => "",
+        }
+    }
+
+    const fn of_method(method: &Method) -> Self {
+        match *method {
+            Method::GET => Self::Get,
+            Method::HEAD => Self::Head,
+            Method::POST => Self::Post,
+            Method::PUT => Self::Put,
+            Method::PATCH => Self::Patch,
+            Method::DELETE => Self::Delete,
+            Method::OPTIONS => Self::Options,
+            _ => Self::Other,
+        }
+    }
+}
+
+/// The two list options that decide the verb and the name.
+struct ListOptions {
+    watch: bool,
+    name: Option<String>,
+}
+
+impl ListOptions {
+    fn read(query: Query<'_>) -> Self {
+        if query.as_str().is_empty() {
+            return Self { watch: false, name: None };
+        }
+        let watch = query.first("watch");
+        let name = query.first("fieldSelector").and_then(|raw| {
+            let selector = FieldSelector::parse(&raw).ok()?;
+            selector.requires("metadata.name").map(Cow::into_owned)
+        });
+        // The options are read as a whole: one that is malformed takes the name with it, and
+        // `watch` is read more strictly. Whether they are makes a difference only for a name, and
+        // for a value that is "false" to Unicode's case folding alone.
+        let odd = watch.as_deref().is_some_and(|value| !value.is_ascii());
+        let malformed = (name.is_some() || odd) && Self::malformed(query);
+        Self {
+            watch: watch.is_some_and(|value| is_true(&value, malformed)),
+            name: name.filter(|name| !malformed && is_segment_name(name)),
+        }
+    }
+
+    /// Whether decoding the options fails upstream (`metav1.ListOptions` and its conversion).
+    fn malformed(query: Query<'_>) -> bool {
+        let number = |key| query.first(key).is_some_and(|value| value.parse::<i64>().is_err());
+        let labels = || query.first("labelSelector");
+        let fields = || query.first("fieldSelector");
+        number("timeoutSeconds")
+            || number("limit")
+            || labels().is_some_and(|raw| Selector::parse(&raw).is_err())
+            || fields().is_some_and(|raw| FieldSelector::parse(&raw).is_err())
+    }
+}
+
+/// Everything but `0` and `false` of any case is true, also nothing at all. Go folds U+017F to `s`
+/// when the options are well-formed (`strings.EqualFold`), and does not when they are malformed
+/// (`strings.ToLower`).
+fn is_true(value: &str, malformed: bool) -> bool {
+    let is_false = value == "0"
+        || value.eq_ignore_ascii_case("false")
+        || (!malformed && value.replace('\u{17f}', "s").eq_ignore_ascii_case("false"));
+    !is_false
+}
+
+/// Upstream's `IsPathSegmentName`; an empty name is no name.
+fn is_segment_name(name: &str) -> bool {
+    !name.is_empty() && name != "." && name != ".." && !name.contains(['/', '%'])
+}
+
+/// The segments of a raw path, one at a time, each checked. One trailing slash means nothing, as
+/// upstream.
+struct Segments<'a> {
+    rest: Option<&'a str>,
+}
+
+impl<'a> Segments<'a> {
+    fn of(path: &'a str) -> Result<Self, PathError> {
+        let path = path.strip_prefix('/').ok_or(PathError::NotAbsolute)?;
+        Ok(Self { rest: Some(path).filter(|path| !path.is_empty()) })
+    }
+
+    fn at_end(&self) -> bool {
+        self.rest.is_none()
+    }
+
+    fn rest(&self) -> &'a str {
+        self.rest.unwrap_or_default()
+    }
+
+    fn next(&mut self) -> Result<Option<Cow<'a, str>>, PathError> {
+        let Some(rest) = self.rest else {
+            return Ok(None);
+        };
+        let raw =
+            match memchr::memchr(b'/', rest.as_bytes()).and_then(|at| rest.split_at_checked(at)) {
+                Some((segment, tail)) => {
+                    self.rest = tail.strip_prefix('/').filter(|tail| !tail.is_empty());
+                    segment
+                }
+                None => {
+                    self.rest = None;
+                    rest
+                }
+            };
+        segment(raw).map(Some)
+    }
+
+    fn check_rest(&mut self) -> Result<(), PathError> {
+        while self.next()?.is_some() {}
+        Ok(())
+    }
+}
+
+/// Decodes one segment and refuses what is not the same to every reader.
+fn segment(raw: &str) -> Result<Cow<'_, str>, PathError> {
+    let decoded = match unescape(raw, Mode::Path).map_err(|_| PathError::BrokenEscape)? {
+        Cow::Borrowed(_) => Cow::Borrowed(raw),
+        Cow::Owned(bytes) => {
+            if memchr::memchr(b'/', &bytes).is_some() {
+                return Err(PathError::EncodedSlash);
+            }
+            if memchr::memchr(0, &bytes).is_some() {
+                return Err(PathError::Nul);
+            }
+            Cow::Owned(String::from_utf8(bytes).map_err(|_| PathError::NotUtf8)?)
+        }
+    };
+    match &*decoded {
+        "" => Err(PathError::EmptySegment),
+        "." | ".." => Err(PathError::DotSegment),
+        _ => Ok(decoded),
+    }
+}

@@ -1,0 +1,60 @@
+//! `metadata.resourceVersion`.
+
+use std::fmt;
+
+/// A position in a resource's history. Since KEP-5504 it is a decimal integer of at most 128 bits,
+/// without leading zeros, and two of one resource can be compared; an aggregated API server may
+/// still say anything.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
+pub enum ResourceVersion {
+    /// Absent or empty: "the newest".
+    #[default]
+    Unset,
+    /// `"0"`: "any". Never a position of an object.
+    Zero,
+    /// A position.
+    At(u128),
+    /// Something that cannot be compared.
+    Opaque,
+}
+
+impl ResourceVersion {
+    /// Most digits of a position.
+    pub const MAX_DIGITS: usize = 39;
+
+    /// Reads the decoded value, in a query or an object.
+    pub fn parse(text: &[u8]) -> Self {
+        match text {
+            [] => Self::Unset,
+            b"0" => Self::Zero,
+            [b'1'..=b'9', ..] => text
+                .iter()
+                .try_fold(0u128, |sum, byte| {
+                    let digit = byte.checked_sub(b'0').filter(|digit| *digit <= 9)?;
+                    sum.checked_mul(10)?.checked_add(u128::from(digit))
+                })
+                .map_or(Self::Opaque, Self::At),
+            _ => Self::Opaque,
+        }
+    }
+
+    /// The position, if it is one.
+    pub const fn position(self) -> Option<u128> {
+        match self {
+            Self::At(position) => Some(position),
+            Self::Unset | Self::Zero | Self::Opaque => None,
+        }
+    }
+}
+
+/// As it stands on the wire; what is opaque was not kept.
+impl fmt::Display for ResourceVersion {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Unset => Ok(()),
+            Self::Zero => f.write_str("0"),
+            Self::At(position) => position.fmt(f),
+            Self::Opaque => f.write_str("(opaque)"),
+        }
+    }
+}

@@ -1,0 +1,147 @@
+//! Field selectors (`apimachinery/pkg/fields/selector.go`), as far as a name has to be found and
+//! replaced in them.
+
+use std::borrow::Cow;
+
+/// A field selector whose terms are read but kept as they came.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct FieldSelector<'a> {
+    terms: Vec<Term<'a>>,
+}
+
+/// How a field is compared; there is no more.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum FieldOp {
+    /// `=` or `==`.
+    Equals,
+    /// `!=`.
+    NotEquals,
+}
+
+/// Why a field selector is not one.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum FieldSelectorError {
+    /// A term without an operator.
+    #[error("field selector: term {0:?} needs one of = == !=")]
+    NoOperator(String),
+    /// A value with `,`, `=` or `\` that is not escaped by `\`.
+    #[error("field selector: value {0:?} must escape each of , = \\ by a \\ and nothing else")]
+    Escape(String),
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct Term<'a> {
+    raw: &'a str,
+    field: &'a str,
+    op: FieldOp,
+    value: Cow<'a, str>,
+}
+
+impl<'a> FieldSelector<'a> {
+    /// Reads upstream's string form, as in `?fieldSelector=`. Spaces are part of what they stand
+    /// in, as upstream.
+    pub fn parse(text: &'a str) -> Result<Self, FieldSelectorError> {
+        let terms = split(text).filter(|term| !term.is_empty()).map(Term::parse);
+        Ok(Self { terms: terms.collect::<Result<_, _>>()? })
+    }
+
+    /// The value that a field must have. Of several, the one that upstream finds first: it sorts
+    /// the terms by their text.
+    pub fn requires(&self, field: &str) -> Option<Cow<'a, str>> {
+        let demands = |term: &&Term<'_>| term.field == field && term.op == FieldOp::Equals;
+        self.terms.iter().filter(demands).min_by_key(|term| term.raw).map(|term| term.value.clone())
+    }
+
+    /// The same selector with values of one field replaced where `replace` returns a new one, for
+    /// both operators (a name that is excluded is still a name). All else stays as it came. `None`
+    /// if nothing was replaced.
+    pub fn replace(
+        &self,
+        field: &str,
+        mut replace: impl FnMut(&str) -> Option<String>,
+    ) -> Option<String> {
+        let mut replaced = false;
+        let terms: Vec<Cow<'_, str>> = self
+            .terms
+            .iter()
+            .map(|term| {
+                match Some(&term.value).filter(|_| term.field == field).and_then(|old| replace(old))
+                {
+                    Some(new) => {
+                        replaced = true;
+                        Cow::Owned(format!("{field}{}{}", term.op.as_str(), escape(&new)))
+                    }
+                    None => Cow::Borrowed(term.raw),
+                }
+            })
+            .collect();
+        replaced.then(|| terms.join(","))
+    }
+}
+
+impl<'a> Term<'a> {
+    fn parse(raw: &'a str) -> Result<Self, FieldSelectorError> {
+        // The first operator of the text; at one place the longer one.
+        let at = raw
+            .find(['=', '!'])
+            .and_then(|first| (first..raw.len()).find(|at| operator(raw, *at).is_some()));
+        let Some((at, (op, length))) = at.and_then(|at| Some((at, operator(raw, at)?))) else {
+            return Err(FieldSelectorError::NoOperator(raw.to_owned()));
+        };
+        let field = raw.get(..at).unwrap_or_default();
+        let value = unescape(raw.get(at + length..).unwrap_or_default())?;
+        Ok(Self { raw, field, op, value })
+    }
+}
+
+impl FieldOp {
+    const fn as_str(self) -> &'static str {
+        match self {
+            Self::Equals => "=",
+            Self::NotEquals => "!=",
+        }
+    }
+}
+
+fn operator(raw: &str, at: usize) -> Option<(FieldOp, usize)> {
+    match raw.as_bytes().get(at..)? {
+        [b'!', b'=', ..] => Some((FieldOp::NotEquals, 2)),
+        [b'=', b'=', ..] => Some((FieldOp::Equals, 2)),
+        [b'=', ..] => Some((FieldOp::Equals, 1)),
+        _ => None,
+    }
+}
+
+/// Splits at each comma that no backslash stands before.
+fn split(text: &str) -> impl Iterator<Item = &str> {
+    let mut escaped = false;
+    text.split(move |character| {
+        let splits = character == ',' && !escaped;
+        escaped = character == '\\' && !escaped;
+        splits
+    })
+}
+
+fn unescape(value: &str) -> Result<Cow<'_, str>, FieldSelectorError> {
+    if !value.contains(['\\', ',', '=']) {
+        return Ok(Cow::Borrowed(value));
+    }
+    let broken = || FieldSelectorError::Escape(value.to_owned());
+    let mut plain = String::with_capacity(value.len());
+    let mut characters = value.chars();
+    while let Some(character) = characters.next() {
+        plain.push(match character {
+            '\\' => characters
+                .next()
+                .filter(|next| matches!(next, '\\' | ',' | '='))
+                .ok_or_else(broken)?,
+            ',' | '=' => return Err(broken()),
+            other => other,
+        });
+    }
+    Ok(Cow::Owned(plain))
+}
+
+fn escape(value: &str) -> String {
+    value.replace('\\', "\\\\").replace(',', "\\,").replace('=', "\\=")
+}

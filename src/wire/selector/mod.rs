@@ -1,0 +1,10 @@
+//! Label and field selectors with upstream's grammar: read, AND-ed, judged and written again.
+
+mod field;
+mod label;
+mod parse;
+mod syntax;
+
+pub use field::{FieldOp, FieldSelector, FieldSelectorError};
+pub use label::{Op, Requirement, Selector};
+pub use syntax::{LabelError, SelectorError};

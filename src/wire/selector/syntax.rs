@@ -1,0 +1,84 @@
+//! What a label's key and value may be (`apimachinery/pkg/api/validate/content`), and what is said
+//! when they are not.
+
+use super::label::Op;
+
+const MAX_NAME: usize = 63;
+const MAX_PREFIX: usize = 253;
+
+/// A label requirement that upstream would refuse.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum LabelError {
+    /// Not `[PREFIX/]NAME`.
+    #[error(
+        "label key {0:?} is invalid: must be [PREFIX/]NAME, NAME at most 63 of [-A-Za-z0-9_.] with an alphanumeric at both ends, \
+         PREFIX a lowercase DNS subdomain of at most 253"
+    )]
+    Key(String),
+    /// Not a label's value.
+    #[error(
+        "label value {0:?} is invalid: must be empty, or at most 63 of [-A-Za-z0-9_.] with an alphanumeric at both ends"
+    )]
+    Value(String),
+    /// Gt and Lt compare integers.
+    #[error("label value {0:?} is invalid: Gt and Lt need a decimal 64-bit integer")]
+    NotInteger(String),
+    /// Too many or too few values for the operator.
+    #[error("operator {} takes {expected}, found {found}", op.as_str())]
+    ValueCount {
+        /// The operator.
+        op: Op,
+        /// In words.
+        expected: &'static str,
+        /// Number of values given.
+        found: usize,
+    },
+}
+
+/// Why a selector's text is not one.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("label selector: at byte {position}: {reason}")]
+pub struct SelectorError {
+    /// Byte offset in the text, of the token that does not fit.
+    pub position: usize,
+    /// What was found there, and what would be right.
+    pub reason: String,
+}
+
+pub(super) fn check_key(key: &str) -> Result<(), LabelError> {
+    let valid = match key.split_once('/') {
+        None => is_name(key),
+        Some((prefix, name)) => is_subdomain(prefix) && is_name(name),
+    };
+    if valid { Ok(()) } else { Err(LabelError::Key(key.to_owned())) }
+}
+
+pub(super) fn check_value(value: &str) -> Result<(), LabelError> {
+    if value.is_empty() || is_name(value) {
+        Ok(())
+    } else {
+        Err(LabelError::Value(value.to_owned()))
+    }
+}
+
+fn is_name(name: &str) -> bool {
+    let bytes = name.as_bytes();
+    let inner = |byte: &u8| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_' | b'.');
+    bytes.len() <= MAX_NAME
+        && bytes.first().is_some_and(u8::is_ascii_alphanumeric)
+        && bytes.last().is_some_and(u8::is_ascii_alphanumeric)
+        && bytes.iter().all(inner)
+}
+
+fn is_subdomain(prefix: &str) -> bool {
+    prefix.len() <= MAX_PREFIX && prefix.split('.').all(is_dns_label)
+}
+
+/// As upstream's subdomain pattern: no limit of its own for the length of a label.
+fn is_dns_label(label: &str) -> bool {
+    let bytes = label.as_bytes();
+    let end = |byte: &u8| byte.is_ascii_lowercase() || byte.is_ascii_digit();
+    bytes.first().is_some_and(end)
+        && bytes.last().is_some_and(end)
+        && bytes.iter().all(|byte| end(byte) || *byte == b'-')
+}

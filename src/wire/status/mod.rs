@@ -1,0 +1,218 @@
+//! `metav1.Status`: how we refuse, in the client's own encoding, as one body or as the last event
+//! of a watch.
+
+mod proto;
+mod tree;
+
+use std::borrow::Cow;
+
+use bytes::Bytes;
+
+use self::tree::Node;
+use super::media::Encoding;
+
+/// A failure, said the way the API server says one.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Status {
+    /// HTTP status code.
+    pub code: u16,
+    /// For machines.
+    pub reason: Reason,
+    /// For people.
+    pub message: Cow<'static, str>,
+    /// What it is about.
+    pub details: Option<Details>,
+}
+
+/// `StatusDetails`. An empty string is an absent one.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+#[allow(missing_docs, reason = "upstream's fields, by upstream's names")]
+pub struct Details {
+    pub name: String,
+    pub group: String,
+    /// In an error of the API server this is the resource (`pods`), despite the name.
+    pub kind: String,
+    pub uid: String,
+    pub causes: Vec<Cause>,
+    /// Seconds; 0 is absent. client-go goes by the `Retry-After` header, others by this.
+    pub retry_after_seconds: u32,
+}
+
+/// `StatusCause`. An empty string is an absent one.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+#[allow(missing_docs, reason = "upstream's fields, by upstream's names")]
+pub struct Cause {
+    pub reason: Cow<'static, str>,
+    pub message: String,
+    pub field: String,
+}
+
+impl Status {
+    /// A failure with the code that upstream gives the reason.
+    pub fn new(reason: Reason, message: impl Into<Cow<'static, str>>) -> Self {
+        Self { code: reason.code(), reason, message: message.into(), details: None }
+    }
+
+    /// Adds what it is about.
+    #[must_use]
+    pub fn with_details(mut self, details: Details) -> Self {
+        self.details = Some(details);
+        self
+    }
+
+    /// The body of an answer with [`Encoding::content_type`]; byte for byte what the API server
+    /// would write (but YAML, where it quotes less).
+    pub fn encode(&self, encoding: Encoding) -> Bytes {
+        let mut out = Vec::with_capacity(512);
+        match encoding {
+            Encoding::Json => {
+                self.tree().json(&mut out);
+                out.push(b'\n');
+            }
+            Encoding::Yaml => self.tree().yaml(&mut out),
+            Encoding::Protobuf => proto::object(self, &mut out),
+            Encoding::Cbor => self.tree().cbor(&mut out),
+        }
+        out.into()
+    }
+
+    /// An event of type ERROR in a stream with [`Encoding::stream_content_type`], framed. What
+    /// follows a JSON event that does not end with a newline must begin with one: see
+    /// `WatchScanner::separator`.
+    pub fn error_event(&self, encoding: Encoding) -> Bytes {
+        let mut out = Vec::with_capacity(512);
+        let event = || Node::Object(vec![("type", Node::Text("ERROR")), ("object", self.tree())]);
+        match encoding {
+            Encoding::Json | Encoding::Yaml => {
+                event().json(&mut out);
+                out.push(b'\n');
+            }
+            Encoding::Protobuf => proto::error_event(self, &mut out),
+            Encoding::Cbor => event().cbor(&mut out),
+        }
+        out.into()
+    }
+
+    /// In the order in which upstream writes JSON.
+    fn tree(&self) -> Node<'_> {
+        let mut fields = vec![
+            ("kind", Node::Text("Status")),
+            ("apiVersion", Node::Text("v1")),
+            ("metadata", Node::Map(Vec::new())),
+            ("status", Node::Text("Failure")),
+        ];
+        push_text(&mut fields, "message", &self.message);
+        push_text(&mut fields, "reason", self.reason.as_str());
+        if let Some(details) = &self.details {
+            fields.push(("details", details.tree()));
+        }
+        fields.push(("code", Node::Number(self.code.into())));
+        Node::Object(fields)
+    }
+}
+
+impl Details {
+    fn tree(&self) -> Node<'_> {
+        let mut fields = Vec::new();
+        push_text(&mut fields, "name", &self.name);
+        push_text(&mut fields, "group", &self.group);
+        push_text(&mut fields, "kind", &self.kind);
+        push_text(&mut fields, "uid", &self.uid);
+        if !self.causes.is_empty() {
+            fields.push(("causes", Node::List(self.causes.iter().map(Cause::tree).collect())));
+        }
+        if self.retry_after_seconds > 0 {
+            fields.push(("retryAfterSeconds", Node::Number(self.retry_after_seconds)));
+        }
+        Node::Map(fields)
+    }
+}
+
+impl Cause {
+    fn tree(&self) -> Node<'_> {
+        let mut fields = Vec::new();
+        push_text(&mut fields, "reason", &self.reason);
+        push_text(&mut fields, "message", &self.message);
+        push_text(&mut fields, "field", &self.field);
+        Node::Map(fields)
+    }
+}
+
+fn push_text<'a>(fields: &mut Vec<(&'static str, Node<'a>)>, name: &'static str, text: &'a str) {
+    if !text.is_empty() {
+        fields.push((name, Node::Text(text)));
+    }
+}
+
+/// `StatusReason`: the ones that clients tell apart.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[allow(missing_docs, reason = "upstream's reasons, by upstream's names")]
+pub enum Reason {
+    BadRequest,
+    Unauthorized,
+    Forbidden,
+    NotFound,
+    MethodNotAllowed,
+    NotAcceptable,
+    AlreadyExists,
+    Conflict,
+    Gone,
+    /// The resourceVersion or continue token is too old: list again.
+    Expired,
+    RequestEntityTooLarge,
+    UnsupportedMediaType,
+    Invalid,
+    TooManyRequests,
+    InternalError,
+    /// The server may not answer in time; the request was not carried out.
+    ServerTimeout,
+    ServiceUnavailable,
+    Timeout,
+}
+
+impl Reason {
+    /// Upstream's spelling.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::BadRequest => "BadRequest",
+            Self::Unauthorized => "Unauthorized",
+            Self::Forbidden => "Forbidden",
+            Self::NotFound => "NotFound",
+            Self::MethodNotAllowed => "MethodNotAllowed",
+            Self::NotAcceptable => "NotAcceptable",
+            Self::AlreadyExists => "AlreadyExists",
+            Self::Conflict => "Conflict",
+            Self::Gone => "Gone",
+            Self::Expired => "Expired",
+            Self::RequestEntityTooLarge => "RequestEntityTooLarge",
+            Self::UnsupportedMediaType => "UnsupportedMediaType",
+            Self::Invalid => "Invalid",
+            Self::TooManyRequests => "TooManyRequests",
+            Self::InternalError => "InternalError",
+            Self::ServerTimeout => "ServerTimeout",
+            Self::ServiceUnavailable => "ServiceUnavailable",
+            Self::Timeout => "Timeout",
+        }
+    }
+
+    /// The HTTP code that upstream's `api/errors` gives it.
+    pub const fn code(self) -> u16 {
+        match self {
+            Self::BadRequest => 400,
+            Self::Unauthorized => 401,
+            Self::Forbidden => 403,
+            Self::NotFound => 404,
+            Self::MethodNotAllowed => 405,
+            Self::NotAcceptable => 406,
+            Self::AlreadyExists | Self::Conflict => 409,
+            Self::Gone | Self::Expired => 410,
+            Self::RequestEntityTooLarge => 413,
+            Self::UnsupportedMediaType => 415,
+            Self::Invalid => 422,
+            Self::TooManyRequests => 429,
+            Self::InternalError | Self::ServerTimeout => 500,
+            Self::ServiceUnavailable => 503,
+            Self::Timeout => 504,
+        }
+    }
+}

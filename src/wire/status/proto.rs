@@ -1,0 +1,96 @@
+//! A Status in protobuf, field for field as the generated code of `apimachinery` writes it: empty
+//! strings too, where they are no pointers.
+
+use super::{Cause, Details, Status};
+use crate::wire::frames::MAGIC;
+
+/// The magic and `runtime.Unknown{typeMeta=1, raw=2, contentEncoding=3, contentType=4}`.
+pub(super) fn object(status: &Status, out: &mut Vec<u8>) {
+    out.extend_from_slice(MAGIC);
+    message(1, out, |meta| {
+        text(1, "v1", meta);
+        text(2, "Status", meta);
+    });
+    message(2, out, |raw| self::status(status, raw));
+    text(3, "", out);
+    text(4, "", out);
+}
+
+/// A length of 4 bytes and `WatchEvent{type=1, object=2}` with `RawExtension{raw=1}`; the magic
+/// stands inside.
+pub(super) fn error_event(status: &Status, out: &mut Vec<u8>) {
+    let mut event = Vec::with_capacity(512);
+    text(1, "ERROR", &mut event);
+    message(2, &mut event, |extension| {
+        message(1, extension, |raw| object(status, raw));
+    });
+    // A Status of 4 GiB does not exist: its message would have to be that long.
+    let length = u32::try_from(event.len()).unwrap_or(u32::MAX);
+    out.extend_from_slice(&length.to_be_bytes());
+    out.extend_from_slice(&event);
+}
+
+fn status(status: &Status, out: &mut Vec<u8>) {
+    message(1, out, |list_meta| {
+        text(1, "", list_meta);
+        text(2, "", list_meta);
+        text(3, "", list_meta);
+    });
+    text(2, "Failure", out);
+    text(3, &status.message, out);
+    text(4, status.reason.as_str(), out);
+    if let Some(details) = &status.details {
+        message(5, out, |out| self::details(details, out));
+    }
+    number(6, status.code.into(), out);
+}
+
+fn details(details: &Details, out: &mut Vec<u8>) {
+    text(1, &details.name, out);
+    text(2, &details.group, out);
+    text(3, &details.kind, out);
+    for cause in &details.causes {
+        message(4, out, |out| self::cause(cause, out));
+    }
+    number(5, details.retry_after_seconds, out);
+    text(6, &details.uid, out);
+}
+
+fn cause(cause: &Cause, out: &mut Vec<u8>) {
+    text(1, &cause.reason, out);
+    text(2, &cause.message, out);
+    text(3, &cause.field, out);
+}
+
+fn message(field: u8, out: &mut Vec<u8>, write: impl FnOnce(&mut Vec<u8>)) {
+    let mut inner = Vec::new();
+    write(&mut inner);
+    bytes(field, &inner, out);
+}
+
+fn text(field: u8, value: &str, out: &mut Vec<u8>) {
+    bytes(field, value.as_bytes(), out);
+}
+
+fn bytes(field: u8, value: &[u8], out: &mut Vec<u8>) {
+    out.push(field << 3 | 2);
+    varint(value.len() as u64, out);
+    out.extend_from_slice(value);
+}
+
+fn number(field: u8, value: u32, out: &mut Vec<u8>) {
+    out.push(field << 3);
+    varint(value.into(), out);
+}
+
+fn varint(mut value: u64, out: &mut Vec<u8>) {
+    loop {
+        let low = value.to_le_bytes().first().copied().unwrap_or_default() & 0x7f;
+        value >>= 7;
+        if value == 0 {
+            out.push(low);
+            return;
+        }
+        out.push(low | 0x80);
+    }
+}

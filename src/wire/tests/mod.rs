@@ -1,0 +1,9 @@
+#![allow(clippy::too_many_lines, reason = "tables of cases")]
+
+mod frames;
+mod media;
+mod query;
+mod request;
+mod rv;
+mod selector;
+mod status;
