@@ -3,7 +3,9 @@
 //! The map. Dependencies point one way, from the bottom of this list to its top, and a test checks
 //! it.
 //!
+//! - [`api`]: what users write, the custom resources and their spellings.
 //! - [`wire`]: what Kubernetes puts on the wire, as functions of bytes.
+//! - [`policy`]: what may pass, as functions of values; knows no socket, no clock, no task.
 //!
 //! The words, one meaning each:
 //!
@@ -22,4 +24,6 @@
 //! | plan | the redirect rules, as data |
 //! | bundle | the CA set that a pod trusts: cluster CA and mesh CA |
 
+pub mod api;
+pub mod policy;
 pub mod wire;

@@ -1,0 +1,45 @@
+//! `metav1.LabelSelector`, mirrored here because the generated type brings its whole crate's
+//! schema with it.
+
+use std::collections::BTreeMap;
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+/// Selects objects by their labels. An empty selector matches everything.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct LabelSelector {
+    /// Each key must have exactly this value.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub match_labels: BTreeMap<String, String>,
+    /// Each requirement must hold.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub match_expressions: Vec<LabelSelectorRequirement>,
+}
+
+/// One requirement on one label key.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct LabelSelectorRequirement {
+    /// The label key.
+    pub key: String,
+    /// How the key's value relates to `values`.
+    pub operator: Operator,
+    /// Non-empty for `In` and `NotIn`, empty for `Exists` and `DoesNotExist`.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub values: Vec<String>,
+}
+
+/// The operators of [`LabelSelectorRequirement`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub enum Operator {
+    /// The value is one of `values`.
+    In,
+    /// The key is absent or its value is none of `values`.
+    NotIn,
+    /// The key is present.
+    Exists,
+    /// The key is absent.
+    DoesNotExist,
+}

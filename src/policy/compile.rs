@@ -1,0 +1,206 @@
+//! From what a user wrote to what is enforced: all of it or nothing.
+
+use std::{collections::HashMap, fmt, sync::Arc};
+
+use sha2::{Digest, Sha256};
+
+use super::{
+    GroupResource, Lock, Policy, Scope,
+    scopes::{Rule, Scopes},
+};
+use crate::{
+    api::{
+        LabelSelector, LabelSelectorRequirement, Limit, Operator, Resources, ShardingConfigSpec,
+    },
+    wire::selector::{LabelError, Op, Requirement, Selector},
+};
+
+/// Everything that is wrong with a ShardingConfig.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Invalid(Vec<Problem>);
+
+/// One field of a ShardingConfig that cannot be used.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Problem {
+    field: String,
+    what: String,
+}
+
+impl Invalid {
+    /// The problems, in the order of the fields.
+    #[must_use]
+    pub fn problems(&self) -> &[Problem] {
+        &self.0
+    }
+}
+
+impl fmt::Display for Problem {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}: {}", self.field, self.what)
+    }
+}
+
+impl fmt::Display for Invalid {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (at, problem) in self.0.iter().enumerate() {
+            if at > 0 {
+                f.write_str("; ")?;
+            }
+            problem.fmt(f)?;
+        }
+        Ok(())
+    }
+}
+
+impl std::error::Error for Invalid {}
+
+/// Compiles the config `name`, for a pod of `namespace`.
+///
+/// # Errors
+/// [`Invalid`] names every field that is wrong, its value, and what would be right.
+pub fn compile(name: &str, namespace: &str, spec: &ShardingConfigSpec) -> Result<Policy, Invalid> {
+    let mut problems = Problems::default();
+    let lock = spec.controller.as_ref().and_then(|controller| {
+        let at = "spec.controller.leaderElectionName";
+        match Lock::new(&controller.leader_election_name, name, namespace) {
+            Ok(lock) => Some(lock),
+            Err(what) => problems.add(at, what),
+        }
+    });
+    let pods = selector("spec.selector", &spec.selector, &mut problems);
+    if pods.is_everything() {
+        problems.add::<()>("spec.selector", "is empty, it must select the pods of this shard");
+    }
+    let scopes = scopes(&spec.limits, &mut problems);
+    if !problems.0.is_empty() {
+        return Err(Invalid(problems.0));
+    }
+    let hash = hash(name, namespace, lock.as_ref(), &scopes);
+    Ok(Policy { shard: name.into(), pods, scopes, lock, hash })
+}
+
+/// Collects problems, so that all of them are told at once.
+#[derive(Default)]
+struct Problems(Vec<Problem>);
+
+impl Problems {
+    fn add<T>(&mut self, field: impl Into<String>, what: impl ToString) -> Option<T> {
+        self.0.push(Problem { field: field.into(), what: what.to_string() });
+        None
+    }
+}
+
+/// Where a limit's claim to a pair of group and resource was made.
+struct Claim {
+    field: String,
+    rule: Rule,
+}
+
+fn scopes(limits: &[Limit], problems: &mut Problems) -> Scopes {
+    let mut claims: Vec<Claim> = Vec::new();
+    let mut rules: HashMap<Rule, Arc<Scope>> = HashMap::new();
+    for (at, limit) in limits.iter().enumerate() {
+        let field = format!("spec.limits[{at}]");
+        let scope = limit.selector.as_ref().map_or_else(Selector::everything, |given| {
+            selector(&format!("{field}.selector"), given, problems)
+        });
+        let scope = Arc::new(Scope::new(scope));
+        for (field, rule) in rules_of(&field, &limit.relate_resources, problems) {
+            if let Some(other) = claims.iter().find(|claim| claim.rule.conflicts(&rule)) {
+                let what = format!(
+                    "{rule} is limited already by {} as {}: a resource belongs in one limit",
+                    other.field, other.rule
+                );
+                problems.add::<()>(field, what);
+                continue;
+            }
+            rules.insert(rule.clone(), Arc::clone(&scope));
+            claims.push(Claim { field, rule });
+        }
+    }
+    Scopes::new(&rules)
+}
+
+fn rules_of(limit: &str, given: &[Resources], problems: &mut Problems) -> Vec<(String, Rule)> {
+    if given.is_empty() {
+        return vec![(limit.to_owned(), Rule::everything())];
+    }
+    let mut rules = Vec::new();
+    for (at, resources) in given.iter().enumerate() {
+        let field = format!("{limit}.relateResources[{at}]");
+        if resources.api_groups.is_empty() {
+            problems.add::<()>(
+                format!("{field}.apiGroups"),
+                "is empty: name a group, \"\" for the core group, or \"*\"",
+            );
+        }
+        if resources.resources.is_empty() {
+            problems.add::<()>(
+                format!("{field}.resources"),
+                "is empty: name a resource in plural, for example \"pods\", or \"*\"",
+            );
+        }
+        for group in &resources.api_groups {
+            for resource in &resources.resources {
+                match Rule::new(group, resource) {
+                    Ok(rule) => rules.push((field.clone(), rule)),
+                    Err(what) => problems.add(&field, what).unwrap_or_default(),
+                }
+            }
+        }
+    }
+    rules
+}
+
+fn selector(field: &str, given: &LabelSelector, problems: &mut Problems) -> Selector {
+    let labels = given.match_labels.iter().map(|(key, value)| {
+        (format!("{field}.matchLabels[{key:?}]"), Requirement::equals(key, value))
+    });
+    let expressions = given.match_expressions.iter().enumerate().map(|(at, expression)| {
+        (format!("{field}.matchExpressions[{at}]"), requirement(expression))
+    });
+    labels
+        .chain(expressions)
+        .filter_map(|(field, parsed)| match parsed {
+            Ok(requirement) => Some(requirement),
+            Err(error) => problems.add(field, error),
+        })
+        .collect()
+}
+
+fn requirement(given: &LabelSelectorRequirement) -> Result<Requirement, LabelError> {
+    let op = match given.operator {
+        Operator::In => Op::In,
+        Operator::NotIn => Op::NotIn,
+        Operator::Exists => Op::Exists,
+        Operator::DoesNotExist => Op::DoesNotExist,
+    };
+    Requirement::new(&given.key, op, &given.values)
+}
+
+/// What the policy *does*, as a number: two policies with the same hash treat every request alike.
+fn hash(name: &str, namespace: &str, lock: Option<&Lock>, scopes: &Scopes) -> [u8; 32] {
+    let mut digest = Sha256::new();
+    let mut add = |text: &str| {
+        digest.update(u64::try_from(text.len()).unwrap_or(u64::MAX).to_be_bytes());
+        digest.update(text);
+    };
+    add("ctrlmesh policy 1");
+    add(name);
+    add(namespace);
+    add(lock.map_or("", Lock::name));
+    for (rule, scope) in scopes.rules() {
+        add(&rule.to_string());
+        add(scope.text());
+    }
+    digest.finalize().into()
+}
+
+impl From<&GroupResource> for Rule {
+    fn from(one: &GroupResource) -> Self {
+        Self::exact(one.group(), one.resource())
+    }
+}
+
+#[cfg(test)]
+mod tests;

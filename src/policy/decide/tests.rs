@@ -1,0 +1,98 @@
+use http::Method;
+
+use super::*;
+use crate::{api::ShardingConfigSpec, policy::compile};
+
+const SPEC: &str = "
+selector: {matchLabels: {app: op}}
+controller: {leaderElectionName: op}
+limits:
+- relateResources: [{apiGroups: [''], resources: [pods, configmaps]}]
+  selector: {matchLabels: {shard: a}}
+";
+
+fn policy() -> Policy {
+    let spec: ShardingConfigSpec = serde_yaml::from_str(SPEC).unwrap();
+    compile("blue", "ns", &spec).unwrap()
+}
+
+/// What goes upstream, or `-` when the request goes as it came.
+fn sent(method: Method, target: &str) -> String {
+    let (path, query) = target.split_once('?').map_or((target, None), |(p, q)| (p, Some(q)));
+    let info = RequestInfo::parse(&method, path, query).unwrap();
+    let policy = policy();
+    let decision = policy.decide(&info);
+    match policy.rewrite(&decision, &info, path, query) {
+        Ok(target) => target.unwrap_or_else(|| "-".into()),
+        Err(refused) => refused.refusal.label().into(),
+    }
+}
+
+#[test]
+fn t46_collections_are_narrowed_and_never_widened() {
+    let pods = "/api/v1/pods";
+    for (method, query, want) in [
+        (Method::GET, "", "labelSelector=shard%3Da"),
+        (Method::GET, "?watch=1", "watch=1&labelSelector=shard%3Da"),
+        (Method::DELETE, "", "labelSelector=shard%3Da"),
+        (Method::GET, "?labelSelector=x%3Dy", "labelSelector=shard%3Da%2Cx%3Dy"),
+        (Method::GET, "?labelSelector=shard=b", "labelSelector=shard%3Da%2Cshard%3Db"),
+        (Method::GET, "?labelSelector=", "labelSelector=shard%3Da"),
+        (
+            Method::GET,
+            "?labelSelector=x&limit=5&labelSelector=y",
+            "labelSelector=shard%3Da%2Cx&limit=5",
+        ),
+    ] {
+        assert_eq!(sent(method, &format!("{pods}{query}")), format!("{pods}?{want}"), "{query}");
+    }
+    assert_eq!(sent(Method::GET, "/api/v1/pods?labelSelector=a%20in%20("), "bad_selector");
+}
+
+#[test]
+fn t28_all_other_parameters_stay_as_they_are() {
+    let given = "/api/v1/pods?resourceVersion=0&resourceVersionMatch=NotOlderThan&limit=1&x=%2F+y";
+    assert_eq!(sent(Method::GET, given), format!("{given}&labelSelector=shard%3Da"));
+}
+
+#[test]
+fn t29_t30_what_is_named_passes() {
+    for target in [
+        "/api/v1/namespaces/ns/pods/p",
+        "/api/v1/namespaces/ns/pods?fieldSelector=metadata.name%3Dp",
+        "/api/v1/namespaces/ns/pods/p/log?follow=true",
+        "/api/v1/secrets",
+        "/apis/apps/v1/deployments",
+        "/healthz",
+    ] {
+        assert_eq!(sent(Method::GET, target), "-", "{target}");
+    }
+}
+
+#[test]
+fn t56_deletecollection_is_narrowed_also_by_a_name() {
+    let target = "/api/v1/namespaces/ns/pods?fieldSelector=metadata.name%3Dp";
+    assert_eq!(sent(Method::DELETE, target), format!("{target}&labelSelector=shard%3Da"));
+}
+
+#[test]
+fn t72_the_lock_has_the_shards_name_in_path_and_field_selector() {
+    let leases = "/apis/coordination.k8s.io/v1/namespaces/ns/leases";
+    for method in [Method::GET, Method::PUT, Method::PATCH, Method::DELETE] {
+        assert_eq!(
+            sent(method, &format!("{leases}/op?timeout=5s")),
+            format!("{leases}/op---blue?timeout=5s")
+        );
+    }
+    assert_eq!(sent(Method::GET, &format!("{leases}/op---blue")), "-");
+    assert_eq!(sent(Method::GET, &format!("{leases}/other")), "-");
+    assert_eq!(
+        sent(Method::GET, &format!("{leases}?watch=true&fieldSelector=metadata.name%3Dop")),
+        format!("{leases}?watch=true&fieldSelector=metadata.name%3Dop---blue")
+    );
+    let configmaps = "/api/v1/namespaces/ns/configmaps";
+    assert_eq!(
+        sent(Method::DELETE, &format!("{configmaps}?fieldSelector=metadata.name%3Dop")),
+        format!("{configmaps}?fieldSelector=metadata.name%3Dop---blue&labelSelector=shard%3Da"),
+    );
+}

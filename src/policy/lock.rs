@@ -1,0 +1,190 @@
+//! Leader election: every shard elects its own leader, so every shard gets its own lock.
+
+use super::GroupResource;
+use crate::wire::request::{Resource, Verb};
+
+/// The lock that the controller asks for and the one that its shard has instead.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Lock {
+    name: Box<str>,
+    renamed: Box<str>,
+    namespace: Box<str>,
+}
+
+/// Where a request names the lock.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum LockIn {
+    /// In the path; a body, where there is one, may name it too.
+    Path,
+    /// Perhaps in the body: the object's name is known only there.
+    Body,
+    /// In `fieldSelector=metadata.name=`.
+    FieldSelector,
+}
+
+/// Why a name cannot be that of a lock.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum BadLock {
+    /// It is no name of an object.
+    #[error(
+        "{0:?} is no object name: give lower case letters, digits, '-' and '.', such as \"my-operator\""
+    )]
+    Name(String),
+    /// There is no room for the shard's name behind it.
+    #[error("{0:?} is {1} characters long, an object name has at most 253")]
+    TooLong(String, usize),
+}
+
+impl Lock {
+    /// Kubernetes' longest object name.
+    const MAX_NAME: usize = 253;
+
+    /// The lock `name` of the shard `shard` in `namespace`.
+    ///
+    /// # Errors
+    /// [`BadLock`].
+    pub fn new(name: &str, shard: &str, namespace: &str) -> Result<Self, BadLock> {
+        let is_label = |label: &str| {
+            let inner = |b: u8| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'-';
+            !label.is_empty()
+                && label.bytes().all(inner)
+                && !label.starts_with('-')
+                && !label.ends_with('-')
+        };
+        if !name.split('.').all(is_label) {
+            return Err(BadLock::Name(name.to_owned()));
+        }
+        let renamed = format!("{name}---{shard}");
+        if renamed.len() > Self::MAX_NAME {
+            let length = renamed.len();
+            return Err(BadLock::TooLong(renamed, length));
+        }
+        Ok(Self { name: name.into(), renamed: renamed.into(), namespace: namespace.into() })
+    }
+
+    /// What the controller calls it.
+    #[must_use]
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// What it is called in the cluster: `<lock>---<shard>`.
+    #[must_use]
+    pub fn renamed(&self) -> &str {
+        &self.renamed
+    }
+
+    /// The cluster's name for what a request calls `name`. A client goes on with the name that a
+    /// response told it, so that name stays as it is.
+    #[must_use]
+    pub fn rename(&self, name: &str) -> Option<String> {
+        (name == &*self.name).then(|| self.renamed.to_string())
+    }
+
+    /// Whether locks are made of this resource.
+    #[must_use]
+    pub fn is_kind(resource: &GroupResource) -> bool {
+        is_kind(resource.group(), resource.resource())
+    }
+
+    /// Where this request may name the lock; nothing when it is about something else.
+    #[must_use]
+    pub fn find(&self, verb: Verb, resource: &Resource<'_>) -> Option<LockIn> {
+        if !is_kind(&resource.group, &resource.resource)
+            || resource.namespace.as_deref() != Some(&*self.namespace)
+            || resource.subresource.is_some()
+        {
+            return None;
+        }
+        match verb {
+            Verb::Get | Verb::Update | Verb::Patch | Verb::Delete => {
+                let named = resource.name.as_deref();
+                (named == Some(&*self.name) || named == Some(&*self.renamed))
+                    .then_some(LockIn::Path)
+            }
+            Verb::Create => Some(LockIn::Body),
+            Verb::Watch if resource.verb_in_path && resource.name.is_some() => {
+                (resource.name.as_deref() == Some(&*self.name)).then_some(LockIn::Path)
+            }
+            Verb::List | Verb::Watch | Verb::DeleteCollection => Some(LockIn::FieldSelector),
+            _ => None,
+        }
+    }
+}
+
+fn is_kind(group: &str, resource: &str) -> bool {
+    matches!(
+        (group, resource),
+        ("coordination.k8s.io", "leases") | ("", "configmaps" | "endpoints")
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use http::Method;
+
+    use super::*;
+    use crate::wire::request::RequestInfo;
+
+    const LEASES: &str = "/apis/coordination.k8s.io/v1/namespaces/ns/leases";
+
+    fn found(method: Method, path: &str, query: Option<&str>) -> Option<LockIn> {
+        let lock = Lock::new("op", "blue", "ns").unwrap();
+        let info = RequestInfo::parse(&method, path, query).unwrap();
+        lock.find(info.verb, info.resource().unwrap())
+    }
+
+    #[test]
+    fn t72_every_verb_of_the_lock_is_found() {
+        let one = format!("{LEASES}/op");
+        for method in [Method::GET, Method::PUT, Method::PATCH, Method::DELETE] {
+            assert_eq!(found(method, &one, None), Some(LockIn::Path));
+        }
+        assert_eq!(found(Method::POST, LEASES, None), Some(LockIn::Body));
+        for (method, query) in [
+            (Method::GET, "fieldSelector=metadata.name%3Dop"),
+            (Method::GET, "watch=1&fieldSelector=metadata.name%3Dop"),
+            (Method::DELETE, "fieldSelector=metadata.name%3Dop"),
+        ] {
+            assert_eq!(found(method, LEASES, Some(query)), Some(LockIn::FieldSelector));
+        }
+        let watch = "/apis/coordination.k8s.io/v1/watch/namespaces/ns/leases/op";
+        assert_eq!(found(Method::GET, watch, None), Some(LockIn::Path));
+        for kind in ["configmaps", "endpoints"] {
+            let path = format!("/api/v1/namespaces/ns/{kind}/op");
+            assert_eq!(found(Method::GET, &path, None), Some(LockIn::Path));
+        }
+    }
+
+    #[test]
+    fn t72_what_is_no_lock_of_ours_is_left_alone() {
+        for path in [
+            "/apis/coordination.k8s.io/v1/namespaces/other/leases/op",
+            "/apis/coordination.k8s.io/v1/namespaces/ns/leases/op2",
+            "/apis/coordination.k8s.io/v1/namespaces/ns/leases/op---green",
+            "/api/v1/namespaces/ns/pods/op",
+            "/api/v1/namespaces/ns/configmaps/op/status",
+        ] {
+            assert_eq!(found(Method::GET, path, None), None, "{path}");
+        }
+    }
+
+    #[test]
+    fn t72_a_name_is_renamed_once() {
+        let lock = Lock::new("op", "blue", "ns").unwrap();
+        assert_eq!(lock.rename("op").as_deref(), Some("op---blue"));
+        assert_eq!(lock.rename("op---blue"), None);
+        assert_eq!(lock.rename("op---green"), None);
+        let suffixed = found(Method::PUT, &format!("{LEASES}/op---blue"), None);
+        assert_eq!(suffixed, Some(LockIn::Path), "its body may still say the short name");
+    }
+
+    #[test]
+    fn a_lock_has_an_object_name() {
+        for name in ["", "Op", "a b", "-a", "a.", "a..b"] {
+            assert!(matches!(Lock::new(name, "s", "ns"), Err(BadLock::Name(_))), "{name}");
+        }
+        let long = "a".repeat(250);
+        assert!(matches!(Lock::new(&long, "shard", "ns"), Err(BadLock::TooLong(..))));
+    }
+}

@@ -1,0 +1,130 @@
+//! What may pass, sans-IO: every decision about a request is made here, as a function of values.
+
+mod compile;
+mod decide;
+mod lock;
+pub mod positions;
+mod refusal;
+mod scopes;
+
+use std::sync::Arc;
+
+pub use self::{
+    compile::{Invalid, Problem, compile},
+    decide::Decision,
+    lock::{BadLock, Lock, LockIn},
+    refusal::{Refusal, Refused},
+    scopes::{BadRule, Rule, Scope, Scopes},
+};
+use crate::wire::selector::Selector;
+
+/// What one ShardingConfig means for one pod. Immutable: a request takes one policy at its start
+/// and keeps it.
+#[derive(Debug, PartialEq, Eq)]
+pub struct Policy {
+    shard: Box<str>,
+    pods: Selector,
+    scopes: Scopes,
+    lock: Option<Lock>,
+    hash: [u8; 32],
+}
+
+impl Policy {
+    /// The name of the ShardingConfig.
+    #[must_use]
+    pub fn shard(&self) -> &str {
+        &self.shard
+    }
+
+    /// Which pods it is for.
+    #[must_use]
+    pub fn pods(&self) -> &Selector {
+        &self.pods
+    }
+
+    /// The renaming of the controller's lock.
+    #[must_use]
+    pub fn lock(&self) -> Option<&Lock> {
+        self.lock.as_ref()
+    }
+
+    /// The scope of a resource; nothing when the shard sees all of it.
+    #[must_use]
+    pub fn scope(&self, resource: &GroupResource) -> Option<&Arc<Scope>> {
+        self.scopes.find(resource.group(), resource.resource())
+    }
+
+    /// The limits in one order that does not depend on how they were written.
+    pub fn rules(&self) -> impl Iterator<Item = (&Rule, &Arc<Scope>)> {
+        self.scopes.rules()
+    }
+
+    /// Equal for policies that treat every request alike.
+    #[must_use]
+    pub fn hash(&self) -> &[u8; 32] {
+        &self.hash
+    }
+}
+
+/// The number of a policy. Epochs start at 1 and grow; 0 is before the first policy.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Epoch(u64);
+
+impl Epoch {
+    /// The epoch with this number.
+    #[must_use]
+    pub const fn new(number: u64) -> Self {
+        Self(number)
+    }
+
+    /// The number.
+    #[must_use]
+    pub const fn get(self) -> u64 {
+        self.0
+    }
+
+    /// The epoch after this one.
+    #[must_use]
+    pub const fn next(self) -> Self {
+        Self(self.0 + 1)
+    }
+}
+
+/// A resource as the API server tells them apart for authorization: group and plural name, no
+/// version.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct GroupResource {
+    group: Box<str>,
+    resource: Box<str>,
+}
+
+impl GroupResource {
+    /// The core group is `""`.
+    #[must_use]
+    pub fn new(group: &str, resource: &str) -> Self {
+        Self { group: group.into(), resource: resource.into() }
+    }
+
+    /// The API group.
+    #[must_use]
+    pub fn group(&self) -> &str {
+        &self.group
+    }
+
+    /// The plural name.
+    #[must_use]
+    pub fn resource(&self) -> &str {
+        &self.resource
+    }
+}
+
+impl std::fmt::Display for GroupResource {
+    /// `pods`, or `deployments.apps`.
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(&self.resource)?;
+        if !self.group.is_empty() {
+            write!(f, ".{}", self.group)?;
+        }
+        Ok(())
+    }
+}

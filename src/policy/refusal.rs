@@ -1,0 +1,108 @@
+//! The answers that we give instead of the upstream's. A closed list: each has a Status, a metric
+//! label, a log field and a row in the documentation.
+
+use std::fmt;
+
+use crate::wire::status::{Details, Reason, Status};
+
+/// Why a request is not forwarded.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Refusal {
+    /// There is no policy yet, so what the shard may see is not known.
+    NoPolicy,
+    /// The API server might read the path or query otherwise than we do.
+    BadRequestLine,
+    /// A selector cannot be read, so it cannot be narrowed.
+    BadSelector,
+    /// The position belongs to an older policy: the client must list anew.
+    Expired,
+    /// A watch over WebSocket cannot be followed.
+    WebSocketWatch,
+    /// The upstream answers a watch or list in an encoding that we cannot follow.
+    UnknownEncoding,
+    /// A body that may name the lock cannot be read.
+    BadBody,
+    /// A body that may name the lock is larger than the API server takes.
+    BodyTooLarge,
+}
+
+/// A refusal with its reason in words.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Refused {
+    /// Which.
+    pub refusal: Refusal,
+    /// Why, for a person. Holds nothing of a body.
+    pub why: String,
+}
+
+impl Refusal {
+    /// Every refusal.
+    pub const ALL: [Self; 8] = [
+        Self::NoPolicy,
+        Self::BadRequestLine,
+        Self::BadSelector,
+        Self::Expired,
+        Self::WebSocketWatch,
+        Self::UnknownEncoding,
+        Self::BadBody,
+        Self::BodyTooLarge,
+    ];
+
+    /// The metric label and log field.
+    #[must_use]
+    pub const fn label(self) -> &'static str {
+        match self {
+            Self::NoPolicy => "no_policy",
+            Self::BadRequestLine => "bad_request_line",
+            Self::BadSelector => "bad_selector",
+            Self::Expired => "expired",
+            Self::WebSocketWatch => "websocket_watch",
+            Self::UnknownEncoding => "unknown_encoding",
+            Self::BadBody => "bad_body",
+            Self::BodyTooLarge => "body_too_large",
+        }
+    }
+
+    /// The Status's reason, which brings its HTTP code. client-go retries a 503 that says when, and
+    /// lists anew after `Expired`.
+    const fn reason(self) -> Reason {
+        match self {
+            Self::NoPolicy => Reason::ServiceUnavailable,
+            Self::BadRequestLine | Self::BadSelector | Self::BadBody | Self::WebSocketWatch => {
+                Reason::BadRequest
+            }
+            Self::Expired => Reason::Expired,
+            Self::UnknownEncoding => Reason::NotAcceptable,
+            Self::BodyTooLarge => Reason::RequestEntityTooLarge,
+        }
+    }
+
+    /// Seconds after which asking again makes sense.
+    #[must_use]
+    pub const fn retry_after(self) -> Option<u32> {
+        match self {
+            Self::NoPolicy => Some(1),
+            _ => None,
+        }
+    }
+
+    /// This refusal for the reason `why`.
+    #[must_use]
+    pub fn because(self, why: impl fmt::Display) -> Refused {
+        Refused { refusal: self, why: why.to_string() }
+    }
+}
+
+impl Refused {
+    /// What the client is told.
+    #[must_use]
+    pub fn status(&self) -> Status {
+        let status = Status::new(self.refusal.reason(), format!("ctrlmesh: {}", self.why));
+        match self.refusal.retry_after() {
+            None => status,
+            Some(retry_after_seconds) => {
+                status.with_details(Details { retry_after_seconds, ..Details::default() })
+            }
+        }
+    }
+}

@@ -1,0 +1,297 @@
+//! Which scope holds for which resource. A look-up costs the same for two limits and two thousand.
+
+use std::{collections::HashMap, fmt, sync::Arc};
+
+use crate::wire::selector::Selector;
+
+/// What the shard sees of a resource.
+#[derive(Debug, PartialEq, Eq)]
+pub struct Scope {
+    selector: Selector,
+    text: String,
+}
+
+/// A pair of API group and plural resource name, where either may stand for all.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Rule {
+    group: Name,
+    resource: Name,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+enum Name {
+    Any,
+    Exact(Box<str>),
+}
+
+/// Why a name is no API group or resource.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum BadRule {
+    /// The group is no DNS subdomain.
+    #[error(
+        "apiGroups: {0:?} is no API group: give \"\" for the core group, a name such as \"apps\", or \"*\""
+    )]
+    Group(String),
+    /// The resource is no plural name.
+    #[error(
+        "resources: {0:?} is no resource: give a plural name in lower case without a subresource, such as \"pods\", or \"*\""
+    )]
+    Resource(String),
+}
+
+/// The scope of every limited resource.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub struct Scopes {
+    named: HashMap<Box<str>, ByGroup>,
+    others: ByGroup,
+    rules: Vec<(Rule, Arc<Scope>)>,
+}
+
+#[derive(Debug, Default, PartialEq, Eq)]
+struct ByGroup {
+    exact: HashMap<Box<str>, Arc<Scope>>,
+    any: Option<Arc<Scope>>,
+}
+
+impl Scope {
+    /// The objects that `selector` selects.
+    #[must_use]
+    pub fn new(selector: Selector) -> Self {
+        Self { text: selector.to_string(), selector }
+    }
+
+    /// The selector.
+    #[must_use]
+    pub fn selector(&self) -> &Selector {
+        &self.selector
+    }
+
+    /// The selector as `labelSelector=` takes it.
+    #[must_use]
+    pub fn text(&self) -> &str {
+        &self.text
+    }
+}
+
+impl Rule {
+    /// Every resource of every group.
+    #[must_use]
+    pub fn everything() -> Self {
+        Self { group: Name::Any, resource: Name::Any }
+    }
+
+    /// As written by a user: `*` stands for all.
+    ///
+    /// # Errors
+    /// [`BadRule`].
+    pub fn new(group: &str, resource: &str) -> Result<Self, BadRule> {
+        let lower = |name: &str| {
+            !name.is_empty()
+                && name.bytes().all(|b| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'-')
+        };
+        if group != "*" && !group.is_empty() && !group.split('.').all(lower) {
+            return Err(BadRule::Group(group.to_owned()));
+        }
+        if resource != "*" && !lower(resource) {
+            return Err(BadRule::Resource(resource.to_owned()));
+        }
+        Ok(Self { group: Name::new(group), resource: Name::new(resource) })
+    }
+
+    /// One resource, taken as it is.
+    pub(super) fn exact(group: &str, resource: &str) -> Self {
+        Self { group: Name::Exact(group.into()), resource: Name::Exact(resource.into()) }
+    }
+
+    /// Whether both name the same resource and may mean the same group. A rule for all resources
+    /// is no conflict with one for a single resource: both hold.
+    #[must_use]
+    pub fn conflicts(&self, other: &Self) -> bool {
+        self.resource == other.resource
+            && (self.group == other.group || self.group == Name::Any || other.group == Name::Any)
+    }
+}
+
+impl Name {
+    fn new(text: &str) -> Self {
+        if text == "*" { Self::Any } else { Self::Exact(text.into()) }
+    }
+
+    fn as_str(&self) -> &str {
+        match self {
+            Self::Any => "*",
+            Self::Exact(name) => name,
+        }
+    }
+}
+
+impl fmt::Display for Rule {
+    /// `pods`, `deployments.apps`, `*.*`.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.resource.as_str())?;
+        match self.group.as_str() {
+            "" => Ok(()),
+            group => write!(f, ".{group}"),
+        }
+    }
+}
+
+impl Scopes {
+    /// `rules` must hold no conflict. Where a rule for one resource and a rule for all resources
+    /// meet, both hold.
+    #[must_use]
+    pub fn new(rules: &HashMap<Rule, Arc<Scope>>) -> Self {
+        let mut sorted: Vec<_> =
+            rules.iter().map(|(rule, scope)| (rule.clone(), Arc::clone(scope))).collect();
+        sorted.sort_by(|(a, _), (b, _)| a.cmp(b));
+        let mut scopes = Self { rules: sorted, ..Self::default() };
+        for (rule, scope) in rules {
+            if rule.resource == Name::Any {
+                scopes.others.insert(&rule.group, Arc::clone(scope));
+            }
+        }
+        for (rule, scope) in rules {
+            let Name::Exact(resource) = &rule.resource else { continue };
+            let by_group = scopes.named.entry(resource.clone()).or_default();
+            scopes.others.narrow(by_group, &rule.group, scope);
+        }
+        scopes
+    }
+
+    /// The scope of a resource; nothing when the shard sees all of it.
+    #[must_use]
+    pub fn find(&self, group: &str, resource: &str) -> Option<&Arc<Scope>> {
+        let named = self.named.get(resource).and_then(|by_group| by_group.find(group));
+        let scope = named
+            .or_else(|| if is_shared(group, resource) { None } else { self.others.find(group) });
+        scope.filter(|scope| !scope.selector.is_everything())
+    }
+
+    /// The rules in one order that does not depend on how they were written.
+    pub fn rules(&self) -> impl Iterator<Item = (&Rule, &Arc<Scope>)> {
+        self.rules.iter().map(|(rule, scope)| (rule, scope))
+    }
+}
+
+impl ByGroup {
+    fn insert(&mut self, group: &Name, scope: Arc<Scope>) {
+        match group {
+            Name::Any => self.any = Some(scope),
+            Name::Exact(group) => drop(self.exact.insert(group.clone(), scope)),
+        }
+    }
+
+    fn find(&self, group: &str) -> Option<&Arc<Scope>> {
+        self.exact.get(group).or(self.any.as_ref())
+    }
+
+    /// Puts `scope` for `group` into `named`, narrowed by what holds for all resources here.
+    fn narrow(&self, named: &mut Self, group: &Name, scope: &Arc<Scope>) {
+        let both = |other: Option<&Arc<Scope>>| match other {
+            None => Arc::clone(scope),
+            Some(other) => Arc::new(Scope::new(scope.selector.and(&other.selector))),
+        };
+        match group {
+            Name::Exact(name) => named.insert(group, both(self.find(name))),
+            Name::Any => {
+                for (name, other) in &self.exact {
+                    named.insert(&Name::Exact(name.clone()), both(Some(other)));
+                }
+                named.insert(group, both(self.any.as_ref()));
+            }
+        }
+    }
+}
+
+/// What shards must have in common, so that a rule for *all* resources does not touch it: leases,
+/// events, reviews and custom resource definitions. A rule that names one of them does.
+fn is_shared(group: &str, resource: &str) -> bool {
+    match group {
+        "" => matches!(resource, "events" | "componentstatuses"),
+        "apiextensions.k8s.io" => resource == "customresourcedefinitions",
+        "coordination.k8s.io"
+        | "events.k8s.io"
+        | "authentication.k8s.io"
+        | "authorization.k8s.io"
+        | "apiregistration.k8s.io" => true,
+        _ => false,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn scope(text: &str) -> Arc<Scope> {
+        Arc::new(Scope::new(text.parse().unwrap()))
+    }
+
+    fn scopes(rules: &[(&str, &str, &str)]) -> Scopes {
+        let rules = rules.iter().map(|(g, r, s)| (Rule::new(g, r).unwrap(), scope(s)));
+        Scopes::new(&rules.collect())
+    }
+
+    fn text(scopes: &Scopes, group: &str, resource: &str) -> String {
+        scopes.find(group, resource).map_or_else(|| "-".into(), |scope| scope.text().into())
+    }
+
+    #[test]
+    fn the_group_tells_resources_of_one_name_apart() {
+        let scopes = scopes(&[("", "events", "a"), ("apps", "deployments", "b")]);
+        assert_eq!(text(&scopes, "", "events"), "a");
+        assert_eq!(text(&scopes, "events.k8s.io", "events"), "-");
+        assert_eq!(text(&scopes, "apps", "deployments"), "b");
+        assert_eq!(text(&scopes, "extensions", "deployments"), "-");
+    }
+
+    #[test]
+    fn a_rule_for_all_resources_narrows_a_rule_for_one() {
+        let scopes = scopes(&[
+            ("*", "*", "all"),
+            ("apps", "*", "apps"),
+            ("", "pods", "pods"),
+            ("*", "jobs", "jobs"),
+        ]);
+        assert_eq!(text(&scopes, "", "pods"), "all,pods");
+        assert_eq!(text(&scopes, "", "secrets"), "all");
+        assert_eq!(text(&scopes, "apps", "deployments"), "apps");
+        assert_eq!(text(&scopes, "batch", "jobs"), "all,jobs");
+        assert_eq!(text(&scopes, "apps", "jobs"), "apps,jobs");
+    }
+
+    #[test]
+    fn t54_what_shards_have_in_common_is_scoped_by_name_alone() {
+        let all = scopes(&[("*", "*", "x")]);
+        let shared = [
+            ("coordination.k8s.io", "leases"),
+            ("", "events"),
+            ("events.k8s.io", "events"),
+            ("authorization.k8s.io", "subjectaccessreviews"),
+            ("authentication.k8s.io", "tokenreviews"),
+            ("apiextensions.k8s.io", "customresourcedefinitions"),
+        ];
+        for (group, resource) in shared {
+            assert_eq!(text(&all, group, resource), "-", "{resource}");
+            let named = scopes(&[("*", "*", "x"), (group, resource, "y")]);
+            assert_eq!(text(&named, group, resource), "x,y", "{resource}");
+        }
+    }
+
+    #[test]
+    fn an_empty_selector_is_no_scope() {
+        assert_eq!(text(&scopes(&[("", "pods", "")]), "", "pods"), "-");
+    }
+
+    #[test]
+    fn one_resource_cannot_be_ruled_twice() {
+        let rule = |g, r| Rule::new(g, r).unwrap();
+        assert!(rule("", "pods").conflicts(&rule("", "pods")));
+        assert!(rule("*", "pods").conflicts(&rule("", "pods")));
+        assert!(rule("", "pods").conflicts(&rule("*", "pods")));
+        assert!(!rule("*", "*").conflicts(&rule("", "pods")));
+        assert!(!rule("a", "pods").conflicts(&rule("", "pods")));
+        for (group, resource) in [("A", "pods"), ("", "Pods"), ("", "pods/status"), ("", "")] {
+            assert!(Rule::new(group, resource).is_err());
+        }
+    }
+}
