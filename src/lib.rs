@@ -6,6 +6,7 @@
 //! - [`api`]: what users write, the custom resources and their spellings.
 //! - [`wire`]: what Kubernetes puts on the wire, as functions of bytes.
 //! - [`policy`]: what may pass, as functions of values; knows no socket, no clock, no task.
+//! - [`net`]: sockets, original destinations, TLS, the mesh CA and its leaf, drain.
 //!
 //! The words, one meaning each:
 //!
@@ -25,5 +26,6 @@
 //! | bundle | the CA set that a pod trusts: cluster CA and mesh CA |
 
 pub mod api;
+pub mod net;
 pub mod policy;
 pub mod wire;

@@ -1,0 +1,190 @@
+//! The roles of an address. A value of one role cannot be passed where another is meant.
+
+use std::{
+    fmt, io,
+    net::{IpAddr, SocketAddr, SocketAddrV4, SocketAddrV6},
+    str::FromStr,
+};
+
+use nix::sys::socket::{getsockopt, sockopt};
+use rustls_pki_types::ServerName;
+
+/// Where the client's connection comes from. IPv4-mapped addresses are IPv4 here.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct ClientAddr(SocketAddr);
+
+impl ClientAddr {
+    /// The peer of an accepted socket.
+    #[must_use]
+    pub fn new(peer: SocketAddr) -> Self {
+        Self(canonical(peer))
+    }
+
+    /// The address.
+    #[must_use]
+    pub fn get(self) -> SocketAddr {
+        self.0
+    }
+}
+
+impl fmt::Display for ClientAddr {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(f)
+    }
+}
+
+/// Where the client wanted to go before the redirect rule changed it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct OrigDst(SocketAddr);
+
+/// Why a connection has no usable original destination.
+#[derive(Debug, thiserror::Error)]
+pub enum NotRedirected {
+    /// The kernel answers with our own address when no rule redirected the connection.
+    #[error("the connection came straight to the listener {0}, no rule redirected it")]
+    Direct(SocketAddr),
+    /// Connection tracking does not know the connection.
+    #[error("the kernel knows no original destination")]
+    Unknown(#[source] io::Error),
+}
+
+impl OrigDst {
+    /// Asks the kernel. The socket option is chosen by the *peer's* canonical family: on a
+    /// dual-stack listener an IPv4 peer is known to the IPv4 option alone.
+    ///
+    /// # Errors
+    /// [`NotRedirected`] when the answer is missing or is the listener itself.
+    pub fn of(socket: &tokio::net::TcpStream) -> Result<Self, NotRedirected> {
+        let local = canonical(socket.local_addr().map_err(NotRedirected::Unknown)?);
+        let dst = if local.is_ipv4() {
+            getsockopt(socket, sockopt::OriginalDst).map(|raw| {
+                let ip = u32::from_be(raw.sin_addr.s_addr);
+                SocketAddr::V4(SocketAddrV4::new(ip.into(), u16::from_be(raw.sin_port)))
+            })
+        } else {
+            getsockopt(socket, sockopt::Ip6tOriginalDst).map(|raw| {
+                let ip = raw.sin6_addr.s6_addr.into();
+                SocketAddr::V6(SocketAddrV6::new(
+                    ip,
+                    u16::from_be(raw.sin6_port),
+                    0,
+                    raw.sin6_scope_id,
+                ))
+            })
+        };
+        match dst {
+            Ok(dst) if canonical(dst) == local => Err(NotRedirected::Direct(local)),
+            Ok(dst) => Ok(Self(canonical(dst))),
+            Err(errno) => Err(NotRedirected::Unknown(errno.into())),
+        }
+    }
+
+    /// The address.
+    #[must_use]
+    pub fn get(self) -> SocketAddr {
+        self.0
+    }
+}
+
+/// The API server as a person names it: `HOST:PORT`, where the host may be a name, an IPv4
+/// address, or an IPv6 address with or without brackets.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct UpstreamAddr {
+    host: ServerName<'static>,
+    port: u16,
+}
+
+/// Why a text is not `HOST:PORT`.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{0:?} is not HOST:PORT, for example 10.96.0.1:443 or [fd00::1]:6443")]
+pub struct BadUpstream(String);
+
+impl UpstreamAddr {
+    /// From the two environment variables that the kubelet gives every container.
+    ///
+    /// # Errors
+    /// [`BadUpstream`] when the host is neither a name nor an address.
+    pub fn from_host_port(host: &str, port: u16) -> Result<Self, BadUpstream> {
+        let bare = host.strip_prefix('[').and_then(|h| h.strip_suffix(']')).unwrap_or(host);
+        let host = ServerName::try_from(bare.to_owned())
+            .map_err(|_| BadUpstream(format!("{host}:{port}")))?;
+        Ok(Self { host, port })
+    }
+
+    /// The name or address that the upstream's certificate must show.
+    #[must_use]
+    pub fn host(&self) -> &ServerName<'static> {
+        &self.host
+    }
+
+    /// The TCP port.
+    #[must_use]
+    pub fn port(&self) -> u16 {
+        self.port
+    }
+
+    /// The address, where the host is one.
+    #[must_use]
+    pub fn ip(&self) -> Option<IpAddr> {
+        match &self.host {
+            ServerName::IpAddress(ip) => Some(IpAddr::from(*ip)),
+            _ => None,
+        }
+    }
+}
+
+impl FromStr for UpstreamAddr {
+    type Err = BadUpstream;
+
+    fn from_str(text: &str) -> Result<Self, BadUpstream> {
+        let bad = || BadUpstream(text.to_owned());
+        let (host, port) = text.rsplit_once(':').ok_or_else(bad)?;
+        let port = port.parse().ok().filter(|p| *p != 0).ok_or_else(bad)?;
+        if host.contains(':') && !host.starts_with('[') {
+            return Err(bad());
+        }
+        Self::from_host_port(host, port).map_err(|_| bad())
+    }
+}
+
+impl fmt::Display for UpstreamAddr {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.ip() {
+            Some(ip) => SocketAddr::new(ip, self.port).fmt(f),
+            None => write!(f, "{}:{}", self.host.to_str(), self.port),
+        }
+    }
+}
+
+/// An IPv4-mapped IPv6 address is the IPv4 address.
+#[must_use]
+pub fn canonical(addr: SocketAddr) -> SocketAddr {
+    SocketAddr::new(addr.ip().to_canonical(), addr.port())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn upstream_is_host_and_port() {
+        for (text, shown) in [
+            ("10.96.0.1:443", "10.96.0.1:443"),
+            ("[fd00::1]:6443", "[fd00::1]:6443"),
+            ("kubernetes.default.svc:443", "kubernetes.default.svc:443"),
+        ] {
+            let parsed: UpstreamAddr = text.parse().unwrap();
+            assert_eq!(parsed.to_string(), shown);
+        }
+        for text in ["10.96.0.1", "fd00::1:443", ":443", "a b:443", "host:0", "host:65536"] {
+            let error = text.parse::<UpstreamAddr>().unwrap_err();
+            assert!(error.to_string().contains(text), "{error}");
+        }
+    }
+
+    #[test]
+    fn mapped_addresses_are_ipv4() {
+        let mapped: SocketAddr = "[::ffff:10.0.0.1]:80".parse().unwrap();
+        assert_eq!(ClientAddr::new(mapped).get(), "10.0.0.1:80".parse().unwrap());
+    }
+}

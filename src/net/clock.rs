@@ -1,0 +1,58 @@
+//! Wall-clock time as a value, so that a test can be ten years off.
+
+use std::{
+    fmt,
+    sync::Arc,
+    time::{Duration, SystemTime, UNIX_EPOCH},
+};
+
+use rustls::time_provider::{DefaultTimeProvider, TimeProvider};
+use rustls_pki_types::UnixTime;
+
+/// The clock by which certificates are made and judged.
+#[derive(Clone)]
+pub struct Clock(Arc<dyn TimeProvider>);
+
+impl Clock {
+    /// The machine's own clock.
+    #[must_use]
+    pub fn system() -> Self {
+        Self(Arc::new(DefaultTimeProvider))
+    }
+
+    /// The machine's clock, `offset` ahead.
+    #[must_use]
+    pub fn ahead_by(offset: Duration) -> Self {
+        Self(Arc::new(Ahead(offset)))
+    }
+
+    /// Now, as the certificates count it. A clock that cannot be read is the epoch: everything
+    /// is then not yet valid, which refuses.
+    #[must_use]
+    pub fn now(&self) -> SystemTime {
+        let since = self.0.current_time().map_or(0, |t| t.as_secs());
+        UNIX_EPOCH + Duration::from_secs(since)
+    }
+
+    /// The same clock for rustls.
+    #[must_use]
+    pub fn provider(&self) -> Arc<dyn TimeProvider> {
+        Arc::clone(&self.0)
+    }
+}
+
+impl fmt::Debug for Clock {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("Clock").field(&self.now()).finish()
+    }
+}
+
+#[derive(Debug)]
+struct Ahead(Duration);
+
+impl TimeProvider for Ahead {
+    fn current_time(&self) -> Option<UnixTime> {
+        let now = DefaultTimeProvider.current_time()?;
+        Some(UnixTime::since_unix_epoch(Duration::from_secs(now.as_secs()) + self.0))
+    }
+}

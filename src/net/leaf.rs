@@ -1,0 +1,160 @@
+//! The certificate that clients see, made in memory and renewed before it ends.
+
+use std::{
+    fmt,
+    sync::Arc,
+    time::{Duration, SystemTime},
+};
+
+use arc_swap::ArcSwap;
+use rcgen::{
+    CertificateParams, DnType, ExtendedKeyUsagePurpose, IsCa, KeyPair, KeyUsagePurpose,
+    PKCS_ECDSA_P256_SHA256, SanType,
+};
+use rustls::{
+    server::{ClientHello, ResolvesServerCert},
+    sign::CertifiedKey,
+};
+use rustls_pki_types::{PrivateKeyDer, PrivatePkcs8KeyDer, ServerName};
+
+use super::{Clock, ca::MeshCa, tls};
+
+const LIFETIME: Duration = Duration::from_secs(24 * 3600);
+const BACKDATE: Duration = Duration::from_secs(300);
+/// A leaf is renewed after this share of its life: two thirds, so that a day of trouble with the
+/// CA is survived.
+const RENEW_AFTER: Duration = Duration::from_secs(16 * 3600);
+
+/// Why no leaf could be made.
+#[derive(Debug, thiserror::Error)]
+pub enum LeafError {
+    /// The certificate could not be signed.
+    #[error("the mesh CA could not sign a certificate")]
+    Sign(#[from] rcgen::Error),
+    /// The TLS library does not take the key.
+    #[error("the TLS library refuses the new certificate")]
+    Key(#[from] rustls::Error),
+}
+
+/// The leaf of this process: one key for its whole life, never written anywhere.
+pub struct Leaf {
+    names: Vec<ServerName<'static>>,
+    key: KeyPair,
+    current: ArcSwap<Current>,
+}
+
+struct Current {
+    certified: Arc<CertifiedKey>,
+    not_after: SystemTime,
+}
+
+impl Leaf {
+    /// Makes a key and has `ca` sign the first certificate for `names`.
+    ///
+    /// # Errors
+    /// [`LeafError`].
+    pub fn new(
+        ca: &MeshCa,
+        names: Vec<ServerName<'static>>,
+        clock: &Clock,
+    ) -> Result<Self, LeafError> {
+        let key = KeyPair::generate_for(&PKCS_ECDSA_P256_SHA256)?;
+        let current = sign(ca, &names, &key, clock)?;
+        Ok(Self { names, key, current: ArcSwap::from_pointee(current) })
+    }
+
+    /// Has `ca` sign a new certificate for the same key and names; new handshakes show it.
+    ///
+    /// # Errors
+    /// [`LeafError`]; the old certificate stays.
+    pub fn renew(&self, ca: &MeshCa, clock: &Clock) -> Result<(), LeafError> {
+        self.current.store(Arc::new(sign(ca, &self.names, &self.key, clock)?));
+        Ok(())
+    }
+
+    /// Whether a client that names this host in its ClientHello gets an answer.
+    #[must_use]
+    pub fn covers(&self, host: &str) -> bool {
+        self.names.iter().any(|name| match name {
+            ServerName::DnsName(dns) => dns.as_ref().eq_ignore_ascii_case(host),
+            _ => false,
+        })
+    }
+
+    /// When the present certificate ends.
+    #[must_use]
+    pub fn not_after(&self) -> SystemTime {
+        self.current.load().not_after
+    }
+
+    /// When the present certificate should be replaced.
+    #[must_use]
+    pub fn renew_at(&self) -> SystemTime {
+        self.not_after() - LIFETIME + RENEW_AFTER
+    }
+}
+
+impl ResolvesServerCert for Leaf {
+    fn resolve(&self, _: ClientHello<'_>) -> Option<Arc<CertifiedKey>> {
+        Some(Arc::clone(&self.current.load().certified))
+    }
+}
+
+impl fmt::Debug for Leaf {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Leaf").field("names", &self.names).finish_non_exhaustive()
+    }
+}
+
+fn sign(
+    ca: &MeshCa,
+    names: &[ServerName<'static>],
+    key: &KeyPair,
+    clock: &Clock,
+) -> Result<Current, LeafError> {
+    let now = clock.now();
+    let not_after = now + LIFETIME;
+    let mut params = CertificateParams::default();
+    params.subject_alt_names = names.iter().map(san).collect::<Result<_, _>>()?;
+    params.distinguished_name.remove(DnType::CommonName);
+    params.distinguished_name.push(DnType::CommonName, "ctrlmesh-proxy");
+    params.not_before = (now - BACKDATE).into();
+    params.not_after = not_after.into();
+    params.is_ca = IsCa::ExplicitNoCa;
+    params.key_usages = vec![KeyUsagePurpose::DigitalSignature];
+    params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ServerAuth];
+    params.use_authority_key_identifier_extension = true;
+    let cert = params.signed_by(key, ca.issuer())?;
+    let key = PrivateKeyDer::Pkcs8(PrivatePkcs8KeyDer::from(key.serialize_der()));
+    let certified = CertifiedKey::from_der(vec![cert.into()], key, &tls::provider())?;
+    Ok(Current { certified: Arc::new(certified), not_after })
+}
+
+fn san(name: &ServerName<'static>) -> Result<SanType, rcgen::Error> {
+    Ok(match name {
+        ServerName::IpAddress(ip) => SanType::IpAddress((*ip).into()),
+        name => SanType::DnsName(name.to_str().into_owned().try_into()?),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::net::ca::Constraints;
+
+    #[test]
+    fn a_leaf_is_renewed_for_the_same_names_and_covers_them_alone() {
+        let dir = tempfile::tempdir().unwrap();
+        let clock = Clock::system();
+        MeshCa::create(dir.path(), &Constraints::kubernetes_and(vec![], vec![]), &clock).unwrap();
+        let ca = MeshCa::read(dir.path()).unwrap();
+        let names = ["kubernetes", "127.0.0.1"].map(|n| ServerName::try_from(n).unwrap());
+        let leaf = Leaf::new(&ca, names.to_vec(), &clock).unwrap();
+        assert!(leaf.covers("Kubernetes") && !leaf.covers("example.com"));
+        let first = leaf.not_after();
+        let later = Clock::ahead_by(Duration::from_secs(3600));
+        leaf.renew(&ca, &later).unwrap();
+        assert!(leaf.not_after() > first);
+        assert!(leaf.renew_at() < leaf.not_after());
+    }
+}

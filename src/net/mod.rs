@@ -1,0 +1,17 @@
+//! Sockets, original destinations, TLS, the mesh CA and its leaf, drain.
+//!
+//! Hides how bytes reach us and by which trust; knows no Kubernetes object and no policy.
+
+pub mod addr;
+pub mod ca;
+pub mod clock;
+pub mod drain;
+pub mod leaf;
+pub mod settings;
+pub mod socket;
+pub mod tls;
+
+pub use self::{
+    addr::{ClientAddr, OrigDst, UpstreamAddr},
+    clock::Clock,
+};
