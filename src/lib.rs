@@ -7,6 +7,9 @@
 //! - [`wire`]: what Kubernetes puts on the wire, as functions of bytes.
 //! - [`policy`]: what may pass, as functions of values; knows no socket, no clock, no task.
 //! - [`net`]: sockets, original destinations, TLS, the mesh CA and its leaf, drain.
+//! - [`proxy`]: the data plane; its first page is the life of a connection.
+//! - [`manager`]: what makes pods part of the mesh; its heart is the injection.
+//! - [`cli`]: the commands for people.
 //!
 //! The words, one meaning each:
 //!
@@ -26,6 +29,9 @@
 //! | bundle | the CA set that a pod trusts: cluster CA and mesh CA |
 
 pub mod api;
+pub mod cli;
+pub mod manager;
 pub mod net;
 pub mod policy;
+pub mod proxy;
 pub mod wire;

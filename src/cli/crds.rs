@@ -1,0 +1,13 @@
+//! `ctrlmesh crds`: the custom resource definitions, made from the types themselves.
+
+use kube::CustomResourceExt;
+
+use crate::api::ShardingConfig;
+
+/// The definitions as YAML documents, ready for `kubectl apply -f -`.
+///
+/// # Errors
+/// When a definition cannot be written as YAML.
+pub fn yaml() -> Result<String, serde_yaml::Error> {
+    Ok(format!("---\n{}", serde_yaml::to_string(&ShardingConfig::crd())?))
+}

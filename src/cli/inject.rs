@@ -1,0 +1,378 @@
+//! `ctrlmesh inject -f FILE`: the mesh without a manager.
+//!
+//! Documents in, documents out: an injected workload is printed anew, everything else as it stood.
+//! Before the first workload of a namespace come the objects that the namespace needs.
+
+use std::{
+    collections::BTreeSet,
+    fs,
+    io::{self, Read, Write},
+    path::{Path, PathBuf},
+};
+
+use base64::{Engine, engine::general_purpose::STANDARD};
+use clap::Args;
+use ctrlmesh_init::{PlanError, ProxyUid};
+use rustls_pki_types::{CertificateDer, pem::PemObject};
+use serde_json::Value;
+
+use super::yaml::{self, YamlError};
+use crate::{
+    manager::inject::{
+        Image, Injected, Refused, Settings, Sidecar,
+        companions::{self, Trust},
+        inject, is_asked_for,
+        workload::PodPath,
+    },
+    net::ca::{CaError, MeshCa},
+};
+
+/// What one run may read: thousands of workloads.
+const MAX_INPUT: u64 = 16 << 20;
+
+/// The flags of `ctrlmesh inject`.
+#[derive(Args, Clone, Debug)]
+pub struct InjectArgs {
+    /// YAML or JSON documents, `-` for standard input. Pods and pod templates with the label
+    /// ctrlmesh.kusionstack.io/enable-proxy: "true" are injected
+    #[arg(short, long, env = "CTRLMESH_FILENAME", value_name = "FILE")]
+    filename: PathBuf,
+
+    /// The image of ctrlmesh-init
+    #[arg(long, env = "CTRLMESH_INIT_IMAGE", value_name = "IMAGE")]
+    init_image: Image,
+
+    /// The image of ctrlmesh
+    #[arg(long, env = "CTRLMESH_PROXY_IMAGE", value_name = "IMAGE")]
+    proxy_image: Image,
+
+    /// The directory of the mesh CA, as `ctrlmesh mesh-ca` makes it. Its key is printed, in a
+    /// Secret
+    #[arg(long, env = "CTRLMESH_MESH_CA_DIR", value_name = "DIR")]
+    mesh_ca_dir: PathBuf,
+
+    /// The CA certificates of the cluster, as in the ConfigMap kube-root-ca.crt
+    #[arg(long, env = "CTRLMESH_CLUSTER_CA", value_name = "FILE")]
+    cluster_ca: PathBuf,
+
+    /// What kind of container the proxy is
+    #[arg(long, env = "CTRLMESH_SIDECAR", value_enum, default_value_t = Sidecar::Native)]
+    sidecar: Sidecar,
+
+    /// The user that the proxy runs as; no container of the pod may run as it
+    #[arg(long, env = "CTRLMESH_PROXY_UID", value_name = "UID", default_value_t = ProxyUid::DEFAULT)]
+    proxy_uid: ProxyUid,
+
+    /// The namespace of workloads that name none
+    #[arg(short, long, env = "CTRLMESH_NAMESPACE", value_name = "NAME", default_value = "default")]
+    namespace: String,
+}
+
+/// Why nothing was printed.
+#[derive(Debug, thiserror::Error)]
+pub enum InjectError {
+    /// A file cannot be read.
+    #[error("{flag} {}", .path.display())]
+    Unreadable {
+        /// The flag that names it.
+        flag: &'static str,
+        /// The file.
+        path: PathBuf,
+        /// The system's reason.
+        #[source]
+        source: io::Error,
+    },
+    /// More than anybody writes.
+    #[error("--filename {}: more than {MAX_INPUT} bytes", .0.display())]
+    TooLarge(PathBuf),
+    /// No certificates.
+    #[error("--cluster-ca {}: PEM certificates are needed, and it has {what}", .path.display())]
+    ClusterCa {
+        /// The file.
+        path: PathBuf,
+        /// What it has instead.
+        what: &'static str,
+    },
+    /// The mesh CA cannot be used.
+    #[error("--mesh-ca-dir")]
+    MeshCa(#[from] CaError),
+    /// The settings make no plan.
+    #[error("--proxy-uid")]
+    Plan(#[from] PlanError),
+    /// A document cannot be read.
+    #[error("document {0}")]
+    Document(usize, #[source] YamlError),
+    /// A document cannot be read in one way only.
+    #[error(
+        "document {0} has a line break that YAML 1.1 knows and YAML 1.2 does not (U+0085, U+2028 \
+         or U+2029): write it as an escape in double quotes"
+    )]
+    LineBreak(usize),
+    /// A workload is not let in.
+    #[error("document {at}, {workload}, cannot be injected")]
+    Refused {
+        /// The number of the document, from 1.
+        at: usize,
+        /// Kind, namespace and name.
+        workload: String,
+        /// Why.
+        #[source]
+        reason: Refused,
+    },
+    /// The result cannot be written.
+    #[error("standard output")]
+    Output(#[source] io::Error),
+}
+
+/// Prints all documents, or none.
+///
+/// # Errors
+/// [`InjectError`].
+pub fn run(args: InjectArgs) -> Result<(), InjectError> {
+    let trust = trust(&args)?;
+    let settings = Settings::new(args.proxy_image, args.init_image, args.sidecar, args.proxy_uid)?;
+    let input = read_input(&args.filename)?;
+    let output = Manifest::read(&input, &settings, &args.namespace)?.print(&trust);
+    for note in &output.notes {
+        // Whoever closed stderr wants no notes.
+        let _ = writeln!(io::stderr(), "ctrlmesh: {note}");
+    }
+    io::stdout().write_all(output.yaml.as_bytes()).map_err(InjectError::Output)
+}
+
+fn read_input(path: &Path) -> Result<String, InjectError> {
+    let unreadable =
+        |source| InjectError::Unreadable { flag: "--filename", path: path.to_owned(), source };
+    let input: Box<dyn Read> = match path.to_str() {
+        Some("-") => Box::new(io::stdin().lock()),
+        _ => Box::new(fs::File::open(path).map_err(unreadable)?),
+    };
+    let mut text = String::new();
+    let read = input.take(MAX_INPUT + 1).read_to_string(&mut text).map_err(unreadable)?;
+    if read as u64 > MAX_INPUT {
+        return Err(InjectError::TooLarge(path.to_owned()));
+    }
+    Ok(text)
+}
+
+/// Only certificates are passed on, whatever else the files hold.
+fn trust(args: &InjectArgs) -> Result<Trust, InjectError> {
+    MeshCa::read(&args.mesh_ca_dir)?;
+    let read = |flag, path: PathBuf| {
+        fs::read_to_string(&path).map_err(|source| InjectError::Unreadable { flag, path, source })
+    };
+    let bad = |what| InjectError::ClusterCa { path: args.cluster_ca.clone(), what };
+    let bad_mesh_ca = |what| CaError::Unusable {
+        path: args.mesh_ca_dir.join("ca.crt"),
+        what: format!("has {what} of the certificates"),
+    };
+    let cluster_ca = read("--cluster-ca", args.cluster_ca.clone())?;
+    let mesh_ca = read("--mesh-ca-dir", args.mesh_ca_dir.join("ca.crt"))?;
+    Ok(Trust {
+        mesh_ca: certificates(&mesh_ca).map_err(bad_mesh_ca)?,
+        mesh_ca_key: read("--mesh-ca-dir", args.mesh_ca_dir.join("ca.key"))?,
+        cluster_ca: certificates(&cluster_ca).map_err(bad)?,
+    })
+}
+
+fn certificates(pem: &str) -> Result<String, &'static str> {
+    let mut text = String::new();
+    for cert in CertificateDer::pem_slice_iter(pem.as_bytes()) {
+        let der = cert.map_err(|_| "one that is broken")?;
+        text.push_str("-----BEGIN CERTIFICATE-----\n");
+        for line in STANDARD.encode(&der).as_bytes().chunks(64) {
+            text.push_str(&String::from_utf8_lossy(line));
+            text.push('\n');
+        }
+        text.push_str("-----END CERTIFICATE-----\n");
+    }
+    if text.is_empty() { Err("none") } else { Ok(text) }
+}
+
+/// What was printed, and what there is to say about it.
+struct Output {
+    yaml: String,
+    notes: Vec<String>,
+}
+
+/// The documents, injected.
+struct Manifest<'a> {
+    pieces: Vec<Piece>,
+    notes: Vec<String>,
+    /// The namespace of what names none.
+    namespace: &'a str,
+}
+
+enum Piece {
+    /// Printed as it stands. The value is there to know our own objects by.
+    Untouched(String, Option<Value>),
+    /// Printed anew.
+    Injected(Value, Vec<Account>),
+}
+
+/// A ServiceAccount of injected pods.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+struct Account {
+    namespace: String,
+    name: String,
+}
+
+impl<'a> Manifest<'a> {
+    fn read(text: &str, settings: &Settings, namespace: &'a str) -> Result<Self, InjectError> {
+        let mut this = Self { pieces: Vec::new(), notes: Vec::new(), namespace };
+        for (at, document) in (1..).zip(yaml::documents(text)) {
+            let value = yaml::parse(&document).map_err(|error| InjectError::Document(at, error))?;
+            let Some(mut value) = value else {
+                this.pieces.push(Piece::Untouched(document, None));
+                continue;
+            };
+            let mut accounts = Vec::new();
+            this.inject(&mut value, at, settings, &mut accounts)?;
+            if accounts.is_empty() {
+                this.pieces.push(Piece::Untouched(document, Some(value)));
+            } else if document.contains(['\u{85}', '\u{2028}', '\u{2029}']) {
+                return Err(InjectError::LineBreak(at));
+            } else {
+                this.pieces.push(Piece::Injected(value, accounts));
+            }
+        }
+        Ok(this)
+    }
+
+    /// Injects the object, or those that it lists.
+    fn inject(
+        &mut self,
+        object: &mut Value,
+        at: usize,
+        settings: &Settings,
+        accounts: &mut Vec<Account>,
+    ) -> Result<(), InjectError> {
+        if object["apiVersion"] == "v1" && object["kind"] == "List" {
+            let items = object.get_mut("items").and_then(Value::as_array_mut);
+            return items
+                .into_iter()
+                .flatten()
+                .try_for_each(|item| self.inject(item, at, settings, accounts));
+        }
+        let workload = self.name(object);
+        let Some(path) = PodPath::of(object) else {
+            self.note_unknown(object, &workload);
+            return Ok(());
+        };
+        let namespace = self.namespace_of(object).to_owned();
+        let asks_too_high = is_asked_for(object).unwrap_or(false);
+        let refused = |reason| InjectError::Refused { at, workload: workload.clone(), reason };
+        let pod = path.find(object).ok_or_else(|| {
+            refused(Refused::Malformed { field: "the pod template".into(), wanted: "an object" })
+        })?;
+        match inject(pod, settings).map_err(refused)? {
+            Injected::Done { service_account: name, .. } => {
+                accounts.push(Account { namespace, name });
+            }
+            Injected::NotAsked if asks_too_high => self
+                .notes
+                .push(format!("{workload} is not injected: the label belongs on its pod template")),
+            Injected::NotAsked => self.notes.push(format!(
+                "{workload} is not injected: its pods have no label \
+                 ctrlmesh.kusionstack.io/enable-proxy: \"true\""
+            )),
+        }
+        Ok(())
+    }
+
+    /// A kind of somebody else's with pods that ask would run outside the mesh unseen.
+    fn note_unknown(&mut self, object: &Value, workload: &str) {
+        let template = object.pointer("/spec/template");
+        if template.is_some_and(|pod| is_asked_for(pod).unwrap_or(true)) {
+            self.notes.push(format!(
+                "{workload} is NOT injected, although its pods ask for it: {} is no kind whose \
+                 pods ctrlmesh knows",
+                object["kind"]
+            ));
+        }
+    }
+
+    fn namespace_of<'b>(&'b self, object: &'b Value) -> &'b str {
+        object
+            .pointer("/metadata/namespace")
+            .and_then(Value::as_str)
+            .filter(|name| !name.is_empty())
+            .unwrap_or(self.namespace)
+    }
+
+    fn name(&self, object: &Value) -> String {
+        let text = |at: &str| object.pointer(at).and_then(Value::as_str);
+        let name = text("/metadata/name").or_else(|| text("/metadata/generateName"));
+        let namespace = self.namespace_of(object);
+        format!("{} {namespace}/{}", text("/kind").unwrap_or("object"), name.unwrap_or("?"))
+    }
+
+    /// Our own objects of an earlier run make room for the new ones.
+    fn print(self, trust: &Trust) -> Output {
+        let accounts: BTreeSet<&Account> = self
+            .pieces
+            .iter()
+            .filter_map(|piece| match piece {
+                Piece::Injected(_, accounts) => Some(accounts),
+                Piece::Untouched(..) => None,
+            })
+            .flatten()
+            .collect();
+        let ours: Vec<Value> = accounts
+            .iter()
+            .flat_map(|account| {
+                let binding = companions::of_service_account(&account.namespace, &account.name);
+                companions::of_namespace(&account.namespace, trust).into_iter().chain([binding])
+            })
+            .collect();
+        let is_ours = |object: &Value| ours.iter().any(|ours| self.is_same(ours, object));
+        let (mut yaml, mut done) = (String::new(), BTreeSet::new());
+        for piece in &self.pieces {
+            match piece {
+                Piece::Untouched(_, Some(object)) if is_ours(object) => {}
+                Piece::Untouched(text, _) => push(&mut yaml, text),
+                Piece::Injected(object, accounts) => {
+                    for account in accounts {
+                        print_companions(account, trust, &mut done, &mut yaml);
+                    }
+                    push(&mut yaml, &yaml::print(object));
+                }
+            }
+        }
+        Output { yaml, notes: self.notes }
+    }
+
+    fn is_same(&self, one: &Value, other: &Value) -> bool {
+        let group = |object: &Value| {
+            let version = object["apiVersion"].as_str().unwrap_or_default();
+            version.rsplit_once('/').map_or(String::new(), |(group, _)| group.to_owned())
+        };
+        one["kind"] == other["kind"]
+            && one.pointer("/metadata/name") == other.pointer("/metadata/name")
+            && self.namespace_of(one) == self.namespace_of(other)
+            && group(one) == group(other)
+    }
+}
+
+fn print_companions(
+    account: &Account,
+    trust: &Trust,
+    done: &mut BTreeSet<Account>,
+    yaml: &mut String,
+) {
+    let is_first = !done.iter().any(|known| known.namespace == account.namespace);
+    if is_first {
+        for object in companions::of_namespace(&account.namespace, trust) {
+            push(yaml, &yaml::print(&object));
+        }
+    }
+    if done.insert(account.clone()) {
+        let binding = companions::of_service_account(&account.namespace, &account.name);
+        push(yaml, &yaml::print(&binding));
+    }
+}
+
+fn push(yaml: &mut String, document: &str) {
+    yaml.push_str("---\n");
+    yaml.push_str(document);
+}

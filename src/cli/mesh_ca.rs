@@ -1,0 +1,35 @@
+//! `ctrlmesh mesh-ca DIR`: makes a CA for stand-alone use and for `ctrlmesh inject`.
+
+use std::path::PathBuf;
+
+use clap::Args;
+
+use crate::net::{
+    Clock,
+    ca::{CaError, Cidr, Constraints, MeshCa},
+};
+
+/// The flags of `ctrlmesh mesh-ca`.
+#[derive(Args, Clone, Debug)]
+pub struct MeshCaArgs {
+    /// Where ca.crt and ca.key are written; nothing there is ever overwritten
+    #[arg(value_name = "DIR")]
+    dir: PathBuf,
+
+    /// A further name of the API server for which, and below which, the CA may sign
+    #[arg(long, env = "CTRLMESH_DNS", value_name = "NAME", value_delimiter = ',')]
+    dns: Vec<String>,
+
+    /// Further addresses of the API server for which the CA may sign
+    #[arg(long, env = "CTRLMESH_IP", value_name = "CIDR", value_delimiter = ',')]
+    ip: Vec<Cidr>,
+}
+
+/// Makes the CA.
+///
+/// # Errors
+/// [`CaError`].
+pub fn run(args: MeshCaArgs) -> Result<(), CaError> {
+    let constraints = Constraints::kubernetes_and(args.dns, args.ip);
+    MeshCa::create(&args.dir, &constraints, &Clock::system())
+}

@@ -1,0 +1,335 @@
+//! YAML as kubectl reads it, in and out.
+//!
+//! kubectl reads YAML 1.1 (the Go module sigs.k8s.io/yaml): `0644` is 420 and `yes` is true. A
+//! reader of YAML 1.2 makes strings of both, and what it prints again says so. Events come from a
+//! parser; which scalar means what is said here.
+
+use std::collections::{HashMap, hash_map::Entry};
+
+use granit_parser::{Event, Options, Parser, ScalarStyle, StrInput, Tag};
+use serde_json::{Map, Number, Value};
+
+/// Nodes of one document, with all that its aliases stand for.
+const MAX_NODES: usize = 1 << 20;
+
+/// Why a text is not one document that kubectl would read.
+#[derive(Debug, thiserror::Error)]
+pub enum YamlError {
+    /// Not YAML.
+    #[error("{0}")]
+    Malformed(String),
+    /// The same key twice.
+    #[error("the key `{0}` stands twice in one mapping")]
+    Twice(String),
+    /// A key that cannot be one in JSON.
+    #[error("line {0}: a key is neither text nor a whole number")]
+    Key(usize),
+    /// A tag of which Kubernetes knows nothing.
+    #[error("line {line}: the tag `{tag}` has no meaning here")]
+    Tag {
+        /// Where it stands.
+        line: usize,
+        /// The tag.
+        tag: String,
+    },
+    /// Infinity and its like.
+    #[error("line {line}: `{text}` is no number that JSON has")]
+    Number {
+        /// Where it stands.
+        line: usize,
+        /// The scalar.
+        text: String,
+    },
+    /// Aliases that grow without bound.
+    #[error("it has more than {MAX_NODES} values")]
+    TooLarge,
+    /// A merge of what is no mapping.
+    #[error("line {0}: `<<` merges mappings only")]
+    Merge(usize),
+    /// More than one document where one is read.
+    #[error("line {0}: a second document begins without `---` on a line of its own")]
+    Several(usize),
+}
+
+/// The documents of a text, as they stand there: what is between lines that begin with `---`.
+/// Blank ones are left out.
+pub fn documents(text: &str) -> Vec<String> {
+    let mut documents = vec![String::new()];
+    for line in text.strip_prefix('\u{feff}').unwrap_or(text).lines() {
+        let begun = line
+            .strip_prefix("---")
+            .filter(|rest| rest.is_empty() || rest.starts_with([' ', '\t']));
+        match begun {
+            None => push_line(&mut documents, line),
+            Some(rest) => {
+                documents.push(String::new());
+                if !rest.trim().is_empty() && !rest.trim_start().starts_with('#') {
+                    push_line(&mut documents, rest);
+                }
+            }
+        }
+    }
+    documents.retain(|document| !document.trim().is_empty());
+    documents
+}
+
+fn push_line(documents: &mut [String], line: &str) {
+    if let Some(last) = documents.last_mut() {
+        last.push_str(line);
+        last.push('\n');
+    }
+}
+
+/// The value of one document; nothing where there are only comments.
+///
+/// # Errors
+/// [`YamlError`].
+pub fn parse(document: &str) -> Result<Option<Value>, YamlError> {
+    let mut options = Options::default();
+    options.set_emit_comments(false);
+    let events = Parser::new_from_str_with_options(document, options);
+    let mut reader = Reader { events, anchors: HashMap::new(), left: MAX_NODES };
+    let mut value = None;
+    loop {
+        match reader.next()? {
+            (Event::StreamEnd, _) => return Ok(value),
+            (Event::StreamStart | Event::DocumentEnd, _) => {}
+            (Event::DocumentStart(..), line) if value.is_some() => {
+                return Err(YamlError::Several(line));
+            }
+            (Event::DocumentStart(..), _) => {
+                let (event, line) = reader.next()?;
+                value = Some(reader.node(event, line)?);
+            }
+            (other, line) => return Err(unexpected(&other, line)),
+        }
+    }
+}
+
+/// One document, in a form that [`parse`] reads as `value` again.
+pub fn print(value: &Value) -> String {
+    // Where the library's quotes and ours differ, JSON leaves no doubt: it is YAML too.
+    match serde_saphyr::to_string(value) {
+        Ok(yaml) if matches!(parse(&yaml), Ok(Some(read)) if read == *value) => yaml,
+        _ => format!("{value:#}\n"),
+    }
+}
+
+struct Reader<'a> {
+    events: Parser<'a, StrInput<'a>>,
+    /// Each value that an alias may name, and how many nodes it has.
+    anchors: HashMap<usize, (Value, usize)>,
+    /// How many nodes the document may still have.
+    left: usize,
+}
+
+impl<'a> Reader<'a> {
+    fn next(&mut self) -> Result<(Event<'a>, usize), YamlError> {
+        match self.events.next() {
+            Some(Ok((event, span))) => Ok((event, span.start.line())),
+            Some(Err(error)) => Err(YamlError::Malformed(error.to_string())),
+            None => Err(YamlError::Malformed("it ends early".to_owned())),
+        }
+    }
+
+    fn take(&mut self, nodes: usize) -> Result<(), YamlError> {
+        self.left = self.left.checked_sub(nodes).ok_or(YamlError::TooLarge)?;
+        Ok(())
+    }
+
+    /// The node that `event` begins. Nests no deeper than the parser allows, which is 255.
+    fn node(&mut self, event: Event<'a>, line: usize) -> Result<Value, YamlError> {
+        let before = self.left;
+        self.take(1)?;
+        let (anchor, value) = match event {
+            Event::Alias(anchor) => {
+                let (value, nodes) = self.anchors.get(&anchor).cloned().unwrap_or_default();
+                self.take(nodes)?;
+                return Ok(value);
+            }
+            Event::Scalar(text, style, anchor, tag) => {
+                (anchor, scalar(&text, style == ScalarStyle::Plain, tag.as_deref(), line)?)
+            }
+            Event::SequenceStart(_, anchor, tag) => {
+                untagged(tag.as_deref(), "seq", line)?;
+                (anchor, self.sequence()?)
+            }
+            Event::MappingStart(_, anchor, tag) => {
+                untagged(tag.as_deref(), "map", line)?;
+                (anchor, Value::Object(self.mapping()?))
+            }
+            other => return Err(unexpected(&other, line)),
+        };
+        if anchor != 0 {
+            self.anchors.insert(anchor, (value.clone(), before - self.left));
+        }
+        Ok(value)
+    }
+
+    fn sequence(&mut self) -> Result<Value, YamlError> {
+        let mut items = Vec::new();
+        loop {
+            match self.next()? {
+                (Event::SequenceEnd, _) => return Ok(Value::Array(items)),
+                (event, line) => items.push(self.node(event, line)?),
+            }
+        }
+    }
+
+    fn mapping(&mut self) -> Result<Map<String, Value>, YamlError> {
+        let (mut map, mut merged) = (HashMap::new(), Map::new());
+        loop {
+            let (event, line) = self.next()?;
+            if event == Event::MappingEnd {
+                merged.extend(map);
+                return Ok(merged);
+            }
+            let is_merge =
+                matches!(&event, Event::Scalar(text, ScalarStyle::Plain, _, None) if text == "<<");
+            let key = self.node(event, line)?;
+            let (event, line) = self.next()?;
+            let value = self.node(event, line)?;
+            if is_merge {
+                merge(&mut merged, value, line)?;
+                continue;
+            }
+            match map.entry(key_text(key).ok_or(YamlError::Key(line))?) {
+                Entry::Occupied(twice) => return Err(YamlError::Twice(twice.key().clone())),
+                Entry::Vacant(place) => place.insert(value),
+            };
+        }
+    }
+}
+
+/// Mappings that are merged earlier win.
+fn merge(into: &mut Map<String, Value>, value: Value, line: usize) -> Result<(), YamlError> {
+    match value {
+        Value::Object(map) => {
+            for (key, value) in map {
+                into.entry(key).or_insert(value);
+            }
+            Ok(())
+        }
+        Value::Array(maps) => maps.into_iter().try_for_each(|map| match map {
+            Value::Object(_) => merge(into, map, line),
+            _ => Err(YamlError::Merge(line)),
+        }),
+        _ => Err(YamlError::Merge(line)),
+    }
+}
+
+/// kubectl shortens fractions in keys and refuses what is larger than an `i64`.
+fn key_text(key: Value) -> Option<String> {
+    match key {
+        Value::String(text) => Some(text),
+        Value::Number(number) if !number.is_i64() => None,
+        Value::Bool(_) | Value::Number(_) => Some(key.to_string()),
+        Value::Null | Value::Array(_) | Value::Object(_) => None,
+    }
+}
+
+fn unexpected(event: &Event<'_>, line: usize) -> YamlError {
+    YamlError::Malformed(format!("line {line}: {event:?} has no place here"))
+}
+
+fn untagged(tag: Option<&Tag>, core: &str, line: usize) -> Result<(), YamlError> {
+    match tag {
+        Some(tag) if !is_core(tag, core) => Err(YamlError::Tag { line, tag: tag.to_string() }),
+        _ => Ok(()),
+    }
+}
+
+fn is_core(tag: &Tag, suffix: &str) -> bool {
+    tag.to_string() == format!("tag:yaml.org,2002:{suffix}")
+        || tag.to_string() == format!("!!{suffix}")
+}
+
+fn scalar(text: &str, is_plain: bool, tag: Option<&Tag>, line: usize) -> Result<Value, YamlError> {
+    match tag {
+        None if is_plain => {
+            resolve(text).ok_or_else(|| YamlError::Number { line, text: text.to_owned() })
+        }
+        None => Ok(text.into()),
+        Some(tag) if is_core(tag, "str") => Ok(text.into()),
+        Some(tag) => Err(YamlError::Tag { line, tag: tag.to_string() }),
+    }
+}
+
+/// What a plain scalar means; nothing for what JSON has not. By go.yaml.in/yaml/v2, resolve.go.
+fn resolve(text: &str) -> Option<Value> {
+    let value = match text {
+        "" | "~" | "null" | "Null" | "NULL" => Value::Null,
+        "y" | "Y" | "yes" | "Yes" | "YES" | "true" | "True" | "TRUE" | "on" | "On" | "ON" => {
+            Value::Bool(true)
+        }
+        "n" | "N" | "no" | "No" | "NO" | "false" | "False" | "FALSE" | "off" | "Off" | "OFF" => {
+            Value::Bool(false)
+        }
+        ".nan" | ".NaN" | ".NAN" | ".inf" | ".Inf" | ".INF" | "+.inf" | "+.Inf" | "+.INF"
+        | "-.inf" | "-.Inf" | "-.INF" => return None,
+        _ if text.starts_with(|c: char| c.is_ascii_digit() || "+-.".contains(c)) => {
+            // What starts with a point is taken with its underscores.
+            let plain = match text.starts_with('.') {
+                true => text.to_owned(),
+                false => text.replace('_', ""),
+            };
+            // A float that is out of range is text.
+            let number = integer(&plain).or_else(|| is_float(&plain).then(|| float(&plain))?);
+            number.map_or_else(|| text.into(), Value::Number)
+        }
+        _ => text.into(),
+    };
+    Some(value)
+}
+
+/// As Go's `strconv.ParseInt` with base 0 has it.
+fn integer(text: &str) -> Option<Number> {
+    let (is_negative, digits) = match text.as_bytes().first()? {
+        b'-' => (true, &text[1..]),
+        b'+' => (false, &text[1..]),
+        _ => (false, text),
+    };
+    let lower = digits.to_ascii_lowercase();
+    let (radix, digits) = match lower.as_bytes() {
+        [b'0', b'x', ..] => (16, &lower[2..]),
+        [b'0', b'o', ..] => (8, &lower[2..]),
+        [b'0', b'b', ..] => (2, &lower[2..]),
+        [b'0', _, ..] => (8, &lower[1..]),
+        _ => (10, lower.as_str()),
+    };
+    if digits.starts_with(['+', '-']) {
+        return None;
+    }
+    let size = u64::from_str_radix(digits, radix).ok()?;
+    match is_negative {
+        false => Some(size.into()),
+        true => 0_i64.checked_sub_unsigned(size).map(Number::from),
+    }
+}
+
+/// `[-+]?(\.[0-9]+|[0-9]+(\.[0-9]*)?)([eE][-+]?[0-9]+)?`
+fn is_float(text: &str) -> bool {
+    let text = text.strip_prefix(['-', '+']).unwrap_or(text);
+    let (size, exponent) = match text.split_once(['e', 'E']) {
+        Some((size, exponent)) => (size, Some(exponent)),
+        None => (text, None),
+    };
+    let is_digits = |text: &str| text.bytes().all(|byte| byte.is_ascii_digit());
+    let is_number = |text: &str| !text.is_empty() && is_digits(text);
+    let is_size = match size.split_once('.') {
+        Some(("", fraction)) => is_number(fraction),
+        Some((whole, fraction)) => is_number(whole) && is_digits(fraction),
+        None => is_number(size),
+    };
+    is_size && exponent.is_none_or(|e| is_number(e.strip_prefix(['-', '+']).unwrap_or(e)))
+}
+
+/// A whole number is one in JSON too, as Go prints it.
+fn float(text: &str) -> Option<Number> {
+    const WHOLE: f64 = (1_u64 << 53) as f64;
+    let float: f64 = text.parse().ok()?;
+    if float.fract() == 0.0 && float.abs() < WHOLE {
+        return format!("{float:.0}").parse::<i64>().ok().map(Number::from);
+    }
+    Number::from_f64(float)
+}

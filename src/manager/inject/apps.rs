@@ -1,0 +1,88 @@
+//! What changes in the pod's own containers, and how it is taken back.
+
+use serde_json::{Value, json};
+
+use super::{
+    Mode, Sidecar,
+    draft::{Container, Draft, Object, text},
+    parts::{INIT, PROXY},
+    volumes::{self, BUNDLE, is_ours, mount},
+};
+use crate::api::keys;
+
+/// Where every official client looks for token and CA.
+pub(super) const SERVICE_ACCOUNT: &str = "/var/run/secrets/kubernetes.io/serviceaccount";
+/// The container that kubectl means when none is named.
+const DEFAULT_CONTAINER: &str = "kubectl.kubernetes.io/default-container";
+
+/// The variables by which clients find the API server, and what they are in env mode.
+pub(super) const ADDRESS: [(&str, &str); 3] = [
+    ("KUBERNETES_SERVICE_HOST", "127.0.0.1"),
+    ("KUBERNETES_SERVICE_PORT", "5443"),
+    ("KUBERNETES_SERVICE_PORT_HTTPS", "5443"),
+];
+
+/// Takes out what an earlier injection added. A pod without our mark is left alone: what has our
+/// names there is not ours.
+pub(super) fn remove_ours(draft: &mut Draft) {
+    let Some(mode) = draft.annotations.remove(keys::INJECTED) else { return };
+    let is_part = |container: &Container| [INIT, PROXY].contains(&container.name.as_str());
+    draft.init_containers.retain(|container| !is_part(container));
+    draft.containers.retain(|container| !is_part(container));
+    draft.volumes.retain(|volume| !text(volume, "name").is_some_and(is_ours));
+    for container in draft.all_containers_mut() {
+        container.mounts.retain(|mount| !text(mount, "name").is_some_and(is_ours));
+        if mode == Mode::Env.name() {
+            container.env.retain(|entry| !is_our_address(entry));
+        }
+    }
+}
+
+/// Leaves the mark, and makes kubectl choose the pod's own first container as before.
+pub(super) fn mark(draft: &mut Draft, mode: Mode) {
+    draft.annotations.insert(keys::INJECTED.to_owned(), mode.name().to_owned());
+    let first = draft.containers.first().map(|container| container.name.clone());
+    if let Some(first) = first {
+        draft.annotations.entry(DEFAULT_CONTAINER.to_owned()).or_insert(first);
+    }
+}
+
+/// Every container trusts the bundle, also those that end before the proxy runs: it has the
+/// cluster's CA too. What the API server's own admission mounted for that makes room.
+pub(super) fn give_bundle(draft: &mut Draft) {
+    for container in draft.all_containers_mut() {
+        container.mounts.retain(|mount| !is_at_service_account(mount));
+        container.mounts.push(mount(BUNDLE, SERVICE_ACCOUNT, true));
+    }
+    volumes::remove_unused_tokens(draft);
+}
+
+/// Every container that runs beside the proxy calls the proxy. First in the list, so that other
+/// variables that refer to these see the same.
+///
+/// Before a classic sidecar runs, init containers can only call the API server itself, as in the
+/// order of the redirect rules.
+pub(super) fn give_address(draft: &mut Draft, sidecar: Sidecar) {
+    let inits = match sidecar {
+        Sidecar::Native => draft.init_containers.as_mut_slice(),
+        Sidecar::Classic => &mut [],
+    };
+    for container in inits.iter_mut().chain(&mut draft.containers) {
+        container.env.splice(0..0, ADDRESS.map(address_entry));
+    }
+}
+
+/// Whether the mount is at the ServiceAccount's path itself, however it is written.
+pub(super) fn is_at_service_account(mount: &Object) -> bool {
+    text(mount, "mountPath").is_some_and(|path| path.trim_end_matches('/') == SERVICE_ACCOUNT)
+}
+
+fn address_entry((name, value): (&str, &str)) -> Object {
+    Object::from_iter([("name".to_owned(), json!(name)), ("value".to_owned(), json!(value))])
+}
+
+fn is_our_address(entry: &Object) -> bool {
+    ADDRESS.iter().any(|(name, value)| {
+        text(entry, "name") == Some(name) && entry.get("value") == Some(&Value::from(*value))
+    })
+}

@@ -1,0 +1,145 @@
+//! What the mesh could not hold its promises for.
+
+use serde_json::Value;
+
+use super::{
+    Refused, Settings, Sidecar,
+    apps::{ADDRESS, SERVICE_ACCOUNT, is_at_service_account},
+    draft::{Container, Draft, Object, text},
+    parts::ADMIN_PORT,
+    settings::OUTBOUND_PORT,
+    volumes::{self, is_token},
+};
+use crate::api::keys;
+
+/// What the names of our containers begin with.
+const RESERVED: &str = "ctrlmesh-";
+
+/// Refuses a pod from which an earlier injection was taken out.
+pub(super) fn refuse(draft: &Draft, settings: &Settings) -> Result<(), Refused> {
+    node(draft)?;
+    names(draft)?;
+    users(draft, settings)?;
+    token(draft)?;
+    if settings.sidecar == Sidecar::Classic {
+        classic(draft)?;
+    }
+    draft.all_containers().try_for_each(|container| {
+        ports(container)?;
+        variables(container)?;
+        token_mounts(container, &draft.volumes)
+    })
+}
+
+fn node(draft: &Draft) -> Result<(), Refused> {
+    let spec = &draft.spec;
+    if spec.get("hostNetwork") == Some(&Value::Bool(true)) {
+        return Err(Refused::HostNetwork);
+    }
+    let selector = |key| spec.get("nodeSelector").and_then(|selector| selector.get(key));
+    let says = [
+        ("spec.os.name", spec.get("os").and_then(|os| os.get("name"))),
+        ("spec.nodeSelector[\"kubernetes.io/os\"]", selector("kubernetes.io/os")),
+        ("spec.nodeSelector[\"beta.kubernetes.io/os\"]", selector("beta.kubernetes.io/os")),
+    ];
+    match says.iter().find(|(_, os)| os.is_some_and(|os| os == "windows")) {
+        Some((field, _)) => Err(Refused::Windows { field }),
+        None => Ok(()),
+    }
+}
+
+fn names(draft: &Draft) -> Result<(), Refused> {
+    let foreign = |kind, name: &str| Refused::ForeignName { kind, name: name.to_owned() };
+    for container in draft.all_containers() {
+        if container.name.starts_with(RESERVED) {
+            return Err(foreign("container", &container.name));
+        }
+    }
+    // A mount alone would reach a volume of ours as soon as we add it.
+    let volumes = draft.volumes.iter();
+    let mounts = draft.all_containers().flat_map(|container| &container.mounts);
+    let mut named = volumes.chain(mounts).filter_map(|object| text(object, "name"));
+    match named.find(|name| volumes::is_ours(name)) {
+        Some(name) => Err(foreign("volume", name)),
+        None => Ok(()),
+    }
+}
+
+/// The pod's own user is that of debug containers too, which come later and unseen.
+fn users(draft: &Draft, settings: &Settings) -> Result<(), Refused> {
+    let uid = settings.plan.proxy_uid();
+    let is_proxys = |user: Option<u64>| user == Some(uid.as_u32().into());
+    let pods = draft.spec.get("securityContext").and_then(|context| context.get("runAsUser"));
+    if is_proxys(pods.and_then(Value::as_u64)) {
+        return Err(Refused::ProxyUser { who: "the pod's securityContext".to_owned(), uid });
+    }
+    match draft.all_containers().find(|container| is_proxys(container.user())) {
+        Some(container) => {
+            Err(Refused::ProxyUser { who: format!("container `{}`", container.name), uid })
+        }
+        None => Ok(()),
+    }
+}
+
+fn token(draft: &Draft) -> Result<(), Refused> {
+    let is_unwanted = draft.spec.get("automountServiceAccountToken") == Some(&Value::Bool(false));
+    if is_unwanted && keys::find(&draft.annotations, keys::MOUNT_TOKEN) != Some("true") {
+        return Err(Refused::NoToken);
+    }
+    Ok(())
+}
+
+fn classic(draft: &Draft) -> Result<(), Refused> {
+    if let Some(policy @ ("Never" | "OnFailure")) = text(&draft.spec, "restartPolicy") {
+        return Err(Refused::RunsToCompletion { policy: policy.to_owned() });
+    }
+    match draft.init_containers.iter().find(|container| container.is_native_sidecar()) {
+        Some(container) => Err(Refused::NeedsNative { container: container.name.clone() }),
+        None => Ok(()),
+    }
+}
+
+fn ports(container: &Container) -> Result<(), Refused> {
+    let needed =
+        [(ADMIN_PORT, "serves metrics and health"), (OUTBOUND_PORT.get(), "takes requests")];
+    for (port, purpose) in needed {
+        if container.tcp_ports().any(|taken| taken == u64::from(port)) {
+            return Err(Refused::Port { container: container.name.clone(), port, purpose });
+        }
+    }
+    Ok(())
+}
+
+fn variables(container: &Container) -> Result<(), Refused> {
+    let sets = |name: &str| container.env.iter().any(|entry| text(entry, "name") == Some(name));
+    match ADDRESS.iter().find(|(name, _)| sets(name)) {
+        Some((variable, _)) => {
+            Err(Refused::ApiServerVariable { container: container.name.clone(), variable })
+        }
+        None => Ok(()),
+    }
+}
+
+/// At the ServiceAccount's path only admission's own volume gives way to the bundle; below it,
+/// nothing can be mounted into a read-only volume whose files change.
+fn token_mounts(container: &Container, volumes: &[Object]) -> Result<(), Refused> {
+    let is_tokens = |name: &str| {
+        volumes.iter().any(|volume| text(volume, "name") == Some(name) && is_token(volume))
+    };
+    for mount in &container.mounts {
+        let (Some(path), Some(volume)) = (text(mount, "mountPath"), text(mount, "name")) else {
+            continue;
+        };
+        let is_below = path.starts_with(SERVICE_ACCOUNT)
+            && path[SERVICE_ACCOUNT.len()..].starts_with('/')
+            && !is_at_service_account(mount);
+        if is_below || (is_at_service_account(mount) && !is_tokens(volume)) {
+            return Err(Refused::TokenMount {
+                container: container.name.clone(),
+                volume: volume.to_owned(),
+                path: path.to_owned(),
+            });
+        }
+    }
+    Ok(())
+}

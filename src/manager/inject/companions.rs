@@ -1,0 +1,90 @@
+//! What a namespace needs beside its pods.
+
+use base64::{Engine, engine::general_purpose::STANDARD};
+use serde_json::{Value, json};
+
+use crate::api::ShardingConfig;
+
+/// Holds the mesh CA, for proxies.
+pub const MESH_CA_SECRET: &str = "ctrlmesh-mesh-ca";
+/// Holds the bundle, for everybody.
+pub const BUNDLE_MAP: &str = "ctrlmesh-ca-bundle";
+/// The key of a CA certificate, in both and in the cluster's own ConfigMap.
+pub(super) const CA_KEY: &str = "ca.crt";
+
+const ROLE: &str = "ctrlmesh-proxy";
+const RBAC: &str = "rbac.authorization.k8s.io";
+
+/// Who vouches for whom, as PEM.
+#[derive(Clone)]
+pub struct Trust {
+    /// The certificate of the mesh CA.
+    pub mesh_ca: String,
+    /// Its key.
+    pub mesh_ca_key: String,
+    /// The certificates of the cluster's CA.
+    pub cluster_ca: String,
+}
+
+impl std::fmt::Debug for Trust {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Trust")
+            .field("mesh_ca", &self.mesh_ca)
+            .field("cluster_ca", &self.cluster_ca)
+            .finish_non_exhaustive()
+    }
+}
+
+/// What every namespace with injected pods needs: the mesh CA, the bundle, and the right to read
+/// the policies.
+#[must_use]
+pub fn of_namespace(namespace: &str, trust: &Trust) -> [Value; 3] {
+    let secret = json!({
+        "apiVersion": "v1",
+        "kind": "Secret",
+        "metadata": metadata(MESH_CA_SECRET, namespace),
+        "type": "Opaque",
+        "data": {
+            CA_KEY: STANDARD.encode(&trust.mesh_ca),
+            "ca.key": STANDARD.encode(&trust.mesh_ca_key),
+        },
+    });
+    let bundle = json!({
+        "apiVersion": "v1",
+        "kind": "ConfigMap",
+        "metadata": metadata(BUNDLE_MAP, namespace),
+        "data": { CA_KEY: format!("{}{}", trust.cluster_ca, trust.mesh_ca) },
+    });
+    let role = json!({
+        "apiVersion": format!("{RBAC}/v1"),
+        "kind": "Role",
+        "metadata": metadata(ROLE, namespace),
+        "rules": [{
+            "apiGroups": [<ShardingConfig as kube::Resource>::group(&())],
+            "resources": [<ShardingConfig as kube::Resource>::plural(&())],
+            "verbs": ["get", "list", "watch"],
+        }],
+    });
+    [secret, bundle, role]
+}
+
+/// What every ServiceAccount of injected pods needs. One object each, so that workloads that are
+/// injected apart do not overwrite each other's.
+#[must_use]
+pub fn of_service_account(namespace: &str, name: &str) -> Value {
+    json!({
+        "apiVersion": format!("{RBAC}/v1"),
+        "kind": "RoleBinding",
+        "metadata": metadata(&format!("{ROLE}-{name}"), namespace),
+        "roleRef": { "apiGroup": RBAC, "kind": "Role", "name": ROLE },
+        "subjects": [{ "kind": "ServiceAccount", "name": name, "namespace": namespace }],
+    })
+}
+
+fn metadata(name: &str, namespace: &str) -> Value {
+    json!({
+        "name": name,
+        "namespace": namespace,
+        "labels": { "app.kubernetes.io/managed-by": "ctrlmesh" },
+    })
+}

@@ -1,0 +1,203 @@
+//! A pod, taken apart where injection works on it and kept as it is everywhere else.
+
+use std::collections::BTreeMap;
+
+use serde_json::{Map, Value};
+
+use super::Refused;
+
+/// An object of the API whose fields are not ours to know.
+pub(super) type Object = Map<String, Value>;
+
+/// A pod or the template of one. [`Draft::into_value`] puts it together again: a list that is empty
+/// is left out, everything else is as it was.
+#[derive(Clone, Debug)]
+pub(super) struct Draft {
+    /// What is beside metadata and spec.
+    root: Object,
+    /// The metadata without the two maps below.
+    metadata: Object,
+    pub(super) labels: BTreeMap<String, String>,
+    pub(super) annotations: BTreeMap<String, String>,
+    /// The spec without the three lists below.
+    pub(super) spec: Object,
+    pub(super) init_containers: Vec<Container>,
+    pub(super) containers: Vec<Container>,
+    pub(super) volumes: Vec<Object>,
+}
+
+/// A container, with the lists that injection works on.
+#[derive(Clone, Debug)]
+pub(super) struct Container {
+    pub(super) name: String,
+    /// Everything but the two lists below.
+    pub(super) fields: Object,
+    pub(super) env: Vec<Object>,
+    pub(super) mounts: Vec<Object>,
+}
+
+impl Draft {
+    /// Takes a copy of `pod` apart.
+    pub(super) fn of(pod: &Value) -> Result<Self, Refused> {
+        let mut root = object(pod.clone(), "the pod")?;
+        let mut metadata = match root.remove("metadata") {
+            None | Some(Value::Null) => Object::new(),
+            Some(metadata) => object(metadata, "metadata")?,
+        };
+        let mut spec = object(root.remove("spec").unwrap_or_default(), "spec")?;
+        let draft = Self {
+            labels: strings(metadata.remove("labels"), "metadata.labels")?,
+            annotations: strings(metadata.remove("annotations"), "metadata.annotations")?,
+            init_containers: containers(&mut spec, "initContainers")?,
+            containers: containers(&mut spec, "containers")?,
+            volumes: objects(spec.remove("volumes"), "spec.volumes")?,
+            root,
+            metadata,
+            spec,
+        };
+        if draft.containers.is_empty() {
+            return Err(malformed("spec.containers", "a list of at least one container"));
+        }
+        Ok(draft)
+    }
+
+    /// The pod.
+    pub(super) fn into_value(self) -> Value {
+        let Self { mut root, mut metadata, mut spec, .. } = self;
+        put(&mut metadata, "labels", self.labels.into_iter().map(text_entry).collect::<Object>());
+        put(
+            &mut metadata,
+            "annotations",
+            self.annotations.into_iter().map(text_entry).collect::<Object>(),
+        );
+        put_list(&mut spec, "initContainers", self.init_containers, Container::into_value);
+        put_list(&mut spec, "containers", self.containers, Container::into_value);
+        put_list(&mut spec, "volumes", self.volumes, Value::Object);
+        put(&mut root, "metadata", metadata);
+        root.insert("spec".to_owned(), Value::Object(spec));
+        Value::Object(root)
+    }
+
+    /// Every container of both lists, init containers first.
+    pub(super) fn all_containers(&self) -> impl Iterator<Item = &Container> {
+        self.init_containers.iter().chain(&self.containers)
+    }
+
+    /// The same, to be changed.
+    pub(super) fn all_containers_mut(&mut self) -> impl Iterator<Item = &mut Container> {
+        self.init_containers.iter_mut().chain(&mut self.containers)
+    }
+}
+
+impl Container {
+    /// A container of ours, from its JSON; what is no object is no container.
+    pub(super) fn new(name: &str, fields: Object, env: Vec<Object>, mounts: Vec<Object>) -> Self {
+        Self { name: name.to_owned(), fields, env, mounts }
+    }
+
+    /// Whether it is an init container that goes on running (KEP-753).
+    pub(super) fn is_native_sidecar(&self) -> bool {
+        self.fields.get("restartPolicy").and_then(Value::as_str) == Some("Always")
+    }
+
+    /// `securityContext.runAsUser`.
+    pub(super) fn user(&self) -> Option<u64> {
+        self.fields.get("securityContext")?.get("runAsUser")?.as_u64()
+    }
+
+    /// The TCP ports that it declares.
+    pub(super) fn tcp_ports(&self) -> impl Iterator<Item = u64> {
+        let ports = self.fields.get("ports").and_then(Value::as_array).into_iter().flatten();
+        ports
+            .filter(|port| port.get("protocol").is_none_or(|p| p.is_null() || p == "TCP"))
+            .filter_map(|port| port.get("containerPort")?.as_u64())
+    }
+
+    fn of(value: Value, field: &str) -> Result<Self, Refused> {
+        let mut fields = object(value, field)?;
+        let name = match fields.get("name") {
+            Some(Value::String(name)) => name.clone(),
+            _ => return Err(malformed(&format!("{field}.name"), "a string")),
+        };
+        Ok(Self {
+            env: objects(fields.remove("env"), &format!("{field}.env"))?,
+            mounts: objects(fields.remove("volumeMounts"), &format!("{field}.volumeMounts"))?,
+            name,
+            fields,
+        })
+    }
+
+    fn into_value(self) -> Value {
+        let Self { name, mut fields, env, mounts } = self;
+        fields.insert("name".to_owned(), Value::String(name));
+        put_list(&mut fields, "env", env, Value::Object);
+        put_list(&mut fields, "volumeMounts", mounts, Value::Object);
+        Value::Object(fields)
+    }
+}
+
+/// The string under `key`.
+pub(super) fn text<'a>(object: &'a Object, key: &str) -> Option<&'a str> {
+    object.get(key).and_then(Value::as_str)
+}
+
+fn containers(spec: &mut Object, key: &str) -> Result<Vec<Container>, Refused> {
+    let field = format!("spec.{key}");
+    objects(spec.remove(key), &field)?
+        .into_iter()
+        .enumerate()
+        .map(|(at, fields)| Container::of(Value::Object(fields), &format!("{field}[{at}]")))
+        .collect()
+}
+
+fn objects(value: Option<Value>, field: &str) -> Result<Vec<Object>, Refused> {
+    match value {
+        None | Some(Value::Null) => Ok(Vec::new()),
+        Some(Value::Array(items)) => items
+            .into_iter()
+            .enumerate()
+            .map(|(at, item)| object(item, &format!("{field}[{at}]")))
+            .collect(),
+        Some(_) => Err(malformed(field, "a list")),
+    }
+}
+
+fn object(value: Value, field: &str) -> Result<Object, Refused> {
+    match value {
+        Value::Object(object) => Ok(object),
+        _ => Err(malformed(field, "an object")),
+    }
+}
+
+fn strings(value: Option<Value>, field: &str) -> Result<BTreeMap<String, String>, Refused> {
+    let map = match value {
+        None | Some(Value::Null) => return Ok(BTreeMap::new()),
+        Some(value) => object(value, field)?,
+    };
+    map.into_iter()
+        .map(|(key, value)| match value {
+            Value::String(text) => Ok((key, text)),
+            _ => Err(malformed(&format!("{field}[{key:?}]"), "a string: put it into quotes")),
+        })
+        .collect()
+}
+
+fn malformed(field: &str, wanted: &'static str) -> Refused {
+    Refused::Malformed { field: field.to_owned(), wanted }
+}
+
+fn text_entry((key, text): (String, String)) -> (String, Value) {
+    (key, Value::String(text))
+}
+
+fn put(into: &mut Object, key: &str, object: Object) {
+    if !object.is_empty() {
+        into.insert(key.to_owned(), Value::Object(object));
+    }
+}
+
+fn put_list<T>(into: &mut Object, key: &str, items: Vec<T>, value: impl Fn(T) -> Value) {
+    if !items.is_empty() {
+        into.insert(key.to_owned(), items.into_iter().map(value).collect());
+    }
+}

@@ -1,0 +1,76 @@
+//! What the operator of the mesh decides for every pod.
+
+use std::{fmt, num::NonZeroU16, str::FromStr};
+
+use clap::ValueEnum;
+use ctrlmesh_init::{BackendChoice, Plan, PlanError, ProxyUid};
+
+/// The port of the proxy's listener on the loopback addresses.
+pub(super) const OUTBOUND_PORT: NonZeroU16 = match NonZeroU16::new(5443) {
+    Some(port) => port,
+    None => NonZeroU16::MIN,
+};
+
+/// The choices that are the same for every pod.
+#[derive(Clone, Debug)]
+pub struct Settings {
+    pub(super) proxy_image: Image,
+    pub(super) init_image: Image,
+    pub(super) sidecar: Sidecar,
+    /// What the init container is told. It names no upstream: the API server that the kubelet
+    /// names to the container is meant.
+    pub(super) plan: Plan,
+}
+
+impl Settings {
+    /// `proxy_image` has the entry point `ctrlmesh`, `init_image` has `ctrlmesh-init`. The proxy
+    /// runs as `proxy_uid`, which the redirect rules exempt.
+    ///
+    /// # Errors
+    /// [`PlanError`], when these make no plan.
+    pub fn new(
+        proxy_image: Image,
+        init_image: Image,
+        sidecar: Sidecar,
+        proxy_uid: ProxyUid,
+    ) -> Result<Self, PlanError> {
+        let plan = Plan::new(proxy_uid, OUTBOUND_PORT, Vec::new(), None, BackendChoice::Auto)?;
+        Ok(Self { proxy_image, init_image, sidecar, plan })
+    }
+}
+
+/// What kind of container the proxy is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum Sidecar {
+    /// An init container that goes on running (KEP-753): Kubernetes 1.29 and later
+    Native,
+    /// The first of the pod's containers; older clusters
+    Classic,
+}
+
+/// The reference of a container image.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Image(String);
+
+/// Why a text is no image reference.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{0:?} is not an image reference, for example registry.example.com/ctrlmesh:1.0")]
+pub struct BadImage(String);
+
+impl FromStr for Image {
+    type Err = BadImage;
+
+    /// The API server asks for no more than this; the rest is for the container runtime.
+    fn from_str(text: &str) -> Result<Self, BadImage> {
+        if text.is_empty() || !text.bytes().all(|byte| byte.is_ascii_graphic()) {
+            return Err(BadImage(text.to_owned()));
+        }
+        Ok(Self(text.to_owned()))
+    }
+}
+
+impl fmt::Display for Image {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}

@@ -1,0 +1,119 @@
+//! The volumes: who trusts what, and what outlives a container.
+
+use serde_json::{Value, json};
+
+use super::{
+    Mode,
+    companions::{BUNDLE_MAP, CA_KEY, MESH_CA_SECRET},
+    draft::{Draft, Object, text},
+};
+
+/// Token, bundle and namespace, for the pod's own containers.
+pub(super) const BUNDLE: &str = "kube-api-access-ctrlmesh";
+/// Token, the cluster's own CA and namespace, for the proxy.
+pub(super) const PROXY_ACCESS: &str = "ctrlmesh-api-access";
+/// The mesh CA, for the proxy alone.
+pub(super) const MESH_CA: &str = "ctrlmesh-mesh-ca";
+/// The pod's labels, kept up to date by the kubelet.
+pub(super) const POD_LABELS: &str = "ctrlmesh-pod-labels";
+/// What the proxy keeps over a restart.
+pub(super) const STATE: &str = "ctrlmesh-state";
+/// `/run` of the init container: the lock file of iptables' legacy backend.
+pub(super) const INIT_RUN: &str = "ctrlmesh-init-run";
+/// Nothing, where the init container would be given a token otherwise.
+pub(super) const NO_TOKEN: &str = "ctrlmesh-no-token";
+
+const OURS: [&str; 7] = [BUNDLE, PROXY_ACCESS, MESH_CA, POD_LABELS, STATE, INIT_RUN, NO_TOKEN];
+
+/// What admission of ServiceAccounts names its volumes.
+const TOKEN_PREFIX: &str = "kube-api-access-";
+/// The lifetime of a token as that admission asks for it, with its odd seconds by which the API
+/// server knows tokens that clients may use longer (KEP-1205).
+const TOKEN_SECONDS: u32 = 3607;
+/// Every user may read: a volume's files belong to root, and to the group `fsGroup` only where the
+/// pod has one, which is the pod's to choose. The proxy is neither. What keeps the mesh CA's key
+/// from others is that no other container mounts the volume.
+const READABLE: u32 = 0o444;
+
+/// Whether the name is that of a volume of ours.
+pub(super) fn is_ours(name: &str) -> bool {
+    OURS.contains(&name)
+}
+
+/// Whether this is a volume that admission of ServiceAccounts added.
+pub(super) fn is_token(volume: &Object) -> bool {
+    text(volume, "name").is_some_and(|name| name.starts_with(TOKEN_PREFIX))
+        && volume.contains_key("projected")
+}
+
+/// The mount of a volume.
+pub(super) fn mount(volume: &str, path: &str, is_read_only: bool) -> Object {
+    let mut mount = Object::from_iter([
+        ("name".to_owned(), json!(volume)),
+        ("mountPath".to_owned(), json!(path)),
+    ]);
+    if is_read_only {
+        mount.insert("readOnly".to_owned(), Value::Bool(true));
+    }
+    mount
+}
+
+/// Takes out the volumes of admission that no container mounts any more.
+pub(super) fn remove_unused_tokens(draft: &mut Draft) {
+    let mounted: Vec<String> = draft
+        .all_containers()
+        .flat_map(|container| &container.mounts)
+        .filter_map(|mount| text(mount, "name").map(str::to_owned))
+        .collect();
+    draft.volumes.retain(|volume| {
+        !is_token(volume)
+            || text(volume, "name").is_some_and(|name| mounted.iter().any(|m| m == name))
+    });
+}
+
+/// Adds ours behind the pod's own.
+pub(super) fn add(draft: &mut Draft, mode: Mode) {
+    let common = [
+        api_access(BUNDLE, BUNDLE_MAP),
+        api_access(PROXY_ACCESS, "kube-root-ca.crt"),
+        volume(MESH_CA, "secret", json!({ "secretName": MESH_CA_SECRET, "defaultMode": READABLE })),
+        volume(
+            POD_LABELS,
+            "downwardAPI",
+            json!({
+                "defaultMode": READABLE,
+                "items": [{ "path": "labels", "fieldRef": field("metadata.labels") }],
+            }),
+        ),
+        volume(STATE, "emptyDir", json!({ "sizeLimit": "16Mi" })),
+    ];
+    draft.volumes.extend(common);
+    if mode == Mode::Iptables {
+        let small = json!({ "medium": "Memory", "sizeLimit": "1Mi" });
+        draft.volumes.push(volume(INIT_RUN, "emptyDir", small.clone()));
+        draft.volumes.push(volume(NO_TOKEN, "emptyDir", small));
+    }
+}
+
+/// A `fieldRef`.
+pub(super) fn field(path: &str) -> Value {
+    json!({ "apiVersion": "v1", "fieldPath": path })
+}
+
+/// As admission of ServiceAccounts makes it, with the CA of our choice.
+fn api_access(name: &str, ca_map: &str) -> Object {
+    let sources = json!([
+        { "serviceAccountToken": { "expirationSeconds": TOKEN_SECONDS, "path": "token" } },
+        { "configMap": { "name": ca_map, "items": [{ "key": CA_KEY, "path": "ca.crt" }] } },
+        {
+            "downwardAPI": {
+                "items": [{ "path": "namespace", "fieldRef": field("metadata.namespace") }],
+            },
+        },
+    ]);
+    volume(name, "projected", json!({ "defaultMode": 0o644, "sources": sources }))
+}
+
+fn volume(name: &str, kind: &str, source: Value) -> Object {
+    Object::from_iter([("name".to_owned(), json!(name)), (kind.to_owned(), source)])
+}

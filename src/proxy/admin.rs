@@ -1,0 +1,162 @@
+//! Metrics and health for everybody, the inside of the proxy for loopback peers.
+
+use std::{
+    convert::Infallible,
+    net::{IpAddr, SocketAddr},
+    sync::Arc,
+    time::{Duration, UNIX_EPOCH},
+};
+
+use bytes::Bytes;
+use http::{HeaderValue, Method, Request, Response, StatusCode, header};
+use http_body_util::Full;
+use hyper::{body::Incoming, server::conn::http1, service::service_fn};
+use hyper_util::rt::{TokioIo, TokioTimer};
+use prometheus_client::{encoding::text::encode, registry::Registry};
+use serde_json::json;
+use tokio::{net::TcpListener, task::JoinSet, time::timeout};
+
+use super::Shared;
+use crate::net::{addr::canonical, socket};
+
+/// A scrape takes milliseconds; who takes this long has gone.
+const CONNECTION_TIMEOUT: Duration = Duration::from_secs(30);
+/// Connections at once. Kubelet and scraper need two.
+const MAX_CONNECTIONS: usize = 32;
+
+/// Serves until it is dropped.
+pub(super) async fn serve(listener: TcpListener, shared: Arc<Shared>, registry: Registry) {
+    let registry = Arc::new(registry);
+    let mut connections = JoinSet::new();
+    loop {
+        while connections.try_join_next().is_some() {}
+        if connections.len() >= MAX_CONNECTIONS {
+            connections.join_next().await;
+        }
+        let Ok((stream, peer)) = listener.accept().await else {
+            // A full file table heals when connections end.
+            connections.join_next().await;
+            continue;
+        };
+        let _ = socket::keep_alive(&stream);
+        let (shared, registry) = (Arc::clone(&shared), Arc::clone(&registry));
+        connections.spawn(async move {
+            let service = service_fn(move |request| {
+                let reply = answer(&request, peer, &shared, &registry);
+                async move { Ok::<_, Infallible>(reply) }
+            });
+            let connection = http1::Builder::new()
+                .timer(TokioTimer::new())
+                .serve_connection(TokioIo::new(stream), service);
+            let _ = timeout(CONNECTION_TIMEOUT, connection).await;
+        });
+    }
+}
+
+fn answer(
+    request: &Request<Incoming>,
+    peer: SocketAddr,
+    shared: &Shared,
+    registry: &Registry,
+) -> Response<Full<Bytes>> {
+    if !matches!(*request.method(), Method::GET | Method::HEAD) {
+        return text(StatusCode::METHOD_NOT_ALLOWED, "only GET is answered here\n".into());
+    }
+    let is_local = is_loopback(canonical(peer).ip());
+    match request.uri().path() {
+        "/healthz" => text(StatusCode::OK, "ok\n".into()),
+        "/readyz" => ready(shared),
+        "/metrics" => metrics(shared, registry),
+        path if path.starts_with("/debug/") && !is_local => {
+            text(StatusCode::FORBIDDEN, "/debug answers loopback peers only\n".into())
+        }
+        "/debug/config" => json(&config(shared)),
+        "/debug/streams" => json(&json!({ "streams": shared.streams.list() })),
+        _ => text(
+            StatusCode::NOT_FOUND,
+            "there is /metrics, /healthz, /readyz, /debug/config, /debug/streams\n".into(),
+        ),
+    }
+}
+
+fn is_loopback(ip: IpAddr) -> bool {
+    ip.is_loopback()
+}
+
+/// Ready when there is a policy and a certificate. A policy input that was refused later is told
+/// and does not make the pod unready: the last good one is in force.
+fn ready(shared: &Shared) -> Response<Full<Bytes>> {
+    let news = shared.feed.news();
+    let policy = match (shared.feed.in_force(), news.problem) {
+        (Some(in_force), None) => {
+            Ok(format!("{} epoch {}", in_force.policy.shard(), in_force.epoch.get()))
+        }
+        (Some(in_force), Some(problem)) => Ok(format!(
+            "{} epoch {} stays in force: {problem}",
+            in_force.policy.shard(),
+            in_force.epoch.get()
+        )),
+        (None, problem) => Err(problem.unwrap_or_else(|| "none yet".into())),
+    };
+    let leaf = if shared.tls.leaf.not_after() > shared.clock.now() {
+        Ok("valid".to_owned())
+    } else {
+        Err("expired".to_owned())
+    };
+    let is_ready = policy.is_ok() && leaf.is_ok();
+    let line = |name: &str, state: Result<String, String>| match state {
+        Ok(what) => format!("[+]{name} ok: {what}\n"),
+        Err(what) => format!("[-]{name} failed: {what}\n"),
+    };
+    let body = line("policy", policy) + &line("certificate", leaf);
+    text(if is_ready { StatusCode::OK } else { StatusCode::SERVICE_UNAVAILABLE }, body)
+}
+
+fn metrics(shared: &Shared, registry: &Registry) -> Response<Full<Bytes>> {
+    shared.feed.tell_age();
+    let not_after = shared.tls.leaf.not_after().duration_since(UNIX_EPOCH).unwrap_or_default();
+    shared.metrics.leaf_not_after.set(not_after.as_secs_f64());
+    let mut body = String::new();
+    if encode(&mut body, registry).is_err() {
+        return text(StatusCode::INTERNAL_SERVER_ERROR, "metrics cannot be written\n".into());
+    }
+    let kind = "application/openmetrics-text; version=1.0.0; charset=utf-8";
+    reply(StatusCode::OK, kind, body)
+}
+
+fn config(shared: &Shared) -> serde_json::Value {
+    let news = shared.feed.news();
+    let policy = shared.feed.in_force().map(|in_force| {
+        let scopes: serde_json::Map<_, _> = in_force
+            .policy
+            .rules()
+            .map(|(rule, scope)| (rule.to_string(), scope.text().into()))
+            .collect();
+        json!({
+            "shard": in_force.policy.shard(),
+            "epoch": in_force.epoch.get(),
+            "lock": in_force.policy.lock().map(|lock| lock.renamed()),
+            "limits": scopes,
+        })
+    });
+    json!({
+        "version": env!("CARGO_PKG_VERSION"),
+        "policy": policy,
+        "problem": news.problem,
+    })
+}
+
+fn text(code: StatusCode, body: String) -> Response<Full<Bytes>> {
+    reply(code, "text/plain; charset=utf-8", body)
+}
+
+fn json(value: &serde_json::Value) -> Response<Full<Bytes>> {
+    reply(StatusCode::OK, "application/json", format!("{value:#}\n"))
+}
+
+fn reply(code: StatusCode, kind: &'static str, body: String) -> Response<Full<Bytes>> {
+    let mut reply = Response::new(Full::new(body.into()));
+    *reply.status_mut() = code;
+    reply.headers_mut().insert(header::CONTENT_TYPE, HeaderValue::from_static(kind));
+    reply
+}

@@ -1,0 +1,317 @@
+//! The flags of `ctrlmesh proxy`, and what they mean once they were checked together.
+
+use std::{
+    net::{IpAddr, Ipv4Addr, SocketAddr},
+    num::NonZeroUsize,
+    path::PathBuf,
+    time::Duration,
+};
+
+use clap::{Args, ValueEnum};
+use rustls_pki_types::ServerName;
+
+use crate::net::{Clock, UpstreamAddr, addr::BadUpstream, ca::KUBERNETES_NAMES};
+
+/// Where the kubelet puts the ServiceAccount's files.
+const SERVICE_ACCOUNT: &str = "/var/run/secrets/kubernetes.io/serviceaccount";
+
+/// The flags as they are typed.
+#[derive(Args, Clone, Debug)]
+pub struct ProxyArgs {
+    /// How the API server is found: by the address that the client dialled before the redirect
+    /// rule changed it, or by --upstream
+    #[arg(long, env = "CTRLMESH_MODE", value_enum, default_value_t = Mode::Iptables)]
+    pub mode: Mode,
+
+    /// The API server in direct mode [default: KUBERNETES_SERVICE_HOST and
+    /// KUBERNETES_SERVICE_PORT]
+    #[arg(long, env = "CTRLMESH_UPSTREAM", value_name = "HOST:PORT")]
+    pub upstream: Option<UpstreamAddr>,
+
+    /// Read the policy from this file instead of the cluster; read again when it changes
+    #[arg(long, env = "CTRLMESH_POLICY", value_name = "FILE", requires = "shard")]
+    pub policy: Option<PathBuf>,
+
+    /// The ShardingConfig in --policy that is in force here, by its metadata.name
+    #[arg(long, env = "CTRLMESH_SHARD", value_name = "NAME", requires = "policy")]
+    pub shard: Option<String>,
+
+    /// Where clients reach the proxy; a loopback address means both families' loopback
+    #[arg(long, env = "CTRLMESH_LISTEN", value_name = "ADDR", default_value = "127.0.0.1:5443")]
+    pub listen: SocketAddr,
+
+    /// The CA certificates by which the API server is verified
+    #[arg(long, env = "CTRLMESH_UPSTREAM_CA", value_name = "FILE",
+          default_value_os_t = PathBuf::from(SERVICE_ACCOUNT).join("ca.crt"))]
+    pub upstream_ca: PathBuf,
+
+    /// The directory of the mesh CA, as `ctrlmesh mesh-ca` makes it: ca.crt and ca.key
+    #[arg(long, env = "CTRLMESH_MESH_CA_DIR", value_name = "DIR")]
+    pub mesh_ca_dir: PathBuf,
+
+    /// The labels of this pod, as a downwardAPI volume writes them; they choose the ShardingConfig
+    #[arg(long, env = "CTRLMESH_POD_LABELS", value_name = "FILE")]
+    pub pod_labels: Option<PathBuf>,
+
+    /// Where metrics and health are served; /debug answers loopback peers only
+    #[arg(long, env = "CTRLMESH_ADMIN", value_name = "ADDR", default_value = "0.0.0.0:5441")]
+    pub admin: SocketAddr,
+
+    /// A directory that outlives this process but not the pod: what clients were shown is noted
+    /// there, so that a restart costs no relist
+    #[arg(long, env = "CTRLMESH_STATE_DIR", value_name = "DIR")]
+    pub state_dir: Option<PathBuf>,
+
+    /// Threads that carry connections; a connection stays on one of them
+    #[arg(long, env = "CTRLMESH_THREADS", value_name = "COUNT", default_value = "2")]
+    pub threads: NonZeroUsize,
+
+    /// After SIGTERM: how many seconds open requests have to finish
+    #[arg(long, env = "CTRLMESH_DRAIN_TIMEOUT", value_name = "SECONDS", default_value = "15")]
+    pub drain_timeout: u16,
+
+    /// The pod's name
+    #[arg(long, env = "POD_NAME", hide = true, default_value = "")]
+    pub pod_name: String,
+
+    /// The pod's namespace; leader election locks are renamed in it alone
+    #[arg(long, env = "POD_NAMESPACE", value_name = "NAME")]
+    pub pod_namespace: Option<String>,
+
+    /// The API server's address as this container's clients see it
+    #[arg(long, env = "KUBERNETES_SERVICE_HOST", hide = true)]
+    pub kubernetes_service_host: Option<String>,
+
+    /// Its port
+    #[arg(long, env = "KUBERNETES_SERVICE_PORT", hide = true)]
+    pub kubernetes_service_port: Option<String>,
+}
+
+/// The values of `--mode`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum Mode {
+    /// The original destination of a redirected connection
+    Iptables,
+    /// The address given by --upstream
+    Direct,
+}
+
+/// Where a connection goes.
+#[derive(Clone, Debug)]
+pub enum Route {
+    /// To the address that the client dialled.
+    Original,
+    /// Always here.
+    Fixed(UpstreamAddr),
+}
+
+/// Where the policy comes from.
+#[derive(Clone, Debug)]
+pub enum PolicySource {
+    /// One document of a file.
+    File {
+        /// The file.
+        path: PathBuf,
+        /// The document's `metadata.name`.
+        shard: String,
+    },
+    /// The ShardingConfig of the pod's namespace that selects the pod's labels.
+    Cluster {
+        /// The pod's namespace.
+        namespace: String,
+        /// The downwardAPI file with the pod's labels.
+        pod_labels: PathBuf,
+    },
+}
+
+/// What the proxy needs to know, checked.
+#[derive(Clone, Debug)]
+pub struct Config {
+    /// Where connections go.
+    pub route: Route,
+    /// Where the policy comes from.
+    pub policy: PolicySource,
+    /// Where clients reach us.
+    pub listen: SocketAddr,
+    /// Metrics and health.
+    pub admin: SocketAddr,
+    /// PEM file of the upstream's CA.
+    pub upstream_ca: PathBuf,
+    /// Directory of the mesh CA.
+    pub mesh_ca_dir: PathBuf,
+    /// What the leaf certifies.
+    pub names: Vec<ServerName<'static>>,
+    /// Where the positions outlive us.
+    pub state_dir: Option<PathBuf>,
+    /// Data threads.
+    pub threads: NonZeroUsize,
+    /// How long a drain may take.
+    pub drain_timeout: Duration,
+    /// The pod's namespace, where it is known.
+    pub namespace: Option<String>,
+    /// By which certificates are made and judged.
+    pub clock: Clock,
+}
+
+/// Flags that contradict each other.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum BadConfig {
+    /// Direct mode does not know where to go.
+    #[error(
+        "--mode direct needs --upstream HOST:PORT, or KUBERNETES_SERVICE_HOST and \
+         KUBERNETES_SERVICE_PORT, which the kubelet sets"
+    )]
+    DirectWithoutUpstream,
+    /// The address would be ignored.
+    #[error(
+        "--upstream {0} has no meaning in --mode iptables: the client's own destination counts"
+    )]
+    UpstreamWithoutDirect(UpstreamAddr),
+    /// Without a file the policy is found by the pod.
+    #[error("without --policy the ShardingConfig is found by the pod: {0} is needed")]
+    NoPod(&'static str),
+    /// The kubelet's variable holds no address.
+    #[error("KUBERNETES_SERVICE_HOST")]
+    ServiceHost(#[from] BadUpstream),
+    /// The kubelet's variable holds no port.
+    #[error("KUBERNETES_SERVICE_PORT is {0:?}, which is not a number from 1 to 65535")]
+    ServicePort(String),
+}
+
+impl Config {
+    /// Checks the flags against each other.
+    ///
+    /// # Errors
+    /// [`BadConfig`] names the flag.
+    pub fn new(args: ProxyArgs) -> Result<Self, BadConfig> {
+        let route = match (args.mode, args.upstream) {
+            (Mode::Iptables, None) => Route::Original,
+            (Mode::Iptables, Some(addr)) => return Err(BadConfig::UpstreamWithoutDirect(addr)),
+            (Mode::Direct, Some(addr)) => Route::Fixed(addr),
+            (Mode::Direct, None) => Route::Fixed(kubelets_upstream(
+                args.kubernetes_service_host.as_deref(),
+                args.kubernetes_service_port.as_deref(),
+            )?),
+        };
+        let policy = match (args.policy, args.shard) {
+            (Some(path), Some(shard)) => PolicySource::File { path, shard },
+            _ => PolicySource::Cluster {
+                namespace: args
+                    .pod_namespace
+                    .clone()
+                    .ok_or(BadConfig::NoPod("POD_NAMESPACE or --pod-namespace"))?,
+                pod_labels: args.pod_labels.ok_or(BadConfig::NoPod("--pod-labels"))?,
+            },
+        };
+        let names = leaf_names(&route, args.listen.ip(), args.kubernetes_service_host.as_deref())?;
+        Ok(Self {
+            route,
+            policy,
+            listen: args.listen,
+            admin: args.admin,
+            upstream_ca: args.upstream_ca,
+            mesh_ca_dir: args.mesh_ca_dir,
+            names,
+            state_dir: args.state_dir,
+            threads: args.threads,
+            drain_timeout: Duration::from_secs(args.drain_timeout.into()),
+            namespace: args.pod_namespace,
+            clock: Clock::system(),
+        })
+    }
+}
+
+/// The API server that the kubelet names to every container.
+fn kubelets_upstream(host: Option<&str>, port: Option<&str>) -> Result<UpstreamAddr, BadConfig> {
+    let (Some(host), Some(port)) = (host, port) else {
+        return Err(BadConfig::DirectWithoutUpstream);
+    };
+    let number = port.parse().ok().filter(|number| *number != 0);
+    let number = number.ok_or_else(|| BadConfig::ServicePort(port.to_owned()))?;
+    Ok(UpstreamAddr::from_host_port(host, number)?)
+}
+
+/// Every name and address by which a client may call the API server through us.
+fn leaf_names(
+    route: &Route,
+    listen: IpAddr,
+    service_host: Option<&str>,
+) -> Result<Vec<ServerName<'static>>, BadUpstream> {
+    let mut names: Vec<ServerName<'static>> =
+        KUBERNETES_NAMES.iter().filter_map(|name| ServerName::try_from(*name).ok()).collect();
+    let mut add = |name: ServerName<'static>| {
+        if !names.contains(&name) {
+            names.push(name);
+        }
+    };
+    add(ServerName::from(IpAddr::V4(Ipv4Addr::LOCALHOST)));
+    add(ServerName::from(IpAddr::from(1_u128.to_be_bytes())));
+    match route {
+        Route::Fixed(upstream) => {
+            add(upstream.host().clone());
+            if !listen.is_unspecified() {
+                add(ServerName::from(listen));
+            }
+        }
+        Route::Original => {
+            if let Some(host) = service_host {
+                add(UpstreamAddr::from_host_port(host, 443)?.host().clone());
+            }
+        }
+    }
+    Ok(names)
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::Parser;
+
+    use super::*;
+
+    #[derive(Parser)]
+    struct Line {
+        #[command(flatten)]
+        args: ProxyArgs,
+    }
+
+    fn direct(more: &[&str]) -> Result<Config, BadConfig> {
+        let common =
+            ["proxy", "--mode=direct", "--mesh-ca-dir=/ca", "--policy=/policy", "--shard=one"];
+        Config::new(Line::parse_from(common.iter().chain(more)).args)
+    }
+
+    #[test]
+    fn direct_mode_goes_where_the_kubelet_says_unless_told() {
+        let kubelets = "--kubernetes-service-host=10.96.0.1";
+        for (args, wanted) in [
+            (&[kubelets, "--kubernetes-service-port=443"][..], "10.96.0.1:443"),
+            (
+                &["--kubernetes-service-host=fd00::1", "--kubernetes-service-port=443"],
+                "[fd00::1]:443",
+            ),
+            (
+                &["--kubernetes-service-host=api.example", "--kubernetes-service-port=6443"],
+                "api.example:6443",
+            ),
+            (&[kubelets, "--kubernetes-service-port=443", "--upstream=[::1]:6443"], "[::1]:6443"),
+        ] {
+            match direct(args).unwrap().route {
+                Route::Fixed(upstream) => assert_eq!(upstream.to_string(), wanted),
+                Route::Original => panic!("{args:?}"),
+            }
+        }
+    }
+
+    #[test]
+    fn direct_mode_without_a_usable_upstream_says_what_is_missing() {
+        for (args, wanted) in [
+            (&[][..], "--upstream HOST:PORT"),
+            (&["--kubernetes-service-host=10.96.0.1"], "KUBERNETES_SERVICE_PORT"),
+            (&["--kubernetes-service-host=h", "--kubernetes-service-port=0"], "\"0\""),
+            (&["--kubernetes-service-host=h", "--kubernetes-service-port=tcp"], "\"tcp\""),
+        ] {
+            let told = direct(args).unwrap_err().to_string();
+            assert!(told.contains(wanted), "{args:?}: {told}");
+        }
+    }
+}

@@ -1,0 +1,176 @@
+//! Which policy is in force: found in a file or in the cluster, compiled, and put in force for
+//! every data thread at once.
+//!
+//! The last good policy stays. Whatever goes wrong later (a bad change, a deleted config, a second
+//! config for the same pod) is told, and changes nothing.
+
+mod choose;
+mod cluster;
+mod file;
+mod past;
+
+use std::{
+    path::PathBuf,
+    sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError},
+    time::{Instant, SystemTime},
+};
+
+use arc_swap::ArcSwapOption;
+use tokio::sync::{oneshot, watch};
+
+use self::past::PastFile;
+pub(super) use self::{cluster::follow_cluster, file::PolicyFile};
+use super::metrics::Metrics;
+use crate::policy::{Epoch, GroupResource, Policy, positions::Positions};
+
+/// A policy with its number.
+#[derive(Debug)]
+pub(super) struct InForce {
+    pub(super) epoch: Epoch,
+    pub(super) policy: Policy,
+    since: Instant,
+    /// Dropped with the last request that was decided by this policy.
+    _until: oneshot::Sender<()>,
+}
+
+/// The policy in force, for everybody to read.
+#[derive(Debug)]
+pub(super) struct Feed {
+    in_force: ArcSwapOption<InForce>,
+    positions: OnceLock<Positions>,
+    changed: watch::Sender<Epoch>,
+    past: PastFile,
+    state: Mutex<State>,
+    metrics: Arc<Metrics>,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    news: News,
+    /// Resolves when nobody uses the policy in force any more.
+    present: Option<oneshot::Receiver<()>>,
+    /// The same for those before it.
+    former: Vec<oneshot::Receiver<()>>,
+}
+
+/// What a person should know of the policy.
+#[derive(Clone, Debug, Default)]
+pub(super) struct News {
+    /// Why the newest input is not in force; nothing when it is.
+    pub(super) problem: Option<String>,
+    /// When the policy came into force.
+    pub(super) since: Option<SystemTime>,
+}
+
+impl Feed {
+    pub(super) fn new(state_dir: Option<PathBuf>, metrics: Arc<Metrics>) -> Self {
+        Self {
+            in_force: ArcSwapOption::empty(),
+            positions: OnceLock::new(),
+            changed: watch::Sender::new(Epoch::default()),
+            past: PastFile::new(state_dir),
+            state: Mutex::default(),
+            metrics,
+        }
+    }
+
+    /// The policy in force; nothing before the first.
+    pub(super) fn in_force(&self) -> Option<Arc<InForce>> {
+        self.in_force.load_full()
+    }
+
+    /// The positions of this process; nothing before the first policy. To be asked for a position
+    /// *before* the policy is taken.
+    pub(super) fn positions(&self) -> Option<&Positions> {
+        self.positions.get()
+    }
+
+    /// Tells of every change.
+    pub(super) fn changes(&self) -> watch::Receiver<Epoch> {
+        self.changed.subscribe()
+    }
+
+    /// What to say of the policy.
+    pub(super) fn news(&self) -> News {
+        self.state().news.clone()
+    }
+
+    /// The newest input cannot be put in force.
+    pub(super) fn reject(&self, problem: String) {
+        let mut state = self.state();
+        if state.news.problem.as_ref() != Some(&problem) {
+            self.metrics.policy_rejected.inc();
+            let last_good_stays = self.in_force.load().is_some();
+            tracing::warn!(problem, last_good_stays, "policy rejected");
+            state.news.problem = Some(problem);
+        }
+    }
+
+    /// Puts a policy in force. One that treats every request as the present one does changes
+    /// nothing.
+    pub(super) fn install(&self, policy: Policy) {
+        let mut state = self.state();
+        state.news.problem = None;
+        let old = self.in_force.load_full();
+        if old.as_ref().is_some_and(|old| old.policy.hash() == policy.hash()) {
+            return;
+        }
+        let positions = self.positions.get_or_init(|| Positions::new(self.past.read(&policy)));
+        self.past.begin_change();
+        let epoch = old.as_ref().map_or_else(Epoch::default, |old| old.epoch).next();
+        tracing::info!(epoch = epoch.get(), shard = policy.shard(), "policy in force");
+        let (until, ended) = oneshot::channel();
+        let new = Arc::new(InForce { epoch, policy, since: Instant::now(), _until: until });
+        self.in_force.store(Some(Arc::clone(&new)));
+        if let Some(old) = &old {
+            positions.change(epoch, |resource| affected(&old.policy, &new.policy, resource));
+        }
+        let former = state.present.replace(ended);
+        state.former.extend(former);
+        state.news.since = Some(SystemTime::now());
+        self.metrics.policy_epoch.set(epoch.get());
+        self.changed.send_replace(epoch);
+    }
+
+    /// Keeps on disk what the next process must know. A change is noted as complete when the last
+    /// request of the policies before it has ended: until then it may still show positions.
+    pub(super) async fn keep_past(&self) {
+        let mut changes = self.changes();
+        loop {
+            let epoch = *changes.borrow_and_update();
+            for ended in self.take_former() {
+                let _ = ended.await;
+            }
+            if let (Some(in_force), Some(positions)) = (self.in_force(), self.positions())
+                && in_force.epoch == epoch
+            {
+                self.past.write(&in_force.policy, &positions.past());
+            }
+            if changes.changed().await.is_err() {
+                return;
+            }
+        }
+    }
+
+    /// Brings the metric of the policy's age up to date.
+    pub(super) fn tell_age(&self) {
+        if let Some(in_force) = self.in_force() {
+            self.metrics.policy_age.set(in_force.since.elapsed().as_secs_f64());
+        }
+    }
+
+    fn take_former(&self) -> Vec<oneshot::Receiver<()>> {
+        std::mem::take(&mut self.state().former)
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Whether the two policies show different objects of a resource. The kinds that locks are made
+/// of differ when the lock does.
+fn affected(old: &Policy, new: &Policy, resource: &GroupResource) -> bool {
+    old.scope(resource) != new.scope(resource)
+        || (old.lock() != new.lock() && crate::policy::Lock::is_kind(resource))
+}

@@ -1,0 +1,229 @@
+//! The metrics, declared once. A golden file holds their table.
+
+use std::sync::atomic::AtomicU64;
+
+use prometheus_client::{
+    encoding::{EncodeLabelSet, EncodeLabelValue},
+    metrics::{counter::Counter, family::Family, gauge::Gauge, histogram::Histogram},
+    registry::{Registry, Unit},
+};
+
+/// Seconds: from a cache hit on the same node to a request that sits out a full minute.
+const REQUEST_BUCKETS: [f64; 12] =
+    [0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.5, 1.0, 5.0, 60.0];
+const CONNECT_BUCKETS: [f64; 7] = [0.001, 0.0025, 0.005, 0.01, 0.05, 0.5, 5.0];
+
+/// Everything that is counted.
+#[derive(Debug)]
+pub(super) struct Metrics {
+    pub(super) requests: Family<RequestLabels, Counter>,
+    pub(super) request_duration: Family<DurationLabels, Histogram, fn() -> Histogram>,
+    pub(super) refusals: Family<ReasonLabel, Counter>,
+    pub(super) connections: Family<LegLabel, Gauge>,
+    pub(super) closed_connections: Family<ReasonLabel, Counter>,
+    pub(super) streams: Family<KindLabel, Gauge>,
+    pub(super) stream_changes: Family<HowLabel, Counter>,
+    pub(super) policy_epoch: Gauge<u64, AtomicU64>,
+    pub(super) policy_rejected: Counter,
+    pub(super) policy_age: Gauge<f64, AtomicU64>,
+    pub(super) leaf_not_after: Gauge<f64, AtomicU64>,
+    pub(super) upstream_connect: Histogram,
+    pub(super) panics: Counter,
+}
+
+/// The side of the proxy.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, EncodeLabelValue)]
+pub(super) enum Leg {
+    /// The controller calls the API server.
+    #[allow(non_camel_case_types, reason = "the label's value")]
+    outbound,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+pub(super) struct RequestLabels {
+    pub(super) leg: Leg,
+    pub(super) verb: &'static str,
+    pub(super) resource: &'static str,
+    pub(super) code_class: &'static str,
+    pub(super) decision: &'static str,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+pub(super) struct DurationLabels {
+    pub(super) leg: Leg,
+    pub(super) verb: &'static str,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+pub(super) struct ReasonLabel {
+    pub(super) reason: &'static str,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+pub(super) struct LegLabel {
+    pub(super) leg: Leg,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+pub(super) struct KindLabel {
+    pub(super) kind: &'static str,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+pub(super) struct HowLabel {
+    pub(super) how: &'static str,
+}
+
+impl Metrics {
+    /// The metrics and the registry that prints them.
+    pub(super) fn new() -> (Self, Registry) {
+        let metrics = Self {
+            requests: Family::default(),
+            request_duration: Family::new_with_constructor(|| Histogram::new(REQUEST_BUCKETS)),
+            refusals: Family::default(),
+            connections: Family::default(),
+            closed_connections: Family::default(),
+            streams: Family::default(),
+            stream_changes: Family::default(),
+            policy_epoch: Gauge::default(),
+            policy_rejected: Counter::default(),
+            policy_age: Gauge::default(),
+            leaf_not_after: Gauge::default(),
+            upstream_connect: Histogram::new(CONNECT_BUCKETS),
+            panics: Counter::default(),
+        };
+        let registry = metrics.register();
+        (metrics, registry)
+    }
+
+    fn register(&self) -> Registry {
+        let mut all = Registry::with_prefix("ctrlmesh");
+        all.register("requests", "Requests by what was done with them", self.requests.clone());
+        all.register_with_unit(
+            "request_duration",
+            "Time until the response was complete; of streams, until its headers",
+            Unit::Seconds,
+            self.request_duration.clone(),
+        );
+        all.register("refusals", "Answers given instead of the upstream's", self.refusals.clone());
+        all.register("connections", "Client connections open now", self.connections.clone());
+        all.register(
+            "closed_connections",
+            "Connections that ended other than by a peer's orderly close",
+            self.closed_connections.clone(),
+        );
+        all.register("streams", "Long-lived responses open now", self.streams.clone());
+        all.register(
+            "stream_changes",
+            "Watches that a policy change reached, by how they were brought over",
+            self.stream_changes.clone(),
+        );
+        all.register("policy_epoch", "Number of the policy in force", self.policy_epoch.clone());
+        all.register(
+            "policy_rejected",
+            "Policies that were refused while the last good one stayed in force",
+            self.policy_rejected.clone(),
+        );
+        all.register_with_unit(
+            "policy_age",
+            "Time since the policy came into force",
+            Unit::Seconds,
+            self.policy_age.clone(),
+        );
+        all.register_with_unit(
+            "leaf_not_after",
+            "End of the certificate that clients see, as seconds since 1970",
+            Unit::Seconds,
+            self.leaf_not_after.clone(),
+        );
+        all.register_with_unit(
+            "upstream_connect_duration",
+            "Time to a verified connection to the upstream",
+            Unit::Seconds,
+            self.upstream_connect.clone(),
+        );
+        all.register("panics", "Tasks that panicked; the process lives on", self.panics.clone());
+        all
+    }
+}
+
+/// The resources that have a label value of their own. A client can invent names; all others are
+/// `other`, so that the number of time series stays bounded.
+const RESOURCES: [&str; 44] = [
+    "bindings",
+    "certificatesigningrequests",
+    "clusterrolebindings",
+    "clusterroles",
+    "componentstatuses",
+    "configmaps",
+    "controllerrevisions",
+    "cronjobs",
+    "customresourcedefinitions",
+    "daemonsets",
+    "deployments",
+    "endpoints",
+    "endpointslices",
+    "events",
+    "horizontalpodautoscalers",
+    "ingressclasses",
+    "ingresses",
+    "jobs",
+    "leases",
+    "limitranges",
+    "mutatingwebhookconfigurations",
+    "namespaces",
+    "networkpolicies",
+    "nodes",
+    "persistentvolumeclaims",
+    "persistentvolumes",
+    "poddisruptionbudgets",
+    "pods",
+    "podtemplates",
+    "priorityclasses",
+    "replicasets",
+    "replicationcontrollers",
+    "resourcequotas",
+    "rolebindings",
+    "roles",
+    "runtimeclasses",
+    "secrets",
+    "serviceaccounts",
+    "services",
+    "statefulsets",
+    "storageclasses",
+    "subjectaccessreviews",
+    "tokenreviews",
+    "validatingwebhookconfigurations",
+];
+
+/// The label value for a resource.
+pub(super) fn resource_label(resource: &str) -> &'static str {
+    match RESOURCES.binary_search(&resource) {
+        Ok(at) => RESOURCES.get(at).copied().unwrap_or("other"),
+        Err(_) => "other",
+    }
+}
+
+/// The label value for a status code.
+pub(super) fn code_class(code: Option<u16>) -> &'static str {
+    match code.map(|code| code / 100) {
+        Some(1) => "1xx",
+        Some(2) => "2xx",
+        Some(3) => "3xx",
+        Some(4) => "4xx",
+        Some(5) => "5xx",
+        _ => "none",
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn resources_are_found_by_search() {
+        assert!(RESOURCES.is_sorted());
+        assert_eq!(resource_label("pods"), "pods");
+        assert_eq!(resource_label("widgets"), "other");
+    }
+}

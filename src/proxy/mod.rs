@@ -1,0 +1,149 @@
+//! The data plane: the life of a connection, in the order in which it happens.
+//!
+//! 1. [`listen`]: accept, learn where the client wants to go, deal the connection to a data thread.
+//! 2. [`tls`]: read the ClientHello, dial and verify the upstream, then answer the client.
+//! 3. [`pair`]: both legs in one HTTP version, until one of them ends.
+//! 4. [`request`]: classify, decide, rewrite, send, and look at what comes back.
+//! 5. [`streams`]: live watches, brought over when the policy changes.
+//! 6. [`upgrade`]: exec and its kin, spliced after a 101.
+//!
+//! Beside that path: [`feed`] keeps the policy in force, [`admin`] answers people and kubelets,
+//! [`outcome`] turns every exit into one log line and one count, [`metrics`] declares the counts,
+//! [`config`] the flags.
+//!
+//! Each data thread runs its connections on a runtime of its own and shares nothing with the others
+//! but the policy, the positions and the counters. One control thread does all the rest, so it
+//! answers also when the data threads are busy.
+
+mod admin;
+pub mod config;
+mod feed;
+mod listen;
+mod metrics;
+mod outcome;
+mod pair;
+mod request;
+mod start;
+mod streams;
+mod tls;
+mod upgrade;
+
+use std::{
+    rc::Rc,
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering},
+    },
+    time::{Duration, Instant},
+};
+
+use tokio::{net::TcpStream, task::JoinSet, time::sleep_until};
+
+pub use self::{
+    config::{BadConfig, Config, ProxyArgs},
+    start::{Proxy, StartError},
+};
+use self::{
+    feed::Feed,
+    listen::{Accepted, Queue},
+    metrics::Metrics,
+    outcome::{Closed, LiveConnection, connection_closed},
+    streams::{LiveStreams, StreamTable},
+    tls::Tls,
+};
+use crate::net::{ClientAddr, Clock, drain::Draining};
+
+/// How long before the end of a drain the watches that came during it are ended.
+const LAST_CALL: Duration = Duration::from_secs(1);
+
+/// What all threads share.
+#[derive(Debug)]
+struct Shared {
+    metrics: Arc<Metrics>,
+    tls: Tls,
+    feed: Arc<Feed>,
+    streams: Arc<StreamTable>,
+    clock: Clock,
+    connections: AtomicU64,
+}
+
+/// What the connections of one data thread share.
+#[derive(Debug)]
+struct Worker {
+    shared: Arc<Shared>,
+    live: Rc<LiveStreams>,
+}
+
+/// One connection, from its first byte to its last.
+async fn connection(worker: Rc<Worker>, accepted: Accepted, draining: Draining) -> Closed {
+    let Accepted { client, dialled, to, stream } = accepted;
+    let id = worker.shared.connections.fetch_add(1, Ordering::Relaxed) + 1;
+    let _open = LiveConnection::new(&worker.shared.metrics);
+    let tls = &worker.shared.tls;
+
+    let Ok(stream) = TcpStream::from_std(stream) else {
+        return Closed::ClientGone;
+    };
+    let hello = match tls.hello(stream, client, dialled).await {
+        Ok(hello) => hello,
+        Err(why) => return why,
+    };
+    let started = Instant::now();
+    let upstream = match tls.dial(&to, &hello).await {
+        Ok(upstream) => upstream,
+        Err(why) => {
+            tls.turn_away(hello, why).await;
+            return why;
+        }
+    };
+    worker.shared.metrics.upstream_connect.observe(started.elapsed().as_secs_f64());
+    let client = match tls.answer(hello, upstream.alpn()).await {
+        Ok(client) => client,
+        Err(why) => return why,
+    };
+    pair::serve(Rc::clone(&worker), id, client, upstream, draining).await
+}
+
+/// The life of a data thread: takes connections from its queue until the queue ends or the drain's
+/// deadline has come.
+async fn data_thread(mut queue: Queue, shared: Arc<Shared>, mut draining: Draining) {
+    let live = LiveStreams::new(Arc::clone(&shared.streams), Arc::clone(&shared.metrics));
+    let worker = Rc::new(Worker { shared: Arc::clone(&shared), live: Rc::clone(&live) });
+    let mut follower = JoinSet::new();
+    follower.spawn_local(Rc::clone(&live).follow(Arc::clone(&shared.feed)));
+    let mut connections = JoinSet::new();
+    let mut is_open = true;
+    let mut last_call = None;
+    let mut deadline = None;
+    while is_open || !connections.is_empty() {
+        tokio::select! {
+            accepted = queue.next(), if is_open => match accepted {
+                None => is_open = false,
+                Some(accepted) => {
+                    let client = accepted.client;
+                    let served =
+                        Box::pin(connection(Rc::clone(&worker), accepted, draining.clone()));
+                    connections.spawn_local(async move { (served.await, client) });
+                }
+            },
+            Some(ended) = connections.join_next() => {
+                queue.done();
+                let (closed, client) = match ended {
+                    Ok((closed, client)) => (closed, Some(client)),
+                    Err(_) => (Closed::Panicked, None::<ClientAddr>),
+                };
+                connection_closed(&shared.metrics, closed, client);
+            }
+            at = draining.begun(), if deadline.is_none() => {
+                live.drain();
+                deadline = Some(at);
+                last_call = at.checked_sub(LAST_CALL);
+            }
+            () = sleep_until(last_call.unwrap_or_else(tokio::time::Instant::now)), if last_call.is_some() => {
+                live.drain();
+                last_call = None;
+            }
+            () = sleep_until(deadline.unwrap_or_else(tokio::time::Instant::now)), if deadline.is_some() => break,
+        }
+    }
+}

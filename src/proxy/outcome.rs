@@ -1,0 +1,336 @@
+//! How a connection or a request ended. Every exit of the pipeline is one of these values, and
+//! here alone they become metrics and log lines.
+
+use std::{
+    sync::Arc,
+    time::{Duration, Instant},
+};
+
+use http::StatusCode;
+
+use super::metrics::{
+    DurationLabels, Leg, LegLabel, Metrics, ReasonLabel, RequestLabels, code_class, resource_label,
+};
+use crate::{
+    net::ClientAddr,
+    policy::{Epoch, Refusal},
+    wire::RequestInfo,
+};
+
+/// Why a connection ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Closed {
+    /// A peer closed it in an orderly way.
+    Finished,
+    /// We were asked to end.
+    Drained,
+    /// The first bytes were not TLS.
+    NotTls,
+    /// No complete ClientHello in time.
+    HelloTimeout,
+    /// The ClientHello exceeds what TLS allows.
+    HelloTooLarge,
+    /// The client named a host that the leaf does not cover.
+    UnknownServerName,
+    /// The connection was made to our listener itself.
+    DirectHit,
+    /// The kernel does not know where the client wanted to go.
+    NoOriginalDestination,
+    /// Our own upstream connection came back to us.
+    Loop,
+    /// Too many connections.
+    Overloaded,
+    /// The upstream does not accept connections or does not speak TLS.
+    UpstreamUnreachable,
+    /// The upstream's certificate was refused.
+    UpstreamUntrusted,
+    /// The client refused our certificate: it does not trust the mesh CA.
+    ClientDistrusts,
+    /// The client's handshake failed otherwise.
+    ClientHandshake,
+    /// The client vanished.
+    ClientGone,
+    /// The upstream connection broke while requests were open.
+    UpstreamLost,
+    /// A peer broke the HTTP protocol.
+    Protocol,
+    /// A task panicked.
+    Panicked,
+}
+
+impl Closed {
+    #[cfg(test)]
+    /// Every reason, in the order of the life of a connection.
+    pub(super) const ALL: [Self; 18] = [
+        Self::Finished,
+        Self::Drained,
+        Self::NotTls,
+        Self::HelloTimeout,
+        Self::HelloTooLarge,
+        Self::UnknownServerName,
+        Self::DirectHit,
+        Self::NoOriginalDestination,
+        Self::Loop,
+        Self::Overloaded,
+        Self::UpstreamUnreachable,
+        Self::UpstreamUntrusted,
+        Self::ClientDistrusts,
+        Self::ClientHandshake,
+        Self::ClientGone,
+        Self::UpstreamLost,
+        Self::Protocol,
+        Self::Panicked,
+    ];
+
+    /// The metric label and log field.
+    pub(super) fn label(self) -> &'static str {
+        match self {
+            Self::Finished => "finished",
+            Self::Drained => "drained",
+            Self::NotTls => "not_tls",
+            Self::HelloTimeout => "hello_timeout",
+            Self::HelloTooLarge => "hello_too_large",
+            Self::UnknownServerName => "unknown_server_name",
+            Self::DirectHit => "direct_hit",
+            Self::NoOriginalDestination => "no_original_destination",
+            Self::Loop => "loop",
+            Self::Overloaded => "overloaded",
+            Self::UpstreamUnreachable => "upstream_unreachable",
+            Self::UpstreamUntrusted => "upstream_untrusted",
+            Self::ClientDistrusts => "client_distrusts",
+            Self::ClientHandshake => "client_handshake",
+            Self::ClientGone => "client_gone",
+            Self::UpstreamLost => "upstream_lost",
+            Self::Protocol => "protocol",
+            Self::Panicked => "panicked",
+        }
+    }
+
+    /// What a person should know or do, where the label does not say it.
+    fn advice(self) -> Option<&'static str> {
+        match self {
+            Self::UpstreamUntrusted => Some(
+                "the API server's certificate is not signed by --upstream-ca or is for another name",
+            ),
+            Self::ClientDistrusts => Some(
+                "the client does not trust the mesh CA: it pins a certificate, reads another CA \
+                 file, or started before the bundle was there",
+            ),
+            Self::Loop => Some("the redirect rules do not exclude the proxy's uid"),
+            Self::DirectHit => Some("clients must dial the API server, not the proxy"),
+            _ => None,
+        }
+    }
+}
+
+/// Counts and logs the end of a connection.
+pub(super) fn connection_closed(metrics: &Metrics, closed: Closed, client: Option<ClientAddr>) {
+    if closed == Closed::Finished {
+        return;
+    }
+    let reason = ReasonLabel { reason: closed.label() };
+    metrics.closed_connections.get_or_create_owned(&reason).inc();
+    if closed == Closed::Panicked {
+        metrics.panics.inc();
+    }
+    let client = client.map(tracing::field::display);
+    match closed.advice() {
+        Some(advice) => {
+            tracing::warn!(leg = "outbound", client, reason = closed.label(), advice, "closed");
+        }
+        None => tracing::info!(leg = "outbound", client, reason = closed.label(), "closed"),
+    }
+}
+
+/// Counts a connection for as long as it lives.
+#[derive(Debug)]
+pub(super) struct LiveConnection(Arc<Metrics>);
+
+impl LiveConnection {
+    pub(super) fn new(metrics: &Arc<Metrics>) -> Self {
+        metrics.connections.get_or_create_owned(&LegLabel { leg: Leg::outbound }).inc();
+        Self(Arc::clone(metrics))
+    }
+}
+
+impl Drop for LiveConnection {
+    fn drop(&mut self) {
+        self.0.connections.get_or_create_owned(&LegLabel { leg: Leg::outbound }).dec();
+    }
+}
+
+/// What was decided about a request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Decided {
+    /// It went on as it came.
+    Passed,
+    /// It was narrowed to the shard.
+    Scoped,
+    /// It concerns a lock that every shard has its own of.
+    Renamed,
+    /// It was answered by us.
+    Refused(Refusal),
+}
+
+impl Decided {
+    fn label(self) -> &'static str {
+        match self {
+            Self::Passed => "passed",
+            Self::Scoped => "scoped",
+            Self::Renamed => "renamed",
+            Self::Refused(_) => "refused",
+        }
+    }
+}
+
+/// How a response ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Ended {
+    /// With its last byte.
+    Complete,
+    /// The client went away or cancelled.
+    ClientGone,
+    /// The upstream broke off.
+    UpstreamBroken,
+    /// A policy change ended it with 410.
+    Expired,
+    /// We were asked to end.
+    Drained,
+    /// We broke it off: it could not be read, or the client left too much unread.
+    Reset,
+}
+
+impl Ended {
+    fn label(self) -> &'static str {
+        match self {
+            Self::Complete => "complete",
+            Self::ClientGone => "client_gone",
+            Self::UpstreamBroken => "upstream_broken",
+            Self::Expired => "expired",
+            Self::Drained => "drained",
+            Self::Reset => "reset",
+        }
+    }
+}
+
+/// One request's record. It becomes one access line, one count and one duration when it is
+/// dropped, whatever path led there.
+#[derive(Debug)]
+pub(super) struct Access {
+    metrics: Arc<Metrics>,
+    started: Instant,
+    pub(super) connection: u64,
+    pub(super) verb: &'static str,
+    pub(super) resource: Option<Box<str>>,
+    pub(super) subresource: Option<Box<str>>,
+    pub(super) namespace: Option<Box<str>>,
+    pub(super) epoch: Epoch,
+    pub(super) decided: Decided,
+    pub(super) is_stream: bool,
+    pub(super) ended: Ended,
+    pub(super) bytes_out: u64,
+    code: Option<StatusCode>,
+    headers_after: Option<Duration>,
+}
+
+impl Access {
+    /// A request arrives.
+    pub(super) fn begin(metrics: &Arc<Metrics>, connection: u64) -> Self {
+        Self {
+            metrics: Arc::clone(metrics),
+            started: Instant::now(),
+            connection,
+            verb: "unknown",
+            resource: None,
+            subresource: None,
+            namespace: None,
+            epoch: Epoch::default(),
+            decided: Decided::Passed,
+            is_stream: false,
+            ended: Ended::ClientGone,
+            bytes_out: 0,
+            code: None,
+            headers_after: None,
+        }
+    }
+
+    /// What the request is about.
+    pub(super) fn is_about(&mut self, info: &RequestInfo<'_>) {
+        self.verb = info.verb.as_str();
+        if let Some(resource) = info.resource() {
+            self.resource = Some((&*resource.resource).into());
+            self.subresource = resource.subresource.as_deref().map(Into::into);
+            self.namespace = resource.namespace.as_deref().map(Into::into);
+        }
+    }
+
+    /// The response's head is known.
+    pub(super) fn answered(&mut self, code: StatusCode) {
+        self.code = Some(code);
+        self.headers_after = Some(self.started.elapsed());
+    }
+
+    fn count(&self, took: Duration) {
+        let code = self.code.map(|code| code.as_u16());
+        let labels = RequestLabels {
+            leg: Leg::outbound,
+            verb: self.verb,
+            resource: self.resource.as_deref().map_or("none", resource_label),
+            code_class: code_class(code),
+            decision: self.decided.label(),
+        };
+        self.metrics.requests.get_or_create_owned(&labels).inc();
+        let labels = DurationLabels { leg: Leg::outbound, verb: self.verb };
+        let took = if self.is_stream { self.headers_after.unwrap_or(took) } else { took };
+        self.metrics.request_duration.get_or_create_owned(&labels).observe(took.as_secs_f64());
+        if let Decided::Refused(refusal) = self.decided {
+            let reason = ReasonLabel { reason: refusal.label() };
+            self.metrics.refusals.get_or_create_owned(&reason).inc();
+        }
+    }
+}
+
+impl Drop for Access {
+    fn drop(&mut self) {
+        let took = self.started.elapsed();
+        self.count(took);
+        let reason = match self.decided {
+            Decided::Refused(refusal) => Some(refusal.label()),
+            _ => None,
+        };
+        tracing::info!(
+            target: "access",
+            leg = "outbound",
+            connection = self.connection,
+            verb = self.verb,
+            resource = self.resource.as_deref(),
+            subresource = self.subresource.as_deref(),
+            namespace = self.namespace.as_deref(),
+            epoch = self.epoch.get(),
+            decision = self.decided.label(),
+            reason,
+            code = self.code.map(|code| code.as_u16()),
+            bytes_out = self.bytes_out,
+            headers_us = self.headers_after.map(micros),
+            duration_us = micros(took),
+            outcome = self.ended.label(),
+        );
+    }
+}
+
+fn micros(time: Duration) -> u64 {
+    u64::try_from(time.as_micros()).unwrap_or(u64::MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use super::*;
+
+    #[test]
+    fn every_reason_has_a_label_of_its_own() {
+        let labels: BTreeSet<_> = Closed::ALL.iter().map(|closed| closed.label()).collect();
+        assert_eq!(labels.len(), Closed::ALL.len());
+    }
+}

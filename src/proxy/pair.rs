@@ -1,0 +1,431 @@
+//! One client connection and its one upstream connection, in the same HTTP version.
+//!
+//! So GOAWAY, flow control, stream limits and identity stay what they would be without us. A pair
+//! and everything that belongs to it lives on one thread.
+
+use std::{
+    cell::{Cell, RefCell},
+    collections::HashMap,
+    error::Error,
+    future::{pending, poll_fn},
+    pin::{Pin, pin},
+    rc::Rc,
+    sync::Arc,
+    task::Context,
+    time::Duration,
+};
+
+use futures_util::FutureExt;
+use http::{Request, Response};
+use hyper::{
+    body::{Body, Incoming},
+    client::conn as upstream_conn,
+    rt::{Executor, bounds::Http2ServerConnExec},
+    server::conn as client_conn,
+    service::{HttpService, service_fn},
+};
+use hyper_util::rt::{TokioIo, TokioTimer};
+use tokio::{
+    net::TcpStream,
+    task::{self, JoinSet},
+    time::{Instant, interval, sleep_until, timeout},
+};
+use tokio_rustls::{client, server};
+
+use super::{
+    Worker,
+    outcome::Closed,
+    request,
+    streams::{RequestBody, Stalls},
+    tls::UpstreamConn,
+};
+use crate::{
+    net::{drain::Draining, settings::SettingsTap, tls::H2},
+    policy::positions::Grants,
+};
+
+type BoxError = Box<dyn Error + Send + Sync>;
+
+/// HTTP/2 windows towards the upstream. A stalled watch holds at most one stream window; the
+/// connection window is that of 256 of them, so stalled watches never starve a Lease.
+const STREAM_WINDOW: u32 = 256 << 10;
+const CONNECTION_WINDOW: u32 = 64 << 20;
+/// HTTP/2 windows towards the client: what it uploads.
+const CLIENT_STREAM_WINDOW: u32 = 256 << 10;
+const CLIENT_CONNECTION_WINDOW: u32 = 4 << 20;
+/// Unsent bytes that one response may hold.
+const SEND_BUFFER: usize = 64 << 10;
+/// Go takes a mebibyte of headers.
+const MAX_HEADERS: u32 = 1 << 20;
+const MAX_HEADER_COUNT: usize = 512;
+/// The API server's own default, where it does not name a limit.
+const STREAM_LIMIT: u32 = 250;
+/// As client-go does it.
+const PING_INTERVAL: Duration = Duration::from_secs(30);
+const PING_TIMEOUT: Duration = Duration::from_secs(15);
+/// How long the upstream may take to send its SETTINGS.
+const SETTINGS_TIMEOUT: Duration = Duration::from_secs(10);
+/// Longer than the API server keeps an idle connection, so that it is the one to close it.
+const IDLE_TIMEOUT: Duration = Duration::from_secs(180);
+/// How long before the end of a drain the last connections are asked to finish.
+const LAST_CALL: Duration = Duration::from_secs(1);
+/// How often it is looked whether the client reads.
+const STALL_LOOK: Duration = Duration::from_secs(5);
+/// How long the upstream connection may take to say goodbye.
+const FAREWELL: Duration = Duration::from_secs(1);
+
+/// What the requests of one pair share.
+pub(super) struct Pair {
+    pub(super) id: u64,
+    pub(super) worker: Rc<Worker>,
+    pub(super) upstream: Upstream,
+    pub(super) grants: RefCell<Grants>,
+    pub(super) tasks: Tasks,
+    pub(super) stalls: Rc<Stalls>,
+    /// The upstream connection may cease to be HTTP with the answer that is awaited.
+    pub(super) is_upgrading: Rc<Cell<bool>>,
+}
+
+/// The upstream leg, as requests see it.
+pub(super) enum Upstream {
+    H2(upstream_conn::http2::SendRequest<RequestBody>),
+    H1(RefCell<upstream_conn::http1::SendRequest<RequestBody>>),
+}
+
+/// Why a request has no answer: the client is told by the protocol, never by an invented one.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum Broken {
+    /// The upstream never saw the request, so the client may send it again elsewhere.
+    #[error("the request was not sent upstream")]
+    Unsent(#[source] h2::Error),
+    /// The upstream broke off.
+    #[error("the upstream broke off")]
+    Upstream(#[from] hyper::Error),
+}
+
+impl Upstream {
+    /// Sends a request and waits for the head of the answer.
+    pub(super) async fn send(
+        &self,
+        request: Request<RequestBody>,
+    ) -> Result<Response<Incoming>, Broken> {
+        let sent = match self {
+            Self::H2(sender) => sender.clone().try_send_request(request).await,
+            Self::H1(sender) => {
+                poll_fn(|cx| sender.borrow_mut().poll_ready(cx)).await?;
+                let sending = sender.borrow_mut().try_send_request(request);
+                sending.await
+            }
+        };
+        sent.map_err(|mut error| match error.take_message() {
+            Some(_) => Broken::Unsent(h2::Reason::REFUSED_STREAM.into()),
+            None => Broken::Upstream(error.into_error()),
+        })
+    }
+}
+
+/// The tasks of one pair.
+#[derive(Clone, Default)]
+pub(super) struct Tasks(Rc<RefCell<TaskSet>>);
+
+#[derive(Default)]
+struct TaskSet {
+    running: JoinSet<()>,
+    handles: HashMap<task::Id, task::AbortHandle>,
+    panics: u64,
+}
+
+impl Tasks {
+    /// Starts a task and forgets those that have ended. The runtime copies a task whole when it
+    /// starts and when it ends, so it gets a box.
+    pub(super) fn spawn(&self, task: impl Future<Output = ()> + 'static) {
+        let mut set = self.0.borrow_mut();
+        while let Some(ended) = set.running.try_join_next_with_id() {
+            set.forget(&ended);
+        }
+        let task: Pin<Box<dyn Future<Output = ()>>> = Box::pin(task);
+        let handle = set.running.spawn_local(task);
+        set.handles.insert(handle.id(), handle);
+    }
+
+    /// Waits until all have ended.
+    async fn finished(&self) {
+        let next = |cx: &mut Context<'_>| self.0.borrow_mut().running.poll_join_next_with_id(cx);
+        while let Some(ended) = poll_fn(next).await {
+            self.0.borrow_mut().forget(&ended);
+        }
+    }
+
+    /// Resets the responses that these tasks send.
+    fn reset(&self, tasks: &[task::Id]) {
+        let set = self.0.borrow();
+        for handle in tasks.iter().filter_map(|id| set.handles.get(id)) {
+            handle.abort();
+        }
+    }
+
+    /// Ends all of them. They hold the pair, and the pair holds them: nothing else would.
+    fn end(&self) -> u64 {
+        let mut set = self.0.borrow_mut();
+        set.running.abort_all();
+        set.panics
+    }
+}
+
+impl TaskSet {
+    fn forget(&mut self, ended: &Result<(task::Id, ()), task::JoinError>) {
+        let id = match ended {
+            Ok((id, ())) => *id,
+            Err(error) => {
+                self.panics += u64::from(error.is_panic());
+                error.id()
+            }
+        };
+        self.handles.remove(&id);
+    }
+}
+
+impl<F: Future<Output = ()> + 'static> Executor<F> for Tasks {
+    fn execute(&self, task: F) {
+        self.spawn(task);
+    }
+}
+
+/// Serves the client until one side ends.
+pub(super) async fn serve(
+    worker: Rc<Worker>,
+    id: u64,
+    client: server::TlsStream<TcpStream>,
+    upstream: UpstreamConn,
+    draining: Draining,
+) -> Closed {
+    let UpstreamConn { stream: upstream, own } = upstream;
+    let tasks = Tasks::default();
+    let is_h2 = upstream.get_ref().1.alpn_protocol() == Some(H2);
+    let metrics = Arc::clone(&worker.shared.metrics);
+    let legs = Legs { worker, id, client, upstream, draining };
+    let closed = if is_h2 { serve_h2(legs, &tasks).await } else { serve_h1(legs, &tasks).await };
+    metrics.panics.inc_by(tasks.end());
+    drop(own);
+    closed
+}
+
+/// Both connections, ready for HTTP.
+struct Legs {
+    worker: Rc<Worker>,
+    id: u64,
+    client: server::TlsStream<TcpStream>,
+    upstream: client::TlsStream<TcpStream>,
+    draining: Draining,
+}
+
+async fn serve_h2(legs: Legs, tasks: &Tasks) -> Closed {
+    let Legs { worker, id, client, upstream, draining } = legs;
+    let (tap, limit) = SettingsTap::new(upstream);
+    let handshake = upstream_conn::http2::Builder::new(tasks.clone())
+        .timer(TokioTimer::new())
+        .initial_stream_window_size(STREAM_WINDOW)
+        .initial_connection_window_size(CONNECTION_WINDOW)
+        .max_header_list_size(MAX_HEADERS)
+        .max_send_buf_size(SEND_BUFFER)
+        .keep_alive_interval(PING_INTERVAL)
+        .keep_alive_timeout(PING_TIMEOUT)
+        .keep_alive_while_idle(true)
+        .handshake(TokioIo::new(tap));
+    let Ok((sender, upstream)) = handshake.await else {
+        return Closed::UpstreamLost;
+    };
+    let Ok(Ok(limit)) = timeout(SETTINGS_TIMEOUT, limit).await else {
+        return Closed::UpstreamLost;
+    };
+    let stalls = Rc::new(Stalls::default());
+    let pair = Rc::new(Pair {
+        id,
+        worker,
+        upstream: Upstream::H2(sender),
+        grants: RefCell::default(),
+        tasks: tasks.clone(),
+        stalls: Rc::clone(&stalls),
+        is_upgrading: Rc::default(),
+    });
+    let service = service_fn(move |request| Box::pin(request::serve(Rc::clone(&pair), request)));
+    let client = client_conn::http2::Builder::new(tasks.clone())
+        .timer(TokioTimer::new())
+        .auto_date_header(false)
+        .max_concurrent_streams(limit.unwrap_or(STREAM_LIMIT))
+        .initial_stream_window_size(CLIENT_STREAM_WINDOW)
+        .initial_connection_window_size(CLIENT_CONNECTION_WINDOW)
+        .max_header_list_size(MAX_HEADERS)
+        .max_send_buf_size(SEND_BUFFER)
+        .keep_alive_interval(PING_INTERVAL)
+        .keep_alive_timeout(PING_TIMEOUT)
+        .serve_connection(TokioIo::new(client), service);
+    let never_upgrades = Cell::new(false);
+    let closed = tokio::select! {
+        closed = drive(Box::pin(client), upstream, draining, &never_upgrades) => closed,
+        () = reset_stalled(&stalls, tasks) => Closed::Finished,
+    };
+    // The requests notice by themselves that their client is gone; the upstream is told goodbye.
+    let _ = timeout(FAREWELL, tasks.finished()).await;
+    closed
+}
+
+async fn serve_h1(legs: Legs, tasks: &Tasks) -> Closed {
+    let Legs { worker, id, client, upstream, draining } = legs;
+    let handshake = upstream_conn::http1::Builder::new()
+        .max_headers(MAX_HEADER_COUNT)
+        .handshake(TokioIo::new(upstream));
+    let Ok((sender, upstream)) = handshake.await else {
+        return Closed::UpstreamLost;
+    };
+    let is_upgrading = Rc::new(Cell::new(false));
+    let pair = Rc::new(Pair {
+        id,
+        worker,
+        upstream: Upstream::H1(RefCell::new(sender)),
+        grants: RefCell::default(),
+        tasks: tasks.clone(),
+        stalls: Rc::default(),
+        is_upgrading: Rc::clone(&is_upgrading),
+    });
+    let service = service_fn(move |request| Box::pin(request::serve(Rc::clone(&pair), request)));
+    let client = client_conn::http1::Builder::new()
+        .timer(TokioTimer::new())
+        .auto_date_header(false)
+        .max_headers(MAX_HEADER_COUNT)
+        .max_buf_size(MAX_HEADERS as usize)
+        .header_read_timeout(IDLE_TIMEOUT)
+        .serve_connection(TokioIo::new(client), service)
+        .with_upgrades();
+    let closed =
+        drive(Box::pin(client), upstream.with_upgrades(), draining.clone(), &is_upgrading).await;
+    // What is left are upgraded connections: they end with their peers or with the drain.
+    let mut draining = draining;
+    tokio::select! {
+        () = tasks.finished() => closed,
+        () = async { sleep_until(draining.begun().await).await } => Closed::Drained,
+    }
+}
+
+/// Keeps within its bound what unread responses of the pair hold, for as long as it is polled.
+async fn reset_stalled(stalls: &Stalls, tasks: &Tasks) {
+    let mut looks = interval(STALL_LOOK);
+    loop {
+        looks.tick().await;
+        let excess = stalls.excess();
+        if !excess.is_empty() {
+            tracing::warn!(responses = excess.len(), "reset: the client leaves too much unread");
+            tasks.reset(&excess);
+        }
+    }
+}
+
+/// A server connection that can be asked to take no further requests.
+trait ClientConnection: Future<Output = hyper::Result<()>> {
+    fn finish(self: Pin<&mut Self>);
+}
+
+impl<I, S, B> ClientConnection for client_conn::http2::Connection<I, S, Tasks>
+where
+    Self: Future<Output = hyper::Result<()>>,
+    S: HttpService<Incoming, ResBody = B>,
+    S::Error: Into<BoxError>,
+    I: hyper::rt::Read + hyper::rt::Write + Unpin,
+    B: Body + 'static,
+    B::Error: Into<BoxError>,
+    Tasks: Http2ServerConnExec<S::Future, B>,
+{
+    fn finish(self: Pin<&mut Self>) {
+        self.graceful_shutdown();
+    }
+}
+
+impl<I, S, B> ClientConnection for client_conn::http1::UpgradeableConnection<I, S>
+where
+    Self: Future<Output = hyper::Result<()>>,
+    S: HttpService<Incoming, ResBody = B>,
+    S::Error: Into<BoxError>,
+    I: hyper::rt::Read + hyper::rt::Write + Unpin,
+    B: Body + 'static,
+    B::Error: Into<BoxError>,
+{
+    fn finish(self: Pin<&mut Self>) {
+        self.graceful_shutdown();
+    }
+}
+
+/// Runs both legs until the client's has ended.
+///
+/// When the upstream says goodbye the client is told so too, and what is under way finishes. A
+/// drain does the same; a connection that came during a drain (a controller that releases its
+/// lease) is served until shortly before the deadline.
+async fn drive<C, U>(
+    mut client: Pin<Box<C>>,
+    upstream: U,
+    mut draining: Draining,
+    is_upgrading: &Cell<bool>,
+) -> Closed
+where
+    C: ClientConnection,
+    U: Future<Output = hyper::Result<()>>,
+{
+    // Fused, so that it is dropped when it has ended: it holds the requests that it did not take.
+    let mut upstream = pin!(upstream.fuse());
+    let mut upstream_ended = None;
+    let came_late = draining.deadline().is_some();
+    let mut last_call = None;
+    let mut deadline = None;
+    let closed = loop {
+        tokio::select! {
+            ended = &mut client => break how_it_ended(ended, upstream_ended, deadline),
+            ended = &mut upstream, if upstream_ended.is_none() => {
+                upstream_ended = Some(ended);
+                if !is_upgrading.get() {
+                    client.as_mut().finish();
+                }
+            }
+            at = draining.begun(), if deadline.is_none() => {
+                deadline = Some(at);
+                last_call = Some(at.checked_sub(LAST_CALL).unwrap_or(at));
+                if !came_late {
+                    client.as_mut().finish();
+                }
+            }
+            () = maybe_until(last_call), if last_call.is_some() => {
+                last_call = None;
+                client.as_mut().finish();
+            }
+            () = maybe_until(deadline), if deadline.is_some() => break Closed::Drained,
+        }
+    };
+    // The requests' way upstream ends with the client's connection; then the upstream's follows.
+    drop(client);
+    closed
+}
+
+async fn maybe_until(at: Option<Instant>) {
+    match at {
+        Some(at) => sleep_until(at).await,
+        None => pending().await,
+    }
+}
+
+fn how_it_ended(
+    client: hyper::Result<()>,
+    upstream: Option<hyper::Result<()>>,
+    deadline: Option<Instant>,
+) -> Closed {
+    match (client, upstream) {
+        (_, Some(Err(_))) => Closed::UpstreamLost,
+        (Ok(()), _) if deadline.is_some() => Closed::Drained,
+        (Ok(()), _) => Closed::Finished,
+        (Err(error), _) if broke_protocol(&error) => Closed::Protocol,
+        (Err(_), _) => Closed::ClientGone,
+    }
+}
+
+/// Whether our side of the connection found fault with the other's.
+fn broke_protocol(error: &hyper::Error) -> bool {
+    let h2 = error.source().and_then(|cause| cause.downcast_ref::<h2::Error>());
+    error.is_parse() || h2.is_some_and(|error| error.is_go_away() && error.is_library())
+}

@@ -1,0 +1,435 @@
+//! One request, from its head to the head of its answer.
+
+use std::{
+    borrow::Cow,
+    hash::{BuildHasher, RandomState},
+    rc::Rc,
+    sync::{Arc, LazyLock},
+};
+
+use base64::{Engine, prelude::BASE64_URL_SAFE_NO_PAD};
+use bytes::Bytes;
+use http::{
+    HeaderMap, HeaderName, HeaderValue, Method, Request, Response, StatusCode, Uri, Version,
+    header, uri::PathAndQuery,
+};
+use http_body_util::{BodyExt, Limited};
+use hyper::{body::Incoming, upgrade::OnUpgrade};
+use serde::Deserialize;
+
+use super::{
+    feed::InForce,
+    outcome::{Access, Decided, Ended},
+    pair::{Broken, Pair},
+    streams::{ListBody, ReplyBody, RequestBody, Subject, WatchBody},
+    upgrade,
+};
+use crate::{
+    policy::{
+        Decision, GroupResource, Refusal, Refused,
+        positions::{Position, Resume},
+    },
+    wire::{
+        Query, RequestInfo, Verb,
+        media::Encoding,
+        name::{self, BodyKind},
+        rv::ResourceVersion,
+    },
+};
+
+/// The API server takes no larger body.
+const MAX_BODY: usize = 3 << 20;
+
+/// Headers that belong to one connection (RFC 9110 section 7.6.1). The list is fixed: a client that
+/// names others in `Connection` cannot strip them, or it could strip `Authorization`.
+const HOP_BY_HOP: [HeaderName; 5] = [
+    header::CONNECTION,
+    HeaderName::from_static("keep-alive"),
+    HeaderName::from_static("proxy-connection"),
+    header::TRANSFER_ENCODING,
+    header::UPGRADE,
+];
+
+/// Why a request ends without the upstream's answer.
+enum Stop {
+    Refused(Refused),
+    Broken(Broken),
+}
+
+/// The upstream's answer and what to do with it.
+struct Answer {
+    reply: Response<Incoming>,
+    follow: Follow,
+}
+
+enum Follow {
+    Pass,
+    Splice(OnUpgrade),
+    List(Collection, Encoding),
+    Watch(Collection, Encoding),
+}
+
+/// A list or watch, as far as positions and changes of policy concern it.
+pub(super) struct Collection {
+    pub(super) subject: Subject,
+    pub(super) position: Arc<Position>,
+    pub(super) in_force: Arc<InForce>,
+    /// The path and selectors as a number: equal for a list and the watch that resumes from it.
+    pub(super) key: u64,
+}
+
+/// Answers one request. An error ends the client's stream as the upstream's end would have.
+pub(super) async fn serve(
+    pair: Rc<Pair>,
+    request: Request<Incoming>,
+) -> Result<Response<ReplyBody>, Broken> {
+    let mut access = Access::begin(&pair.worker.shared.metrics, pair.id);
+    let accept = request.headers().get(header::ACCEPT).cloned();
+    match answer(&pair, request, &mut access).await {
+        Ok(answer) => Ok(deliver(&pair, answer, access)),
+        Err(Stop::Refused(refused)) => Ok(refuse(&refused, accept.as_ref(), access)),
+        Err(Stop::Broken(broken)) => {
+            access.ended = Ended::UpstreamBroken;
+            Err(broken)
+        }
+    }
+}
+
+async fn answer(
+    pair: &Rc<Pair>,
+    mut request: Request<Incoming>,
+    access: &mut Access,
+) -> Result<Answer, Stop> {
+    let uri = request.uri().clone();
+    let info = RequestInfo::parse(request.method(), uri.path(), uri.query())
+        .map_err(|error| Refusal::BadRequestLine.because(error))?;
+    access.is_about(&info);
+    // An answer to HEAD has no body that could be followed.
+    let position = if request.method() == Method::HEAD { None } else { position(pair, &info)? };
+    let Some(in_force) = in_force(pair, &info)? else {
+        return pass(pair, request).await;
+    };
+    access.epoch = in_force.epoch;
+    let decision = in_force.policy.decide(&info);
+    let target = in_force.policy.rewrite(&decision, &info, uri.path(), uri.query())?;
+    access.decided = decided(&decision, target.is_some());
+    let collection =
+        position.map(|position| Collection::new(&info, &decision, position, &in_force, &uri));
+    if let Some(collection) = &collection {
+        collection.may_resume(pair, &info, &uri)?;
+    }
+    if info.verb == Verb::Watch {
+        let headers = request.headers_mut();
+        if headers.contains_key(header::UPGRADE) {
+            let why = "a watch over WebSocket cannot be followed; watch over HTTP";
+            return Err(Refusal::WebSocketWatch.because(why).into());
+        }
+        // Its events are looked at one by one.
+        headers.remove(header::ACCEPT_ENCODING);
+    }
+    if let Some(target) = target {
+        *request.uri_mut() = with_target(uri.clone(), target)?;
+    }
+    let renames_body = matches!(info.verb, Verb::Create | Verb::Update | Verb::Patch);
+    if decision.lock.is_some() && renames_body {
+        return send_renamed(pair, request, &in_force, access).await;
+    }
+    let answer = pass(pair, request).await?;
+    follow(answer, info.verb, collection)
+}
+
+/// The position must be known before the policy is taken: see `Positions::of`.
+fn position(pair: &Pair, info: &RequestInfo<'_>) -> Result<Option<Arc<Position>>, Stop> {
+    let Some(resource) = info.resource() else { return Ok(None) };
+    if !matches!(info.verb, Verb::List | Verb::Watch) {
+        return Ok(None);
+    }
+    let positions = pair.worker.shared.feed.positions().ok_or_else(no_policy)?;
+    Ok(Some(positions.of(&GroupResource::new(&resource.group, &resource.resource))))
+}
+
+/// Discovery, health and version need no policy; everything else does.
+fn in_force(pair: &Pair, info: &RequestInfo<'_>) -> Result<Option<Arc<InForce>>, Stop> {
+    match pair.worker.shared.feed.in_force() {
+        Some(in_force) => Ok(Some(in_force)),
+        None if info.resource().is_none() => Ok(None),
+        None => Err(no_policy()),
+    }
+}
+
+fn no_policy() -> Stop {
+    Refusal::NoPolicy.because("there is no policy for this pod yet").into()
+}
+
+fn decided(decision: &Decision, is_rewritten: bool) -> Decided {
+    match (&decision.scope, decision.lock) {
+        (Some(_), _) => Decided::Scoped,
+        (None, Some(_)) if is_rewritten => Decided::Renamed,
+        _ => Decided::Passed,
+    }
+}
+
+impl Collection {
+    fn new(
+        info: &RequestInfo<'_>,
+        decision: &Decision,
+        position: Arc<Position>,
+        in_force: &Arc<InForce>,
+        uri: &Uri,
+    ) -> Self {
+        let resource = info.resource();
+        let part = |part: fn(&_) -> &Cow<'_, str>| resource.map_or("", |r| part(r));
+        let subject = Subject {
+            resource: GroupResource::new(part(|r| &r.group), part(|r| &r.resource)),
+            namespace: resource.and_then(|r| r.namespace.as_deref()).map(Into::into),
+            is_narrowed: resource.is_some_and(|r| r.name.is_none()),
+            lock: decision.lock,
+        };
+        let key = collection_key(uri);
+        Self { subject, position, in_force: Arc::clone(in_force), key }
+    }
+
+    /// A watch or a further page goes on from a position that the client was shown: only where
+    /// that was under the present scope.
+    fn may_resume(&self, pair: &Pair, info: &RequestInfo<'_>, uri: &Uri) -> Result<(), Stop> {
+        if !self.subject.is_narrowed && self.subject.lock.is_none() {
+            return Ok(());
+        }
+        let query = Query::parse(uri.query()).unwrap_or_default();
+        let (key, resume) = match info.verb {
+            Verb::Watch if is_true(query.first("sendInitialEvents").as_deref()) => return Ok(()),
+            Verb::Watch => (self.key, resume_at(&query.first("resourceVersion"))),
+            _ => match query.first("continue") {
+                None => return Ok(()),
+                Some(token) if token.is_empty() => return Ok(()),
+                Some(token) => (token_key(&token), token_position(&token)),
+            },
+        };
+        let allowed = match resume {
+            None => true,
+            Some(resume) => {
+                self.position.may_resume(resume)
+                    || pair.grants.borrow().allow(key, resume, &self.position)
+            }
+        };
+        if allowed {
+            return Ok(());
+        }
+        let why = "the objects that this shard sees have changed since: list again";
+        Err(Refusal::Expired.because(why).into())
+    }
+}
+
+static HASHER: LazyLock<RandomState> = LazyLock::new(RandomState::new);
+
+fn collection_key(uri: &Uri) -> u64 {
+    let query = Query::parse(uri.query()).unwrap_or_default();
+    let selectors = (query.first("labelSelector"), query.first("fieldSelector"));
+    HASHER.hash_one((uri.path().trim_end_matches('/'), selectors))
+}
+
+/// The same for a further page: the token stands for its collection and position.
+pub(super) fn token_key(token: &str) -> u64 {
+    HASHER.hash_one(token)
+}
+
+/// Booleans in a query: everything but `0` and `false` is true, as in
+/// `apimachinery/pkg/conversion`.
+fn is_true(value: Option<&str>) -> bool {
+    value.is_some_and(|value| value != "0" && !value.eq_ignore_ascii_case("false"))
+}
+
+fn resume_at(version: &Option<Cow<'_, str>>) -> Option<Resume> {
+    let text = version.as_deref().unwrap_or_default();
+    Resume::at(ResourceVersion::parse(text.as_bytes()))
+}
+
+/// The position in a continue token (`apiserver/pkg/storage/continue.go`): base64 of JSON.
+pub(super) fn token_position(token: &str) -> Option<Resume> {
+    #[derive(Deserialize)]
+    struct Token {
+        rv: i64,
+    }
+    let json = BASE64_URL_SAFE_NO_PAD.decode(token).unwrap_or_default();
+    match serde_json::from_slice(&json) {
+        Ok(Token { rv }) if rv > 0 => u64::try_from(rv).ok().map(Resume::Number),
+        _ => Some(Resume::Opaque),
+    }
+}
+
+/// The client's URI with another path and query. Scheme and authority stay: HTTP/2 carries them in
+/// the URI.
+fn with_target(uri: Uri, target: String) -> Result<Uri, Stop> {
+    let mut parts = uri.into_parts();
+    let target =
+        PathAndQuery::try_from(target).map_err(|error| Refusal::BadRequestLine.because(error))?;
+    parts.path_and_query = Some(target);
+    Uri::from_parts(parts).map_err(|error| Refusal::BadRequestLine.because(error).into())
+}
+
+/// Sends the request as it is now.
+async fn pass(pair: &Rc<Pair>, mut request: Request<Incoming>) -> Result<Answer, Stop> {
+    let upgrade = is_upgrade(&request).then(|| hyper::upgrade::on(&mut request));
+    let (mut head, body) = request.into_parts();
+    strip_hop_by_hop(&mut head.headers, upgrade.is_some());
+    let request = Request::from_parts(head, RequestBody::Streamed(body));
+    pair.is_upgrading.set(upgrade.is_some());
+    let mut reply = pair.upstream.send(request).await?;
+    let switched = reply.status() == StatusCode::SWITCHING_PROTOCOLS;
+    pair.is_upgrading.set(switched);
+    strip_hop_by_hop(reply.headers_mut(), switched);
+    let follow = match upgrade {
+        Some(client) if switched => Follow::Splice(client),
+        _ => Follow::Pass,
+    };
+    Ok(Answer { reply, follow })
+}
+
+/// Sends a write that may name the lock in its body.
+async fn send_renamed(
+    pair: &Rc<Pair>,
+    request: Request<Incoming>,
+    in_force: &InForce,
+    access: &mut Access,
+) -> Result<Answer, Stop> {
+    let (mut head, body) = request.into_parts();
+    strip_hop_by_hop(&mut head.headers, false);
+    let kind = head.headers.get(header::CONTENT_TYPE).map(HeaderValue::to_str);
+    let kind = match kind {
+        None => BodyKind::of_content_type(None),
+        Some(kind) => kind.ok().and_then(|kind| BodyKind::of_content_type(Some(kind))),
+    };
+    let body = match Limited::new(body, MAX_BODY).collect().await {
+        Ok(body) => body.to_bytes(),
+        Err(error) if error.is::<http_body_util::LengthLimitError>() => {
+            let why = "the body is larger than 3 MiB, the API server takes no more";
+            return Err(Refusal::BodyTooLarge.because(why).into());
+        }
+        Err(_) => return Err(Refusal::BadBody.because("the body was cut off").into()),
+    };
+    let renamed = match (in_force.policy.lock(), kind) {
+        (Some(lock), Some(kind)) => name::rename(kind, &body, |name| lock.rename(name))
+            .map_err(|error| Refusal::BadBody.because(error))?,
+        // The API server refuses what it has no decoder for.
+        _ => None,
+    };
+    if renamed.is_some() {
+        access.decided = Decided::Renamed;
+    }
+    head.headers.remove(header::CONTENT_LENGTH);
+    let body = renamed.map_or(body, Bytes::from);
+    let request = Request::from_parts(head, RequestBody::Whole(Some(body)));
+    let mut reply = pair.upstream.send(request).await?;
+    strip_hop_by_hop(reply.headers_mut(), false);
+    Ok(Answer { reply, follow: Follow::Pass })
+}
+
+/// Lists and watches are looked at on their way; errors are not.
+fn follow(mut answer: Answer, verb: Verb, collection: Option<Collection>) -> Result<Answer, Stop> {
+    let (Some(collection), StatusCode::OK) = (collection, answer.reply.status()) else {
+        return Ok(answer);
+    };
+    let headers = answer.reply.headers();
+    let encoding = headers
+        .get(header::CONTENT_TYPE)
+        .and_then(|kind| kind.to_str().ok())
+        .and_then(Encoding::of_content_type);
+    answer.follow = match (verb, encoding) {
+        (Verb::Watch, Some(encoding @ (Encoding::Json | Encoding::Protobuf | Encoding::Cbor)))
+            if !headers.contains_key(header::CONTENT_ENCODING) =>
+        {
+            Follow::Watch(collection, encoding)
+        }
+        (Verb::Watch, _) => {
+            let why = "the API server answers this watch in an encoding that cannot be followed; \
+                       ask for JSON, protobuf or CBOR";
+            return Err(Refusal::UnknownEncoding.because(why).into());
+        }
+        (_, Some(encoding)) => Follow::List(collection, encoding),
+        (_, None) => Follow::Pass,
+    };
+    Ok(answer)
+}
+
+/// The upstream's answer on its way to the client.
+fn deliver(pair: &Rc<Pair>, answer: Answer, mut access: Access) -> Response<ReplyBody> {
+    let Answer { mut reply, follow } = answer;
+    access.answered(reply.status());
+    if let Follow::Splice(client) = follow {
+        access.is_stream = true;
+        let upstream = hyper::upgrade::on(&mut reply);
+        upgrade::splice(pair, client, upstream, access);
+        let (head, _) = reply.into_parts();
+        return Response::from_parts(head, ReplyBody::empty());
+    }
+    let (head, body) = reply.into_parts();
+    let body = match follow {
+        Follow::Watch(collection, encoding) => {
+            access.is_stream = true;
+            ReplyBody::watch(WatchBody::new(pair, body, collection, encoding), access)
+        }
+        Follow::List(collection, encoding) => {
+            let is_gzip = head.headers.get(header::CONTENT_ENCODING).is_some();
+            ReplyBody::list(ListBody::new(pair, body, collection, encoding, is_gzip), access)
+        }
+        _ => ReplyBody::passed(body, access),
+    };
+    Response::from_parts(head, body.followed_by(pair.stalls.follower()))
+}
+
+/// Our own answer. A watch whose position has expired is told so inside the stream, as the API
+/// server does: some clients repeat a watch for ever that is answered 410 by HTTP.
+fn refuse(
+    refused: &Refused,
+    accept: Option<&HeaderValue>,
+    mut access: Access,
+) -> Response<ReplyBody> {
+    access.decided = Decided::Refused(refused.refusal);
+    let encoding = Encoding::negotiate(accept.and_then(|accept| accept.to_str().ok()));
+    let status = refused.status();
+    let in_stream = refused.refusal == Refusal::Expired && access.verb == Verb::Watch.as_str();
+    let (code, kind, body) = if in_stream {
+        (StatusCode::OK, encoding.stream_content_type(), status.error_event(encoding))
+    } else {
+        let code = StatusCode::from_u16(status.code).unwrap_or(StatusCode::BAD_REQUEST);
+        (code, encoding.content_type(), status.encode(encoding))
+    };
+    access.answered(code);
+    let mut reply = Response::new(ReplyBody::whole(body, access));
+    *reply.status_mut() = code;
+    let headers = reply.headers_mut();
+    headers.insert(header::CONTENT_TYPE, HeaderValue::from_static(kind));
+    headers.insert(header::CACHE_CONTROL, HeaderValue::from_static("no-cache, private"));
+    if let Some(seconds) = refused.refusal.retry_after() {
+        headers.insert(header::RETRY_AFTER, seconds.into());
+    }
+    reply
+}
+
+fn is_upgrade(request: &Request<Incoming>) -> bool {
+    request.version() == Version::HTTP_11 && request.headers().contains_key(header::UPGRADE)
+}
+
+fn strip_hop_by_hop(headers: &mut HeaderMap, is_upgrade: bool) {
+    if is_upgrade {
+        return;
+    }
+    for name in &HOP_BY_HOP {
+        headers.remove(name);
+    }
+    if headers.get(header::TE).is_some_and(|te| te != "trailers") {
+        headers.remove(header::TE);
+    }
+}
+
+impl From<Refused> for Stop {
+    fn from(refused: Refused) -> Self {
+        Self::Refused(refused)
+    }
+}
+
+impl From<Broken> for Stop {
+    fn from(broken: Broken) -> Self {
+        Self::Broken(broken)
+    }
+}

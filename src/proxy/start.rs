@@ -1,0 +1,330 @@
+//! Start and end of the process: everything is checked and bound before anything is served.
+
+use std::{
+    io,
+    net::SocketAddr,
+    path::PathBuf,
+    sync::{Arc, atomic::AtomicU64, mpsc},
+    thread,
+    time::Duration,
+};
+
+use arc_swap::ArcSwap;
+use kube::Client;
+use prometheus_client::registry::Registry;
+use tokio::{
+    net::TcpListener,
+    runtime::{self, LocalOptions},
+    sync::oneshot,
+    task::JoinSet,
+    time::interval,
+};
+
+use super::{
+    Shared, admin,
+    config::{Config, PolicySource, Route},
+    data_thread,
+    feed::{Feed, PolicyFile, follow_cluster},
+    listen::{self, Hands, OwnSockets, Queue},
+    metrics::Metrics,
+    outcome::connection_closed,
+    streams::StreamTable,
+    tls::{Tls, UpstreamTls},
+};
+use crate::net::{
+    Clock,
+    ca::{CaError, MeshCa},
+    drain::Draining,
+    leaf::{Leaf, LeafError},
+    socket,
+    tls::{BadRoots, ServerConfigs, read_roots, upstream_config},
+};
+
+/// How often files that others may change are looked at: the upstream's CA, the end of the leaf.
+const LOOK: Duration = Duration::from_secs(10);
+
+/// A proxy that is bound and has not served yet.
+#[derive(Debug)]
+pub struct Proxy {
+    config: Config,
+    shared: Arc<Shared>,
+    registry: Registry,
+    listeners: Vec<TcpListener>,
+    admin: TcpListener,
+    policy: Source,
+}
+
+/// A policy source that was found usable.
+enum Source {
+    File(PolicyFile),
+    Cluster { client: Client, namespace: String, pod_labels: PathBuf },
+}
+
+/// Why the proxy does not start.
+#[derive(Debug, thiserror::Error)]
+pub enum StartError {
+    /// The mesh CA cannot be used.
+    #[error("--mesh-ca-dir")]
+    MeshCa(#[from] CaError),
+    /// No certificate could be made.
+    #[error("the certificate for clients")]
+    Leaf(#[from] LeafError),
+    /// The upstream's CA cannot be used.
+    #[error("--upstream-ca")]
+    UpstreamCa(#[from] BadRoots),
+    /// The TLS library refuses its configuration.
+    #[error("TLS")]
+    Tls(#[from] rustls::Error),
+    /// The policy file cannot be used.
+    #[error("the policy")]
+    Policy(#[source] Box<dyn std::error::Error + Send + Sync>),
+    /// There is no way to the API server.
+    #[error("how the API server is reached")]
+    Cluster(#[source] Box<dyn std::error::Error + Send + Sync>),
+    /// An address cannot be listened on.
+    #[error("{flag} {addr}")]
+    Listen {
+        /// The flag.
+        flag: &'static str,
+        /// Its value.
+        addr: SocketAddr,
+        /// The system's reason.
+        #[source]
+        source: io::Error,
+    },
+    /// A thread cannot be made.
+    #[error("cannot start a thread")]
+    Thread(#[source] io::Error),
+}
+
+impl StartError {
+    /// The exit code, as sysexits names it.
+    #[must_use]
+    pub fn exit_code(&self) -> u8 {
+        match self {
+            Self::MeshCa(_) | Self::UpstreamCa(_) | Self::Policy(_) | Self::Cluster(_) => 64,
+            Self::Listen { source, .. } if source.kind() == io::ErrorKind::PermissionDenied => 77,
+            Self::Listen { .. } => 69,
+            Self::Leaf(_) | Self::Tls(_) | Self::Thread(_) => 70,
+        }
+    }
+}
+
+impl Proxy {
+    /// Reads the certificates, checks the policy file, binds the ports. Must be called on the
+    /// runtime of the control thread.
+    ///
+    /// # Errors
+    /// [`StartError`]; nothing was served.
+    pub async fn build(config: Config) -> Result<Self, StartError> {
+        let (metrics, registry) = Metrics::new();
+        let metrics = Arc::new(metrics);
+        let tls = tls(&config)?;
+        let feed = Arc::new(Feed::new(config.state_dir.clone(), Arc::clone(&metrics)));
+        let policy = source(&config, &feed).await?;
+        let listen = |flag, addr, bound: io::Result<_>| {
+            bound.map_err(|source| StartError::Listen { flag, addr, source })
+        };
+        let listeners =
+            listen("--listen", config.listen, socket::listen_on_loopbacks(config.listen))?;
+        let admin = socket::listen(config.admin).map_err(|source| StartError::Listen {
+            flag: "--admin",
+            addr: config.admin,
+            source,
+        })?;
+        let shared = Arc::new(Shared {
+            metrics,
+            tls,
+            feed,
+            streams: Arc::new(StreamTable::default()),
+            clock: config.clock.clone(),
+            connections: AtomicU64::new(0),
+        });
+        Ok(Self { config, shared, registry, listeners, admin, policy })
+    }
+
+    /// Where clients reach it.
+    #[must_use]
+    pub fn listen_addr(&self) -> Option<SocketAddr> {
+        self.listeners.first()?.local_addr().ok()
+    }
+
+    /// Where metrics and health are.
+    #[must_use]
+    pub fn admin_addr(&self) -> Option<SocketAddr> {
+        self.admin.local_addr().ok()
+    }
+
+    /// Serves until the drain has ended.
+    ///
+    /// # Errors
+    /// [`StartError::Thread`].
+    pub async fn run(self, mut draining: Draining) -> Result<(), StartError> {
+        let addr = self.listen_addr().map(tracing::field::display);
+        let admin_addr = self.admin_addr().map(tracing::field::display);
+        tracing::info!(addr, admin = admin_addr, "listening");
+        let Self { config, shared, registry, listeners, admin, policy } = self;
+        let (hands, queues) = listen::hands(config.threads.get());
+        let threads = start_threads(queues, &shared, &draining)?;
+        let idle = hands.idle();
+        let mut tasks = JoinSet::new();
+        for listener in listeners {
+            tasks.spawn(accept(listener, config.route.clone(), hands.clone(), Arc::clone(&shared)));
+        }
+        drop(hands);
+        tasks.spawn(admin::serve(admin, Arc::clone(&shared), registry));
+        tasks.spawn(keep_past(Arc::clone(&shared.feed)));
+        tasks.spawn(keep_certificates(config.clone(), Arc::clone(&shared)));
+        tasks.spawn(follow(policy, Arc::clone(&shared.feed)));
+
+        let deadline = draining.begun().await;
+        tokio::select! {
+            () = idle => {}
+            () = tokio::time::sleep_until(deadline) => {}
+        }
+        tasks.shutdown().await;
+        for (thread, ended) in threads {
+            let _ = ended.await;
+            let _ = thread.join();
+        }
+        Ok(())
+    }
+}
+
+impl std::fmt::Debug for Source {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::File(file) => f.debug_tuple("File").field(file).finish(),
+            Self::Cluster { namespace, .. } => f.debug_tuple("Cluster").field(namespace).finish(),
+        }
+    }
+}
+
+type Thread = (thread::JoinHandle<()>, oneshot::Receiver<()>);
+
+fn start_threads(
+    queues: Vec<Queue>,
+    shared: &Arc<Shared>,
+    draining: &Draining,
+) -> Result<Vec<Thread>, StartError> {
+    let start = |(at, queue)| {
+        let (shared, draining) = (Arc::clone(shared), draining.clone());
+        let (tell, told) = mpsc::sync_channel(1);
+        let (end, ended) = oneshot::channel();
+        let thread = thread::Builder::new()
+            .name(format!("data-{at}"))
+            .spawn(move || {
+                let runtime = runtime::Builder::new_current_thread()
+                    .enable_all()
+                    .build_local(LocalOptions::default());
+                let (runtime, built) = match runtime {
+                    Ok(runtime) => (Some(runtime), Ok(())),
+                    Err(error) => (None, Err(error)),
+                };
+                let _ = tell.send(built);
+                if let Some(runtime) = runtime {
+                    runtime.block_on(data_thread(queue, shared, draining));
+                }
+                let _ = end.send(());
+            })
+            .map_err(StartError::Thread)?;
+        told.recv().map_err(io::Error::other).flatten().map_err(StartError::Thread)?;
+        Ok((thread, ended))
+    };
+    queues.into_iter().enumerate().map(start).collect()
+}
+
+fn tls(config: &Config) -> Result<Tls, StartError> {
+    let ca = MeshCa::read(&config.mesh_ca_dir)?;
+    ca.permit(&config.names)?;
+    let leaf = Arc::new(Leaf::new(&ca, config.names.clone(), &config.clock)?);
+    let server = ServerConfigs::new(Arc::clone(&leaf) as _, &config.clock)?;
+    let upstream = upstream_tls(&config.upstream_ca, &config.clock)?;
+    Ok(Tls { leaf, server, upstream: ArcSwap::from_pointee(upstream), own: OwnSockets::default() })
+}
+
+fn upstream_tls(path: &std::path::Path, clock: &Clock) -> Result<UpstreamTls, StartError> {
+    Ok(UpstreamTls::new(upstream_config(read_roots(path)?, clock)?))
+}
+
+async fn source(config: &Config, feed: &Feed) -> Result<Source, StartError> {
+    match &config.policy {
+        PolicySource::File { path, shard } => {
+            let file = PolicyFile::new(path.clone(), shard.clone(), config.namespace.clone());
+            feed.install(file.read().map_err(|error| StartError::Policy(error.into()))?);
+            Ok(Source::File(file))
+        }
+        PolicySource::Cluster { namespace, pod_labels } => {
+            let client = own_client().await.map_err(StartError::Cluster)?;
+            Ok(Source::Cluster {
+                client,
+                namespace: namespace.clone(),
+                pod_labels: pod_labels.clone(),
+            })
+        }
+    }
+}
+
+/// A client for our own calls: under the pod's ServiceAccount and our own name, never with
+/// anything of the controller's.
+async fn own_client() -> Result<Client, Box<dyn std::error::Error + Send + Sync>> {
+    let mut config = kube::Config::infer().await?;
+    let agent = concat!("ctrlmesh/", env!("CARGO_PKG_VERSION"));
+    config.headers.push((http::header::USER_AGENT, http::HeaderValue::from_static(agent)));
+    Ok(Client::try_from(config)?)
+}
+
+async fn accept(listener: TcpListener, route: Route, hands: Hands, shared: Arc<Shared>) {
+    listen::accept(listener, route, hands, |closed, client| {
+        connection_closed(&shared.metrics, closed, client);
+    })
+    .await;
+}
+
+async fn keep_past(feed: Arc<Feed>) {
+    feed.keep_past().await;
+}
+
+async fn follow(policy: Source, feed: Arc<Feed>) {
+    match policy {
+        Source::File(file) => file.follow(feed).await,
+        Source::Cluster { client, namespace, pod_labels } => {
+            follow_cluster(client, namespace, pod_labels, feed).await;
+        }
+    }
+}
+
+/// Renews the leaf before it ends, and takes over a new CA of the upstream.
+async fn keep_certificates(config: Config, shared: Arc<Shared>) {
+    let mut looks = interval(LOOK);
+    let mut roots = std::fs::read(&config.upstream_ca).ok();
+    loop {
+        looks.tick().await;
+        if config.clock.now() >= shared.tls.leaf.renew_at() {
+            renew(&config, &shared);
+        }
+        let now = std::fs::read(&config.upstream_ca).ok();
+        if now == roots {
+            continue;
+        }
+        match upstream_tls(&config.upstream_ca, &config.clock) {
+            Ok(tls) => {
+                tracing::info!("the upstream's CA was read anew");
+                shared.tls.upstream.store(Arc::new(tls));
+                roots = now;
+            }
+            Err(error) => tracing::warn!(%error, "the upstream's new CA cannot be used"),
+        }
+    }
+}
+
+fn renew(config: &Config, shared: &Shared) {
+    let renewed = MeshCa::read(&config.mesh_ca_dir).map_err(StartError::MeshCa).and_then(|ca| {
+        ca.permit(&config.names)?;
+        Ok(shared.tls.leaf.renew(&ca, &config.clock)?)
+    });
+    match renewed {
+        Ok(()) => tracing::info!("certificate renewed"),
+        Err(error) => tracing::warn!(%error, "certificate not renewed, the present one stays"),
+    }
+}

@@ -1,0 +1,172 @@
+//! A list on its way to the client: its bytes pass untouched, its position is noted.
+
+use std::{
+    io::Write,
+    pin::Pin,
+    rc::Rc,
+    task::{Context, Poll, ready},
+};
+
+use bytes::Bytes;
+use flate2::write::MultiGzDecoder;
+use http_body::{Body, Frame, SizeHint};
+use hyper::body::Incoming;
+
+use super::body::BodyError;
+use crate::{
+    policy::positions::Resume,
+    proxy::{
+        pair::Pair,
+        request::{Collection, token_key, token_position},
+    },
+    wire::{
+        frames::{Continue, FrameError, ListMeta, ListScanner},
+        media::Encoding,
+    },
+};
+
+/// See the module.
+pub(in crate::proxy) struct ListBody {
+    upstream: Incoming,
+    scan: Scan,
+    collection: Collection,
+    pair: Rc<Pair>,
+    is_complete: bool,
+}
+
+/// Until the position is known the body is looked at, decompressed aside where it must be.
+enum Scan {
+    Plain(Box<ListScanner>),
+    Gzip(Box<MultiGzDecoder<Sink>>),
+    Known(Option<ListMeta>),
+}
+
+/// Where decompressed bytes go: into the scanner, and nowhere else.
+struct Sink {
+    scanner: ListScanner,
+    failed: Option<FrameError>,
+}
+
+impl ListBody {
+    pub(in crate::proxy) fn new(
+        pair: &Rc<Pair>,
+        upstream: Incoming,
+        collection: Collection,
+        encoding: Encoding,
+        is_gzip: bool,
+    ) -> Self {
+        let scan = match ListScanner::new(encoding) {
+            None => Scan::Known(None),
+            Some(scanner) if is_gzip => {
+                Scan::Gzip(Box::new(MultiGzDecoder::new(Sink { scanner, failed: None })))
+            }
+            Some(scanner) => Scan::Plain(Box::new(scanner)),
+        };
+        Self { upstream, scan, collection, pair: Rc::clone(pair), is_complete: false }
+    }
+
+    pub(super) fn poll_frame(
+        &mut self,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, BodyError>>> {
+        let frame = match ready!(Pin::new(&mut self.upstream).poll_frame(cx)) {
+            None => return Poll::Ready(self.finish().err().map(Err)),
+            Some(Err(error)) => return Poll::Ready(Some(Err(error.into()))),
+            Some(Ok(frame)) => frame,
+        };
+        if let Some(chunk) = frame.data_ref()
+            && let Err(error) = self.look_at(chunk)
+        {
+            return Poll::Ready(Some(Err(error)));
+        }
+        // A body of known length is not asked for its end by HTTP/1.1.
+        if self.upstream.is_end_stream()
+            && let Err(error) = self.finish()
+        {
+            return Poll::Ready(Some(Err(error)));
+        }
+        Poll::Ready(Some(Ok(frame)))
+    }
+
+    pub(super) fn is_complete(&self) -> bool {
+        self.is_complete
+    }
+
+    pub(super) fn size_hint(&self) -> SizeHint {
+        self.upstream.size_hint()
+    }
+
+    /// The position is noted before the client can see it.
+    fn look_at(&mut self, chunk: &Bytes) -> Result<(), BodyError> {
+        let meta = match &mut self.scan {
+            Scan::Known(_) => return Ok(()),
+            Scan::Plain(scanner) => scanner.feed(chunk)?.cloned(),
+            Scan::Gzip(decoder) => {
+                let fed = decoder.write_all(chunk).and_then(|()| decoder.flush());
+                let sink = decoder.get_mut();
+                if let Some(error) = sink.failed {
+                    return Err(error.into());
+                }
+                fed.map_err(|_| BodyError::Compression)?;
+                sink.scanner.feed(&[])?.cloned()
+            }
+        };
+        if let Some(meta) = meta {
+            self.know(meta);
+        }
+        Ok(())
+    }
+
+    fn know(&mut self, meta: ListMeta) {
+        if let Some(Resume::Number(rv)) = Resume::at(meta.resource_version) {
+            self.collection.position.show(rv, self.collection.in_force.epoch);
+        }
+        self.scan = Scan::Known(Some(meta));
+    }
+
+    /// The client has all of it: it may go on from here.
+    fn finish(&mut self) -> Result<(), BodyError> {
+        self.is_complete = true;
+        let meta = match std::mem::replace(&mut self.scan, Scan::Known(None)) {
+            Scan::Known(meta) => meta,
+            Scan::Plain(scanner) => Some(scanner.finish()?),
+            Scan::Gzip(decoder) => {
+                let sink = decoder.finish().map_err(|_| BodyError::Compression)?;
+                Some(sink.scanner.finish()?)
+            }
+        };
+        let Some(meta) = meta else { return Ok(()) };
+        let grant = match &meta.continue_token {
+            Continue::None => Resume::at(meta.resource_version).map(|at| (self.collection.key, at)),
+            Continue::Token(token) => token_position(token).map(|at| (token_key(token), at)),
+            Continue::Unreadable => None,
+        };
+        let epoch = self.collection.in_force.epoch;
+        if let Some((key, at)) = grant {
+            self.pair.grants.borrow_mut().give(key, at, epoch);
+        }
+        if let Some(Resume::Number(rv)) = Resume::at(meta.resource_version) {
+            self.collection.position.show(rv, epoch);
+        }
+        Ok(())
+    }
+}
+
+impl std::fmt::Debug for ListBody {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("ListBody").finish_non_exhaustive()
+    }
+}
+
+impl Write for Sink {
+    fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
+        if let Err(error) = self.scanner.feed(bytes) {
+            self.failed = Some(error);
+        }
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> std::io::Result<()> {
+        Ok(())
+    }
+}
