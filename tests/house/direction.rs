@@ -1,0 +1,157 @@
+//! Which module may know which.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    fs,
+    path::{Path, PathBuf},
+};
+
+/// Each module of the library with those it may use.
+const MAY_USE: [(&str, &[&str]); 7] = [
+    ("api", &[]),
+    ("wire", &["api"]),
+    ("policy", &["api", "wire"]),
+    ("net", &[]),
+    ("proxy", &["api", "wire", "policy", "net"]),
+    ("manager", &["api", "wire", "policy", "net"]),
+    ("cli", &["api", "wire", "policy", "net", "manager"]),
+];
+
+/// What the modules without input and output never mention.
+const FOREIGN: [&str; 9] = [
+    "tokio",
+    "hyper",
+    "rustls",
+    "kube::Client",
+    "std::net",
+    "std::fs",
+    "std::thread",
+    "Instant::now",
+    "SystemTime",
+];
+
+fn source(module: &str) -> Vec<(PathBuf, String)> {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("src");
+    let mut files = Vec::new();
+    let mut folders = vec![root.join(module)];
+    let single = root.join(format!("{module}.rs"));
+    files.extend(single.exists().then_some(single));
+    while let Some(folder) = folders.pop() {
+        let Ok(entries) = fs::read_dir(folder) else { continue };
+        for entry in entries {
+            let path = entry.unwrap().path();
+            if path.is_dir() {
+                folders.push(path);
+            } else if path.extension().is_some_and(|extension| extension == "rs") {
+                files.push(path);
+            }
+        }
+    }
+    // Tests may use what they like.
+    files.retain(|path| !path.iter().any(|part| part == "tests" || part == "tests.rs"));
+    let read = |path: PathBuf| {
+        let text = fs::read_to_string(&path).unwrap();
+        let end = text.find("#[cfg(test)]\nmod tests").unwrap_or(text.len());
+        (path, text[..end].to_owned())
+    };
+    files.into_iter().map(read).collect()
+}
+
+/// The code without its comments, its white space made single.
+fn code(text: &str) -> String {
+    let lines = text.lines().map(|line| line.split("//").next().unwrap_or_default());
+    lines.flat_map(str::split_whitespace).collect::<Vec<_>>().join(" ")
+}
+
+/// The modules that follow `crate::` in a text, also inside `use crate::{a, b::c}`.
+fn used(code: &str) -> BTreeSet<String> {
+    let word = |text: &str| -> String {
+        text.chars().take_while(|c| c.is_ascii_alphanumeric() || *c == '_').collect()
+    };
+    let mut found = BTreeSet::new();
+    for (at, _) in code.match_indices("crate::") {
+        let rest = &code[at + "crate::".len()..];
+        let Some(group) = rest.strip_prefix('{') else {
+            found.insert(word(rest));
+            continue;
+        };
+        let mut depth = 0;
+        let mut begins = true;
+        for (at, c) in group.char_indices() {
+            match c {
+                '}' if depth == 0 => break,
+                '{' => depth += 1,
+                '}' => depth -= 1,
+                ',' if depth == 0 => begins = true,
+                ' ' => {}
+                _ if begins && depth == 0 => {
+                    found.insert(word(&group[at..]));
+                    begins = false;
+                }
+                _ => {}
+            }
+        }
+    }
+    found
+}
+
+#[test]
+fn dependencies_point_one_way() {
+    let allowed: BTreeMap<_, _> = MAY_USE.into_iter().collect();
+    let mut wrong = Vec::new();
+    for (module, may_use) in &allowed {
+        for (path, text) in source(module) {
+            for other in used(&code(&text)) {
+                let is_module = allowed.contains_key(other.as_str());
+                if is_module && other != *module && !may_use.contains(&&*other) {
+                    wrong.push(format!("{} uses {other}", path.display()));
+                }
+            }
+        }
+    }
+    assert!(wrong.is_empty(), "{wrong:#?}");
+}
+
+#[test]
+fn every_module_is_known_to_this_test() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("src");
+    let allowed: BTreeMap<_, _> = MAY_USE.into_iter().collect();
+    for entry in fs::read_dir(root).unwrap() {
+        let name = entry.unwrap().file_name().into_string().unwrap();
+        let module = name.trim_end_matches(".rs");
+        assert!(matches!(module, "lib" | "main") || allowed.contains_key(module), "{module}");
+    }
+    for (module, _) in MAY_USE {
+        assert!(!source(module).is_empty(), "{module} is gone");
+    }
+}
+
+#[test]
+fn wire_and_policy_are_functions_of_values() {
+    let mut wrong = Vec::new();
+    for (path, text) in ["wire", "policy"].into_iter().flat_map(source) {
+        let code = code(&text);
+        for foreign in FOREIGN.iter().filter(|foreign| code.contains(**foreign)) {
+            wrong.push(format!("{} mentions {foreign}", path.display()));
+        }
+        // `use std::{net::…, time::Instant}` hides what the list above looks for.
+        for name in ["Instant", "TcpStream", "SocketAddr", "JoinHandle"] {
+            let is_word = |at: usize| {
+                let before = code[..at].chars().next_back().unwrap_or(' ');
+                let after = code[at + name.len()..].chars().next().unwrap_or(' ');
+                !before.is_alphanumeric() && !after.is_alphanumeric()
+            };
+            if code.match_indices(name).any(|(at, _)| is_word(at)) {
+                wrong.push(format!("{} mentions {name}", path.display()));
+            }
+        }
+    }
+    assert!(wrong.is_empty(), "{wrong:#?}");
+}
+
+#[test]
+fn uses_are_found() {
+    let text = "use crate::a::b; // crate::no\nuse crate::{c::{d, e}, f,\n g::h}; crate::i::j();";
+    let found: Vec<_> = used(&code(text)).into_iter().collect();
+    assert_eq!(found, ["a", "c", "f", "g", "i"]);
+}

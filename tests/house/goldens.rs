@@ -1,0 +1,83 @@
+//! The golden files.
+
+use std::fmt::Write as _;
+
+use ctrlmesh::{
+    net::tls::H2,
+    policy::Refusal,
+    wire::{media::Encoding, status::Status},
+};
+use http::Method;
+
+use crate::support::{
+    client::{Client, Http, chunk, config, connect, request},
+    golden,
+    process::run,
+    proxy::{Proxy, moved_policy},
+    upstream::Upstream,
+};
+
+#[tokio::test]
+async fn help() {
+    for command in ["", "proxy", "mesh-ca", "crds"] {
+        let args: Vec<_> = [command, "--help"]
+            .into_iter()
+            .filter(|arg| !arg.is_empty())
+            .map(str::to_owned)
+            .collect();
+        let (code, said) = run(&args).await;
+        assert_eq!(code, 0, "{said}");
+        let name = if command.is_empty() { "help.txt" } else { &format!("help-{command}.txt") };
+        golden::check(name, &said);
+    }
+}
+
+#[test]
+fn statuses() {
+    let mut text = String::new();
+    for refusal in Refusal::ALL {
+        let refused = refusal.because("WHY");
+        let status = refused.status();
+        let _ = writeln!(text, "{}", refusal.label());
+        let _ = writeln!(text, "  code {}, Retry-After {:?}", status.code, refusal.retry_after());
+        let _ = writeln!(text, "  json {}", body(&status, Encoding::Json));
+        let _ = writeln!(text, "  yaml {}", body(&status, Encoding::Yaml));
+        let _ = writeln!(text, "  protobuf {}", body(&status, Encoding::Protobuf));
+        let _ = writeln!(text, "  cbor {}", body(&status, Encoding::Cbor));
+        for encoding in [Encoding::Json, Encoding::Protobuf, Encoding::Cbor] {
+            let event = status.error_event(encoding).escape_ascii().to_string();
+            let _ = writeln!(text, "  event {encoding:?} {event}");
+        }
+    }
+    golden::check("refusals.txt", &text);
+}
+
+fn body(status: &Status, encoding: Encoding) -> String {
+    format!("{} {}", encoding.content_type(), status.encode(encoding).escape_ascii())
+}
+
+/// Every metric is shown once it has a value: so each gets one.
+#[tokio::test]
+async fn metrics() {
+    let mut upstream = Upstream::start().await;
+    let proxy = Proxy::start(&upstream).await;
+    let trust = config(&proxy.files.mesh_ca_pem(), &[H2]);
+    connect(proxy.addr, trust, "example.com").await.unwrap_err();
+    proxy.until_closed("unknown_server_name").await;
+    let mut client = Client::new(&proxy, Http::Two).await;
+    let refused = client.send(request(Method::GET, "//x")).await.unwrap();
+    assert_eq!(refused.status(), 400);
+    let watch = client.send(request(Method::GET, "/api/v1/configmaps?watch=1"));
+    let events = upstream.call().await.watch();
+    let mut seen = watch.await.unwrap();
+    proxy.change_policy(&moved_policy("green")).await;
+    chunk(&mut seen).await.unwrap().unwrap();
+    events.given_up().await;
+
+    let (_, text) = proxy.admin_page("/metrics").await;
+    let mut table = String::new();
+    for line in text.lines().filter(|line| line.starts_with("# ")) {
+        let _ = writeln!(table, "{}", line.trim_start_matches("# "));
+    }
+    golden::check("metrics.txt", &table);
+}

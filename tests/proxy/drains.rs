@@ -1,0 +1,205 @@
+//! SIGTERM, in every phase.
+
+use std::time::{Duration, Instant};
+
+use ctrlmesh::wire::media::Encoding;
+use http::Method;
+use nix::sys::signal::Signal;
+use tokio::{io::AsyncReadExt, net::TcpStream};
+
+use crate::support::{
+    client::{self, Client, Http, bytes, chunk, request, request_with, upload},
+    events::added,
+    process::{Process, flags},
+    proxy::{Files, Proxy},
+    soon,
+    upstream::Upstream,
+};
+
+const CONFIGMAPS: &str = "/api/v1/namespaces/ns/configmaps";
+const GRACE: Duration = Duration::from_secs(10);
+
+#[tokio::test]
+async fn bad_sigterm_when_idle() {
+    for http in Http::BOTH {
+        let mut upstream = Upstream::start().await;
+        upstream.serve(|call| call.json(200, "{}"));
+        let mut proxy = Proxy::start(&upstream).await;
+        let mut client = Client::new(&proxy, http).await;
+        client::text(client.get("/version").await).await;
+        let began = Instant::now();
+        proxy.drain(GRACE);
+        client.ended().await.unwrap();
+        proxy.ended().await;
+        assert!(began.elapsed() < Duration::from_secs(3), "{:?}", began.elapsed());
+        upstream.open_connections(0).await;
+    }
+}
+
+#[tokio::test]
+async fn bad_sigterm_during_a_handshake() {
+    let upstream = Upstream::start().await;
+    let mut proxy = Proxy::start(&upstream).await;
+    let mut tcp = TcpStream::connect(proxy.addr).await.unwrap();
+    proxy.until_metric("ctrlmesh_connections", &[], 1.0).await;
+    let began = Instant::now();
+    proxy.drain(Duration::from_secs(2));
+    let mut buffer = [0; 16];
+    let end = soon("the close", tcp.read(&mut buffer)).await;
+    assert!(matches!(end, Ok(0) | Err(_)));
+    proxy.ended().await;
+    assert!(began.elapsed() < Duration::from_secs(5), "{:?}", began.elapsed());
+}
+
+#[tokio::test]
+async fn bad_sigterm_during_requests() {
+    for http in Http::BOTH {
+        for method in [Method::GET, Method::POST] {
+            let mut upstream = Upstream::start().await;
+            let mut proxy = Proxy::start(&upstream).await;
+            let mut client = Client::new(&proxy, http).await;
+            let pending =
+                client.send(request_with(method.clone(), "/api/v1/namespaces/ns/pods", "{}"));
+            let mut call = upstream.call().await;
+            call.body().await.unwrap();
+            proxy.drain(GRACE);
+            // The answer comes in two parts, the second when everybody knows of the drain.
+            let answer = call.stream(200, &[("content-type", "text/plain")]);
+            answer.send("one").await;
+            let mut response = pending.await.unwrap();
+            assert_eq!(bytes(&mut response, 3).await, b"one");
+            answer.send("two").await;
+            answer.end();
+            assert_eq!(client::whole(response).await.unwrap().1, "two");
+            proxy.ended().await;
+        }
+    }
+}
+
+#[tokio::test]
+async fn bad_sigterm_during_an_upload() {
+    for http in Http::BOTH {
+        let mut upstream = Upstream::start().await;
+        let mut proxy = Proxy::start(&upstream).await;
+        let mut client = Client::new(&proxy, http).await;
+        let (sent, body) = upload(Method::POST, "/api/v1/namespaces/ns/pods");
+        let pending = client.send(sent);
+        body.send("one").await;
+        let mut call = upstream.call().await;
+        assert_eq!(call.chunk().await.unwrap().unwrap(), "one");
+        proxy.drain(GRACE);
+        body.send("two").await;
+        body.end();
+        assert_eq!(call.body().await.unwrap(), "two");
+        call.json(201, "{}");
+        assert_eq!(pending.await.unwrap().status(), 201);
+        proxy.ended().await;
+    }
+}
+
+#[tokio::test]
+async fn bad_sigterm_with_a_watch_open() {
+    for http in Http::BOTH {
+        let mut upstream = Upstream::start().await;
+        let mut proxy = Proxy::start(&upstream).await;
+        let mut client = Client::new(&proxy, http).await;
+        let pending = client.send(request(Method::GET, &format!("{CONFIGMAPS}?watch=1")));
+        let events = upstream.call().await.watch();
+        let mut seen = pending.await.unwrap();
+        let event = added(Encoding::Json, 5);
+        let half = event.len() / 2;
+        events.send(event[..half].to_vec()).await;
+        assert_eq!(bytes(&mut seen, half).await, &event[..half]);
+        let began = Instant::now();
+        proxy.drain(GRACE);
+        events.send(event[half..].to_vec()).await;
+        assert_eq!(bytes(&mut seen, event.len() - half).await, &event[half..]);
+        let end = chunk(&mut seen).await;
+        assert!(end.is_none(), "a clean end between two events: {end:?}");
+        proxy.ended().await;
+        upstream.open_connections(0).await;
+        assert!(began.elapsed() < GRACE / 2, "not at the last call: {:?}", began.elapsed());
+    }
+}
+
+#[tokio::test]
+async fn t13_a_connection_that_comes_during_a_drain_is_served() {
+    let mut upstream = Upstream::start().await;
+    let mut proxy = Proxy::start(&upstream).await;
+    let mut first = Client::new(&proxy, Http::Two).await;
+    let slow = first.send(request(Method::GET, "/version"));
+    let slow_call = upstream.call().await;
+    proxy.drain(GRACE);
+    let mut late = Client::new(&proxy, Http::Two).await;
+    let lease = "/apis/coordination.k8s.io/v1/namespaces/ns/leases/op";
+    let release = late.send(request_with(Method::PUT, lease, "{\"metadata\":{\"name\":\"op\"}}"));
+    let call = upstream.call().await;
+    assert!(call.path().ends_with("/leases/op---blue"));
+    call.json(200, "{}");
+    assert_eq!(client::text(release.await.unwrap()).await.0, 200);
+    slow_call.json(200, "{}");
+    assert_eq!(client::text(slow.await.unwrap()).await.0, 200);
+    drop((first, late));
+    proxy.ended().await;
+}
+
+#[tokio::test]
+async fn bad_sigterm_ends_by_its_deadline() {
+    for http in Http::BOTH {
+        let mut upstream = Upstream::start().await;
+        let mut proxy = Proxy::start(&upstream).await;
+        let mut client = Client::new(&proxy, http).await;
+        let pending = client.send(request(Method::GET, "/api/v1/pods"));
+        let _call = upstream.call().await;
+        let began = Instant::now();
+        proxy.drain(Duration::from_secs(2));
+        pending.await.unwrap_err();
+        proxy.ended().await;
+        let took = began.elapsed();
+        assert!(took > Duration::from_secs(1) && took < Duration::from_secs(5), "{took:?}");
+    }
+}
+
+#[tokio::test]
+async fn bad_sigterm_to_the_process() {
+    let mut upstream = Upstream::start().await;
+    let files = Files::new(&upstream.ca.pem);
+    let process = Process::start(&flags(&files, &upstream.addr.to_string())).await;
+    let mut client = Client::to(process.addr, &files.mesh_ca_pem(), Http::Two).await;
+    let pending = client.send(request(Method::GET, &format!("{CONFIGMAPS}?watch=1")));
+    let events = upstream.call().await.watch();
+    let mut seen = pending.await.unwrap();
+    events.send(added(Encoding::Json, 5)).await;
+    chunk(&mut seen).await.unwrap().unwrap();
+    let write = client.send(request_with(Method::POST, "/api/v1/namespaces/ns/pods", "{}"));
+    let mut call = upstream.call().await;
+    process.signal(Signal::SIGTERM);
+    let end = chunk(&mut seen).await;
+    assert!(end.is_none(), "{end:?}");
+    assert_eq!(call.body().await.unwrap(), "{}");
+    call.json(201, "{}");
+    assert_eq!(client::text(write.await.unwrap()).await.0, 201);
+    let (code, log) = process.end().await;
+    assert_eq!(code, Some(0), "{log}");
+    assert!(log.contains("draining"), "{log}");
+    assert!(!log.contains(crate::support::TOKEN));
+}
+
+#[tokio::test]
+async fn bad_sigterm_twice_ends_at_once() {
+    let mut upstream = Upstream::start().await;
+    let files = Files::new(&upstream.ca.pem);
+    let process = Process::start(&flags(&files, &upstream.addr.to_string())).await;
+    let mut client = Client::to(process.addr, &files.mesh_ca_pem(), Http::Two).await;
+    let pending = client.send(request(Method::GET, "/api/v1/pods"));
+    let _call = upstream.call().await;
+    let began = Instant::now();
+    process.signal(Signal::SIGTERM);
+    let goaway = client.ended();
+    process.signal(Signal::SIGINT);
+    let (code, log) = process.end().await;
+    assert_eq!(code, Some(0), "{log}");
+    assert!(began.elapsed() < Duration::from_secs(5));
+    let _ = goaway.await;
+    pending.await.unwrap_err();
+}

@@ -1,0 +1,120 @@
+//! Lists: pages, compressed bodies, and the positions that they give.
+
+use std::io::Write;
+
+use base64::{Engine, prelude::BASE64_URL_SAFE_NO_PAD};
+use ctrlmesh::wire::media::Encoding;
+use flate2::{Compression, write::GzEncoder};
+use http::{HeaderValue, Method, header};
+
+use crate::support::{
+    client::{self, Client, Http, request},
+    events::{list, too_old},
+    proxy::{Proxy, moved_policy},
+    upstream::Upstream,
+};
+
+const CONFIGMAPS: &str = "/api/v1/namespaces/ns/configmaps";
+
+#[tokio::test]
+async fn t24_a_page_of_a_list_from_before_a_change_is_refused() {
+    let mut upstream = Upstream::start().await;
+    let proxy = Proxy::start(&upstream).await;
+    let mut client = Client::new(&proxy, Http::Two).await;
+    let token =
+        BASE64_URL_SAFE_NO_PAD.encode("{\"v\":\"meta.k8s.io/v1\",\"rv\":100,\"start\":\"a\"}");
+    let page = format!(
+        "{{\"kind\":\"ConfigMapList\",\"metadata\":{{\"resourceVersion\":\"100\",\"continue\":\"{token}\"}},\"items\":[]}}"
+    );
+    let further = format!("{CONFIGMAPS}?limit=1&continue={token}");
+    for target in [&format!("{CONFIGMAPS}?limit=1"), &further] {
+        let pending = client.send(request(Method::GET, target));
+        upstream.call().await.json(200, &page);
+        assert_eq!(client::text(pending.await.unwrap()).await.0, 200);
+    }
+    proxy.change_policy(&moved_policy("green")).await;
+    let refused = client.get(&further).await;
+    let (code, body) = client::text(refused).await;
+    assert_eq!(code, 410, "a list is told by HTTP: {body}");
+    assert!(body.contains("\"Expired\""), "{body}");
+    assert!(upstream.is_quiet());
+}
+
+#[tokio::test]
+async fn t42_a_compressed_list_passes_and_is_followed() {
+    for torn in [false, true] {
+        let mut upstream = Upstream::start().await;
+        let proxy = Proxy::start(&upstream).await;
+        let mut client = Client::new(&proxy, Http::Two).await;
+        let mut gzip = GzEncoder::new(Vec::new(), Compression::default());
+        gzip.write_all(list(100).as_bytes()).unwrap();
+        let mut body = gzip.finish().unwrap();
+        let mut sent = request(Method::GET, CONFIGMAPS);
+        sent.headers_mut().insert(header::ACCEPT_ENCODING, HeaderValue::from_static("gzip"));
+        let pending = client.send(sent);
+        let call = upstream.call().await;
+        assert_eq!(call.header("accept-encoding").as_deref(), Some("gzip"));
+        let headers = [("content-type", "application/json"), ("content-encoding", "gzip")];
+        let answer = call.stream(200, &headers);
+        if torn {
+            body.truncate(body.len() / 2);
+        }
+        answer.send(body.clone()).await;
+        answer.end();
+        let got = match pending.await {
+            Ok(response) => client::whole(response).await,
+            Err(error) => Err(error),
+        };
+        if torn {
+            got.unwrap_err();
+            continue;
+        }
+        assert_eq!(got.unwrap().1, body);
+        // Its position is known: after a change it is too old.
+        proxy.change_policy(&moved_policy("green")).await;
+        let target = format!("{CONFIGMAPS}?watch=1&resourceVersion=100");
+        let (_, event) = client::whole(client.get(&target).await).await.unwrap();
+        assert_eq!(event, too_old(Encoding::Json));
+    }
+}
+
+#[tokio::test]
+async fn t01_the_end_of_the_initial_events_is_a_position_to_resume_from() {
+    let mut upstream = Upstream::start().await;
+    let proxy = Proxy::start(&upstream).await;
+    let mut client = Client::new(&proxy, Http::Two).await;
+    // Something was shown at 100 before the change.
+    let pending = client.send(request(Method::GET, CONFIGMAPS));
+    upstream.call().await.json(200, &list(100));
+    client::text(pending.await.unwrap()).await;
+    proxy.change_policy(&moved_policy("green")).await;
+
+    let initial = format!(
+        "{CONFIGMAPS}?watch=1&sendInitialEvents=true&resourceVersionMatch=NotOlderThan&resourceVersion=100&allowWatchBookmarks=true"
+    );
+    let pending = client.send(request(Method::GET, &initial));
+    let events = upstream.call().await.watch();
+    let bookmark = "{\"type\":\"BOOKMARK\",\"object\":{\"kind\":\"ConfigMap\",\"metadata\":{\"resourceVersion\":\"100\",\"annotations\":{\"k8s.io/initial-events-end\":\"true\"}}}}\n";
+    events.send(bookmark).await;
+    events.end();
+    assert_eq!(client::text(pending.await.unwrap()).await, (200, bookmark.into()));
+
+    let resumed = format!("{CONFIGMAPS}?watch=1&resourceVersion=100");
+    let pending = client.send(request(Method::GET, &resumed));
+    upstream.call().await.watch().end();
+    assert_eq!(client::text(pending.await.unwrap()).await, (200, String::new()));
+}
+
+#[tokio::test]
+async fn a_head_of_a_list_is_answered() {
+    for http in Http::BOTH {
+        let mut upstream = Upstream::start().await;
+        let proxy = Proxy::start(&upstream).await;
+        let mut client = Client::new(&proxy, http).await;
+        let pending = client.send(request(Method::HEAD, CONFIGMAPS));
+        let call = upstream.call().await;
+        drop(call.stream(200, &[("content-type", "application/json")]));
+        let (code, body) = client::text(pending.await.unwrap()).await;
+        assert_eq!((code, body), (200, String::new()), "{http:?}");
+    }
+}

@@ -1,0 +1,24 @@
+//! The proxy from outside: real sockets, real TLS, an upstream that does what a test tells it.
+
+#![allow(
+    missing_docs,
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    clippy::too_many_lines,
+    reason = "a test that fails says so by a panic, and tells its story in one piece"
+)]
+
+#[path = "../support/mod.rs"]
+mod support;
+
+mod bodies;
+mod drains;
+mod lists;
+mod policies;
+mod redirected;
+mod requests;
+mod smoke;
+mod tls;
+mod upgrades;
+mod watches;

@@ -1,0 +1,290 @@
+//! The policy file, and the policy in the cluster: the last good one stays.
+
+use std::fs;
+
+use http::Method;
+
+use crate::support::{
+    client::{self, Client, Http, request},
+    pki::Ca,
+    process::{Process, flags, run},
+    proxy::{Files, POLICY, Proxy, moved_policy},
+    scrape, soon, until,
+    upstream::{Behaviour, Upstream},
+};
+use ctrlmesh::net::tls::HTTP_11;
+
+const CONFIGMAPS: &str = "/api/v1/namespaces/ns/configmaps";
+const REJECTED: &str = "ctrlmesh_policy_rejected_total";
+
+/// Exit code and words of a start with this policy file.
+async fn start(policy: &str) -> (i32, String) {
+    let files = Files::new(&Ca::new("any").pem);
+    files.put_policy(policy);
+    run(&flags(&files, "127.0.0.1:6443")).await
+}
+
+fn with(spec: &str) -> String {
+    format!(
+        "apiVersion: ctrlmesh.kusionstack.io/v1alpha1\nkind: ShardingConfig\nmetadata: {{name: blue}}\nspec: {spec}\n"
+    )
+}
+
+#[tokio::test]
+async fn bad_policy_operator() {
+    let bad = "{selector: {matchExpressions: [{key: a, operator: Near, values: [b]}]}}";
+    let (code, said) = start(&with(bad)).await;
+    assert_eq!(code, 64, "{said}");
+    assert!(said.contains("Near") && said.contains("DoesNotExist"), "{said}");
+}
+
+#[tokio::test]
+async fn bad_policy_conflicting_pair() {
+    let limit = "{relateResources: [{apiGroups: [\"\"], resources: [pods]}], selector: {matchLabels: {a: b}}}";
+    let spec = format!("{{selector: {{matchLabels: {{app: op}}}}, limits: [{limit}, {limit}]}}");
+    let (code, said) = start(&with(&spec)).await;
+    assert_eq!(code, 64, "{said}");
+    assert!(said.contains("spec.limits[1].relateResources[0]"), "{said}");
+    assert!(
+        said.contains("pods is limited already by spec.limits[0].relateResources[0]"),
+        "{said}"
+    );
+}
+
+#[tokio::test]
+async fn bad_policy_absent_shard() {
+    for (policy, there_is) in
+        [(POLICY.replace("name: blue", "name: green"), "green"), (String::new(), "none")]
+    {
+        let (code, said) = start(&policy).await;
+        assert_eq!(code, 64, "{said}");
+        assert!(said.contains("\"blue\"") && said.contains(there_is), "{said}");
+    }
+}
+
+#[tokio::test]
+async fn bad_policy_file_that_is_none() {
+    let files = Files::new(&Ca::new("any").pem);
+    fs::remove_file(files.policy()).unwrap();
+    let (code, said) = run(&flags(&files, "127.0.0.1:6443")).await;
+    assert_eq!(code, 64, "{said}");
+    assert!(said.contains("--policy") && said.contains("policy.yaml"), "{said}");
+    for (policy, what) in [
+        ("kind: [", "document 1"),
+        (&*with("{selector: {}}"), "spec.selector"),
+        (&*with("{selector: {matchLabels: {a: b}}, limit: []}"), "limit"),
+        (&*format!("{POLICY}\n---\n{POLICY}"), "two ShardingConfigs"),
+        (&*format!("# {}\n{POLICY}", "x".repeat(1 << 20)), "1 MiB"),
+    ] {
+        let (code, said) = start(policy).await;
+        assert_eq!(code, 64, "{said}");
+        assert!(said.contains(what), "{said}");
+    }
+}
+
+/// What the upstream is asked for: the scope in force.
+async fn scope(client: &mut Client, upstream: &mut Upstream) -> String {
+    let pending = client.send(request(Method::GET, CONFIGMAPS));
+    let call = upstream.call().await;
+    let scope = call.query("labelSelector").unwrap();
+    call.json(200, "{}");
+    client::text(pending.await.unwrap()).await;
+    scope
+}
+
+#[tokio::test]
+async fn bad_policy_file_deleted_later() {
+    let mut upstream = Upstream::start().await;
+    let proxy = Proxy::start(&upstream).await;
+    let mut client = Client::new(&proxy, Http::Two).await;
+    fs::remove_file(proxy.files.policy()).unwrap();
+    proxy.until_metric(REJECTED, &[], 1.0).await;
+    let (code, body) = proxy.admin_page("/readyz").await;
+    assert_eq!(code, 200, "the last good one is in force: {body}");
+    assert!(body.contains("blue epoch 1 stays in force") && body.contains("policy.yaml"), "{body}");
+    assert_eq!(scope(&mut client, &mut upstream).await, "shard=blue");
+    proxy.files.put_policy(POLICY);
+    proxy.until_ready_says("policy ok: blue epoch 1\n").await;
+}
+
+#[tokio::test]
+async fn bad_policy_change_later_keeps_the_last_good() {
+    let mut upstream = Upstream::start().await;
+    let proxy = Proxy::start(&upstream).await;
+    let mut client = Client::new(&proxy, Http::Two).await;
+    let watching = client.send(request(Method::GET, &format!("{CONFIGMAPS}?watch=1")));
+    let events = upstream.call().await.watch();
+    let mut seen = watching.await.unwrap();
+
+    proxy.files.put_policy(&POLICY.replace("shard: blue", "\"bad key!\": x"));
+    proxy.until_metric(REJECTED, &[], 1.0).await;
+    let (code, body) = proxy.admin_page("/readyz").await;
+    assert_eq!(code, 200, "{body}");
+    assert!(body.contains("stays in force") && body.contains("bad key!"), "{body}");
+    assert_eq!(scope(&mut client, &mut upstream).await, "shard=blue");
+    events.send("{\"type\":\"ADDED\",\"object\":{}}\n").await;
+    client::chunk(&mut seen).await.unwrap().unwrap();
+
+    proxy.change_policy(&moved_policy("green")).await;
+    proxy.until_ready_says("policy ok: blue epoch 2\n").await;
+    assert_eq!(scope(&mut client, &mut upstream).await, "shard=green");
+    assert_eq!(proxy.metric(REJECTED, &[]).await.to_string(), "1");
+}
+
+#[tokio::test]
+async fn a_change_that_changes_nothing_is_none() {
+    let upstream = Upstream::start().await;
+    let proxy = Proxy::start(&upstream).await;
+    // A mistake and its correction bracket the change: both are seen, in this order.
+    proxy.files.put_policy(&format!("# said otherwise\n{POLICY}"));
+    proxy.files.put_policy("kind: [");
+    proxy.until_metric(REJECTED, &[], 1.0).await;
+    proxy.files.put_policy(POLICY);
+    proxy.until_ready_says("policy ok: blue epoch 1\n").await;
+}
+
+/// The API server of the policy in the cluster: answers our own calls with what is set.
+struct Cluster {
+    files: Files,
+    process: Process,
+    upstream: Upstream,
+}
+
+fn config(name: &str, app: &str) -> String {
+    format!(
+        "{{\"apiVersion\":\"ctrlmesh.kusionstack.io/v1alpha1\",\"kind\":\"ShardingConfig\",\
+         \"metadata\":{{\"name\":\"{name}\",\"namespace\":\"ns\",\"resourceVersion\":\"1\"}},\
+         \"spec\":{{\"selector\":{{\"matchLabels\":{{\"app\":\"{app}\"}}}},\
+         \"limits\":[{{\"relateResources\":[{{\"apiGroups\":[\"\"],\"resources\":[\"configmaps\"]}}],\
+         \"selector\":{{\"matchLabels\":{{\"shard\":\"{name}\"}}}}}}]}}}}"
+    )
+}
+
+fn configs(all: &[String]) -> String {
+    format!(
+        "{{\"apiVersion\":\"ctrlmesh.kusionstack.io/v1alpha1\",\"kind\":\"ShardingConfigList\",\
+         \"metadata\":{{\"resourceVersion\":\"5\"}},\"items\":[{}]}}",
+        all.join(",")
+    )
+}
+
+impl Cluster {
+    async fn start() -> Self {
+        let upstream =
+            Upstream::with(Behaviour { alpn: vec![HTTP_11], ..Behaviour::default() }).await;
+        let files = Files::new(&upstream.ca.pem);
+        let kubeconfig = files.path().join("kubeconfig");
+        let ca = files.upstream_ca();
+        fs::write(
+            &kubeconfig,
+            format!(
+                "apiVersion: v1\nkind: Config\ncurrent-context: c\ncontexts: [{{name: c, context: {{cluster: c, user: u}}}}]\n\
+                 clusters: [{{name: c, cluster: {{server: \"https://{}\", certificate-authority: {}}}}}]\n\
+                 users: [{{name: u, user: {{token: own}}}}]\n",
+                upstream.addr,
+                ca.display()
+            ),
+        )
+        .unwrap();
+        let labels = files.path().join("labels");
+        fs::write(&labels, "app=\"op\"\n").unwrap();
+        let mut args = flags(&files, &upstream.addr.to_string());
+        args.retain(|arg| !arg.starts_with("--policy") && !arg.starts_with("--shard"));
+        args.push(format!("--pod-labels={}", labels.display()));
+        let env =
+            [("KUBECONFIG", kubeconfig.display().to_string()), ("POD_NAMESPACE", "ns".into())];
+        let process = Process::start_with(&args, &env).await;
+        Self { files, process, upstream }
+    }
+
+    async fn ready(&self) -> (u16, String) {
+        soon("readyz", scrape::page(self.process.admin, "/readyz")).await
+    }
+
+    async fn until_ready_says(&self, code: u16, what: &str) {
+        until("readyz", || self.ready(), |(got, body)| *got == code && body.contains(what)).await;
+    }
+}
+
+#[tokio::test]
+async fn bad_t71_no_policy_yet() {
+    let mut cluster = Cluster::start().await;
+    // The own list of ShardingConfigs stays without an answer for now.
+    let own = cluster.upstream.call().await;
+    assert!(own.path().ends_with("/namespaces/ns/shardingconfigs"), "{}", own.target());
+    assert!(own.header("user-agent").unwrap().starts_with("ctrlmesh/"));
+    cluster.until_ready_says(503, "[-]policy failed").await;
+    let mut client =
+        Client::to(cluster.process.addr, &cluster.files.mesh_ca_pem(), Http::One).await;
+    for accept in [
+        "application/json",
+        "application/vnd.kubernetes.protobuf",
+        "application/cbor",
+        "application/yaml",
+    ] {
+        for target in
+            [CONFIGMAPS.to_owned(), format!("{CONFIGMAPS}?watch=1"), format!("{CONFIGMAPS}/x")]
+        {
+            let mut sent = request(Method::GET, &target);
+            sent.headers_mut().insert("accept", accept.parse().unwrap());
+            let response = client.send(sent).await.unwrap();
+            assert_eq!(response.status(), 503);
+            assert_eq!(response.headers()["content-type"], accept);
+            let seconds: u32 = response.headers()["retry-after"].to_str().unwrap().parse().unwrap();
+            assert_eq!(seconds, 1);
+            let (_, body) = client::whole(response).await.unwrap();
+            assert!(String::from_utf8_lossy(&body).contains("ServiceUnavailable"));
+        }
+    }
+    // What is about no resource needs no policy.
+    let pending = client.send(request(Method::GET, "/version"));
+    let version = cluster.upstream.call().await;
+    assert_eq!(version.target(), "/version");
+    version.json(200, "{}");
+    assert_eq!(client::text(pending.await.unwrap()).await.0, 200);
+
+    own.json(200, &configs(&[config("blue", "op")]));
+    cluster.until_ready_says(200, "[+]policy ok: blue epoch 1").await;
+}
+
+#[tokio::test]
+async fn bad_crd_absent() {
+    let mut cluster = Cluster::start().await;
+    let own = cluster.upstream.call().await;
+    own.json(404, "{\"kind\":\"Status\",\"apiVersion\":\"v1\",\"status\":\"Failure\",\"reason\":\"NotFound\",\"message\":\"not found\",\"code\":404}");
+    cluster.until_ready_says(503, "apply the CRD (ctrlmesh crds)").await;
+    // It asks again, and goes on by itself.
+    cluster.upstream.call().await.json(200, &configs(&[config("blue", "op")]));
+    cluster.until_ready_says(200, "blue epoch 1").await;
+}
+
+#[tokio::test]
+async fn bad_own_account_may_not_watch() {
+    let mut cluster = Cluster::start().await;
+    let own = cluster.upstream.call().await;
+    own.json(403, "{\"kind\":\"Status\",\"apiVersion\":\"v1\",\"status\":\"Failure\",\"reason\":\"Forbidden\",\"message\":\"who are you\",\"code\":403}");
+    cluster.until_ready_says(503, "may not list and watch shardingconfigs").await;
+}
+
+#[tokio::test]
+async fn bad_no_config_selects_the_pod() {
+    let mut cluster = Cluster::start().await;
+    cluster.upstream.call().await.json(200, &configs(&[config("other", "another")]));
+    cluster.until_ready_says(503, "selects the pod's labels").await;
+}
+
+#[tokio::test]
+async fn bad_second_config_matches_and_the_first_is_deleted() {
+    let mut cluster = Cluster::start().await;
+    cluster.upstream.call().await.json(200, &configs(&[config("blue", "op")]));
+    cluster.until_ready_says(200, "[+]policy ok: blue epoch 1\n").await;
+    let own = cluster.upstream.call().await;
+    assert!(own.target().contains("watch=true"), "{}", own.target());
+    let events = own.watch();
+    events.send(format!("{{\"type\":\"ADDED\",\"object\":{}}}\n", config("green", "op"))).await;
+    cluster.until_ready_says(200, "stays in force: the pod's labels are selected by more than one ShardingConfig: blue, green").await;
+    events.send(format!("{{\"type\":\"DELETED\",\"object\":{}}}\n", config("green", "op"))).await;
+    cluster.until_ready_says(200, "[+]policy ok: blue epoch 1\n").await;
+    events.send(format!("{{\"type\":\"DELETED\",\"object\":{}}}\n", config("blue", "op"))).await;
+    cluster.until_ready_says(200, "blue epoch 1 stays in force").await;
+}

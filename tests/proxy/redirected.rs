@@ -1,0 +1,120 @@
+//! `--mode iptables`: the real rules, in a network namespace of the test's own.
+
+use std::{net::SocketAddr, process::Command, thread};
+
+use ctrlmesh::net::tls::H2;
+use ctrlmesh_init::{Family, Invocation, Pod};
+use http::Method;
+use nix::sched::{CloneFlags, unshare};
+use tokio::{
+    io::AsyncReadExt,
+    net::{TcpListener, TcpStream},
+    runtime,
+};
+
+use crate::support::{
+    client::{self, Client, Http, config, connect, request},
+    pki::Ca,
+    proxy::{Files, Proxy, Setup},
+    soon,
+    upstream::{Behaviour, Upstream},
+};
+
+const PROXY_UID: u32 = 1359;
+/// The API server's addresses.
+const VIPS: [&str; 2] = ["10.96.0.1:443", "[fd00:96::1]:443"];
+
+/// Runs a test in a namespace where all but `excluded` are redirected to the proxy.
+fn inside(excluded: u32, body: impl AsyncFnOnce() + Send + 'static) {
+    let test = thread::spawn(move || {
+        unshare(CloneFlags::CLONE_NEWNET).expect("these tests need root");
+        sh(
+            "ip link set lo up && ip addr add 10.96.0.1/32 dev lo && ip addr add fd00:96::1/128 dev lo nodad",
+        );
+        let args = [
+            "ctrlmesh-init".to_owned(),
+            format!("--upstream={}", VIPS.join(",")),
+            format!("--proxy-uid={excluded}"),
+            "--outbound-port=5443".to_owned(),
+        ];
+        let invocation = Invocation::from_command_line(args).unwrap();
+        let families = [Family::V4, Family::V6].into();
+        let pod = Pod { api_server: VIPS[0].parse(), families };
+        ctrlmesh_init::run(&invocation, &pod, &mut Vec::new()).unwrap();
+        let runtime = runtime::Builder::new_current_thread().enable_all().build().unwrap();
+        runtime.block_on(body());
+    });
+    if let Err(panicked) = test.join() {
+        std::panic::resume_unwind(panicked);
+    }
+}
+
+fn sh(script: &str) {
+    let output = Command::new("sh").args(["-euc", script]).output().unwrap();
+    assert!(output.status.success(), "{script}: {}", String::from_utf8_lossy(&output.stderr));
+}
+
+async fn upstream_at(addr: &str) -> Upstream {
+    let listener = TcpListener::bind(addr).await.unwrap();
+    Upstream::on(listener, Ca::new("the cluster's CA"), Behaviour::default())
+}
+
+async fn proxy_for(upstream: &Upstream) -> Proxy {
+    let setup = Setup {
+        listen: "127.0.0.1:5443".parse().unwrap(),
+        redirected_except: Some(PROXY_UID),
+        ..Setup::of(upstream)
+    };
+    setup.start(Files::new(&upstream.ca.pem)).await
+}
+
+#[test]
+fn i08_a_redirected_connection_reaches_its_destination() {
+    for vip in VIPS {
+        inside(PROXY_UID, async move || {
+            let mut upstream = upstream_at(vip).await;
+            let proxy = proxy_for(&upstream).await;
+            let trust = config(&proxy.files.mesh_ca_pem(), &[H2]);
+            let tls = connect(vip.parse().unwrap(), trust, "kubernetes").await.unwrap();
+            let mut client = Client::over(tls, Http::Two, 1 << 16).await;
+            let pending = client.send(request(Method::GET, "/api/v1/configmaps"));
+            let call = upstream.call().await;
+            assert_eq!(call.query("labelSelector").as_deref(), Some("shard=blue"));
+            call.json(200, "{}");
+            assert_eq!(client::text(pending.await.unwrap()).await.0, 200);
+        });
+    }
+}
+
+#[test]
+fn bad_i21_direct_hit() {
+    inside(PROXY_UID, async || {
+        let upstream = upstream_at(VIPS[0]).await;
+        let proxy = proxy_for(&upstream).await;
+        for (hit, addr) in [(1.0, "127.0.0.1:5443"), (2.0, "[::1]:5443")] {
+            let addr: SocketAddr = addr.parse().unwrap();
+            let mut tcp = TcpStream::connect(addr).await.unwrap();
+            let mut buffer = [0; 16];
+            let end = soon("the close", tcp.read(&mut buffer)).await;
+            assert!(matches!(end, Ok(0) | Err(_)), "{end:?}");
+            let labels = [("reason", "direct_hit")];
+            proxy.until_metric("ctrlmesh_closed_connections_total", &labels, hit).await;
+        }
+        assert_eq!(upstream.accepted(), 0);
+    });
+}
+
+#[test]
+fn bad_i21_rules_that_do_not_exclude_the_proxy() {
+    // The rules exclude another user: what the proxy dials comes back to it.
+    inside(PROXY_UID + 1, async || {
+        let upstream = upstream_at(VIPS[0]).await;
+        let proxy = proxy_for(&upstream).await;
+        let trust = config(&proxy.files.mesh_ca_pem(), &[H2]);
+        connect(VIPS[0].parse().unwrap(), trust, "kubernetes").await.unwrap_err();
+        proxy.until_closed("loop").await;
+        proxy.until_closed("upstream_unreachable").await;
+        proxy.until_metric("ctrlmesh_connections", &[], 0.0).await;
+        assert_eq!(upstream.accepted(), 0);
+    });
+}

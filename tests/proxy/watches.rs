@@ -1,0 +1,382 @@
+//! Watches: nothing is held back, nothing is cut, and a change of policy ends what it must.
+
+use std::{fs, path::Path, time::Duration};
+
+use ctrlmesh::wire::media::Encoding;
+use http::{HeaderValue, Method, Response, header};
+use hyper::body::Incoming;
+use tokio::time::Instant;
+
+use crate::support::{
+    client::{self, Client, Http, bytes, chunk, request},
+    events::{ENCODINGS, added, expired, list, too_old},
+    proxy::{POLICY, Proxy, Setup, moved_policy},
+    until,
+    upstream::{Behaviour, Stream, Upstream},
+};
+use ctrlmesh::net::tls::{H2, HTTP_11};
+
+const CONFIGMAPS: &str = "/api/v1/namespaces/ns/configmaps";
+const SECRETS: &str = "/api/v1/namespaces/ns/secrets";
+const CHANGES: &str = "ctrlmesh_stream_changes_total";
+
+async fn speaking(http: Http) -> Upstream {
+    let alpn = if http == Http::One { vec![HTTP_11] } else { vec![H2] };
+    Upstream::with(Behaviour { alpn, ..Behaviour::default() }).await
+}
+
+/// Opens a watch; both ends of it.
+async fn watch(
+    client: &mut Client,
+    upstream: &mut Upstream,
+    path: &str,
+    encoding: Encoding,
+) -> (Stream, Response<Incoming>) {
+    let mut sent = request(Method::GET, &format!("{path}?watch=1&allowWatchBookmarks=true"));
+    let accept = HeaderValue::from_static(encoding.stream_content_type());
+    sent.headers_mut().insert(header::ACCEPT, accept);
+    let pending = client.send(sent);
+    let call = upstream.call().await;
+    let events = call.stream(200, &[("content-type", encoding.stream_content_type())]);
+    (events, pending.await.unwrap())
+}
+
+/// Lists at this position, read to the end.
+async fn listed(client: &mut Client, upstream: &mut Upstream, path: &str, rv: u64) {
+    let pending = client.send(request(Method::GET, path));
+    upstream.call().await.json(200, &list(rv));
+    assert_eq!(client::text(pending.await.unwrap()).await, (200, list(rv)));
+}
+
+/// Whether a watch from this position goes upstream; otherwise it must be told to list.
+async fn resumes(client: &mut Client, upstream: &mut Upstream, path: &str, rv: u64) -> bool {
+    let target = format!("{path}?watch=1&resourceVersion={rv}");
+    let mut pending = Box::pin(client.send(request(Method::GET, &target)));
+    tokio::select! {
+        call = upstream.call() => {
+            assert!(call.target().contains(&format!("resourceVersion={rv}")));
+            call.watch().end();
+            let answer = client::text(pending.await.unwrap()).await;
+            assert_eq!(answer, (200, String::new()));
+            true
+        }
+        answer = &mut pending => {
+            let (code, body) = client::whole(answer.unwrap()).await.unwrap();
+            assert_eq!(code, 200, "an HTTP 410 would be repeated for ever by some");
+            assert_eq!(body, too_old(Encoding::Json));
+            false
+        }
+    }
+}
+
+async fn ends_clean(response: &mut Response<Incoming>) {
+    let end = chunk(response).await;
+    assert!(end.is_none(), "{end:?}");
+}
+
+#[tokio::test]
+async fn t07_an_event_waits_for_nothing() {
+    for http in Http::BOTH {
+        let mut upstream = speaking(http).await;
+        let proxy = Proxy::start(&upstream).await;
+        let mut client = Client::new(&proxy, http).await;
+        let json = Encoding::Json;
+        let (events, mut response) = watch(&mut client, &mut upstream, CONFIGMAPS, json).await;
+        let mut slowest = Duration::ZERO;
+        for rv in 1..=100 {
+            let event = added(json, rv);
+            let sent = Instant::now();
+            events.send(event.clone()).await;
+            assert_eq!(bytes(&mut response, event.len()).await, event);
+            slowest = slowest.max(sent.elapsed());
+        }
+        // A flush timer of any use would show in every one of them.
+        assert!(slowest < Duration::from_millis(500), "{slowest:?}");
+        // Not even for the end of the event.
+        events.send("{\"type\":").await;
+        assert_eq!(bytes(&mut response, 8).await, b"{\"type\":");
+    }
+}
+
+#[tokio::test]
+async fn t08_the_end_of_a_watch_is_clean_and_quick() {
+    for http in Http::BOTH {
+        for encoding in ENCODINGS {
+            let mut upstream = speaking(http).await;
+            let proxy = Proxy::start(&upstream).await;
+            let mut client = Client::new(&proxy, http).await;
+            let (events, mut response) =
+                watch(&mut client, &mut upstream, CONFIGMAPS, encoding).await;
+            let event = added(encoding, 5);
+            events.send(event.clone()).await;
+            let ended = Instant::now();
+            events.end();
+            assert_eq!(bytes(&mut response, event.len()).await, event);
+            ends_clean(&mut response).await;
+            assert!(ended.elapsed() < Duration::from_secs(1));
+            proxy.until_metric("ctrlmesh_streams", &[], 0.0).await;
+        }
+    }
+}
+
+#[tokio::test]
+async fn bad_upstream_killed_in_mid_watch() {
+    for http in Http::BOTH {
+        let mut upstream = speaking(http).await;
+        let proxy = Proxy::start(&upstream).await;
+        let mut client = Client::new(&proxy, http).await;
+        let (events, mut response) =
+            watch(&mut client, &mut upstream, CONFIGMAPS, Encoding::Json).await;
+        events.send(added(Encoding::Json, 5)).await;
+        chunk(&mut response).await.unwrap().unwrap();
+        upstream.kill(0).await;
+        chunk(&mut response).await.expect("no clean end").expect_err("a broken body");
+        proxy.until_metric("ctrlmesh_connections", &[], 0.0).await;
+        if http == Http::Two {
+            proxy.until_closed("upstream_lost").await;
+        }
+    }
+}
+
+#[tokio::test]
+async fn t23_t75_a_change_ends_just_the_affected_watches() {
+    for http in Http::BOTH {
+        for encoding in ENCODINGS {
+            let mut upstream = speaking(http).await;
+            let proxy = Proxy::start(&upstream).await;
+            // HTTP/1.1 carries one watch a connection.
+            let mut clients = [Client::new(&proxy, http).await, Client::new(&proxy, http).await];
+            let (moved, mut moved_seen) =
+                watch(&mut clients[0], &mut upstream, CONFIGMAPS, encoding).await;
+            let (other, mut other_seen) =
+                watch(&mut clients[1], &mut upstream, SECRETS, encoding).await;
+            let event = added(encoding, 5);
+            for (events, seen) in [(&moved, &mut moved_seen), (&other, &mut other_seen)] {
+                events.send(event.clone()).await;
+                assert_eq!(bytes(seen, event.len()).await, event);
+            }
+
+            let began = Instant::now();
+            proxy.change_policy(&moved_policy("green")).await;
+            let last = expired(encoding);
+            assert_eq!(bytes(&mut moved_seen, last.len()).await, last, "{encoding:?}");
+            // The file is looked at twice a second.
+            assert!(began.elapsed() < Duration::from_secs(2), "{:?}", began.elapsed());
+            ends_clean(&mut moved_seen).await;
+            moved.given_up().await;
+
+            other.send(event.clone()).await;
+            assert_eq!(bytes(&mut other_seen, event.len()).await, event, "it was not touched");
+            proxy.until_metric(CHANGES, &[("how", "expired")], 1.0).await;
+            proxy.until_metric("ctrlmesh_streams", &[], 1.0).await;
+        }
+    }
+}
+
+#[tokio::test]
+async fn t75_a_change_in_mid_event_waits_for_its_end() {
+    for encoding in ENCODINGS {
+        let mut upstream = Upstream::start().await;
+        let proxy = Proxy::start(&upstream).await;
+        let mut client = Client::new(&proxy, Http::Two).await;
+        let (events, mut seen) = watch(&mut client, &mut upstream, CONFIGMAPS, encoding).await;
+        let (first, second) = (added(encoding, 5), added(encoding, 6));
+        let half = first.len() / 2;
+        events.send(first[..half].to_vec()).await;
+        assert_eq!(bytes(&mut seen, half).await, &first[..half]);
+
+        proxy.change_policy(&moved_policy("green")).await;
+        proxy.until_metric(CHANGES, &[("how", "expired")], 1.0).await;
+        // What comes behind the event, in the very same chunk, is not shown any more.
+        events.send([&first[half..], &second].concat()).await;
+        let expected = [&first[half..], &expired(encoding)].concat();
+        assert_eq!(bytes(&mut seen, expected.len()).await, expected, "{encoding:?}");
+        ends_clean(&mut seen).await;
+    }
+}
+
+#[tokio::test]
+async fn t75_an_event_that_never_ends_is_broken_off() {
+    let mut upstream = Upstream::start().await;
+    let proxy = Proxy::start(&upstream).await;
+    let mut client = Client::new(&proxy, Http::Two).await;
+    let (events, mut seen) = watch(&mut client, &mut upstream, CONFIGMAPS, Encoding::Json).await;
+    events.send("{\"type\":").await;
+    bytes(&mut seen, 8).await;
+    proxy.change_policy(&moved_policy("green")).await;
+    chunk(&mut seen).await.expect("no clean end").expect_err("a broken body");
+    events.given_up().await;
+}
+
+#[tokio::test]
+async fn t75_300_watches_hear_of_one_change() {
+    let mut upstream =
+        Upstream::with(Behaviour { max_streams: Some(1000), ..Behaviour::default() }).await;
+    let proxy = Proxy::start(&upstream).await;
+    let mut client = Client::new(&proxy, Http::Two).await;
+    let mut watches = Vec::new();
+    for n in 0..300 {
+        let path = format!("/api/v1/namespaces/ns-{n}/configmaps");
+        watches.push(watch(&mut client, &mut upstream, &path, Encoding::Json).await);
+    }
+    proxy.change_policy(&moved_policy("green")).await;
+    let last = expired(Encoding::Json);
+    for (_, seen) in &mut watches {
+        assert_eq!(bytes(seen, last.len()).await, last);
+        ends_clean(seen).await;
+    }
+    proxy.until_metric(CHANGES, &[("how", "expired")], 300.0).await;
+}
+
+#[tokio::test]
+async fn t23_a_watch_from_before_a_change_is_told_to_list() {
+    let mut upstream = Upstream::start().await;
+    let proxy = Proxy::start(&upstream).await;
+    let mut client = Client::new(&proxy, Http::Two).await;
+    listed(&mut client, &mut upstream, CONFIGMAPS, 100).await;
+    listed(&mut client, &mut upstream, SECRETS, 100).await;
+    assert!(resumes(&mut client, &mut upstream, CONFIGMAPS, 100).await);
+
+    proxy.change_policy(&moved_policy("green")).await;
+    assert!(!resumes(&mut client, &mut upstream, CONFIGMAPS, 100).await);
+    assert!(!resumes(&mut client, &mut upstream, CONFIGMAPS, 7).await);
+    assert!(resumes(&mut client, &mut upstream, SECRETS, 100).await, "its scope is as before");
+    let refused = [("reason", "expired")];
+    proxy.until_metric("ctrlmesh_refusals_total", &refused, 2.0).await;
+
+    // Nothing was written meanwhile: the new list is at the old position.
+    listed(&mut client, &mut upstream, CONFIGMAPS, 100).await;
+    assert!(resumes(&mut client, &mut upstream, CONFIGMAPS, 100).await, "its own list");
+    let mut other = Client::new(&proxy, Http::Two).await;
+    assert!(!resumes(&mut other, &mut upstream, CONFIGMAPS, 100).await, "not another client's");
+    listed(&mut client, &mut upstream, CONFIGMAPS, 101).await;
+    assert!(resumes(&mut other, &mut upstream, CONFIGMAPS, 101).await, "beyond the floor");
+}
+
+#[tokio::test]
+async fn t23_a_list_under_way_during_a_change_is_no_base() {
+    let mut upstream = Upstream::start().await;
+    let proxy = Proxy::start(&upstream).await;
+    let mut client = Client::new(&proxy, Http::Two).await;
+    let pending = client.send(request(Method::GET, CONFIGMAPS));
+    let body = list(100);
+    let answer = upstream.call().await.stream(200, &[("content-type", "application/json")]);
+    answer.send(body[..20].to_owned()).await;
+    let response = pending.await.unwrap();
+    proxy.change_policy(&moved_policy("green")).await;
+    answer.send(body[20..].to_owned()).await;
+    answer.end();
+    assert_eq!(client::text(response).await, (200, body));
+    assert!(!resumes(&mut client, &mut upstream, CONFIGMAPS, 100).await);
+}
+
+#[tokio::test]
+async fn t23_the_refusal_is_in_the_clients_encoding() {
+    let mut upstream = Upstream::start().await;
+    let proxy = Proxy::start(&upstream).await;
+    let mut client = Client::new(&proxy, Http::Two).await;
+    listed(&mut client, &mut upstream, CONFIGMAPS, 100).await;
+    proxy.change_policy(&moved_policy("green")).await;
+    for encoding in ENCODINGS {
+        let target = format!("{CONFIGMAPS}?watch=1&resourceVersion=100");
+        let mut sent = request(Method::GET, &target);
+        let kind = HeaderValue::from_static(encoding.stream_content_type());
+        sent.headers_mut().insert(header::ACCEPT, kind.clone());
+        let response = client.send(sent).await.unwrap();
+        assert_eq!(response.headers()[header::CONTENT_TYPE], kind);
+        assert_eq!(
+            client::whole(response).await.unwrap(),
+            (http::StatusCode::OK, too_old(encoding).into())
+        );
+    }
+    assert!(upstream.is_quiet());
+}
+
+/// Waits until the state directory vouches for a policy.
+async fn noted(dir: &Path) {
+    let path = dir.join("positions.json");
+    let look = || async { fs::read_to_string(&path).unwrap_or_default() };
+    until("the positions on disk", look, |text| text.contains("\"policy\":\"")).await;
+}
+
+#[tokio::test]
+async fn bad_t76_restart_between_two_policies() {
+    let state = tempfile::tempdir().unwrap();
+    for (with_state, same_policy, may_resume) in
+        [(true, true, true), (true, false, false), (false, true, false), (false, false, false)]
+    {
+        let what = format!("state {with_state}, same policy {same_policy}");
+        let dir = state.path().join(what.replace(' ', "-"));
+        fs::create_dir(&dir).unwrap();
+        let state_dir = with_state.then(|| dir.clone());
+        let mut upstream = Upstream::start().await;
+        let files = crate::support::proxy::Files::new(&upstream.ca.pem);
+        let setup = || Setup { state_dir: state_dir.clone(), ..Setup::of(&upstream) };
+        let (first, second) = (setup(), setup());
+        let proxy = first.start(files).await;
+        let mut client = Client::new(&proxy, Http::Two).await;
+        listed(&mut client, &mut upstream, CONFIGMAPS, 100).await;
+        assert!(resumes(&mut client, &mut upstream, CONFIGMAPS, 100).await, "{what}");
+        if with_state {
+            noted(&dir).await;
+        }
+        let files = proxy.kill();
+
+        files.put_policy(if same_policy { POLICY } else { &MOVED });
+        let proxy = second.start(files).await;
+        let mut client = Client::new(&proxy, Http::Two).await;
+        for path in [CONFIGMAPS, "/api/v1/configmaps"] {
+            for rv in [100, 50] {
+                let resumed = resumes(&mut client, &mut upstream, path, rv).await;
+                assert_eq!(resumed, may_resume, "{what}: {path} {rv}");
+            }
+        }
+        listed(&mut client, &mut upstream, CONFIGMAPS, 120).await;
+        assert!(resumes(&mut client, &mut upstream, CONFIGMAPS, 120).await, "{what}");
+    }
+}
+
+static MOVED: std::sync::LazyLock<String> = std::sync::LazyLock::new(|| moved_policy("green"));
+
+#[tokio::test]
+async fn bad_watch_in_an_encoding_that_cannot_be_followed() {
+    let mut upstream = Upstream::start().await;
+    let proxy = Proxy::start(&upstream).await;
+    let mut client = Client::new(&proxy, Http::Two).await;
+    let mut sent = request(Method::GET, &format!("{CONFIGMAPS}?watch=1"));
+    sent.headers_mut().insert(header::ACCEPT_ENCODING, HeaderValue::from_static("gzip"));
+    let pending = client.send(sent);
+    let call = upstream.call().await;
+    assert_eq!(call.header("accept-encoding"), None, "its events are looked at one by one");
+    let events = call.stream(200, &[("content-type", "text/plain")]);
+    let (code, body) = client::text(pending.await.unwrap()).await;
+    assert_eq!(code, 406, "{body}");
+    events.given_up().await;
+    let refused = [("reason", "unknown_encoding")];
+    proxy.until_metric("ctrlmesh_refusals_total", &refused, 1.0).await;
+}
+
+#[tokio::test]
+async fn bad_watch_that_is_no_json_is_broken_off() {
+    let mut upstream = Upstream::start().await;
+    let proxy = Proxy::start(&upstream).await;
+    let mut client = Client::new(&proxy, Http::Two).await;
+    let (events, mut seen) = watch(&mut client, &mut upstream, CONFIGMAPS, Encoding::Json).await;
+    events.send("<html>").await;
+    chunk(&mut seen).await.expect("no clean end").expect_err("a broken body");
+    events.given_up().await;
+}
+
+#[tokio::test]
+async fn errors_of_the_api_server_pass_as_they_are() {
+    let mut upstream = Upstream::start().await;
+    let proxy = Proxy::start(&upstream).await;
+    let mut client = Client::new(&proxy, Http::Two).await;
+    for (code, body) in [(410, "{\"reason\":\"Expired\"}"), (500, "boom"), (403, "<no>")] {
+        for target in [CONFIGMAPS.to_owned(), format!("{CONFIGMAPS}?watch=1")] {
+            let pending = client.send(request(Method::GET, &target));
+            upstream.call().await.reply(code, "text/plain", body);
+            assert_eq!(client::text(pending.await.unwrap()).await, (code, body.into()));
+        }
+    }
+}

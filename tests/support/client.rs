@@ -1,0 +1,215 @@
+//! Clients as controllers have them, and some that no controller is.
+
+use std::{io, net::SocketAddr, sync::Arc};
+
+use bytes::Bytes;
+use ctrlmesh::net::tls::{self, H2, HTTP_11, roots_from_pem};
+use http::{HeaderValue, Method, Request, Response, StatusCode, Uri, header, uri::PathAndQuery};
+use http_body_util::{BodyExt, Full, combinators::BoxBody};
+use hyper::{
+    body::Incoming,
+    client::conn::{http1, http2},
+};
+use hyper_util::rt::{TokioExecutor, TokioIo};
+use rustls::ClientConfig;
+use rustls_pki_types::ServerName;
+use tokio::{net::TcpStream, task::JoinSet};
+use tokio_rustls::{TlsConnector, client::TlsStream};
+
+use super::{
+    TOKEN,
+    proxy::Proxy,
+    soon,
+    upstream::{Stream, scripted},
+};
+
+pub type AnyBody = BoxBody<Bytes, io::Error>;
+
+/// One connection.
+pub struct Client {
+    sender: Sender,
+    tasks: JoinSet<Result<(), hyper::Error>>,
+}
+
+enum Sender {
+    H1(http1::SendRequest<AnyBody>),
+    H2(http2::SendRequest<AnyBody>),
+}
+
+/// Which HTTP a client speaks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Http {
+    One,
+    Two,
+}
+
+impl Http {
+    pub const BOTH: [Self; 2] = [Self::One, Self::Two];
+
+    fn alpn(self) -> &'static [u8] {
+        match self {
+            Self::One => HTTP_11,
+            Self::Two => H2,
+        }
+    }
+}
+
+/// How a client that trusts `ca` speaks.
+pub fn config(ca: &[u8], alpn: &[&[u8]]) -> ClientConfig {
+    let mut config = ClientConfig::builder_with_provider(tls::provider())
+        .with_safe_default_protocol_versions()
+        .unwrap()
+        .with_root_certificates(roots_from_pem(ca).unwrap())
+        .with_no_client_auth();
+    config.alpn_protocols = alpn.iter().map(|protocol| protocol.to_vec()).collect();
+    config
+}
+
+/// A TLS connection to `addr` that expects `name` there.
+pub async fn connect(
+    addr: SocketAddr,
+    config: ClientConfig,
+    name: &str,
+) -> io::Result<TlsStream<TcpStream>> {
+    let tcp = TcpStream::connect(addr).await?;
+    tcp.set_nodelay(true)?;
+    let name = ServerName::try_from(name.to_owned()).unwrap();
+    soon("the TLS handshake", TlsConnector::from(Arc::new(config)).connect(name, tcp)).await
+}
+
+/// A request with the fixture's token and no body.
+pub fn request(method: Method, target: &str) -> Request<AnyBody> {
+    request_with(method, target, "")
+}
+
+pub fn request_with(method: Method, target: &str, body: impl Into<Bytes>) -> Request<AnyBody> {
+    let body = Full::new(body.into()).map_err(|never| match never {}).boxed();
+    let mut request = Request::new(body);
+    *request.method_mut() = method;
+    *request.uri_mut() = target.parse::<PathAndQuery>().unwrap().into();
+    let token = HeaderValue::from_str(&format!("Bearer {TOKEN}")).unwrap();
+    request.headers_mut().insert(header::AUTHORIZATION, token);
+    request
+}
+
+/// The same with a body that the test writes.
+pub fn upload(method: Method, target: &str) -> (Request<AnyBody>, Stream) {
+    let (stream, script) = scripted();
+    let request = request(method, target).map(|_| script.map_err(io::Error::other).boxed());
+    (request, stream)
+}
+
+impl Client {
+    pub async fn new(proxy: &Proxy, http: Http) -> Self {
+        Self::to(proxy.addr, &proxy.files.mesh_ca_pem(), http).await
+    }
+
+    pub async fn to(addr: SocketAddr, ca: &[u8], http: Http) -> Self {
+        let tls = connect(addr, config(ca, &[http.alpn()]), "kubernetes").await.unwrap();
+        Self::over(tls, http, 64 << 10).await
+    }
+
+    /// With a stream window of `window` bytes in HTTP/2.
+    pub async fn over(tls: TlsStream<TcpStream>, http: Http, window: u32) -> Self {
+        let mut tasks = JoinSet::new();
+        let io = TokioIo::new(tls);
+        let sender = match http {
+            Http::One => {
+                let builder = &mut http1::Builder::new();
+                let (sender, connection) = builder.max_headers(1024).handshake(io).await.unwrap();
+                tasks.spawn(connection.with_upgrades());
+                Sender::H1(sender)
+            }
+            Http::Two => {
+                let (sender, connection) = http2::Builder::new(TokioExecutor::new())
+                    .initial_stream_window_size(window)
+                    .initial_connection_window_size(64 << 20)
+                    .max_header_list_size(4 << 20)
+                    .handshake(io)
+                    .await
+                    .unwrap();
+                tasks.spawn(connection);
+                Sender::H2(sender)
+            }
+        };
+        Self { sender, tasks }
+    }
+
+    /// Begins a request; the answer's head comes when it comes.
+    pub fn send(
+        &mut self,
+        mut request: Request<AnyBody>,
+    ) -> impl Future<Output = Result<Response<Incoming>, hyper::Error>> + use<> {
+        let sending: std::pin::Pin<Box<dyn Future<Output = _> + Send>> = match &mut self.sender {
+            Sender::H1(sender) => {
+                request.headers_mut().insert(header::HOST, HeaderValue::from_static("kubernetes"));
+                Box::pin(sender.send_request(request))
+            }
+            Sender::H2(sender) => {
+                let mut parts = std::mem::take(request.uri_mut()).into_parts();
+                parts.scheme = Some("https".parse().unwrap());
+                parts.authority = Some("kubernetes".parse().unwrap());
+                *request.uri_mut() = Uri::from_parts(parts).unwrap();
+                Box::pin(sender.send_request(request))
+            }
+        };
+        async { soon("the head of an answer", sending).await }
+    }
+
+    pub async fn get(&mut self, target: &str) -> Response<Incoming> {
+        self.send(request(Method::GET, target)).await.unwrap()
+    }
+
+    /// Waits until the connection has ended, however it did.
+    pub async fn ended(&mut self) -> Result<(), hyper::Error> {
+        soon("the end of the connection", self.tasks.join_next()).await.unwrap().unwrap()
+    }
+
+    /// Waits until the connection takes a request.
+    pub async fn ready(&mut self) -> Result<(), hyper::Error> {
+        match &mut self.sender {
+            Sender::H1(sender) => soon("the connection", sender.ready()).await,
+            Sender::H2(sender) => soon("the connection", sender.ready()).await,
+        }
+    }
+
+    /// Whether the connection takes no more requests.
+    pub fn is_closed(&self) -> bool {
+        match &self.sender {
+            Sender::H1(sender) => sender.is_closed(),
+            Sender::H2(sender) => sender.is_closed(),
+        }
+    }
+}
+
+/// The whole body, or how it broke off.
+pub async fn whole(response: Response<Incoming>) -> Result<(StatusCode, Bytes), hyper::Error> {
+    let (head, body) = response.into_parts();
+    let body = soon("the answer's body", body.collect()).await?;
+    Ok((head.status, body.to_bytes()))
+}
+
+pub async fn text(response: Response<Incoming>) -> (u16, String) {
+    let (code, body) = whole(response).await.unwrap();
+    (code.as_u16(), String::from_utf8_lossy(&body).into_owned())
+}
+
+/// The next bytes of a body; nothing at its orderly end.
+pub async fn chunk(response: &mut Response<Incoming>) -> Option<Result<Bytes, hyper::Error>> {
+    loop {
+        let frame = soon("more of the answer's body", response.body_mut().frame()).await?;
+        let chunk = frame.map(|frame| frame.into_data().unwrap_or_default());
+        if !chunk.as_ref().is_ok_and(Bytes::is_empty) {
+            return Some(chunk);
+        }
+    }
+}
+
+/// Bytes until as many as `count` are there.
+pub async fn bytes(response: &mut Response<Incoming>, count: usize) -> Vec<u8> {
+    let mut all = Vec::new();
+    while all.len() < count {
+        all.extend(chunk(response).await.expect("the body goes on").expect("it is whole"));
+    }
+    all
+}

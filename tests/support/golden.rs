@@ -1,0 +1,18 @@
+//! Files that hold what people and machines read from us. `BLESS=1` rewrites them.
+
+use std::{env, fs, path::Path};
+
+/// Compares with `tests/golden/NAME`.
+pub fn check(name: &str, actual: &str) {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/golden").join(name);
+    if env::var_os("BLESS").is_some() {
+        fs::write(&path, actual).unwrap();
+        return;
+    }
+    let expected = fs::read_to_string(&path).unwrap_or_default();
+    assert!(
+        expected == actual,
+        "{} is not what we say now; look, then run with BLESS=1.\n--- golden\n{expected}\n--- now\n{actual}",
+        path.display()
+    );
+}

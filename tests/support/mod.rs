@@ -1,0 +1,62 @@
+//! What the in-process suites share: a scriptable API server, the proxy in front of it, clients.
+//!
+//! Everything waits for events. Where only a count can be looked at, [`until`] looks again until
+//! it is right or [`PATIENCE`] is over.
+
+#![allow(dead_code, unreachable_pub, reason = "each suite uses a part of it")]
+#![allow(
+    missing_docs,
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    reason = "a helper that fails fails its test"
+)]
+
+pub mod client;
+pub mod events;
+pub mod golden;
+pub mod log;
+pub mod pki;
+pub mod process;
+pub mod proxy;
+pub mod scrape;
+pub mod upstream;
+
+use std::time::Duration;
+
+use tokio::time::{interval, timeout};
+
+/// How long anything may take before its test fails. Generous: the machine may be busy.
+pub const PATIENCE: Duration = Duration::from_secs(15);
+
+/// The token that every client sends. It must show up nowhere but in the upstream's requests.
+pub const TOKEN: &str = "fixture-token-9f2c71e4";
+
+/// Waits for `event` and names it when it does not come.
+pub async fn soon<T>(what: &str, event: impl Future<Output = T>) -> T {
+    match timeout(PATIENCE, event).await {
+        Ok(value) => value,
+        Err(_) => panic!("{what} did not come within {PATIENCE:?}"),
+    }
+}
+
+/// Looks at a value that nobody announces until it is as it should be.
+pub async fn until<T, F: Future<Output = T>>(
+    what: &str,
+    mut look: impl FnMut() -> F,
+    is_right: impl Fn(&T) -> bool,
+) -> T
+where
+    T: std::fmt::Debug,
+{
+    let mut looks = interval(Duration::from_millis(10));
+    let start = tokio::time::Instant::now();
+    loop {
+        looks.tick().await;
+        let value = look().await;
+        if is_right(&value) {
+            return value;
+        }
+        assert!(start.elapsed() < PATIENCE, "{what}: still {value:?} after {PATIENCE:?}");
+    }
+}

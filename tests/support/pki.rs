@@ -1,0 +1,79 @@
+//! Certificates of the upstream's side.
+
+use std::time::{Duration, SystemTime};
+
+use ctrlmesh::net::tls;
+use rcgen::{
+    BasicConstraints, CertificateParams, DnType, IsCa, Issuer, KeyPair, KeyUsagePurpose,
+    PKCS_ECDSA_P256_SHA256,
+};
+use rustls::ServerConfig;
+use rustls_pki_types::{PrivateKeyDer, PrivatePkcs8KeyDer};
+
+/// What the upstream's certificates are for.
+const NAMES: &[&str] = &["localhost", "127.0.0.1", "::1", "10.96.0.1", "fd00:96::1"];
+const HOUR: Duration = Duration::from_secs(3600);
+
+/// A CA of the test's own.
+pub struct Ca {
+    pub pem: String,
+    issuer: Issuer<'static, KeyPair>,
+}
+
+/// Which certificate the upstream shows.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Cert {
+    Good,
+    WrongName,
+    Expired,
+    NotYetValid,
+    OtherCa,
+    LongLived,
+}
+
+impl Ca {
+    pub fn new(name: &str) -> Self {
+        let key = KeyPair::generate_for(&PKCS_ECDSA_P256_SHA256).unwrap();
+        let mut params = CertificateParams::default();
+        params.distinguished_name.push(DnType::CommonName, name);
+        params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+        params.key_usages = vec![KeyUsagePurpose::KeyCertSign];
+        let pem = params.self_signed(&key).unwrap().pem();
+        Self { pem, issuer: Issuer::new(params, key) }
+    }
+
+    /// How a server with such a certificate answers.
+    pub fn server(&self, cert: Cert, alpn: &[&[u8]]) -> ServerConfig {
+        let now = SystemTime::now();
+        let (names, from, to): (&[&str], _, _) = match cert {
+            Cert::WrongName => (&["elsewhere.example"], now - HOUR, now + 24 * HOUR),
+            Cert::Expired => (NAMES, now - 48 * HOUR, now - HOUR),
+            Cert::LongLived => (NAMES, now - HOUR, now + 20 * 365 * 24 * HOUR),
+            Cert::NotYetValid => (NAMES, now + HOUR, now + 24 * HOUR),
+            _ => (NAMES, now - HOUR, now + 24 * HOUR),
+        };
+        let other;
+        let issuer = match cert {
+            Cert::OtherCa => {
+                other = Self::new("another CA");
+                &other.issuer
+            }
+            _ => &self.issuer,
+        };
+        let key = KeyPair::generate_for(&PKCS_ECDSA_P256_SHA256).unwrap();
+        let names: Vec<String> = names.iter().map(|name| (*name).to_owned()).collect();
+        let mut params = CertificateParams::new(names).unwrap();
+        params.not_before = from.into();
+        params.not_after = to.into();
+        let leaf = params.signed_by(&key, issuer).unwrap();
+        let key = PrivateKeyDer::Pkcs8(PrivatePkcs8KeyDer::from(key.serialize_der()));
+        let mut config = ServerConfig::builder_with_provider(tls::provider())
+            .with_safe_default_protocol_versions()
+            .unwrap()
+            .with_no_client_auth()
+            .with_single_cert(vec![leaf.into()], key)
+            .unwrap();
+        config.alpn_protocols = alpn.iter().map(|protocol| protocol.to_vec()).collect();
+        config
+    }
+}

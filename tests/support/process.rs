@@ -1,0 +1,120 @@
+//! The real binary.
+
+use std::{
+    io::{BufRead, BufReader},
+    net::SocketAddr,
+    process::{Child, Command, Stdio},
+    thread,
+};
+
+use nix::{
+    sys::signal::{Signal, kill},
+    unistd::Pid,
+};
+use tokio::{sync::mpsc, task::spawn_blocking};
+
+use super::{proxy::Files, soon};
+
+/// A running `ctrlmesh proxy`; killed when it is dropped.
+pub struct Process {
+    pub addr: SocketAddr,
+    pub admin: SocketAddr,
+    child: Option<Child>,
+    lines: mpsc::Receiver<String>,
+}
+
+fn command(args: &[String]) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_ctrlmesh"));
+    command.args(args).env_clear().stdin(Stdio::null());
+    command
+}
+
+/// The flags of a proxy with these files.
+pub fn flags(files: &Files, upstream: &str) -> Vec<String> {
+    [
+        "proxy",
+        "--mode=direct",
+        "--shard=blue",
+        "--listen=127.0.0.1:0",
+        "--admin=127.0.0.1:0",
+        &format!("--upstream={upstream}"),
+        &format!("--policy={}", files.policy().display()),
+        &format!("--upstream-ca={}", files.upstream_ca().display()),
+        &format!("--mesh-ca-dir={}", files.mesh_ca().display()),
+    ]
+    .map(str::to_owned)
+    .to_vec()
+}
+
+/// Runs a command that ends by itself: its exit code, and all that it printed.
+pub async fn run(args: &[String]) -> (i32, String) {
+    let mut command = command(args);
+    let output = spawn_blocking(move || command.output().unwrap());
+    let output = soon("the process's end", output).await.unwrap();
+    let text = [output.stdout, output.stderr].concat();
+    (output.status.code().unwrap_or(-1), String::from_utf8(text).unwrap())
+}
+
+impl Process {
+    /// Starts and waits until it serves.
+    pub async fn start(args: &[String]) -> Self {
+        Self::start_with(args, &[]).await
+    }
+
+    /// The same with environment variables; there are no others.
+    pub async fn start_with(args: &[String], env: &[(&str, String)]) -> Self {
+        let mut command = command(args);
+        command.envs(env.iter().map(|(key, value)| (*key, value)));
+        let mut child = command.stderr(Stdio::piped()).spawn().unwrap();
+        let stderr = BufReader::new(child.stderr.take().unwrap());
+        let (tx, lines) = mpsc::channel(4096);
+        thread::spawn(move || {
+            for line in stderr.lines() {
+                if line.is_err() || tx.blocking_send(line.unwrap()).is_err() {
+                    return;
+                }
+            }
+        });
+        let unset = "0.0.0.0:0".parse().unwrap();
+        let mut process = Self { addr: unset, admin: unset, child: Some(child), lines };
+        loop {
+            let line = soon("a log line", process.lines.recv()).await;
+            let line = line.expect("it says where it serves before it ends");
+            let Ok(line) = serde_json::from_str::<serde_json::Value>(&line) else {
+                panic!("not JSON: {line}")
+            };
+            if line["message"] == "listening" {
+                let addr = |key: &str| line[key].as_str().unwrap().parse().unwrap();
+                (process.addr, process.admin) = (addr("addr"), addr("admin"));
+                return process;
+            }
+        }
+    }
+
+    pub fn signal(&self, signal: Signal) {
+        let pid = i32::try_from(self.child.as_ref().expect("it runs").id()).unwrap();
+        kill(Pid::from_raw(pid), signal).unwrap();
+    }
+
+    /// Waits for its end: the exit code, none after a signal, and what it logged meanwhile.
+    pub async fn end(mut self) -> (Option<i32>, String) {
+        let mut log = String::new();
+        while let Some(line) = soon("the log's end", self.lines.recv()).await {
+            log.push_str(&line);
+            log.push('\n');
+        }
+        let mut child = self.child.take().expect("it is waited for once");
+        let status = spawn_blocking(move || child.wait().unwrap());
+        let status = soon("the process's end", status).await.unwrap();
+        (status.code(), log)
+    }
+}
+
+impl Drop for Process {
+    fn drop(&mut self) {
+        if let Some(child) = &mut self.child {
+            let _ = child.kill();
+            let _ = child.wait();
+        }
+    }
+}

@@ -1,0 +1,284 @@
+//! The proxy, on a thread of its own, in front of an [`Upstream`].
+
+use std::{
+    fs,
+    net::SocketAddr,
+    num::NonZeroUsize,
+    os::unix::fs::chown,
+    path::{Path, PathBuf},
+    thread,
+    time::Duration,
+};
+
+use ctrlmesh::{
+    net::{
+        Clock,
+        ca::{Constraints, MeshCa},
+        drain::{self, Drain},
+    },
+    proxy::{Config, Proxy as Inner, ProxyArgs, config::Mode},
+};
+use nix::unistd::{Uid, setfsuid};
+use tempfile::TempDir;
+use tokio::{runtime, sync::oneshot};
+
+use super::{log, scrape, soon, until, upstream::Upstream};
+
+/// A running proxy. Dropping it ends it at once, and checks that no log line holds the token.
+pub struct Proxy {
+    pub addr: SocketAddr,
+    pub admin: SocketAddr,
+    pub files: Files,
+    drain: Drain,
+    stop: Option<oneshot::Sender<()>>,
+    ended: oneshot::Receiver<()>,
+    thread: Option<thread::JoinHandle<()>>,
+}
+
+/// The files it reads. They outlive it, for one that is started again.
+pub struct Files {
+    dir: TempDir,
+}
+
+/// What is not as usual.
+pub struct Setup {
+    pub upstream: String,
+    pub clock: Clock,
+    pub state_dir: Option<PathBuf>,
+    pub threads: usize,
+    pub drain_timeout: u16,
+    pub listen: SocketAddr,
+    /// In `--mode iptables`: as this user, whose own connections no rule redirects.
+    pub redirected_except: Option<u32>,
+}
+
+/// The usual policy: one limited resource, one lock.
+pub const POLICY: &str = r#"
+apiVersion: ctrlmesh.kusionstack.io/v1alpha1
+kind: ShardingConfig
+metadata: {name: blue, namespace: ns}
+spec:
+  selector: {matchLabels: {app: op}}
+  controller: {leaderElectionName: op}
+  limits:
+  - relateResources: [{apiGroups: [""], resources: [configmaps, secrets]}]
+    selector: {matchLabels: {shard: blue}}
+"#;
+
+/// The same with another scope for ConfigMaps alone.
+pub fn moved_policy(shard: &str) -> String {
+    format!(
+        r#"
+apiVersion: ctrlmesh.kusionstack.io/v1alpha1
+kind: ShardingConfig
+metadata: {{name: blue, namespace: ns}}
+spec:
+  selector: {{matchLabels: {{app: op}}}}
+  controller: {{leaderElectionName: op}}
+  limits:
+  - relateResources: [{{apiGroups: [""], resources: [configmaps]}}]
+    selector: {{matchLabels: {{shard: {shard}}}}}
+  - relateResources: [{{apiGroups: [""], resources: [secrets]}}]
+    selector: {{matchLabels: {{shard: blue}}}}
+"#
+    )
+}
+
+impl Files {
+    pub fn new(upstream_ca: &str) -> Self {
+        let dir = tempfile::tempdir().unwrap();
+        let files = Self { dir };
+        let vips = ["10.96.0.1", "fd00:96::1"].map(|ip| ip.parse().unwrap());
+        let constraints = Constraints::kubernetes_and(vec![], vips.to_vec());
+        MeshCa::create(&files.mesh_ca(), &constraints, &Clock::system()).unwrap();
+        fs::write(files.upstream_ca(), upstream_ca).unwrap();
+        files.put_policy(POLICY);
+        files
+    }
+
+    pub fn path(&self) -> &Path {
+        self.dir.path()
+    }
+
+    fn give_to(&self, uid: u32) {
+        let mesh_ca = self.mesh_ca();
+        let key = mesh_ca.join("ca.key");
+        for path in [self.path(), &mesh_ca, &key] {
+            chown(path, Some(uid), None).expect("these tests need root");
+        }
+    }
+
+    pub fn mesh_ca(&self) -> PathBuf {
+        self.dir.path().join("mesh-ca")
+    }
+
+    pub fn mesh_ca_pem(&self) -> Vec<u8> {
+        fs::read(self.mesh_ca().join("ca.crt")).unwrap()
+    }
+
+    pub fn upstream_ca(&self) -> PathBuf {
+        self.dir.path().join("upstream-ca.crt")
+    }
+
+    pub fn policy(&self) -> PathBuf {
+        self.dir.path().join("policy.yaml")
+    }
+
+    /// Changes the policy file in one step, as a mounted ConfigMap changes.
+    pub fn put_policy(&self, text: &str) {
+        let fresh = self.dir.path().join("policy.new");
+        fs::write(&fresh, text).unwrap();
+        fs::rename(fresh, self.policy()).unwrap();
+    }
+}
+
+impl Setup {
+    pub fn of(upstream: &Upstream) -> Self {
+        Self::to(upstream.addr)
+    }
+
+    pub fn to(upstream: SocketAddr) -> Self {
+        Self {
+            upstream: upstream.to_string(),
+            clock: Clock::system(),
+            state_dir: None,
+            threads: 1,
+            drain_timeout: 10,
+            listen: "127.0.0.1:0".parse().unwrap(),
+            redirected_except: None,
+        }
+    }
+
+    pub async fn start(self, files: Files) -> Proxy {
+        log::capture();
+        let uid = self.redirected_except;
+        if let Some(uid) = uid {
+            files.give_to(uid);
+        }
+        let mut config = Config::new(ProxyArgs {
+            mode: if uid.is_some() { Mode::Iptables } else { Mode::Direct },
+            upstream: uid.is_none().then(|| self.upstream.parse().unwrap()),
+            policy: Some(files.policy()),
+            shard: Some("blue".into()),
+            listen: self.listen,
+            upstream_ca: files.upstream_ca(),
+            mesh_ca_dir: files.mesh_ca(),
+            pod_labels: None,
+            admin: "127.0.0.1:0".parse().unwrap(),
+            state_dir: self.state_dir,
+            threads: NonZeroUsize::new(self.threads).unwrap(),
+            drain_timeout: self.drain_timeout,
+            pod_name: String::new(),
+            pod_namespace: Some("ns".into()),
+            kubernetes_service_host: uid.map(|_| "10.96.0.1".to_owned()),
+            kubernetes_service_port: None,
+        })
+        .unwrap();
+        config.clock = self.clock;
+        let (drain, draining) = drain::channel();
+        let (stop, stopped) = oneshot::channel::<()>();
+        let (told, addrs) = oneshot::channel();
+        let (end, ended) = oneshot::channel();
+        let thread = thread::spawn(move || {
+            // The rules look at the user of the thread that makes a socket.
+            uid.map(|uid| setfsuid(Uid::from_raw(uid)));
+            let runtime = runtime::Builder::new_current_thread().enable_all().build().unwrap();
+            runtime.block_on(async move {
+                let proxy = Inner::build(config).await.unwrap();
+                told.send((proxy.listen_addr().unwrap(), proxy.admin_addr().unwrap())).unwrap();
+                tokio::select! {
+                    served = proxy.run(draining) => served.unwrap(),
+                    _ = stopped => {}
+                }
+            });
+            let _ = end.send(());
+        });
+        let (addr, admin) = soon("the proxy", addrs).await.expect("the proxy starts");
+        Proxy { addr, admin, files, drain, stop: Some(stop), ended, thread: Some(thread) }
+    }
+}
+
+impl Proxy {
+    /// The usual one.
+    pub async fn start(upstream: &Upstream) -> Self {
+        Setup::of(upstream).start(Files::new(&upstream.ca.pem)).await
+    }
+
+    pub async fn with_policy(upstream: &Upstream, policy: &str) -> Self {
+        let files = Files::new(&upstream.ca.pem);
+        files.put_policy(policy);
+        Setup::of(upstream).start(files).await
+    }
+
+    /// A sample of `/metrics`; 0 when there is none yet.
+    pub async fn metric(&self, name: &str, labels: &[(&str, &str)]) -> f64 {
+        scrape::sample(&self.admin_page("/metrics").await.1, name, labels)
+    }
+
+    /// Waits until a sample has this value.
+    pub async fn until_metric(&self, name: &str, labels: &[(&str, &str)], value: f64) {
+        let look = || self.metric(name, labels);
+        until(&format!("{name}{labels:?}"), look, |now| (now - value).abs() < 0.5).await;
+    }
+
+    /// Waits until a connection was closed for this reason.
+    pub async fn until_closed(&self, reason: &str) {
+        let labels = [("reason", reason)];
+        self.until_metric("ctrlmesh_closed_connections_total", &labels, 1.0).await;
+    }
+
+    /// Code and body of a page of the admin port.
+    pub async fn admin_page(&self, path: &str) -> (u16, String) {
+        soon("the admin port", scrape::page(self.admin, path)).await
+    }
+
+    pub async fn until_ready_says(&self, what: &str) {
+        let look = || self.admin_page("/readyz");
+        until("/readyz", look, |(_, body)| body.contains(what)).await;
+    }
+
+    /// Changes the policy and waits until it is in force.
+    pub async fn change_policy(&self, text: &str) {
+        let epoch = self.metric("ctrlmesh_policy_epoch", &[]).await;
+        self.files.put_policy(text);
+        self.until_metric("ctrlmesh_policy_epoch", &[], epoch + 1.0).await;
+    }
+
+    /// What SIGTERM does.
+    pub fn drain(&self, grace: Duration) {
+        self.drain.start(grace);
+    }
+
+    /// Waits until it has ended by itself.
+    pub async fn ended(&mut self) {
+        soon("the proxy's end", &mut self.ended).await.expect("it ends without a panic");
+    }
+
+    /// Ends it at once, as `kill -9` would for its peers, and gives its files back.
+    pub fn kill(mut self) -> Files {
+        self.end();
+        let fresh = Files { dir: tempfile::tempdir().unwrap() };
+        std::mem::replace(&mut self.files, fresh)
+    }
+
+    fn end(&mut self) {
+        if let Some(stop) = self.stop.take() {
+            let _ = stop.send(());
+        }
+        if let Some(thread) = self.thread.take()
+            && thread.join().is_err()
+            && !thread::panicking()
+        {
+            panic!("the proxy's thread panicked");
+        }
+    }
+}
+
+impl Drop for Proxy {
+    fn drop(&mut self) {
+        self.end();
+        if !thread::panicking() {
+            log::assert_no_token();
+        }
+    }
+}

@@ -1,0 +1,429 @@
+//! An API server that does what a test tells it, request by request.
+//!
+//! Each request that arrives becomes a [`Call`] in the test's hands: the test reads it and says
+//! what the answer is, chunk by chunk if it likes. What the other side does meanwhile (a request
+//! that is given up, a body that nobody reads any more) the call tells.
+
+use std::{
+    net::SocketAddr,
+    pin::{Pin, pin},
+    sync::{
+        Arc, Mutex,
+        atomic::{AtomicUsize, Ordering::SeqCst},
+    },
+    task::{Context, Poll},
+};
+
+use bytes::Bytes;
+use ctrlmesh::{
+    net::tls::{H2, HTTP_11},
+    wire::Query,
+};
+use http::{HeaderValue, Request, Response, StatusCode, header, request::Parts};
+use http_body::{Body, Frame};
+use http_body_util::BodyExt;
+use hyper::{body::Incoming, server::conn, service::service_fn, upgrade::OnUpgrade};
+use hyper_util::rt::{TokioExecutor, TokioIo};
+use rustls::ServerConfig;
+use tokio::{
+    io::{AsyncReadExt, AsyncWriteExt},
+    net::{TcpListener, TcpStream},
+    sync::{mpsc, oneshot, watch},
+    task::JoinSet,
+};
+use tokio_rustls::TlsAcceptor;
+
+use super::{
+    pki::{Ca, Cert},
+    soon,
+};
+
+/// The server's end. Dropping it ends every connection.
+pub struct Upstream {
+    pub addr: SocketAddr,
+    pub ca: Ca,
+    calls: Option<mpsc::Receiver<Call>>,
+    state: Arc<State>,
+    tasks: JoinSet<()>,
+}
+
+/// How it behaves from the first connection on.
+#[derive(Clone, Debug)]
+pub struct Behaviour {
+    pub alpn: Vec<&'static [u8]>,
+    pub cert: Cert,
+    /// `SETTINGS_MAX_CONCURRENT_STREAMS`.
+    pub max_streams: Option<u32>,
+    /// Whether connections wait for [`Upstream::open_gate`] before their first HTTP byte.
+    pub gate: bool,
+}
+
+impl Default for Behaviour {
+    fn default() -> Self {
+        Self { alpn: vec![H2, HTTP_11], cert: Cert::Good, max_streams: Some(250), gate: false }
+    }
+}
+
+struct State {
+    behaviour: Behaviour,
+    tls: Arc<ServerConfig>,
+    gate: watch::Sender<bool>,
+    connections: Mutex<Vec<mpsc::Sender<Order>>>,
+    accepted: AtomicUsize,
+    handshakes: AtomicUsize,
+    open: watch::Sender<usize>,
+}
+
+#[derive(Clone, Copy, Debug)]
+enum Order {
+    GoAway,
+    Kill,
+}
+
+/// The head of a request that arrived.
+#[derive(Clone, Debug)]
+pub struct Head {
+    pub parts: Parts,
+    /// The connection it came on, counted from 0.
+    pub connection: usize,
+}
+
+/// One request that arrived.
+pub struct Call {
+    pub head: Head,
+    body: Incoming,
+    reply: oneshot::Sender<Option<Response<Script>>>,
+    upgrade: Option<OnUpgrade>,
+}
+
+/// The body of an answer, written by the test.
+pub struct Stream(mpsc::Sender<Result<Bytes, Torn>>);
+
+/// Breaks a body off.
+#[derive(Debug, thiserror::Error)]
+#[error("torn by the test")]
+pub struct Torn;
+
+/// A body that a test writes, and where it writes it.
+pub fn scripted() -> (Stream, Script) {
+    let (tx, rx) = mpsc::channel(1);
+    (Stream(tx), Script(rx))
+}
+
+/// A body that a test writes.
+pub struct Script(mpsc::Receiver<Result<Bytes, Torn>>);
+
+impl Upstream {
+    pub async fn start() -> Self {
+        Self::with(Behaviour::default()).await
+    }
+
+    /// Speaks HTTP/1.1 alone.
+    pub async fn h1() -> Self {
+        Self::with(Behaviour { alpn: vec![HTTP_11], ..Behaviour::default() }).await
+    }
+
+    pub async fn with(behaviour: Behaviour) -> Self {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        Self::on(listener, Ca::new("the cluster's CA"), behaviour)
+    }
+
+    pub fn on(listener: TcpListener, ca: Ca, behaviour: Behaviour) -> Self {
+        let addr = listener.local_addr().unwrap();
+        let tls = Arc::new(ca.server(behaviour.cert, &behaviour.alpn));
+        let (calls_tx, calls) = mpsc::channel(1024);
+        let state = Arc::new(State {
+            gate: watch::Sender::new(!behaviour.gate),
+            behaviour,
+            tls,
+            connections: Mutex::default(),
+            accepted: AtomicUsize::new(0),
+            handshakes: AtomicUsize::new(0),
+            open: watch::Sender::new(0),
+        });
+        let mut tasks = JoinSet::new();
+        tasks.spawn(accept(listener, Arc::clone(&state), calls_tx));
+        Self { addr, ca, calls: Some(calls), state, tasks }
+    }
+
+    /// The next request.
+    pub async fn call(&mut self) -> Call {
+        let calls = self.calls.as_mut().expect("the calls are served by a closure");
+        soon("a request at the upstream", calls.recv()).await.expect("the upstream is up")
+    }
+
+    /// Whether no request is waiting to be looked at.
+    pub fn is_quiet(&mut self) -> bool {
+        self.calls.as_mut().expect("the calls are served by a closure").is_empty()
+    }
+
+    /// From now on `answer` answers every request.
+    pub fn serve(&mut self, mut answer: impl FnMut(Call) + Send + 'static) {
+        let mut calls = self.calls.take().expect("served once");
+        self.tasks.spawn(async move {
+            while let Some(call) = calls.recv().await {
+                answer(call);
+            }
+        });
+    }
+
+    /// TCP connections that came in so far.
+    pub fn accepted(&self) -> usize {
+        self.state.accepted.load(SeqCst)
+    }
+
+    /// TLS handshakes that were completed, which is before the first byte of a request.
+    pub fn handshakes(&self) -> usize {
+        self.state.handshakes.load(SeqCst)
+    }
+
+    /// Waits until exactly this many connections are open.
+    pub async fn open_connections(&self, count: usize) {
+        let mut open = self.state.open.subscribe();
+        soon("the number of upstream connections", open.wait_for(|open| *open == count))
+            .await
+            .unwrap();
+    }
+
+    pub fn open_gate(&self) {
+        self.state.gate.send_replace(true);
+    }
+
+    /// Sends GOAWAY, or closes an HTTP/1.1 connection after its present response.
+    pub async fn go_away(&self, connection: usize) {
+        self.order(connection, Order::GoAway).await;
+    }
+
+    /// Cuts the connection: no close_notify, no GOAWAY.
+    pub async fn kill(&self, connection: usize) {
+        self.order(connection, Order::Kill).await;
+    }
+
+    async fn order(&self, connection: usize, order: Order) {
+        let tx = self.state.connections.lock().unwrap()[connection].clone();
+        tx.send(order).await.unwrap();
+    }
+}
+
+async fn accept(listener: TcpListener, state: Arc<State>, calls: mpsc::Sender<Call>) {
+    let mut connections = JoinSet::new();
+    loop {
+        let (tcp, _) = listener.accept().await.unwrap();
+        tcp.set_nodelay(true).unwrap();
+        let number = state.accepted.fetch_add(1, SeqCst);
+        let (tx, orders) = mpsc::channel(4);
+        state.connections.lock().unwrap().push(tx);
+        state.open.send_modify(|open| *open += 1);
+        let (state, calls) = (Arc::clone(&state), calls.clone());
+        connections.spawn(async move {
+            connection(tcp, number, &state, calls, orders).await;
+            state.open.send_modify(|open| *open -= 1);
+        });
+        while connections.try_join_next().is_some() {}
+    }
+}
+
+async fn connection(
+    tcp: TcpStream,
+    number: usize,
+    state: &State,
+    calls: mpsc::Sender<Call>,
+    mut orders: mpsc::Receiver<Order>,
+) {
+    let Ok(tls) = TlsAcceptor::from(Arc::clone(&state.tls)).accept(tcp).await else { return };
+    state.handshakes.fetch_add(1, SeqCst);
+    let is_h2 = tls.get_ref().1.alpn_protocol() == Some(H2);
+    state.gate.subscribe().wait_for(|open| *open).await.unwrap();
+    let service = service_fn(move |request| take(request, number, calls.clone()));
+    macro_rules! drive {
+        ($connection:expr) => {{
+            let mut connection = pin!($connection);
+            loop {
+                tokio::select! {
+                    _ = connection.as_mut() => return,
+                    order = orders.recv() => match order {
+                        Some(Order::GoAway) => connection.as_mut().graceful_shutdown(),
+                        Some(Order::Kill) | None => return,
+                    }
+                }
+            }
+        }};
+    }
+    if is_h2 {
+        drive!(
+            conn::http2::Builder::new(TokioExecutor::new())
+                .max_concurrent_streams(state.behaviour.max_streams)
+                .max_header_list_size(4 << 20)
+                .serve_connection(TokioIo::new(tls), service)
+        )
+    } else {
+        drive!(
+            conn::http1::Builder::new()
+                .max_headers(1024)
+                .max_buf_size(4 << 20)
+                .serve_connection(TokioIo::new(tls), service)
+                .with_upgrades()
+        )
+    }
+}
+
+async fn take(
+    mut request: Request<Incoming>,
+    connection: usize,
+    calls: mpsc::Sender<Call>,
+) -> Result<Response<Script>, Torn> {
+    let upgrade =
+        request.headers().contains_key(header::UPGRADE).then(|| hyper::upgrade::on(&mut request));
+    let (head, body) = request.into_parts();
+    let (reply, replied) = oneshot::channel();
+    let head = Head { parts: head, connection };
+    calls.send(Call { head, body, reply, upgrade }).await.map_err(|_| Torn)?;
+    replied.await.ok().flatten().ok_or(Torn)
+}
+
+impl Head {
+    /// The request target as it came.
+    pub fn target(&self) -> &str {
+        self.parts.uri.path_and_query().map_or("", |target| target.as_str())
+    }
+
+    pub fn path(&self) -> &str {
+        self.parts.uri.path()
+    }
+
+    /// The first value of a query parameter, decoded.
+    pub fn query(&self, key: &str) -> Option<String> {
+        Query::parse(self.parts.uri.query()).unwrap().first(key).map(|value| value.into_owned())
+    }
+
+    /// Every value of a header, joined as HTTP joins them.
+    pub fn header(&self, name: &str) -> Option<String> {
+        let all: Vec<_> =
+            self.parts.headers.get_all(name).iter().map(|v| v.to_str().unwrap()).collect();
+        (!all.is_empty()).then(|| all.join(","))
+    }
+}
+
+impl std::ops::Deref for Call {
+    type Target = Head;
+
+    fn deref(&self) -> &Head {
+        &self.head
+    }
+}
+
+impl Call {
+    /// Reads the body to its end, or to where it breaks off.
+    pub async fn body(&mut self) -> Result<Bytes, hyper::Error> {
+        soon("the request's body", (&mut self.body).collect()).await.map(|body| body.to_bytes())
+    }
+
+    /// Waits for the next bytes of the body.
+    pub async fn chunk(&mut self) -> Option<Result<Bytes, hyper::Error>> {
+        let frame = soon("a part of the request's body", self.body.frame()).await?;
+        Some(frame.map(|frame| frame.into_data().unwrap_or_default()))
+    }
+
+    /// Resolves when the other side has given the request up.
+    pub async fn given_up(&mut self) {
+        soon("the end of the request", self.reply.closed()).await;
+    }
+
+    /// Answers with a whole body.
+    pub fn reply(self, code: u16, kind: &str, body: impl Into<Bytes>) {
+        let body = body.into();
+        let length = body.len().to_string();
+        let stream =
+            self.stream(code, &[("content-type", kind), ("content-length", length.as_str())]);
+        stream.0.try_send(Ok(body)).unwrap();
+    }
+
+    pub fn json(self, code: u16, body: &str) {
+        self.reply(code, "application/json", body.to_owned());
+    }
+
+    /// Answers with a head; the body follows as the test writes it.
+    pub fn stream(self, code: u16, headers: &[(&str, &str)]) -> Stream {
+        let (stream, script) = scripted();
+        let mut response = Response::new(script);
+        *response.status_mut() = StatusCode::from_u16(code).unwrap();
+        for (name, value) in headers {
+            let name = header::HeaderName::from_bytes(name.as_bytes()).unwrap();
+            response.headers_mut().append(name, HeaderValue::from_str(value).unwrap());
+        }
+        let _ = self.reply.send(Some(response));
+        stream
+    }
+
+    /// A watch that stays open.
+    pub fn watch(self) -> Stream {
+        self.stream(200, &[("content-type", "application/json")])
+    }
+
+    /// Resets the stream, or closes an HTTP/1.1 connection, without an answer.
+    pub fn reset(self) {
+        let _ = self.reply.send(None);
+    }
+
+    /// Switches protocols; the connection is the test's from here on.
+    pub async fn switch(mut self, protocol: &str) -> TokioIo<hyper::upgrade::Upgraded> {
+        let upgrade = self.upgrade.take().expect("the request asks for an upgrade");
+        drop(self.stream(101, &[("connection", "Upgrade"), ("upgrade", protocol)]));
+        TokioIo::new(soon("the upgrade", upgrade).await.unwrap())
+    }
+}
+
+impl Stream {
+    /// Writes, as soon as the one before is on its way.
+    pub async fn send(&self, bytes: impl Into<Bytes>) {
+        soon("room in the response", self.0.send(Ok(bytes.into()))).await.expect("somebody reads");
+    }
+
+    /// Writes for as long as somebody takes it; tells how much was taken.
+    pub async fn flood(self, chunk: Bytes, counter: Arc<AtomicUsize>) {
+        while self.0.send(Ok(chunk.clone())).await.is_ok() {
+            counter.fetch_add(chunk.len(), SeqCst);
+        }
+    }
+
+    /// Ends in an orderly way.
+    pub fn end(self) {}
+
+    /// Breaks off.
+    pub async fn tear(self) {
+        let _ = self.0.send(Err(Torn)).await;
+    }
+
+    pub fn is_given_up(&self) -> bool {
+        self.0.is_closed()
+    }
+
+    /// Resolves when nobody reads any more.
+    pub async fn given_up(&self) {
+        soon("the end of the response", self.0.closed()).await;
+    }
+}
+
+impl Body for Script {
+    type Data = Bytes;
+    type Error = Torn;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, Torn>>> {
+        self.0.poll_recv(cx).map(|next| next.map(|chunk| chunk.map(Frame::data)))
+    }
+}
+
+/// Copies what comes back to where it came from, until the end.
+pub async fn echo(io: &mut (impl tokio::io::AsyncRead + tokio::io::AsyncWrite + Unpin)) {
+    let mut buffer = [0; 1024];
+    loop {
+        match io.read(&mut buffer).await {
+            Ok(0) | Err(_) => break,
+            Ok(count) => io.write_all(&buffer[..count]).await.unwrap(),
+        }
+    }
+    let _ = io.shutdown().await;
+}
