@@ -1,0 +1,275 @@
+#!/usr/bin/env python3
+"""Drives an API server with the official Python client, unmodified, and prints what it sees as JSON lines.
+
+Set-up: python3 -m venv DIR && DIR/bin/pip install -r requirements.txt; then DIR/bin/python client.py SUBCOMMAND --help.
+
+  listwatch  list, then watch from the list's resourceVersion; list again after a 410. A line on standard input prints
+             the store, its end (or SIGTERM) ends the program.
+  elect      leader election by kubernetes.leaderelection.
+  exec       run a command in a pod over WebSocket.
+
+Exit codes: 0 done, 1 failed (the last line is an error event), 2 usage.
+"""
+
+import argparse
+import datetime
+import json
+import os
+import signal
+import sys
+import threading
+
+from kubernetes import client, config, watch
+from kubernetes.client.rest import ApiException
+from kubernetes.leaderelection import electionconfig, leaderelection
+from kubernetes.leaderelection.resourcelock.configmaplock import ConfigMapLock
+from kubernetes.leaderelection.resourcelock.leaselock import LeaseLock
+from kubernetes.stream import stream
+
+PRINTING = threading.Lock()
+
+
+def main():
+    arguments = parse()
+    connect(arguments)
+    try:
+        arguments.run(arguments)
+    except Exception as error:  # every failure is told in the same form
+        event("error", error=f"{type(error).__name__}: {error}")
+        sys.exit(1)
+
+
+def parse():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    common = argparse.ArgumentParser(add_help=False)
+    common.add_argument("--kubeconfig", default=os.environ.get("KUBECONFIG"), help="a pod's own configuration when absent")
+    common.add_argument("--server", help="URL of the API server, instead of the configured one")
+    common.add_argument("--ca", help="file with the CA certificates to trust, instead of the configured ones")
+    common.add_argument("--token-file", help="file with the bearer token, instead of the configured credentials")
+    common.add_argument("--namespace", default="default")
+    commands = parser.add_subparsers(required=True, metavar="SUBCOMMAND")
+
+    command = commands.add_parser("listwatch", parents=[common])
+    command.add_argument("--resource", default="v1/configmaps", help="v1/configmaps, or group/version/plural of a custom resource")
+    command.add_argument("--selector", default="", help="label selector")
+    command.add_argument("--page-size", type=int, default=500, help="limit of a page of the list")
+    command.add_argument("--from", dest="start", help="resourceVersion to watch from, instead of a first list")
+    command.set_defaults(run=list_and_watch)
+
+    command = commands.add_parser("elect", parents=[common])
+    command.add_argument("--lock", default="elect", help="name of the lock")
+    command.add_argument("--lock-kind", choices=["lease", "configmap"], default="lease")
+    command.add_argument("--identity", required=True)
+    command.add_argument("--seconds", type=float, default=10, help="how long to take part")
+    command.set_defaults(run=elect)
+
+    command = commands.add_parser("exec", parents=[common])
+    command.add_argument("--pod", required=True)
+    command.add_argument("--container")
+    command.add_argument("command", nargs="+")
+    command.set_defaults(run=execute)
+    return parser.parse_args()
+
+
+def connect(arguments):
+    """Makes the configuration of the flags the default one of the package, as the package's own loaders do."""
+    settings = client.Configuration()
+    if arguments.kubeconfig:
+        config.load_kube_config(arguments.kubeconfig, client_configuration=settings)
+    elif os.environ.get("KUBERNETES_SERVICE_HOST"):
+        config.load_incluster_config(client_configuration=settings)
+    elif not arguments.server:
+        sys.exit("no --kubeconfig, no --server, and this is no pod")
+    if arguments.server:
+        settings.host = arguments.server
+    if arguments.ca:
+        settings.ssl_ca_cert = arguments.ca
+    if arguments.token_file:
+        with open(arguments.token_file, encoding="ascii") as file:
+            settings.api_key = {"authorization": "Bearer " + file.read().strip()}
+        settings.cert_file = settings.key_file = settings.refresh_api_key_hook = None
+    client.Configuration.set_default(settings)
+
+
+def list_and_watch(arguments):
+    store = Store()
+    call = collection(arguments)
+    threading.Thread(target=follow_standard_input, args=(store,), daemon=True).start()
+    signal.signal(signal.SIGTERM, lambda *_: store.end())
+    version = arguments.start or store.relist(call, arguments.page_size)
+    while True:
+        stream_of_events = watch.Watch()
+        event("watch", **{"from": version})
+        store.count("watches")
+        try:
+            for told in stream_of_events.stream(call, resource_version=version, allow_watch_bookmarks=True):
+                version = store.apply(told)
+        except ApiException as error:
+            store.count("watch_errors")
+            event("watch-error", code=error.status, error=error.reason)
+            if error.status != 410:
+                raise
+            version = store.relist(call, arguments.page_size)
+
+
+def collection(arguments):
+    """The list call of the resource, which is its watch call too."""
+    namespace, selector = arguments.namespace, arguments.selector
+    if arguments.resource == "v1/configmaps":
+        api = client.CoreV1Api()
+
+        # The watch learns by the parameter `watch`, and the type from the name in this docstring.
+        def call(**options):
+            """:rtype: V1ConfigMapList"""
+            return api.list_namespaced_config_map(namespace, label_selector=selector, **options)
+
+        return call
+    group, version, plural = arguments.resource.split("/")
+    api = client.CustomObjectsApi()
+
+    def call_custom(**options):
+        """:rtype: object"""
+        return api.list_namespaced_custom_object(group, version, namespace, plural, label_selector=selector, **options)
+
+    return call_custom
+
+
+class Store:
+    """The objects by uid, as a client keeps them that goes by resourceVersion."""
+
+    def __init__(self):
+        self.lock = threading.Lock()
+        self.objects = {}
+        self.counts = {"lists": 0, "watches": 0, "watch_errors": 0, "events": 0}
+
+    def count(self, name):
+        with self.lock:
+            self.counts[name] += 1
+
+    def relist(self, call, page_size):
+        """Replaces all objects, page by page, and returns the list's resourceVersion."""
+        found, token = {}, None
+        while True:
+            page = plain(call(limit=page_size, **({"_continue": token} if token else {})))
+            found.update((item["metadata"]["uid"], item) for item in page["items"])
+            version, token = page["metadata"]["resourceVersion"], page["metadata"].get("continue")
+            if not token:
+                break
+        with self.lock:
+            self.objects = found
+            self.counts["lists"] += 1
+        event("list", rv=version, items=len(found))
+        return version
+
+    def apply(self, told):
+        """Takes one watch event in and returns the resourceVersion that it brings the watch to."""
+        kind, raw = told["type"], told["raw_object"]
+        if kind != "BOOKMARK":
+            with self.lock:
+                self.counts["events"] += 1
+                if kind == "DELETED":
+                    self.objects.pop(raw["metadata"]["uid"], None)
+                else:
+                    self.objects[raw["metadata"]["uid"]] = raw
+        event("wire", type=kind, object=shown(raw))
+        return raw["metadata"]["resourceVersion"]
+
+    def print(self, name):
+        with self.lock:
+            objects = sorted((shown(item) for item in self.objects.values()), key=lambda item: (item["ns"], item["name"]))
+            counts = {"count_" + key: value for key, value in self.counts.items()}
+        event(name, objects=objects, **counts)
+
+    def end(self):
+        self.print("summary")
+        # A thread is blocked in a read of the stream, and cannot be told to end.
+        os._exit(0)
+
+
+def follow_standard_input(store):
+    for _ in sys.stdin:
+        store.print("store")
+    store.end()
+
+
+def plain(answer):
+    """The answer as the API server's own JSON, for models and for custom resources alike."""
+    return client.ApiClient().sanitize_for_serialization(answer)
+
+
+def shown(item):
+    metadata = item["metadata"]
+    return {
+        "uid": metadata.get("uid", ""),
+        "rv": metadata["resourceVersion"],
+        "ns": metadata.get("namespace", ""),
+        "name": metadata.get("name", ""),
+        "labels": metadata.get("labels"),
+    }
+
+
+def elect(arguments):
+    kind = {"lease": LeaseLock, "configmap": ConfigMapLock}[arguments.lock_kind]
+    acquired = threading.Event()
+
+    class Reported(kind):
+        """The package's lock, which tells of its writes."""
+
+        def create(self, name, namespace, election_record):
+            done = super().create(name, namespace, election_record)
+            event("created" if done else "refused", holder=election_record.holder_identity)
+            return done
+
+        def update(self, name, namespace, updated_record):
+            done = super().update(name, namespace, updated_record)
+            event("renewed" if done else "refused", holder=updated_record.holder_identity)
+            return done
+
+    def started():
+        acquired.set()
+        event("acquired", identity=arguments.identity)
+
+    election = leaderelection.LeaderElection(
+        electionconfig.Config(
+            Reported(arguments.lock, arguments.namespace, arguments.identity),
+            lease_duration=4,
+            renew_deadline=3,
+            retry_period=1,
+            onstarted_leading=started,
+            onstopped_leading=lambda: event("lost", identity=arguments.identity),
+        )
+    )
+    candidate = threading.Thread(target=election.run, daemon=True)
+    candidate.start()
+    candidate.join(arguments.seconds)
+    if not acquired.is_set():
+        raise RuntimeError("never acquired the lock")
+    event("end", leading=candidate.is_alive())
+
+
+def execute(arguments):
+    options = {"container": arguments.container} if arguments.container else {}
+    session = stream(
+        client.CoreV1Api().connect_get_namespaced_pod_exec,
+        arguments.pod,
+        arguments.namespace,
+        command=arguments.command,
+        stdin=False,
+        stdout=True,
+        stderr=True,
+        tty=False,
+        _preload_content=False,
+        **options,
+    )
+    session.run_forever(timeout=60)
+    event("exec", transport="websocket", exitCode=session.returncode, stdout=session.read_stdout(timeout=1), stderr=session.read_stderr(timeout=1))
+
+
+def event(name, **fields):
+    line = json.dumps({"event": name, "time": datetime.datetime.now(datetime.timezone.utc).isoformat(), **fields})
+    with PRINTING:
+        print(line, flush=True)
+
+
+if __name__ == "__main__":
+    main()

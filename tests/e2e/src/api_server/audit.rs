@@ -1,0 +1,223 @@
+//! What the API server says was asked of it.
+
+use std::{
+    fs::File,
+    io::{BufRead, BufReader, ErrorKind},
+    os::fd::AsFd,
+    path::{Path, PathBuf},
+    time::{Duration, Instant},
+};
+
+use anyhow::{Context, Result, bail};
+use nix::{
+    poll::{PollFd, PollFlags, PollTimeout, poll},
+    sys::inotify::{AddWatchFlags, InitFlags, Inotify},
+};
+use serde::Deserialize;
+use serde_json::{Value, json};
+
+/// How much of each request the audit log tells. Requests that the API server makes to itself are
+/// left out, and so is the stage RequestReceived.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum AuditLevel {
+    /// Who asked what and which status it got.
+    #[default]
+    Metadata,
+    /// The objects too, those sent and those returned.
+    RequestResponse,
+    /// Nothing, for measurements.
+    None,
+}
+
+impl AuditLevel {
+    pub(crate) fn policy(self) -> Value {
+        let level = match self {
+            Self::Metadata => "Metadata",
+            Self::RequestResponse => "RequestResponse",
+            Self::None => "None",
+        };
+        json!({
+            "apiVersion": "audit.k8s.io/v1",
+            "kind": "Policy",
+            "omitStages": ["RequestReceived"],
+            "omitManagedFields": true,
+            "rules": [{ "level": "None", "users": ["system:apiserver"] }, { "level": level }],
+        })
+    }
+}
+
+/// One line of the audit log (`audit.k8s.io/v1` Event).
+#[derive(Clone, Debug, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct AuditEntry {
+    /// The same for all stages of one request.
+    #[serde(rename = "auditID")]
+    pub audit_id: String,
+    /// `ResponseStarted` (streams alone), `ResponseComplete` or `Panic`.
+    pub stage: String,
+    /// Path and query as the server got them.
+    #[serde(rename = "requestURI")]
+    pub request_uri: String,
+    /// The Kubernetes verb, such as `deletecollection`.
+    pub verb: String,
+    /// Who was authenticated.
+    pub user: AuditUser,
+    /// Absent when the client sent none.
+    pub user_agent: Option<String>,
+    /// The client's address and those of `X-Forwarded-For`.
+    #[serde(rename = "sourceIPs", default)]
+    pub source_ips: Vec<String>,
+    /// Absent when the request is not for a resource.
+    pub object_ref: Option<AuditObject>,
+    /// The answer's status.
+    pub response_status: Option<AuditStatus>,
+    /// With [`AuditLevel::RequestResponse`].
+    pub request_object: Option<Value>,
+    /// With [`AuditLevel::RequestResponse`].
+    pub response_object: Option<Value>,
+    /// RFC 3339 with microseconds.
+    pub request_received_timestamp: String,
+    /// RFC 3339 with microseconds.
+    pub stage_timestamp: String,
+}
+
+/// The user of an audit entry.
+#[derive(Clone, Debug, Deserialize)]
+pub struct AuditUser {
+    /// Such as `system:serviceaccount:NAMESPACE:NAME`; empty when the credentials were refused.
+    #[serde(default)]
+    pub username: String,
+    /// Such as `system:authenticated`.
+    #[serde(default)]
+    pub groups: Vec<String>,
+}
+
+/// The object of an audit entry; what a request does not name is empty.
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct AuditObject {
+    /// The plural, such as `configmaps`.
+    pub resource: String,
+    /// The namespace.
+    pub namespace: String,
+    /// The name.
+    pub name: String,
+    /// The group; empty for the core group.
+    pub api_group: String,
+    /// Such as `status`.
+    pub subresource: String,
+}
+
+/// The answer's status in an audit entry.
+#[derive(Clone, Debug, Deserialize)]
+pub struct AuditStatus {
+    /// The HTTP status code.
+    pub code: u16,
+}
+
+/// The audit log of one API server.
+#[derive(Clone, Debug)]
+pub struct AuditLog {
+    path: PathBuf,
+}
+
+impl AuditLog {
+    pub(crate) fn new(path: PathBuf) -> Self {
+        Self { path }
+    }
+
+    /// The file: one JSON object a line.
+    #[must_use]
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// All entries so far.
+    ///
+    /// # Errors
+    ///
+    /// When the log cannot be read.
+    pub fn entries(&self) -> Result<Vec<AuditEntry>> {
+        let mut reader = self.reader()?;
+        let mut entries = Vec::new();
+        while let Some(entry) = reader.next_written()? {
+            entries.push(entry);
+        }
+        Ok(entries)
+    }
+
+    /// A reader that starts at the first entry and can wait for more.
+    ///
+    /// # Errors
+    ///
+    /// When the log cannot be opened.
+    pub fn reader(&self) -> Result<AuditReader> {
+        // Watched before the first read, so that no entry falls between the two.
+        let events = Inotify::init(InitFlags::IN_NONBLOCK | InitFlags::IN_CLOEXEC)?;
+        events.add_watch(&self.path, AddWatchFlags::IN_MODIFY)?;
+        let file = File::open(&self.path)
+            .with_context(|| format!("opening the audit log {}", self.path.display()))?;
+        Ok(AuditReader { file: BufReader::new(file), line: String::new(), events })
+    }
+}
+
+/// Reads the audit log from its start and follows it.
+pub struct AuditReader {
+    file: BufReader<File>,
+    /// A line of which the end may not be written yet.
+    line: String,
+    events: Inotify,
+}
+
+impl AuditReader {
+    /// The next entry that is written already.
+    ///
+    /// # Errors
+    ///
+    /// When the log cannot be read.
+    pub fn next_written(&mut self) -> Result<Option<AuditEntry>> {
+        self.file.read_line(&mut self.line)?;
+        if !self.line.ends_with('\n') {
+            return Ok(None);
+        }
+        let entry = serde_json::from_str(&self.line)
+            .with_context(|| format!("reading an audit entry: {}", self.line))?;
+        self.line.clear();
+        Ok(Some(entry))
+    }
+
+    /// The next entry that `wanted` takes; passes over the others; waits for it at most `limit`.
+    ///
+    /// # Errors
+    ///
+    /// When there is none in time, or the log cannot be read.
+    pub fn wait_for(
+        &mut self,
+        limit: Duration,
+        mut wanted: impl FnMut(&AuditEntry) -> bool,
+    ) -> Result<AuditEntry> {
+        let deadline = Instant::now() + limit;
+        loop {
+            while let Some(entry) = self.next_written()? {
+                if wanted(&entry) {
+                    return Ok(entry);
+                }
+            }
+            let left = deadline.saturating_duration_since(Instant::now());
+            if left.is_zero() {
+                bail!("the audit log has no such entry after {} s", limit.as_secs());
+            }
+            self.wait_for_growth(left)?;
+        }
+    }
+
+    fn wait_for_growth(&self, limit: Duration) -> Result<()> {
+        let mut polled = [PollFd::new(self.events.as_fd(), PollFlags::POLLIN)];
+        poll(&mut polled, PollTimeout::try_from(limit).unwrap_or(PollTimeout::MAX))?;
+        match self.events.read_events() {
+            Ok(_) => Ok(()),
+            Err(error) if std::io::Error::from(error).kind() == ErrorKind::WouldBlock => Ok(()),
+            Err(error) => Err(error.into()),
+        }
+    }
+}

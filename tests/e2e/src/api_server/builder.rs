@@ -1,0 +1,287 @@
+//! How an API server is started.
+
+use std::{
+    net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr},
+    sync::{Arc, Mutex},
+    time::Duration,
+};
+
+use anyhow::{Context, Result};
+use serde_json::json;
+use socket2::{Domain, Socket, Type};
+
+use super::{ApiServer, AuditLevel, Client, Trust};
+use crate::{
+    bed::Bed,
+    kube::kube_binary,
+    kubectl::{Kubectl, write_kubeconfig},
+    network::Network,
+    pki::{self, Authority},
+    process::Process,
+};
+
+pub(super) const AUDIT_LOG: &str = "audit.log";
+
+/// What can be chosen about an [`ApiServer`].
+#[derive(Clone, Debug)]
+pub struct ApiServerBuilder {
+    bind: IpAddr,
+    extra_names: Vec<String>,
+    feature_gates: Vec<String>,
+    audit: AuditLevel,
+    extra_flags: Vec<String>,
+    place: Place,
+}
+
+/// Where in the world the server stands.
+#[derive(Clone, Debug)]
+pub(crate) struct Place {
+    /// The network that it listens in.
+    pub(crate) network: Network,
+    /// `None`: the kernel chooses.
+    pub(crate) port: Option<u16>,
+    /// The address that the Service `kubernetes` leads to, if pods shall reach it.
+    pub(crate) advertised: Option<IpAddr>,
+    /// The ranges of Service addresses, primary family first.
+    pub(crate) services: Vec<String>,
+    /// The directory, if it is shared.
+    pub(crate) bed: Option<Arc<Bed>>,
+}
+
+impl Default for ApiServerBuilder {
+    fn default() -> Self {
+        Self {
+            bind: Ipv4Addr::LOCALHOST.into(),
+            extra_names: Vec::new(),
+            feature_gates: Vec::new(),
+            audit: AuditLevel::default(),
+            extra_flags: Vec::new(),
+            place: Place {
+                network: Network::Own,
+                port: None,
+                advertised: None,
+                services: vec!["10.96.0.0/16".to_owned()],
+                bed: None,
+            },
+        }
+    }
+}
+
+impl ApiServerBuilder {
+    /// Listens on this address instead of 127.0.0.1; `::` listens on all addresses of both
+    /// families.
+    #[must_use]
+    pub fn bind(mut self, address: IpAddr) -> Self {
+        self.bind = address;
+        self
+    }
+
+    /// Adds a DNS name or an address to the serving certificate, which covers Kubernetes' own
+    /// names, localhost, both loopback addresses, 10.96.0.1 and the bound address.
+    #[must_use]
+    pub fn extra_name(mut self, name: &str) -> Self {
+        self.extra_names.push(name.to_owned());
+        self
+    }
+
+    /// Turns a feature gate on or off, such as `ShardedListAndWatch`.
+    #[must_use]
+    pub fn feature_gate(mut self, gate: &str, on: bool) -> Self {
+        self.feature_gates.push(format!("{gate}={on}"));
+        self
+    }
+
+    /// How much the audit log tells; [`AuditLevel::Metadata`] unless told.
+    #[must_use]
+    pub fn audit(mut self, level: AuditLevel) -> Self {
+        self.audit = level;
+        self
+    }
+
+    /// Compacts etcd on this interval instead of every five minutes.
+    #[must_use]
+    pub fn compact_every(self, interval: Duration) -> Self {
+        self.flag(&format!("--etcd-compaction-interval={}ms", interval.as_millis()))
+    }
+
+    /// Adds a flag of kube-apiserver, as `--name=value`; it wins over the bed's own.
+    #[must_use]
+    pub fn flag(mut self, flag: &str) -> Self {
+        self.extra_flags.push(flag.to_owned());
+        self
+    }
+
+    pub(crate) fn place(mut self, place: Place) -> Self {
+        self.place = place;
+        self
+    }
+
+    /// Starts etcd and the server and waits until it is ready: about two seconds.
+    ///
+    /// # Errors
+    ///
+    /// When it does not become ready; the error quotes its log.
+    pub fn start(mut self) -> Result<ApiServer> {
+        let bed = self.place.bed.take().map_or_else(|| Bed::make().map(Arc::new), Ok)?;
+        let etcd = start_etcd(&bed)?;
+        let (port, reserved) = self.port()?;
+        let address = SocketAddr::new(self.reached_at(), port);
+        let url = format!("https://{address}");
+        let trust = self.write_trust(&bed, &url)?;
+        bed.write(AUDIT_LOG, "")?;
+        bed.write("audit-policy.json", &self.audit.policy().to_string())?;
+
+        let network = self.place.network.clone();
+        let client = Client::new(&url, &trust.ca_pem, &trust.admin_token, &network)?;
+        let kubectl = Kubectl::new(&bed, &bed.path().join("admin.kubeconfig"), &network)?;
+        let api = ApiServer {
+            server: Mutex::new(None),
+            etcd,
+            flags: self.flags(&bed, port),
+            address,
+            network,
+            trust,
+            client,
+            kubectl,
+            _port: reserved,
+            bed,
+        };
+        api.start_again()?;
+        Ok(api)
+    }
+
+    /// The port, and the socket that keeps it from every other process of this machine.
+    ///
+    /// The socket is bound with SO_REUSEPORT and never listens. kube-apiserver binds the same port
+    /// with SO_REUSEPORT; the kernel gives a reserved port to nobody who asks for any port.
+    fn port(&self) -> Result<(u16, Option<Socket>)> {
+        if let Some(port) = self.place.port {
+            return Ok((port, None));
+        }
+        let address = SocketAddr::new(self.bind, 0);
+        let socket = Socket::new(Domain::for_address(address), Type::STREAM, None)?;
+        socket.set_reuse_port(true)?;
+        socket.bind(&address.into()).with_context(|| format!("binding {}", self.bind))?;
+        let bound = socket.local_addr()?.as_socket().context("a bound socket has an address")?;
+        Ok((bound.port(), Some(socket)))
+    }
+
+    /// The address by which the bed itself talks to the server.
+    fn reached_at(&self) -> IpAddr {
+        match (self.place.advertised, self.bind) {
+            (Some(advertised), _) => advertised,
+            (None, bound) if !bound.is_unspecified() => bound,
+            (None, IpAddr::V4(_)) => Ipv4Addr::LOCALHOST.into(),
+            (None, IpAddr::V6(_)) => Ipv6Addr::LOCALHOST.into(),
+        }
+    }
+
+    fn write_trust(&self, bed: &Bed, url: &str) -> Result<Trust> {
+        let authority = Authority::new("kubernetes-ca")?;
+        let ca_pem = authority.cert_pem();
+        let ca_file = bed.write("ca.crt", &ca_pem)?;
+        bed.write("ca.key", &authority.key_pem())?;
+
+        let serving = authority.server("kube-apiserver", &self.names())?;
+        bed.write("apiserver.crt", &serving.cert_pem)?;
+        bed.write("apiserver.key", &serving.key_pem)?;
+
+        let (private, public) = pki::signing_key()?;
+        bed.write("accounts.key", &private)?;
+        bed.write("accounts.pub", &public)?;
+
+        let admin = authority.client("admin", "system:masters")?;
+        let certificate = bed.write("admin.crt", &admin.cert_pem)?;
+        let key = bed.write("admin.key", &admin.key_pem)?;
+        let user = json!({ "client-certificate": certificate, "client-key": key });
+        write_kubeconfig(&bed.path().join("admin.kubeconfig"), url, &ca_file, &user)?;
+
+        let admin_token: String = std::iter::repeat_with(fastrand::alphanumeric).take(32).collect();
+        bed.write("tokens.csv", &format!("{admin_token},admin,admin,system:masters\n"))?;
+        Ok(Trust { authority, ca_pem, admin_token })
+    }
+
+    fn names(&self) -> Vec<String> {
+        let fixed = [
+            "kubernetes",
+            "kubernetes.default",
+            "kubernetes.default.svc",
+            "kubernetes.default.svc.cluster.local",
+            "localhost",
+            "127.0.0.1",
+            "::1",
+        ];
+        let mut names: Vec<String> = fixed.map(str::to_owned).into();
+        names.extend(self.place.services.iter().filter_map(|range| first_address(range)));
+        names.push(self.reached_at().to_string());
+        names.extend(self.extra_names.iter().cloned());
+        names
+    }
+
+    fn flags(&self, bed: &Bed, port: u16) -> Vec<String> {
+        let path = |name: &str| bed.path().join(name).display().to_string();
+        let advertised = self.place.advertised.unwrap_or_else(|| self.reached_at());
+        // Nothing can lead pods to a loopback address, and the server refuses to try.
+        let reconciler = if self.place.advertised.is_some() { "lease" } else { "none" };
+        let mut flags = vec![
+            format!("--etcd-servers={}", etcd_url(bed)),
+            format!("--bind-address={}", self.bind),
+            format!("--advertise-address={advertised}"),
+            format!("--endpoint-reconciler-type={reconciler}"),
+            format!("--secure-port={port}"),
+            "--permit-port-sharing=true".to_owned(),
+            format!("--tls-cert-file={}", path("apiserver.crt")),
+            format!("--tls-private-key-file={}", path("apiserver.key")),
+            format!("--client-ca-file={}", path("ca.crt")),
+            format!("--token-auth-file={}", path("tokens.csv")),
+            "--authorization-mode=Node,RBAC".to_owned(),
+            "--service-account-issuer=https://kubernetes.default.svc".to_owned(),
+            format!("--service-account-key-file={}", path("accounts.pub")),
+            format!("--service-account-signing-key-file={}", path("accounts.key")),
+            format!("--service-cluster-ip-range={}", self.place.services.join(",")),
+            "--allow-privileged=true".to_owned(),
+            // A server that stops ends its watches first, instead of waiting a minute for them.
+            "--shutdown-watch-termination-grace-period=5s".to_owned(),
+            format!("--audit-policy-file={}", path("audit-policy.json")),
+            format!("--audit-log-path={}", path(AUDIT_LOG)),
+            "--audit-log-maxsize=0".to_owned(),
+        ];
+        if !self.feature_gates.is_empty() {
+            flags.push(format!("--feature-gates={}", self.feature_gates.join(",")));
+        }
+        flags.extend(self.extra_flags.iter().cloned());
+        flags
+    }
+}
+
+/// etcd listens on a Unix socket: no port to collide, in no network.
+pub(super) fn etcd_url(bed: &Bed) -> String {
+    format!("unix://{}", bed.path().join("etcd.sock").display())
+}
+
+fn start_etcd(bed: &Bed) -> Result<Process> {
+    // etcd takes the part after `unix://` for a file name relative to its directory.
+    let (clients, peers) = ("unix://etcd.sock", "unix://etcd-peers.sock");
+    let mut command = Network::Own.tied(kube_binary()?);
+    command
+        .current_dir(bed.path())
+        .arg("etcd")
+        .args(["--data-dir=etcd", "--unsafe-no-fsync", "--log-level=warn"])
+        .args([
+            format!("--listen-client-urls={clients}"),
+            format!("--advertise-client-urls={clients}"),
+            format!("--listen-peer-urls={peers}"),
+            format!("--initial-advertise-peer-urls={peers}"),
+            format!("--initial-cluster=default={peers}"),
+        ]);
+    Process::spawn("etcd", command, &bed.path().join("etcd.log"))
+}
+
+/// The address that the Service `kubernetes` has in a range.
+fn first_address(range: &str) -> Option<String> {
+    let (base, _) = range.split_once('/')?;
+    match base.parse().ok()? {
+        IpAddr::V4(base) => Some(Ipv4Addr::from(u32::from(base) + 1).to_string()),
+        IpAddr::V6(base) => Some(Ipv6Addr::from(u128::from(base) + 1).to_string()),
+    }
+}

@@ -1,0 +1,180 @@
+//! Single requests to an API server, by its administrator or with any token.
+
+use std::{
+    io::{BufRead, BufReader},
+    sync::Arc,
+    time::Duration,
+};
+
+use anyhow::{Context, Result, bail};
+use rustls::crypto::aws_lc_rs;
+use serde_json::Value;
+use ureq::{
+    Agent,
+    http::Request,
+    tls::{Certificate, RootCerts, TlsConfig},
+};
+
+use crate::network::Network;
+
+const TIME_LIMIT: Duration = Duration::from_secs(30);
+const LARGEST_BODY: u64 = 256 << 20;
+
+/// Sends one request at a time over HTTP/1.1, with the server verified.
+pub struct Client {
+    agent: Agent,
+    base: String,
+    token: String,
+    network: Network,
+}
+
+impl Client {
+    /// A client of the server at `base` (`https://HOST:PORT`), which `ca_pem` verifies.
+    ///
+    /// # Errors
+    ///
+    /// When `ca_pem` is not a PEM certificate.
+    pub fn new(base: &str, ca_pem: &str, token: &str, network: &Network) -> Result<Self> {
+        let ca = Certificate::from_pem(ca_pem.as_bytes()).context("the CA to verify with")?;
+        let tls = TlsConfig::builder()
+            .root_certs(RootCerts::Specific(Arc::new(vec![ca])))
+            .unversioned_rustls_crypto_provider(Arc::new(aws_lc_rs::default_provider()))
+            .build();
+        let agent = Agent::config_builder()
+            .tls_config(tls)
+            .proxy(None)
+            .http_status_as_error(false)
+            .allow_non_standard_methods(true)
+            .timeout_global(Some(TIME_LIMIT))
+            .build()
+            .new_agent();
+        let (base, token) = (base.to_owned(), token.to_owned());
+        Ok(Self { agent, base, token, network: network.clone() })
+    }
+
+    /// The same client with another bearer token.
+    #[must_use]
+    pub fn with_token(&self, token: &str) -> Self {
+        Self {
+            agent: self.agent.clone(),
+            base: self.base.clone(),
+            token: token.to_owned(),
+            network: self.network.clone(),
+        }
+    }
+
+    /// Gets `path` with its query, such as `/api/v1/namespaces?limit=1`.
+    ///
+    /// # Errors
+    ///
+    /// When there is no complete answer; a refusal is an answer.
+    pub fn get(&self, path: &str) -> Result<Response> {
+        self.request("GET", path, "application/json", Vec::new())
+    }
+
+    /// Posts an object.
+    ///
+    /// # Errors
+    ///
+    /// As [`Self::get`].
+    pub fn post(&self, path: &str, object: &Value) -> Result<Response> {
+        self.request("POST", path, "application/json", object.to_string().into_bytes())
+    }
+
+    /// Deletes what `path` names.
+    ///
+    /// # Errors
+    ///
+    /// As [`Self::get`].
+    pub fn delete(&self, path: &str) -> Result<Response> {
+        self.request("DELETE", path, "application/json", Vec::new())
+    }
+
+    /// Watches the collection at `path` until `wanted` has an answer, at most `limit`. What is
+    /// there already comes first, as ADDED. An event is `{"type": …, "object": …}`.
+    ///
+    /// # Errors
+    ///
+    /// When the server refuses, and when the watch ends or the time is over without an answer.
+    pub fn watch_until<T: Send>(
+        &self,
+        path: &str,
+        limit: Duration,
+        mut wanted: impl FnMut(&Value) -> Option<T> + Send,
+    ) -> Result<T> {
+        let separator = if path.contains('?') { '&' } else { '?' };
+        let request = Request::get(format!("{}{path}{separator}watch=true", self.base))
+            .header("authorization", format!("Bearer {}", self.token))
+            .header("accept", "application/json")
+            .body(())?;
+        let what = || format!("watching {path} for at most {} s", limit.as_secs());
+        self.network.enter(|| {
+            let request = self.agent.configure_request(request);
+            let request = request.timeout_global(Some(limit)).build();
+            let mut response = self.agent.run(request).with_context(what)?;
+            if response.status() != 200 {
+                let text = response.body_mut().read_to_string().unwrap_or_default();
+                bail!("{}: status {}: {text}", what(), response.status());
+            }
+            for line in BufReader::new(response.body_mut().as_reader()).lines() {
+                let event = serde_json::from_str(&line.with_context(what)?)?;
+                if let Some(answer) = wanted(&event) {
+                    return Ok(answer);
+                }
+            }
+            bail!("{}: the server ended the watch", what())
+        })
+    }
+
+    /// Any request.
+    ///
+    /// # Errors
+    ///
+    /// As [`Self::get`].
+    pub fn request(
+        &self,
+        method: &str,
+        path: &str,
+        content_type: &str,
+        body: Vec<u8>,
+    ) -> Result<Response> {
+        let request = Request::builder()
+            .method(method)
+            .uri(format!("{}{path}", self.base))
+            .header("authorization", format!("Bearer {}", self.token))
+            .header("content-type", content_type)
+            .header("accept", "application/json")
+            .body(body)?;
+        let what = format!("{method} {path}");
+        self.network.enter(|| {
+            let mut response = self.agent.run(request).context(what.clone())?;
+            let text = response.body_mut().with_config().limit(LARGEST_BODY).read_to_string();
+            let status = response.status().as_u16();
+            Ok(Response { status, text: text.with_context(|| what.clone())?, what })
+        })
+    }
+}
+
+/// A whole answer.
+#[derive(Clone, Debug)]
+pub struct Response {
+    /// The HTTP status code.
+    pub status: u16,
+    /// The body.
+    pub text: String,
+    what: String,
+}
+
+impl Response {
+    /// The body of a 2xx answer.
+    ///
+    /// # Errors
+    ///
+    /// When the answer is another one, or not JSON.
+    pub fn json(&self) -> Result<Value> {
+        if !(200..300).contains(&self.status) {
+            bail!("{}: status {}: {}", self.what, self.status, self.text);
+        }
+        serde_json::from_str(&self.text).with_context(|| format!("{}: reading the body", self.what))
+    }
+}

@@ -1,0 +1,285 @@
+//! etcd and kube-apiserver, without a node.
+
+mod account;
+mod audit;
+mod builder;
+mod client;
+
+use std::{
+    net::SocketAddr,
+    path::{Path, PathBuf},
+    process::Command,
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    time::Duration,
+};
+
+use anyhow::{Context, Result, anyhow};
+use nix::sys::signal::Signal;
+use socket2::Socket;
+
+pub(crate) use self::builder::Place;
+pub use self::{
+    account::{Rule, ServiceAccount},
+    audit::{AuditEntry, AuditLevel, AuditLog, AuditObject, AuditReader, AuditStatus, AuditUser},
+    builder::ApiServerBuilder,
+    client::{Client, Response},
+};
+use crate::{
+    bed::Bed, kube::kube_binary, kubectl::Kubectl, network::Network, pki::Authority,
+    process::Process, wait,
+};
+
+/// How long the API server may take until it is ready, on a busy machine.
+const READY_LIMIT: Duration = Duration::from_secs(90);
+
+/// A running API server with its etcd. Dropping it ends both and removes what they wrote.
+pub struct ApiServer {
+    // Dropped in this order: processes before what they use.
+    server: Mutex<Option<Process>>,
+    etcd: Process,
+    flags: Vec<String>,
+    address: SocketAddr,
+    network: Network,
+    trust: Trust,
+    client: Client,
+    kubectl: Kubectl,
+    /// Bound to the port and never listening: keeps the port ours while the server restarts.
+    _port: Option<Socket>,
+    bed: Arc<Bed>,
+}
+
+/// The cluster's CA and its administrator.
+struct Trust {
+    authority: Authority,
+    ca_pem: String,
+    admin_token: String,
+}
+
+impl ApiServer {
+    /// What can be chosen, with defaults for everything.
+    #[must_use]
+    pub fn builder() -> ApiServerBuilder {
+        ApiServerBuilder::default()
+    }
+
+    /// An API server with the defaults: IPv4 loopback, all feature gates as released.
+    ///
+    /// # Errors
+    ///
+    /// When it does not become ready; the error quotes its log.
+    pub fn start() -> Result<Self> {
+        Self::builder().start()
+    }
+
+    /// Where it listens.
+    #[must_use]
+    pub fn address(&self) -> SocketAddr {
+        self.address
+    }
+
+    /// `https://HOST:PORT`.
+    #[must_use]
+    pub fn url(&self) -> String {
+        format!("https://{}", self.address)
+    }
+
+    /// The CA that issued its serving certificate and its clients' certificates, PEM.
+    #[must_use]
+    pub fn ca_pem(&self) -> &str {
+        &self.trust.ca_pem
+    }
+
+    /// The file of [`Self::ca_pem`].
+    #[must_use]
+    pub fn ca_file(&self) -> PathBuf {
+        self.bed.path().join("ca.crt")
+    }
+
+    /// The authority itself, to issue more certificates that this cluster trusts.
+    #[must_use]
+    pub fn authority(&self) -> &Authority {
+        &self.trust.authority
+    }
+
+    /// A bearer token of group `system:masters`.
+    #[must_use]
+    pub fn admin_token(&self) -> &str {
+        &self.trust.admin_token
+    }
+
+    /// The files of a client certificate of group `system:masters` and of its key.
+    #[must_use]
+    pub fn admin_certificate(&self) -> (PathBuf, PathBuf) {
+        (self.bed.path().join("admin.crt"), self.bed.path().join("admin.key"))
+    }
+
+    /// The administrator's kubeconfig, by client certificate.
+    #[must_use]
+    pub fn kubeconfig(&self) -> PathBuf {
+        self.bed.path().join("admin.kubeconfig")
+    }
+
+    /// A directory for a test's own files, removed with the cluster.
+    #[must_use]
+    pub fn directory(&self) -> &Path {
+        self.bed.path()
+    }
+
+    /// The network in which [`Self::address`] is.
+    #[must_use]
+    pub fn network(&self) -> &Network {
+        &self.network
+    }
+
+    /// Requests by the administrator.
+    #[must_use]
+    pub fn client(&self) -> &Client {
+        &self.client
+    }
+
+    /// kubectl of the administrator.
+    #[must_use]
+    pub fn kubectl_client(&self) -> &Kubectl {
+        &self.kubectl
+    }
+
+    /// Runs kubectl as the administrator and returns what it printed.
+    ///
+    /// # Errors
+    ///
+    /// When it fails; the error quotes its stderr.
+    pub fn kubectl(&self, args: &[&str]) -> Result<String> {
+        self.kubectl.run(args)
+    }
+
+    /// Applies a manifest as the administrator.
+    ///
+    /// # Errors
+    ///
+    /// As [`Self::kubectl`].
+    pub fn apply(&self, manifest: &str) -> Result<String> {
+        self.kubectl.run_with_input(&["apply", "-f", "-"], manifest)
+    }
+
+    /// What was asked of the server.
+    #[must_use]
+    pub fn audit(&self) -> AuditLog {
+        AuditLog::new(self.bed.path().join(builder::AUDIT_LOG))
+    }
+
+    /// The process id of the API server, while it runs.
+    #[must_use]
+    pub fn server_pid(&self) -> Option<u32> {
+        self.server().as_ref().map(Process::id)
+    }
+
+    /// The process id of etcd.
+    #[must_use]
+    pub fn etcd_pid(&self) -> u32 {
+        self.etcd.id()
+    }
+
+    /// Freezes the server (SIGSTOP): connections stay open and nothing answers.
+    ///
+    /// # Errors
+    ///
+    /// When it does not run.
+    pub fn pause(&self) -> Result<()> {
+        let server = self.server();
+        let server = server.as_ref().context("the API server is stopped")?;
+        server.signal(Signal::SIGSTOP)?;
+        server.await_pause()
+    }
+
+    /// Ends [`Self::pause`].
+    ///
+    /// # Errors
+    ///
+    /// When it does not run.
+    pub fn resume(&self) -> Result<()> {
+        let server = self.server();
+        server.as_ref().context("the API server is stopped")?.signal(Signal::SIGCONT)
+    }
+
+    /// Ends the server by SIGTERM, as a rolling update does; etcd stays.
+    ///
+    /// # Errors
+    ///
+    /// When it has not ended after 60 s.
+    pub fn stop(&self) -> Result<()> {
+        self.server().take().map_or(Ok(()), |server| server.stop().map(drop))
+    }
+
+    /// Ends the server by SIGKILL; etcd stays.
+    ///
+    /// # Errors
+    ///
+    /// When it cannot be killed.
+    pub fn kill(&self) -> Result<()> {
+        self.server().take().map_or(Ok(()), |server| server.kill().map(drop))
+    }
+
+    /// Starts the server again, on the same port with the same data, and waits until it is ready.
+    ///
+    /// # Errors
+    ///
+    /// When it runs already, or does not become ready.
+    pub fn start_again(&self) -> Result<()> {
+        let mut server = self.server();
+        if server.is_some() {
+            return Err(anyhow!("the API server runs already"));
+        }
+        *server = Some(self.launch()?);
+        self.await_ready(server)
+    }
+
+    /// Drops the history of every object before now and returns the revision of now: a list at an
+    /// older resourceVersion with `Exact`, or a continue token of before, gets 410. (A watch that
+    /// the server's cache can still serve does not.)
+    ///
+    /// # Errors
+    ///
+    /// When etcd refuses.
+    pub fn compact(&self) -> Result<u64> {
+        let list = self.client.get("/api/v1/namespaces?limit=1")?.json()?;
+        let revision = list["metadata"]["resourceVersion"]
+            .as_str()
+            .context("the list of namespaces has no resourceVersion")?;
+        let output = Command::new(kube_binary()?)
+            .args(["etcd-compact", &builder::etcd_url(&self.bed), revision])
+            .output()?;
+        if !output.status.success() {
+            let errors = String::from_utf8_lossy(&output.stderr);
+            return Err(anyhow!("compacting etcd at {revision}: {errors}"));
+        }
+        Ok(revision.parse()?)
+    }
+
+    pub(crate) fn bed(&self) -> &Bed {
+        &self.bed
+    }
+
+    fn launch(&self) -> Result<Process> {
+        let mut command = self.network.tied(kube_binary()?);
+        command.arg("kube-apiserver").args(&self.flags).current_dir(self.bed.path());
+        Process::spawn("kube-apiserver", command, &self.bed.path().join("kube-apiserver.log"))
+    }
+
+    /// Ready means `/readyz`, and that the namespace that everyone uses is there: it is made by a
+    /// loop that `/readyz` does not wait for.
+    fn await_ready(&self, mut server: MutexGuard<'_, Option<Process>>) -> Result<()> {
+        let server = server.as_mut().context("the API server is stopped")?;
+        let answers =
+            |path: &str| matches!(self.client.get(path), Ok(response) if response.status == 200);
+        let ready = wait::until("the API server is ready", READY_LIMIT, || {
+            server.must_run()?;
+            Ok((answers("/readyz") && answers("/api/v1/namespaces/default")).then_some(()))
+        });
+        ready.map_err(|error| server.failure(&error.to_string()))
+    }
+
+    fn server(&self) -> MutexGuard<'_, Option<Process>> {
+        // What it guards is a process or none, whoever panicked meanwhile.
+        self.server.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}

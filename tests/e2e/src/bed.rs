@@ -1,0 +1,182 @@
+//! The directory in which one cluster lives, and what is left when its owner was killed.
+
+use std::{
+    fs::{self, File, TryLockError},
+    io::ErrorKind,
+    os::unix::fs::DirBuilderExt,
+    path::{Path, PathBuf},
+    time::Duration,
+};
+
+use anyhow::{Context, Result};
+use nix::unistd::getuid;
+
+use crate::wait;
+
+/// How long the processes of a killed owner may take to end.
+const REMOVAL_LIMIT: Duration = Duration::from_secs(20);
+
+/// Held by the owner of a bed for as long as it lives; the kernel lets go of it on any death.
+const OWNER: &str = "owner.lock";
+
+/// A directory of its own, removed on drop. Everything that a cluster writes is below it.
+#[derive(Debug)]
+pub(crate) struct Bed {
+    path: PathBuf,
+    _owner: File,
+}
+
+impl Bed {
+    /// Makes a bed, after sweeping those whose owners are dead.
+    pub(crate) fn make() -> Result<Self> {
+        sweep()?;
+        let _turn = turn()?;
+        loop {
+            let name: String = std::iter::repeat_with(fastrand::lowercase).take(8).collect();
+            let path = root().join(name);
+            match fs::DirBuilder::new().mode(0o755).create(&path) {
+                Ok(()) => {
+                    let owner = File::create_new(path.join(OWNER))?;
+                    owner.try_lock().context("locking a bed just made")?;
+                    return Ok(Self { path, _owner: owner });
+                }
+                Err(error) if error.kind() == ErrorKind::AlreadyExists => {}
+                Err(error) => return Err(error).context(format!("making {}", path.display())),
+            }
+        }
+    }
+
+    pub(crate) fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// Makes the cgroup below which all pods of the bed are, in every hierarchy, and names it.
+    /// Removed with the bed.
+    pub(crate) fn make_cgroup(&self) -> Result<String> {
+        let name = cgroup(&self.path);
+        for hierarchy in hierarchies()? {
+            let path = hierarchy.join(&name);
+            fs::create_dir(&path).with_context(|| format!("making {}", path.display()))?;
+        }
+        Ok(format!("/{name}"))
+    }
+
+    /// Writes a file of the bed and names it.
+    pub(crate) fn write(&self, name: &str, text: &str) -> Result<PathBuf> {
+        let path = self.path.join(name);
+        fs::write(&path, text).with_context(|| format!("writing {}", path.display()))?;
+        Ok(path)
+    }
+
+    /// Makes a directory of the bed and names it.
+    pub(crate) fn subdirectory(&self, name: &str) -> Result<PathBuf> {
+        let path = self.path.join(name);
+        fs::create_dir_all(&path).with_context(|| format!("making {}", path.display()))?;
+        Ok(path)
+    }
+}
+
+impl Drop for Bed {
+    fn drop(&mut self) {
+        // What cannot be removed now is removed by the next sweep, and is named there.
+        let _ = remove(&self.path);
+    }
+}
+
+/// Removes the beds whose owners are dead and says which those were.
+///
+/// The living are told from the dead by the lock that an owner holds, not by its process id, which
+/// another process may have by now.
+///
+/// # Errors
+///
+/// When a dead owner's bed cannot be removed.
+pub fn sweep() -> Result<Vec<PathBuf>> {
+    let _turn = turn()?;
+    let mut swept = Vec::new();
+    for entry in fs::read_dir(root())? {
+        let path = entry?.path();
+        if !path.is_dir() || has_owner(&path)? {
+            continue;
+        }
+        remove(&path).with_context(|| format!("sweeping {}", path.display()))?;
+        swept.push(path);
+    }
+    Ok(swept)
+}
+
+fn has_owner(bed: &Path) -> Result<bool> {
+    match File::open(bed.join(OWNER)).map(|owner| owner.try_lock()) {
+        Ok(Ok(())) => Ok(false),
+        Ok(Err(TryLockError::WouldBlock)) => Ok(true),
+        Ok(Err(TryLockError::Error(error))) => Err(error.into()),
+        Err(error) if error.kind() == ErrorKind::NotFound => Ok(false),
+        Err(error) => Err(error.into()),
+    }
+}
+
+/// Removes a bed with its cgroups. The processes of an owner who was killed a moment ago may still
+/// be ending, and hold both.
+fn remove(bed: &Path) -> Result<()> {
+    let mut last = None;
+    let removed = wait::until("it is removed", REMOVAL_LIMIT, || {
+        last = remove_now(bed).err();
+        Ok(last.is_none().then_some(()))
+    });
+    removed.map_err(|late| last.take().map_or(late, |error| error.context("removing a bed")))
+}
+
+fn remove_now(bed: &Path) -> Result<()> {
+    for hierarchy in hierarchies()? {
+        remove_cgroup(&hierarchy.join(cgroup(bed)))?;
+    }
+    match fs::remove_dir_all(bed) {
+        Err(error) if error.kind() != ErrorKind::NotFound => Err(error.into()),
+        _ => Ok(()),
+    }
+}
+
+/// A directory of cgroups is removed from its leaves; its files are not files to remove.
+fn remove_cgroup(path: &Path) -> Result<()> {
+    let entries = match fs::read_dir(path) {
+        Err(error) if error.kind() == ErrorKind::NotFound => return Ok(()),
+        entries => entries?,
+    };
+    for entry in entries {
+        let entry = entry?;
+        if entry.file_type()?.is_dir() {
+            remove_cgroup(&entry.path())?;
+        }
+    }
+    fs::remove_dir(path).with_context(|| format!("removing the cgroup {}", path.display()))
+}
+
+/// The roots of all cgroup hierarchies: of version 2, and of each controller of version 1.
+fn hierarchies() -> Result<Vec<PathBuf>> {
+    let mounts = fs::read_to_string("/proc/self/mounts")?;
+    let of_cgroups = mounts.lines().filter_map(|line| {
+        let mut fields = line.split(' ').skip(1);
+        let (point, kind) = (fields.next()?, fields.next()?);
+        matches!(kind, "cgroup" | "cgroup2").then(|| PathBuf::from(point))
+    });
+    Ok(of_cgroups.collect())
+}
+
+fn cgroup(bed: &Path) -> String {
+    let name = bed.file_name().unwrap_or_default().to_string_lossy();
+    format!("ctrlmesh-e2e-{name}")
+}
+
+/// Serialises making and sweeping, so that a bed between its creation and its lock is not swept.
+fn turn() -> Result<File> {
+    let root = root();
+    fs::create_dir_all(&root).with_context(|| format!("making {}", root.display()))?;
+    let turn = File::create(root.join("turn.lock"))?;
+    turn.lock()?;
+    Ok(turn)
+}
+
+/// Short, since the path of a Unix socket has at most 107 bytes.
+fn root() -> PathBuf {
+    std::env::temp_dir().join(format!("ctrlmesh-e2e-{}", getuid()))
+}

@@ -1,0 +1,111 @@
+//! What the test bed needs of the machine: the one list.
+
+use std::{
+    env,
+    path::{Path, PathBuf},
+    process::Command,
+};
+
+use anyhow::{Context, Result, bail};
+use nix::unistd::geteuid;
+
+/// A program and the Debian package that has it.
+struct Need {
+    program: &'static str,
+    package: &'static str,
+    used_for: &'static str,
+}
+
+const NEEDS: [Need; 12] = [
+    need("setpriv", "util-linux", "processes that end with their owner; namespaces"),
+    need("containerd", "containerd", "the node"),
+    need("runc", "runc", "the node"),
+    need("/usr/lib/cni/bridge", "containernetworking-plugins", "the network of pods"),
+    need("ip", "iproute2", "the node's network"),
+    need("nft", "nftables", "kube-proxy; the kernel tests"),
+    need("iptables-nft-restore", "iptables", "the kernel tests"),
+    need("buildah", "buildah", "images"),
+    need("dpkg-deb", "dpkg", "the base of the images"),
+    need("curl", "curl", "a client in the tests"),
+    need("openssl", "openssl", "a client in the tests"),
+    need("haproxy", "haproxy", "the bench's yardstick"),
+];
+
+const fn need(program: &'static str, package: &'static str, used_for: &'static str) -> Need {
+    Need { program, package, used_for }
+}
+
+/// Installs what is missing with apt-get, and returns the packages that it installed.
+///
+/// # Errors
+///
+/// When something is missing and apt-get or root is too, and when Go is missing: the error names
+/// what to install. Debian's Go is too old for Kubernetes, so no package is taken for it.
+pub fn install() -> Result<Vec<&'static str>> {
+    let missing: Vec<&Need> = NEEDS.iter().filter(|need| find(need.program).is_none()).collect();
+    if !missing.is_empty() {
+        if !geteuid().is_root() || find("apt-get").is_none() {
+            bail!("missing:\n{}", described(&missing));
+        }
+        let packages: Vec<&str> = missing.iter().map(|need| need.package).collect();
+        apt_get(&["update", "-q"])?;
+        apt_get(&[&["install", "-qy", "--no-install-recommends"], packages.as_slice()].concat())?;
+    }
+    if find("go").is_none() {
+        bail!("missing: go, 1.26 or later, to build Kubernetes (https://go.dev/dl/)");
+    }
+    Ok(missing.iter().map(|need| need.package).collect())
+}
+
+fn described(missing: &[&Need]) -> String {
+    let line = |need: &&Need| {
+        format!("  {} (Debian package {}): {}", need.program, need.package, need.used_for)
+    };
+    missing.iter().map(line).collect::<Vec<_>>().join("\n")
+}
+
+fn apt_get(args: &[&str]) -> Result<()> {
+    let status = Command::new("apt-get")
+        .env("DEBIAN_FRONTEND", "noninteractive")
+        .args(args)
+        .status()
+        .context("running apt-get")?;
+    if !status.success() {
+        bail!("apt-get {}: {status}", args.join(" "));
+    }
+    Ok(())
+}
+
+/// An absolute path that exists, or a program of `$PATH` or of the directories of root's programs.
+fn find(program: &str) -> Option<PathBuf> {
+    if Path::new(program).is_absolute() {
+        return Some(PathBuf::from(program)).filter(|path| path.exists());
+    }
+    let path = env::var_os("PATH").unwrap_or_default();
+    env::split_paths(&path)
+        .chain(["/usr/sbin", "/sbin"].map(PathBuf::from))
+        .map(|directory| directory.join(program))
+        .find(|candidate| candidate.is_file())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn finds_programs_and_absolute_paths() {
+        assert!(find("sh").is_some());
+        assert!(find("/proc/self").is_some());
+        assert!(find("no-such-program").is_none());
+        assert!(find("/no/such/file").is_none());
+    }
+
+    #[test]
+    fn says_what_is_missing_and_what_for() {
+        let said = described(&[&NEEDS[0]]);
+        assert_eq!(
+            said,
+            "  setpriv (Debian package util-linux): processes that end with their owner; namespaces"
+        );
+    }
+}

@@ -1,0 +1,46 @@
+//! Go programs of this crate, built on demand and kept outside the tree.
+
+use std::{
+    fs,
+    path::{Path, PathBuf},
+    process::Command,
+};
+
+use anyhow::{Context, Result};
+
+use crate::cache::{self, Key};
+
+/// The static program that the module in `directory` makes; builds it when there is none of these
+/// sources.
+pub(crate) fn go_program(name: &str, directory: &Path) -> Result<PathBuf> {
+    let version = Command::new("go").arg("version").output().context("running go")?;
+    let mut files = Vec::new();
+    add_sources(directory, &mut files)?;
+    files.sort();
+    let mut key = Key::default().add(version.stdout);
+    for file in &files {
+        let relative = file.strip_prefix(directory).unwrap_or(file);
+        key = key.add(relative.to_string_lossy().as_bytes()).add_file(file)?;
+    }
+    cache::file(name, key, |path| {
+        let mut go = Command::new("go");
+        go.current_dir(directory)
+            .env("CGO_ENABLED", "0")
+            .args(["build", "-mod=readonly", "-trimpath", "-ldflags", "-s -w", "-o"])
+            .arg(path)
+            .arg(".");
+        cache::run_with_progress(&format!("building {name}"), &mut go)
+    })
+}
+
+fn add_sources(directory: &Path, files: &mut Vec<PathBuf>) -> Result<()> {
+    for entry in fs::read_dir(directory)? {
+        let path = entry?.path();
+        if path.is_dir() {
+            add_sources(&path, files)?;
+        } else if path.extension().is_some_and(|ext| ext == "go" || ext == "mod" || ext == "sum") {
+            files.push(path);
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,400 @@
+//! The real proxy binary in direct mode, in front of an [`ApiServer`].
+
+use std::{
+    env, fs,
+    net::SocketAddr,
+    path::{Path, PathBuf},
+    process::Command,
+    time::{Duration, Instant, SystemTime},
+};
+
+use anyhow::{Context, Result, bail, ensure};
+use nix::sys::signal::Signal;
+use serde_json::Value;
+
+use crate::{
+    api_server::{ApiServer, Client},
+    follow::Lines,
+    kubectl::Kubectl,
+    network::Network,
+    process::{Process, tied},
+};
+
+/// How long the proxy may take to say where it listens, on a busy machine.
+const START_LIMIT: Duration = Duration::from_secs(30);
+
+/// The path of the `ctrlmesh` binary: `$CTRLMESH_BIN`, else `ctrlmesh` of the target directory
+/// that the test was built in.
+///
+/// # Errors
+///
+/// When it is not there.
+pub fn ctrlmesh_binary() -> Result<PathBuf> {
+    let path = match env::var_os("CTRLMESH_BIN").filter(|path| !path.is_empty()) {
+        Some(path) => PathBuf::from(path),
+        None => {
+            // target/PROFILE/deps/TEST
+            let test = env::current_exe().context("finding the test's own path")?;
+            let profile =
+                test.ancestors().nth(2).context("the test is not in a target directory")?;
+            profile.join("ctrlmesh")
+        }
+    };
+    ensure!(
+        path.is_file(),
+        "{} is not there: `cargo build --bin ctrlmesh` builds it (scripts/test does), or \
+         CTRLMESH_BIN names it",
+        path.display()
+    );
+    Ok(path)
+}
+
+/// What can be chosen about a [`Proxy`].
+#[derive(Debug)]
+pub struct ProxyBuilder {
+    shard: String,
+    policy: String,
+    listen: String,
+    upstream: Option<String>,
+    state: bool,
+    flags: Vec<String>,
+}
+
+impl ProxyBuilder {
+    /// The address to listen on instead of a free port of both loopback addresses.
+    #[must_use]
+    pub fn listen(mut self, address: &str) -> Self {
+        address.clone_into(&mut self.listen);
+        self
+    }
+
+    /// `HOST:PORT` of the upstream instead of the API server's address.
+    #[must_use]
+    pub fn upstream(mut self, host_port: &str) -> Self {
+        self.upstream = Some(host_port.to_owned());
+        self
+    }
+
+    /// Keeps positions over a restart (`--state-dir`).
+    #[must_use]
+    pub fn keeps_state(mut self) -> Self {
+        self.state = true;
+        self
+    }
+
+    /// Adds a flag, as `--name=value`.
+    #[must_use]
+    pub fn flag(mut self, flag: &str) -> Self {
+        self.flags.push(flag.to_owned());
+        self
+    }
+
+    /// Starts the proxy and waits until it listens.
+    ///
+    /// # Errors
+    ///
+    /// When it does not; the error quotes its log.
+    pub fn start(self, api: &ApiServer) -> Result<Proxy> {
+        let name: String = std::iter::repeat_with(fastrand::lowercase).take(8).collect();
+        let directory = api.bed().subdirectory(&format!("proxy-{name}"))?;
+        let mesh_ca = directory.join("mesh-ca");
+        let made = Command::new(ctrlmesh_binary()?).arg("mesh-ca").arg(&mesh_ca).output()?;
+        ensure!(made.status.success(), "mesh-ca: {}", String::from_utf8_lossy(&made.stderr));
+        let ca_pem = fs::read_to_string(mesh_ca.join("ca.crt"))?;
+
+        let path = |name: &str| directory.join(name).display().to_string();
+        let mut flags = vec![
+            "--mode=direct".to_owned(),
+            format!("--upstream={}", self.upstream.unwrap_or_else(|| api.address().to_string())),
+            format!("--upstream-ca={}", api.ca_file().display()),
+            format!("--mesh-ca-dir={}", mesh_ca.display()),
+            format!("--policy={}", path("policy.yaml")),
+            format!("--shard={}", self.shard),
+            "--admin=127.0.0.1:0".to_owned(),
+        ];
+        if self.state {
+            fs::create_dir(directory.join("state"))?;
+            flags.push(format!("--state-dir={}", path("state")));
+        }
+        flags.extend(self.flags);
+        let mut proxy = Proxy {
+            process: None,
+            flags,
+            address: SocketAddr::from(([127, 0, 0, 1], 0)),
+            admin: SocketAddr::from(([127, 0, 0, 1], 0)),
+            ca_pem,
+            starts: 0,
+            directory,
+        };
+        proxy.set_policy(&self.policy)?;
+        proxy.launch(&self.listen)?;
+        Ok(proxy)
+    }
+}
+
+/// A running proxy. Dropping it kills it.
+#[derive(Debug)]
+pub struct Proxy {
+    process: Option<Process>,
+    flags: Vec<String>,
+    address: SocketAddr,
+    admin: SocketAddr,
+    ca_pem: String,
+    starts: u32,
+    directory: PathBuf,
+}
+
+impl Proxy {
+    /// A proxy of the shard `shard` of this policy file.
+    #[must_use]
+    pub fn builder(shard: &str, policy: &str) -> ProxyBuilder {
+        ProxyBuilder {
+            shard: shard.to_owned(),
+            policy: policy.to_owned(),
+            listen: "127.0.0.1:0".to_owned(),
+            upstream: None,
+            state: false,
+            flags: Vec::new(),
+        }
+    }
+
+    /// Where clients reach it.
+    #[must_use]
+    pub fn address(&self) -> SocketAddr {
+        self.address
+    }
+
+    /// `https://HOST:PORT`.
+    #[must_use]
+    pub fn url(&self) -> String {
+        format!("https://{}", self.address)
+    }
+
+    /// Where metrics are.
+    #[must_use]
+    pub fn admin(&self) -> SocketAddr {
+        self.admin
+    }
+
+    /// The mesh CA, by which clients verify it.
+    #[must_use]
+    pub fn ca_pem(&self) -> &str {
+        &self.ca_pem
+    }
+
+    /// The file of [`Self::ca_pem`].
+    #[must_use]
+    pub fn ca_file(&self) -> PathBuf {
+        self.directory.join("mesh-ca/ca.crt")
+    }
+
+    /// A kubeconfig for the proxy with this token.
+    ///
+    /// # Errors
+    ///
+    /// When it cannot be written.
+    pub fn kubeconfig(&self, api: &ApiServer, token: &str) -> Result<PathBuf> {
+        api.kubeconfig_for(&self.url(), &self.ca_pem, token)
+    }
+
+    /// kubectl through the proxy with this token.
+    ///
+    /// # Errors
+    ///
+    /// As [`Self::kubeconfig`].
+    pub fn kubectl(&self, api: &ApiServer, token: &str) -> Result<Kubectl> {
+        Ok(api.kubectl_client().with_kubeconfig(&self.kubeconfig(api, token)?))
+    }
+
+    /// Single requests through the proxy with this token.
+    ///
+    /// # Errors
+    ///
+    /// When the mesh CA is not PEM.
+    pub fn client(&self, token: &str) -> Result<Client> {
+        Client::new(&self.url(), &self.ca_pem, token, &Network::Own)
+    }
+
+    /// Replaces the policy file as a tool does it, whole, and says when.
+    ///
+    /// # Errors
+    ///
+    /// When it cannot be written.
+    pub fn set_policy(&self, policy: &str) -> Result<SystemTime> {
+        let path = self.directory.join("policy.yaml");
+        let fresh = self.directory.join("policy.new");
+        fs::write(&fresh, policy)?;
+        fs::rename(&fresh, &path)?;
+        Ok(SystemTime::now())
+    }
+
+    /// [`Self::set_policy`], and waits until the proxy says that the policy is in force; the time
+    /// that it names.
+    ///
+    /// # Errors
+    ///
+    /// When it does not say so.
+    pub fn change_policy(&self, policy: &str) -> Result<String> {
+        let is_change = |line: &Value| line["message"] == "policy in force";
+        let before = self.log()?.iter().filter(|line| is_change(line)).count();
+        self.set_policy(policy)?;
+        let mut seen = 0;
+        let line = self.wait_for_line(START_LIMIT, |line| {
+            seen += usize::from(is_change(line));
+            seen > before
+        })?;
+        Ok(line["timestamp"].as_str().unwrap_or_default().to_owned())
+    }
+
+    /// The process id, while it runs.
+    #[must_use]
+    pub fn pid(&self) -> Option<u32> {
+        self.process.as_ref().map(Process::id)
+    }
+
+    /// Ends it by SIGKILL.
+    ///
+    /// # Errors
+    ///
+    /// When it cannot be killed.
+    pub fn kill(&mut self) -> Result<()> {
+        self.process.take().map_or(Ok(()), |process| process.kill().map(drop))
+    }
+
+    /// Sends SIGTERM and waits for its end.
+    ///
+    /// # Errors
+    ///
+    /// When it has not ended after 60 s.
+    pub fn stop(&mut self) -> Result<()> {
+        self.process.take().map_or(Ok(()), |process| process.stop().map(drop))
+    }
+
+    /// Sends a signal.
+    ///
+    /// # Errors
+    ///
+    /// When it does not run.
+    pub fn signal(&self, signal: Signal) -> Result<()> {
+        self.process.as_ref().context("the proxy does not run")?.signal(signal)
+    }
+
+    /// Starts it again on the same port, with the policy file as it is now.
+    ///
+    /// # Errors
+    ///
+    /// When it runs already, or does not listen.
+    pub fn start_again(&mut self) -> Result<()> {
+        ensure!(self.process.is_none(), "the proxy runs already");
+        self.launch(&self.address.to_string())
+    }
+
+    /// What it logged since its last start; lines that are not JSON are left out.
+    ///
+    /// # Errors
+    ///
+    /// When the log cannot be read.
+    pub fn log(&self) -> Result<Vec<Value>> {
+        let text = fs::read_to_string(self.log_file())?;
+        Ok(text.lines().filter_map(|line| serde_json::from_str(line).ok()).collect())
+    }
+
+    /// The first line of the log since its last start that `wanted` takes.
+    ///
+    /// # Errors
+    ///
+    /// When there is none in time, or the proxy has ended.
+    pub fn wait_for_line(
+        &self,
+        limit: Duration,
+        mut wanted: impl FnMut(&Value) -> bool,
+    ) -> Result<Value> {
+        let deadline = Instant::now() + limit;
+        let mut lines = Lines::open(&self.log_file())?;
+        loop {
+            while let Some(line) = lines.next_written()? {
+                if let Ok(line) = serde_json::from_str(&line)
+                    && wanted(&line)
+                {
+                    return Ok(line);
+                }
+            }
+            let is_there =
+                self.pid().is_some_and(|pid| Path::new(&format!("/proc/{pid}")).exists());
+            if !is_there || Instant::now() >= deadline {
+                let tail = fs::read_to_string(self.log_file())?;
+                bail!("the proxy did not log the line waited for:\n{tail}");
+            }
+            lines.wait(deadline)?;
+        }
+    }
+
+    /// The value of one time series, such as `ctrlmesh_connections{leg="outbound"}`; 0 when there
+    /// is none.
+    ///
+    /// # Errors
+    ///
+    /// When the metrics cannot be read.
+    pub fn metric(&self, series: &str) -> Result<f64> {
+        let text = self.admin_text("/metrics")?;
+        let value = text.lines().find_map(|line| line.strip_prefix(series)?.strip_prefix(' '));
+        value.map_or(Ok(0.0), |value| Ok(value.trim().parse()?))
+    }
+
+    /// What the admin port answers.
+    ///
+    /// # Errors
+    ///
+    /// When it does not.
+    pub fn admin_text(&self, path: &str) -> Result<String> {
+        let url = format!("http://{}{path}", self.admin);
+        let agent = ureq::Agent::config_builder()
+            .proxy(None)
+            .http_status_as_error(false)
+            .timeout_global(Some(START_LIMIT))
+            .build()
+            .new_agent();
+        let text = agent.get(&url).call().context(url)?.body_mut().read_to_string()?;
+        Ok(text)
+    }
+
+    /// Resident memory in KiB.
+    ///
+    /// # Errors
+    ///
+    /// When it does not run.
+    pub fn rss_kib(&self) -> Result<u64> {
+        let pid = self.pid().context("the proxy does not run")?;
+        let status = fs::read_to_string(format!("/proc/{pid}/status"))?;
+        let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"));
+        let kib = line.and_then(|line| line.split_whitespace().next()).context("VmRSS")?;
+        Ok(kib.parse()?)
+    }
+
+    /// How many files and sockets are open.
+    ///
+    /// # Errors
+    ///
+    /// When it does not run.
+    pub fn open_files(&self) -> Result<usize> {
+        let pid = self.pid().context("the proxy does not run")?;
+        Ok(fs::read_dir(format!("/proc/{pid}/fd"))?.count())
+    }
+
+    fn log_file(&self) -> PathBuf {
+        self.directory.join(format!("proxy-{}.log", self.starts))
+    }
+
+    fn launch(&mut self, listen: &str) -> Result<()> {
+        self.starts += 1;
+        let mut command = tied(ctrlmesh_binary()?);
+        command.arg("proxy").args(&self.flags).arg(format!("--listen={listen}"));
+        self.process = Some(Process::spawn("ctrlmesh proxy", command, &self.log_file())?);
+        let line = self.wait_for_line(START_LIMIT, |line| line["message"] == "listening")?;
+        let address = |name: &str| -> Result<SocketAddr> {
+            Ok(line[name].as_str().context("the line names no address")?.parse()?)
+        };
+        (self.address, self.admin) = (address("addr")?, address("admin")?);
+        Ok(())
+    }
+}

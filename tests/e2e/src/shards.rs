@@ -1,0 +1,390 @@
+//! The main job as a scene: one unmodified operator in several shards on a node.
+//!
+//! 1. [`Shards::start`]: a node, the images, the mesh CA, the CRDs and the namespace.
+//! 2. [`Shards::draw`]: a `ShardingConfig` for a shard, which says which teams it owns.
+//! 3. [`Shards::run_operator`]: the operator's own Deployment under the shard's name, injected by
+//!    `ctrlmesh inject`; nothing else of it is changed.
+//! 4. The test works: [`Shards::widgets`] says who handled what.
+
+use std::{
+    collections::BTreeMap,
+    fs,
+    path::{Path, PathBuf},
+    process::Command,
+    time::Duration,
+};
+
+use anyhow::{Context, Result, anyhow, bail};
+use serde_json::Value;
+
+use crate::{
+    Families, Node,
+    go::go_program,
+    images::{self, Image},
+};
+
+/// Where everything of the scene lives.
+pub const NAMESPACE: &str = "demo";
+
+/// The image of the operator, as its own manifests name it.
+const OPERATOR_IMAGE: &str = "localhost/demo-operator:1";
+/// The API server's Service, as every node of the test bed has it.
+const SERVICE_RANGES: &str = "10.96.0.0/12,fd00::/8";
+const START_LIMIT: Duration = Duration::from_secs(90);
+
+/// The static binaries that are put into images.
+#[derive(Clone, Debug)]
+pub struct Binaries {
+    directory: PathBuf,
+}
+
+/// See the module.
+pub struct Shards {
+    node: Node,
+    binaries: Binaries,
+    mesh_ca: PathBuf,
+}
+
+/// A pod of the operator.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct OperatorPod {
+    /// Its name.
+    pub name: String,
+    /// Its shard.
+    pub shard: String,
+    /// Restarts of all of its containers together.
+    pub restarts: u64,
+}
+
+/// A Widget and who handled it last.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Widget {
+    /// Its name.
+    pub name: String,
+    /// Its label `team`.
+    pub team: String,
+    /// The pod that wrote its status; empty before the first.
+    pub handled_by: String,
+}
+
+impl Binaries {
+    /// The directory of `ctrlmesh` and `ctrlmesh-init`, both static.
+    ///
+    /// # Errors
+    ///
+    /// When one is missing.
+    pub fn in_directory(directory: impl Into<PathBuf>) -> Result<Self> {
+        let directory = directory.into();
+        for name in ["ctrlmesh", "ctrlmesh-init"] {
+            let path = directory.join(name);
+            if !path.is_file() {
+                bail!("{} is missing: scripts/test and scripts/demo build it", path.display());
+            }
+        }
+        Ok(Self { directory })
+    }
+
+    /// The directory that the environment variable `CTRLMESH_STATIC_DIR` names, as the scripts
+    /// set it.
+    ///
+    /// # Errors
+    ///
+    /// When it is not set, or as [`Self::in_directory`].
+    pub fn from_env() -> Result<Self> {
+        let directory = std::env::var_os("CTRLMESH_STATIC_DIR")
+            .context("CTRLMESH_STATIC_DIR is not set: scripts/test and scripts/demo set it")?;
+        Self::in_directory(directory)
+    }
+
+    /// The proxy and everything else that `ctrlmesh` does.
+    #[must_use]
+    pub fn ctrlmesh(&self) -> PathBuf {
+        self.directory.join("ctrlmesh")
+    }
+
+    fn init(&self) -> PathBuf {
+        self.directory.join("ctrlmesh-init")
+    }
+}
+
+impl Shards {
+    /// Starts a node and puts on it all that the operators need.
+    ///
+    /// # Errors
+    ///
+    /// When a part does not start.
+    pub fn start(binaries: Binaries, families: Families) -> Result<Self> {
+        let node = Node::builder().families(families).start()?;
+        node.import_image(&images::proxy(&binaries.ctrlmesh())?)?;
+        node.import_image(&images::init(&binaries.init())?)?;
+        node.import_image(&operator_image()?)?;
+        let mesh_ca = node.api().directory().join("mesh-ca");
+        let shards = Self { node, binaries, mesh_ca };
+        let ca = shards.mesh_ca.to_string_lossy().into_owned();
+        shards.ctrlmesh(&["mesh-ca", &ca, "--ip", SERVICE_RANGES], "")?;
+        let crds = shards.ctrlmesh(&["crds"], "")?;
+        shards.node.apply(&crds)?;
+        shards.node.kubectl(&["create", "namespace", NAMESPACE])?;
+        for manifest in ["crd.yaml", "rbac.yaml"] {
+            shards.node.apply(&operator_manifest(manifest)?)?;
+        }
+        for crd in ["shardingconfigs.ctrlmesh.kusionstack.io", "widgets.demo.example.com"] {
+            let crd = format!("customresourcedefinition/{crd}");
+            shards.node.wait_for(NAMESPACE, &crd, "condition=Established", START_LIMIT)?;
+        }
+        Ok(shards)
+    }
+
+    /// The node.
+    #[must_use]
+    pub fn node(&self) -> &Node {
+        &self.node
+    }
+
+    /// Says that the shard owns the Widgets and ConfigMaps of these teams. Returns when the API
+    /// server has replied.
+    ///
+    /// # Errors
+    ///
+    /// When the API server refuses.
+    pub fn draw(&self, shard: &str, teams: &[&str]) -> Result<()> {
+        self.node.apply(&sharding_config(shard, teams)).map(drop)
+    }
+
+    /// Starts the operator's own Deployment under the shard's name and waits until it is ready.
+    ///
+    /// # Errors
+    ///
+    /// When it does not become ready; the error quotes its events.
+    pub fn run_operator(&self, shard: &str) -> Result<()> {
+        let injected = self.injected(shard)?;
+        self.node.apply(&injected)?;
+        let deployment = format!("deployment/demo-operator-{shard}");
+        self.node
+            .wait_for(NAMESPACE, &deployment, "condition=Available", START_LIMIT)
+            .map_err(|_| anyhow!("{deployment} is not available\n{}", self.told_by(shard)))
+    }
+
+    /// What the pods of a shard and their containers say, for an error.
+    fn told_by(&self, shard: &str) -> String {
+        let selector = format!("--selector=shard={shard}");
+        let ask = |args: &[&str]| {
+            let args = [&["--namespace", NAMESPACE], args, &[&selector]].concat();
+            self.node.kubectl(&args).unwrap_or_else(|error| error.to_string())
+        };
+        let logs = ["logs", "--all-containers", "--prefix", "--tail=20"];
+        format!("{}\n{}", ask(&["describe", "pods"]), ask(&logs))
+    }
+
+    /// The manifest that [`Self::run_operator`] applies.
+    ///
+    /// # Errors
+    ///
+    /// When `ctrlmesh inject` refuses it.
+    pub fn injected(&self, shard: &str) -> Result<String> {
+        let manifest = self.deployment(shard)?;
+        let ca = self.mesh_ca.to_string_lossy().into_owned();
+        let cluster_ca = self.node.api().ca_file().to_string_lossy().into_owned();
+        let args = [
+            "inject",
+            "-f",
+            "-",
+            "--init-image",
+            images::INIT,
+            "--proxy-image",
+            images::PROXY,
+            "--mesh-ca-dir",
+            &ca,
+            "--cluster-ca",
+            &cluster_ca,
+        ];
+        self.ctrlmesh(&args, &manifest)
+    }
+
+    /// The operator's own manifest with what a user changes to run it a second time: its name and
+    /// its labels, among them the one that asks for injection.
+    fn deployment(&self, shard: &str) -> Result<String> {
+        let manifest = operator_manifest("deployment.yaml")?;
+        let kubectl = self.node.api().kubectl_client();
+        let args = ["create", "--dry-run=client", "-o", "json", "-f", "-"];
+        let mut deployment: Value =
+            serde_json::from_str(&kubectl.run_with_input(&args, &manifest)?)?;
+        deployment["metadata"]["name"] = format!("demo-operator-{shard}").into();
+        deployment["spec"]["selector"]["matchLabels"]["shard"] = shard.into();
+        let labels = &mut deployment["spec"]["template"]["metadata"]["labels"];
+        labels["shard"] = shard.into();
+        labels["ctrlmesh.kusionstack.io/enable-proxy"] = "true".into();
+        Ok(deployment.to_string())
+    }
+
+    /// Makes Widgets, `count` for each team, named `TEAM-N`.
+    ///
+    /// # Errors
+    ///
+    /// When the API server refuses.
+    pub fn create_widgets(&self, teams: &[&str], count: usize) -> Result<()> {
+        let widget = |team: &&str, at: usize| {
+            format!(
+                "apiVersion: demo.example.com/v1alpha1\nkind: Widget\n\
+                 metadata: {{name: {team}-{at}, namespace: {NAMESPACE}, labels: {{team: {team}}}}}\n\
+                 spec: {{size: {at}}}\n"
+            )
+        };
+        let all: Vec<_> =
+            teams.iter().flat_map(|team| (1..=count).map(move |at| widget(team, at))).collect();
+        self.node.apply(&all.join("---\n")).map(drop)
+    }
+
+    /// All Widgets and who handled each.
+    ///
+    /// # Errors
+    ///
+    /// When the API server cannot be asked.
+    pub fn widgets(&self) -> Result<Vec<Widget>> {
+        let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
+        let widget = |item: &Value| Widget {
+            name: text(&item["metadata"]["name"]),
+            team: text(&item["metadata"]["labels"]["team"]),
+            handled_by: text(&item["status"]["handledBy"]),
+        };
+        Ok(self.items("widgets")?.iter().map(widget).collect())
+    }
+
+    /// The operator's pods, in the order of their names.
+    ///
+    /// # Errors
+    ///
+    /// When the API server cannot be asked.
+    pub fn pods(&self) -> Result<Vec<OperatorPod>> {
+        let restarts = |pod: &Value| -> u64 {
+            ["initContainerStatuses", "containerStatuses"]
+                .iter()
+                .filter_map(|list| pod["status"][list].as_array())
+                .flatten()
+                .filter_map(|status| status["restartCount"].as_u64())
+                .sum()
+        };
+        let pod = |pod: &Value| OperatorPod {
+            name: pod["metadata"]["name"].as_str().unwrap_or_default().to_owned(),
+            shard: pod["metadata"]["labels"]["shard"].as_str().unwrap_or_default().to_owned(),
+            restarts: restarts(pod),
+        };
+        Ok(self.items("pods")?.iter().map(pod).collect())
+    }
+
+    /// The holders of all Leases of the namespace, by the Lease's name.
+    ///
+    /// # Errors
+    ///
+    /// When the API server cannot be asked.
+    pub fn leases(&self) -> Result<BTreeMap<String, String>> {
+        let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
+        let lease =
+            |item: &Value| (text(&item["metadata"]["name"]), text(&item["spec"]["holderIdentity"]));
+        Ok(self.items("leases")?.iter().map(lease).collect())
+    }
+
+    /// What a pod's proxy counts.
+    ///
+    /// # Errors
+    ///
+    /// When the pod does not answer.
+    pub fn metrics(&self, pod: &str) -> Result<String> {
+        let path = format!("/api/v1/namespaces/{NAMESPACE}/pods/{pod}:5441/proxy/metrics");
+        self.node.kubectl(&["get", "--raw", &path])
+    }
+
+    /// Runs the `ctrlmesh` binary.
+    ///
+    /// # Errors
+    ///
+    /// When it fails; the error quotes its stderr.
+    pub fn ctrlmesh(&self, args: &[&str], input: &str) -> Result<String> {
+        run(&self.binaries.ctrlmesh(), args, input)
+    }
+
+    /// The operator's container as a pod runs it, or as the operator's own manifest has it.
+    ///
+    /// # Errors
+    ///
+    /// When there is no such pod.
+    pub fn operator_container(&self, pod: &str) -> Result<Value> {
+        let is_pod = pod != "demo-operator";
+        let text = if is_pod {
+            self.node.kubectl(&["--namespace", NAMESPACE, "get", "pod", pod, "-o", "json"])?
+        } else {
+            self.deployment("own")?
+        };
+        let object: Value = serde_json::from_str(&text)?;
+        let spec = if is_pod { &object["spec"] } else { &object["spec"]["template"]["spec"] };
+        let containers = spec["containers"].as_array().context("containers")?;
+        let operator = containers.iter().find(|container| container["name"] == "operator");
+        operator.cloned().with_context(|| format!("{pod} has no container of the operator"))
+    }
+
+    /// All objects of a kind in the namespace.
+    ///
+    /// # Errors
+    ///
+    /// When the API server cannot be asked.
+    pub fn items(&self, resource: &str) -> Result<Vec<Value>> {
+        let list = self.node.kubectl(&["--namespace", NAMESPACE, "get", resource, "-o", "json"])?;
+        let mut list: Value = serde_json::from_str(&list)?;
+        match list["items"].take() {
+            Value::Array(items) => Ok(items),
+            _ => bail!("kubectl get {resource} gave no list"),
+        }
+    }
+}
+
+fn sharding_config(shard: &str, teams: &[&str]) -> String {
+    format!(
+        "apiVersion: ctrlmesh.kusionstack.io/v1alpha1
+kind: ShardingConfig
+metadata: {{name: {shard}, namespace: {NAMESPACE}}}
+spec:
+  selector: {{matchLabels: {{shard: {shard}}}}}
+  controller: {{leaderElectionName: demo-operator}}
+  limits:
+  - relateResources:
+    - {{apiGroups: [demo.example.com], resources: [widgets]}}
+    - {{apiGroups: [\"\"], resources: [configmaps]}}
+    selector:
+      matchExpressions:
+      - {{key: team, operator: In, values: [{}]}}
+",
+        teams.join(", ")
+    )
+}
+
+fn operator_image() -> Result<Image> {
+    let sources = Path::new(env!("CARGO_MANIFEST_DIR")).join("operator");
+    let program = go_program("demo-operator", &sources)?;
+    images::of_program(OPERATOR_IMAGE, &sources.join("Containerfile"), &program)
+}
+
+fn operator_manifest(name: &str) -> Result<String> {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("operator/manifests").join(name);
+    fs::read_to_string(&path).with_context(|| format!("reading {}", path.display()))
+}
+
+fn run(program: &Path, args: &[&str], input: &str) -> Result<String> {
+    use std::{io::Write, process::Stdio};
+
+    let mut child = Command::new(program)
+        .args(args)
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .with_context(|| format!("running {}", program.display()))?;
+    if let Some(mut stdin) = child.stdin.take() {
+        stdin.write_all(input.as_bytes())?;
+    }
+    let output = child.wait_with_output()?;
+    if !output.status.success() {
+        let errors = String::from_utf8_lossy(&output.stderr);
+        bail!("{} {}: {}\n{errors}", program.display(), args.join(" "), output.status);
+    }
+    Ok(String::from_utf8(output.stdout)?)
+}
