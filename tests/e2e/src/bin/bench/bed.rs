@@ -1,0 +1,315 @@
+//! An API server, and the ways to it.
+
+use std::{
+    fmt, fs,
+    net::{Ipv4Addr, TcpListener},
+    path::{Path, PathBuf},
+    time::Duration,
+};
+
+use anyhow::{Context, Result};
+use ctrlmesh_e2e::{ApiServer, Client, Network, Rule};
+use serde_json::{Value, json};
+
+use crate::{Args, note, running::Running};
+
+/// Where the objects of most rows are.
+const NAMESPACE: &str = "bench";
+/// The label of all objects that the policy in force lets through: of all there are.
+pub(crate) const LABEL: &str = "shard=bench";
+/// The limits beside the one on ConfigMaps.
+const LIMITED: [(&str, &str); 19] = [
+    ("", "pods"),
+    ("", "secrets"),
+    ("", "services"),
+    ("", "endpoints"),
+    ("", "persistentvolumeclaims"),
+    ("", "persistentvolumes"),
+    ("", "replicationcontrollers"),
+    ("", "resourcequotas"),
+    ("apps", "deployments"),
+    ("apps", "statefulsets"),
+    ("apps", "daemonsets"),
+    ("apps", "replicasets"),
+    ("batch", "jobs"),
+    ("batch", "cronjobs"),
+    ("networking.k8s.io", "ingresses"),
+    ("networking.k8s.io", "networkpolicies"),
+    ("policy", "poddisruptionbudgets"),
+    ("autoscaling", "horizontalpodautoscalers"),
+    ("discovery.k8s.io", "endpointslices"),
+];
+const START_LIMIT: Duration = Duration::from_secs(20);
+/// No single measurement takes longer.
+const CLIENT_LIMIT: Duration = Duration::from_secs(900);
+
+/// A way to the API server.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Way {
+    Direct,
+    Ours,
+    Haproxy,
+}
+
+impl Way {
+    pub(crate) const ALL: [Self; 3] = [Self::Direct, Self::Ours, Self::Haproxy];
+}
+
+impl fmt::Display for Way {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Direct => "direct",
+            Self::Ours => "ctrlmesh",
+            Self::Haproxy => "haproxy",
+        })
+    }
+}
+
+/// A way that has a proxy.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Proxied {
+    Ours,
+    Haproxy,
+}
+
+impl Proxied {
+    pub(crate) const ALL: [Self; 2] = [Self::Ours, Self::Haproxy];
+}
+
+/// A proxy in front of the API server.
+pub(crate) struct Proxy {
+    pub(crate) running: Running,
+    end: End,
+}
+
+/// Where a client connects, and the CA by which it verifies whom it finds there.
+#[derive(Clone)]
+struct End {
+    url: String,
+    ca: PathBuf,
+}
+
+/// The API server and one proxy of each kind.
+pub(crate) struct TestBed {
+    // Dropped first: they end before what they lead to.
+    pub(crate) ours: Proxy,
+    pub(crate) haproxy: Proxy,
+    maker: Maker,
+}
+
+/// Starts proxies and clients.
+struct Maker {
+    ctrlmesh: PathBuf,
+    clients: PathBuf,
+    api: ApiServer,
+    token_file: PathBuf,
+}
+
+impl TestBed {
+    pub(crate) fn start(args: &Args) -> Result<Self> {
+        note("starting the API server and the proxies");
+        let maker = Maker::new(args)?;
+        let ours = maker.start_ours("ours")?;
+        let haproxy = maker.start_haproxy("haproxy")?;
+        Ok(Self { ours, haproxy, maker })
+    }
+
+    /// The proxy of a way that has one.
+    pub(crate) fn proxy(&self, way: Way) -> Option<&Proxy> {
+        match way {
+            Way::Direct => None,
+            Way::Ours => Some(&self.ours),
+            Way::Haproxy => Some(&self.haproxy),
+        }
+    }
+
+    /// A proxy that has carried nothing yet.
+    pub(crate) fn fresh(&self, way: Proxied) -> Result<Proxy> {
+        match way {
+            Proxied::Ours => self.maker.start_ours("fresh-ours"),
+            Proxied::Haproxy => self.maker.start_haproxy("fresh-haproxy"),
+        }
+    }
+
+    /// Runs `clients load` over a way and returns its figures.
+    pub(crate) fn load(&self, way: Way, args: &[&str]) -> Result<Value> {
+        match self.proxy(way) {
+            Some(proxy) => self.load_through(proxy, args),
+            None => self.maker.load(&self.maker.direct(), args),
+        }
+    }
+
+    /// The same through a proxy of one's own.
+    pub(crate) fn load_through(&self, proxy: &Proxy, args: &[&str]) -> Result<Value> {
+        self.maker.load(&proxy.end, args)
+    }
+
+    /// Opens watches of one client through a proxy. They last until the value is dropped.
+    pub(crate) fn watches(&self, proxy: &Proxy, count: usize) -> Result<Running> {
+        let args = ["--no-stdin", "--count", &count.to_string()];
+        let mut client = self.maker.client("watches", &proxy.end, &args)?;
+        client.await_that("has all its watches", CLIENT_LIMIT, |said| {
+            said.contains(r#""event":"open""#)
+        })?;
+        Ok(client)
+    }
+
+    /// The arguments by which the updates of a watch measurement go past the proxies.
+    pub(crate) fn writer(&self) -> [String; 4] {
+        let End { url, ca } = self.maker.direct();
+        ["--writer-server".into(), url, "--writer-ca".into(), ca.display().to_string()]
+    }
+
+    pub(crate) fn make_namespace(&self, name: &str) -> Result<()> {
+        self.maker.api.kubectl(&["create", "namespace", name]).map(drop)
+    }
+}
+
+impl Maker {
+    fn new(args: &Args) -> Result<Self> {
+        let api = ApiServer::start()?;
+        let account = api.service_account(NAMESPACE, "bench", &[Rule::all()])?;
+        let token_file = api.directory().join("bench.token");
+        fs::write(&token_file, &account.token)?;
+        let (ctrlmesh, clients) = (args.ctrlmesh.clone(), args.clients.clone());
+        let maker = Self { ctrlmesh, clients, api, token_file };
+        fs::write(maker.file("policy.yaml"), policy().to_string())?;
+        let ca = maker.file("mesh-ca").display().to_string();
+        maker.run("mesh-ca", &args.ctrlmesh, &["mesh-ca".into(), ca])?.finish(START_LIMIT)?;
+        Ok(maker)
+    }
+
+    fn direct(&self) -> End {
+        End { url: self.api.url(), ca: self.api.ca_file() }
+    }
+
+    fn start_ours(&self, name: &str) -> Result<Proxy> {
+        let path = |file: &str| self.file(file).display().to_string();
+        let (listen, admin) = (free_address()?, free_address()?);
+        let args = [
+            "proxy --mode direct --shard bench --threads 2 --upstream",
+            &self.api.address().to_string(),
+            "--upstream-ca",
+            &self.api.ca_file().display().to_string(),
+            "--listen",
+            &listen,
+            "--admin",
+            &admin,
+            "--policy",
+            &path("policy.yaml"),
+            "--mesh-ca-dir",
+            &path("mesh-ca"),
+            "--pod-namespace",
+            NAMESPACE,
+        ];
+        let args: Vec<String> =
+            args.iter().flat_map(|arg| arg.split(' ')).map(str::to_owned).collect();
+        let end = End { url: format!("https://{listen}"), ca: self.file("mesh-ca/ca.crt") };
+        self.ready(Proxy { running: self.run(name, &self.ctrlmesh, &args)?, end })
+    }
+
+    fn start_haproxy(&self, name: &str) -> Result<Proxy> {
+        let listen = free_address()?;
+        let identity =
+            self.api.authority().server("haproxy", &["127.0.0.1".into(), "localhost".into()])?;
+        let pem = self.file("haproxy.pem");
+        fs::write(&pem, identity.cert_pem + &identity.key_pem)?;
+        let config = self.file(&format!("{name}.cfg"));
+        let ca = self.api.ca_file();
+        fs::write(&config, haproxy_config(&listen, &pem, &self.api.address().to_string(), &ca))?;
+        let args = ["-db".into(), "-f".into(), config.display().to_string()];
+        let end = End { url: format!("https://{listen}"), ca };
+        self.ready(Proxy { running: self.run(name, Path::new("haproxy"), &args)?, end })
+    }
+
+    /// Waits until the API server answers through a proxy.
+    fn ready(&self, mut proxy: Proxy) -> Result<Proxy> {
+        let ca = fs::read_to_string(&proxy.end.ca)?;
+        let client = Client::new(&proxy.end.url, &ca, self.api.admin_token(), &Network::Own)?;
+        proxy.running.await_that("leads to the API server", START_LIMIT, |_| {
+            client.get("/readyz").is_ok_and(|response| response.status == 200)
+        })?;
+        Ok(proxy)
+    }
+
+    fn load(&self, end: &End, args: &[&str]) -> Result<Value> {
+        let said = self.client("load", end, args)?.finish(CLIENT_LIMIT)?;
+        let last = said.lines().last().context("clients load printed nothing")?;
+        Ok(serde_json::from_str(last)?)
+    }
+
+    fn client(&self, subcommand: &str, end: &End, args: &[&str]) -> Result<Running> {
+        let mut all: Vec<String> = vec![
+            subcommand.into(),
+            "--server".into(),
+            end.url.clone(),
+            "--ca".into(),
+            end.ca.display().to_string(),
+            "--token-file".into(),
+            self.token_file.display().to_string(),
+            "--namespace".into(),
+            NAMESPACE.into(),
+            "--no-compression".into(),
+        ];
+        all.extend(args.iter().map(|&arg| arg.to_owned()));
+        self.run("client", &self.clients, &all)
+    }
+
+    fn run(&self, name: &str, program: &Path, args: &[String]) -> Result<Running> {
+        Running::start(name, self.api.directory(), program, args)
+    }
+
+    fn file(&self, name: &str) -> PathBuf {
+        self.api.directory().join(name)
+    }
+}
+
+/// A loopback address with a port that was free just now.
+fn free_address() -> Result<String> {
+    Ok(TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?.local_addr()?.to_string())
+}
+
+/// JSON is YAML.
+fn policy() -> Value {
+    let limit = |(group, resource): (&str, &str)| {
+        json!({
+            "relateResources": [{ "apiGroups": [group], "resources": [resource] }],
+            "selector": { "matchLabels": { "shard": "bench" } },
+        })
+    };
+    let limits: Vec<Value> =
+        std::iter::once(("", "configmaps")).chain(LIMITED).map(limit).collect();
+    json!({
+        "apiVersion": "ctrlmesh.kusionstack.io/v1alpha1",
+        "kind": "ShardingConfig",
+        "metadata": { "name": "bench", "namespace": NAMESPACE },
+        "spec": {
+            "selector": { "matchLabels": { "app": "bench" } },
+            "controller": { "leaderElectionName": "bench" },
+            "limits": limits,
+        },
+    })
+}
+
+/// As Debian has it, but for what the comparison needs: two threads, TLS verified upstream,
+/// HTTP/2 on both legs with the API server's number of streams, and streams that may be silent.
+fn haproxy_config(listen: &str, pem: &Path, upstream: &str, ca: &Path) -> String {
+    let (pem, ca) = (pem.display(), ca.display());
+    format!(
+        "global
+    nbthread 2
+    tune.h2.max-concurrent-streams 250
+defaults
+    mode http
+    timeout connect 10s
+    timeout client 1h
+    timeout server 1h
+frontend clients
+    bind {listen} ssl crt {pem} alpn h2,http/1.1
+    default_backend api
+backend api
+    server api {upstream} ssl verify required ca-file {ca} sni str(kubernetes) verifyhost \
+         kubernetes alpn h2,http/1.1
+"
+    )
+}

@@ -1,0 +1,284 @@
+//! What is measured, one function a row or a few rows of the table.
+
+use std::time::Duration;
+
+use anyhow::{Context, Result};
+use clap::ValueEnum;
+use serde_json::Value;
+
+use crate::{
+    Args,
+    bed::{LABEL, Proxied, Proxy, TestBed, Way},
+    figures::Series,
+    note,
+    running::Usage,
+    table::Table,
+};
+
+/// Requests that warm connections and caches up before those that count.
+const WARM_UP: &str = "50";
+const WORKERS: &str = "16";
+/// Updates a second that watches are shown.
+const UPDATES: &str = "100";
+/// Objects that the watches of the memory row begin with.
+const WATCHED: &str = "100";
+/// How long haproxy may keep an idle connection to the API server, and then some.
+const LET_GO: Duration = Duration::from_secs(60);
+const LISTS_A_ROUND: &str = "3";
+
+/// A part of the bench.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Row {
+    /// GET, one at a time
+    Get,
+    /// GET by 16 workers: requests a second, CPU a request
+    Load,
+    /// The delay of watch events
+    Watch,
+    /// A long list, protobuf and JSON
+    List,
+    /// Memory with few and many watches
+    Memory,
+    /// Connections opened and closed: what is left of them
+    Churn,
+}
+
+/// A series for each way.
+#[derive(Default)]
+struct Ways {
+    direct: Series,
+    ours: Series,
+    haproxy: Series,
+}
+
+impl Ways {
+    fn of(&mut self, way: Way) -> &mut Series {
+        match way {
+            Way::Direct => &mut self.direct,
+            Way::Ours => &mut self.ours,
+            Way::Haproxy => &mut self.haproxy,
+        }
+    }
+}
+
+impl Row {
+    pub(crate) fn measure(self, args: &Args, bed: &TestBed, table: &mut Table) -> Result<()> {
+        match self {
+            Self::Get => get(args, bed, table)?,
+            Self::Load => load(args, bed, table)?,
+            Self::Watch => watch(args, bed, table)?,
+            Self::List => list(args, bed, table)?,
+            Self::Memory => return memory(bed, table),
+            Self::Churn => return churn(args, bed, table),
+        }
+        let rss = |proxy: &Proxy| proxy.running.usage().map(|usage| usage.rss_mb);
+        table.memory(
+            &format!("RSS after {}", self.title()),
+            rss(&bed.ours)?,
+            rss(&bed.haproxy)?,
+            None,
+        );
+        Ok(())
+    }
+
+    fn title(self) -> &'static str {
+        match self {
+            Self::Get => "GET, one at a time",
+            Self::Load => "GET, 16 workers",
+            Self::Watch => "the watch events",
+            Self::List => "the lists",
+            Self::Memory => "the watches",
+            Self::Churn => "the connections",
+        }
+    }
+}
+
+fn get(args: &Args, bed: &TestBed, table: &mut Table) -> Result<()> {
+    let (mut p50, mut p99) = (Ways::default(), Ways::default());
+    let seconds = args.seconds.to_string();
+    rounds(args, "GET, one at a time", &Way::ALL, |way| {
+        let figures = bed.load(
+            way,
+            &["--mode", "get", "--labels", LABEL, "--warmup", WARM_UP, "--seconds", &seconds],
+        )?;
+        p50.of(way).add(milliseconds(&figures, "p50_us")?);
+        p99.of(way).add(milliseconds(&figures, "p99_us")?);
+        Ok(())
+    })?;
+    table.added("GET, one at a time, p50", &p50.direct, &p50.ours, &p50.haproxy, 0.0);
+    table.added("GET, one at a time, p99", &p99.direct, &p99.ours, &p99.haproxy, 0.0);
+    Ok(())
+}
+
+fn load(args: &Args, bed: &TestBed, table: &mut Table) -> Result<()> {
+    let (mut throughput, mut cpu) = (Ways::default(), Ways::default());
+    let seconds = args.seconds.to_string();
+    rounds(args, "GET, 16 workers", &Way::ALL, |way| {
+        let spent = || bed.proxy(way).map(|proxy| proxy.running.cpu()).transpose();
+        let before = spent()?;
+        let figures = bed.load(
+            way,
+            &["--mode", "get", "--labels", LABEL, "--workers", WORKERS, "--seconds", &seconds],
+        )?;
+        throughput.of(way).add(number(&figures["per_second"])?);
+        if let (Some(before), Some(after)) = (before, spent()?) {
+            let requests = number(&figures["requests"])?;
+            cpu.of(way).add((after - before).as_secs_f64() * 1e6 / requests);
+        }
+        Ok(())
+    })?;
+    table.throughput(
+        "GET, 16 workers, requests/s",
+        &throughput.direct,
+        &throughput.ours,
+        &throughput.haproxy,
+    );
+    table.cpu("the same, proxy CPU a request", &cpu.ours, &cpu.haproxy);
+    Ok(())
+}
+
+fn watch(args: &Args, bed: &TestBed, table: &mut Table) -> Result<()> {
+    let (mut p50, mut p99) = (Ways::default(), Ways::default());
+    let seconds = args.seconds.to_string();
+    let writer = bed.writer();
+    rounds(args, "watch events", &Way::ALL, |way| {
+        let mut client = vec!["--mode", "watch", "--labels", LABEL, "--rate", UPDATES];
+        client.extend(["--seconds", &seconds]);
+        client.extend(writer.iter().map(String::as_str));
+        let figures = bed.load(way, &client)?;
+        p50.of(way).add(milliseconds(&figures, "p50_us")?);
+        p99.of(way).add(milliseconds(&figures, "p99_us")?);
+        Ok(())
+    })?;
+    table.added("watch event, p50", &p50.direct, &p50.ours, &p50.haproxy, 0.05);
+    table.added("watch event, p99", &p99.direct, &p99.ours, &p99.haproxy, 0.05);
+    Ok(())
+}
+
+fn list(args: &Args, bed: &TestBed, table: &mut Table) -> Result<()> {
+    let items = args.items.to_string();
+    note(&format!("creating {items} ConfigMaps of 2 kB"));
+    bed.make_namespace("lists")?;
+    fill(bed, "lists", &items)?;
+    for (encoding, flag) in [("protobuf", "--protobuf"), ("JSON", "--json")] {
+        let mut seconds = Ways::default();
+        let title = format!("list of {items} ConfigMaps of 2 kB, {encoding}");
+        rounds(args, &title, &Way::ALL, |way| {
+            let figures = bed.load(
+                way,
+                &[
+                    "--mode",
+                    "list",
+                    "--namespace",
+                    "lists",
+                    "--selector",
+                    LABEL,
+                    flag,
+                    "--count",
+                    LISTS_A_ROUND,
+                    "--warmup",
+                    "1",
+                ],
+            )?;
+            seconds.of(way).add(milliseconds(&figures, "p50_us")? / 1e3);
+            Ok(())
+        })?;
+        table.ratio(&title, &seconds.direct, &seconds.ours, &seconds.haproxy);
+    }
+    Ok(())
+}
+
+/// Each figure is of a proxy that has carried nothing else.
+fn memory(bed: &TestBed, table: &mut Table) -> Result<()> {
+    note("memory with watches");
+    fill(bed, "bench", WATCHED)?;
+    let measure = |watches: usize| -> Result<[f64; 2]> {
+        let mut rss = [0.0; 2];
+        for (at, way) in rss.iter_mut().zip(Proxied::ALL) {
+            let proxy = bed.fresh(way)?;
+            let client = if watches > 0 { Some(bed.watches(&proxy, watches)?) } else { None };
+            *at = proxy.running.usage()?.rss_mb;
+            drop(client);
+        }
+        Ok(rss)
+    };
+    let rows = [
+        ("RSS after its start", 0, None),
+        ("RSS with one client's 10 watches", 10, Some(15.0)),
+        ("RSS with one client's 300 watches", 300, Some(30.0)),
+    ];
+    for (title, watches, wanted) in rows {
+        let [ours, haproxy] = measure(watches)?;
+        table.memory(title, ours, haproxy, wanted);
+    }
+    Ok(())
+}
+
+/// A leak shows as growth from the first half to the second: what the first connections leave are
+/// warm pools.
+fn churn(args: &Args, bed: &TestBed, table: &mut Table) -> Result<()> {
+    note(&format!("{} connections", args.cycles));
+    let half = (args.cycles / 2).to_string();
+    let measure = |way: Proxied| -> Result<Vec<Usage>> {
+        let mut proxy = bed.fresh(way)?;
+        proxy.running.await_idle(LET_GO)?;
+        let mut seen = vec![proxy.running.usage()?];
+        for _ in 0..2 {
+            bed.load_through(
+                &proxy,
+                &["--mode", "churn", "--labels", LABEL, "--workers", "4", "--count", &half],
+            )?;
+            proxy.running.await_idle(LET_GO)?;
+            seen.push(proxy.running.usage()?);
+        }
+        Ok(seen)
+    };
+    table.churn(args.cycles, &measure(Proxied::Ours)?, &measure(Proxied::Haproxy)?);
+    Ok(())
+}
+
+fn fill(bed: &TestBed, namespace: &str, count: &str) -> Result<()> {
+    bed.load(
+        Way::Direct,
+        &[
+            "--mode",
+            "fill",
+            "--namespace",
+            namespace,
+            "--labels",
+            LABEL,
+            "--name",
+            "item",
+            "--count",
+            count,
+            "--workers",
+            WORKERS,
+        ],
+    )?;
+    Ok(())
+}
+
+/// The ways take turns, and so does who begins.
+fn rounds(
+    args: &Args,
+    title: &str,
+    ways: &[Way],
+    mut measure: impl FnMut(Way) -> Result<()>,
+) -> Result<()> {
+    for round in 0..args.rounds {
+        note(&format!("{title}: round {} of {}", round + 1, args.rounds));
+        let first = usize::try_from(round)? % ways.len();
+        for way in ways.iter().cycle().skip(first).take(ways.len()) {
+            measure(*way).with_context(|| format!("{title}, {way}"))?;
+        }
+    }
+    Ok(())
+}
+
+fn milliseconds(figures: &Value, percentile: &str) -> Result<f64> {
+    Ok(number(&figures["latency"][percentile])? / 1e3)
+}
+
+fn number(value: &Value) -> Result<f64> {
+    value.as_f64().with_context(|| format!("the client printed {value} for a number"))
+}

@@ -1,0 +1,170 @@
+//! What is printed.
+
+use std::fmt::Write;
+
+use crate::{Args, figures::Series, running::Usage};
+
+/// Runs differ by this much on a machine that does other things too.
+const NOISE: f64 = 0.15;
+
+/// The rows so far.
+#[derive(Default)]
+pub(crate) struct Table(Vec<[String; 5]>);
+
+/// What a figure of ours should be.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Wanted {
+    /// At most this.
+    AtMost(f64),
+    /// At least this.
+    AtLeast(f64),
+}
+
+impl Wanted {
+    fn verdict(self, ours: f64, words: &str) -> String {
+        let (is_met, is_nearly_met) = match self {
+            Self::AtMost(bound) => (ours <= bound, ours <= bound + bound.abs() * NOISE),
+            Self::AtLeast(bound) => (ours >= bound, ours >= bound - bound.abs() * NOISE),
+        };
+        let verdict = match (is_met, is_nearly_met) {
+            (true, _) => "met",
+            (false, true) => "within noise",
+            (false, false) => "missed",
+        };
+        format!("{words}: {verdict}")
+    }
+}
+
+impl Table {
+    /// Delays in milliseconds; the proxies' are what they add to the direct one of their round.
+    /// Ours may be `more` than haproxy's.
+    pub(crate) fn added(
+        &mut self,
+        title: &str,
+        direct: &Series,
+        ours: &Series,
+        haproxy: &Series,
+        more: f64,
+    ) {
+        let [ours, haproxy] = [ours, haproxy].map(|way| way.beyond(direct).median());
+        let words =
+            if more > 0.0 { format!("≤ haproxy + {more} ms") } else { "≤ haproxy".to_owned() };
+        self.0.push([
+            title.to_owned(),
+            format!("{:.2} ms", direct.median()),
+            format!("{ours:+.2} ms"),
+            format!("{haproxy:+.2} ms"),
+            Wanted::AtMost(haproxy + more).verdict(ours, &words),
+        ]);
+    }
+
+    /// Requests a second.
+    pub(crate) fn throughput(
+        &mut self,
+        title: &str,
+        direct: &Series,
+        ours: &Series,
+        haproxy: &Series,
+    ) {
+        let cell = |way: &Series| {
+            let share = way.against(direct).median() * 100.0;
+            format!("{:.0} ({share:.0} %)", way.median())
+        };
+        let [share, wanted] = [ours, haproxy].map(|way| way.against(direct).median());
+        self.0.push([
+            title.to_owned(),
+            format!("{:.0}", direct.median()),
+            cell(ours),
+            cell(haproxy),
+            Wanted::AtLeast(wanted).verdict(share, "≥ haproxy"),
+        ]);
+    }
+
+    /// Microseconds.
+    pub(crate) fn cpu(&mut self, title: &str, ours: &Series, haproxy: &Series) {
+        let [ours, haproxy] = [ours, haproxy].map(Series::median);
+        self.0.push([
+            title.to_owned(),
+            "–".to_owned(),
+            format!("{ours:.0} µs"),
+            format!("{haproxy:.0} µs"),
+            Wanted::AtMost(haproxy).verdict(ours, "≤ haproxy"),
+        ]);
+    }
+
+    /// Seconds.
+    pub(crate) fn ratio(&mut self, title: &str, direct: &Series, ours: &Series, haproxy: &Series) {
+        const WANTED: f64 = 1.1;
+        let cell =
+            |way: &Series| format!("{:.2} s ({:.2} ×)", way.median(), way.against(direct).median());
+        let words = format!("≤ {WANTED} × direct");
+        self.0.push([
+            title.to_owned(),
+            format!("{:.2} s", direct.median()),
+            cell(ours),
+            cell(haproxy),
+            Wanted::AtMost(WANTED).verdict(ours.against(direct).median(), &words),
+        ]);
+    }
+
+    /// Megabytes.
+    pub(crate) fn memory(&mut self, title: &str, ours: f64, haproxy: f64, most: Option<f64>) {
+        self.0.push([
+            title.to_owned(),
+            "–".to_owned(),
+            format!("{ours:.1} MB"),
+            format!("{haproxy:.1} MB"),
+            most.map_or_else(String::new, |most| {
+                Wanted::AtMost(most).verdict(ours, &format!("≤ {most} MB"))
+            }),
+        ]);
+    }
+
+    /// A proxy before, between and after two halves of many connections.
+    pub(crate) fn churn(&mut self, cycles: u32, ours: &[Usage], haproxy: &[Usage]) {
+        let cell = |tell: &dyn Fn(&Usage) -> String, seen: &[Usage]| {
+            seen.iter().map(tell).collect::<Vec<_>>().join(" → ")
+        };
+        let mut row = |what: &str, tell: &dyn Fn(&Usage) -> String, wanted: String| {
+            let title = format!("{what} before, midway and after {cycles} connections");
+            self.0.push([title, "–".to_owned(), cell(tell, ours), cell(tell, haproxy), wanted]);
+        };
+        let grown = match ours {
+            [_, midway, after] => after.rss_mb / midway.rss_mb,
+            _ => f64::NAN,
+        };
+        let no_more = |tell: &dyn Fn(&Usage) -> f64| match (ours.first(), ours.last()) {
+            (Some(first), Some(last)) => {
+                Wanted::AtMost(tell(first)).verdict(tell(last), "as before")
+            }
+            _ => String::new(),
+        };
+        row(
+            "RSS",
+            &|seen| format!("{:.1} MB", seen.rss_mb),
+            Wanted::AtMost(1.02).verdict(grown, "no growth in the second half"),
+        );
+        row("open files", &|seen| seen.files.to_string(), no_more(&|seen| seen.files as f64));
+        row("kernel tasks", &|seen| seen.tasks.to_string(), no_more(&|seen| f64::from(seen.tasks)));
+    }
+
+    /// The whole report.
+    pub(crate) fn markdown(&self, args: &Args) -> String {
+        let mut text = String::from(
+            "| what | direct | ctrlmesh | haproxy | wanted |\n|---|---|---|---|---|\n",
+        );
+        for cells in &self.0 {
+            // A String takes all that is written to it.
+            let _ = writeln!(text, "| {} |", cells.join(" | "));
+        }
+        let _ = write!(
+            text,
+            "\nMedians of {} rounds in which the ways took turns. Delays of the proxies are what they add \
+             to the direct one of the same round, shares and multiples are of the direct one. Both \
+             proxies: two threads, TLS and HTTP/2 on both legs, the API server verified. ctrlmesh \
+             writes its access log and has a policy of 20 limits in force; haproxy logs nothing.\n",
+            args.rounds
+        );
+        text
+    }
+}

@@ -1,0 +1,18 @@
+//! The real proxy in direct mode between unmodified clients and a real API server.
+//!
+//! One API server for all tests that run at the same time; each test has a namespace and proxies
+//! of its own. Figures are printed (`--nocapture` shows them).
+
+#![allow(clippy::print_stdout, reason = "the figures of the tests")]
+
+mod bed;
+mod clients;
+mod encodings;
+mod figures;
+mod identity;
+mod kubectl;
+mod locks;
+mod policy_change;
+mod requests;
+mod restart;
+mod stores;
