@@ -1,0 +1,165 @@
+//! Random pods: injecting twice is injecting once, and nothing that was there is lost.
+
+use ctrlmesh::manager::inject::{Injected, Sidecar, inject};
+use proptest::{option, prelude::*, sample::select};
+use serde_json::{Map, Value, json};
+
+use super::settings;
+
+const PATH: &str = "/var/run/secrets/kubernetes.io/serviceaccount";
+
+fn maybe(
+    key: &'static str,
+    value: impl Strategy<Value = Value>,
+) -> impl Strategy<Value = Map<String, Value>> {
+    option::of(value)
+        .prop_map(move |value| value.map(|value| (key.to_owned(), value)).into_iter().collect())
+}
+
+fn all(parts: Vec<Map<String, Value>>) -> Value {
+    Value::Object(parts.into_iter().flatten().collect())
+}
+
+/// A field that no version of Kubernetes has.
+fn unknown() -> impl Strategy<Value = Map<String, Value>> {
+    let odd = select(vec![json!(null), json!([1, { "x": [] }]), json!({ "deep": { "er": 1.5 } })]);
+    maybe("fieldFromTheFuture", odd)
+}
+
+fn mounts() -> impl Strategy<Value = Value> {
+    let mount = select(vec![
+        json!({ "name": "v", "mountPath": "/v", "recursiveReadOnly": "IfPossible" }),
+        json!({ "name": "kube-api-access-abcde", "mountPath": PATH, "readOnly": true }),
+        json!({ "name": "kube-api-access-abcde", "mountPath": "/elsewhere" }),
+        json!({ "name": "v", "mountPath": PATH }),
+        json!({ "name": "ctrlmesh-state", "mountPath": "/state" }),
+    ]);
+    prop::collection::vec(mount, 0..3).prop_map(Value::from)
+}
+
+fn env() -> impl Strategy<Value = Value> {
+    let entry = select(vec![
+        json!({ "name": "A", "value": "1" }),
+        json!({ "name": "A", "valueFrom": { "fieldRef": { "fieldPath": "spec.nodeName" } } }),
+        json!({ "name": "B", "value": "$(KUBERNETES_SERVICE_HOST)" }),
+        json!({ "name": "KUBERNETES_SERVICE_PORT", "value": "5443" }),
+    ]);
+    // The last is refused: seldom, so that most pods are injected.
+    prop::collection::vec(entry, 0..2).prop_map(Value::from)
+}
+
+fn container(name: &'static str) -> impl Strategy<Value = Value> {
+    let context = select(vec![json!({}), json!({ "runAsUser": 7 }), json!({ "privileged": true })]);
+    let ports = select(vec![json!([]), json!([{ "containerPort": 80 }]), json!(null)]);
+    let policy = select(vec![json!("Always")]);
+    let parts = (
+        maybe("env", env()),
+        maybe("volumeMounts", mounts()),
+        maybe("securityContext", context),
+        maybe("ports", ports),
+        maybe("restartPolicy", policy),
+        unknown(),
+    );
+    parts.prop_map(move |(a, b, c, d, e, f)| {
+        let name = Map::from_iter([("name".to_owned(), json!(name))]);
+        all(vec![name, a, b, c, d, e, f])
+    })
+}
+
+fn containers(least: usize) -> impl Strategy<Value = Value> {
+    let container = prop_oneof![
+        8 => container("a"), 8 => container("b"), 8 => container("z"), 1 => container("ctrlmesh-init")
+    ];
+    prop::collection::vec(container, least..4).prop_map(Value::from)
+}
+
+fn volumes() -> impl Strategy<Value = Value> {
+    let volume = prop_oneof![
+        8 => Just(json!({ "name": "v", "emptyDir": {} })),
+        8 => Just(json!({ "name": "kube-api-access-abcde", "projected": { "sources": [] } })),
+        1 => Just(json!({ "name": "ctrlmesh-mesh-ca", "emptyDir": {} })),
+    ];
+    prop::collection::vec(volume, 0..3).prop_map(Value::from)
+}
+
+fn pods() -> impl Strategy<Value = Value> {
+    let flags = select(vec![json!("false"), json!("true")]);
+    let annotations = (maybe("ctrlmesh.kusionstack.io/enable-iptables", flags), unknown_text())
+        .prop_map(|(a, b)| all(vec![a, b]));
+    let spec = (
+        containers(1),
+        maybe("initContainers", containers(0)),
+        maybe("volumes", volumes()),
+        maybe("hostNetwork", Just(json!(false))),
+        unknown(),
+    )
+        .prop_map(|(containers, a, b, c, d)| {
+            let containers = Map::from_iter([("containers".to_owned(), containers)]);
+            all(vec![containers, a, b, c, d])
+        });
+    (maybe("annotations", annotations), spec, unknown()).prop_map(|(annotations, spec, unknown)| {
+        let labels = json!({ "kridge.kusionstack.io/enable-proxy": "true" });
+        let metadata = all(vec![Map::from_iter([("labels".to_owned(), labels)]), annotations]);
+        let pod = Map::from_iter([("metadata".to_owned(), metadata), ("spec".to_owned(), spec)]);
+        all(vec![pod, unknown])
+    })
+}
+
+fn unknown_text() -> impl Strategy<Value = Map<String, Value>> {
+    maybe("example.com/note", select(vec![json!(""), json!("x"), json!("é\n")]))
+}
+
+/// Whether nothing of `before` is lost in `after`: list items may have got company, and keep their
+/// order; admission's own token gives way.
+fn keeps(after: &Value, before: &Value) -> bool {
+    match (after, before) {
+        (Value::Object(after), Value::Object(before)) => before.iter().all(|(key, value)| {
+            let is_empty = value.is_null() || value.as_array().is_some_and(Vec::is_empty);
+            match after.get(key) {
+                None => is_empty || is_token_list(value),
+                Some(after) => is_empty || keeps(after, value),
+            }
+        }),
+        (Value::Array(after), Value::Array(before)) => {
+            let mut rest = after.iter();
+            before.iter().filter(|item| !is_token(item)).all(|item| rest.any(|a| keeps(a, item)))
+        }
+        (after, before) => after == before,
+    }
+}
+
+fn is_token(item: &Value) -> bool {
+    item["name"] == "kube-api-access-abcde"
+        && (item["mountPath"] == PATH || item["projected"].is_object())
+}
+
+fn is_token_list(value: &Value) -> bool {
+    value.as_array().is_some_and(|items| items.iter().all(is_token))
+}
+
+fn sidecars() -> impl Strategy<Value = Sidecar> {
+    select(vec![Sidecar::Native, Sidecar::Classic])
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 2000, failure_persistence: None, ..Default::default() })]
+
+    #[test]
+    fn i12_twice_is_once(pod in pods(), first in sidecars(), then in sidecars()) {
+        let mut once = pod.clone();
+        let did = inject(&mut once, &settings(then));
+        if did.is_err() {
+            prop_assert_eq!(&once, &pod);
+        }
+        let mut twice = pod.clone();
+        if !matches!(inject(&mut twice, &settings(first)), Ok(Injected::Done { .. })) {
+            return Ok(());
+        }
+        prop_assert!(keeps(&twice, &pod), "{twice:#}");
+        let again = inject(&mut twice, &settings(then));
+        prop_assert_eq!(&again, &did);
+        if did.is_ok() {
+            prop_assert_eq!(twice, once);
+        }
+    }
+}
