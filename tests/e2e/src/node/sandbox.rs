@@ -50,8 +50,7 @@ impl Sandbox {
 
     /// [`Self::command`], for a process that ends with the sandbox and with this process.
     ///
-    /// nsenter forks to enter a namespace of processes: the process that it starts is
-    /// [`Process::inner`].
+    /// nsenter forks to enter a namespace of processes: what it starts is its child.
     pub(crate) fn tied(&self, program: impl AsRef<OsStr>) -> Command {
         let mut command = process::tied("nsenter");
         command.args(self.entry()).arg(program);
