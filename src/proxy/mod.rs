@@ -53,7 +53,8 @@ use self::{
 };
 use crate::net::{ClientAddr, Clock, drain::Draining};
 
-/// How long before the end of a drain the watches that came during it are ended.
+/// How long before the end of a drain the connections and watches that came during it are asked
+/// to finish.
 const LAST_CALL: Duration = Duration::from_secs(1);
 
 /// What all threads share.

@@ -33,7 +33,7 @@ use tokio::{
 use tokio_rustls::{client, server};
 
 use super::{
-    Worker,
+    LAST_CALL, Worker,
     outcome::Closed,
     request,
     streams::{RequestBody, Stalls},
@@ -67,8 +67,6 @@ const PING_TIMEOUT: Duration = Duration::from_secs(15);
 const SETTINGS_TIMEOUT: Duration = Duration::from_secs(10);
 /// Longer than the API server keeps an idle connection, so that it is the one to close it.
 const IDLE_TIMEOUT: Duration = Duration::from_secs(180);
-/// How long before the end of a drain the last connections are asked to finish.
-const LAST_CALL: Duration = Duration::from_secs(1);
 /// How often it is looked whether the client reads.
 const STALL_LOOK: Duration = Duration::from_secs(5);
 /// How long the upstream connection may take to say goodbye.

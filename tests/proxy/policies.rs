@@ -209,7 +209,7 @@ impl Cluster {
 #[tokio::test]
 async fn bad_t71_no_policy_yet() {
     let mut cluster = Cluster::start().await;
-    // The own list of ShardingConfigs stays without an answer for now.
+    // The own list of ShardingConfigs has no answer while the client asks.
     let own = cluster.upstream.call().await;
     assert!(own.path().ends_with("/namespaces/ns/shardingconfigs"), "{}", own.target());
     assert!(own.header("user-agent").unwrap().starts_with("ctrlmesh/"));
