@@ -49,6 +49,7 @@ mod go;
 pub mod images;
 mod kube;
 mod kubectl;
+mod mesh;
 mod network;
 mod node;
 mod pki;
@@ -68,11 +69,12 @@ pub use self::{
     images::Image,
     kube::{KUBERNETES_VERSION, kube_binary},
     kubectl::Kubectl,
+    mesh::{Binaries, Mesh},
     network::Network,
     node::{Families, Node, NodeBuilder},
     pki::{Authority, Identity},
     program::Program,
     proxy::{Proxy, ProxyBuilder, ctrlmesh_binary},
-    shards::{Binaries, NAMESPACE, OperatorPod, Shards, Widget},
+    shards::{NAMESPACE, OperatorPod, Shards, Widget},
     wait::until,
 };

@@ -1,24 +1,18 @@
 //! The main job as a scene: one unmodified operator in several shards on a node.
 //!
-//! 1. [`Shards::start`]: a node, the images, the mesh CA, the CRDs and the namespace.
+//! 1. [`Shards::start`]: a [`Mesh`], and on it the operator's image, CRD, rights and namespace.
 //! 2. [`Shards::draw`]: a `ShardingConfig` for a shard, which says which teams it owns.
 //! 3. [`Shards::run_operator`]: the operator's own Deployment under the shard's name, injected by
 //!    `ctrlmesh inject`; nothing else of it is changed.
 //! 4. The test works: [`Shards::widgets`] says who handled what.
 
-use std::{
-    collections::BTreeMap,
-    fs,
-    path::{Path, PathBuf},
-    process::Command,
-    time::Duration,
-};
+use std::{collections::BTreeMap, fs, path::Path, time::Duration};
 
 use anyhow::{Context, Result, anyhow, bail};
 use serde_json::Value;
 
 use crate::{
-    Families, Node,
+    Binaries, Families, Mesh, Node,
     go::go_program,
     images::{self, Image},
 };
@@ -28,21 +22,11 @@ pub const NAMESPACE: &str = "demo";
 
 /// The image of the operator, as its own manifests name it.
 const OPERATOR_IMAGE: &str = "localhost/demo-operator:1";
-/// The API server's Service, as every node of the test bed has it.
-const SERVICE_RANGES: &str = "10.96.0.0/12,fd00::/8";
 const START_LIMIT: Duration = Duration::from_secs(90);
-
-/// The static binaries that are put into images.
-#[derive(Clone, Debug)]
-pub struct Binaries {
-    directory: PathBuf,
-}
 
 /// See the module.
 pub struct Shards {
-    node: Node,
-    binaries: Binaries,
-    mesh_ca: PathBuf,
+    mesh: Mesh,
 }
 
 /// A pod of the operator.
@@ -67,46 +51,6 @@ pub struct Widget {
     pub handled_by: String,
 }
 
-impl Binaries {
-    /// The directory of `ctrlmesh` and `ctrlmesh-init`, both static.
-    ///
-    /// # Errors
-    ///
-    /// When one is missing.
-    pub fn in_directory(directory: impl Into<PathBuf>) -> Result<Self> {
-        let directory = directory.into();
-        for name in ["ctrlmesh", "ctrlmesh-init"] {
-            let path = directory.join(name);
-            if !path.is_file() {
-                bail!("{} is missing: scripts/test and scripts/demo build it", path.display());
-            }
-        }
-        Ok(Self { directory })
-    }
-
-    /// The directory that the environment variable `CTRLMESH_STATIC_DIR` names, as the scripts
-    /// set it.
-    ///
-    /// # Errors
-    ///
-    /// When it is not set, or as [`Self::in_directory`].
-    pub fn from_env() -> Result<Self> {
-        let directory = std::env::var_os("CTRLMESH_STATIC_DIR")
-            .context("CTRLMESH_STATIC_DIR is not set: scripts/test and scripts/demo set it")?;
-        Self::in_directory(directory)
-    }
-
-    /// The proxy and everything else that `ctrlmesh` does.
-    #[must_use]
-    pub fn ctrlmesh(&self) -> PathBuf {
-        self.directory.join("ctrlmesh")
-    }
-
-    fn init(&self) -> PathBuf {
-        self.directory.join("ctrlmesh-init")
-    }
-}
-
 impl Shards {
     /// Starts a node and puts on it all that the operators need.
     ///
@@ -114,31 +58,27 @@ impl Shards {
     ///
     /// When a part does not start.
     pub fn start(binaries: Binaries, families: Families) -> Result<Self> {
-        let node = Node::builder().families(families).start()?;
-        node.import_image(&images::proxy(&binaries.ctrlmesh())?)?;
-        node.import_image(&images::init(&binaries.init())?)?;
+        let mesh = Mesh::start(binaries, families)?;
+        let node = mesh.node();
         node.import_image(&operator_image()?)?;
-        let mesh_ca = node.api().directory().join("mesh-ca");
-        let shards = Self { node, binaries, mesh_ca };
-        let ca = shards.mesh_ca.to_string_lossy().into_owned();
-        shards.ctrlmesh(&["mesh-ca", &ca, "--ip", SERVICE_RANGES], "")?;
-        let crds = shards.ctrlmesh(&["crds"], "")?;
-        shards.node.apply(&crds)?;
-        shards.node.kubectl(&["create", "namespace", NAMESPACE])?;
+        node.kubectl(&["create", "namespace", NAMESPACE])?;
         for manifest in ["crd.yaml", "rbac.yaml"] {
-            shards.node.apply(&operator_manifest(manifest)?)?;
+            node.apply(&operator_manifest(manifest)?)?;
         }
-        for crd in ["shardingconfigs.ctrlmesh.kusionstack.io", "widgets.demo.example.com"] {
-            let crd = format!("customresourcedefinition/{crd}");
-            shards.node.wait_for(NAMESPACE, &crd, "condition=Established", START_LIMIT)?;
-        }
-        Ok(shards)
+        mesh.await_crd("widgets.demo.example.com")?;
+        Ok(Self { mesh })
     }
 
     /// The node.
     #[must_use]
     pub fn node(&self) -> &Node {
-        &self.node
+        self.mesh.node()
+    }
+
+    /// The stage: the node and what injected pods need.
+    #[must_use]
+    pub fn mesh(&self) -> &Mesh {
+        &self.mesh
     }
 
     /// Says that the shard owns the Widgets and ConfigMaps of these teams. Returns when the API
@@ -148,7 +88,7 @@ impl Shards {
     ///
     /// When the API server refuses.
     pub fn draw(&self, shard: &str, teams: &[&str]) -> Result<()> {
-        self.node.apply(&sharding_config(shard, teams)).map(drop)
+        self.node().apply(&sharding_config(shard, teams)).map(drop)
     }
 
     /// Starts the operator's own Deployment under the shard's name and waits until it is ready.
@@ -158,9 +98,9 @@ impl Shards {
     /// When it does not become ready; the error quotes its events.
     pub fn run_operator(&self, shard: &str) -> Result<()> {
         let injected = self.injected(shard)?;
-        self.node.apply(&injected)?;
+        self.node().apply(&injected)?;
         let deployment = format!("deployment/demo-operator-{shard}");
-        self.node
+        self.node()
             .wait_for(NAMESPACE, &deployment, "condition=Available", START_LIMIT)
             .map_err(|_| anyhow!("{deployment} is not available\n{}", self.told_by(shard)))
     }
@@ -170,7 +110,7 @@ impl Shards {
         let selector = format!("--selector=shard={shard}");
         let ask = |args: &[&str]| {
             let args = [&["--namespace", NAMESPACE], args, &[&selector]].concat();
-            self.node.kubectl(&args).unwrap_or_else(|error| error.to_string())
+            self.node().kubectl(&args).unwrap_or_else(|error| error.to_string())
         };
         let logs = ["logs", "--all-containers", "--prefix", "--tail=20"];
         format!("{}\n{}", ask(&["describe", "pods"]), ask(&logs))
@@ -182,30 +122,14 @@ impl Shards {
     ///
     /// When `ctrlmesh inject` refuses it.
     pub fn injected(&self, shard: &str) -> Result<String> {
-        let manifest = self.deployment(shard)?;
-        let ca = self.mesh_ca.to_string_lossy().into_owned();
-        let cluster_ca = self.node.api().ca_file().to_string_lossy().into_owned();
-        let args = [
-            "inject",
-            "-f",
-            "-",
-            "--init-image",
-            images::INIT,
-            "--proxy-image",
-            images::PROXY,
-            "--mesh-ca-dir",
-            &ca,
-            "--cluster-ca",
-            &cluster_ca,
-        ];
-        self.ctrlmesh(&args, &manifest)
+        self.mesh.inject(&self.deployment(shard)?, &[])
     }
 
     /// The operator's own manifest with what a user changes to run it a second time: its name and
     /// its labels, among them the one that asks for injection.
     fn deployment(&self, shard: &str) -> Result<String> {
         let manifest = operator_manifest("deployment.yaml")?;
-        let kubectl = self.node.api().kubectl_client();
+        let kubectl = self.node().api().kubectl_client();
         let args = ["create", "--dry-run=client", "-o", "json", "-f", "-"];
         let mut deployment: Value =
             serde_json::from_str(&kubectl.run_with_input(&args, &manifest)?)?;
@@ -232,7 +156,7 @@ impl Shards {
         };
         let all: Vec<_> =
             teams.iter().flat_map(|team| (1..=count).map(move |at| widget(team, at))).collect();
-        self.node.apply(&all.join("---\n")).map(drop)
+        self.node().apply(&all.join("---\n")).map(drop)
     }
 
     /// All Widgets and who handled each.
@@ -290,17 +214,7 @@ impl Shards {
     ///
     /// When the pod does not answer.
     pub fn metrics(&self, pod: &str) -> Result<String> {
-        let path = format!("/api/v1/namespaces/{NAMESPACE}/pods/{pod}:5441/proxy/metrics");
-        self.node.kubectl(&["get", "--raw", &path])
-    }
-
-    /// Runs the `ctrlmesh` binary.
-    ///
-    /// # Errors
-    ///
-    /// When it fails; the error quotes its stderr.
-    pub fn ctrlmesh(&self, args: &[&str], input: &str) -> Result<String> {
-        run(&self.binaries.ctrlmesh(), args, input)
+        self.mesh.metrics(NAMESPACE, pod)
     }
 
     /// The operator's container as a pod runs it, or as the operator's own manifest has it.
@@ -311,7 +225,7 @@ impl Shards {
     pub fn operator_container(&self, pod: &str) -> Result<Value> {
         let is_pod = pod != "demo-operator";
         let text = if is_pod {
-            self.node.kubectl(&["--namespace", NAMESPACE, "get", "pod", pod, "-o", "json"])?
+            self.node().kubectl(&["--namespace", NAMESPACE, "get", "pod", pod, "-o", "json"])?
         } else {
             self.deployment("own")?
         };
@@ -328,7 +242,8 @@ impl Shards {
     ///
     /// When the API server cannot be asked.
     pub fn items(&self, resource: &str) -> Result<Vec<Value>> {
-        let list = self.node.kubectl(&["--namespace", NAMESPACE, "get", resource, "-o", "json"])?;
+        let list =
+            self.node().kubectl(&["--namespace", NAMESPACE, "get", resource, "-o", "json"])?;
         let mut list: Value = serde_json::from_str(&list)?;
         match list["items"].take() {
             Value::Array(items) => Ok(items),
@@ -366,25 +281,4 @@ fn operator_image() -> Result<Image> {
 fn operator_manifest(name: &str) -> Result<String> {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("operator/manifests").join(name);
     fs::read_to_string(&path).with_context(|| format!("reading {}", path.display()))
-}
-
-fn run(program: &Path, args: &[&str], input: &str) -> Result<String> {
-    use std::{io::Write, process::Stdio};
-
-    let mut child = Command::new(program)
-        .args(args)
-        .stdin(Stdio::piped())
-        .stdout(Stdio::piped())
-        .stderr(Stdio::piped())
-        .spawn()
-        .with_context(|| format!("running {}", program.display()))?;
-    if let Some(mut stdin) = child.stdin.take() {
-        stdin.write_all(input.as_bytes())?;
-    }
-    let output = child.wait_with_output()?;
-    if !output.status.success() {
-        let errors = String::from_utf8_lossy(&output.stderr);
-        bail!("{} {}: {}\n{errors}", program.display(), args.join(" "), output.status);
-    }
-    Ok(String::from_utf8(output.stdout)?)
 }

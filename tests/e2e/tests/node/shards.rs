@@ -1,5 +1,4 @@
 //! The main job on a real node: one unmodified operator in two shards, and a boundary that moves.
-#![allow(clippy::print_stdout, reason = "a test tells its figures")]
 
 use std::{
     collections::{BTreeMap, BTreeSet},

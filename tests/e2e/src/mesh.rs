@@ -1,0 +1,188 @@
+//! A node on which pods can be injected: the stage of every scene with pods.
+//!
+//! 1. [`Mesh::start`]: a node, our two images, the mesh CA and our CRDs.
+//! 2. [`Mesh::import_image`] and [`Node::apply`]: what the scene's pods need.
+//! 3. [`Mesh::inject`]: any manifest, as `ctrlmesh inject` prints it.
+
+use std::{
+    path::{Path, PathBuf},
+    process::Command,
+    time::Duration,
+};
+
+use anyhow::{Context, Result, bail};
+
+use crate::{Families, Node, NodeBuilder, images};
+
+/// The API server's Service and the loopback, as every node of the test bed has them.
+const SERVICE_RANGES: &str = "10.96.0.0/12,fd00::/8";
+const START_LIMIT: Duration = Duration::from_secs(90);
+
+/// The static binaries that are put into images.
+#[derive(Clone, Debug)]
+pub struct Binaries {
+    directory: PathBuf,
+}
+
+/// See the module.
+pub struct Mesh {
+    node: Node,
+    binaries: Binaries,
+    mesh_ca: PathBuf,
+}
+
+impl Binaries {
+    /// The directory of `ctrlmesh` and `ctrlmesh-init`, both static.
+    ///
+    /// # Errors
+    ///
+    /// When one is missing.
+    pub fn in_directory(directory: impl Into<PathBuf>) -> Result<Self> {
+        let directory = directory.into();
+        for name in ["ctrlmesh", "ctrlmesh-init"] {
+            let path = directory.join(name);
+            if !path.is_file() {
+                bail!("{} is missing: scripts/test and scripts/demo build it", path.display());
+            }
+        }
+        Ok(Self { directory })
+    }
+
+    /// The directory that the environment variable `CTRLMESH_STATIC_DIR` names, as the scripts
+    /// set it.
+    ///
+    /// # Errors
+    ///
+    /// When it is not set, or as [`Self::in_directory`].
+    pub fn from_env() -> Result<Self> {
+        let directory = std::env::var_os("CTRLMESH_STATIC_DIR")
+            .context("CTRLMESH_STATIC_DIR is not set: scripts/test and scripts/demo set it")?;
+        Self::in_directory(directory)
+    }
+
+    /// The proxy and everything else that `ctrlmesh` does.
+    #[must_use]
+    pub fn ctrlmesh(&self) -> PathBuf {
+        self.directory.join("ctrlmesh")
+    }
+
+    fn init(&self) -> PathBuf {
+        self.directory.join("ctrlmesh-init")
+    }
+}
+
+impl Mesh {
+    /// Starts a node and puts on it what injected pods need.
+    ///
+    /// # Errors
+    ///
+    /// When a part does not start.
+    pub fn start(binaries: Binaries, families: Families) -> Result<Self> {
+        Self::start_on(binaries, Node::builder().families(families))
+    }
+
+    /// [`Self::start`] on a node of one's own choice.
+    ///
+    /// # Errors
+    ///
+    /// As [`Self::start`].
+    pub fn start_on(binaries: Binaries, node: NodeBuilder) -> Result<Self> {
+        let node = node.start()?;
+        node.import_image(&images::proxy(&binaries.ctrlmesh())?)?;
+        node.import_image(&images::init(&binaries.init())?)?;
+        let mesh_ca = node.api().directory().join("mesh-ca");
+        let mesh = Self { node, binaries, mesh_ca };
+        let ca = mesh.mesh_ca.to_string_lossy().into_owned();
+        mesh.ctrlmesh(&["mesh-ca", &ca, "--ip", SERVICE_RANGES], "")?;
+        let crds = mesh.ctrlmesh(&["crds"], "")?;
+        mesh.node.apply(&crds)?;
+        mesh.await_crd("shardingconfigs.ctrlmesh.kusionstack.io")?;
+        Ok(mesh)
+    }
+
+    /// The node.
+    #[must_use]
+    pub fn node(&self) -> &Node {
+        &self.node
+    }
+
+    /// The directory of the mesh CA that signs for the node's API server.
+    #[must_use]
+    pub fn mesh_ca(&self) -> &Path {
+        &self.mesh_ca
+    }
+
+    /// Waits until a custom resource definition is served.
+    ///
+    /// # Errors
+    ///
+    /// When it is not in time.
+    pub fn await_crd(&self, name: &str) -> Result<()> {
+        let crd = format!("customresourcedefinition/{name}");
+        self.node.wait_for("default", &crd, "condition=Established", START_LIMIT)
+    }
+
+    /// What `ctrlmesh inject` makes of a manifest, with more arguments where the scene needs them.
+    ///
+    /// # Errors
+    ///
+    /// When it refuses; the error quotes its stderr.
+    pub fn inject(&self, manifest: &str, more: &[&str]) -> Result<String> {
+        let ca = self.mesh_ca.to_string_lossy().into_owned();
+        let cluster_ca = self.node.api().ca_file().to_string_lossy().into_owned();
+        let args = [
+            "inject",
+            "-f",
+            "-",
+            "--init-image",
+            images::INIT,
+            "--proxy-image",
+            images::PROXY,
+            "--mesh-ca-dir",
+            &ca,
+            "--cluster-ca",
+            &cluster_ca,
+        ];
+        self.ctrlmesh(&[&args, more].concat(), manifest)
+    }
+
+    /// What a pod's proxy counts.
+    ///
+    /// # Errors
+    ///
+    /// When the pod does not answer.
+    pub fn metrics(&self, namespace: &str, pod: &str) -> Result<String> {
+        let path = format!("/api/v1/namespaces/{namespace}/pods/{pod}:5441/proxy/metrics");
+        self.node.kubectl(&["get", "--raw", &path])
+    }
+
+    /// Runs the `ctrlmesh` binary.
+    ///
+    /// # Errors
+    ///
+    /// When it fails; the error quotes its stderr.
+    pub fn ctrlmesh(&self, args: &[&str], input: &str) -> Result<String> {
+        run(&self.binaries.ctrlmesh(), args, input)
+    }
+}
+
+fn run(program: &Path, args: &[&str], input: &str) -> Result<String> {
+    use std::{io::Write, process::Stdio};
+
+    let mut child = Command::new(program)
+        .args(args)
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .with_context(|| format!("running {}", program.display()))?;
+    if let Some(mut stdin) = child.stdin.take() {
+        stdin.write_all(input.as_bytes())?;
+    }
+    let output = child.wait_with_output()?;
+    if !output.status.success() {
+        let errors = String::from_utf8_lossy(&output.stderr);
+        bail!("{} {}: {}\n{errors}", program.display(), args.join(" "), output.status);
+    }
+    Ok(String::from_utf8(output.stdout)?)
+}
