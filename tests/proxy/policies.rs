@@ -1,8 +1,13 @@
 //! The policy file, and the policy in the cluster: the last good one stays.
 
-use std::fs;
+use std::{
+    fs,
+    time::{Duration, Instant},
+};
 
+use ctrlmesh::net::tls::HTTP_11;
 use http::Method;
+use tokio::net::TcpListener;
 
 use crate::support::{
     client::{self, Client, Http, request},
@@ -12,7 +17,6 @@ use crate::support::{
     scrape, soon, until,
     upstream::{Behaviour, Upstream},
 };
-use ctrlmesh::net::tls::HTTP_11;
 
 const CONFIGMAPS: &str = "/api/v1/namespaces/ns/configmaps";
 const REJECTED: &str = "ctrlmesh_policy_rejected_total";
@@ -168,10 +172,15 @@ fn configs(all: &[String]) -> String {
     )
 }
 
+const INTERNAL: &str = r#"{"kind":"Status","apiVersion":"v1","status":"Failure","reason":"InternalError","message":"starting","code":500}"#;
+
+fn http1() -> Behaviour {
+    Behaviour { alpn: vec![HTTP_11], ..Behaviour::default() }
+}
+
 impl Cluster {
     async fn start() -> Self {
-        let upstream =
-            Upstream::with(Behaviour { alpn: vec![HTTP_11], ..Behaviour::default() }).await;
+        let upstream = Upstream::h1().await;
         let files = Files::new(&upstream.ca.pem);
         let kubeconfig = files.path().join("kubeconfig");
         let ca = files.upstream_ca();
@@ -236,6 +245,9 @@ async fn bad_t71_no_policy_yet() {
             assert!(String::from_utf8_lossy(&body).contains("ServiceUnavailable"));
         }
     }
+    let (_, metrics) = scrape::page(cluster.process.admin, "/metrics").await;
+    let refused = [("reason", "no_policy")];
+    assert_eq!(scrape::sample(&metrics, "ctrlmesh_refusals_total", &refused).to_string(), "12");
     // What is about no resource needs no policy.
     let pending = client.send(request(Method::GET, "/version"));
     let version = cluster.upstream.call().await;
@@ -287,4 +299,40 @@ async fn bad_second_config_matches_and_the_first_is_deleted() {
     cluster.until_ready_says(200, "[+]policy ok: blue epoch 1\n").await;
     events.send(format!("{{\"type\":\"DELETED\",\"object\":{}}}\n", config("blue", "op"))).await;
     cluster.until_ready_says(200, "blue epoch 1 stays in force").await;
+}
+
+#[tokio::test]
+async fn bad_config_watch_outage() {
+    let mut cluster = Cluster::start().await;
+    cluster.upstream.call().await.json(200, &configs(&[config("blue", "op")]));
+    let watch = cluster.upstream.call().await.watch();
+    cluster.until_ready_says(200, "[+]policy ok: blue epoch 1\n").await;
+
+    let (addr, ca) = cluster.upstream.down().await;
+    drop(watch);
+    let outage = "blue epoch 1 stays in force: cannot watch shardingconfigs";
+    let ready = || async { soon("readyz", scrape::page(cluster.process.admin, "/readyz")).await };
+    until("readyz", ready, |(code, body)| *code == 200 && body.contains(outage)).await;
+
+    // Back, but not well yet: it is asked again, ever more rarely, and nothing is forgotten.
+    let listener = TcpListener::bind(addr).await.unwrap();
+    let mut upstream = Upstream::on(listener, ca, http1());
+    let mut asked = Vec::new();
+    for _ in 0..3 {
+        let own = upstream.call().await;
+        assert!(own.target().contains("shardingconfigs"), "{}", own.target());
+        asked.push(Instant::now());
+        own.json(500, INTERNAL);
+    }
+    assert!(asked[2] - asked[0] > Duration::from_secs(1), "{asked:?}");
+    let (code, body) = ready().await;
+    assert!(code == 200 && body.contains("blue epoch 1 stays in force"), "{body}");
+
+    // Well again: nothing has changed, which is good news too.
+    upstream.call().await.json(200, &configs(&[config("blue", "op")]));
+    until("readyz", ready, |(_, body)| body.contains("[+]policy ok: blue epoch 1\n")).await;
+    let events = upstream.call().await.watch();
+    let changed = config("blue", "op").replace("\"shard\":\"blue\"", "\"shard\":\"moved\"");
+    events.send(format!("{{\"type\":\"MODIFIED\",\"object\":{changed}}}\n")).await;
+    until("readyz", ready, |(_, body)| body.contains("[+]policy ok: blue epoch 2\n")).await;
 }

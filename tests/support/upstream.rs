@@ -146,6 +146,12 @@ impl Upstream {
         Self { addr, ca, calls: Some(calls), state, tasks }
     }
 
+    /// Goes down as a process does, with every connection. [`Self::on`] brings it back.
+    pub async fn down(mut self) -> (SocketAddr, Ca) {
+        self.tasks.shutdown().await;
+        (self.addr, self.ca)
+    }
+
     /// The next request.
     pub async fn call(&mut self) -> Call {
         let calls = self.calls.as_mut().expect("the calls are served by a closure");

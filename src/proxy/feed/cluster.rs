@@ -3,13 +3,16 @@
 
 use std::{collections::BTreeMap, path::PathBuf, pin::pin, sync::Arc, time::Duration};
 
-use futures_util::StreamExt;
+use futures_util::{FutureExt, Stream, StreamExt};
 use kube::{
     Api, Client, Resource,
     api::{ApiResource, DynamicObject},
-    runtime::watcher::{self, Event},
+    runtime::{
+        utils::{Backoff, ResetTimerBackoff},
+        watcher::{self, Event},
+    },
 };
-use tokio::time::interval;
+use tokio::time::{interval, sleep};
 
 use super::{
     Feed,
@@ -19,6 +22,11 @@ use crate::api::ShardingConfig;
 
 /// How often the pod's labels are read anew.
 const LOOK: Duration = Duration::from_secs(1);
+/// The pauses before the API server is asked again double from the first to the last.
+const FIRST_PAUSE: Duration = Duration::from_millis(400);
+const LAST_PAUSE: Duration = Duration::from_secs(8);
+/// Without a failure for this long the pauses begin anew.
+const CALM: Duration = Duration::from_secs(60);
 
 /// Follows the ShardingConfigs of `namespace` for as long as it is polled, and puts in force the
 /// one that selects the labels in `pod_labels`.
@@ -31,7 +39,8 @@ pub(in crate::proxy) async fn follow_cluster(
     // Objects are taken as they are, so that one that does not parse leaves the others in place.
     let kind = ApiResource::erase::<ShardingConfig>(&());
     let api: Api<DynamicObject> = Api::namespaced_with(client, &namespace, &kind);
-    let mut events = pin!(watcher::watcher(api, watcher::Config::default()).fuse());
+    let mut pauses = ResetTimerBackoff::new(Pauses(FIRST_PAUSE), CALM);
+    let mut events = pin!(events_after(Duration::ZERO, api.clone()));
     let mut looks = interval(LOOK);
     let mut configs = Configs::new();
     let mut listed: Option<Configs> = None;
@@ -41,7 +50,14 @@ pub(in crate::proxy) async fn follow_cluster(
         tokio::select! {
             event = events.next() => match event {
                 None => return,
-                Some(Err(error)) => feed.reject(describe(&error)),
+                Some(Err(error)) => {
+                    feed.reject(describe(&error));
+                    listed = None;
+                    // A watch that goes on says nothing of it; the end of a list does.
+                    let pause = pauses.next().unwrap_or(LAST_PAUSE);
+                    events.set(events_after(pause, api.clone()));
+                    continue;
+                }
                 Some(Ok(event)) => {
                     is_complete |= matches!(event, Event::InitDone);
                     apply(event, &mut configs, &mut listed);
@@ -59,6 +75,37 @@ pub(in crate::proxy) async fn follow_cluster(
             decide(&feed, &configs, &labels, &namespace);
         }
     }
+}
+
+/// Pauses that double, each with up to as much again, so that not all proxies ask at once.
+struct Pauses(Duration);
+
+impl Iterator for Pauses {
+    type Item = Duration;
+
+    fn next(&mut self) -> Option<Duration> {
+        let pause = self.0;
+        self.0 = (pause * 2).min(LAST_PAUSE);
+        Some(pause + pause.mul_f32(fastrand::f32()))
+    }
+}
+
+impl Backoff for Pauses {
+    fn reset(&mut self) {
+        self.0 = FIRST_PAUSE;
+    }
+}
+
+/// Lists and then watches, from the beginning.
+fn events_after(
+    pause: Duration,
+    api: Api<DynamicObject>,
+) -> impl Stream<Item = Result<Event<DynamicObject>, watcher::Error>> {
+    let watching = async move {
+        sleep(pause).await;
+        watcher::watcher(api, watcher::Config::default())
+    };
+    watching.flatten_stream().fuse()
 }
 
 fn decide(

@@ -57,6 +57,7 @@ pub struct ProxyBuilder {
     listen: String,
     upstream: Option<String>,
     state: bool,
+    cluster: Option<(PathBuf, String)>,
     flags: Vec<String>,
 }
 
@@ -79,6 +80,14 @@ impl ProxyBuilder {
     #[must_use]
     pub fn keeps_state(mut self) -> Self {
         self.state = true;
+        self
+    }
+
+    /// Finds its policy as in a pod with the label `app: operator` of `namespace`, by calls with
+    /// this kubeconfig, instead of in a file.
+    #[must_use]
+    pub fn policy_of_cluster(mut self, kubeconfig: &Path, namespace: &str) -> Self {
+        self.cluster = Some((kubeconfig.to_owned(), namespace.to_owned()));
         self
     }
 
@@ -108,10 +117,21 @@ impl ProxyBuilder {
             format!("--upstream={}", self.upstream.unwrap_or_else(|| api.address().to_string())),
             format!("--upstream-ca={}", api.ca_file().display()),
             format!("--mesh-ca-dir={}", mesh_ca.display()),
-            format!("--policy={}", path("policy.yaml")),
-            format!("--shard={}", self.shard),
             "--admin=127.0.0.1:0".to_owned(),
         ];
+        match &self.cluster {
+            None => flags.extend([
+                format!("--policy={}", path("policy.yaml")),
+                format!("--shard={}", self.shard),
+            ]),
+            Some((_, namespace)) => {
+                fs::write(path("labels"), "app=\"operator\"\n")?;
+                flags.extend([
+                    format!("--pod-labels={}", path("labels")),
+                    format!("--pod-namespace={namespace}"),
+                ]);
+            }
+        }
         if self.state {
             fs::create_dir(directory.join("state"))?;
             flags.push(format!("--state-dir={}", path("state")));
@@ -119,6 +139,7 @@ impl ProxyBuilder {
         flags.extend(self.flags);
         let mut proxy = Proxy {
             process: None,
+            kubeconfig: self.cluster.map(|(kubeconfig, _)| kubeconfig),
             flags,
             address: SocketAddr::from(([127, 0, 0, 1], 0)),
             admin: SocketAddr::from(([127, 0, 0, 1], 0)),
@@ -136,6 +157,7 @@ impl ProxyBuilder {
 #[derive(Debug)]
 pub struct Proxy {
     process: Option<Process>,
+    kubeconfig: Option<PathBuf>,
     flags: Vec<String>,
     address: SocketAddr,
     admin: SocketAddr,
@@ -154,6 +176,7 @@ impl Proxy {
             listen: "127.0.0.1:0".to_owned(),
             upstream: None,
             state: false,
+            cluster: None,
             flags: Vec::new(),
         }
     }
@@ -371,6 +394,22 @@ impl Proxy {
         Ok(kib.parse()?)
     }
 
+    /// CPU time so far, in seconds.
+    ///
+    /// # Errors
+    ///
+    /// When it does not run.
+    pub fn cpu_seconds(&self) -> Result<f64> {
+        let pid = self.pid().context("the proxy does not run")?;
+        // Each thread has its own count, in nanoseconds.
+        let mut nanoseconds = 0.0;
+        for thread in fs::read_dir(format!("/proc/{pid}/task"))? {
+            let text = fs::read_to_string(thread?.path().join("schedstat"))?;
+            nanoseconds += text.split(' ').next().context("schedstat")?.parse::<f64>()?;
+        }
+        Ok(nanoseconds / 1e9)
+    }
+
     /// How many files and sockets are open.
     ///
     /// # Errors
@@ -389,6 +428,7 @@ impl Proxy {
         self.starts += 1;
         let mut command = tied(ctrlmesh_binary()?);
         command.arg("proxy").args(&self.flags).arg(format!("--listen={listen}"));
+        command.envs(self.kubeconfig.as_ref().map(|path| ("KUBECONFIG", path)));
         self.process = Some(Process::spawn("ctrlmesh proxy", command, &self.log_file())?);
         let line = self.wait_for_line(START_LIMIT, |line| line["message"] == "listening")?;
         let address = |name: &str| -> Result<SocketAddr> {

@@ -35,16 +35,24 @@ static TURNS: RwLock<()> = RwLock::new(());
 
 impl Bed {
     pub(crate) fn new(name: &str) -> Result<Self> {
-        Self::make(name, Turn::Shared(TURNS.read().unwrap_or_else(PoisonError::into_inner)))
+        Self::make(shared_api()?, name, shared_turn())
+    }
+
+    /// With an API server of its own, to stop it.
+    pub(crate) fn with_own_server(name: &str) -> Result<Self> {
+        Self::make(Arc::new(ApiServer::start()?), name, shared_turn())
     }
 
     /// For a test that measures: no other one runs beside it.
     pub(crate) fn alone(name: &str) -> Result<Self> {
-        Self::make(name, Turn::Alone(TURNS.write().unwrap_or_else(PoisonError::into_inner)))
+        Self::make(
+            shared_api()?,
+            name,
+            Turn::Alone(TURNS.write().unwrap_or_else(PoisonError::into_inner)),
+        )
     }
 
-    fn make(name: &str, turn: Turn) -> Result<Self> {
-        let api = shared_api()?;
+    fn make(api: Arc<ApiServer>, name: &str, turn: Turn) -> Result<Self> {
         let namespace = name.replace('_', "-");
         let account = api.service_account(&namespace, "controller", &[Rule::all()])?;
         Ok(Self { api, namespace, account, _turn: turn })
@@ -245,6 +253,10 @@ pub(crate) fn name_of(path: &Path) -> String {
 pub(crate) fn seconds(time: &str) -> Result<f64> {
     let time: k8s_openapi::jiff::Timestamp = time.parse()?;
     Ok(time.as_microsecond() as f64 / 1e6)
+}
+
+fn shared_turn() -> Turn {
+    Turn::Shared(TURNS.read().unwrap_or_else(PoisonError::into_inner))
 }
 
 fn shared_api() -> Result<Arc<ApiServer>> {

@@ -1,13 +1,13 @@
-//! The proxy is killed in the middle of watches and comes back.
+//! The proxy or the API server goes away in the middle of watches and comes back.
 
-use std::collections::BTreeSet;
+use std::{collections::BTreeSet, process::Command, thread, time::Duration};
 
 use anyhow::{Context, Result, ensure};
-use ctrlmesh_e2e::{Program, Proxy};
+use ctrlmesh_e2e::{Program, Proxy, ctrlmesh_binary, until};
 use serde_json::Value;
 
 use crate::{
-    bed::{Bed, LIMIT, Way, config_maps},
+    bed::{Bed, LIMIT, Way, config_maps, names, output},
     stores::{History, expect_store, oracle},
 };
 
@@ -112,4 +112,71 @@ fn kill_9_without_a_state_directory_expires_every_old_watch() -> Result<()> {
     println!("kill -9, no state: lists before {before:?}, after {after:?}");
     ensure!(after[0] > before[0] && after[1] > before[1], "{before:?} {after:?}");
     Ok(())
+}
+
+/// How long the API server is away.
+const OUTAGE: Duration = Duration::from_secs(60);
+/// What the proxy may spend on it: a proxy that asks without a pause spends a hundred times this.
+const CPU_SECONDS: f64 = 0.6;
+
+fn until_ready_says(proxy: &Proxy, what: &str) -> Result<()> {
+    until(&format!("/readyz says {what:?}"), LIMIT, || {
+        Ok(proxy.admin_text("/readyz")?.contains(what).then_some(()))
+    })
+}
+
+#[test]
+fn bad_api_server_down_at_start_and_for_a_minute_later() -> Result<()> {
+    let bed = Bed::with_own_server("outage")?;
+    let crds = output(Command::new(ctrlmesh_binary()?).arg("crds"))?;
+    bed.api.apply(&String::from_utf8(crds)?)?;
+    let name = "crd/shardingconfigs.ctrlmesh.kusionstack.io";
+    bed.api.kubectl(&["wait", "--for=condition=Established", name])?;
+    let put = |teams: &[&str]| {
+        let file = bed.api.directory().join("config.json");
+        std::fs::write(&file, config_maps(teams))?;
+        bed.api.kubectl(&["apply", "-n", &bed.namespace, "-f", &file.display().to_string()])
+    };
+    put(&["a"])?;
+    bed.config_map("first", "team=a")?;
+    bed.api.stop()?;
+
+    let proxy = Proxy::builder("mine", "")
+        .policy_of_cluster(&bed.account.kubeconfig, &bed.namespace)
+        .start(&bed.api)?;
+    until_ready_says(&proxy, "[-]policy failed: cannot watch shardingconfigs")?;
+    let client = proxy.client(bed.token())?;
+    ensure!(client.get(&bed.path("configmaps")).is_err(), "there is nobody to answer");
+    bed.api.start_again()?;
+    until_ready_says(&proxy, "[+]policy ok: mine epoch 1\n")?;
+    ensure!(names(&client.get(&bed.path("configmaps"))?.json()?) == ["first"]);
+    let mut informers = informers(&bed, &proxy)?;
+
+    bed.api.stop()?;
+    until_ready_says(&proxy, "[+]policy ok: mine epoch 1 stays in force: cannot watch")?;
+    let cpu = proxy.cpu_seconds()?;
+    pass(OUTAGE);
+    let cpu = proxy.cpu_seconds()? - cpu;
+    println!("an API server away for {OUTAGE:?} costs the proxy {cpu:.2} s of CPU");
+    ensure!(cpu < CPU_SECONDS, "{cpu} s of CPU for nothing");
+    until_ready_says(&proxy, "[+]policy ok: mine epoch 1 stays in force: cannot watch")?;
+    bed.api.start_again()?;
+
+    // The watches recover by themselves, and so does the one of the policy.
+    bed.config_map("second", "team=a")?;
+    bed.config_map("others", "team=b")?;
+    for (teams, ready) in [("a", "mine epoch 1\n"), ("b", "mine epoch 2\n")] {
+        put(&[teams])?;
+        until_ready_says(&proxy, &format!("[+]policy ok: {ready}"))?;
+        let expected = oracle(&bed, &BTreeSet::from([teams]))?;
+        for informer in &mut informers {
+            expect_store("after the outage", informer, &expected)?;
+        }
+    }
+    Ok(())
+}
+
+#[allow(clippy::disallowed_methods, reason = "the outage is as long as it is said to be")]
+fn pass(time: Duration) {
+    thread::sleep(time);
 }
