@@ -37,7 +37,11 @@ use std::{
     time::{Duration, Instant},
 };
 
-use tokio::{net::TcpStream, task::JoinSet, time::sleep_until};
+use tokio::{
+    net::TcpStream,
+    task::{JoinError, JoinSet},
+    time::sleep_until,
+};
 
 pub use self::{
     config::{BadConfig, Config, ProxyArgs},
@@ -129,10 +133,7 @@ async fn data_thread(mut queue: Queue, shared: Arc<Shared>, mut draining: Draini
             },
             Some(ended) = connections.join_next() => {
                 queue.done();
-                let (closed, client) = match ended {
-                    Ok((closed, client)) => (closed, Some(client)),
-                    Err(_) => (Closed::Panicked, None::<ClientAddr>),
-                };
+                let (closed, client) = how_it_ended(ended);
                 connection_closed(&shared.metrics, closed, client);
             }
             at = draining.begun(), if deadline.is_none() => {
@@ -146,5 +147,18 @@ async fn data_thread(mut queue: Queue, shared: Arc<Shared>, mut draining: Draini
             }
             () = sleep_until(deadline.unwrap_or_else(tokio::time::Instant::now)), if deadline.is_some() => break,
         }
+    }
+    connections.abort_all();
+    while let Some(ended) = connections.join_next().await {
+        let (closed, client) = how_it_ended(ended);
+        connection_closed(&shared.metrics, closed, client);
+    }
+}
+
+fn how_it_ended(task: Result<(Closed, ClientAddr), JoinError>) -> (Closed, Option<ClientAddr>) {
+    match task {
+        Ok((closed, client)) => (closed, Some(client)),
+        Err(error) if error.is_panic() => (Closed::Panicked, None),
+        Err(_cut_at_the_deadline) => (Closed::Drained, None),
     }
 }

@@ -12,11 +12,13 @@ use crate::support::{
     events::added,
     process::{Process, flags},
     proxy::{Files, Proxy},
-    soon,
+    scrape, soon, until,
     upstream::Upstream,
 };
 
 const CONFIGMAPS: &str = "/api/v1/namespaces/ns/configmaps";
+/// In the log line of a connection that ended.
+const DRAINED: &str = "\"reason\":\"drained\"";
 const GRACE: Duration = Duration::from_secs(10);
 
 #[tokio::test]
@@ -39,16 +41,25 @@ async fn bad_sigterm_when_idle() {
 #[tokio::test]
 async fn bad_sigterm_during_a_handshake() {
     let upstream = Upstream::start().await;
-    let mut proxy = Proxy::start(&upstream).await;
-    let mut tcp = TcpStream::connect(proxy.addr).await.unwrap();
-    proxy.until_metric("ctrlmesh_connections", &[], 1.0).await;
+    let files = Files::new(&upstream.ca.pem);
+    let mut args = flags(&files, &upstream.addr.to_string());
+    args.push("--drain-timeout=2".into());
+    let process = Process::start(&args).await;
+    let mut tcp = TcpStream::connect(process.addr).await.unwrap();
+    let connections = || async {
+        let (_, metrics) = scrape::page(process.admin, "/metrics").await;
+        scrape::sample(&metrics, "ctrlmesh_connections", &[])
+    };
+    until("the connection", connections, |count| *count > 0.5).await;
     let began = Instant::now();
-    proxy.drain(Duration::from_secs(2));
+    process.signal(Signal::SIGTERM);
     let mut buffer = [0; 16];
     let end = soon("the close", tcp.read(&mut buffer)).await;
     assert!(matches!(end, Ok(0) | Err(_)));
-    proxy.ended().await;
+    let (code, log) = process.end().await;
     assert!(began.elapsed() < Duration::from_secs(5), "{:?}", began.elapsed());
+    assert_eq!(code, Some(0), "{log}");
+    assert_eq!(log.matches(DRAINED).count(), 1, "{log}");
 }
 
 #[tokio::test]
@@ -58,11 +69,14 @@ async fn bad_sigterm_during_requests() {
             let mut upstream = Upstream::start().await;
             let mut proxy = Proxy::start(&upstream).await;
             let mut client = Client::new(&proxy, http).await;
+            let mut idle = Client::new(&proxy, http).await;
             let pending =
                 client.send(request_with(method.clone(), "/api/v1/namespaces/ns/pods", "{}"));
             let mut call = upstream.call().await;
             call.body().await.unwrap();
             proxy.drain(GRACE);
+            let _ = idle.ended().await;
+            proxy.until_closed("drained").await;
             // The answer comes in two parts, the second when everybody knows of the drain.
             let answer = call.stream(200, &[("content-type", "text/plain")]);
             answer.send("one").await;
@@ -182,6 +196,7 @@ async fn bad_sigterm_to_the_process() {
     let (code, log) = process.end().await;
     assert_eq!(code, Some(0), "{log}");
     assert!(log.contains("draining"), "{log}");
+    assert_eq!(log.matches(DRAINED).count(), 1, "{log}");
     assert!(!log.contains(crate::support::TOKEN));
 }
 
