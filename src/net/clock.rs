@@ -26,6 +26,12 @@ impl Clock {
         Self(Arc::new(Ahead(offset)))
     }
 
+    /// Any other clock.
+    #[must_use]
+    pub fn of(provider: Arc<dyn TimeProvider>) -> Self {
+        Self(provider)
+    }
+
     /// Now, as the certificates count it. A clock that cannot be read is the epoch: everything
     /// is then not yet valid, which refuses.
     #[must_use]

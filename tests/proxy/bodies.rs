@@ -66,9 +66,31 @@ async fn bad_request_body_cut_off_that_may_name_the_lock() {
         body.tear().await;
         // Over HTTP/1.1 the connection has ended, over HTTP/2 the stream.
         let _ = pending.await;
-        proxy.until_metric("ctrlmesh_requests_total", &[("verb", "create")], 1.0).await;
+        proxy.until_metric("ctrlmesh_refusals_total", &[("reason", "bad_body")], 1.0).await;
         assert!(upstream.is_quiet());
     }
+}
+
+#[tokio::test]
+async fn bad_request_body_that_may_name_the_lock_and_cannot_be_read() {
+    let mut upstream = Upstream::start().await;
+    let proxy = Proxy::start(&upstream).await;
+    let mut client = Client::new(&proxy, Http::Two).await;
+    let mut count = 0.0;
+    for (kind, body) in [
+        ("application/json", &b"{\"metadata\":{\"name\":\"op\""[..]),
+        ("application/vnd.kubernetes.protobuf", b"k8s\0\x0a\xff"),
+        ("application/cbor", b"\xd9\xd9\xf7\xa1"),
+        ("application/yaml", b"metadata: {name: [\n"),
+    ] {
+        let mut sent = request_with(Method::POST, CONFIGMAPS, body);
+        sent.headers_mut().insert("content-type", kind.parse().unwrap());
+        let (code, told) = client::text(client.send(sent).await.unwrap()).await;
+        assert!(code == 400 && told.contains("ctrlmesh: "), "{kind}: {code} {told}");
+        count += 1.0;
+        proxy.until_metric("ctrlmesh_refusals_total", &[("reason", "bad_body")], count).await;
+    }
+    assert!(upstream.is_quiet());
 }
 
 /// How an upstream can die.

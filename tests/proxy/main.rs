@@ -14,6 +14,7 @@ mod support;
 
 mod bodies;
 mod drains;
+mod ends;
 mod lists;
 mod policies;
 mod redirected;

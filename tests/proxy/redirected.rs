@@ -1,6 +1,6 @@
 //! `--mode iptables`: the real rules, in a network namespace of the test's own.
 
-use std::{net::SocketAddr, process::Command, thread};
+use std::{fs, io, net::SocketAddr, process::Command, thread};
 
 use ctrlmesh::net::tls::H2;
 use ctrlmesh_init::{Family, Invocation, Pod};
@@ -26,11 +26,7 @@ const VIPS: [&str; 2] = ["10.96.0.1:443", "[fd00:96::1]:443"];
 
 /// Runs a test in a namespace where all but `excluded` are redirected to the proxy.
 fn inside(excluded: u32, body: impl AsyncFnOnce() + Send + 'static) {
-    let test = thread::spawn(move || {
-        unshare(CloneFlags::CLONE_NEWNET).expect("these tests need root");
-        sh(
-            "ip link set lo up && ip addr add 10.96.0.1/32 dev lo && ip addr add fd00:96::1/128 dev lo nodad",
-        );
+    let rules = move || {
         let args = [
             "ctrlmesh-init".to_owned(),
             format!("--upstream={}", VIPS.join(",")),
@@ -41,6 +37,21 @@ fn inside(excluded: u32, body: impl AsyncFnOnce() + Send + 'static) {
         let families = [Family::V4, Family::V6].into();
         let pod = Pod { api_server: VIPS[0].parse(), families };
         ctrlmesh_init::run(&invocation, &pod, &mut Vec::new()).unwrap();
+    };
+    in_a_namespace(rules, body);
+}
+
+/// Runs a test in a namespace in which the API server's addresses are.
+fn in_a_namespace(
+    rules: impl FnOnce() + Send + 'static,
+    body: impl AsyncFnOnce() + Send + 'static,
+) {
+    let test = thread::spawn(move || {
+        unshare(CloneFlags::CLONE_NEWNET).expect("these tests need root");
+        sh(
+            "ip link set lo up && ip addr add 10.96.0.1/32 dev lo && ip addr add fd00:96::1/128 dev lo nodad",
+        );
+        rules();
         let runtime = runtime::Builder::new_current_thread().enable_all().build().unwrap();
         runtime.block_on(body());
     });
@@ -116,5 +127,35 @@ fn bad_i21_rules_that_do_not_exclude_the_proxy() {
         proxy.until_closed("upstream_unreachable").await;
         proxy.until_metric("ctrlmesh_connections", &[], 0.0).await;
         assert_eq!(upstream.accepted(), 0);
+    });
+}
+
+#[test]
+fn bad_i21_a_connection_that_the_kernel_does_not_track() {
+    // No rules, so nothing made the kernel follow connections.
+    let rules = || {};
+    in_a_namespace(rules, async || {
+        let upstream = upstream_at(VIPS[0]).await;
+        let proxy = proxy_for(&upstream).await;
+        let mut tcp = TcpStream::connect(proxy.addr).await.unwrap();
+        let end = soon("the close", tcp.read(&mut [0; 16])).await;
+        assert!(matches!(end, Ok(0) | Err(_)), "{end:?}");
+        proxy.until_closed("no_original_destination").await;
+        assert_eq!(upstream.accepted(), 0);
+    });
+}
+
+#[test]
+fn bad_i08_ipv6_disabled_in_the_pod() {
+    let rules = || fs::write("/proc/sys/net/ipv6/conf/all/disable_ipv6", "1").unwrap();
+    in_a_namespace(rules, async || {
+        let v6 = TcpListener::bind("[::1]:0").await;
+        assert_eq!(v6.unwrap_err().kind(), io::ErrorKind::AddrNotAvailable, "so the test shows it");
+        let mut upstream = upstream_at(VIPS[0]).await;
+        upstream.serve(|call| call.json(200, "{}"));
+        let setup = Setup { listen: "127.0.0.1:5443".parse().unwrap(), ..Setup::of(&upstream) };
+        let proxy = setup.start(Files::new(&upstream.ca.pem)).await;
+        let mut client = Client::new(&proxy, Http::Two).await;
+        assert_eq!(client.get("/version").await.status(), 200);
     });
 }
