@@ -345,6 +345,19 @@ async fn t73_a_thousand_connections_leak_nothing() {
     assert!(proxy.admin_page("/debug/streams").await.1.contains("\"streams\": []"));
 }
 
+/// Waits until floods have begun and nobody has taken more of them for a while.
+async fn stand_still(taken: &AtomicUsize) {
+    const LOOKS: usize = 20;
+    let (before, still) = (AtomicUsize::new(0), AtomicUsize::new(0));
+    let look = || async {
+        let now = taken.load(SeqCst);
+        let is_still = now > 1 << 18 && before.swap(now, SeqCst) == now;
+        still.store(if is_still { still.load(SeqCst) + 1 } else { 0 }, SeqCst);
+        (now, still.load(SeqCst))
+    };
+    until("the floods stand", look, |(_, still)| *still == LOOKS).await;
+}
+
 #[tokio::test]
 async fn t74_unread_watches_block_nobody_and_are_bounded() {
     let mut upstream = speaking(Http::Two).await;
@@ -366,10 +379,8 @@ async fn t74_unread_watches_block_nobody_and_are_bounded() {
     let pending = client.send(request(Method::GET, "/api/v1/nodes?watch=1"));
     let sixth = upstream.call().await.watch();
     let mut read = pending.await.unwrap();
-    // The floods stand still when the windows are full.
-    let before = AtomicUsize::new(0);
-    let look = || async { (before.swap(taken.load(SeqCst), SeqCst), taken.load(SeqCst)) };
-    until("the floods stand", look, |(before, now)| *now > 1 << 18 && before == now).await;
+    // When the windows are full.
+    stand_still(&taken).await;
     for n in 0..20 {
         let pending = client
             .send(request(Method::GET, "/apis/coordination.k8s.io/v1/namespaces/ns/leases/op"));
@@ -383,6 +394,39 @@ async fn t74_unread_watches_block_nobody_and_are_bounded() {
     drop(unread);
     while floods.join_next().await.is_some() {}
     proxy.until_metric("ctrlmesh_streams", &[], 1.0).await;
+}
+
+#[tokio::test]
+async fn t74_a_client_that_does_not_read_its_socket_is_bounded() {
+    let mut upstream = speaking(Http::Two).await;
+    let proxy = Proxy::start(&upstream).await;
+    let trust = config(&proxy.files.mesh_ca_pem(), &[H2]);
+    let tls = connect(proxy.addr, trust, "kubernetes").await.unwrap();
+    // Windows that never fill, so that the socket is what does.
+    let (mut sender, mut connection) = h2::client::Builder::new()
+        .initial_window_size(1 << 30)
+        .initial_connection_window_size(1 << 30)
+        .handshake::<_, Bytes>(tls)
+        .await
+        .unwrap();
+    let get = http::Request::get("https://kubernetes/api/v1/pods?watch=1").body(()).unwrap();
+    let (pending, _) = sender.send_request(get, true).unwrap();
+    let answered = async {
+        let events = upstream.call().await.watch();
+        (events, pending.await.unwrap())
+    };
+    let (events, _unread) = tokio::select! {
+        ended = &mut connection => panic!("{ended:?}"),
+        answered = answered => answered,
+    };
+    let taken = Arc::new(AtomicUsize::new(0));
+    let mut floods = JoinSet::new();
+    let event = format!("{{\"type\":\"ADDED\",\"object\":\"{}\"}}\n", "x".repeat(64 << 10));
+    floods.spawn(events.flood(Bytes::from(event), Arc::clone(&taken)));
+    stand_still(&taken).await;
+    // The kernel's buffers of three sockets, and little of ours.
+    let held = taken.load(SeqCst);
+    assert!(held < 32 << 20, "an unread socket holds {held} bytes");
 }
 
 #[tokio::test]
