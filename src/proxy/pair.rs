@@ -415,9 +415,10 @@ fn how_it_ended(
 ) -> Closed {
     match (client, upstream) {
         (_, Some(Err(_))) => Closed::UpstreamLost,
-        (Ok(()), _) if deadline.is_some() => Closed::Drained,
-        (Ok(()), _) => Closed::Finished,
         (Err(error), _) if broke_protocol(&error) => Closed::Protocol,
+        // Clients that are told of a drain may close at once, in the middle of our goodbye.
+        _ if deadline.is_some() => Closed::Drained,
+        (Ok(()), _) => Closed::Finished,
         (Err(_), _) => Closed::ClientGone,
     }
 }

@@ -8,6 +8,7 @@ use nix::sys::signal::Signal;
 use tokio::{io::AsyncReadExt, net::TcpStream};
 
 use crate::support::{
+    CONFIGMAPS,
     client::{self, Client, Http, bytes, chunk, request, request_with, upload},
     events::added,
     process::{Process, flags},
@@ -16,7 +17,6 @@ use crate::support::{
     upstream::Upstream,
 };
 
-const CONFIGMAPS: &str = "/api/v1/namespaces/ns/configmaps";
 /// In the log line of a connection that ended.
 const DRAINED: &str = "\"reason\":\"drained\"";
 const GRACE: Duration = Duration::from_secs(10);
@@ -69,13 +69,17 @@ async fn bad_sigterm_during_requests() {
             let mut upstream = Upstream::start().await;
             let mut proxy = Proxy::start(&upstream).await;
             let mut client = Client::new(&proxy, http).await;
+            // One that is idle, and has not come late.
             let mut idle = Client::new(&proxy, http).await;
+            let version = idle.send(request(Method::GET, "/version"));
+            upstream.call().await.json(200, "{}");
+            client::text(version.await.unwrap()).await;
             let pending =
                 client.send(request_with(method.clone(), "/api/v1/namespaces/ns/pods", "{}"));
             let mut call = upstream.call().await;
             call.body().await.unwrap();
             proxy.drain(GRACE);
-            let _ = idle.ended().await;
+            idle.ended().await.unwrap();
             proxy.until_closed("drained").await;
             // The answer comes in two parts, the second when everybody knows of the drain.
             let answer = call.stream(200, &[("content-type", "text/plain")]);
