@@ -19,6 +19,7 @@ pub mod request;
 pub mod rv;
 pub mod selector;
 pub mod status;
+mod varint;
 
 pub use media::Encoding;
 pub use query::Query;

@@ -4,7 +4,7 @@
 use std::ops::Range;
 
 use super::{BodyKind, METADATA, NAME, NameError, OBJECT};
-use crate::wire::frames::MAGIC;
+use crate::wire::{frames::MAGIC, varint::put_varint};
 
 /// Replaces the name and the lengths of the three messages around it.
 pub(super) fn rename(
@@ -125,17 +125,5 @@ impl Reader<'_> {
         let end = usize::try_from(length).ok().and_then(|length| self.at.checked_add(length));
         self.at = end.filter(|end| *end <= self.end).ok_or(MALFORMED)?;
         Ok(())
-    }
-}
-
-fn put_varint(mut value: u64, out: &mut Vec<u8>) {
-    loop {
-        let low = value.to_le_bytes().first().copied().unwrap_or_default() & 0x7f;
-        value >>= 7;
-        if value == 0 {
-            out.push(low);
-            return;
-        }
-        out.push(low | 0x80);
     }
 }

@@ -2,7 +2,7 @@
 //! strings too, where they are no pointers.
 
 use super::{Cause, Details, Status};
-use crate::wire::frames::MAGIC;
+use crate::wire::{frames::MAGIC, varint::put_varint};
 
 /// The magic and `runtime.Unknown{typeMeta=1, raw=2, contentEncoding=3, contentType=4}`.
 pub(super) fn object(status: &Status, out: &mut Vec<u8>) {
@@ -74,23 +74,11 @@ fn text(field: u8, value: &str, out: &mut Vec<u8>) {
 
 fn bytes(field: u8, value: &[u8], out: &mut Vec<u8>) {
     out.push(field << 3 | 2);
-    varint(value.len() as u64, out);
+    put_varint(value.len() as u64, out);
     out.extend_from_slice(value);
 }
 
 fn number(field: u8, value: u32, out: &mut Vec<u8>) {
     out.push(field << 3);
-    varint(value.into(), out);
-}
-
-fn varint(mut value: u64, out: &mut Vec<u8>) {
-    loop {
-        let low = value.to_le_bytes().first().copied().unwrap_or_default() & 0x7f;
-        value >>= 7;
-        if value == 0 {
-            out.push(low);
-            return;
-        }
-        out.push(low | 0x80);
-    }
+    put_varint(value.into(), out);
 }
