@@ -9,33 +9,27 @@ use std::{
 };
 
 use bytes::Bytes;
-use ctrlmesh::net::tls::{H2, HTTP_11};
+use ctrlmesh::net::tls::H2;
 use http::Method;
 use tokio::task::JoinSet;
 
 use crate::support::{
+    CONFIGMAPS,
     client::{self, Client, Http, chunk, config, connect, request, request_with, upload},
     proxy::Proxy,
     soon, until,
     upstream::{Behaviour, Upstream},
 };
 
-const CONFIGMAPS: &str = "/api/v1/namespaces/ns/configmaps";
 const JSON: (&str, &str) = ("content-type", "application/json");
 const PART: &str =
     "{\"kind\":\"ConfigMapList\",\"metadata\":{\"resourceVersion\":\"7\"},\"items\":[{}";
-
-/// An upstream that speaks just this.
-async fn speaking(http: Http) -> Upstream {
-    let alpn = if http == Http::One { vec![HTTP_11] } else { vec![H2] };
-    Upstream::with(Behaviour { alpn, ..Behaviour::default() }).await
-}
 
 #[tokio::test]
 async fn bad_request_body_cut_off() {
     for http in Http::BOTH {
         for length in [None, Some("100")] {
-            let mut upstream = speaking(http).await;
+            let mut upstream = Upstream::speaking(http).await;
             let proxy = Proxy::start(&upstream).await;
             let mut client = Client::new(&proxy, http).await;
             let (mut sent, body) = upload(Method::POST, "/api/v1/namespaces/ns/pods");
@@ -57,7 +51,7 @@ async fn bad_request_body_cut_off() {
 #[tokio::test]
 async fn bad_request_body_cut_off_that_may_name_the_lock() {
     for http in Http::BOTH {
-        let mut upstream = speaking(http).await;
+        let mut upstream = Upstream::speaking(http).await;
         let proxy = Proxy::start(&upstream).await;
         let mut client = Client::new(&proxy, http).await;
         let (sent, body) = upload(Method::POST, CONFIGMAPS);
@@ -106,7 +100,7 @@ async fn bad_t45_upstream_dies_in_mid_list() {
         for length in [None, Some("1000000")] {
             for death in [Death::Tear, Death::Kill] {
                 for path in [CONFIGMAPS, "/api/v1/pods", "/version"] {
-                    let mut upstream = speaking(http).await;
+                    let mut upstream = Upstream::speaking(http).await;
                     let proxy = Proxy::start(&upstream).await;
                     let mut client = Client::new(&proxy, http).await;
                     let pending = client.send(request(Method::GET, path));
@@ -134,7 +128,7 @@ async fn bad_t45_upstream_dies_in_mid_list() {
 #[tokio::test]
 async fn bad_t45_a_list_that_ends_clean_in_the_middle_is_broken_off() {
     for http in Http::BOTH {
-        let mut upstream = speaking(http).await;
+        let mut upstream = Upstream::speaking(http).await;
         let proxy = Proxy::start(&upstream).await;
         let mut client = Client::new(&proxy, http).await;
         let pending = client.send(request(Method::GET, CONFIGMAPS));
@@ -151,7 +145,7 @@ async fn bad_t45_a_list_that_ends_clean_in_the_middle_is_broken_off() {
 async fn t62_a_write_is_never_sent_twice() {
     for http in Http::BOTH {
         for death in [Death::Tear, Death::Kill] {
-            let mut upstream = speaking(http).await;
+            let mut upstream = Upstream::speaking(http).await;
             let proxy = Proxy::start(&upstream).await;
             let mut client = Client::new(&proxy, http).await;
             let sent = request_with(Method::POST, "/api/v1/namespaces/ns/pods", "{}");
@@ -214,7 +208,7 @@ async fn refused_request(client: &mut Client, upstream: &mut Upstream) -> String
 
 #[tokio::test]
 async fn t69_goaway_lets_streams_finish_and_tells_the_client() {
-    let mut upstream = speaking(Http::Two).await;
+    let mut upstream = Upstream::speaking(Http::Two).await;
     let proxy = Proxy::start(&upstream).await;
     let mut client = Client::new(&proxy, Http::Two).await;
     let get = client.send(request(Method::GET, "/api/v1/namespaces/ns/pods/one"));
@@ -246,7 +240,7 @@ async fn t69_goaway_lets_streams_finish_and_tells_the_client() {
 
 #[tokio::test]
 async fn t69_an_upstream_that_closes_http1_ends_the_clients_connection_after_the_answer() {
-    let mut upstream = speaking(Http::One).await;
+    let mut upstream = Upstream::speaking(Http::One).await;
     let proxy = Proxy::start(&upstream).await;
     let mut client = Client::new(&proxy, Http::One).await;
     let get = client.send(request(Method::GET, "/api/v1/namespaces/ns/pods/one"));
@@ -262,7 +256,7 @@ async fn t69_an_upstream_that_closes_http1_ends_the_clients_connection_after_the
 #[tokio::test]
 async fn t73_a_client_that_leaves_cancels_upstream_within_a_second() {
     for http in Http::BOTH {
-        let mut upstream = speaking(http).await;
+        let mut upstream = Upstream::speaking(http).await;
         let proxy = Proxy::start(&upstream).await;
         // Before the answer.
         let mut client = Client::new(&proxy, http).await;
@@ -289,7 +283,7 @@ async fn t73_a_client_that_leaves_cancels_upstream_within_a_second() {
 
 #[tokio::test]
 async fn t73_a_cancelled_stream_cancels_its_own_upstream_stream_alone() {
-    let mut upstream = speaking(Http::Two).await;
+    let mut upstream = Upstream::speaking(Http::Two).await;
     let proxy = Proxy::start(&upstream).await;
     let mut client = Client::new(&proxy, Http::Two).await;
     let first = client.send(request(Method::GET, "/api/v1/pods?watch=1"));
@@ -360,7 +354,7 @@ async fn stand_still(taken: &AtomicUsize) {
 
 #[tokio::test]
 async fn t74_unread_watches_block_nobody_and_are_bounded() {
-    let mut upstream = speaking(Http::Two).await;
+    let mut upstream = Upstream::speaking(Http::Two).await;
     let proxy = Proxy::start(&upstream).await;
     let trust = config(&proxy.files.mesh_ca_pem(), &[H2]);
     let tls = connect(proxy.addr, trust, "kubernetes").await.unwrap();
@@ -398,7 +392,7 @@ async fn t74_unread_watches_block_nobody_and_are_bounded() {
 
 #[tokio::test]
 async fn t74_a_client_that_does_not_read_its_socket_is_bounded() {
-    let mut upstream = speaking(Http::Two).await;
+    let mut upstream = Upstream::speaking(Http::Two).await;
     let proxy = Proxy::start(&upstream).await;
     let trust = config(&proxy.files.mesh_ca_pem(), &[H2]);
     let tls = connect(proxy.addr, trust, "kubernetes").await.unwrap();

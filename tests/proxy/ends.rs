@@ -77,7 +77,7 @@ async fn bad_client_that_leaves_before_its_hello() {
 
 #[tokio::test]
 async fn bad_client_reset_in_mid_request() {
-    let mut upstream = Upstream::h1().await;
+    let mut upstream = Upstream::speaking(Http::One).await;
     let proxy = Proxy::start(&upstream).await;
     let trust = config(&proxy.files.mesh_ca_pem(), &[HTTP_11]);
     let mut tls = connect(proxy.addr, trust, "kubernetes").await.unwrap();

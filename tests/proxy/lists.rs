@@ -8,13 +8,12 @@ use flate2::{Compression, write::GzEncoder};
 use http::{HeaderValue, Method, header};
 
 use crate::support::{
+    CONFIGMAPS,
     client::{self, Client, Http, request},
     events::{list, too_old},
     proxy::{Proxy, moved_policy},
     upstream::Upstream,
 };
-
-const CONFIGMAPS: &str = "/api/v1/namespaces/ns/configmaps";
 
 #[tokio::test]
 async fn t24_a_page_of_a_list_from_before_a_change_is_refused() {

@@ -10,6 +10,7 @@ use http::Method;
 use tokio::net::TcpListener;
 
 use crate::support::{
+    CONFIGMAPS,
     client::{self, Client, Http, request},
     pki::Ca,
     process::{Process, flags, run},
@@ -18,7 +19,6 @@ use crate::support::{
     upstream::{Behaviour, Upstream},
 };
 
-const CONFIGMAPS: &str = "/api/v1/namespaces/ns/configmaps";
 const REJECTED: &str = "ctrlmesh_policy_rejected_total";
 
 /// Exit code and words of a start with this policy file.
@@ -180,7 +180,7 @@ fn http1() -> Behaviour {
 
 impl Cluster {
     async fn start() -> Self {
-        let upstream = Upstream::h1().await;
+        let upstream = Upstream::speaking(Http::One).await;
         let files = Files::new(&upstream.ca.pem);
         let kubeconfig = files.path().join("kubeconfig");
         let ca = files.upstream_ca();

@@ -10,14 +10,12 @@ use http::{HeaderMap, HeaderName, HeaderValue, Method, header};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
 use crate::support::{
-    TOKEN,
+    CONFIGMAPS, TOKEN,
     client::{self, Client, Http, config, connect, request, request_with},
     proxy::Proxy,
     soon,
     upstream::{Head, Upstream},
 };
-
-const CONFIGMAPS: &str = "/api/v1/namespaces/ns/configmaps";
 
 /// Sends, has the upstream say `{}`, and gives what the upstream saw.
 async fn seen(client: &mut Client, upstream: &mut Upstream, method: Method, target: &str) -> Head {
@@ -521,7 +519,7 @@ async fn bad_http2_that_is_none() {
 
 #[tokio::test]
 async fn an_http1_connection_is_used_again_on_both_legs() {
-    let mut upstream = Upstream::h1().await;
+    let mut upstream = Upstream::speaking(Http::One).await;
     let proxy = Proxy::start(&upstream).await;
     let mut client = Client::new(&proxy, Http::One).await;
     for n in 0..5 {

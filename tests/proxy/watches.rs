@@ -8,22 +8,16 @@ use hyper::body::Incoming;
 use tokio::time::Instant;
 
 use crate::support::{
+    CONFIGMAPS,
     client::{self, Client, Http, bytes, chunk, request},
     events::{ENCODINGS, added, expired, list, too_old},
     proxy::{POLICY, Proxy, Setup, moved_policy},
     until,
     upstream::{Behaviour, Stream, Upstream},
 };
-use ctrlmesh::net::tls::{H2, HTTP_11};
 
-const CONFIGMAPS: &str = "/api/v1/namespaces/ns/configmaps";
 const SECRETS: &str = "/api/v1/namespaces/ns/secrets";
 const CHANGES: &str = "ctrlmesh_stream_changes_total";
-
-async fn speaking(http: Http) -> Upstream {
-    let alpn = if http == Http::One { vec![HTTP_11] } else { vec![H2] };
-    Upstream::with(Behaviour { alpn, ..Behaviour::default() }).await
-}
 
 /// Opens a watch; both ends of it.
 async fn watch(
@@ -77,7 +71,7 @@ async fn ends_clean(response: &mut Response<Incoming>) {
 #[tokio::test]
 async fn t07_an_event_waits_for_nothing() {
     for http in Http::BOTH {
-        let mut upstream = speaking(http).await;
+        let mut upstream = Upstream::speaking(http).await;
         let proxy = Proxy::start(&upstream).await;
         let mut client = Client::new(&proxy, http).await;
         let json = Encoding::Json;
@@ -102,7 +96,7 @@ async fn t07_an_event_waits_for_nothing() {
 async fn t08_the_end_of_a_watch_is_clean_and_quick() {
     for http in Http::BOTH {
         for encoding in ENCODINGS {
-            let mut upstream = speaking(http).await;
+            let mut upstream = Upstream::speaking(http).await;
             let proxy = Proxy::start(&upstream).await;
             let mut client = Client::new(&proxy, http).await;
             let (events, mut response) =
@@ -122,7 +116,7 @@ async fn t08_the_end_of_a_watch_is_clean_and_quick() {
 #[tokio::test]
 async fn bad_upstream_killed_in_mid_watch() {
     for http in Http::BOTH {
-        let mut upstream = speaking(http).await;
+        let mut upstream = Upstream::speaking(http).await;
         let proxy = Proxy::start(&upstream).await;
         let mut client = Client::new(&proxy, http).await;
         let (events, mut response) =
@@ -142,7 +136,7 @@ async fn bad_upstream_killed_in_mid_watch() {
 async fn t23_t75_a_change_ends_just_the_affected_watches() {
     for http in Http::BOTH {
         for encoding in ENCODINGS {
-            let mut upstream = speaking(http).await;
+            let mut upstream = Upstream::speaking(http).await;
             let proxy = Proxy::start(&upstream).await;
             // HTTP/1.1 carries one watch a connection.
             let mut clients = [Client::new(&proxy, http).await, Client::new(&proxy, http).await];

@@ -46,7 +46,7 @@ pub enum Http {
 impl Http {
     pub const BOTH: [Self; 2] = [Self::One, Self::Two];
 
-    fn alpn(self) -> &'static [u8] {
+    pub fn alpn(self) -> &'static [u8] {
         match self {
             Self::One => HTTP_11,
             Self::Two => H2,

@@ -32,6 +32,9 @@ pub const PATIENCE: Duration = Duration::from_secs(15);
 /// The token that every client sends. It must show up nowhere but in the upstream's requests.
 pub const TOKEN: &str = "fixture-token-9f2c71e4";
 
+/// A resource that the usual policy limits.
+pub const CONFIGMAPS: &str = "/api/v1/namespaces/ns/configmaps";
+
 /// Waits for `event` and names it when it does not come.
 pub async fn soon<T>(what: &str, event: impl Future<Output = T>) -> T {
     match timeout(PATIENCE, event).await {

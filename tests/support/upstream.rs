@@ -34,6 +34,7 @@ use tokio::{
 use tokio_rustls::TlsAcceptor;
 
 use super::{
+    client::Http,
     pki::{Ca, Cert},
     soon,
 };
@@ -118,9 +119,9 @@ impl Upstream {
         Self::with(Behaviour::default()).await
     }
 
-    /// Speaks HTTP/1.1 alone.
-    pub async fn h1() -> Self {
-        Self::with(Behaviour { alpn: vec![HTTP_11], ..Behaviour::default() }).await
+    /// Speaks just this.
+    pub async fn speaking(http: Http) -> Self {
+        Self::with(Behaviour { alpn: vec![http.alpn()], ..Behaviour::default() }).await
     }
 
     pub async fn with(behaviour: Behaviour) -> Self {
