@@ -33,8 +33,8 @@
 //!
 //! A [`Proxy`] is the real binary in direct mode in front of an [`ApiServer`]: it makes a mesh CA,
 //! writes the policy file, starts, and is ready when its log says where it listens. Clients are
-//! real programs: kubectl, [`go_clients`], [`python_client`], each run as a [`Program`] of which
-//! the test reads the lines.
+//! real programs: kubectl, [`go_clients`], [`python_client`], the binary `kube-client`, each run as
+//! a [`Program`] of which the test reads the lines.
 //!
 //! Everything here blocks its thread. In an asynchronous test whose own tasks must go on
 //! meanwhile (a proxy in the same process), call it from a blocking task or another thread.

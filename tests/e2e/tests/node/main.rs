@@ -2,4 +2,7 @@
 
 #![allow(clippy::print_stdout, reason = "a test tells its figures")]
 
+mod kubelet;
+mod pods;
 mod shards;
+mod toolbox;

@@ -1,0 +1,285 @@
+//! A pod with every client program in it, injected, and the shard that it sees.
+//!
+//! 1. [`Toolbox::start`]: a [`Mesh`], the shard (ConfigMaps and pods of the team `ant`), and the
+//!    pod. The programs come into it from this machine, each at its own path.
+//! 2. The test works: [`Toolbox::run`] and [`Toolbox::start_program`] run something in the pod.
+//! 3. What was done is read from the proxy's metrics and access log, and from the audit log.
+
+use std::{
+    path::{Path, PathBuf},
+    process::{Command, Output},
+    time::Duration,
+};
+
+use anyhow::{Context, Result, bail, ensure};
+use ctrlmesh_e2e::{
+    AuditEntry, Binaries, Families, Mesh, Node, Program, Rule, go_clients, images, kube_binary,
+    python_client,
+};
+use serde_json::{Value, json};
+
+/// Where the pod lives.
+pub(crate) const NAMESPACE: &str = "ants";
+/// Longer than anything takes on a busy machine.
+pub(crate) const LIMIT: Duration = Duration::from_secs(60);
+/// Where a pod has its token and the bundle.
+pub(crate) const ACCOUNT: &str = "/var/run/secrets/kubernetes.io/serviceaccount";
+
+/// The names that every cluster's DNS has for the API server. A test node has no DNS.
+pub(crate) const NAMES: [&str; 4] = [
+    "kubernetes",
+    "kubernetes.default",
+    "kubernetes.default.svc",
+    "kubernetes.default.svc.cluster.local",
+];
+
+const TOOL_SECONDS: &str = "120";
+const POD: &str = "toolbox";
+const CONTAINER: &str = "tools";
+const USER: &str = "system:serviceaccount:ants:toolbox";
+
+/// See the module.
+pub(crate) struct Toolbox {
+    mesh: Mesh,
+    programs: Programs,
+    /// The API server's address, as the kubelet tells it to pods.
+    pub(crate) service: String,
+    /// The pod's address.
+    pub(crate) address: String,
+}
+
+/// Paths, the same ones on this machine and in the pod.
+struct Programs {
+    kube: PathBuf,
+    go: PathBuf,
+    python: PathBuf,
+    python_client: PathBuf,
+    /// Where the interpreter is that the Python environment stands on.
+    python_home: PathBuf,
+    rust: PathBuf,
+}
+
+/// A program of the toolbox.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Tool {
+    Kubectl,
+    /// `clients/go`: client-go.
+    Go,
+    /// `clients/rust`: the crate kube.
+    Rust,
+    /// `clients/python`: the official package.
+    Python,
+    Curl,
+    Shell,
+}
+
+impl Programs {
+    fn find() -> Result<Self> {
+        let (python, python_client) = python_client()?;
+        let asked = Command::new(&python)
+            .args(["-c", "import sys; print(sys.base_prefix, end='')"])
+            .output()
+            .context("asking Python where it is")?;
+        Ok(Self {
+            kube: kube_binary()?,
+            go: go_clients()?,
+            python,
+            python_client,
+            python_home: String::from_utf8(asked.stdout)?.into(),
+            rust: env!("CARGO_BIN_EXE_kube-client").into(),
+        })
+    }
+
+    fn line(&self, tool: Tool) -> Result<Vec<&str>> {
+        Ok(match tool {
+            Tool::Kubectl => vec![path_text(&self.kube)?, "kubectl"],
+            Tool::Go => vec![path_text(&self.go)?],
+            Tool::Rust => vec![path_text(&self.rust)?],
+            Tool::Python => vec![path_text(&self.python)?, path_text(&self.python_client)?],
+            Tool::Curl => vec!["/usr/bin/curl"],
+            Tool::Shell => vec!["/bin/sh", "-c"],
+        })
+    }
+
+    /// What of this machine the pod has, at the same paths: `/usr` brings curl and the libraries.
+    fn mounted(&self) -> Result<Vec<&Path>> {
+        let cache = self.kube.parent().context("a file has a directory")?;
+        let client = self.python_client.parent().context("a file has a directory")?;
+        let all = [Path::new("/usr"), cache, client, &self.python_home, &self.rust];
+        let is_needed = |path: &&Path| *path == all[0] || !path.starts_with(all[0]);
+        Ok(all.into_iter().filter(is_needed).collect())
+    }
+}
+
+impl Toolbox {
+    /// Starts a node with the pod on it, and the shard that the pod sees.
+    pub(crate) fn start() -> Result<Self> {
+        let programs = Programs::find()?;
+        let mesh = Mesh::start(Binaries::from_env()?, Families::Ipv4)?;
+        let node = mesh.node();
+        let of_pods = ["pods", "pods/exec", "pods/attach", "pods/portforward", "pods/log"];
+        let rules = [
+            Rule::new(&[""], &of_pods, &["get", "list", "watch", "create"]),
+            Rule::new(&[""], &["configmaps"], &["*"]),
+        ];
+        node.api().service_account(NAMESPACE, POD, &rules)?;
+        node.apply(&shard().to_string())?;
+        let of_default = ["get", "service/kubernetes", "-o", "jsonpath={.spec.clusterIP}"];
+        let service = node.kubectl(&of_default)?;
+        let pod = pod(&service, &programs.mounted()?);
+        node.apply(&mesh.inject(&pod.to_string(), &[])?)?;
+        node.wait_for(NAMESPACE, "pod/toolbox", "condition=Ready", LIMIT)?;
+        let of_pod = ["get", "pod/toolbox", "-o", "jsonpath={.status.podIP}"];
+        let address = node.kubectl(&[&["--namespace", NAMESPACE], &of_pod[..]].concat())?;
+        Ok(Self { mesh, programs, service, address })
+    }
+
+    pub(crate) fn node(&self) -> &Node {
+        self.mesh.node()
+    }
+
+    /// A command line that runs a tool in the pod, with these environment variables.
+    pub(crate) fn command(
+        &self,
+        variables: &[(&str, &str)],
+        tool: Tool,
+        args: &[&str],
+    ) -> Result<Command> {
+        let mut command = self.node().api().kubectl_client().command();
+        command.args(["--namespace", NAMESPACE, "exec", "-i", POD, "--container", CONTAINER, "--"]);
+        // What hangs in the pod must not hang the test.
+        command.args(["/usr/bin/timeout", TOOL_SECONDS, "/usr/bin/env"]);
+        command.args(variables.iter().map(|(name, value)| format!("{name}={value}")));
+        command.args(self.programs.line(tool)?).args(args);
+        Ok(command)
+    }
+
+    /// What a tool printed and how it ended.
+    pub(crate) fn output(
+        &self,
+        variables: &[(&str, &str)],
+        tool: Tool,
+        args: &[&str],
+    ) -> Result<Output> {
+        Ok(self.command(variables, tool, args)?.output()?)
+    }
+
+    /// What a tool printed; it must succeed.
+    pub(crate) fn run(&self, tool: Tool, args: &[&str]) -> Result<String> {
+        printed(self.output(&[], tool, args)?).with_context(|| format!("{tool:?} {args:?}"))
+    }
+
+    /// kubectl as a person in the pod types it.
+    pub(crate) fn kubectl(&self, args: &[&str]) -> Result<String> {
+        self.run(Tool::Kubectl, args)
+    }
+
+    /// A tool of which the test reads the lines.
+    pub(crate) fn start_program(
+        &self,
+        variables: &[(&str, &str)],
+        tool: Tool,
+        args: &[&str],
+    ) -> Result<Program> {
+        let command = self.command(variables, tool, args)?;
+        let unique: String = std::iter::repeat_with(fastrand::lowercase).take(6).collect();
+        let log = self.node().api().directory().join(format!("{tool:?}-{unique}.log"));
+        Program::start(&format!("{tool:?} {args:?}"), &command, &log)
+    }
+
+    /// The same program of this machine, as the pod has it.
+    pub(crate) fn path(&self, tool: Tool) -> Result<String> {
+        Ok(self.programs.line(tool)?.join(" "))
+    }
+
+    /// Makes a ConfigMap of a team as the administrator.
+    pub(crate) fn config_map(&self, name: &str, team: &str) -> Result<()> {
+        let map = json!({ "metadata": { "name": name, "labels": { "team": team } } });
+        let path = format!("/api/v1/namespaces/{NAMESPACE}/configmaps");
+        self.node().api().client().post(&path, &map)?.json().map(drop)
+    }
+
+    /// The sum of the pod's proxy's values of a metric that have all of these labels.
+    pub(crate) fn metric(&self, name: &str, labels: &[(&str, &str)]) -> Result<f64> {
+        let metrics = self.mesh.metrics(NAMESPACE, POD)?;
+        let wanted: Vec<_> =
+            labels.iter().map(|(key, value)| format!("{key}=\"{value}\"")).collect();
+        let mut sum = 0.0;
+        for line in metrics.lines().filter(|line| !line.starts_with('#')) {
+            let (series, value) = line.rsplit_once(' ').context("a series has a value")?;
+            let (metric, labels) = series.split_once('{').unwrap_or((series, ""));
+            if metric == name && wanted.iter().all(|label| labels.contains(label)) {
+                sum += value.parse::<f64>()?;
+            }
+        }
+        Ok(sum)
+    }
+
+    /// What the API server was asked from the pod's address, apart from the proxy's own calls.
+    /// Every entry is of the pod's ServiceAccount, or this fails.
+    pub(crate) fn asked(&self) -> Result<Vec<AuditEntry>> {
+        let mut asked = self.node().api().audit().entries()?;
+        asked.retain(|entry| {
+            let agent = entry.user_agent.as_deref().unwrap_or_default();
+            entry.source_ips.contains(&self.address) && !agent.starts_with("ctrlmesh/")
+        });
+        for entry in &asked {
+            ensure!(entry.user.username == USER, "{} by {entry:?}", entry.user.username);
+        }
+        Ok(asked)
+    }
+}
+
+/// Standard output of a program that must have succeeded.
+pub(crate) fn printed(output: Output) -> Result<String> {
+    if !output.status.success() {
+        bail!("{}: {}", output.status, String::from_utf8_lossy(&output.stderr));
+    }
+    Ok(String::from_utf8(output.stdout)?)
+}
+
+fn path_text(path: &Path) -> Result<&str> {
+    path.to_str().with_context(|| format!("{} is not UTF-8", path.display()))
+}
+
+fn shard() -> Value {
+    json!({
+        "apiVersion": "ctrlmesh.kusionstack.io/v1alpha1",
+        "kind": "ShardingConfig",
+        "metadata": { "name": "ant", "namespace": NAMESPACE },
+        "spec": {
+            "selector": { "matchLabels": { "app": POD } },
+            "limits": [{
+                "relateResources": [{ "apiGroups": [""], "resources": ["configmaps", "pods"] }],
+                "selector": { "matchLabels": { "team": "ant" } },
+            }],
+        },
+    })
+}
+
+fn pod(service: &str, mounted: &[&Path]) -> Value {
+    let volume = |(at, path): (usize, &&Path)| json!({ "name": format!("host-{at}"), "hostPath": { "path": path } });
+    let mount = |(at, path): (usize, &&Path)| json!({ "name": format!("host-{at}"), "mountPath": path, "readOnly": true });
+    json!({
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {
+            "name": POD,
+            "namespace": NAMESPACE,
+            "labels": { "app": POD, "ctrlmesh.kusionstack.io/enable-proxy": "true" },
+        },
+        "spec": {
+            "serviceAccountName": POD,
+            "hostAliases": [{ "ip": service, "hostnames": NAMES }],
+            "containers": [{
+                "name": CONTAINER,
+                "image": images::BUSYBOX,
+                "imagePullPolicy": "Never",
+                "command": ["/bin/sleep", "1000000"],
+                "volumeMounts": mounted.iter().enumerate().map(mount).collect::<Vec<_>>(),
+            }],
+            "volumes": mounted.iter().enumerate().map(volume).collect::<Vec<_>>(),
+            "terminationGracePeriodSeconds": 1,
+        },
+    })
+}
