@@ -24,13 +24,24 @@ const PROXY_UID: u32 = 1359;
 /// The API server's addresses.
 const VIPS: [&str; 2] = ["10.96.0.1:443", "[fd00:96::1]:443"];
 
-/// Runs a test in a namespace where all but `excluded` are redirected to the proxy.
-fn inside(excluded: u32, body: impl AsyncFnOnce() + Send + 'static) {
+/// Runs a test in a network of its own, where it has the API server's addresses.
+pub(crate) fn in_own_network(body: impl AsyncFnOnce() + Send + 'static) {
     let test = thread::spawn(move || {
         unshare(CloneFlags::CLONE_NEWNET).expect("these tests need root");
         sh(
             "ip link set lo up && ip addr add 10.96.0.1/32 dev lo && ip addr add fd00:96::1/128 dev lo nodad",
         );
+        let runtime = runtime::Builder::new_current_thread().enable_all().build().unwrap();
+        runtime.block_on(body());
+    });
+    if let Err(panicked) = test.join() {
+        std::panic::resume_unwind(panicked);
+    }
+}
+
+/// [`in_own_network`], where all but `excluded` are redirected to the proxy.
+fn inside(excluded: u32, body: impl AsyncFnOnce() + Send + 'static) {
+    in_own_network(async move || {
         let args = [
             "ctrlmesh-init".to_owned(),
             format!("--upstream={}", VIPS.join(",")),
@@ -41,12 +52,8 @@ fn inside(excluded: u32, body: impl AsyncFnOnce() + Send + 'static) {
         let families = [Family::V4, Family::V6].into();
         let pod = Pod { api_server: VIPS[0].parse(), families };
         ctrlmesh_init::run(&invocation, &pod, &mut Vec::new()).unwrap();
-        let runtime = runtime::Builder::new_current_thread().enable_all().build().unwrap();
-        runtime.block_on(body());
+        body().await;
     });
-    if let Err(panicked) = test.join() {
-        std::panic::resume_unwind(panicked);
-    }
 }
 
 fn sh(script: &str) {
