@@ -2,4 +2,6 @@
 
 #![allow(clippy::print_stdout, reason = "a test tells its figures")]
 
+mod families;
 mod shards;
+mod sidecars;
