@@ -1,26 +1,34 @@
-//! `ctrlmesh wait`: ends when the proxy beside it is ready. A classic sidecar's postStart hook,
-//! because the image holds no other program.
+//! `ctrlmesh wait`: ends when the proxy beside it is ready, or has no clients any more. The
+//! postStart and preStop hooks of a classic sidecar, because the image holds no other program.
 
 use std::{io, net::SocketAddr, time::Duration};
 
-use clap::Args;
+use clap::{Args, ValueEnum};
+use futures_util::FutureExt;
 use http_body_util::{BodyExt, Empty, Limited};
 use hyper::{Request, StatusCode, body::Bytes, client::conn::http1};
 use hyper_util::rt::TokioIo;
 use tokio::{
     net::TcpStream,
-    time::{Instant, MissedTickBehavior, interval, timeout_at},
+    time::{Instant, Interval, MissedTickBehavior, interval, timeout_at},
 };
 
 /// Between two questions.
 const PERIOD: Duration = Duration::from_millis(100);
 /// What is read of an answer.
-const MAX_ANSWER: usize = 4 << 10;
+const MAX_ANSWER: usize = 1 << 20;
+/// How many times on end there must be no client: one that has just closed its connection may
+/// open another.
+const QUIET: u32 = 10;
 
 /// The flags of `ctrlmesh wait`.
 #[derive(Args, Clone, Debug)]
 pub struct WaitArgs {
-    /// Where the proxy serves /readyz
+    /// What is waited for
+    #[arg(long = "for", value_enum, default_value_t = What::Ready)]
+    what: What,
+
+    /// Where the proxy serves /readyz and /metrics
     #[arg(long, value_name = "ADDR", default_value = "127.0.0.1:5441")]
     admin: SocketAddr,
 
@@ -29,12 +37,23 @@ pub struct WaitArgs {
     timeout: u16,
 }
 
-/// The proxy did not become ready.
+/// The values of `--for`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum What {
+    /// The proxy is ready
+    Ready,
+    /// No client has been connected for a second, or the proxy does not answer
+    NoClients,
+}
+
+/// What was waited for did not come.
 #[derive(Debug, thiserror::Error)]
 pub enum WaitError {
     /// It had its time.
-    #[error("the proxy at {admin} is not ready after {seconds} s: {last}")]
-    NotReady {
+    #[error("the proxy at {admin} {what} after {seconds} s: {last}")]
+    NotInTime {
+        /// What speaks against it, as a predicate.
+        what: &'static str,
         /// Where it was asked.
         admin: SocketAddr,
         /// How long.
@@ -57,43 +76,74 @@ pub fn run(args: &WaitArgs) -> Result<(), WaitError> {
 
 async fn wait(args: &WaitArgs) -> Result<(), WaitError> {
     let deadline = Instant::now() + Duration::from_secs(args.timeout.into());
+    let mut last = "no answer".to_owned();
+    let (asking, what) = match args.what {
+        What::Ready => (ready(args.admin, &mut last).boxed_local(), "is not ready"),
+        What::NoClients => (no_clients(args.admin, &mut last).boxed_local(), "has clients"),
+    };
+    if timeout_at(deadline, asking).await.is_ok() {
+        return Ok(());
+    }
+    Err(WaitError::NotInTime { what, admin: args.admin, seconds: args.timeout, last })
+}
+
+fn periods() -> Interval {
     let mut periods = interval(PERIOD);
     periods.set_missed_tick_behavior(MissedTickBehavior::Delay);
-    let mut last = "no answer".to_owned();
-    let asking = async {
-        loop {
-            periods.tick().await;
-            match ask(args.admin).await {
-                Ok(()) => return,
-                Err(reason) => last = reason,
-            }
+    periods
+}
+
+async fn ready(admin: SocketAddr, last: &mut String) {
+    let mut periods = periods();
+    loop {
+        periods.tick().await;
+        match ask(admin, "/readyz").await {
+            Ok((StatusCode::OK, _)) => return,
+            Ok((status, body)) => *last = format!("{status}: {}", body.trim_end()),
+            Err(reason) => *last = reason,
         }
-    };
-    match timeout_at(deadline, asking).await {
-        Ok(()) => Ok(()),
-        Err(_) => Err(WaitError::NotReady { admin: args.admin, seconds: args.timeout, last }),
     }
 }
 
-/// One question; what speaks against the proxy.
-async fn ask(admin: SocketAddr) -> Result<(), String> {
+/// A container that ends closes its connections last of all. So whoever has one may need the
+/// proxy still: a leader releases its lock when everything else of it has ended.
+async fn no_clients(admin: SocketAddr, last: &mut String) {
+    let mut periods = periods();
+    let mut quiet = 0;
+    while quiet < QUIET {
+        periods.tick().await;
+        match ask(admin, "/metrics").await {
+            Ok((_, metrics)) => match metrics.lines().find(|line| tells_of_clients(line)) {
+                None => quiet += 1,
+                Some(line) => (quiet, *last) = (0, line.to_owned()),
+            },
+            // It serves nobody.
+            Err(_) => return,
+        }
+    }
+}
+
+/// Before the first client the metric has no sample.
+fn tells_of_clients(line: &str) -> bool {
+    line.starts_with("ctrlmesh_connections{") && !line.ends_with("} 0")
+}
+
+/// One question; its answer, or why there is none.
+async fn ask(admin: SocketAddr, path: &str) -> Result<(StatusCode, String), String> {
     let stream = TcpStream::connect(admin).await.map_err(|error| error.to_string())?;
     let (mut sender, connection) = http1::handshake::<_, Empty<Bytes>>(TokioIo::new(stream))
         .await
         .map_err(|error| error.to_string())?;
-    let request = Request::get("/readyz")
+    let request = Request::get(path)
         .header(http::header::HOST, admin.to_string())
         .body(Empty::new())
         .map_err(|error| error.to_string())?;
     let answer = async move {
         let answer = sender.send_request(request).await.map_err(|error| error.to_string())?;
-        if answer.status() == StatusCode::OK {
-            return Ok(());
-        }
         let status = answer.status();
         let body = Limited::new(answer.into_body(), MAX_ANSWER).collect().await;
         let body = body.map(|body| body.to_bytes()).unwrap_or_default();
-        Err(format!("{status}: {}", String::from_utf8_lossy(&body).trim_end()))
+        Ok((status, String::from_utf8_lossy(&body).into_owned()))
     };
     // The connection ends when the other has dropped its sender; what it read is there by then.
     tokio::join!(answer, connection).0

@@ -36,6 +36,22 @@ pub fn listen(addr: SocketAddr) -> io::Result<TcpListener> {
     TcpListener::from_std(socket.into())
 }
 
+/// Listens on `addr`; where that is `0.0.0.0`, on every address of both families, by one socket
+/// that shows IPv4 peers as IPv4-mapped ones: a probe comes by the family of the pod's address. A
+/// machine without IPv6 has just IPv4.
+///
+/// # Errors
+/// As [`listen`].
+pub fn listen_on_all(addr: SocketAddr) -> io::Result<TcpListener> {
+    if addr.ip() != Ipv4Addr::UNSPECIFIED {
+        return listen(addr);
+    }
+    match listen(SocketAddr::new(Ipv6Addr::UNSPECIFIED.into(), addr.port())) {
+        Err(error) if is_family_missing(&error) => listen(addr),
+        bound => bound,
+    }
+}
+
 /// Listens on `addr` and, where that is a loopback address, on the other family's loopback at
 /// the same port: the kernel redirects an IPv6 connection to `::1`. A machine without IPv6 has
 /// just the one listener.

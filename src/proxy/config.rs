@@ -53,7 +53,8 @@ pub struct ProxyArgs {
     #[arg(long, env = "CTRLMESH_POD_LABELS", value_name = "FILE")]
     pub pod_labels: Option<PathBuf>,
 
-    /// Where metrics and health are served; /debug answers loopback peers only
+    /// Where metrics and health are served; 0.0.0.0 means all addresses of both families. /debug
+    /// answers loopback peers only
     #[arg(long, env = "CTRLMESH_ADMIN", value_name = "ADDR", default_value = "0.0.0.0:5441")]
     pub admin: SocketAddr,
 

@@ -127,7 +127,7 @@ impl Proxy {
         };
         let listeners =
             listen("--listen", config.listen, socket::listen_on_loopbacks(config.listen))?;
-        let admin = socket::listen(config.admin).map_err(|source| StartError::Listen {
+        let admin = socket::listen_on_all(config.admin).map_err(|source| StartError::Listen {
             flag: "--admin",
             addr: config.admin,
             source,

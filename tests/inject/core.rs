@@ -39,8 +39,10 @@ fn i12_classic_rules_last_proxy_first() {
     assert_eq!(names(&injected, "initContainers"), ["a", "b", "ctrlmesh-init"]);
     assert_eq!(names(&injected, "containers"), ["ctrlmesh-proxy", "app"]);
     let proxy = named(&injected, "containers", "ctrlmesh-proxy");
-    let wait = &proxy["lifecycle"]["postStart"]["exec"]["command"];
-    assert_eq!((&wait[0], &wait[1]), (&json!("/ctrlmesh"), &json!("wait")));
+    for (hook, what) in [("postStart", "--for=ready"), ("preStop", "--for=no-clients")] {
+        let wait = proxy["lifecycle"][hook]["exec"]["command"].as_array().unwrap();
+        assert_eq!(wait[..3], ["/ctrlmesh", "wait", what]);
+    }
     assert!(proxy.get("restartPolicy").is_none() && proxy.get("startupProbe").is_none());
     let injected = done(env_mode(pod()), Sidecar::Classic);
     assert_eq!(names(&injected, "initContainers"), [""; 0]);

@@ -1,11 +1,14 @@
 //! SIGTERM, in every phase.
 
-use std::time::{Duration, Instant};
+use std::{
+    process::Command,
+    time::{Duration, Instant},
+};
 
 use ctrlmesh::wire::media::Encoding;
 use http::Method;
 use nix::sys::signal::Signal;
-use tokio::{io::AsyncReadExt, net::TcpStream};
+use tokio::{io::AsyncReadExt, net::TcpStream, task::spawn_blocking};
 
 use crate::support::{
     CONFIGMAPS,
@@ -221,4 +224,27 @@ async fn bad_sigterm_twice_ends_at_once() {
     assert!(began.elapsed() < Duration::from_secs(5));
     let _ = goaway.await;
     pending.await.unwrap_err();
+}
+
+/// What a classic sidecar's preStop hook asks the proxy beside it.
+#[tokio::test]
+async fn i13_the_hook_before_sigterm_knows_whether_there_are_clients() {
+    let mut upstream = Upstream::start().await;
+    upstream.serve(|call| call.json(200, "{}"));
+    let proxy = Proxy::start(&upstream).await;
+    let hook = |seconds: u32| {
+        let mut wait = Command::new(env!("CARGO_BIN_EXE_ctrlmesh"));
+        let admin = format!("--admin={}", proxy.admin);
+        wait.args(["wait", "--for=no-clients", &admin, &format!("--timeout={seconds}")]);
+        async { soon("the hook", spawn_blocking(move || wait.output().unwrap())).await.unwrap() }
+    };
+    assert!(hook(5).await.status.success(), "no client has come yet");
+    let mut client = Client::new(&proxy, Http::Two).await;
+    client::text(client.get("/version").await).await;
+    let waited = hook(2).await;
+    let told = String::from_utf8_lossy(&waited.stderr);
+    assert_eq!(waited.status.code(), Some(69), "{told}");
+    assert!(told.contains("has clients after 2 s"), "{told}");
+    drop(client);
+    assert!(hook(5).await.status.success(), "the client has gone");
 }

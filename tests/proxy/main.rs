@@ -12,14 +12,14 @@
 #[path = "../support/mod.rs"]
 mod support;
 
+mod admin;
 mod bodies;
 mod drains;
 mod ends;
-mod lists;
 mod policies;
 mod redirected;
 mod requests;
 mod smoke;
+mod streams;
 mod tls;
 mod upgrades;
-mod watches;

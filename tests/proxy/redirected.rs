@@ -24,9 +24,24 @@ const PROXY_UID: u32 = 1359;
 /// The API server's addresses.
 const VIPS: [&str; 2] = ["10.96.0.1:443", "[fd00:96::1]:443"];
 
-/// Runs a test in a namespace where all but `excluded` are redirected to the proxy.
+/// Runs a test in a network of its own, where it has the API server's addresses.
+pub(crate) fn in_own_network(body: impl AsyncFnOnce() + Send + 'static) {
+    let test = thread::spawn(move || {
+        unshare(CloneFlags::CLONE_NEWNET).expect("these tests need root");
+        sh(
+            "ip link set lo up && ip addr add 10.96.0.1/32 dev lo && ip addr add fd00:96::1/128 dev lo nodad",
+        );
+        let runtime = runtime::Builder::new_current_thread().enable_all().build().unwrap();
+        runtime.block_on(body());
+    });
+    if let Err(panicked) = test.join() {
+        std::panic::resume_unwind(panicked);
+    }
+}
+
+/// [`in_own_network`], where all but `excluded` are redirected to the proxy.
 fn inside(excluded: u32, body: impl AsyncFnOnce() + Send + 'static) {
-    let rules = move || {
+    in_own_network(async move || {
         let args = [
             "ctrlmesh-init".to_owned(),
             format!("--upstream={}", VIPS.join(",")),
@@ -37,27 +52,8 @@ fn inside(excluded: u32, body: impl AsyncFnOnce() + Send + 'static) {
         let families = [Family::V4, Family::V6].into();
         let pod = Pod { api_server: VIPS[0].parse(), families };
         ctrlmesh_init::run(&invocation, &pod, &mut Vec::new()).unwrap();
-    };
-    in_a_namespace(rules, body);
-}
-
-/// Runs a test in a namespace in which the API server's addresses are.
-fn in_a_namespace(
-    rules: impl FnOnce() + Send + 'static,
-    body: impl AsyncFnOnce() + Send + 'static,
-) {
-    let test = thread::spawn(move || {
-        unshare(CloneFlags::CLONE_NEWNET).expect("these tests need root");
-        sh(
-            "ip link set lo up && ip addr add 10.96.0.1/32 dev lo && ip addr add fd00:96::1/128 dev lo nodad",
-        );
-        rules();
-        let runtime = runtime::Builder::new_current_thread().enable_all().build().unwrap();
-        runtime.block_on(body());
+        body().await;
     });
-    if let Err(panicked) = test.join() {
-        std::panic::resume_unwind(panicked);
-    }
 }
 
 fn sh(script: &str) {
@@ -133,8 +129,7 @@ fn bad_i21_rules_that_do_not_exclude_the_proxy() {
 #[test]
 fn bad_i21_a_connection_that_the_kernel_does_not_track() {
     // No rules, so nothing made the kernel follow connections.
-    let rules = || {};
-    in_a_namespace(rules, async || {
+    in_own_network(async || {
         let upstream = upstream_at(VIPS[0]).await;
         let proxy = proxy_for(&upstream).await;
         let mut tcp = TcpStream::connect(proxy.addr).await.unwrap();
@@ -147,8 +142,8 @@ fn bad_i21_a_connection_that_the_kernel_does_not_track() {
 
 #[test]
 fn bad_i08_ipv6_disabled_in_the_pod() {
-    let rules = || fs::write("/proc/sys/net/ipv6/conf/all/disable_ipv6", "1").unwrap();
-    in_a_namespace(rules, async || {
+    in_own_network(async || {
+        fs::write("/proc/sys/net/ipv6/conf/all/disable_ipv6", "1").unwrap();
         let v6 = TcpListener::bind("[::1]:0").await;
         assert_eq!(v6.unwrap_err().kind(), io::ErrorKind::AddrNotAvailable, "so the test shows it");
         let mut upstream = upstream_at(VIPS[0]).await;

@@ -48,6 +48,7 @@ pub struct Setup {
     pub threads: usize,
     pub drain_timeout: u16,
     pub listen: SocketAddr,
+    pub admin: SocketAddr,
     /// In `--mode iptables`: as this user, whose own connections no rule redirects.
     pub redirected_except: Option<u32>,
 }
@@ -145,6 +146,7 @@ impl Setup {
             threads: 1,
             drain_timeout: 10,
             listen: "127.0.0.1:0".parse().unwrap(),
+            admin: "127.0.0.1:0".parse().unwrap(),
             redirected_except: None,
         }
     }
@@ -164,7 +166,7 @@ impl Setup {
             upstream_ca: files.upstream_ca(),
             mesh_ca_dir: files.mesh_ca(),
             pod_labels: None,
-            admin: "127.0.0.1:0".parse().unwrap(),
+            admin: self.admin,
             state_dir: self.state_dir,
             threads: NonZeroUsize::new(self.threads).unwrap(),
             drain_timeout: self.drain_timeout,

@@ -24,6 +24,9 @@ const STATE_DIR: &str = "/var/lib/ctrlmesh";
 /// How long a pod's start may wait for the proxy, in seconds, before the proxy is started anew.
 /// It covers an API server that is away for a minute while a policy is waited for.
 const START_TIMEOUT: u32 = 120;
+/// How long a classic sidecar may wait for the pod's containers to end, in seconds: longer than
+/// pods have, the kubelet ends it with the pod's own grace period.
+const STOP_TIMEOUT: u32 = 3600;
 
 /// Adds both where they belong.
 ///
@@ -86,13 +89,18 @@ fn proxy(mode: Mode, settings: &Settings) -> Container {
             fields.insert("restartPolicy".to_owned(), json!("Always"));
             fields.insert("startupProbe".to_owned(), ready(1, START_TIMEOUT));
         }
-        // The kubelet starts the next container when this has ended, and kills the proxy when it
-        // failed.
+        // The kubelet starts the next container when the first hook has ended, and kills the proxy
+        // when it failed. It ends all containers of a pod at once, the proxy when the second hook
+        // has ended: a leader can release its lock through it.
         Sidecar::Classic => {
-            let wait = wait_command();
+            let (start, stop) =
+                (wait_command("ready", START_TIMEOUT), wait_command("no-clients", STOP_TIMEOUT));
             fields.insert(
                 "lifecycle".to_owned(),
-                json!({ "postStart": { "exec": { "command": wait } } }),
+                json!({
+                    "postStart": { "exec": { "command": start } },
+                    "preStop": { "exec": { "command": stop } },
+                }),
             );
         }
     }
@@ -125,12 +133,13 @@ fn proxy_args(mode: Mode) -> Vec<String> {
 }
 
 /// The proxy's image holds one program and no shell, so that program waits too.
-fn wait_command() -> Value {
+fn wait_command(what: &str, seconds: u32) -> Value {
     json!([
         "/ctrlmesh",
         "wait",
+        format!("--for={what}"),
         format!("--admin=127.0.0.1:{ADMIN_PORT}"),
-        format!("--timeout={START_TIMEOUT}")
+        format!("--timeout={seconds}")
     ])
 }
 

@@ -5,6 +5,7 @@
 //! 3. [`Mesh::inject`]: any manifest, as `ctrlmesh inject` prints it.
 
 use std::{
+    fs,
     path::{Path, PathBuf},
     process::Command,
     time::Duration,
@@ -12,7 +13,7 @@ use std::{
 
 use anyhow::{Context, Result, bail};
 
-use crate::{Families, Node, NodeBuilder, images};
+use crate::{Families, Network, Node, NodeBuilder, images};
 
 /// The API server's Service and the loopback, as every node of the test bed has them.
 const SERVICE_RANGES: &str = "10.96.0.0/12,fd00::/8";
@@ -144,6 +145,25 @@ impl Mesh {
             &cluster_ca,
         ];
         self.ctrlmesh(&[&args, more].concat(), manifest)
+    }
+
+    /// A pod's network, to run programs and make connections in as its containers do.
+    ///
+    /// # Errors
+    ///
+    /// When the pod has no process.
+    pub fn pod_network(&self, namespace: &str, pod: &str) -> Result<Network> {
+        let uid = ["get", "pod", pod, "-o=jsonpath={.metadata.uid}"];
+        let uid = self.node.kubectl(&[&["--namespace", namespace], &uid[..]].concat())?;
+        let cgroup = format!("/pod{uid}/");
+        for process in fs::read_dir("/proc")? {
+            let path = process?.path();
+            let groups = fs::read_to_string(path.join("cgroup")).unwrap_or_default();
+            if groups.contains(&cgroup) {
+                return Ok(Network::Namespace(path.join("ns/net")));
+            }
+        }
+        bail!("{pod} has no process")
     }
 
     /// What a pod's proxy counts.

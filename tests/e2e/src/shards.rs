@@ -97,8 +97,16 @@ impl Shards {
     ///
     /// When it does not become ready; the error quotes its events.
     pub fn run_operator(&self, shard: &str) -> Result<()> {
-        let injected = self.injected(shard)?;
-        self.node().apply(&injected)?;
+        self.run_manifest(shard, &self.injected(shard)?)
+    }
+
+    /// [`Self::run_operator`] with a manifest of the scene's own, made from [`Self::deployment`].
+    ///
+    /// # Errors
+    ///
+    /// As [`Self::run_operator`].
+    pub fn run_manifest(&self, shard: &str, injected: &str) -> Result<()> {
+        self.node().apply(injected)?;
         let deployment = format!("deployment/demo-operator-{shard}");
         self.node()
             .wait_for(NAMESPACE, &deployment, "condition=Available", START_LIMIT)
@@ -127,7 +135,11 @@ impl Shards {
 
     /// The operator's own manifest with what a user changes to run it a second time: its name and
     /// its labels, among them the one that asks for injection.
-    fn deployment(&self, shard: &str) -> Result<String> {
+    ///
+    /// # Errors
+    ///
+    /// When the manifest cannot be read.
+    pub fn deployment(&self, shard: &str) -> Result<String> {
         let manifest = operator_manifest("deployment.yaml")?;
         let kubectl = self.node().api().kubectl_client();
         let args = ["create", "--dry-run=client", "-o", "json", "-f", "-"];

@@ -93,7 +93,7 @@ impl NodeBuilder {
 
     fn start_api_server(&self, bed: &Arc<Bed>, sandbox: &Sandbox) -> Result<ApiServer> {
         let families = self.families;
-        let address = families.node_ipv4().split('/').next().context("ADDRESS/PREFIX")?;
+        let address = *families.node_addresses().first().context("a node has an address")?;
         let (certificate, key) = (bed.path().join("admin.crt"), bed.path().join("admin.key"));
         self.api
             .clone()
@@ -105,7 +105,7 @@ impl NodeBuilder {
                 network: sandbox.network(),
                 port: Some(6443),
                 advertised: Some(address.parse()?),
-                services: families.services(),
+                services: families.services().into_iter().map(str::to_owned).collect(),
                 bed: Some(Arc::clone(bed)),
             })
             .start()
@@ -204,7 +204,7 @@ pub(super) fn start_kubelet(bed: &Bed, sandbox: &Sandbox, families: Families) ->
         format!("--root-dir={}", path("kubelet")),
         format!("--cert-dir={}", path("kubelet/pki")),
         format!("--hostname-override={NODE}"),
-        format!("--node-ip={}", families.node_addresses()),
+        format!("--node-ip={}", families.node_addresses().join(",")),
     ]);
     Process::spawn("kubelet", command, &bed.path().join("kubelet.log"))
 }

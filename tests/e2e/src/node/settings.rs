@@ -16,6 +16,8 @@ pub enum Families {
     Ipv4,
     /// Both, IPv4 first.
     Dual,
+    /// Both, IPv6 first: what has one address alone, as the API server's Service, has an IPv6 one.
+    Ipv6First,
 }
 
 impl Families {
@@ -26,34 +28,32 @@ impl Families {
 
     /// The node's IPv6 address with its prefix length, or nothing.
     pub(crate) fn node_ipv6(self) -> &'static str {
-        self.and("", "fd00:88::1/64")
+        if self == Self::Ipv4 { "" } else { "fd00:88::1/64" }
     }
 
-    pub(crate) fn node_addresses(self) -> &'static str {
-        self.and("10.88.0.1", "10.88.0.1,fd00:88::1")
+    /// The node's addresses without their prefix lengths; it is called by the first.
+    pub(crate) fn node_addresses(self) -> Vec<&'static str> {
+        self.in_order("10.88.0.1", "fd00:88::1")
     }
 
     pub(crate) fn any_address(self) -> &'static str {
-        self.and("0.0.0.0", "::")
+        if self == Self::Ipv4 { "0.0.0.0" } else { "::" }
     }
 
-    pub(crate) fn services(self) -> Vec<String> {
-        self.both("10.96.0.0/16", "fd00:96::/112").into_iter().map(str::to_owned).collect()
+    pub(crate) fn services(self) -> Vec<&'static str> {
+        self.in_order("10.96.0.0/16", "fd00:96::/112")
     }
 
     pub(crate) fn pods(self) -> Vec<&'static str> {
-        self.both("10.244.0.0/24", "fd00:244::/64")
+        self.in_order("10.244.0.0/24", "fd00:244::/64")
     }
 
-    fn and<T>(self, ipv4: T, dual: T) -> T {
+    fn in_order(self, ipv4: &'static str, ipv6: &'static str) -> Vec<&'static str> {
         match self {
-            Self::Ipv4 => ipv4,
-            Self::Dual => dual,
+            Self::Ipv4 => vec![ipv4],
+            Self::Dual => vec![ipv4, ipv6],
+            Self::Ipv6First => vec![ipv6, ipv4],
         }
-    }
-
-    fn both(self, ipv4: &'static str, ipv6: &'static str) -> Vec<&'static str> {
-        self.and(vec![ipv4], vec![ipv4, ipv6])
     }
 }
 
@@ -85,7 +85,7 @@ state = "{bed}/containerd/state"
 pub(crate) fn cni(bed: &Path, families: Families) -> Value {
     let ranges: Vec<Value> =
         families.pods().iter().map(|subnet| json!([{ "subnet": subnet }])).collect();
-    let routes = families.both("0.0.0.0/0", "::/0");
+    let routes = families.in_order("0.0.0.0/0", "::/0");
     let routes: Vec<Value> = routes.iter().map(|route| json!({ "dst": route })).collect();
     json!({
         "cniVersion": "1.0.0",

@@ -2,7 +2,9 @@
 
 #![allow(clippy::print_stdout, reason = "a test tells its figures")]
 
+mod families;
 mod kubelet;
 mod pods;
 mod shards;
+mod sidecars;
 mod toolbox;

@@ -1,0 +1,61 @@
+//! Who reaches the admin port.
+
+use std::net::{IpAddr, SocketAddr};
+
+use tokio::net::TcpStream;
+
+use crate::{
+    redirected::in_own_network,
+    support::{
+        proxy::{Files, Proxy, Setup},
+        scrape, soon,
+        upstream::Upstream,
+    },
+};
+
+/// Two loopback addresses and two others, all of them the machine's own.
+const LOOPBACKS: [&str; 2] = ["127.0.0.1", "::1"];
+const OTHERS: [&str; 2] = ["10.96.0.1", "fd00:96::1"];
+
+async fn proxy_with_admin_at(admin: &str) -> Proxy {
+    let upstream = Upstream::start().await;
+    let setup = Setup { admin: admin.parse().unwrap(), ..Setup::of(&upstream) };
+    setup.start(Files::new(&upstream.ca.pem)).await
+}
+
+/// The status of a page at another address of the admin port.
+async fn status(proxy: &Proxy, ip: &str, path: &str) -> u16 {
+    let addr = SocketAddr::new(ip.parse().unwrap(), proxy.admin.port());
+    soon("the admin port", scrape::page(addr, path)).await.0
+}
+
+/// A connection to an address of our own comes from that very address.
+#[test]
+fn i08_the_admin_port_serves_both_families_and_debug_only_loopback() {
+    for everywhere in ["0.0.0.0:0", "[::]:0"] {
+        in_own_network(async move || {
+            let proxy = proxy_with_admin_at(everywhere).await;
+            for (ip, debug) in
+                LOOPBACKS.map(|ip| (ip, 200)).into_iter().chain(OTHERS.map(|ip| (ip, 403)))
+            {
+                assert_eq!(status(&proxy, ip, "/readyz").await, 200, "{everywhere}: {ip}");
+                assert_eq!(status(&proxy, ip, "/debug/config").await, debug, "{everywhere}: {ip}");
+            }
+        });
+    }
+}
+
+#[test]
+fn i08_any_other_admin_address_is_taken_literally() {
+    for only in LOOPBACKS.into_iter().chain(OTHERS) {
+        in_own_network(async move || {
+            let only: IpAddr = only.parse().unwrap();
+            let proxy = proxy_with_admin_at(&SocketAddr::new(only, 0).to_string()).await;
+            for ip in LOOPBACKS.into_iter().chain(OTHERS).map(|ip| ip.parse::<IpAddr>().unwrap()) {
+                let addr = SocketAddr::new(ip, proxy.admin.port());
+                let is_reached = TcpStream::connect(addr).await.is_ok();
+                assert_eq!(is_reached, ip == only, "{only}: {ip}");
+            }
+        });
+    }
+}

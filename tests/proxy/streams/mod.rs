@@ -1,0 +1,4 @@
+//! Lists and watches.
+
+mod lists;
+mod watches;
