@@ -2,4 +2,8 @@
 
 #![allow(clippy::print_stdout, reason = "a test tells its figures")]
 
+mod admin;
+mod history;
+mod records;
+mod scene;
 mod shards;
