@@ -5,5 +5,6 @@
 mod admin;
 mod history;
 mod records;
+mod restart;
 mod scene;
 mod shards;
