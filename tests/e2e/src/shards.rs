@@ -12,7 +12,7 @@ use anyhow::{Context, Result, anyhow, bail};
 use serde_json::Value;
 
 use crate::{
-    Binaries, Families, Mesh, Node,
+    Binaries, Families, Mesh, Node, NodeBuilder,
     go::go_program,
     images::{self, Image},
 };
@@ -58,7 +58,16 @@ impl Shards {
     ///
     /// When a part does not start.
     pub fn start(binaries: Binaries, families: Families) -> Result<Self> {
-        let mesh = Mesh::start(binaries, families)?;
+        Self::start_on(binaries, Node::builder().families(families))
+    }
+
+    /// [`Self::start`] on a node of one's own choice.
+    ///
+    /// # Errors
+    ///
+    /// As [`Self::start`].
+    pub fn start_on(binaries: Binaries, node: NodeBuilder) -> Result<Self> {
+        let mesh = Mesh::start_on(binaries, node)?;
         let node = mesh.node();
         node.import_image(&operator_image()?)?;
         node.kubectl(&["create", "namespace", NAMESPACE])?;

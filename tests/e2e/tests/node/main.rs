@@ -2,9 +2,14 @@
 
 #![allow(clippy::print_stdout, reason = "a test tells its figures")]
 
+mod admin;
 mod families;
+mod history;
 mod kubelet;
 mod pods;
+mod records;
+mod restart;
+mod scene;
 mod shards;
 mod sidecars;
 mod toolbox;

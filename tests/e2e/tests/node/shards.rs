@@ -9,12 +9,11 @@ use anyhow::{Context, Result, bail, ensure};
 use ctrlmesh_e2e::{Binaries, Families, NAMESPACE, Shards, until};
 use serde_json::Value;
 
+use crate::scene::Owners;
+
 const TEAMS: [&str; 3] = ["ant", "bee", "cat"];
 const WITHIN: Duration = Duration::from_secs(60);
 const OPERATOR: &str = "system:serviceaccount:demo:demo-operator";
-
-/// Each team with the shard that owns it.
-type Owners = BTreeMap<&'static str, &'static str>;
 
 #[test]
 fn two_shards_of_an_unmodified_operator_share_the_objects_and_a_boundary_moves() -> Result<()> {
@@ -110,7 +109,7 @@ fn nobody_read_what_is_not_theirs(shards: &Shards, owners: &Owners) -> Result<()
 }
 
 /// The audit log knows the operator's ServiceAccount as the user of all that the pods asked for.
-fn t63_every_request_is_the_operators_own(shards: &Shards) -> Result<()> {
+pub(crate) fn t63_every_request_is_the_operators_own(shards: &Shards) -> Result<()> {
     let mut requests: BTreeMap<String, usize> = BTreeMap::new();
     for entry in shards.node().api().audit().entries()? {
         let agent = entry.user_agent.unwrap_or_default();
