@@ -21,6 +21,11 @@ step() {
     say "$text: done in $((SECONDS - from)) s"
 }
 
+# cargo ARG...: a person sees what it is at, a log is spared hundreds of lines.
+compile() {
+    if [ -t 2 ]; then cargo "$@"; else cargo "$@" --quiet; fi
+}
+
 # What cannot be built from here: compilers. Everything else is `testbed deps`.
 need_compilers() {
     command -v cargo >/dev/null || die "missing: cargo, Rust 1.95 or later (https://rustup.rs)"
@@ -41,7 +46,7 @@ need_root() {
 
 # The binaries of the images: static, so that the image needs nothing else.
 build_static() {
-    RUSTFLAGS="-C target-feature=+crt-static" cargo build --quiet --release --target "$host" \
+    RUSTFLAGS="-C target-feature=+crt-static" compile build --release --target "$host" \
         -p ctrlmesh -p ctrlmesh-init
 }
 static_dir() { printf '%s\n' "${CARGO_TARGET_DIR:-$root/target}/$host/release"; }

@@ -6,8 +6,10 @@ use std::{
     process::Command,
 };
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Result, bail};
 use nix::unistd::geteuid;
+
+use crate::cache;
 
 /// A program and the Debian package that has it.
 struct Need {
@@ -65,15 +67,9 @@ fn described(missing: &[&Need]) -> String {
 }
 
 fn apt_get(args: &[&str]) -> Result<()> {
-    let status = Command::new("apt-get")
-        .env("DEBIAN_FRONTEND", "noninteractive")
-        .args(args)
-        .status()
-        .context("running apt-get")?;
-    if !status.success() {
-        bail!("apt-get {}: {status}", args.join(" "));
-    }
-    Ok(())
+    let mut command = Command::new("apt-get");
+    command.env("DEBIAN_FRONTEND", "noninteractive").args(args);
+    cache::run_with_progress(&format!("apt-get {}", args.join(" ")), &mut command)
 }
 
 /// An absolute path that exists, or a program of `$PATH` or of the directories of root's programs.

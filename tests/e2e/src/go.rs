@@ -26,7 +26,7 @@ pub(crate) fn go_program(name: &str, directory: &Path) -> Result<PathBuf> {
         let mut go = Command::new("go");
         go.current_dir(directory)
             .env("CGO_ENABLED", "0")
-            .args(["build", "-mod=readonly", "-trimpath", "-ldflags", "-s -w", "-o"])
+            .args(["build", "-v", "-mod=readonly", "-trimpath", "-ldflags", "-s -w", "-o"])
             .arg(path)
             .arg(".");
         cache::run_with_progress(&format!("building {name}"), &mut go)

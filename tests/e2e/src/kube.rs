@@ -42,7 +42,7 @@ fn build() -> Result<PathBuf> {
         let mut go = Command::new("go");
         go.current_dir(&sources)
             .env("CGO_ENABLED", "0")
-            .args(["build", "-mod=readonly", "-trimpath", "-ldflags", &flags, "-o"])
+            .args(["build", "-v", "-mod=readonly", "-trimpath", "-ldflags", &flags, "-o"])
             .arg(path)
             .arg(".");
         cache::run_with_progress("building Kubernetes from source", &mut go)
