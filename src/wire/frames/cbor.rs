@@ -2,8 +2,9 @@
 //! strings; indefinite lengths, text strings and tags anywhere are read too, as its own decoder
 //! does.
 
-use super::facts::{Facts, Node, Shape};
-use super::{Fault, Step};
+use super::facts::Facts;
+use super::place::{Node, Shape};
+use super::{Fault, Mark, Step};
 
 /// Containers in each other that are looked into: event, object, rows, row, object, metadata,
 /// annotations.
@@ -44,6 +45,8 @@ struct Container {
     left: u64,
     /// A map: the next item is a value, and this is its place.
     value: Option<Node>,
+    /// It ends with a break.
+    has_break: bool,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -66,7 +69,7 @@ impl Cbor {
     pub(super) const fn new(root: Node) -> Self {
         Self {
             root,
-            open: [Container { node: Node::Skip, left: 0, value: None }; LEVELS],
+            open: [Container::NONE; LEVELS],
             level: 0,
             skipped: Vec::new(),
             payload: 0,
@@ -88,13 +91,21 @@ impl Cbor {
             if self.payload > 0 {
                 rest = self.payload(rest, facts);
             }
+            let at = chunk.len() - rest.len();
             while let Some(closed) = self.close(facts) {
-                if closed == Node::ListMeta {
-                    return Ok(Step::Known);
+                if closed.node == Node::ListMeta {
+                    return Ok(Step::Known(at));
+                }
+                if closed.node.is_item() {
+                    return Ok(Step::Mark(Mark::Item, at));
+                }
+                if closed.node.is_items() {
+                    let token = usize::from(closed.has_break);
+                    return Ok(Step::Mark(Mark::Close { token }, at));
                 }
                 if self.level == 0 {
                     self.inside = false;
-                    return Ok(Step::End(chunk.len() - rest.len()));
+                    return Ok(Step::End(at));
                 }
             }
             if rest.is_empty() {
@@ -111,8 +122,14 @@ impl Cbor {
                 return Ok(Step::More);
             };
             rest = behind;
-            self.item(head, facts)?;
+            if let Some(mark) = self.item(head, facts)? {
+                return Ok(Step::Mark(mark, chunk.len() - rest.len()));
+            }
         }
+    }
+
+    pub(super) fn pending(&self) -> usize {
+        self.cut_length
     }
 
     /// Reads a head; what is cut off at the end of the chunk is kept for the next one.
@@ -137,36 +154,41 @@ impl Cbor {
     }
 
     /// What an item is, by where it stands.
-    fn item(&mut self, head: Head, facts: &mut Facts) -> Result<(), Fault> {
+    fn item(&mut self, head: Head, facts: &mut Facts) -> Result<Option<Mark>, Fault> {
         if !self.skipped.is_empty() {
-            return self.skip_item(head);
-        }
-        if self.in_pieces {
-            return self.piece(head, facts);
-        }
-        match (head.major, self.innermost()) {
-            // A tag says nothing about its item that matters here.
-            (6, _) => Ok(()),
-            (7, Some(_)) if head.is_break() => self.end_by_break(facts),
-            (5, None) => self.enter(self.root, head),
-            (_, None) => Err(Fault::NotAnObject),
-            (_, Some(Container { node, value: None, .. })) if node.shape() == Shape::Map => {
-                facts.begin_name();
-                match head.major {
-                    2 | 3 => self.string(head, Target::Name, facts),
-                    _ => {
-                        // No name leads anywhere but text.
-                        self.named(Node::Skip);
-                        self.skip_item_first(head)
-                    }
+            self.skip_item(head)?;
+        } else if self.in_pieces {
+            self.piece(head, facts)?;
+        } else {
+            match (head.major, self.innermost()) {
+                // A tag says nothing about its item that matters here.
+                (6, _) => {}
+                (7, Some(_)) if head.is_break() => self.end_by_break()?,
+                (5, None) => self.enter(self.root, head)?,
+                (_, None) => return Err(Fault::NotAnObject),
+                (_, Some(Container { node, value: None, .. })) if node.shape() == Shape::Map => {
+                    self.name(head, facts)?;
                 }
+                (_, Some(Container { value: Some(place), .. })) => {
+                    return self.value(place, head, facts);
+                }
+                (_, Some(Container { node, .. })) => return self.value(node.item(), head, facts),
             }
-            (_, Some(Container { value: Some(place), .. })) => self.value(place, head, facts),
-            (_, Some(Container { node, .. })) => self.value(node.item(), head, facts),
         }
+        Ok(None)
     }
 
-    fn value(&mut self, node: Node, head: Head, facts: &mut Facts) -> Result<(), Fault> {
+    fn name(&mut self, head: Head, facts: &mut Facts) -> Result<(), Fault> {
+        facts.begin_name();
+        if matches!(head.major, 2 | 3) {
+            return self.string(head, Target::Name, facts);
+        }
+        // No name leads anywhere but text.
+        self.named(Node::Skip);
+        self.skip_item_first(head)
+    }
+
+    fn value(&mut self, node: Node, head: Head, facts: &mut Facts) -> Result<Option<Mark>, Fault> {
         if let Some(container) = self.innermost_mut() {
             container.value = None;
             container.count();
@@ -176,37 +198,50 @@ impl Cbor {
             facts.begin(node);
         }
         match (node.shape(), head.major) {
-            (Shape::Map, 5) | (Shape::Array, 4) => self.enter(node, head),
+            (Shape::Map, 5) => self.enter(node, head)?,
+            (Shape::Array, 4) => {
+                self.enter(node, head)?;
+                return Ok(node.is_items().then_some(Mark::Open { token: head.length }));
+            }
             (Shape::Text, 2 | 3) => {
                 facts.begin_text(node);
-                self.string(head, Target::Place(node), facts)
+                self.string(head, Target::Place(node), facts)?;
             }
-            (Shape::Text, _) if !null => {
-                facts.no_text(node);
-                self.skip_item_first(head)
+            // What nobody could judge does not pass.
+            _ if node.is_item() => return Err(Fault::NotAnObject),
+            _ if node.is_items() && !null => return Err(Fault::NotItems),
+            (Shape::Number, 0 | 1) => return Ok(Some(Mark::Remaining { token: head.length })),
+            (shape, _) => {
+                if matches!(shape, Shape::Text | Shape::Map) && !null {
+                    facts.misfit(node);
+                }
+                if node.is_items() {
+                    facts.no_items();
+                }
+                self.skip_item_first(head)?;
             }
-            _ => self.skip_item_first(head),
         }
+        Ok(None)
     }
 
     fn enter(&mut self, node: Node, head: Head) -> Result<(), Fault> {
         let left = head.items()?;
         *self.open.get_mut(self.level).ok_or(Fault::TooDeep)? =
-            Container { node, left, value: None };
+            Container { node, left, value: None, has_break: left == UNTIL_BREAK };
         self.level += 1;
         Ok(())
     }
 
     /// Ends the innermost container if nothing is left in it.
-    fn close(&mut self, facts: &mut Facts) -> Option<Node> {
+    fn close(&mut self, facts: &mut Facts) -> Option<Container> {
         let busy = self.payload > 0 || self.in_pieces || !self.skipped.is_empty();
         let container = self.innermost().filter(|container| container.left == 0 && !busy)?;
         self.level -= 1;
         facts.end(container.node);
-        Some(container.node)
+        Some(container)
     }
 
-    fn end_by_break(&mut self, _: &mut Facts) -> Result<(), Fault> {
+    fn end_by_break(&mut self) -> Result<(), Fault> {
         match self.innermost_mut() {
             Some(container) if container.left == UNTIL_BREAK && container.value.is_none() => {
                 container.left = 0;
@@ -366,6 +401,8 @@ impl Cbor {
 }
 
 impl Container {
+    const NONE: Self = Self { node: Node::Skip, left: 0, value: None, has_break: false };
+
     fn count(&mut self) {
         if self.left != UNTIL_BREAK {
             self.left = self.left.saturating_sub(1);

@@ -1,140 +1,10 @@
-//! What is looked for in a body, where it stands, and what was found: the same for all encodings.
+//! What was found in a body: the same for all encodings.
 
-use super::watch::Event;
+use super::{
+    place::{INITIAL_EVENTS_END, Node},
+    watch::Event,
+};
 use crate::wire::rv::ResourceVersion;
-
-/// A place in a body. From each, names lead to others, and all other names to [`Node::Skip`].
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Node {
-    /// Nothing in here matters.
-    Skip,
-    /// A watch event.
-    Event,
-    /// Protobuf: the `RawExtension` of an event.
-    Extension,
-    /// Protobuf: magic and `runtime.Unknown` around the object of an event.
-    EventEnvelope,
-    /// Protobuf: magic and `runtime.Unknown` around a list.
-    ListEnvelope,
-    /// The object of an event.
-    Object,
-    /// `ObjectMeta`, or the `ListMeta` of a Table.
-    Meta,
-    Annotations,
-    /// Protobuf: one entry of a map.
-    Annotation,
-    /// The rows of a Table.
-    Rows,
-    Row,
-    /// The object that a row stands for.
-    RowObject,
-    RowMeta,
-    /// A list.
-    List,
-    ListMeta,
-
-    /// Text: the type of an event.
-    Type,
-    /// Text.
-    ResourceVersion,
-    /// Text: the value of `k8s.io/initial-events-end`.
-    InitialEventsEnd,
-    /// Protobuf, text: the name of an annotation.
-    AnnotationKey,
-    /// Protobuf, text: its value.
-    AnnotationValue,
-    /// Text.
-    Continue,
-}
-
-/// What a place holds if it is what it should be.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Shape {
-    Map,
-    Array,
-    Text,
-    Skip,
-}
-
-const INITIAL_EVENTS_END: &[u8] = b"k8s.io/initial-events-end";
-
-impl Node {
-    /// Longest name that leads anywhere, and one byte more.
-    pub(super) const NAME_LIMIT: usize = INITIAL_EVENTS_END.len() + 1;
-
-    /// Where a name leads in JSON and CBOR.
-    pub(super) fn named(self, name: &[u8]) -> Self {
-        match (self, name) {
-            (Self::Event, b"type") => Self::Type,
-            (Self::Event, b"object") => Self::Object,
-            (Self::Object, b"metadata") => Self::Meta,
-            (Self::Object, b"rows") => Self::Rows,
-            (Self::Meta, b"resourceVersion") => Self::ResourceVersion,
-            (Self::Meta | Self::RowMeta, b"annotations") => Self::Annotations,
-            (Self::Annotations, INITIAL_EVENTS_END) => Self::InitialEventsEnd,
-            (Self::Row, b"object") => Self::RowObject,
-            (Self::RowObject, b"metadata") => Self::RowMeta,
-            (Self::List, b"metadata") => Self::ListMeta,
-            (Self::ListMeta, b"resourceVersion") => Self::ResourceVersion,
-            (Self::ListMeta, b"continue") => Self::Continue,
-            _ => Self::Skip,
-        }
-    }
-
-    /// Where a field number leads in protobuf (`generated.proto` of `apimachinery`). Every kind has
-    /// its metadata in field 1.
-    pub(super) const fn numbered(self, number: u64) -> Self {
-        match (self, number) {
-            (Self::Event, 1) => Self::Type,
-            (Self::Event, 2) => Self::Extension,
-            (Self::Extension, 1) => Self::EventEnvelope,
-            (Self::EventEnvelope, 2) => Self::Object,
-            (Self::Object, 1) => Self::Meta,
-            (Self::Meta, 6) | (Self::ListMeta, 2) => Self::ResourceVersion,
-            (Self::Meta, 12) => Self::Annotation,
-            (Self::Annotation, 1) => Self::AnnotationKey,
-            (Self::Annotation, 2) => Self::AnnotationValue,
-            (Self::ListEnvelope, 2) => Self::List,
-            (Self::List, 1) => Self::ListMeta,
-            (Self::ListMeta, 3) => Self::Continue,
-            _ => Self::Skip,
-        }
-    }
-
-    /// Where the items of an array are.
-    pub(super) const fn item(self) -> Self {
-        match self {
-            Self::Rows => Self::Row,
-            _ => Self::Skip,
-        }
-    }
-
-    pub(super) const fn shape(self) -> Shape {
-        match self {
-            Self::Skip => Shape::Skip,
-            Self::Rows => Shape::Array,
-            Self::Type
-            | Self::ResourceVersion
-            | Self::InitialEventsEnd
-            | Self::AnnotationKey
-            | Self::AnnotationValue
-            | Self::Continue => Shape::Text,
-            _ => Shape::Map,
-        }
-    }
-
-    /// Bytes of its text that matter: one more than the longest that means something.
-    const fn text_limit(self) -> usize {
-        match self {
-            Self::Type => 16,
-            Self::ResourceVersion => ResourceVersion::MAX_DIGITS + 1,
-            Self::InitialEventsEnd | Self::AnnotationValue => 8,
-            Self::AnnotationKey => Self::NAME_LIMIT,
-            Self::Continue => ListMeta::MAX_CONTINUE + 1,
-            _ => 0,
-        }
-    }
-}
 
 /// The type of a watch event.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
@@ -183,6 +53,9 @@ pub(super) struct Facts {
     resource_version: ResourceVersion,
     initial_events_end: bool,
     continue_token: Continue,
+    /// The items of a list are null.
+    has_no_items: bool,
+    object: ObjectFacts,
     /// The text that is being read; its limit is the longest that means something.
     text: Vec<u8>,
     limit: usize,
@@ -197,12 +70,28 @@ impl Facts {
     pub(super) fn begin(&mut self, node: Node) {
         match node {
             Node::Object => {
-                self.resource_version = ResourceVersion::Unset;
-                self.initial_events_end = false;
+                self.forget_position();
+                self.object.clear();
             }
+            Node::Enveloped => self.forget_position(),
+            Node::EventEnvelope => self.object.clear(),
+            Node::Item | Node::ItemRow => self.object.clear(),
+            Node::Meta | Node::ItemMeta => self.object.begin_meta(),
+            // In a row nothing else can tell which object it is.
+            Node::RowItem => self.object.begin_row(),
             Node::Annotation => self.annotation = (false, false),
             _ => {}
         }
+    }
+
+    fn forget_position(&mut self) {
+        self.resource_version = ResourceVersion::Unset;
+        self.initial_events_end = false;
+    }
+
+    /// Nothing is known of an object.
+    pub(super) fn forget_object(&mut self) {
+        self.object.clear();
     }
 
     /// The map or array at this place has ended.
@@ -261,19 +150,44 @@ impl Facts {
             Node::AnnotationKey => self.annotation.0 = text == INITIAL_EVENTS_END,
             Node::AnnotationValue => self.annotation.1 = text == b"true",
             Node::Continue => self.continue_token = continue_token(text),
+            Node::Namespace | Node::Name | Node::Uid | Node::Kind | Node::ApiVersion => {
+                self.object.set(node, text);
+            }
             _ => {}
         }
     }
 
-    /// Something else than text, and not null, stands where text should be.
-    pub(super) fn no_text(&mut self, node: Node) {
+    /// Something else, and not null, stands where text or a map should be.
+    pub(super) fn misfit(&mut self, node: Node) {
         match node {
             Node::Type => self.kind = EventKind::Unknown,
             Node::ResourceVersion => self.resource_version = ResourceVersion::Opaque,
             Node::InitialEventsEnd => self.initial_events_end = false,
             Node::Continue => self.continue_token = Continue::Unreadable,
+            Node::Meta
+            | Node::ItemMeta
+            | Node::Namespace
+            | Node::Name
+            | Node::Uid
+            | Node::Kind
+            | Node::ApiVersion => self.object.is_broken = true,
             _ => {}
         }
+    }
+
+    /// The items of a list are null.
+    pub(super) fn no_items(&mut self) {
+        self.has_no_items = true;
+    }
+
+    pub(super) fn has_no_items(&self) -> bool {
+        self.has_no_items
+    }
+
+    /// The object that was read last; nothing where what it says of itself is missing, is no text,
+    /// or can be read in two ways.
+    pub(super) fn object(&self) -> Option<Object<'_>> {
+        self.object.read()
     }
 
     pub(super) fn take_event(&mut self) -> Event {
@@ -294,6 +208,101 @@ impl Facts {
             resource_version: std::mem::take(&mut self.resource_version),
             continue_token: std::mem::take(&mut self.continue_token),
         }
+    }
+}
+
+/// What is known of an object. The buffers are used again for the next one.
+#[derive(Debug, Default)]
+struct ObjectFacts {
+    namespace: Field,
+    name: Field,
+    uid: Field,
+    kind: Field,
+    api_version: Field,
+    has_meta: bool,
+    has_row: bool,
+    /// What it says of itself can be read in two ways, or not at all.
+    is_broken: bool,
+}
+
+#[derive(Debug, Default)]
+struct Field {
+    text: Vec<u8>,
+    is_set: bool,
+}
+
+/// What an object says of itself: what a rule that needs no label can judge it by.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Object<'a> {
+    /// `metadata.namespace`; empty for what is in none.
+    pub namespace: &'a str,
+    /// `metadata.name`.
+    pub name: &'a str,
+    /// `metadata.uid`; empty where the server gives none.
+    pub uid: &'a str,
+    /// `kind`; empty for the items of typed lists.
+    pub kind: &'a str,
+    /// `apiVersion`; empty for the items of typed lists.
+    pub api_version: &'a str,
+}
+
+impl ObjectFacts {
+    fn clear(&mut self) {
+        let fields = [
+            &mut self.namespace,
+            &mut self.name,
+            &mut self.uid,
+            &mut self.kind,
+            &mut self.api_version,
+        ];
+        for field in fields {
+            field.text.clear();
+            field.is_set = false;
+        }
+        (self.has_meta, self.has_row, self.is_broken) = (false, false, false);
+    }
+
+    /// Decoders merge metadata that stands twice, or take either: nobody can say who owns it.
+    fn begin_meta(&mut self) {
+        self.is_broken |= std::mem::replace(&mut self.has_meta, true);
+    }
+
+    fn begin_row(&mut self) {
+        self.is_broken |= std::mem::replace(&mut self.has_row, true);
+    }
+
+    fn set(&mut self, node: Node, text: &[u8]) {
+        let field = match node {
+            Node::Namespace => &mut self.namespace,
+            Node::Name => &mut self.name,
+            Node::Uid => &mut self.uid,
+            Node::Kind => &mut self.kind,
+            _ => &mut self.api_version,
+        };
+        self.is_broken |= field.is_set || text.len() > Node::OBJECT_TEXT;
+        field.is_set = true;
+        field.text.clear();
+        field.text.extend_from_slice(text);
+    }
+
+    /// Nothing where it cannot be read in one way.
+    fn read(&self) -> Option<Object<'_>> {
+        if self.is_broken || !self.has_meta {
+            return None;
+        }
+        Some(Object {
+            namespace: self.namespace.read()?,
+            name: self.name.read()?,
+            uid: self.uid.read()?,
+            kind: self.kind.read()?,
+            api_version: self.api_version.read()?,
+        })
+    }
+}
+
+impl Field {
+    fn read(&self) -> Option<&str> {
+        std::str::from_utf8(&self.text).ok()
     }
 }
 

@@ -1,13 +1,16 @@
 //! JSON: one object after the other, whitespace between them.
 
-use super::facts::{Facts, Node, Shape};
+use super::facts::Facts;
+use super::place::{Node, Shape};
 use super::skip::{Skip, Skipped};
-use super::{Fault, Step};
+use super::{Fault, Mark, Step};
 use crate::wire::escape::hex_value;
 
 /// Containers in each other that are looked into: event, object, rows, row, object, metadata,
 /// annotations.
 const LEVELS: usize = 7;
+/// Longest number that is read, in bytes.
+const MAX_NUMBER: usize = 32;
 
 #[derive(Debug)]
 pub(super) struct Json {
@@ -38,8 +41,17 @@ enum State {
     Text(Target),
     /// Inside a number, true, false or null.
     Scalar,
+    /// Inside the number of items that remain: bytes so far.
+    Remaining(usize),
     /// Inside a container that does not matter.
     Skip(Skip),
+}
+
+/// What one byte did to the structure.
+enum Turn {
+    /// The items of a list were opened.
+    Opened,
+    Closed(Node),
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -80,6 +92,13 @@ impl Json {
         self.lacks_newline && self.at_boundary()
     }
 
+    pub(super) fn pending(&self) -> usize {
+        match self.state {
+            State::Remaining(length) => length,
+            _ => 0,
+        }
+    }
+
     pub(super) fn walk(&mut self, chunk: &[u8], facts: &mut Facts) -> Result<Step, Fault> {
         let mut rest = chunk;
         while let Some((first, behind)) = rest.split_first() {
@@ -97,32 +116,54 @@ impl Json {
                     self.text(target, rest, facts)?
                 }
                 // Its end belongs to what follows.
-                State::Scalar if matches!(first, b',' | b']' | b'}') || is_space(*first) => {
+                State::Scalar if is_end_of_number(*first) => {
                     self.state = State::Next;
                     rest
                 }
                 State::Scalar => behind,
+                State::Remaining(token) if is_end_of_number(*first) => {
+                    let token = *token;
+                    self.state = State::Next;
+                    return Ok(Step::Mark(Mark::Remaining { token }, chunk.len() - rest.len()));
+                }
+                State::Remaining(token) if *token < MAX_NUMBER => {
+                    *token += 1;
+                    behind
+                }
+                State::Remaining(_) => return Err(Fault::Length),
                 _ if is_space(*first) => {
                     self.lacks_newline &= *first != b'\n';
                     behind
                 }
-                _ => match self.structure(*first, facts)? {
-                    Some(Node::ListMeta) => return Ok(Step::Known),
-                    Some(_) if self.level == 0 => {
-                        let newline = behind.first() == Some(&b'\n');
-                        self.lacks_newline = !newline;
-                        let left = behind.len() - usize::from(newline);
-                        return Ok(Step::End(chunk.len() - left));
+                _ => {
+                    let at = chunk.len() - behind.len();
+                    match self.structure(*first, facts)? {
+                        None => behind,
+                        Some(Turn::Opened) => {
+                            return Ok(Step::Mark(Mark::Open { token: 1 }, at));
+                        }
+                        Some(Turn::Closed(Node::ListMeta)) => return Ok(Step::Known(at)),
+                        Some(Turn::Closed(node)) if node.is_item() => {
+                            return Ok(Step::Mark(Mark::Item, at));
+                        }
+                        Some(Turn::Closed(node)) if node.is_items() => {
+                            return Ok(Step::Mark(Mark::Close { token: 1 }, at));
+                        }
+                        Some(Turn::Closed(_)) if self.level == 0 => {
+                            let newline = behind.first() == Some(&b'\n');
+                            self.lacks_newline = !newline;
+                            return Ok(Step::End(at + usize::from(newline)));
+                        }
+                        Some(Turn::Closed(_)) => behind,
                     }
-                    _ => behind,
-                },
+                }
             };
         }
         Ok(Step::More)
     }
 
-    /// One byte of structure; the container that it closed.
-    fn structure(&mut self, byte: u8, facts: &mut Facts) -> Result<Option<Node>, Fault> {
+    /// One byte of structure, and what it opened or closed.
+    fn structure(&mut self, byte: u8, facts: &mut Facts) -> Result<Option<Turn>, Fault> {
         match (self.state, byte) {
             (State::Between, b'{') => self.enter(self.root)?,
             (State::Between, _) => return Err(Fault::NotAnObject),
@@ -130,10 +171,12 @@ impl Json {
                 facts.begin_name();
                 self.state = State::Text(Target::Name);
             }
-            (State::FirstName, b'}') => return self.close(facts).map(Some),
-            (State::FirstItem(_), b']') => return self.close(facts).map(Some),
+            (State::FirstName, b'}') => return self.close(facts),
+            (State::FirstItem(_), b']') => return self.close(facts),
             (State::Colon(node), b':') => self.state = State::Value(node),
-            (State::Value(node) | State::FirstItem(node), _) => self.value(node, byte, facts)?,
+            (State::Value(node) | State::FirstItem(node), _) => {
+                return self.value(node, byte, facts);
+            }
             (State::Next, b',') => {
                 self.state = match self.innermost() {
                     Some(node) if node.shape() == Shape::Array => State::Value(node.item()),
@@ -145,7 +188,7 @@ impl Json {
                 if array != (byte == b']') {
                     return Err(Fault::Unexpected);
                 }
-                return self.close(facts).map(Some);
+                return self.close(facts);
             }
             _ => return Err(Fault::Unexpected),
         }
@@ -153,28 +196,39 @@ impl Json {
     }
 
     /// The first byte of a value.
-    fn value(&mut self, node: Node, byte: u8, facts: &mut Facts) -> Result<(), Fault> {
-        if byte != b'n' {
+    fn value(&mut self, node: Node, byte: u8, facts: &mut Facts) -> Result<Option<Turn>, Fault> {
+        let is_null = byte == b'n';
+        if !is_null {
             facts.begin(node);
         }
         let shape = node.shape();
         match byte {
-            b'{' if shape == Shape::Map => return self.enter(node),
-            b'[' if shape == Shape::Array => return self.enter(node),
+            b'{' if shape == Shape::Map => return self.enter(node).map(|()| None),
+            b'[' if shape == Shape::Array => {
+                self.enter(node)?;
+                return Ok(node.is_items().then_some(Turn::Opened));
+            }
             b'"' if shape == Shape::Text => {
                 facts.begin_text(node);
                 self.state = State::Text(Target::Place(node));
-                return Ok(());
+                return Ok(None);
             }
+            // What nobody could judge does not pass.
+            _ if node.is_item() => return Err(Fault::NotAnObject),
+            _ if node.is_items() && !is_null => return Err(Fault::NotItems),
+            b'-' | b'0'..=b'9' | b'n' if shape == Shape::Number => self.state = State::Remaining(1),
             b'"' => self.state = State::Text(Target::Nothing),
             b'{' | b'[' => self.state = State::Skip(Skip::new()),
             b'-' | b'0'..=b'9' | b't' | b'f' | b'n' => self.state = State::Scalar,
             _ => return Err(Fault::Unexpected),
         }
-        if shape == Shape::Text && byte != b'n' {
-            facts.no_text(node);
+        if node.is_items() {
+            facts.no_items();
         }
-        Ok(())
+        if matches!(shape, Shape::Text | Shape::Map) && !is_null {
+            facts.misfit(node);
+        }
+        Ok(None)
     }
 
     fn enter(&mut self, node: Node) -> Result<(), Fault> {
@@ -187,12 +241,12 @@ impl Json {
         Ok(())
     }
 
-    fn close(&mut self, facts: &mut Facts) -> Result<Node, Fault> {
+    fn close(&mut self, facts: &mut Facts) -> Result<Option<Turn>, Fault> {
         let node = self.innermost().ok_or(Fault::Unexpected)?;
         self.level -= 1;
         self.state = if self.level == 0 { State::Between } else { State::Next };
         facts.end(node);
-        Ok(node)
+        Ok(Some(Turn::Closed(node)))
     }
 
     fn innermost(&self) -> Option<Node> {
@@ -300,6 +354,10 @@ fn unit(high: u16, unit: u16, facts: &mut Facts) -> Escape {
     };
     facts.push(character.encode_utf8(&mut [0; 4]).as_bytes());
     if (0xd800..0xdc00).contains(&unit) { Escape::High(unit) } else { Escape::None }
+}
+
+const fn is_end_of_number(byte: u8) -> bool {
+    matches!(byte, b',' | b']' | b'}') || is_space(byte)
 }
 
 const fn is_space(byte: u8) -> bool {

@@ -1,6 +1,7 @@
 //! The body of a list.
 
-use super::facts::{Facts, ListMeta, Node};
+use super::facts::{Facts, ListMeta};
+use super::place::Node;
 use super::{Fault, FrameError, Step, Walker};
 use crate::wire::media::Encoding;
 
@@ -26,18 +27,25 @@ impl ListScanner {
     /// and what is fed costs nothing.
     pub fn feed(&mut self, chunk: &[u8]) -> Result<Option<&ListMeta>, FrameError> {
         if self.outcome.is_none() {
-            let at = self.offset;
+            self.outcome = self.walk(chunk);
             self.offset = self.offset.saturating_add(chunk.len() as u64);
-            self.outcome = match self.walker.walk(chunk, &mut self.facts) {
-                Ok(Step::More) => None,
-                Ok(Step::Known | Step::End(_)) => Some(Ok(self.facts.take_list())),
-                Err(fault) => Some(Err(FrameError { fault, at })),
-            };
         }
         match &self.outcome {
             None => Ok(None),
             Some(Ok(meta)) => Ok(Some(meta)),
             Some(Err(error)) => Err(*error),
+        }
+    }
+
+    /// The outcome if it is known now.
+    fn walk(&mut self, mut rest: &[u8]) -> Option<Result<ListMeta, FrameError>> {
+        loop {
+            match self.walker.walk(rest, &mut self.facts) {
+                Ok(Step::More) => return None,
+                Ok(Step::Mark(_, at)) => rest = rest.get(at..)?,
+                Ok(Step::Known(_) | Step::End(_)) => return Some(Ok(self.facts.take_list())),
+                Err(fault) => return Some(Err(FrameError { fault, at: self.offset })),
+            }
         }
     }
 

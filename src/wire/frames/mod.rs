@@ -11,17 +11,21 @@
 
 mod cbor;
 mod facts;
+mod filter;
 mod json;
 mod list;
+mod place;
 mod proto;
 mod skip;
 mod watch;
 
-pub use facts::{Continue, EventKind, ListMeta};
+pub use facts::{Continue, EventKind, ListMeta, Object};
+pub use filter::{Counts, Judge, ListFilter, Passed, Verdict, WatchFilter};
 pub use list::ListScanner;
 pub use watch::{Event, EventEnd, Events, WatchScanner};
 
-use self::facts::{Facts, Node};
+use self::facts::Facts;
+use self::place::Node;
 use super::media::Encoding;
 
 /// In front of every object in protobuf (`k8s` and a zero byte).
@@ -43,6 +47,18 @@ pub enum Fault {
     /// An event or a list is an object.
     #[error("not an object")]
     NotAnObject,
+    /// The items of a list are no array.
+    #[error("items that are no array")]
+    NotItems,
+    /// A list without the items that it should have.
+    #[error("not a list")]
+    NotAList,
+    /// An item does not say, or not in one way only, which object it is.
+    #[error("item without metadata that can be read in one way")]
+    Item,
+    /// An item is larger than anything that the API server stores.
+    #[error("item too large")]
+    TooLarge,
     /// JSON or CBOR: something else must stand here.
     #[error("unexpected byte")]
     Unexpected,
@@ -79,8 +95,28 @@ enum Step {
     More,
     /// To the end of an event or a list, this many bytes into the chunk.
     End(usize),
-    /// The list's metadata is complete.
-    Known,
+    /// The list's metadata is complete, this many bytes into the chunk.
+    Known(usize),
+    /// To a place at which the items of a list are told apart, this many bytes into the chunk.
+    Mark(Mark, usize),
+}
+
+/// A place in a list at which its items are told apart. `token` is the length of what stands there,
+/// in bytes; it may have begun in an earlier chunk.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Mark {
+    /// Behind the token that opens the items.
+    Open { token: usize },
+    /// Protobuf: behind the tag of an item.
+    Tag { token: usize },
+    /// Protobuf: behind the length of an item, before its first byte.
+    Body,
+    /// Behind an item.
+    Item,
+    /// Behind the token that closes the items; a CBOR array of definite length has none.
+    Close { token: usize },
+    /// Behind the number of items that remain; in protobuf behind its tag.
+    Remaining { token: usize },
 }
 
 /// One walker, by encoding.
@@ -107,6 +143,15 @@ impl Walker {
             Self::Json(json) => json.walk(chunk, facts),
             Self::Proto(proto) => proto.walk(chunk, facts),
             Self::Cbor(cbor) => cbor.walk(chunk, facts),
+        }
+    }
+
+    /// Bytes at the end of what was walked that belong to a token which is not whole yet.
+    fn pending(&self) -> usize {
+        match self {
+            Self::Json(json) => json.pending(),
+            Self::Proto(proto) => proto.pending(),
+            Self::Cbor(cbor) => cbor.pending(),
         }
     }
 

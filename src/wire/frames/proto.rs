@@ -2,8 +2,9 @@
 //! `WatchEvent`; an object is a magic number and a `runtime.Unknown` whose field `raw` is the
 //! object. Lengths come first, so that all else is jumped over.
 
-use super::facts::{Facts, Node, Shape};
-use super::{Fault, MAGIC, Step};
+use super::facts::Facts;
+use super::place::{Node, Shape};
+use super::{Fault, MAGIC, Mark, Step};
 
 /// Messages in each other that are looked into: event, extension, envelope, object, metadata,
 /// annotation.
@@ -60,16 +61,33 @@ impl Proto {
             varint: 0,
             shift: 0,
         };
-        if root == Node::List {
+        let envelope = match root {
+            Node::List => Some(Node::ListEnvelope),
+            Node::ItemList => Some(Node::ItemsEnvelope),
+            _ => None,
+        };
+        if let Some(envelope) = envelope {
             // Cannot fail: nothing is open yet.
-            let _ = proto.enter(Node::ListEnvelope, NO_END);
+            let _ = proto.enter(envelope, NO_END);
         }
         proto
     }
 
+    pub(super) fn pending(&self) -> usize {
+        if self.state == State::Tag { self.varint_length() } else { 0 }
+    }
+
+    /// Bytes so far of the varint that is being read.
+    fn varint_length(&self) -> usize {
+        // Seven bits a byte.
+        usize::try_from(self.shift / 7).unwrap_or_default()
+    }
+
     pub(super) fn at_boundary(&self) -> bool {
         match self.root {
-            Node::List => self.level == 1 && self.shift == 0 && self.state == State::Tag,
+            Node::List | Node::ItemList => {
+                self.level == 1 && self.shift == 0 && self.state == State::Tag
+            }
             _ => self.state == State::Frame(0, 0),
         }
     }
@@ -77,14 +95,13 @@ impl Proto {
     pub(super) fn walk(&mut self, chunk: &[u8], facts: &mut Facts) -> Result<Step, Fault> {
         let mut rest = chunk;
         loop {
-            if let Some(closed) = self.close(facts) {
-                if closed == Node::ListMeta {
-                    return Ok(Step::Known);
-                }
-                if closed == Node::Event {
-                    return Ok(Step::End(chunk.len() - rest.len()));
-                }
-                continue;
+            let at = chunk.len() - rest.len();
+            match self.close(facts) {
+                Some(Node::ListMeta) => return Ok(Step::Known(at)),
+                Some(Node::Event) => return Ok(Step::End(at)),
+                Some(Node::Item) => return Ok(Step::Mark(Mark::Item, at)),
+                Some(_) => continue,
+                None => {}
             }
             if rest.is_empty() {
                 return Ok(Step::More);
@@ -102,7 +119,9 @@ impl Proto {
                 _ => {
                     let (byte, rest) = rest.split_first().ok_or(Fault::Truncated)?;
                     self.at += 1;
-                    self.byte(*byte, facts)?;
+                    if let Some(mark) = self.byte(*byte, facts)? {
+                        return Ok(Step::Mark(mark, at + 1));
+                    }
                     rest
                 }
             };
@@ -123,16 +142,16 @@ impl Proto {
         Some(message.node)
     }
 
-    fn byte(&mut self, byte: u8, facts: &mut Facts) -> Result<(), Fault> {
+    fn byte(&mut self, byte: u8, facts: &mut Facts) -> Result<Option<Mark>, Fault> {
         match self.state {
             State::Frame(read, length) => {
                 let length = length << 8 | u32::from(byte);
                 if read < 3 {
                     self.state = State::Frame(read + 1, length);
-                    Ok(())
                 } else {
-                    self.enter(Node::Event, self.at.saturating_add(length.into()))
+                    self.enter(Node::Event, self.at.saturating_add(length.into()))?;
                 }
+                Ok(None)
             }
             State::Magic(read) => {
                 if MAGIC.get(read) != Some(&byte) {
@@ -140,22 +159,33 @@ impl Proto {
                 }
                 let all = read + 1 == MAGIC.len();
                 self.state = if all { State::Tag } else { State::Magic(read + 1) };
-                Ok(())
+                Ok(None)
             }
-            _ => match self.varint(byte)? {
-                None => Ok(()),
-                Some(_) if self.innermost().is_none_or(|message| self.at > message.end) => {
-                    Err(Fault::Length)
+            _ => {
+                let token = self.varint_length() + 1;
+                match self.varint(byte)? {
+                    None => Ok(None),
+                    Some(_) if self.innermost().is_none_or(|message| self.at > message.end) => {
+                        Err(Fault::Length)
+                    }
+                    Some(value) => self.number(value, token, facts),
                 }
-                Some(value) => self.number(value, facts),
-            },
+            }
         }
     }
 
-    /// A whole varint was read.
-    fn number(&mut self, value: u64, facts: &mut Facts) -> Result<(), Fault> {
+    /// A whole varint was read, of `token` bytes.
+    fn number(
+        &mut self,
+        value: u64,
+        token: usize,
+        facts: &mut Facts,
+    ) -> Result<Option<Mark>, Fault> {
         self.state = match self.state {
-            State::Tag => self.tag(value)?,
+            State::Tag => {
+                self.state = self.tag(value)?;
+                return Ok(self.mark_of_tag(value, token));
+            }
             State::Length(node) => {
                 let end = self.at.checked_add(value).ok_or(Fault::Length)?;
                 if self.innermost().is_none_or(|message| end > message.end) {
@@ -163,7 +193,10 @@ impl Proto {
                 }
                 facts.begin(node);
                 match node.shape() {
-                    Shape::Map => return self.enter(node, end),
+                    Shape::Map => {
+                        self.enter(node, end)?;
+                        return Ok((node == Node::Item).then_some(Mark::Body));
+                    }
                     Shape::Text => {
                         facts.begin_text(node);
                         if value == 0 {
@@ -171,12 +204,23 @@ impl Proto {
                         }
                         Self::until(State::Text(node, end), value)
                     }
-                    Shape::Skip | Shape::Array => Self::until(State::Skip(end), value),
+                    Shape::Skip | Shape::Array | Shape::Number => {
+                        Self::until(State::Skip(end), value)
+                    }
                 }
             }
             _ => State::Tag,
         };
-        Ok(())
+        Ok(None)
+    }
+
+    fn mark_of_tag(&self, tag: u64, token: usize) -> Option<Mark> {
+        let node = self.innermost()?.node.numbered(tag >> 3);
+        match (node, self.state) {
+            (Node::Item, State::Length(_)) => Some(Mark::Tag { token }),
+            (Node::Remaining, State::Number) => Some(Mark::Remaining { token }),
+            _ => None,
+        }
     }
 
     fn tag(&self, tag: u64) -> Result<State, Fault> {
@@ -204,7 +248,8 @@ impl Proto {
     }
 
     fn enter(&mut self, node: Node, end: u64) -> Result<(), Fault> {
-        let envelope = matches!(node, Node::EventEnvelope | Node::ListEnvelope);
+        let envelope =
+            matches!(node, Node::EventEnvelope | Node::ListEnvelope | Node::ItemsEnvelope);
         if envelope && end < self.at.saturating_add(MAGIC.len() as u64) {
             return Err(Fault::Magic);
         }

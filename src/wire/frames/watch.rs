@@ -1,6 +1,7 @@
 //! The body of a watch.
 
-use super::facts::{EventKind, Facts, Node};
+use super::facts::{EventKind, Facts, Object};
+use super::place::Node;
 use super::{Fault, FrameError, Step, Walker};
 use crate::wire::media::Encoding;
 use crate::wire::rv::ResourceVersion;
@@ -69,10 +70,23 @@ impl WatchScanner {
         }
     }
 
+    /// The object of the event that ended last.
+    pub(super) fn object(&self) -> Option<Object<'_>> {
+        self.facts.object()
+    }
+
+    /// The body cannot be followed any further.
+    pub(super) fn fail(&mut self, fault: Fault) -> FrameError {
+        *self.failed.insert(FrameError { fault, at: self.offset })
+    }
+
     /// The next event that ends in `chunk`, as its offset and what it was.
-    fn next(&mut self, chunk: &[u8]) -> Result<Option<(usize, Event)>, FrameError> {
+    pub(super) fn next(&mut self, chunk: &[u8]) -> Result<Option<(usize, Event)>, FrameError> {
         if let Some(failed) = self.failed {
             return Err(failed);
+        }
+        if self.walker.at_boundary() {
+            self.facts.forget_object();
         }
         let fail = |fault| FrameError { fault, at: self.offset };
         match self.walker.walk(chunk, &mut self.facts) {
@@ -86,7 +100,9 @@ impl WatchScanner {
                 Ok(None)
             }
             // Only lists have such metadata.
-            Ok(Step::Known) => Err(*self.failed.insert(fail(Fault::Unexpected))),
+            Ok(Step::Known(_) | Step::Mark(..)) => {
+                Err(*self.failed.insert(fail(Fault::Unexpected)))
+            }
         }
     }
 }

@@ -4,6 +4,14 @@
 mod proto;
 mod tree;
 
+/// What else is written as a Status is.
+pub(super) mod write {
+    pub(in crate::wire) use super::{
+        proto::{enveloped, framed, message, text},
+        tree::Node,
+    };
+}
+
 use std::borrow::Cow;
 
 use bytes::Bytes;

@@ -4,27 +4,39 @@
 use super::{Cause, Details, Status};
 use crate::wire::{frames::MAGIC, varint::put_varint};
 
-/// The magic and `runtime.Unknown{typeMeta=1, raw=2, contentEncoding=3, contentType=4}`.
+/// A Status in its envelope.
 pub(super) fn object(status: &Status, out: &mut Vec<u8>) {
+    enveloped("v1", "Status", out, |raw| self::status(status, raw));
+}
+
+pub(super) fn error_event(status: &Status, out: &mut Vec<u8>) {
+    framed("ERROR", out, |raw| object(status, raw));
+}
+
+/// The magic and `runtime.Unknown{typeMeta=1, raw=2, contentEncoding=3, contentType=4}`.
+pub(in crate::wire) fn enveloped(
+    api_version: &str,
+    kind: &str,
+    out: &mut Vec<u8>,
+    write: impl FnOnce(&mut Vec<u8>),
+) {
     out.extend_from_slice(MAGIC);
     message(1, out, |meta| {
-        text(1, "v1", meta);
-        text(2, "Status", meta);
+        text(1, api_version, meta);
+        text(2, kind, meta);
     });
-    message(2, out, |raw| self::status(status, raw));
+    message(2, out, write);
     text(3, "", out);
     text(4, "", out);
 }
 
 /// A length of 4 bytes and `WatchEvent{type=1, object=2}` with `RawExtension{raw=1}`; the magic
 /// stands inside.
-pub(super) fn error_event(status: &Status, out: &mut Vec<u8>) {
+pub(in crate::wire) fn framed(kind: &str, out: &mut Vec<u8>, write: impl FnOnce(&mut Vec<u8>)) {
     let mut event = Vec::with_capacity(512);
-    text(1, "ERROR", &mut event);
-    message(2, &mut event, |extension| {
-        message(1, extension, |raw| object(status, raw));
-    });
-    // A Status of 4 GiB does not exist: its message would have to be that long.
+    text(1, kind, &mut event);
+    message(2, &mut event, |extension| message(1, extension, write));
+    // An event of 4 GiB does not exist: its message would have to be that long.
     let length = u32::try_from(event.len()).unwrap_or(u32::MAX);
     out.extend_from_slice(&length.to_be_bytes());
     out.extend_from_slice(&event);
@@ -62,13 +74,13 @@ fn cause(cause: &Cause, out: &mut Vec<u8>) {
     text(3, &cause.field, out);
 }
 
-fn message(field: u8, out: &mut Vec<u8>, write: impl FnOnce(&mut Vec<u8>)) {
+pub(in crate::wire) fn message(field: u8, out: &mut Vec<u8>, write: impl FnOnce(&mut Vec<u8>)) {
     let mut inner = Vec::new();
     write(&mut inner);
     bytes(field, &inner, out);
 }
 
-fn text(field: u8, value: &str, out: &mut Vec<u8>) {
+pub(in crate::wire) fn text(field: u8, value: &str, out: &mut Vec<u8>) {
     bytes(field, value.as_bytes(), out);
 }
 

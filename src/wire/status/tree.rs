@@ -1,7 +1,7 @@
 //! One tree, written as JSON, YAML or CBOR the way upstream's serializers write.
 
-/// What a Status is made of.
-pub(super) enum Node<'a> {
+/// What a Status and its kin are made of.
+pub(in crate::wire) enum Node<'a> {
     /// An API object: tagged as self-described in CBOR.
     Object(Vec<(&'static str, Self)>),
     Map(Vec<(&'static str, Self)>),
@@ -15,7 +15,7 @@ const SELF_DESCRIBED: &[u8] = &[0xd9, 0xd9, 0xf7];
 
 impl Node<'_> {
     /// In the given order, without spaces.
-    pub(super) fn json(&self, out: &mut Vec<u8>) {
+    pub(in crate::wire) fn json(&self, out: &mut Vec<u8>) {
         match self {
             Self::Object(fields) | Self::Map(fields) => {
                 let mut open = b'{';
@@ -95,7 +95,7 @@ impl Node<'_> {
 
     /// Core deterministic order; strings and keys are byte strings, as upstream's serializer writes
     /// them.
-    pub(super) fn cbor(&self, out: &mut Vec<u8>) {
+    pub(in crate::wire) fn cbor(&self, out: &mut Vec<u8>) {
         match self {
             Self::Object(fields) | Self::Map(fields) => {
                 if matches!(self, Self::Object(_)) {

@@ -2,6 +2,7 @@
 //! compared with it.
 
 mod cbor;
+mod filter;
 mod json;
 mod lists;
 mod protobuf;

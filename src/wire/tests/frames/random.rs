@@ -5,7 +5,7 @@ use proptest::prelude::*;
 use super::*;
 
 /// Any value, with the names that matter more often than others.
-fn any_value() -> impl Strategy<Value = Value> {
+pub(super) fn any_value() -> impl Strategy<Value = Value> {
     let leaf = prop_oneof![
         Just(Value::Null),
         any::<bool>().prop_map(Value::from),
@@ -110,7 +110,7 @@ fn oracle(value: &Value) -> Event {
     }
 }
 
-fn split<'a>(body: &'a [u8], cuts: &[prop::sample::Index]) -> Vec<&'a [u8]> {
+pub(super) fn split<'a>(body: &'a [u8], cuts: &[prop::sample::Index]) -> Vec<&'a [u8]> {
     let mut cuts: Vec<usize> = cuts.iter().map(|cut| cut.index(body.len() + 1)).collect();
     cuts.sort_unstable();
     let mut chunks = Vec::new();
@@ -123,7 +123,7 @@ fn split<'a>(body: &'a [u8], cuts: &[prop::sample::Index]) -> Vec<&'a [u8]> {
     chunks
 }
 
-fn pretty(value: &Value, style: u8) -> Vec<u8> {
+pub(super) fn pretty(value: &Value, style: u8) -> Vec<u8> {
     let text = if style & 1 == 0 { value.to_string() } else { format!("{value:#}\n") };
     // An escape for a letter of the names that matter.
     let text =

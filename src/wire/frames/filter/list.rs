@@ -1,0 +1,341 @@
+//! Lists.
+//!
+//! | | JSON | CBOR | protobuf |
+//! |---|---|---|---|
+//! | a dropped item | goes with its comma | goes | becomes a field that no message has, of the same length, all zeros: lengths stand in front of what they measure, and were sent |
+//! | the array of items | as it was | of indefinite length, since its count stands in front | – |
+//! | `remainingItemCount` | `null` | null | a field that no message has |
+//!
+//! The count is left out whether or not an item was dropped, as the API server leaves it out of
+//! every list with a selector.
+
+use super::{
+    super::{
+        Fault, FrameError, Mark, Step, Walker,
+        facts::{Facts, ListMeta},
+        place::Node,
+    },
+    Judge, KEPT_CAPACITY, MAX_ITEM, Verdict,
+};
+use crate::wire::media::Encoding;
+
+/// Most bytes in front of the items: kind and metadata, and the columns of a Table.
+const MAX_HEAD: usize = 4 << 20;
+/// Field 2 with a length: the items of every list.
+const ITEM_TAG: u8 = 2 << 3 | 2;
+/// The field of one byte with number 15 and a length. No list has one, and decoders skip what they
+/// do not know.
+const UNKNOWN_BYTES: u8 = 15 << 3 | 2;
+/// The same with a number.
+const UNKNOWN_NUMBER: u8 = 15 << 3;
+/// The head of a CBOR array of indefinite length, its end, and null.
+const CBOR_ARRAY: u8 = 0x9f;
+const CBOR_BREAK: u8 = 0xff;
+const CBOR_NULL: u8 = 0xf6;
+
+/// Takes items out of the body of a list while it passes, fed in chunks that are cut anywhere.
+/// Tables and PartialObjectMetadataLists are lists.
+#[derive(Debug)]
+pub struct ListFilter {
+    encoding: Encoding,
+    walker: Walker,
+    facts: Facts,
+    meta: Option<ListMeta>,
+    place: Place,
+    /// What cannot leave yet: an item that is not whole, or what stands in front of all items.
+    held: Vec<u8>,
+    /// Bytes of the body that were fed.
+    offset: u64,
+    /// JSON: an item of this array has left.
+    has_left: bool,
+    counts: Counts,
+    failed: Option<FrameError>,
+}
+
+/// How many items were kept and dropped.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Counts {
+    /// In the shard.
+    pub kept: u64,
+    /// Not in it.
+    pub dropped: u64,
+}
+
+/// Where in the list the next byte is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Place {
+    /// JSON and CBOR: in front of the items. Held, because what has none is no list.
+    Head,
+    /// Outside of the items.
+    Outside,
+    /// In the items, or in protobuf in one.
+    Inside {
+        /// Protobuf: bytes of tag and length in front of the item.
+        head: usize,
+    },
+}
+
+impl ListFilter {
+    /// `None` for YAML, which would have to be held as a whole.
+    #[must_use]
+    pub fn new(encoding: Encoding) -> Option<Self> {
+        let place = match encoding {
+            Encoding::Protobuf => Place::Outside,
+            _ => Place::Head,
+        };
+        Some(Self {
+            encoding,
+            walker: Walker::new(encoding, Node::ItemList)?,
+            facts: Facts::default(),
+            meta: None,
+            place,
+            held: Vec::new(),
+            offset: 0,
+            has_left: false,
+            counts: Counts::default(),
+            failed: None,
+        })
+    }
+
+    /// Feeds the next chunk and appends to `out` what may leave. `judge` is asked once for each
+    /// item.
+    ///
+    /// # Errors
+    /// [`FrameError`], also for every later call; `out` then holds nothing of this chunk.
+    pub fn feed(
+        &mut self,
+        chunk: &[u8],
+        judge: Judge<'_>,
+        out: &mut Vec<u8>,
+    ) -> Result<(), FrameError> {
+        if let Some(failed) = self.failed {
+            return Err(failed);
+        }
+        let before = out.len();
+        self.run(chunk, judge, out).map_err(|fault| {
+            out.truncate(before);
+            *self.failed.insert(FrameError { fault, at: self.offset })
+        })?;
+        self.offset = self.offset.saturating_add(chunk.len() as u64);
+        Ok(())
+    }
+
+    /// The list's own metadata, once it is known.
+    #[must_use]
+    pub fn meta(&self) -> Option<&ListMeta> {
+        self.meta.as_ref()
+    }
+
+    /// How many items were judged so far.
+    #[must_use]
+    pub fn counts(&self) -> Counts {
+        self.counts
+    }
+
+    /// Bytes that are held.
+    #[must_use]
+    pub fn held(&self) -> usize {
+        self.held.capacity()
+    }
+
+    /// The body has ended: appends what is left.
+    ///
+    /// # Errors
+    /// [`FrameError`] if it ended in the middle, or was no list.
+    pub fn finish(mut self, out: &mut Vec<u8>) -> Result<ListMeta, FrameError> {
+        if let Some(failed) = self.failed {
+            return Err(failed);
+        }
+        let fail = |fault| FrameError { fault, at: self.offset };
+        if self.offset == 0 || !self.walker.at_boundary() {
+            return Err(fail(Fault::Truncated));
+        }
+        let has_null = self.facts.has_no_items();
+        if self.place == Place::Head && !has_null {
+            return Err(fail(Fault::NotAList));
+        }
+        out.append(&mut self.held);
+        Ok(self.meta.unwrap_or_else(|| self.facts.take_list()))
+    }
+
+    fn run(&mut self, mut rest: &[u8], judge: Judge<'_>, out: &mut Vec<u8>) -> Result<(), Fault> {
+        loop {
+            let step = self.walker.walk(rest, &mut self.facts)?;
+            let at = match step {
+                Step::More => rest.len(),
+                Step::End(at) | Step::Known(at) | Step::Mark(_, at) => at,
+            };
+            let (piece, behind) = rest.split_at_checked(at).unwrap_or((rest, &[]));
+            rest = behind;
+            match step {
+                Step::More => return self.pause(piece, out),
+                Step::End(_) => self.pass(piece, out)?,
+                Step::Known(_) => {
+                    self.pass(piece, out)?;
+                    self.meta.get_or_insert_with(|| self.facts.take_list());
+                }
+                Step::Mark(mark, _) => self.mark(mark, piece, judge, out)?,
+            }
+        }
+    }
+
+    /// Bytes that are not the items' leave, or are held if nothing may leave yet.
+    fn pass(&mut self, piece: &[u8], out: &mut Vec<u8>) -> Result<(), Fault> {
+        if self.place == Place::Outside {
+            out.append(&mut self.held);
+            out.extend_from_slice(piece);
+            return Ok(());
+        }
+        self.hold(piece)
+    }
+
+    fn hold(&mut self, piece: &[u8]) -> Result<(), Fault> {
+        let limit = if self.place == Place::Head { MAX_HEAD } else { MAX_ITEM };
+        if self.held.len().saturating_add(piece.len()) > limit {
+            return Err(Fault::TooLarge);
+        }
+        self.held.extend_from_slice(piece);
+        Ok(())
+    }
+
+    /// The chunk ends: a token that is not whole yet is held.
+    fn pause(&mut self, piece: &[u8], out: &mut Vec<u8>) -> Result<(), Fault> {
+        if self.place != Place::Outside {
+            return self.hold(piece);
+        }
+        let pending = self.walker.pending();
+        out.append(&mut self.held);
+        let (leaves, stays) = piece
+            .len()
+            .checked_sub(pending)
+            .and_then(|at| piece.split_at_checked(at))
+            .unwrap_or((&[], piece));
+        out.extend_from_slice(leaves);
+        // A token longer than the piece began in what was held, and has just left.
+        let began = pending.saturating_sub(piece.len());
+        let from = out.len().saturating_sub(began);
+        self.held = out.split_off(from);
+        self.held.extend_from_slice(stays);
+        Ok(())
+    }
+
+    fn mark(
+        &mut self,
+        mark: Mark,
+        piece: &[u8],
+        judge: Judge<'_>,
+        out: &mut Vec<u8>,
+    ) -> Result<(), Fault> {
+        match mark {
+            Mark::Open { token } => {
+                self.place = Place::Outside;
+                self.replace(piece, token, self.opening(), out);
+                self.has_left = false;
+                self.place = Place::Inside { head: 0 };
+                Ok(())
+            }
+            Mark::Tag { token: 1 } => {
+                self.replace(piece, 1, &[], out);
+                self.held.push(ITEM_TAG);
+                self.place = Place::Inside { head: 0 };
+                Ok(())
+            }
+            Mark::Tag { .. } => Err(Fault::Tag),
+            Mark::Body => {
+                self.hold(piece)?;
+                self.place = Place::Inside { head: self.held.len() };
+                Ok(())
+            }
+            Mark::Item => self.item(piece, judge, out),
+            Mark::Close { token } => {
+                self.place = Place::Outside;
+                self.replace(piece, token, self.closing(), out);
+                Ok(())
+            }
+            Mark::Remaining { token } => self.remaining(piece, token, out),
+        }
+    }
+
+    /// Lets everything leave but the last `token` bytes, and something else in their place.
+    fn replace(&mut self, piece: &[u8], token: usize, by: &[u8], out: &mut Vec<u8>) {
+        out.append(&mut self.held);
+        out.extend_from_slice(piece);
+        out.truncate(out.len().saturating_sub(token));
+        out.extend_from_slice(by);
+    }
+
+    fn remaining(&mut self, piece: &[u8], token: usize, out: &mut Vec<u8>) -> Result<(), Fault> {
+        let by: &[u8] = match self.encoding {
+            Encoding::Protobuf if token == 1 => &[UNKNOWN_NUMBER],
+            Encoding::Protobuf => return Err(Fault::Tag),
+            Encoding::Cbor => &[CBOR_NULL],
+            _ => b"null",
+        };
+        if self.place == Place::Outside {
+            self.replace(piece, token, by, out);
+            return Ok(());
+        }
+        self.hold(piece)?;
+        self.held.truncate(self.held.len().saturating_sub(token));
+        self.hold(by)
+    }
+
+    const fn opening(&self) -> &'static [u8] {
+        match self.encoding {
+            Encoding::Cbor => &[CBOR_ARRAY],
+            _ => b"[",
+        }
+    }
+
+    const fn closing(&self) -> &'static [u8] {
+        match self.encoding {
+            Encoding::Cbor => &[CBOR_BREAK],
+            _ => b"]",
+        }
+    }
+
+    /// An item is whole: it leaves or not.
+    fn item(&mut self, piece: &[u8], judge: Judge<'_>, out: &mut Vec<u8>) -> Result<(), Fault> {
+        let verdict = self.facts.object().map_or(Verdict::Unknown, |object| judge(&object));
+        self.hold(piece)?;
+        match verdict {
+            Verdict::Unknown => return Err(Fault::Item),
+            Verdict::Keep => {
+                self.counts.kept += 1;
+                self.keep(out);
+            }
+            Verdict::Drop => {
+                self.counts.dropped += 1;
+                self.drop_item(out);
+            }
+        }
+        self.held.clear();
+        self.held.shrink_to(KEPT_CAPACITY);
+        if self.encoding == Encoding::Protobuf {
+            self.place = Place::Outside;
+        }
+        Ok(())
+    }
+
+    fn keep(&mut self, out: &mut Vec<u8>) {
+        let mut item = self.held.as_slice();
+        if self.encoding == Encoding::Json && !self.has_left {
+            let start = item.iter().position(|byte| !byte.is_ascii_whitespace()).unwrap_or(0);
+            if item.get(start) == Some(&b',') {
+                item = item.get(start + 1..).unwrap_or_default();
+            }
+        }
+        self.has_left = true;
+        out.extend_from_slice(item);
+    }
+
+    fn drop_item(&self, out: &mut Vec<u8>) {
+        let (Encoding::Protobuf, Place::Inside { head }) = (self.encoding, self.place) else {
+            return;
+        };
+        out.push(UNKNOWN_BYTES);
+        out.extend_from_slice(self.held.get(1..head).unwrap_or_default());
+        let length = self.held.len().saturating_sub(head);
+        out.resize(out.len().saturating_add(length), 0);
+    }
+}

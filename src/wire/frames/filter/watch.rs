@@ -1,0 +1,150 @@
+//! Watches.
+
+use super::{
+    super::{
+        Fault, FrameError,
+        facts::EventKind,
+        watch::{Event, WatchScanner},
+    },
+    Judge, KEPT_CAPACITY, MAX_ITEM, Verdict,
+    table::Tables,
+};
+use crate::wire::{bookmark::Bookmark, media::Encoding};
+
+/// Takes events out of the body of a watch while it passes, fed in chunks that are cut anywhere.
+///
+/// What an object is judged by never changes while it lives (its namespace, its name, its uid), so
+/// an event is judged by itself and nothing is remembered of an object. What can change, its labels,
+/// the API server judges.
+#[derive(Debug)]
+pub struct WatchFilter {
+    encoding: Encoding,
+    scanner: WatchScanner,
+    tables: Tables,
+    /// The event that is not whole yet.
+    held: Vec<u8>,
+    /// Where the stream is, if events were dropped since the client was last told.
+    unseen: Option<Bookmark>,
+}
+
+/// An event that was judged.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Passed {
+    /// Offset in the fed chunk behind the event's last byte.
+    pub at: usize,
+    /// What it was.
+    pub event: Event,
+    /// Whether it left.
+    pub is_kept: bool,
+}
+
+impl WatchFilter {
+    /// `None` for YAML, in which there are no streams.
+    #[must_use]
+    pub fn new(encoding: Encoding) -> Option<Self> {
+        Some(Self {
+            encoding,
+            scanner: WatchScanner::new(encoding)?,
+            tables: Tables::default(),
+            held: Vec::new(),
+            unseen: None,
+        })
+    }
+
+    /// Takes the next event that ends in `chunk`, and appends it to `out` if it is kept. `None`
+    /// when none ends there: all of the chunk is taken then, else what follows [`Passed::at`] is to
+    /// be fed next.
+    ///
+    /// # Errors
+    /// [`FrameError`], also for every later call.
+    pub fn next(
+        &mut self,
+        chunk: &[u8],
+        judge: Judge<'_>,
+        out: &mut Vec<u8>,
+    ) -> Result<Option<Passed>, FrameError> {
+        let Some((at, event)) = self.scanner.next(chunk)? else {
+            self.hold(chunk)?;
+            return Ok(None);
+        };
+        self.hold(chunk.get(..at).unwrap_or(chunk))?;
+        let is_kept = self.judge(event, judge, out).map_err(|fault| self.scanner.fail(fault))?;
+        self.held.clear();
+        self.held.shrink_to(KEPT_CAPACITY);
+        Ok(Some(Passed { at, event, is_kept }))
+    }
+
+    /// A bookmark for where the stream is, if events were dropped since the client was last told a
+    /// position: an informer that is told nothing would fall behind its own writes, and come back
+    /// with a position that is long gone.
+    pub fn take_bookmark(&mut self) -> Option<Vec<u8>> {
+        self.unseen.take().map(|bookmark| bookmark.event(self.encoding))
+    }
+
+    /// Whether there is one.
+    #[must_use]
+    pub fn has_bookmark(&self) -> bool {
+        self.unseen.is_some()
+    }
+
+    /// Whether all bytes so far are whole events.
+    #[must_use]
+    pub fn at_boundary(&self) -> bool {
+        self.scanner.at_boundary()
+    }
+
+    /// Bytes that are held.
+    #[must_use]
+    pub fn held(&self) -> usize {
+        self.held.capacity()
+    }
+
+    fn hold(&mut self, piece: &[u8]) -> Result<(), FrameError> {
+        if self.held.len().saturating_add(piece.len()) > MAX_ITEM {
+            return Err(self.scanner.fail(Fault::TooLarge));
+        }
+        self.held.extend_from_slice(piece);
+        Ok(())
+    }
+
+    fn judge(&mut self, event: Event, judge: Judge<'_>, out: &mut Vec<u8>) -> Result<bool, Fault> {
+        let object = self.scanner.object();
+        let is_table = object.is_some_and(|object| object.kind == "Table");
+        let is_change =
+            matches!(event.kind, EventKind::Added | EventKind::Modified | EventKind::Deleted);
+        // A newline that came late belongs to the event before, which has left with one.
+        let whole = match self.encoding {
+            Encoding::Json => self.held.trim_ascii_start(),
+            _ => &self.held,
+        };
+        let is_kept = match object {
+            _ if is_table && self.encoding == Encoding::Json => {
+                self.tables.event(whole, is_change, judge, out)?
+            }
+            // What a filter cannot read it does not let pass.
+            _ if is_table => return Err(Fault::Item),
+            object if is_change => match object.map_or(Verdict::Unknown, |object| judge(&object)) {
+                Verdict::Unknown => return Err(Fault::Item),
+                verdict => verdict == Verdict::Keep,
+            },
+            // A bookmark, an error, or what nobody knows yet.
+            _ => true,
+        };
+        if !is_kept {
+            self.unseen = self.scanner.object().filter(|_| !is_table).and_then(|object| {
+                Bookmark::new(object.api_version, object.kind, event.resource_version)
+            });
+            return Ok(false);
+        }
+        if !is_table {
+            out.extend_from_slice(whole);
+        }
+        if event.kind != EventKind::Error {
+            self.unseen = None;
+        }
+        if self.encoding == Encoding::Json && !out.ends_with(b"\n") {
+            out.push(b'\n');
+        }
+        Ok(true)
+    }
+}
