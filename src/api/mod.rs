@@ -9,5 +9,8 @@ mod sharding;
 
 pub use self::{
     selector::{LabelSelector, LabelSelectorRequirement, Operator},
-    sharding::{Controller, Limit, Resources, ShardingConfig, ShardingConfigSpec, Webhook},
+    sharding::{
+        ClusterScoped, Controller, Hash, HashOf, HashRange, Limit, Namespaces, Resources,
+        ShardingConfig, ShardingConfigSpec, Webhook,
+    },
 };

@@ -58,18 +58,82 @@ pub struct Webhook {
     pub port: u16,
 }
 
-/// One selector for a set of resources.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+/// What the shard sees of a set of resources. All that is given must hold.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct Limit {
-    /// The resources that the selector applies to. When none is given it applies to every
-    /// resource but those that shards must share: leases, events, reviews, custom resource
-    /// definitions.
+    /// The resources that it applies to. When none is given it applies to every resource but those
+    /// that shards must share: leases, events, reviews, custom resource definitions.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub relate_resources: Vec<Resources>,
-    /// What the shard sees of them. Absent means everything.
+    /// Objects by their labels. Absent means any.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub selector: Option<LabelSelector>,
+    /// Objects by their namespace; a Namespace counts as what it names. Absent means any.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub namespaces: Option<Namespaces>,
+    /// Objects by a hash. Absent means any.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub hash: Option<Hash>,
+    /// Whether the shard sees objects that are in no namespace. Must be said with `namespaces` and
+    /// with the hash of a namespace, which say nothing of them.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cluster_scoped: Option<ClusterScoped>,
+}
+
+/// Namespaces. All that is given must hold.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct Namespaces {
+    /// Their names. Empty means any.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub names: Vec<String>,
+    /// A regular expression that matches somewhere in the name.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(max = 1024))]
+    pub pattern: Option<String>,
+}
+
+/// Objects whose hash, FNV-1a with 64 bits, is in one of the ranges.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct Hash {
+    /// What is hashed.
+    pub of: HashOf,
+    /// Ranges that do not overlap. The shards of a controller must cover all hashes together.
+    #[schemars(length(min = 1))]
+    pub ranges: Vec<HashRange>,
+}
+
+/// What of an object is hashed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub enum HashOf {
+    /// Its uid.
+    Uid,
+    /// The name of its namespace.
+    Namespace,
+}
+
+/// A range of hashes.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct HashRange {
+    /// The first hash in it: `0x` and sixteen digits.
+    #[schemars(regex(pattern = "^0x[0-9a-f]{16}$"))]
+    pub from: String,
+    /// The first hash behind it, or `""`: the end.
+    #[schemars(regex(pattern = "^(0x[0-9a-f]{16})?$"))]
+    pub to: String,
+}
+
+/// Whether a shard sees objects that are in no namespace.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub enum ClusterScoped {
+    /// It does.
+    Include,
+    /// It does not.
+    Exclude,
 }
 
 /// Resources by group and plural name. `*` stands for all.

@@ -1,16 +1,21 @@
 //! From what a user wrote to what is enforced: all of it or nothing.
 
-use std::{collections::HashMap, fmt, sync::Arc};
+use std::{
+    collections::{BTreeSet, HashMap},
+    fmt,
+    sync::Arc,
+};
 
 use sha2::{Digest, Sha256};
 
 use super::{
-    GroupResource, Lock, Policy, Scope,
+    Boundary, GroupResource, HashOf, HashRange, HashRule, Lock, Pattern, Policy, Scope,
     scopes::{Rule, Scopes},
 };
 use crate::{
     api::{
-        LabelSelector, LabelSelectorRequirement, Limit, Operator, Resources, ShardingConfigSpec,
+        self, ClusterScoped, LabelSelector, LabelSelectorRequirement, Limit, Namespaces, Operator,
+        Resources, ShardingConfigSpec,
     },
     wire::selector::{LabelError, Op, Requirement, Selector},
 };
@@ -104,7 +109,10 @@ fn scopes(limits: &[Limit], problems: &mut Problems) -> Scopes {
         let scope = limit.selector.as_ref().map_or_else(Selector::everything, |given| {
             selector(&format!("{field}.selector"), given, problems)
         });
-        let scope = Arc::new(Scope::new(scope));
+        let scope = Arc::new(match boundary(&field, limit, problems) {
+            Some(boundary) => Scope::new(scope).inside(boundary),
+            None => Scope::new(scope),
+        });
         for (field, rule) in rules_of(&field, &limit.relate_resources, problems) {
             if let Some(other) = claims.iter().find(|claim| claim.rule.conflicts(&rule)) {
                 let what = format!(
@@ -119,6 +127,80 @@ fn scopes(limits: &[Limit], problems: &mut Problems) -> Scopes {
         }
     }
     Scopes::new(&rules)
+}
+
+/// The boundary that a limit draws without labels.
+fn boundary(at: &str, limit: &Limit, problems: &mut Problems) -> Option<Boundary> {
+    let Limit { namespaces, hash, cluster_scoped, .. } = limit;
+    if namespaces.is_none() && hash.is_none() && cluster_scoped.is_none() {
+        return None;
+    }
+    let is_silent = namespaces.is_some()
+        || hash.as_ref().is_some_and(|hash| matches!(hash.of, api::HashOf::Namespace));
+    if is_silent && cluster_scoped.is_none() {
+        let what = "is missing: namespaces say nothing of objects that are in none; give Include \
+                    in one shard and Exclude in the others";
+        problems.add::<()>(format!("{at}.clusterScoped"), what);
+    }
+    let hash = hash.as_ref().and_then(|hash| hash_rule(&format!("{at}.hash"), hash, problems));
+    let mut boundary = Boundary {
+        names: BTreeSet::new(),
+        pattern: None,
+        hash,
+        has_cluster_scoped: *cluster_scoped != Some(ClusterScoped::Exclude),
+    };
+    if let Some(Namespaces { names, pattern }) = namespaces {
+        let at = format!("{at}.namespaces");
+        if names.is_empty() && pattern.is_none() {
+            problems.add::<()>(&at, "is empty: give names, or a pattern");
+        }
+        for (number, name) in names.iter().enumerate() {
+            if !is_dns_label(name) {
+                let what = format!(
+                    "{name:?} is no namespace: give at most 63 of a-z, 0-9 and -, beginning and \
+                     ending with a letter or digit"
+                );
+                problems.add::<()>(format!("{at}.names[{number}]"), what);
+            }
+            boundary.names.insert(name.as_str().into());
+        }
+        boundary.pattern = pattern.as_deref().and_then(|pattern| match Pattern::new(pattern) {
+            Ok(pattern) => Some(pattern),
+            Err(what) => problems.add(format!("{at}.pattern"), what),
+        });
+    }
+    Some(boundary)
+}
+
+fn hash_rule(at: &str, given: &api::Hash, problems: &mut Problems) -> Option<HashRule> {
+    let before = problems.0.len();
+    let mut ranges = Vec::new();
+    for (number, range) in given.ranges.iter().enumerate() {
+        match HashRange::new(&range.from, &range.to) {
+            Ok(range) => ranges.push(range),
+            Err(what) => problems.add(format!("{at}.ranges[{number}]"), what).unwrap_or_default(),
+        }
+    }
+    if problems.0.len() > before {
+        return None;
+    }
+    let of = match given.of {
+        api::HashOf::Uid => HashOf::Uid,
+        api::HashOf::Namespace => HashOf::Namespace,
+    };
+    match HashRule::new(of, ranges) {
+        Ok(rule) => Some(rule),
+        Err(what) => problems.add(format!("{at}.ranges"), what),
+    }
+}
+
+/// RFC 1123.
+fn is_dns_label(name: &str) -> bool {
+    let is_inner = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'-';
+    (1..=63).contains(&name.len())
+        && name.bytes().all(is_inner)
+        && !name.starts_with('-')
+        && !name.ends_with('-')
 }
 
 fn rules_of(limit: &str, given: &[Resources], problems: &mut Problems) -> Vec<(String, Rule)> {
@@ -191,7 +273,7 @@ fn hash(name: &str, namespace: &str, lock: Option<&Lock>, scopes: &Scopes) -> [u
     add(lock.map_or("", Lock::name));
     for (rule, scope) in scopes.rules() {
         add(&rule.to_string());
-        add(scope.text());
+        add(&scope.to_string());
     }
     digest.finalize().into()
 }

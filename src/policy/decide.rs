@@ -4,18 +4,80 @@ use std::{borrow::Cow, sync::Arc};
 
 use super::{Lock, LockIn, Policy, Refusal, Refused, Scope};
 use crate::wire::{
+    frames::{Object, Verdict},
     query::Query,
     request::{RequestInfo, Resource, Verb},
     selector::{FieldSelector, Selector},
 };
+
+/// Selects nothing. The answer is the API server's own, with a real position and bookmarks.
+const CONTRADICTION: &str = "ctrlmesh.kusionstack.io/none,!ctrlmesh.kusionstack.io/none";
 
 /// What must be done to a request before it goes upstream.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Decision {
     /// The collection is narrowed to this.
     pub scope: Option<Arc<Scope>>,
+    /// What of the scope no selector says.
+    pub judged: Judged,
     /// The request may name the lock there.
     pub lock: Option<LockIn>,
+}
+
+/// How the objects of a collection are judged by the boundaries of its scope.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub enum Judged {
+    /// All that is selected is in the shard.
+    #[default]
+    All,
+    /// Nothing is: all of it is in a namespace of others.
+    Nothing,
+    /// Each by itself.
+    Each {
+        /// The boundaries.
+        scope: Arc<Scope>,
+        /// The objects are Namespaces, which count as what they name.
+        are_namespaces: bool,
+    },
+}
+
+impl Judged {
+    fn new(scope: &Arc<Scope>, resource: &Resource<'_>, namespace: Option<&str>) -> Self {
+        let each = || Self::Each {
+            scope: Arc::clone(scope),
+            are_namespaces: resource.group.is_empty() && resource.resource == "namespaces",
+        };
+        let boundaries = scope.boundaries();
+        let Some(namespace) = namespace else {
+            return if boundaries.is_empty() { Self::All } else { each() };
+        };
+        let mut all = Self::All;
+        for boundary in boundaries {
+            match boundary.judge_namespace(namespace) {
+                Some(true) => {}
+                Some(false) => return Self::Nothing,
+                None => all = each(),
+            }
+        }
+        all
+    }
+
+    /// Judges one object.
+    #[must_use]
+    pub fn judge(&self, object: &Object<'_>) -> Verdict {
+        match self {
+            Self::All => Verdict::Keep,
+            Self::Nothing => Verdict::Drop,
+            Self::Each { scope, are_namespaces } => {
+                let verdicts = scope.boundaries().iter().map(|b| b.judge(object, *are_namespaces));
+                verdicts.fold(Verdict::Keep, |all, one| match (all, one) {
+                    (Verdict::Unknown, _) | (_, Verdict::Unknown) => Verdict::Unknown,
+                    (Verdict::Keep, one) => one,
+                    (Verdict::Drop, _) => Verdict::Drop,
+                })
+            }
+        }
+    }
 }
 
 impl Policy {
@@ -25,8 +87,13 @@ impl Policy {
         let Some(resource) = info.resource() else {
             return Decision::default();
         };
+        let scope = self.scope_of(info.verb, resource).cloned();
+        let namespace = resource.namespace.as_deref();
         Decision {
-            scope: self.scope_of(info.verb, resource).cloned(),
+            judged: scope
+                .as_ref()
+                .map_or(Judged::All, |scope| Judged::new(scope, resource, namespace)),
+            scope,
             lock: self.lock.as_ref().and_then(|lock| lock.find(info.verb, resource)),
         }
     }
@@ -60,8 +127,20 @@ impl Policy {
         let mut changes: Vec<(&str, Option<Cow<'_, str>>)> = Vec::new();
         let parsed = Query::parse(query).map_err(|e| Refusal::BadRequestLine.because(e))?;
         if let Some(scope) = &decision.scope {
-            let text = narrowed(parsed, scope)?;
-            changes.push(("labelSelector", Some(text)));
+            if let Some(text) = narrowed(parsed, scope, &decision.judged)? {
+                changes.push(("labelSelector", Some(text)));
+            }
+        }
+        if let Judged::Each { .. } = decision.judged {
+            if info.verb == Verb::DeleteCollection {
+                let why = "a deletecollection cannot be limited to this shard, whose boundary is \
+                           no label: delete the objects by their names";
+                return Err(Refusal::UnlimitedDelete.because(why));
+            }
+            // The rows of a Table are judged by the objects that they stand for.
+            if parsed.first("includeObject").is_some_and(|include| include == "None") {
+                changes.push(("includeObject", Some(Cow::Borrowed("Metadata"))));
+            }
         }
         if let (Some(lock), Some(place)) = (&self.lock, decision.lock) {
             match place {
@@ -84,16 +163,27 @@ impl Policy {
     }
 }
 
-/// The client's label selector AND the shard's. Neither can undo the other: a contradiction
-/// selects nothing.
-fn narrowed<'s>(query: Query<'_>, scope: &'s Scope) -> Result<Cow<'s, str>, Refused> {
-    match query.first("labelSelector") {
-        None => Ok(Cow::Borrowed(scope.text())),
-        Some(text) => {
-            let own = Selector::parse(&text).map_err(|e| Refusal::BadSelector.because(e))?;
-            Ok(Cow::Owned(own.and(scope.selector()).to_string()))
-        }
+/// The client's label selector AND the shard's; nothing where the client's is the whole. Neither
+/// can undo the other: a contradiction selects nothing.
+fn narrowed<'s>(
+    query: Query<'_>,
+    scope: &'s Scope,
+    judged: &Judged,
+) -> Result<Option<Cow<'s, str>>, Refused> {
+    let own = query.first("labelSelector");
+    // Read even where nothing is added, so that what is refused does not depend on the boundary.
+    let own = own.map(|text| Selector::parse(&text).map_err(|e| Refusal::BadSelector.because(e)));
+    let own = own.transpose()?;
+    if *judged == Judged::Nothing {
+        return Ok(Some(Cow::Borrowed(CONTRADICTION)));
     }
+    if scope.selector().is_everything() {
+        return Ok(None);
+    }
+    Ok(Some(match own {
+        None => Cow::Borrowed(scope.text()),
+        Some(own) => Cow::Owned(own.and(scope.selector()).to_string()),
+    }))
 }
 
 fn renamed_field(lock: &Lock, query: Query<'_>) -> Result<Option<String>, Refused> {

@@ -1,5 +1,6 @@
 //! What may pass, sans-IO: every decision about a request is made here, as a function of values.
 
+mod boundary;
 mod compile;
 mod decide;
 mod lock;
@@ -10,8 +11,9 @@ mod scopes;
 use std::sync::Arc;
 
 pub use self::{
+    boundary::{BadRange, Boundary, HashOf, HashRange, HashRule, MAX_PATTERN, Pattern, fnv1a},
     compile::{Invalid, Problem, compile},
-    decide::Decision,
+    decide::{Decision, Judged},
     lock::{BadLock, Lock, LockIn},
     refusal::{Refusal, Refused},
     scopes::{BadRule, Rule, Scope, Scopes},

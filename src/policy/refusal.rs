@@ -20,6 +20,11 @@ pub enum Refusal {
     WebSocketWatch,
     /// The upstream answers a watch or list in an encoding that we cannot follow.
     UnknownEncoding,
+    /// A deletecollection by a boundary that no selector can say: the API server would delete the
+    /// objects of others too.
+    UnlimitedDelete,
+    /// A list cannot be judged item by item.
+    UnreadableList,
     /// A body that may name the lock cannot be read.
     BadBody,
     /// A body that may name the lock is larger than the API server takes.
@@ -37,13 +42,15 @@ pub struct Refused {
 
 impl Refusal {
     /// Every refusal.
-    pub const ALL: [Self; 8] = [
+    pub const ALL: [Self; 10] = [
         Self::NoPolicy,
         Self::BadRequestLine,
         Self::BadSelector,
         Self::Expired,
         Self::WebSocketWatch,
         Self::UnknownEncoding,
+        Self::UnlimitedDelete,
+        Self::UnreadableList,
         Self::BadBody,
         Self::BodyTooLarge,
     ];
@@ -58,6 +65,8 @@ impl Refusal {
             Self::Expired => "expired",
             Self::WebSocketWatch => "websocket_watch",
             Self::UnknownEncoding => "unknown_encoding",
+            Self::UnlimitedDelete => "unlimited_delete",
+            Self::UnreadableList => "unreadable_list",
             Self::BadBody => "bad_body",
             Self::BodyTooLarge => "body_too_large",
         }
@@ -73,6 +82,8 @@ impl Refusal {
             }
             Self::Expired => Reason::Expired,
             Self::UnknownEncoding => Reason::NotAcceptable,
+            Self::UnlimitedDelete => Reason::MethodNotAllowed,
+            Self::UnreadableList => Reason::InternalError,
             Self::BodyTooLarge => Reason::RequestEntityTooLarge,
         }
     }

@@ -2,13 +2,15 @@
 
 use std::{collections::HashMap, fmt, sync::Arc};
 
+use super::Boundary;
 use crate::wire::selector::Selector;
 
-/// What the shard sees of a resource.
+/// What the shard sees of a resource: what a selector selects and is inside of every boundary.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Scope {
     selector: Selector,
     text: String,
+    boundaries: Vec<Boundary>,
 }
 
 /// A pair of API group and plural resource name, where either may stand for all.
@@ -57,7 +59,30 @@ impl Scope {
     /// The objects that `selector` selects.
     #[must_use]
     pub fn new(selector: Selector) -> Self {
-        Self { text: selector.to_string(), selector }
+        Self { text: selector.to_string(), selector, boundaries: Vec::new() }
+    }
+
+    /// Of these, the objects that are inside of `boundary` too.
+    #[must_use]
+    pub fn inside(mut self, boundary: Boundary) -> Self {
+        self.boundaries.push(boundary);
+        self
+    }
+
+    fn and(&self, other: &Self) -> Self {
+        let both = Self::new(self.selector.and(&other.selector));
+        let boundaries = [&*self.boundaries, &*other.boundaries].concat();
+        Self { boundaries, ..both }
+    }
+
+    fn is_everything(&self) -> bool {
+        self.selector.is_everything() && self.boundaries.is_empty()
+    }
+
+    /// What no selector can say.
+    #[must_use]
+    pub fn boundaries(&self) -> &[Boundary] {
+        &self.boundaries
     }
 
     /// The selector.
@@ -70,6 +95,18 @@ impl Scope {
     #[must_use]
     pub fn text(&self) -> &str {
         &self.text
+    }
+}
+
+impl fmt::Display for Scope {
+    /// One text for one scope: `team=blue; namespace in (a,b)`.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.text)?;
+        for (at, boundary) in self.boundaries.iter().enumerate() {
+            let gap = if at == 0 && self.text.is_empty() { "" } else { "; " };
+            write!(f, "{gap}{boundary}")?;
+        }
+        Ok(())
     }
 }
 
@@ -164,7 +201,7 @@ impl Scopes {
         let named = self.named.get(resource).and_then(|by_group| by_group.find(group));
         let scope = named
             .or_else(|| if is_shared(group, resource) { None } else { self.others.find(group) });
-        scope.filter(|scope| !scope.selector.is_everything())
+        scope.filter(|scope| !scope.is_everything())
     }
 
     /// The rules in one order that does not depend on how they were written.
@@ -189,7 +226,7 @@ impl ByGroup {
     fn narrow(&self, named: &mut Self, group: &Name, scope: &Arc<Scope>) {
         let both = |other: Option<&Arc<Scope>>| match other {
             None => Arc::clone(scope),
-            Some(other) => Arc::new(Scope::new(scope.selector.and(&other.selector))),
+            Some(other) => Arc::new(scope.and(other)),
         };
         match group {
             Name::Exact(name) => named.insert(group, both(self.find(name))),

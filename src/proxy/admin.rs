@@ -130,7 +130,7 @@ fn config(shared: &Shared) -> serde_json::Value {
         let scopes: serde_json::Map<_, _> = in_force
             .policy
             .rules()
-            .map(|(rule, scope)| (rule.to_string(), scope.text().into()))
+            .map(|(rule, scope)| (rule.to_string(), scope.to_string().into()))
             .collect();
         json!({
             "shard": in_force.policy.shard(),

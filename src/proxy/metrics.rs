@@ -8,6 +8,8 @@ use prometheus_client::{
     registry::{Registry, Unit},
 };
 
+use crate::policy::GroupResource;
+
 /// Seconds: from a cache hit on the same node to a request that sits out a full minute.
 const REQUEST_BUCKETS: [f64; 12] =
     [0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.5, 1.0, 5.0, 60.0];
@@ -23,6 +25,8 @@ pub(super) struct Metrics {
     pub(super) closed_connections: Family<ReasonLabel, Counter>,
     pub(super) streams: Family<KindLabel, Gauge>,
     pub(super) stream_changes: Family<HowLabel, Counter>,
+    pub(super) filtered_items: Family<FilterLabels, Counter>,
+    pub(super) filter_memory: Gauge,
     pub(super) policy_epoch: Gauge<u64, AtomicU64>,
     pub(super) policy_rejected: Counter,
     pub(super) policy_age: Gauge<f64, AtomicU64>,
@@ -74,6 +78,12 @@ pub(super) struct HowLabel {
     pub(super) how: &'static str,
 }
 
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+pub(super) struct FilterLabels {
+    pub(super) resource: &'static str,
+    pub(super) kept: &'static str,
+}
+
 impl Metrics {
     /// The metrics and the registry that prints them.
     pub(super) fn new() -> (Self, Registry) {
@@ -85,6 +95,8 @@ impl Metrics {
             closed_connections: Family::default(),
             streams: Family::default(),
             stream_changes: Family::default(),
+            filtered_items: Family::default(),
+            filter_memory: Gauge::default(),
             policy_epoch: Gauge::default(),
             policy_rejected: Counter::default(),
             policy_age: Gauge::default(),
@@ -94,6 +106,22 @@ impl Metrics {
         };
         let registry = metrics.register();
         (metrics, registry)
+    }
+
+    /// Objects of `resource` were judged.
+    pub(super) fn filtered(&self, resource: &GroupResource, kept: u64, dropped: u64) {
+        for (kept, count) in [("true", kept), ("false", dropped)] {
+            if count > 0 {
+                let labels = FilterLabels { resource: resource_label(resource.resource()), kept };
+                self.filtered_items.get_or_create_owned(&labels).inc_by(count);
+            }
+        }
+    }
+
+    /// A filter that held `before` bytes holds `after`.
+    pub(super) fn filter_memory(&self, before: usize, after: usize) {
+        let bytes = |count: usize| i64::try_from(count).unwrap_or(i64::MAX);
+        self.filter_memory.inc_by(bytes(after).saturating_sub(bytes(before)));
     }
 
     fn register(&self) -> Registry {
@@ -117,6 +145,17 @@ impl Metrics {
             "stream_changes",
             "Watches that a policy change reached, by how they were brought over",
             self.stream_changes.clone(),
+        );
+        all.register(
+            "filtered_items",
+            "Objects of lists and watches that were judged one by one",
+            self.filtered_items.clone(),
+        );
+        all.register_with_unit(
+            "filter_memory",
+            "Memory that holds objects until they are whole and judged",
+            Unit::Bytes,
+            self.filter_memory.clone(),
         );
         all.register("policy_epoch", "Number of the policy in force", self.policy_epoch.clone());
         all.register(

@@ -4,18 +4,20 @@
 //! 2. [`tls`]: read the ClientHello, dial and verify the upstream, then answer the client.
 //! 3. [`pair`]: both legs in one HTTP version, until one of them ends.
 //! 4. [`request`]: classify, decide, rewrite, send, and look at what comes back.
-//! 5. [`streams`]: live watches, brought over when the policy changes.
+//! 5. [`streams`]: lists and watches on their way to the client; what no selector could say is left
+//!    out here, and live watches are brought over when the policy changes.
 //! 6. [`upgrade`]: exec and its kin, spliced after a 101.
 //!
 //! Beside that path: [`feed`] keeps the policy in force, [`admin`] answers people and kubelets,
 //! [`outcome`] turns every exit into one log line and one count, [`metrics`] declares the counts,
-//! [`config`] the flags.
+//! [`config`] the flags, [`collection`] tells whether a client may go on from where it was.
 //!
 //! Each data thread runs its connections on a runtime of its own and shares nothing with the others
 //! but the policy, the positions and the counters. One control thread does all the rest, so it
 //! answers also when the data threads are busy.
 
 mod admin;
+mod collection;
 pub mod config;
 mod feed;
 mod listen;

@@ -1,13 +1,7 @@
 //! One request, from its head to the head of its answer.
 
-use std::{
-    borrow::Cow,
-    hash::{BuildHasher, RandomState},
-    rc::Rc,
-    sync::{Arc, LazyLock},
-};
+use std::{rc::Rc, sync::Arc};
 
-use base64::{Engine, prelude::BASE64_URL_SAFE_NO_PAD};
 use bytes::Bytes;
 use http::{
     HeaderMap, HeaderName, HeaderValue, Method, Request, Response, StatusCode, Uri, Version,
@@ -15,25 +9,22 @@ use http::{
 };
 use http_body_util::{BodyExt, Limited};
 use hyper::{body::Incoming, upgrade::OnUpgrade};
-use serde::Deserialize;
 
 use super::{
+    collection::Collection,
     feed::InForce,
     outcome::{Access, Decided, Ended},
     pair::{Broken, Pair},
-    streams::{ListBody, ReplyBody, RequestBody, Subject, WatchBody},
+    streams::{BodyError, JudgedList, JudgedWatch, ListBody, ReplyBody, RequestBody, WatchBody},
     upgrade,
 };
 use crate::{
-    policy::{
-        Decision, GroupResource, Refusal, Refused,
-        positions::{Position, Resume},
-    },
+    policy::{Decision, GroupResource, Judged, Refusal, Refused, positions::Position},
     wire::{
-        Query, RequestInfo, Verb,
+        RequestInfo, Verb,
+        frames::WatchFilter,
         media::Encoding,
         name::{self, BodyKind},
-        rv::ResourceVersion,
     },
 };
 
@@ -58,24 +49,16 @@ enum Stop {
 
 /// The upstream's answer and what to do with it.
 struct Answer {
-    reply: Response<Incoming>,
+    reply: Response<()>,
     follow: Follow,
 }
 
 enum Follow {
-    Pass,
+    Pass(Incoming),
     Splice(OnUpgrade),
-    List(Collection, Encoding),
-    Watch(Collection, Encoding),
-}
-
-/// A list or watch, as far as positions and changes of policy concern it.
-pub(super) struct Collection {
-    pub(super) subject: Subject,
-    pub(super) position: Arc<Position>,
-    pub(super) in_force: Arc<InForce>,
-    /// The path and selectors as a number: equal for a list and the watch that resumes from it.
-    pub(super) key: u64,
+    List(Incoming, Collection, Encoding),
+    JudgedList(JudgedList),
+    Watch(Incoming, Collection, Encoding, Option<WatchFilter>),
 }
 
 /// Answers one request. An error ends the client's stream as the upstream's end would have.
@@ -135,7 +118,7 @@ async fn answer(
         return send_renamed(pair, request, &in_force, access).await;
     }
     let answer = pass(pair, request).await?;
-    follow(answer, info.verb, collection)
+    follow(pair, answer, info.verb, collection).await
 }
 
 /// The position must be known before the policy is taken: see `Positions::of`.
@@ -169,94 +152,6 @@ fn decided(decision: &Decision, is_rewritten: bool) -> Decided {
     }
 }
 
-impl Collection {
-    fn new(
-        info: &RequestInfo<'_>,
-        decision: &Decision,
-        position: Arc<Position>,
-        in_force: &Arc<InForce>,
-        uri: &Uri,
-    ) -> Self {
-        let resource = info.resource();
-        let part = |part: fn(&_) -> &Cow<'_, str>| resource.map_or("", |r| part(r));
-        let subject = Subject {
-            resource: GroupResource::new(part(|r| &r.group), part(|r| &r.resource)),
-            namespace: resource.and_then(|r| r.namespace.as_deref()).map(Into::into),
-            is_narrowed: resource.is_some_and(|r| r.name.is_none()),
-            lock: decision.lock,
-        };
-        let key = collection_key(uri);
-        Self { subject, position, in_force: Arc::clone(in_force), key }
-    }
-
-    /// A watch or a further page goes on from a position that the client was shown: only where
-    /// that was under the present scope.
-    fn may_resume(&self, pair: &Pair, info: &RequestInfo<'_>, uri: &Uri) -> Result<(), Stop> {
-        if !self.subject.is_narrowed && self.subject.lock.is_none() {
-            return Ok(());
-        }
-        let query = Query::parse(uri.query()).unwrap_or_default();
-        let (key, resume) = match info.verb {
-            Verb::Watch if is_true(query.first("sendInitialEvents").as_deref()) => return Ok(()),
-            Verb::Watch => (self.key, resume_at(&query.first("resourceVersion"))),
-            _ => match query.first("continue") {
-                None => return Ok(()),
-                Some(token) if token.is_empty() => return Ok(()),
-                Some(token) => (token_key(&token), token_position(&token)),
-            },
-        };
-        let allowed = match resume {
-            None => true,
-            Some(resume) => {
-                self.position.may_resume(resume)
-                    || pair.grants.borrow().allow(key, resume, &self.position)
-            }
-        };
-        if allowed {
-            return Ok(());
-        }
-        let why = "the objects that this shard sees have changed since: list again";
-        Err(Refusal::Expired.because(why).into())
-    }
-}
-
-static HASHER: LazyLock<RandomState> = LazyLock::new(RandomState::new);
-
-fn collection_key(uri: &Uri) -> u64 {
-    let query = Query::parse(uri.query()).unwrap_or_default();
-    let selectors = (query.first("labelSelector"), query.first("fieldSelector"));
-    HASHER.hash_one((uri.path().trim_end_matches('/'), selectors))
-}
-
-/// The same for a further page: the token stands for its collection and position.
-pub(super) fn token_key(token: &str) -> u64 {
-    HASHER.hash_one(token)
-}
-
-/// Booleans in a query: everything but `0` and `false` is true, as in
-/// `apimachinery/pkg/conversion`.
-fn is_true(value: Option<&str>) -> bool {
-    value.is_some_and(|value| value != "0" && !value.eq_ignore_ascii_case("false"))
-}
-
-fn resume_at(version: &Option<Cow<'_, str>>) -> Option<Resume> {
-    let text = version.as_deref().unwrap_or_default();
-    Resume::at(ResourceVersion::parse(text.as_bytes()))
-}
-
-/// The position in a continue token (`apiserver/pkg/storage/continue.go`): base64 of JSON.
-pub(super) fn token_position(token: &str) -> Option<Resume> {
-    #[derive(Deserialize)]
-    struct Token {
-        rv: i64,
-    }
-    let json = BASE64_URL_SAFE_NO_PAD.decode(token).unwrap_or_default();
-    match serde_json::from_slice(&json) {
-        Ok(Token { rv }) if rv > 0 => u64::try_from(rv).ok().map(Resume::Number),
-        _ => Some(Resume::Opaque),
-    }
-}
-
 /// The client's URI with another path and query. Scheme and authority stay: HTTP/2 carries them in
 /// the URI.
 fn with_target(uri: Uri, target: String) -> Result<Uri, Stop> {
@@ -278,11 +173,11 @@ async fn pass(pair: &Rc<Pair>, mut request: Request<Incoming>) -> Result<Answer,
     let switched = reply.status() == StatusCode::SWITCHING_PROTOCOLS;
     pair.is_upgrading.set(switched);
     strip_hop_by_hop(reply.headers_mut(), switched);
-    let follow = match upgrade {
-        Some(client) if switched => Follow::Splice(client),
-        _ => Follow::Pass,
-    };
-    Ok(Answer { reply, follow })
+    let mut answer = Answer::from(reply);
+    if let (Some(client), true) = (upgrade, switched) {
+        answer.follow = Follow::Splice(client);
+    }
+    Ok(answer)
 }
 
 /// Sends a write that may name the lock in its body.
@@ -321,60 +216,118 @@ async fn send_renamed(
     let request = Request::from_parts(head, RequestBody::Whole(Some(body)));
     let mut reply = pair.upstream.send(request).await?;
     strip_hop_by_hop(reply.headers_mut(), false);
-    Ok(Answer { reply, follow: Follow::Pass })
+    Ok(reply.into())
 }
 
 /// Lists and watches are looked at on their way; errors are not.
-fn follow(mut answer: Answer, verb: Verb, collection: Option<Collection>) -> Result<Answer, Stop> {
-    let (Some(collection), StatusCode::OK) = (collection, answer.reply.status()) else {
-        return Ok(answer);
+async fn follow(
+    pair: &Rc<Pair>,
+    answer: Answer,
+    verb: Verb,
+    collection: Option<Collection>,
+) -> Result<Answer, Stop> {
+    let Answer { mut reply, follow } = answer;
+    let (body, collection) = match (follow, collection) {
+        (Follow::Pass(body), Some(collection)) if reply.status() == StatusCode::OK => {
+            (body, collection)
+        }
+        (follow, _) => return Ok(Answer { reply, follow }),
     };
-    let headers = answer.reply.headers();
+    let headers = reply.headers_mut();
     let encoding = headers
         .get(header::CONTENT_TYPE)
         .and_then(|kind| kind.to_str().ok())
         .and_then(Encoding::of_content_type);
-    answer.follow = match (verb, encoding) {
-        (Verb::Watch, Some(encoding @ (Encoding::Json | Encoding::Protobuf | Encoding::Cbor)))
-            if !headers.contains_key(header::CONTENT_ENCODING) =>
-        {
-            Follow::Watch(collection, encoding)
+    let follow = match (verb, encoding) {
+        (Verb::Watch, encoding) => {
+            let readable = encoding.filter(|_| !headers.contains_key(header::CONTENT_ENCODING));
+            watched(body, collection, readable)?
         }
-        (Verb::Watch, _) => {
+        (_, encoding) if matches!(collection.judged, Judged::Each { .. }) => {
+            Follow::JudgedList(judged(pair, headers, body, collection, encoding).await?)
+        }
+        (_, Some(encoding)) => Follow::List(body, collection, encoding),
+        (_, None) => Follow::Pass(body),
+    };
+    Ok(Answer { reply, follow })
+}
+
+fn watched(
+    body: Incoming,
+    collection: Collection,
+    encoding: Option<Encoding>,
+) -> Result<Follow, Stop> {
+    let follow = encoding.and_then(|encoding| match collection.judged {
+        Judged::Each { .. } => WatchFilter::new(encoding).map(|filter| (encoding, Some(filter))),
+        _ => (encoding != Encoding::Yaml).then_some((encoding, None)),
+    });
+    match follow {
+        Some((encoding, filter)) => Ok(Follow::Watch(body, collection, encoding, filter)),
+        None => {
             let why = "the API server answers this watch in an encoding that cannot be followed; \
                        ask for JSON, protobuf or CBOR";
-            return Err(Refusal::UnknownEncoding.because(why).into());
+            Err(Refusal::UnknownEncoding.because(why).into())
         }
-        (_, Some(encoding)) => Follow::List(collection, encoding),
-        (_, None) => Follow::Pass,
+    }
+}
+
+/// A list whose items are judged one by one. Nothing of it leaves before the first was.
+async fn judged(
+    pair: &Rc<Pair>,
+    headers: &mut HeaderMap,
+    body: Incoming,
+    collection: Collection,
+    encoding: Option<Encoding>,
+) -> Result<JudgedList, Stop> {
+    let compression = headers.remove(header::CONTENT_ENCODING);
+    // What leaves is not what came.
+    headers.remove(header::CONTENT_LENGTH);
+    let is_gzip = compression.as_ref().is_some_and(|name| name == "gzip");
+    let is_readable = is_gzip || compression.is_none();
+    let list = encoding
+        .filter(|_| is_readable)
+        .and_then(|encoding| JudgedList::new(pair, body, collection, encoding, is_gzip));
+    let Some(list) = list else {
+        let why = "the API server answers this list in an encoding that cannot be judged item by \
+                   item; ask for JSON, protobuf or CBOR, plain or in gzip";
+        return Err(Refusal::UnknownEncoding.because(why).into());
     };
-    Ok(answer)
+    list.begun().await.map_err(|error| match error {
+        BodyError::Upstream(error) => Stop::Broken(error.into()),
+        BodyError::Unreadable(error) => Refusal::UnreadableList.because(error).into(),
+        error => Refusal::UnreadableList.because(error).into(),
+    })
 }
 
 /// The upstream's answer on its way to the client.
 fn deliver(pair: &Rc<Pair>, answer: Answer, mut access: Access) -> Response<ReplyBody> {
     let Answer { mut reply, follow } = answer;
     access.answered(reply.status());
-    if let Follow::Splice(client) = follow {
-        access.is_stream = true;
-        let upstream = hyper::upgrade::on(&mut reply);
-        upgrade::splice(pair, client, upstream, access);
-        let (head, _) = reply.into_parts();
-        return Response::from_parts(head, ReplyBody::empty());
-    }
-    let (head, body) = reply.into_parts();
     let body = match follow {
-        Follow::Watch(collection, encoding) => {
+        Follow::Splice(client) => {
             access.is_stream = true;
-            ReplyBody::watch(WatchBody::new(pair, body, collection, encoding), access)
+            let upstream = hyper::upgrade::on(&mut reply);
+            upgrade::splice(pair, client, upstream, access);
+            return reply.map(|()| ReplyBody::empty());
         }
-        Follow::List(collection, encoding) => {
-            let is_gzip = head.headers.get(header::CONTENT_ENCODING).is_some();
+        Follow::Watch(body, collection, encoding, filter) => {
+            access.is_stream = true;
+            match filter {
+                None => ReplyBody::watch(WatchBody::new(pair, body, collection, encoding), access),
+                Some(filter) => {
+                    let body = JudgedWatch::new(pair, body, collection, encoding, filter);
+                    ReplyBody::judged_watch(body, access)
+                }
+            }
+        }
+        Follow::List(body, collection, encoding) => {
+            let is_gzip = reply.headers().get(header::CONTENT_ENCODING).is_some();
             ReplyBody::list(ListBody::new(pair, body, collection, encoding, is_gzip), access)
         }
-        _ => ReplyBody::passed(body, access),
+        Follow::JudgedList(list) => ReplyBody::judged_list(list, access),
+        Follow::Pass(body) => ReplyBody::passed(body, access),
     };
-    Response::from_parts(head, body.followed_by(pair.stalls.follower()))
+    reply.map(|()| body.followed_by(pair.stalls.follower()))
 }
 
 /// Our own answer. A watch whose position has expired is told so inside the stream, as the API
@@ -419,6 +372,13 @@ fn strip_hop_by_hop(headers: &mut HeaderMap, is_upgrade: bool) {
     }
     if headers.get(header::TE).is_some_and(|te| te != "trailers") {
         headers.remove(header::TE);
+    }
+}
+
+impl From<Response<Incoming>> for Answer {
+    fn from(reply: Response<Incoming>) -> Self {
+        let (head, body) = reply.into_parts();
+        Self { reply: Response::from_parts(head, ()), follow: Follow::Pass(body) }
     }
 }
 

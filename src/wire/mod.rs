@@ -7,11 +7,9 @@
 //! - [`media`]: which encoding an answer has.
 //! - [`name`]: the name of the object in a write's body, replaced in place.
 //! - [`status`]: a refusal in the client's encoding.
-//! - [`Bookmark`]: a position as an event.
 //! - [`rv`]: positions in a resource's history.
 //! - [`frames`]: bodies of lists and watches, scanned while they pass.
 
-mod bookmark;
 mod escape;
 pub mod frames;
 pub mod media;
@@ -23,7 +21,6 @@ pub mod selector;
 pub mod status;
 mod varint;
 
-pub use bookmark::Bookmark;
 pub use media::Encoding;
 pub use query::Query;
 pub use request::{RequestInfo, Resource, Target, Verb};

@@ -43,6 +43,19 @@ async fn bad_policy_operator() {
 }
 
 #[tokio::test]
+async fn bad_policy_boundary() {
+    let limit = "{namespaces: {names: [Team], pattern: '('}, hash: {of: uid, ranges: [{from: '0x1', to: ''}]}}";
+    let (code, said) =
+        start(&with(&format!("{{selector: {{matchLabels: {{app: op}}}}, limits: [{limit}]}}")))
+            .await;
+    assert_eq!(code, 64, "{said}");
+    let fields = ["clusterScoped", "hash.ranges[0]", "namespaces.names[0]", "namespaces.pattern"];
+    for field in fields {
+        assert!(said.contains(&format!("spec.limits[0].{field}")), "{field}: {said}");
+    }
+}
+
+#[tokio::test]
 async fn bad_policy_conflicting_pair() {
     let limit = "{relateResources: [{apiGroups: [\"\"], resources: [pods]}], selector: {matchLabels: {a: b}}}";
     let spec = format!("{{selector: {{matchLabels: {{app: op}}}}, limits: [{limit}, {limit}]}}");

@@ -89,3 +89,64 @@ limits:
     );
     assert_ne!(one.hash(), other.hash());
 }
+
+#[test]
+fn boundaries_that_cannot_be_used_say_which_field_and_why() {
+    let yaml = format!(
+        "{PODS}
+limits:
+- relateResources: [{{apiGroups: [''], resources: [pods]}}]
+  namespaces: {{names: [Team, a.b, ok], pattern: 'a('}}
+- relateResources: [{{apiGroups: [''], resources: [secrets]}}]
+  namespaces: {{}}
+  clusterScoped: Include
+- relateResources: [{{apiGroups: [''], resources: [nodes]}}]
+  hash: {{of: namespace, ranges: [{{from: '0x0', to: ''}}]}}
+- relateResources: [{{apiGroups: [''], resources: [services]}}]
+  hash: {{of: uid, ranges: [{{from: '0x0000000000000000', to: ''}}, {{from: '0x8000000000000000', to: ''}}]}}
+- relateResources: [{{apiGroups: [''], resources: [events]}}]
+  hash: {{of: uid, ranges: []}}
+"
+    );
+    let problems = problems(&yaml);
+    let fields = [
+        "spec.limits[0].clusterScoped: is missing",
+        "spec.limits[0].namespaces.names[0]: \"Team\"",
+        "spec.limits[0].namespaces.names[1]: \"a.b\"",
+        "spec.limits[0].namespaces.pattern: \"a(\"",
+        "spec.limits[1].namespaces: is empty",
+        "spec.limits[2].clusterScoped: is missing",
+        "spec.limits[2].hash.ranges[0]: \"0x0\" is no hash",
+        "spec.limits[3].hash.ranges: [0x8000000000000000, end) overlaps",
+        "spec.limits[4].hash.ranges: is empty",
+    ];
+    assert_eq!(problems.len(), fields.len(), "{problems:#?}");
+    for field in fields {
+        assert!(problems.iter().any(|p| p.starts_with(field)), "{field}: {problems:#?}");
+    }
+}
+
+#[test]
+fn a_boundary_is_part_of_what_the_policy_does() {
+    let hash = |limit: &str| {
+        let yaml = format!("{PODS}\nlimits: [{limit}]");
+        *compile("blue", "ns", &spec(&yaml)).unwrap().hash()
+    };
+    let all = [
+        "{}",
+        "{clusterScoped: Exclude}",
+        "{namespaces: {names: [a]}, clusterScoped: Include}",
+        "{namespaces: {names: [a]}, clusterScoped: Exclude}",
+        "{namespaces: {names: [a, b]}, clusterScoped: Exclude}",
+        "{namespaces: {pattern: a}, clusterScoped: Exclude}",
+        "{hash: {of: uid, ranges: [{from: '0x0000000000000000', to: ''}]}}",
+        "{hash: {of: uid, ranges: [{from: '0x0000000000000001', to: ''}]}}",
+        "{hash: {of: namespace, ranges: [{from: '0x0000000000000001', to: ''}]}, clusterScoped: Include}",
+    ];
+    let hashes: BTreeSet<_> = all.iter().map(|limit| hash(limit)).collect();
+    assert_eq!(hashes.len(), all.len());
+    assert_eq!(
+        hash("{namespaces: {names: [b, a]}, clusterScoped: Exclude}"),
+        hash("{namespaces: {names: [a, b]}, clusterScoped: Exclude}")
+    );
+}

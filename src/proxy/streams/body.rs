@@ -9,7 +9,7 @@ use bytes::Bytes;
 use http_body::{Body, Frame, SizeHint};
 use hyper::body::Incoming;
 
-use super::{ListBody, WatchBody, stall::Follower};
+use super::{JudgedList, JudgedWatch, ListBody, WatchBody, stall::Follower};
 use crate::{
     proxy::outcome::{Access, Ended},
     wire::frames::FrameError,
@@ -38,7 +38,9 @@ enum Kind {
     Whole(Option<Bytes>),
     Passed(Incoming),
     List(Box<ListBody>),
+    JudgedList(Box<JudgedList>),
     Watch(Box<WatchBody>),
+    JudgedWatch(Box<JudgedWatch>),
 }
 
 /// Why a response breaks off: the client's stream is reset, so that no part is taken for a whole.
@@ -75,8 +77,16 @@ impl ReplyBody {
         Self::new(Kind::List(Box::new(body)), access)
     }
 
+    pub(in crate::proxy) fn judged_list(body: JudgedList, access: Access) -> Self {
+        Self::new(Kind::JudgedList(Box::new(body)), access)
+    }
+
     pub(in crate::proxy) fn watch(body: WatchBody, access: Access) -> Self {
         Self::new(Kind::Watch(Box::new(body)), access)
+    }
+
+    pub(in crate::proxy) fn judged_watch(body: JudgedWatch, access: Access) -> Self {
+        Self::new(Kind::JudgedWatch(Box::new(body)), access)
     }
 
     /// Whether the client reads is looked at from now on.
@@ -124,7 +134,9 @@ impl Body for ReplyBody {
                 ready!(Pin::new(body).poll_frame(cx)).map(|frame| frame.map_err(BodyError::from))
             }
             Kind::List(body) => ready!(body.poll_frame(cx)),
+            Kind::JudgedList(body) => ready!(body.poll_frame(cx)),
             Kind::Watch(body) => ready!(body.poll_frame(cx)),
+            Kind::JudgedWatch(body) => ready!(body.poll_frame(cx)),
         };
         match &frame {
             Some(Ok(frame)) => {
@@ -141,6 +153,7 @@ impl Body for ReplyBody {
             None => {
                 let how = match &self.kind {
                     Kind::Watch(body) => body.ended(),
+                    Kind::JudgedWatch(body) => body.ended(),
                     _ => Ended::Complete,
                 };
                 self.end(how);
@@ -155,7 +168,8 @@ impl Body for ReplyBody {
             Kind::Passed(body) => body.is_end_stream(),
             // The end is an event of its own: the position becomes one to resume from.
             Kind::List(body) => body.is_complete(),
-            Kind::Watch(_) => false,
+            Kind::JudgedList(body) => body.is_complete(),
+            Kind::Watch(_) | Kind::JudgedWatch(_) => false,
         }
     }
 
@@ -164,7 +178,7 @@ impl Body for ReplyBody {
             Kind::Whole(body) => SizeHint::with_exact(length(body.as_ref())),
             Kind::Passed(body) => body.size_hint(),
             Kind::List(body) => body.size_hint(),
-            Kind::Watch(_) => SizeHint::default(),
+            Kind::JudgedList(_) | Kind::Watch(_) | Kind::JudgedWatch(_) => SizeHint::default(),
         }
     }
 }

@@ -16,8 +16,8 @@ use super::body::BodyError;
 use crate::{
     policy::positions::Resume,
     proxy::{
+        collection::{Collection, token_key, token_position},
         pair::Pair,
-        request::{Collection, token_key, token_position},
     },
     wire::{
         frames::{Continue, FrameError, ListMeta, ListScanner},
@@ -136,19 +136,23 @@ impl ListBody {
             }
         };
         let Some(meta) = meta else { return Ok(()) };
-        let grant = match &meta.continue_token {
-            Continue::None => Resume::at(meta.resource_version).map(|at| (self.collection.key, at)),
-            Continue::Token(token) => token_position(token).map(|at| (token_key(token), at)),
-            Continue::Unreadable => None,
-        };
-        let epoch = self.collection.in_force.epoch;
-        if let Some((key, at)) = grant {
-            self.pair.grants.borrow_mut().give(key, at, epoch);
-        }
+        grant(&self.collection, &self.pair, &meta);
         if let Some(Resume::Number(rv)) = Resume::at(meta.resource_version) {
-            self.collection.position.show(rv, epoch);
+            self.collection.position.show(rv, self.collection.in_force.epoch);
         }
         Ok(())
+    }
+}
+
+/// The client was given all of the list: it may go on from its position, or from its token.
+pub(super) fn grant(collection: &Collection, pair: &Pair, meta: &ListMeta) {
+    let given = match &meta.continue_token {
+        Continue::None => Resume::at(meta.resource_version).map(|at| (collection.key, at)),
+        Continue::Token(token) => token_position(token).map(|at| (token_key(token), at)),
+        Continue::Unreadable => None,
+    };
+    if let Some((key, at)) = given {
+        pair.grants.borrow_mut().give(key, at, collection.in_force.epoch);
     }
 }
 

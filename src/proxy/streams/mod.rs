@@ -2,6 +2,8 @@
 //! brought over; the others are not touched.
 
 mod body;
+mod judged_list;
+mod judged_watch;
 mod list;
 mod stall;
 mod watch;
@@ -23,6 +25,8 @@ use tokio::time::{Instant, sleep};
 
 pub(super) use self::{
     body::{BodyError, ReplyBody, RequestBody},
+    judged_list::JudgedList,
+    judged_watch::JudgedWatch,
     list::ListBody,
     stall::Stalls,
     watch::WatchBody,

@@ -19,7 +19,7 @@ use crate::{
         Epoch, Refusal,
         positions::{Position, Resume},
     },
-    proxy::{outcome::Ended, pair::Pair, request::Collection},
+    proxy::{collection::Collection, outcome::Ended, pair::Pair},
     wire::{
         frames::{Event, EventKind, WatchScanner},
         media::Encoding,
@@ -34,12 +34,17 @@ pub(in crate::proxy) struct WatchBody {
     /// Gone once the watch has ended: dropping it ends the upstream's watch too.
     upstream: Option<Incoming>,
     scanner: Option<WatchScanner>,
+    live: Live,
+    late: Option<Pin<Box<Sleep>>>,
+}
+
+/// What is known of a watch, whatever becomes of its events.
+pub(super) struct Live {
     encoding: Encoding,
     registered: Registered,
     position: std::sync::Arc<Position>,
     key: u64,
     pair: Rc<Pair>,
-    late: Option<Pin<Box<Sleep>>>,
     ended: Ended,
 }
 
@@ -50,26 +55,17 @@ impl WatchBody {
         collection: Collection,
         encoding: Encoding,
     ) -> Self {
-        let Collection { subject, position, in_force, key } = collection;
-        let worker = &pair.worker;
-        let present = worker.shared.feed.in_force().unwrap_or_else(|| in_force.clone());
-        let registered = worker.live.register(pair.id, subject, in_force, &present);
         Self {
             upstream: Some(upstream),
             scanner: WatchScanner::new(encoding),
-            encoding,
-            registered,
-            position,
-            key,
-            pair: Rc::clone(pair),
+            live: Live::new(pair, collection, encoding),
             late: None,
-            ended: Ended::Complete,
         }
     }
 
     /// How it ended, once it has.
     pub(super) fn ended(&self) -> Ended {
-        self.ended
+        self.live.ended
     }
 
     pub(super) fn poll_frame(
@@ -79,14 +75,14 @@ impl WatchBody {
         let (Some(upstream), Some(scanner)) = (&mut self.upstream, &self.scanner) else {
             return Poll::Ready(None);
         };
-        let order = self.registered.stream.ordered();
+        let order = self.live.ordered();
         if let Some(order) = order
             && scanner.at_boundary()
         {
             let last = self.end(order);
             return Poll::Ready(last.map(|bytes| Ok(Frame::data(bytes))));
         }
-        self.registered.stream.wake_by(cx.waker());
+        self.live.wake_by(cx);
         match Pin::new(upstream).poll_frame(cx) {
             Poll::Pending => {
                 if order.is_some() {
@@ -109,16 +105,10 @@ impl WatchBody {
     /// of them.
     fn take(&mut self, mut chunk: Bytes, order: Option<Order>) -> Result<Bytes, BodyError> {
         let Some(scanner) = &mut self.scanner else { return Ok(chunk) };
-        let epoch = self.registered.stream.epoch();
         let mut cut = None;
         for end in scanner.feed(&chunk) {
             let end = end?;
-            self.registered.stream.showed(show(&self.position, end.event, epoch));
-            if end.event.initial_events_end
-                && let Some(at) = Resume::at(end.event.resource_version)
-            {
-                self.pair.grants.borrow_mut().give(self.key, at, epoch);
-            }
+            self.live.shows(end.event);
             if order.is_some() {
                 cut = Some(end.at);
                 break;
@@ -135,18 +125,8 @@ impl WatchBody {
     fn end(&mut self, order: Order) -> Option<Bytes> {
         self.upstream = None;
         let separator = self.scanner.take().map_or(&b""[..], |scanner| scanner.separator());
-        match order {
-            Order::Drain => {
-                self.ended = Ended::Drained;
-                None
-            }
-            Order::Expire => {
-                self.ended = Ended::Expired;
-                let why = "the objects that this shard sees have changed: list again";
-                let event = Refusal::Expired.because(why).status().error_event(self.encoding);
-                Some(if separator.is_empty() { event } else { [separator, &event].concat().into() })
-            }
-        }
+        let event = self.live.end(order)?;
+        Some(if separator.is_empty() { event } else { [separator, &event].concat().into() })
     }
 
     fn poll_late(&mut self, cx: &mut Context<'_>) -> Poll<()> {
@@ -156,7 +136,65 @@ impl WatchBody {
 
 impl std::fmt::Debug for WatchBody {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("WatchBody").field("ended", &self.ended).finish_non_exhaustive()
+        f.debug_struct("WatchBody").field("ended", &self.live.ended).finish_non_exhaustive()
+    }
+}
+
+impl Live {
+    pub(super) fn new(pair: &Rc<Pair>, collection: Collection, encoding: Encoding) -> Self {
+        let Collection { subject, position, in_force, key, .. } = collection;
+        let worker = &pair.worker;
+        let present = worker.shared.feed.in_force().unwrap_or_else(|| in_force.clone());
+        let registered = worker.live.register(pair.id, subject, in_force, &present);
+        let pair = Rc::clone(pair);
+        Self { encoding, registered, position, key, pair, ended: Ended::Complete }
+    }
+
+    /// How it ended, once it has.
+    pub(super) fn ended(&self) -> Ended {
+        self.ended
+    }
+
+    /// The order to obey, if one was given.
+    pub(super) fn ordered(&self) -> Option<Order> {
+        self.registered.stream.ordered()
+    }
+
+    /// An order that is given from now on wakes whoever polls.
+    pub(super) fn wake_by(&self, cx: &Context<'_>) {
+        self.registered.stream.wake_by(cx.waker());
+    }
+
+    /// Notes an event before the client can see it.
+    pub(super) fn shows(&self, event: Event) {
+        let stream = &self.registered.stream;
+        let epoch = stream.epoch();
+        stream.showed(show(&self.position, event, epoch));
+        if event.initial_events_end
+            && let Some(at) = Resume::at(event.resource_version)
+        {
+            self.pair.grants.borrow_mut().give(self.key, at, epoch);
+        }
+    }
+
+    /// The last event to send, if there is one.
+    pub(super) fn end(&mut self, order: Order) -> Option<Bytes> {
+        match order {
+            Order::Drain => {
+                self.ended = Ended::Drained;
+                None
+            }
+            Order::Expire => {
+                let why = "the objects that this shard sees have changed: list again";
+                Some(self.expire(why))
+            }
+        }
+    }
+
+    /// The last event to send to a client that must list anew.
+    pub(super) fn expire(&mut self, why: &str) -> Bytes {
+        self.ended = Ended::Expired;
+        Refusal::Expired.because(why).status().error_event(self.encoding)
     }
 }
 

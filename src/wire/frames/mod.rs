@@ -9,6 +9,7 @@
 //! One walker per encoding (`json`, `proto`, `cbor`) descends along the few paths of
 //! `facts` and skips everything else. A body with a `Content-Encoding` has to be decoded first.
 
+mod bookmark;
 mod cbor;
 mod facts;
 mod filter;
@@ -19,6 +20,7 @@ mod proto;
 mod skip;
 mod watch;
 
+pub use bookmark::Bookmark;
 pub use facts::{Continue, EventKind, ListMeta, Object};
 pub use filter::{Counts, Judge, ListFilter, Passed, Verdict, WatchFilter};
 pub use list::ListScanner;

@@ -1,4 +1,5 @@
 //! Lists and watches.
 
+mod judged;
 mod lists;
 mod watches;

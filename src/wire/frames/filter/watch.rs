@@ -2,14 +2,14 @@
 
 use super::{
     super::{
-        Fault, FrameError,
+        Bookmark, Fault, FrameError,
         facts::EventKind,
         watch::{Event, WatchScanner},
     },
     Judge, KEPT_CAPACITY, MAX_ITEM, Verdict,
     table::Tables,
 };
-use crate::wire::{bookmark::Bookmark, media::Encoding};
+use crate::wire::media::Encoding;
 
 /// Takes events out of the body of a watch while it passes, fed in chunks that are cut anywhere.
 ///

@@ -9,9 +9,10 @@ use super::{
     write,
 };
 use crate::wire::{
-    Bookmark, Encoding, ResourceVersion,
+    Encoding, ResourceVersion,
     frames::{
-        Counts, EventKind, Fault, FrameError, ListFilter, ListMeta, Object, Verdict, WatchFilter,
+        Bookmark, Counts, EventKind, Fault, FrameError, ListFilter, ListMeta, Object, Verdict,
+        WatchFilter,
     },
 };
 

@@ -43,6 +43,12 @@ impl Bed {
         Self::make(Arc::new(ApiServer::start()?), name, shared_turn())
     }
 
+    /// With an API server of its own that shards by itself (KEP-5866).
+    pub(crate) fn with_sharding_server(name: &str) -> Result<Self> {
+        let api = ApiServer::builder().feature_gate("ShardedListAndWatch", true).start()?;
+        Self::make(Arc::new(api), name, shared_turn())
+    }
+
     /// For a test that measures: no other one runs beside it.
     pub(crate) fn alone(name: &str) -> Result<Self> {
         Self::make(

@@ -1,6 +1,8 @@
 //! The stores of unmodified informers against an oracle: a fresh informer with a native selector,
 //! straight at the API server.
 
+mod boundaries;
+
 use std::{
     collections::{BTreeMap, BTreeSet},
     process::Command,

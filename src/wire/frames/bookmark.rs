@@ -1,8 +1,8 @@
 //! A watch event that tells a position and nothing else.
 
-use super::{
-    ResourceVersion,
+use crate::wire::{
     media::Encoding,
+    rv::ResourceVersion,
     status::write::{Node, enveloped, framed, message, text},
 };
 

@@ -1,0 +1,394 @@
+//! Which objects a shard owns by what they are called: a boundary that needs no label.
+//!
+//! Hides how namespaces and hashes decide. Knows nothing of encodings or requests: an object is
+//! what it says of itself.
+
+use std::{collections::BTreeSet, fmt};
+
+use regex::{Regex, RegexBuilder};
+
+use crate::wire::frames::{Object, Verdict};
+
+/// Longest pattern for namespaces, in bytes.
+pub const MAX_PATTERN: usize = 1024;
+/// Memory that a compiled pattern may take, in bytes.
+const PATTERN_MEMORY: usize = 1 << 20;
+
+/// A boundary. All that it says must hold.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Boundary {
+    /// Namespaces by their names; empty means any.
+    pub names: BTreeSet<Box<str>>,
+    /// Namespaces by a pattern.
+    pub pattern: Option<Pattern>,
+    /// A hash of the object.
+    pub hash: Option<HashRule>,
+    /// Whether objects that are in no namespace are in the shard. What speaks of namespaces does
+    /// not speak of them. A Namespace object counts as what it names.
+    pub has_cluster_scoped: bool,
+}
+
+/// A regular expression for names. Equal to another by its text.
+#[derive(Clone, Debug)]
+pub struct Pattern(Regex);
+
+/// Objects whose hash is in one of the ranges.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct HashRule {
+    of: HashOf,
+    ranges: Vec<HashRange>,
+}
+
+/// What is hashed, as the bytes that stand in the object.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum HashOf {
+    /// `metadata.uid`.
+    Uid,
+    /// `metadata.namespace`.
+    Namespace,
+}
+
+/// A range of hashes: the first that is in it, and the first that is not; `None` is the end.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct HashRange {
+    from: u64,
+    to: Option<u64>,
+}
+
+/// Why ranges cannot be used.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum BadRange {
+    /// It is no hash.
+    #[error("{0:?} is no hash: give 0x and sixteen digits 0-9a-f")]
+    Hash(String),
+    /// It has nothing in it.
+    #[error("from {from} to {to} has no hash in it: `to` is exclusive and must be larger")]
+    Empty {
+        /// The first that would be in it.
+        from: String,
+        /// The first that would not.
+        to: String,
+    },
+    /// Two have a hash in common.
+    #[error("{0} overlaps {1}: the ranges of a shard must be disjoint")]
+    Overlap(HashRange, HashRange),
+    /// There is none.
+    #[error("is empty: name a range, for example from 0x0000000000000000 to \"\", the end")]
+    None,
+}
+
+impl Boundary {
+    /// Judges an object. `names_namespace` says that it is a Namespace.
+    #[must_use]
+    pub fn judge(&self, object: &Object<'_>, names_namespace: bool) -> Verdict {
+        let namespace = if names_namespace { object.name } else { object.namespace };
+        if self.hash.as_ref().is_some_and(|hash| hash.of == HashOf::Uid) && object.uid.is_empty() {
+            return Verdict::Unknown;
+        }
+        let by_uid = match &self.hash {
+            Some(HashRule { of: HashOf::Uid, ranges }) => holds(ranges, fnv1a(object.uid)),
+            _ => true,
+        };
+        if by_uid && self.has_namespace(namespace) { Verdict::Keep } else { Verdict::Drop }
+    }
+
+    /// What is the same for all objects of a namespace; nothing where it depends on the object.
+    #[must_use]
+    pub fn judge_namespace(&self, namespace: &str) -> Option<bool> {
+        match &self.hash {
+            _ if !self.has_namespace(namespace) => Some(false),
+            Some(HashRule { of: HashOf::Uid, .. }) => None,
+            _ => Some(true),
+        }
+    }
+
+    /// Whether objects of the namespace may be in the shard; `""` is none.
+    fn has_namespace(&self, namespace: &str) -> bool {
+        if namespace.is_empty() {
+            return self.has_cluster_scoped;
+        }
+        (self.names.is_empty() || self.names.contains(namespace))
+            && self.pattern.as_ref().is_none_or(|pattern| pattern.0.is_match(namespace))
+            && match &self.hash {
+                Some(HashRule { of: HashOf::Namespace, ranges }) => holds(ranges, fnv1a(namespace)),
+                _ => true,
+            }
+    }
+}
+
+impl Pattern {
+    /// Compiles it. It may match anywhere in a name, as in Go.
+    ///
+    /// # Errors
+    /// What is wrong with it, for the person who wrote it.
+    pub fn new(text: &str) -> Result<Self, String> {
+        if text.len() > MAX_PATTERN {
+            return Err(format!("has {} bytes: give at most {MAX_PATTERN}", text.len()));
+        }
+        let built = RegexBuilder::new(text)
+            .size_limit(PATTERN_MEMORY)
+            .dfa_size_limit(PATTERN_MEMORY)
+            .build();
+        built.map(Self).map_err(|error| match error {
+            regex::Error::CompiledTooBig(_) => {
+                "is too large once compiled: use fewer or smaller repetitions".to_owned()
+            }
+            error => format!("{text:?} is no regular expression: {}", one_line(&error.to_string())),
+        })
+    }
+
+    /// As it was written.
+    #[must_use]
+    pub fn as_str(&self) -> &str {
+        self.0.as_str()
+    }
+}
+
+/// The parser's last line says what is wrong; those before draw a picture.
+fn one_line(error: &str) -> String {
+    let last = error.lines().last().unwrap_or_default();
+    last.strip_prefix("error: ").unwrap_or(last).to_owned()
+}
+
+impl PartialEq for Pattern {
+    fn eq(&self, other: &Self) -> bool {
+        self.as_str() == other.as_str()
+    }
+}
+
+impl Eq for Pattern {}
+
+impl HashRule {
+    /// Ranges in any order.
+    ///
+    /// # Errors
+    /// [`BadRange`] if there is none or two overlap.
+    pub fn new(of: HashOf, mut ranges: Vec<HashRange>) -> Result<Self, BadRange> {
+        if ranges.is_empty() {
+            return Err(BadRange::None);
+        }
+        ranges.sort_unstable();
+        for pair in ranges.windows(2) {
+            if let [one, next] = pair
+                && one.to.is_none_or(|to| to > next.from)
+            {
+                return Err(BadRange::Overlap(*next, *one));
+            }
+        }
+        Ok(Self { of, ranges })
+    }
+}
+
+impl HashRange {
+    /// From `0x` and sixteen digits to the same, or to `""`, the end.
+    ///
+    /// # Errors
+    /// [`BadRange`] if one is no hash or nothing is between them.
+    pub fn new(from: &str, to: &str) -> Result<Self, BadRange> {
+        let first = hash(from)?;
+        let end = if to.is_empty() { None } else { Some(hash(to)?) };
+        if end.is_some_and(|end| end <= first) {
+            return Err(BadRange::Empty { from: from.to_owned(), to: to.to_owned() });
+        }
+        Ok(Self { from: first, to: end })
+    }
+}
+
+/// The spelling of KEP-5866, so that one hash has one text.
+fn hash(text: &str) -> Result<u64, BadRange> {
+    let bad = || BadRange::Hash(text.to_owned());
+    let digits = text.strip_prefix("0x").ok_or_else(bad)?;
+    let is_digit = |byte: u8| byte.is_ascii_digit() || (b'a'..=b'f').contains(&byte);
+    if digits.len() != 16 || !digits.bytes().all(is_digit) {
+        return Err(bad());
+    }
+    u64::from_str_radix(digits, 16).map_err(|_| bad())
+}
+
+/// The ranges are sorted and disjoint.
+fn holds(ranges: &[HashRange], hash: u64) -> bool {
+    let behind = ranges.partition_point(|range| range.from <= hash);
+    let range = behind.checked_sub(1).and_then(|at| ranges.get(at));
+    range.is_some_and(|range| range.to.is_none_or(|to| hash < to))
+}
+
+/// FNV-1a with 64 bits, of the bytes as they are: the hash of KEP-5866, so that the API server and
+/// the proxy draw the same boundary.
+#[must_use]
+pub fn fnv1a(text: &str) -> u64 {
+    text.bytes().fold(0xcbf2_9ce4_8422_2325, |hash, byte| {
+        (hash ^ u64::from(byte)).wrapping_mul(0x0000_0100_0000_01b3)
+    })
+}
+
+impl fmt::Display for HashRange {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.to {
+            Some(to) => write!(f, "[{:#018x}, {to:#018x})", self.from),
+            None => write!(f, "[{:#018x}, end)", self.from),
+        }
+    }
+}
+
+impl fmt::Display for Boundary {
+    /// One text for one boundary: `namespace in (a,b), namespace ~ "^t", hash(uid) in […)`.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut parts = Vec::new();
+        if !self.names.is_empty() {
+            let names: Vec<&str> = self.names.iter().map(AsRef::as_ref).collect();
+            parts.push(format!("namespace in ({})", names.join(",")));
+        }
+        if let Some(pattern) = &self.pattern {
+            parts.push(format!("namespace ~ {:?}", pattern.as_str()));
+        }
+        if let Some(HashRule { of, ranges }) = &self.hash {
+            let of = match of {
+                HashOf::Uid => "uid",
+                HashOf::Namespace => "namespace",
+            };
+            let ranges: Vec<_> = ranges.iter().map(ToString::to_string).collect();
+            parts.push(format!("hash({of}) in {}", ranges.join(" or ")));
+        }
+        if !self.has_cluster_scoped {
+            parts.push("nothing without a namespace".to_owned());
+        }
+        f.write_str(&parts.join(", "))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn object<'a>(namespace: &'a str, name: &'a str, uid: &'a str) -> Object<'a> {
+        Object { namespace, name, uid, kind: "", api_version: "" }
+    }
+
+    fn any() -> Boundary {
+        Boundary { names: BTreeSet::new(), pattern: None, hash: None, has_cluster_scoped: true }
+    }
+
+    fn of(of: HashOf, ranges: &[(&str, &str)]) -> Boundary {
+        let ranges = ranges.iter().map(|(from, to)| HashRange::new(from, to).unwrap()).collect();
+        Boundary { hash: Some(HashRule::new(of, ranges).unwrap()), ..any() }
+    }
+
+    const HALF: &str = "0x8000000000000000";
+    const ZERO: &str = "0x0000000000000000";
+
+    #[test]
+    fn t52_the_hash_is_that_of_kep_5866() {
+        for (text, hash) in [
+            ("", 0xcbf2_9ce4_8422_2325),
+            ("abc", 0xe71f_a219_0541_574b),
+            ("default", 0xebad_a516_8620_c5fe),
+            ("kube-system", 0xdf65_c7bc_1d82_b35e),
+            ("00000000-0000-0000-0000-000000000001", 0x7c38_4b62_18f2_983e),
+        ] {
+            assert_eq!(fnv1a(text), hash, "{text:?}");
+        }
+    }
+
+    #[test]
+    fn t52_a_range_has_its_first_and_not_its_last() {
+        let abc = object("", "", "abc");
+        let at = "0xe71fa2190541574b";
+        let behind = "0xe71fa2190541574c";
+        assert_eq!(of(HashOf::Uid, &[(at, behind)]).judge(&abc, false), Verdict::Keep);
+        assert_eq!(of(HashOf::Uid, &[(ZERO, at)]).judge(&abc, false), Verdict::Drop);
+        assert_eq!(of(HashOf::Uid, &[(behind, "")]).judge(&abc, false), Verdict::Drop);
+        assert_eq!(of(HashOf::Uid, &[(ZERO, HALF), (at, "")]).judge(&abc, false), Verdict::Keep);
+    }
+
+    #[test]
+    fn ranges_that_cannot_be_used_say_why() {
+        for text in
+            ["", "0", "0x0", "0X0000000000000000", "0x000000000000000G", "0x0000000000000ABC"]
+        {
+            assert_eq!(HashRange::new(text, ""), Err(BadRange::Hash(text.to_owned())));
+        }
+        assert!(matches!(HashRange::new(HALF, ZERO), Err(BadRange::Empty { .. })));
+        assert!(matches!(HashRange::new(HALF, HALF), Err(BadRange::Empty { .. })));
+        let range = |from, to| HashRange::new(from, to).unwrap();
+        let overlap =
+            HashRule::new(HashOf::Uid, vec![range(HALF, ""), range(ZERO, "0x8000000000000001")]);
+        assert!(matches!(overlap, Err(BadRange::Overlap(..))));
+        let twice = HashRule::new(HashOf::Uid, vec![range(ZERO, ""), range(HALF, "")]);
+        assert!(matches!(twice, Err(BadRange::Overlap(..))));
+        assert_eq!(HashRule::new(HashOf::Uid, vec![]), Err(BadRange::None));
+        assert!(HashRule::new(HashOf::Uid, vec![range(HALF, ""), range(ZERO, HALF)]).is_ok());
+    }
+
+    #[test]
+    fn t51_what_is_in_no_namespace_is_in_the_shard_that_says_so() {
+        let node = object("", "node-1", "u");
+        for boundary in [
+            Boundary { names: BTreeSet::from(["a".into()]), ..any() },
+            Boundary { pattern: Some(Pattern::new("^a").unwrap()), ..any() },
+            of(HashOf::Namespace, &[(ZERO, "0x0000000000000001")]),
+        ] {
+            assert_eq!(boundary.judge(&node, false), Verdict::Keep);
+            let without = Boundary { has_cluster_scoped: false, ..boundary };
+            assert_eq!(without.judge(&node, false), Verdict::Drop);
+        }
+    }
+
+    #[test]
+    fn a_namespace_is_judged_as_what_it_names() {
+        let boundary =
+            Boundary { names: BTreeSet::from(["a".into()]), has_cluster_scoped: false, ..any() };
+        assert_eq!(boundary.judge(&object("", "a", "u"), true), Verdict::Keep);
+        assert_eq!(boundary.judge(&object("", "b", "u"), true), Verdict::Drop);
+    }
+
+    #[test]
+    fn what_is_in_one_namespace_needs_no_look_at_it() {
+        let boundary = Boundary { names: BTreeSet::from(["a".into()]), ..any() };
+        assert_eq!(boundary.judge_namespace("a"), Some(true));
+        assert_eq!(boundary.judge_namespace("b"), Some(false));
+        let both = Boundary { hash: of(HashOf::Uid, &[(ZERO, HALF)]).hash, ..boundary };
+        assert_eq!(both.judge_namespace("a"), None);
+        assert_eq!(both.judge_namespace("b"), Some(false));
+    }
+
+    #[test]
+    fn an_object_without_a_uid_has_no_hash() {
+        let boundary = of(HashOf::Uid, &[(ZERO, "")]);
+        assert_eq!(boundary.judge(&object("a", "metrics", ""), false), Verdict::Unknown);
+    }
+
+    #[test]
+    fn a_pattern_matches_anywhere_and_is_bounded() {
+        let boundary =
+            |pattern| Boundary { pattern: Some(Pattern::new(pattern).unwrap()), ..any() };
+        let team = object("team-b", "x", "u");
+        assert_eq!(boundary("^team-[a-f]").judge(&team, false), Verdict::Keep);
+        assert_eq!(boundary("^team-[c-f]$").judge(&team, false), Verdict::Drop);
+        assert_eq!(boundary("b").judge(&team, false), Verdict::Keep);
+        assert!(Pattern::new("a{").unwrap_err().contains("no regular expression"));
+        assert!(Pattern::new("(((a{100}){100}){100})").unwrap_err().contains("too large"));
+        assert!(Pattern::new(&"a".repeat(2000)).unwrap_err().contains("at most"));
+    }
+
+    proptest! {
+        #[test]
+        fn t52_shards_are_disjoint_and_miss_nothing(
+            mut cuts in prop::collection::vec(1u64.., 0..6),
+            uid in "[0-9a-f-]{1,36}",
+        ) {
+            cuts.sort_unstable();
+            cuts.dedup();
+            let text = |cut: u64| format!("{cut:#018x}");
+            let mut starts = vec![ZERO.to_owned()];
+            starts.extend(cuts.iter().map(|cut| text(*cut)));
+            let mut ends: Vec<_> = cuts.iter().map(|cut| text(*cut)).collect();
+            ends.push(String::new());
+            let owners = starts.iter().zip(&ends).filter(|(from, to)| {
+                of(HashOf::Uid, &[(from, to)]).judge(&object("", "", &uid), false) == Verdict::Keep
+            });
+            prop_assert_eq!(owners.count(), 1);
+        }
+    }
+}

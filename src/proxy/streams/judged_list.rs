@@ -1,0 +1,165 @@
+//! A list of which the items of others are left out on its way to the client.
+
+use std::{
+    future::poll_fn,
+    io::Write,
+    pin::Pin,
+    rc::Rc,
+    task::{Context, Poll, ready},
+};
+
+use bytes::Bytes;
+use flate2::write::MultiGzDecoder;
+use http_body::{Body, Frame};
+use hyper::body::Incoming;
+
+use super::{body::BodyError, list::grant};
+use crate::{
+    policy::positions::Resume,
+    proxy::{collection::Collection, pair::Pair},
+    wire::{
+        frames::{ListFilter, ListMeta, Object},
+        media::Encoding,
+    },
+};
+
+/// See the module.
+pub(in crate::proxy) struct JudgedList {
+    upstream: Incoming,
+    /// Gone once the body has ended.
+    filter: Option<ListFilter>,
+    /// The client is on this machine: what comes compressed leaves as it is.
+    gunzip: Option<Box<MultiGzDecoder<Vec<u8>>>>,
+    /// What may leave and has not.
+    out: Vec<u8>,
+    collection: Collection,
+    pair: Rc<Pair>,
+    is_position_noted: bool,
+    held: usize,
+}
+
+impl JudgedList {
+    /// `None` for an encoding that cannot be filtered.
+    pub(in crate::proxy) fn new(
+        pair: &Rc<Pair>,
+        upstream: Incoming,
+        collection: Collection,
+        encoding: Encoding,
+        is_gzip: bool,
+    ) -> Option<Self> {
+        Some(Self {
+            upstream,
+            filter: Some(ListFilter::new(encoding)?),
+            gunzip: is_gzip.then(|| Box::new(MultiGzDecoder::new(Vec::new()))),
+            out: Vec::new(),
+            collection,
+            pair: Rc::clone(pair),
+            is_position_noted: false,
+            held: 0,
+        })
+    }
+
+    /// Waits until something may leave, so that a list which cannot be read is refused before its
+    /// head has left.
+    pub(in crate::proxy) async fn begun(mut self) -> Result<Self, BodyError> {
+        poll_fn(|cx| self.fill(cx)).await?;
+        Ok(self)
+    }
+
+    pub(super) fn poll_frame(
+        &mut self,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, BodyError>>> {
+        if let Err(error) = ready!(self.fill(cx)) {
+            return Poll::Ready(Some(Err(error)));
+        }
+        if self.out.is_empty() {
+            return Poll::Ready(None);
+        }
+        Poll::Ready(Some(Ok(Frame::data(std::mem::take(&mut self.out).into()))))
+    }
+
+    pub(super) fn is_complete(&self) -> bool {
+        self.filter.is_none() && self.out.is_empty()
+    }
+
+    /// Takes from the upstream until something may leave, or nothing is left.
+    fn fill(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), BodyError>> {
+        while self.out.is_empty() && self.filter.is_some() {
+            match ready!(Pin::new(&mut self.upstream).poll_frame(cx)) {
+                Some(Err(error)) => return Poll::Ready(Err(error.into())),
+                Some(Ok(frame)) => {
+                    if let Some(chunk) = frame.data_ref() {
+                        self.take(chunk)?;
+                    }
+                }
+                None => self.finish()?,
+            }
+        }
+        Poll::Ready(Ok(()))
+    }
+
+    fn take(&mut self, chunk: &[u8]) -> Result<(), BodyError> {
+        let Some(filter) = &mut self.filter else { return Ok(()) };
+        let judged = &self.collection.judged;
+        let mut judge = |object: &Object<'_>| judged.judge(object);
+        match &mut self.gunzip {
+            None => filter.feed(chunk, &mut judge, &mut self.out)?,
+            Some(gunzip) => {
+                let written = gunzip.write_all(chunk).and_then(|()| gunzip.flush());
+                written.map_err(|_| BodyError::Compression)?;
+                let plain = std::mem::take(gunzip.get_mut());
+                filter.feed(&plain, &mut judge, &mut self.out)?;
+            }
+        }
+        // The position is noted before the client can see it.
+        if let (false, Some(meta)) = (self.is_position_noted, filter.meta()) {
+            note(&self.collection, meta);
+            self.is_position_noted = true;
+        }
+        let held = filter.held();
+        self.tell_held(held);
+        Ok(())
+    }
+
+    /// The client has all of it: it may go on from here.
+    fn finish(&mut self) -> Result<(), BodyError> {
+        if let Some(gunzip) = self.gunzip.take() {
+            let rest = gunzip.finish().map_err(|_| BodyError::Compression)?;
+            self.take(&rest)?;
+        }
+        let Some(filter) = self.filter.take() else { return Ok(()) };
+        let counts = filter.counts();
+        let metrics = &self.pair.worker.shared.metrics;
+        metrics.filtered(&self.collection.subject.resource, counts.kept, counts.dropped);
+        let meta = filter.finish(&mut self.out)?;
+        note(&self.collection, &meta);
+        grant(&self.collection, &self.pair, &meta);
+        self.tell_held(0);
+        Ok(())
+    }
+
+    fn tell_held(&mut self, held: usize) {
+        let metrics = &self.pair.worker.shared.metrics;
+        metrics.filter_memory(self.held, held);
+        self.held = held;
+    }
+}
+
+fn note(collection: &Collection, meta: &ListMeta) {
+    if let Some(Resume::Number(rv)) = Resume::at(meta.resource_version) {
+        collection.position.show(rv, collection.in_force.epoch);
+    }
+}
+
+impl Drop for JudgedList {
+    fn drop(&mut self) {
+        self.tell_held(0);
+    }
+}
+
+impl std::fmt::Debug for JudgedList {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("JudgedList").finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,193 @@
+//! Shards without labels. The oracle is the API server's own sharding (KEP-5866): the proxy's
+//! filter must show what it would.
+
+use std::collections::BTreeSet;
+
+use anyhow::{Context, Result, ensure};
+use ctrlmesh_e2e::{Program, Proxy};
+use serde_json::{Value, json};
+
+use super::{KINDS, Store, content, expect_store};
+use crate::bed::{Bed, LIMIT, Way, names, output};
+
+/// The cut between the two shards. Numbered names hash close together, and it is among them.
+const CUT: &str = "0xc2efb30000000000";
+const NAMESPACES: usize = 12;
+
+/// One of the two shards.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Half {
+    Low,
+    High,
+}
+
+impl Half {
+    fn policy(self, of: &str) -> String {
+        let range = match self {
+            Self::Low => json!({ "from": "0x0000000000000000", "to": CUT }),
+            Self::High => json!({ "from": CUT, "to": "" }),
+        };
+        let limit = json!({
+            "relateResources": [{ "apiGroups": [""], "resources": ["configmaps"] }],
+            "hash": { "of": of, "ranges": [range] },
+            "clusterScoped": "Exclude",
+        });
+        json!({
+            "apiVersion": "ctrlmesh.kusionstack.io/v1alpha1",
+            "kind": "ShardingConfig",
+            "metadata": { "name": "mine" },
+            "spec": { "selector": { "matchLabels": { "app": "operator" } }, "limits": [limit] },
+        })
+        .to_string()
+    }
+
+    /// The API server's own list of this half.
+    fn native(self, bed: &Bed, of: &str) -> Result<Value> {
+        let (from, to) = match self {
+            Self::Low => ("0x0000000000000000", CUT),
+            Self::High => (CUT, "0x10000000000000000"),
+        };
+        let selector = format!("shardRange(object.metadata.{of},'{from}','{to}')");
+        let selector: String = selector
+            .bytes()
+            .map(|byte| match byte {
+                b'(' | b')' | b'\'' | b',' => format!("%{byte:02X}"),
+                byte => char::from(byte).to_string(),
+            })
+            .collect();
+        let list: Value = bed
+            .api
+            .client()
+            .get(&format!("/api/v1/configmaps?shardSelector={selector}"))?
+            .json()?;
+        ensure!(list["metadata"]["shardInfo"].is_object(), "the server shards: {list}");
+        Ok(list)
+    }
+
+    fn store(self, bed: &Bed, of: &str) -> Result<Store> {
+        let list = self.native(bed, of)?;
+        let items = list["items"].as_array().context("items")?;
+        let uid = |meta: &Value| meta["uid"].as_str().unwrap_or_default().to_owned();
+        let entry = |item: &Value| {
+            let meta = &item["metadata"];
+            let object = json!({ "rv": meta["resourceVersion"], "labels": meta["labels"] });
+            (uid(meta), content(&object))
+        };
+        Ok(items.iter().map(entry).collect())
+    }
+}
+
+/// Random writes in numbered namespaces; names are used again.
+struct Writes {
+    random: fastrand::Rng,
+    living: BTreeSet<String>,
+}
+
+impl Writes {
+    fn new(bed: &Bed, test: &str) -> Result<Self> {
+        let seed = fastrand::u64(..);
+        println!("{test}: seed {seed}");
+        for number in 0..NAMESPACES {
+            let namespace = json!({ "metadata": { "name": format!("tenant-{number}") } });
+            bed.api.client().post("/api/v1/namespaces", &namespace)?.json()?;
+        }
+        Ok(Self { random: fastrand::Rng::with_seed(seed), living: BTreeSet::new() })
+    }
+
+    fn go_on(&mut self, bed: &Bed, steps: usize) -> Result<()> {
+        let client = bed.api.client();
+        for _ in 0..steps {
+            let number = self.random.usize(..NAMESPACES);
+            let name = format!("object-{}", self.random.usize(..6));
+            let all = format!("/api/v1/namespaces/tenant-{number}/configmaps");
+            let path = format!("{all}/{name}");
+            if !self.living.contains(&path) {
+                client.post(&all, &json!({ "metadata": { "name": name } }))?.json()?;
+                self.living.insert(path);
+            } else if self.random.bool() {
+                let labels = json!({ "touched": self.random.u32(..).to_string() });
+                let patch = json!({ "metadata": { "labels": labels } }).to_string();
+                let kind = "application/merge-patch+json";
+                client.request("PATCH", &path, kind, patch.into_bytes())?.json()?;
+            } else {
+                client.delete(&path)?.json()?;
+                self.living.remove(&path);
+            }
+        }
+        Ok(())
+    }
+}
+
+fn two_shards_without_a_label(of: &str) -> Result<()> {
+    let bed = Bed::with_sharding_server(&format!("by-{of}"))?;
+    let mut writes = Writes::new(&bed, of)?;
+    writes.go_on(&bed, 40)?;
+    let halves = [Half::Low, Half::High];
+    let proxies = halves
+        .map(|half| Proxy::builder("mine", &half.policy(of)).start(&bed.api))
+        .into_iter()
+        .collect::<Result<Vec<_>>>()?;
+    let mut informers: Vec<(Half, &str, Program)> = Vec::new();
+    for (half, proxy) in halves.into_iter().zip(&proxies) {
+        for (kind, args) in KINDS {
+            let args = [args, &["--all-namespaces"]].concat();
+            let informer = bed.clients(&Way::Through(proxy), "informer", &args)?;
+            informers.push((half, kind, informer));
+        }
+    }
+    for round in 0..3 {
+        writes.go_on(&bed, 40)?;
+        let stores = [Half::Low.store(&bed, of)?, Half::High.store(&bed, of)?];
+        let sizes = stores.each_ref().map(Store::len);
+        let all = names(&bed.api.client().get("/api/v1/configmaps")?.json()?).len();
+        println!("{of}: round {round}: {sizes:?} of {all} objects");
+        ensure!(sizes.iter().all(|size| *size > 0), "both shards have something: {sizes:?}");
+        ensure!(sizes.iter().sum::<usize>() == all, "each object in one");
+        for (half, kind, informer) in &mut informers {
+            let expected = &stores[usize::from(*half == Half::High)];
+            expect_store(&format!("{of}, {kind}, round {round}"), informer, expected)?;
+        }
+    }
+    lists_of_every_encoding(&bed, of, &proxies)?;
+    for (_, kind, informer) in informers {
+        let summary = informer.finish(LIMIT)?.pop().context("a summary")?;
+        ensure!(summary["count_watchErrors"] == 0, "{kind}: {summary}");
+    }
+    Ok(())
+}
+
+/// One list in each encoding, and as a person sees it, whole and in pages.
+fn lists_of_every_encoding(bed: &Bed, of: &str, proxies: &[Proxy]) -> Result<()> {
+    for (half, proxy) in [Half::Low, Half::High].into_iter().zip(proxies) {
+        let expected = names(&half.native(bed, of)?);
+        let way = Way::Through(proxy);
+        for target in ["/api/v1/configmaps", "/api/v1/configmaps?limit=500"] {
+            for accept in [
+                "application/json",
+                "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1",
+            ] {
+                let mut curl = bed.curl(&way, target);
+                let list =
+                    output(curl.arg("--compressed").args(["-H", &format!("Accept: {accept}")]))?;
+                ensure!(names(&serde_json::from_slice(&list)?) == expected, "{accept}");
+            }
+        }
+        let kubectl = proxy.kubectl(&bed.api, bed.token())?;
+        let table = kubectl.run(&["get", "configmaps", "-A", "--no-headers", "--chunk-size=7"])?;
+        let mut seen: Vec<_> =
+            table.lines().filter_map(|line| line.split_whitespace().nth(1)).collect();
+        seen.sort_unstable();
+        ensure!(seen == expected, "kubectl: {seen:?} where {expected:?} is right");
+    }
+    Ok(())
+}
+
+#[test]
+fn t49_t52_shards_by_namespace_are_the_api_servers_own() -> Result<()> {
+    two_shards_without_a_label("namespace")
+}
+
+#[test]
+fn t49_t52_shards_by_uid_are_the_api_servers_own() -> Result<()> {
+    two_shards_without_a_label("uid")
+}

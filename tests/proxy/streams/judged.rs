@@ -1,0 +1,364 @@
+//! Shards without labels: lists and watches of which the objects of others are left out.
+
+use std::{io::Write, time::Duration};
+
+use ctrlmesh::wire::media::Encoding;
+use flate2::{Compression, write::GzEncoder};
+use http::{HeaderValue, Method, Response, header};
+use hyper::body::Incoming;
+use serde_json::{Value, json};
+use tokio::time::timeout;
+
+use crate::support::{
+    CONFIGMAPS,
+    client::{self, Client, Http, bytes, chunk, request},
+    events::expired,
+    proxy::{POLICY, Proxy},
+    upstream::{Stream, Upstream},
+};
+
+/// All ConfigMaps.
+const ALL: &str = "/api/v1/configmaps";
+const FILTERED: &str = "ctrlmesh_filtered_items_total";
+
+/// The shard of these namespaces.
+fn policy(namespaces: &str) -> String {
+    format!(
+        r#"
+apiVersion: ctrlmesh.kusionstack.io/v1alpha1
+kind: ShardingConfig
+metadata: {{name: blue, namespace: ns}}
+spec:
+  selector: {{matchLabels: {{app: op}}}}
+  limits:
+  - relateResources: [{{apiGroups: [""], resources: [configmaps]}}]
+    namespaces: {{names: [{namespaces}]}}
+    clusterScoped: Exclude
+"#
+    )
+}
+
+async fn scene() -> (Upstream, Proxy, Client) {
+    let upstream = Upstream::start().await;
+    let proxy = Proxy::with_policy(&upstream, &policy("ours, ns")).await;
+    let client = Client::new(&proxy, Http::Two).await;
+    (upstream, proxy, client)
+}
+
+fn object(namespace: &str, name: &str, rv: u64) -> Value {
+    json!({"kind": "ConfigMap", "apiVersion": "v1", "metadata":
+        {"name": name, "namespace": namespace, "uid": name, "resourceVersion": rv.to_string()}})
+}
+
+fn list(items: &[Value]) -> String {
+    let meta = json!({"resourceVersion": "100", "remainingItemCount": 7, "continue": ""});
+    json!({"kind": "ConfigMapList", "apiVersion": "v1", "metadata": meta, "items": items})
+        .to_string()
+}
+
+fn event(kind: &str, namespace: &str, rv: u64) -> String {
+    format!("{}\n", json!({"type": kind, "object": object(namespace, "x", rv)}))
+}
+
+fn ours_and_others() -> String {
+    list(&[object("ours", "a", 1), object("other", "b", 2), object("ours", "c", 3)])
+}
+
+fn names(body: &str) -> Vec<String> {
+    let list: Value = serde_json::from_str(body).unwrap();
+    let name = |item: &Value| item["metadata"]["name"].as_str().unwrap().to_owned();
+    list["items"].as_array().unwrap().iter().map(name).collect()
+}
+
+#[tokio::test]
+async fn t49_a_list_has_the_shards_objects_alone() {
+    for http in Http::BOTH {
+        let mut upstream = Upstream::speaking(http).await;
+        let proxy = Proxy::with_policy(&upstream, &policy("ours")).await;
+        let mut client = Client::new(&proxy, http).await;
+        let pending = client.send(request(Method::GET, &format!("{ALL}?limit=500")));
+        let call = upstream.call().await;
+        assert_eq!(call.target(), format!("{ALL}?limit=500"), "no selector says it");
+        call.json(200, &ours_and_others());
+        let (code, body) = client::text(pending.await.unwrap()).await;
+        assert_eq!((code, names(&body)), (200, vec!["a".to_owned(), "c".to_owned()]));
+        let count = async |kept| {
+            proxy.metric(FILTERED, &[("resource", "configmaps"), ("kept", kept)]).await
+        };
+        assert_eq!((count("true").await, count("false").await), (2.0, 1.0));
+        proxy.until_metric("ctrlmesh_filter_memory_bytes", &[], 0.0).await;
+    }
+}
+
+#[tokio::test]
+async fn t42_a_compressed_list_is_judged_and_leaves_as_it_is() {
+    let (mut upstream, _proxy, mut client) = scene().await;
+    let mut gzip = GzEncoder::new(Vec::new(), Compression::default());
+    gzip.write_all(ours_and_others().as_bytes()).unwrap();
+    let body = gzip.finish().unwrap();
+    for cut in [body.len() / 2, body.len()] {
+        let mut sent = request(Method::GET, ALL);
+        sent.headers_mut().insert(header::ACCEPT_ENCODING, HeaderValue::from_static("gzip"));
+        let pending = client.send(sent);
+        let length = body.len().to_string();
+        let headers = [
+            ("content-type", "application/json"),
+            ("content-encoding", "gzip"),
+            ("content-length", length.as_str()),
+            ("vary", "Accept-Encoding"),
+        ];
+        let answer = upstream.call().await.stream(200, &headers);
+        answer.send(body[..cut].to_vec()).await;
+        answer.end();
+        let Ok(response) = pending.await else {
+            assert!(cut < body.len());
+            continue;
+        };
+        assert_eq!(response.headers().get(header::CONTENT_ENCODING), None);
+        assert_eq!(response.headers().get(header::CONTENT_LENGTH), None);
+        if cut < body.len() {
+            assert_ne!(response.status(), 200, "what is cut off is never a whole list");
+        } else {
+            assert_eq!(names(&client::text(response).await.1), ["a", "c"]);
+        }
+    }
+}
+
+#[tokio::test]
+async fn t44_a_list_that_cannot_be_judged_is_a_status_or_a_broken_body() {
+    let (mut upstream, proxy, mut client) = scene().await;
+    let unreadable = "{\"metadata\":{\"namespace\":7}}";
+    let pending = client.send(request(Method::GET, ALL));
+    upstream.call().await.json(200, &format!("{{\"items\":[{unreadable}]}}"));
+    let (code, body) = client::text(pending.await.unwrap()).await;
+    assert_eq!(code, 500, "nothing has left yet: {body}");
+    assert!(body.contains("\"InternalError\"") && body.contains("metadata"), "{body}");
+    proxy.until_metric("ctrlmesh_refusals_total", &[("reason", "unreadable_list")], 1.0).await;
+
+    let pending = client.send(request(Method::GET, ALL));
+    let answer = upstream.call().await.stream(200, &[("content-type", "application/json")]);
+    let first = object("ours", "a", 1).to_string();
+    answer.send(format!("{{\"items\":[{first},")).await;
+    let mut response = pending.await.unwrap();
+    let begun = format!("{{\"items\":[{first}");
+    assert_eq!(bytes(&mut response, begun.len()).await, begun.as_bytes());
+    answer.send(format!("{unreadable}]}}")).await;
+    chunk(&mut response).await.expect("no clean end").expect_err("a broken body");
+}
+
+#[tokio::test]
+async fn bad_list_in_an_encoding_that_cannot_be_judged() {
+    let (mut upstream, proxy, mut client) = scene().await;
+    for headers in [
+        &[("content-type", "application/yaml")][..],
+        &[("content-type", "text/html")],
+        &[("content-type", "application/json"), ("content-encoding", "br")],
+    ] {
+        let pending = client.send(request(Method::GET, ALL));
+        let answer = upstream.call().await.stream(200, headers);
+        answer.send("items: [{metadata: {namespace: other}}]").await;
+        let (code, body) = client::text(pending.await.unwrap()).await;
+        assert_eq!(code, 406, "{body}");
+    }
+    proxy.until_metric("ctrlmesh_refusals_total", &[("reason", "unknown_encoding")], 3.0).await;
+}
+
+#[tokio::test]
+async fn t39_what_is_no_list_passes_as_it_came() {
+    let (mut upstream, _proxy, mut client) = scene().await;
+    for code in [403, 410, 500] {
+        let pending = client.send(request(Method::GET, ALL));
+        upstream.call().await.json(code, "{\"kind\":\"Status\"}");
+        let answer = client::text(pending.await.unwrap()).await;
+        assert_eq!(answer, (code, "{\"kind\":\"Status\"}".to_owned()));
+    }
+}
+
+#[tokio::test]
+async fn t45_an_upstream_that_dies_in_a_judged_list_breaks_it_off() {
+    let (mut upstream, _proxy, mut client) = scene().await;
+    let pending = client.send(request(Method::GET, ALL));
+    let answer = upstream.call().await.stream(200, &[("content-type", "application/json")]);
+    let first = object("ours", "a", 1).to_string();
+    answer.send(format!("{{\"items\":[{first}")).await;
+    let mut response = pending.await.unwrap();
+    chunk(&mut response).await.unwrap().unwrap();
+    answer.end();
+    chunk(&mut response).await.expect("no clean end").expect_err("a broken body");
+}
+
+#[tokio::test]
+async fn a_namespace_of_the_shard_is_not_looked_at_and_one_of_others_is_empty() {
+    let (mut upstream, proxy, mut client) = scene().await;
+    let pending = client.send(request(Method::GET, CONFIGMAPS));
+    let call = upstream.call().await;
+    assert_eq!(call.target(), CONFIGMAPS);
+    // Whatever it says, it is not read.
+    call.json(200, &ours_and_others());
+    assert_eq!(client::text(pending.await.unwrap()).await, (200, ours_and_others()));
+    let pending = client.send(request(Method::GET, "/api/v1/namespaces/other/configmaps?watch=1"));
+    let call = upstream.call().await;
+    let selector = call.query("labelSelector").unwrap();
+    let (one, none) = selector.split_once(",!").unwrap();
+    assert_eq!(one, none, "a contradiction");
+    call.watch().end();
+    client::text(pending.await.unwrap()).await;
+    assert_eq!(proxy.metric(FILTERED, &[]).await, 0.0);
+}
+
+#[tokio::test]
+async fn bad_deletecollection_by_a_boundary_without_labels() {
+    let (mut upstream, proxy, mut client) = scene().await;
+    let target = "/api/v1/configmaps";
+    let refused = client.send(request(Method::DELETE, target)).await.unwrap();
+    let (code, body) = client::text(refused).await;
+    assert_eq!(code, 405, "{body}");
+    assert!(body.contains("deletecollection") && body.contains("by their names"), "{body}");
+    proxy.until_metric("ctrlmesh_refusals_total", &[("reason", "unlimited_delete")], 1.0).await;
+    assert!(upstream.is_quiet(), "the API server would delete everything");
+    let pending = client.send(request(Method::DELETE, CONFIGMAPS));
+    let call = upstream.call().await;
+    assert_eq!(call.target(), CONFIGMAPS, "all of the namespace is the shard's");
+    call.json(200, "{}");
+    pending.await.unwrap();
+}
+
+#[tokio::test]
+async fn t40_a_table_is_asked_for_with_its_objects() {
+    let (mut upstream, _proxy, mut client) = scene().await;
+    let pending = client.send(request(Method::GET, &format!("{ALL}?includeObject=None&limit=5")));
+    let call = upstream.call().await;
+    assert_eq!(call.query("includeObject").as_deref(), Some("Metadata"));
+    let row = |ns: &str| json!({"cells": [ns], "object": object(ns, ns, 1)});
+    let table = json!({"kind": "Table", "columnDefinitions": [{"name": "Name"}],
+        "rows": [row("other"), row("ours")]});
+    call.json(200, &table.to_string());
+    let (_, body) = client::text(pending.await.unwrap()).await;
+    let body: Value = serde_json::from_str(&body).unwrap();
+    assert_eq!(body["rows"], json!([row("ours")]));
+}
+
+/// Opens a watch of all namespaces; both ends of it.
+async fn watch(
+    client: &mut Client,
+    upstream: &mut Upstream,
+    query: &str,
+) -> (Stream, Response<Incoming>) {
+    let pending = client.send(request(Method::GET, &format!("{ALL}?watch=1{query}")));
+    let call = upstream.call().await;
+    (call.stream(200, &[("content-type", "application/json")]), pending.await.unwrap())
+}
+
+/// Lists at position 100, to go on from there.
+async fn listed(client: &mut Client, upstream: &mut Upstream) {
+    let pending = client.send(request(Method::GET, ALL));
+    upstream.call().await.json(200, &list(&[]));
+    assert_eq!(client::text(pending.await.unwrap()).await.0, 200);
+}
+
+async fn sees(response: &mut Response<Incoming>, text: &str) {
+    let seen = bytes(response, text.len()).await;
+    assert_eq!(String::from_utf8_lossy(&seen), text);
+}
+
+fn bookmark(rv: u64) -> String {
+    format!(
+        "{{\"type\":\"BOOKMARK\",\"object\":{{\"kind\":\"ConfigMap\",\"apiVersion\":\"v1\",\
+         \"metadata\":{{\"resourceVersion\":\"{rv}\"}}}}}}\n"
+    )
+}
+
+#[tokio::test]
+async fn t15_events_of_others_are_silent_and_ours_are_the_same_bytes() {
+    let (mut upstream, proxy, mut client) = scene().await;
+    let (events, mut seen) = watch(&mut client, &mut upstream, "").await;
+    let ours = event("ADDED", "ours", 3);
+    let (half, rest) = ours.split_at(ours.len() / 2);
+    events.send(format!("{}{half}", event("ADDED", "other", 2))).await;
+    events.send(format!("{rest}{}", event("MODIFIED", "other", 4))).await;
+    events.send(event("DELETED", "ours", 5)).await;
+    sees(&mut seen, &(ours + &event("DELETED", "ours", 5))).await;
+    events.end();
+    assert!(chunk(&mut seen).await.is_none(), "a clean end");
+    assert_eq!(proxy.metric(FILTERED, &[("kept", "false")]).await, 2.0);
+}
+
+#[tokio::test]
+async fn t05_the_clients_position_follows_the_stream() {
+    let (mut upstream, _proxy, mut client) = scene().await;
+    listed(&mut client, &mut upstream).await;
+    let query = "&allowWatchBookmarks=true&resourceVersion=100";
+    let (events, mut seen) = watch(&mut client, &mut upstream, query).await;
+    events.send(event("ADDED", "other", 106) + &event("MODIFIED", "other", 107)).await;
+    sees(&mut seen, &bookmark(107)).await;
+    events.send(event("ADDED", "other", 108) + &event("ADDED", "ours", 109)).await;
+    sees(&mut seen, &event("ADDED", "ours", 109)).await;
+}
+
+#[tokio::test]
+async fn t05_initial_events_come_in_no_order_and_make_no_bookmark() {
+    let (mut upstream, _proxy, mut client) = scene().await;
+    let query = "&allowWatchBookmarks=true&sendInitialEvents=true&resourceVersion=5";
+    let (events, mut seen) = watch(&mut client, &mut upstream, query).await;
+    events.send(event("ADDED", "other", 4)).await;
+    timeout(Duration::from_millis(500), chunk(&mut seen)).await.expect_err("nothing");
+    let end = format!(
+        "{}\n",
+        json!({"type": "BOOKMARK", "object": {"kind": "ConfigMap", "apiVersion": "v1", "metadata":
+            {"resourceVersion": "6", "annotations": {"k8s.io/initial-events-end": "true"}}}})
+    );
+    events.send(end.clone()).await;
+    sees(&mut seen, &end).await;
+    events.send(event("ADDED", "other", 7)).await;
+    sees(&mut seen, &bookmark(7)).await;
+}
+
+#[tokio::test]
+async fn t06_who_asked_for_no_bookmarks_gets_none() {
+    let (mut upstream, proxy, mut client) = scene().await;
+    listed(&mut client, &mut upstream).await;
+    let (events, mut seen) = watch(&mut client, &mut upstream, "&resourceVersion=100").await;
+    events.send(event("ADDED", "other", 106)).await;
+    proxy.until_metric(FILTERED, &[("kept", "false")], 1.0).await;
+    timeout(Duration::from_millis(500), chunk(&mut seen)).await.expect_err("nothing");
+    events.send(event("ADDED", "ours", 107)).await;
+    sees(&mut seen, &event("ADDED", "ours", 107)).await;
+}
+
+#[tokio::test]
+async fn t44_an_event_that_cannot_be_judged_makes_the_client_list() {
+    let (mut upstream, _proxy, mut client) = scene().await;
+    let (events, seen) = watch(&mut client, &mut upstream, "").await;
+    let ours = event("ADDED", "ours", 3);
+    events.send(format!("{ours}{{\"type\":\"ADDED\",\"object\":{{\"metadata\":7}}}}\n")).await;
+    let (_, body) = client::text(seen).await;
+    let last = body.strip_prefix(&ours).expect("the event before");
+    let last: Value = serde_json::from_str(last).unwrap();
+    assert_eq!((&last["type"], &last["object"]["code"]), (&json!("ERROR"), &json!(410)));
+    events.given_up().await;
+}
+
+#[tokio::test]
+async fn t18_a_boundary_that_moves_reaches_a_judged_watch_in_mid_event() {
+    let (mut upstream, proxy, mut client) = scene().await;
+    let (events, mut seen) = watch(&mut client, &mut upstream, "").await;
+    let ours = event("ADDED", "ours", 3);
+    events.send(format!("{ours}{{\"type\":")).await;
+    sees(&mut seen, &ours).await;
+    proxy.change_policy(&policy("ours, ns, more")).await;
+    let last = expired(Encoding::Json);
+    assert_eq!(bytes(&mut seen, last.len()).await, last);
+    assert!(chunk(&mut seen).await.is_none(), "a clean end");
+    events.given_up().await;
+}
+
+#[tokio::test]
+async fn a_policy_without_boundaries_judges_nothing() {
+    let mut upstream = Upstream::start().await;
+    let proxy = Proxy::with_policy(&upstream, POLICY).await;
+    let mut client = Client::new(&proxy, Http::Two).await;
+    let pending = client.send(request(Method::GET, ALL));
+    upstream.call().await.json(200, "{\"entries\":[]}");
+    assert_eq!(client::text(pending.await.unwrap()).await.0, 200);
+    assert_eq!(proxy.metric(FILTERED, &[]).await, 0.0);
+}
