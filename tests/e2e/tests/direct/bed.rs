@@ -9,7 +9,8 @@ use std::{
 
 use anyhow::{Context, Result, ensure};
 use ctrlmesh_e2e::{
-    ApiServer, AuditLevel, Client, Program, Proxy, Rule, ServiceAccount, go_clients,
+    ApiServer, AuditLevel, Client, Program, Proxy, Rule, ServiceAccount, ctrlmesh_binary,
+    go_clients, until,
 };
 use serde_json::{Value, json};
 
@@ -105,6 +106,32 @@ impl Bed {
         Proxy::builder("mine", &config_maps(selector)).start(&self.api)
     }
 
+    /// Makes our custom resources known to the API server.
+    pub(crate) fn install_crds(&self) -> Result<()> {
+        let crds = output(Command::new(ctrlmesh_binary()?).arg("crds"))?;
+        self.api.apply(&String::from_utf8(crds)?)?;
+        let name = "crd/shardingconfigs.ctrlmesh.kusionstack.io";
+        self.api.kubectl(&["wait", "--for=condition=Established", name]).map(drop)
+    }
+
+    /// Draws the shard `mine` by a ShardingConfig of the cluster. Returns when the API server has
+    /// replied.
+    pub(crate) fn draw(&self, teams: &[&str]) -> Result<()> {
+        let path = "/apis/ctrlmesh.kusionstack.io/v1alpha1";
+        let path = format!("{path}/namespaces/{}/shardingconfigs/mine", self.namespace);
+        let kind = "application/apply-patch+yaml";
+        let target = format!("{path}?fieldManager=test&force=true");
+        let config = config_maps(teams).into_bytes();
+        self.api.client().request("PATCH", &target, kind, config)?.json().map(drop)
+    }
+
+    /// A proxy that finds its shard as in a pod.
+    pub(crate) fn proxy_of_cluster(&self) -> Result<Proxy> {
+        Proxy::builder("mine", "")
+            .policy_of_cluster(&self.account.kubeconfig, &self.namespace)
+            .start(&self.api)
+    }
+
     /// A Go client program at `url`, as the account.
     pub(crate) fn clients(
         &self,
@@ -147,6 +174,12 @@ impl Bed {
         let unique: String = std::iter::repeat_with(fastrand::lowercase).take(6).collect();
         self.api.directory().join(format!("{name}-{unique}.log"))
     }
+}
+
+pub(crate) fn until_ready_says(proxy: &Proxy, what: &str) -> Result<()> {
+    until(&format!("/readyz says {what:?}"), LIMIT, || {
+        Ok(proxy.admin_text("/readyz")?.contains(what).then_some(()))
+    })
 }
 
 /// The way to the API server.

@@ -1,14 +1,14 @@
 //! What a policy change costs, and whom.
 
-use std::time::UNIX_EPOCH;
+use std::time::{SystemTime, UNIX_EPOCH};
 
 use anyhow::{Context, Result, ensure};
 use ctrlmesh_e2e::{Program, Proxy};
 use serde_json::Value;
 
-use crate::bed::{Bed, LIMIT, Way, config_maps, seconds};
+use crate::bed::{Bed, LIMIT, Way, config_maps, seconds, until_ready_says};
 
-/// From the policy being in force to the 410 at the client.
+/// From the change to the 410 at the client.
 const TOLD_WITHIN: f64 = 0.3;
 /// How often the file is looked at, and the machine's slack with it.
 const FILE_LOOK: f64 = 0.6;
@@ -17,74 +17,109 @@ fn ended(program: &Program) -> Vec<Value> {
     program.lines().into_iter().filter(|line| line["event"] == "ended").collect()
 }
 
-/// Changes the policy: how long until it was in force, and how much later each of the watches (so
-/// many a program) had its 410; in seconds, sorted.
-fn change(proxy: &Proxy, affected: &[Program], counts: &[usize]) -> Result<(f64, Vec<f64>)> {
-    let written = proxy.set_policy(&config_maps(&["a", "b"]))?;
-    let written = written.duration_since(UNIX_EPOCH)?.as_secs_f64();
-    let line = proxy
-        .wait_for_line(LIMIT, |line| line["message"] == "policy in force" && line["epoch"] == 2)?;
-    let in_force = seconds(line["timestamp"].as_str().context("a line has a time")?)?;
-    let mut told = Vec::new();
-    for (program, count) in affected.iter().zip(counts) {
-        program.wait_until(LIMIT, |lines| {
-            let all = lines.iter().filter(|line| line["event"] == "ended").count();
-            (all == *count).then_some(())
-        })?;
-        for line in ended(program) {
-            ensure!(line["reason"] == "Expired", "{line}");
-            told.push(seconds(line["time"].as_str().context("a time")?)? - in_force);
+/// Watches that a change of the shard's teams affects, and others.
+struct Watches {
+    affected: [(Program, usize); 2],
+    others: [Program; 2],
+}
+
+impl Watches {
+    fn open(bed: &Bed, proxy: &Proxy) -> Result<Self> {
+        let way = Way::Through(proxy);
+        bed.config_map("mine", "team=a")?;
+        bed.create("secrets", "first", "")?;
+        let affected = [
+            (bed.clients(&way, "watches", &["--count=50"])?, 50),
+            (bed.clients(&way, "watches", &["--count=10", "--json", "--http1"])?, 10),
+        ];
+        let others = [
+            bed.clients(&way, "watches", &["--count=10", "--resource=v1/secrets", "--wire"])?,
+            bed.clients(&way, "watches", &["--count=5", "--field-selector=metadata.name=mine"])?,
+        ];
+        for program in affected.iter().map(|(program, _)| program).chain(&others) {
+            program.wait_for(LIMIT, |line| line["event"] == "open")?;
         }
+        ensure!(proxy.metric(r#"ctrlmesh_streams{kind="watch"}"#)? == 75.0);
+        Ok(Self { affected, others })
     }
-    told.sort_by(f64::total_cmp);
-    Ok((in_force - written, told))
+
+    /// When each of the affected had its 410, in seconds since 1970, sorted.
+    fn told(&self) -> Result<Vec<f64>> {
+        let mut told = Vec::new();
+        for (program, count) in &self.affected {
+            program.wait_until(LIMIT, |lines| {
+                let all = lines.iter().filter(|line| line["event"] == "ended").count();
+                (all == *count).then_some(())
+            })?;
+            for line in ended(program) {
+                ensure!(line["reason"] == "Expired", "{line}");
+                told.push(seconds(line["time"].as_str().context("a time")?)?);
+            }
+        }
+        told.sort_by(f64::total_cmp);
+        Ok(told)
+    }
+
+    /// The others go on.
+    fn are_untouched(&mut self, bed: &Bed, proxy: &Proxy) -> Result<()> {
+        let how = proxy.metric(r#"ctrlmesh_stream_changes_total{how="expired"}"#)?;
+        ensure!(how == 60.0, "{how} watches were expired");
+        bed.create("secrets", "second", "")?;
+        self.others[0].wait_until(LIMIT, |lines| {
+            let is_second =
+                |line: &&Value| line["event"] == "wire" && line["object"]["name"] == "second";
+            (lines.iter().filter(is_second).count() == 10).then_some(())
+        })?;
+        for program in &mut self.others {
+            program.ask("", "counts", LIMIT)?;
+            ensure!(ended(program).is_empty(), "{:?}", ended(program));
+        }
+        ensure!(proxy.metric(r#"ctrlmesh_streams{kind="watch"}"#)? == 15.0);
+        Ok(())
+    }
+}
+
+/// How long after `from` the last of them was told, which must be soon.
+fn in_time(what: &str, from: f64, told: &[f64]) -> Result<()> {
+    let after = |at: usize| told.get(at).map_or(f64::NAN, |told| told - from);
+    let (first, median, last) = (after(0), after(told.len() / 2), after(told.len() - 1));
+    println!(
+        "policy change: after {what} the first 410 came {first:.3} s, the median {median:.3} s, \
+         the last of {} {last:.3} s later",
+        told.len(),
+    );
+    ensure!(last <= TOLD_WITHIN, "the last 410 came {last} s after {what}");
+    Ok(())
 }
 
 #[test]
 fn affected_watches_have_their_410_in_time_and_others_are_untouched() -> Result<()> {
     let bed = Bed::alone("policy_change")?;
     let proxy = bed.proxy(&["a"])?;
-    let way = Way::Through(&proxy);
-    bed.config_map("mine", "team=a")?;
-    bed.create("secrets", "first", "")?;
-    let affected = [
-        bed.clients(&way, "watches", &["--count=50"])?,
-        bed.clients(&way, "watches", &["--count=10", "--json", "--http1"])?,
-    ];
-    let mut others = [
-        bed.clients(&way, "watches", &["--count=10", "--resource=v1/secrets", "--wire"])?,
-        bed.clients(&way, "watches", &["--count=5", "--field-selector=metadata.name=mine"])?,
-    ];
-    for program in affected.iter().chain(&others) {
-        program.wait_for(LIMIT, |line| line["event"] == "open")?;
-    }
-    let kept_from = proxy.metric(r#"ctrlmesh_streams{kind="watch"}"#)?;
-    ensure!(kept_from == 75.0, "{kept_from} watches");
-
-    let (force, told) = change(&proxy, &affected, &[50, 10])?;
-    let (first, median, last) = (told[0], told[told.len() / 2], told[told.len() - 1]);
-    println!(
-        "policy change: file to force {force:.3} s; then the first 410 after {first:.3} s, the \
-         median after {median:.3} s, the last of {} after {last:.3} s",
-        told.len(),
-    );
+    let mut watches = Watches::open(&bed, &proxy)?;
+    let written = proxy.set_policy(&config_maps(&["a", "b"]))?;
+    let written = written.duration_since(UNIX_EPOCH)?.as_secs_f64();
+    let line = proxy
+        .wait_for_line(LIMIT, |line| line["message"] == "policy in force" && line["epoch"] == 2)?;
+    let in_force = seconds(line["timestamp"].as_str().context("a line has a time")?)?;
+    let force = in_force - written;
     ensure!(force <= FILE_LOOK, "{force} s until the policy is in force");
-    ensure!(last <= TOLD_WITHIN, "the last 410 came {last} s after the change");
-    let how = proxy.metric(r#"ctrlmesh_stream_changes_total{how="expired"}"#)?;
-    ensure!(how == 60.0, "{how} watches were expired");
+    in_time("the policy was in force", in_force, &watches.told()?)?;
+    watches.are_untouched(&bed, &proxy)
+}
 
-    bed.create("secrets", "second", "")?;
-    others[0].wait_until(LIMIT, |lines| {
-        let is_second =
-            |line: &&Value| line["event"] == "wire" && line["object"]["name"] == "second";
-        (lines.iter().filter(is_second).count() == 10).then_some(())
-    })?;
-    for program in &mut others {
-        program.ask("", "counts", LIMIT)?;
-        ensure!(ended(program).is_empty(), "{:?}", ended(program));
-    }
-    ensure!(proxy.metric(r#"ctrlmesh_streams{kind="watch"}"#)? == 15.0);
-    Ok(())
+#[test]
+fn affected_watches_have_their_410_soon_after_the_api_servers_reply() -> Result<()> {
+    let bed = Bed::alone("policy_reply")?;
+    bed.install_crds()?;
+    bed.draw(&["a"])?;
+    let proxy = bed.proxy_of_cluster()?;
+    until_ready_says(&proxy, "[+]policy ok: mine epoch 1\n")?;
+    let mut watches = Watches::open(&bed, &proxy)?;
+    bed.draw(&["a", "b"])?;
+    let replied = SystemTime::now().duration_since(UNIX_EPOCH)?.as_secs_f64();
+    in_time("the API server's reply", replied, &watches.told()?)?;
+    watches.are_untouched(&bed, &proxy)
 }
 
 #[test]

@@ -1,13 +1,13 @@
 //! The proxy or the API server goes away in the middle of watches and comes back.
 
-use std::{collections::BTreeSet, process::Command, thread, time::Duration};
+use std::{collections::BTreeSet, thread, time::Duration};
 
 use anyhow::{Context, Result, ensure};
-use ctrlmesh_e2e::{Program, Proxy, ctrlmesh_binary, until};
+use ctrlmesh_e2e::{Program, Proxy};
 use serde_json::Value;
 
 use crate::{
-    bed::{Bed, LIMIT, Way, config_maps, names, output},
+    bed::{Bed, LIMIT, Way, config_maps, names, until_ready_says},
     stores::{History, expect_store, oracle},
 };
 
@@ -119,31 +119,15 @@ const OUTAGE: Duration = Duration::from_secs(60);
 /// What the proxy may spend on it: a proxy that asks without a pause spends a hundred times this.
 const CPU_SECONDS: f64 = 0.6;
 
-fn until_ready_says(proxy: &Proxy, what: &str) -> Result<()> {
-    until(&format!("/readyz says {what:?}"), LIMIT, || {
-        Ok(proxy.admin_text("/readyz")?.contains(what).then_some(()))
-    })
-}
-
 #[test]
 fn bad_api_server_down_at_start_and_for_a_minute_later() -> Result<()> {
     let bed = Bed::with_own_server("outage")?;
-    let crds = output(Command::new(ctrlmesh_binary()?).arg("crds"))?;
-    bed.api.apply(&String::from_utf8(crds)?)?;
-    let name = "crd/shardingconfigs.ctrlmesh.kusionstack.io";
-    bed.api.kubectl(&["wait", "--for=condition=Established", name])?;
-    let put = |teams: &[&str]| {
-        let file = bed.api.directory().join("config.json");
-        std::fs::write(&file, config_maps(teams))?;
-        bed.api.kubectl(&["apply", "-n", &bed.namespace, "-f", &file.display().to_string()])
-    };
-    put(&["a"])?;
+    bed.install_crds()?;
+    bed.draw(&["a"])?;
     bed.config_map("first", "team=a")?;
     bed.api.stop()?;
 
-    let proxy = Proxy::builder("mine", "")
-        .policy_of_cluster(&bed.account.kubeconfig, &bed.namespace)
-        .start(&bed.api)?;
+    let proxy = bed.proxy_of_cluster()?;
     until_ready_says(&proxy, "[-]policy failed: cannot watch shardingconfigs")?;
     let client = proxy.client(bed.token())?;
     ensure!(client.get(&bed.path("configmaps")).is_err(), "there is nobody to answer");
@@ -166,7 +150,7 @@ fn bad_api_server_down_at_start_and_for_a_minute_later() -> Result<()> {
     bed.config_map("second", "team=a")?;
     bed.config_map("others", "team=b")?;
     for (teams, ready) in [("a", "mine epoch 1\n"), ("b", "mine epoch 2\n")] {
-        put(&[teams])?;
+        bed.draw(&[teams])?;
         until_ready_says(&proxy, &format!("[+]policy ok: {ready}"))?;
         let expected = oracle(&bed, &BTreeSet::from([teams]))?;
         for informer in &mut informers {
