@@ -126,10 +126,10 @@ impl Policy {
         let mut new_path = None;
         let mut changes: Vec<(&str, Option<Cow<'_, str>>)> = Vec::new();
         let parsed = Query::parse(query).map_err(|e| Refusal::BadRequestLine.because(e))?;
-        if let Some(scope) = &decision.scope {
-            if let Some(text) = narrowed(parsed, scope, &decision.judged)? {
-                changes.push(("labelSelector", Some(text)));
-            }
+        if let Some(scope) = &decision.scope
+            && let Some(text) = narrowed(parsed, scope, &decision.judged)?
+        {
+            changes.push(("labelSelector", Some(text)));
         }
         if let Judged::Each { .. } = decision.judged {
             if info.verb == Verb::DeleteCollection {

@@ -1,7 +1,8 @@
 //! The main job as a scene: one unmodified operator in several shards on a node.
 //!
 //! 1. [`Shards::start`]: a [`Mesh`], and on it the operator's image, CRD, rights and namespace.
-//! 2. [`Shards::draw`]: a `ShardingConfig` for a shard, which says which teams it owns.
+//! 2. [`Shards::draw`]: a `ShardingConfig` for a shard, which says which teams it owns; or
+//!    [`Shards::draw_by_namespace`], which needs no label.
 //! 3. [`Shards::run_operator`]: the operator's own Deployment under the shard's name, injected by
 //!    `ctrlmesh inject`; nothing else of it is changed.
 //! 4. The test works: [`Shards::widgets`] says who handled what.
@@ -9,7 +10,7 @@
 use std::{collections::BTreeMap, fs, path::Path, time::Duration};
 
 use anyhow::{Context, Result, anyhow, bail};
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use crate::{
     Binaries, Families, Mesh, Node, NodeBuilder,
@@ -43,9 +44,11 @@ pub struct OperatorPod {
 /// A Widget and who handled it last.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Widget {
+    /// Its namespace.
+    pub namespace: String,
     /// Its name.
     pub name: String,
-    /// Its label `team`.
+    /// Its label `team`; empty without one.
     pub team: String,
     /// The pod that wrote its status; empty before the first.
     pub handled_by: String,
@@ -97,7 +100,38 @@ impl Shards {
     ///
     /// When the API server refuses.
     pub fn draw(&self, shard: &str, teams: &[&str]) -> Result<()> {
-        self.node().apply(&sharding_config(shard, teams)).map(drop)
+        let teams = json!({ "key": "team", "operator": "In", "values": teams });
+        self.draw_limit(shard, &json!({ "selector": { "matchExpressions": [teams] } }))
+    }
+
+    /// Says that the shard owns the Widgets and ConfigMaps of the namespaces whose hash is in this
+    /// range, as a ShardingConfig has it. Returns when the API server has replied.
+    ///
+    /// # Errors
+    ///
+    /// When the API server refuses.
+    pub fn draw_by_namespace(&self, shard: &str, from: &str, to: &str) -> Result<()> {
+        let hash = json!({ "of": "namespace", "ranges": [{ "from": from, "to": to }] });
+        self.draw_limit(shard, &json!({ "hash": hash, "clusterScoped": "Exclude" }))
+    }
+
+    fn draw_limit(&self, shard: &str, limit: &Value) -> Result<()> {
+        let mut limit = limit.clone();
+        limit["relateResources"] = json!([
+            { "apiGroups": ["demo.example.com"], "resources": ["widgets"] },
+            { "apiGroups": [""], "resources": ["configmaps"] },
+        ]);
+        let config = json!({
+            "apiVersion": "ctrlmesh.kusionstack.io/v1alpha1",
+            "kind": "ShardingConfig",
+            "metadata": { "name": shard, "namespace": NAMESPACE },
+            "spec": {
+                "selector": { "matchLabels": { "shard": shard } },
+                "controller": { "leaderElectionName": "demo-operator" },
+                "limits": [limit],
+            },
+        });
+        self.node().apply(&config.to_string()).map(drop)
     }
 
     /// Starts the operator's own Deployment under the shard's name and waits until it is ready.
@@ -180,7 +214,29 @@ impl Shards {
         self.node().apply(&all.join("---\n")).map(drop)
     }
 
-    /// All Widgets and who handled each.
+    /// Makes namespaces with a Widget in each. Nothing has a label.
+    ///
+    /// # Errors
+    ///
+    /// When the API server refuses.
+    pub fn create_tenants(&self, names: &[&str]) -> Result<()> {
+        let client = self.node().api().client();
+        for name in names {
+            let namespace = json!({ "metadata": { "name": name } });
+            client.post("/api/v1/namespaces", &namespace)?.json()?;
+            let widget = json!({
+                "apiVersion": "demo.example.com/v1alpha1",
+                "kind": "Widget",
+                "metadata": { "name": "widget" },
+                "spec": { "size": 1 },
+            });
+            let path = format!("/apis/demo.example.com/v1alpha1/namespaces/{name}/widgets");
+            client.post(&path, &widget)?.json()?;
+        }
+        Ok(())
+    }
+
+    /// The Widgets of all namespaces, and who handled each.
     ///
     /// # Errors
     ///
@@ -188,11 +244,14 @@ impl Shards {
     pub fn widgets(&self) -> Result<Vec<Widget>> {
         let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
         let widget = |item: &Value| Widget {
+            namespace: text(&item["metadata"]["namespace"]),
             name: text(&item["metadata"]["name"]),
             team: text(&item["metadata"]["labels"]["team"]),
             handled_by: text(&item["status"]["handledBy"]),
         };
-        Ok(self.items("widgets")?.iter().map(widget).collect())
+        let path = "/apis/demo.example.com/v1alpha1/widgets";
+        let list = self.node().api().client().get(path)?.json()?;
+        Ok(list["items"].as_array().context("items")?.iter().map(widget).collect())
     }
 
     /// The operator's pods, in the order of their names.
@@ -271,26 +330,6 @@ impl Shards {
             _ => bail!("kubectl get {resource} gave no list"),
         }
     }
-}
-
-fn sharding_config(shard: &str, teams: &[&str]) -> String {
-    format!(
-        "apiVersion: ctrlmesh.kusionstack.io/v1alpha1
-kind: ShardingConfig
-metadata: {{name: {shard}, namespace: {NAMESPACE}}}
-spec:
-  selector: {{matchLabels: {{shard: {shard}}}}}
-  controller: {{leaderElectionName: demo-operator}}
-  limits:
-  - relateResources:
-    - {{apiGroups: [demo.example.com], resources: [widgets]}}
-    - {{apiGroups: [\"\"], resources: [configmaps]}}
-    selector:
-      matchExpressions:
-      - {{key: team, operator: In, values: [{}]}}
-",
-        teams.join(", ")
-    )
 }
 
 fn operator_image() -> Result<Image> {

@@ -281,7 +281,7 @@ fn t40_rows_are_judged_by_the_object_that_they_stand_for() {
         let filtered = list(Encoding::Cbor, &[&cbor(&table, style)]).expect("a list");
         assert_eq!(cbor_of(&filtered.body), thinned(&table));
     }
-    let mut without = table.clone();
+    let mut without = table;
     without["rows"] = json!([{"cells": ["a"], "object": null}]);
     assert_eq!(list_fault(Encoding::Json, without.to_string().as_bytes()), Some(Fault::Item));
 }

@@ -13,6 +13,9 @@ use nix::sys::signal::{SigSet, Signal};
 
 const TEAMS: [&str; 4] = ["ant", "bee", "cat", "dog"];
 const WIDGETS_A_TEAM: usize = 5;
+/// Namespaces without labels; the hashes of the first three are below the cut.
+const TREES: [&str; 6] = ["maple", "oak", "willow", "ash", "cedar", "elm"];
+const CUT: &str = "0xb000000000000000";
 const HANDLED_WITHIN: Duration = Duration::from_secs(60);
 
 /// Runs one unmodified operator in two shards on a real Kubernetes node, and moves the boundary
@@ -93,6 +96,38 @@ fn show(tale: &Tale, shards: &Shards) -> Result<()> {
         }
         for line in told(&shards.metrics(&pod.name)?) {
             tale.say(&format!("    {line}"))?;
+        }
+    }
+    show_without_labels(tale, shards)
+}
+
+/// The third act: what is in no label is judged in the proxy.
+fn show_without_labels(tale: &Tale, shards: &Shards) -> Result<()> {
+    tale.say(&format!(
+        "six namespaces without labels, cut in two by the hash of their names: {CUT}"
+    ))?;
+    shards.draw_by_namespace("blue", "0x0000000000000000", CUT)?;
+    shards.draw_by_namespace("green", CUT, "")?;
+    shards.create_tenants(&TREES)?;
+    let owner = |tree: &str| if TREES[..3].contains(&tree) { "blue" } else { "green" };
+    let mut seen = Vec::new();
+    until("every tree's Widget is handled by its shard", HANDLED_WITHIN, || {
+        seen = shards.widgets()?;
+        seen.retain(|widget| TREES.contains(&widget.namespace.as_str()));
+        let is_right = |widget: &Widget| {
+            widget.handled_by.starts_with(&format!("demo-operator-{}-", owner(&widget.namespace)))
+        };
+        Ok((seen.len() == TREES.len() && seen.iter().all(is_right)).then_some(()))
+    })?;
+    for Widget { namespace, handled_by, .. } in seen {
+        tale.say(&format!("    the Widget of {namespace} is handled by {handled_by}"))?;
+    }
+    for pod in shards.pods()? {
+        tale.say(&format!("{}: {} restarts", pod.name, pod.restarts))?;
+        for line in shards.metrics(&pod.name)?.lines() {
+            if line.starts_with("ctrlmesh_filtered_items_total") {
+                tale.say(&format!("    {line}"))?;
+            }
         }
     }
     Ok(())

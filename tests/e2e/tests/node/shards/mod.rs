@@ -1,5 +1,7 @@
 //! The main job on a real node: one unmodified operator in two shards, and a boundary that moves.
 
+mod unlabelled;
+
 use std::{
     collections::{BTreeMap, BTreeSet},
     time::{Duration, Instant},
