@@ -227,10 +227,13 @@ async fn follow(
     collection: Option<Collection>,
 ) -> Result<Answer, Stop> {
     let Answer { mut reply, follow } = answer;
+    let is_followed = |collection: &Collection| match collection.judged {
+        // Whatever succeeds may have objects in it.
+        Judged::Each { .. } => reply.status().is_success(),
+        _ => reply.status() == StatusCode::OK,
+    };
     let (body, collection) = match (follow, collection) {
-        (Follow::Pass(body), Some(collection)) if reply.status() == StatusCode::OK => {
-            (body, collection)
-        }
+        (Follow::Pass(body), Some(collection)) if is_followed(&collection) => (body, collection),
         (follow, _) => return Ok(Answer { reply, follow }),
     };
     let headers = reply.headers_mut();

@@ -1,7 +1,7 @@
 //! A node on which pods can be injected: the stage of every scene with pods.
 //!
 //! 1. [`Mesh::start`]: a node, our two images, the mesh CA and our CRDs.
-//! 2. [`Mesh::import_image`] and [`Node::apply`]: what the scene's pods need.
+//! 2. [`Node::import_image`] and [`Node::apply`]: what the scene's pods need.
 //! 3. [`Mesh::inject`]: any manifest, as `ctrlmesh inject` prints it.
 
 use std::{

@@ -109,7 +109,10 @@ impl WatchFilter {
 
     fn judge(&mut self, event: Event, judge: Judge<'_>, out: &mut Vec<u8>) -> Result<bool, Fault> {
         let object = self.scanner.object();
-        let is_table = object.is_some_and(|object| object.kind == "Table");
+        // Others may call a kind of theirs so too.
+        let is_table = object.is_some_and(|object| {
+            object.kind == "Table" && object.api_version.starts_with("meta.k8s.io/")
+        });
         let is_change =
             matches!(event.kind, EventKind::Added | EventKind::Modified | EventKind::Deleted);
         // A newline that came late belongs to the event before, which has left with one.

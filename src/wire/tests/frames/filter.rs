@@ -542,6 +542,19 @@ fn t40_the_first_table_that_is_kept_describes_the_columns() {
     assert_eq!(refused.fault, Fault::Item);
 }
 
+#[test]
+fn a_kind_that_somebody_else_calls_table_is_an_object() {
+    let table = |namespace: &str| {
+        let mut event = event("ADDED", namespace, "1");
+        event["object"]["kind"] = "Table".into();
+        event["object"]["apiVersion"] = "db.example.com/v1".into();
+        event
+    };
+    let text = format!("{}\n{}\n", table("k"), table("d"));
+    let stream = watch(Encoding::Json, &[text.as_bytes()]).expect("a stream");
+    assert_eq!(lines(&stream.body), [table("k")]);
+}
+
 fn any_item() -> impl Strategy<Value = Value> {
     let namespace = prop::sample::select(vec!["k1", "k2", "d1", "d2"]);
     (namespace, "[a-z]{1,9}", any_value(), any_value()).prop_map(|(ns, name, noise, spec)| {
