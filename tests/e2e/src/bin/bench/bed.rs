@@ -131,6 +131,11 @@ impl TestBed {
         }
     }
 
+    /// One of ours that leaves half of all ConfigMaps out by itself.
+    pub(crate) fn judging(&self) -> Result<Proxy> {
+        self.maker.start_ours_by("judging", "judging.yaml")
+    }
+
     /// Runs `clients load` over a way and returns its figures.
     pub(crate) fn load(&self, way: Way, args: &[&str]) -> Result<Value> {
         match self.proxy(way) {
@@ -173,7 +178,11 @@ impl Maker {
         fs::write(&token_file, &account.token)?;
         let (ctrlmesh, clients) = (args.ctrlmesh.clone(), args.clients.clone());
         let maker = Self { ctrlmesh, clients, api, token_file };
-        fs::write(maker.file("policy.yaml"), policy().to_string())?;
+        let selected = json!({ "selector": { "matchLabels": { "shard": "bench" } } });
+        fs::write(maker.file("policy.yaml"), policy(&selected).to_string())?;
+        let half = json!([{ "from": "0x0000000000000000", "to": "0x8000000000000000" }]);
+        let judged = json!({ "hash": { "of": "uid", "ranges": half } });
+        fs::write(maker.file("judging.yaml"), policy(&judged).to_string())?;
         let ca = maker.file("mesh-ca").display().to_string();
         maker.run("mesh-ca", &args.ctrlmesh, &["mesh-ca".into(), ca])?.finish(START_LIMIT)?;
         Ok(maker)
@@ -184,6 +193,10 @@ impl Maker {
     }
 
     fn start_ours(&self, name: &str) -> Result<Proxy> {
+        self.start_ours_by(name, "policy.yaml")
+    }
+
+    fn start_ours_by(&self, name: &str, policy: &str) -> Result<Proxy> {
         let path = |file: &str| self.file(file).display().to_string();
         let (listen, admin) = (free_address()?, free_address()?);
         let args = [
@@ -196,7 +209,7 @@ impl Maker {
             "--admin",
             &admin,
             "--policy",
-            &path("policy.yaml"),
+            &path(policy),
             "--mesh-ca-dir",
             &path("mesh-ca"),
             "--pod-namespace",
@@ -269,13 +282,12 @@ fn free_address() -> Result<String> {
     Ok(TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?.local_addr()?.to_string())
 }
 
-/// JSON is YAML.
-fn policy() -> Value {
+/// The same limit for every resource. JSON is YAML.
+fn policy(limit: &Value) -> Value {
     let limit = |(group, resource): (&str, &str)| {
-        json!({
-            "relateResources": [{ "apiGroups": [group], "resources": [resource] }],
-            "selector": { "matchLabels": { "shard": "bench" } },
-        })
+        let mut limit = limit.clone();
+        limit["relateResources"] = json!([{ "apiGroups": [group], "resources": [resource] }]);
+        limit
     };
     let limits: Vec<Value> =
         std::iter::once(("", "configmaps")).chain(LIMITED).map(limit).collect();

@@ -160,31 +160,28 @@ fn list(args: &Args, bed: &TestBed, table: &mut Table) -> Result<()> {
     note(&format!("creating {items} ConfigMaps of 2 kB"));
     bed.make_namespace("lists")?;
     fill(bed, "lists", &items)?;
+    let judging = bed.judging()?;
     for (encoding, flag) in [("protobuf", "--protobuf"), ("JSON", "--json")] {
-        let mut seconds = Ways::default();
-        let title = format!("list of {items} ConfigMaps of 2 kB, {encoding}");
-        rounds(args, &title, &Way::ALL, |way| {
-            let figures = bed.load(
-                way,
-                &[
-                    "--mode",
-                    "list",
-                    "--namespace",
-                    "lists",
-                    "--selector",
-                    LABEL,
-                    flag,
-                    "--count",
-                    LISTS_A_ROUND,
-                    "--warmup",
-                    "1",
-                ],
-            )?;
-            seconds.of(way).add(milliseconds(&figures, "p50_us")? / 1e3);
-            Ok(())
-        })?;
-        table.ratio(&title, &seconds.direct, &seconds.ours, &seconds.haproxy);
+        let whole = format!("list of {items} ConfigMaps of 2 kB, {encoding}");
+        let half = format!("the same, half of it left out by ctrlmesh, {encoding}");
+        for (title, ours) in [(whole, &bed.ours), (half, &judging)] {
+            let mut seconds = Ways::default();
+            rounds(args, &title, &Way::ALL, |way| {
+                let args = ["--mode", "list", "--namespace", "lists", "--selector", LABEL, flag];
+                let args = [&args[..], &["--count", LISTS_A_ROUND, "--warmup", "1"]].concat();
+                let figures = match way {
+                    Way::Ours => bed.load_through(ours, &args)?,
+                    _ => bed.load(way, &args)?,
+                };
+                seconds.of(way).add(milliseconds(&figures, "p50_us")? / 1e3);
+                Ok(())
+            })?;
+            table.ratio(&title, &seconds.direct, &seconds.ours, &seconds.haproxy);
+        }
     }
+    let rss = |proxy: &Proxy| proxy.running.usage().map(|usage| usage.rss_mb);
+    let title = "RSS after lists of which half was left out";
+    table.memory(title, rss(&judging)?, rss(&bed.haproxy)?, None);
     Ok(())
 }
 
