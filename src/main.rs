@@ -4,7 +4,7 @@ use std::{error::Error, process::ExitCode};
 
 use clap::{Parser, Subcommand};
 use ctrlmesh::{
-    cli::{crds, inject, log, mesh_ca, wait},
+    cli::{crds, explain, inject, log, mesh_ca, wait},
     net::{drain, tls},
     proxy::{Config, Proxy, ProxyArgs},
 };
@@ -36,6 +36,8 @@ enum Command {
     MeshCa(mesh_ca::MeshCaArgs),
     /// Print workloads with the init container and the proxy added, for `kubectl apply -f -`
     Inject(inject::InjectArgs),
+    /// Print what would become of a request to the API server, and why
+    Explain(Box<explain::ExplainArgs>),
     /// Print the custom resource definitions
     Crds,
     /// Wait until the proxy in this pod is ready
@@ -59,6 +61,10 @@ fn main() -> ExitCode {
             Err(error) => fail(&error, USAGE),
         },
         Command::Inject(args) => match inject::run(args) {
+            Ok(()) => ExitCode::SUCCESS,
+            Err(error) => fail(&error, USAGE),
+        },
+        Command::Explain(args) => match explain::run(&args) {
             Ok(()) => ExitCode::SUCCESS,
             Err(error) => fail(&error, USAGE),
         },

@@ -1,6 +1,7 @@
 //! The commands for people, and what every command needs: log output and exit codes.
 
 pub mod crds;
+pub mod explain;
 pub mod inject;
 mod line;
 pub mod log;

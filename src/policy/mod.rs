@@ -3,6 +3,7 @@
 mod boundary;
 mod compile;
 mod decide;
+mod document;
 mod lock;
 pub mod positions;
 mod refusal;
@@ -14,6 +15,7 @@ pub use self::{
     boundary::{BadRange, Boundary, HashOf, HashRange, HashRule, MAX_PATTERN, Pattern, fnv1a},
     compile::{Invalid, Problem, compile},
     decide::{Decision, Judged},
+    document::{BadDocument, from_documents},
     lock::{BadLock, Lock, LockIn},
     refusal::{Refusal, Refused},
     scopes::{BadRule, Rule, Scope, Scopes},

@@ -19,7 +19,7 @@ use crate::support::{
 
 #[tokio::test]
 async fn help() {
-    for command in ["", "proxy", "mesh-ca", "crds"] {
+    for command in ["", "proxy", "mesh-ca", "explain", "crds"] {
         let args: Vec<_> = [command, "--help"]
             .into_iter()
             .filter(|arg| !arg.is_empty())

@@ -2,14 +2,10 @@
 
 use std::{fs, io, path::PathBuf, sync::Arc, time::Duration};
 
-use serde::Deserialize;
 use tokio::time::{MissedTickBehavior, interval};
 
 use super::Feed;
-use crate::{
-    api::ShardingConfig,
-    policy::{self, Invalid, Policy},
-};
+use crate::policy::{self, BadDocument, Policy};
 
 /// A policy file is written by hand or by a tool; one beyond this is a mistake.
 const MAX_BYTES: u64 = 1 << 20;
@@ -41,21 +37,8 @@ enum Fault {
     Unreadable(#[source] io::Error),
     #[error("is larger than 1 MiB")]
     TooLarge,
-    #[error("document {0} is no ShardingConfig")]
-    Document(usize, #[source] serde_yaml::Error),
-    #[error("no ShardingConfig is named {0:?}, there is {1}")]
-    Absent(String, String),
-    #[error("two ShardingConfigs are named {0:?}")]
-    Twice(String),
-    #[error("ShardingConfig {0:?}")]
-    Invalid(String, #[source] Invalid),
-}
-
-#[derive(Deserialize)]
-#[serde(rename_all = "camelCase")]
-struct Head {
-    api_version: Option<String>,
-    kind: Option<String>,
+    #[error(transparent)]
+    Document(#[from] BadDocument),
 }
 
 impl PolicyFile {
@@ -101,28 +84,7 @@ impl PolicyFile {
     }
 
     fn parse(&self, bytes: &[u8]) -> Result<Policy, Fault> {
-        let mut found = None;
-        let mut others = Vec::new();
-        for (at, document) in serde_yaml::Deserializer::from_slice(bytes).enumerate() {
-            let bad = |error| Fault::Document(at + 1, error);
-            let value = serde_yaml::Value::deserialize(document).map_err(bad)?;
-            let Some(config) = sharding_config(value).map_err(bad)? else { continue };
-            match config.metadata.name.clone() {
-                Some(name) if name == self.shard => {
-                    if found.replace(config).is_some() {
-                        return Err(Fault::Twice(name));
-                    }
-                }
-                name => others.push(name.unwrap_or_default()),
-            }
-        }
-        let Some(config) = found else {
-            let others = if others.is_empty() { "none".to_owned() } else { others.join(", ") };
-            return Err(Fault::Absent(self.shard.clone(), others));
-        };
-        let namespace = self.namespace.as_deref().or(config.metadata.namespace.as_deref());
-        policy::compile(&self.shard, namespace.unwrap_or("default"), &config.spec)
-            .map_err(|error| Fault::Invalid(self.shard.clone(), error))
+        Ok(policy::from_documents(bytes, &self.shard, self.namespace.as_deref())?)
     }
 }
 
@@ -136,17 +98,4 @@ fn chain(error: &dyn std::error::Error) -> String {
         cause = error.source();
     }
     text
-}
-
-/// The document, when it is a ShardingConfig; a file may hold other objects too.
-fn sharding_config(value: serde_yaml::Value) -> Result<Option<ShardingConfig>, serde_yaml::Error> {
-    use kube::Resource;
-
-    if value.is_null() {
-        return Ok(None);
-    }
-    let head = Head::deserialize(&value)?;
-    let is_ours = head.kind.as_deref() == Some(&*ShardingConfig::kind(&()))
-        && head.api_version.as_deref() == Some(&*ShardingConfig::api_version(&()));
-    if is_ours { ShardingConfig::deserialize(value).map(Some) } else { Ok(None) }
 }
