@@ -32,6 +32,14 @@ async fn help() {
     }
 }
 
+/// What users apply is what the types say.
+#[tokio::test]
+async fn custom_resource_definitions() {
+    let (code, said) = run(&["crds".to_owned()]).await;
+    assert_eq!(code, 0, "{said}");
+    golden::check_file("deploy/crds.yaml", &said);
+}
+
 #[test]
 fn statuses() {
     let mut text = String::new();
@@ -56,6 +64,15 @@ fn body(status: &Status, encoding: Encoding) -> String {
     format!("{} {}", encoding.content_type(), status.encode(encoding).escape_ascii())
 }
 
+const JUDGED: &str = r#"
+apiVersion: ctrlmesh.kusionstack.io/v1alpha1
+kind: ShardingConfig
+metadata: {name: blue, namespace: ns}
+spec:
+  selector: {matchLabels: {app: op}}
+  limits: [{namespaces: {names: [ours]}, clusterScoped: Exclude}]
+"#;
+
 /// Every metric is shown once it has a value: so each gets one.
 #[tokio::test]
 async fn metrics() {
@@ -73,6 +90,11 @@ async fn metrics() {
     proxy.change_policy(&moved_policy("green")).await;
     chunk(&mut seen).await.unwrap().unwrap();
     events.given_up().await;
+    proxy.change_policy(JUDGED).await;
+    let list = client.send(request(Method::GET, "/api/v1/configmaps"));
+    let item = r#"{"metadata":{"namespace":"ours"}}"#;
+    upstream.call().await.json(200, &format!("{{\"items\":[{item}]}}"));
+    list.await.unwrap();
 
     let (_, text) = proxy.admin_page("/metrics").await;
     let mut table = String::new();

@@ -4,7 +4,12 @@ use std::{env, fs, path::Path};
 
 /// Compares with `tests/golden/NAME`.
 pub fn check(name: &str, actual: &str) {
-    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/golden").join(name);
+    check_file(&format!("tests/golden/{name}"), actual);
+}
+
+/// Compares with a file of the repository.
+pub fn check_file(path: &str, actual: &str) {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join(path);
     if env::var_os("BLESS").is_some() {
         fs::write(&path, actual).unwrap();
         return;

@@ -191,3 +191,33 @@ fn t49_t52_shards_by_namespace_are_the_api_servers_own() -> Result<()> {
 fn t49_t52_shards_by_uid_are_the_api_servers_own() -> Result<()> {
     two_shards_without_a_label("uid")
 }
+
+#[test]
+fn the_api_server_refuses_what_is_no_boundary() -> Result<()> {
+    let bed = Bed::new("no-boundary")?;
+    bed.install_crds()?;
+    for (limit, said) in [
+        (json!({ "hash": { "of": "uid", "ranges": [] } }), "hash.ranges"),
+        (json!({ "hash": { "of": "name", "ranges": [] } }), "hash.of"),
+        (json!({ "hash": { "ranges": [{ "from": CUT, "to": "" }] } }), "hash.of"),
+        (
+            json!({ "hash": { "of": "uid", "ranges": [{ "from": "0x0", "to": "" }] } }),
+            "ranges[0].from",
+        ),
+        (json!({ "hash": { "of": "uid", "ranges": [{ "from": CUT }] } }), "ranges[0].to"),
+        (json!({ "clusterScoped": "Both" }), "clusterScoped"),
+        (json!({ "namespaces": { "pattern": "a".repeat(1025) } }), "namespaces.pattern"),
+    ] {
+        let config = json!({
+            "apiVersion": "ctrlmesh.kusionstack.io/v1alpha1",
+            "kind": "ShardingConfig",
+            "metadata": { "name": "bad" },
+            "spec": { "selector": {}, "limits": [limit] },
+        });
+        let path = "/apis/ctrlmesh.kusionstack.io/v1alpha1/namespaces/no-boundary/shardingconfigs";
+        let answer = bed.api.client().post(path, &config)?;
+        let is_right = answer.status == 422 && answer.text.contains(said);
+        ensure!(is_right, "{said}: {} {}", answer.status, answer.text);
+    }
+    Ok(())
+}
