@@ -152,6 +152,9 @@ fn limit(policy: &Policy, info: &RequestInfo<'_>, decision: &Decision) -> String
 fn here(info: &RequestInfo<'_>, decision: &Decision) -> &'static str {
     match (&decision.judged, info.verb) {
         (Judged::Each { .. }, Verb::Watch) => "each event is judged by what its object is called",
+        (Judged::Each { .. }, Verb::DeleteCollection) => {
+            "a list, whose items are judged, and a DELETE with preconditions for each of the shard's"
+        }
         (Judged::Each { .. }, _) => "each item is judged by what it is called",
         (Judged::Nothing, _) => "nothing is in the shard: the answer is empty",
         (Judged::All, Verb::Watch) if decision.scope.is_some() => {
@@ -211,11 +214,8 @@ spec:
 
     #[test]
     fn a_refusal_says_its_code_and_label() {
-        let refused = told("DELETE", "/api/v1/pods");
-        assert!(
-            refused.contains("refused   405 (unlimited_delete): a deletecollection"),
-            "{refused}"
-        );
+        let refused = told("GET", "/api/v1/pods?labelSelector=a%20b");
+        assert!(refused.contains("refused   400 (bad_selector): "), "{refused}");
     }
 
     #[test]

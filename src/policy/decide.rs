@@ -132,11 +132,6 @@ impl Policy {
             changes.push(("labelSelector", Some(text)));
         }
         if let Judged::Each { .. } = decision.judged {
-            if info.verb == Verb::DeleteCollection {
-                let why = "a deletecollection cannot be limited to this shard, whose boundary is \
-                           no label: delete the objects by their names";
-                return Err(Refusal::UnlimitedDelete.because(why));
-            }
             // The rows of a Table are judged by the objects that they stand for.
             if parsed.first("includeObject").is_some_and(|include| include == "None") {
                 changes.push(("includeObject", Some(Cow::Borrowed("Metadata"))));

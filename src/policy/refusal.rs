@@ -20,9 +20,6 @@ pub enum Refusal {
     WebSocketWatch,
     /// The upstream answers a watch or list in an encoding that we cannot follow.
     UnknownEncoding,
-    /// A deletecollection by a boundary that no selector can say: the API server would delete the
-    /// objects of others too.
-    UnlimitedDelete,
     /// A list cannot be judged item by item.
     UnreadableList,
     /// A body that may name the lock cannot be read.
@@ -42,14 +39,13 @@ pub struct Refused {
 
 impl Refusal {
     /// Every refusal.
-    pub const ALL: [Self; 10] = [
+    pub const ALL: [Self; 9] = [
         Self::NoPolicy,
         Self::BadRequestLine,
         Self::BadSelector,
         Self::Expired,
         Self::WebSocketWatch,
         Self::UnknownEncoding,
-        Self::UnlimitedDelete,
         Self::UnreadableList,
         Self::BadBody,
         Self::BodyTooLarge,
@@ -65,7 +61,6 @@ impl Refusal {
             Self::Expired => "expired",
             Self::WebSocketWatch => "websocket_watch",
             Self::UnknownEncoding => "unknown_encoding",
-            Self::UnlimitedDelete => "unlimited_delete",
             Self::UnreadableList => "unreadable_list",
             Self::BadBody => "bad_body",
             Self::BodyTooLarge => "body_too_large",
@@ -82,7 +77,6 @@ impl Refusal {
             }
             Self::Expired => Reason::Expired,
             Self::UnknownEncoding => Reason::NotAcceptable,
-            Self::UnlimitedDelete => Reason::MethodNotAllowed,
             Self::UnreadableList => Reason::InternalError,
             Self::BodyTooLarge => Reason::RequestEntityTooLarge,
         }

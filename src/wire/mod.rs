@@ -6,10 +6,12 @@
 //! - [`selector`]: label and field selectors.
 //! - [`media`]: which encoding an answer has.
 //! - [`name`]: the name of the object in a write's body, replaced in place.
+//! - [`delete`]: the options of a deletion.
 //! - [`status`]: a refusal in the client's encoding.
 //! - [`rv`]: positions in a resource's history.
 //! - [`frames`]: bodies of lists and watches, scanned while they pass.
 
+pub mod delete;
 mod escape;
 pub mod frames;
 pub mod media;

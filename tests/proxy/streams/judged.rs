@@ -11,7 +11,7 @@ use tokio::time::timeout;
 
 use crate::support::{
     CONFIGMAPS,
-    client::{self, Client, Http, bytes, chunk, request},
+    client::{self, Client, Http, bytes, chunk, request, request_with},
     events::expired,
     proxy::{POLICY, Proxy},
     upstream::{Stream, Upstream},
@@ -50,7 +50,7 @@ fn object(namespace: &str, name: &str, rv: u64) -> Value {
         {"name": name, "namespace": namespace, "uid": name, "resourceVersion": rv.to_string()}})
 }
 
-fn list(items: &[Value]) -> String {
+fn list_of(items: &[Value]) -> String {
     let meta = json!({"resourceVersion": "100", "remainingItemCount": 7, "continue": ""});
     json!({"kind": "ConfigMapList", "apiVersion": "v1", "metadata": meta, "items": items})
         .to_string()
@@ -61,7 +61,7 @@ fn event(kind: &str, namespace: &str, rv: u64) -> String {
 }
 
 fn ours_and_others() -> String {
-    list(&[object("ours", "a", 1), object("other", "b", 2), object("ours", "c", 3)])
+    list_of(&[object("ours", "a", 1), object("other", "b", 2), object("ours", "c", 3)])
 }
 
 fn names(body: &str) -> Vec<String> {
@@ -207,18 +207,68 @@ async fn a_namespace_of_the_shard_is_not_looked_at_and_one_of_others_is_empty() 
 }
 
 #[tokio::test]
-async fn bad_deletecollection_by_a_boundary_without_labels() {
+async fn t56_a_judged_deletecollection_deletes_versions_of_its_own() {
+    for http in Http::BOTH {
+        let mut upstream = Upstream::speaking(http).await;
+        let proxy = Proxy::with_policy(&upstream, &policy("ours")).await;
+        let mut client = Client::new(&proxy, http).await;
+        let target = format!("{ALL}?labelSelector=a%3Db&gracePeriodSeconds=0");
+        let pending = client.send(request(Method::DELETE, &target));
+        let list = upstream.call().await;
+        assert_eq!(list.head.parts.method, Method::GET);
+        assert_eq!(list.target(), format!("{ALL}?labelSelector=a%3Db&limit=500"));
+        list.json(200, &ours_and_others());
+        for (name, rv, code) in [("a", "1", 200), ("c", "3", 409)] {
+            let mut call = upstream.call().await;
+            assert_eq!(call.head.parts.method, Method::DELETE);
+            assert_eq!(call.target(), format!("{ALL}/{name}"));
+            assert_eq!(call.header("content-type").as_deref(), Some("application/json"));
+            let body: Value = serde_json::from_slice(&call.body().await.unwrap()).unwrap();
+            call.json(code, "{\"kind\":\"Status\"}");
+            assert_eq!(body["preconditions"], json!({"uid": name, "resourceVersion": rv}));
+            assert_eq!(body["gracePeriodSeconds"], 0);
+        }
+        // What changed meanwhile is listed again; it may be somebody else's by then.
+        let again = upstream.call().await;
+        assert_eq!(again.head.parts.method, Method::GET);
+        again.json(200, &list_of(&[object("other", "c", 4)]));
+        let (code, body) = client::text(pending.await.unwrap()).await;
+        assert!(code == 200 && body.contains("\"Success\""), "{code} {body}");
+        assert!(upstream.is_quiet());
+    }
+}
+
+#[tokio::test]
+async fn t56_a_judged_deletecollection_goes_through_all_pages_and_stops_at_a_no() {
+    let (mut upstream, _proxy, mut client) = scene().await;
+    let pending = client.send(request(Method::DELETE, ALL));
+    let first = json!({"metadata": {"continue": "token"}, "items": [object("other", "b", 2)]});
+    upstream.call().await.json(200, &first.to_string());
+    let second = upstream.call().await;
+    assert_eq!(second.query("continue").as_deref(), Some("token"));
+    second.json(200, &ours_and_others());
+    upstream.call().await.json(403, "{\"kind\":\"Status\",\"code\":403}");
+    let (code, body) = client::text(pending.await.unwrap()).await;
+    assert_eq!((code, body.as_str()), (403, "{\"kind\":\"Status\",\"code\":403}"));
+    assert!(upstream.is_quiet(), "nothing more was deleted");
+}
+
+#[tokio::test]
+async fn bad_delete_options_of_a_judged_collection() {
     let (mut upstream, proxy, mut client) = scene().await;
-    let target = "/api/v1/configmaps";
-    let refused = client.send(request(Method::DELETE, target)).await.unwrap();
-    let (code, body) = client::text(refused).await;
-    assert_eq!(code, 405, "{body}");
-    assert!(body.contains("deletecollection") && body.contains("by their names"), "{body}");
-    proxy.until_metric("ctrlmesh_refusals_total", &[("reason", "unlimited_delete")], 1.0).await;
-    assert!(upstream.is_quiet(), "the API server would delete everything");
+    for body in ["[", r#"{"preconditions":{"uid":"x"}}"#] {
+        let refused = client.send(request_with(Method::DELETE, ALL, body)).await.unwrap();
+        assert_eq!(client::text(refused).await.0, 400);
+    }
+    let pending = client.send(request(Method::DELETE, ALL));
+    upstream.call().await.json(200, "{\"items\":[{\"metadata\":{\"name\":\"a\"}}]}");
+    assert_eq!(client::text(pending.await.unwrap()).await.0, 500, "an item that says too little");
+    proxy.until_metric("ctrlmesh_refusals_total", &[("reason", "bad_body")], 2.0).await;
+    assert!(upstream.is_quiet());
+    // All of the namespace is the shard's: the API server can do it.
     let pending = client.send(request(Method::DELETE, CONFIGMAPS));
     let call = upstream.call().await;
-    assert_eq!(call.target(), CONFIGMAPS, "all of the namespace is the shard's");
+    assert_eq!((call.head.parts.method.as_str(), call.target()), ("DELETE", CONFIGMAPS));
     call.json(200, "{}");
     pending.await.unwrap();
 }
@@ -252,7 +302,7 @@ async fn watch(
 /// Lists at position 100, to go on from there.
 async fn listed(client: &mut Client, upstream: &mut Upstream) {
     let pending = client.send(request(Method::GET, ALL));
-    upstream.call().await.json(200, &list(&[]));
+    upstream.call().await.json(200, &list_of(&[]));
     assert_eq!(client::text(pending.await.unwrap()).await.0, 200);
 }
 

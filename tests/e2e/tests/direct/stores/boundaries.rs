@@ -1,10 +1,10 @@
 //! Shards without labels. The oracle is the API server's own sharding (KEP-5866): the proxy's
 //! filter must show what it would.
 
-use std::collections::BTreeSet;
+use std::{collections::BTreeSet, thread};
 
 use anyhow::{Context, Result, ensure};
-use ctrlmesh_e2e::{Program, Proxy};
+use ctrlmesh_e2e::{AuditEntry, Program, Proxy};
 use serde_json::{Value, json};
 
 use super::{KINDS, Store, content, expect_store};
@@ -219,5 +219,57 @@ fn the_api_server_refuses_what_is_no_boundary() -> Result<()> {
         let is_right = answer.status == 422 && answer.text.contains(said);
         ensure!(is_right, "{said}: {} {}", answer.status, answer.text);
     }
+    Ok(())
+}
+
+#[test]
+fn t56_deletecollection_touches_the_shards_own_versions_alone() -> Result<()> {
+    let bed = Bed::with_sharding_server("deletes")?;
+    let name = |at: usize| format!("object-{at}");
+    for at in 0..60 {
+        bed.config_map(&name(at), "team=a")?;
+    }
+    let own: BTreeSet<String> = Half::Low.store(&bed, "uid")?.into_keys().collect();
+    let watch = bed.clients(&Way::Straight, "informer", &["--wire"])?;
+    watch.wait_for(LIMIT, |line| line["event"] == "synced")?;
+    let proxy = Proxy::builder("mine", &Half::Low.policy("uid")).start(&bed.api)?;
+    let client = proxy.client(bed.token())?;
+    let target = format!("{}?labelSelector=team%3Da&limit=7", bed.path("configmaps"));
+    thread::scope(|scope| {
+        // While it deletes, every third object becomes somebody else's.
+        let relabels = scope.spawn(|| {
+            for at in (0..60).step_by(3).rev() {
+                // Whoever was quicker is found out below.
+                drop(bed.relabel(&name(at), Some("b")));
+            }
+        });
+        let answer = client.request("DELETE", &target, "application/json", Vec::new())?;
+        ensure!(answer.status == 200 && answer.text.contains("Success"), "{}", answer.text);
+        ensure!(relabels.join().is_ok());
+        Ok(())
+    })?;
+
+    let left = bed.api.client().get(&bed.path("configmaps"))?.json()?;
+    let uid = |meta: &Value| meta["uid"].as_str().unwrap_or_default().to_owned();
+    let left = left["items"].as_array().context("items")?;
+    for item in left {
+        let is_own = own.contains(&uid(&item["metadata"]));
+        let team = &item["metadata"]["labels"]["team"];
+        ensure!(!is_own || team == "b", "{item} is the shard's, and is there still");
+    }
+    let is_deleted = |line: &&Value| line["event"] == "wire" && line["type"] == "DELETED";
+    let deleted = watch.wait_until(LIMIT, |lines| {
+        let deleted: Vec<_> = lines.iter().filter(is_deleted).cloned().collect();
+        (deleted.len() + left.len() == 60).then_some(deleted)
+    })?;
+    for line in &deleted {
+        let object = &line["object"];
+        ensure!(own.contains(&uid(object)), "{object} was deleted, and is of the other shard");
+        ensure!(object["labels"]["team"] == "a", "{object} was deleted, and is of the other team");
+    }
+    println!("deletes: {} deleted, {} left", deleted.len(), left.len());
+    ensure!(!deleted.is_empty());
+    let verb = |entry: &AuditEntry| entry.verb == "deletecollection";
+    ensure!(!bed.api.audit().entries()?.iter().any(verb), "the API server deleted none by itself");
     Ok(())
 }

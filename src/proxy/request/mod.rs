@@ -1,5 +1,7 @@
 //! One request, from its head to the head of its answer.
 
+mod delete;
+
 use std::{rc::Rc, sync::Arc};
 
 use bytes::Bytes;
@@ -55,6 +57,7 @@ struct Answer {
 
 enum Follow {
     Pass(Incoming),
+    Whole(Bytes),
     Splice(OnUpgrade),
     List(Incoming, Collection, Encoding),
     JudgedList(JudgedList),
@@ -109,6 +112,11 @@ async fn answer(
         }
         // Its events are looked at one by one.
         headers.remove(header::ACCEPT_ENCODING);
+    }
+    if info.verb == Verb::DeleteCollection && matches!(decision.judged, Judged::Each { .. }) {
+        let target = target.as_deref().or(uri.path_and_query().map(PathAndQuery::as_str));
+        let target = target.unwrap_or(uri.path());
+        return delete::judged(pair, request, target, &decision.judged).await;
     }
     if let Some(target) = target {
         *request.uri_mut() = with_target(uri.clone(), target)?;
@@ -329,6 +337,7 @@ fn deliver(pair: &Rc<Pair>, answer: Answer, mut access: Access) -> Response<Repl
         }
         Follow::JudgedList(list) => ReplyBody::judged_list(list, access),
         Follow::Pass(body) => ReplyBody::passed(body, access),
+        Follow::Whole(body) => ReplyBody::whole(body, access),
     };
     reply.map(|()| body.followed_by(pair.stalls.follower()))
 }

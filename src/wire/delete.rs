@@ -1,0 +1,229 @@
+//! `DeleteOptions`, as a client sends them and as they go out again for each object.
+
+use serde_json::{Map, Value, json};
+
+use super::{frames::MAGIC, name::BodyKind, query::Query};
+
+/// What a client asks of each deletion.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct DeleteOptions(Map<String, Value>);
+
+/// Why options cannot be used.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub enum BadOptions {
+    /// They are no `DeleteOptions`.
+    #[error("the body is no DeleteOptions")]
+    Unreadable,
+    /// An encoding that the options are not read in.
+    #[error("DeleteOptions in this encoding cannot be read: send JSON, YAML or protobuf")]
+    Encoding,
+    /// They are for one object.
+    #[error("preconditions are for one object: delete it by its name")]
+    Preconditions,
+}
+
+impl DeleteOptions {
+    /// Reads the body of a request, and its query where the body is empty, as the API server does
+    /// (`apiserver/pkg/endpoints/handlers/delete.go`).
+    ///
+    /// # Errors
+    /// [`BadOptions`].
+    pub fn read(kind: Option<BodyKind>, body: &[u8], query: Query<'_>) -> Result<Self, BadOptions> {
+        let fields = match kind {
+            _ if body.is_empty() => of_query(query)?,
+            Some(BodyKind::Json) => {
+                serde_json::from_slice(body).map_err(|_| BadOptions::Unreadable)?
+            }
+            Some(BodyKind::Yaml) => {
+                serde_yaml::from_slice(body).map_err(|_| BadOptions::Unreadable)?
+            }
+            Some(BodyKind::Protobuf) => of_protobuf(body).ok_or(BadOptions::Unreadable)?,
+            _ => return Err(BadOptions::Encoding),
+        };
+        if fields.get("preconditions").is_some_and(|given| !given.is_null()) {
+            return Err(BadOptions::Preconditions);
+        }
+        Ok(Self(fields))
+    }
+
+    /// The body that deletes just this version of just this object, in JSON.
+    #[must_use]
+    pub fn only(&self, uid: &str, resource_version: &str) -> Vec<u8> {
+        let mut fields = self.0.clone();
+        fields.insert("kind".to_owned(), "DeleteOptions".into());
+        fields.insert("apiVersion".to_owned(), "v1".into());
+        let one = json!({ "uid": uid, "resourceVersion": resource_version });
+        fields.insert("preconditions".to_owned(), one);
+        Value::Object(fields).to_string().into_bytes()
+    }
+}
+
+/// The parameters that stand for fields. They are read as the API server reads them, so that it is
+/// the one to refuse what is no number.
+fn of_query(query: Query<'_>) -> Result<Map<String, Value>, BadOptions> {
+    let mut fields = Map::new();
+    if let Some(policy) = query.first("propagationPolicy") {
+        fields.insert("propagationPolicy".to_owned(), policy.into());
+    }
+    if let Some(seconds) = query.first("gracePeriodSeconds") {
+        let seconds: i64 = seconds.parse().map_err(|_| BadOptions::Unreadable)?;
+        fields.insert("gracePeriodSeconds".to_owned(), seconds.into());
+    }
+    if let Some(orphan) = query.first("orphanDependents") {
+        let orphan = orphan != "0" && !orphan.eq_ignore_ascii_case("false");
+        fields.insert("orphanDependents".to_owned(), orphan.into());
+    }
+    if let Some(dry_run) = query.first("dryRun") {
+        fields.insert("dryRun".to_owned(), json!([dry_run]));
+    }
+    Ok(fields)
+}
+
+/// `DeleteOptions` of `apimachinery/pkg/apis/meta/v1/generated.proto`, in its envelope.
+fn of_protobuf(body: &[u8]) -> Option<Map<String, Value>> {
+    let envelope = body.strip_prefix(MAGIC)?;
+    let mut raw: &[u8] = &[];
+    for field in Fields(envelope) {
+        if let (2, Field::Bytes(bytes)) = field? {
+            raw = bytes;
+        }
+    }
+    let mut fields = Map::new();
+    let mut dry_run = Vec::new();
+    for field in Fields(raw) {
+        let text = |bytes: &[u8]| std::str::from_utf8(bytes).ok().map(Value::from);
+        match field? {
+            (1, Field::Number(seconds)) => {
+                fields.insert("gracePeriodSeconds".to_owned(), seconds.cast_signed().into());
+            }
+            (2, Field::Bytes(_)) => drop(fields.insert("preconditions".to_owned(), json!({}))),
+            (3, Field::Number(orphan)) => {
+                fields.insert("orphanDependents".to_owned(), (orphan != 0).into());
+            }
+            (4, Field::Bytes(policy)) => {
+                fields.insert("propagationPolicy".to_owned(), text(policy)?);
+            }
+            (5, Field::Bytes(mode)) => dry_run.push(text(mode)?),
+            (6, Field::Number(ignore)) => {
+                let name = "ignoreStoreReadErrorWithClusterBreakingPotential";
+                fields.insert(name.to_owned(), (ignore != 0).into());
+            }
+            // What the API server would heed and we do not know must not be lost.
+            _ => return None,
+        }
+    }
+    if !dry_run.is_empty() {
+        fields.insert("dryRun".to_owned(), dry_run.into());
+    }
+    Some(fields)
+}
+
+/// The fields of a protobuf message; `None` for what is none.
+struct Fields<'a>(&'a [u8]);
+
+enum Field<'a> {
+    Number(u64),
+    Bytes(&'a [u8]),
+}
+
+impl<'a> Iterator for Fields<'a> {
+    type Item = Option<(u64, Field<'a>)>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        if self.0.is_empty() {
+            return None;
+        }
+        let field = self.field();
+        if field.is_none() {
+            self.0 = &[];
+        }
+        Some(field)
+    }
+}
+
+impl<'a> Fields<'a> {
+    fn field(&mut self) -> Option<(u64, Field<'a>)> {
+        let tag = self.varint()?;
+        let field = match tag & 7 {
+            0 => Field::Number(self.varint()?),
+            2 => {
+                let length = usize::try_from(self.varint()?).ok()?;
+                let (bytes, rest) = self.0.split_at_checked(length)?;
+                self.0 = rest;
+                Field::Bytes(bytes)
+            }
+            _ => return None,
+        };
+        Some((tag >> 3, field))
+    }
+
+    fn varint(&mut self) -> Option<u64> {
+        let mut value = 0;
+        for shift in (0..64).step_by(7) {
+            let (byte, rest) = self.0.split_first()?;
+            self.0 = rest;
+            value |= u64::from(byte & 0x7f) << shift;
+            if *byte < 0x80 {
+                return Some(value);
+            }
+        }
+        None
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn read(kind: BodyKind, body: &[u8], query: &str) -> Result<Value, BadOptions> {
+        let options = DeleteOptions::read(Some(kind), body, Query::parse(Some(query)).unwrap())?;
+        Ok(serde_json::from_slice(&options.only("u", "7")).unwrap())
+    }
+
+    fn with(fields: Value) -> Value {
+        let mut all = json!({ "kind": "DeleteOptions", "apiVersion": "v1",
+            "preconditions": { "uid": "u", "resourceVersion": "7" } });
+        all.as_object_mut().unwrap().extend(fields.as_object().unwrap().clone());
+        all
+    }
+
+    #[test]
+    fn t56_each_encoding_says_the_same() {
+        let fields = json!({ "gracePeriodSeconds": 0, "propagationPolicy": "Foreground",
+            "dryRun": ["All"] });
+        let raw = b"\x08\x00\x22\x0aForeground\x2a\x03All";
+        let mut proto = b"k8s\0\x0a\x04\x0a\x02v1\x12".to_vec();
+        proto.push(u8::try_from(raw.len()).unwrap());
+        proto.extend_from_slice(raw);
+        let yaml = "gracePeriodSeconds: 0\npropagationPolicy: Foreground\ndryRun: [All]\n";
+        let query = "gracePeriodSeconds=0&propagationPolicy=Foreground&dryRun=All&labelSelector=a";
+        assert_eq!(
+            read(BodyKind::Json, fields.to_string().as_bytes(), ""),
+            Ok(with(fields.clone()))
+        );
+        assert_eq!(read(BodyKind::Yaml, yaml.as_bytes(), "dryRun=x"), Ok(with(fields.clone())));
+        assert_eq!(read(BodyKind::Protobuf, &proto, ""), Ok(with(fields.clone())));
+        assert_eq!(read(BodyKind::Protobuf, b"", query), Ok(with(fields)));
+        assert_eq!(read(BodyKind::Json, b"", ""), Ok(with(json!({}))));
+    }
+
+    #[test]
+    fn what_cannot_be_read_is_refused() {
+        let unreadable =
+            [(BodyKind::Json, &b"["[..]), (BodyKind::Json, b"[]"), (BodyKind::Yaml, b"a")];
+        for (kind, body) in unreadable {
+            assert_eq!(read(kind, body, ""), Err(BadOptions::Unreadable));
+        }
+        for body in [&b"x"[..], b"k8s\0\x12\x05", b"k8s\0\x12\x02\x38\x01", b"k8s\0\x12\x01\xff"] {
+            assert_eq!(read(BodyKind::Protobuf, body, ""), Err(BadOptions::Unreadable));
+        }
+        assert_eq!(read(BodyKind::Json, b"", "gracePeriodSeconds=x"), Err(BadOptions::Unreadable));
+        assert_eq!(read(BodyKind::Cbor, b"\xa0", ""), Err(BadOptions::Encoding));
+        let one = br#"{"preconditions":{"uid":"x"}}"#;
+        assert_eq!(read(BodyKind::Json, one, ""), Err(BadOptions::Preconditions));
+        assert_eq!(
+            read(BodyKind::Protobuf, b"k8s\0\x12\x02\x12\x00", ""),
+            Err(BadOptions::Preconditions)
+        );
+    }
+}
