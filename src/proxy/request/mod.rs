@@ -114,8 +114,8 @@ async fn answer(
         headers.remove(header::ACCEPT_ENCODING);
     }
     if info.verb == Verb::DeleteCollection && matches!(decision.judged, Judged::Each { .. }) {
-        let target = target.as_deref().or(uri.path_and_query().map(PathAndQuery::as_str));
-        let target = target.unwrap_or(uri.path());
+        let own = uri.path_and_query().map_or_else(|| uri.path(), PathAndQuery::as_str);
+        let target = target.as_deref().unwrap_or(own);
         return delete::judged(pair, request, target, &decision.judged).await;
     }
     if let Some(target) = target {
