@@ -71,7 +71,9 @@ fn is_handled(widget: &Value, pod: &str, config_maps: &[Value]) -> bool {
             && map["metadata"]["ownerReferences"][0]["uid"] == meta["uid"]
             && map["data"]["size"] == *expected
     });
-    let is_seen = status["observedGeneration"] == meta["generation"] && status["size"] == *size;
+    // The operator leaves a zero out.
+    let told = status["size"].as_u64().unwrap_or_default();
+    let is_seen = status["observedGeneration"] == meta["generation"] && Some(told) == size.as_u64();
     has_data && is_seen && status["handledBy"] == pod
 }
 
