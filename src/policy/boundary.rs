@@ -10,7 +10,7 @@ use regex::{Regex, RegexBuilder};
 use crate::wire::frames::{Object, Verdict};
 
 /// Longest pattern for namespaces, in bytes.
-pub const MAX_PATTERN: usize = 1024;
+const MAX_PATTERN: usize = 1024;
 /// Memory that a compiled pattern may take, in bytes.
 const PATTERN_MEMORY: usize = 1 << 20;
 
@@ -214,8 +214,7 @@ fn holds(ranges: &[HashRange], hash: u64) -> bool {
 
 /// FNV-1a with 64 bits, of the bytes as they are: the hash of KEP-5866, so that the API server and
 /// the proxy draw the same boundary.
-#[must_use]
-pub fn fnv1a(text: &str) -> u64 {
+fn fnv1a(text: &str) -> u64 {
     text.bytes().fold(0xcbf2_9ce4_8422_2325, |hash, byte| {
         (hash ^ u64::from(byte)).wrapping_mul(0x0000_0100_0000_01b3)
     })

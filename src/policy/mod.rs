@@ -12,7 +12,7 @@ mod scopes;
 use std::sync::Arc;
 
 pub use self::{
-    boundary::{BadRange, Boundary, HashOf, HashRange, HashRule, MAX_PATTERN, Pattern, fnv1a},
+    boundary::{BadRange, Boundary, HashOf, HashRange, HashRule, Pattern},
     compile::{Invalid, Problem, compile},
     decide::{Decision, Judged},
     document::{BadDocument, from_documents},

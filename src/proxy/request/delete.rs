@@ -8,12 +8,12 @@ use std::rc::Rc;
 
 use bytes::Bytes;
 use http::{HeaderValue, Method, Request, Response, StatusCode, header, request::Parts};
-use http_body_util::{BodyExt, Limited};
+use http_body_util::{BodyExt, LengthLimitError, Limited};
 use hyper::body::Incoming;
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 use serde::Deserialize;
 
-use super::{Answer, Follow, MAX_BODY, Stop, strip_hop_by_hop, with_target};
+use super::{Answer, Follow, MAX_BODY, Stop, body_kind, strip_hop_by_hop, with_target};
 use crate::{
     policy::{Judged, Refusal},
     proxy::{pair::Pair, streams::RequestBody},
@@ -21,15 +21,14 @@ use crate::{
         Query,
         delete::DeleteOptions,
         frames::{Object, Verdict},
-        name::BodyKind,
     },
 };
 
 /// How often what changed while it was to be deleted is listed again.
 const ROUNDS: usize = 10;
-/// A page of metadata; the API server has no page larger than its own limit of a response.
 const PAGE: &str = "500";
-const MAX_PAGE: usize = 256 << 20;
+/// A page of metadata, in bytes: a thousand times what most objects have.
+const MAX_PAGE: usize = 32 << 20;
 const METADATA: &str =
     "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1,application/json";
 const SUCCESS: &[u8] =
@@ -90,11 +89,7 @@ pub(super) async fn judged(
 }
 
 async fn options(head: &Parts, body: Incoming, query: Query<'_>) -> Result<DeleteOptions, Stop> {
-    let kind = head.headers.get(header::CONTENT_TYPE).map(HeaderValue::to_str);
-    let kind = match kind {
-        None => BodyKind::of_content_type(None),
-        Some(kind) => kind.ok().and_then(|kind| BodyKind::of_content_type(Some(kind))),
-    };
+    let kind = body_kind(&head.headers);
     let body = Limited::new(body, MAX_BODY).collect().await;
     let body =
         body.map_err(|_| Refusal::BadBody.because("the body was cut off, or is too large"))?;
@@ -216,7 +211,11 @@ impl Collection<'_> {
         let reply = self.pair.upstream.send(request).await?;
         let code = reply.status();
         let body = Limited::new(reply.into_body(), MAX_PAGE).collect().await;
-        let body = body.map_err(|_| Refusal::UnreadableList.because("it was cut off"))?;
+        let body = body.map_err(|error| {
+            let is_long = error.is::<LengthLimitError>();
+            let why = if is_long { "a page of it has more than 32 MiB" } else { "it was cut off" };
+            Refusal::UnreadableList.because(why)
+        })?;
         Ok((code, body.to_bytes()))
     }
 }

@@ -197,11 +197,7 @@ async fn send_renamed(
 ) -> Result<Answer, Stop> {
     let (mut head, body) = request.into_parts();
     strip_hop_by_hop(&mut head.headers, false);
-    let kind = head.headers.get(header::CONTENT_TYPE).map(HeaderValue::to_str);
-    let kind = match kind {
-        None => BodyKind::of_content_type(None),
-        Some(kind) => kind.ok().and_then(|kind| BodyKind::of_content_type(Some(kind))),
-    };
+    let kind = body_kind(&head.headers);
     let body = match Limited::new(body, MAX_BODY).collect().await {
         Ok(body) => body.to_bytes(),
         Err(error) if error.is::<http_body_util::LengthLimitError>() => {
@@ -225,6 +221,14 @@ async fn send_renamed(
     let mut reply = pair.upstream.send(request).await?;
     strip_hop_by_hop(reply.headers_mut(), false);
     Ok(reply.into())
+}
+
+/// What a request's body is; nothing for what the API server takes no object in.
+fn body_kind(headers: &HeaderMap) -> Option<BodyKind> {
+    match headers.get(header::CONTENT_TYPE).map(HeaderValue::to_str) {
+        None => BodyKind::of_content_type(None),
+        Some(kind) => kind.ok().and_then(|kind| BodyKind::of_content_type(Some(kind))),
+    }
 }
 
 /// Lists and watches are looked at on their way; errors are not.

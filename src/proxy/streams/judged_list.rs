@@ -13,12 +13,14 @@ use flate2::write::MultiGzDecoder;
 use http_body::{Body, Frame};
 use hyper::body::Incoming;
 
-use super::{body::BodyError, list::grant};
+use super::{
+    body::BodyError,
+    list::{grant, note},
+};
 use crate::{
-    policy::positions::Resume,
     proxy::{collection::Collection, pair::Pair},
     wire::{
-        frames::{ListFilter, ListMeta, Object},
+        frames::{ListFilter, Object},
         media::Encoding,
     },
 };
@@ -143,12 +145,6 @@ impl JudgedList {
         let metrics = &self.pair.worker.shared.metrics;
         metrics.filter_memory(self.held, held);
         self.held = held;
-    }
-}
-
-fn note(collection: &Collection, meta: &ListMeta) {
-    if let Some(Resume::Number(rv)) = Resume::at(meta.resource_version) {
-        collection.position.show(rv, collection.in_force.epoch);
     }
 }
 

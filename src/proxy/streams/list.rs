@@ -118,9 +118,7 @@ impl ListBody {
     }
 
     fn know(&mut self, meta: ListMeta) {
-        if let Some(Resume::Number(rv)) = Resume::at(meta.resource_version) {
-            self.collection.position.show(rv, self.collection.in_force.epoch);
-        }
+        note(&self.collection, &meta);
         self.scan = Scan::Known(Some(meta));
     }
 
@@ -137,10 +135,15 @@ impl ListBody {
         };
         let Some(meta) = meta else { return Ok(()) };
         grant(&self.collection, &self.pair, &meta);
-        if let Some(Resume::Number(rv)) = Resume::at(meta.resource_version) {
-            self.collection.position.show(rv, self.collection.in_force.epoch);
-        }
+        note(&self.collection, &meta);
         Ok(())
+    }
+}
+
+/// Notes a list's position before the client can see it.
+pub(super) fn note(collection: &Collection, meta: &ListMeta) {
+    if let Some(Resume::Number(rv)) = Resume::at(meta.resource_version) {
+        collection.position.show(rv, collection.in_force.epoch);
     }
 }
 
