@@ -1,8 +1,9 @@
 //! Container images, built by buildah without a registry.
 
 use std::{
-    env, fs,
-    os::unix::fs::symlink,
+    env,
+    fs::{self, Permissions},
+    os::unix::fs::{PermissionsExt, symlink},
     path::{Path, PathBuf},
     process::Command,
 };
@@ -38,6 +39,9 @@ const BASE_PACKAGES: [&str; 11] = [
     "libxtables12",
     "netbase",
 ];
+
+/// What a package's script would have made, and any image has.
+const BASE_DIRECTORIES: [(&str, u32); 1] = [("tmp", 0o1777)];
 
 const PAUSE_FILE: &str = r#"ARG BASE
 FROM ${BASE}
@@ -170,6 +174,8 @@ impl Build<'_> {
 /// The base of the images, made once from this machine's packages.
 fn base() -> Result<PathBuf> {
     let key = BASE_PACKAGES.iter().fold(Key::default(), Key::add);
+    let key =
+        BASE_DIRECTORIES.iter().fold(key, |key, (name, mode)| key.add(format!("{name} {mode:o}")));
     cache::file("image-base", key, |archive| {
         cache::note("making the base of the images from packages");
         let work = Scratch::make("base")?;
@@ -210,6 +216,11 @@ fn trim(root: &Path) -> Result<()> {
         }
     }
     symlink("busybox", root.join("bin/sh")).context("the base's shell")?;
+    for (name, mode) in BASE_DIRECTORIES {
+        let directory = root.join(name);
+        fs::create_dir(&directory).with_context(|| format!("making the base's /{name}"))?;
+        fs::set_permissions(&directory, Permissions::from_mode(mode))?;
+    }
     Ok(())
 }
 
