@@ -78,6 +78,17 @@ pub enum BadRange {
 }
 
 impl Boundary {
+    /// Whether it says nothing.
+    pub(super) fn is_everything(&self) -> bool {
+        let Self { names, pattern, hash, has_cluster_scoped } = self;
+        names.is_empty() && pattern.is_none() && hash.is_none() && *has_cluster_scoped
+    }
+
+    /// The hash, and the boundary without it.
+    pub(super) fn without_hash(&self) -> (Option<&HashRule>, Self) {
+        (self.hash.as_ref(), Self { hash: None, ..self.clone() })
+    }
+
     /// Judges an object. `names_namespace` says that it is a Namespace.
     #[must_use]
     pub fn judge(&self, object: &Object<'_>, names_namespace: bool) -> Verdict {
@@ -102,8 +113,13 @@ impl Boundary {
         }
     }
 
+    /// The namespaces outside of which nothing is in the shard; nothing where that is no list.
+    pub(super) fn namespaces(&self) -> Option<&BTreeSet<Box<str>>> {
+        Some(&self.names).filter(|names| !names.is_empty())
+    }
+
     /// Whether objects of the namespace may be in the shard; `""` is none.
-    fn has_namespace(&self, namespace: &str) -> bool {
+    pub(super) fn has_namespace(&self, namespace: &str) -> bool {
         if namespace.is_empty() {
             return self.has_cluster_scoped;
         }
@@ -177,9 +193,26 @@ impl HashRule {
         }
         Ok(Self { of, ranges })
     }
+
+    /// What is hashed.
+    #[must_use]
+    pub fn of(&self) -> HashOf {
+        self.of
+    }
+
+    /// The ranges, in order.
+    #[must_use]
+    pub fn ranges(&self) -> &[HashRange] {
+        &self.ranges
+    }
 }
 
 impl HashRange {
+    /// The first hash in it, and the first behind it; nothing is the end.
+    pub(super) fn bounds(self) -> (u64, Option<u64>) {
+        (self.from, self.to)
+    }
+
     /// From `0x` and sixteen digits to the same, or to `""`, the end.
     ///
     /// # Errors
@@ -214,7 +247,7 @@ fn holds(ranges: &[HashRange], hash: u64) -> bool {
 
 /// FNV-1a with 64 bits, of the bytes as they are: the hash of KEP-5866, so that the API server and
 /// the proxy draw the same boundary.
-fn fnv1a(text: &str) -> u64 {
+pub(super) fn fnv1a(text: &str) -> u64 {
     text.bytes().fold(0xcbf2_9ce4_8422_2325, |hash, byte| {
         (hash ^ u64::from(byte)).wrapping_mul(0x0000_0100_0000_01b3)
     })

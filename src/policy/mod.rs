@@ -3,9 +3,11 @@
 mod boundary;
 mod compile;
 mod decide;
+mod difference;
 mod document;
 mod lock;
 pub mod positions;
+mod ranges;
 mod refusal;
 mod scopes;
 
@@ -15,8 +17,10 @@ pub use self::{
     boundary::{BadRange, Boundary, HashOf, HashRange, HashRule, Pattern},
     compile::{Invalid, Problem, compile},
     decide::{Decision, Judged},
+    difference::{Handed, Part, difference},
     document::{BadDocument, from_documents},
     lock::{BadLock, Lock, LockIn},
+    ranges::Hashes,
     refusal::{Refusal, Refused},
     scopes::{BadRule, Rule, Scope, Scopes},
 };

@@ -55,6 +55,9 @@ pub(super) struct Facts {
     continue_token: Continue,
     /// The items of a list are null.
     has_no_items: bool,
+    /// The kind of a list, and its group and version.
+    list_kind: String,
+    list_api_version: String,
     object: ObjectFacts,
     /// The text that is being read; its limit is the longest that means something.
     text: Vec<u8>,
@@ -77,6 +80,7 @@ impl Facts {
             Node::EventEnvelope => self.object.clear(),
             Node::Item | Node::ItemRow => self.object.clear(),
             Node::Meta | Node::ItemMeta => self.object.begin_meta(),
+            Node::ItemOwners => self.object.has_owner = true,
             // In a row nothing else can tell which object it is.
             Node::RowItem => self.object.begin_row(),
             Node::Annotation => self.annotation = (false, false),
@@ -150,6 +154,8 @@ impl Facts {
             Node::AnnotationKey => self.annotation.0 = text == INITIAL_EVENTS_END,
             Node::AnnotationValue => self.annotation.1 = text == b"true",
             Node::Continue => self.continue_token = continue_token(text),
+            Node::ListKind => self.list_kind = whole_text(text),
+            Node::ListApiVersion => self.list_api_version = whole_text(text),
             Node::Namespace | Node::Name | Node::Uid | Node::Kind | Node::ApiVersion => {
                 self.object.set(node, text);
             }
@@ -190,6 +196,16 @@ impl Facts {
         self.object.read()
     }
 
+    /// Whether that object has an owner.
+    pub(super) fn has_owner(&self) -> bool {
+        self.object.has_owner
+    }
+
+    /// Group and version, and kind of a list; empty where they are not said.
+    pub(super) fn list_type(&self) -> (&str, &str) {
+        (&self.list_api_version, &self.list_kind)
+    }
+
     pub(super) fn take_event(&mut self) -> Event {
         let event = Event {
             kind: self.kind,
@@ -221,6 +237,7 @@ struct ObjectFacts {
     api_version: Field,
     has_meta: bool,
     has_row: bool,
+    has_owner: bool,
     /// What it says of itself can be read in two ways, or not at all.
     is_broken: bool,
 }
@@ -259,7 +276,8 @@ impl ObjectFacts {
             field.text.clear();
             field.is_set = false;
         }
-        (self.has_meta, self.has_row, self.is_broken) = (false, false, false);
+        (self.has_meta, self.has_row) = (false, false);
+        (self.has_owner, self.is_broken) = (false, false);
     }
 
     /// Decoders merge metadata that stands twice, or take either: nobody can say who owns it.
@@ -304,6 +322,12 @@ impl Field {
     fn read(&self) -> Option<&str> {
         std::str::from_utf8(&self.text).ok()
     }
+}
+
+/// Nothing for what is cut off or no text.
+fn whole_text(text: &[u8]) -> String {
+    let is_whole = text.len() <= Node::OBJECT_TEXT;
+    std::str::from_utf8(text).ok().filter(|_| is_whole).unwrap_or_default().to_owned()
 }
 
 fn continue_token(text: &[u8]) -> Continue {

@@ -11,8 +11,10 @@
 
 mod bookmark;
 mod cbor;
+mod event;
 mod facts;
 mod filter;
+mod items;
 mod json;
 mod list;
 mod place;
@@ -21,8 +23,10 @@ mod skip;
 mod watch;
 
 pub use bookmark::Bookmark;
+pub use event::{Listed, TypeMeta, object_event};
 pub use facts::{Continue, EventKind, ListMeta, Object};
 pub use filter::{Counts, Judge, ListFilter, Passed, Verdict, WatchFilter};
+pub use items::{Item, ListHead, ListItems};
 pub use list::ListScanner;
 pub use watch::{Event, EventEnd, Events, WatchScanner};
 

@@ -43,6 +43,10 @@ pub(super) enum Node {
     /// The items of a list.
     Items,
     Item,
+    /// The owner references of an item; that there are any is all that matters.
+    ItemOwners,
+    /// Protobuf: the kind in the envelope of a list.
+    ListTypeMeta,
     /// `ObjectMeta` of an item.
     ItemMeta,
     /// The rows of a Table that is a list.
@@ -73,6 +77,10 @@ pub(super) enum Node {
     Kind,
     /// Text, of an object.
     ApiVersion,
+    /// Text, of a list.
+    ListKind,
+    /// Text, of a list.
+    ListApiVersion,
     /// A number: how many items follow on further pages.
     Remaining,
 }
@@ -117,6 +125,11 @@ impl Node {
             (Self::List | Self::ItemList, b"metadata") => Self::ListMeta,
             (Self::ItemList, b"items") => Self::Items,
             (Self::ItemList, b"rows") => Self::ItemRows,
+            (Self::ItemList, b"kind") => Self::ListKind,
+            (Self::ItemList, b"apiVersion") => Self::ListApiVersion,
+            (Self::Item, b"kind") => Self::Kind,
+            (Self::Item, b"apiVersion") => Self::ApiVersion,
+            (Self::ItemMeta, b"ownerReferences") => Self::ItemOwners,
             (Self::ItemRow, b"object") => Self::RowItem,
             (Self::Item | Self::RowItem, b"metadata") => Self::ItemMeta,
             (Self::ListMeta, b"continue") => Self::Continue,
@@ -145,7 +158,11 @@ impl Node {
             (Self::Annotation, 1) => Self::AnnotationKey,
             (Self::Annotation, 2) => Self::AnnotationValue,
             (Self::ListEnvelope, 2) => Self::List,
+            (Self::ItemsEnvelope, 1) => Self::ListTypeMeta,
             (Self::ItemsEnvelope, 2) => Self::ItemList,
+            (Self::ListTypeMeta, 1) => Self::ListApiVersion,
+            (Self::ListTypeMeta, 2) => Self::ListKind,
+            (Self::ItemMeta, 13) => Self::ItemOwners,
             (Self::List | Self::ItemList, 1) => Self::ListMeta,
             (Self::ItemList, 2) => Self::Item,
             (Self::Item, 1) => Self::ItemMeta,
@@ -177,7 +194,7 @@ impl Node {
 
     pub(super) const fn shape(self) -> Shape {
         match self {
-            Self::Skip => Shape::Skip,
+            Self::Skip | Self::ItemOwners => Shape::Skip,
             Self::Rows | Self::Items | Self::ItemRows => Shape::Array,
             Self::Remaining => Shape::Number,
             Self::Type
@@ -190,7 +207,9 @@ impl Node {
             | Self::Name
             | Self::Uid
             | Self::Kind
-            | Self::ApiVersion => Shape::Text,
+            | Self::ApiVersion
+            | Self::ListKind
+            | Self::ListApiVersion => Shape::Text,
             _ => Shape::Map,
         }
     }
@@ -203,9 +222,13 @@ impl Node {
             Self::InitialEventsEnd | Self::AnnotationValue => 8,
             Self::AnnotationKey => Self::NAME_LIMIT,
             Self::Continue => ListMeta::MAX_CONTINUE + 1,
-            Self::Namespace | Self::Name | Self::Uid | Self::Kind | Self::ApiVersion => {
-                Self::OBJECT_TEXT + 1
-            }
+            Self::Namespace
+            | Self::Name
+            | Self::Uid
+            | Self::Kind
+            | Self::ApiVersion
+            | Self::ListKind
+            | Self::ListApiVersion => Self::OBJECT_TEXT + 1,
             _ => 0,
         }
     }

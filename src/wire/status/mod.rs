@@ -8,7 +8,7 @@ mod tree;
 pub(super) mod write {
     pub(in crate::wire) use super::{
         proto::{enveloped, framed, message, text},
-        tree::Node,
+        tree::{Node, head as cbor_head},
     };
 }
 

@@ -16,9 +16,9 @@ use super::facts::Object;
 
 /// Most bytes that are held of one item or event. The API server stores 1.5 MiB unless told
 /// otherwise, and etcd is rarely told more than 8.
-const MAX_ITEM: usize = 64 << 20;
+pub(super) const MAX_ITEM: usize = 64 << 20;
 /// Held memory above this is given back after the item.
-const KEPT_CAPACITY: usize = 256 << 10;
+pub(super) const KEPT_CAPACITY: usize = 256 << 10;
 
 /// What a rule says of one object.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

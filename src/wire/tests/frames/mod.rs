@@ -3,6 +3,7 @@
 
 mod cbor;
 mod filter;
+mod items;
 mod json;
 mod lists;
 mod protobuf;

@@ -78,12 +78,12 @@ fn thinned(list: &Value) -> Value {
     list
 }
 
-fn json_of(bytes: &[u8]) -> Value {
+pub(super) fn json_of(bytes: &[u8]) -> Value {
     serde_json::from_slice(bytes).expect("JSON")
 }
 
 /// What `ciborium` reads, as JSON; byte strings are text.
-fn cbor_of(bytes: &[u8]) -> Value {
+pub(super) fn cbor_of(bytes: &[u8]) -> Value {
     use ciborium::Value as Cbor;
 
     fn json(value: &Cbor) -> Value {
@@ -111,14 +111,14 @@ fn cbor_of(bytes: &[u8]) -> Value {
     json(&ciborium::from_reader(bytes).expect("CBOR"))
 }
 
-fn cbor(value: &Value, style: u8) -> Vec<u8> {
+pub(super) fn cbor(value: &Value, style: u8) -> Vec<u8> {
     let mut out = Vec::new();
     write::cbor(value, style, &mut out);
     out
 }
 
 /// A protobuf item: its metadata, and bytes that nobody looks into.
-fn proto_item(namespace: &str, name: &str) -> Vec<u8> {
+pub(super) fn proto_item(namespace: &str, name: &str) -> Vec<u8> {
     let meta = [
         write::field(1, name.as_bytes()),
         write::field(3, namespace.as_bytes()),
@@ -128,7 +128,7 @@ fn proto_item(namespace: &str, name: &str) -> Vec<u8> {
     [write::field(1, &meta.concat()), write::noise(), write::field(2, &[7; 300])].concat()
 }
 
-fn proto_list(items: &[Vec<u8>]) -> Vec<u8> {
+pub(super) fn proto_list(items: &[Vec<u8>]) -> Vec<u8> {
     let meta =
         [write::field(2, b"77"), write::field(3, b"token"), vec![4 << 3, 0xb9, 0x60]].concat();
     let items: Vec<u8> = items.iter().flat_map(|item| write::field(2, item)).collect();
@@ -136,7 +136,7 @@ fn proto_list(items: &[Vec<u8>]) -> Vec<u8> {
 }
 
 /// The fields of a protobuf message, as any decoder reads them: number and payload.
-fn fields(mut message: &[u8]) -> Vec<(u64, Vec<u8>)> {
+pub(super) fn fields(mut message: &[u8]) -> Vec<(u64, Vec<u8>)> {
     fn varint(message: &mut &[u8]) -> u64 {
         let mut value = 0;
         for shift in (0..).step_by(7) {
@@ -167,7 +167,7 @@ fn fields(mut message: &[u8]) -> Vec<(u64, Vec<u8>)> {
     found
 }
 
-fn field_of(message: &[u8], number: u64) -> Vec<u8> {
+pub(super) fn field_of(message: &[u8], number: u64) -> Vec<u8> {
     let mut all = fields(message).into_iter().filter(|(field, _)| *field == number);
     all.next().expect("the field").1
 }

@@ -1,0 +1,195 @@
+use std::{collections::BTreeMap, sync::Arc};
+
+use proptest::prelude::*;
+
+use super::*;
+use crate::policy::{HashRange, Pattern, Scope};
+
+type Labels = BTreeMap<&'static str, &'static str>;
+
+const NAMES: [&str; 4] = ["", "ant", "bee", "cat"];
+
+fn requirement() -> impl Strategy<Value = Requirement> {
+    let keys = prop_oneof![Just("k"), Just("l")];
+    let ops = prop_oneof![Just(Op::In), Just(Op::NotIn), Just(Op::Exists), Just(Op::DoesNotExist)];
+    let values = prop::sample::subsequence(vec!["1", "2", "3"], 1..3);
+    (keys, ops, values).prop_map(|(key, op, values)| {
+        let values = if matches!(op, Op::In | Op::NotIn) { values } else { Vec::new() };
+        Requirement::new(key, op, values).unwrap()
+    })
+}
+
+fn hash_rule() -> impl Strategy<Value = HashRule> {
+    let of = prop_oneof![Just(HashOf::Uid), Just(HashOf::Namespace)];
+    (of, prop::collection::btree_set(0u64..16, 1..5)).prop_map(|(of, cuts)| {
+        let text = |cut: u64| format!("{:#018x}", cut << 60);
+        let cuts: Vec<_> = cuts.into_iter().collect();
+        let range = |pair: &[u64]| {
+            let to = pair.get(1).map_or(String::new(), |to| text(*to));
+            HashRange::new(&text(pair[0]), &to).unwrap()
+        };
+        HashRule::new(of, cuts.chunks(2).map(range).collect()).unwrap()
+    })
+}
+
+fn boundary() -> impl Strategy<Value = Boundary> {
+    let names = prop::sample::subsequence(vec!["ant", "bee", "cat"], 0..3);
+    let pattern = prop::option::weighted(0.2, Just(Pattern::new("[ab]").unwrap()));
+    (names, pattern, prop::option::of(hash_rule()), any::<bool>()).prop_map(
+        |(names, pattern, hash, has_cluster_scoped)| Boundary {
+            names: names.into_iter().map(Into::into).collect(),
+            pattern,
+            hash,
+            has_cluster_scoped,
+        },
+    )
+}
+
+/// What a policy may say of a collection, with how its objects are judged.
+fn decision(are_namespaces: bool) -> impl Strategy<Value = Decision> {
+    let requirements = prop::collection::vec(requirement(), 0..3);
+    let boundaries = prop::collection::vec(boundary(), 0..3);
+    let given = (requirements, boundaries, prop::bool::weighted(0.1));
+    prop::option::weighted(0.9, given).prop_map(move |given| {
+        let Some((requirements, boundaries, is_nothing)) = given else {
+            return Decision::default();
+        };
+        let scope = Scope::new(requirements.into_iter().collect());
+        let scope = Arc::new(boundaries.into_iter().fold(scope, Scope::inside));
+        let judged = match scope.boundaries() {
+            _ if is_nothing => Judged::Nothing,
+            [] => Judged::All,
+            _ => Judged::Each { scope: Arc::clone(&scope), are_namespaces },
+        };
+        Decision { scope: Some(scope), judged, lock: None }
+    })
+}
+
+fn shows(decision: &Decision, labels: &Labels, object: &Object<'_>) -> bool {
+    selector(decision).matches(|key| labels.get(key).copied())
+        && decision.judged.judge(object) == Verdict::Keep
+}
+
+fn labels() -> impl Strategy<Value = Labels> {
+    let value = || prop::option::of(prop_oneof![Just("1"), Just("2"), Just("3")]);
+    (value(), value()).prop_map(|(k, l)| {
+        [("k", k), ("l", l)].into_iter().filter_map(|(key, value)| Some((key, value?))).collect()
+    })
+}
+
+fn check(before: &Decision, after: &Decision, are_namespaces: bool, labels: &Labels, seed: u8) {
+    let parts = difference(before, after, false).expect("it can be said");
+    for (at, name) in NAMES.iter().enumerate() {
+        let uid = format!("uid-{seed}-{at}");
+        let (namespace, name) = if are_namespaces { ("", *name) } else { (*name, "x") };
+        let object = Object { namespace, name, uid: &uid, kind: "", api_version: "" };
+        let found: Vec<_> = parts
+            .iter()
+            .filter(|part| part.selector.matches(|key| labels.get(key).copied()))
+            .filter(|part| part.namespace.as_deref().is_none_or(|name| name == namespace))
+            .filter(|part| part.hashes.as_ref().is_none_or(|hashes| hashes.has(&object)))
+            .map(|part| part.judge(&object))
+            .filter(|handed| *handed != Handed::Not)
+            .collect();
+        let expected = match (shows(before, labels, &object), shows(after, labels, &object)) {
+            (true, false) => vec![Handed::Over],
+            (false, true) => vec![Handed::In],
+            _ => vec![],
+        };
+        assert_eq!(found, expected, "{object:?} {labels:?}\n{before:?}\n{after:?}\n{parts:?}");
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(4000))]
+
+    #[test]
+    fn just_what_changes_hands_is_found_and_once(
+        before in decision(false),
+        after in decision(false),
+        labels in labels(),
+        seed in any::<u8>(),
+    ) {
+        check(&before, &after, false, &labels, seed);
+    }
+
+    #[test]
+    fn namespaces_change_hands_as_what_they_name(
+        before in decision(true),
+        after in decision(true),
+        labels in labels(),
+        seed in any::<u8>(),
+    ) {
+        check(&before, &after, true, &labels, seed);
+    }
+
+    #[test]
+    fn t48_t52_the_hashes_that_are_pushed_down_miss_nothing(
+        decision in decision(false),
+        seed in any::<u8>(),
+    ) {
+        for (at, namespace) in NAMES.into_iter().enumerate() {
+            let uid = format!("uid-{seed}-{at}");
+            let object = Object { namespace, name: "x", uid: &uid, kind: "", api_version: "" };
+            let is_kept = decision.judged.judge(&object) == Verdict::Keep;
+            if let Some(hashes) = decision.judged.hashes() {
+                prop_assert!(!is_kept || hashes.has(&object));
+            }
+            if let Some(only) = decision.judged.only_namespace() {
+                prop_assert!(!is_kept || only == namespace);
+            }
+        }
+    }
+}
+
+fn of(selector: &str, boundary: Option<Boundary>) -> Decision {
+    let scope = Scope::new(selector.parse().unwrap());
+    let scope = Arc::new(boundary.into_iter().fold(scope, Scope::inside));
+    let judged = match scope.boundaries() {
+        [] => Judged::All,
+        _ => Judged::Each { scope: Arc::clone(&scope), are_namespaces: false },
+    };
+    Decision { scope: Some(scope), judged, lock: None }
+}
+
+fn named(names: &[&str]) -> Option<Boundary> {
+    let names = names.iter().map(|name| (*name).into()).collect();
+    Some(Boundary { names, pattern: None, hash: None, has_cluster_scoped: false })
+}
+
+fn hashed(from: &str, to: &str) -> Option<Boundary> {
+    let rule = HashRule::new(HashOf::Uid, vec![HashRange::new(from, to).unwrap()]).unwrap();
+    Some(Boundary {
+        names: BTreeSet::new(),
+        pattern: None,
+        hash: Some(rule),
+        has_cluster_scoped: true,
+    })
+}
+
+fn said(before: &Decision, after: &Decision) -> Vec<String> {
+    let text = |part: &Part| {
+        let namespace = part.namespace.as_deref().unwrap_or("*");
+        let hashes = part.hashes.as_ref().map_or("*".to_owned(), ToString::to_string);
+        format!("{} | {namespace} | {hashes}", part.selector)
+    };
+    difference(before, after, false).unwrap().iter().map(text).collect()
+}
+
+#[test]
+fn no_more_is_listed_than_changes_hands() {
+    let labels = said(&of("team=a,tier", None), &of("team in (a,b),tier", None));
+    assert_eq!(
+        labels,
+        ["team=a,team notin (a,b),tier | * | *", "team in (a,b),team!=a,tier | * | *"]
+    );
+    let names = said(&of("", named(&["a", "b", "c"])), &of("", named(&["b", "c", "d"])));
+    assert_eq!(names, [" | a | *", " | d | *"]);
+    let (low, high) = ("0x2000000000000000", "0x3000000000000000");
+    let hashes = said(
+        &of("", hashed("0x0000000000000000", low)),
+        &of("", hashed("0x0000000000000000", high)),
+    );
+    assert_eq!(hashes, [format!(" | * | shardRange(object.metadata.uid, '{low}', '{high}')")]);
+    assert_eq!(said(&of("a=b", None), &of("a=b", None)), [""; 0]);
+}

@@ -1,0 +1,225 @@
+//! Sets of hashes, and how the API server is told one (KEP-5866).
+
+use std::fmt;
+
+use super::{HashOf, HashRange, boundary::fnv1a};
+
+/// One more than the last hash.
+const END: u128 = 1 << 64;
+
+/// Hashes of one attribute of an object.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Hashes {
+    of: HashOf,
+    set: HashSet,
+}
+
+/// Disjoint spans in order; none touches the next.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) struct HashSet(Vec<Span>);
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+struct Span {
+    from: u128,
+    to: u128,
+}
+
+impl Hashes {
+    pub(super) fn new(of: HashOf, set: HashSet) -> Self {
+        Self { of, set }
+    }
+
+    /// Whether no hash is in it.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.set.0.is_empty()
+    }
+
+    /// How many ranges it takes to say it.
+    #[must_use]
+    pub fn ranges(&self) -> usize {
+        self.set.0.len()
+    }
+
+    /// Whether the object may be one of them.
+    #[cfg(test)]
+    pub(super) fn has(&self, object: &crate::wire::frames::Object<'_>) -> bool {
+        let text = match self.of {
+            HashOf::Uid => object.uid,
+            HashOf::Namespace => object.namespace,
+        };
+        self.set.has(text)
+    }
+
+    /// Whether `text`, the selector in a list's `metadata.shardInfo`, says the same. The API server
+    /// prints anew what it was told.
+    #[must_use]
+    pub fn is_said_by(&self, text: &str) -> bool {
+        Self::read(text).as_ref() == Some(self)
+    }
+
+    /// Reads what [`Self`] prints, with any quotes and spaces.
+    fn read(text: &str) -> Option<Self> {
+        let mut found: Option<(HashOf, Vec<Span>)> = None;
+        for term in text.split("||") {
+            let arguments = term.trim().strip_prefix("shardRange(")?.strip_suffix(')')?;
+            let mut arguments = arguments.split(',').map(str::trim);
+            let of = match arguments.next()? {
+                "object.metadata.uid" => HashOf::Uid,
+                "object.metadata.namespace" => HashOf::Namespace,
+                _ => return None,
+            };
+            let span = Span { from: number(arguments.next()?)?, to: number(arguments.next()?)? };
+            if arguments.next().is_some() || span.from >= span.to || span.to > END {
+                return None;
+            }
+            let (known, spans) = found.get_or_insert_with(|| (of, Vec::new()));
+            if *known != of {
+                return None;
+            }
+            spans.push(span);
+        }
+        let (of, spans) = found?;
+        Some(Self { of, set: HashSet::of(spans) })
+    }
+}
+
+fn number(quoted: &str) -> Option<u128> {
+    let text = quoted.trim_matches(['\'', '"']);
+    u128::from_str_radix(text.strip_prefix("0x")?, 16).ok()
+}
+
+impl fmt::Display for Hashes {
+    /// As `shardSelector=` takes it. An empty set has no text of its own.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let of = match self.of {
+            HashOf::Uid => "object.metadata.uid",
+            HashOf::Namespace => "object.metadata.namespace",
+        };
+        for (at, Span { from, to }) in self.set.0.iter().enumerate() {
+            let or = if at == 0 { "" } else { " || " };
+            write!(f, "{or}shardRange({of}, '{from:#018x}', '{to:#018x}')")?;
+        }
+        Ok(())
+    }
+}
+
+impl HashSet {
+    /// Every hash.
+    pub(super) fn all() -> Self {
+        Self(vec![Span { from: 0, to: END }])
+    }
+
+    /// The hash of the namespace of what is in none.
+    pub(super) fn of_no_namespace() -> Self {
+        let hash = u128::from(fnv1a(""));
+        Self(vec![Span { from: hash, to: hash + 1 }])
+    }
+
+    /// Whether it has the hash of the text.
+    #[cfg(test)]
+    pub(super) fn has(&self, text: &str) -> bool {
+        let hash = u128::from(fnv1a(text));
+        self.0.iter().any(|span| span.from <= hash && hash < span.to)
+    }
+
+    fn of(mut spans: Vec<Span>) -> Self {
+        spans.sort_unstable();
+        let mut set: Vec<Span> = Vec::new();
+        for span in spans {
+            match set.last_mut() {
+                Some(last) if last.to >= span.from => last.to = last.to.max(span.to),
+                _ => set.push(span),
+            }
+        }
+        Self(set)
+    }
+
+    /// What is in either.
+    pub(super) fn or(&self, other: &Self) -> Self {
+        Self::of(self.0.iter().chain(&other.0).copied().collect())
+    }
+
+    /// What is not in it.
+    fn not(&self) -> Self {
+        let mut from = 0;
+        let mut set = Vec::new();
+        for span in &self.0 {
+            if span.from > from {
+                set.push(Span { from, to: span.from });
+            }
+            from = span.to;
+        }
+        if from < END {
+            set.push(Span { from, to: END });
+        }
+        Self(set)
+    }
+
+    /// What is in one of the two.
+    pub(super) fn xor(&self, other: &Self) -> Self {
+        let without = |one: &Self, two: &Self| one.not().or(two).not();
+        without(self, other).or(&without(other, self))
+    }
+}
+
+impl FromIterator<HashRange> for HashSet {
+    fn from_iter<I: IntoIterator<Item = HashRange>>(ranges: I) -> Self {
+        let span = |range: HashRange| {
+            let (from, to) = range.bounds();
+            Span { from: from.into(), to: to.map_or(END, u128::from) }
+        };
+        Self::of(ranges.into_iter().map(span).collect())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn set(spans: &[(u128, u128)]) -> HashSet {
+        HashSet::of(spans.iter().map(|(from, to)| Span { from: *from, to: *to }).collect())
+    }
+
+    fn holds(set: &HashSet, hash: u128) -> bool {
+        set.0.iter().any(|span| span.from <= hash && hash < span.to)
+    }
+
+    #[test]
+    fn t48_the_echo_is_compared_as_ranges() {
+        let half = Hashes::new(HashOf::Uid, set(&[(0, 1 << 63)]));
+        let echo =
+            "shardRange(object.metadata.uid, \"0x0000000000000000\", \"0x8000000000000000\")";
+        assert!(half.is_said_by(echo));
+        assert!(half.is_said_by(&echo.replace('"', "'").replace(", ", ",")));
+        assert!(!half.is_said_by(&echo.replace("uid", "namespace")));
+        assert!(!half.is_said_by(&echo.replace("0x8", "0x9")));
+        assert!(!half.is_said_by("") && !half.is_said_by(&echo[1..]));
+        let end = Hashes::new(HashOf::Uid, set(&[(7, 9), (1 << 63, END)]));
+        assert!(end.is_said_by(&end.to_string()), "{end}");
+        assert!(end.to_string().ends_with("'0x8000000000000000', '0x10000000000000000')"), "{end}");
+        let twice = format!("{end} || {end}");
+        assert!(end.is_said_by(&twice), "what overlaps is one");
+    }
+
+    proptest! {
+        #[test]
+        fn sets_are_sets(
+            one in prop::collection::vec((0u128..40, 1u128..9), 0..5),
+            two in prop::collection::vec((0u128..40, 1u128..9), 0..5),
+        ) {
+            let spans = |of: &[(u128, u128)]| set(&of.iter().map(|(from, n)| (*from, from + n)).collect::<Vec<_>>());
+            let (one, two) = (spans(&one), spans(&two));
+            for hash in (0..60).chain([END - 1]) {
+                let (a, b) = (holds(&one, hash), holds(&two, hash));
+                prop_assert_eq!(holds(&one.or(&two), hash), a || b);
+                prop_assert_eq!(holds(&one.xor(&two), hash), a != b);
+                prop_assert_eq!(holds(&one.not(), hash), !a);
+            }
+            prop_assert_eq!(&one.xor(&HashSet::default()), &one);
+            prop_assert!(!holds(&one.not(), END));
+        }
+    }
+}

@@ -1,0 +1,135 @@
+//! Watch events made from the items of a list.
+//!
+//! Hides how an item is said as an event in each encoding: the items of typed lists do not tell
+//! their kind, the objects of events do. The object itself is the same bytes.
+
+use super::EventKind;
+use crate::wire::{
+    media::Encoding,
+    status::write::{Node, cbor_head, enveloped, framed},
+};
+
+/// The kind of an object, and its group and version.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct TypeMeta {
+    /// `apiVersion`.
+    pub api_version: Box<str>,
+    /// `kind`.
+    pub kind: Box<str>,
+}
+
+impl TypeMeta {
+    /// The kind of a list's items. `None` where the list does not tell: a custom resource may call
+    /// its list anything, and a Table is no list of objects.
+    #[must_use]
+    pub fn of_items(list_api_version: &str, list_kind: &str) -> Option<Self> {
+        let kind = list_kind.strip_suffix("List").filter(|kind| !kind.is_empty())?;
+        let is_known = !list_api_version.is_empty();
+        is_known.then(|| Self { api_version: list_api_version.into(), kind: kind.into() })
+    }
+}
+
+/// An object as it stands in a list.
+#[derive(Debug, Clone, Copy)]
+pub struct Listed<'a> {
+    /// Its bytes.
+    pub bytes: &'a [u8],
+    /// It tells its own kind.
+    pub has_type: bool,
+}
+
+/// The event, framed as in a stream of `encoding`. `None` for what is no object, or has no kind.
+#[must_use]
+pub fn object_event(
+    encoding: Encoding,
+    kind: EventKind,
+    type_meta: Option<&TypeMeta>,
+    object: Listed<'_>,
+) -> Option<Vec<u8>> {
+    let name = match kind {
+        EventKind::Added => "ADDED",
+        EventKind::Deleted => "DELETED",
+        _ => return None,
+    };
+    let type_meta = match (object.has_type, type_meta) {
+        (true, _) => None,
+        (false, Some(type_meta)) => Some(type_meta),
+        (false, None) => return None,
+    };
+    let mut out = Vec::with_capacity(object.bytes.len().saturating_add(128));
+    match encoding {
+        Encoding::Json => json(name, type_meta, object.bytes, &mut out)?,
+        Encoding::Cbor => cbor(name, type_meta, object.bytes, &mut out)?,
+        Encoding::Protobuf => {
+            let TypeMeta { api_version, kind } = type_meta?;
+            framed(name, &mut out, |event| {
+                enveloped(api_version, kind, event, |raw| raw.extend_from_slice(object.bytes));
+            });
+        }
+        Encoding::Yaml => return None,
+    }
+    Some(out)
+}
+
+fn json(name: &str, type_meta: Option<&TypeMeta>, object: &[u8], out: &mut Vec<u8>) -> Option<()> {
+    let fields = object.strip_prefix(b"{")?;
+    out.extend_from_slice(b"{\"type\":\"");
+    out.extend_from_slice(name.as_bytes());
+    out.extend_from_slice(b"\",\"object\":{");
+    if let Some(TypeMeta { api_version, kind }) = type_meta {
+        out.extend_from_slice(b"\"kind\":");
+        Node::Text(kind).json(out);
+        out.extend_from_slice(b",\"apiVersion\":");
+        Node::Text(api_version).json(out);
+        if fields.trim_ascii_start() != b"}" {
+            out.push(b',');
+        }
+    }
+    out.extend_from_slice(fields);
+    out.extend_from_slice(b"}\n");
+    Some(())
+}
+
+/// The head of a map of indefinite length.
+const OPEN_MAP: u8 = 0xbf;
+/// Major type 5: a map.
+const MAP: u8 = 5;
+
+fn cbor(name: &str, type_meta: Option<&TypeMeta>, object: &[u8], out: &mut Vec<u8>) -> Option<()> {
+    cbor_head(MAP, 2, out);
+    Node::Text("type").cbor(out);
+    Node::Text(name).cbor(out);
+    Node::Text("object").cbor(out);
+    let Some(TypeMeta { api_version, kind }) = type_meta else {
+        out.extend_from_slice(object);
+        return Some(());
+    };
+    let (first, behind) = object.split_first()?;
+    let fields = match (first >> 5, first & 0x1f) {
+        _ if *first == OPEN_MAP => {
+            out.push(OPEN_MAP);
+            behind
+        }
+        (MAP, low @ 0..=23) => {
+            cbor_head(MAP, usize::from(low) + 2, out);
+            behind
+        }
+        // No object of the API has more fields at its top than two bytes can say.
+        (MAP, 24) => {
+            let ([count], behind) = behind.split_first_chunk()?;
+            cbor_head(MAP, usize::from(*count) + 2, out);
+            behind
+        }
+        (MAP, 25) => {
+            let (count, behind) = behind.split_first_chunk()?;
+            cbor_head(MAP, usize::from(u16::from_be_bytes(*count)) + 2, out);
+            behind
+        }
+        _ => return None,
+    };
+    for text in ["kind", kind, "apiVersion", api_version] {
+        Node::Text(text).cbor(out);
+    }
+    out.extend_from_slice(fields);
+    Some(())
+}

@@ -1,0 +1,157 @@
+//! A list taken apart into its items.
+//!
+//! Hides where in each encoding an item begins and ends. Memory is that of one item; what an item
+//! means is for whoever takes it.
+
+use super::{
+    Fault, FrameError, Mark, Step, Walker,
+    facts::{Facts, ListMeta, Object},
+    filter::{KEPT_CAPACITY, MAX_ITEM},
+    place::Node,
+};
+use crate::wire::media::Encoding;
+
+/// Takes the items out of the body of a list, fed in chunks that are cut anywhere.
+#[derive(Debug)]
+pub struct ListItems {
+    encoding: Encoding,
+    walker: Walker,
+    facts: Facts,
+    meta: Option<ListMeta>,
+    /// The item that is not whole yet.
+    item: Vec<u8>,
+    /// What comes is of an item.
+    is_inside: bool,
+    offset: u64,
+    failed: Option<FrameError>,
+}
+
+/// One item of a list.
+#[derive(Debug, Clone, Copy)]
+pub struct Item<'a> {
+    /// What it says of itself.
+    pub object: Object<'a>,
+    /// Whether another object owns it.
+    pub has_owner: bool,
+    /// Its bytes, as they stand in the list.
+    pub bytes: &'a [u8],
+}
+
+/// What a list says of itself.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ListHead {
+    /// `apiVersion`; empty where it says none.
+    pub api_version: String,
+    /// `kind`; empty where it says none.
+    pub kind: String,
+    /// Its metadata.
+    pub meta: ListMeta,
+}
+
+impl ListItems {
+    /// `None` for YAML, which would have to be held as a whole.
+    #[must_use]
+    pub fn new(encoding: Encoding) -> Option<Self> {
+        Some(Self {
+            encoding,
+            walker: Walker::new(encoding, Node::ItemList)?,
+            facts: Facts::default(),
+            meta: None,
+            item: Vec::new(),
+            is_inside: false,
+            offset: 0,
+            failed: None,
+        })
+    }
+
+    /// Feeds the next chunk and gives each item that ends in it.
+    ///
+    /// # Errors
+    /// [`FrameError`], also for every later call.
+    pub fn feed(&mut self, chunk: &[u8], each: &mut dyn FnMut(Item<'_>)) -> Result<(), FrameError> {
+        if let Some(failed) = self.failed {
+            return Err(failed);
+        }
+        self.run(chunk, each)
+            .map_err(|fault| *self.failed.insert(FrameError { fault, at: self.offset }))?;
+        self.offset = self.offset.saturating_add(chunk.len() as u64);
+        Ok(())
+    }
+
+    /// The body has ended.
+    ///
+    /// # Errors
+    /// [`FrameError`] if it ended in the middle, or was no list.
+    pub fn finish(mut self) -> Result<ListHead, FrameError> {
+        if let Some(failed) = self.failed {
+            return Err(failed);
+        }
+        if self.offset == 0 || !self.walker.at_boundary() {
+            return Err(FrameError { fault: Fault::Truncated, at: self.offset });
+        }
+        let (api_version, kind) = self.facts.list_type();
+        let (api_version, kind) = (api_version.to_owned(), kind.to_owned());
+        let meta = self.meta.unwrap_or_else(|| self.facts.take_list());
+        Ok(ListHead { api_version, kind, meta })
+    }
+
+    fn run(&mut self, mut rest: &[u8], each: &mut dyn FnMut(Item<'_>)) -> Result<(), Fault> {
+        loop {
+            let step = self.walker.walk(rest, &mut self.facts)?;
+            let at = match step {
+                Step::More => rest.len(),
+                Step::End(at) | Step::Known(at) | Step::Mark(_, at) => at,
+            };
+            let (piece, behind) = rest.split_at_checked(at).unwrap_or((rest, &[]));
+            rest = behind;
+            let mark = match step {
+                Step::Mark(mark, _) => Some(mark),
+                _ => None,
+            };
+            if self.is_inside && !matches!(mark, Some(Mark::Close { .. })) {
+                self.hold(piece)?;
+            }
+            match mark {
+                Some(Mark::Open { .. } | Mark::Body) => {
+                    self.is_inside = true;
+                    self.item.clear();
+                }
+                Some(Mark::Item) => self.give(each)?,
+                Some(Mark::Close { .. }) => self.is_inside = false,
+                Some(Mark::Tag { .. } | Mark::Remaining { .. }) => {}
+                None if matches!(step, Step::More) => return Ok(()),
+                None => {}
+            }
+            if matches!(step, Step::Known(_)) {
+                self.meta.get_or_insert_with(|| self.facts.take_list());
+            }
+        }
+    }
+
+    fn hold(&mut self, piece: &[u8]) -> Result<(), Fault> {
+        if self.item.len().saturating_add(piece.len()) > MAX_ITEM {
+            return Err(Fault::TooLarge);
+        }
+        self.item.extend_from_slice(piece);
+        Ok(())
+    }
+
+    fn give(&mut self, each: &mut dyn FnMut(Item<'_>)) -> Result<(), Fault> {
+        let object = self.facts.object().ok_or(Fault::Item)?;
+        let held = &mut self.item;
+        let bytes = match self.encoding {
+            // The comma in front of it is not its own.
+            Encoding::Json => {
+                let item = held.trim_ascii();
+                item.strip_prefix(b",").map_or(item, <[u8]>::trim_ascii_start)
+            }
+            _ => held,
+        };
+        each(Item { object, has_owner: self.facts.has_owner(), bytes });
+        held.clear();
+        held.shrink_to(KEPT_CAPACITY);
+        // The items of protobuf stand alone, each behind its own tag.
+        self.is_inside = self.encoding != Encoding::Protobuf;
+        Ok(())
+    }
+}
