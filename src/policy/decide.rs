@@ -165,10 +165,8 @@ fn narrowed<'s>(
     scope: &'s Scope,
     judged: &Judged,
 ) -> Result<Option<Cow<'s, str>>, Refused> {
-    let own = query.first("labelSelector");
     // Read even where nothing is added, so that what is refused does not depend on the boundary.
-    let own = own.map(|text| Selector::parse(&text).map_err(|e| Refusal::BadSelector.because(e)));
-    let own = own.transpose()?;
+    let own = own_selector(query)?;
     if *judged == Judged::Nothing {
         return Ok(Some(Cow::Borrowed(CONTRADICTION)));
     }
@@ -179,6 +177,12 @@ fn narrowed<'s>(
         None => Cow::Borrowed(scope.text()),
         Some(own) => Cow::Owned(own.and(scope.selector()).to_string()),
     }))
+}
+
+/// The client's own label selector.
+pub(super) fn own_selector(query: Query<'_>) -> Result<Option<Selector>, Refused> {
+    let own = query.first("labelSelector");
+    own.map(|text| Selector::parse(&text).map_err(|e| Refusal::BadSelector.because(e))).transpose()
 }
 
 fn renamed_field(lock: &Lock, query: Query<'_>) -> Result<Option<String>, Refused> {

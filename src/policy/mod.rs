@@ -1,5 +1,6 @@
 //! What may pass, sans-IO: every decision about a request is made here, as a function of values.
 
+mod again;
 mod boundary;
 mod compile;
 mod decide;
@@ -14,6 +15,7 @@ mod scopes;
 use std::sync::Arc;
 
 pub use self::{
+    again::{Page, watch_from},
     boundary::{BadRange, Boundary, HashOf, HashRange, HashRule, Pattern},
     compile::{Invalid, Problem, compile},
     decide::{Decision, Judged},

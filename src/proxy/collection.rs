@@ -11,7 +11,11 @@ use base64::{Engine, prelude::BASE64_URL_SAFE_NO_PAD};
 use http::Uri;
 use serde::Deserialize;
 
-use super::{feed::InForce, pair::Pair, streams::Subject};
+use super::{
+    feed::InForce,
+    pair::Pair,
+    streams::{Asked, Subject},
+};
 use crate::{
     policy::{
         Decision, GroupResource, Judged, Refusal, Refused,
@@ -28,6 +32,10 @@ pub(super) struct Collection {
     /// What of it no selector says.
     pub(super) judged: Judged,
     pub(super) bookmarks: Bookmarks,
+    /// The position from which a watch goes on.
+    pub(super) from: Option<u64>,
+    /// What a watch asked for.
+    pub(super) asked: Option<Asked>,
     /// The path and selectors as a number: equal for a list and the watch that resumes from it.
     pub(super) key: u64,
 }
@@ -65,6 +73,8 @@ impl Collection {
             in_force: Arc::clone(in_force),
             judged: decision.judged.clone(),
             bookmarks: Bookmarks::of(uri),
+            from: from(info.verb, uri),
+            asked: None,
             key: collection_key(uri),
         }
     }
@@ -108,17 +118,21 @@ impl Collection {
 impl Bookmarks {
     fn of(uri: &Uri) -> Self {
         let query = Query::parse(uri.query()).unwrap_or_default();
-        let resumes = matches!(
-            Resume::at(ResourceVersion::parse(
-                query.first("resourceVersion").as_deref().unwrap_or_default().as_bytes()
-            )),
-            Some(Resume::Number(_))
-        );
         match () {
             () if !is_true(query.first("allowWatchBookmarks").as_deref()) => Self::Never,
-            () if resumes && !is_true(query.first("sendInitialEvents").as_deref()) => Self::Always,
+            () if from(Verb::Watch, uri).is_some() => Self::Always,
             () => Self::AfterInitial,
         }
+    }
+}
+
+/// Nothing for a list, and for a watch that begins with what is there.
+fn from(verb: Verb, uri: &Uri) -> Option<u64> {
+    let query = Query::parse(uri.query()).unwrap_or_default();
+    let is_fresh = is_true(query.first("sendInitialEvents").as_deref());
+    match resume_at(&query.first("resourceVersion")) {
+        Some(Resume::Number(at)) if verb == Verb::Watch && !is_fresh => Some(at),
+        _ => None,
     }
 }
 

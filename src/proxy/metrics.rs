@@ -118,6 +118,11 @@ impl Metrics {
         }
     }
 
+    /// A live watch was brought over to another policy.
+    pub(super) fn count_stream_change(&self, how: &'static str) {
+        self.stream_changes.get_or_create_owned(&HowLabel { how }).inc();
+    }
+
     /// A filter that held `before` bytes holds `after`.
     pub(super) fn filter_memory(&self, before: usize, after: usize) {
         let bytes = |count: usize| i64::try_from(count).unwrap_or(i64::MAX);

@@ -54,7 +54,7 @@ use self::{
     listen::{Accepted, Queue},
     metrics::Metrics,
     outcome::{Closed, LiveConnection, connection_closed},
-    streams::{LiveStreams, StreamTable},
+    streams::{LiveStreams, StreamTable, Turns},
     tls::Tls,
 };
 use crate::net::{ClientAddr, Clock, drain::Draining};
@@ -70,6 +70,7 @@ struct Shared {
     tls: Tls,
     feed: Arc<Feed>,
     streams: Arc<StreamTable>,
+    turns: Arc<Turns>,
     clock: Clock,
     connections: AtomicU64,
 }
@@ -114,7 +115,8 @@ async fn connection(worker: Rc<Worker>, accepted: Accepted, draining: Draining) 
 /// The life of a data thread: takes connections from its queue until the queue ends or the drain's
 /// deadline has come.
 async fn data_thread(mut queue: Queue, shared: Arc<Shared>, mut draining: Draining) {
-    let live = LiveStreams::new(Arc::clone(&shared.streams), Arc::clone(&shared.metrics));
+    let live =
+        LiveStreams::new(Arc::clone(&shared.streams), &shared.turns, Arc::clone(&shared.metrics));
     let worker = Rc::new(Worker { shared: Arc::clone(&shared), live: Rc::clone(&live) });
     let mut follower = JoinSet::new();
     follower.spawn_local(Rc::clone(&live).follow(Arc::clone(&shared.feed)));

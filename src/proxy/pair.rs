@@ -102,6 +102,11 @@ pub(super) enum Broken {
 }
 
 impl Upstream {
+    /// Whether it takes several requests at a time.
+    pub(super) fn is_h2(&self) -> bool {
+        matches!(self, Self::H2(_))
+    }
+
     /// Sends a request and waits for the head of the answer.
     pub(super) async fn send(
         &self,

@@ -28,7 +28,7 @@ use super::{
     listen::{self, Hands, OwnSockets, Queue},
     metrics::Metrics,
     outcome::connection_closed,
-    streams::StreamTable,
+    streams::{StreamTable, Turns},
     tls::{Tls, UpstreamTls},
 };
 use crate::net::{
@@ -137,6 +137,7 @@ impl Proxy {
             tls,
             feed,
             streams: Arc::new(StreamTable::default()),
+            turns: Arc::new(Turns::default()),
             clock: config.clock.clone(),
             connections: AtomicU64::new(0),
         });

@@ -69,6 +69,19 @@ impl Encoding {
     }
 }
 
+/// The `Accept` of a list with the same objects as a watch with this `Accept`.
+#[must_use]
+pub fn as_list(accept: &str) -> String {
+    let parameter = |text: &str| match trim(text) {
+        "stream=watch" => None,
+        "as=PartialObjectMetadata" => Some("as=PartialObjectMetadataList".to_owned()),
+        other => Some(other.to_owned()),
+    };
+    let clause =
+        |clause: &str| clause.split(';').filter_map(parameter).collect::<Vec<_>>().join(";");
+    accept.split(',').map(clause).collect::<Vec<_>>().join(",")
+}
+
 /// One clause of an `Accept` header.
 struct Clause<'a> {
     kind: &'a str,

@@ -17,14 +17,13 @@ use super::{
     feed::InForce,
     outcome::{Access, Decided, Ended},
     pair::{Broken, Pair},
-    streams::{BodyError, JudgedList, JudgedWatch, ListBody, ReplyBody, RequestBody, WatchBody},
+    streams::{Asked, BodyError, Events, JudgedList, ListBody, ReplyBody, RequestBody, WatchBody},
     upgrade,
 };
 use crate::{
     policy::{Decision, GroupResource, Judged, Refusal, Refused, positions::Position},
     wire::{
         RequestInfo, Verb,
-        frames::WatchFilter,
         media::Encoding,
         name::{self, BodyKind},
     },
@@ -61,7 +60,7 @@ enum Follow {
     Splice(OnUpgrade),
     List(Incoming, Collection, Encoding),
     JudgedList(JudgedList),
-    Watch(Incoming, Collection, Encoding, Option<WatchFilter>),
+    Watch(Incoming, Collection, Encoding, Events),
 }
 
 /// Answers one request. An error ends the client's stream as the upstream's end would have.
@@ -99,7 +98,7 @@ async fn answer(
     let decision = in_force.policy.decide(&info);
     let target = in_force.policy.rewrite(&decision, &info, uri.path(), uri.query())?;
     access.decided = decided(&decision, target.is_some());
-    let collection =
+    let mut collection =
         position.map(|position| Collection::new(&info, &decision, position, &in_force, &uri));
     if let Some(collection) = &collection {
         collection.may_resume(pair, &info, &uri)?;
@@ -112,6 +111,11 @@ async fn answer(
         }
         // Its events are looked at one by one.
         headers.remove(header::ACCEPT_ENCODING);
+        if let Some(collection) = &mut collection {
+            let mut headers = headers.clone();
+            strip_hop_by_hop(&mut headers, false);
+            collection.asked = Some(Asked::new(uri.clone(), headers));
+        }
     }
     if info.verb == Verb::DeleteCollection && matches!(decision.judged, Judged::Each { .. }) {
         let own = uri.path_and_query().map_or_else(|| uri.path(), PathAndQuery::as_str);
@@ -272,12 +276,10 @@ fn watched(
     collection: Collection,
     encoding: Option<Encoding>,
 ) -> Result<Follow, Stop> {
-    let follow = encoding.and_then(|encoding| match collection.judged {
-        Judged::Each { .. } => WatchFilter::new(encoding).map(|filter| (encoding, Some(filter))),
-        _ => (encoding != Encoding::Yaml).then_some((encoding, None)),
-    });
-    match follow {
-        Some((encoding, filter)) => Ok(Follow::Watch(body, collection, encoding, filter)),
+    let events =
+        encoding.and_then(|encoding| Some((encoding, Events::new(encoding, &collection.judged)?)));
+    match events {
+        Some((encoding, events)) => Ok(Follow::Watch(body, collection, encoding, events)),
         None => {
             let why = "the API server answers this watch in an encoding that cannot be followed; \
                        ask for JSON, protobuf or CBOR";
@@ -325,15 +327,9 @@ fn deliver(pair: &Rc<Pair>, answer: Answer, mut access: Access) -> Response<Repl
             upgrade::splice(pair, client, upstream, access);
             return reply.map(|()| ReplyBody::empty());
         }
-        Follow::Watch(body, collection, encoding, filter) => {
+        Follow::Watch(body, collection, encoding, events) => {
             access.is_stream = true;
-            match filter {
-                None => ReplyBody::watch(WatchBody::new(pair, body, collection, encoding), access),
-                Some(filter) => {
-                    let body = JudgedWatch::new(pair, body, collection, encoding, filter);
-                    ReplyBody::judged_watch(body, access)
-                }
-            }
+            ReplyBody::watch(WatchBody::new(pair, body, collection, encoding, events), access)
         }
         Follow::List(body, collection, encoding) => {
             let is_gzip = reply.headers().get(header::CONTENT_ENCODING).is_some();

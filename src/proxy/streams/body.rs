@@ -9,7 +9,7 @@ use bytes::Bytes;
 use http_body::{Body, Frame, SizeHint};
 use hyper::body::Incoming;
 
-use super::{JudgedList, JudgedWatch, ListBody, WatchBody, stall::Follower};
+use super::{JudgedList, ListBody, WatchBody, stall::Follower};
 use crate::{
     proxy::outcome::{Access, Ended},
     wire::frames::FrameError,
@@ -40,7 +40,6 @@ enum Kind {
     List(Box<ListBody>),
     JudgedList(Box<JudgedList>),
     Watch(Box<WatchBody>),
-    JudgedWatch(Box<JudgedWatch>),
 }
 
 /// Why a response breaks off: the client's stream is reset, so that no part is taken for a whole.
@@ -83,10 +82,6 @@ impl ReplyBody {
 
     pub(in crate::proxy) fn watch(body: WatchBody, access: Access) -> Self {
         Self::new(Kind::Watch(Box::new(body)), access)
-    }
-
-    pub(in crate::proxy) fn judged_watch(body: JudgedWatch, access: Access) -> Self {
-        Self::new(Kind::JudgedWatch(Box::new(body)), access)
     }
 
     /// Whether the client reads is looked at from now on.
@@ -136,7 +131,6 @@ impl Body for ReplyBody {
             Kind::List(body) => ready!(body.poll_frame(cx)),
             Kind::JudgedList(body) => ready!(body.poll_frame(cx)),
             Kind::Watch(body) => ready!(body.poll_frame(cx)),
-            Kind::JudgedWatch(body) => ready!(body.poll_frame(cx)),
         };
         match &frame {
             Some(Ok(frame)) => {
@@ -153,7 +147,6 @@ impl Body for ReplyBody {
             None => {
                 let how = match &self.kind {
                     Kind::Watch(body) => body.ended(),
-                    Kind::JudgedWatch(body) => body.ended(),
                     _ => Ended::Complete,
                 };
                 self.end(how);
@@ -169,7 +162,7 @@ impl Body for ReplyBody {
             // The end is an event of its own: the position becomes one to resume from.
             Kind::List(body) => body.is_complete(),
             Kind::JudgedList(body) => body.is_complete(),
-            Kind::Watch(_) | Kind::JudgedWatch(_) => false,
+            Kind::Watch(_) => false,
         }
     }
 
@@ -178,7 +171,7 @@ impl Body for ReplyBody {
             Kind::Whole(body) => SizeHint::with_exact(length(body.as_ref())),
             Kind::Passed(body) => body.size_hint(),
             Kind::List(body) => body.size_hint(),
-            Kind::JudgedList(_) | Kind::Watch(_) | Kind::JudgedWatch(_) => SizeHint::default(),
+            Kind::JudgedList(_) | Kind::Watch(_) => SizeHint::default(),
         }
     }
 }

@@ -1,16 +1,19 @@
 //! Live watches by the policy that decided them. When the policy changes, the affected ones are
-//! brought over; the others are not touched.
+//! brought over: by difference where that is possible, else their clients are told to list again.
+//! The others are not touched.
 
 mod body;
+mod change;
 mod judged_list;
-mod judged_watch;
 mod list;
+mod passing;
 mod stall;
+mod turns;
 mod watch;
 
 use std::{
     cell::{Cell, RefCell},
-    collections::BTreeMap,
+    collections::{BTreeMap, VecDeque},
     rc::Rc,
     sync::{
         Arc, Mutex, PoisonError,
@@ -21,19 +24,22 @@ use std::{
 };
 
 use serde::Serialize;
-use tokio::time::{Instant, sleep};
+use tokio::time::{Instant, sleep_until};
 
+use self::turns::{Member, Teller};
 pub(super) use self::{
     body::{BodyError, ReplyBody, RequestBody},
+    change::Asked,
     judged_list::JudgedList,
-    judged_watch::JudgedWatch,
     list::ListBody,
+    passing::Events,
     stall::Stalls,
+    turns::Turns,
     watch::WatchBody,
 };
 use super::{
     feed::{Feed, InForce},
-    metrics::{HowLabel, Metrics},
+    metrics::Metrics,
     upgrade::LiveStreamCount,
 };
 use crate::policy::{Epoch, GroupResource, LockIn, Scope};
@@ -41,6 +47,8 @@ use crate::policy::{Epoch, GroupResource, LockIn, Scope};
 /// The watches that one change ends are spread over this long, so that they do not all list at
 /// the same instant.
 const SPREAD: Duration = Duration::from_millis(100);
+/// A timer's grain is a millisecond: many watches share one pause.
+const GRAIN: Duration = Duration::from_millis(5);
 
 /// The watches of one data thread.
 #[derive(Debug)]
@@ -48,6 +56,7 @@ pub(super) struct LiveStreams {
     streams: RefCell<BTreeMap<u64, Rc<LiveStream>>>,
     table: Arc<StreamTable>,
     metrics: Arc<Metrics>,
+    teller: Teller,
 }
 
 /// What a watch asked for, as far as a change of policy may concern it.
@@ -66,7 +75,13 @@ pub(super) struct LiveStream {
     id: u64,
     subject: Subject,
     in_force: RefCell<Arc<InForce>>,
-    order: Cell<Option<Order>>,
+    /// It can be brought over by difference.
+    may_change: Cell<bool>,
+    is_changing: Cell<bool>,
+    /// The policy that it is to be brought over to.
+    next: RefCell<Option<Next>>,
+    must_expire: Cell<bool>,
+    must_drain: Cell<bool>,
     waker: RefCell<Option<Waker>>,
     row: Arc<Row>,
 }
@@ -76,8 +91,18 @@ pub(super) struct LiveStream {
 pub(super) enum Order {
     /// Send one ERROR event 410 and end.
     Expire,
+    /// Go over to another policy.
+    Change,
     /// End cleanly: the client watches on from its position.
     Drain,
+}
+
+/// The policy that a watch is to be brought over to, and its place among the others that are.
+#[derive(Debug)]
+struct Next {
+    to: Arc<InForce>,
+    /// Nothing for a watch that came too late to be waited for.
+    member: Option<Member>,
 }
 
 /// Keeps a watch in the lists.
@@ -119,12 +144,16 @@ pub(super) struct StreamLine {
 }
 
 impl LiveStreams {
-    pub(super) fn new(table: Arc<StreamTable>, metrics: Arc<Metrics>) -> Rc<Self> {
-        Rc::new(Self { streams: RefCell::default(), table, metrics })
+    pub(super) fn new(
+        table: Arc<StreamTable>,
+        turns: &Arc<Turns>,
+        metrics: Arc<Metrics>,
+    ) -> Rc<Self> {
+        Rc::new(Self { streams: RefCell::default(), table, metrics, teller: turns.teller() })
     }
 
-    /// A watch begins. If the policy changed while its first bytes were under way, it is ended at
-    /// once.
+    /// A watch begins. If the policy changed while its first bytes were under way, it is brought
+    /// over at once.
     pub(super) fn register(
         self: &Rc<Self>,
         connection: u64,
@@ -138,11 +167,17 @@ impl LiveStreams {
             id,
             subject,
             in_force: RefCell::new(in_force),
-            order: Cell::new(stale.then_some(Order::Expire)),
+            may_change: Cell::new(false),
+            is_changing: Cell::new(false),
+            next: RefCell::default(),
+            must_expire: Cell::new(false),
+            must_drain: Cell::new(false),
             waker: RefCell::default(),
             row,
         });
-        if !stale {
+        if stale {
+            stream.next.replace(Some(Next { to: Arc::clone(present), member: None }));
+        } else {
             stream.carry_over(present);
         }
         self.streams.borrow_mut().insert(id, Rc::clone(&stream));
@@ -153,55 +188,73 @@ impl LiveStreams {
     /// Brings the watches over to every policy that comes into force, for as long as it is polled.
     pub(super) async fn follow(self: Rc<Self>, feed: Arc<Feed>) {
         let mut changes = feed.changes();
-        while changes.changed().await.is_ok() {
+        let mut late = VecDeque::new();
+        let mut pause = Duration::ZERO;
+        let mut at = Instant::now();
+        loop {
             changes.mark_unchanged();
-            let Some(present) = feed.in_force() else { continue };
-            let mut affected = self.carry_over(&present);
-            drop(present);
-            fastrand::shuffle(&mut affected);
-            self.expire(affected).await;
+            if let Some(present) = feed.in_force() {
+                late.extend(self.carry_over(&present));
+                self.teller.has_told(present.epoch);
+                pause = SPREAD / u32::try_from(late.len()).unwrap_or(u32::MAX).max(1);
+                fastrand::shuffle(late.make_contiguous());
+            }
+            loop {
+                tokio::select! {
+                    changed = changes.changed() => match changed {
+                        Ok(()) => break,
+                        Err(_) => return,
+                    },
+                    () = sleep_until(at), if !late.is_empty() => {
+                        at = self.expire(&mut late, pause);
+                    }
+                }
+            }
         }
     }
 
     /// Every watch ends cleanly.
     pub(super) fn drain(&self) {
         for stream in self.streams.borrow().values() {
-            stream.order(Order::Drain);
+            stream.must_drain.set(true);
+            stream.wake();
         }
     }
 
-    /// Carries over the watches that see the same under the present policy, and returns the others.
+    /// Carries over the watches that see the same under the present policy, tells those that can
+    /// be brought over by difference, and returns the others.
     fn carry_over(&self, present: &Arc<InForce>) -> Vec<Rc<LiveStream>> {
-        let mut affected = Vec::new();
+        let mut others = Vec::new();
         for stream in self.streams.borrow().values() {
             let is_changed = stream.subject.is_changed(&stream.in_force.borrow(), present);
-            if is_changed {
-                affected.push(Rc::clone(stream));
-            } else {
+            let is_under_way = stream.is_changing.get() || stream.next.borrow().is_some();
+            if !is_changed && !is_under_way {
                 stream.carry_over(present);
+            } else if stream.may_change.get() {
+                let member = Some(self.teller.member(present.epoch));
+                stream.next.replace(Some(Next { to: Arc::clone(present), member }));
+                stream.wake();
+            } else {
+                others.push(Rc::clone(stream));
             }
         }
-        affected
+        others
     }
 
-    async fn expire(&self, affected: Vec<Rc<LiveStream>>) {
-        let how = HowLabel { how: "expired" };
-        let each = SPREAD / u32::try_from(affected.len()).unwrap_or(u32::MAX).max(1);
-        let mut late = Duration::ZERO;
-        for stream in affected {
-            let before = Instant::now();
-            if stream.order.get().is_none() {
-                self.metrics.stream_changes.get_or_create_owned(&how).inc();
+    /// Expires some of the watches that are left; tells when the next are to be.
+    fn expire(&self, late: &mut VecDeque<Rc<LiveStream>>, pause: Duration) -> Instant {
+        let now = Instant::now();
+        let mut waits = Duration::ZERO;
+        while waits < GRAIN
+            && let Some(stream) = late.pop_front()
+        {
+            if !stream.must_expire.replace(true) {
+                self.metrics.count_stream_change("expired");
             }
-            stream.order(Order::Expire);
-            drop(stream);
-            // A timer's grain is a millisecond: many watches share one pause.
-            late += each;
-            if late >= Duration::from_millis(5) {
-                sleep(late).await;
-                late = late.saturating_sub(before.elapsed());
-            }
+            stream.wake();
+            waits += pause;
         }
+        now + waits
     }
 }
 
@@ -219,9 +272,36 @@ impl Subject {
 }
 
 impl LiveStream {
-    /// The order to obey, if one was given.
+    /// The order to obey, if one was given. A client that must list again need not be told more,
+    /// and a change that was begun comes before an end.
     pub(super) fn ordered(&self) -> Option<Order> {
-        self.order.get()
+        match () {
+            () if self.must_expire.get() => Some(Order::Expire),
+            () if self.next.borrow().is_some() => Some(Order::Change),
+            () if self.must_drain.get() => Some(Order::Drain),
+            () => None,
+        }
+    }
+
+    /// The policy whose scope this watch shows.
+    fn in_force(&self) -> Arc<InForce> {
+        Arc::clone(&self.in_force.borrow())
+    }
+
+    /// Whether it can be brought over by difference from now on.
+    fn may_change(&self, may_change: bool) {
+        self.may_change.set(may_change);
+    }
+
+    /// The policy that it has to be brought over to; nothing if it shows the same already.
+    fn take_next(&self) -> Option<Next> {
+        let next = self.next.take()?;
+        if self.subject.is_changed(&self.in_force.borrow(), &next.to) {
+            self.is_changing.set(true);
+            return Some(next);
+        }
+        self.carry_over(&next.to);
+        None
     }
 
     /// The epoch whose scope this watch shows.
@@ -245,16 +325,14 @@ impl LiveStream {
         }
     }
 
-    fn order(&self, order: Order) {
-        if self.order.get() != Some(Order::Expire) {
-            self.order.set(Some(order));
-        }
+    fn wake(&self) {
         if let Some(waker) = self.waker.borrow_mut().take() {
             waker.wake();
         }
     }
 
     fn carry_over(&self, present: &Arc<InForce>) {
+        self.is_changing.set(false);
         *self.in_force.borrow_mut() = Arc::clone(present);
         self.row.epoch.store(present.epoch.get(), Ordering::Relaxed);
     }

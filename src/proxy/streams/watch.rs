@@ -1,48 +1,63 @@
-//! A watch on its way to the client: its bytes pass untouched, each event's position is noted, and
-//! it ends between two events when it is told to.
+//! A watch on its way to the client, from its first event to its last.
+//!
+//! It ends between two events when it is told to, and is brought over to another policy where that
+//! is possible.
 
 use std::{
-    pin::Pin,
     rc::Rc,
+    sync::Arc,
     task::{Context, Poll, ready},
-    time::Duration,
 };
 
 use bytes::{Bytes, BytesMut};
-use http_body::{Body, Frame};
+use http_body::Frame;
 use hyper::body::Incoming;
-use tokio::time::{Sleep, sleep};
 
-use super::{BodyError, Order, Registered};
+use super::{
+    BodyError, Next, Order, Registered,
+    change::{Asked, Changed, Changing, Plan, Progress},
+    passing::{Events, Passed, Passing},
+};
 use crate::{
     policy::{
-        Epoch, Refusal,
+        GroupResource, Refusal,
         positions::{Position, Resume},
     },
-    proxy::{collection::Collection, outcome::Ended, pair::Pair},
+    proxy::{
+        collection::{Bookmarks, Collection},
+        feed::InForce,
+        metrics::Metrics,
+        outcome::Ended,
+        pair::Pair,
+    },
     wire::{
-        frames::{Event, EventKind, WatchScanner},
+        frames::{Event, EventKind},
         media::Encoding,
     },
 };
 
-/// How long an event that has begun may take to end when the watch must end after it.
-const EVENT_TIMEOUT: Duration = Duration::from_secs(2);
-
 /// See the module.
 pub(in crate::proxy) struct WatchBody {
-    /// Gone once the watch has ended: dropping it ends the upstream's watch too.
-    upstream: Option<Incoming>,
-    scanner: Option<WatchScanner>,
+    state: State,
     live: Live,
-    late: Option<Pin<Box<Sleep>>>,
+}
+
+enum State {
+    Passing(Passing),
+    Changing(Changing),
+    Ended,
 }
 
 /// What is known of a watch, whatever becomes of its events.
 pub(super) struct Live {
     encoding: Encoding,
     registered: Registered,
-    position: std::sync::Arc<Position>,
+    position: Arc<Position>,
+    resource: GroupResource,
+    bookmarks: Bookmarks,
+    /// The position that the client was shown last, or asked for.
+    at: Option<u64>,
+    asked: Option<Rc<Asked>>,
     key: u64,
     pair: Rc<Pair>,
     ended: Ended,
@@ -54,12 +69,11 @@ impl WatchBody {
         upstream: Incoming,
         collection: Collection,
         encoding: Encoding,
+        events: Events,
     ) -> Self {
         Self {
-            upstream: Some(upstream),
-            scanner: WatchScanner::new(encoding),
+            state: State::Passing(Passing::new(upstream, events)),
             live: Live::new(pair, collection, encoding),
-            late: None,
         }
     }
 
@@ -72,65 +86,124 @@ impl WatchBody {
         &mut self,
         cx: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, BodyError>>> {
-        let (Some(upstream), Some(scanner)) = (&mut self.upstream, &self.scanner) else {
-            return Poll::Ready(None);
-        };
-        let order = self.live.ordered();
-        if let Some(order) = order
-            && scanner.at_boundary()
-        {
-            let last = self.end(order);
-            return Poll::Ready(last.map(|bytes| Ok(Frame::data(bytes))));
-        }
-        self.live.wake_by(cx);
-        match Pin::new(upstream).poll_frame(cx) {
-            Poll::Pending => {
-                if order.is_some() {
-                    ready!(self.poll_late(cx));
-                    self.upstream = None;
-                    return Poll::Ready(Some(Err(BodyError::Stalled)));
+        loop {
+            let bytes = match &mut self.state {
+                State::Ended => return Poll::Ready(None),
+                State::Changing(changing) => match ready!(changing.poll(cx)) {
+                    Progress::Bytes(bytes) => Some(bytes),
+                    Progress::Done(changed) => self.changed(changed),
+                },
+                State::Passing(passing) => {
+                    let order = self.live.ordered();
+                    if let Some(order) = order
+                        && passing.at_boundary()
+                    {
+                        self.obey(order)
+                    } else {
+                        self.live.wake_by(cx);
+                        match ready!(passing.poll(&mut self.live, order.is_some(), cx)) {
+                            Ok(Passed::Trailers(trailers)) => {
+                                return Poll::Ready(Some(Ok(Frame::trailers(trailers))));
+                            }
+                            Ok(passed) => self.passed(passed, order),
+                            Err(error) => {
+                                self.close();
+                                return Poll::Ready(Some(Err(error)));
+                            }
+                        }
+                    }
                 }
-                Poll::Pending
+            };
+            if let Some(bytes) = bytes {
+                return Poll::Ready(Some(Ok(Frame::data(bytes))));
             }
-            Poll::Ready(None) => Poll::Ready(None),
-            Poll::Ready(Some(Err(error))) => Poll::Ready(Some(Err(error.into()))),
-            Poll::Ready(Some(Ok(frame))) => match frame.into_data() {
-                Ok(chunk) => Poll::Ready(Some(self.take(chunk, order).map(Frame::data))),
-                Err(trailers) => Poll::Ready(Some(Ok(trailers))),
+        }
+    }
+
+    /// What of the upstream's watch goes to the client.
+    fn passed(&mut self, passed: Passed, order: Option<Order>) -> Option<Bytes> {
+        match passed {
+            Passed::Bytes(bytes) => Some(bytes),
+            Passed::Last(bytes) => {
+                let mut whole = BytesMut::from(&bytes[..]);
+                if let Some(more) = order.and_then(|order| self.obey(order)) {
+                    whole.extend(more);
+                }
+                Some(whole.freeze())
+            }
+            Passed::Unreadable(mut bytes, error) => {
+                self.close();
+                let why = format!("an event cannot be judged, {error}: list again");
+                bytes.extend_from_slice(&self.live.expire(&why));
+                Some(bytes.into())
+            }
+            Passed::Trailers(_) | Passed::End => {
+                self.close();
+                None
+            }
+        }
+    }
+
+    /// Ends or changes the watch at an event boundary; gives the last event to send, if any.
+    fn obey(&mut self, order: Order) -> Option<Bytes> {
+        let separator = match &self.state {
+            State::Passing(passing) => passing.separator(),
+            _ => b"",
+        };
+        match order {
+            Order::Drain => {
+                self.close();
+                self.live.ended = Ended::Drained;
+                None
+            }
+            Order::Change => match self.live.registered.stream.take_next() {
+                None => None,
+                Some(next) => match self.live.plan(next) {
+                    None => Some(self.expire(separator)),
+                    Some(plan) => {
+                        self.close();
+                        self.state = State::Changing(Changing::begin(plan));
+                        (!separator.is_empty()).then(|| Bytes::from_static(separator))
+                    }
+                },
             },
+            Order::Expire => Some(self.expire(separator)),
         }
     }
 
-    /// Notes the events that end in the chunk. Where the watch must end, it is cut behind the first
-    /// of them.
-    fn take(&mut self, mut chunk: Bytes, order: Option<Order>) -> Result<Bytes, BodyError> {
-        let Some(scanner) = &mut self.scanner else { return Ok(chunk) };
-        let mut cut = None;
-        for end in scanner.feed(&chunk) {
-            let end = end?;
-            self.live.shows(end.event);
-            if order.is_some() {
-                cut = Some(end.at);
-                break;
+    /// A change has come to its end.
+    fn changed(&mut self, changed: Option<Changed>) -> Option<Bytes> {
+        let events =
+            changed.as_ref().and_then(|changed| Events::new(self.live.encoding, &changed.judged));
+        match (changed, events) {
+            (Some(Changed { to, upstream, .. }), Some(events)) => {
+                self.live.carried_over(&to);
+                self.state = State::Passing(Passing::new(upstream, events));
+                None
             }
+            _ => Some(self.expire(b"")),
         }
-        let (Some(order), Some(at)) = (order, cut) else { return Ok(chunk) };
-        chunk.truncate(at);
-        let mut whole = BytesMut::from(&chunk[..]);
-        whole.extend(self.end(order));
-        Ok(whole.freeze())
     }
 
-    /// Ends the watch at an event boundary; gives the last event to send.
-    fn end(&mut self, order: Order) -> Option<Bytes> {
-        self.upstream = None;
-        let separator = self.scanner.take().map_or(&b""[..], |scanner| scanner.separator());
-        let event = self.live.end(order)?;
-        Some(if separator.is_empty() { event } else { [separator, &event].concat().into() })
+    fn expire(&mut self, separator: &[u8]) -> Bytes {
+        self.close();
+        if self.live.ordered() != Some(Order::Expire) {
+            self.live.count_change("expired");
+        }
+        let event = self.live.expire("the objects that this shard sees have changed: list again");
+        [separator, &event].concat().into()
     }
 
-    fn poll_late(&mut self, cx: &mut Context<'_>) -> Poll<()> {
-        self.late.get_or_insert_with(|| Box::pin(sleep(EVENT_TIMEOUT))).as_mut().poll(cx)
+    fn close(&mut self) {
+        if let State::Passing(passing) = std::mem::replace(&mut self.state, State::Ended) {
+            passing.close(&self.live);
+        }
+    }
+}
+
+impl Drop for WatchBody {
+    fn drop(&mut self) {
+        self.close();
     }
 }
 
@@ -141,73 +214,116 @@ impl std::fmt::Debug for WatchBody {
 }
 
 impl Live {
-    pub(super) fn new(pair: &Rc<Pair>, collection: Collection, encoding: Encoding) -> Self {
-        let Collection { subject, position, in_force, key, .. } = collection;
+    fn new(pair: &Rc<Pair>, collection: Collection, encoding: Encoding) -> Self {
+        let Collection { subject, position, in_force, key, bookmarks, from, asked, .. } =
+            collection;
         let worker = &pair.worker;
+        if let Some(from) = from {
+            // Who comes back with it later has seen what was shown under this policy.
+            position.show(from, in_force.epoch);
+        }
+        let resource = subject.resource.clone();
         let present = worker.shared.feed.in_force().unwrap_or_else(|| in_force.clone());
         let registered = worker.live.register(pair.id, subject, in_force, &present);
+        let asked = asked.filter(|_| pair.upstream.is_h2()).map(Rc::new);
         let pair = Rc::clone(pair);
-        Self { encoding, registered, position, key, pair, ended: Ended::Complete }
-    }
-
-    /// How it ended, once it has.
-    pub(super) fn ended(&self) -> Ended {
-        self.ended
+        let ended = Ended::Complete;
+        let live = Self {
+            encoding,
+            registered,
+            position,
+            resource,
+            bookmarks,
+            at: from,
+            asked,
+            key,
+            pair,
+            ended,
+        };
+        live.tell_whether_it_may_change();
+        live
     }
 
     /// The order to obey, if one was given.
-    pub(super) fn ordered(&self) -> Option<Order> {
+    fn ordered(&self) -> Option<Order> {
         self.registered.stream.ordered()
     }
 
     /// An order that is given from now on wakes whoever polls.
-    pub(super) fn wake_by(&self, cx: &Context<'_>) {
+    fn wake_by(&self, cx: &Context<'_>) {
         self.registered.stream.wake_by(cx.waker());
     }
 
+    pub(super) fn bookmarks(&self) -> Bookmarks {
+        self.bookmarks
+    }
+
+    pub(super) fn resource(&self) -> &GroupResource {
+        &self.resource
+    }
+
+    pub(super) fn metrics(&self) -> &Metrics {
+        &self.pair.worker.shared.metrics
+    }
+
     /// Notes an event before the client can see it.
-    pub(super) fn shows(&self, event: Event) {
+    pub(super) fn shows(&mut self, event: Event) {
         let stream = &self.registered.stream;
         let epoch = stream.epoch();
-        stream.showed(show(&self.position, event, epoch));
+        let at = match Resume::at(event.resource_version) {
+            Some(Resume::Number(at)) if event.kind != EventKind::Error => {
+                self.position.show(at, epoch);
+                self.at = Some(at);
+                Some(at)
+            }
+            _ => None,
+        };
+        stream.showed(at);
         if event.initial_events_end
             && let Some(at) = Resume::at(event.resource_version)
         {
             self.pair.grants.borrow_mut().give(self.key, at, epoch);
-        }
-    }
-
-    /// The last event to send, if there is one.
-    pub(super) fn end(&mut self, order: Order) -> Option<Bytes> {
-        match order {
-            Order::Drain => {
-                self.ended = Ended::Drained;
-                None
-            }
-            Order::Expire => {
-                let why = "the objects that this shard sees have changed: list again";
-                Some(self.expire(why))
+            if self.bookmarks == Bookmarks::AfterInitial {
+                self.bookmarks = Bookmarks::Always;
+                self.tell_whether_it_may_change();
             }
         }
     }
 
     /// The last event to send to a client that must list anew.
-    pub(super) fn expire(&mut self, why: &str) -> Bytes {
+    fn expire(&mut self, why: &str) -> Bytes {
         self.ended = Ended::Expired;
         Refusal::Expired.because(why).status().error_event(self.encoding)
     }
-}
 
-/// Notes that an event is shown, before the client can see it.
-fn show(position: &Position, event: Event, epoch: Epoch) -> Option<u64> {
-    if event.kind == EventKind::Error {
-        return None;
+    /// Without bookmarks, or before the initial events have ended, the client's stream has no
+    /// position that it could be brought over at.
+    fn tell_whether_it_may_change(&self) {
+        let may_change =
+            self.bookmarks == Bookmarks::Always && self.at.is_some() && self.asked.is_some();
+        self.registered.stream.may_change(may_change);
     }
-    match Resume::at(event.resource_version) {
-        Some(Resume::Number(rv)) => {
-            position.show(rv, epoch);
-            Some(rv)
-        }
-        _ => None,
+
+    /// How the watch is brought over; nothing where it has no position.
+    fn plan(&self, next: Next) -> Option<Plan> {
+        let Next { to, member } = next;
+        Some(Plan {
+            asked: Rc::clone(self.asked.as_ref()?),
+            pair: Rc::clone(&self.pair),
+            encoding: self.encoding,
+            at: self.at?,
+            from: self.registered.stream.in_force(),
+            to,
+            member,
+        })
+    }
+
+    fn carried_over(&self, to: &Arc<InForce>) {
+        self.count_change("difference");
+        self.registered.stream.carry_over(to);
+    }
+
+    fn count_change(&self, how: &'static str) {
+        self.metrics().count_stream_change(how);
     }
 }

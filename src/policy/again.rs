@@ -1,0 +1,103 @@
+//! What is asked of the API server in the name of a live watch, when its policy changes.
+//!
+//! Hides which parameters of the watch go along. Every request keeps the client's own selectors.
+
+use super::{Part, Refusal, Refused, decide::own_selector};
+use crate::wire::{Query, RequestInfo};
+
+/// The parameters that say from where and how long a watch goes, and in which form it begins.
+const OF_THE_WATCH: [&str; 6] = [
+    "watch",
+    "allowWatchBookmarks",
+    "sendInitialEvents",
+    "timeoutSeconds",
+    "resourceVersion",
+    "resourceVersionMatch",
+];
+/// Objects a page.
+const PAGE: &str = "500";
+
+/// One page of a list.
+#[derive(Clone, Copy, Debug)]
+pub struct Page<'a> {
+    /// The resourceVersion of which it is a list, and of no other.
+    pub at: u64,
+    /// Where it goes on; empty for the first page.
+    pub token: &'a str,
+    /// The API server is told the hashes of the part too.
+    pub is_hash_pushed: bool,
+}
+
+impl Part {
+    /// The path and query that list this part of what the watch at `path` and `query` is about.
+    /// Nothing for a watch in the deprecated form, with the verb in its path.
+    ///
+    /// # Errors
+    /// [`Refused`] when the client's own selectors cannot be read.
+    pub fn list(
+        &self,
+        info: &RequestInfo<'_>,
+        path: &str,
+        query: Option<&str>,
+        page: Page<'_>,
+    ) -> Result<Option<String>, Refused> {
+        let Some(path) = self.path(info, path) else { return Ok(None) };
+        let query = Query::parse(query).map_err(|error| Refusal::BadRequestLine.because(error))?;
+        let own = own_selector(query)?;
+        let selector = own.map_or_else(|| self.selector.clone(), |own| own.and(&self.selector));
+        let selector = selector.to_string();
+        let hashes = self.hashes.as_ref().filter(|_| page.is_hash_pushed);
+        let hashes = hashes.map(ToString::to_string);
+        let at = page.at.to_string();
+        let mut changes: Vec<(&str, Option<&str>)> =
+            OF_THE_WATCH.iter().map(|name| (*name, None)).collect();
+        changes.push(("labelSelector", Some(selector.as_str()).filter(|text| !text.is_empty())));
+        changes.push(("limit", Some(PAGE)));
+        if page.token.is_empty() {
+            changes.push(("resourceVersion", Some(&at)));
+            changes.push(("resourceVersionMatch", Some("Exact")));
+        } else {
+            // The token has the position in it, and may not stand beside another.
+            changes.push(("continue", Some(page.token)));
+        }
+        if let Some(hashes) = &hashes {
+            changes.push(("shardSelector", Some(hashes)));
+        }
+        // A name stands once in the changes: what is set wins over what is taken out.
+        let is_set = |name: &str| changes.iter().any(|(n, value)| *n == name && value.is_some());
+        let changes: Vec<_> =
+            changes.iter().filter(|(n, value)| value.is_some() || !is_set(n)).copied().collect();
+        Ok(Some(format!("{path}?{}", query.rewrite(&changes))))
+    }
+
+    /// The path of the collection, or of the one namespace of it.
+    fn path(&self, info: &RequestInfo<'_>, path: &str) -> Option<String> {
+        let path = path.trim_end_matches('/');
+        let resource = info.resource().filter(|resource| !resource.verb_in_path)?;
+        let Some(namespace) = &self.namespace else { return Some(path.to_owned()) };
+        // Names of namespaces need no escaping.
+        let (before, last) = path.rsplit_once('/')?;
+        (last == resource.resource).then(|| format!("{before}/namespaces/{namespace}/{last}"))
+    }
+}
+
+/// The query of a watch that goes on from `at`, for as many seconds as are left of what the client
+/// asked for.
+///
+/// # Errors
+/// [`Refused`] when the query cannot be relied on.
+pub fn watch_from(query: Option<&str>, at: u64, elapsed: u64) -> Result<String, Refused> {
+    let query = Query::parse(query).map_err(|error| Refusal::BadRequestLine.because(error))?;
+    let left = query.first("timeoutSeconds").and_then(|text| text.parse::<u64>().ok());
+    let left = left.map(|seconds| seconds.saturating_sub(elapsed).max(1).to_string());
+    let at = at.to_string();
+    let mut changes = vec![
+        ("resourceVersion", Some(at.as_str())),
+        ("resourceVersionMatch", None),
+        ("sendInitialEvents", None),
+    ];
+    if let Some(left) = &left {
+        changes.push(("timeoutSeconds", Some(left)));
+    }
+    Ok(query.rewrite(&changes))
+}

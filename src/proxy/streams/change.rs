@@ -1,0 +1,353 @@
+//! A live watch is brought over to another policy: its client's stream stays open, and is told what
+//! leaves and what comes.
+//!
+//! 1. The upstream's watch has ended at S, the last position that the client was shown.
+//! 2. What changes hands is listed, exactly as of S, with the client's credentials.
+//! 3. A new watch is opened from S. Until here nothing was sent: whatever fails, the client is told
+//!    to list again, as it is without all this.
+//! 4. DELETED and ADDED, in [`Turn`]s with the other watches of the pod, then a bookmark at S: the
+//!    events had older positions in them.
+//! 5. The events of the new watch.
+
+use std::{
+    pin::Pin,
+    rc::Rc,
+    sync::Arc,
+    task::{Context, Poll},
+    time::{Duration, Instant},
+};
+
+use bytes::Bytes;
+use http::{HeaderMap, HeaderValue, Method, Request, Response, StatusCode, Uri, header};
+use http_body_util::BodyExt;
+use hyper::body::Incoming;
+use tokio::{sync::mpsc, time::timeout};
+
+use super::{
+    RequestBody,
+    turns::{Member, Turn},
+};
+use crate::{
+    policy::{Decision, Handed, Judged, Page, Part, difference, watch_from},
+    proxy::{feed::InForce, metrics::Metrics, pair::Pair},
+    wire::{
+        RequestInfo, ResourceVersion,
+        frames::{
+            Bookmark, Continue, EventKind, ListHead, ListItems, Listed, TypeMeta, object_event,
+        },
+        media::{Encoding, as_list},
+    },
+};
+
+/// How long lists and the new watch may take.
+const LIMIT: Duration = Duration::from_secs(10);
+/// Most bytes of objects that change hands in one watch.
+const MAX_MOVED: usize = 32 << 20;
+/// Bytes that are given to the client at once.
+const PIECE: usize = 64 << 10;
+
+/// What a watch asked for: enough to ask for more in its name.
+#[derive(Debug)]
+pub(in crate::proxy) struct Asked {
+    uri: Uri,
+    headers: HeaderMap,
+    since: Instant,
+}
+
+/// A change that is under way.
+pub(super) struct Changing {
+    work: Pin<Box<dyn Future<Output = Option<Changed>>>>,
+    events: mpsc::Receiver<Bytes>,
+    end: Option<Option<Changed>>,
+}
+
+/// What a change came to.
+pub(super) struct Changed {
+    /// The policy that the watch shows from now on.
+    pub(super) to: Arc<InForce>,
+    /// The new watch.
+    pub(super) upstream: Incoming,
+    /// How its events are judged.
+    pub(super) judged: Judged,
+}
+
+/// What comes next of a change.
+pub(super) enum Progress {
+    /// For the client.
+    Bytes(Bytes),
+    /// It is done; nothing if the client has to list again.
+    Done(Option<Changed>),
+}
+
+/// From where to where.
+pub(super) struct Plan {
+    pub(super) asked: Rc<Asked>,
+    pub(super) pair: Rc<Pair>,
+    pub(super) encoding: Encoding,
+    /// The position that the client was shown last.
+    pub(super) at: u64,
+    pub(super) from: Arc<InForce>,
+    pub(super) to: Arc<InForce>,
+    pub(super) member: Option<Member>,
+}
+
+impl Asked {
+    pub(in crate::proxy) fn new(uri: Uri, headers: HeaderMap) -> Self {
+        Self { uri, headers, since: Instant::now() }
+    }
+
+    fn request(&self, target: &str, accept: Option<HeaderValue>) -> Option<Request<RequestBody>> {
+        let mut parts = self.uri.clone().into_parts();
+        parts.path_and_query = Some(target.parse().ok()?);
+        let mut request = Request::new(RequestBody::Whole(None));
+        *request.method_mut() = Method::GET;
+        *request.uri_mut() = Uri::from_parts(parts).ok()?;
+        *request.version_mut() = http::Version::HTTP_2;
+        *request.headers_mut() = self.headers.clone();
+        if let Some(accept) = accept {
+            request.headers_mut().insert(header::ACCEPT, accept);
+        }
+        Some(request)
+    }
+}
+
+impl Changing {
+    pub(super) fn begin(plan: Plan) -> Self {
+        let (sender, events) = mpsc::channel(1);
+        Self { work: Box::pin(plan.carry_out(sender)), events, end: None }
+    }
+
+    pub(super) fn poll(&mut self, cx: &mut Context<'_>) -> Poll<Progress> {
+        if self.end.is_none()
+            && let Poll::Ready(end) = self.work.as_mut().poll(cx)
+        {
+            self.end = Some(end);
+        }
+        match self.events.poll_recv(cx) {
+            Poll::Ready(Some(bytes)) => Poll::Ready(Progress::Bytes(bytes)),
+            // What was sent comes before the end.
+            _ => self.end.take().map_or(Poll::Pending, |end| Poll::Ready(Progress::Done(end))),
+        }
+    }
+}
+
+impl Plan {
+    async fn carry_out(mut self, out: mpsc::Sender<Bytes>) -> Option<Changed> {
+        let (mut moved, changed) = match timeout(LIMIT, self.prepare()).await {
+            Ok(Some(prepared)) => prepared,
+            _ => return None,
+        };
+        let bookmark = match &moved.kind {
+            _ if moved.is_empty() => None,
+            Some(TypeMeta { api_version, kind }) => {
+                let at = ResourceVersion::parse(self.at.to_string().as_bytes());
+                Some(Bookmark::new(api_version, kind, at)?.event(self.encoding))
+            }
+            None => return None,
+        };
+        for turn in Turn::ALL {
+            if let Some(member) = &self.member {
+                member.wait_for(turn).await;
+            }
+            let events = moved.take(turn);
+            let has_moved = !events.is_empty();
+            for piece in events {
+                out.send(piece).await.ok()?;
+            }
+            // The last of them was taken when there is room for another.
+            drop(out.reserve().await.ok()?);
+            if let Some(member) = &mut self.member {
+                member.end(turn, has_moved);
+            }
+        }
+        if let Some(bookmark) = bookmark {
+            out.send(bookmark.into()).await.ok()?;
+        }
+        Some(changed)
+    }
+
+    /// Finds out what changes hands and opens the new watch. Nothing was sent when it fails.
+    async fn prepare(&self) -> Option<(Moved, Changed)> {
+        let (path, query) = (self.asked.uri.path(), self.asked.uri.query());
+        let info = RequestInfo::parse(&Method::GET, path, query).ok()?;
+        let before = self.from.policy.decide(&info);
+        let after = self.to.policy.decide(&info);
+        let is_in_namespace = info.resource()?.namespace.is_some();
+        let mut moved = Moved::new(&self.pair.worker.shared.metrics);
+        for part in difference(&before, &after, is_in_namespace)? {
+            self.list(&info, &part, &mut moved).await?;
+        }
+        let changed = self.watch(&info, after).await?;
+        Some((moved, changed))
+    }
+
+    /// All pages of one part, or none.
+    async fn list(&self, info: &RequestInfo<'_>, part: &Part, moved: &mut Moved) -> Option<()> {
+        let (path, query) = (self.asked.uri.path(), self.asked.uri.query());
+        let accept = self.asked.headers.get(header::ACCEPT);
+        let accept = match accept {
+            Some(accept) => Some(as_list(accept.to_str().ok()?).parse().ok()?),
+            None => None,
+        };
+        let mut token = String::new();
+        loop {
+            let page = Page { at: self.at, token: &token, is_hash_pushed: false };
+            let target = part.list(info, path, query, page).ok()??;
+            let request = self.asked.request(&target, accept.clone())?;
+            let reply = self.pair.upstream.send(request).await.ok()?;
+            // A cluster-scoped resource has no collection in a namespace.
+            if reply.status() == StatusCode::NOT_FOUND && part.namespace.is_some() {
+                return Some(());
+            }
+            let head = self.page(reply, part, moved).await?;
+            token = match head.meta.continue_token {
+                Continue::None => return Some(()),
+                Continue::Token(token) => token,
+                Continue::Unreadable => return None,
+            };
+        }
+    }
+
+    async fn page(
+        &self,
+        reply: Response<Incoming>,
+        part: &Part,
+        moved: &mut Moved,
+    ) -> Option<ListHead> {
+        if reply.status() != StatusCode::OK || !self.is_readable(reply.headers()) {
+            return None;
+        }
+        let mut items = ListItems::new(self.encoding)?;
+        let mut body = reply.into_body();
+        let mut page = Vec::new();
+        let mut is_known = true;
+        while let Some(frame) = body.frame().await {
+            let Ok(chunk) = frame.ok()?.into_data() else { continue };
+            let taken = items.feed(&chunk, &mut |item| {
+                let kind = match part.judge(&item.object) {
+                    Handed::Not => return,
+                    Handed::Unknown => {
+                        is_known = false;
+                        return;
+                    }
+                    Handed::Over => EventKind::Deleted,
+                    Handed::In => EventKind::Added,
+                };
+                let has_type = !item.object.kind.is_empty() && !item.object.api_version.is_empty();
+                if has_type && moved.kind.is_none() {
+                    moved.kind = Some(TypeMeta {
+                        api_version: item.object.api_version.into(),
+                        kind: item.object.kind.into(),
+                    });
+                }
+                let turn = Turn::of(kind, item.has_owner);
+                moved.hold(item.bytes.len());
+                page.push((turn, kind, has_type, item.bytes.to_vec()));
+            });
+            taken.ok()?;
+            if !is_known || moved.bytes > MAX_MOVED {
+                return None;
+            }
+        }
+        let head = items.finish().ok()?;
+        // Who answers with another position does not honour `Exact`.
+        if head.meta.resource_version != ResourceVersion::parse(self.at.to_string().as_bytes()) {
+            return None;
+        }
+        let kind = TypeMeta::of_items(&head.api_version, &head.kind);
+        if moved.kind.is_none() {
+            moved.kind.clone_from(&kind);
+        }
+        for (turn, event, has_type, bytes) in page {
+            let listed = Listed { bytes: &bytes, has_type };
+            let event = object_event(self.encoding, event, kind.as_ref(), listed)?;
+            moved.push(turn, event);
+        }
+        Some(head)
+    }
+
+    /// The watch under the new policy.
+    async fn watch(&self, info: &RequestInfo<'_>, after: Decision) -> Option<Changed> {
+        let path = self.asked.uri.path();
+        let elapsed = self.asked.since.elapsed().as_secs();
+        let query = watch_from(self.asked.uri.query(), self.at, elapsed).ok()?;
+        let target = self.to.policy.rewrite(&after, info, path, Some(&query)).ok()?;
+        let target = target.unwrap_or_else(|| format!("{path}?{query}"));
+        let request = self.asked.request(&target, None)?;
+        let reply = self.pair.upstream.send(request).await.ok()?;
+        let is_usable = reply.status() == StatusCode::OK && self.is_readable(reply.headers());
+        is_usable.then(|| Changed {
+            to: Arc::clone(&self.to),
+            upstream: reply.into_body(),
+            judged: after.judged,
+        })
+    }
+
+    /// What comes in another encoding than the client's stream cannot go into it.
+    fn is_readable(&self, headers: &HeaderMap) -> bool {
+        let kind = headers.get(header::CONTENT_TYPE).and_then(|kind| kind.to_str().ok());
+        kind.and_then(Encoding::of_content_type) == Some(self.encoding)
+            && !headers.contains_key(header::CONTENT_ENCODING)
+    }
+}
+
+impl Turn {
+    const fn of(kind: EventKind, has_owner: bool) -> Self {
+        match (kind, has_owner) {
+            (EventKind::Deleted, false) => Self::ParentsLeave,
+            (EventKind::Deleted, true) => Self::ChildrenLeave,
+            (_, true) => Self::ChildrenCome,
+            (_, false) => Self::ParentsCome,
+        }
+    }
+}
+
+/// The events of one change, held until all of them are known.
+struct Moved {
+    events: Vec<(Turn, Vec<u8>)>,
+    kind: Option<TypeMeta>,
+    bytes: usize,
+    metrics: Arc<Metrics>,
+}
+
+impl Moved {
+    fn new(metrics: &Arc<Metrics>) -> Self {
+        Self { events: Vec::new(), kind: None, bytes: 0, metrics: Arc::clone(metrics) }
+    }
+
+    fn is_empty(&self) -> bool {
+        self.events.is_empty()
+    }
+
+    fn push(&mut self, turn: Turn, event: Vec<u8>) {
+        self.events.push((turn, event));
+    }
+
+    fn hold(&mut self, bytes: usize) {
+        let after = self.bytes.saturating_add(bytes);
+        self.metrics.filter_memory(self.bytes, after);
+        self.bytes = after;
+    }
+
+    /// The events of a turn, in pieces.
+    fn take(&mut self, turn: Turn) -> Vec<Bytes> {
+        let mut pieces = Vec::new();
+        let mut piece = Vec::new();
+        for (_, event) in self.events.extract_if(.., |(of, _)| *of == turn) {
+            piece.extend_from_slice(&event);
+            if piece.len() >= PIECE {
+                pieces.push(std::mem::take(&mut piece).into());
+            }
+        }
+        if !piece.is_empty() {
+            pieces.push(piece.into());
+        }
+        pieces
+    }
+}
+
+impl Drop for Moved {
+    fn drop(&mut self) {
+        self.metrics.filter_memory(self.bytes, 0);
+    }
+}
