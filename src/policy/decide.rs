@@ -2,7 +2,7 @@
 
 use std::{borrow::Cow, sync::Arc};
 
-use super::{Lock, LockIn, Policy, Refusal, Refused, Scope};
+use super::{Hashes, Lock, LockIn, Policy, Refusal, Refused, Scope};
 use crate::wire::{
     frames::{Object, Verdict},
     query::Query,
@@ -20,8 +20,20 @@ pub struct Decision {
     pub scope: Option<Arc<Scope>>,
     /// What of the scope no selector says.
     pub judged: Judged,
+    /// What of that the API server is told all the same, because it understands.
+    pub pushed: Pushed,
     /// The request may name the lock there.
     pub lock: Option<LockIn>,
+}
+
+/// Of what no selector says, what is sent upstream too. It takes away no object that is in the
+/// shard, and each object is judged again when it comes.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Pushed {
+    /// As `shardSelector` (KEP-5866).
+    pub hashes: Option<Hashes>,
+    /// As a field selector for `metadata.namespace`.
+    pub namespace: Option<Box<str>>,
 }
 
 /// How the objects of a collection are judged by the boundaries of its scope.
@@ -39,6 +51,30 @@ pub enum Judged {
         /// The objects are Namespaces, which count as what they name.
         are_namespaces: bool,
     },
+}
+
+impl Pushed {
+    /// What of a boundary may be told of a collection with this query, if the API server
+    /// understands. A selector of its own that the client gave stays alone.
+    #[must_use]
+    pub fn of(judged: &Judged, query: Query<'_>) -> Self {
+        let hashes = judged.hashes().filter(|hashes| hashes.may_be_pushed(query));
+        Self { hashes, namespace: judged.only_namespace().map(Into::into) }
+    }
+
+    fn changes(&self, query: Query<'_>) -> Vec<(&'static str, Option<Cow<'static, str>>)> {
+        let mut changes = Vec::new();
+        if let Some(hashes) = &self.hashes {
+            changes.push(("shardSelector", Some(Cow::Owned(hashes.to_string()))));
+        }
+        if let Some(namespace) = &self.namespace {
+            let own = query.first("fieldSelector").filter(|own| !own.is_empty());
+            let own = own.map_or_else(String::new, |own| format!("{own},"));
+            let all = format!("{own}metadata.namespace={namespace}");
+            changes.push(("fieldSelector", Some(Cow::Owned(all))));
+        }
+        changes
+    }
 }
 
 impl Judged {
@@ -94,6 +130,7 @@ impl Policy {
                 .as_ref()
                 .map_or(Judged::All, |scope| Judged::new(scope, resource, namespace)),
             scope,
+            pushed: Pushed::default(),
             lock: self.lock.as_ref().and_then(|lock| lock.find(info.verb, resource)),
         }
     }
@@ -131,6 +168,7 @@ impl Policy {
         {
             changes.push(("labelSelector", Some(text)));
         }
+        changes.extend(decision.pushed.changes(parsed));
         if let Judged::Each { .. } = decision.judged {
             // The rows of a Table are judged by the objects that they stand for.
             if parsed.first("includeObject").is_some_and(|include| include == "None") {

@@ -1,6 +1,5 @@
 //! What may pass, sans-IO: every decision about a request is made here, as a function of values.
 
-mod again;
 mod boundary;
 mod compile;
 mod decide;
@@ -8,21 +7,18 @@ mod difference;
 mod document;
 mod lock;
 pub mod positions;
-mod ranges;
 mod refusal;
 mod scopes;
 
 use std::sync::Arc;
 
 pub use self::{
-    again::{Page, watch_from},
     boundary::{BadRange, Boundary, HashOf, HashRange, HashRule, Pattern},
     compile::{Invalid, Problem, compile},
-    decide::{Decision, Judged},
-    difference::{Handed, Part, difference},
+    decide::{Decision, Judged, Pushed},
+    difference::{Handed, Hashes, Page, Part, difference, watch_from},
     document::{BadDocument, from_documents},
     lock::{BadLock, Lock, LockIn},
-    ranges::Hashes,
     refusal::{Refusal, Refused},
     scopes::{BadRule, Rule, Scope, Scopes},
 };

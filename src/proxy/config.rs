@@ -63,6 +63,15 @@ pub struct ProxyArgs {
     #[arg(long, env = "CTRLMESH_STATE_DIR", value_name = "DIR")]
     pub state_dir: Option<PathBuf>,
 
+    /// What the API server is told of a boundary that labels do not draw, where it proves that it
+    /// understands; the proxy judges each object in any case
+    #[arg(long, env = "CTRLMESH_PUSHDOWN", value_enum, default_value_t = Pushdown::Auto)]
+    pub pushdown: Pushdown,
+
+    /// What becomes of a live watch whose objects change hands
+    #[arg(long, env = "CTRLMESH_ON_CHANGE", value_enum, default_value_t = OnChange::Difference)]
+    pub on_change: OnChange,
+
     /// Threads that carry connections; a connection stays on one of them
     #[arg(long, env = "CTRLMESH_THREADS", value_name = "COUNT", default_value = "2")]
     pub threads: NonZeroUsize,
@@ -95,6 +104,24 @@ pub enum Mode {
     Iptables,
     /// The address given by --upstream
     Direct,
+}
+
+/// The values of `--pushdown`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum Pushdown {
+    /// All that it understands
+    Auto,
+    /// Nothing: it sends all objects, and the proxy leaves out those of others
+    Off,
+}
+
+/// The values of `--on-change`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum OnChange {
+    /// It stays open and is told what leaves and what comes, where that is possible
+    Difference,
+    /// It ends: its client lists anew
+    Expire,
 }
 
 /// Where a connection goes.
@@ -144,6 +171,10 @@ pub struct Config {
     pub names: Vec<ServerName<'static>>,
     /// Where the positions outlive us.
     pub state_dir: Option<PathBuf>,
+    /// What the API server is told of a boundary.
+    pub pushdown: Pushdown,
+    /// How a live watch comes under another policy.
+    pub on_change: OnChange,
     /// Data threads.
     pub threads: NonZeroUsize,
     /// How long a drain may take.
@@ -214,6 +245,8 @@ impl Config {
             mesh_ca_dir: args.mesh_ca_dir,
             names,
             state_dir: args.state_dir,
+            pushdown: args.pushdown,
+            on_change: args.on_change,
             threads: args.threads,
             drain_timeout: Duration::from_secs(args.drain_timeout.into()),
             namespace: args.pod_namespace,

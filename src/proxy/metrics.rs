@@ -25,6 +25,7 @@ pub(super) struct Metrics {
     pub(super) closed_connections: Family<ReasonLabel, Counter>,
     pub(super) streams: Family<KindLabel, Gauge>,
     pub(super) stream_changes: Family<HowLabel, Counter>,
+    pub(super) pushdown: Family<HowLabel, Counter>,
     pub(super) filtered_items: Family<FilterLabels, Counter>,
     pub(super) filter_memory: Gauge,
     pub(super) policy_epoch: Gauge<u64, AtomicU64>,
@@ -95,6 +96,7 @@ impl Metrics {
             closed_connections: Family::default(),
             streams: Family::default(),
             stream_changes: Family::default(),
+            pushdown: Family::default(),
             filtered_items: Family::default(),
             filter_memory: Gauge::default(),
             policy_epoch: Gauge::default(),
@@ -116,6 +118,11 @@ impl Metrics {
                 self.filtered_items.get_or_create_owned(&labels).inc_by(count);
             }
         }
+    }
+
+    /// A list or watch was narrowed.
+    pub(super) fn count_pushdown(&self, how: &'static str) {
+        self.pushdown.get_or_create_owned(&HowLabel { how }).inc();
     }
 
     /// A live watch was brought over to another policy.
@@ -150,6 +157,11 @@ impl Metrics {
             "stream_changes",
             "Watches that a policy change reached, by how they were brought over",
             self.stream_changes.clone(),
+        );
+        all.register(
+            "pushdown",
+            "Narrowed lists and watches, by what of the boundary the API server was told",
+            self.pushdown.clone(),
         );
         all.register(
             "filtered_items",

@@ -71,6 +71,8 @@ struct Shared {
     feed: Arc<Feed>,
     streams: Arc<StreamTable>,
     turns: Arc<Turns>,
+    pushdown: config::Pushdown,
+    on_change: config::OnChange,
     clock: Clock,
     connections: AtomicU64,
 }

@@ -16,7 +16,7 @@ use std::{
 };
 
 use futures_util::FutureExt;
-use http::{Request, Response};
+use http::{Request, Response, Version};
 use hyper::{
     body::{Body, Incoming},
     client::conn as upstream_conn,
@@ -35,7 +35,7 @@ use tokio_rustls::{client, server};
 use super::{
     LAST_CALL, Worker,
     outcome::Closed,
-    request,
+    request::{self, Understood},
     streams::{RequestBody, Stalls},
     tls::UpstreamConn,
 };
@@ -78,6 +78,7 @@ pub(super) struct Pair {
     pub(super) worker: Rc<Worker>,
     pub(super) upstream: Upstream,
     pub(super) grants: RefCell<Grants>,
+    pub(super) understood: Understood,
     pub(super) tasks: Tasks,
     pub(super) stalls: Rc<Stalls>,
     /// The upstream connection may cease to be HTTP with the answer that is awaited.
@@ -105,6 +106,10 @@ impl Upstream {
     /// Whether it takes several requests at a time.
     pub(super) fn is_h2(&self) -> bool {
         matches!(self, Self::H2(_))
+    }
+
+    pub(super) fn version(&self) -> Version {
+        if self.is_h2() { Version::HTTP_2 } else { Version::HTTP_11 }
     }
 
     /// Sends a request and waits for the head of the answer.
@@ -247,6 +252,7 @@ async fn serve_h2(legs: Legs, tasks: &Tasks) -> Closed {
         worker,
         upstream: Upstream::H2(sender),
         grants: RefCell::default(),
+        understood: Understood::default(),
         tasks: tasks.clone(),
         stalls: Rc::clone(&stalls),
         is_upgrading: Rc::default(),
@@ -287,6 +293,7 @@ async fn serve_h1(legs: Legs, tasks: &Tasks) -> Closed {
         worker,
         upstream: Upstream::H1(RefCell::new(sender)),
         grants: RefCell::default(),
+        understood: Understood::default(),
         tasks: tasks.clone(),
         stalls: Rc::default(),
         is_upgrading: Rc::clone(&is_upgrading),

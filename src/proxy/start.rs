@@ -138,6 +138,8 @@ impl Proxy {
             feed,
             streams: Arc::new(StreamTable::default()),
             turns: Arc::new(Turns::default()),
+            pushdown: config.pushdown,
+            on_change: config.on_change,
             clock: config.clock.clone(),
             connections: AtomicU64::new(0),
         });

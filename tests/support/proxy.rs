@@ -16,7 +16,10 @@ use ctrlmesh::{
         ca::{Constraints, MeshCa},
         drain::{self, Drain},
     },
-    proxy::{Config, Proxy as Inner, ProxyArgs, config::Mode},
+    proxy::{
+        Config, Proxy as Inner, ProxyArgs,
+        config::{Mode, OnChange, Pushdown},
+    },
 };
 use nix::unistd::{Uid, setfsuid};
 use tempfile::TempDir;
@@ -45,6 +48,7 @@ pub struct Setup {
     pub upstream: String,
     pub clock: Clock,
     pub state_dir: Option<PathBuf>,
+    pub pushdown: Pushdown,
     pub threads: usize,
     pub drain_timeout: u16,
     pub listen: SocketAddr,
@@ -143,6 +147,8 @@ impl Setup {
             upstream: upstream.to_string(),
             clock: Clock::system(),
             state_dir: None,
+            // What is asked beside the client's requests would stand between them.
+            pushdown: Pushdown::Off,
             threads: 1,
             drain_timeout: 10,
             listen: "127.0.0.1:0".parse().unwrap(),
@@ -168,6 +174,8 @@ impl Setup {
             pod_labels: None,
             admin: self.admin,
             state_dir: self.state_dir,
+            pushdown: self.pushdown,
+            on_change: OnChange::Difference,
             threads: NonZeroUsize::new(self.threads).unwrap(),
             drain_timeout: self.drain_timeout,
             pod_name: String::new(),

@@ -61,7 +61,7 @@ fn decision(are_namespaces: bool) -> impl Strategy<Value = Decision> {
             [] => Judged::All,
             _ => Judged::Each { scope: Arc::clone(&scope), are_namespaces },
         };
-        Decision { scope: Some(scope), judged, lock: None }
+        Decision { scope: Some(scope), judged, ..Decision::default() }
     })
 }
 
@@ -101,7 +101,7 @@ fn check(before: &Decision, after: &Decision, are_namespaces: bool, labels: &Lab
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(4000))]
+    #![proptest_config(ProptestConfig { cases: 4000, failure_persistence: None, ..Default::default() })]
 
     #[test]
     fn just_what_changes_hands_is_found_and_once(
@@ -149,7 +149,7 @@ fn of(selector: &str, boundary: Option<Boundary>) -> Decision {
         [] => Judged::All,
         _ => Judged::Each { scope: Arc::clone(&scope), are_namespaces: false },
     };
-    Decision { scope: Some(scope), judged, lock: None }
+    Decision { scope: Some(scope), judged, ..Decision::default() }
 }
 
 fn named(names: &[&str]) -> Option<Boundary> {

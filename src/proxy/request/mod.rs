@@ -1,6 +1,7 @@
 //! One request, from its head to the head of its answer.
 
 mod delete;
+mod pushdown;
 
 use std::{rc::Rc, sync::Arc};
 
@@ -12,6 +13,7 @@ use http::{
 use http_body_util::{BodyExt, Limited};
 use hyper::{body::Incoming, upgrade::OnUpgrade};
 
+pub(super) use self::pushdown::{Probe, Understood, understood};
 use super::{
     collection::Collection,
     feed::InForce,
@@ -95,7 +97,12 @@ async fn answer(
         return pass(pair, request).await;
     };
     access.epoch = in_force.epoch;
-    let decision = in_force.policy.decide(&info);
+    let mut decision = in_force.policy.decide(&info);
+    if decision.scope.is_some() && matches!(info.verb, Verb::List | Verb::Watch) {
+        let (pushed, how) = understood(pair, &info, &decision, &uri, request.headers()).await;
+        decision.pushed = pushed;
+        pair.worker.shared.metrics.count_pushdown(how);
+    }
     let target = in_force.policy.rewrite(&decision, &info, uri.path(), uri.query())?;
     access.decided = decided(&decision, target.is_some());
     let mut collection =

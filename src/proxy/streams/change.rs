@@ -29,9 +29,14 @@ use super::{
 };
 use crate::{
     policy::{Decision, Handed, Judged, Page, Part, difference, watch_from},
-    proxy::{feed::InForce, metrics::Metrics, pair::Pair},
+    proxy::{
+        feed::InForce,
+        metrics::Metrics,
+        pair::Pair,
+        request::{Probe, understood},
+    },
     wire::{
-        RequestInfo, ResourceVersion,
+        Query, RequestInfo, ResourceVersion,
         frames::{
             Bookmark, Continue, EventKind, ListHead, ListItems, Listed, TypeMeta, object_event,
         },
@@ -177,6 +182,11 @@ impl Plan {
         for part in difference(&before, &after, is_in_namespace)? {
             self.list(&info, &part, &mut moved).await?;
         }
+        let (uri, headers) = (&self.asked.uri, &self.asked.headers);
+        let mut after = after;
+        if after.scope.is_some() {
+            after.pushed = understood(&self.pair, &info, &after, uri, headers).await.0;
+        }
         let changed = self.watch(&info, after).await?;
         Some((moved, changed))
     }
@@ -189,9 +199,18 @@ impl Plan {
             Some(accept) => Some(as_list(accept.to_str().ok()?).parse().ok()?),
             None => None,
         };
+        let (uri, headers) = (&self.asked.uri, &self.asked.headers);
+        let probe = Probe { pair: &self.pair, info, uri, headers };
+        let query_of_client = Query::parse(query).ok()?;
+        let is_hash_pushed = match &part.hashes {
+            Some(hashes) if hashes.may_be_pushed(query_of_client) => {
+                probe.understands_hashes(hashes).await
+            }
+            _ => false,
+        };
         let mut token = String::new();
         loop {
-            let page = Page { at: self.at, token: &token, is_hash_pushed: false };
+            let page = Page { at: self.at, token: &token, is_hash_pushed };
             let target = part.list(info, path, query, page).ok()??;
             let request = self.asked.request(&target, accept.clone())?;
             let reply = self.pair.upstream.send(request).await.ok()?;
@@ -250,8 +269,10 @@ impl Plan {
             }
         }
         let head = items.finish().ok()?;
-        // Who answers with another position does not honour `Exact`.
-        if head.meta.resource_version != ResourceVersion::parse(self.at.to_string().as_bytes()) {
+        // Who answers with another position does not honour `Exact`. A Table has rows, of which
+        // one alone is no event.
+        let at = ResourceVersion::parse(self.at.to_string().as_bytes());
+        if head.meta.resource_version != at || head.kind == "Table" {
             return None;
         }
         let kind = TypeMeta::of_items(&head.api_version, &head.kind);

@@ -186,3 +186,81 @@ impl Drop for Member {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::pin::pin;
+
+    use futures_util::FutureExt;
+    use tokio::time::{Instant, advance};
+
+    use super::*;
+
+    fn two_threads() -> (Teller, Teller) {
+        let turns = Arc::new(Turns::default());
+        (turns.teller(), turns.teller())
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn t21_a_turn_begins_when_all_others_have_ended_the_one_before() {
+        let (one, two) = two_threads();
+        let epoch = Epoch::new(2);
+        let mut fast = one.member(epoch);
+        one.has_told(epoch);
+        fast.wait_for(Turn::ParentsLeave).await;
+        fast.end(Turn::ParentsLeave, false);
+        let mut waiting = pin!(fast.wait_for(Turn::ChildrenLeave));
+        assert!(waiting.as_mut().now_or_never().is_none(), "another thread may have watches too");
+        let mut slow = two.member(epoch);
+        two.has_told(epoch);
+        assert!(waiting.as_mut().now_or_never().is_none());
+        slow.end(Turn::ParentsLeave, false);
+        assert!(waiting.now_or_never().is_some(), "and nothing left that had children");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn t21_the_client_has_time_to_make_children_its_own() {
+        let (one, two) = two_threads();
+        let epoch = Epoch::new(2);
+        let (mut parents, mut children) = (one.member(epoch), two.member(epoch));
+        one.has_told(epoch);
+        two.has_told(epoch);
+        parents.end(Turn::ChildrenCome, false);
+        children.end(Turn::ChildrenCome, true);
+        let before = Instant::now();
+        parents.wait_for(Turn::ParentsCome).await;
+        assert!(before.elapsed() >= SETTLE);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn nobody_waits_for_who_is_gone_or_too_slow() {
+        let (one, two) = two_threads();
+        let epoch = Epoch::new(2);
+        let (mut fast, slow, gone) = (one.member(epoch), two.member(epoch), two.member(epoch));
+        one.has_told(epoch);
+        fast.end(Turn::ParentsLeave, false);
+        let mut waiting = Box::pin(fast.wait_for(Turn::ChildrenLeave));
+        assert!(waiting.as_mut().now_or_never().is_none());
+        drop(gone);
+        drop(two);
+        assert!(waiting.as_mut().now_or_never().is_none(), "the slow one is still there");
+        advance(PATIENCE).await;
+        waiting.await;
+        drop(slow);
+        drop(fast);
+        assert!(one.turns.state().changes.is_empty(), "nothing is left of a change");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn one_change_does_not_wait_for_another() {
+        let (one, two) = two_threads();
+        let (first, second) = (Epoch::new(2), Epoch::new(3));
+        let mut member = one.member(first);
+        let _other = two.member(second);
+        one.has_told(first);
+        // A thread that skipped an epoch has told of it.
+        two.has_told(second);
+        member.end(Turn::ParentsLeave, false);
+        assert!(member.wait_for(Turn::ChildrenLeave).now_or_never().is_some());
+    }
+}

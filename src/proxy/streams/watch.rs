@@ -25,6 +25,7 @@ use crate::{
     },
     proxy::{
         collection::{Bookmarks, Collection},
+        config::OnChange,
         feed::InForce,
         metrics::Metrics,
         outcome::Ended,
@@ -225,7 +226,9 @@ impl Live {
         let resource = subject.resource.clone();
         let present = worker.shared.feed.in_force().unwrap_or_else(|| in_force.clone());
         let registered = worker.live.register(pair.id, subject, in_force, &present);
-        let asked = asked.filter(|_| pair.upstream.is_h2()).map(Rc::new);
+        let by_difference = worker.shared.on_change == OnChange::Difference;
+        // Another upstream connection would be another client's, to the API server.
+        let asked = asked.filter(|_| by_difference && pair.upstream.is_h2()).map(Rc::new);
         let pair = Rc::clone(pair);
         let ended = Ended::Complete;
         let live = Self {

@@ -59,6 +59,13 @@ impl Bed {
         )
     }
 
+    /// Both.
+    pub(crate) fn alone_with_sharding_server(name: &str) -> Result<Self> {
+        let turn = Turn::Alone(TURNS.write().unwrap_or_else(PoisonError::into_inner));
+        let api = ApiServer::builder().feature_gate("ShardedListAndWatch", true).start()?;
+        Self::make(Arc::new(api), name, turn)
+    }
+
     fn make(api: Arc<ApiServer>, name: &str, turn: Turn) -> Result<Self> {
         let namespace = name.replace('_', "-");
         let account = api.service_account(&namespace, "controller", &[Rule::all()])?;
@@ -126,10 +133,10 @@ impl Bed {
     }
 
     /// A proxy that finds its shard as in a pod.
-    pub(crate) fn proxy_of_cluster(&self) -> Result<Proxy> {
-        Proxy::builder("mine", "")
-            .policy_of_cluster(&self.account.kubeconfig, &self.namespace)
-            .start(&self.api)
+    pub(crate) fn proxy_of_cluster(&self, flags: &[&str]) -> Result<Proxy> {
+        let builder =
+            Proxy::builder("mine", "").policy_of_cluster(&self.account.kubeconfig, &self.namespace);
+        flags.iter().fold(builder, |builder, flag| builder.flag(flag)).start(&self.api)
     }
 
     /// A Go client program at `url`, as the account.

@@ -143,42 +143,90 @@ impl Drop for Stream {
 const WATCH_LIST: &str =
     "?watch=1&allowWatchBookmarks=true&sendInitialEvents=true&resourceVersionMatch=NotOlderThan";
 
-#[test]
-fn watches_in_every_encoding_show_the_shards_own_and_expire_in_it() -> Result<()> {
-    let (bed, proxy) = three("watch_encodings")?;
-    let kinds = [
-        ("application/json", "application/json"),
-        (PROTOBUF_STREAM, PROTOBUF),
-        (CBOR, CBOR_SEQ),
-        (TABLE, "application/json"),
-        (METADATA, "application/json"),
-    ];
+/// What a watch asks for, and what it gets.
+const KINDS: [(&str, &str); 5] = [
+    ("application/json", "application/json"),
+    (PROTOBUF_STREAM, PROTOBUF),
+    (CBOR, CBOR_SEQ),
+    (METADATA, "application/json"),
+    (TABLE, "application/json"),
+];
+
+/// A watch of each kind, each with all that is in the shard.
+fn live(bed: &Bed, proxy: &Proxy) -> Result<Vec<Stream>> {
     let mut streams = Vec::new();
-    for (accept, kind) in kinds {
-        let mut stream = Stream::start(accepting(&bed, &Way::Through(&proxy), accept, WATCH_LIST))?;
+    for (accept, _) in KINDS {
+        let mut stream = Stream::start(accepting(bed, &Way::Through(proxy), accept, WATCH_LIST))?;
         let start = stream.read_to("initial-events-end")?;
         ensure!(shows_mine_alone(&start), "{accept}: {}", String::from_utf8_lossy(&start));
-        streams.push((accept, kind, stream));
+        streams.push(stream);
     }
-    let live = format!("{} of configmaps", streams.len());
-    until(&live, LIMIT, || {
+    until("all are listed as live", LIMIT, || {
         let text = proxy.admin_text("/debug/streams")?;
         let listed: Value = serde_json::from_str(&text)?;
-        Ok((listed["streams"].as_array().context("a list")?.len() == kinds.len()).then_some(()))
+        Ok((listed["streams"].as_array().context("a list")?.len() == KINDS.len()).then_some(()))
     })?;
+    Ok(streams)
+}
+
+fn has(bytes: &[u8], text: &str) -> bool {
+    bytes.windows(text.len()).any(|at| at == text.as_bytes())
+}
+
+fn ends_expired(accept: &str, kind: &str, stream: Stream) -> Result<()> {
+    let rest = stream.read_rest()?;
+    let (what, code) = last_event(kind, &rest).with_context(|| {
+        format!("{accept}: the last event of {}", String::from_utf8_lossy(&rest))
+    })?;
+    ensure!(what == "ERROR" && code == 410, "{accept}: {what} {code}");
+    Ok(())
+}
+
+#[test]
+fn watches_in_every_encoding_show_the_shards_own_and_expire_in_it() -> Result<()> {
+    let (bed, _) = three("watch_encodings")?;
+    let builder = Proxy::builder("mine", &config_maps(&["a"])).flag("--on-change=expire");
+    let proxy = builder.start(&bed.api)?;
+    let mut streams = live(&bed, &proxy)?;
     bed.relabel("theirs", Some("a"))?;
-    for (accept, _, stream) in &mut streams {
+    for ((accept, _), stream) in KINDS.iter().zip(&mut streams) {
         let moved = stream.read_to("theirs")?;
-        ensure!(moved.windows(5).any(|at| at == b"ADDED"), "{accept}");
+        ensure!(has(&moved, "ADDED"), "{accept}");
     }
     proxy.change_policy(&config_maps(&["b"]))?;
-    for (accept, kind, stream) in streams {
-        let rest = stream.read_rest()?;
-        let (what, code) = last_event(kind, &rest).with_context(|| {
-            format!("{accept}: the last event of {}", String::from_utf8_lossy(&rest))
-        })?;
-        ensure!(what == "ERROR" && code == 410, "{accept}: {what} {code}");
+    for ((accept, kind), stream) in KINDS.into_iter().zip(streams) {
+        ends_expired(accept, kind, stream)?;
     }
+    Ok(())
+}
+
+#[test]
+fn t13_t14_watches_in_every_encoding_are_brought_over_in_it() -> Result<()> {
+    let (bed, proxy) = three("change_encodings")?;
+    let streams = live(&bed, &proxy)?;
+    proxy.change_policy(&config_maps(&["b"]))?;
+    let mut brought_over = Vec::new();
+    for ((accept, kind), mut stream) in KINDS.into_iter().zip(streams) {
+        if accept == TABLE {
+            // A row is no object that could be told by itself.
+            ends_expired(accept, kind, stream)?;
+            continue;
+        }
+        let told = stream.read_to("BOOKMARK")?;
+        for text in ["DELETED", "mine", "ADDED", "theirs"] {
+            ensure!(has(&told, text), "{accept}: {text} in {}", String::from_utf8_lossy(&told));
+        }
+        ensure!(!has(&told, "nobodys"), "{accept}");
+        let of_kind = if accept == METADATA { "PartialObjectMetadata" } else { "ConfigMap" };
+        ensure!(has(&told, of_kind), "{accept}: each says its kind");
+        brought_over.push((accept, stream));
+    }
+    bed.config_map("later", "team=b")?;
+    for (accept, mut stream) in brought_over {
+        stream.read_to("later").context(accept)?;
+    }
+    let how = proxy.metric(r#"ctrlmesh_stream_changes_total{how="difference"}"#)?;
+    ensure!(how == 4.0, "{how} watches were brought over by difference");
     Ok(())
 }
 

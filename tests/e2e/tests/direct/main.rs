@@ -9,6 +9,7 @@ mod bed;
 mod clients;
 mod encodings;
 mod figures;
+mod handing;
 mod identity;
 mod kubectl;
 mod locks;

@@ -13,6 +13,9 @@ const TOLD_WITHIN: f64 = 0.3;
 /// How often the file is looked at, and the machine's slack with it.
 const FILE_LOOK: f64 = 0.6;
 
+/// Watches end, as those do that cannot be brought over by difference.
+const EXPIRE: &str = "--on-change=expire";
+
 fn ended(program: &Program) -> Vec<Value> {
     program.lines().into_iter().filter(|line| line["event"] == "ended").collect()
 }
@@ -95,7 +98,7 @@ fn in_time(what: &str, from: f64, told: &[f64]) -> Result<()> {
 #[test]
 fn affected_watches_have_their_410_in_time_and_others_are_untouched() -> Result<()> {
     let bed = Bed::alone("policy_change")?;
-    let proxy = bed.proxy(&["a"])?;
+    let proxy = Proxy::builder("mine", &config_maps(&["a"])).flag(EXPIRE).start(&bed.api)?;
     let mut watches = Watches::open(&bed, &proxy)?;
     let written = proxy.set_policy(&config_maps(&["a", "b"]))?;
     let written = written.duration_since(UNIX_EPOCH)?.as_secs_f64();
@@ -113,7 +116,7 @@ fn affected_watches_have_their_410_soon_after_the_api_servers_reply() -> Result<
     let bed = Bed::alone("policy_reply")?;
     bed.install_crds()?;
     bed.draw(&["a"])?;
-    let proxy = bed.proxy_of_cluster()?;
+    let proxy = bed.proxy_of_cluster(&[EXPIRE])?;
     until_ready_says(&proxy, "[+]policy ok: mine epoch 1\n")?;
     let mut watches = Watches::open(&bed, &proxy)?;
     bed.draw(&["a", "b"])?;

@@ -127,7 +127,7 @@ fn bad_api_server_down_at_start_and_for_a_minute_later() -> Result<()> {
     bed.config_map("first", "team=a")?;
     bed.api.stop()?;
 
-    let proxy = bed.proxy_of_cluster()?;
+    let proxy = bed.proxy_of_cluster(&[])?;
     until_ready_says(&proxy, "[-]policy failed: cannot watch shardingconfigs")?;
     let client = proxy.client(bed.token())?;
     ensure!(client.get(&bed.path("configmaps")).is_err(), "there is nobody to answer");

@@ -123,8 +123,13 @@ fn two_shards_without_a_label(of: &str) -> Result<()> {
     let mut writes = Writes::new(&bed, of)?;
     writes.go_on(&bed, 40)?;
     let halves = [Half::Low, Half::High];
+    // One of them judges alone, the other tells the API server too.
     let proxies = halves
-        .map(|half| Proxy::builder("mine", &half.policy(of)).start(&bed.api))
+        .map(|half| {
+            let pushdown = if half == Half::Low { "off" } else { "auto" };
+            let builder = Proxy::builder("mine", &half.policy(of));
+            builder.flag(&format!("--pushdown={pushdown}")).start(&bed.api)
+        })
         .into_iter()
         .collect::<Result<Vec<_>>>()?;
     let mut informers: Vec<(Half, &str, Program)> = Vec::new();
@@ -149,6 +154,10 @@ fn two_shards_without_a_label(of: &str) -> Result<()> {
         }
     }
     lists_of_every_encoding(&bed, of, &proxies)?;
+    for (proxy, (pushed, not)) in proxies.iter().zip([("none", "hash"), ("hash", "none")]) {
+        let count = |how| proxy.metric(&format!("ctrlmesh_pushdown_total{{how=\"{how}\"}}"));
+        ensure!(count(pushed)? > 0.0 && count(not)? == 0.0, "{pushed}, and not {not}");
+    }
     for (_, kind, informer) in informers {
         let summary = informer.finish(LIMIT)?.pop().context("a summary")?;
         ensure!(summary["count_watchErrors"] == 0, "{kind}: {summary}");

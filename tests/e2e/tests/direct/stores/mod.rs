@@ -42,7 +42,7 @@ pub(crate) fn from_events(lines: &[Value]) -> Store {
     store
 }
 
-fn content(object: &Value) -> (String, String) {
+pub(crate) fn content(object: &Value) -> (String, String) {
     (object["rv"].as_str().unwrap_or_default().to_owned(), object["labels"].to_string())
 }
 

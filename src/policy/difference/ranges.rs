@@ -2,8 +2,13 @@
 
 use std::fmt;
 
-use super::{HashOf, HashRange, boundary::fnv1a};
+use crate::{
+    policy::{HashOf, HashRange, boundary::fnv1a},
+    wire::Query,
+};
 
+/// More ranges than this would make a request line that servers refuse.
+const MAX_RANGES: usize = 64;
 /// One more than the last hash.
 const END: u128 = 1 << 64;
 
@@ -35,10 +40,12 @@ impl Hashes {
         self.set.0.is_empty()
     }
 
-    /// How many ranges it takes to say it.
+    /// Whether an API server may be told of it beside this query of a client's: one that has a
+    /// selector of its own keeps it alone.
     #[must_use]
-    pub fn ranges(&self) -> usize {
-        self.set.0.len()
+    pub fn may_be_pushed(&self, query: Query<'_>) -> bool {
+        let has_own = query.first("shardSelector").is_some_and(|text| !text.is_empty());
+        self.set.0.len() <= MAX_RANGES && !has_own
     }
 
     /// Whether the object may be one of them.
@@ -205,6 +212,8 @@ mod tests {
     }
 
     proptest! {
+        #![proptest_config(ProptestConfig { failure_persistence: None, ..Default::default() })]
+
         #[test]
         fn sets_are_sets(
             one in prop::collection::vec((0u128..40, 1u128..9), 0..5),

@@ -2,8 +2,11 @@
 //!
 //! Hides which parameters of the watch go along. Every request keeps the client's own selectors.
 
-use super::{Part, Refusal, Refused, decide::own_selector};
-use crate::wire::{Query, RequestInfo};
+use super::Part;
+use crate::{
+    policy::{Refusal, Refused, decide::own_selector},
+    wire::{Query, RequestInfo},
+};
 
 /// The parameters that say from where and how long a watch goes, and in which form it begins.
 const OF_THE_WATCH: [&str; 6] = [
@@ -46,7 +49,10 @@ impl Part {
         let own = own_selector(query)?;
         let selector = own.map_or_else(|| self.selector.clone(), |own| own.and(&self.selector));
         let selector = selector.to_string();
-        let hashes = self.hashes.as_ref().filter(|_| page.is_hash_pushed);
+        let hashes = self
+            .hashes
+            .as_ref()
+            .filter(|hashes| page.is_hash_pushed && hashes.may_be_pushed(query));
         let hashes = hashes.map(ToString::to_string);
         let at = page.at.to_string();
         let mut changes: Vec<(&str, Option<&str>)> =

@@ -5,9 +5,17 @@
 //! server judges labels, since it alone has them; [`Part::judge`] judges all else, whether or not
 //! the API server was told of it too.
 
+mod again;
+mod ranges;
+
 use std::collections::BTreeSet;
 
-use super::{Boundary, Decision, HashOf, HashRule, Hashes, Judged, ranges::HashSet};
+use self::ranges::HashSet;
+pub use self::{
+    again::{Page, watch_from},
+    ranges::Hashes,
+};
+use super::{Boundary, Decision, HashOf, HashRule, Judged};
 use crate::wire::{
     frames::{Object, Verdict},
     selector::{Op, Requirement, Selector},

@@ -1,0 +1,407 @@
+//! Watches that are brought over to another policy while they stay open.
+
+use std::time::Duration;
+
+use ctrlmesh::wire::media::Encoding;
+use http::{HeaderValue, Method, Response, header};
+use hyper::body::Incoming;
+use serde_json::{Value, json};
+use tokio::time::timeout;
+
+use crate::support::{
+    CONFIGMAPS, TOKEN,
+    client::{Client, Http, bytes, chunk, request},
+    events::{expired, too_old},
+    proxy::{Files, Proxy, Setup, moved_policy},
+    soon,
+    upstream::{Call, Stream, Upstream},
+};
+
+const SECRETS: &str = "/api/v1/namespaces/ns/secrets";
+const CHANGES: &str = "ctrlmesh_stream_changes_total";
+/// What an informer asks for once it has a list.
+const GO_ON: &str = "watch=1&allowWatchBookmarks=true&resourceVersion=100&timeoutSeconds=300";
+
+/// A policy with both resources in this shard.
+fn both(shard: &str) -> String {
+    moved_policy(shard).replace("shard: blue", &format!("shard: {shard}"))
+}
+
+/// A new pod: no client was ever shown anything.
+async fn scene_with(http: Http) -> (Upstream, Proxy, Client) {
+    let upstream = Upstream::speaking(http).await;
+    let files = Files::new(&upstream.ca.pem);
+    let state_dir = Some(files.path().to_owned());
+    let proxy = Setup { state_dir, ..Setup::of(&upstream) }.start(files).await;
+    let client = Client::new(&proxy, http).await;
+    (upstream, proxy, client)
+}
+
+async fn scene() -> (Upstream, Proxy, Client) {
+    scene_with(Http::Two).await
+}
+
+async fn watch(
+    client: &mut Client,
+    upstream: &mut Upstream,
+    path: &str,
+    query: &str,
+) -> (Stream, Response<Incoming>) {
+    let mut sent = request(Method::GET, &format!("{path}?{query}"));
+    sent.headers_mut().insert(header::ACCEPT, HeaderValue::from_static("application/json"));
+    let pending = client.send(sent);
+    let call = upstream.call().await;
+    (call.stream(200, &[("content-type", "application/json")]), pending.await.unwrap())
+}
+
+fn object(name: &str, rv: u64, owners: usize) -> Value {
+    let owners: Vec<_> = (0..owners).map(|_| json!({"kind": "Parent", "uid": "p"})).collect();
+    let mut meta =
+        json!({"name": name, "namespace": "ns", "uid": name, "resourceVersion": rv.to_string()});
+    if !owners.is_empty() {
+        meta["ownerReferences"] = owners.into();
+    }
+    json!({"metadata": meta, "data": {"of": name}})
+}
+
+fn page(at: u64, token: &str, items: &[Value]) -> String {
+    json!({"kind": "ConfigMapList", "apiVersion": "v1",
+        "metadata": {"resourceVersion": at.to_string(), "continue": token}, "items": items})
+    .to_string()
+}
+
+fn event(kind: &str, rv: u64) -> String {
+    let meta = json!({"name": "x", "namespace": "ns", "resourceVersion": rv.to_string()});
+    let object = json!({"kind": "ConfigMap", "apiVersion": "v1", "metadata": meta});
+    format!("{}\n", json!({"type": kind, "object": object}))
+}
+
+/// The next event of a stream: its type, and name or position.
+async fn next(response: &mut Response<Incoming>, rest: &mut Vec<u8>) -> (String, String) {
+    while !rest.contains(&b'\n') {
+        rest.extend(soon("an event", chunk(response)).await.expect("no end").expect("no error"));
+    }
+    let end = rest.iter().position(|byte| *byte == b'\n').unwrap() + 1;
+    let line: Vec<u8> = rest.drain(..end).collect();
+    let event: Value = serde_json::from_slice(&line).unwrap();
+    let object = &event["object"];
+    let what = match event["type"].as_str().unwrap() {
+        "BOOKMARK" => &object["metadata"]["resourceVersion"],
+        "ERROR" => &object["reason"],
+        _ => {
+            assert_eq!(
+                (&object["kind"], &object["apiVersion"]),
+                (&json!("ConfigMap"), &json!("v1"))
+            );
+            &object["metadata"]["name"]
+        }
+    };
+    (event["type"].as_str().unwrap().to_owned(), what.as_str().unwrap().to_owned())
+}
+
+async fn sees(response: &mut Response<Incoming>, expected: &[(&str, &str)]) {
+    let mut rest = Vec::new();
+    for expected in expected {
+        let (kind, what) = next(response, &mut rest).await;
+        assert_eq!((kind.as_str(), what.as_str()), *expected);
+    }
+    assert_eq!(rest, b"", "nothing more");
+}
+
+async fn ends_clean(response: &mut Response<Incoming>) {
+    let end = soon("the end", chunk(response)).await;
+    assert!(end.is_none(), "{end:?}");
+}
+
+fn is_list(call: &Call, selector: &str, at: &str) {
+    assert_eq!(call.query("labelSelector").as_deref(), Some(selector), "{}", call.target());
+    assert_eq!(call.query("resourceVersion").as_deref(), Some(at));
+    assert_eq!(call.query("resourceVersionMatch").as_deref(), Some("Exact"));
+    assert_eq!(call.query("limit").as_deref(), Some("500"));
+    for gone in ["watch", "allowWatchBookmarks", "timeoutSeconds", "sendInitialEvents"] {
+        assert_eq!(call.query(gone), None, "{}", call.target());
+    }
+}
+
+/// Answers the lists of a change from blue to green in which `over` leaves and `new` comes.
+async fn moves(upstream: &mut Upstream, at: u64, over: &[Value], new: &[Value]) {
+    let call = upstream.call().await;
+    is_list(&call, "shard=blue,shard!=green", &at.to_string());
+    call.json(200, &page(at, "", over));
+    let call = upstream.call().await;
+    is_list(&call, "shard=green,shard!=blue", &at.to_string());
+    call.json(200, &page(at, "", new));
+}
+
+#[tokio::test]
+async fn t13_t14_a_change_is_told_at_one_position_and_the_watch_goes_on() {
+    let (mut upstream, proxy, mut client) = scene().await;
+    let query = format!("{GO_ON}&fieldSelector=metadata.name%21%3Dz&labelSelector=a");
+    let (events, mut seen) = watch(&mut client, &mut upstream, CONFIGMAPS, &query).await;
+    events.send(event("ADDED", 105)).await;
+    sees(&mut seen, &[("ADDED", "x")]).await;
+    proxy.change_policy(&moved_policy("green")).await;
+    events.given_up().await;
+
+    let call = upstream.call().await;
+    is_list(&call, "a,shard=blue,shard!=green", "105");
+    assert_eq!(call.query("fieldSelector").as_deref(), Some("metadata.name!=z"));
+    assert_eq!(call.header("authorization"), Some(format!("Bearer {TOKEN}")));
+    call.json(200, &page(105, "more", &[object("one", 7, 0)]));
+    let call = upstream.call().await;
+    assert_eq!(call.query("continue").as_deref(), Some("more"));
+    assert_eq!(call.query("resourceVersion"), None, "the token has it");
+    call.json(200, &page(105, "", &[object("two", 8, 0)]));
+    let call = upstream.call().await;
+    is_list(&call, "a,shard=green,shard!=blue", "105");
+    call.json(200, &page(105, "", &[object("three", 9, 0)]));
+
+    let call = upstream.call().await;
+    assert_eq!(call.query("watch").as_deref(), Some("1"));
+    assert_eq!(call.query("allowWatchBookmarks").as_deref(), Some("true"));
+    assert_eq!(call.query("resourceVersion").as_deref(), Some("105"));
+    assert_eq!(call.query("labelSelector").as_deref(), Some("a,shard=green"));
+    let left: u64 = call.query("timeoutSeconds").unwrap().parse().unwrap();
+    assert!((200..=300).contains(&left), "{left}");
+    let events = call.stream(200, &[("content-type", "application/json")]);
+    events.send(event("MODIFIED", 106)).await;
+    let told = [
+        ("DELETED", "one"),
+        ("DELETED", "two"),
+        ("ADDED", "three"),
+        ("BOOKMARK", "105"),
+        ("MODIFIED", "x"),
+    ];
+    sees(&mut seen, &told).await;
+    proxy.until_metric(CHANGES, &[("how", "difference")], 1.0).await;
+    assert_eq!(proxy.metric(CHANGES, &[("how", "expired")]).await, 0.0);
+    proxy.until_metric("ctrlmesh_filter_memory_bytes", &[], 0.0).await;
+}
+
+#[tokio::test]
+async fn t19_what_cannot_be_listed_as_of_the_position_is_told_to_list_anew() {
+    let good = page(100, "", &[object("one", 7, 0)]);
+    let nameless = json!({"kind": "ConfigMapList", "apiVersion": "v1",
+        "metadata": {"resourceVersion": "100"}, "items": [{"data": {}}]});
+    let bad = [
+        (410, page(100, "", &[])),
+        (403, "{}".to_owned()),
+        (200, page(101, "", &[object("one", 7, 0)])),
+        (200, page(100, "", &[]).replace("ConfigMapList", "Table")),
+        (200, nameless.to_string()),
+        (200, good[..good.len() - 5].to_owned()),
+    ];
+    for (code, body) in bad {
+        let (mut upstream, proxy, mut client) = scene().await;
+        let (_events, mut seen) = watch(&mut client, &mut upstream, CONFIGMAPS, GO_ON).await;
+        proxy.change_policy(&moved_policy("green")).await;
+        upstream.call().await.json(200, &good);
+        upstream.call().await.json(code, &body);
+        let end = expired(Encoding::Json);
+        assert_eq!(bytes(&mut seen, end.len()).await, end, "and nothing of the first list");
+        ends_clean(&mut seen).await;
+        proxy.until_metric(CHANGES, &[("how", "expired")], 1.0).await;
+        assert_eq!(proxy.metric(CHANGES, &[("how", "difference")]).await, 0.0);
+    }
+}
+
+#[tokio::test]
+async fn t23_a_watch_without_a_position_of_its_own_is_told_to_list_anew() {
+    let queries = [
+        "watch=1&resourceVersion=100",
+        "watch=1&allowWatchBookmarks=true",
+        "watch=1&allowWatchBookmarks=true&resourceVersion=0",
+        "watch=1&allowWatchBookmarks=true&sendInitialEvents=true&resourceVersionMatch=NotOlderThan",
+    ];
+    for query in queries {
+        let (mut upstream, proxy, mut client) = scene().await;
+        let (events, mut seen) = watch(&mut client, &mut upstream, CONFIGMAPS, query).await;
+        events.send(event("ADDED", 50)).await;
+        sees(&mut seen, &[("ADDED", "x")]).await;
+        proxy.change_policy(&moved_policy("green")).await;
+        sees(&mut seen, &[("ERROR", "Expired")]).await;
+        ends_clean(&mut seen).await;
+        assert!(upstream.is_quiet(), "{query}");
+    }
+}
+
+#[tokio::test]
+async fn t17_a_streamed_list_has_a_position_once_it_has_ended() {
+    let (mut upstream, proxy, mut client) = scene().await;
+    let query =
+        "watch=1&allowWatchBookmarks=true&sendInitialEvents=true&resourceVersionMatch=NotOlderThan";
+    let (events, mut seen) = watch(&mut client, &mut upstream, CONFIGMAPS, query).await;
+    let annotations = json!({"k8s.io/initial-events-end": "true"});
+    let meta = json!({"resourceVersion": "120", "annotations": annotations});
+    let end = json!({"type": "BOOKMARK", "object": {"kind": "ConfigMap", "apiVersion": "v1", "metadata": meta}});
+    events.send(format!("{}{end}\n", event("ADDED", 50))).await;
+    sees(&mut seen, &[("ADDED", "x"), ("BOOKMARK", "120")]).await;
+    proxy.change_policy(&moved_policy("green")).await;
+    moves(&mut upstream, 120, &[object("one", 7, 0)], &[]).await;
+    let call = upstream.call().await;
+    for gone in ["sendInitialEvents", "resourceVersionMatch"] {
+        assert_eq!(call.query(gone), None, "{}", call.target());
+    }
+    let _events = call.stream(200, &[("content-type", "application/json")]);
+    sees(&mut seen, &[("DELETED", "one"), ("BOOKMARK", "120")]).await;
+}
+
+#[tokio::test]
+async fn t75_a_change_during_a_change_waits_for_its_end() {
+    let (mut upstream, proxy, mut client) = scene().await;
+    let (_events, mut seen) = watch(&mut client, &mut upstream, CONFIGMAPS, GO_ON).await;
+    proxy.change_policy(&moved_policy("green")).await;
+    let call = upstream.call().await;
+    // Two more meanwhile: they are one change when their time comes.
+    proxy.change_policy(&moved_policy("red")).await;
+    proxy.change_policy(&moved_policy("grey")).await;
+    is_list(&call, "shard=blue,shard!=green", "100");
+    call.json(200, &page(100, "", &[object("one", 7, 0)]));
+    upstream.call().await.json(200, &page(100, "", &[]));
+    let _green = upstream.call().await.stream(200, &[("content-type", "application/json")]);
+    let call = upstream.call().await;
+    is_list(&call, "shard=green,shard!=grey", "100");
+    call.json(200, &page(100, "", &[]));
+    let call = upstream.call().await;
+    is_list(&call, "shard=grey,shard!=green", "100");
+    call.json(200, &page(100, "", &[object("two", 8, 0)]));
+    let events = upstream.call().await.stream(200, &[("content-type", "application/json")]);
+    let told = [("DELETED", "one"), ("BOOKMARK", "100"), ("ADDED", "two"), ("BOOKMARK", "100")];
+    sees(&mut seen, &told).await;
+    events.send(event("ADDED", 130)).await;
+    sees(&mut seen, &[("ADDED", "x")]).await;
+    assert!(upstream.is_quiet());
+}
+
+#[tokio::test]
+async fn t75_there_and_back_is_no_change() {
+    let (mut upstream, proxy, mut client) = scene().await;
+    let (events, mut seen) = watch(&mut client, &mut upstream, CONFIGMAPS, GO_ON).await;
+    let half = event("ADDED", 101);
+    events.send(half[..20].to_owned()).await;
+    assert_eq!(bytes(&mut seen, 20).await, half.as_bytes()[..20], "an event has begun");
+    proxy.change_policy(&moved_policy("green")).await;
+    proxy.change_policy(&moved_policy("blue")).await;
+    events.send(half[20..].to_owned()).await;
+    events.send(event("ADDED", 102)).await;
+    let rest = format!("{}{}", &half[20..], event("ADDED", 102));
+    assert_eq!(bytes(&mut seen, rest.len()).await, rest.as_bytes());
+    assert!(upstream.is_quiet());
+}
+
+#[tokio::test]
+async fn t08_a_drain_waits_for_the_end_of_a_change() {
+    let (mut upstream, proxy, mut client) = scene().await;
+    let (_events, mut seen) = watch(&mut client, &mut upstream, CONFIGMAPS, GO_ON).await;
+    proxy.change_policy(&moved_policy("green")).await;
+    let call = upstream.call().await;
+    proxy.drain(Duration::from_secs(10));
+    call.json(200, &page(100, "", &[object("one", 7, 0)]));
+    upstream.call().await.json(200, &page(100, "", &[]));
+    let _events = upstream.call().await.stream(200, &[("content-type", "application/json")]);
+    sees(&mut seen, &[("DELETED", "one"), ("BOOKMARK", "100")]).await;
+    ends_clean(&mut seen).await;
+}
+
+/// Whether a watch from this position goes upstream.
+async fn resumes(client: &mut Client, upstream: &mut Upstream, rv: u64) -> bool {
+    let target = format!("{CONFIGMAPS}?watch=1&resourceVersion={rv}");
+    let mut pending = Box::pin(client.send(request(Method::GET, &target)));
+    tokio::select! {
+        call = upstream.call() => {
+            call.watch().end();
+            pending.await.unwrap();
+            true
+        }
+        answer = &mut pending => {
+            let mut answer = answer.unwrap();
+            let told = too_old(Encoding::Json);
+            assert_eq!(bytes(&mut answer, told.len()).await, told);
+            false
+        }
+    }
+}
+
+#[tokio::test]
+async fn t23_a_bookmark_that_was_sent_may_not_have_been_read() {
+    let (mut upstream, proxy, mut client) = scene().await;
+    let (_events, mut seen) = watch(&mut client, &mut upstream, CONFIGMAPS, GO_ON).await;
+    proxy.change_policy(&moved_policy("green")).await;
+    moves(&mut upstream, 100, &[object("one", 7, 0)], &[]).await;
+    let events = upstream.call().await.stream(200, &[("content-type", "application/json")]);
+    sees(&mut seen, &[("DELETED", "one"), ("BOOKMARK", "100")]).await;
+    // Who comes back with it may have the store of before. No list of ours ever showed it: it is
+    // the position that the client itself came with.
+    assert!(!resumes(&mut client, &mut upstream, 100).await);
+    events.send(event("ADDED", 101)).await;
+    sees(&mut seen, &[("ADDED", "x")]).await;
+    assert!(resumes(&mut client, &mut upstream, 101).await);
+}
+
+#[tokio::test]
+async fn t21_children_come_before_their_parents_in_all_watches() {
+    let (mut upstream, proxy, mut client) = scene().await;
+    let (_a, mut maps) = watch(&mut client, &mut upstream, CONFIGMAPS, GO_ON).await;
+    let (_b, mut secrets) = watch(&mut client, &mut upstream, SECRETS, GO_ON).await;
+    proxy.change_policy(&both("green")).await;
+    let mut held = None;
+    let mut streams = Vec::new();
+    for _ in 0..5 {
+        let call = upstream.call().await;
+        let is_leaving = call.query("labelSelector").is_some_and(|s| s.ends_with("shard!=green"));
+        match (call.path() == CONFIGMAPS, call.query("watch").is_some(), is_leaving) {
+            (_, true, _) => streams.push(call.stream(200, &[("content-type", "application/json")])),
+            (true, _, true) => {
+                call.json(200, &page(100, "", &[object("m-old", 7, 0), object("m-oldchild", 7, 1)]))
+            }
+            (true, _, false) => {
+                call.json(200, &page(100, "", &[object("m-new", 8, 0), object("m-child", 8, 2)]))
+            }
+            (false, _, true) => call.json(200, &page(100, "", &[object("s-oldchild", 7, 1)])),
+            (false, _, false) => held = Some(call),
+        }
+    }
+    // What has no owner leaves at once; what has one waits until all others are known.
+    sees(&mut maps, &[("DELETED", "m-old")]).await;
+    let early = timeout(Duration::from_millis(200), chunk(&mut maps)).await;
+    assert!(early.is_err(), "{early:?}");
+    held.expect("a list").json(200, &page(100, "", &[object("s-child", 9, 1)]));
+    streams.push(upstream.call().await.stream(200, &[("content-type", "application/json")]));
+    let told =
+        [("DELETED", "m-oldchild"), ("ADDED", "m-child"), ("ADDED", "m-new"), ("BOOKMARK", "100")];
+    sees(&mut maps, &told).await;
+    let told = [("DELETED", "s-oldchild"), ("ADDED", "s-child"), ("BOOKMARK", "100")];
+    sees(&mut secrets, &told).await;
+}
+
+#[tokio::test]
+async fn a_client_that_does_not_read_is_not_waited_for_long() {
+    let (mut upstream, proxy, mut client) = scene().await;
+    let (_a, mut maps) = watch(&mut client, &mut upstream, CONFIGMAPS, GO_ON).await;
+    let (_b, _secrets) = watch(&mut client, &mut upstream, SECRETS, GO_ON).await;
+    proxy.change_policy(&both("green")).await;
+    let mut held = Vec::new();
+    for _ in 0..4 {
+        let call = upstream.call().await;
+        let is_leaving = call.query("labelSelector").is_some_and(|s| s.ends_with("shard!=green"));
+        match (call.path() == CONFIGMAPS, call.query("watch").is_some(), is_leaving) {
+            (false, ..) => held.push(call),
+            (_, true, _) => {
+                let events = call.stream(200, &[("content-type", "application/json")]);
+                events.send(event("ADDED", 101)).await;
+            }
+            (_, _, true) => call.json(200, &page(100, "", &[])),
+            (_, _, false) => call.json(200, &page(100, "", &[object("new", 8, 0)])),
+        }
+    }
+    sees(&mut maps, &[("ADDED", "new"), ("BOOKMARK", "100"), ("ADDED", "x")]).await;
+}
+
+#[tokio::test]
+async fn http_1_has_no_second_request_for_it() {
+    let (mut upstream, proxy, mut client) = scene_with(Http::One).await;
+    let (_events, mut seen) = watch(&mut client, &mut upstream, CONFIGMAPS, GO_ON).await;
+    proxy.change_policy(&moved_policy("green")).await;
+    sees(&mut seen, &[("ERROR", "Expired")]).await;
+    ends_clean(&mut seen).await;
+}

@@ -1,0 +1,178 @@
+//! What of a boundary the API server is told, once it has proved that it understands.
+
+use http::Method;
+use serde_json::{Value, json};
+
+use crate::support::{
+    TOKEN,
+    client::{self, Client, Http, request},
+    proxy::{Files, Proxy, Setup},
+    upstream::{Call, Upstream},
+};
+use ctrlmesh::proxy::config::Pushdown;
+
+const ALL: &str = "/api/v1/configmaps";
+const PUSHDOWN: &str = "ctrlmesh_pushdown_total";
+const HALF: &str = "shardRange(object.metadata.uid, '0x0000000000000000', '0x8000000000000000')";
+
+fn policy(limit: &str) -> String {
+    format!(
+        r#"
+apiVersion: ctrlmesh.kusionstack.io/v1alpha1
+kind: ShardingConfig
+metadata: {{name: blue, namespace: ns}}
+spec:
+  selector: {{matchLabels: {{app: op}}}}
+  limits:
+  - relateResources: [{{apiGroups: [""], resources: [configmaps]}}]
+    {limit}
+"#
+    )
+}
+
+fn half_by_uid() -> String {
+    policy("hash: {of: uid, ranges: [{from: \"0x0000000000000000\", to: \"0x8000000000000000\"}]}")
+}
+
+fn one_namespace() -> String {
+    policy("namespaces: {names: [ours]}\n    clusterScoped: Exclude")
+}
+
+async fn scene(policy: &str) -> (Upstream, Proxy, Client) {
+    let upstream = Upstream::start().await;
+    let files = Files::new(&upstream.ca.pem);
+    files.put_policy(policy);
+    let state_dir = Some(files.path().to_owned());
+    let setup = Setup { pushdown: Pushdown::Auto, state_dir, ..Setup::of(&upstream) };
+    let proxy = setup.start(files).await;
+    let client = Client::new(&proxy, Http::Two).await;
+    (upstream, proxy, client)
+}
+
+/// FNV-1a of "abc" is in the upper half.
+fn list(uids: &[&str]) -> String {
+    let item = |uid: &&str| json!({"metadata": {"name": uid, "namespace": "ours", "uid": uid}});
+    let items: Vec<_> = uids.iter().map(item).collect();
+    json!({"kind": "ConfigMapList", "apiVersion": "v1", "metadata": {"resourceVersion": "5"}, "items": items})
+        .to_string()
+}
+
+fn echo(selector: &str) -> String {
+    json!({"metadata": {"resourceVersion": "5", "shardInfo": {"selector": selector}}, "items": []})
+        .to_string()
+}
+
+async fn lists(
+    client: &mut Client,
+    upstream: &mut Upstream,
+    query: &str,
+) -> (Option<String>, Value) {
+    let pending = client.send(request(Method::GET, &format!("{ALL}{query}")));
+    let call = upstream.call().await;
+    let pushed = call.query("shardSelector");
+    call.json(200, &list(&["abc", "1"]));
+    let (code, body) = client::text(pending.await.unwrap()).await;
+    assert_eq!(code, 200, "{body}");
+    (pushed, serde_json::from_str(&body).unwrap())
+}
+
+/// Sends a list, of which the probe is answered so.
+async fn probed(
+    client: &mut Client,
+    upstream: &mut Upstream,
+    answer: impl FnOnce(Call),
+) -> (Option<String>, Option<String>) {
+    let pending = client.send(request(Method::GET, &format!("{ALL}?limit=500")));
+    let probe = upstream.call().await;
+    assert_eq!(probe.query("limit").as_deref(), Some("1"));
+    assert_eq!(probe.header("accept").as_deref(), Some("application/json"));
+    assert_eq!(probe.header("authorization"), Some(format!("Bearer {TOKEN}")));
+    answer(probe);
+    let call = upstream.call().await;
+    assert_eq!(call.query("limit").as_deref(), Some("500"));
+    let pushed = (call.query("shardSelector"), call.query("fieldSelector"));
+    call.json(200, &list(&[]));
+    assert_eq!(client::text(pending.await.unwrap()).await.0, 200);
+    pushed
+}
+
+#[tokio::test]
+async fn t48_a_range_is_pushed_down_once_a_list_has_echoed_it() {
+    let (mut upstream, proxy, mut client) = scene(&half_by_uid()).await;
+    let answer = |probe: Call| {
+        assert_eq!(probe.query("shardSelector").as_deref(), Some(HALF));
+        // The API server prints it anew.
+        probe.json(200, &echo(&HALF.replace(", ", ",")));
+    };
+    let (pushed, _) = probed(&mut client, &mut upstream, answer).await;
+    assert_eq!(pushed.as_deref(), Some(HALF));
+    // Known from now on, on every page and every watch; and each object is judged all the same.
+    let (pushed, body) = lists(&mut client, &mut upstream, "?limit=500&continue=token").await;
+    assert_eq!(pushed.as_deref(), Some(HALF));
+    let names: Vec<_> =
+        body["items"].as_array().unwrap().iter().map(|i| &i["metadata"]["uid"]).collect();
+    assert!(!names.contains(&&json!("abc")), "{names:?}");
+    let pending = client.send(request(Method::GET, &format!("{ALL}?watch=1")));
+    let call = upstream.call().await;
+    assert_eq!(call.query("shardSelector").as_deref(), Some(HALF));
+    call.watch().end();
+    pending.await.unwrap();
+    assert_eq!(proxy.metric(PUSHDOWN, &[("how", "hash")]).await, 3.0);
+}
+
+#[tokio::test]
+async fn t48_without_the_very_echo_nothing_is_pushed_down() {
+    let other = HALF.replace("0x8", "0x9");
+    let answers: [(u16, String); 5] = [
+        (200, echo(&other)),
+        (200, echo(&HALF.replace("uid", "namespace"))),
+        (200, list(&[])),
+        (400, "{}".to_owned()),
+        (200, "no JSON".to_owned()),
+    ];
+    for (code, body) in answers {
+        let (mut upstream, proxy, mut client) = scene(&half_by_uid()).await;
+        let (pushed, _) = probed(&mut client, &mut upstream, |probe| probe.json(code, &body)).await;
+        assert_eq!(pushed, None, "{body}");
+        let (pushed, _) = lists(&mut client, &mut upstream, "").await;
+        assert_eq!(pushed, None, "it is not asked again on this connection");
+        assert_eq!(proxy.metric(PUSHDOWN, &[("how", "none")]).await, 2.0);
+    }
+}
+
+#[tokio::test]
+async fn t49_each_connection_has_its_own_proof() {
+    let (mut upstream, proxy, mut client) = scene(&half_by_uid()).await;
+    probed(&mut client, &mut upstream, |probe| probe.json(200, &echo(HALF))).await;
+    let mut other = Client::new(&proxy, Http::Two).await;
+    let (pushed, _) = probed(&mut other, &mut upstream, |probe| probe.json(200, &list(&[]))).await;
+    assert_eq!(pushed, None);
+}
+
+#[tokio::test]
+async fn t46_a_clients_own_ranges_stay_alone() {
+    let (mut upstream, _proxy, mut client) = scene(&half_by_uid()).await;
+    let (pushed, _) = lists(&mut client, &mut upstream, "?shardSelector=its%20own").await;
+    assert_eq!(pushed.as_deref(), Some("its own"));
+}
+
+#[tokio::test]
+async fn one_namespace_is_selected_as_a_field_where_that_is_understood() {
+    for (code, expected) in [(200, Some("metadata.namespace=ours".to_owned())), (400, None)] {
+        let (mut upstream, proxy, mut client) = scene(&one_namespace()).await;
+        let answer = |probe: Call| {
+            assert_eq!(probe.query("fieldSelector").as_deref(), Some("metadata.namespace=ours"));
+            probe.json(code, &list(&[]));
+        };
+        let (_, pushed) = probed(&mut client, &mut upstream, answer).await;
+        assert_eq!(pushed, expected);
+        let pending = client.send(request(Method::GET, &format!("{ALL}?fieldSelector=a%3Db")));
+        let call = upstream.call().await;
+        let both = if code == 200 { "a=b,metadata.namespace=ours" } else { "a=b" };
+        assert_eq!(call.query("fieldSelector").as_deref(), Some(both));
+        call.json(200, &list(&[]));
+        pending.await.unwrap();
+        let how = if code == 200 { "namespace" } else { "none" };
+        assert_eq!(proxy.metric(PUSHDOWN, &[("how", how)]).await, 2.0);
+    }
+}
