@@ -48,14 +48,26 @@ impl Hashes {
         self.set.0.len() <= MAX_RANGES && !has_own
     }
 
-    /// Whether the object may be one of them.
-    #[cfg(test)]
-    pub(super) fn has(&self, object: &crate::wire::frames::Object<'_>) -> bool {
-        let text = match self.of {
-            HashOf::Uid => object.uid,
-            HashOf::Namespace => object.namespace,
-        };
-        self.set.has(text)
+    /// Whether an object with this uid, in this namespace, is one of them.
+    #[must_use]
+    pub fn has(&self, uid: &str, namespace: &str) -> bool {
+        self.set.has(self.hashed(uid, namespace))
+    }
+
+    /// The hash of one object of this attribute, and all others: what tells whether a server goes
+    /// by them that does not say so.
+    #[must_use]
+    pub fn of_one(&self, uid: &str, namespace: &str) -> (Self, Self) {
+        let one = HashSet::of_text(self.hashed(uid, namespace));
+        let others = Self { of: self.of, set: one.not() };
+        (Self { of: self.of, set: one }, others)
+    }
+
+    fn hashed<'t>(&self, uid: &'t str, namespace: &'t str) -> &'t str {
+        match self.of {
+            HashOf::Uid => uid,
+            HashOf::Namespace => namespace,
+        }
     }
 
     /// Whether `text`, the selector in a list's `metadata.shardInfo`, says the same. The API server
@@ -119,13 +131,16 @@ impl HashSet {
 
     /// The hash of the namespace of what is in none.
     pub(super) fn of_no_namespace() -> Self {
-        let hash = u128::from(fnv1a(""));
+        Self::of_text("")
+    }
+
+    fn of_text(text: &str) -> Self {
+        let hash = u128::from(fnv1a(text));
         Self(vec![Span { from: hash, to: hash + 1 }])
     }
 
     /// Whether it has the hash of the text.
-    #[cfg(test)]
-    pub(super) fn has(&self, text: &str) -> bool {
+    fn has(&self, text: &str) -> bool {
         let hash = u128::from(fnv1a(text));
         self.0.iter().any(|span| span.from <= hash && hash < span.to)
     }

@@ -1,8 +1,10 @@
 //! What of a boundary the API server is told, because it proves that it understands.
 //!
-//! Hides the proof: one list of one object for each connection and resource. A connection leads to
-//! one API server, so servers of several versions behind one address are told apart. Whatever comes
-//! of it, each object is judged here too: a wrong proof costs bytes and nothing else.
+//! Hides the proof: a few lists of one object for each connection and resource. A connection leads
+//! to one API server, so servers of several versions behind one address are told apart. A list says
+//! by which hashes it was selected (`metadata.shardInfo`), but those of custom resources do not:
+//! there, one object has to be listed by its own hash and by no other. Each object is judged here
+//! too, whatever comes.
 
 use std::{cell::RefCell, collections::HashMap, rc::Rc};
 
@@ -38,6 +40,21 @@ struct Knowledge {
 struct Answer {
     #[serde(default)]
     metadata: Metadata,
+    items: Option<Vec<Item>>,
+}
+
+#[derive(Deserialize)]
+struct Item {
+    metadata: ItemMetadata,
+}
+
+#[derive(Deserialize)]
+struct ItemMetadata {
+    name: String,
+    #[serde(default)]
+    namespace: String,
+    #[serde(default)]
+    uid: String,
 }
 
 #[derive(Default, Deserialize)]
@@ -93,7 +110,7 @@ pub(in crate::proxy) struct Probe<'a> {
 }
 
 impl Probe<'_> {
-    /// Whether the API server goes by hashes of this resource: then a list says which it has.
+    /// Whether the API server goes by hashes of this resource.
     pub(in crate::proxy) async fn understands_hashes(&self, hashes: &Hashes) -> bool {
         if self.is_off() {
             return false;
@@ -101,12 +118,46 @@ impl Probe<'_> {
         if let Some(known) = self.known(|knowledge| knowledge.hashes) {
             return known;
         }
-        let answer = self.ask("shardSelector", &hashes.to_string()).await;
-        let understands = answer
-            .and_then(|answer| answer.metadata.shard_info)
-            .is_some_and(|info| hashes.is_said_by(&info.selector));
-        self.know(|knowledge| knowledge.hashes = Some(understands));
-        understands
+        let understands = match self.ask(&[("shardSelector", &hashes.to_string())]).await {
+            None => Some(false),
+            Some(Answer { metadata: Metadata { shard_info: Some(info) }, .. }) => {
+                Some(hashes.is_said_by(&info.selector))
+            }
+            Some(answer) => {
+                let is_in =
+                    |Item { metadata }: &Item| hashes.has(&metadata.uid, &metadata.namespace);
+                match answer.items.unwrap_or_default().iter().all(is_in) {
+                    true => self.goes_by(hashes).await,
+                    false => Some(false),
+                }
+            }
+        };
+        if understands.is_some() {
+            self.know(|knowledge| knowledge.hashes = understands);
+        }
+        understands.unwrap_or_default()
+    }
+
+    /// Whether some object is listed by its own hash and by no other; nothing where there is no
+    /// object, or none any more.
+    async fn goes_by(&self, hashes: &Hashes) -> Option<bool> {
+        let Item { metadata } = self.ask(&[]).await?.items?.pop()?;
+        let ItemMetadata { name, namespace, uid } = metadata;
+        let mut fields = format!("metadata.name={name}");
+        if !namespace.is_empty() {
+            fields.push_str(&format!(",metadata.namespace={namespace}"));
+        }
+        let (own, others) = hashes.of_one(&uid, &namespace);
+        let mut is_listed = [false; 2];
+        for (hashes, is_listed) in [own, others].iter().zip(&mut is_listed) {
+            let query = [("shardSelector", &*hashes.to_string()), ("fieldSelector", &fields)];
+            let items = self.ask(&query).await?.items.unwrap_or_default();
+            *is_listed = items.iter().any(|item| item.metadata.uid == uid);
+        }
+        match is_listed {
+            [true, by_others] => Some(!by_others),
+            [false, _] => None,
+        }
     }
 
     /// Whether it selects by the namespace as a field: what does not is told so.
@@ -117,8 +168,8 @@ impl Probe<'_> {
         if let Some(known) = self.known(|knowledge| knowledge.namespaces) {
             return known;
         }
-        let answer = self.ask("fieldSelector", &format!("metadata.namespace={namespace}")).await;
-        let understands = answer.is_some();
+        let field = format!("metadata.namespace={namespace}");
+        let understands = self.ask(&[("fieldSelector", &field)]).await.is_some();
         self.know(|knowledge| knowledge.namespaces = Some(understands));
         understands
     }
@@ -148,8 +199,10 @@ impl Probe<'_> {
     }
 
     /// A list of one object; nothing unless the API server sends one.
-    async fn ask(&self, name: &str, value: &str) -> Option<Answer> {
-        let query = Query::default().rewrite(&[("limit", Some("1")), (name, Some(value))]);
+    async fn ask(&self, selectors: &[(&str, &str)]) -> Option<Answer> {
+        let mut query = vec![("limit", Some("1"))];
+        query.extend(selectors.iter().map(|(name, value)| (*name, Some(*value))));
+        let query = Query::default().rewrite(&query);
         let mut parts = self.uri.clone().into_parts();
         let target = format!("{}?{query}", self.uri.path());
         parts.path_and_query = Some(PathAndQuery::try_from(target).ok()?);

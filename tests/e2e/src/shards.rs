@@ -115,12 +115,29 @@ impl Shards {
         self.draw_limit(shard, &json!({ "hash": hash, "clusterScoped": "Exclude" }))
     }
 
+    /// Says that the shard owns the Widgets whose uid has a hash in this range. ConfigMaps are
+    /// everybody's: the operator's own have uids of their own. Returns when the API server has
+    /// replied.
+    ///
+    /// # Errors
+    ///
+    /// When the API server refuses.
+    pub fn draw_by_uid(&self, shard: &str, from: &str, to: &str) -> Result<()> {
+        let hash = json!({ "of": "uid", "ranges": [{ "from": from, "to": to }] });
+        let widgets = json!([{ "apiGroups": ["demo.example.com"], "resources": ["widgets"] }]);
+        self.draw_limits(shard, &json!({ "hash": hash, "relateResources": widgets }))
+    }
+
     fn draw_limit(&self, shard: &str, limit: &Value) -> Result<()> {
         let mut limit = limit.clone();
         limit["relateResources"] = json!([
             { "apiGroups": ["demo.example.com"], "resources": ["widgets"] },
             { "apiGroups": [""], "resources": ["configmaps"] },
         ]);
+        self.draw_limits(shard, &limit)
+    }
+
+    fn draw_limits(&self, shard: &str, limit: &Value) -> Result<()> {
         let config = json!({
             "apiVersion": "ctrlmesh.kusionstack.io/v1alpha1",
             "kind": "ShardingConfig",

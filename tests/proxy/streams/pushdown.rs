@@ -126,7 +126,8 @@ async fn t48_without_the_very_echo_nothing_is_pushed_down() {
     let answers: [(u16, String); 5] = [
         (200, echo(&other)),
         (200, echo(&HALF.replace("uid", "namespace"))),
-        (200, list(&[])),
+        // Without an echo, and with an object that is in no such range.
+        (200, list(&["abc"])),
         (400, "{}".to_owned()),
         (200, "no JSON".to_owned()),
     ];
@@ -145,8 +146,44 @@ async fn t49_each_connection_has_its_own_proof() {
     let (mut upstream, proxy, mut client) = scene(&half_by_uid()).await;
     probed(&mut client, &mut upstream, |probe| probe.json(200, &echo(HALF))).await;
     let mut other = Client::new(&proxy, Http::Two).await;
-    let (pushed, _) = probed(&mut other, &mut upstream, |probe| probe.json(200, &list(&[]))).await;
+    let (pushed, _) = probed(&mut other, &mut upstream, |probe| probe.json(400, "{}")).await;
     assert_eq!(pushed, None);
+}
+
+/// What a server says of custom resources: nothing. It has one object, and goes by hashes or not.
+#[tokio::test]
+async fn t48_without_an_echo_an_object_is_the_proof() {
+    // Listed by its own hash, listed by all others; whether that is a proof, and final.
+    for (by_own, by_others, is_proof, is_final) in
+        [(true, false, true, true), (true, true, false, true), (false, false, false, false)]
+    {
+        let (mut upstream, _proxy, mut client) = scene(&half_by_uid()).await;
+        let pending = client.send(request(Method::GET, &format!("{ALL}?limit=500")));
+        upstream.call().await.json(200, &list(&[]));
+        let any = upstream.call().await;
+        assert_eq!(any.target(), format!("{ALL}?limit=1"));
+        any.json(200, &list(&["abc"]));
+        let hash = "shardRange(object.metadata.uid, '0xe71fa2190541574b', '0xe71fa2190541574c')";
+        for (is_own, is_listed) in [(true, by_own), (false, by_others)] {
+            let call = upstream.call().await;
+            let field = call.query("fieldSelector");
+            assert_eq!(field.as_deref(), Some("metadata.name=abc,metadata.namespace=ours"));
+            let selector = call.query("shardSelector").unwrap();
+            assert_eq!(selector == hash, is_own, "{selector}");
+            assert_eq!(selector.contains(" || "), !is_own, "{selector}");
+            call.json(200, &if is_listed { list(&["abc"]) } else { list(&[]) });
+        }
+        let call = upstream.call().await;
+        assert_eq!(call.query("shardSelector").is_some(), is_proof);
+        call.json(200, &list(&[]));
+        pending.await.unwrap();
+
+        let pending = client.send(request(Method::GET, &format!("{ALL}?limit=7")));
+        let call = upstream.call().await;
+        let is_asked_again = call.query("limit").as_deref() == Some("1");
+        assert_eq!(is_asked_again, !is_final);
+        drop((call, pending));
+    }
 }
 
 #[tokio::test]

@@ -4,7 +4,7 @@
 use std::collections::BTreeSet;
 
 use anyhow::{Context, Result, ensure};
-use ctrlmesh_e2e::{AuditEntry, Program, until};
+use ctrlmesh_e2e::{AuditEntry, Program, images, until};
 use serde_json::{Value, json};
 
 use crate::toolbox::{ACCOUNT, LIMIT, NAMES, NAMESPACE, Tool, Toolbox, printed};
@@ -19,6 +19,7 @@ fn kubectl_in_a_pod_gets_lists_watches_applies_and_edits() -> Result<()> {
 
     reads(&toolbox)?;
     a_watch(&toolbox)?;
+    t40_pods_of_all_namespaces(&toolbox)?;
     writes(&toolbox)?;
     logs(&toolbox)?;
 
@@ -49,10 +50,54 @@ fn reads(toolbox: &Toolbox) -> Result<()> {
     ensure!(everywhere.lines().count() == 1 && everywhere.contains("mine"), "{everywhere}");
     let json: Value = serde_json::from_str(&toolbox.kubectl(&["get", "cm", "-o", "json"])?)?;
     ensure!(json["items"].as_array().is_some_and(|items| items.len() == 1), "{json}");
-    // The pod itself is of no team.
     let pods = toolbox.kubectl(&["get", "pods", "-o", "name"])?;
-    ensure!(pods.is_empty(), "{pods}");
+    ensure!(pods == "pod/toolbox\n", "{pods}");
     Ok(())
+}
+
+/// The columns of pods, as kubectl prints them everywhere.
+const COLUMNS: [&str; 6] = ["NAMESPACE", "NAME", "READY", "STATUS", "RESTARTS", "AGE"];
+
+/// A pod that nothing schedules.
+fn waiting_pod(toolbox: &Toolbox, namespace: &str, name: &str) -> Result<()> {
+    let spec = json!({
+        "schedulingGates": [{ "name": "example.com/never" }],
+        "containers": [{ "name": "c", "image": images::BUSYBOX }],
+    });
+    let pod = json!({ "metadata": { "name": name }, "spec": spec });
+    let path = format!("/api/v1/namespaces/{namespace}/pods");
+    toolbox.node().api().client().post(&path, &pod)?.json().map(drop)
+}
+
+/// A shard without a label, as a person sees it: a Table of all namespaces, and a watch of it.
+fn t40_pods_of_all_namespaces(toolbox: &Toolbox) -> Result<()> {
+    toolbox.node().kubectl(&["create", "namespace", "bees"])?;
+    waiting_pod(toolbox, "bees", "theirs")?;
+    let is_row = |row: &str, name: &str| {
+        let row: Vec<_> = row.split_whitespace().collect();
+        row.len() == COLUMNS.len() && row[0] == NAMESPACE && row[1] == name
+    };
+    let table = toolbox.kubectl(&["get", "pods", "-A"])?;
+    let mut rows = table.lines();
+    ensure!(rows.next().is_some_and(|head| head.split_whitespace().eq(COLUMNS)), "{table}");
+    ensure!(rows.clone().count() == 1 && rows.all(|row| is_row(row, "toolbox")), "{table}");
+
+    let watch = toolbox.start_program(&[], Tool::Kubectl, &["get", "pods", "-A", "-w"])?;
+    let shows = |name: &str| {
+        watch.wait_for(LIMIT, |line| line.as_str().is_some_and(|line| is_row(line, name)))
+    };
+    shows("toolbox")?;
+    // What is another's comes first: it would be printed first.
+    waiting_pod(toolbox, "bees", "their-new")?;
+    waiting_pod(toolbox, NAMESPACE, "new")?;
+    shows("new")?;
+    let lines = watch.lines();
+    let printed: Vec<_> = lines.iter().filter_map(Value::as_str).collect();
+    ensure!(printed[0].split_whitespace().eq(COLUMNS), "{printed:?}");
+    ensure!(printed.iter().all(|line| !line.contains("bees")), "{printed:?}");
+    let node = toolbox.node();
+    node.kubectl(&["--namespace", NAMESPACE, "delete", "pod", "new"])?;
+    node.kubectl(&["delete", "namespace", "bees", "--wait=false"]).map(drop)
 }
 
 fn a_watch(toolbox: &Toolbox) -> Result<()> {

@@ -1,7 +1,7 @@
 //! A pod with every client program in it, injected, and the shard that it sees.
 //!
-//! 1. [`Toolbox::start`]: a [`Mesh`], the shard (ConfigMaps and pods of the team `ant`), and the
-//!    pod. The programs come into it from this machine, each at its own path.
+//! 1. [`Toolbox::start`]: a [`Mesh`], the shard (ConfigMaps of the team `ant`, and the pods of its
+//!    own namespace, whatever their labels), and the pod. The programs come into it from this machine, each at its own path.
 //! 2. The test works: [`Toolbox::run`] and [`Toolbox::start_program`] run something in the pod.
 //! 3. What was done is read from the proxy's metrics and access log, and from the audit log.
 
@@ -249,10 +249,17 @@ fn shard() -> Value {
         "metadata": { "name": "ant", "namespace": NAMESPACE },
         "spec": {
             "selector": { "matchLabels": { "app": POD } },
-            "limits": [{
-                "relateResources": [{ "apiGroups": [""], "resources": ["configmaps", "pods"] }],
-                "selector": { "matchLabels": { "team": "ant" } },
-            }],
+            "limits": [
+                {
+                    "relateResources": [{ "apiGroups": [""], "resources": ["configmaps"] }],
+                    "selector": { "matchLabels": { "team": "ant" } },
+                },
+                {
+                    "relateResources": [{ "apiGroups": [""], "resources": ["pods"] }],
+                    "namespaces": { "pattern": "^ants$" },
+                    "clusterScoped": "Exclude",
+                },
+            ],
         },
     })
 }

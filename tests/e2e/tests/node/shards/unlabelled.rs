@@ -11,7 +11,7 @@ use super::WITHIN;
 const NAMESPACES: usize = 500;
 
 /// FNV-1a with 64 bits, written down once more: what the proxy says of itself proves nothing.
-fn hash(text: &str) -> u64 {
+pub(super) fn hash(text: &str) -> u64 {
     let mut hash = 14_695_981_039_346_656_037_u64;
     for byte in text.bytes() {
         hash ^= u64::from(byte);

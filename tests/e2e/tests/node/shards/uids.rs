@@ -1,0 +1,85 @@
+//! Two shards of the operator by a hash of each object's uid, on an API server that can shard by
+//! itself: one shard lets it, the other does not.
+
+use std::collections::BTreeSet;
+
+use anyhow::{Context, Result, ensure};
+use ctrlmesh_e2e::{Binaries, NAMESPACE, Node, Shards, until};
+use serde_json::Value;
+
+use super::{WITHIN, unlabelled::hash};
+
+const WIDGETS: usize = 60;
+const CUT: u64 = 1 << 63;
+
+fn shards() -> Result<Shards> {
+    let node = Node::builder().feature_gate("ShardedListAndWatch", true);
+    let shards = Shards::start_on(Binaries::from_env()?, node)?;
+    let cut = format!("{CUT:#018x}");
+    shards.draw_by_uid("blue", "0x0000000000000000", &cut)?;
+    shards.draw_by_uid("green", &cut, "")?;
+    for shard in ["blue", "green"] {
+        shards.run_operator(shard)?;
+    }
+    let off = ["deployment/demo-operator-green", "-c", "ctrlmesh-proxy", "CTRLMESH_PUSHDOWN=off"];
+    let in_namespace = ["--namespace", NAMESPACE];
+    shards.node().kubectl(&[&in_namespace[..], &["set", "env"], &off].concat())?;
+    let rollout = ["rollout", "status", off[0], "--timeout=60s"];
+    shards.node().kubectl(&[&in_namespace[..], &rollout].concat())?;
+    Ok(shards)
+}
+
+#[test]
+fn t48_t49_each_uid_has_one_owner_with_pushdown_and_without() -> Result<()> {
+    let shards = shards()?;
+    let tenants: Vec<String> = (0..WIDGETS).map(|at| format!("tenant-{at}")).collect();
+    shards.create_tenants(&tenants.iter().map(String::as_str).collect::<Vec<_>>())?;
+    let path = "/apis/demo.example.com/v1alpha1/widgets";
+    let list = shards.node().api().client().get(path)?.json()?;
+    let mut owners = std::collections::BTreeMap::new();
+    for item in list["items"].as_array().context("items")? {
+        let uid = item["metadata"]["uid"].as_str().context("a uid")?.to_owned();
+        let namespace = item["metadata"]["namespace"].as_str().context("a namespace")?.to_owned();
+        let owner = if hash(&uid) < CUT { "blue" } else { "green" };
+        owners.insert(namespace, (uid, owner));
+    }
+    until("every Widget is handled by its shard", WITHIN, || {
+        let widgets = shards.widgets()?;
+        let is_right = |namespace: &str, by: &str| {
+            let owner = owners.get(namespace).map_or("", |(_, owner)| owner);
+            by.starts_with(&format!("demo-operator-{owner}-"))
+        };
+        let handled = widgets.iter().filter(|w| is_right(&w.namespace, &w.handled_by)).count();
+        let others = widgets.iter().filter(|w| !w.handled_by.is_empty()).count() - handled;
+        ensure!(others == 0, "{others} Widgets were handled by the other shard");
+        Ok((handled == WIDGETS).then_some(()))
+    })?;
+
+    let mut read = BTreeSet::new();
+    for pod in shards.pods()? {
+        ensure!(pod.restarts == 0, "{} was restarted", pod.name);
+        let logs = shards.node().logs(NAMESPACE, &pod.name, "operator")?;
+        for line in logs.lines().filter(|line| line.starts_with("{\"record\":\"read\"")) {
+            let record: Value = serde_json::from_str(line)?;
+            if !record["gvk"].to_string().contains("Widget") {
+                continue;
+            }
+            let uid = record["uid"].as_str().context("a uid")?;
+            let owner = if hash(uid) < CUT { "blue" } else { "green" };
+            ensure!(owner == pod.shard, "{} read {record}", pod.name);
+            read.insert(uid.to_owned());
+        }
+        let metrics = shards.metrics(&pod.name)?;
+        let has = |series: &str| metrics.lines().any(|line| line.starts_with(series));
+        let (how, not) = if pod.shard == "blue" { ("hash", "none") } else { ("none", "hash") };
+        let pushed = |how| format!("ctrlmesh_pushdown_total{{how=\"{how}\"}}");
+        ensure!(has(&pushed(how)) && !has(&pushed(not)), "{}:\n{metrics}", pod.name);
+        let dropped = metrics.lines().any(|line| {
+            line.starts_with("ctrlmesh_filtered_items_total{") && line.contains("kept=\"false\"")
+        });
+        ensure!(dropped == (pod.shard == "green"), "{}: who judged?\n{metrics}", pod.name);
+    }
+    println!("{} Widgets read, each by its own shard alone", read.len());
+    ensure!(read.len() == WIDGETS, "{} Widgets were read", read.len());
+    Ok(())
+}
