@@ -12,7 +12,7 @@ use clap::Args;
 use http::Method;
 
 use crate::{
-    policy::{BadDocument, Decision, Judged, LockIn, Policy, from_documents},
+    policy::{BadDocument, Decision, Judged, LockIn, NamespacesUnknown, Policy, from_documents},
     wire::{RequestInfo, Verb, request::PathError},
 };
 
@@ -49,6 +49,9 @@ pub enum ExplainError {
     /// There is no such policy in it.
     #[error("--policy {}", .0.display())]
     Policy(PathBuf, #[source] BadDocument),
+    /// It is drawn by what is in the cluster.
+    #[error("--policy")]
+    Labels(#[from] NamespacesUnknown),
     /// The proxy would refuse the request line.
     #[error("the proxy refuses {0:?}")]
     Target(String, #[source] PathError),
@@ -64,8 +67,9 @@ pub enum ExplainError {
 pub fn run(args: &ExplainArgs) -> Result<(), ExplainError> {
     let bytes = fs::read(&args.policy)
         .map_err(|error| ExplainError::Unreadable(args.policy.clone(), error))?;
-    let policy = from_documents(&bytes, &args.shard, args.pod_namespace.as_deref())
+    let draft = from_documents(&bytes, &args.shard, args.pod_namespace.as_deref())
         .map_err(|error| ExplainError::Policy(args.policy.clone(), error))?;
+    let policy = draft.resolve(None)?;
     let text = explain(&policy, &args.method, &args.target)
         .map_err(|error| ExplainError::Target(args.target.clone(), error))?;
     Ok(io::stdout().lock().write_all(text.as_bytes())?)
@@ -184,7 +188,8 @@ spec:
 "#;
 
     fn told(method: &str, target: &str) -> String {
-        let policy = from_documents(CONFIG.as_bytes(), "blue", None).unwrap();
+        let policy =
+            from_documents(CONFIG.as_bytes(), "blue", None).unwrap().resolve(None).unwrap();
         explain(&policy, &method.parse().unwrap(), target).unwrap()
     }
 

@@ -7,6 +7,7 @@ use std::{collections::BTreeSet, fmt};
 
 use regex::{Regex, RegexBuilder};
 
+use super::Selected;
 use crate::wire::frames::{Object, Verdict};
 
 /// Longest pattern for namespaces, in bytes.
@@ -21,6 +22,8 @@ pub struct Boundary {
     pub names: BTreeSet<Box<str>>,
     /// Namespaces by a pattern.
     pub pattern: Option<Pattern>,
+    /// Namespaces by their labels.
+    pub selected: Option<Selected>,
     /// A hash of the object.
     pub hash: Option<HashRule>,
     /// Whether objects that are in no namespace are in the shard. What speaks of namespaces does
@@ -109,6 +112,7 @@ impl Boundary {
         }
         (self.names.is_empty() || self.names.contains(namespace))
             && self.pattern.as_ref().is_none_or(|pattern| pattern.0.is_match(namespace))
+            && self.selected.as_ref().is_none_or(|selected| selected.names().contains(namespace))
             && match &self.hash {
                 Some(HashRule { of: HashOf::Namespace, ranges }) => holds(ranges, fnv1a(namespace)),
                 _ => true,
@@ -230,7 +234,8 @@ impl fmt::Display for HashRange {
 }
 
 impl fmt::Display for Boundary {
-    /// One text for one boundary: `namespace in (a,b), namespace ~ "^t", hash(uid) in […)`.
+    /// One text for one boundary: `namespace in (a,b), namespace ~ "^t", namespace labels tier=gold,
+    /// hash(uid) in […)`. Which namespaces have the labels is not said.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let mut parts = Vec::new();
         if !self.names.is_empty() {
@@ -239,6 +244,9 @@ impl fmt::Display for Boundary {
         }
         if let Some(pattern) = &self.pattern {
             parts.push(format!("namespace ~ {:?}", pattern.as_str()));
+        }
+        if let Some(selected) = &self.selected {
+            parts.push(format!("namespace labels {}", selected.selector()));
         }
         if let Some(HashRule { of, ranges }) = &self.hash {
             let of = match of {
@@ -266,7 +274,13 @@ mod tests {
     }
 
     fn any() -> Boundary {
-        Boundary { names: BTreeSet::new(), pattern: None, hash: None, has_cluster_scoped: true }
+        Boundary {
+            names: BTreeSet::new(),
+            pattern: None,
+            selected: None,
+            hash: None,
+            has_cluster_scoped: true,
+        }
     }
 
     fn of(of: HashOf, ranges: &[(&str, &str)]) -> Boundary {

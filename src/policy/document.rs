@@ -3,7 +3,7 @@
 use kube::Resource;
 use serde::Deserialize;
 
-use super::{Invalid, Policy, compile};
+use super::{Draft, Invalid, compile};
 use crate::api::ShardingConfig;
 
 /// Why there is no policy in a text.
@@ -30,7 +30,7 @@ struct Head {
     kind: Option<String>,
 }
 
-/// The policy of the ShardingConfig that is named `shard`, for a pod of `namespace`: without one,
+/// The draft of the ShardingConfig that is named `shard`, for a pod of `namespace`: without one,
 /// of the config's own. Documents of other kinds are passed over.
 ///
 /// # Errors
@@ -39,7 +39,7 @@ pub fn from_documents(
     bytes: &[u8],
     shard: &str,
     namespace: Option<&str>,
-) -> Result<Policy, BadDocument> {
+) -> Result<Draft, BadDocument> {
     let mut found = None;
     let mut others = Vec::new();
     for (at, document) in serde_yaml::Deserializer::from_slice(bytes).enumerate() {

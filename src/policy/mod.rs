@@ -1,10 +1,12 @@
 //! What may pass, sans-IO: every decision about a request is made here, as a function of values.
 
 mod boundary;
+mod choose;
 mod compile;
 mod decide;
 mod document;
 mod lock;
+mod namespaces;
 pub mod positions;
 mod refusal;
 mod scopes;
@@ -13,10 +15,12 @@ use std::sync::Arc;
 
 pub use self::{
     boundary::{BadRange, Boundary, HashOf, HashRange, HashRule, Pattern},
-    compile::{Invalid, Problem, compile},
+    choose::{Configs, choose},
+    compile::{Draft, Invalid, Problem, compile},
     decide::{Decision, Judged},
     document::{BadDocument, from_documents},
     lock::{BadLock, Lock, LockIn},
+    namespaces::{Namespaces, NamespacesUnknown, Selected},
     refusal::{Refusal, Refused},
     scopes::{BadRule, Rule, Scope, Scopes},
 };
