@@ -67,6 +67,12 @@ impl Policy {
         self.scopes.rules()
     }
 
+    /// The namespaces that are in the shard by their labels, selector by selector.
+    pub fn selected_namespaces(&self) -> impl Iterator<Item = &Selected> {
+        let boundaries = self.rules().flat_map(|(_, scope)| scope.boundaries());
+        boundaries.filter_map(|boundary| boundary.selected.as_ref())
+    }
+
     /// Equal for policies that treat every request alike.
     #[must_use]
     pub fn hash(&self) -> &[u8; 32] {
