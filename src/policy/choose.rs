@@ -24,7 +24,7 @@ pub fn choose(
     let mut selecting = Vec::new();
     let mut broken = Vec::new();
     for (name, spec) in configs {
-        match read(name, namespace, spec) {
+        match draft(name, namespace, spec) {
             Ok(draft) if draft.pods().matches(|key| labels.get(key).map(String::as_str)) => {
                 selecting.push(draft);
             }
@@ -52,7 +52,11 @@ pub fn choose(
     })
 }
 
-fn read(name: &str, namespace: &str, spec: &serde_json::Value) -> Result<Draft, String> {
+/// Checks the config `name` as the API server holds it, for a pod of `namespace`.
+///
+/// # Errors
+/// A sentence for the operator.
+pub fn draft(name: &str, namespace: &str, spec: &serde_json::Value) -> Result<Draft, String> {
     let spec = ShardingConfigSpec::deserialize(spec).map_err(|error| format!("spec: {error}"))?;
     compile(name, namespace, &spec).map_err(|error| error.to_string())
 }

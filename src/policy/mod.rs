@@ -15,10 +15,10 @@ use std::sync::Arc;
 
 pub use self::{
     boundary::{BadRange, Boundary, HashOf, HashRange, HashRule, Pattern},
-    choose::{Configs, choose},
+    choose::{Configs, choose, draft},
     compile::{Draft, Invalid, Problem, compile},
     decide::{Decision, Judged},
-    document::{BadDocument, from_documents},
+    document::{BadDocument, from_documents, names},
     lock::{BadLock, Lock, LockIn},
     namespaces::{Namespaces, NamespacesUnknown, Selected},
     refusal::{Refusal, Refused},
