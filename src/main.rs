@@ -36,7 +36,8 @@ enum Command {
     MeshCa(mesh_ca::MeshCaArgs),
     /// Print workloads with the init container and the proxy added, for `kubectl apply -f -`
     Inject(inject::InjectArgs),
-    /// Print what would become of a request to the API server, and why
+    /// Print what would become of a request to the API server, and why; or which objects a change
+    /// of policy would move
     Explain(Box<explain::ExplainArgs>),
     /// Print the custom resource definitions
     Crds,
@@ -66,7 +67,7 @@ fn main() -> ExitCode {
         },
         Command::Explain(args) => match explain::run(&args) {
             Ok(()) => ExitCode::SUCCESS,
-            Err(error) => fail(&error, USAGE),
+            Err(error) => fail(&error, error.exit_code()),
         },
         Command::Crds => print_crds(),
         Command::Wait(args) => match wait::run(&args) {

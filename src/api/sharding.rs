@@ -35,6 +35,7 @@ pub struct ShardingConfigSpec {
     pub webhook: Option<Webhook>,
     /// What the pods of this shard see. A resource that no limit names is seen whole.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(length(max = 256))]
     pub limits: Vec<Limit>,
 }
 
@@ -61,6 +62,13 @@ pub struct Webhook {
 /// What the shard sees of a set of resources. All that is given must hold.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
+#[schemars(extend("x-kubernetes-validations" = [{
+    "rule": "has(self.clusterScoped) || \
+             !(has(self.namespaces) || has(self.hash) && self.hash.of == 'namespace')",
+    "message": "must say whether the shard has objects that are in no namespace: \
+                Include in one shard, Exclude in the others",
+    "fieldPath": ".clusterScoped",
+}]))]
 pub struct Limit {
     /// The resources that it applies to. When none is given it applies to every resource but those
     /// that shards must share: leases, events, reviews, custom resource definitions.
@@ -84,24 +92,42 @@ pub struct Limit {
 /// Namespaces. All that is given must hold.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
+#[schemars(extend("x-kubernetes-validations" = [{
+    "rule": "has(self.names) && self.names.size() > 0 || has(self.pattern) || has(self.selector)",
+    "message": "is empty: give names, a pattern, or a selector",
+}, {
+    // What is no expression is an error, which the API server tells.
+    "rule": "!has(self.pattern) || (''.matches(self.pattern) ? true : true)",
+    "fieldPath": ".pattern",
+}]))]
 pub struct Namespaces {
     /// Their names. Empty means any.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(inner(length(max = 63), regex(pattern = "^[a-z0-9]([-a-z0-9]*[a-z0-9])?$")))]
     pub names: Vec<String>,
     /// A regular expression that matches somewhere in the name.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = 1024))]
     pub pattern: Option<String>,
+    /// Their labels, as they are now: when a namespace is relabelled, its objects change hands.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub selector: Option<LabelSelector>,
 }
 
 /// Objects whose hash, FNV-1a with 64 bits, is in one of the ranges.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
+#[schemars(extend("x-kubernetes-validations" = [{
+    "rule": "self.ranges.all(a, self.ranges.exists_one(b, (a.to == '' || b.from < a.to) \
+             && (b.to == '' || a.from < b.to)))",
+    "message": "overlap: the ranges of a shard must be disjoint",
+    "fieldPath": ".ranges",
+}]))]
 pub struct Hash {
     /// What is hashed.
     pub of: HashOf,
     /// Ranges that do not overlap. The shards of a controller must cover all hashes together.
-    #[schemars(length(min = 1))]
+    #[schemars(length(min = 1, max = 32))]
     pub ranges: Vec<HashRange>,
 }
 
@@ -118,12 +144,16 @@ pub enum HashOf {
 /// A range of hashes.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
+#[schemars(extend("x-kubernetes-validations" = [{
+    "rule": "self.to == '' || self.from < self.to",
+    "message": "has no hash in it: `to` is exclusive and must be larger than `from`",
+}]))]
 pub struct HashRange {
     /// The first hash in it: `0x` and sixteen digits.
-    #[schemars(regex(pattern = "^0x[0-9a-f]{16}$"))]
+    #[schemars(length(max = 18), regex(pattern = "^0x[0-9a-f]{16}$"))]
     pub from: String,
     /// The first hash behind it, or `""`: the end.
-    #[schemars(regex(pattern = "^(0x[0-9a-f]{16})?$"))]
+    #[schemars(length(max = 18), regex(pattern = "^(0x[0-9a-f]{16})?$"))]
     pub to: String,
 }
 

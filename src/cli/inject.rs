@@ -63,6 +63,11 @@ pub struct InjectArgs {
     #[arg(long, env = "CTRLMESH_PROXY_UID", value_name = "UID", default_value_t = ProxyUid::DEFAULT)]
     proxy_uid: ProxyUid,
 
+    /// Let the pods' ServiceAccounts list and watch namespaces in the whole cluster, by a
+    /// ClusterRole: limits with `namespaces.selector` need it
+    #[arg(long, env = "CTRLMESH_NAMESPACE_LABELS")]
+    namespace_labels: bool,
+
     /// The namespace of workloads that name none
     #[arg(short, long, env = "CTRLMESH_NAMESPACE", value_name = "NAME", default_value = "default")]
     namespace: String,
@@ -132,7 +137,8 @@ pub fn run(args: InjectArgs) -> Result<(), InjectError> {
     let trust = trust(&args)?;
     let settings = Settings::new(args.proxy_image, args.init_image, args.sidecar, args.proxy_uid)?;
     let input = read_input(&args.filename)?;
-    let output = Manifest::read(&input, &settings, &args.namespace)?.print(&trust);
+    let manifest = Manifest::read(&input, &settings, &args.namespace)?;
+    let output = manifest.print(&Companions { trust, namespace_labels: args.namespace_labels });
     for note in &output.notes {
         // Whoever closed stderr wants no notes.
         let _ = writeln!(io::stderr(), "ctrlmesh: {note}");
@@ -193,6 +199,12 @@ fn certificates(pem: &str) -> Result<String, &'static str> {
 struct Output {
     yaml: String,
     notes: Vec<String>,
+}
+
+/// What is printed beside the workloads.
+struct Companions {
+    trust: Trust,
+    namespace_labels: bool,
 }
 
 /// The documents, injected.
@@ -308,7 +320,7 @@ impl<'a> Manifest<'a> {
     }
 
     /// Our own objects of an earlier run make room for the new ones.
-    fn print(self, trust: &Trust) -> Output {
+    fn print(self, companions: &Companions) -> Output {
         let accounts: BTreeSet<&Account> = self
             .pieces
             .iter()
@@ -318,13 +330,9 @@ impl<'a> Manifest<'a> {
             })
             .flatten()
             .collect();
-        let ours: Vec<Value> = accounts
-            .iter()
-            .flat_map(|account| {
-                let binding = companions::of_service_account(&account.namespace, &account.name);
-                companions::of_namespace(&account.namespace, trust).into_iter().chain([binding])
-            })
-            .collect();
+        let mut done = BTreeSet::new();
+        let ours: Vec<Value> =
+            accounts.into_iter().flat_map(|account| companions.of(account, &mut done)).collect();
         let is_ours = |object: &Value| ours.iter().any(|ours| self.is_same(ours, object));
         let (mut yaml, mut done) = (String::new(), BTreeSet::new());
         for piece in &self.pieces {
@@ -332,8 +340,8 @@ impl<'a> Manifest<'a> {
                 Piece::Untouched(_, Some(object)) if is_ours(object) => {}
                 Piece::Untouched(text, _) => push(&mut yaml, text),
                 Piece::Injected(object, accounts) => {
-                    for account in accounts {
-                        print_companions(account, trust, &mut done, &mut yaml);
+                    for companion in accounts.iter().flat_map(|a| companions.of(a, &mut done)) {
+                        push(&mut yaml, &yaml::print(&companion));
                     }
                     push(&mut yaml, &yaml::print(object));
                 }
@@ -354,21 +362,24 @@ impl<'a> Manifest<'a> {
     }
 }
 
-fn print_companions(
-    account: &Account,
-    trust: &Trust,
-    done: &mut BTreeSet<Account>,
-    yaml: &mut String,
-) {
-    let is_first = !done.iter().any(|known| known.namespace == account.namespace);
-    if is_first {
-        for object in companions::of_namespace(&account.namespace, trust) {
-            push(yaml, &yaml::print(&object));
+impl Companions {
+    /// What the account needs and those that are `done` did not.
+    fn of(&self, account: &Account, done: &mut BTreeSet<Account>) -> Vec<Value> {
+        let Account { namespace, name } = account;
+        let mut needed = Vec::new();
+        if done.is_empty() && self.namespace_labels {
+            needed.push(companions::of_cluster());
         }
-    }
-    if done.insert(account.clone()) {
-        let binding = companions::of_service_account(&account.namespace, &account.name);
-        push(yaml, &yaml::print(&binding));
+        if !done.iter().any(|known| known.namespace == *namespace) {
+            needed.extend(companions::of_namespace(namespace, &self.trust));
+        }
+        if done.insert(account.clone()) {
+            needed.push(companions::of_service_account(namespace, name));
+            if self.namespace_labels {
+                needed.push(companions::of_service_account_in_cluster(namespace, name));
+            }
+        }
+        needed
     }
 }
 

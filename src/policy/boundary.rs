@@ -7,6 +7,7 @@ use std::{collections::BTreeSet, fmt};
 
 use regex::{Regex, RegexBuilder};
 
+use super::Selected;
 use crate::wire::frames::{Object, Verdict};
 
 /// Longest pattern for namespaces, in bytes.
@@ -21,6 +22,8 @@ pub struct Boundary {
     pub names: BTreeSet<Box<str>>,
     /// Namespaces by a pattern.
     pub pattern: Option<Pattern>,
+    /// Namespaces by their labels.
+    pub selected: Option<Selected>,
     /// A hash of the object.
     pub hash: Option<HashRule>,
     /// Whether objects that are in no namespace are in the shard. What speaks of namespaces does
@@ -80,8 +83,12 @@ pub enum BadRange {
 impl Boundary {
     /// Whether it says nothing.
     pub(super) fn is_everything(&self) -> bool {
-        let Self { names, pattern, hash, has_cluster_scoped } = self;
-        names.is_empty() && pattern.is_none() && hash.is_none() && *has_cluster_scoped
+        let Self { names, pattern, selected, hash, has_cluster_scoped } = self;
+        names.is_empty()
+            && pattern.is_none()
+            && selected.is_none()
+            && hash.is_none()
+            && *has_cluster_scoped
     }
 
     /// The hash, and the boundary without it.
@@ -115,7 +122,9 @@ impl Boundary {
 
     /// The namespaces outside of which nothing is in the shard; nothing where that is no list.
     pub(super) fn namespaces(&self) -> Option<&BTreeSet<Box<str>>> {
-        Some(&self.names).filter(|names| !names.is_empty())
+        let named = Some(&self.names).filter(|names| !names.is_empty());
+        let selected = self.selected.as_ref().map(Selected::names);
+        [named, selected].into_iter().flatten().min_by_key(|names| names.len())
     }
 
     /// Whether objects of the namespace may be in the shard; `""` is none.
@@ -125,6 +134,7 @@ impl Boundary {
         }
         (self.names.is_empty() || self.names.contains(namespace))
             && self.pattern.as_ref().is_none_or(|pattern| pattern.0.is_match(namespace))
+            && self.selected.as_ref().is_none_or(|selected| selected.names().contains(namespace))
             && match &self.hash {
                 Some(HashRule { of: HashOf::Namespace, ranges }) => holds(ranges, fnv1a(namespace)),
                 _ => true,
@@ -263,7 +273,8 @@ impl fmt::Display for HashRange {
 }
 
 impl fmt::Display for Boundary {
-    /// One text for one boundary: `namespace in (a,b), namespace ~ "^t", hash(uid) in […)`.
+    /// One text for one boundary: `namespace in (a,b), namespace ~ "^t", namespace labels tier=gold,
+    /// hash(uid) in […)`. Which namespaces have the labels is not said.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let mut parts = Vec::new();
         if !self.names.is_empty() {
@@ -272,6 +283,9 @@ impl fmt::Display for Boundary {
         }
         if let Some(pattern) = &self.pattern {
             parts.push(format!("namespace ~ {:?}", pattern.as_str()));
+        }
+        if let Some(selected) = &self.selected {
+            parts.push(format!("namespace labels {}", selected.selector()));
         }
         if let Some(HashRule { of, ranges }) = &self.hash {
             let of = match of {
@@ -299,7 +313,13 @@ mod tests {
     }
 
     fn any() -> Boundary {
-        Boundary { names: BTreeSet::new(), pattern: None, hash: None, has_cluster_scoped: true }
+        Boundary {
+            names: BTreeSet::new(),
+            pattern: None,
+            selected: None,
+            hash: None,
+            has_cluster_scoped: true,
+        }
     }
 
     fn of(of: HashOf, ranges: &[(&str, &str)]) -> Boundary {

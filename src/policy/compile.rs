@@ -9,13 +9,15 @@ use std::{
 use sha2::{Digest, Sha256};
 
 use super::{
-    Boundary, GroupResource, HashOf, HashRange, HashRule, Lock, Pattern, Policy, Scope,
+    Boundary, GroupResource, HashOf, HashRange, HashRule, Lock, Namespaces, NamespacesUnknown,
+    Pattern, Policy, Scope,
+    namespaces::Resolved,
     scopes::{Rule, Scopes},
 };
 use crate::{
     api::{
-        self, ClusterScoped, LabelSelector, LabelSelectorRequirement, Limit, Namespaces, Operator,
-        Resources, ShardingConfigSpec,
+        self, ClusterScoped, LabelSelector, LabelSelectorRequirement, Limit, Operator, Resources,
+        ShardingConfigSpec,
     },
     wire::selector::{LabelError, Op, Requirement, Selector},
 };
@@ -59,11 +61,37 @@ impl fmt::Display for Invalid {
 
 impl std::error::Error for Invalid {}
 
-/// Compiles the config `name`, for a pod of `namespace`.
+/// A ShardingConfig that was checked. What it says of the labels of namespaces means nothing yet:
+/// [`Draft::resolve`] makes a policy of it, again whenever the labels have changed.
+#[derive(Clone, Debug)]
+pub struct Draft {
+    shard: Box<str>,
+    namespace: Box<str>,
+    pods: Selector,
+    lock: Option<Lock>,
+    limits: Vec<(Rule, Arc<DraftScope>)>,
+}
+
+/// What a limit says.
+#[derive(Debug)]
+struct DraftScope {
+    selector: Selector,
+    boundary: Option<Boundary>,
+    labels: Option<LabelRule>,
+}
+
+/// What it says of the labels of namespaces, and where.
+#[derive(Debug)]
+struct LabelRule {
+    field: String,
+    selector: Selector,
+}
+
+/// Checks the config `name`, for a pod of `namespace`.
 ///
 /// # Errors
 /// [`Invalid`] names every field that is wrong, its value, and what would be right.
-pub fn compile(name: &str, namespace: &str, spec: &ShardingConfigSpec) -> Result<Policy, Invalid> {
+pub fn compile(name: &str, namespace: &str, spec: &ShardingConfigSpec) -> Result<Draft, Invalid> {
     let mut problems = Problems::default();
     let lock = spec.controller.as_ref().and_then(|controller| {
         let at = "spec.controller.leaderElectionName";
@@ -76,12 +104,64 @@ pub fn compile(name: &str, namespace: &str, spec: &ShardingConfigSpec) -> Result
     if pods.is_everything() {
         problems.add::<()>("spec.selector", "is empty, it must select the pods of this shard");
     }
-    let scopes = scopes(&spec.limits, &mut problems);
+    let limits = limits(&spec.limits, &mut problems);
     if !problems.0.is_empty() {
         return Err(Invalid(problems.0));
     }
-    let hash = hash(name, namespace, lock.as_ref(), &scopes);
-    Ok(Policy { shard: name.into(), pods, scopes, lock, hash })
+    Ok(Draft { shard: name.into(), namespace: namespace.into(), pods, lock, limits })
+}
+
+impl Draft {
+    /// The name of the ShardingConfig.
+    #[must_use]
+    pub fn shard(&self) -> &str {
+        &self.shard
+    }
+
+    /// Which pods it is for.
+    #[must_use]
+    pub fn pods(&self) -> &Selector {
+        &self.pods
+    }
+
+    /// The policy while the namespaces have these labels. `None` is for labels that are not known.
+    ///
+    /// # Errors
+    /// [`NamespacesUnknown`] when they are needed.
+    pub fn resolve(&self, known: Option<&Namespaces>) -> Result<Policy, NamespacesUnknown> {
+        let mut resolved = Resolved::default();
+        let mut rules = HashMap::new();
+        // The rules of a limit share its scope.
+        let mut last: Option<(&Arc<DraftScope>, Arc<Scope>)> = None;
+        for (rule, draft) in &self.limits {
+            let scope = match &last {
+                Some((of, scope)) if Arc::ptr_eq(of, draft) => Arc::clone(scope),
+                _ => Arc::new(draft.resolve(known, &mut resolved)?),
+            };
+            last = Some((draft, Arc::clone(&scope)));
+            rules.insert(rule.clone(), scope);
+        }
+        let scopes = Scopes::new(&rules);
+        let hash = hash(&self.shard, &self.namespace, self.lock.as_ref(), &scopes);
+        let (shard, pods, lock) = (self.shard.clone(), self.pods.clone(), self.lock.clone());
+        Ok(Policy { shard, pods, scopes, lock, hash })
+    }
+}
+
+impl DraftScope {
+    fn resolve(
+        &self,
+        known: Option<&Namespaces>,
+        resolved: &mut Resolved,
+    ) -> Result<Scope, NamespacesUnknown> {
+        let scope = Scope::new(self.selector.clone());
+        let Some(mut boundary) = self.boundary.clone() else { return Ok(scope) };
+        if let Some(LabelRule { field, selector }) = &self.labels {
+            let unknown = || NamespacesUnknown { field: field.clone() };
+            boundary.selected = Some(resolved.get(selector, known.ok_or_else(unknown)?));
+        }
+        Ok(scope.inside(boundary))
+    }
 }
 
 /// Collects problems, so that all of them are told at once.
@@ -101,18 +181,17 @@ struct Claim {
     rule: Rule,
 }
 
-fn scopes(limits: &[Limit], problems: &mut Problems) -> Scopes {
+fn limits(limits: &[Limit], problems: &mut Problems) -> Vec<(Rule, Arc<DraftScope>)> {
     let mut claims: Vec<Claim> = Vec::new();
-    let mut rules: HashMap<Rule, Arc<Scope>> = HashMap::new();
+    let mut rules = Vec::new();
     for (at, limit) in limits.iter().enumerate() {
         let field = format!("spec.limits[{at}]");
-        let scope = limit.selector.as_ref().map_or_else(Selector::everything, |given| {
+        let selector = limit.selector.as_ref().map_or_else(Selector::everything, |given| {
             selector(&format!("{field}.selector"), given, problems)
         });
-        let scope = Arc::new(match boundary(&field, limit, problems) {
-            Some(boundary) => Scope::new(scope).inside(boundary),
-            None => Scope::new(scope),
-        });
+        let boundary = boundary(&field, limit, problems);
+        let labels = label_rule(&field, limit, problems);
+        let scope = Arc::new(DraftScope { selector, boundary, labels });
         for (field, rule) in rules_of(&field, &limit.relate_resources, problems) {
             if let Some(other) = claims.iter().find(|claim| claim.rule.conflicts(&rule)) {
                 let what = format!(
@@ -122,11 +201,18 @@ fn scopes(limits: &[Limit], problems: &mut Problems) -> Scopes {
                 problems.add::<()>(field, what);
                 continue;
             }
-            rules.insert(rule.clone(), Arc::clone(&scope));
+            rules.push((rule.clone(), Arc::clone(&scope)));
             claims.push(Claim { field, rule });
         }
     }
-    Scopes::new(&rules)
+    rules
+}
+
+fn label_rule(at: &str, limit: &Limit, problems: &mut Problems) -> Option<LabelRule> {
+    let given = limit.namespaces.as_ref()?.selector.as_ref()?;
+    let field = format!("{at}.namespaces.selector");
+    let selector = selector(&field, given, problems);
+    Some(LabelRule { field, selector })
 }
 
 /// The boundary that a limit draws without labels.
@@ -146,13 +232,14 @@ fn boundary(at: &str, limit: &Limit, problems: &mut Problems) -> Option<Boundary
     let mut boundary = Boundary {
         names: BTreeSet::new(),
         pattern: None,
+        selected: None,
         hash,
         has_cluster_scoped: *cluster_scoped != Some(ClusterScoped::Exclude),
     };
-    if let Some(Namespaces { names, pattern }) = namespaces {
+    if let Some(api::Namespaces { names, pattern, selector }) = namespaces {
         let at = format!("{at}.namespaces");
-        if names.is_empty() && pattern.is_none() {
-            problems.add::<()>(&at, "is empty: give names, or a pattern");
+        if names.is_empty() && pattern.is_none() && selector.is_none() {
+            problems.add::<()>(&at, "is empty: give names, a pattern, or a selector");
         }
         for (number, name) in names.iter().enumerate() {
             if !is_dns_label(name) {
@@ -263,17 +350,21 @@ fn requirement(given: &LabelSelectorRequirement) -> Result<Requirement, LabelErr
 /// What the policy *does*, as a number: two policies with the same hash treat every request alike.
 fn hash(name: &str, namespace: &str, lock: Option<&Lock>, scopes: &Scopes) -> [u8; 32] {
     let mut digest = Sha256::new();
-    let mut add = |text: &str| {
-        digest.update(u64::try_from(text.len()).unwrap_or(u64::MAX).to_be_bytes());
-        digest.update(text);
+    let mut add = |bytes: &[u8]| {
+        digest.update(u64::try_from(bytes.len()).unwrap_or(u64::MAX).to_be_bytes());
+        digest.update(bytes);
     };
-    add("ctrlmesh policy 1");
-    add(name);
-    add(namespace);
-    add(lock.map_or("", Lock::name));
+    add(b"ctrlmesh policy 1");
+    add(name.as_bytes());
+    add(namespace.as_bytes());
+    add(lock.map_or("", Lock::name).as_bytes());
     for (rule, scope) in scopes.rules() {
-        add(&rule.to_string());
-        add(&scope.to_string());
+        add(rule.to_string().as_bytes());
+        add(scope.to_string().as_bytes());
+        for selected in scope.boundaries().iter().filter_map(|boundary| boundary.selected.as_ref())
+        {
+            add(selected.digest());
+        }
     }
     digest.finalize().into()
 }

@@ -3,7 +3,7 @@
 use kube::Resource;
 use serde::Deserialize;
 
-use super::{Invalid, Policy, compile};
+use super::{Draft, Invalid, compile};
 use crate::api::ShardingConfig;
 
 /// Why there is no policy in a text.
@@ -30,7 +30,7 @@ struct Head {
     kind: Option<String>,
 }
 
-/// The policy of the ShardingConfig that is named `shard`, for a pod of `namespace`: without one,
+/// The draft of the ShardingConfig that is named `shard`, for a pod of `namespace`: without one,
 /// of the config's own. Documents of other kinds are passed over.
 ///
 /// # Errors
@@ -39,13 +39,11 @@ pub fn from_documents(
     bytes: &[u8],
     shard: &str,
     namespace: Option<&str>,
-) -> Result<Policy, BadDocument> {
+) -> Result<Draft, BadDocument> {
     let mut found = None;
     let mut others = Vec::new();
-    for (at, document) in serde_yaml::Deserializer::from_slice(bytes).enumerate() {
-        let bad = |error| BadDocument::Document(at + 1, error);
-        let value = serde_yaml::Value::deserialize(document).map_err(bad)?;
-        let Some(config) = sharding_config(value).map_err(bad)? else { continue };
+    for config in sharding_configs(bytes) {
+        let config = config?;
         match config.metadata.name.clone() {
             Some(name) if name == shard => {
                 if found.replace(config).is_some() {
@@ -62,6 +60,27 @@ pub fn from_documents(
     let namespace = namespace.or(config.metadata.namespace.as_deref());
     compile(shard, namespace.unwrap_or("default"), &config.spec)
         .map_err(|error| BadDocument::Invalid(shard.to_owned(), error))
+}
+
+/// The namespaces, where they are told, and names of all ShardingConfigs.
+///
+/// # Errors
+/// [`BadDocument`], when one is none.
+pub fn names(bytes: &[u8]) -> Result<Vec<(Option<String>, String)>, BadDocument> {
+    let name = |config: ShardingConfig| {
+        (config.metadata.namespace, config.metadata.name.unwrap_or_default())
+    };
+    sharding_configs(bytes).map(|config| config.map(name)).collect()
+}
+
+fn sharding_configs(bytes: &[u8]) -> impl Iterator<Item = Result<ShardingConfig, BadDocument>> {
+    let documents = serde_yaml::Deserializer::from_slice(bytes).enumerate();
+    documents.filter_map(|(at, document)| {
+        serde_yaml::Value::deserialize(document)
+            .and_then(sharding_config)
+            .map_err(|error| BadDocument::Document(at + 1, error))
+            .transpose()
+    })
 }
 
 /// The document, when it is a ShardingConfig; a file may hold other objects too.

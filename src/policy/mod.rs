@@ -1,11 +1,13 @@
 //! What may pass, sans-IO: every decision about a request is made here, as a function of values.
 
 mod boundary;
+mod choose;
 mod compile;
 mod decide;
 mod difference;
 mod document;
 mod lock;
+mod namespaces;
 pub mod positions;
 mod refusal;
 mod scopes;
@@ -14,11 +16,13 @@ use std::sync::Arc;
 
 pub use self::{
     boundary::{BadRange, Boundary, HashOf, HashRange, HashRule, Pattern},
-    compile::{Invalid, Problem, compile},
+    choose::{Configs, choose, draft},
+    compile::{Draft, Invalid, Problem, compile},
     decide::{Decision, Judged, Pushed},
     difference::{Handed, Hashes, Page, Part, difference, watch_from},
-    document::{BadDocument, from_documents},
+    document::{BadDocument, from_documents, names},
     lock::{BadLock, Lock, LockIn},
+    namespaces::{Namespaces, NamespacesUnknown, Selected},
     refusal::{Refusal, Refused},
     scopes::{BadRule, Rule, Scope, Scopes},
 };
@@ -63,6 +67,12 @@ impl Policy {
     /// The limits in one order that does not depend on how they were written.
     pub fn rules(&self) -> impl Iterator<Item = (&Rule, &Arc<Scope>)> {
         self.scopes.rules()
+    }
+
+    /// The namespaces that are in the shard by their labels, selector by selector.
+    pub fn selected_namespaces(&self) -> impl Iterator<Item = &Selected> {
+        let boundaries = self.rules().flat_map(|(_, scope)| scope.boundaries());
+        boundaries.filter_map(|boundary| boundary.selected.as_ref())
     }
 
     /// Equal for policies that treat every request alike.

@@ -2,7 +2,7 @@
 
 use std::{collections::HashMap, fmt, sync::Arc};
 
-use super::Boundary;
+use super::{Boundary, GroupResource};
 use crate::wire::selector::Selector;
 
 /// What the shard sees of a resource: what a selector selects and is inside of every boundary.
@@ -138,6 +138,14 @@ impl Rule {
     /// One resource, taken as it is.
     pub(super) fn exact(group: &str, resource: &str) -> Self {
         Self { group: Name::Exact(group.into()), resource: Name::Exact(resource.into()) }
+    }
+
+    /// Whether it speaks of the resource. A rule for all resources speaks of those that shards must
+    /// share too, although it does not touch them.
+    #[must_use]
+    pub fn covers(&self, resource: &GroupResource) -> bool {
+        let is = |name: &Name, text: &str| matches!(name, Name::Any) || name.as_str() == text;
+        is(&self.group, resource.group()) && is(&self.resource, resource.resource())
     }
 
     /// Whether both name the same resource and may mean the same group. A rule for all resources

@@ -132,11 +132,17 @@ fn config(shared: &Shared) -> serde_json::Value {
             .rules()
             .map(|(rule, scope)| (rule.to_string(), scope.to_string().into()))
             .collect();
+        let namespaces: serde_json::Map<_, _> = in_force
+            .policy
+            .selected_namespaces()
+            .map(|selected| (selected.selector().to_string(), json!(selected.names())))
+            .collect();
         json!({
             "shard": in_force.policy.shard(),
             "epoch": in_force.epoch.get(),
             "lock": in_force.policy.lock().map(|lock| lock.renamed()),
             "limits": scopes,
+            "namespaces": namespaces,
         })
     });
     json!({

@@ -24,7 +24,7 @@ use super::{
     Shared, admin,
     config::{Config, PolicySource, Route},
     data_thread,
-    feed::{Feed, PolicyFile, follow_cluster},
+    feed::{Access, Feed, PolicyFile, follow_cluster},
     listen::{self, Hands, OwnSockets, Queue},
     metrics::Metrics,
     outcome::connection_closed,
@@ -78,6 +78,15 @@ pub enum StartError {
     /// The policy file cannot be used.
     #[error("the policy")]
     Policy(#[source] Box<dyn std::error::Error + Send + Sync>),
+    /// The policy needs labels that nobody tells.
+    #[error("the policy: {field} needs the labels of namespaces, from the API server")]
+    Labels {
+        /// The field that needs them.
+        field: String,
+        /// Why it cannot be asked.
+        #[source]
+        error: Box<dyn std::error::Error + Send + Sync>,
+    },
     /// There is no way to the API server.
     #[error("how the API server is reached")]
     Cluster(#[source] Box<dyn std::error::Error + Send + Sync>),
@@ -102,7 +111,8 @@ impl StartError {
     #[must_use]
     pub fn exit_code(&self) -> u8 {
         match self {
-            Self::MeshCa(_) | Self::UpstreamCa(_) | Self::Policy(_) | Self::Cluster(_) => 64,
+            Self::MeshCa(_) | Self::UpstreamCa(_) | Self::Policy(_) => 64,
+            Self::Labels { .. } | Self::Cluster(_) => 64,
             Self::Listen { source, .. } if source.kind() == io::ErrorKind::PermissionDenied => 77,
             Self::Listen { .. } => 69,
             Self::Leaf(_) | Self::Tls(_) | Self::Thread(_) => 70,
@@ -254,11 +264,23 @@ async fn source(config: &Config, feed: &Feed) -> Result<Source, StartError> {
     match &config.policy {
         PolicySource::File { path, shard } => {
             let file = PolicyFile::new(path.clone(), shard.clone(), config.namespace.clone());
-            feed.install(file.read().map_err(|error| StartError::Policy(error.into()))?);
+            let draft = file.read().map_err(|error| StartError::Policy(error.into()))?;
+            match draft.resolve(None) {
+                Ok(policy) => feed.install(policy),
+                // It waits for the labels of namespaces; without a way to them it would for ever.
+                Err(unknown) => {
+                    let client = Access::Environment.client().await;
+                    client.map_err(|error| StartError::Labels {
+                        field: unknown.field,
+                        error: error.into(),
+                    })?;
+                }
+            }
             Ok(Source::File(file))
         }
         PolicySource::Cluster { namespace, pod_labels } => {
-            let client = own_client().await.map_err(StartError::Cluster)?;
+            let client = Access::Environment.client().await;
+            let client = client.map_err(|error| StartError::Cluster(error.into()))?;
             Ok(Source::Cluster {
                 client,
                 namespace: namespace.clone(),
@@ -266,15 +288,6 @@ async fn source(config: &Config, feed: &Feed) -> Result<Source, StartError> {
             })
         }
     }
-}
-
-/// A client for our own calls: under the pod's ServiceAccount and our own name, never with
-/// anything of the controller's.
-async fn own_client() -> Result<Client, Box<dyn std::error::Error + Send + Sync>> {
-    let mut config = kube::Config::infer().await?;
-    let agent = concat!("ctrlmesh/", env!("CARGO_PKG_VERSION"));
-    config.headers.push((http::header::USER_AGENT, http::HeaderValue::from_static(agent)));
-    Ok(Client::try_from(config)?)
 }
 
 async fn accept(listener: TcpListener, route: Route, hands: Hands, shared: Arc<Shared>) {

@@ -6,7 +6,7 @@ use ctrlmesh::cli::yaml;
 use proptest::prelude::*;
 use serde_json::{Value, json};
 
-use super::Files;
+use super::{Files, golden};
 
 const POD: &str = "apiVersion: v1\nkind: Pod\nmetadata:\n  name: one\n  labels:\n    \
                    ctrlmesh.kusionstack.io/enable-proxy: 'true'\nspec:\n  containers:\n  - name: app\n    image: app\n";
@@ -86,6 +86,44 @@ fn companions_come_once_and_before_who_needs_them() {
     assert!(!moved.contains(
         &fs::read_to_string(files.path("mesh/ca.crt")).unwrap().replace('\n', "\n    ")[..200]
     ));
+}
+
+#[test]
+fn the_right_to_follow_namespaces_comes_where_it_is_asked_for() {
+    let files = Files::new();
+    let flags = ["--namespace-labels"];
+    let input =
+        [pod("first", "a", "x"), pod("second", "a", "z"), pod("third", "b", "x")].join("---\n");
+    let output = files.injected(&input, &flags);
+    let wanted = [
+        "ClusterRole -/ctrlmesh-proxy-namespaces",
+        "Secret a/ctrlmesh-mesh-ca",
+        "ConfigMap a/ctrlmesh-ca-bundle",
+        "Role a/ctrlmesh-proxy",
+        "RoleBinding a/ctrlmesh-proxy-x",
+        "ClusterRoleBinding -/ctrlmesh-proxy-namespaces:a:x",
+        "Pod a/first",
+        "RoleBinding a/ctrlmesh-proxy-z",
+        "ClusterRoleBinding -/ctrlmesh-proxy-namespaces:a:z",
+        "Pod a/second",
+        "Secret b/ctrlmesh-mesh-ca",
+        "ConfigMap b/ctrlmesh-ca-bundle",
+        "Role b/ctrlmesh-proxy",
+        "RoleBinding b/ctrlmesh-proxy-x",
+        "ClusterRoleBinding -/ctrlmesh-proxy-namespaces:b:x",
+        "Pod b/third",
+    ];
+    assert_eq!(listed(&output), wanted);
+    assert_eq!(files.injected(&output, &flags), output);
+    assert!(!files.injected(&input, &[]).contains("Cluster"));
+
+    let cluster: String = yaml::documents(&output)
+        .iter()
+        .filter(|document| document.contains("kind: Cluster"))
+        .take(2)
+        .map(|document| format!("---\n{document}"))
+        .collect();
+    golden("namespace-labels.yaml", &cluster);
 }
 
 #[test]

@@ -16,6 +16,7 @@ mod admin;
 mod bodies;
 mod drains;
 mod ends;
+mod namespaces;
 mod policies;
 mod redirected;
 mod requests;

@@ -12,8 +12,9 @@ use tokio::net::TcpListener;
 use crate::support::{
     CONFIGMAPS,
     client::{self, Client, Http, request},
+    cluster::{Cluster, config, configs},
     pki::Ca,
-    process::{Process, flags, run},
+    process::{flags, run},
     proxy::{Files, POLICY, Proxy, moved_policy},
     scrape, soon, until,
     upstream::{Behaviour, Upstream},
@@ -160,72 +161,10 @@ async fn a_change_that_changes_nothing_is_none() {
     proxy.until_ready_says("policy ok: blue epoch 1\n").await;
 }
 
-/// The API server of the policy in the cluster: answers our own calls with what is set.
-struct Cluster {
-    files: Files,
-    process: Process,
-    upstream: Upstream,
-}
-
-fn config(name: &str, app: &str) -> String {
-    format!(
-        "{{\"apiVersion\":\"ctrlmesh.kusionstack.io/v1alpha1\",\"kind\":\"ShardingConfig\",\
-         \"metadata\":{{\"name\":\"{name}\",\"namespace\":\"ns\",\"resourceVersion\":\"1\"}},\
-         \"spec\":{{\"selector\":{{\"matchLabels\":{{\"app\":\"{app}\"}}}},\
-         \"limits\":[{{\"relateResources\":[{{\"apiGroups\":[\"\"],\"resources\":[\"configmaps\"]}}],\
-         \"selector\":{{\"matchLabels\":{{\"shard\":\"{name}\"}}}}}}]}}}}"
-    )
-}
-
-fn configs(all: &[String]) -> String {
-    format!(
-        "{{\"apiVersion\":\"ctrlmesh.kusionstack.io/v1alpha1\",\"kind\":\"ShardingConfigList\",\
-         \"metadata\":{{\"resourceVersion\":\"5\"}},\"items\":[{}]}}",
-        all.join(",")
-    )
-}
-
 const INTERNAL: &str = r#"{"kind":"Status","apiVersion":"v1","status":"Failure","reason":"InternalError","message":"starting","code":500}"#;
 
 fn http1() -> Behaviour {
     Behaviour { alpn: vec![HTTP_11], ..Behaviour::default() }
-}
-
-impl Cluster {
-    async fn start() -> Self {
-        let upstream = Upstream::speaking(Http::One).await;
-        let files = Files::new(&upstream.ca.pem);
-        let kubeconfig = files.path().join("kubeconfig");
-        let ca = files.upstream_ca();
-        fs::write(
-            &kubeconfig,
-            format!(
-                "apiVersion: v1\nkind: Config\ncurrent-context: c\ncontexts: [{{name: c, context: {{cluster: c, user: u}}}}]\n\
-                 clusters: [{{name: c, cluster: {{server: \"https://{}\", certificate-authority: {}}}}}]\n\
-                 users: [{{name: u, user: {{token: own}}}}]\n",
-                upstream.addr,
-                ca.display()
-            ),
-        )
-        .unwrap();
-        let labels = files.path().join("labels");
-        fs::write(&labels, "app=\"op\"\n").unwrap();
-        let mut args = flags(&files, &upstream.addr.to_string());
-        args.retain(|arg| !arg.starts_with("--policy") && !arg.starts_with("--shard"));
-        args.push(format!("--pod-labels={}", labels.display()));
-        let env =
-            [("KUBECONFIG", kubeconfig.display().to_string()), ("POD_NAMESPACE", "ns".into())];
-        let process = Process::start_with(&args, &env).await;
-        Self { files, process, upstream }
-    }
-
-    async fn ready(&self) -> (u16, String) {
-        soon("readyz", scrape::page(self.process.admin, "/readyz")).await
-    }
-
-    async fn until_ready_says(&self, code: u16, what: &str) {
-        until("readyz", || self.ready(), |(got, body)| *got == code && body.contains(what)).await;
-    }
 }
 
 #[tokio::test]

@@ -13,6 +13,7 @@
 )]
 
 pub mod client;
+pub mod cluster;
 pub mod events;
 pub mod golden;
 pub mod log;

@@ -105,6 +105,20 @@ impl Files {
         self.dir.path()
     }
 
+    /// A kubeconfig for our own calls to this API server.
+    pub fn put_kubeconfig(&self, server: &str) -> PathBuf {
+        let path = self.path().join("kubeconfig");
+        let ca = self.upstream_ca();
+        let text = format!(
+            "apiVersion: v1\nkind: Config\ncurrent-context: c\ncontexts: [{{name: c, context: {{cluster: c, user: u}}}}]\n\
+             clusters: [{{name: c, cluster: {{server: \"https://{server}\", certificate-authority: {}}}}}]\n\
+             users: [{{name: u, user: {{token: own}}}}]\n",
+            ca.display()
+        );
+        fs::write(&path, text).unwrap();
+        path
+    }
+
     fn give_to(&self, uid: u32) {
         let mesh_ca = self.mesh_ca();
         let key = mesh_ca.join("ca.key");

@@ -1,4 +1,4 @@
-//! What a namespace needs beside its pods.
+//! What a namespace and a cluster need beside the pods.
 
 use base64::{Engine, engine::general_purpose::STANDARD};
 use serde_json::{Value, json};
@@ -13,6 +13,7 @@ pub const BUNDLE_MAP: &str = "ctrlmesh-ca-bundle";
 pub(super) const CA_KEY: &str = "ca.crt";
 
 const ROLE: &str = "ctrlmesh-proxy";
+const NAMESPACES_ROLE: &str = "ctrlmesh-proxy-namespaces";
 const RBAC: &str = "rbac.authorization.k8s.io";
 
 /// Who vouches for whom, as PEM.
@@ -79,6 +80,35 @@ pub fn of_service_account(namespace: &str, name: &str) -> Value {
         "roleRef": { "apiGroup": RBAC, "kind": "Role", "name": ROLE },
         "subjects": [{ "kind": "ServiceAccount", "name": name, "namespace": namespace }],
     })
+}
+
+/// What every cluster needs whose policies are drawn by the labels of namespaces: the right to
+/// follow them, for who is bound to it.
+#[must_use]
+pub fn of_cluster() -> Value {
+    json!({
+        "apiVersion": format!("{RBAC}/v1"),
+        "kind": "ClusterRole",
+        "metadata": cluster_metadata(NAMESPACES_ROLE),
+        "rules": [{ "apiGroups": [""], "resources": ["namespaces"], "verbs": ["list", "watch"] }],
+    })
+}
+
+/// The same for one ServiceAccount of injected pods.
+#[must_use]
+pub fn of_service_account_in_cluster(namespace: &str, name: &str) -> Value {
+    json!({
+        "apiVersion": format!("{RBAC}/v1"),
+        "kind": "ClusterRoleBinding",
+        // No namespace and no account has a colon in its name.
+        "metadata": cluster_metadata(&format!("{NAMESPACES_ROLE}:{namespace}:{name}")),
+        "roleRef": { "apiGroup": RBAC, "kind": "ClusterRole", "name": NAMESPACES_ROLE },
+        "subjects": [{ "kind": "ServiceAccount", "name": name, "namespace": namespace }],
+    })
+}
+
+fn cluster_metadata(name: &str) -> Value {
+    json!({ "name": name, "labels": { "app.kubernetes.io/managed-by": "ctrlmesh" } })
 }
 
 fn metadata(name: &str, namespace: &str) -> Value {

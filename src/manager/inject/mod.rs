@@ -10,8 +10,8 @@
 //!    container run before the proxy and call past it later.
 //!
 //! The pod is JSON throughout: fields that are not ours to know survive. Beside the pod, its
-//! namespace needs four objects ([`companions`]); where pods are found in other objects is known
-//! to [`workload`].
+//! namespace needs four objects, and the cluster two where shards are drawn by the labels of
+//! namespaces ([`companions`]); where pods are found in other objects is known to [`workload`].
 
 mod apps;
 mod check;

@@ -1,4 +1,9 @@
+use std::collections::BTreeMap;
+
+use proptest::prelude::*;
+
 use super::*;
+use crate::wire::frames::{Object, Verdict};
 
 fn spec(yaml: &str) -> ShardingConfigSpec {
     serde_yaml::from_str(yaml).unwrap()
@@ -67,7 +72,7 @@ fn an_unknown_operator_or_field_is_refused_by_name() {
 
 #[test]
 fn the_hash_tells_what_a_policy_does_and_not_how_it_is_written() {
-    let compile = |yaml: &str| compile("blue", "ns", &spec(yaml)).unwrap();
+    let compile = |yaml: &str| compile("blue", "ns", &spec(yaml)).unwrap().resolve(None).unwrap();
     let one = compile(
         "selector: {matchLabels: {app: op}}
 limits:
@@ -130,7 +135,7 @@ limits:
 fn a_boundary_is_part_of_what_the_policy_does() {
     let hash = |limit: &str| {
         let yaml = format!("{PODS}\nlimits: [{limit}]");
-        *compile("blue", "ns", &spec(&yaml)).unwrap().hash()
+        *compile("blue", "ns", &spec(&yaml)).unwrap().resolve(None).unwrap().hash()
     };
     let all = [
         "{}",
@@ -149,4 +154,171 @@ fn a_boundary_is_part_of_what_the_policy_does() {
         hash("{namespaces: {names: [b, a]}, clusterScoped: Exclude}"),
         hash("{namespaces: {names: [a, b]}, clusterScoped: Exclude}")
     );
+}
+
+fn known(all: &[(&str, &[(&str, &str)])]) -> Namespaces {
+    let owned = |(key, value): &(&str, &str)| ((*key).to_owned(), (*value).to_owned());
+    all.iter().map(|(name, labels)| ((*name).into(), labels.iter().map(owned).collect())).collect()
+}
+
+/// A draft whose Pods are limited by this.
+fn draft(limit: &str) -> Draft {
+    let resources = "relateResources: [{apiGroups: [''], resources: [pods]}]";
+    let yaml = format!("{PODS}\nlimits: [{{{resources}, {limit}, clusterScoped: Exclude}}]");
+    compile("blue", "ns", &spec(&yaml)).unwrap()
+}
+
+fn object<'a>(namespace: &'a str, name: &'a str) -> Object<'a> {
+    Object { namespace, name, uid: "u", kind: "", api_version: "" }
+}
+
+/// The namespaces of which the policy's boundary keeps the objects.
+fn kept<'a>(policy: &Policy, namespaces: &[&'a str]) -> Vec<&'a str> {
+    let scope = policy.scope(&GroupResource::new("", "pods")).unwrap();
+    let [boundary] = scope.boundaries() else { panic!("{scope}") };
+    let is_kept = |name: &&str| {
+        let verdict = boundary.judge(&object(name, "x"), false);
+        // A Namespace is judged as what it names, by the same set.
+        assert_eq!(boundary.judge(&object("", name), true), verdict, "{name}");
+        assert_eq!(boundary.judge_namespace(name), Some(verdict == Verdict::Keep), "{name}");
+        verdict == Verdict::Keep
+    };
+    namespaces.iter().copied().filter(is_kept).collect()
+}
+
+const GOLD: &str = "namespaces: {selector: {matchLabels: {tier: gold}}}";
+const ALL: [&str; 4] = ["one", "two", "three", "unknown"];
+
+#[test]
+fn namespaces_are_selected_by_their_labels() {
+    let known = known(&[
+        ("one", &[("tier", "gold")]),
+        ("two", &[("tier", "tin")]),
+        ("three", &[("tier", "gold"), ("x", "y")]),
+    ]);
+    let kept = |limit: &str| kept(&draft(limit).resolve(Some(&known)).unwrap(), &ALL);
+    assert_eq!(kept(GOLD), ["one", "three"]);
+    let not_gold = "{matchExpressions: [{key: tier, operator: NotIn, values: [gold]}]}";
+    assert_eq!(kept(&format!("namespaces: {{selector: {not_gold}}}")), ["two"], "not the unknown");
+    let and_names = GOLD.replace("{selector", "{names: [two, three], selector");
+    assert_eq!(kept(&and_names), ["three"], "all that is given must hold");
+    assert_eq!(kept(&GOLD.replace("{selector", "{pattern: o, selector")), ["one"]);
+    assert_eq!(kept("namespaces: {selector: {}}"), ["one", "two", "three"]);
+}
+
+#[test]
+fn labels_that_are_not_known_make_no_policy() {
+    let unknown = draft(GOLD).resolve(None).unwrap_err();
+    assert_eq!(unknown.field, "spec.limits[0].namespaces.selector");
+    assert!(draft("namespaces: {names: [a]}").resolve(None).is_ok());
+    assert_eq!(kept(&draft(GOLD).resolve(Some(&Namespaces::new())).unwrap(), &ALL), [""; 0]);
+}
+
+#[test]
+fn a_relabelled_namespace_makes_another_policy_where_it_matters() {
+    let draft = draft(GOLD);
+    let policy = |known: &Namespaces| draft.resolve(Some(known)).unwrap();
+    let before = known(&[("one", &[("tier", "gold")]), ("two", &[])]);
+    for same in [
+        known(&[("one", &[("tier", "gold"), ("x", "y")]), ("two", &[])]),
+        known(&[("one", &[("tier", "gold")])]),
+        known(&[("one", &[("tier", "gold")]), ("two", &[("tier", "tin")]), ("new", &[])]),
+    ] {
+        assert_eq!(policy(&before), policy(&same));
+        assert_eq!(policy(&before).hash(), policy(&same).hash());
+    }
+    let mut hashes = BTreeSet::from([*policy(&before).hash()]);
+    let pods = GroupResource::new("", "pods");
+    for other in [
+        known(&[("one", &[("tier", "tin")]), ("two", &[])]),
+        known(&[("one", &[("tier", "gold")]), ("two", &[("tier", "gold")])]),
+        known(&[("two", &[("tier", "gold")])]),
+    ] {
+        assert!(hashes.insert(*policy(&other).hash()), "{other:?}");
+        assert_ne!(policy(&before).scope(&pods), policy(&other).scope(&pods));
+    }
+}
+
+#[test]
+fn a_selector_that_cannot_be_used_says_which_field_and_why() {
+    let problems = problems(&format!(
+        "{PODS}
+limits:
+- relateResources: [{{apiGroups: [''], resources: [pods]}}]
+  namespaces: {{selector: {{matchLabels: {{'a b': c}}}}}}
+"
+    ));
+    let fields = [
+        "spec.limits[0].clusterScoped: is missing",
+        "spec.limits[0].namespaces.selector.matchLabels[\"a b\"]",
+    ];
+    assert_eq!(problems.len(), fields.len(), "{problems:#?}");
+    for field in fields {
+        assert!(problems.iter().any(|p| p.starts_with(field)), "{field}: {problems:#?}");
+    }
+}
+
+proptest! {
+    #[test]
+    fn membership_by_set_is_membership_by_labels(
+        labels in prop::collection::btree_map(
+            "[a-d]{1,2}",
+            prop::collection::btree_map("[xyz]", "[01]", 0..3),
+            0..8,
+        ),
+        selector in prop::collection::vec(
+            ("[xyz]", 0..4_usize, prop::collection::vec("[01]", 1..3)),
+            0..3,
+        ),
+        asked in "[a-d]{1,2}",
+    ) {
+        let requirements = selector.iter().map(|(key, op, values)| {
+            let op = [Op::In, Op::NotIn, Op::Exists, Op::DoesNotExist][*op];
+            let values = if matches!(op, Op::In | Op::NotIn) { &values[..] } else { &[] };
+            Requirement::new(key, op, values).unwrap()
+        });
+        let by_labels: Selector = requirements.clone().collect();
+        let expressions: Vec<_> = selector.iter().map(|(key, op, values)| {
+            let operator = ["In", "NotIn", "Exists", "DoesNotExist"][*op];
+            let values = if *op < 2 { values.join("','") } else { String::new() };
+            let values = if values.is_empty() { values } else { format!("'{values}'") };
+            format!("{{key: {key}, operator: {operator}, values: [{values}]}}")
+        }).collect();
+        let draft = draft(&format!(
+            "namespaces: {{selector: {{matchExpressions: [{}]}}}}",
+            expressions.join(", ")
+        ));
+        let policy = draft.resolve(Some(&labels)).unwrap();
+        let by_set = !kept(&policy, &[&asked]).is_empty();
+        let of_asked: Option<&BTreeMap<_, _>> = labels.get(&asked);
+        let is_selected = of_asked.is_some_and(|labels| {
+            by_labels.matches(|key| labels.get(key).map(String::as_str))
+        });
+        prop_assert_eq!(by_set, is_selected);
+    }
+}
+
+/// Namespaces come and go by the thousand.
+#[test]
+fn two_thousand_namespaces_and_selectors_are_resolved_once_each() {
+    let names: Vec<String> = (0..2000).map(|at| format!("tenant-{at}")).collect();
+    let tiers = ["gold", "tin"].map(|tier| BTreeMap::from([("tier".to_owned(), tier.to_owned())]));
+    let known = names.iter().zip(tiers.iter().cycle()).map(|(n, l)| (n.clone(), l.clone()));
+    let known: Namespaces = known.collect();
+    let limits: String = (0..200)
+        .map(|at| {
+            format!(
+                "- relateResources: [{{apiGroups: [g{at}], resources: [r{at}]}}]\n  {GOLD}\n  \
+                 clusterScoped: Exclude\n"
+            )
+        })
+        .collect();
+    let draft = compile("blue", "ns", &spec(&format!("{PODS}limits:\n{limits}"))).unwrap();
+    let policy = draft.resolve(Some(&known)).unwrap();
+    let mut sets = policy.rules().map(|(_, scope)| {
+        scope.boundaries()[0].selected.as_ref().map(|selected| selected.names()).unwrap()
+    });
+    let first = sets.next().unwrap();
+    assert_eq!(first.len(), 1000);
+    assert!(sets.all(|set| std::ptr::eq(set, first)), "one set for all rules");
 }

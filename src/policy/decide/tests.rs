@@ -13,7 +13,7 @@ limits:
 
 fn policy() -> Policy {
     let spec: ShardingConfigSpec = serde_yaml::from_str(SPEC).unwrap();
-    compile("blue", "ns", &spec).unwrap()
+    compile("blue", "ns", &spec).unwrap().resolve(None).unwrap()
 }
 
 /// What goes upstream, or `-` when the request goes as it came.

@@ -3,7 +3,7 @@ use std::{collections::BTreeMap, sync::Arc};
 use proptest::prelude::*;
 
 use super::*;
-use crate::policy::{HashRange, Pattern, Scope};
+use crate::policy::{HashRange, Pattern, Scope, Selected};
 
 type Labels = BTreeMap<&'static str, &'static str>;
 
@@ -35,10 +35,13 @@ fn hash_rule() -> impl Strategy<Value = HashRule> {
 fn boundary() -> impl Strategy<Value = Boundary> {
     let names = prop::sample::subsequence(vec!["ant", "bee", "cat"], 0..3);
     let pattern = prop::option::weighted(0.2, Just(Pattern::new("[ab]").unwrap()));
-    (names, pattern, prop::option::of(hash_rule()), any::<bool>()).prop_map(
-        |(names, pattern, hash, has_cluster_scoped)| Boundary {
+    let selected = prop::sample::subsequence(vec!["ant", "bee", "cat"], 0..3);
+    let selected = prop::option::weighted(0.3, selected);
+    (names, pattern, selected, prop::option::of(hash_rule()), any::<bool>()).prop_map(
+        |(names, pattern, selected, hash, has_cluster_scoped)| Boundary {
             names: names.into_iter().map(Into::into).collect(),
             pattern,
+            selected: selected.map(|names| Selected::of(&names)),
             hash,
             has_cluster_scoped,
         },
@@ -156,7 +159,7 @@ fn of(selector: &str, boundary: Option<Boundary>) -> Decision {
 
 fn named(names: &[&str]) -> Option<Boundary> {
     let names = names.iter().map(|name| (*name).into()).collect();
-    Some(Boundary { names, pattern: None, hash: None, has_cluster_scoped: false })
+    Some(Boundary { names, pattern: None, selected: None, hash: None, has_cluster_scoped: false })
 }
 
 fn hashed(from: &str, to: &str) -> Option<Boundary> {
@@ -164,6 +167,7 @@ fn hashed(from: &str, to: &str) -> Option<Boundary> {
     Some(Boundary {
         names: BTreeSet::new(),
         pattern: None,
+        selected: None,
         hash: Some(rule),
         has_cluster_scoped: true,
     })

@@ -4,8 +4,8 @@ use std::{fs, io, path::PathBuf, sync::Arc, time::Duration};
 
 use tokio::time::{MissedTickBehavior, interval};
 
-use super::Feed;
-use crate::policy::{self, BadDocument, Policy};
+use super::{Access, Feed, chain, namespaces::Resolver};
+use crate::policy::{self, BadDocument, Draft};
 
 /// A policy file is written by hand or by a tool; one beyond this is a mistake.
 const MAX_BYTES: u64 = 1 << 20;
@@ -47,7 +47,7 @@ impl PolicyFile {
     }
 
     /// Reads the file now.
-    pub(in crate::proxy) fn read(&self) -> Result<Policy, BadPolicyFile> {
+    pub(in crate::proxy) fn read(&self) -> Result<Draft, BadPolicyFile> {
         self.bytes().and_then(|bytes| self.parse(&bytes)).map_err(|what| self.bad(what))
     }
 
@@ -56,8 +56,12 @@ impl PolicyFile {
         let mut looks = interval(LOOK);
         looks.set_missed_tick_behavior(MissedTickBehavior::Delay);
         let mut last = None;
+        let mut resolver = Resolver::new(Arc::clone(&feed), Access::Environment);
         loop {
-            looks.tick().await;
+            tokio::select! {
+                _ = looks.tick() => {}
+                () = resolver.keep_up() => continue,
+            }
             let now = self.bytes();
             if let (Ok(now), Some(last)) = (&now, &last)
                 && now == last
@@ -66,7 +70,7 @@ impl PolicyFile {
             }
             last = now.as_ref().ok().cloned();
             match now.and_then(|bytes| self.parse(&bytes)) {
-                Ok(policy) => feed.install(policy),
+                Ok(draft) => resolver.take(draft),
                 Err(what) => feed.reject(chain(&self.bad(what))),
             }
         }
@@ -83,19 +87,7 @@ impl PolicyFile {
         fs::read(&self.path).map_err(Fault::Unreadable)
     }
 
-    fn parse(&self, bytes: &[u8]) -> Result<Policy, Fault> {
+    fn parse(&self, bytes: &[u8]) -> Result<Draft, Fault> {
         Ok(policy::from_documents(bytes, &self.shard, self.namespace.as_deref())?)
     }
-}
-
-/// An error and its causes in one line.
-fn chain(error: &dyn std::error::Error) -> String {
-    let mut text = error.to_string();
-    let mut cause = error.source();
-    while let Some(error) = cause {
-        text.push_str(": ");
-        text.push_str(&error.to_string());
-        cause = error.source();
-    }
-    text
 }

@@ -4,12 +4,16 @@
 //! The last good policy stays. Whatever goes wrong later (a bad change, a deleted config, a second
 //! config for the same pod) is told, and changes nothing.
 
-mod choose;
 mod cluster;
 mod file;
+mod followed;
+mod labels;
+mod namespaces;
 mod past;
 
 use std::{
+    collections::BTreeMap,
+    error::Error,
     path::PathBuf,
     sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError},
     time::{Instant, SystemTime},
@@ -19,7 +23,7 @@ use arc_swap::ArcSwapOption;
 use tokio::sync::{oneshot, watch};
 
 use self::past::PastFile;
-pub(super) use self::{cluster::follow_cluster, file::PolicyFile};
+pub(super) use self::{cluster::follow_cluster, file::PolicyFile, followed::Access};
 use super::metrics::Metrics;
 use crate::policy::{Epoch, GroupResource, Policy, positions::Positions};
 
@@ -47,6 +51,8 @@ pub(super) struct Feed {
 #[derive(Debug, Default)]
 struct State {
     news: News,
+    /// What is wrong with where the policy comes from, by source.
+    sources: BTreeMap<&'static str, String>,
     /// Resolves when nobody uses the policy in force any more.
     present: Option<oneshot::Receiver<()>>,
     /// The same for those before it.
@@ -60,6 +66,17 @@ pub(super) struct News {
     pub(super) problem: Option<String>,
     /// When the policy came into force.
     pub(super) since: Option<SystemTime>,
+}
+
+/// How current what a source told is.
+#[derive(Debug)]
+enum Source {
+    /// It is as it is in the cluster.
+    Current,
+    /// The first of it is on its way.
+    Awaited(String),
+    /// It may be old.
+    Lost(String),
 }
 
 impl Feed {
@@ -92,7 +109,37 @@ impl Feed {
 
     /// What to say of the policy.
     pub(super) fn news(&self) -> News {
-        self.state().news.clone()
+        let state = self.state();
+        let problems: Vec<&str> =
+            state.news.problem.iter().chain(state.sources.values()).map(String::as_str).collect();
+        let problem = (!problems.is_empty()).then(|| problems.join("; "));
+        News { problem, since: state.news.since }
+    }
+
+    /// The newest input is good.
+    fn accept(&self) {
+        self.state().news.problem = None;
+    }
+
+    /// Notes how current a source is.
+    fn tell_source(&self, source: &'static str, is: Source) {
+        let mut state = self.state();
+        let (Source::Awaited(problem) | Source::Lost(problem)) = &is else {
+            state.sources.remove(source);
+            return;
+        };
+        if state.sources.get(source) == Some(problem) {
+            return;
+        }
+        let has_policy = self.in_force.load().is_some();
+        match is {
+            Source::Lost(_) => {
+                self.metrics.policy_rejected.inc();
+                tracing::warn!(problem, has_policy, "policy source lost");
+            }
+            _ => tracing::info!(problem, has_policy, "policy source awaited"),
+        }
+        state.sources.insert(source, problem.clone());
     }
 
     /// The newest input cannot be put in force.
@@ -110,7 +157,6 @@ impl Feed {
     /// nothing.
     pub(super) fn install(&self, policy: Policy) {
         let mut state = self.state();
-        state.news.problem = None;
         let old = self.in_force.load_full();
         if old.as_ref().is_some_and(|old| old.policy.hash() == policy.hash()) {
             return;
@@ -173,4 +219,16 @@ impl Feed {
 fn affected(old: &Policy, new: &Policy, resource: &GroupResource) -> bool {
     old.scope(resource) != new.scope(resource)
         || (old.lock() != new.lock() && crate::policy::Lock::is_kind(resource))
+}
+
+/// An error and its causes in one line.
+fn chain(error: &dyn Error) -> String {
+    let mut text = error.to_string();
+    let mut cause = error.source();
+    while let Some(error) = cause {
+        text.push_str(": ");
+        text.push_str(&error.to_string());
+        cause = error.source();
+    }
+    text
 }

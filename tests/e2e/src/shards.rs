@@ -2,7 +2,7 @@
 //!
 //! 1. [`Shards::start`]: a [`Mesh`], and on it the operator's image, CRD, rights and namespace.
 //! 2. [`Shards::draw`]: a `ShardingConfig` for a shard, which says which teams it owns; or
-//!    [`Shards::draw_by_namespace`], which needs no label.
+//!    [`Shards::draw_by_namespace`], which needs no label; or [`Shards::draw_by_tier`].
 //! 3. [`Shards::run_operator`]: the operator's own Deployment under the shard's name, injected by
 //!    `ctrlmesh inject`; nothing else of it is changed.
 //! 4. The test works: [`Shards::widgets`] says who handled what.
@@ -113,6 +113,17 @@ impl Shards {
     pub fn draw_by_namespace(&self, shard: &str, from: &str, to: &str) -> Result<()> {
         let hash = json!({ "of": "namespace", "ranges": [{ "from": from, "to": to }] });
         self.draw_limit(shard, &json!({ "hash": hash, "clusterScoped": "Exclude" }))
+    }
+
+    /// Says that the shard owns the Widgets and ConfigMaps of the namespaces with this value of the
+    /// label `tier`. Returns when the API server has replied.
+    ///
+    /// # Errors
+    ///
+    /// When the API server refuses.
+    pub fn draw_by_tier(&self, shard: &str, tier: &str) -> Result<()> {
+        let namespaces = json!({ "selector": { "matchLabels": { "tier": tier } } });
+        self.draw_limit(shard, &json!({ "namespaces": namespaces, "clusterScoped": "Exclude" }))
     }
 
     /// Says that the shard owns the Widgets whose uid has a hash in this range. ConfigMaps are

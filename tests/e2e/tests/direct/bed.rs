@@ -115,6 +115,9 @@ impl Bed {
 
     /// Makes our custom resources known to the API server.
     pub(crate) fn install_crds(&self) -> Result<()> {
+        // Two that apply at the same time both create, and one is refused.
+        static ONE: Mutex<()> = Mutex::new(());
+        let _one = ONE.lock().unwrap_or_else(PoisonError::into_inner);
         let crds = output(Command::new(ctrlmesh_binary()?).arg("crds"))?;
         self.api.apply(&String::from_utf8(crds)?)?;
         let name = "crd/shardingconfigs.ctrlmesh.kusionstack.io";

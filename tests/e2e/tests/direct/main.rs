@@ -8,6 +8,7 @@
 mod bed;
 mod clients;
 mod encodings;
+mod explain;
 mod figures;
 mod handing;
 mod identity;

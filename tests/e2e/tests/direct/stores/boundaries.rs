@@ -216,6 +216,34 @@ fn the_api_server_refuses_what_is_no_boundary() -> Result<()> {
         (json!({ "hash": { "of": "uid", "ranges": [{ "from": CUT }] } }), "ranges[0].to"),
         (json!({ "clusterScoped": "Both" }), "clusterScoped"),
         (json!({ "namespaces": { "pattern": "a".repeat(1025) } }), "namespaces.pattern"),
+        (json!({ "namespaces": {}, "clusterScoped": "Exclude" }), "namespaces: Invalid value"),
+        (json!({ "namespaces": { "names": [] }, "clusterScoped": "Exclude" }), "is empty"),
+        (json!({ "namespaces": { "names": ["Team"] } }), "namespaces.names[0]"),
+        (json!({ "namespaces": { "names": ["a.b"] } }), "namespaces.names[0]"),
+        (
+            json!({ "namespaces": { "pattern": "a(" }, "clusterScoped": "Exclude" }),
+            "missing closing )",
+        ),
+        (
+            json!({ "namespaces": { "selector": { "matchLabels": [] } } }),
+            "namespaces.selector.matchLabels",
+        ),
+        (json!({ "namespaces": { "names": ["a"] } }), "limits[0].clusterScoped"),
+        (json!({ "namespaces": { "selector": {} } }), "limits[0].clusterScoped"),
+        (
+            json!({ "hash": { "of": "namespace", "ranges": [{ "from": CUT, "to": "" }] } }),
+            "limits[0].clusterScoped",
+        ),
+        (
+            json!({ "hash": { "of": "uid", "ranges": [{ "from": CUT, "to": CUT }] } }),
+            "hash.ranges[0]",
+        ),
+        (
+            json!({ "hash": { "of": "uid", "ranges": [
+                { "from": CUT, "to": "" }, { "from": "0x0000000000000000", "to": "0xc2efb30000000001" },
+            ] } }),
+            "overlap",
+        ),
     ] {
         let config = json!({
             "apiVersion": "ctrlmesh.kusionstack.io/v1alpha1",

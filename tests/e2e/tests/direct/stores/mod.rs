@@ -2,6 +2,7 @@
 //! straight at the API server.
 
 mod boundaries;
+mod namespaces;
 
 use std::{
     collections::{BTreeMap, BTreeSet},

@@ -1,5 +1,6 @@
 //! The main job on a real node: one unmodified operator in two shards, and a boundary that moves.
 
+mod labels;
 mod uids;
 mod unlabelled;
 

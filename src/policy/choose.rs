@@ -4,31 +4,29 @@ use std::collections::BTreeMap;
 
 use serde::Deserialize;
 
-use crate::{
-    api::ShardingConfigSpec,
-    policy::{self, Policy},
-};
+use super::{Draft, compile};
+use crate::api::ShardingConfigSpec;
 
-/// The configs of the namespace, as the API server holds them.
-pub(super) type Configs = BTreeMap<String, serde_json::Value>;
+/// The specs of a namespace's ShardingConfigs by name, as the API server holds them.
+pub type Configs = BTreeMap<String, serde_json::Value>;
 
 /// Chooses the one config that selects `labels`. `present` is the shard whose policy is in force:
 /// while its config cannot be read, no other takes its place.
 ///
 /// # Errors
 /// A sentence for the operator, when there is not exactly one.
-pub(super) fn choose(
+pub fn choose(
     configs: &Configs,
     labels: &BTreeMap<String, String>,
     namespace: &str,
     present: Option<&str>,
-) -> Result<Policy, String> {
+) -> Result<Draft, String> {
     let mut selecting = Vec::new();
     let mut broken = Vec::new();
     for (name, spec) in configs {
-        match read(name, namespace, spec) {
-            Ok(policy) if policy.pods().matches(|key| labels.get(key).map(String::as_str)) => {
-                selecting.push(policy);
+        match draft(name, namespace, spec) {
+            Ok(draft) if draft.pods().matches(|key| labels.get(key).map(String::as_str)) => {
+                selecting.push(draft);
             }
             Ok(_) => {}
             Err(what) => broken.push((name.as_str(), what)),
@@ -38,7 +36,7 @@ pub(super) fn choose(
         return Err(format!("ShardingConfig {name}: {what}"));
     }
     if selecting.len() > 1 {
-        let names: Vec<_> = selecting.iter().map(Policy::shard).collect();
+        let names: Vec<_> = selecting.iter().map(Draft::shard).collect();
         return Err(format!(
             "the pod's labels are selected by more than one ShardingConfig: {}",
             names.join(", ")
@@ -54,23 +52,13 @@ pub(super) fn choose(
     })
 }
 
-fn read(name: &str, namespace: &str, spec: &serde_json::Value) -> Result<Policy, String> {
+/// Checks the config `name` as the API server holds it, for a pod of `namespace`.
+///
+/// # Errors
+/// A sentence for the operator.
+pub fn draft(name: &str, namespace: &str, spec: &serde_json::Value) -> Result<Draft, String> {
     let spec = ShardingConfigSpec::deserialize(spec).map_err(|error| format!("spec: {error}"))?;
-    policy::compile(name, namespace, &spec).map_err(|error| error.to_string())
-}
-
-/// Reads the labels as a downwardAPI volume writes them: one `key="value"` a line, the value
-/// quoted as Go quotes it, which for what a label may hold is as JSON does.
-pub(super) fn parse_labels(text: &str) -> Result<BTreeMap<String, String>, String> {
-    text.lines()
-        .filter(|line| !line.trim().is_empty())
-        .map(|line| {
-            let bad = || format!("{line:?} is not KEY=\"VALUE\"");
-            let (key, value) = line.split_once('=').ok_or_else(bad)?;
-            let value = serde_json::from_str(value).map_err(|_| bad())?;
-            Ok((key.to_owned(), value))
-        })
-        .collect()
+    compile(name, namespace, &spec).map_err(|error| error.to_string())
 }
 
 #[cfg(test)]
@@ -85,7 +73,7 @@ mod tests {
     }
 
     fn labels() -> BTreeMap<String, String> {
-        parse_labels("app=\"op\"\nshard=\"a\"\n").unwrap()
+        [("app", "op"), ("shard", "a")].map(|(key, value)| (key.into(), value.into())).into()
     }
 
     #[test]
@@ -115,13 +103,5 @@ mod tests {
         let error = choose(&configs, &labels(), "ns", Some("mine")).unwrap_err();
         assert!(error.contains("mine") && error.contains("spec.selector"), "{error}");
         assert_eq!(choose(&configs, &labels(), "ns", None).unwrap().shard(), "other");
-    }
-
-    #[test]
-    fn labels_are_read_as_the_kubelet_writes_them() {
-        let labels = parse_labels("a.io/b=\"c\"\nempty=\"\"\n").unwrap();
-        assert_eq!(labels["a.io/b"], "c");
-        assert_eq!(labels["empty"], "");
-        assert!(parse_labels("a").is_err() && parse_labels("a=b").is_err());
     }
 }

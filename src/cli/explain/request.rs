@@ -1,84 +1,30 @@
-//! `ctrlmesh explain`: what would become of a request, and why. It decides by the very code of the
-//! proxy.
+//! What would become of a request, and why.
 
-use std::{
-    fmt::Write as _,
-    fs,
-    io::{self, Write},
-    path::PathBuf,
-};
+use std::fmt::Write as _;
 
-use clap::Args;
 use http::Method;
 
 use crate::{
-    policy::{BadDocument, Decision, Judged, LockIn, Policy, from_documents},
+    policy::{Decision, Judged, LockIn, Policy, Selected},
     wire::{RequestInfo, Verb, request::PathError},
 };
 
-/// The flags of `ctrlmesh explain`.
-#[derive(Args, Clone, Debug)]
-pub struct ExplainArgs {
-    /// The file with the ShardingConfigs, as `ctrlmesh proxy --policy` reads it
-    #[arg(long, env = "CTRLMESH_POLICY", value_name = "FILE")]
-    policy: PathBuf,
-
-    /// The shard: the metadata.name of its ShardingConfig
-    #[arg(long, env = "CTRLMESH_SHARD", value_name = "NAME")]
-    shard: String,
-
-    /// The pod's namespace, where its lock is; the config's own unless told
-    #[arg(long, env = "POD_NAMESPACE", value_name = "NAME")]
-    pod_namespace: Option<String>,
-
-    /// The method of the request
-    #[arg(value_name = "METHOD")]
-    method: Method,
-
-    /// Its path and query, for example `/api/v1/pods?watch=1`
-    #[arg(value_name = "PATH")]
-    target: String,
-}
-
-/// Why nothing was explained.
-#[derive(Debug, thiserror::Error)]
-pub enum ExplainError {
-    /// The file cannot be read.
-    #[error("--policy {}", .0.display())]
-    Unreadable(PathBuf, #[source] io::Error),
-    /// There is no such policy in it.
-    #[error("--policy {}", .0.display())]
-    Policy(PathBuf, #[source] BadDocument),
-    /// The proxy would refuse the request line.
-    #[error("the proxy refuses {0:?}")]
-    Target(String, #[source] PathError),
-    /// Nobody reads on.
-    #[error("writing")]
-    Output(#[from] io::Error),
-}
-
-/// Prints what would happen to the request.
-///
-/// # Errors
-/// [`ExplainError`].
-pub fn run(args: &ExplainArgs) -> Result<(), ExplainError> {
-    let bytes = fs::read(&args.policy)
-        .map_err(|error| ExplainError::Unreadable(args.policy.clone(), error))?;
-    let policy = from_documents(&bytes, &args.shard, args.pod_namespace.as_deref())
-        .map_err(|error| ExplainError::Policy(args.policy.clone(), error))?;
-    let text = explain(&policy, &args.method, &args.target)
-        .map_err(|error| ExplainError::Target(args.target.clone(), error))?;
-    Ok(io::stdout().lock().write_all(text.as_bytes())?)
-}
+/// How many namespaces are named.
+const FIRST: usize = 10;
 
 /// The explanation, a fact a line.
-fn explain(policy: &Policy, method: &Method, target: &str) -> Result<String, PathError> {
+pub(super) fn explain(policy: &Policy, method: &Method, target: &str) -> Result<String, PathError> {
     let (path, query) = target.split_once('?').map_or((target, None), |(p, q)| (p, Some(q)));
     let info = RequestInfo::parse(method, path, query)?;
     let decision = policy.decide(&info);
     let mut lines = Lines::default();
     lines.add("request", &subject(&info));
     lines.add("limit", &limit(policy, &info, &decision));
+    for boundary in decision.scope.iter().flat_map(|scope| scope.boundaries()) {
+        if let Some(selected) = &boundary.selected {
+            lines.add("labels", &namespaces(selected));
+        }
+    }
     match policy.rewrite(&decision, &info, path, query) {
         Err(refused) => {
             let status = refused.status();
@@ -149,6 +95,17 @@ fn limit(policy: &Policy, info: &RequestInfo<'_>, decision: &Decision) -> String
     }
 }
 
+/// The namespaces that have the labels now, the first of them by name.
+fn namespaces(selected: &Selected) -> String {
+    let names: Vec<_> = selected.names().iter().map(AsRef::as_ref).take(FIRST).collect();
+    let more = match selected.names().len() - names.len() {
+        0 => String::new(),
+        more => format!(" and {more} more"),
+    };
+    let names = if names.is_empty() { "no namespace".to_owned() } else { names.join(", ") };
+    format!("{} is {names}{more}", selected.selector())
+}
+
 fn here(info: &RequestInfo<'_>, decision: &Decision) -> &'static str {
     match (&decision.judged, info.verb) {
         (Judged::Each { .. }, Verb::Watch) => "each event is judged by what its object is called",
@@ -166,7 +123,10 @@ fn here(info: &RequestInfo<'_>, decision: &Decision) -> &'static str {
 
 #[cfg(test)]
 mod tests {
+    use std::collections::BTreeMap;
+
     use super::*;
+    use crate::policy::{Namespaces, from_documents};
 
     const CONFIG: &str = r#"
 apiVersion: ctrlmesh.kusionstack.io/v1alpha1
@@ -184,7 +144,8 @@ spec:
 "#;
 
     fn told(method: &str, target: &str) -> String {
-        let policy = from_documents(CONFIG.as_bytes(), "blue", None).unwrap();
+        let policy =
+            from_documents(CONFIG.as_bytes(), "blue", None).unwrap().resolve(None).unwrap();
         explain(&policy, &method.parse().unwrap(), target).unwrap()
     }
 
@@ -210,6 +171,30 @@ spec:
         );
         assert!(told("GET", "/api/v1/namespaces/a/pods").ends_with("here      passes\n"));
         assert!(told("GET", "/api/v1/namespaces/c/pods").contains("the answer is empty"));
+    }
+
+    #[test]
+    fn the_labels_of_namespaces_say_which_namespaces_have_them() {
+        let config = CONFIG.replace("names: [a, b]", "selector: {matchLabels: {tier: gold}}");
+        let draft = from_documents(config.as_bytes(), "blue", None).unwrap();
+        let told = |count: usize| {
+            let gold = BTreeMap::from([("tier".to_owned(), "gold".to_owned())]);
+            let known: Namespaces =
+                (0..count).map(|at| (format!("n{at:02}"), gold.clone())).collect();
+            let policy = draft.resolve(Some(&known)).unwrap();
+            explain(&policy, &Method::GET, "/api/v1/namespaces/n01/pods").unwrap()
+        };
+        assert_eq!(
+            told(2),
+            "request   list pods in n01\n\
+             limit     namespace labels tier=gold, nothing without a namespace\n\
+             labels    tier=gold is n00, n01\n\
+             upstream  GET /api/v1/namespaces/n01/pods, as it came\n\
+             here      passes\n"
+        );
+        assert!(told(0).contains("labels    tier=gold is no namespace\n"), "{}", told(0));
+        assert!(told(0).contains("the answer is empty"), "{}", told(0));
+        assert!(told(12).contains("n09 and 2 more\n"), "{}", told(12));
     }
 
     #[test]

@@ -1,0 +1,92 @@
+//! Which objects in the cluster a change of policy would give to another shard, or take from it.
+
+use std::fmt::Write as _;
+
+use super::{ClusterError, ExplainError, cluster::Cluster, moves::Moves};
+use crate::policy::{GroupResource, Lock, Policy};
+
+/// The explanation, a paragraph a resource, and what is missing from it.
+pub(super) async fn explain(
+    cluster: &Cluster,
+    old: &Policy,
+    new: &Policy,
+    names_all: bool,
+) -> Result<(String, Option<ExplainError>), ClusterError> {
+    let served = cluster.resources().await?;
+    let mut text = lock(old.lock(), new.lock());
+    let mut total = Total::default();
+    let mut failures = Vec::new();
+    for ((group, plural), kind) in &served {
+        let resource = GroupResource::new(group, plural);
+        let scopes = [old.scope(&resource), new.scope(&resource)];
+        let [before, after] = scopes;
+        if before == after {
+            total.same += usize::from(before.is_some());
+            continue;
+        }
+        let mut moves = Moves::new(resource.clone(), scopes, names_all);
+        match cluster.list(kind, |meta| moves.add(&meta)).await {
+            Ok(()) => {
+                text.push_str(&moves.text());
+                total.add(&moves);
+            }
+            Err(error) => {
+                let _ = writeln!(text, "{resource}\n  cannot be listed");
+                failures.push((resource, error));
+            }
+        }
+    }
+    let resources = || served.keys().map(|(group, plural)| GroupResource::new(group, plural));
+    let mut absent: Vec<_> = [old, new]
+        .into_iter()
+        .flat_map(Policy::rules)
+        .filter(|(rule, _)| !resources().any(|resource| rule.covers(&resource)))
+        .map(|(rule, _)| rule.to_string())
+        .collect();
+    absent.sort();
+    absent.dedup();
+    for rule in absent {
+        let _ = writeln!(text, "{rule}\n  is not in the cluster");
+    }
+    text.push_str(&total.text());
+    let count = failures.len();
+    let missing = failures
+        .into_iter()
+        .next()
+        .map(|(resource, error)| ExplainError::Incomplete(count, resource.to_string(), error));
+    Ok((text, missing))
+}
+
+/// What is told at the end.
+#[derive(Default)]
+struct Total {
+    leaves: usize,
+    comes: usize,
+    stays: usize,
+    /// Resources whose limit is the same.
+    same: usize,
+}
+
+impl Total {
+    fn add(&mut self, moves: &Moves) {
+        self.leaves += moves.leaves.count;
+        self.comes += moves.comes.count;
+        self.stays += moves.stays.count;
+    }
+
+    fn text(&self) -> String {
+        let Self { leaves, comes, stays, same } = self;
+        format!(
+            "in all\n  leaves   {leaves}\n  comes    {comes}\n  stays    {stays}\n\
+             resources limited as before: {same}\n"
+        )
+    }
+}
+
+fn lock(old: Option<&Lock>, new: Option<&Lock>) -> String {
+    if old == new {
+        return String::new();
+    }
+    let name = |lock: Option<&Lock>| lock.map_or("none", Lock::renamed).to_owned();
+    format!("lock\n  before   {}\n  after    {}\n", name(old), name(new))
+}

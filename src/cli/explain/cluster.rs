@@ -1,0 +1,165 @@
+//! The cluster of the user's kubeconfig.
+//!
+//! Hides the client, which is made when it is first needed, and pages. Knows nothing of policies
+//! but the labels that they need.
+
+use std::{collections::BTreeMap, error::Error};
+
+use k8s_openapi::api::core::v1::{Namespace, Pod};
+use kube::{
+    Api, Client, Resource,
+    api::{ApiResource, DynamicObject, ListParams, ObjectMeta},
+    discovery::{Discovery, verbs},
+};
+use serde::de::DeserializeOwned;
+use tokio::sync::OnceCell;
+
+use super::ClusterError;
+use crate::{
+    api::ShardingConfig,
+    net::tls,
+    policy::{Configs, Draft, Namespaces, Policy},
+};
+
+/// Objects that are asked for at once.
+const PAGE: u32 = 500;
+
+/// See the module.
+#[derive(Default)]
+pub(super) struct Cluster {
+    client: OnceCell<Client>,
+    namespaces: OnceCell<Namespaces>,
+}
+
+impl Cluster {
+    /// The namespace of who names none.
+    pub(super) async fn default_namespace(&self) -> Result<String, ClusterError> {
+        Ok(self.client().await?.default_namespace().to_owned())
+    }
+
+    /// The labels of a pod.
+    pub(super) async fn pod_labels(
+        &self,
+        namespace: &str,
+        name: &str,
+    ) -> Result<BTreeMap<String, String>, ClusterError> {
+        let pods: Api<Pod> = Api::namespaced(self.client().await?, namespace);
+        let pod = pods.get_metadata(name).await;
+        let pod = pod.map_err(|error| failed(format!("pod {namespace}/{name}"), error))?;
+        Ok(pod.metadata.labels.unwrap_or_default())
+    }
+
+    /// The specs of all ShardingConfigs of a namespace.
+    pub(super) async fn configs(&self, namespace: &str) -> Result<Configs, ClusterError> {
+        let kind = ApiResource::erase::<ShardingConfig>(&());
+        let client = self.client().await?;
+        let api: Api<DynamicObject> = Api::namespaced_with(client, namespace, &kind);
+        let list = api.list(&ListParams::default()).await;
+        let asked = || format!("{} of namespace {namespace}", ShardingConfig::plural(&()));
+        let list = list.map_err(|error| failed(asked(), error))?;
+        let spec = |mut config: DynamicObject| {
+            let spec = config.data.get_mut("spec").map(serde_json::Value::take);
+            (config.metadata.name.unwrap_or_default(), spec.unwrap_or_default())
+        };
+        Ok(list.items.into_iter().map(spec).collect())
+    }
+
+    /// The policy by the labels that the namespaces have now, which are asked for where they are
+    /// needed.
+    pub(super) async fn resolve(&self, draft: &Draft) -> Result<Policy, ClusterError> {
+        if let Ok(policy) = draft.resolve(None) {
+            return Ok(policy);
+        }
+        let known = self.namespaces.get_or_try_init(|| self.list_namespaces()).await?;
+        draft.resolve(Some(known)).map_err(|error| unavailable("namespaces".into(), error))
+    }
+
+    async fn list_namespaces(&self) -> Result<Namespaces, ClusterError> {
+        let api: Api<Namespace> = Api::all(self.client().await?);
+        let mut namespaces = Namespaces::new();
+        let listed = all(&api, |meta| {
+            let labels = meta.labels.unwrap_or_default();
+            namespaces.insert(meta.name.unwrap_or_default(), labels);
+        });
+        let listed = listed.await;
+        listed.map_err(|error| failed("namespaces, for their labels".into(), error))?;
+        Ok(namespaces)
+    }
+
+    /// All resources that can be listed, each in its most stable version, by group and plural.
+    pub(super) async fn resources(
+        &self,
+    ) -> Result<BTreeMap<(String, String), ApiResource>, ClusterError> {
+        let discovery = Discovery::new(self.client().await?).run_aggregated().await;
+        let discovery = discovery.map_err(|error| failed("its resources".into(), error))?;
+        let mut resources = BTreeMap::new();
+        for group in discovery.groups() {
+            for (resource, may) in group.resources_by_stability() {
+                if may.supports_operation(verbs::LIST) {
+                    let key = (resource.group.clone(), resource.plural.clone());
+                    resources.entry(key).or_insert(resource);
+                }
+            }
+        }
+        Ok(resources)
+    }
+
+    /// Hands over the metadata of all objects of a resource, in the order of their names.
+    pub(super) async fn list(
+        &self,
+        resource: &ApiResource,
+        each: impl FnMut(ObjectMeta),
+    ) -> Result<(), ClusterError> {
+        let api: Api<DynamicObject> = Api::all_with(self.client().await?, resource);
+        let listed = all(&api, each).await;
+        listed.map_err(|error| failed(format!("all {}", resource.plural), error))
+    }
+
+    async fn client(&self) -> Result<Client, ClusterError> {
+        let client = self.client.get_or_try_init(|| async {
+            // The one process-wide setting: the kube crate's TLS asks for it.
+            let _ = rustls::crypto::CryptoProvider::install_default(tls::provider_value());
+            let config = kube::Config::infer().await;
+            let config = config.map_err(|error| unavailable("the kubeconfig".into(), error))?;
+            Client::try_from(config).map_err(|error| unavailable("the kubeconfig".into(), error))
+        });
+        client.await.cloned()
+    }
+}
+
+/// Page by page.
+async fn all<K>(api: &Api<K>, mut each: impl FnMut(ObjectMeta)) -> Result<(), kube::Error>
+where
+    K: Clone + DeserializeOwned + std::fmt::Debug,
+{
+    let mut params = ListParams::default().limit(PAGE);
+    loop {
+        let page = api.list_metadata(&params).await?;
+        page.items.into_iter().for_each(|item| each(item.metadata));
+        match page.metadata.continue_.filter(|token| !token.is_empty()) {
+            Some(token) => params = params.continue_token(&token),
+            None => return Ok(()),
+        }
+    }
+}
+
+fn failed(what: String, error: kube::Error) -> ClusterError {
+    let exit_code = match &error {
+        kube::Error::Api(status) => match status.code {
+            401 | 403 => 77,
+            404 => 64,
+            _ => 69,
+        },
+        _ => 69,
+    };
+    ClusterError {
+        asked: format!("the cluster was asked for {what}"),
+        source: error.into(),
+        exit_code,
+    }
+}
+
+fn unavailable(what: String, error: impl Error + Send + Sync + 'static) -> ClusterError {
+    let asked = format!("the cluster cannot be asked: {what}");
+    ClusterError { asked, source: error.into(), exit_code: 69 }
+}

@@ -1,0 +1,228 @@
+//! The objects of one resource under two policies.
+//!
+//! Hides how an object is judged by each, and how that is told. Knows nothing of the cluster.
+
+use std::{fmt::Write as _, sync::Arc};
+
+use kube::api::ObjectMeta;
+
+use crate::{
+    policy::{GroupResource, Judged, Scope},
+    wire::frames::{Object, Verdict},
+};
+
+/// How many are named unless all are asked for.
+const FIRST: usize = 10;
+
+/// What becomes of the objects of a resource.
+pub(super) struct Moves {
+    resource: GroupResource,
+    scopes: [Option<Arc<Scope>>; 2],
+    /// How many names are kept of what moves, and of what stays.
+    most: [usize; 2],
+    pub(super) leaves: Objects,
+    pub(super) comes: Objects,
+    pub(super) stays: Objects,
+    pub(super) neither: Objects,
+    unjudged: Objects,
+}
+
+/// Some objects: how many, and the names of the first.
+#[derive(Default)]
+pub(super) struct Objects {
+    pub(super) count: usize,
+    names: Vec<String>,
+}
+
+impl Moves {
+    /// `scopes` are the old one and the new one; nothing is all of the resource. `names_all` is for
+    /// who wants the name of every object that is or will be in the shard.
+    pub(super) fn new(
+        resource: GroupResource,
+        scopes: [Option<&Arc<Scope>>; 2],
+        names_all: bool,
+    ) -> Self {
+        Self {
+            resource,
+            scopes: scopes.map(Option::<&_>::cloned),
+            most: if names_all { [usize::MAX; 2] } else { [FIRST, 0] },
+            leaves: Objects::default(),
+            comes: Objects::default(),
+            stays: Objects::default(),
+            neither: Objects::default(),
+            unjudged: Objects::default(),
+        }
+    }
+
+    /// Judges an object by both.
+    pub(super) fn add(&mut self, meta: &ObjectMeta) {
+        let [before, after] =
+            self.scopes.each_ref().map(|scope| judge(scope.as_ref(), &self.resource, meta));
+        let [some, rest] = self.most;
+        let (objects, most) = match (before, after) {
+            (Verdict::Unknown, _) | (_, Verdict::Unknown) => (&mut self.unjudged, some),
+            (Verdict::Keep, Verdict::Drop) => (&mut self.leaves, some),
+            (Verdict::Drop, Verdict::Keep) => (&mut self.comes, some),
+            (Verdict::Keep, Verdict::Keep) => (&mut self.stays, rest),
+            (Verdict::Drop, Verdict::Drop) => (&mut self.neither, 0),
+        };
+        objects.count += 1;
+        if objects.names.len() < most {
+            let name = meta.name.as_deref().unwrap_or_default();
+            objects.names.push(match meta.namespace.as_deref() {
+                Some(namespace) => format!("{namespace}/{name}"),
+                None => name.to_owned(),
+            });
+        }
+    }
+
+    /// A paragraph.
+    pub(super) fn text(&self) -> String {
+        let mut text = format!("{}\n", self.resource);
+        let [before, after] = self.scopes.each_ref().map(|scope| {
+            scope.as_ref().map_or_else(|| "all of it".to_owned(), |scope| scope.to_string())
+        });
+        line(&mut text, "before", &before);
+        line(&mut text, "after", &after);
+        for (what, objects) in [
+            ("leaves", &self.leaves),
+            ("comes", &self.comes),
+            ("stays", &self.stays),
+            ("neither", &self.neither),
+        ] {
+            objects.tell(what, &mut text);
+        }
+        if self.unjudged.count > 0 {
+            self.unjudged.tell("refused", &mut text);
+            line(&mut text, "", "without a uid: a list with them is refused");
+        }
+        text
+    }
+}
+
+impl Objects {
+    fn tell(&self, what: &str, text: &mut String) {
+        line(text, what, &self.count.to_string());
+        for name in &self.names {
+            line(text, "", name);
+        }
+        let more = self.count - self.names.len();
+        if more > 0 && !self.names.is_empty() {
+            line(text, "", &format!("and {more} more"));
+        }
+    }
+}
+
+fn line(text: &mut String, name: &str, value: &str) {
+    // Writing into a string does not fail.
+    let _ = writeln!(text, "  {name:<8} {value}");
+}
+
+/// As the proxy and the API server do it together: labels by the selector, the rest one by one.
+fn judge(scope: Option<&Arc<Scope>>, resource: &GroupResource, meta: &ObjectMeta) -> Verdict {
+    let Some(scope) = scope else { return Verdict::Keep };
+    let labels = meta.labels.as_ref();
+    let label = |key: &str| labels.and_then(|labels| labels.get(key)).map(String::as_str);
+    if !scope.selector().matches(label) {
+        return Verdict::Drop;
+    }
+    let judged = Judged::Each {
+        scope: Arc::clone(scope),
+        are_namespaces: *resource == GroupResource::new("", "namespaces"),
+    };
+    judged.judge(&Object {
+        namespace: meta.namespace.as_deref().unwrap_or_default(),
+        name: meta.name.as_deref().unwrap_or_default(),
+        uid: meta.uid.as_deref().unwrap_or_default(),
+        kind: "",
+        api_version: "",
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+
+    use super::*;
+    use crate::policy::{Namespaces, Policy, from_documents};
+
+    fn policy(limit: &str) -> Policy {
+        let yaml = format!(
+            "apiVersion: ctrlmesh.kusionstack.io/v1alpha1\nkind: ShardingConfig\n\
+             metadata: {{name: blue}}\n\
+             spec: {{selector: {{matchLabels: {{app: op}}}}, limits: [{{clusterScoped: Exclude, {limit}}}]}}\n"
+        );
+        let gold = BTreeMap::from([("tier".to_owned(), "gold".to_owned())]);
+        let known = Namespaces::from([("a".to_owned(), gold), ("b".to_owned(), BTreeMap::new())]);
+        from_documents(yaml.as_bytes(), "blue", None).unwrap().resolve(Some(&known)).unwrap()
+    }
+
+    fn object(namespace: &str, name: &str, team: &str) -> ObjectMeta {
+        ObjectMeta {
+            name: Some(name.to_owned()),
+            namespace: Some(namespace.to_owned()).filter(|namespace| !namespace.is_empty()),
+            uid: Some(format!("uid-{name}")),
+            labels: Some([("team".to_owned(), team.to_owned())].into()),
+            ..ObjectMeta::default()
+        }
+    }
+
+    fn moves(resource: &str, limits: [&str; 2], objects: &[ObjectMeta], names_all: bool) -> String {
+        let resource = GroupResource::new("", resource);
+        let [old, new] = limits.map(policy);
+        let scopes = [old.scope(&resource), new.scope(&resource)];
+        let mut moves = Moves::new(resource.clone(), scopes, names_all);
+        objects.iter().for_each(|object| moves.add(object));
+        moves.text()
+    }
+
+    const GOLD: &str = "namespaces: {selector: {matchLabels: {tier: gold}}}";
+    const RED_B: &str = "namespaces: {names: [b]}, selector: {matchLabels: {team: red}}";
+
+    #[test]
+    fn each_object_is_told_once_with_what_becomes_of_it() {
+        let objects =
+            [object("a", "one", "red"), object("b", "two", "red"), object("b", "three", "blue")];
+        assert_eq!(
+            moves("secrets", [GOLD, RED_B], &objects, false),
+            "secrets\n\
+             \x20 before   namespace labels tier=gold, nothing without a namespace\n\
+             \x20 after    team=red; namespace in (b), nothing without a namespace\n\
+             \x20 leaves   1\n\
+             \x20          a/one\n\
+             \x20 comes    1\n\
+             \x20          b/two\n\
+             \x20 stays    0\n\
+             \x20 neither  1\n"
+        );
+    }
+
+    #[test]
+    fn a_namespace_is_what_it_names() {
+        let objects = [object("", "a", ""), object("", "b", "red"), object("", "c", "red")];
+        let told = moves("namespaces", [GOLD, RED_B], &objects, true);
+        assert!(told.contains("leaves   1\n           a\n"), "{told}");
+        assert!(told.contains("comes    1\n           b\n"), "{told}");
+    }
+
+    #[test]
+    fn the_first_are_named_unless_all_are_asked_for() {
+        let objects: Vec<_> = (0..12).map(|at| object("a", &format!("o-{at:02}"), "")).collect();
+        let told = moves("pods", [GOLD, RED_B], &objects, false);
+        assert!(told.contains("a/o-09\n           and 2 more\n  comes    0\n"), "{told}");
+        let told = moves("pods", [GOLD, RED_B], &objects, true);
+        assert!(told.contains("a/o-11\n  comes    0\n"), "{told}");
+        let told = moves("pods", [GOLD, GOLD], &objects, false);
+        assert!(told.contains("stays    12\n  neither  0\n"), "{told}");
+        assert!(moves("pods", [GOLD, GOLD], &objects, true).contains("12\n           a/o-00\n"));
+    }
+
+    #[test]
+    fn what_the_proxy_cannot_judge_is_not_told_as_something_else() {
+        let hash = "hash: {of: uid, ranges: [{from: '0x0000000000000000', to: ''}]}";
+        let without = ObjectMeta { uid: None, ..object("a", "metrics", "") };
+        let told = moves("pods", [hash, GOLD], &[without], false);
+        assert!(told.contains("refused  1\n           a/metrics\n"), "{told}");
+        assert!(told.contains("leaves   0\n"), "{told}");
+    }
+}

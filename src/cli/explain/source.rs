@@ -1,0 +1,179 @@
+//! Where a policy comes from: a file, standard input, the cluster.
+
+use std::{
+    convert::Infallible,
+    fs,
+    io::{self, Read},
+    path::{Path, PathBuf},
+    str::FromStr,
+};
+
+use super::{ClusterError, ExplainArgs, cluster::Cluster};
+use crate::policy::{self, BadDocument, Draft};
+
+/// Stands for the policy in the cluster.
+const CLUSTER: &str = "cluster";
+
+/// The name of an object, with its namespace where that is told.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Name {
+    namespace: Option<String>,
+    name: String,
+}
+
+impl FromStr for Name {
+    type Err = Infallible;
+
+    fn from_str(text: &str) -> Result<Self, Infallible> {
+        let (namespace, name) = match text.split_once('/') {
+            Some((namespace, name)) => (Some(namespace.to_owned()), name),
+            None => (None, text),
+        };
+        Ok(Self { namespace, name: name.to_owned() })
+    }
+}
+
+/// Why there is no policy.
+#[derive(Debug, thiserror::Error)]
+pub enum BadSource {
+    /// Nobody says which.
+    #[error("say which: by --pod, or by --shard and, where it is in a file, --policy")]
+    Unnamed,
+    /// A file cannot be read.
+    #[error("{}", .0.display())]
+    Unreadable(PathBuf, #[source] io::Error),
+    /// There is no such policy in it.
+    #[error("{}", .0.display())]
+    Document(PathBuf, #[source] BadDocument),
+    /// It is not said which of several is meant.
+    #[error("{} has {has}: say by --shard which is meant", .path.display())]
+    Which {
+        /// The file.
+        path: PathBuf,
+        /// What it has instead.
+        has: String,
+    },
+    /// The cluster has no such ShardingConfig, or one that cannot be used.
+    #[error("in the cluster: {0}")]
+    Config(String),
+    /// The cluster does not tell.
+    #[error(transparent)]
+    Cluster(#[from] ClusterError),
+}
+
+/// The policy by which a request is explained.
+pub(super) async fn of_request(args: &ExplainArgs, cluster: &Cluster) -> Result<Draft, BadSource> {
+    match (&args.pod, &args.shard, &args.policy) {
+        (Some(pod), ..) => of_pod(pod, args, cluster).await,
+        (None, Some(shard), Some(path)) => Text::read(path)?.draft(shard, args),
+        (None, Some(shard), None) => of_cluster(shard, args, cluster).await,
+        (None, None, _) => Err(BadSource::Unnamed),
+    }
+}
+
+/// The two policies of a change.
+pub(super) async fn of_change(
+    args: &ExplainArgs,
+    [old, new]: [&Path; 2],
+    cluster: &Cluster,
+) -> Result<[Draft; 2], BadSource> {
+    let text = |path: &Path| match path.to_str() {
+        Some(CLUSTER) => Ok(None),
+        _ => Text::read(path).map(Some),
+    };
+    let (old, new) = (text(old)?, text(new)?);
+    let draft = async |one: &Option<Text>, other: &Option<Text>| {
+        let name = match (&args.shard, one.as_ref().or(other.as_ref())) {
+            (Some(name), _) => name.clone(),
+            (None, Some(text)) => text.sole()?,
+            (None, None) => return Err(BadSource::Unnamed),
+        };
+        match one {
+            Some(text) => text.draft(&name, args),
+            None => of_cluster(&name, args, cluster).await,
+        }
+    };
+    Ok([draft(&old, &new).await?, draft(&new, &old).await?])
+}
+
+/// What a file says.
+struct Text {
+    path: PathBuf,
+    bytes: Vec<u8>,
+}
+
+impl Text {
+    /// `-` is standard input.
+    fn read(path: &Path) -> Result<Self, BadSource> {
+        let mut bytes = Vec::new();
+        let read = match path.to_str() {
+            Some("-") => io::stdin().lock().read_to_end(&mut bytes).map(|_| bytes),
+            _ => fs::read(path),
+        };
+        let bytes = read.map_err(|error| BadSource::Unreadable(path.to_owned(), error))?;
+        Ok(Self { path: path.to_owned(), bytes })
+    }
+
+    fn draft(&self, name: &Name, args: &ExplainArgs) -> Result<Draft, BadSource> {
+        let namespace = args.pod_namespace.as_deref().or(name.namespace.as_deref());
+        policy::from_documents(&self.bytes, &name.name, namespace)
+            .map_err(|error| BadSource::Document(self.path.clone(), error))
+    }
+
+    /// The name of its only ShardingConfig.
+    fn sole(&self) -> Result<Name, BadSource> {
+        let names = policy::names(&self.bytes)
+            .map_err(|error| BadSource::Document(self.path.clone(), error))?;
+        match &names[..] {
+            [(namespace, name)] => Ok(Name { namespace: namespace.clone(), name: name.clone() }),
+            [] => Err(self.has("no ShardingConfig".to_owned())),
+            several => {
+                let names: Vec<_> = several.iter().map(|(_, name)| name.as_str()).collect();
+                Err(self.has(format!("several ShardingConfigs, {}", names.join(", "))))
+            }
+        }
+    }
+
+    fn has(&self, has: String) -> BadSource {
+        BadSource::Which { path: self.path.clone(), has }
+    }
+}
+
+/// Whatever names no namespace is in that of the pod, or of the kubeconfig.
+async fn namespace_of(
+    name: &Name,
+    args: &ExplainArgs,
+    cluster: &Cluster,
+) -> Result<String, BadSource> {
+    match name.namespace.as_ref().or(args.pod_namespace.as_ref()) {
+        Some(namespace) => Ok(namespace.clone()),
+        None => Ok(cluster.default_namespace().await?),
+    }
+}
+
+async fn of_cluster(
+    shard: &Name,
+    args: &ExplainArgs,
+    cluster: &Cluster,
+) -> Result<Draft, BadSource> {
+    let namespace = namespace_of(shard, args, cluster).await?;
+    let configs = cluster.configs(&namespace).await?;
+    let name = &shard.name;
+    let spec = configs.get(name).ok_or_else(|| {
+        let others: Vec<_> = configs.keys().map(String::as_str).collect();
+        let others = if others.is_empty() { "none".to_owned() } else { others.join(", ") };
+        BadSource::Config(format!(
+            "no ShardingConfig of namespace {namespace} is named {name:?}, there is {others}"
+        ))
+    })?;
+    let draft = policy::draft(name, &namespace, spec);
+    draft.map_err(|what| BadSource::Config(format!("ShardingConfig {namespace}/{name}: {what}")))
+}
+
+/// As its proxy finds it.
+async fn of_pod(pod: &Name, args: &ExplainArgs, cluster: &Cluster) -> Result<Draft, BadSource> {
+    let namespace = namespace_of(pod, args, cluster).await?;
+    let labels = cluster.pod_labels(&namespace, &pod.name).await?;
+    let configs = cluster.configs(&namespace).await?;
+    policy::choose(&configs, &labels, &namespace, None).map_err(BadSource::Config)
+}

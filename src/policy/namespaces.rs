@@ -1,0 +1,94 @@
+//! The labels of namespaces: what a boundary by them is drawn from.
+//!
+//! Hides how a selector becomes a set of names, once for a policy. Knows nothing of where the
+//! labels come from.
+
+use std::{
+    collections::{BTreeMap, BTreeSet, HashMap},
+    sync::Arc,
+};
+
+use sha2::{Digest, Sha256};
+
+use crate::wire::selector::Selector;
+
+/// The labels of all namespaces at one time, by the namespace's name.
+pub type Namespaces = BTreeMap<String, BTreeMap<String, String>>;
+
+/// Namespaces by their labels: the names of those that a selector selected when the policy was
+/// made. A namespace that was not known then is not among them.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Selected {
+    selector: Selector,
+    names: Arc<BTreeSet<Box<str>>>,
+    digest: [u8; 32],
+}
+
+/// A rule needs the labels of namespaces, and they are not known.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{field} needs the labels of namespaces, which are not known")]
+pub struct NamespacesUnknown {
+    /// The field that needs them.
+    pub field: String,
+}
+
+/// Resolves each selector once, in how many rules it may stand.
+#[derive(Default)]
+pub(super) struct Resolved(HashMap<Selector, Selected>);
+
+impl Selected {
+    fn new(selector: &Selector, known: &Namespaces) -> Self {
+        let is_selected = |labels: &BTreeMap<String, String>| {
+            selector.matches(|key| labels.get(key).map(String::as_str))
+        };
+        let names: BTreeSet<Box<str>> = known
+            .iter()
+            .filter(|(_, labels)| is_selected(labels))
+            .map(|(name, _)| name.as_str().into())
+            .collect();
+        let mut digest = Sha256::new();
+        for name in &names {
+            digest.update(name.as_bytes());
+            // No name has this byte.
+            digest.update([0]);
+        }
+        let digest = digest.finalize().into();
+        Self { selector: selector.clone(), names: Arc::new(names), digest }
+    }
+
+    /// Just these, as if a label said so.
+    #[cfg(test)]
+    pub(super) fn of(names: &[&str]) -> Self {
+        let label = || BTreeMap::from([("k".to_owned(), "v".to_owned())]);
+        let known = names.iter().map(|name| ((*name).to_owned(), label())).collect();
+        Self::new(&"k=v".parse().unwrap_or_default(), &known)
+    }
+
+    /// The selector as it was written.
+    #[must_use]
+    pub fn selector(&self) -> &Selector {
+        &self.selector
+    }
+
+    /// The names of the namespaces.
+    #[must_use]
+    pub fn names(&self) -> &BTreeSet<Box<str>> {
+        &self.names
+    }
+
+    /// Equal for the same names.
+    pub(super) fn digest(&self) -> &[u8; 32] {
+        &self.digest
+    }
+}
+
+impl Resolved {
+    pub(super) fn get(&mut self, selector: &Selector, known: &Namespaces) -> Selected {
+        if let Some(selected) = self.0.get(selector) {
+            return selected.clone();
+        }
+        let selected = Selected::new(selector, known);
+        self.0.insert(selector.clone(), selected.clone());
+        selected
+    }
+}

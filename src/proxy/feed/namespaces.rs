@@ -1,0 +1,151 @@
+//! The labels of namespaces, watched while a policy is drawn by them.
+//!
+//! Hides when they are watched, how bursts of changes become one, and which draft they make a
+//! policy of. Does not know where drafts come from.
+
+use std::{collections::BTreeMap, future::pending, sync::Arc, time::Duration};
+
+use k8s_openapi::api::core::v1::Namespace;
+use kube::{
+    Api, Client,
+    core::PartialObjectMeta,
+    runtime::watcher::{Config, watcher},
+};
+use tokio::time::{Instant, sleep_until};
+
+use super::{
+    Feed, Source,
+    followed::{Access, Followed, Step, describe},
+};
+use crate::policy::{Draft, NamespacesUnknown};
+
+/// A policy is made anew no more often than this.
+const REST: Duration = Duration::from_millis(100);
+/// What our outages are told as.
+const SOURCE: &str = "namespaces";
+/// Where the right to it comes from.
+const REMEDY: &str = " (ClusterRole ctrlmesh-proxy-namespaces, which `ctrlmesh inject \
+                      --namespace-labels` prints)";
+
+type Metadata = PartialObjectMeta<Namespace>;
+type Labels = BTreeMap<String, String>;
+
+/// Keeps in force what the newest good draft means by the labels of namespaces as they are.
+pub(super) struct Resolver {
+    feed: Arc<Feed>,
+    access: Access,
+    draft: Option<Draft>,
+    /// Open while the draft needs it.
+    watch: Option<Watch>,
+}
+
+struct Watch {
+    followed: Followed<Metadata, Labels>,
+    /// The field that needs it.
+    needed_by: NamespacesUnknown,
+    /// Why nothing comes from it.
+    trouble: Option<String>,
+    /// When the policy is made anew, where something has changed.
+    due: Option<Instant>,
+    /// When it may be made anew at the earliest.
+    rested: Instant,
+}
+
+impl Resolver {
+    pub(super) fn new(feed: Arc<Feed>, access: Access) -> Self {
+        Self { feed, access, draft: None, watch: None }
+    }
+
+    /// Puts a draft in force, as soon as what it needs is known.
+    pub(super) fn take(&mut self, draft: Draft) {
+        self.feed.accept();
+        match draft.resolve(None) {
+            Ok(policy) => {
+                self.watch = None;
+                self.feed.install(policy);
+            }
+            Err(needed_by) => match &mut self.watch {
+                Some(watch) => watch.needed_by = needed_by,
+                None => self.watch = Some(Watch::new(needed_by, self.access.clone())),
+            },
+        }
+        self.draft = Some(draft);
+        self.resolve();
+    }
+
+    /// Follows the labels. Never ends; nothing is lost when it is dropped.
+    pub(super) async fn keep_up(&mut self) {
+        loop {
+            let Some(watch) = &mut self.watch else { return pending().await };
+            let step = tokio::select! {
+                step = watch.followed.next() => step,
+                () = reached(watch.due) => {
+                    self.resolve();
+                    continue;
+                }
+            };
+            match step {
+                Step::Listing => continue,
+                Step::Failed(trouble) => watch.trouble = Some(describe(&trouble, SOURCE, REMEDY)),
+                Step::Whole { is_other } => {
+                    watch.trouble = None;
+                    if is_other && watch.due.is_none() {
+                        watch.due = Some(watch.rested.max(Instant::now()));
+                    }
+                }
+            }
+            self.tell();
+        }
+    }
+
+    fn resolve(&mut self) {
+        if let (Some(draft), Some(watch)) = (&self.draft, &mut self.watch) {
+            watch.due = None;
+            if let Some(known) = watch.followed.known()
+                && let Ok(policy) = draft.resolve(Some(known))
+            {
+                watch.rested = Instant::now() + REST;
+                self.feed.install(policy);
+            }
+        }
+        self.tell();
+    }
+
+    fn tell(&self) {
+        let state = self.watch.as_ref().map_or(Source::Current, Watch::state);
+        self.feed.tell_source(SOURCE, state);
+    }
+}
+
+impl Watch {
+    fn new(needed_by: NamespacesUnknown, access: Access) -> Self {
+        let watch = |client: Client| watcher(Api::<Metadata>::all(client), Config::default());
+        let labels = |namespace: Metadata| {
+            let meta = namespace.metadata;
+            (meta.name.unwrap_or_default(), meta.labels.unwrap_or_default())
+        };
+        let followed = Followed::new(access, watch, labels);
+        Self { followed, needed_by, trouble: None, due: None, rested: Instant::now() }
+    }
+
+    fn state(&self) -> Source {
+        let field = &self.needed_by.field;
+        match (self.followed.known(), &self.trouble) {
+            (Some(_), None) => Source::Current,
+            (Some(_), Some(trouble)) => {
+                Source::Lost(format!("{trouble}; the labels that were known last count"))
+            }
+            (None, None) => Source::Awaited(format!("{} yet", self.needed_by)),
+            (None, Some(trouble)) => {
+                Source::Lost(format!("{field} needs the labels of namespaces: {trouble}"))
+            }
+        }
+    }
+}
+
+async fn reached(due: Option<Instant>) {
+    match due {
+        Some(due) => sleep_until(due).await,
+        None => pending().await,
+    }
+}

@@ -1,0 +1,63 @@
+//! The policy in the cluster, as a test tells it.
+
+use std::fs;
+
+use super::{
+    client::Http,
+    process::{Process, flags},
+    proxy::Files,
+    scrape, soon, until,
+    upstream::Upstream,
+};
+
+/// The API server of the policy in the cluster: answers our own calls with what is set.
+pub struct Cluster {
+    pub files: Files,
+    pub process: Process,
+    pub upstream: Upstream,
+}
+
+/// A ShardingConfig for the pods of `app`, limited by the label `shard`.
+pub fn config(name: &str, app: &str) -> String {
+    format!(
+        "{{\"apiVersion\":\"ctrlmesh.kusionstack.io/v1alpha1\",\"kind\":\"ShardingConfig\",\
+         \"metadata\":{{\"name\":\"{name}\",\"namespace\":\"ns\",\"resourceVersion\":\"1\"}},\
+         \"spec\":{{\"selector\":{{\"matchLabels\":{{\"app\":\"{app}\"}}}},\
+         \"limits\":[{{\"relateResources\":[{{\"apiGroups\":[\"\"],\"resources\":[\"configmaps\"]}}],\
+         \"selector\":{{\"matchLabels\":{{\"shard\":\"{name}\"}}}}}}]}}}}"
+    )
+}
+
+/// The answer to a list of these.
+pub fn configs(all: &[String]) -> String {
+    format!(
+        "{{\"apiVersion\":\"ctrlmesh.kusionstack.io/v1alpha1\",\"kind\":\"ShardingConfigList\",\
+         \"metadata\":{{\"resourceVersion\":\"5\"}},\"items\":[{}]}}",
+        all.join(",")
+    )
+}
+
+impl Cluster {
+    pub async fn start() -> Self {
+        let upstream = Upstream::speaking(Http::One).await;
+        let files = Files::new(&upstream.ca.pem);
+        let kubeconfig = files.put_kubeconfig(&upstream.addr.to_string());
+        let labels = files.path().join("labels");
+        fs::write(&labels, "app=\"op\"\n").unwrap();
+        let mut args = flags(&files, &upstream.addr.to_string());
+        args.retain(|arg| !arg.starts_with("--policy") && !arg.starts_with("--shard"));
+        args.push(format!("--pod-labels={}", labels.display()));
+        let env =
+            [("KUBECONFIG", kubeconfig.display().to_string()), ("POD_NAMESPACE", "ns".into())];
+        let process = Process::start_with(&args, &env).await;
+        Self { files, process, upstream }
+    }
+
+    pub async fn ready(&self) -> (u16, String) {
+        soon("readyz", scrape::page(self.process.admin, "/readyz")).await
+    }
+
+    pub async fn until_ready_says(&self, code: u16, what: &str) {
+        until("readyz", || self.ready(), |(got, body)| *got == code && body.contains(what)).await;
+    }
+}
