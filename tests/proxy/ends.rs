@@ -191,7 +191,7 @@ async fn bad_nothing_about_an_orderly_close() {
     let proxy = Proxy::start(&upstream).await;
     let mut client = Client::new(&proxy, Http::Two).await;
     assert_eq!(client.get("/version").await.status(), 200);
-    drop(client);
+    client.close().await;
     let trust = config(&proxy.files.mesh_ca_pem(), &[HTTP_11]);
     let mut idle = connect(proxy.addr, trust, "kubernetes").await.unwrap();
     idle.shutdown().await.unwrap();

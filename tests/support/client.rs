@@ -160,6 +160,14 @@ impl Client {
         self.send(request(Method::GET, target)).await.unwrap()
     }
 
+    /// Says goodbye and waits for the end. What is dropped just vanishes, with whatever it had not
+    /// read yet.
+    pub async fn close(self) {
+        let Self { sender, mut tasks } = self;
+        drop(sender);
+        let _ = soon("the end of the connection", tasks.join_next()).await;
+    }
+
     /// Waits until the connection has ended, however it did.
     pub async fn ended(&mut self) -> Result<(), hyper::Error> {
         soon("the end of the connection", self.tasks.join_next()).await.unwrap().unwrap()

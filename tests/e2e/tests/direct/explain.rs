@@ -164,7 +164,7 @@ fn the_objects_that_change_hands_are_those_that_informers_lose_and_gain() -> Res
     let text = explained(&bed.account.kubeconfig, &args)?;
     println!("{text}");
 
-    let proxy = bed.proxy_of_cluster()?;
+    let proxy = bed.proxy_of_cluster(&[])?;
     until_ready_says(&proxy, "[+]policy ok: mine epoch 1\n")?;
     let way = Way::Through(&proxy);
     let before = [seen(&bed, &way, "configmaps")?, seen(&bed, &way, "secrets")?];

@@ -111,7 +111,7 @@ fn relabelling_a_namespace_moves_its_objects_in_all_watched_kinds() -> Result<()
     tenants.create("ant", "gold")?;
     tenants.create("bee", "tin")?;
     tenants.draw()?;
-    let proxy = bed.proxy_of_cluster()?;
+    let proxy = bed.proxy_of_cluster(&[])?;
     until_ready_says(&proxy, "[+]policy ok: mine epoch 1\n")?;
     let mut informers = Vec::new();
     for resource in RESOURCES {
@@ -150,8 +150,14 @@ fn relabelling_a_namespace_moves_its_objects_in_all_watched_kinds() -> Result<()
     ensure!(proxy.metric("ctrlmesh_policy_rejected_total")? == 0.0);
     for (kind, _, informer) in informers {
         let summary = informer.finish(LIMIT)?.pop().context("a summary")?;
-        println!("relabelled: {kind}: {summary}");
+        ensure!(summary["count_watchErrors"] == 0, "{kind}: {summary}");
+        ensure!(summary["count_watches"] == 1, "{kind}: {summary}");
+        let lists = i64::from(kind.contains("paged"));
+        ensure!(summary["count_lists"] == lists, "{kind}: listed again: {summary}");
     }
+    let how = |how| proxy.metric(&format!("ctrlmesh_stream_changes_total{{how=\"{how}\"}}"));
+    println!("relabelled: {} watches were brought over by difference", how("difference")?);
+    ensure!(how("expired")? == 0.0);
     Ok(())
 }
 
