@@ -116,10 +116,15 @@ fn feed(
     for chunk in body.chunks(size) {
         let mut rest = chunk;
         loop {
-            let before = left.len();
-            let passed = filter.next(rest, &mut |object| Seen::new(object).verdict(), left);
-            let Some(passed) = passed.map_err(|error| error.fault)? else { break };
-            assert_eq!(left.len() > before, passed.is_kept, "only what is kept leaves");
+            // What has left cannot be taken back.
+            let mut out = Vec::new();
+            let passed = filter.next(rest, &mut |object| Seen::new(object).verdict(), &mut out);
+            left.extend_from_slice(&out);
+            let Some(passed) = passed.map_err(|error| error.fault)? else {
+                assert!(out.is_empty());
+                break;
+            };
+            assert_eq!(!out.is_empty(), passed.is_kept, "only what is kept leaves");
             let ResourceVersion::At(position) = passed.event.resource_version else {
                 panic!("{passed:?}");
             };

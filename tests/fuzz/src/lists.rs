@@ -27,9 +27,20 @@ fn run(encoding: Encoding, chunks: &[&[u8]]) -> Outcome {
         seen.push(one);
         verdict
     };
-    let fed = chunks.iter().try_for_each(|chunk| filter.feed(chunk, &mut judge, &mut left));
+    let fed = chunks.iter().try_for_each(|chunk| {
+        // What has left cannot be taken back.
+        let mut out = Vec::new();
+        let fed = filter.feed(chunk, &mut judge, &mut out);
+        left.append(&mut out);
+        fed
+    });
     let counts = filter.counts();
-    let result = fed.and_then(|()| filter.finish(&mut left));
+    let result = fed.and_then(|()| {
+        let mut out = Vec::new();
+        let meta = filter.finish(&mut out);
+        left.append(&mut out);
+        meta
+    });
     Outcome { result: result.map(|meta| (meta, counts)).map_err(|error| error.fault), left, seen }
 }
 

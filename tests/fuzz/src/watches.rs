@@ -38,7 +38,11 @@ fn run(encoding: Encoding, chunks: &[&[u8]]) -> Outcome {
     'all: for chunk in chunks {
         let mut rest = *chunk;
         loop {
-            match filter.next(rest, &mut judge, &mut left) {
+            // What has left cannot be taken back.
+            let mut out = Vec::new();
+            let passed = filter.next(rest, &mut judge, &mut out);
+            left.append(&mut out);
+            match passed {
                 Ok(Some(passed)) => {
                     events.push((passed.event.kind, passed.event.resource_version, passed.is_kept));
                     rest = &rest[passed.at..];
