@@ -153,7 +153,7 @@ fn check_bookmark(
         Encoding::Cbor => cbor::sequence(body).expect("CBOR").iter().map(tree::event).collect(),
         _ => {
             let all = protobuf::stream(body).expect("protobuf");
-            all.into_iter().map(|frame| frame.told).collect()
+            all.into_iter().filter_map(|frame| frame.told).collect()
         }
     };
     let one = told.pop().expect("an event");

@@ -110,12 +110,30 @@ pub(crate) struct List {
     pub(crate) expected: Vec<u8>,
 }
 
-/// `None` for what is no list, or has its items in more than one place.
-pub(crate) fn list(body: &[u8]) -> Option<Result<List, Refused>> {
-    let envelope = body.strip_prefix(MAGIC)?;
-    let envelope = fields(envelope)?;
+/// A list, or whatever else a body is.
+pub(crate) enum Body {
+    /// No message.
+    Malformed,
+    /// A message that has no list, or more than one.
+    Other,
+    Refused,
+    List(List),
+}
+
+pub(crate) fn list(body: &[u8]) -> Body {
+    let Some(envelope) = body.strip_prefix(MAGIC).and_then(fields) else { return Body::Malformed };
     let mut raws = envelope.iter().filter(|field| field.at(2).is_some());
-    let (raw, None) = (raws.next()?, raws.next()) else { return None };
+    match (raws.next(), raws.next()) {
+        (Some(raw), None) => match list_in(body, raw) {
+            None => Body::Malformed,
+            Some(Err(Refused)) => Body::Refused,
+            Some(Ok(list)) => Body::List(list),
+        },
+        _ => Body::Other,
+    }
+}
+
+fn list_in(body: &[u8], raw: &Field<'_>) -> Option<Result<List, Refused>> {
     let base = MAGIC.len() + raw.payload;
     let mut list = List { seen: Vec::new(), expected: body.to_vec() };
     let mut is_refused = false;
@@ -150,15 +168,16 @@ pub(crate) fn list(body: &[u8]) -> Option<Result<List, Refused>> {
 /// An event with the bytes of its frame.
 pub(crate) struct Frame<'a> {
     pub(crate) raw: &'a [u8],
-    pub(crate) told: Told,
+    /// Nothing if it is no message.
+    pub(crate) told: Option<Told>,
 }
 
-/// The events of a stream; `None` for what is none.
+/// The events of a stream; `None` if it ends within one.
 pub(crate) fn stream(mut body: &[u8]) -> Option<Vec<Frame<'_>>> {
     let mut all = Vec::new();
     while let Some((length, rest)) = body.split_first_chunk() {
         let length = usize::try_from(u32::from_be_bytes(*length)).ok()?;
-        let told = event(rest.get(..length)?)?;
+        let told = event(rest.get(..length)?);
         let (raw, rest) = body.split_at_checked(4 + length)?;
         all.push(Frame { raw, told });
         body = rest;

@@ -8,7 +8,7 @@ use ctrlmesh::wire::{
 use crate::{
     cbor, protobuf,
     splits::{Seen, splits},
-    tree::{self, Refused, Told},
+    tree::{self, Node, Refused, Told},
 };
 
 /// An event as a filter told it: its kind, its position, and whether it left.
@@ -66,17 +66,15 @@ pub(crate) fn filter(encoding: Encoding, body: &[u8]) {
     for chunks in splits(body) {
         assert_eq!(run(encoding, &chunks), whole, "in {} chunks", chunks.len());
     }
-    let told: Option<Vec<(&[u8], Told)>> = match encoding {
+    let told: Option<Vec<(&[u8], Option<Told>)>> = match encoding {
         Encoding::Json => tree::jsons(body).and_then(|all| {
             if all.iter().any(|node| tree::event(node).object.is_ok_and(|seen| seen.is_table())) {
                 check_rows(&whole);
                 return None;
             }
-            all.iter().map(|node| node.is_map().then(|| (node.raw, tree::event(node)))).collect()
+            Some(all.iter().map(one).collect())
         }),
-        Encoding::Cbor => cbor::sequence(body).and_then(|all| {
-            all.iter().map(|node| node.is_map().then(|| (node.raw, tree::event(node)))).collect()
-        }),
+        Encoding::Cbor => cbor::sequence(body).map(|all| all.iter().map(one).collect()),
         _ => protobuf::stream(body)
             .map(|all| all.into_iter().map(|frame| (frame.raw, frame.told)).collect()),
     };
@@ -85,14 +83,25 @@ pub(crate) fn filter(encoding: Encoding, body: &[u8]) {
     }
 }
 
+/// A document and what it tells; nothing if it is no event.
+fn one<'a>(node: &Node<'a>) -> (&'a [u8], Option<Told>) {
+    (node.raw, node.is_map().then(|| tree::event(node)))
+}
+
 const fn is_change(kind: EventKind) -> bool {
     matches!(kind, EventKind::Added | EventKind::Modified | EventKind::Deleted)
 }
 
-fn check(encoding: Encoding, told: Vec<(&[u8], Told)>, whole: &Outcome) {
+fn check(encoding: Encoding, told: Vec<(&[u8], Option<Told>)>, whole: &Outcome) {
     let (mut left, mut seen, mut events) = (Vec::new(), Vec::new(), Vec::new());
     let mut fault = None;
-    for (raw, Told { kind, version, object }) in told {
+    for (raw, told) in told {
+        // What is no event ends the stream, for one reason or another.
+        let Some(Told { kind, version, object }) = told else {
+            fault = whole.fault;
+            assert!(fault.is_some(), "passed what is no event");
+            break;
+        };
         // In the binary encodings nobody asks for Tables.
         let is_table = object.as_ref().is_ok_and(Seen::is_table);
         let verdict = match object {
