@@ -120,9 +120,8 @@ impl<'a> Pair<'a> {
 
     fn key_is(&self, key: &str) -> bool {
         // Nothing gets longer when it is decoded.
-        self.key == key
-            || (self.key.len() >= key.len()
-                && unescape(self.key, Mode::Query).is_ok_and(|own| *own == *key.as_bytes()))
+        self.key.len() >= key.len()
+            && unescape(self.key, Mode::Query).is_ok_and(|own| *own == *key.as_bytes())
     }
 
     fn value(self) -> Cow<'a, str> {

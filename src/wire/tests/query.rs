@@ -31,6 +31,10 @@ fn t46_the_first_value_of_a_key_is_the_only_one() {
         ("%zz=1&watch=2", "watch", Some("2")),
         ("watch=%ff", "watch", Some("\u{fffd}")),
         ("Watch=1", "watch", None),
+        ("a+b=1", "a+b", None),
+        ("a%2Bb=1", "a+b", Some("1")),
+        ("a+b=1", "a b", Some("1")),
+        ("%61=1", "%61", None),
     ];
     for (raw, key, expected) in cases {
         assert_eq!(query(raw).first(key).as_deref(), *expected, "{raw} {key}");

@@ -67,10 +67,21 @@ impl WatchFilter {
             self.hold(chunk)?;
             return Ok(None);
         };
-        self.hold(chunk.get(..at).unwrap_or(chunk))?;
-        let is_kept = self.judge(event, judge, out).map_err(|fault| self.scanner.fail(fault))?;
-        self.held.clear();
-        self.held.shrink_to(KEPT_CAPACITY);
+        let piece = chunk.get(..at).unwrap_or(chunk);
+        let is_kept = if self.held.is_empty() {
+            // Whole in this chunk: it need not be held.
+            self.check_length(piece)?;
+            self.judge(event, piece, judge, out)
+        } else {
+            self.hold(piece)?;
+            let mut held = std::mem::take(&mut self.held);
+            let is_kept = self.judge(event, &held, judge, out);
+            held.clear();
+            held.shrink_to(KEPT_CAPACITY);
+            self.held = held;
+            is_kept
+        };
+        let is_kept = is_kept.map_err(|fault| self.scanner.fail(fault))?;
         Ok(Some(Passed { at, event, is_kept }))
     }
 
@@ -100,14 +111,26 @@ impl WatchFilter {
     }
 
     fn hold(&mut self, piece: &[u8]) -> Result<(), FrameError> {
-        if self.held.len().saturating_add(piece.len()) > MAX_ITEM {
-            return Err(self.scanner.fail(Fault::TooLarge));
-        }
+        self.check_length(piece)?;
         self.held.extend_from_slice(piece);
         Ok(())
     }
 
-    fn judge(&mut self, event: Event, judge: Judge<'_>, out: &mut Vec<u8>) -> Result<bool, Fault> {
+    fn check_length(&mut self, piece: &[u8]) -> Result<(), FrameError> {
+        if self.held.len().saturating_add(piece.len()) > MAX_ITEM {
+            return Err(self.scanner.fail(Fault::TooLarge));
+        }
+        Ok(())
+    }
+
+    /// Whether the event leaves; it is appended to `out` then.
+    fn judge(
+        &mut self,
+        event: Event,
+        whole: &[u8],
+        judge: Judge<'_>,
+        out: &mut Vec<u8>,
+    ) -> Result<bool, Fault> {
         let object = self.scanner.object();
         // Others may call a kind of theirs so too.
         let is_table = object.is_some_and(|object| {
@@ -117,8 +140,8 @@ impl WatchFilter {
             matches!(event.kind, EventKind::Added | EventKind::Modified | EventKind::Deleted);
         // A newline that came late belongs to the event before, which has left with one.
         let whole = match self.encoding {
-            Encoding::Json => self.held.trim_ascii_start(),
-            _ => &self.held,
+            Encoding::Json => whole.trim_ascii_start(),
+            _ => whole,
         };
         let is_kept = match object {
             _ if is_table && self.encoding == Encoding::Json => {

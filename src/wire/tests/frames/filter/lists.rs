@@ -278,3 +278,20 @@ proptest! {
         }
     }
 }
+
+#[test]
+fn an_item_larger_than_anything_stored_is_refused_whole_and_in_chunks() {
+    let body = |fill: usize| {
+        let meta = write::field(1, &write::field(3, b"k"));
+        proto_list(&[[meta, write::field(2, &vec![0; fill])].concat()])
+    };
+    let (fits, is_too_large) = (body((64 << 20) - 1000), body(64 << 20));
+    for size in [1 << 20, usize::MAX] {
+        let fault = |body: &[u8]| {
+            let chunks: Vec<_> = body.chunks(size).collect();
+            list(Encoding::Protobuf, &chunks).err().map(|error| error.fault)
+        };
+        assert_eq!(fault(&fits), None, "{size}");
+        assert_eq!(fault(&is_too_large), Some(Fault::TooLarge), "{size}");
+    }
+}

@@ -192,3 +192,23 @@ fn a_kind_that_somebody_else_calls_table_is_an_object() {
     let stream = watch(Encoding::Json, &[text.as_bytes()]).expect("a stream");
     assert_eq!(lines(&stream.body), [table("k")]);
 }
+
+#[test]
+fn an_event_larger_than_anything_stored_is_refused_whole_and_in_chunks() {
+    let length = |more: usize| {
+        let fill = (64 << 20) - 1000 + more;
+        let spec = write::field(2, &vec![0; fill]);
+        let object = [write::field(1, &write::field(3, b"k")), spec].concat();
+        let extension = write::field(1, &write::envelope(&object));
+        write::frame(&[write::field(1, b"ADDED"), write::field(2, &extension)].concat())
+    };
+    let (fits, is_too_large) = (length(0), length(1000));
+    for size in [1 << 20, usize::MAX] {
+        let fault = |body: &[u8]| {
+            let chunks: Vec<_> = body.chunks(size).collect();
+            watch(Encoding::Protobuf, &chunks).err().map(|error| error.fault)
+        };
+        assert_eq!(fault(&fits), None, "{size}");
+        assert_eq!(fault(&is_too_large), Some(Fault::TooLarge), "{size}");
+    }
+}

@@ -1,0 +1,53 @@
+//! What must hold of everything that reads bytes of others, whatever the bytes.
+//!
+//! A target is a function of one input that panics where something does not hold. `scripts/fuzz`
+//! runs the targets under libFuzzer, which looks for inputs that take new ways through the code;
+//! `cargo test -p ctrlmesh-fuzz` replays the seeds in `corpus`, recorded from a real API server.
+//!
+//! - `list-*`, `watch-*`: the filters of bodies, against plain decoders that hold the whole body.
+//! - `history`: the filter of watches, against a model of the stream, by events that are valid.
+//! - `request`: what the API server makes of a request line, against its own rules told again.
+//! - `query`, `selector`: the same for the parts of a query, and what is written is what was read.
+
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    reason = "a target panics where something does not hold"
+)]
+
+mod cbor;
+mod history;
+mod lists;
+mod protobuf;
+mod request;
+mod splits;
+mod text;
+mod tree;
+mod watches;
+mod write;
+
+use ctrlmesh::wire::Encoding;
+
+/// Panics if something does not hold of the input.
+pub type Target = fn(&[u8]);
+
+/// All targets, by the names of their folders in `corpus`.
+pub const TARGETS: [(&str, Target); 10] = [
+    ("list-json", |input| lists::filter(Encoding::Json, input)),
+    ("list-protobuf", |input| lists::filter(Encoding::Protobuf, input)),
+    ("list-cbor", |input| lists::filter(Encoding::Cbor, input)),
+    ("watch-json", |input| watches::filter(Encoding::Json, input)),
+    ("watch-protobuf", |input| watches::filter(Encoding::Protobuf, input)),
+    ("watch-cbor", |input| watches::filter(Encoding::Cbor, input)),
+    ("history", history::follow),
+    ("request", request::classify),
+    ("query", text::query),
+    ("selector", text::selector),
+];
+
+/// The target of this name.
+#[must_use]
+pub fn target(name: &str) -> Option<Target> {
+    TARGETS.iter().find(|(own, _)| *own == name).map(|(_, target)| *target)
+}
