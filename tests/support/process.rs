@@ -91,8 +91,12 @@ impl Process {
         }
     }
 
+    pub fn id(&self) -> u32 {
+        self.child.as_ref().expect("it runs").id()
+    }
+
     pub fn signal(&self, signal: Signal) {
-        let pid = i32::try_from(self.child.as_ref().expect("it runs").id()).unwrap();
+        let pid = i32::try_from(self.id()).unwrap();
         kill(Pid::from_raw(pid), signal).unwrap();
     }
 

@@ -115,7 +115,7 @@ fn here(info: &RequestInfo<'_>, decision: &Decision) -> &'static str {
         (Judged::Each { .. }, _) => "each item is judged by what it is called",
         (Judged::Nothing, _) => "nothing is in the shard: the answer is empty",
         (Judged::All, Verb::Watch) if decision.scope.is_some() => {
-            "passes; ends with a 410 when the shard's boundary moves"
+            "passes; told what changes hands when the shard's boundary moves"
         }
         (Judged::All, _) => "passes",
     }
@@ -156,7 +156,7 @@ spec:
             "request   watch deployments.apps\n\
              limit     team=blue\n\
              upstream  GET /apis/apps/v1/deployments?watch=1&labelSelector=team%3Dblue%2Cx\n\
-             here      passes; ends with a 410 when the shard's boundary moves\n"
+             here      passes; told what changes hands when the shard's boundary moves\n"
         );
     }
 

@@ -179,6 +179,24 @@ async fn t13_t14_a_change_is_told_at_one_position_and_the_watch_goes_on() {
 }
 
 #[tokio::test]
+async fn t20_what_is_told_is_the_object_as_it_was_listed() {
+    let (mut upstream, proxy, mut client) = scene().await;
+    let (_events, mut seen) = watch(&mut client, &mut upstream, CONFIGMAPS, GO_ON).await;
+    proxy.change_policy(&moved_policy("green")).await;
+    moves(&mut upstream, 100, &[], &[object("new", 42, 1)]).await;
+    let _events = upstream.call().await.stream(200, &[("content-type", "application/json")]);
+    let mut line = Vec::new();
+    while !line.ends_with(b"\n") {
+        line.extend(soon("an event", chunk(&mut seen)).await.expect("no end").expect("no error"));
+    }
+    let mut told: Value = serde_json::from_slice(&line).unwrap();
+    let fields = told["object"].as_object_mut().unwrap();
+    assert_eq!(fields.remove("kind"), Some(json!("ConfigMap")));
+    assert_eq!(fields.remove("apiVersion"), Some(json!("v1")));
+    assert_eq!(told, json!({"type": "ADDED", "object": object("new", 42, 1)}));
+}
+
+#[tokio::test]
 async fn t19_what_cannot_be_listed_as_of_the_position_is_told_to_list_anew() {
     let good = page(100, "", &[object("one", 7, 0)]);
     let nameless = json!({"kind": "ConfigMapList", "apiVersion": "v1",

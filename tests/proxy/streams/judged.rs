@@ -376,6 +376,70 @@ async fn t06_who_asked_for_no_bookmarks_gets_none() {
 }
 
 #[tokio::test]
+async fn t04_t11_a_deletion_is_silent_where_the_object_was_and_an_unknown_event_is_not() {
+    let (mut upstream, _proxy, mut client) = scene().await;
+    let (events, mut seen) = watch(&mut client, &mut upstream, "").await;
+    let unknown = event("RENAMED", "other", 8);
+    let last = event("DELETED", "ours", 9);
+    events.send(format!("{}{unknown}{last}", event("DELETED", "other", 7))).await;
+    sees(&mut seen, &format!("{unknown}{last}")).await;
+}
+
+#[tokio::test]
+async fn t12_a_streamed_list_that_cannot_be_judged_is_refused() {
+    let (mut upstream, _proxy, mut client) = scene().await;
+    let query =
+        "watch=1&sendInitialEvents=true&allowWatchBookmarks=true&resourceVersionMatch=NotOlderThan";
+    let pending = client.send(request(Method::GET, &format!("{ALL}?{query}")));
+    let call = upstream.call().await;
+    let _events = call.stream(200, &[("content-type", "application/yaml")]);
+    let (code, body) = client::text(pending.await.unwrap()).await;
+    assert!(code == 406 && body.contains("\"Status\""), "{code} {body}");
+}
+
+#[tokio::test]
+async fn t16_what_left_while_nobody_watched_is_deleted_after_all() {
+    let (mut upstream, proxy, mut client) = scene().await;
+    listed(&mut client, &mut upstream).await;
+    let go_on = "&allowWatchBookmarks=true&resourceVersion=";
+    let (events, mut seen) = watch(&mut client, &mut upstream, &format!("{go_on}100")).await;
+    events.send(event("ADDED", "ours", 103)).await;
+    sees(&mut seen, &event("ADDED", "ours", 103)).await;
+    events.end();
+    assert!(chunk(&mut seen).await.is_none());
+    // Nothing of what it was shown is remembered, and nothing has to be.
+    let mut client = Client::new(&proxy, Http::Two).await;
+    let (events, mut seen) = watch(&mut client, &mut upstream, &format!("{go_on}103")).await;
+    events.send(event("DELETED", "ours", 104)).await;
+    sees(&mut seen, &event("DELETED", "ours", 104)).await;
+}
+
+#[tokio::test]
+async fn t27_an_expired_token_comes_with_a_new_one() {
+    let (mut upstream, _proxy, mut client) = scene().await;
+    let status = json!({"kind": "Status", "apiVersion": "v1", "code": 410, "reason": "Expired",
+        "metadata": {"continue": "a new token"}})
+    .to_string();
+    let pending = client.send(request(Method::GET, &format!("{ALL}?limit=500")));
+    upstream.call().await.json(410, &status);
+    assert_eq!(client::text(pending.await.unwrap()).await, (410, status));
+}
+
+#[tokio::test]
+async fn t31_a_position_goes_to_whichever_api_server_as_it_came() {
+    let (mut upstream, proxy, mut client) = scene().await;
+    listed(&mut client, &mut upstream).await;
+    let mut other = Client::new(&proxy, Http::Two).await;
+    let pending = other.send(request(Method::GET, &format!("{ALL}?watch=1&resourceVersion=101")));
+    let call = upstream.call().await;
+    assert_eq!(call.query("resourceVersion").as_deref(), Some("101"));
+    // One that is behind says so by itself.
+    let status = json!({"kind": "Status", "code": 504, "reason": "Timeout"}).to_string();
+    call.json(504, &status);
+    assert_eq!(client::text(pending.await.unwrap()).await, (504, status));
+}
+
+#[tokio::test]
 async fn t44_an_event_that_cannot_be_judged_makes_the_client_list() {
     let (mut upstream, _proxy, mut client) = scene().await;
     let (events, seen) = watch(&mut client, &mut upstream, "").await;

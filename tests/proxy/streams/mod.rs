@@ -2,6 +2,7 @@
 
 mod changes;
 mod judged;
+mod large;
 mod lists;
 mod pushdown;
 mod watches;

@@ -194,6 +194,35 @@ async fn t46_a_clients_own_ranges_stay_alone() {
 }
 
 #[tokio::test]
+async fn t47_more_ranges_than_a_request_line_should_have_stay_here() {
+    let range =
+        |at: u64| format!("{{from: \"{:#018x}\", to: \"{:#018x}\"}}", at << 56, (at << 56) + 1);
+    let ranges: Vec<_> = (0..65).map(range).collect();
+    let policy = policy(&format!("hash: {{of: uid, ranges: [{}]}}", ranges.join(", ")));
+    let (mut upstream, proxy, mut client) = scene(&policy).await;
+    let (pushed, body) = lists(&mut client, &mut upstream, "").await;
+    assert_eq!((pushed, &body["items"]), (None, &json!([])));
+    assert_eq!(proxy.metric(PUSHDOWN, &[("how", "none")]).await, 1.0);
+}
+
+#[tokio::test]
+async fn t50_what_is_sent_in_spite_of_the_ranges_does_not_leak_and_is_counted() {
+    let (mut upstream, proxy, mut client) = scene(&half_by_uid()).await;
+    probed(&mut client, &mut upstream, |probe| probe.json(200, &echo(HALF))).await;
+    let pending = client.send(request(Method::GET, &format!("{ALL}?watch=1")));
+    let call = upstream.call().await;
+    assert_eq!(call.query("shardSelector").as_deref(), Some(HALF));
+    let events = call.stream(200, &[("content-type", "application/json")]);
+    let meta = json!({"name": "x", "namespace": "ours", "uid": "abc", "resourceVersion": "7"});
+    let object = json!({"kind": "ConfigMap", "apiVersion": "v1", "metadata": meta});
+    events.send(format!("{}\n", json!({"type": "ADDED", "object": object}))).await;
+    let filtered = "ctrlmesh_filtered_items_total";
+    proxy.until_metric(filtered, &[("kept", "false"), ("resource", "configmaps")], 1.0).await;
+    events.end();
+    assert_eq!(client::text(pending.await.unwrap()).await, (200, String::new()));
+}
+
+#[tokio::test]
 async fn one_namespace_is_selected_as_a_field_where_that_is_understood() {
     for (code, expected) in [(200, Some("metadata.namespace=ours".to_owned())), (400, None)] {
         let (mut upstream, proxy, mut client) = scene(&one_namespace()).await;
