@@ -151,11 +151,11 @@ impl Plan {
             None => return None,
         };
         for turn in Turn::ALL {
-            if let Some(member) = &self.member {
-                member.wait_for(turn).await;
-            }
             let events = moved.take(turn);
             let has_moved = !events.is_empty();
+            if let (Some(member), true) = (&self.member, has_moved) {
+                member.wait_for(turn).await;
+            }
             for piece in events {
                 out.send(piece).await.ok()?;
             }

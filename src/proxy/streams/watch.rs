@@ -224,9 +224,11 @@ impl Live {
             position.show(from, in_force.epoch);
         }
         let resource = subject.resource.clone();
+        let is_of_lock = subject.lock.is_some();
         let present = worker.shared.feed.in_force().unwrap_or_else(|| in_force.clone());
         let registered = worker.live.register(pair.id, subject, in_force, &present);
-        let by_difference = worker.shared.on_change == OnChange::Difference;
+        // Another lock is another object.
+        let by_difference = worker.shared.on_change == OnChange::Difference && !is_of_lock;
         // Another upstream connection would be another client's, to the API server.
         let asked = asked.filter(|_| by_difference && pair.upstream.is_h2()).map(Rc::new);
         let pair = Rc::clone(pair);
@@ -323,6 +325,8 @@ impl Live {
 
     fn carried_over(&self, to: &Arc<InForce>) {
         self.count_change("difference");
+        let (resource, epoch) = (&self.resource, to.epoch.get());
+        tracing::debug!(%resource, epoch, at = self.at, "a watch was brought over by difference");
         self.registered.stream.carry_over(to);
     }
 

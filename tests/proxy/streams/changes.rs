@@ -265,6 +265,18 @@ async fn t17_a_streamed_list_has_a_position_once_it_has_ended() {
 }
 
 #[tokio::test]
+async fn t72_a_watch_of_the_lock_is_of_another_object_when_the_lock_is_another() {
+    let (mut upstream, proxy, mut client) = scene().await;
+    let leases = "/apis/coordination.k8s.io/v1/namespaces/ns/leases";
+    let query = format!("{GO_ON}&fieldSelector=metadata.name%3Dop");
+    let (_events, mut seen) = watch(&mut client, &mut upstream, leases, &query).await;
+    let other = moved_policy("blue").replace("leaderElectionName: op", "leaderElectionName: other");
+    proxy.change_policy(&other).await;
+    sees(&mut seen, &[("ERROR", "Expired")]).await;
+    assert!(upstream.is_quiet());
+}
+
+#[tokio::test]
 async fn t75_a_change_during_a_change_waits_for_its_end() {
     let (mut upstream, proxy, mut client) = scene().await;
     let (_events, mut seen) = watch(&mut client, &mut upstream, CONFIGMAPS, GO_ON).await;

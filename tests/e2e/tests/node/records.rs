@@ -221,6 +221,24 @@ impl Versions {
         Ok(())
     }
 
+    /// Whether a watch that was brought over could have told this: that an object is gone which is
+    /// not, in the very version that the shard had, because it is another's from now on.
+    pub(crate) fn judge_handed_over(
+        &self,
+        read: &Read,
+        shard: &str,
+        [before, after]: [&Owners; 2],
+    ) -> Result<()> {
+        let written = self.team(&read.uid, read.version).and_then(Option::as_deref);
+        let team = written.with_context(|| format!("nobody wrote {read:?}"))?;
+        let is_right = read.event == Event::Delete
+            && read.team.as_deref() == Some(team)
+            && before.get(team) == Some(&shard)
+            && after.get(team) != Some(&shard);
+        ensure!(is_right, "{shard} read {read:?}, which was not handed over");
+        Ok(())
+    }
+
     /// Uid and number of all that have a team.
     pub(crate) fn labelled(&self) -> BTreeSet<(String, u64)> {
         let all = self.teams.iter().flat_map(|(uid, known)| known.iter().map(move |v| (uid, v)));

@@ -12,12 +12,16 @@ use super::{WITHIN, unlabelled::hash};
 const WIDGETS: usize = 60;
 const CUT: u64 = 1 << 63;
 
+/// The Widgets are there before the operators: without one, nothing proves that the API server goes
+/// by their hashes.
 fn shards() -> Result<Shards> {
     let node = Node::builder().feature_gate("ShardedListAndWatch", true);
     let shards = Shards::start_on(Binaries::from_env()?, node)?;
     let cut = format!("{CUT:#018x}");
     shards.draw_by_uid("blue", "0x0000000000000000", &cut)?;
     shards.draw_by_uid("green", &cut, "")?;
+    let tenants: Vec<String> = (0..WIDGETS).map(|at| format!("tenant-{at}")).collect();
+    shards.create_tenants(&tenants.iter().map(String::as_str).collect::<Vec<_>>())?;
     for shard in ["blue", "green"] {
         shards.run_operator(shard)?;
     }
@@ -26,14 +30,13 @@ fn shards() -> Result<Shards> {
     shards.node().kubectl(&[&in_namespace[..], &["set", "env"], &off].concat())?;
     let rollout = ["rollout", "status", off[0], "--timeout=60s"];
     shards.node().kubectl(&[&in_namespace[..], &rollout].concat())?;
+    until("the pod of before is gone", WITHIN, || Ok((shards.pods()?.len() == 2).then_some(())))?;
     Ok(shards)
 }
 
 #[test]
 fn t48_t49_each_uid_has_one_owner_with_pushdown_and_without() -> Result<()> {
     let shards = shards()?;
-    let tenants: Vec<String> = (0..WIDGETS).map(|at| format!("tenant-{at}")).collect();
-    shards.create_tenants(&tenants.iter().map(String::as_str).collect::<Vec<_>>())?;
     let path = "/apis/demo.example.com/v1alpha1/widgets";
     let list = shards.node().api().client().get(path)?.json()?;
     let mut owners = std::collections::BTreeMap::new();
