@@ -266,8 +266,11 @@ impl Subject {
         let scope = |in_force: &InForce| -> Option<Arc<Scope>> {
             in_force.policy.scope(&self.resource).cloned()
         };
-        (self.is_narrowed && scope(old) != scope(new))
-            || (self.lock.is_some() && old.policy.lock() != new.policy.lock())
+        (self.is_narrowed && scope(old) != scope(new)) || self.has_another_lock(old, new)
+    }
+
+    fn has_another_lock(&self, old: &InForce, new: &InForce) -> bool {
+        self.lock.is_some() && old.policy.lock() != new.policy.lock()
     }
 }
 
@@ -286,6 +289,11 @@ impl LiveStream {
     /// The policy whose scope this watch shows.
     fn in_force(&self) -> Arc<InForce> {
         Arc::clone(&self.in_force.borrow())
+    }
+
+    /// Whether it may be of the lock, which is another under this policy.
+    fn is_of_another_lock(&self, to: &InForce) -> bool {
+        self.subject.has_another_lock(&self.in_force.borrow(), to)
     }
 
     /// Whether it can be brought over by difference from now on.

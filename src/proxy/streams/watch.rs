@@ -224,11 +224,9 @@ impl Live {
             position.show(from, in_force.epoch);
         }
         let resource = subject.resource.clone();
-        let is_of_lock = subject.lock.is_some();
         let present = worker.shared.feed.in_force().unwrap_or_else(|| in_force.clone());
         let registered = worker.live.register(pair.id, subject, in_force, &present);
-        // Another lock is another object.
-        let by_difference = worker.shared.on_change == OnChange::Difference && !is_of_lock;
+        let by_difference = worker.shared.on_change == OnChange::Difference;
         // Another upstream connection would be another client's, to the API server.
         let asked = asked.filter(|_| by_difference && pair.upstream.is_h2()).map(Rc::new);
         let pair = Rc::clone(pair);
@@ -309,9 +307,13 @@ impl Live {
         self.registered.stream.may_change(may_change);
     }
 
-    /// How the watch is brought over; nothing where it has no position.
+    /// How the watch is brought over; nothing where it has no position, or is of another lock:
+    /// that is another object.
     fn plan(&self, next: Next) -> Option<Plan> {
         let Next { to, member } = next;
+        if self.registered.stream.is_of_another_lock(&to) {
+            return None;
+        }
         Some(Plan {
             asked: Rc::clone(self.asked.as_ref()?),
             pair: Rc::clone(&self.pair),
