@@ -59,6 +59,7 @@ pub struct ProxyBuilder {
     state: bool,
     cluster: Option<(PathBuf, String)>,
     flags: Vec<String>,
+    env: Vec<(String, String)>,
 }
 
 impl ProxyBuilder {
@@ -95,6 +96,13 @@ impl ProxyBuilder {
     #[must_use]
     pub fn flag(mut self, flag: &str) -> Self {
         self.flags.push(flag.to_owned());
+        self
+    }
+
+    /// Sets a variable of its environment.
+    #[must_use]
+    pub fn env(mut self, name: &str, value: &str) -> Self {
+        self.env.push((name.to_owned(), value.to_owned()));
         self
     }
 
@@ -141,6 +149,7 @@ impl ProxyBuilder {
             process: None,
             kubeconfig: self.cluster.map(|(kubeconfig, _)| kubeconfig),
             flags,
+            env: self.env,
             address: SocketAddr::from(([127, 0, 0, 1], 0)),
             admin: SocketAddr::from(([127, 0, 0, 1], 0)),
             ca_pem,
@@ -159,6 +168,7 @@ pub struct Proxy {
     process: Option<Process>,
     kubeconfig: Option<PathBuf>,
     flags: Vec<String>,
+    env: Vec<(String, String)>,
     address: SocketAddr,
     admin: SocketAddr,
     ca_pem: String,
@@ -178,6 +188,7 @@ impl Proxy {
             state: false,
             cluster: None,
             flags: Vec::new(),
+            env: Vec::new(),
         }
     }
 
@@ -428,6 +439,7 @@ impl Proxy {
         self.starts += 1;
         let mut command = tied(ctrlmesh_binary()?);
         command.arg("proxy").args(&self.flags).arg(format!("--listen={listen}"));
+        command.envs(self.env.iter().map(|(name, value)| (name, value)));
         command.envs(self.kubeconfig.as_ref().map(|path| ("KUBECONFIG", path)));
         self.process = Some(Process::spawn("ctrlmesh proxy", command, &self.log_file())?);
         let line = self.wait_for_line(START_LIMIT, |line| line["message"] == "listening")?;

@@ -2,8 +2,12 @@ package main
 
 import (
 	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
 	"errors"
 	"flag"
+	"net/http"
 	"os"
 	"os/signal"
 	"slices"
@@ -29,6 +33,9 @@ type observed struct {
 	Namespace string            `json:"ns"`
 	Name      string            `json:"name"`
 	Labels    map[string]string `json:"labels"`
+	// Data and Digest are there with --content: the object's data, else its spec, and a digest of all of it but its type.
+	Data   any    `json:"data,omitempty"`
+	Digest string `json:"digest,omitempty"`
 }
 
 type informerRun struct {
@@ -36,11 +43,13 @@ type informerRun struct {
 	counts        counter
 	selector      string
 	fieldSelector string
+	shardSelector string
 	wire          bool
+	content       bool
 }
 
 // informer prints: list, watch (each request), added, updated, deleted, missed-delete, watch-error, synced, with --wire each
-// event of the stream; on SIGUSR1 or a line of standard input: store; at the end: summary.
+// answer's head, each event of the stream and each object of a list; on SIGUSR1 or a line of standard input: store; at the end: summary.
 func informer(p *program, fs *flag.FlagSet) func(context.Context) error {
 	run := &informerRun{report: p.report}
 	target := fs.String("resource", "v1/configmaps", "group/version/resource")
@@ -49,7 +58,10 @@ func informer(p *program, fs *flag.FlagSet) func(context.Context) error {
 	all := fs.Bool("all-namespaces", false, "all namespaces")
 	fs.StringVar(&run.selector, "selector", "", "label selector")
 	fs.StringVar(&run.fieldSelector, "field-selector", "", "field selector")
+	fs.StringVar(&run.shardSelector, "shard-selector", "", "shard selector (KEP-5866)")
+	asUnstructured := fs.Bool("dynamic", false, "use the dynamic client, also for what client-go has a type for")
 	fs.BoolVar(&run.wire, "wire", false, "print the events of the watch streams, bookmarks and errors too")
+	fs.BoolVar(&run.content, "content", false, "print what the objects hold, and a digest of them")
 	return func(ctx context.Context) error {
 		if !*watchList {
 			// Read by client-go when the first informer starts.
@@ -65,9 +77,15 @@ func informer(p *program, fs *flag.FlagSet) func(context.Context) error {
 		if err != nil {
 			return err
 		}
+		if run.wire {
+			config.Wrap(func(next http.RoundTripper) http.RoundTripper { return heads{next, p.report} })
+		}
 		encoding, namespace := p.encoding(), p.namespace
 		if *asMetadata {
 			encoding = resource.Metadata
+		}
+		if *asUnstructured {
+			encoding = resource.Unstructured
 		}
 		if *all {
 			namespace = ""
@@ -113,6 +131,20 @@ func (r *informerRun) until(ctx context.Context, p *program, collection *resourc
 	return nil
 }
 
+// heads tells of the heads of answers.
+type heads struct {
+	next   http.RoundTripper
+	report *report.Reporter
+}
+
+func (h heads) RoundTrip(request *http.Request) (*http.Response, error) {
+	answer, err := h.next.RoundTrip(request)
+	if err == nil {
+		h.report.Event("answer", report.Fields{"status": answer.StatusCode, "contentType": answer.Header.Get("Content-Type")})
+	}
+	return answer, err
+}
+
 // observe reports the requests of the reflector, which is otherwise left alone.
 func (r *informerRun) observe(collection *resource.Collection) *cache.ListWatch {
 	return &cache.ListWatch{
@@ -125,6 +157,9 @@ func (r *informerRun) observe(collection *resource.Collection) *cache.ListWatch 
 				fields["error"] = err.Error()
 			} else if answer, err := meta.ListAccessor(list); err == nil {
 				fields["rv"], fields["items"] = answer.GetResourceVersion(), meta.LenList(list)
+				if r.wire {
+					fields["match"], fields["objects"] = options.ResourceVersionMatch, r.listed(list)
+				}
 			}
 			r.report.Event("list", fields)
 			return list, err
@@ -148,7 +183,11 @@ func (r *informerRun) observe(collection *resource.Collection) *cache.ListWatch 
 			return watch.Filter(stream, func(event watch.Event) (watch.Event, bool) {
 				// What client-go makes of our own end was on no wire.
 				if ctx.Err() == nil {
-					r.report.Event("wire", wireFields(event))
+					fields := wireFields(event)
+					if object, err := meta.Accessor(event.Object); err == nil {
+						fields["object"] = r.shown(object)
+					}
+					r.report.Event("wire", fields)
 				}
 				return event, true
 			}), nil
@@ -157,7 +196,19 @@ func (r *informerRun) observe(collection *resource.Collection) *cache.ListWatch 
 }
 
 func (r *informerRun) narrow(options *metav1.ListOptions) {
-	options.LabelSelector, options.FieldSelector = r.selector, r.fieldSelector
+	options.LabelSelector, options.FieldSelector, options.ShardSelector = r.selector, r.fieldSelector, r.shardSelector
+}
+
+func (r *informerRun) listed(list runtime.Object) []observed {
+	objects := []observed{}
+	// Every list that client-go decodes has items.
+	_ = meta.EachListItem(list, func(item runtime.Object) error {
+		if object, err := meta.Accessor(item); err == nil {
+			objects = append(objects, r.shown(object))
+		}
+		return nil
+	})
+	return objects
 }
 
 func wireFields(event watch.Event) report.Fields {
@@ -175,7 +226,7 @@ func (r *informerRun) handlers() cache.ResourceEventHandlerDetailedFuncs {
 	tell := func(event string, obj any) {
 		if object, err := meta.Accessor(obj); err == nil {
 			r.counts.add(event)
-			r.report.Event(event, report.Fields{"object": observe(object)})
+			r.report.Event(event, report.Fields{"object": r.shown(object)})
 		}
 	}
 	return cache.ResourceEventHandlerDetailedFuncs{
@@ -205,7 +256,7 @@ func (r *informerRun) printStore(store cache.Store) {
 	objects := []observed{}
 	for _, obj := range store.List() {
 		if object, err := meta.Accessor(obj); err == nil {
-			objects = append(objects, observe(object))
+			objects = append(objects, r.shown(object))
 		}
 	}
 	slices.SortFunc(objects, func(a, b observed) int {
@@ -232,4 +283,34 @@ func observe(object metav1.Object) observed {
 		Name:      object.GetName(),
 		Labels:    object.GetLabels(),
 	}
+}
+
+// shown is observe, with what the object holds if that was asked for.
+func (r *informerRun) shown(object metav1.Object) observed {
+	shown := observe(object)
+	if !r.content {
+		return shown
+	}
+	text, err := json.Marshal(object)
+	if err != nil {
+		r.report.Event("error", report.Fields{"error": err.Error()})
+		return shown
+	}
+	fields := map[string]any{}
+	if err := json.Unmarshal(text, &fields); err != nil {
+		r.report.Event("error", report.Fields{"error": err.Error()})
+		return shown
+	}
+	// Not every client leaves the type where it was.
+	delete(fields, "kind")
+	delete(fields, "apiVersion")
+	if shown.Data = fields["data"]; shown.Data == nil {
+		shown.Data = fields["spec"]
+	}
+	// Marshalled again, the keys are in order.
+	if text, err = json.Marshal(fields); err == nil {
+		sum := sha256.Sum256(text)
+		shown.Digest = hex.EncodeToString(sum[:8])
+	}
+	return shown
 }

@@ -13,12 +13,15 @@ Exit codes: 0 done, 1 failed (the last line is an error event), 2 usage.
 
 import argparse
 import datetime
+import hashlib
 import json
 import os
 import signal
 import sys
 import threading
+import urllib.parse
 
+import urllib3
 from kubernetes import client, config, watch
 from kubernetes.client.rest import ApiException
 from kubernetes.leaderelection import electionconfig, leaderelection
@@ -53,6 +56,11 @@ def parse():
     command.add_argument("--resource", default="v1/configmaps", help="v1/configmaps, or group/version/plural of a custom resource")
     command.add_argument("--selector", default="", help="label selector")
     command.add_argument("--page-size", type=int, default=500, help="limit of a page of the list")
+    command.add_argument("--all-namespaces", action="store_true")
+    command.add_argument("--field-selector", default="", help="field selector")
+    command.add_argument("--shard-selector", default="", help="shard selector (KEP-5866)")
+    command.add_argument("--content", action="store_true", help="print what the objects hold, and a digest of them")
+    command.add_argument("--persist", action="store_true", help="go on after every error, as a controller must")
     command.add_argument("--from", dest="start", help="resourceVersion to watch from, instead of a first list")
     command.set_defaults(run=list_and_watch)
 
@@ -92,12 +100,19 @@ def connect(arguments):
 
 
 def list_and_watch(arguments):
-    store = Store()
+    store = Store(arguments.content)
     call = collection(arguments)
+    if arguments.shard_selector:
+        shard_every_request(arguments.shard_selector)
     threading.Thread(target=follow_standard_input, args=(store,), daemon=True).start()
     signal.signal(signal.SIGTERM, lambda *_: store.end())
-    version = arguments.start or store.relist(call, arguments.page_size)
+    version = arguments.start
     while True:
+        try:
+            version = version or store.relist(call, arguments.page_size)
+        except (ApiException, urllib3.exceptions.HTTPError) as error:
+            go_on_after(error, arguments)
+            continue
         stream_of_events = watch.Watch()
         event("watch", **{"from": version})
         store.count("watches")
@@ -107,29 +122,56 @@ def list_and_watch(arguments):
         except ApiException as error:
             store.count("watch_errors")
             event("watch-error", code=error.status, error=error.reason)
-            if error.status != 410:
-                raise
-            version = store.relist(call, arguments.page_size)
+            if error.status == 410:
+                version = None
+            else:
+                go_on_after(error, arguments)
+        except urllib3.exceptions.HTTPError as error:
+            go_on_after(error, arguments)
+
+
+def go_on_after(error, arguments):
+    """The package leaves it to its user what becomes of a request that failed."""
+    if not arguments.persist:
+        raise error
+    event("failed", error=f"{type(error).__name__}: {error}")
+    threading.Event().wait(0.2)
+
+
+def shard_every_request(selector):
+    """Adds the shard selector behind the package, which does not know it for custom resources."""
+    send = client.rest.RESTClientObject.request
+
+    def sharded(self, method, url, *rest, **options):
+        separator = "&" if "?" in url else "?"
+        return send(self, method, f"{url}{separator}shardSelector={urllib.parse.quote(selector)}", *rest, **options)
+
+    client.rest.RESTClientObject.request = sharded
 
 
 def collection(arguments):
     """The list call of the resource, which is its watch call too."""
-    namespace, selector = arguments.namespace, arguments.selector
+    where = [] if arguments.all_namespaces else [arguments.namespace]
+    selectors = {"label_selector": arguments.selector}
+    if arguments.field_selector:
+        selectors["field_selector"] = arguments.field_selector
     if arguments.resource == "v1/configmaps":
         api = client.CoreV1Api()
+        listed = api.list_namespaced_config_map if where else api.list_config_map_for_all_namespaces
 
         # The watch learns by the parameter `watch`, and the type from the name in this docstring.
         def call(**options):
             """:rtype: V1ConfigMapList"""
-            return api.list_namespaced_config_map(namespace, label_selector=selector, **options)
+            return listed(*where, **selectors, **options)
 
         return call
     group, version, plural = arguments.resource.split("/")
     api = client.CustomObjectsApi()
+    listed_custom = api.list_namespaced_custom_object if where else api.list_custom_object_for_all_namespaces
 
     def call_custom(**options):
         """:rtype: object"""
-        return api.list_namespaced_custom_object(group, version, namespace, plural, label_selector=selector, **options)
+        return listed_custom(group, version, *where, plural, **selectors, **options)
 
     return call_custom
 
@@ -137,7 +179,9 @@ def collection(arguments):
 class Store:
     """The objects by uid, as a client keeps them that goes by resourceVersion."""
 
-    def __init__(self):
+    def __init__(self, has_content):
+        self.shown = shown_whole if has_content else shown
+        self.has_content = has_content
         self.lock = threading.Lock()
         self.objects = {}
         self.counts = {"lists": 0, "watches": 0, "watch_errors": 0, "events": 0}
@@ -150,7 +194,12 @@ class Store:
         """Replaces all objects, page by page, and returns the list's resourceVersion."""
         found, token = {}, None
         while True:
-            page = plain(call(limit=page_size, **({"_continue": token} if token else {})))
+            options = {"limit": page_size, **({"_continue": token} if token else {})}
+            if self.has_content:
+                # As the server wrote it, so that a list and an event can be compared.
+                page = json.loads(call(_preload_content=False, **options).data)
+            else:
+                page = plain(call(**options))
             found.update((item["metadata"]["uid"], item) for item in page["items"])
             version, token = page["metadata"]["resourceVersion"], page["metadata"].get("continue")
             if not token:
@@ -158,7 +207,8 @@ class Store:
         with self.lock:
             self.objects = found
             self.counts["lists"] += 1
-        event("list", rv=version, items=len(found))
+        objects = {"objects": [self.shown(item) for item in found.values()]} if self.has_content else {}
+        event("list", rv=version, items=len(found), **objects)
         return version
 
     def apply(self, told):
@@ -171,12 +221,12 @@ class Store:
                     self.objects.pop(raw["metadata"]["uid"], None)
                 else:
                     self.objects[raw["metadata"]["uid"]] = raw
-        event("wire", type=kind, object=shown(raw))
+        event("wire", type=kind, object=self.shown(raw))
         return raw["metadata"]["resourceVersion"]
 
     def print(self, name):
         with self.lock:
-            objects = sorted((shown(item) for item in self.objects.values()), key=lambda item: (item["ns"], item["name"]))
+            objects = sorted((self.shown(item) for item in self.objects.values()), key=lambda item: (item["ns"], item["name"]))
             counts = {"count_" + key: value for key, value in self.counts.items()}
         event(name, objects=objects, **counts)
 
@@ -206,6 +256,13 @@ def shown(item):
         "name": metadata.get("name", ""),
         "labels": metadata.get("labels"),
     }
+
+
+def shown_whole(item):
+    """What is shown, with the object's data or spec, and a digest of all of it but its type."""
+    whole = {key: value for key, value in item.items() if key not in ("kind", "apiVersion")}
+    digest = hashlib.sha256(json.dumps(whole, sort_keys=True).encode()).hexdigest()[:16]
+    return {**shown(item), "data": item.get("data", item.get("spec")), "digest": digest}
 
 
 def elect(arguments):

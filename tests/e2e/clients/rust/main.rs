@@ -1,6 +1,9 @@
-//! Lists the ConfigMaps of a namespace with the `kube` crate, unmodified, and follows them, as a
-//! controller in a pod does. Prints what it sees as JSON lines: `list` with the names, then
-//! `wire` for each event of the watch. Its standard input's end ends it.
+//! Follows objects with the `kube` crate, unmodified, as a controller does. Prints what it sees as
+//! JSON lines: without a subcommand the ConfigMaps of a namespace, from a pod: `list` with the
+//! names, then `wire` for each event of the watch; with `reflector` what a reflector's store is
+//! told. Its standard input's end ends it.
+
+mod reflector;
 
 use std::{
     io::{Read, Write, stdin, stdout},
@@ -8,7 +11,7 @@ use std::{
 };
 
 use anyhow::{Context, Result};
-use clap::Parser;
+use clap::{Parser, Subcommand};
 use futures_util::{TryStreamExt, future, pin_mut};
 use k8s_openapi::api::core::v1::ConfigMap;
 use kube::{
@@ -20,7 +23,10 @@ use tokio::sync::oneshot;
 
 /// A client of the crate `kube` in a pod
 #[derive(Parser)]
+#[command(args_conflicts_with_subcommands = true)]
 struct Cli {
+    #[command(subcommand)]
+    command: Option<Command>,
     /// URL of the API server, instead of the one that the kubelet names
     #[arg(long)]
     server: Option<String>,
@@ -29,8 +35,17 @@ struct Cli {
     namespace: String,
 }
 
+#[derive(Subcommand)]
+enum Command {
+    /// Keep a reflector, and print what its store is told
+    Reflector(reflector::Args),
+}
+
 fn main() -> Result<()> {
     let cli = Cli::parse();
+    if let Some(Command::Reflector(args)) = &cli.command {
+        return reflector::run(args);
+    }
     let mut config = Config::incluster()?;
     if let Some(server) = &cli.server {
         config.cluster_url = server.parse().with_context(|| format!("--server {server}"))?;

@@ -28,12 +28,14 @@ const (
 	JSON     Encoding = "json"
 	// Metadata is PartialObjectMetadata in protobuf.
 	Metadata Encoding = "metadata"
+	// Unstructured is what the dynamic client asks for.
+	Unstructured Encoding = "unstructured"
 )
 
 // Configure sets what a typed client sends and accepts, as the Kubernetes components do.
 func (e Encoding) Configure(config *rest.Config) {
 	config.ContentType, config.AcceptContentTypes = runtime.ContentTypeJSON, runtime.ContentTypeJSON
-	if e != JSON {
+	if e != JSON && e != Unstructured {
 		config.ContentType = runtime.ContentTypeProtobuf
 		config.AcceptContentTypes = runtime.ContentTypeProtobuf + "," + runtime.ContentTypeJSON
 	}
@@ -68,7 +70,7 @@ func Open(config *rest.Config, gvr schema.GroupVersionResource, namespace string
 		r := client.Resource(gvr).Namespace(namespace)
 		return collection(&metav1.PartialObjectMetadata{}, asObject(r.List), r.Watch), nil
 	}
-	if kind, ok := knownKind(gvr); ok {
+	if kind, ok := knownKind(gvr); ok && encoding != Unstructured {
 		return openTyped(config, gvr, kind, namespace, encoding)
 	}
 	client, err := dynamic.NewForConfig(config)

@@ -1,0 +1,183 @@
+//! A boundary, said three ways: as the proxy's rule, as the API server's selectors, and as a model.
+
+use std::collections::BTreeSet;
+
+use serde_json::{Value, json};
+
+/// The values of the label `tier`, which comes and goes on every object.
+pub(crate) const TIERS: [&str; 3] = ["gold", "silver", "iron"];
+/// The label that names an object's tenant and never changes.
+pub(crate) const AT: &str = "at";
+
+/// The namespaces of one seed, each named by a letter.
+#[derive(Clone, Debug)]
+pub(crate) struct Tenants {
+    seed: u64,
+}
+
+impl Tenants {
+    /// Letters with which no namespace of the server begins.
+    pub(crate) const LETTERS: [&str; 6] = ["a", "b", "c", "f", "g", "h"];
+
+    pub(crate) fn new(seed: u64) -> Self {
+        Self { seed }
+    }
+
+    pub(crate) fn name(&self, letter: &str) -> String {
+        format!("{letter}-t{:x}", self.seed)
+    }
+
+    pub(crate) fn all(&self) -> Vec<String> {
+        Self::LETTERS.iter().map(|letter| self.name(letter)).collect()
+    }
+
+    pub(crate) fn has(&self, namespace: &str) -> bool {
+        Self::LETTERS.iter().any(|letter| self.name(letter) == namespace)
+    }
+
+    pub(crate) fn letter(namespace: &str) -> &str {
+        namespace.split_once('-').map_or(namespace, |(letter, _)| letter)
+    }
+}
+
+/// What of an object a rule goes by.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct Traits<'a> {
+    pub(crate) namespace: &'a str,
+    pub(crate) uid: &'a str,
+    pub(crate) tier: Option<&'a str>,
+}
+
+/// What is hashed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Of {
+    Uid,
+    Namespace,
+}
+
+/// A range of hashes; no end is the end of all.
+pub(crate) type Range = (u64, Option<u64>);
+
+/// How objects are divided.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Cut {
+    Hash(Of, Vec<Range>),
+    Names(BTreeSet<String>),
+    /// The letters of a pattern's class.
+    Pattern(BTreeSet<&'static str>),
+}
+
+/// What the shard sees.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Rule {
+    pub(crate) cut: Cut,
+    /// The limit's own label selector.
+    pub(crate) tiers: Option<BTreeSet<&'static str>>,
+}
+
+impl Rule {
+    pub(crate) fn owns(&self, object: Traits<'_>) -> bool {
+        self.cut.owns(object) && has_tier(self.tiers.as_ref(), object.tier)
+    }
+
+    /// The policy in which the shard `mine` has this rule for the resources of the histories.
+    pub(crate) fn policy(&self, tenants: &Tenants) -> Value {
+        let mut limit = json!({
+            "relateResources": [
+                { "apiGroups": [""], "resources": ["configmaps"] },
+                { "apiGroups": ["demo.example.com"], "resources": ["widgets"] },
+            ],
+            "clusterScoped": "Exclude",
+        });
+        match &self.cut {
+            Cut::Hash(of, ranges) => {
+                let of = if *of == Of::Uid { "uid" } else { "namespace" };
+                let bound = |at: &u64| format!("{at:#018x}");
+                let ranges: Vec<Value> = ranges
+                    .iter()
+                    .map(|(from, to)| {
+                        json!({
+                            "from": bound(from), "to": to.as_ref().map(bound).unwrap_or_default(),
+                        })
+                    })
+                    .collect();
+                limit["hash"] = json!({ "of": of, "ranges": ranges });
+            }
+            Cut::Names(names) => limit["namespaces"] = json!({ "names": names }),
+            Cut::Pattern(letters) => {
+                let letters: String = letters.iter().copied().collect();
+                let pattern = format!("^[{letters}]-t{:x}$", tenants.seed);
+                limit["namespaces"] = json!({ "pattern": pattern });
+            }
+        }
+        if let Some(tiers) = &self.tiers {
+            limit["selector"] = json!({
+                "matchExpressions": [{ "key": "tier", "operator": "In", "values": tiers }],
+            });
+        }
+        json!({
+            "apiVersion": "ctrlmesh.kusionstack.io/v1alpha1",
+            "kind": "ShardingConfig",
+            "metadata": { "name": "mine" },
+            "spec": { "selector": { "matchLabels": { "app": "operator" } }, "limits": [limit] },
+        })
+    }
+
+    /// The namespaces of the seed in which the shard may have something.
+    pub(crate) fn namespaces(&self, tenants: &Tenants) -> Vec<String> {
+        let mut all = tenants.all();
+        all.retain(|name| match &self.cut {
+            Cut::Hash(Of::Uid, _) => true,
+            cut => cut.owns(Traits { namespace: name, uid: "", tier: None }),
+        });
+        all
+    }
+
+    /// The rule as a `shardSelector`; nothing for what has none.
+    pub(crate) fn shard_selector(&self) -> Option<String> {
+        let Cut::Hash(of, ranges) = &self.cut else { return None };
+        let of = if *of == Of::Uid { "uid" } else { "namespace" };
+        let range = |(from, to): &Range| {
+            let to = to.map_or("0x10000000000000000".to_owned(), |to| format!("{to:#018x}"));
+            format!("shardRange(object.metadata.{of}, '{from:#018x}', '{to}')")
+        };
+        Some(ranges.iter().map(range).collect::<Vec<_>>().join(" || "))
+    }
+
+    /// The rule as a label selector, by the label that every object has.
+    pub(crate) fn at_selector(&self, tenants: &Tenants) -> String {
+        let namespaces = self.namespaces(tenants);
+        let letters: Vec<&str> = namespaces.iter().map(|name| Tenants::letter(name)).collect();
+        format!("{AT} in ({})", letters.join(","))
+    }
+}
+
+impl Cut {
+    fn owns(&self, object: Traits<'_>) -> bool {
+        match self {
+            Self::Hash(of, ranges) => {
+                let text = if *of == Of::Uid { object.uid } else { object.namespace };
+                let hash = fnv1a(text);
+                ranges.iter().any(|(from, to)| *from <= hash && to.is_none_or(|to| hash < to))
+            }
+            Self::Names(names) => names.contains(object.namespace),
+            Self::Pattern(letters) => letters.contains(Tenants::letter(object.namespace)),
+        }
+    }
+}
+
+/// A label selector of tiers.
+pub(crate) fn tier_selector(tiers: &BTreeSet<&str>) -> String {
+    format!("tier in ({})", Vec::from_iter(tiers.iter().copied()).join(","))
+}
+
+pub(crate) fn has_tier(tiers: Option<&BTreeSet<&str>>, tier: Option<&str>) -> bool {
+    tiers.is_none_or(|tiers| tier.is_some_and(|tier| tiers.contains(tier)))
+}
+
+/// FNV-1a with 64 bits, as KEP-5866 defines it.
+pub(crate) fn fnv1a(text: &str) -> u64 {
+    text.bytes().fold(0xcbf2_9ce4_8422_2325, |hash, byte| {
+        (hash ^ u64::from(byte)).wrapping_mul(0x0000_0100_0000_01b3)
+    })
+}

@@ -1,0 +1,455 @@
+//! The life of one seed.
+
+use std::{
+    collections::BTreeSet,
+    fmt, fs,
+    ops::AddAssign,
+    path::{Path, PathBuf},
+};
+
+use anyhow::{Context, Result, ensure};
+use ctrlmesh_e2e::{ApiServer, Proxy, until};
+use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
+use serde_json::{Value, json};
+
+use crate::{
+    history::{History, Mark, Resource, Seen},
+    informer::{Informer, LIMIT, Selectors},
+    judge::{last_lines, same_as_list, same_as_model, same_stores, same_streams},
+    lane::Lane,
+    plan::{Client, Disruption, Gate, Native, Plan},
+    rule::{Rule, tier_selector},
+    story::{Store, Story, entries},
+};
+
+/// Writes before the informers start, and in each half of a round.
+const STEPS: usize = 50;
+/// Writes while a policy comes into force.
+const STEPS_MEANWHILE: usize = 20;
+
+/// The informers of one resource.
+struct Pair {
+    resource: Resource,
+    /// Each with the namespace that it has, if it has but one. None where the policy changes.
+    natives: Vec<(Option<String>, Informer)>,
+    ours: Informer,
+    /// What is forgotten of the streams, where the client does not say where it listed.
+    floor: u64,
+    /// How often either had listed at the last quiet point.
+    lists: (usize, usize),
+}
+
+/// What was found equal.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Judged {
+    quiet_points: usize,
+    objects: usize,
+    events: usize,
+    /// How often ours listed beyond the first time.
+    relists: usize,
+    /// Watches that were brought over to another policy with their stream open, by the last proxy.
+    differences: f64,
+    /// Lists and watches of which the API server was told the boundary, by the last proxy.
+    pushed: f64,
+}
+
+impl AddAssign for Judged {
+    fn add_assign(&mut self, other: Self) {
+        self.quiet_points += other.quiet_points;
+        self.objects += other.objects;
+        self.events += other.events;
+        self.relists += other.relists;
+        self.differences += other.differences;
+        self.pushed += other.pushed;
+    }
+}
+
+impl fmt::Display for Judged {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { quiet_points, objects, events, relists, differences, pushed } = self;
+        write!(
+            f,
+            "{quiet_points} quiet points, {objects} objects in the stores, {events} events, ours \
+             listed anew {relists} times, {differences} changes by difference, {pushed} requests \
+             pushed down"
+        )
+    }
+}
+
+/// What a person who reads the output wants to know of a plan.
+pub(crate) fn describe(plan: &Plan) -> String {
+    let Plan { client, native, rule, asked, inside, disruption, .. } = plan;
+    let flags = [
+        ("changes", plan.changes),
+        ("policy of the cluster", plan.of_cluster),
+        ("keeps state", plan.keeps_state),
+        ("pushdown", plan.pushdown),
+    ];
+    let flags: Vec<_> =
+        flags.into_iter().filter(|(_, is_on)| *is_on).map(|(name, _)| name).collect();
+    format!(
+        "{client:?}, native {native:?}, asks for {asked:?} in {inside:?}, {rule:?}, {flags:?}, \
+         {disruption:?}"
+    )
+}
+
+/// Runs a seed to its end, or to the first difference.
+pub(crate) fn seed(lane: &Lane, mut plan: Plan) -> Result<Judged> {
+    let tenants = plan.tenants.clone();
+    let mut history = History::new(&lane.api, &tenants, plan.seed)?;
+    history.go_on(STEPS, None)?;
+    let directory = lane.api.directory().join(format!("seed-{:x}", plan.seed));
+    fs::create_dir_all(&directory)?;
+    let mut proxy = start_proxy(lane, &plan)?;
+    let mut pairs = start_informers(lane, &plan, &proxy, &directory)?;
+    let done = rounds(lane, &mut plan, &mut history, &mut proxy, &mut pairs);
+    let done = done.map_err(|error| {
+        let kept = keep(&plan, &proxy, &pairs, &directory);
+        let streams: String = pairs
+            .iter()
+            .flat_map(|pair| pair.natives.iter().map(|(_, native)| native).chain([&pair.ours]))
+            .map(|informer| {
+                format!("  {} was last told:\n{}", informer.name, last_lines(&informer.lines()))
+            })
+            .collect();
+        let policy = plan.rule.policy(&tenants);
+        error.context(format!("policy {policy}\n{streams}kept: {kept:?}\n"))
+    });
+    drop((pairs, proxy));
+    // The next seed finds nothing of this one.
+    let cleared = history.clear();
+    fs::remove_dir_all(&directory)?;
+    done.and_then(|judged| cleared.map(|()| judged))
+}
+
+fn rounds(
+    lane: &Lane,
+    plan: &mut Plan,
+    history: &mut History<'_>,
+    proxy: &mut Proxy,
+    pairs: &mut [Pair],
+) -> Result<Judged> {
+    let (mut epoch, mut judged) = (1, Judged::default());
+    for round in 0..plan.rounds {
+        let disruption = plan.disruption_in(round);
+        if plan.changes && round > 0 {
+            let during = disruption.filter(|_| plan.disrupts_change(round));
+            change(lane, plan, history, (proxy, &mut epoch), during)?;
+        }
+        write(lane, plan, history, proxy)?;
+        if let Some(what) = disruption.filter(|_| !plan.disrupts_change(round)) {
+            disrupt(&lane.api, proxy, what).with_context(|| format!("{what:?}"))?;
+            if what == Disruption::ProxyKill {
+                epoch = 1;
+            }
+        }
+        write(lane, plan, history, proxy)?;
+        let has_changed = plan.changes && round > 0;
+        let equal = quiet(lane, plan, history, pairs, has_changed)
+            .with_context(|| format!("round {round}"))?;
+        judged += equal;
+    }
+    for pair in &*pairs {
+        pair.ours.has_encoding(plan, pair.resource)?;
+        let story = pair.ours.story(&plan.tenants, false)?;
+        judged.events += story.events.len();
+        judged.relists += story.lists.saturating_sub(1);
+    }
+    judged.differences = proxy.metric(r#"ctrlmesh_stream_changes_total{how="difference"}"#)?;
+    for how in ["hash", "namespace"] {
+        judged.pushed += proxy.metric(&format!(r#"ctrlmesh_pushdown_total{{how="{how}"}}"#))?;
+    }
+    ensure!(plan.pushdown || judged.pushed == 0.0, "{} requests were pushed down", judged.pushed);
+    let is_told_bookmarks = matches!(plan.client, Client::Go { .. });
+    if !plan.changes && !plan.pushdown && is_told_bookmarks {
+        for pair in pairs {
+            if let Some(rv) = history.write_unseen(pair.resource, seen(plan))? {
+                pair.ours.wait_for_position(rv)?;
+            }
+        }
+    }
+    Ok(judged)
+}
+
+/// Gives the proxy another rule while writes go on, once or twice in a row.
+fn change(
+    lane: &Lane,
+    plan: &mut Plan,
+    history: &mut History<'_>,
+    (proxy, epoch): (&mut Proxy, &mut u64),
+    mut disruption: Option<Disruption>,
+) -> Result<()> {
+    history.go_on(STEPS_MEANWHILE, None)?;
+    if plan.some_in(6) {
+        // What clients were shown last cannot be listed any more.
+        lane.api.compact()?;
+    }
+    for _ in 0..if plan.some_in(3) { 2 } else { 1 } {
+        let rule = plan.next_rule();
+        draw(lane, plan, proxy, &rule)?;
+        let what = disruption.take();
+        if let Some(what) = what {
+            disrupt(&lane.api, proxy, what).with_context(|| format!("{what:?}"))?;
+        }
+        if what == Some(Disruption::ProxyKill) {
+            // It has known no other rule.
+            *epoch = 1;
+            continue;
+        }
+        let steps = if plan.some_in(2) { STEPS_MEANWHILE } else { 0 };
+        history.go_on(steps, None)?;
+        *epoch += 1;
+        proxy.wait_for_line(LIMIT, |line| {
+            line["message"] == "policy in force" && line["epoch"] == *epoch
+        })?;
+    }
+    Ok(())
+}
+
+fn write(lane: &Lane, plan: &Plan, history: &mut History<'_>, proxy: &Proxy) -> Result<()> {
+    let client = proxy.client(&lane.account.token)?;
+    history.go_on(STEPS, Some((&client, seen(plan))))
+}
+
+fn seen(plan: &Plan) -> Seen<'_> {
+    let inside = plan.inside.as_deref();
+    Seen { rule: &plan.rule, asked: plan.asked.as_ref(), inside }
+}
+
+/// Nothing is written any more: judges.
+fn quiet(
+    lane: &Lane,
+    plan: &Plan,
+    history: &mut History<'_>,
+    pairs: &mut [Pair],
+    has_changed: bool,
+) -> Result<Judged> {
+    history.revive()?;
+    let mut judged = Judged::default();
+    for pair in pairs {
+        let mut marks = Vec::new();
+        if plan.native == Native::Fields {
+            for namespace in plan.rule.namespaces(&plan.tenants) {
+                marks.push(history.mark(pair.resource, seen(plan), Some(&namespace))?);
+            }
+        } else {
+            marks.push(history.mark(pair.resource, seen(plan), plan.inside.as_deref())?);
+        }
+        let last = marks.last().context("a rule has namespaces")?;
+        pair.ours.wait_for(last)?;
+        judged.quiet_points += 1;
+        judged.objects += if plan.changes {
+            judge_change(lane, plan, history, pair, has_changed)?
+        } else {
+            judge(plan, history, pair, &marks, last)?
+        };
+    }
+    Ok(judged)
+}
+
+/// Native and ours are where the last write is: they are equal now, not soon. How many objects
+/// they have.
+fn judge(
+    plan: &Plan,
+    history: &History<'_>,
+    pair: &mut Pair,
+    marks: &[Mark],
+    last: &Mark,
+) -> Result<usize> {
+    for (namespace, native) in &pair.natives {
+        let is_its =
+            |mark: &&Mark| namespace.as_ref().is_none_or(|namespace| mark.namespace == *namespace);
+        native.wait_for(marks.iter().find(is_its).context("each has its mark")?)?;
+    }
+    let tenants = &plan.tenants;
+    let ours = (pair.ours.store(tenants)?, pair.ours.story(tenants, true)?);
+    let (mut native_store, mut stories) = (Store::new(), Vec::new());
+    for (_, native) in &mut pair.natives {
+        native_store.extend(native.store(tenants)?);
+        stories.push(native.story(tenants, true)?);
+    }
+    let native = (native_store, Story::union(stories));
+    let what = format!("{:?}", pair.resource);
+    let model = history.seen(pair.resource, seen(plan));
+    same_as_model(&format!("{what}, native"), &model, &native.0)?;
+    same_stores(&what, &native.0, &ours.0)?;
+    same_stores(&format!("{what}, native, by its events"), &native.1.replayed, &native.0)?;
+    same_stores(&format!("{what}, ours, its events as native"), &ours.1.replayed, &ours.0)?;
+    let lists = (native.1.lists, ours.1.lists);
+    if matches!(plan.client, Client::Rust { .. }) && lists != pair.lists {
+        pair.floor = last.rv;
+    }
+    pair.lists = lists;
+    let floor = pair.floor.max(native.1.listed_at).max(ours.1.listed_at);
+    same_streams(&what, floor, &native.1, &ours.1)?;
+    Ok(ours.0.len())
+}
+
+/// Ours gets to where a native list is already; is there, where the policy has not changed yet.
+/// How many objects it has.
+fn judge_change(
+    lane: &Lane,
+    plan: &Plan,
+    history: &History<'_>,
+    pair: &mut Pair,
+    has_changed: bool,
+) -> Result<usize> {
+    let tenants = &plan.tenants;
+    let what = format!("{:?}", pair.resource);
+    let list = native_list(lane, plan, pair.resource)?;
+    same_as_model(&format!("{what}, native"), &history.seen(pair.resource, seen(plan)), &list)?;
+    if has_changed {
+        pair.ours.wait_for_store(tenants, |store| same_as_list(&list, store))?;
+    }
+    let store = pair.ours.store(tenants)?;
+    same_as_list(&list, &store).map_err(|text| anyhow::anyhow!("{what}: the store:\n{text}"))?;
+    let story = pair.ours.story(tenants, false)?;
+    same_stores(&format!("{what}, ours, its events as native"), &story.replayed, &store)?;
+    Ok(store.len())
+}
+
+fn native_list(lane: &Lane, plan: &Plan, resource: Resource) -> Result<Store> {
+    let selectors = native_selectors(plan, None);
+    let encoded = |(name, text): (&str, Option<String>)| {
+        text.map(|text| format!("{name}={}", utf8_percent_encode(&text, NON_ALPHANUMERIC)))
+    };
+    let query: Vec<String> =
+        [("labelSelector", selectors.label), ("shardSelector", selectors.shard)]
+            .into_iter()
+            .filter_map(encoded)
+            .collect();
+    let path = format!("{}?{}", resource.path(None), query.join("&"));
+    let list = lane.api.client().get(&path)?.json()?;
+    // The lists of custom resources do not say it.
+    if plan.gate == Gate::On && resource == Resource::ConfigMaps {
+        ensure!(list["metadata"]["shardInfo"].is_object(), "the server does not shard: {path}");
+    }
+    let shown = |item: &Value| {
+        let meta = &item["metadata"];
+        let data = if item["data"].is_null() { &item["spec"] } else { &item["data"] };
+        json!({
+            "ns": meta["namespace"], "name": meta["name"], "uid": meta["uid"],
+            "rv": meta["resourceVersion"], "labels": meta["labels"], "data": data,
+        })
+    };
+    let items = list["items"].as_array().context("a list has items")?;
+    let objects: Vec<Value> = items.iter().map(shown).collect();
+    entries(&json!({ "objects": objects }), &plan.tenants)
+}
+
+fn disrupt(api: &ApiServer, proxy: &mut Proxy, what: Disruption) -> Result<()> {
+    match what {
+        Disruption::Compaction => api.compact().map(drop),
+        Disruption::Restart => api.stop().and_then(|()| api.start_again()),
+        Disruption::Kill => api.kill().and_then(|()| api.start_again()),
+        Disruption::ProxyKill => proxy.kill().and_then(|()| proxy.start_again()),
+    }?;
+    until("the proxy has its policy", LIMIT, || {
+        let ready = proxy.admin_text("/readyz")?;
+        Ok(ready.contains("[+]policy ok").then_some(()))
+    })
+}
+
+fn start_proxy(lane: &Lane, plan: &Plan) -> Result<Proxy> {
+    let policy = plan.rule.policy(&plan.tenants).to_string();
+    let mut builder = Proxy::builder("mine", &policy);
+    if !plan.pushdown {
+        builder = builder.env("CTRLMESH_PUSHDOWN", "off");
+    }
+    if plan.keeps_state {
+        builder = builder.keeps_state();
+    }
+    if plan.of_cluster {
+        apply_config(lane, &policy)?;
+        builder = builder.policy_of_cluster(&lane.account.kubeconfig, &lane.account.namespace);
+    }
+    let proxy = builder.start(&lane.api)?;
+    until("the proxy has its policy", LIMIT, || {
+        Ok(proxy.admin_text("/readyz")?.contains("[+]policy ok: mine epoch 1\n").then_some(()))
+    })?;
+    Ok(proxy)
+}
+
+/// Gives the proxy another rule.
+fn draw(lane: &Lane, plan: &Plan, proxy: &Proxy, rule: &Rule) -> Result<()> {
+    let policy = rule.policy(&plan.tenants).to_string();
+    if plan.of_cluster { apply_config(lane, &policy) } else { proxy.set_policy(&policy).map(drop) }
+}
+
+fn apply_config(lane: &Lane, policy: &str) -> Result<()> {
+    let root = "/apis/ctrlmesh.kusionstack.io/v1alpha1/namespaces";
+    let path = format!("{root}/{}/shardingconfigs/mine", lane.account.namespace);
+    let target = format!("{path}?fieldManager=test&force=true");
+    let kind = "application/apply-patch+yaml";
+    let body = policy.as_bytes().to_vec();
+    lane.api.client().request("PATCH", &target, kind, body)?.json().map(drop)
+}
+
+fn start_informers(lane: &Lane, plan: &Plan, proxy: &Proxy, directory: &Path) -> Result<Vec<Pair>> {
+    let through = proxy.kubeconfig(&lane.api, &lane.account.token)?;
+    let straight = &lane.account.kubeconfig;
+    let asked = plan.asked.as_ref().map(tier_selector);
+    let asked = Selectors { label: asked, ..Selectors::default() };
+    let namespaces: Vec<Option<String>> = match plan.native {
+        _ if plan.changes => Vec::new(),
+        Native::Fields => plan.rule.namespaces(&plan.tenants).into_iter().map(Some).collect(),
+        _ => vec![None],
+    };
+    let mut pairs = Vec::new();
+    for resource in Resource::ALL {
+        let ours = Informer::start(plan, "ours", resource, &through, &asked, directory)?;
+        let mut natives = Vec::new();
+        for namespace in &namespaces {
+            let name = format!("native {}", namespace.as_deref().unwrap_or_default());
+            let selectors = native_selectors(plan, namespace.as_deref());
+            let native =
+                Informer::start(plan, name.trim(), resource, straight, &selectors, directory)?;
+            natives.push((namespace.clone(), native));
+        }
+        pairs.push(Pair { resource, natives, ours, floor: 0, lists: (1, 1) });
+    }
+    for pair in &pairs {
+        pair.ours.wait_synced()?;
+        for (_, native) in &pair.natives {
+            native.wait_synced()?;
+        }
+    }
+    Ok(pairs)
+}
+
+/// What an informer straight at the server asks for to see what the shard's client sees.
+fn native_selectors(plan: &Plan, namespace: Option<&str>) -> Selectors {
+    let rule = &plan.rule;
+    let tiers: BTreeSet<&Option<BTreeSet<&'static str>>> =
+        BTreeSet::from([&plan.asked, &rule.tiers]);
+    let mut labels: Vec<String> =
+        tiers.into_iter().flatten().map(|tiers| tier_selector(tiers)).collect();
+    if plan.native == Native::Label {
+        labels.push(rule.at_selector(&plan.tenants));
+    }
+    Selectors {
+        label: (!labels.is_empty()).then(|| labels.join(",")),
+        field: namespace.map(|namespace| format!("metadata.namespace={namespace}")),
+        shard: rule.shard_selector().filter(|_| plan.native == Native::Shard),
+    }
+}
+
+/// Everything that was printed, for the person who looks into it.
+fn keep(plan: &Plan, proxy: &Proxy, pairs: &[Pair], directory: &Path) -> Result<PathBuf> {
+    let gate = format!("{:?}", plan.gate).to_lowercase();
+    let kept = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("oracle-{gate}-{}", plan.seed));
+    fs::create_dir_all(&kept)?;
+    let text = |lines: &[Value]| lines.iter().map(|line| format!("{line}\n")).collect::<String>();
+    fs::write(kept.join("proxy.log"), text(&proxy.log()?))?;
+    for pair in pairs {
+        for informer in pair.natives.iter().map(|(_, native)| native).chain([&pair.ours]) {
+            let name = informer.name.replace([',', ' '], "-");
+            fs::write(kept.join(format!("{name}.jsonl")), text(&informer.lines()))?;
+        }
+    }
+    for entry in fs::read_dir(directory)? {
+        let entry = entry?;
+        fs::copy(entry.path(), kept.join(entry.file_name()))?;
+    }
+    Ok(kept)
+}
