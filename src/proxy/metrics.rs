@@ -152,28 +152,7 @@ impl Metrics {
             "Connections that ended other than by a peer's orderly close",
             self.closed_connections.clone(),
         );
-        all.register("streams", "Long-lived responses open now", self.streams.clone());
-        all.register(
-            "stream_changes",
-            "Watches that a policy change reached, by how they were brought over",
-            self.stream_changes.clone(),
-        );
-        all.register(
-            "pushdown",
-            "Narrowed lists and watches, by what of the boundary the API server was told",
-            self.pushdown.clone(),
-        );
-        all.register(
-            "filtered_items",
-            "Objects of lists and watches that were judged one by one",
-            self.filtered_items.clone(),
-        );
-        all.register_with_unit(
-            "filter_memory",
-            "Memory that holds objects until they are whole and judged",
-            Unit::Bytes,
-            self.filter_memory.clone(),
-        );
+        self.register_streams(&mut all);
         all.register("policy_epoch", "Number of the policy in force", self.policy_epoch.clone());
         all.register(
             "policy_rejected",
@@ -200,6 +179,32 @@ impl Metrics {
         );
         all.register("panics", "Tasks that panicked; the process lives on", self.panics.clone());
         all
+    }
+
+    /// What is counted of lists and watches.
+    fn register_streams(&self, all: &mut Registry) {
+        all.register("streams", "Long-lived responses open now", self.streams.clone());
+        all.register(
+            "stream_changes",
+            "Watches that a policy change reached, by how they were brought over",
+            self.stream_changes.clone(),
+        );
+        all.register(
+            "pushdown",
+            "Narrowed lists and watches, by what of the boundary the API server was told",
+            self.pushdown.clone(),
+        );
+        all.register(
+            "filtered_items",
+            "Objects of lists and watches that were judged one by one",
+            self.filtered_items.clone(),
+        );
+        all.register_with_unit(
+            "filter_memory",
+            "Memory that holds objects until they are whole and judged",
+            Unit::Bytes,
+            self.filter_memory.clone(),
+        );
     }
 }
 

@@ -161,8 +161,8 @@ fn namespaces(before: &Judged, after: &Judged) -> Option<Vec<Box<str>>> {
     if changes("") {
         return None;
     }
-    let every: BTreeSet<&Box<str>> = old.names.iter().chain(new.names.iter()).copied().collect();
-    let changed: Vec<_> = every.into_iter().filter(|name| changes(name)).cloned().collect();
+    let every: BTreeSet<&str> = old.names.union(&new.names).copied().collect();
+    let changed: Vec<_> = every.into_iter().filter(|name| changes(name)).map(Into::into).collect();
     (changed.len() <= MAX_NAMESPACES).then_some(changed)
 }
 
@@ -170,7 +170,7 @@ fn namespaces(before: &Judged, after: &Judged) -> Option<Vec<Box<str>>> {
 struct Reach<'a> {
     boundaries: &'a [Boundary],
     /// Outside of these namespaces there are none but those that are in no namespace.
-    names: BTreeSet<&'a Box<str>>,
+    names: BTreeSet<&'a str>,
     is_nowhere: bool,
 }
 
@@ -184,7 +184,8 @@ impl<'a> Reach<'a> {
             Judged::Each { scope, are_namespaces: false } => {
                 let boundaries = scope.boundaries();
                 let known = boundaries.iter().filter_map(Boundary::namespaces);
-                let names = known.min_by_key(|names| names.len())?.iter().collect();
+                let names = known.min_by_key(|names| names.len())?;
+                let names = names.iter().map(AsRef::as_ref).collect();
                 Some(Self { boundaries, names, is_nowhere: false })
             }
             _ => None,
@@ -236,10 +237,10 @@ impl Hashed {
         let mut rest = Vec::new();
         for boundary in scope.boundaries() {
             let (rule, without) = boundary.without_hash();
-            if let Some(rule) = rule {
-                if found.replace((rule, boundary.has_cluster_scoped)).is_some() {
-                    return None;
-                }
+            if let Some(rule) = rule
+                && found.replace((rule, boundary.has_cluster_scoped)).is_some()
+            {
+                return None;
             }
             if !without.is_everything() {
                 rest.push(without);

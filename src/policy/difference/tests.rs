@@ -176,7 +176,7 @@ fn hashed(from: &str, to: &str) -> Option<Boundary> {
 fn said(before: &Decision, after: &Decision) -> Vec<String> {
     let text = |part: &Part| {
         let namespace = part.namespace.as_deref().unwrap_or("*");
-        let hashes = part.hashes.as_ref().map_or("*".to_owned(), ToString::to_string);
+        let hashes = part.hashes.as_ref().map_or_else(|| "*".to_owned(), ToString::to_string);
         format!("{} | {namespace} | {hashes}", part.selector)
     };
     difference(before, after, false).unwrap().iter().map(text).collect()

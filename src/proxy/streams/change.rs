@@ -138,10 +138,7 @@ impl Changing {
 
 impl Plan {
     async fn carry_out(mut self, out: mpsc::Sender<Bytes>) -> Option<Changed> {
-        let (mut moved, changed) = match timeout(LIMIT, self.prepare()).await {
-            Ok(Some(prepared)) => prepared,
-            _ => return None,
-        };
+        let (mut moved, changed) = timeout(LIMIT, self.prepare()).await.ok()??;
         let bookmark = match &moved.kind {
             _ if moved.is_empty() => None,
             Some(TypeMeta { api_version, kind }) => {

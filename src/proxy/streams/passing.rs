@@ -43,7 +43,7 @@ pub(in crate::proxy) struct Passing {
 /// How the events are looked at.
 pub(in crate::proxy) enum Events {
     /// They pass untouched.
-    Followed(WatchScanner),
+    Followed(Box<WatchScanner>),
     /// Those of others are left out.
     Judged(Box<WatchFilter>, Judged),
 }
@@ -69,7 +69,7 @@ impl Events {
             Judged::Each { .. } => {
                 Self::Judged(Box::new(WatchFilter::new(encoding)?), judged.clone())
             }
-            _ => Self::Followed(WatchScanner::new(encoding)?),
+            _ => Self::Followed(Box::new(WatchScanner::new(encoding)?)),
         })
     }
 }

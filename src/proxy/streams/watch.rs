@@ -44,7 +44,7 @@ pub(in crate::proxy) struct WatchBody {
 }
 
 enum State {
-    Passing(Passing),
+    Passing(Box<Passing>),
     Changing(Changing),
     Ended,
 }
@@ -73,7 +73,7 @@ impl WatchBody {
         events: Events,
     ) -> Self {
         Self {
-            state: State::Passing(Passing::new(upstream, events)),
+            state: State::Passing(Box::new(Passing::new(upstream, events))),
             live: Live::new(pair, collection, encoding),
         }
     }
@@ -179,7 +179,7 @@ impl WatchBody {
         match (changed, events) {
             (Some(Changed { to, upstream, .. }), Some(events)) => {
                 self.live.carried_over(&to);
-                self.state = State::Passing(Passing::new(upstream, events));
+                self.state = State::Passing(Box::new(Passing::new(upstream, events)));
                 None
             }
             _ => Some(self.expire(b"")),
