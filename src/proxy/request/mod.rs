@@ -61,7 +61,7 @@ enum Follow {
     Whole(Bytes),
     Splice(OnUpgrade),
     List(Incoming, Collection, Encoding),
-    JudgedList(JudgedList),
+    JudgedList(Box<JudgedList>),
     Watch(Incoming, Collection, Encoding, Events),
 }
 
@@ -270,7 +270,8 @@ async fn follow(
             watched(body, collection, readable)?
         }
         (_, encoding) if matches!(collection.judged, Judged::Each { .. }) => {
-            Follow::JudgedList(judged(pair, headers, body, collection, encoding).await?)
+            let list = judged(pair, headers, body, collection, encoding).await?;
+            Follow::JudgedList(Box::new(list))
         }
         (_, Some(encoding)) => Follow::List(body, collection, encoding),
         (_, None) => Follow::Pass(body),

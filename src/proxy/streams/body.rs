@@ -76,8 +76,8 @@ impl ReplyBody {
         Self::new(Kind::List(Box::new(body)), access)
     }
 
-    pub(in crate::proxy) fn judged_list(body: JudgedList, access: Access) -> Self {
-        Self::new(Kind::JudgedList(Box::new(body)), access)
+    pub(in crate::proxy) fn judged_list(body: Box<JudgedList>, access: Access) -> Self {
+        Self::new(Kind::JudgedList(body), access)
     }
 
     pub(in crate::proxy) fn watch(body: WatchBody, access: Access) -> Self {
