@@ -29,7 +29,7 @@ fn policy(count: u32) -> Policy {
         .unwrap();
     }
     let spec: ShardingConfigSpec = serde_yaml::from_str(&text).unwrap();
-    compile("shard", "ns", &spec).unwrap()
+    compile("shard", "ns", &spec).unwrap().resolve(None).unwrap()
 }
 
 fn decide(policy: &Policy, path: &str, query: Option<&str>) -> Option<String> {
