@@ -122,6 +122,10 @@ pub(crate) enum Body {
 
 pub(crate) fn list(body: &[u8]) -> Body {
     let Some(envelope) = body.strip_prefix(MAGIC).and_then(fields) else { return Body::Malformed };
+    // The kind of the list is read.
+    if envelope.iter().filter_map(|field| field.at(1)).any(|kind| fields(kind).is_none()) {
+        return Body::Malformed;
+    }
     let mut raws = envelope.iter().filter(|field| field.at(2).is_some());
     match (raws.next(), raws.next()) {
         (Some(raw), None) => match list_in(body, raw) {

@@ -141,7 +141,7 @@ impl<'a> Node<'a> {
         }
     }
 
-    /// What an object says of itself. The items of lists do not say what they are.
+    /// What an object says of itself. What a row stands for does not say what it is.
     pub(crate) fn object(&self, says_kind: bool) -> Result<Seen, Refused> {
         let mut metas = self.named("metadata");
         let (Some(meta), None) = (metas.next(), metas.next()) else { return Err(Refused) };
@@ -184,7 +184,7 @@ pub(crate) fn list(root: &Node<'_>) -> Result<(Vec<Seen>, Option<ListMeta>), Ref
             Value::Null => {}
             Value::Array(items) => {
                 for item in items {
-                    let one = if are_rows { item.row()? } else { item.object(false)? };
+                    let one = if are_rows { item.row()? } else { item.object(true)? };
                     if one.verdict() == Verdict::Unknown {
                         return Err(Refused);
                     }
@@ -236,7 +236,7 @@ pub(crate) fn check_list(before: &Node<'_>, after: &Node<'_>) {
             (Some(b"items" | b"rows"), Value::Array(all), Value::Array(left)) => {
                 let are_rows = old.name.as_deref() == Some(b"rows");
                 let keeps = |node: &&Node<'_>| {
-                    let seen = if are_rows { node.row() } else { node.object(false) };
+                    let seen = if are_rows { node.row() } else { node.object(true) };
                     seen.expect("readable").verdict() == Verdict::Keep
                 };
                 let kept: Vec<_> = all.iter().filter(keeps).map(|node| node.raw).collect();
