@@ -218,6 +218,7 @@ async fn t19_what_cannot_be_listed_as_of_the_position_is_told_to_list_anew() {
         let end = expired(Encoding::Json);
         assert_eq!(bytes(&mut seen, end.len()).await, end, "and nothing of the first list");
         ends_clean(&mut seen).await;
+        assert!(upstream.is_quiet(), "nothing more was asked: {code} {body}");
         proxy.until_metric(CHANGES, &[("how", "expired")], 1.0).await;
         assert_eq!(proxy.metric(CHANGES, &[("how", "difference")]).await, 0.0);
     }
