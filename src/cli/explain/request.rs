@@ -5,8 +5,8 @@ use std::fmt::Write as _;
 use http::Method;
 
 use crate::{
-    policy::{Decision, Judged, LockIn, Policy, Selected},
-    wire::{RequestInfo, Verb, request::PathError},
+    policy::{Decision, Judged, LockIn, Policy, Pushed, Selected},
+    wire::{Query, RequestInfo, Verb, request::PathError},
 };
 
 /// How many namespaces are named.
@@ -35,6 +35,9 @@ pub(super) fn explain(policy: &Policy, method: &Method, target: &str) -> Result<
             let sent = rewritten.as_deref().unwrap_or(target);
             let how = if rewritten.is_some() { "" } else { ", as it came" };
             lines.add("upstream", &format!("{method} {sent}{how}"));
+            if let Some(pushed) = pushed(&info, &decision, query) {
+                lines.add("pushdown", &pushed);
+            }
             lines.add("here", here(&info, &decision));
         }
     }
@@ -106,6 +109,20 @@ fn namespaces(selected: &Selected) -> String {
     format!("{} is {names}{more}", selected.selector())
 }
 
+/// What goes upstream too, if the API server proves that it understands; nothing for a query that
+/// could not be read.
+fn pushed(info: &RequestInfo<'_>, decision: &Decision, query: Option<&str>) -> Option<String> {
+    if !matches!(info.verb, Verb::List | Verb::Watch) {
+        return None;
+    }
+    let pushed = Pushed::of(&decision.judged, Query::parse(query).ok()?);
+    let hashes = pushed.hashes.map(|hashes| format!("shardSelector={hashes}"));
+    let namespace = pushed.namespace.map(|name| format!("fieldSelector=metadata.namespace={name}"));
+    let all: Vec<_> = hashes.into_iter().chain(namespace).collect();
+    let told = all.join(", ");
+    (!all.is_empty()).then(|| format!("{told}, where the API server understands"))
+}
+
 fn here(info: &RequestInfo<'_>, decision: &Decision) -> &'static str {
     match (&decision.judged, info.verb) {
         (Judged::Each { .. }, Verb::Watch) => "each event is judged by what its object is called",
@@ -170,7 +187,28 @@ spec:
              here      each item is judged by what it is called\n"
         );
         assert!(told("GET", "/api/v1/namespaces/a/pods").ends_with("here      passes\n"));
+        let one = explain_with("names: [a, b]", "names: [a]", "/api/v1/pods");
+        let told_too =
+            "pushdown  fieldSelector=metadata.namespace=a, where the API server understands\n";
+        assert!(one.contains(told_too), "{one}");
         assert!(told("GET", "/api/v1/namespaces/c/pods").contains("the answer is empty"));
+    }
+
+    fn explain_with(old: &str, new: &str, target: &str) -> String {
+        let config = CONFIG.replace(old, new);
+        let policy = from_documents(config.as_bytes(), "blue", None).unwrap().resolve(None);
+        explain(&policy.unwrap(), &Method::GET, target).unwrap()
+    }
+
+    #[test]
+    fn t48_what_the_api_server_may_be_told_is_said() {
+        let hash =
+            "hash: {of: uid, ranges: [{from: \"0x0000000000000000\", to: \"0x8000000000000000\"}]}";
+        let told = explain_with("namespaces: {names: [a, b]}", hash, "/api/v1/pods?watch=1");
+        let range = "shardRange(object.metadata.uid, '0x0000000000000000', '0x8000000000000000')";
+        assert!(told.contains(&format!("pushdown  shardSelector={range}, where")), "{told}");
+        let own = explain_with("namespaces: {names: [a, b]}", hash, "/api/v1/pods?shardSelector=x");
+        assert!(!own.contains("pushdown"), "{own}");
     }
 
     #[test]
