@@ -30,8 +30,8 @@ use super::{
 use crate::{
     policy::{Decision, Handed, Judged, Page, Part, difference, watch_from},
     proxy::{
+        Shared,
         feed::InForce,
-        metrics::Metrics,
         pair::Pair,
         request::{Probe, understood},
     },
@@ -46,8 +46,9 @@ use crate::{
 
 /// How long lists and the new watch may take.
 const LIMIT: Duration = Duration::from_secs(10);
-/// Most bytes of objects that change hands in one watch.
-const MAX_MOVED: usize = 32 << 20;
+/// Most bytes of objects that change hands in one watch, and in all watches at once.
+const MAX_MOVED: usize = 16 << 20;
+const MAX_MOVED_IN_ALL: usize = 32 << 20;
 /// Bytes that are given to the client at once.
 const PIECE: usize = 64 << 10;
 
@@ -175,7 +176,7 @@ impl Plan {
         let before = self.from.policy.decide(&info);
         let after = self.to.policy.decide(&info);
         let is_in_namespace = info.resource()?.namespace.is_some();
-        let mut moved = Moved::new(&self.pair.worker.shared.metrics);
+        let mut moved = Moved::new(&self.pair.worker.shared);
         for part in difference(&before, &after, is_in_namespace)? {
             self.list(&info, &part, &mut moved).await?;
         }
@@ -261,7 +262,7 @@ impl Plan {
                 page.push((turn, kind, has_type, item.bytes.to_vec()));
             });
             taken.ok()?;
-            if !is_known || moved.bytes > MAX_MOVED {
+            if !is_known || !moved.is_within_bounds() {
                 return None;
             }
         }
@@ -325,12 +326,16 @@ struct Moved {
     events: Vec<(Turn, Vec<u8>)>,
     kind: Option<TypeMeta>,
     bytes: usize,
-    metrics: Arc<Metrics>,
+    shared: Arc<Shared>,
 }
 
 impl Moved {
-    fn new(metrics: &Arc<Metrics>) -> Self {
-        Self { events: Vec::new(), kind: None, bytes: 0, metrics: Arc::clone(metrics) }
+    fn new(shared: &Arc<Shared>) -> Self {
+        Self { events: Vec::new(), kind: None, bytes: 0, shared: Arc::clone(shared) }
+    }
+
+    fn is_within_bounds(&self) -> bool {
+        self.bytes <= MAX_MOVED && self.shared.turns.held() <= MAX_MOVED_IN_ALL
     }
 
     fn is_empty(&self) -> bool {
@@ -343,7 +348,12 @@ impl Moved {
 
     fn hold(&mut self, bytes: usize) {
         let after = self.bytes.saturating_add(bytes);
-        self.metrics.filter_memory(self.bytes, after);
+        self.tell_held(after);
+    }
+
+    fn tell_held(&mut self, after: usize) {
+        self.shared.metrics.filter_memory(self.bytes, after);
+        self.shared.turns.hold(self.bytes, after);
         self.bytes = after;
     }
 
@@ -366,6 +376,6 @@ impl Moved {
 
 impl Drop for Moved {
     fn drop(&mut self) {
-        self.metrics.filter_memory(self.bytes, 0);
+        self.tell_held(0);
     }
 }

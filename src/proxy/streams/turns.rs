@@ -7,7 +7,10 @@
 
 use std::{
     collections::BTreeMap,
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    sync::{
+        Arc, Mutex, MutexGuard, PoisonError,
+        atomic::{AtomicUsize, Ordering},
+    },
     time::Duration,
 };
 
@@ -52,6 +55,8 @@ impl Turn {
 pub(in crate::proxy) struct Turns {
     state: Mutex<State>,
     moved: Notify,
+    /// Bytes that wait for their turn.
+    held: AtomicUsize,
 }
 
 #[derive(Debug, Default)]
@@ -95,6 +100,16 @@ impl Turns {
         state.next += 1;
         state.told.insert(id, Epoch::default());
         Teller { turns: Arc::clone(self), id }
+    }
+
+    /// Bytes that wait for their turn, of all watches.
+    pub(super) fn held(&self) -> usize {
+        self.held.load(Ordering::Relaxed)
+    }
+
+    /// A watch that held `before` bytes holds `after`.
+    pub(super) fn hold(&self, before: usize, after: usize) {
+        self.held.fetch_add(after.wrapping_sub(before), Ordering::Relaxed);
     }
 
     /// Nothing while somebody has to be waited for; else whether what was sent in the turn before

@@ -201,7 +201,10 @@ async fn t19_what_cannot_be_listed_as_of_the_position_is_told_to_list_anew() {
     let good = page(100, "", &[object("one", 7, 0)]);
     let nameless = json!({"kind": "ConfigMapList", "apiVersion": "v1",
         "metadata": {"resourceVersion": "100"}, "items": [{"data": {}}]});
+    let mut huge = object("huge", 8, 0);
+    huge["data"] = json!({"more than is held": "x".repeat(17 << 20)});
     let bad = [
+        (200, page(100, "", &[huge])),
         (410, page(100, "", &[])),
         (403, "{}".to_owned()),
         (200, page(101, "", &[object("one", 7, 0)])),

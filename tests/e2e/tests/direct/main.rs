@@ -6,15 +6,14 @@
 #![allow(clippy::print_stdout, reason = "the figures of the tests")]
 
 mod bed;
+mod changes;
 mod clients;
 mod encodings;
 mod explain;
 mod figures;
-mod handing;
 mod identity;
 mod kubectl;
 mod locks;
-mod policy_change;
 mod requests;
 mod restart;
 mod stores;

@@ -1,0 +1,4 @@
+//! What a change of policy does to live watches.
+
+mod expiring;
+mod handing;
