@@ -97,13 +97,7 @@ impl ListItems {
 
     fn run(&mut self, mut rest: &[u8], each: &mut dyn FnMut(Item<'_>)) -> Result<(), Fault> {
         loop {
-            let step = self.walker.walk(rest, &mut self.facts)?;
-            let at = match step {
-                Step::More => rest.len(),
-                Step::End(at) | Step::Known(at) | Step::Mark(_, at) => at,
-            };
-            let (piece, behind) = rest.split_at_checked(at).unwrap_or((rest, &[]));
-            rest = behind;
+            let (step, piece) = self.walker.step(&mut rest, &mut self.facts)?;
             let mark = match step {
                 Step::Mark(mark, _) => Some(mark),
                 _ => None,

@@ -144,6 +144,22 @@ impl Walker {
         })
     }
 
+    /// Walks to the next place, and takes off `rest` what stands in front of it.
+    fn step<'c>(
+        &mut self,
+        rest: &mut &'c [u8],
+        facts: &mut Facts,
+    ) -> Result<(Step, &'c [u8]), Fault> {
+        let step = self.walk(rest, facts)?;
+        let at = match step {
+            Step::More => rest.len(),
+            Step::End(at) | Step::Known(at) | Step::Mark(_, at) => at,
+        };
+        let (piece, behind) = rest.split_at_checked(at).unwrap_or((rest, &[]));
+        *rest = behind;
+        Ok((step, piece))
+    }
+
     fn walk(&mut self, chunk: &[u8], facts: &mut Facts) -> Result<Step, Fault> {
         match self {
             Self::Json(json) => json.walk(chunk, facts),

@@ -160,13 +160,7 @@ impl ListFilter {
 
     fn run(&mut self, mut rest: &[u8], judge: Judge<'_>, out: &mut Vec<u8>) -> Result<(), Fault> {
         loop {
-            let step = self.walker.walk(rest, &mut self.facts)?;
-            let at = match step {
-                Step::More => rest.len(),
-                Step::End(at) | Step::Known(at) | Step::Mark(_, at) => at,
-            };
-            let (piece, behind) = rest.split_at_checked(at).unwrap_or((rest, &[]));
-            rest = behind;
+            let (step, piece) = self.walker.step(&mut rest, &mut self.facts)?;
             match step {
                 Step::More => return self.pause(piece, out),
                 Step::End(_) => self.pass(piece, out)?,
