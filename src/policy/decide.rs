@@ -20,8 +20,6 @@ pub struct Decision {
     pub scope: Option<Arc<Scope>>,
     /// What of the scope no selector says.
     pub judged: Judged,
-    /// What of that the API server is told all the same, because it understands.
-    pub pushed: Pushed,
     /// The request may name the lock there.
     pub lock: Option<LockIn>,
 }
@@ -34,6 +32,14 @@ pub struct Pushed {
     pub hashes: Option<Hashes>,
     /// As a field selector for `metadata.namespace`.
     pub namespace: Option<Box<str>>,
+}
+
+/// What of a request changes on its way upstream.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Rewrite<'d> {
+    path: Option<String>,
+    /// Keys of the query, and what they are set to.
+    query: Vec<(&'static str, Cow<'d, str>)>,
 }
 
 /// How the objects of a collection are judged by the boundaries of its scope.
@@ -60,20 +66,6 @@ impl Pushed {
     pub fn of(judged: &Judged, query: Query<'_>) -> Self {
         let hashes = judged.hashes().filter(|hashes| hashes.may_be_pushed(query));
         Self { hashes, namespace: judged.only_namespace().map(Into::into) }
-    }
-
-    fn changes(&self, query: Query<'_>) -> Vec<(&'static str, Option<Cow<'static, str>>)> {
-        let mut changes = Vec::new();
-        if let Some(hashes) = &self.hashes {
-            changes.push(("shardSelector", Some(Cow::Owned(hashes.to_string()))));
-        }
-        if let Some(namespace) = &self.namespace {
-            let own = query.first("fieldSelector").filter(|own| !own.is_empty());
-            let own = own.map_or_else(String::new, |own| format!("{own},"));
-            let all = format!("{own}metadata.namespace={namespace}");
-            changes.push(("fieldSelector", Some(Cow::Owned(all))));
-        }
-        changes
     }
 }
 
@@ -130,7 +122,6 @@ impl Policy {
                 .as_ref()
                 .map_or(Judged::All, |scope| Judged::new(scope, resource, namespace)),
             scope,
-            pushed: Pushed::default(),
             lock: self.lock.as_ref().and_then(|lock| lock.find(info.verb, resource)),
         }
     }
@@ -149,50 +140,69 @@ impl Policy {
         self.scopes.find(&resource.group, &resource.resource)
     }
 
-    /// The path and query that go upstream; nothing when they go as they came.
+    /// What changes of the path and the query, before anything is pushed.
     ///
     /// # Errors
     /// [`Refused`] when the client's own selectors cannot be read: they could not be narrowed.
-    pub fn rewrite(
+    pub fn rewrite<'d>(
         &self,
-        decision: &Decision,
+        decision: &'d Decision,
         info: &RequestInfo<'_>,
-        path: &str,
-        query: Option<&str>,
-    ) -> Result<Option<String>, Refused> {
-        let mut new_path = None;
-        let mut changes: Vec<(&str, Option<Cow<'_, str>>)> = Vec::new();
-        let parsed = Query::parse(query).map_err(|e| Refusal::BadRequestLine.because(e))?;
+    ) -> Result<Rewrite<'d>, Refused> {
+        let mut rewrite = Rewrite::default();
         if let Some(scope) = &decision.scope
-            && let Some(text) = narrowed(parsed, scope, &decision.judged)?
+            && let Some(text) = narrowed(info.query, scope, &decision.judged)?
         {
-            changes.push(("labelSelector", Some(text)));
+            rewrite.set("labelSelector", text);
         }
-        changes.extend(decision.pushed.changes(parsed));
         if let Judged::Each { .. } = decision.judged {
             // The rows of a Table are judged by the objects that they stand for.
-            if parsed.first("includeObject").is_some_and(|include| include == "None") {
-                changes.push(("includeObject", Some(Cow::Borrowed("Metadata"))));
+            if info.query.first("includeObject").is_some_and(|include| include == "None") {
+                rewrite.set("includeObject", "Metadata");
             }
         }
         if let (Some(lock), Some(place)) = (&self.lock, decision.lock) {
             match place {
-                LockIn::Path => new_path = renamed_path(lock, path, info),
+                LockIn::Path => rewrite.path = renamed_path(lock, info),
                 LockIn::FieldSelector => {
-                    if let Some(text) = renamed_field(lock, parsed)? {
-                        changes.push(("fieldSelector", Some(Cow::Owned(text))));
+                    if let Some(text) = renamed_field(lock, info.query)? {
+                        rewrite.set("fieldSelector", text);
                     }
                 }
                 LockIn::Body => {}
             }
         }
-        if new_path.is_none() && changes.is_empty() {
-            return Ok(None);
+        Ok(rewrite)
+    }
+}
+
+impl<'d> Rewrite<'d> {
+    /// Tells the API server what it understands of the boundary.
+    pub fn push(&mut self, pushed: &Pushed, query: Query<'_>) {
+        if let Some(hashes) = &pushed.hashes {
+            self.set("shardSelector", hashes.to_string());
         }
-        let changes: Vec<_> = changes.iter().map(|(key, value)| (*key, value.as_deref())).collect();
-        let query = parsed.rewrite(&changes);
-        let path = new_path.as_deref().unwrap_or(path);
-        Ok(Some(if query.is_empty() { path.to_owned() } else { format!("{path}?{query}") }))
+        if let Some(namespace) = &pushed.namespace {
+            let own = query.first("fieldSelector").filter(|own| !own.is_empty());
+            let own = own.map_or_else(String::new, |own| format!("{own},"));
+            self.set("fieldSelector", format!("{own}metadata.namespace={namespace}"));
+        }
+    }
+
+    /// The path and query that go upstream; nothing when they go as they came.
+    #[must_use]
+    pub fn target(&self, info: &RequestInfo<'_>) -> Option<String> {
+        if self.path.is_none() && self.query.is_empty() {
+            return None;
+        }
+        let changes: Vec<_> = self.query.iter().map(|(key, text)| (*key, Some(&**text))).collect();
+        let query = info.query.rewrite(&changes);
+        let path = self.path.as_deref().unwrap_or(info.path);
+        Some(if query.is_empty() { path.to_owned() } else { format!("{path}?{query}") })
+    }
+
+    fn set(&mut self, key: &'static str, text: impl Into<Cow<'d, str>>) {
+        self.query.push((key, text.into()));
     }
 }
 
@@ -232,9 +242,9 @@ fn renamed_field(lock: &Lock, query: Query<'_>) -> Result<Option<String>, Refuse
 }
 
 /// The path with its last segment, the name, replaced. Names of locks need no escaping.
-fn renamed_path(lock: &Lock, path: &str, info: &RequestInfo<'_>) -> Option<String> {
+fn renamed_path(lock: &Lock, info: &RequestInfo<'_>) -> Option<String> {
     let renamed = lock.rename(info.resource()?.name.as_deref()?)?;
-    let (before, _) = path.trim_end_matches('/').rsplit_once('/')?;
+    let (before, _) = info.path.trim_end_matches('/').rsplit_once('/')?;
     Some(format!("{before}/{renamed}"))
 }
 

@@ -18,7 +18,7 @@ pub use self::{
     boundary::{BadRange, Boundary, HashOf, HashRange, HashRule, Pattern},
     choose::{Configs, choose, draft},
     compile::{Draft, Invalid, Problem, compile},
-    decide::{Decision, Judged, Pushed},
+    decide::{Decision, Judged, Pushed, Rewrite},
     difference::{Handed, Hashes, Page, Part, difference, watch_from},
     document::{BadDocument, from_documents, names},
     lock::{BadLock, Lock, LockIn},

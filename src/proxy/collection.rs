@@ -8,7 +8,6 @@ use std::{
 };
 
 use base64::{Engine, prelude::BASE64_URL_SAFE_NO_PAD};
-use http::Uri;
 use serde::Deserialize;
 
 use super::{
@@ -38,6 +37,8 @@ pub(super) struct Collection {
     pub(super) asked: Option<Asked>,
     /// The path and selectors as a number: equal for a list and the watch that resumes from it.
     pub(super) key: u64,
+    /// What it goes on from, and the key of who was shown that.
+    resumes: Option<(u64, Resume)>,
 }
 
 /// When a watch may be told a position that belongs to no event of its own.
@@ -57,8 +58,13 @@ impl Collection {
         decision: &Decision,
         position: Arc<Position>,
         in_force: &Arc<InForce>,
-        uri: &Uri,
     ) -> Self {
+        let key = collection_key(info);
+        let resumes = resumes(info, key);
+        let from = match resumes {
+            Some((_, Resume::Number(at))) if info.verb == Verb::Watch => Some(at),
+            _ => None,
+        };
         let resource = info.resource();
         let part = |part: fn(&_) -> &Cow<'_, str>| resource.map_or("", |r| part(r));
         let subject = Subject {
@@ -72,42 +78,24 @@ impl Collection {
             position,
             in_force: Arc::clone(in_force),
             judged: decision.judged.clone(),
-            bookmarks: Bookmarks::of(uri),
-            from: from(info.verb, uri),
+            bookmarks: Bookmarks::of(info.query, from),
+            from,
             asked: None,
-            key: collection_key(uri),
+            key,
+            resumes,
         }
     }
 
     /// A watch or a further page goes on from a position that the client was shown: only where
     /// that was under the present scope.
-    pub(super) fn may_resume(
-        &self,
-        pair: &Pair,
-        info: &RequestInfo<'_>,
-        uri: &Uri,
-    ) -> Result<(), Refused> {
+    pub(super) fn may_resume(&self, pair: &Pair) -> Result<(), Refused> {
         if !self.subject.is_narrowed && self.subject.lock.is_none() {
             return Ok(());
         }
-        let query = Query::parse(uri.query()).unwrap_or_default();
-        let (key, resume) = match info.verb {
-            Verb::Watch if is_true(query.first("sendInitialEvents").as_deref()) => return Ok(()),
-            Verb::Watch => (self.key, resume_at(&query.first("resourceVersion"))),
-            _ => match query.first("continue") {
-                None => return Ok(()),
-                Some(token) if token.is_empty() => return Ok(()),
-                Some(token) => (token_key(&token), token_position(&token)),
-            },
-        };
-        let allowed = match resume {
-            None => true,
-            Some(resume) => {
-                self.position.may_resume(resume)
-                    || pair.grants.borrow().allow(key, resume, &self.position)
-            }
-        };
-        if allowed {
+        let Some((key, resume)) = self.resumes else { return Ok(()) };
+        let is_allowed = self.position.may_resume(resume)
+            || pair.grants.borrow().allow(key, resume, &self.position);
+        if is_allowed {
             return Ok(());
         }
         let why = "the objects that this shard sees have changed since: list again";
@@ -116,32 +104,33 @@ impl Collection {
 }
 
 impl Bookmarks {
-    fn of(uri: &Uri) -> Self {
-        let query = Query::parse(uri.query()).unwrap_or_default();
+    fn of(query: Query<'_>, from: Option<u64>) -> Self {
         match () {
             () if !is_true(query.first("allowWatchBookmarks").as_deref()) => Self::Never,
-            () if from(Verb::Watch, uri).is_some() => Self::Always,
+            () if from.is_some() => Self::Always,
             () => Self::AfterInitial,
         }
     }
 }
 
-/// Nothing for a list, and for a watch that begins with what is there.
-fn from(verb: Verb, uri: &Uri) -> Option<u64> {
-    let query = Query::parse(uri.query()).unwrap_or_default();
-    let is_fresh = is_true(query.first("sendInitialEvents").as_deref());
-    match resume_at(&query.first("resourceVersion")) {
-        Some(Resume::Number(at)) if verb == Verb::Watch && !is_fresh => Some(at),
-        _ => None,
+/// What a watch or a further page goes on from, and by which key that was given. Nothing for what
+/// begins with what is there.
+fn resumes(info: &RequestInfo<'_>, key: u64) -> Option<(u64, Resume)> {
+    let query = info.query;
+    if info.verb == Verb::Watch {
+        let is_fresh = is_true(query.first("sendInitialEvents").as_deref());
+        let version = query.first("resourceVersion").filter(|_| !is_fresh)?;
+        return Resume::at(ResourceVersion::parse(version.as_bytes())).map(|at| (key, at));
     }
+    let token = query.first("continue").filter(|token| !token.is_empty())?;
+    token_position(&token).map(|at| (token_key(&token), at))
 }
 
 static HASHER: LazyLock<RandomState> = LazyLock::new(RandomState::new);
 
-fn collection_key(uri: &Uri) -> u64 {
-    let query = Query::parse(uri.query()).unwrap_or_default();
-    let selectors = (query.first("labelSelector"), query.first("fieldSelector"));
-    HASHER.hash_one((uri.path().trim_end_matches('/'), selectors))
+fn collection_key(info: &RequestInfo<'_>) -> u64 {
+    let selectors = (info.query.first("labelSelector"), info.query.first("fieldSelector"));
+    HASHER.hash_one((info.path.trim_end_matches('/'), selectors))
 }
 
 /// The same for a further page: the token stands for its collection and position.
@@ -153,11 +142,6 @@ pub(super) fn token_key(token: &str) -> u64 {
 /// `apimachinery/pkg/conversion`.
 fn is_true(value: Option<&str>) -> bool {
     value.is_some_and(|value| value != "0" && !value.eq_ignore_ascii_case("false"))
-}
-
-fn resume_at(version: &Option<Cow<'_, str>>) -> Option<Resume> {
-    let text = version.as_deref().unwrap_or_default();
-    Resume::at(ResourceVersion::parse(text.as_bytes()))
 }
 
 /// The position in a continue token (`apiserver/pkg/storage/continue.go`): base64 of JSON.

@@ -12,6 +12,10 @@ use super::selector::{FieldSelector, Selector};
 /// One request, classified as the API server's own `RequestInfo` would classify it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RequestInfo<'a> {
+    /// The raw path.
+    pub path: &'a str,
+    /// What stands behind its `?`.
+    pub query: Query<'a>,
     /// What is done. For what is no resource: the HTTP method.
     pub verb: Verb,
     /// What it is done to.
@@ -119,7 +123,8 @@ impl<'a> RequestInfo<'a> {
         query: Option<&'a str>,
     ) -> Result<Self, PathError> {
         let query = Query::parse(query)?;
-        let non_resource = Self { verb: Verb::of_method(method), target: Target::NonResource };
+        let verb = Verb::of_method(method);
+        let non_resource = Self { path, query, verb, target: Target::NonResource };
         if path == "*" {
             return Ok(non_resource);
         }
@@ -140,7 +145,7 @@ impl<'a> RequestInfo<'a> {
             Some(verb) => verb,
             None => resource.verb(method, query),
         };
-        Ok(Self { verb, target: Target::Resource(resource) })
+        Ok(Self { path, query, verb, target: Target::Resource(resource) })
     }
 
     /// The resource, if it is about one.

@@ -35,7 +35,7 @@ fn policy(count: u32) -> Policy {
 fn decide(policy: &Policy, path: &str, query: Option<&str>) -> Option<String> {
     let info = RequestInfo::parse(&Method::GET, path, query).unwrap();
     let decision = policy.decide(&info);
-    policy.rewrite(&decision, &info, path, query).unwrap()
+    policy.rewrite(&decision, &info).unwrap().target(&info)
 }
 
 fn policies(criterion: &mut Criterion) {

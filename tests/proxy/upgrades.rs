@@ -122,8 +122,11 @@ async fn bad_watch_over_websocket() {
     let (code, body) = client::text(client.send(sent).await.unwrap()).await;
     assert_eq!(code, 400, "{body}");
     assert!(body.contains("WebSocket"), "{body}");
+    let mut sent = upgrade("/api/v1/namespaces/ns/configmaps?watch=1", "websocket");
+    *sent.method_mut() = Method::HEAD;
+    assert_eq!(client.send(sent).await.unwrap().status(), 400);
     let refused = [("reason", "websocket_watch")];
-    proxy.until_metric("ctrlmesh_refusals_total", &refused, 1.0).await;
+    proxy.until_metric("ctrlmesh_refusals_total", &refused, 2.0).await;
     assert!(upstream.is_quiet());
 }
 

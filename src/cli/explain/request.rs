@@ -6,7 +6,7 @@ use http::Method;
 
 use crate::{
     policy::{Decision, Judged, LockIn, Policy, Pushed, Selected},
-    wire::{Query, RequestInfo, Verb, request::PathError},
+    wire::{RequestInfo, Verb, request::PathError},
 };
 
 /// How many namespaces are named.
@@ -25,17 +25,18 @@ pub(super) fn explain(policy: &Policy, method: &Method, target: &str) -> Result<
             lines.add("labels", &namespaces(selected));
         }
     }
-    match policy.rewrite(&decision, &info, path, query) {
+    match policy.rewrite(&decision, &info) {
         Err(refused) => {
             let status = refused.status();
             let label = refused.refusal.label();
             lines.add("refused", &format!("{} ({label}): {}", status.code, refused.why));
         }
-        Ok(rewritten) => {
+        Ok(rewrite) => {
+            let rewritten = rewrite.target(&info);
             let sent = rewritten.as_deref().unwrap_or(target);
             let how = if rewritten.is_some() { "" } else { ", as it came" };
             lines.add("upstream", &format!("{method} {sent}{how}"));
-            if let Some(pushed) = pushed(&info, &decision, query) {
+            if let Some(pushed) = pushed(&info, &decision) {
                 lines.add("pushdown", &pushed);
             }
             lines.add("here", here(&info, &decision));
@@ -109,13 +110,12 @@ fn namespaces(selected: &Selected) -> String {
     format!("{} is {names}{more}", selected.selector())
 }
 
-/// What goes upstream too, if the API server proves that it understands; nothing for a query that
-/// could not be read.
-fn pushed(info: &RequestInfo<'_>, decision: &Decision, query: Option<&str>) -> Option<String> {
+/// What goes upstream too, if the API server proves that it understands.
+fn pushed(info: &RequestInfo<'_>, decision: &Decision) -> Option<String> {
     if !matches!(info.verb, Verb::List | Verb::Watch) {
         return None;
     }
-    let pushed = Pushed::of(&decision.judged, Query::parse(query).ok()?);
+    let pushed = Pushed::of(&decision.judged, info.query);
     let hashes = pushed.hashes.map(|hashes| format!("shardSelector={hashes}"));
     let namespace = pushed.namespace.map(|name| format!("fieldSelector=metadata.namespace={name}"));
     let all: Vec<_> = hashes.into_iter().chain(namespace).collect();

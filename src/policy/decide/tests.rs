@@ -22,8 +22,8 @@ fn sent(method: Method, target: &str) -> String {
     let info = RequestInfo::parse(&method, path, query).unwrap();
     let policy = policy();
     let decision = policy.decide(&info);
-    match policy.rewrite(&decision, &info, path, query) {
-        Ok(target) => target.unwrap_or_else(|| "-".into()),
+    match policy.rewrite(&decision, &info) {
+        Ok(rewrite) => rewrite.target(&info).unwrap_or_else(|| "-".into()),
         Err(refused) => refused.refusal.label().into(),
     }
 }

@@ -4,7 +4,7 @@
 
 use super::Part;
 use crate::{
-    policy::{Refusal, Refused, decide::own_selector},
+    policy::{Refused, decide::own_selector},
     wire::{Query, RequestInfo},
 };
 
@@ -32,20 +32,14 @@ pub struct Page<'a> {
 }
 
 impl Part {
-    /// The path and query that list this part of what the watch at `path` and `query` is about.
+    /// The path and query that list this part of what the watch is about.
     /// Nothing for a watch in the deprecated form, with the verb in its path.
     ///
     /// # Errors
     /// [`Refused`] when the client's own selectors cannot be read.
-    pub fn list(
-        &self,
-        info: &RequestInfo<'_>,
-        path: &str,
-        query: Option<&str>,
-        page: Page<'_>,
-    ) -> Result<Option<String>, Refused> {
-        let Some(path) = self.path(info, path) else { return Ok(None) };
-        let query = Query::parse(query).map_err(|error| Refusal::BadRequestLine.because(error))?;
+    pub fn list(&self, info: &RequestInfo<'_>, page: Page<'_>) -> Result<Option<String>, Refused> {
+        let query = info.query;
+        let Some(path) = self.path(info) else { return Ok(None) };
         let own = own_selector(query)?;
         let selector = own.map_or_else(|| self.selector.clone(), |own| own.and(&self.selector));
         let selector = selector.to_string();
@@ -77,8 +71,8 @@ impl Part {
     }
 
     /// The path of the collection, or of the one namespace of it.
-    fn path(&self, info: &RequestInfo<'_>, path: &str) -> Option<String> {
-        let path = path.trim_end_matches('/');
+    fn path(&self, info: &RequestInfo<'_>) -> Option<String> {
+        let path = info.path.trim_end_matches('/');
         let resource = info.resource().filter(|resource| !resource.verb_in_path)?;
         let Some(namespace) = &self.namespace else { return Some(path.to_owned()) };
         // Names of namespaces need no escaping.
@@ -89,11 +83,8 @@ impl Part {
 
 /// The query of a watch that goes on from `at`, for as many seconds as are left of what the client
 /// asked for.
-///
-/// # Errors
-/// [`Refused`] when the query cannot be relied on.
-pub fn watch_from(query: Option<&str>, at: u64, elapsed: u64) -> Result<String, Refused> {
-    let query = Query::parse(query).map_err(|error| Refusal::BadRequestLine.because(error))?;
+#[must_use]
+pub fn watch_from(query: Query<'_>, at: u64, elapsed: u64) -> String {
     let left = query.first("timeoutSeconds").and_then(|text| text.parse::<u64>().ok());
     let left = left.map(|seconds| seconds.saturating_sub(elapsed).max(1).to_string());
     let at = at.to_string();
@@ -105,5 +96,5 @@ pub fn watch_from(query: Option<&str>, at: u64, elapsed: u64) -> Result<String, 
     if let Some(left) = &left {
         changes.push(("timeoutSeconds", Some(left)));
     }
-    Ok(query.rewrite(&changes))
+    query.rewrite(&changes)
 }

@@ -13,10 +13,10 @@ use hyper::body::Incoming;
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 use serde::Deserialize;
 
-use super::{Answer, Follow, MAX_BODY, Stop, body_kind, strip_hop_by_hop, with_target};
+use super::{Answer, Follow, MAX_BODY, OnBehalf, Stop, bad_target, body_kind};
 use crate::{
     policy::{Judged, Refusal},
-    proxy::{pair::Pair, streams::RequestBody},
+    proxy::pair::Pair,
     wire::{
         Query,
         delete::DeleteOptions,
@@ -189,25 +189,12 @@ impl Collection<'_> {
         &self,
         method: Method,
         target: &str,
-        body: Option<Bytes>,
+        json: Option<Bytes>,
     ) -> Result<(StatusCode, Bytes), Stop> {
-        let accept = if body.is_none() { METADATA } else { "application/json" };
-        let is_delete = body.is_some();
-        let mut request = Request::new(RequestBody::Whole(body));
-        *request.method_mut() = method;
-        *request.uri_mut() = with_target(self.head.uri.clone(), target.to_owned())?;
-        *request.version_mut() = self.head.version;
-        let headers = request.headers_mut();
-        headers.clone_from(&self.head.headers);
-        strip_hop_by_hop(headers, false);
-        for of_the_body in [header::CONTENT_LENGTH, header::CONTENT_TYPE, header::ACCEPT_ENCODING] {
-            headers.remove(of_the_body);
-        }
-        headers.insert(header::ACCEPT, HeaderValue::from_static(accept));
-        if is_delete {
-            let json = HeaderValue::from_static("application/json");
-            headers.insert(header::CONTENT_TYPE, json);
-        }
+        let accept = if json.is_none() { METADATA } else { "application/json" };
+        let accept = Some(HeaderValue::from_static(accept));
+        let own = OnBehalf { uri: &self.head.uri, headers: &self.head.headers };
+        let request = own.request(self.pair, method, target, accept, json).map_err(bad_target)?;
         let reply = self.pair.upstream.send(request).await?;
         let code = reply.status();
         let body = Limited::new(reply.into_body(), MAX_PAGE).collect().await;

@@ -1,5 +1,6 @@
 //! One request, from its head to the head of its answer.
 
+mod behalf;
 mod delete;
 mod pushdown;
 
@@ -13,7 +14,11 @@ use http::{
 use http_body_util::{BodyExt, Limited};
 use hyper::{body::Incoming, upgrade::OnUpgrade};
 
-pub(super) use self::pushdown::{Probe, Understood, understood};
+use self::behalf::with_target;
+pub(super) use self::{
+    behalf::OnBehalf,
+    pushdown::{Probe, Understood, understood},
+};
 use super::{
     collection::Collection,
     feed::InForce,
@@ -97,40 +102,33 @@ async fn answer(
         return pass(pair, request).await;
     };
     access.epoch = in_force.epoch;
-    let mut decision = in_force.policy.decide(&info);
-    if decision.scope.is_some() && matches!(info.verb, Verb::List | Verb::Watch) {
-        let (pushed, how) = understood(pair, &info, &decision, &uri, request.headers()).await;
-        decision.pushed = pushed;
-        pair.worker.shared.metrics.count_pushdown(how);
-    }
-    let target = in_force.policy.rewrite(&decision, &info, uri.path(), uri.query())?;
-    access.decided = decided(&decision, target.is_some());
+    let decision = in_force.policy.decide(&info);
+    let mut rewrite = in_force.policy.rewrite(&decision, &info)?;
     let mut collection =
-        position.map(|position| Collection::new(&info, &decision, position, &in_force, &uri));
-    if let Some(collection) = &collection {
-        collection.may_resume(pair, &info, &uri)?;
-    }
-    if info.verb == Verb::Watch {
-        let headers = request.headers_mut();
-        if headers.contains_key(header::UPGRADE) {
-            let why = "a watch over WebSocket cannot be followed; watch over HTTP";
-            return Err(Refusal::WebSocketWatch.because(why).into());
-        }
-        // Its events are looked at one by one.
-        headers.remove(header::ACCEPT_ENCODING);
-        if let Some(collection) = &mut collection {
-            let mut headers = headers.clone();
-            strip_hop_by_hop(&mut headers, false);
-            collection.asked = Some(Asked::new(uri.clone(), headers));
+        position.map(|position| Collection::new(&info, &decision, position, &in_force));
+    let asked = match info.verb {
+        Verb::Watch => Some(watch(&uri, request.headers_mut())?),
+        _ => None,
+    };
+    if let Some(collection) = &mut collection {
+        collection.asked = asked;
+        collection.may_resume(pair)?;
+        if decision.scope.is_some() {
+            let own = OnBehalf { uri: &uri, headers: request.headers() };
+            let (pushed, how) = understood(pair, &info, &decision, own).await;
+            rewrite.push(&pushed, info.query);
+            pair.worker.shared.metrics.count_pushdown(how);
         }
     }
+    let target = rewrite.target(&info);
+    access.decided = decided(&decision, target.is_some());
     if info.verb == Verb::DeleteCollection && matches!(decision.judged, Judged::Each { .. }) {
         let own = uri.path_and_query().map_or_else(|| uri.path(), PathAndQuery::as_str);
         let target = target.as_deref().unwrap_or(own);
         return delete::judged(pair, request, target, &decision.judged).await;
     }
     if let Some(target) = target {
-        *request.uri_mut() = with_target(uri.clone(), target)?;
+        *request.uri_mut() = with_target(uri.clone(), &target).map_err(bad_target)?;
     }
     let renames_body = matches!(info.verb, Verb::Create | Verb::Update | Verb::Patch);
     if decision.lock.is_some() && renames_body {
@@ -171,14 +169,18 @@ fn decided(decision: &Decision, is_rewritten: bool) -> Decided {
     }
 }
 
-/// The client's URI with another path and query. Scheme and authority stay: HTTP/2 carries them in
-/// the URI.
-fn with_target(uri: Uri, target: String) -> Result<Uri, Stop> {
-    let mut parts = uri.into_parts();
-    let target =
-        PathAndQuery::try_from(target).map_err(|error| Refusal::BadRequestLine.because(error))?;
-    parts.path_and_query = Some(target);
-    Uri::from_parts(parts).map_err(|error| Refusal::BadRequestLine.because(error).into())
+fn bad_target(error: http::Error) -> Stop {
+    Refusal::BadRequestLine.because(error).into()
+}
+
+/// What a watch asks for. Its events are looked at one by one.
+fn watch(uri: &Uri, headers: &mut HeaderMap) -> Result<Asked, Stop> {
+    if headers.contains_key(header::UPGRADE) {
+        let why = "a watch over WebSocket cannot be followed; watch over HTTP";
+        return Err(Refusal::WebSocketWatch.because(why).into());
+    }
+    headers.remove(header::ACCEPT_ENCODING);
+    Ok(Asked::new(uri.clone(), headers.clone()))
 }
 
 /// Sends the request as it is now.

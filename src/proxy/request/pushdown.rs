@@ -8,13 +8,14 @@
 
 use std::{cell::RefCell, collections::HashMap, rc::Rc};
 
-use http::{HeaderMap, HeaderValue, Method, Request, StatusCode, Uri, header, uri::PathAndQuery};
-use http_body_util::{BodyExt, Limited};
+use http::{HeaderValue, Method, StatusCode};
+use http_body_util::{BodyExt, LengthLimitError, Limited};
 use serde::Deserialize;
 
+use super::OnBehalf;
 use crate::{
     policy::{Decision, GroupResource, Hashes, Judged, Pushed},
-    proxy::{config, pair::Pair, streams::RequestBody},
+    proxy::{config, pair::Pair},
     wire::{Query, RequestInfo},
 };
 
@@ -69,20 +70,26 @@ struct ShardInfo {
     selector: String,
 }
 
-/// What the API server may be told of the collection at `uri`, and what that is called.
+/// Why the API server sent no list.
+enum No {
+    /// It does not take such a request.
+    Ever,
+    /// It is busy, away, or does not know this client: another time it may.
+    Now,
+}
+
+/// What the API server may be told of a collection, and what that is called.
 pub(in crate::proxy) async fn understood(
     pair: &Rc<Pair>,
     info: &RequestInfo<'_>,
     decision: &Decision,
-    uri: &Uri,
-    headers: &HeaderMap,
+    own: OnBehalf<'_>,
 ) -> (Pushed, &'static str) {
     if !matches!(decision.judged, Judged::Each { .. }) {
         return (Pushed::default(), "selector");
     }
-    let query = Query::parse(uri.query()).unwrap_or_default();
-    let mut pushed = Pushed::of(&decision.judged, query);
-    let probe = Probe { pair, info, uri, headers };
+    let mut pushed = Pushed::of(&decision.judged, info.query);
+    let probe = Probe { pair, info, own };
     if let Some(hashes) = &pushed.hashes
         && !probe.understands_hashes(hashes).await
     {
@@ -105,8 +112,7 @@ pub(in crate::proxy) async fn understood(
 pub(in crate::proxy) struct Probe<'a> {
     pub(in crate::proxy) pair: &'a Rc<Pair>,
     pub(in crate::proxy) info: &'a RequestInfo<'a>,
-    pub(in crate::proxy) uri: &'a Uri,
-    pub(in crate::proxy) headers: &'a HeaderMap,
+    pub(in crate::proxy) own: OnBehalf<'a>,
 }
 
 impl Probe<'_> {
@@ -119,11 +125,12 @@ impl Probe<'_> {
             return known;
         }
         let understands = match self.ask(&[("shardSelector", &hashes.to_string())]).await {
-            None => Some(false),
-            Some(Answer { metadata: Metadata { shard_info: Some(info) }, .. }) => {
+            Err(No::Ever) => Some(false),
+            Err(No::Now) => None,
+            Ok(Answer { metadata: Metadata { shard_info: Some(info) }, .. }) => {
                 Some(hashes.is_said_by(&info.selector))
             }
-            Some(answer) => {
+            Ok(answer) => {
                 let is_in =
                     |Item { metadata }: &Item| hashes.has(&metadata.uid, &metadata.namespace);
                 match answer.items.unwrap_or_default().iter().all(is_in) {
@@ -141,7 +148,7 @@ impl Probe<'_> {
     /// Whether some object is listed by its own hash and by no other; nothing where there is no
     /// object, or none any more.
     async fn goes_by(&self, hashes: &Hashes) -> Option<bool> {
-        let Item { metadata } = self.ask(&[]).await?.items?.pop()?;
+        let Item { metadata } = self.ask(&[]).await.ok()?.items?.pop()?;
         let ItemMetadata { name, namespace, uid } = metadata;
         let mut fields = format!("metadata.name={name}");
         if !namespace.is_empty() {
@@ -151,7 +158,7 @@ impl Probe<'_> {
         let mut is_listed = [false; 2];
         for (hashes, is_listed) in [own, others].iter().zip(&mut is_listed) {
             let query = [("shardSelector", &*hashes.to_string()), ("fieldSelector", &fields)];
-            let items = self.ask(&query).await?.items.unwrap_or_default();
+            let items = self.ask(&query).await.ok()?.items.unwrap_or_default();
             *is_listed = items.iter().any(|item| item.metadata.uid == uid);
         }
         match is_listed {
@@ -169,7 +176,11 @@ impl Probe<'_> {
             return known;
         }
         let field = format!("metadata.namespace={namespace}");
-        let understands = self.ask(&[("fieldSelector", &field)]).await.is_some();
+        let understands = match self.ask(&[("fieldSelector", &field)]).await {
+            Ok(_) => true,
+            Err(No::Ever) => false,
+            Err(No::Now) => return false,
+        };
         self.know(|knowledge| knowledge.namespaces = Some(understands));
         understands
     }
@@ -198,29 +209,35 @@ impl Probe<'_> {
         Some(GroupResource::new(&resource.group, &resource.resource))
     }
 
-    /// A list of one object; nothing unless the API server sends one.
-    async fn ask(&self, selectors: &[(&str, &str)]) -> Option<Answer> {
+    /// A list of one object.
+    async fn ask(&self, selectors: &[(&str, &str)]) -> Result<Answer, No> {
         let mut query = vec![("limit", Some("1"))];
         query.extend(selectors.iter().map(|(name, value)| (*name, Some(*value))));
-        let query = Query::default().rewrite(&query);
-        let mut parts = self.uri.clone().into_parts();
-        let target = format!("{}?{query}", self.uri.path());
-        parts.path_and_query = Some(PathAndQuery::try_from(target).ok()?);
-        let mut request = Request::new(RequestBody::Whole(None));
-        *request.method_mut() = Method::GET;
-        *request.uri_mut() = Uri::from_parts(parts).ok()?;
-        *request.version_mut() = self.pair.upstream.version();
-        let headers = request.headers_mut();
-        headers.clone_from(self.headers);
-        super::strip_hop_by_hop(headers, false);
-        headers.remove(header::ACCEPT_ENCODING);
-        headers.insert(header::ACCEPT, HeaderValue::from_static(WHOLE));
-        let reply = self.pair.upstream.send(request).await.ok()?;
+        let target = format!("{}?{}", self.info.path, Query::default().rewrite(&query));
+        let accept = Some(HeaderValue::from_static(WHOLE));
+        let request = self.own.request(self.pair, Method::GET, &target, accept, None);
+        let request = request.map_err(|_| No::Ever)?;
+        let reply = self.pair.upstream.send(request).await.map_err(|_| No::Now)?;
         let code = reply.status();
-        let body = Limited::new(reply.into_body(), MAX_ANSWER).collect().await.ok()?.to_bytes();
-        if code != StatusCode::OK {
-            return None;
+        let body = Limited::new(reply.into_body(), MAX_ANSWER).collect().await;
+        let body =
+            body.map_err(|error| if error.is::<LengthLimitError>() { No::Ever } else { No::Now })?;
+        No::of(code)?;
+        serde_json::from_slice(&body.to_bytes()).map_err(|_| No::Ever)
+    }
+}
+
+impl No {
+    fn of(code: StatusCode) -> Result<(), Self> {
+        match code {
+            StatusCode::OK => Ok(()),
+            StatusCode::UNAUTHORIZED
+            | StatusCode::FORBIDDEN
+            | StatusCode::NOT_FOUND
+            | StatusCode::REQUEST_TIMEOUT
+            | StatusCode::TOO_MANY_REQUESTS => Err(Self::Now),
+            code if code.is_server_error() => Err(Self::Now),
+            _ => Err(Self::Ever),
         }
-        serde_json::from_slice(&body).ok()
     }
 }

@@ -18,25 +18,22 @@ use std::{
 };
 
 use bytes::Bytes;
-use http::{HeaderMap, HeaderValue, Method, Request, Response, StatusCode, Uri, header};
+use http::{HeaderMap, Method, Response, StatusCode, Uri, header};
 use http_body_util::BodyExt;
 use hyper::body::Incoming;
 use tokio::{sync::mpsc, time::timeout};
 
-use super::{
-    RequestBody,
-    turns::{Member, Turn},
-};
+use super::turns::{Member, Turn};
 use crate::{
     policy::{Decision, Handed, Judged, Page, Part, difference, watch_from},
     proxy::{
         Shared,
         feed::InForce,
         pair::Pair,
-        request::{Probe, understood},
+        request::{OnBehalf, Probe, understood},
     },
     wire::{
-        Query, RequestInfo, ResourceVersion,
+        RequestInfo, ResourceVersion,
         frames::{
             Bookmark, Continue, EventKind, ListHead, ListItems, Listed, TypeMeta, object_event,
         },
@@ -102,18 +99,8 @@ impl Asked {
         Self { uri, headers, since: Instant::now() }
     }
 
-    fn request(&self, target: &str, accept: Option<HeaderValue>) -> Option<Request<RequestBody>> {
-        let mut parts = self.uri.clone().into_parts();
-        parts.path_and_query = Some(target.parse().ok()?);
-        let mut request = Request::new(RequestBody::Whole(None));
-        *request.method_mut() = Method::GET;
-        *request.uri_mut() = Uri::from_parts(parts).ok()?;
-        *request.version_mut() = http::Version::HTTP_2;
-        *request.headers_mut() = self.headers.clone();
-        if let Some(accept) = accept {
-            request.headers_mut().insert(header::ACCEPT, accept);
-        }
-        Some(request)
+    fn on_behalf(&self) -> OnBehalf<'_> {
+        OnBehalf { uri: &self.uri, headers: &self.headers }
     }
 }
 
@@ -180,28 +167,22 @@ impl Plan {
         for part in difference(&before, &after, is_in_namespace)? {
             self.list(&info, &part, &mut moved).await?;
         }
-        let (uri, headers) = (&self.asked.uri, &self.asked.headers);
-        let mut after = after;
-        if after.scope.is_some() {
-            after.pushed = understood(&self.pair, &info, &after, uri, headers).await.0;
-        }
+        let query = watch_from(info.query, self.at, self.asked.since.elapsed().as_secs());
+        let info = RequestInfo::parse(&Method::GET, path, Some(&query)).ok()?;
         let changed = self.watch(&info, after).await?;
         Some((moved, changed))
     }
 
     /// All pages of one part, or none.
     async fn list(&self, info: &RequestInfo<'_>, part: &Part, moved: &mut Moved) -> Option<()> {
-        let (path, query) = (self.asked.uri.path(), self.asked.uri.query());
-        let accept = self.asked.headers.get(header::ACCEPT);
-        let accept = match accept {
+        let own = self.asked.on_behalf();
+        let accept = match own.headers.get(header::ACCEPT) {
             Some(accept) => Some(as_list(accept.to_str().ok()?).parse().ok()?),
             None => None,
         };
-        let (uri, headers) = (&self.asked.uri, &self.asked.headers);
-        let probe = Probe { pair: &self.pair, info, uri, headers };
-        let query_of_client = Query::parse(query).ok()?;
+        let probe = Probe { pair: &self.pair, info, own };
         let is_hash_pushed = match &part.hashes {
-            Some(hashes) if hashes.may_be_pushed(query_of_client) => {
+            Some(hashes) if hashes.may_be_pushed(info.query) => {
                 probe.understands_hashes(hashes).await
             }
             _ => false,
@@ -209,8 +190,9 @@ impl Plan {
         let mut token = String::new();
         loop {
             let page = Page { at: self.at, token: &token, is_hash_pushed };
-            let target = part.list(info, path, query, page).ok()??;
-            let request = self.asked.request(&target, accept.clone())?;
+            let target = part.list(info, page).ok()??;
+            let request = own.request(&self.pair, Method::GET, &target, accept.clone(), None);
+            let request = request.ok()?;
             let reply = self.pair.upstream.send(request).await.ok()?;
             // A cluster-scoped resource has no collection in a namespace.
             if reply.status() == StatusCode::NOT_FOUND && part.namespace.is_some() {
@@ -287,12 +269,15 @@ impl Plan {
 
     /// The watch under the new policy.
     async fn watch(&self, info: &RequestInfo<'_>, after: Decision) -> Option<Changed> {
-        let path = self.asked.uri.path();
-        let elapsed = self.asked.since.elapsed().as_secs();
-        let query = watch_from(self.asked.uri.query(), self.at, elapsed).ok()?;
-        let target = self.to.policy.rewrite(&after, info, path, Some(&query)).ok()?;
-        let target = target.unwrap_or_else(|| format!("{path}?{query}"));
-        let request = self.asked.request(&target, None)?;
+        let own = self.asked.on_behalf();
+        let mut rewrite = self.to.policy.rewrite(&after, info).ok()?;
+        if after.scope.is_some() {
+            let (pushed, _) = understood(&self.pair, info, &after, own).await;
+            rewrite.push(&pushed, info.query);
+        }
+        let target = rewrite.target(info);
+        let target = target.unwrap_or_else(|| format!("{}?{}", info.path, info.query.as_str()));
+        let request = own.request(&self.pair, Method::GET, &target, None, None).ok()?;
         let reply = self.pair.upstream.send(request).await.ok()?;
         let is_usable = reply.status() == StatusCode::OK && self.is_readable(reply.headers());
         is_usable.then(|| Changed {

@@ -142,6 +142,37 @@ async fn t48_without_the_very_echo_nothing_is_pushed_down() {
 }
 
 #[tokio::test]
+async fn what_fails_for_once_is_asked_again() {
+    for policy in [half_by_uid(), one_namespace()] {
+        for code in [403, 404, 429, 503] {
+            let (mut upstream, _proxy, mut client) = scene(&policy).await;
+            let busy = |probe: Call| probe.json(code, "{}");
+            assert_eq!(probed(&mut client, &mut upstream, busy).await, (None, None), "{code}");
+            let well = |probe: Call| probe.json(200, &echo(HALF));
+            let (hashes, namespace) = probed(&mut client, &mut upstream, well).await;
+            assert!(hashes.is_some() || namespace.is_some(), "{code}");
+        }
+    }
+}
+
+#[tokio::test]
+async fn for_what_is_refused_nothing_is_asked() {
+    let mut upstream = Upstream::start().await;
+    let files = Files::new(&upstream.ca.pem);
+    files.put_policy(&half_by_uid());
+    // Without a state directory nothing is known of positions from before.
+    let setup = Setup { pushdown: Pushdown::Auto, ..Setup::of(&upstream) };
+    let proxy = setup.start(files).await;
+    let mut client = Client::new(&proxy, Http::Two).await;
+    let expired = format!("{ALL}?limit=500&continue=eyJydiI6OX0");
+    for (target, expected) in [(format!("{ALL}?labelSelector=a%20in%20("), 400), (expired, 410)] {
+        let (code, body) = client::text(client.get(&target).await).await;
+        assert_eq!(code, expected, "{target}: {body}");
+    }
+    assert!(upstream.is_quiet());
+}
+
+#[tokio::test]
 async fn t49_each_connection_has_its_own_proof() {
     let (mut upstream, proxy, mut client) = scene(&half_by_uid()).await;
     probed(&mut client, &mut upstream, |probe| probe.json(200, &echo(HALF))).await;
