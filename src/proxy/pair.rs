@@ -30,14 +30,14 @@ use tokio::{
     task::{self, JoinSet},
     time::{Instant, interval, sleep_until, timeout},
 };
-use tokio_rustls::{client, server};
+use tokio_rustls::server;
 
 use super::{
     LAST_CALL, Worker,
     outcome::Closed,
     request::{self, Understood},
     streams::{RequestBody, Stalls},
-    tls::UpstreamConn,
+    tls::{UpstreamConn, UpstreamTlsStream},
 };
 use crate::{
     net::{drain::Draining, settings::SettingsTap, tls::H2},
@@ -223,7 +223,7 @@ struct Legs {
     worker: Rc<Worker>,
     id: u64,
     client: server::TlsStream<TcpStream>,
-    upstream: client::TlsStream<TcpStream>,
+    upstream: UpstreamTlsStream,
     draining: Draining,
 }
 

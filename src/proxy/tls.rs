@@ -8,7 +8,11 @@ use std::{io, net::SocketAddr, sync::Arc, time::Duration};
 use arc_swap::ArcSwap;
 use rustls::{ClientConfig, InvalidMessage, ProtocolVersion, server::Acceptor};
 use rustls_pki_types::ServerName;
-use tokio::{io::AsyncWriteExt, net::TcpStream, time::timeout};
+use tokio::{
+    io::{AsyncWriteExt, BufReader},
+    net::TcpStream,
+    time::timeout,
+};
 use tokio_rustls::{LazyConfigAcceptor, StartHandshake, TlsConnector, client, server};
 
 use super::{
@@ -28,6 +32,8 @@ const HELLO_TIMEOUT: Duration = Duration::from_secs(10);
 const DIAL_TIMEOUT: Duration = Duration::from_secs(10);
 /// The rest of the client's handshake.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(10);
+/// Bytes that are taken off the upstream's socket at once.
+const READ_BUFFER: usize = 64 << 10;
 
 /// Fatal alerts in plain text (RFC 8446 section 6), for handshakes that never begin.
 const UNRECOGNIZED_NAME: u8 = 112;
@@ -52,10 +58,14 @@ pub(super) struct UpstreamTls {
     no_alpn: Arc<ClientConfig>,
 }
 
+/// TLS takes 4 KiB off a socket at once, which is as much as the API server puts into one record of
+/// a list: a buffer below it saves most of the calls.
+pub(super) type UpstreamTlsStream = client::TlsStream<BufReader<TcpStream>>;
+
 /// The upstream leg.
 #[derive(Debug)]
 pub(super) struct UpstreamConn {
-    pub(super) stream: client::TlsStream<TcpStream>,
+    pub(super) stream: UpstreamTlsStream,
     pub(super) own: OwnSocket,
 }
 
@@ -141,7 +151,7 @@ impl Tls {
             let (local, dialled) = ends.map_err(|_| Closed::UpstreamUnreachable)?;
             let own = self.own.remember(local, dialled);
             let stream = TlsConnector::from(config)
-                .connect(name, tcp)
+                .connect(name, BufReader::with_capacity(READ_BUFFER, tcp))
                 .await
                 .map_err(|error| upstream_error(&error))?;
             Ok(UpstreamConn { stream, own })

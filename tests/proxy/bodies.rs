@@ -491,3 +491,49 @@ async fn i16_settings_that_come_late_are_waited_for() {
     upstream.open_gate();
     assert_eq!(pending.await.unwrap().status(), 200);
 }
+
+/// A frame with its head fills one TLS record at most, however the upstream cuts.
+#[tokio::test]
+async fn frames_to_the_client_fill_tls_records() {
+    const RECORD: usize = 16 << 10;
+    const HEAD: usize = 9;
+    let mut upstream = Upstream::start().await;
+    let proxy = Proxy::start(&upstream).await;
+    let mut client = Client::new(&proxy, Http::Two).await;
+    let mut random = fastrand::Rng::with_seed(7);
+    let few = [vec![1], vec![RECORD - HEAD], vec![RECORD - HEAD + 1], vec![3 * RECORD, 5, 4096]];
+    let many: Vec<_> = (0..20).map(|_| cuts(&mut random)).collect();
+    for sizes in few.into_iter().chain(many) {
+        let sent: Vec<u8> =
+            std::iter::repeat_with(|| random.u8(..)).take(sizes.iter().sum()).collect();
+        let pending = client.send(request(Method::GET, "/openapi/v2"));
+        let stream = upstream.call().await.stream(200, &[]);
+        let mut answer = pending.await.unwrap();
+        let feed = async {
+            let mut rest = sent.as_slice();
+            for size in &sizes {
+                let (piece, behind) = rest.split_at(*size);
+                rest = behind;
+                stream.send(piece.to_vec()).await;
+            }
+            stream.end();
+        };
+        let read = async {
+            let mut read = Vec::new();
+            while let Some(frame) = chunk(&mut answer).await {
+                let frame = frame.unwrap();
+                assert!(frame.len() <= RECORD - HEAD, "{} of {sizes:?}", frame.len());
+                read.extend_from_slice(&frame);
+            }
+            read
+        };
+        let ((), read) = tokio::join!(feed, read);
+        assert!(read == sent, "{sizes:?}");
+    }
+}
+
+fn cuts(random: &mut fastrand::Rng) -> Vec<usize> {
+    let most = random.choice([10, 5000, 20_000]).unwrap();
+    let count = random.usize(1..40);
+    std::iter::repeat_with(|| random.usize(1..most)).take(count).collect()
+}

@@ -5,7 +5,7 @@ use std::{
     task::{Context, Poll, ready},
 };
 
-use bytes::Bytes;
+use bytes::{Bytes, BytesMut};
 use http_body::{Body, Frame, SizeHint};
 use hyper::body::Incoming;
 
@@ -14,6 +14,10 @@ use crate::{
     proxy::outcome::{Access, Ended},
     wire::frames::FrameError,
 };
+
+/// Bytes of one frame to the client: with its head (RFC 9113 section 4.1) it fills one TLS record
+/// (RFC 8446 section 5.1), and no record holds the rest of another's.
+const FRAME: usize = (16 << 10) - 9;
 
 /// A request's body on its way upstream.
 #[derive(Debug)]
@@ -29,6 +33,8 @@ pub(in crate::proxy) enum RequestBody {
 #[derive(Debug)]
 pub(in crate::proxy) struct ReplyBody {
     kind: Kind,
+    /// What comes behind the frame that was given last.
+    next: Option<Step>,
     access: Option<Access>,
     follower: Option<Follower>,
 }
@@ -41,6 +47,9 @@ enum Kind {
     JudgedList(Box<JudgedList>),
     Watch(Box<WatchBody>),
 }
+
+/// A frame, an error, or the end.
+type Step = Option<Result<Frame<Bytes>, BodyError>>;
 
 /// Why a response breaks off: the client's stream is reset, so that no part is taken for a whole.
 #[derive(Debug, thiserror::Error)]
@@ -61,7 +70,7 @@ pub(in crate::proxy) enum BodyError {
 
 impl ReplyBody {
     pub(in crate::proxy) fn empty() -> Self {
-        Self { kind: Kind::Whole(None), access: None, follower: None }
+        Self { kind: Kind::Whole(None), next: None, access: None, follower: None }
     }
 
     pub(in crate::proxy) fn whole(body: Bytes, access: Access) -> Self {
@@ -91,7 +100,7 @@ impl ReplyBody {
     }
 
     fn new(kind: Kind, access: Access) -> Self {
-        let mut body = Self { kind, access: Some(access), follower: None };
+        let mut body = Self { kind, next: None, access: Some(access), follower: None };
         // A body without bytes may never be asked for one.
         if body.is_end_stream() {
             body.end(Ended::Complete);
@@ -105,9 +114,86 @@ impl ReplyBody {
         }
     }
 
+    /// Makes one frame of what is there already, without waiting for more. The API server sends
+    /// lists and bursts of events in many small ones, and each costs both ends the same.
+    fn gather(&mut self, first: Frame<Bytes>, cx: &mut Context<'_>) -> Frame<Bytes> {
+        let mut bytes = match first.into_data() {
+            Ok(bytes) => bytes,
+            Err(other) => return other,
+        };
+        let mut gathered = Gathered::None;
+        loop {
+            let part = bytes.split_to(bytes.len().min(FRAME - gathered.len()));
+            gathered.push(part);
+            if !bytes.is_empty() {
+                self.next = Some(Some(Ok(Frame::data(bytes))));
+                break;
+            }
+            if gathered.len() == FRAME || self.kind.is_end_stream() {
+                break;
+            }
+            let Poll::Ready(step) = self.kind.poll_frame(cx) else { break };
+            match step.map(|frame| frame.map(Frame::into_data)) {
+                Some(Ok(Ok(more))) => bytes = more,
+                Some(Ok(Err(other))) => {
+                    self.next = Some(Some(Ok(other)));
+                    break;
+                }
+                Some(Err(error)) => {
+                    self.next = Some(Some(Err(error)));
+                    break;
+                }
+                None => {
+                    self.next = Some(None);
+                    break;
+                }
+            }
+        }
+        Frame::data(gathered.into_bytes())
+    }
+
     fn count(&mut self, frame: &Frame<Bytes>) {
         if let (Some(access), Some(data)) = (&mut self.access, frame.data_ref()) {
             access.bytes_out += u64::try_from(data.len()).unwrap_or(u64::MAX);
+        }
+    }
+}
+
+/// Small frames on their way into a large one.
+enum Gathered {
+    None,
+    /// Most bodies are but one: it is not copied.
+    One(Bytes),
+    Many(BytesMut),
+}
+
+impl Gathered {
+    fn len(&self) -> usize {
+        match self {
+            Self::None => 0,
+            Self::One(bytes) => bytes.len(),
+            Self::Many(bytes) => bytes.len(),
+        }
+    }
+
+    fn push(&mut self, more: Bytes) {
+        match self {
+            Self::None => *self = Self::One(more),
+            Self::Many(bytes) => bytes.extend_from_slice(&more),
+            Self::One(first) => {
+                let mut bytes = BytesMut::with_capacity(FRAME);
+                bytes.extend_from_slice(first);
+                bytes.extend_from_slice(&more);
+                *self = Self::Many(bytes);
+            }
+        }
+    }
+
+    fn into_bytes(self) -> Bytes {
+        match self {
+            Self::None => Bytes::new(),
+            Self::One(bytes) => bytes,
+            Self::Many(bytes) => bytes.freeze(),
         }
     }
 }
@@ -123,14 +209,13 @@ impl Body for ReplyBody {
         if let Some(follower) = &self.follower {
             follower.asked();
         }
-        let frame = match &mut self.kind {
-            Kind::Whole(body) => body.take().map(|body| Ok(Frame::data(body))),
-            Kind::Passed(body) => {
-                ready!(Pin::new(body).poll_frame(cx)).map(|frame| frame.map_err(BodyError::from))
-            }
-            Kind::List(body) => ready!(body.poll_frame(cx)),
-            Kind::JudgedList(body) => ready!(body.poll_frame(cx)),
-            Kind::Watch(body) => ready!(body.poll_frame(cx)),
+        let step = match self.next.take() {
+            Some(next) => next,
+            None => ready!(self.kind.poll_frame(cx)),
+        };
+        let frame = match step {
+            Some(Ok(frame)) => Some(Ok(self.gather(frame, cx))),
+            other => other,
         };
         match &frame {
             Some(Ok(frame)) => {
@@ -156,22 +241,48 @@ impl Body for ReplyBody {
     }
 
     fn is_end_stream(&self) -> bool {
-        match &self.kind {
-            Kind::Whole(body) => body.is_none(),
-            Kind::Passed(body) => body.is_end_stream(),
+        self.next.is_none() && self.kind.is_end_stream()
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        match &self.next {
+            None => self.kind.size_hint(),
+            Some(_) => SizeHint::default(),
+        }
+    }
+}
+
+impl Kind {
+    fn poll_frame(&mut self, cx: &mut Context<'_>) -> Poll<Step> {
+        match self {
+            Self::Whole(body) => Poll::Ready(body.take().map(|body| Ok(Frame::data(body)))),
+            Self::Passed(body) => {
+                let frame = ready!(Pin::new(body).poll_frame(cx));
+                Poll::Ready(frame.map(|frame| frame.map_err(BodyError::from)))
+            }
+            Self::List(body) => body.poll_frame(cx),
+            Self::JudgedList(body) => body.poll_frame(cx),
+            Self::Watch(body) => body.poll_frame(cx),
+        }
+    }
+
+    fn is_end_stream(&self) -> bool {
+        match self {
+            Self::Whole(body) => body.is_none(),
+            Self::Passed(body) => body.is_end_stream(),
             // The end is an event of its own: the position becomes one to resume from.
-            Kind::List(body) => body.is_complete(),
-            Kind::JudgedList(body) => body.is_complete(),
-            Kind::Watch(_) => false,
+            Self::List(body) => body.is_complete(),
+            Self::JudgedList(body) => body.is_complete(),
+            Self::Watch(_) => false,
         }
     }
 
     fn size_hint(&self) -> SizeHint {
-        match &self.kind {
-            Kind::Whole(body) => SizeHint::with_exact(length(body.as_ref())),
-            Kind::Passed(body) => body.size_hint(),
-            Kind::List(body) => body.size_hint(),
-            Kind::JudgedList(_) | Kind::Watch(_) => SizeHint::default(),
+        match self {
+            Self::Whole(body) => SizeHint::with_exact(length(body.as_ref())),
+            Self::Passed(body) => body.size_hint(),
+            Self::List(body) => body.size_hint(),
+            Self::JudgedList(_) | Self::Watch(_) => SizeHint::default(),
         }
     }
 }

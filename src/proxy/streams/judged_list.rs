@@ -25,6 +25,9 @@ use crate::{
     },
 };
 
+/// Bytes that are judged at once.
+const PIECE: usize = 64 << 10;
+
 /// See the module.
 pub(in crate::proxy) struct JudgedList {
     upstream: Incoming,
@@ -85,10 +88,16 @@ impl JudgedList {
         self.filter.is_none() && self.out.is_empty()
     }
 
-    /// Takes from the upstream until something may leave, or nothing is left.
+    /// Takes from the upstream until something may leave, or nothing is left; of what is there
+    /// already, a piece.
     fn fill(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), BodyError>> {
-        while self.out.is_empty() && self.filter.is_some() {
-            match ready!(Pin::new(&mut self.upstream).poll_frame(cx)) {
+        while self.out.len() < PIECE && self.filter.is_some() {
+            let frame = match Pin::new(&mut self.upstream).poll_frame(cx) {
+                Poll::Pending if self.out.is_empty() => return Poll::Pending,
+                Poll::Pending => break,
+                Poll::Ready(frame) => frame,
+            };
+            match frame {
                 Some(Err(error)) => return Poll::Ready(Err(error.into())),
                 Some(Ok(frame)) => {
                     if let Some(chunk) = frame.data_ref() {

@@ -184,12 +184,17 @@ impl ListFilter {
     }
 
     fn hold(&mut self, piece: &[u8]) -> Result<(), Fault> {
-        let limit = if self.place == Place::Head { MAX_HEAD } else { MAX_ITEM };
-        if self.held.len().saturating_add(piece.len()) > limit {
-            return Err(Fault::TooLarge);
-        }
+        self.check_length(piece)?;
         self.held.extend_from_slice(piece);
         Ok(())
+    }
+
+    fn check_length(&self, piece: &[u8]) -> Result<(), Fault> {
+        let limit = if self.place == Place::Head { MAX_HEAD } else { MAX_ITEM };
+        match self.held.len().saturating_add(piece.len()) > limit {
+            true => Err(Fault::TooLarge),
+            false => Ok(()),
+        }
     }
 
     /// The chunk ends: a token that is not whole yet is held.
@@ -288,19 +293,19 @@ impl ListFilter {
         }
     }
 
-    /// An item is whole: it leaves or not.
+    /// An item is whole: it leaves or not. What of it is in this chunk is not held first.
     fn item(&mut self, piece: &[u8], judge: Judge<'_>, out: &mut Vec<u8>) -> Result<(), Fault> {
         let verdict = self.facts.object().map_or(Verdict::Unknown, |object| judge(&object));
-        self.hold(piece)?;
+        self.check_length(piece)?;
         match verdict {
             Verdict::Unknown => return Err(Fault::Item),
             Verdict::Keep => {
                 self.counts.kept += 1;
-                self.keep(out);
+                self.keep(piece, out);
             }
             Verdict::Drop => {
                 self.counts.dropped += 1;
-                self.drop_item(out);
+                self.drop_item(piece, out);
             }
         }
         self.held.clear();
@@ -311,25 +316,32 @@ impl ListFilter {
         Ok(())
     }
 
-    fn keep(&mut self, out: &mut Vec<u8>) {
-        let mut item = self.held.as_slice();
+    fn keep(&mut self, piece: &[u8], out: &mut Vec<u8>) {
+        let (mut held, mut piece) = (self.held.as_slice(), piece);
         if self.encoding == Encoding::Json && !self.has_left {
-            let start = item.iter().position(|byte| !byte.is_ascii_whitespace()).unwrap_or(0);
-            if item.get(start) == Some(&b',') {
-                item = item.get(start + 1..).unwrap_or_default();
+            if held.trim_ascii_start().is_empty() {
+                piece = without_comma(piece);
+            } else {
+                held = without_comma(held);
             }
         }
         self.has_left = true;
-        out.extend_from_slice(item);
+        out.extend_from_slice(held);
+        out.extend_from_slice(piece);
     }
 
-    fn drop_item(&self, out: &mut Vec<u8>) {
+    fn drop_item(&self, piece: &[u8], out: &mut Vec<u8>) {
         let (Encoding::Protobuf, Place::Inside { head }) = (self.encoding, self.place) else {
             return;
         };
         out.push(UNKNOWN_BYTES);
         out.extend_from_slice(self.held.get(1..head).unwrap_or_default());
-        let length = self.held.len().saturating_sub(head);
+        let length = self.held.len().saturating_add(piece.len()).saturating_sub(head);
         out.resize(out.len().saturating_add(length), 0);
     }
+}
+
+/// Without the comma in front, if there is one, and what stands before it.
+fn without_comma(item: &[u8]) -> &[u8] {
+    item.trim_ascii_start().strip_prefix(b",").unwrap_or(item)
 }
