@@ -105,6 +105,15 @@ struct Maker {
     token_file: PathBuf,
 }
 
+impl Proxy {
+    /// The arguments by which a client has watches through this one too.
+    pub(crate) fn beside(&self) -> [String; 4] {
+        let End { url, ca } = &self.end;
+        let ca = ca.display().to_string();
+        ["--beside-server".into(), url.clone(), "--beside-ca".into(), ca]
+    }
+}
+
 impl TestBed {
     pub(crate) fn start(args: &Args) -> Result<Self> {
         note("starting the API server and the proxies");
@@ -134,6 +143,11 @@ impl TestBed {
     /// One of ours that leaves half of all ConfigMaps out by itself.
     pub(crate) fn judging(&self) -> Result<Proxy> {
         self.maker.start_ours_by("judging", "judging.yaml")
+    }
+
+    /// One of ours that judges each ConfigMap, and leaves none out.
+    pub(crate) fn judging_all(&self) -> Result<Proxy> {
+        self.maker.start_ours_by("judging-all", "judging-all.yaml")
     }
 
     /// Runs `clients load` over a way and returns its figures.
@@ -181,8 +195,11 @@ impl Maker {
         let selected = json!({ "selector": { "matchLabels": { "shard": "bench" } } });
         fs::write(maker.file("policy.yaml"), policy(&selected).to_string())?;
         let half = json!([{ "from": "0x0000000000000000", "to": "0x8000000000000000" }]);
-        let judged = json!({ "hash": { "of": "uid", "ranges": half } });
-        fs::write(maker.file("judging.yaml"), policy(&judged).to_string())?;
+        let all = json!([{ "from": "0x0000000000000000", "to": "" }]);
+        for (file, ranges) in [("judging.yaml", half), ("judging-all.yaml", all)] {
+            let judged = json!({ "hash": { "of": "uid", "ranges": ranges } });
+            fs::write(maker.file(file), policy(&judged).to_string())?;
+        }
         let ca = maker.file("mesh-ca").display().to_string();
         maker.run("mesh-ca", &args.ctrlmesh, &["mesh-ca".into(), ca])?.finish(START_LIMIT)?;
         Ok(maker)

@@ -35,6 +35,8 @@ pub(crate) enum Row {
     Load,
     /// The delay of watch events
     Watch,
+    /// The delay that judging adds to watch events
+    Judged,
     /// A long list, protobuf and JSON
     List,
     /// Memory with few and many watches
@@ -67,6 +69,7 @@ impl Row {
             Self::Get => get(args, bed, table)?,
             Self::Load => load(args, bed, table)?,
             Self::Watch => watch(args, bed, table)?,
+            Self::Judged => return judged(args, bed, table),
             Self::List => list(args, bed, table)?,
             Self::Memory => return memory(bed, table),
             Self::Churn => return churn(args, bed, table),
@@ -85,7 +88,7 @@ impl Row {
         match self {
             Self::Get => "GET, one at a time",
             Self::Load => "GET, 16 workers",
-            Self::Watch => "the watch events",
+            Self::Watch | Self::Judged => "the watch events",
             Self::List => "the lists",
             Self::Memory => "the watches",
             Self::Churn => "the connections",
@@ -152,6 +155,41 @@ fn watch(args: &Args, bed: &TestBed, table: &mut Table) -> Result<()> {
     })?;
     table.added("watch event, p50", &p50.direct, &p50.ours, &p50.haproxy, 0.05);
     table.added("watch event, p99", &p99.direct, &p99.ours, &p99.haproxy, 0.05);
+    Ok(())
+}
+
+/// Two of our proxies carry the same updates to one client at the same time: one judges each, the
+/// other passes all on.
+fn judged(args: &Args, bed: &TestBed, table: &mut Table) -> Result<()> {
+    let judging = bed.judging_all()?;
+    let seconds = args.seconds.to_string();
+    let writer = bed.writer();
+    let series = || [Series::default(), Series::default()];
+    let (mut p50, mut p99) = (series(), series());
+    for round in 0..args.rounds {
+        note(&format!("judged watch events: round {} of {}", round + 1, args.rounds));
+        let mut ways = [&judging, &bed.ours];
+        // Who opens first takes turns.
+        let is_swapped = round % 2 == 1;
+        if is_swapped {
+            ways.reverse();
+        }
+        let beside = ways[1].beside();
+        let mut client = vec!["--mode", "watch", "--whole", "--labels", LABEL, "--rate", UPDATES];
+        client.extend(["--seconds", &seconds]);
+        client.extend(writer.iter().chain(&beside).map(String::as_str));
+        let figures = bed.load_through(ways[0], &client)?;
+        let mut both = [&figures, &figures["beside"]];
+        if is_swapped {
+            both.reverse();
+        }
+        for (figures, (p50, p99)) in both.into_iter().zip(p50.iter_mut().zip(&mut p99)) {
+            p50.add(milliseconds(figures, "p50_us")?);
+            p99.add(milliseconds(figures, "p99_us")?);
+        }
+    }
+    table.judged("watch event, p50, judged beside passed", &p50);
+    table.judged("watch event, p99, judged beside passed", &p99);
     Ok(())
 }
 

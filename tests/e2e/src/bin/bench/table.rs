@@ -58,6 +58,19 @@ impl Table {
         ]);
     }
 
+    /// Delays in milliseconds, of events that are judged and of the same events passed on.
+    pub(crate) fn judged(&mut self, title: &str, [judged, passed]: &[Series; 2]) {
+        const WANTED: f64 = 0.1;
+        let more = judged.beyond(passed).median();
+        self.0.push([
+            title.to_owned(),
+            "–".to_owned(),
+            format!("{:.2} ms ({more:+.2} ms)", judged.median()),
+            "–".to_owned(),
+            Wanted::AtMost(WANTED).verdict(more, &format!("≤ {WANTED} ms more")),
+        ]);
+    }
+
     /// Requests a second.
     pub(crate) fn throughput(
         &mut self,

@@ -38,6 +38,9 @@ type Plan struct {
 	rate         float64
 	writerServer string
 	writerCA     string
+	besideServer string
+	besideCA     string
+	whole        bool
 	// Of mode fill.
 	bytes  int
 	labels string
@@ -62,6 +65,9 @@ fill: create --count ConfigMaps, --name-00000 and on`)
 	fs.Float64Var(&p.rate, "rate", 50, "updates a second (watch)")
 	fs.StringVar(&p.writerServer, "writer-server", "", "URL for the updates, when they take another way than the watches (watch)")
 	fs.StringVar(&p.writerCA, "writer-ca", "", "file with the CA certificates for --writer-server (watch)")
+	fs.StringVar(&p.besideServer, "beside-server", "", "URL of another way that has as many watches of the same updates (watch)")
+	fs.StringVar(&p.besideCA, "beside-ca", "", "file with the CA certificates for --beside-server (watch)")
+	fs.BoolVar(&p.whole, "whole", false, "watch all ConfigMaps of the namespace, not one (watch)")
 	fs.IntVar(&p.bytes, "bytes", 2048, "size of the data of each ConfigMap (fill)")
 	fs.StringVar(&p.labels, "labels", "", "labels of what is created, k=v,k=v")
 }

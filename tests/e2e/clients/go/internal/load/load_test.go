@@ -60,7 +60,7 @@ func TestDelaysEndAtTheLastUpdate(t *testing.T) {
 	for number := 1; number <= 3; number++ {
 		stream.Modify(&corev1.ConfigMap{Data: map[string]string{"number": strconv.Itoa(number), stampKey: "400000"}})
 	}
-	seen := delays(stream, began, 2)
+	seen := (&Plan{}).delays(stream, began, 2)
 	if len(seen.samples) != 2 || seen.errors != 0 {
 		t.Fatalf("%+v", seen)
 	}
@@ -68,9 +68,19 @@ func TestDelaysEndAtTheLastUpdate(t *testing.T) {
 		t.Errorf("delay %v of an update sent 0.6 s ago", took)
 	}
 
+	stream = watch.NewFakeWithChanSize(2, false)
+	for _, name := range []string{"another", "mine"} {
+		object := corev1.ConfigMap{Data: map[string]string{"number": "1", stampKey: "0"}}
+		object.Name = name
+		stream.Modify(&object)
+	}
+	if seen := (&Plan{whole: true, name: "mine"}).delays(stream, began, 1); len(seen.samples) != 1 {
+		t.Errorf("%+v", seen)
+	}
+
 	stream = watch.NewFakeWithChanSize(1, false)
 	stream.Error(&metav1.Status{Status: metav1.StatusFailure, Reason: metav1.StatusReasonExpired, Code: http.StatusGone})
-	if seen := delays(stream, began, 2); seen.errors != 1 || len(seen.samples) != 0 {
+	if seen := (&Plan{}).delays(stream, began, 2); seen.errors != 1 || len(seen.samples) != 0 {
 		t.Errorf("%+v", seen)
 	}
 }
