@@ -10,8 +10,9 @@ use crate::support::{
     client::{Client, Http, request},
     cluster::{Cluster, config, configs},
     pki::Ca,
+    policies::POLICY,
     process::{Process, flags, run},
-    proxy::{Files, POLICY},
+    proxy::Files,
     scrape, soon, until,
     upstream::{Call, Stream, Upstream},
 };

@@ -14,9 +14,10 @@ use crate::support::{
     client::{self, Client, Http, request},
     cluster::{Cluster, config, configs},
     pki::Ca,
+    policies::{POLICY, moved_policy},
     process::{flags, run},
-    proxy::{Files, POLICY, Proxy, moved_policy},
-    scrape, soon, until,
+    proxy::{Files, Proxy},
+    scene, scrape, soon, until,
     upstream::{Behaviour, Upstream},
 };
 
@@ -112,9 +113,7 @@ async fn scope(client: &mut Client, upstream: &mut Upstream) -> String {
 
 #[tokio::test]
 async fn bad_policy_file_deleted_later() {
-    let mut upstream = Upstream::start().await;
-    let proxy = Proxy::start(&upstream).await;
-    let mut client = Client::new(&proxy, Http::Two).await;
+    let (mut upstream, proxy, mut client) = scene(Http::Two).await;
     fs::remove_file(proxy.files.policy()).unwrap();
     proxy.until_metric(REJECTED, &[], 1.0).await;
     let (code, body) = proxy.admin_page("/readyz").await;
@@ -127,9 +126,7 @@ async fn bad_policy_file_deleted_later() {
 
 #[tokio::test]
 async fn bad_policy_change_later_keeps_the_last_good() {
-    let mut upstream = Upstream::start().await;
-    let proxy = Proxy::start(&upstream).await;
-    let mut client = Client::new(&proxy, Http::Two).await;
+    let (mut upstream, proxy, mut client) = scene(Http::Two).await;
     let watching = client.send(request(Method::GET, &format!("{CONFIGMAPS}?watch=1")));
     let events = upstream.call().await.watch();
     let mut seen = watching.await.unwrap();
