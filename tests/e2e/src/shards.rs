@@ -54,6 +54,14 @@ pub struct Widget {
     pub handled_by: String,
 }
 
+impl Widget {
+    /// Whether it was handled last by a pod of this shard.
+    #[must_use]
+    pub fn is_handled_by(&self, shard: &str) -> bool {
+        self.handled_by.starts_with(&format!("demo-operator-{shard}-"))
+    }
+}
+
 impl Shards {
     /// Starts a node and puts on it all that the operators need.
     ///
