@@ -14,8 +14,10 @@ use serde_json::{Value, json};
 
 use crate::{
     Binaries, Families, Mesh, Node, NodeBuilder,
-    go::go_program,
-    images::{self, Image},
+    builds::{
+        go_program,
+        images::{self, Image},
+    },
 };
 
 /// Where everything of the scene lives.
