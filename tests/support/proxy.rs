@@ -113,9 +113,22 @@ impl Files {
 
     /// Changes the policy file in one step, as a mounted ConfigMap changes.
     pub fn put_policy(&self, text: &str) {
-        let fresh = self.dir.path().join("policy.new");
+        self.put(&self.policy(), text);
+    }
+
+    pub fn pod_labels(&self) -> PathBuf {
+        self.dir.path().join("labels")
+    }
+
+    /// Changes the pod's labels, as a downwardAPI volume has them.
+    pub fn put_pod_labels(&self, text: &str) {
+        self.put(&self.pod_labels(), text);
+    }
+
+    fn put(&self, path: &Path, text: &str) {
+        let fresh = self.dir.path().join("fresh");
         fs::write(&fresh, text).unwrap();
-        fs::rename(fresh, self.policy()).unwrap();
+        fs::rename(fresh, path).unwrap();
     }
 }
 
