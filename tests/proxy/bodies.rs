@@ -17,7 +17,7 @@ use crate::support::{
     CONFIGMAPS,
     client::{self, Client, Http, chunk, config, connect, request, request_with, upload},
     proxy::Proxy,
-    scene, scene_speaking, soon, until,
+    scene, scene_before, scene_speaking, soon, until,
     upstream::{Behaviour, Upstream},
 };
 
@@ -407,10 +407,9 @@ async fn t74_a_client_that_does_not_read_its_socket_is_bounded() {
 
 #[tokio::test]
 async fn i16_300_watches_of_one_client() {
-    let mut upstream =
+    let upstream =
         Upstream::with(Behaviour { max_streams: Some(1000), ..Behaviour::default() }).await;
-    let proxy = Proxy::start(&upstream).await;
-    let mut client = Client::new(&proxy, Http::Two).await;
+    let (mut upstream, proxy, mut client) = scene_before(upstream, Http::Two).await;
     let mut watches = Vec::new();
     for n in 0..300 {
         let pending = client.send(request(Method::GET, &format!("/api/v1/pods?watch=1&n={n}")));

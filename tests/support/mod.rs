@@ -53,7 +53,8 @@ pub async fn scene_speaking(http: Http) -> (Upstream, Proxy, Client) {
     scene_before(Upstream::speaking(http).await, http).await
 }
 
-async fn scene_before(upstream: Upstream, http: Http) -> (Upstream, Proxy, Client) {
+/// The same with an upstream of the test's own.
+pub async fn scene_before(upstream: Upstream, http: Http) -> (Upstream, Proxy, Client) {
     let proxy = Proxy::start(&upstream).await;
     let client = Client::new(&proxy, http).await;
     (upstream, proxy, client)

@@ -13,7 +13,7 @@ use crate::support::{
     events::{ENCODINGS, added, expired, list, too_old},
     policies::{POLICY, moved_policy},
     proxy::{Proxy, Setup},
-    scene, scene_speaking, until,
+    scene, scene_before, scene_speaking, until,
     upstream::{Behaviour, Stream, Upstream},
 };
 
@@ -195,10 +195,9 @@ async fn t75_an_event_that_never_ends_is_broken_off() {
 
 #[tokio::test]
 async fn t75_300_watches_hear_of_one_change() {
-    let mut upstream =
+    let upstream =
         Upstream::with(Behaviour { max_streams: Some(1000), ..Behaviour::default() }).await;
-    let proxy = Proxy::start(&upstream).await;
-    let mut client = Client::new(&proxy, Http::Two).await;
+    let (mut upstream, proxy, mut client) = scene_before(upstream, Http::Two).await;
     let mut watches = Vec::new();
     for n in 0..300 {
         let path = format!("/api/v1/namespaces/ns-{n}/configmaps");
