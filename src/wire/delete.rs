@@ -34,9 +34,7 @@ impl DeleteOptions {
             Some(BodyKind::Json) => {
                 serde_json::from_slice(body).map_err(|_| BadOptions::Unreadable)?
             }
-            Some(BodyKind::Yaml) => {
-                serde_yaml::from_slice(body).map_err(|_| BadOptions::Unreadable)?
-            }
+            Some(BodyKind::Yaml) => of_yaml(body).ok_or(BadOptions::Unreadable)?,
             Some(BodyKind::Protobuf) => of_protobuf(body).ok_or(BadOptions::Unreadable)?,
             _ => return Err(BadOptions::Encoding),
         };
@@ -77,6 +75,13 @@ fn of_query(query: Query<'_>) -> Result<Map<String, Value>, BadOptions> {
         fields.insert("dryRun".to_owned(), json!([dry_run]));
     }
     Ok(fields)
+}
+
+/// The API server reads YAML 1.1, where a merge key brings fields in that nobody else sees: a dry run
+/// would become none.
+fn of_yaml(body: &[u8]) -> Option<Map<String, Value>> {
+    let fields: Map<String, Value> = serde_yaml::from_slice(body).ok()?;
+    (!fields.contains_key("<<")).then_some(fields)
 }
 
 /// `DeleteOptions` of `apimachinery/pkg/apis/meta/v1/generated.proto`, in its envelope.
@@ -214,6 +219,8 @@ mod tests {
         for (kind, body) in unreadable {
             assert_eq!(read(kind, body, ""), Err(BadOptions::Unreadable));
         }
+        let merged = b"a: &a {dryRun: [All]}\n<<: *a\n";
+        assert_eq!(read(BodyKind::Yaml, merged, ""), Err(BadOptions::Unreadable));
         for body in [&b"x"[..], b"k8s\0\x12\x05", b"k8s\0\x12\x02\x38\x01", b"k8s\0\x12\x01\xff"] {
             assert_eq!(read(BodyKind::Protobuf, body, ""), Err(BadOptions::Unreadable));
         }

@@ -12,8 +12,9 @@ use http::Method;
 use crate::support::{
     client::{Client, Http, chunk, config, connect, request},
     golden,
+    policies::{everything_policy, moved_policy},
     process::run,
-    proxy::{Proxy, moved_policy},
+    proxy::Proxy,
     upstream::Upstream,
 };
 
@@ -64,15 +65,6 @@ fn body(status: &Status, encoding: Encoding) -> String {
     format!("{} {}", encoding.content_type(), status.encode(encoding).escape_ascii())
 }
 
-const JUDGED: &str = r#"
-apiVersion: ctrlmesh.kusionstack.io/v1alpha1
-kind: ShardingConfig
-metadata: {name: blue, namespace: ns}
-spec:
-  selector: {matchLabels: {app: op}}
-  limits: [{namespaces: {names: [ours]}, clusterScoped: Exclude}]
-"#;
-
 /// Every metric is shown once it has a value: so each gets one.
 #[tokio::test]
 async fn metrics() {
@@ -90,7 +82,8 @@ async fn metrics() {
     proxy.change_policy(&moved_policy("green")).await;
     chunk(&mut seen).await.unwrap().unwrap();
     events.given_up().await;
-    proxy.change_policy(JUDGED).await;
+    let judged = everything_policy("namespaces: {names: [ours]}, clusterScoped: Exclude");
+    proxy.change_policy(&judged).await;
     let list = client.send(request(Method::GET, "/api/v1/configmaps"));
     let item = r#"{"metadata":{"namespace":"ours"}}"#;
     upstream.call().await.json(200, &format!("{{\"items\":[{item}]}}"));

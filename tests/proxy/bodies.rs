@@ -17,7 +17,7 @@ use crate::support::{
     CONFIGMAPS,
     client::{self, Client, Http, chunk, config, connect, request, request_with, upload},
     proxy::Proxy,
-    soon, until,
+    scene, scene_before, scene_speaking, soon, until,
     upstream::{Behaviour, Upstream},
 };
 
@@ -29,9 +29,7 @@ const PART: &str =
 async fn bad_request_body_cut_off() {
     for http in Http::BOTH {
         for length in [None, Some("100")] {
-            let mut upstream = Upstream::speaking(http).await;
-            let proxy = Proxy::start(&upstream).await;
-            let mut client = Client::new(&proxy, http).await;
+            let (mut upstream, _proxy, mut client) = scene_speaking(http).await;
             let (mut sent, body) = upload(Method::POST, "/api/v1/namespaces/ns/pods");
             if let Some(length) = length {
                 sent.headers_mut().insert("content-length", length.parse().unwrap());
@@ -51,9 +49,7 @@ async fn bad_request_body_cut_off() {
 #[tokio::test]
 async fn bad_request_body_cut_off_that_may_name_the_lock() {
     for http in Http::BOTH {
-        let mut upstream = Upstream::speaking(http).await;
-        let proxy = Proxy::start(&upstream).await;
-        let mut client = Client::new(&proxy, http).await;
+        let (mut upstream, proxy, mut client) = scene_speaking(http).await;
         let (sent, body) = upload(Method::POST, CONFIGMAPS);
         let pending = client.send(sent);
         body.send("{\"kind\":").await;
@@ -67,9 +63,7 @@ async fn bad_request_body_cut_off_that_may_name_the_lock() {
 
 #[tokio::test]
 async fn bad_request_body_that_may_name_the_lock_and_cannot_be_read() {
-    let mut upstream = Upstream::start().await;
-    let proxy = Proxy::start(&upstream).await;
-    let mut client = Client::new(&proxy, Http::Two).await;
+    let (mut upstream, proxy, mut client) = scene(Http::Two).await;
     let mut count = 0.0;
     for (kind, body) in [
         ("application/json", &b"{\"metadata\":{\"name\":\"op\""[..]),
@@ -100,9 +94,7 @@ async fn bad_t45_upstream_dies_in_mid_list() {
         for length in [None, Some("1000000")] {
             for death in [Death::Tear, Death::Kill] {
                 for path in [CONFIGMAPS, "/api/v1/pods", "/version"] {
-                    let mut upstream = Upstream::speaking(http).await;
-                    let proxy = Proxy::start(&upstream).await;
-                    let mut client = Client::new(&proxy, http).await;
+                    let (mut upstream, _proxy, mut client) = scene_speaking(http).await;
                     let pending = client.send(request(Method::GET, path));
                     let call = upstream.call().await;
                     let mut headers = vec![JSON];
@@ -128,9 +120,7 @@ async fn bad_t45_upstream_dies_in_mid_list() {
 #[tokio::test]
 async fn bad_t45_a_list_that_ends_clean_in_the_middle_is_broken_off() {
     for http in Http::BOTH {
-        let mut upstream = Upstream::speaking(http).await;
-        let proxy = Proxy::start(&upstream).await;
-        let mut client = Client::new(&proxy, http).await;
+        let (mut upstream, _proxy, mut client) = scene_speaking(http).await;
         let pending = client.send(request(Method::GET, CONFIGMAPS));
         let list = upstream.call().await.stream(200, &[JSON]);
         list.send(&PART[..40]).await;
@@ -145,9 +135,7 @@ async fn bad_t45_a_list_that_ends_clean_in_the_middle_is_broken_off() {
 async fn t62_a_write_is_never_sent_twice() {
     for http in Http::BOTH {
         for death in [Death::Tear, Death::Kill] {
-            let mut upstream = Upstream::speaking(http).await;
-            let proxy = Proxy::start(&upstream).await;
-            let mut client = Client::new(&proxy, http).await;
+            let (mut upstream, proxy, mut client) = scene_speaking(http).await;
             let sent = request_with(Method::POST, "/api/v1/namespaces/ns/pods", "{}");
             let pending = client.send(sent);
             let mut call = upstream.call().await;
@@ -208,9 +196,7 @@ async fn refused_request(client: &mut Client, upstream: &mut Upstream) -> String
 
 #[tokio::test]
 async fn t69_goaway_lets_streams_finish_and_tells_the_client() {
-    let mut upstream = Upstream::speaking(Http::Two).await;
-    let proxy = Proxy::start(&upstream).await;
-    let mut client = Client::new(&proxy, Http::Two).await;
+    let (mut upstream, proxy, mut client) = scene_speaking(Http::Two).await;
     let get = client.send(request(Method::GET, "/api/v1/namespaces/ns/pods/one"));
     let get_call = upstream.call().await;
     let watch = client.send(request(Method::GET, "/api/v1/pods?watch=1"));
@@ -240,9 +226,7 @@ async fn t69_goaway_lets_streams_finish_and_tells_the_client() {
 
 #[tokio::test]
 async fn t69_an_upstream_that_closes_http1_ends_the_clients_connection_after_the_answer() {
-    let mut upstream = Upstream::speaking(Http::One).await;
-    let proxy = Proxy::start(&upstream).await;
-    let mut client = Client::new(&proxy, Http::One).await;
+    let (mut upstream, proxy, mut client) = scene_speaking(Http::One).await;
     let get = client.send(request(Method::GET, "/api/v1/namespaces/ns/pods/one"));
     let call = upstream.call().await;
     upstream.go_away(0).await;
@@ -283,9 +267,7 @@ async fn t73_a_client_that_leaves_cancels_upstream_within_a_second() {
 
 #[tokio::test]
 async fn t73_a_cancelled_stream_cancels_its_own_upstream_stream_alone() {
-    let mut upstream = Upstream::speaking(Http::Two).await;
-    let proxy = Proxy::start(&upstream).await;
-    let mut client = Client::new(&proxy, Http::Two).await;
+    let (mut upstream, proxy, mut client) = scene_speaking(Http::Two).await;
     let first = client.send(request(Method::GET, "/api/v1/pods?watch=1"));
     let first_events = upstream.call().await.watch();
     let second = client.send(request(Method::GET, "/api/v1/nodes?watch=1"));
@@ -425,10 +407,9 @@ async fn t74_a_client_that_does_not_read_its_socket_is_bounded() {
 
 #[tokio::test]
 async fn i16_300_watches_of_one_client() {
-    let mut upstream =
+    let upstream =
         Upstream::with(Behaviour { max_streams: Some(1000), ..Behaviour::default() }).await;
-    let proxy = Proxy::start(&upstream).await;
-    let mut client = Client::new(&proxy, Http::Two).await;
+    let (mut upstream, proxy, mut client) = scene_before(upstream, Http::Two).await;
     let mut watches = Vec::new();
     for n in 0..300 {
         let pending = client.send(request(Method::GET, &format!("/api/v1/pods?watch=1&n={n}")));

@@ -16,7 +16,7 @@ use crate::support::{
     events::added,
     process::{Process, flags},
     proxy::{Files, Proxy},
-    scrape, soon, until,
+    scene, scrape, soon, until,
     upstream::Upstream,
 };
 
@@ -69,9 +69,7 @@ async fn bad_sigterm_during_a_handshake() {
 async fn bad_sigterm_during_requests() {
     for http in Http::BOTH {
         for method in [Method::GET, Method::POST] {
-            let mut upstream = Upstream::start().await;
-            let mut proxy = Proxy::start(&upstream).await;
-            let mut client = Client::new(&proxy, http).await;
+            let (mut upstream, mut proxy, mut client) = scene(http).await;
             // One that is idle, and has not come late.
             let mut idle = Client::new(&proxy, http).await;
             let version = idle.send(request(Method::GET, "/version"));
@@ -100,9 +98,7 @@ async fn bad_sigterm_during_requests() {
 #[tokio::test]
 async fn bad_sigterm_during_an_upload() {
     for http in Http::BOTH {
-        let mut upstream = Upstream::start().await;
-        let mut proxy = Proxy::start(&upstream).await;
-        let mut client = Client::new(&proxy, http).await;
+        let (mut upstream, mut proxy, mut client) = scene(http).await;
         let (sent, body) = upload(Method::POST, "/api/v1/namespaces/ns/pods");
         let pending = client.send(sent);
         body.send("one").await;
@@ -121,9 +117,7 @@ async fn bad_sigterm_during_an_upload() {
 #[tokio::test]
 async fn bad_sigterm_with_a_watch_open() {
     for http in Http::BOTH {
-        let mut upstream = Upstream::start().await;
-        let mut proxy = Proxy::start(&upstream).await;
-        let mut client = Client::new(&proxy, http).await;
+        let (mut upstream, mut proxy, mut client) = scene(http).await;
         let pending = client.send(request(Method::GET, &format!("{CONFIGMAPS}?watch=1")));
         let events = upstream.call().await.watch();
         let mut seen = pending.await.unwrap();
@@ -145,9 +139,7 @@ async fn bad_sigterm_with_a_watch_open() {
 
 #[tokio::test]
 async fn t13_a_connection_that_comes_during_a_drain_is_served() {
-    let mut upstream = Upstream::start().await;
-    let mut proxy = Proxy::start(&upstream).await;
-    let mut first = Client::new(&proxy, Http::Two).await;
+    let (mut upstream, mut proxy, mut first) = scene(Http::Two).await;
     let slow = first.send(request(Method::GET, "/version"));
     let slow_call = upstream.call().await;
     proxy.drain(GRACE);
@@ -167,9 +159,7 @@ async fn t13_a_connection_that_comes_during_a_drain_is_served() {
 #[tokio::test]
 async fn bad_sigterm_ends_by_its_deadline() {
     for http in Http::BOTH {
-        let mut upstream = Upstream::start().await;
-        let mut proxy = Proxy::start(&upstream).await;
-        let mut client = Client::new(&proxy, http).await;
+        let (mut upstream, mut proxy, mut client) = scene(http).await;
         let pending = client.send(request(Method::GET, "/api/v1/pods"));
         let _call = upstream.call().await;
         let began = Instant::now();

@@ -8,15 +8,15 @@ use serde_json::{Value, json};
 
 use crate::support::{
     client::{Client, Http, request},
-    cluster::{Cluster, config, configs},
+    cluster::{Cluster, FORBIDDEN, config, configs},
     pki::Ca,
+    policies::POLICY,
     process::{Process, flags, run},
-    proxy::{Files, POLICY},
+    proxy::Files,
     scrape, soon, until,
     upstream::{Call, Stream, Upstream},
 };
 
-const FORBIDDEN: &str = r#"{"kind":"Status","apiVersion":"v1","status":"Failure","reason":"Forbidden","message":"who are you","code":403}"#;
 /// ConfigMaps of one namespace, which is in the shard or not: asked for as they are, or in vain.
 const CONFIGMAPS_OF_ONE: &str = "/api/v1/namespaces/one/configmaps";
 const NOT_KNOWN: &str =
@@ -204,6 +204,33 @@ async fn bad_namespace_watch_outage() {
     let _events = cluster.upstream.call().await.watch();
     cluster.until_ready_says(200, "[+]policy ok: blue epoch 3\n").await;
     assert!(has_one(&mut cluster).await);
+}
+
+#[tokio::test]
+async fn an_outage_of_namespaces_is_over_once_the_pods_labels_choose_a_policy_without_them() {
+    let mut cluster = Cluster::start().await;
+    let both = [gold(), config("green", "other")];
+    cluster.upstream.call().await.json(200, &configs(&both));
+    let (configs, list) = namespaces_last(&mut cluster.upstream).await;
+    let _configs = configs.watch();
+    list.json(200, &namespaces(&[namespace("one", "gold")]));
+    let events = cluster.upstream.call().await.watch();
+    cluster.until_ready_says(200, "[+]policy ok: blue epoch 1\n").await;
+    drop(events);
+    cluster.upstream.call().await.json(403, FORBIDDEN);
+    cluster.until_ready_says(200, "the labels that were known last count").await;
+    let mut asked_again = cluster.upstream.call().await;
+
+    cluster.files.put_pod_labels("app=\"other\"\n");
+    cluster.until_ready_says(200, "[+]policy ok: green epoch 2\n").await;
+    soon("the end of the list", asked_again.given_up()).await;
+    // Whoever needs them later begins anew: with neither the old labels nor the old outage.
+    cluster.files.put_pod_labels("app=\"op\"\n");
+    cluster.until_ready_says(200, &format!("green epoch 2 stays in force: {NOT_KNOWN}\n")).await;
+    cluster.upstream.call().await.json(200, &namespaces(&[namespace("one", "tin")]));
+    let _events = cluster.upstream.call().await.watch();
+    cluster.until_ready_says(200, "[+]policy ok: blue epoch 3\n").await;
+    assert!(!has_one(&mut cluster).await);
 }
 
 #[tokio::test]

@@ -12,11 +12,12 @@ use tokio::net::TcpListener;
 use crate::support::{
     CONFIGMAPS,
     client::{self, Client, Http, request},
-    cluster::{Cluster, config, configs},
+    cluster::{Cluster, FORBIDDEN, config, configs},
     pki::Ca,
+    policies::{POLICY, moved_policy},
     process::{flags, run},
-    proxy::{Files, POLICY, Proxy, moved_policy},
-    scrape, soon, until,
+    proxy::{Files, Proxy},
+    scene, scrape, soon, until,
     upstream::{Behaviour, Upstream},
 };
 
@@ -112,9 +113,7 @@ async fn scope(client: &mut Client, upstream: &mut Upstream) -> String {
 
 #[tokio::test]
 async fn bad_policy_file_deleted_later() {
-    let mut upstream = Upstream::start().await;
-    let proxy = Proxy::start(&upstream).await;
-    let mut client = Client::new(&proxy, Http::Two).await;
+    let (mut upstream, proxy, mut client) = scene(Http::Two).await;
     fs::remove_file(proxy.files.policy()).unwrap();
     proxy.until_metric(REJECTED, &[], 1.0).await;
     let (code, body) = proxy.admin_page("/readyz").await;
@@ -127,9 +126,7 @@ async fn bad_policy_file_deleted_later() {
 
 #[tokio::test]
 async fn bad_policy_change_later_keeps_the_last_good() {
-    let mut upstream = Upstream::start().await;
-    let proxy = Proxy::start(&upstream).await;
-    let mut client = Client::new(&proxy, Http::Two).await;
+    let (mut upstream, proxy, mut client) = scene(Http::Two).await;
     let watching = client.send(request(Method::GET, &format!("{CONFIGMAPS}?watch=1")));
     let events = upstream.call().await.watch();
     let mut seen = watching.await.unwrap();
@@ -226,7 +223,7 @@ async fn bad_crd_absent() {
 async fn bad_own_account_may_not_watch() {
     let mut cluster = Cluster::start().await;
     let own = cluster.upstream.call().await;
-    own.json(403, "{\"kind\":\"Status\",\"apiVersion\":\"v1\",\"status\":\"Failure\",\"reason\":\"Forbidden\",\"message\":\"who are you\",\"code\":403}");
+    own.json(403, FORBIDDEN);
     cluster.until_ready_says(503, "may not list and watch shardingconfigs").await;
 }
 
@@ -251,6 +248,31 @@ async fn bad_second_config_matches_and_the_first_is_deleted() {
     cluster.until_ready_says(200, "[+]policy ok: blue epoch 1\n").await;
     events.send(format!("{{\"type\":\"DELETED\",\"object\":{}}}\n", config("blue", "op"))).await;
     cluster.until_ready_says(200, "blue epoch 1 stays in force").await;
+}
+
+#[tokio::test]
+async fn the_pods_labels_choose_anew_and_hide_no_outage_of_the_configs() {
+    let mut cluster = Cluster::start().await;
+    let both = [config("blue", "op"), config("green", "other")];
+    cluster.upstream.call().await.json(200, &configs(&both));
+    let watch = cluster.upstream.call().await.watch();
+    cluster.until_ready_says(200, "[+]policy ok: blue epoch 1\n").await;
+    cluster.files.put_pod_labels("app\n");
+    let unread = "blue epoch 1 stays in force: --pod-labels: \"app\" is not KEY=\"VALUE\"\n";
+    cluster.until_ready_says(200, unread).await;
+    cluster.files.put_pod_labels("app=\"op\"\n");
+    cluster.until_ready_says(200, "[+]policy ok: blue epoch 1\n").await;
+
+    drop(watch);
+    cluster.upstream.call().await.json(403, FORBIDDEN);
+    let outage = "stays in force: the pod's ServiceAccount may not list and watch shardingconfigs";
+    cluster.until_ready_says(200, &format!("[+]policy ok: blue epoch 1 {outage}")).await;
+    let list = cluster.upstream.call().await;
+    // What was known last is decided by, and may be old still.
+    cluster.files.put_pod_labels("app=\"other\"\n");
+    cluster.until_ready_says(200, &format!("[+]policy ok: green epoch 2 {outage}")).await;
+    list.json(200, &configs(&both));
+    cluster.until_ready_says(200, "[+]policy ok: green epoch 2\n").await;
 }
 
 #[tokio::test]

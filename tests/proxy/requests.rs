@@ -12,8 +12,9 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use crate::support::{
     CONFIGMAPS, TOKEN,
     client::{self, Client, Http, config, connect, request, request_with},
+    policies::everything_policy,
     proxy::Proxy,
-    soon,
+    scene, scene_speaking, soon,
     upstream::{Head, Upstream},
 };
 
@@ -30,9 +31,7 @@ async fn seen(client: &mut Client, upstream: &mut Upstream, method: Method, targ
 
 #[tokio::test]
 async fn t10_a_watch_is_what_the_api_server_takes_for_one() {
-    let mut upstream = Upstream::start().await;
-    let proxy = Proxy::start(&upstream).await;
-    let mut client = Client::new(&proxy, Http::Two).await;
+    let (mut upstream, proxy, mut client) = scene(Http::Two).await;
     let (mut watches, mut lists) = (0.0, 0.0);
     for (query, is_watch) in [
         ("watch=1", true),
@@ -59,9 +58,7 @@ async fn t10_a_watch_is_what_the_api_server_takes_for_one() {
 
 #[tokio::test]
 async fn t28_lists_keep_their_position_and_limit() {
-    let mut upstream = Upstream::start().await;
-    let proxy = Proxy::start(&upstream).await;
-    let mut client = Client::new(&proxy, Http::Two).await;
+    let (mut upstream, _proxy, mut client) = scene(Http::Two).await;
     for query in [
         "limit=1",
         "resourceVersion=0",
@@ -80,9 +77,7 @@ async fn t28_lists_keep_their_position_and_limit() {
 
 #[tokio::test]
 async fn t46_selectors_are_anded_and_never_widen() {
-    let mut upstream = Upstream::start().await;
-    let proxy = Proxy::start(&upstream).await;
-    let mut client = Client::new(&proxy, Http::Two).await;
+    let (mut upstream, _proxy, mut client) = scene(Http::Two).await;
     for (query, label_selector) in [
         ("", "shard=blue"),
         ("labelSelector=", "shard=blue"),
@@ -125,9 +120,7 @@ fn sorted(selector: &str) -> Vec<String> {
 
 #[tokio::test]
 async fn bad_selector_that_the_api_server_drops() {
-    let mut upstream = Upstream::start().await;
-    let proxy = Proxy::start(&upstream).await;
-    let mut client = Client::new(&proxy, Http::One).await;
+    let (mut upstream, _proxy, mut client) = scene(Http::One).await;
     for query in ["labelSelector=%zz", "labelSelector=a;b", "labelSelector=%", "%zz=1"] {
         let target = format!("{CONFIGMAPS}?{query}&limit=1");
         let call = seen(&mut client, &mut upstream, Method::GET, &target).await;
@@ -139,15 +132,8 @@ async fn bad_selector_that_the_api_server_drops() {
 #[tokio::test]
 async fn t54_what_shards_share_is_not_scoped() {
     let mut upstream = Upstream::start().await;
-    let all = r#"
-apiVersion: ctrlmesh.kusionstack.io/v1alpha1
-kind: ShardingConfig
-metadata: {name: blue}
-spec:
-  selector: {matchLabels: {app: op}}
-  limits: [{selector: {matchLabels: {shard: blue}}}]
-"#;
-    let proxy = Proxy::with_policy(&upstream, all).await;
+    let all = everything_policy("selector: {matchLabels: {shard: blue}}");
+    let proxy = Proxy::with_policy(&upstream, &all).await;
     let mut client = Client::new(&proxy, Http::Two).await;
     for path in [
         "/apis/coordination.k8s.io/v1/namespaces/ns/leases",
@@ -175,9 +161,7 @@ spec:
 
 #[tokio::test]
 async fn t56_deletecollection_carries_the_shards_selector() {
-    let mut upstream = Upstream::start().await;
-    let proxy = Proxy::start(&upstream).await;
-    let mut client = Client::new(&proxy, Http::Two).await;
+    let (mut upstream, _proxy, mut client) = scene(Http::Two).await;
     let target = format!("{CONFIGMAPS}?labelSelector=a%3Db");
     let call = seen(&mut client, &mut upstream, Method::DELETE, &target).await;
     assert_eq!(call.query("labelSelector").as_deref(), Some("a=b,shard=blue"));
@@ -205,9 +189,7 @@ fn listed(headers: &HeaderMap) -> BTreeMap<String, Vec<String>> {
 #[tokio::test]
 async fn t63_the_credential_is_each_requests_own() {
     for http in Http::BOTH {
-        let mut upstream = Upstream::start().await;
-        let proxy = Proxy::start(&upstream).await;
-        let mut client = Client::new(&proxy, http).await;
+        let (mut upstream, _proxy, mut client) = scene(http).await;
         for token in [Some("Bearer one"), Some("Bearer two"), None, Some("Bearer three")] {
             let mut sent = request(Method::GET, CONFIGMAPS);
             sent.headers_mut().remove(header::AUTHORIZATION);
@@ -246,9 +228,7 @@ async fn t63_t68_headers_arrive_as_they_were_sent_and_no_others() {
         ("x-kubernetes-pf-prioritylevel-uid", "p"),
     ];
     for http in Http::BOTH {
-        let mut upstream = Upstream::start().await;
-        let proxy = Proxy::start(&upstream).await;
-        let mut client = Client::new(&proxy, http).await;
+        let (mut upstream, _proxy, mut client) = scene(http).await;
         let mut sent = request(Method::GET, CONFIGMAPS);
         sent.headers_mut().extend(headers(&up));
         let pending = client.send(sent);
@@ -271,9 +251,7 @@ async fn t63_t68_headers_arrive_as_they_were_sent_and_no_others() {
 
 #[tokio::test]
 async fn t67_connection_strips_nothing_but_what_is_the_connections() {
-    let mut upstream = Upstream::start().await;
-    let proxy = Proxy::start(&upstream).await;
-    let mut client = Client::new(&proxy, Http::One).await;
+    let (mut upstream, _proxy, mut client) = scene(Http::One).await;
     let mut sent = request(Method::GET, CONFIGMAPS);
     sent.headers_mut().extend(headers(&[
         ("connection", "Authorization, Impersonate-User"),
@@ -334,9 +312,7 @@ async fn bad_t70_paths_that_servers_read_differently() {
 
 #[tokio::test]
 async fn t70_trailing_slash_and_case_go_as_they_came() {
-    let mut upstream = Upstream::start().await;
-    let proxy = Proxy::start(&upstream).await;
-    let mut client = Client::new(&proxy, Http::Two).await;
+    let (mut upstream, _proxy, mut client) = scene(Http::Two).await;
     let call = seen(&mut client, &mut upstream, Method::GET, "/api/v1/configmaps/").await;
     assert_eq!(call.target(), "/api/v1/configmaps/?labelSelector=shard%3Dblue");
     for target in ["/API/v1/configmaps", "/api/v1/ConfigMaps", "/metrics?x=%2f"] {
@@ -363,9 +339,7 @@ async fn bad_too_many_parameters() {
 #[tokio::test]
 async fn bad_headers_300_are_fine() {
     for http in Http::BOTH {
-        let mut upstream = Upstream::start().await;
-        let proxy = Proxy::start(&upstream).await;
-        let mut client = Client::new(&proxy, http).await;
+        let (mut upstream, _proxy, mut client) = scene(http).await;
         let mut sent = request(Method::GET, CONFIGMAPS);
         for n in 0..300 {
             let name = HeaderName::try_from(format!("x-{n}")).unwrap();
@@ -411,9 +385,7 @@ async fn bad_headers_over_a_mebibyte_in_http1() {
 
 #[tokio::test]
 async fn bad_headers_over_a_mebibyte_in_http2() {
-    let mut upstream = Upstream::start().await;
-    let proxy = Proxy::start(&upstream).await;
-    let mut client = Client::new(&proxy, Http::Two).await;
+    let (mut upstream, _proxy, mut client) = scene(Http::Two).await;
     let mut sent = request(Method::GET, CONFIGMAPS);
     for n in 0..40 {
         let name = HeaderName::try_from(format!("x-{n}")).unwrap();
@@ -439,9 +411,7 @@ async fn bad_http_that_is_none() {
 
 #[tokio::test]
 async fn t72_the_lock_is_renamed_in_the_path() {
-    let mut upstream = Upstream::start().await;
-    let proxy = Proxy::start(&upstream).await;
-    let mut client = Client::new(&proxy, Http::Two).await;
+    let (mut upstream, _proxy, mut client) = scene(Http::Two).await;
     let lease = "/apis/coordination.k8s.io/v1/namespaces/ns/leases";
     for method in [Method::GET, Method::DELETE] {
         let call = seen(&mut client, &mut upstream, method, &format!("{lease}/op")).await;
@@ -454,9 +424,7 @@ async fn t72_the_lock_is_renamed_in_the_path() {
 #[tokio::test]
 async fn writes_arrive_whole() {
     for http in Http::BOTH {
-        let mut upstream = Upstream::start().await;
-        let proxy = Proxy::start(&upstream).await;
-        let mut client = Client::new(&proxy, http).await;
+        let (mut upstream, _proxy, mut client) = scene(http).await;
         let body: Vec<u8> = (0..1_500_000_u32).map(|n| n.to_le_bytes()[0]).collect();
         let pending =
             client.send(request_with(Method::POST, "/api/v1/namespaces/ns/pods", body.clone()));
@@ -470,9 +438,7 @@ async fn writes_arrive_whole() {
 #[tokio::test]
 async fn bad_headers_just_under_a_mebibyte_are_fine() {
     for http in Http::BOTH {
-        let mut upstream = Upstream::start().await;
-        let proxy = Proxy::start(&upstream).await;
-        let mut client = Client::new(&proxy, http).await;
+        let (mut upstream, _proxy, mut client) = scene(http).await;
         let mut sent = request(Method::GET, CONFIGMAPS);
         for n in 0..33 {
             let name = HeaderName::try_from(format!("x-{n}")).unwrap();
@@ -489,9 +455,7 @@ async fn bad_headers_just_under_a_mebibyte_are_fine() {
 
 #[tokio::test]
 async fn bad_body_larger_than_the_api_server_takes() {
-    let mut upstream = Upstream::start().await;
-    let proxy = Proxy::start(&upstream).await;
-    let mut client = Client::new(&proxy, Http::Two).await;
+    let (mut upstream, proxy, mut client) = scene(Http::Two).await;
     let sent = request_with(Method::POST, CONFIGMAPS, vec![b'x'; (3 << 20) + 1]);
     let (code, body) = client::text(client.send(sent).await.unwrap()).await;
     assert_eq!(code, 413, "{body}");
@@ -519,9 +483,7 @@ async fn bad_http2_that_is_none() {
 
 #[tokio::test]
 async fn an_http1_connection_is_used_again_on_both_legs() {
-    let mut upstream = Upstream::speaking(Http::One).await;
-    let proxy = Proxy::start(&upstream).await;
-    let mut client = Client::new(&proxy, Http::One).await;
+    let (mut upstream, _proxy, mut client) = scene_speaking(Http::One).await;
     for n in 0..5 {
         client.ready().await.unwrap();
         let call = seen(&mut client, &mut upstream, Method::GET, "/api/v1/pods").await;

@@ -8,15 +8,14 @@ use crate::support::{
     log,
     process::{Process, flags},
     proxy::{Files, Proxy},
+    scene,
     upstream::Upstream,
 };
 
 #[tokio::test]
 async fn a_request_goes_there_and_back() {
     for http in Http::BOTH {
-        let mut upstream = Upstream::start().await;
-        let proxy = Proxy::start(&upstream).await;
-        let mut client = Client::new(&proxy, http).await;
+        let (mut upstream, proxy, mut client) = scene(http).await;
         let sent = client.send(request(Method::GET, "/api/v1/pods?limit=1"));
         let answered = async {
             let call = upstream.call().await;

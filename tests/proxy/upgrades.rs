@@ -11,7 +11,7 @@ use tokio::{
 use crate::support::{
     client::{self, AnyBody, Client, Http, request},
     proxy::Proxy,
-    soon,
+    scene, soon,
     upstream::{Upstream, echo},
 };
 
@@ -27,9 +27,7 @@ fn upgrade(target: &str, protocol: &str) -> Request<AnyBody> {
 #[tokio::test]
 async fn i17_t61_a_101_is_spliced_both_ways() {
     for protocol in ["SPDY/3.1", "websocket"] {
-        let mut upstream = Upstream::start().await;
-        let proxy = Proxy::start(&upstream).await;
-        let mut client = Client::new(&proxy, Http::One).await;
+        let (mut upstream, proxy, mut client) = scene(Http::One).await;
         let pending = client.send(upgrade(EXEC, protocol));
         let call = upstream.call().await;
         assert_eq!(call.target(), EXEC);
@@ -66,9 +64,7 @@ async fn i17_t61_a_101_is_spliced_both_ways() {
 #[tokio::test]
 async fn i17_what_is_not_switched_is_not_spliced() {
     for code in [403, 500, 200] {
-        let mut upstream = Upstream::start().await;
-        let proxy = Proxy::start(&upstream).await;
-        let mut client = Client::new(&proxy, Http::One).await;
+        let (mut upstream, proxy, mut client) = scene(Http::One).await;
         let pending = client.send(upgrade(EXEC, "SPDY/3.1"));
         upstream.call().await.json(code, "{\"no\":1}");
         let response = pending.await.unwrap();
@@ -114,9 +110,7 @@ async fn i17_upgrades_end_when_either_side_does() {
 
 #[tokio::test]
 async fn bad_watch_over_websocket() {
-    let mut upstream = Upstream::start().await;
-    let proxy = Proxy::start(&upstream).await;
-    let mut client = Client::new(&proxy, Http::One).await;
+    let (mut upstream, proxy, mut client) = scene(Http::One).await;
     let mut sent = upgrade("/api/v1/namespaces/ns/configmaps?watch=1", "websocket");
     *sent.method_mut() = Method::GET;
     let (code, body) = client::text(client.send(sent).await.unwrap()).await;

@@ -1,7 +1,5 @@
 //! The policy in the cluster, as a test tells it.
 
-use std::fs;
-
 use super::{
     client::Http,
     process::{Process, flags},
@@ -16,6 +14,9 @@ pub struct Cluster {
     pub process: Process,
     pub upstream: Upstream,
 }
+
+/// The answer to an account without the right.
+pub const FORBIDDEN: &str = r#"{"kind":"Status","apiVersion":"v1","status":"Failure","reason":"Forbidden","message":"who are you","code":403}"#;
 
 /// A ShardingConfig for the pods of `app`, limited by the label `shard`.
 pub fn config(name: &str, app: &str) -> String {
@@ -42,11 +43,10 @@ impl Cluster {
         let upstream = Upstream::speaking(Http::One).await;
         let files = Files::new(&upstream.ca.pem);
         let kubeconfig = files.put_kubeconfig(&upstream.addr.to_string());
-        let labels = files.path().join("labels");
-        fs::write(&labels, "app=\"op\"\n").unwrap();
+        files.put_pod_labels("app=\"op\"\n");
         let mut args = flags(&files, &upstream.addr.to_string());
         args.retain(|arg| !arg.starts_with("--policy") && !arg.starts_with("--shard"));
-        args.push(format!("--pod-labels={}", labels.display()));
+        args.push(format!("--pod-labels={}", files.pod_labels().display()));
         let env =
             [("KUBECONFIG", kubeconfig.display().to_string()), ("POD_NAMESPACE", "ns".into())];
         let process = Process::start_with(&args, &env).await;

@@ -18,6 +18,7 @@ pub mod events;
 pub mod golden;
 pub mod log;
 pub mod pki;
+pub mod policies;
 pub mod process;
 pub mod proxy;
 pub mod scrape;
@@ -27,6 +28,12 @@ use std::time::Duration;
 
 use tokio::time::{interval, timeout};
 
+use self::{
+    client::{Client, Http},
+    proxy::Proxy,
+    upstream::Upstream,
+};
+
 /// How long anything may take before its test fails. Generous: the machine may be busy.
 pub const PATIENCE: Duration = Duration::from_secs(15);
 
@@ -35,6 +42,23 @@ pub const TOKEN: &str = "fixture-token-9f2c71e4";
 
 /// A resource that the usual policy limits.
 pub const CONFIGMAPS: &str = "/api/v1/namespaces/ns/configmaps";
+
+/// The usual proxy in front of an upstream that speaks every HTTP, and a client of this one.
+pub async fn scene(http: Http) -> (Upstream, Proxy, Client) {
+    scene_before(Upstream::start().await, http).await
+}
+
+/// The same with an upstream that speaks this HTTP alone.
+pub async fn scene_speaking(http: Http) -> (Upstream, Proxy, Client) {
+    scene_before(Upstream::speaking(http).await, http).await
+}
+
+/// The same with an upstream of the test's own.
+pub async fn scene_before(upstream: Upstream, http: Http) -> (Upstream, Proxy, Client) {
+    let proxy = Proxy::start(&upstream).await;
+    let client = Client::new(&proxy, http).await;
+    (upstream, proxy, client)
+}
 
 /// Waits for `event` and names it when it does not come.
 pub async fn soon<T>(what: &str, event: impl Future<Output = T>) -> T {

@@ -25,7 +25,7 @@ use nix::unistd::{Uid, setfsuid};
 use tempfile::TempDir;
 use tokio::{runtime, sync::oneshot};
 
-use super::{log, scrape, soon, until, upstream::Upstream};
+use super::{log, policies::POLICY, scrape, soon, until, upstream::Upstream};
 
 /// A running proxy. Dropping it ends it at once, and checks that no log line holds the token.
 pub struct Proxy {
@@ -55,38 +55,6 @@ pub struct Setup {
     pub admin: SocketAddr,
     /// In `--mode iptables`: as this user, whose own connections no rule redirects.
     pub redirected_except: Option<u32>,
-}
-
-/// The usual policy: one limited resource, one lock.
-pub const POLICY: &str = r#"
-apiVersion: ctrlmesh.kusionstack.io/v1alpha1
-kind: ShardingConfig
-metadata: {name: blue, namespace: ns}
-spec:
-  selector: {matchLabels: {app: op}}
-  controller: {leaderElectionName: op}
-  limits:
-  - relateResources: [{apiGroups: [""], resources: [configmaps, secrets]}]
-    selector: {matchLabels: {shard: blue}}
-"#;
-
-/// The same with another scope for ConfigMaps alone.
-pub fn moved_policy(shard: &str) -> String {
-    format!(
-        r#"
-apiVersion: ctrlmesh.kusionstack.io/v1alpha1
-kind: ShardingConfig
-metadata: {{name: blue, namespace: ns}}
-spec:
-  selector: {{matchLabels: {{app: op}}}}
-  controller: {{leaderElectionName: op}}
-  limits:
-  - relateResources: [{{apiGroups: [""], resources: [configmaps]}}]
-    selector: {{matchLabels: {{shard: {shard}}}}}
-  - relateResources: [{{apiGroups: [""], resources: [secrets]}}]
-    selector: {{matchLabels: {{shard: blue}}}}
-"#
-    )
 }
 
 impl Files {
@@ -145,9 +113,22 @@ impl Files {
 
     /// Changes the policy file in one step, as a mounted ConfigMap changes.
     pub fn put_policy(&self, text: &str) {
-        let fresh = self.dir.path().join("policy.new");
+        self.put(&self.policy(), text);
+    }
+
+    pub fn pod_labels(&self) -> PathBuf {
+        self.dir.path().join("labels")
+    }
+
+    /// Changes the pod's labels, as a downwardAPI volume has them.
+    pub fn put_pod_labels(&self, text: &str) {
+        self.put(&self.pod_labels(), text);
+    }
+
+    fn put(&self, path: &Path, text: &str) {
+        let fresh = self.dir.path().join("fresh");
         fs::write(&fresh, text).unwrap();
-        fs::rename(fresh, self.policy()).unwrap();
+        fs::rename(fresh, path).unwrap();
     }
 }
 

@@ -6,6 +6,7 @@
 
 mod cbor;
 mod json;
+mod libyaml;
 mod patch;
 mod proto;
 mod yaml;
@@ -18,6 +19,9 @@ use std::ops::Range;
 
 /// Most bytes of a body: what the API server takes (`MaxRequestBodyBytes`, 3 MiB).
 pub const MAX_BODY: usize = 3 << 20;
+
+/// Most scalars and brackets of a body in YAML, which is held in memory while it is compared.
+pub const MAX_PARTS: usize = 1 << 16;
 
 /// How the object stands in the body of a write.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -110,6 +114,9 @@ pub enum NameError {
         /// Its path.
         field: &'static str,
     },
+    /// More of them than any object in YAML has.
+    #[error("request body: YAML of more than {MAX_PARTS} parts; send it as JSON")]
+    TooManyParts,
     /// The API server reads the first and drops the others without a word.
     #[error("request body: several YAML documents; it must be one")]
     SeveralDocuments,

@@ -3,7 +3,7 @@
 
 use granit_parser::{Event, Options, Parser, ScalarStyle, Span, StrInput};
 
-use super::{BodyKind, Found, METADATA, NAME, NameError, OBJECT, json, splice};
+use super::{BodyKind, Found, MAX_PARTS, METADATA, NAME, NameError, OBJECT, json, libyaml, splice};
 
 /// Reads JSON as JSON: most of what is applied is written so, and there is no doubt about it. The
 /// rest is YAML.
@@ -18,18 +18,24 @@ pub(super) fn rename(
     if body.contains(['\u{85}', '\u{2028}', '\u{2029}']) {
         return Err(NameError::LineBreak);
     }
-    let renamed = splice(body.as_bytes(), find(body)?, rename, json::quote);
+    let found = find(body)?;
+    libyaml::agrees(body, found.as_ref())?;
+    let renamed = splice(body.as_bytes(), found, rename, json::quote);
     // A position from another's parser is believed when the result reads so.
-    match &renamed {
-        Some(renamed) if !differ_in_one_scalar(body, renamed) => Err(indirect(NAME)),
-        _ => Ok(renamed),
+    if let Some(renamed) = &renamed {
+        let renamed = std::str::from_utf8(renamed).map_err(|_| indirect(NAME))?;
+        if !differ_in_one_scalar(body, renamed) {
+            return Err(indirect(NAME));
+        }
+        libyaml::agrees(renamed, find(renamed)?.as_ref())?;
     }
+    Ok(renamed)
 }
 
 /// Where the object's name stands in the one document of a stream. The API server reads the first
 /// and drops the others, which nobody can want, so they are refused.
 fn find(body: &str) -> Result<Option<Found>, NameError> {
-    let mut document = Document { events: parser(body) };
+    let mut document = Document { events: parser(body), left: MAX_PARTS };
     let none = NameError::WrongType { field: OBJECT, expected: "an object" };
     loop {
         match document.next()?.0 {
@@ -110,10 +116,12 @@ fn is_null(event: &Event<'_>) -> bool {
 
 struct Document<'a> {
     events: Parser<'a, StrInput<'a>>,
+    left: usize,
 }
 
 impl<'a> Document<'a> {
     fn next(&mut self) -> Result<(Event<'a>, Span), NameError> {
+        self.left = self.left.checked_sub(1).ok_or(NameError::TooManyParts)?;
         match self.events.next() {
             Some(Ok(event)) => Ok(event),
             Some(Err(_)) | None => Err(NameError::Malformed(BodyKind::Yaml)),
@@ -168,8 +176,7 @@ const fn depth_change(event: &Event<'_>) -> i32 {
 }
 
 /// Whether both are the same but for one scalar.
-fn differ_in_one_scalar(before: &str, after: &[u8]) -> bool {
-    let Ok(after) = std::str::from_utf8(after) else { return false };
+fn differ_in_one_scalar(before: &str, after: &str) -> bool {
     let (mut before, mut after) = (parser(before), parser(after));
     let mut differences = 0;
     loop {

@@ -11,7 +11,7 @@ use std::{
 use anyhow::{Context, Result};
 use nix::unistd::getuid;
 
-use crate::wait;
+use crate::programs::until;
 
 /// How long the processes of a killed owner may take to end.
 const REMOVAL_LIMIT: Duration = Duration::from_secs(20);
@@ -119,7 +119,7 @@ fn has_owner(bed: &Path) -> Result<bool> {
 /// be ending, and hold both.
 fn remove(bed: &Path) -> Result<()> {
     let mut last = None;
-    let removed = wait::until("it is removed", REMOVAL_LIMIT, || {
+    let removed = until("it is removed", REMOVAL_LIMIT, || {
         last = remove_now(bed).err();
         Ok(last.is_none().then_some(()))
     });

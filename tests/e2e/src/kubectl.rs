@@ -9,7 +9,7 @@ use std::{
 use anyhow::{Context, Result, bail};
 use serde_json::{Value, json};
 
-use crate::{bed::Bed, kube::kube_binary, network::Network};
+use crate::{bed::Bed, builds::kube_binary, programs::Network};
 
 /// kubectl for one cluster and one user.
 #[derive(Clone, Debug)]

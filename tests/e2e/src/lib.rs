@@ -41,23 +41,13 @@
 
 mod api_server;
 mod bed;
-mod cache;
-mod clients;
-pub mod deps;
-mod follow;
-mod go;
-pub mod images;
-mod kube;
+mod builds;
 mod kubectl;
-mod mesh;
-mod network;
 mod node;
 mod pki;
-mod process;
-mod program;
+mod programs;
 mod proxy;
-mod shards;
-mod wait;
+mod scenes;
 
 pub use self::{
     api_server::{
@@ -65,16 +55,11 @@ pub use self::{
         AuditStatus, AuditUser, Client, Response, Rule, ServiceAccount,
     },
     bed::sweep,
-    clients::{go_clients, python_client},
-    images::Image,
-    kube::{KUBERNETES_VERSION, kube_binary},
+    builds::{Image, KUBERNETES_VERSION, deps, go_clients, images, kube_binary, python_client},
     kubectl::Kubectl,
-    mesh::{Binaries, Mesh},
-    network::Network,
     node::{Families, Node, NodeBuilder},
     pki::{Authority, Identity},
-    program::Program,
+    programs::{Network, Program, until},
     proxy::{Proxy, ProxyBuilder, ctrlmesh_binary},
-    shards::{NAMESPACE, OperatorPod, Shards, Widget},
-    wait::until,
+    scenes::{Binaries, Mesh, NAMESPACE, OperatorPod, Shards, Widget},
 };

@@ -14,10 +14,8 @@ use serde_json::Value;
 
 use crate::{
     api_server::{ApiServer, Client},
-    follow::Lines,
     kubectl::Kubectl,
-    network::Network,
-    process::{Process, tied},
+    programs::{Lines, Network, Process, tied},
 };
 
 /// How long the proxy may take to say where it listens, on a busy machine.

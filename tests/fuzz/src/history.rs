@@ -7,9 +7,11 @@ use ctrlmesh::wire::{
 };
 
 use crate::{
-    cbor, protobuf,
+    readers::{
+        cbor, protobuf,
+        tree::{self, Told},
+    },
     splits::Seen,
-    tree::{self, Told},
     write::Event,
 };
 

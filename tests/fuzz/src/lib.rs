@@ -6,6 +6,8 @@
 //!
 //! - `list-*`, `watch-*`: the filters of bodies, against plain decoders that hold the whole body.
 //! - `history`: the filter of watches, against a model of the stream, by events that are valid.
+//! - `name`: the lock's name in the body of a write, against plain decoders; every other byte stays.
+//! - `delete`: what goes out for one object has its version and all that the client asked for.
 //! - `request`: what the API server makes of a request line, against its own rules told again.
 //! - `query`, `selector`: the same for the parts of a query, and what is written is what was read.
 
@@ -16,14 +18,14 @@
     reason = "a target panics where something does not hold"
 )]
 
-mod cbor;
+mod delete;
 mod history;
 mod lists;
-mod protobuf;
+mod name;
+mod readers;
 mod request;
 mod splits;
 mod text;
-mod tree;
 mod watches;
 mod write;
 
@@ -33,7 +35,7 @@ use ctrlmesh::wire::Encoding;
 pub type Target = fn(&[u8]);
 
 /// All targets, by the names of their folders in `corpus`.
-pub const TARGETS: [(&str, Target); 10] = [
+pub const TARGETS: [(&str, Target); 12] = [
     ("list-json", |input| lists::filter(Encoding::Json, input)),
     ("list-protobuf", |input| lists::filter(Encoding::Protobuf, input)),
     ("list-cbor", |input| lists::filter(Encoding::Cbor, input)),
@@ -41,6 +43,8 @@ pub const TARGETS: [(&str, Target); 10] = [
     ("watch-protobuf", |input| watches::filter(Encoding::Protobuf, input)),
     ("watch-cbor", |input| watches::filter(Encoding::Cbor, input)),
     ("history", history::follow),
+    ("name", name::rename),
+    ("delete", delete::options),
     ("request", request::classify),
     ("query", text::query),
     ("selector", text::selector),

@@ -6,10 +6,12 @@ use ctrlmesh::wire::{
 };
 
 use crate::{
-    cbor,
-    protobuf::{self, Body},
+    readers::{
+        cbor,
+        protobuf::{self, Body},
+        tree::{self, Refused},
+    },
     splits::{Seen, splits},
-    tree::{self, Refused},
 };
 
 /// What a filter did.

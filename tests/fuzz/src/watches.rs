@@ -6,9 +6,11 @@ use ctrlmesh::wire::{
 };
 
 use crate::{
-    cbor, protobuf,
+    readers::{
+        cbor, protobuf,
+        tree::{self, Node, Refused, Told},
+    },
     splits::{Seen, splits},
-    tree::{self, Node, Refused, Told},
 };
 
 /// An event as a filter told it: its kind, its position, and whether it left.

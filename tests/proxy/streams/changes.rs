@@ -12,7 +12,8 @@ use crate::support::{
     CONFIGMAPS, TOKEN,
     client::{Client, Http, bytes, chunk, request},
     events::{expired, too_old},
-    proxy::{Files, Proxy, Setup, moved_policy},
+    policies::moved_policy,
+    proxy::{Files, Proxy, Setup},
     soon,
     upstream::{Call, Stream, Upstream},
 };

@@ -13,7 +13,8 @@ use crate::support::{
     CONFIGMAPS,
     client::{self, Client, Http, bytes, chunk, request, request_with},
     events::expired,
-    proxy::{POLICY, Proxy},
+    policies::{POLICY, configmaps_policy},
+    proxy::Proxy,
     upstream::{Stream, Upstream},
 };
 
@@ -23,25 +24,17 @@ const FILTERED: &str = "ctrlmesh_filtered_items_total";
 
 /// The shard of these namespaces.
 fn policy(namespaces: &str) -> String {
-    format!(
-        r#"
-apiVersion: ctrlmesh.kusionstack.io/v1alpha1
-kind: ShardingConfig
-metadata: {{name: blue, namespace: ns}}
-spec:
-  selector: {{matchLabels: {{app: op}}}}
-  limits:
-  - relateResources: [{{apiGroups: [""], resources: [configmaps]}}]
-    namespaces: {{names: [{namespaces}]}}
-    clusterScoped: Exclude
-"#
-    )
+    configmaps_policy(&format!("namespaces: {{names: [{namespaces}]}}, clusterScoped: Exclude"))
 }
 
 async fn scene() -> (Upstream, Proxy, Client) {
-    let upstream = Upstream::start().await;
-    let proxy = Proxy::with_policy(&upstream, &policy("ours, ns")).await;
-    let client = Client::new(&proxy, Http::Two).await;
+    scene_of("ours, ns", Http::Two).await
+}
+
+async fn scene_of(namespaces: &str, http: Http) -> (Upstream, Proxy, Client) {
+    let upstream = Upstream::speaking(http).await;
+    let proxy = Proxy::with_policy(&upstream, &policy(namespaces)).await;
+    let client = Client::new(&proxy, http).await;
     (upstream, proxy, client)
 }
 
@@ -73,9 +66,7 @@ fn names(body: &str) -> Vec<String> {
 #[tokio::test]
 async fn t49_a_list_has_the_shards_objects_alone() {
     for http in Http::BOTH {
-        let mut upstream = Upstream::speaking(http).await;
-        let proxy = Proxy::with_policy(&upstream, &policy("ours")).await;
-        let mut client = Client::new(&proxy, http).await;
+        let (mut upstream, proxy, mut client) = scene_of("ours", http).await;
         let pending = client.send(request(Method::GET, &format!("{ALL}?limit=500")));
         let call = upstream.call().await;
         assert_eq!(call.target(), format!("{ALL}?limit=500"), "no selector says it");
@@ -209,9 +200,7 @@ async fn a_namespace_of_the_shard_is_not_looked_at_and_one_of_others_is_empty() 
 #[tokio::test]
 async fn t56_a_judged_deletecollection_deletes_versions_of_its_own() {
     for http in Http::BOTH {
-        let mut upstream = Upstream::speaking(http).await;
-        let proxy = Proxy::with_policy(&upstream, &policy("ours")).await;
-        let mut client = Client::new(&proxy, http).await;
+        let (mut upstream, _proxy, mut client) = scene_of("ours", http).await;
         let target = format!("{ALL}?labelSelector=a%3Db&gracePeriodSeconds=0");
         let pending = client.send(request(Method::DELETE, &target));
         let list = upstream.call().await;

@@ -9,6 +9,7 @@ use serde_json::json;
 
 use crate::support::{
     client::{Client, Http, chunk, request},
+    policies::configmaps_policy,
     process::{Process, flags},
     proxy::Files,
     soon,
@@ -18,17 +19,8 @@ use crate::support::{
 const OBJECTS: usize = 200_000;
 /// What the sidecar is given.
 const LIMIT_KIB: usize = 64 << 10;
-const POLICY: &str = r#"
-apiVersion: ctrlmesh.kusionstack.io/v1alpha1
-kind: ShardingConfig
-metadata: {name: blue, namespace: ns}
-spec:
-  selector: {matchLabels: {app: op}}
-  limits:
-  - relateResources: [{apiGroups: [""], resources: [configmaps]}]
-    namespaces: {pattern: "^even-"}
-    clusterScoped: Exclude
-"#;
+/// The namespaces whose names begin with "even-".
+const EVEN: &str = r#"namespaces: {pattern: "^even-"}, clusterScoped: Exclude"#;
 
 /// An item, in the namespace of others if its number is odd.
 fn item(encoding: Encoding, at: usize) -> Vec<u8> {
@@ -106,7 +98,7 @@ async fn t77_a_list_of_200_000_objects_goes_through_64_mib() {
     for encoding in [Encoding::Json, Encoding::Protobuf, Encoding::Cbor] {
         let mut upstream = Upstream::start().await;
         let files = Files::new(&upstream.ca.pem);
-        files.put_policy(POLICY);
+        files.put_policy(&configmaps_policy(EVEN));
         let mut args = flags(&files, &upstream.addr.to_string());
         args.push("--pushdown=off".into());
         let process = Process::start(&args).await;

@@ -9,17 +9,15 @@ use http::{HeaderValue, Method, header};
 
 use crate::support::{
     CONFIGMAPS,
-    client::{self, Client, Http, request},
+    client::{self, Http, request},
     events::{list, too_old},
-    proxy::{Proxy, moved_policy},
-    upstream::Upstream,
+    policies::moved_policy,
+    scene,
 };
 
 #[tokio::test]
 async fn t24_a_page_of_a_list_from_before_a_change_is_refused() {
-    let mut upstream = Upstream::start().await;
-    let proxy = Proxy::start(&upstream).await;
-    let mut client = Client::new(&proxy, Http::Two).await;
+    let (mut upstream, proxy, mut client) = scene(Http::Two).await;
     let token =
         BASE64_URL_SAFE_NO_PAD.encode("{\"v\":\"meta.k8s.io/v1\",\"rv\":100,\"start\":\"a\"}");
     let page = format!(
@@ -42,9 +40,7 @@ async fn t24_a_page_of_a_list_from_before_a_change_is_refused() {
 #[tokio::test]
 async fn t42_a_compressed_list_passes_and_is_followed() {
     for torn in [false, true] {
-        let mut upstream = Upstream::start().await;
-        let proxy = Proxy::start(&upstream).await;
-        let mut client = Client::new(&proxy, Http::Two).await;
+        let (mut upstream, proxy, mut client) = scene(Http::Two).await;
         let mut gzip = GzEncoder::new(Vec::new(), Compression::default());
         gzip.write_all(list(100).as_bytes()).unwrap();
         let mut body = gzip.finish().unwrap();
@@ -79,9 +75,7 @@ async fn t42_a_compressed_list_passes_and_is_followed() {
 
 #[tokio::test]
 async fn t01_the_end_of_the_initial_events_is_a_position_to_resume_from() {
-    let mut upstream = Upstream::start().await;
-    let proxy = Proxy::start(&upstream).await;
-    let mut client = Client::new(&proxy, Http::Two).await;
+    let (mut upstream, proxy, mut client) = scene(Http::Two).await;
     // Something was shown at 100 before the change.
     let pending = client.send(request(Method::GET, CONFIGMAPS));
     upstream.call().await.json(200, &list(100));
@@ -107,9 +101,7 @@ async fn t01_the_end_of_the_initial_events_is_a_position_to_resume_from() {
 #[tokio::test]
 async fn a_head_of_a_list_is_answered() {
     for http in Http::BOTH {
-        let mut upstream = Upstream::start().await;
-        let proxy = Proxy::start(&upstream).await;
-        let mut client = Client::new(&proxy, http).await;
+        let (mut upstream, _proxy, mut client) = scene(http).await;
         let pending = client.send(request(Method::HEAD, CONFIGMAPS));
         let call = upstream.call().await;
         drop(call.stream(200, &[("content-type", "application/json")]));

@@ -6,6 +6,7 @@ use serde_json::{Value, json};
 use crate::support::{
     TOKEN,
     client::{self, Client, Http, request},
+    policies::configmaps_policy,
     proxy::{Files, Proxy, Setup},
     upstream::{Call, Upstream},
 };
@@ -15,27 +16,14 @@ const ALL: &str = "/api/v1/configmaps";
 const PUSHDOWN: &str = "ctrlmesh_pushdown_total";
 const HALF: &str = "shardRange(object.metadata.uid, '0x0000000000000000', '0x8000000000000000')";
 
-fn policy(limit: &str) -> String {
-    format!(
-        r#"
-apiVersion: ctrlmesh.kusionstack.io/v1alpha1
-kind: ShardingConfig
-metadata: {{name: blue, namespace: ns}}
-spec:
-  selector: {{matchLabels: {{app: op}}}}
-  limits:
-  - relateResources: [{{apiGroups: [""], resources: [configmaps]}}]
-    {limit}
-"#
+fn half_by_uid() -> String {
+    configmaps_policy(
+        "hash: {of: uid, ranges: [{from: \"0x0000000000000000\", to: \"0x8000000000000000\"}]}",
     )
 }
 
-fn half_by_uid() -> String {
-    policy("hash: {of: uid, ranges: [{from: \"0x0000000000000000\", to: \"0x8000000000000000\"}]}")
-}
-
 fn one_namespace() -> String {
-    policy("namespaces: {names: [ours]}\n    clusterScoped: Exclude")
+    configmaps_policy("namespaces: {names: [ours]}, clusterScoped: Exclude")
 }
 
 async fn scene(policy: &str) -> (Upstream, Proxy, Client) {
@@ -229,7 +217,7 @@ async fn t47_more_ranges_than_a_request_line_should_have_stay_here() {
     let range =
         |at: u64| format!("{{from: \"{:#018x}\", to: \"{:#018x}\"}}", at << 56, (at << 56) + 1);
     let ranges: Vec<_> = (0..65).map(range).collect();
-    let policy = policy(&format!("hash: {{of: uid, ranges: [{}]}}", ranges.join(", ")));
+    let policy = configmaps_policy(&format!("hash: {{of: uid, ranges: [{}]}}", ranges.join(", ")));
     let (mut upstream, proxy, mut client) = scene(&policy).await;
     let (pushed, body) = lists(&mut client, &mut upstream, "").await;
     assert_eq!((pushed, &body["items"]), (None, &json!([])));

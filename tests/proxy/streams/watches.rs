@@ -11,8 +11,9 @@ use crate::support::{
     CONFIGMAPS,
     client::{self, Client, Http, bytes, chunk, request},
     events::{ENCODINGS, added, expired, list, too_old},
-    proxy::{POLICY, Proxy, Setup, moved_policy},
-    until,
+    policies::{POLICY, moved_policy},
+    proxy::{Proxy, Setup},
+    scene, scene_before, scene_speaking, until,
     upstream::{Behaviour, Stream, Upstream},
 };
 
@@ -71,9 +72,7 @@ async fn ends_clean(response: &mut Response<Incoming>) {
 #[tokio::test]
 async fn t07_an_event_waits_for_nothing() {
     for http in Http::BOTH {
-        let mut upstream = Upstream::speaking(http).await;
-        let proxy = Proxy::start(&upstream).await;
-        let mut client = Client::new(&proxy, http).await;
+        let (mut upstream, _proxy, mut client) = scene_speaking(http).await;
         let json = Encoding::Json;
         let (events, mut response) = watch(&mut client, &mut upstream, CONFIGMAPS, json).await;
         let mut slowest = Duration::ZERO;
@@ -96,9 +95,7 @@ async fn t07_an_event_waits_for_nothing() {
 async fn t08_the_end_of_a_watch_is_clean_and_quick() {
     for http in Http::BOTH {
         for encoding in ENCODINGS {
-            let mut upstream = Upstream::speaking(http).await;
-            let proxy = Proxy::start(&upstream).await;
-            let mut client = Client::new(&proxy, http).await;
+            let (mut upstream, proxy, mut client) = scene_speaking(http).await;
             let (events, mut response) =
                 watch(&mut client, &mut upstream, CONFIGMAPS, encoding).await;
             let event = added(encoding, 5);
@@ -116,9 +113,7 @@ async fn t08_the_end_of_a_watch_is_clean_and_quick() {
 #[tokio::test]
 async fn bad_upstream_killed_in_mid_watch() {
     for http in Http::BOTH {
-        let mut upstream = Upstream::speaking(http).await;
-        let proxy = Proxy::start(&upstream).await;
-        let mut client = Client::new(&proxy, http).await;
+        let (mut upstream, proxy, mut client) = scene_speaking(http).await;
         let (events, mut response) =
             watch(&mut client, &mut upstream, CONFIGMAPS, Encoding::Json).await;
         events.send(added(Encoding::Json, 5)).await;
@@ -170,9 +165,7 @@ async fn t23_t75_a_change_ends_just_the_affected_watches() {
 #[tokio::test]
 async fn t75_a_change_in_mid_event_waits_for_its_end() {
     for encoding in ENCODINGS {
-        let mut upstream = Upstream::start().await;
-        let proxy = Proxy::start(&upstream).await;
-        let mut client = Client::new(&proxy, Http::Two).await;
+        let (mut upstream, proxy, mut client) = scene(Http::Two).await;
         let (events, mut seen) = watch(&mut client, &mut upstream, CONFIGMAPS, encoding).await;
         let (first, second) = (added(encoding, 5), added(encoding, 6));
         let half = first.len() / 2;
@@ -191,9 +184,7 @@ async fn t75_a_change_in_mid_event_waits_for_its_end() {
 
 #[tokio::test]
 async fn t75_an_event_that_never_ends_is_broken_off() {
-    let mut upstream = Upstream::start().await;
-    let proxy = Proxy::start(&upstream).await;
-    let mut client = Client::new(&proxy, Http::Two).await;
+    let (mut upstream, proxy, mut client) = scene(Http::Two).await;
     let (events, mut seen) = watch(&mut client, &mut upstream, CONFIGMAPS, Encoding::Json).await;
     events.send("{\"type\":").await;
     bytes(&mut seen, 8).await;
@@ -204,10 +195,9 @@ async fn t75_an_event_that_never_ends_is_broken_off() {
 
 #[tokio::test]
 async fn t75_300_watches_hear_of_one_change() {
-    let mut upstream =
+    let upstream =
         Upstream::with(Behaviour { max_streams: Some(1000), ..Behaviour::default() }).await;
-    let proxy = Proxy::start(&upstream).await;
-    let mut client = Client::new(&proxy, Http::Two).await;
+    let (mut upstream, proxy, mut client) = scene_before(upstream, Http::Two).await;
     let mut watches = Vec::new();
     for n in 0..300 {
         let path = format!("/api/v1/namespaces/ns-{n}/configmaps");
@@ -224,9 +214,7 @@ async fn t75_300_watches_hear_of_one_change() {
 
 #[tokio::test]
 async fn t23_a_watch_from_before_a_change_is_told_to_list() {
-    let mut upstream = Upstream::start().await;
-    let proxy = Proxy::start(&upstream).await;
-    let mut client = Client::new(&proxy, Http::Two).await;
+    let (mut upstream, proxy, mut client) = scene(Http::Two).await;
     listed(&mut client, &mut upstream, CONFIGMAPS, 100).await;
     listed(&mut client, &mut upstream, SECRETS, 100).await;
     assert!(resumes(&mut client, &mut upstream, CONFIGMAPS, 100).await);
@@ -249,9 +237,7 @@ async fn t23_a_watch_from_before_a_change_is_told_to_list() {
 
 #[tokio::test]
 async fn t23_a_list_under_way_during_a_change_is_no_base() {
-    let mut upstream = Upstream::start().await;
-    let proxy = Proxy::start(&upstream).await;
-    let mut client = Client::new(&proxy, Http::Two).await;
+    let (mut upstream, proxy, mut client) = scene(Http::Two).await;
     let pending = client.send(request(Method::GET, CONFIGMAPS));
     let body = list(100);
     let answer = upstream.call().await.stream(200, &[("content-type", "application/json")]);
@@ -266,9 +252,7 @@ async fn t23_a_list_under_way_during_a_change_is_no_base() {
 
 #[tokio::test]
 async fn t23_the_refusal_is_in_the_clients_encoding() {
-    let mut upstream = Upstream::start().await;
-    let proxy = Proxy::start(&upstream).await;
-    let mut client = Client::new(&proxy, Http::Two).await;
+    let (mut upstream, proxy, mut client) = scene(Http::Two).await;
     listed(&mut client, &mut upstream, CONFIGMAPS, 100).await;
     proxy.change_policy(&moved_policy("green")).await;
     for encoding in ENCODINGS {
@@ -334,9 +318,7 @@ static MOVED: std::sync::LazyLock<String> = std::sync::LazyLock::new(|| moved_po
 
 #[tokio::test]
 async fn bad_watch_in_an_encoding_that_cannot_be_followed() {
-    let mut upstream = Upstream::start().await;
-    let proxy = Proxy::start(&upstream).await;
-    let mut client = Client::new(&proxy, Http::Two).await;
+    let (mut upstream, proxy, mut client) = scene(Http::Two).await;
     let mut sent = request(Method::GET, &format!("{CONFIGMAPS}?watch=1"));
     sent.headers_mut().insert(header::ACCEPT_ENCODING, HeaderValue::from_static("gzip"));
     let pending = client.send(sent);
@@ -352,9 +334,7 @@ async fn bad_watch_in_an_encoding_that_cannot_be_followed() {
 
 #[tokio::test]
 async fn bad_watch_that_is_no_json_is_broken_off() {
-    let mut upstream = Upstream::start().await;
-    let proxy = Proxy::start(&upstream).await;
-    let mut client = Client::new(&proxy, Http::Two).await;
+    let (mut upstream, _proxy, mut client) = scene(Http::Two).await;
     let (events, mut seen) = watch(&mut client, &mut upstream, CONFIGMAPS, Encoding::Json).await;
     events.send("<html>").await;
     chunk(&mut seen).await.expect("no clean end").expect_err("a broken body");
@@ -363,9 +343,7 @@ async fn bad_watch_that_is_no_json_is_broken_off() {
 
 #[tokio::test]
 async fn errors_of_the_api_server_pass_as_they_are() {
-    let mut upstream = Upstream::start().await;
-    let proxy = Proxy::start(&upstream).await;
-    let mut client = Client::new(&proxy, Http::Two).await;
+    let (mut upstream, _proxy, mut client) = scene(Http::Two).await;
     for (code, body) in [(410, "{\"reason\":\"Expired\"}"), (500, "boom"), (403, "<no>")] {
         for target in [CONFIGMAPS.to_owned(), format!("{CONFIGMAPS}?watch=1")] {
             let pending = client.send(request(Method::GET, &target));

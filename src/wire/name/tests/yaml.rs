@@ -97,6 +97,26 @@ fn t72_yaml_that_cannot_be_relied_on_is_refused() {
     assert_eq!(renamed(Yaml, [b"\xff\xfe".as_slice(), &utf16].concat()), Err(malformed));
 }
 
+/// A question mark begins a key to libyaml, and a scalar to YAML 1.2.
+#[test]
+fn t72_yaml_that_is_another_object_to_the_api_server_is_refused() {
+    for body in [
+        "{metadata: {?\"name\": lock}}",
+        "{metadata: {?name: lock}}",
+        "{metadata: {x: y, ?name: lock}}",
+        "{?metadata: {name: lock}}",
+    ] {
+        assert_eq!(renamed(Yaml, body), Err(indirect("metadata.name")), "{body}");
+    }
+}
+
+#[test]
+fn t72_yaml_of_many_parts_is_refused() {
+    let body = |parts: usize| format!("metadata: {{name: lock}}\nx: [{}]\n", "a,".repeat(parts));
+    assert!(matches!(renamed(Yaml, body(65_000)), Ok(Some(_))));
+    assert_eq!(renamed(Yaml, body(66_000)), Err(NameError::TooManyParts));
+}
+
 /// Nine times nine times nine… is one pass over what was sent.
 #[test]
 fn t72_yaml_alias_bombs_are_not_expanded() {

@@ -6,7 +6,7 @@ use anyhow::{Context, Result, bail};
 use serde_json::{Value, json};
 
 use super::{ApiServer, Client};
-use crate::{kubectl::write_kubeconfig, wait};
+use crate::{kubectl::write_kubeconfig, programs::until};
 
 const TOKEN_SECONDS: u32 = 24 * 3600;
 const RIGHTS_LIMIT: Duration = Duration::from_secs(10);
@@ -152,7 +152,7 @@ impl ApiServer {
             "verb": first(&rule.verbs),
         } } });
         let path = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews";
-        wait::until("the ServiceAccount has its rights", RIGHTS_LIMIT, || {
+        until("the ServiceAccount has its rights", RIGHTS_LIMIT, || {
             let answer = client.post(path, &review)?.json()?;
             Ok((answer["status"]["allowed"] == true).then_some(()))
         })

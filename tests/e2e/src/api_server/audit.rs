@@ -1,20 +1,15 @@
 //! What the API server says was asked of it.
 
 use std::{
-    fs::File,
-    io::{BufRead, BufReader, ErrorKind},
-    os::fd::AsFd,
     path::{Path, PathBuf},
     time::{Duration, Instant},
 };
 
-use anyhow::{Context, Result, bail};
-use nix::{
-    poll::{PollFd, PollFlags, PollTimeout, poll},
-    sys::inotify::{AddWatchFlags, InitFlags, Inotify},
-};
+use anyhow::{Context, Result};
 use serde::Deserialize;
 use serde_json::{Value, json};
+
+use crate::programs::Lines;
 
 /// How much of each request the audit log tells. Requests that the API server makes to itself are
 /// left out, and so is the stage RequestReceived.
@@ -152,21 +147,13 @@ impl AuditLog {
     ///
     /// When the log cannot be opened.
     pub fn reader(&self) -> Result<AuditReader> {
-        // Watched before the first read, so that no entry falls between the two.
-        let events = Inotify::init(InitFlags::IN_NONBLOCK | InitFlags::IN_CLOEXEC)?;
-        events.add_watch(&self.path, AddWatchFlags::IN_MODIFY)?;
-        let file = File::open(&self.path)
-            .with_context(|| format!("opening the audit log {}", self.path.display()))?;
-        Ok(AuditReader { file: BufReader::new(file), line: String::new(), events })
+        Ok(AuditReader { lines: Lines::open(&self.path)? })
     }
 }
 
 /// Reads the audit log from its start and follows it.
 pub struct AuditReader {
-    file: BufReader<File>,
-    /// A line of which the end may not be written yet.
-    line: String,
-    events: Inotify,
+    lines: Lines,
 }
 
 impl AuditReader {
@@ -176,14 +163,9 @@ impl AuditReader {
     ///
     /// When the log cannot be read.
     pub fn next_written(&mut self) -> Result<Option<AuditEntry>> {
-        self.file.read_line(&mut self.line)?;
-        if !self.line.ends_with('\n') {
-            return Ok(None);
-        }
-        let entry = serde_json::from_str(&self.line)
-            .with_context(|| format!("reading an audit entry: {}", self.line))?;
-        self.line.clear();
-        Ok(Some(entry))
+        let Some(line) = self.lines.next_written()? else { return Ok(None) };
+        let entry = serde_json::from_str(&line);
+        entry.map(Some).with_context(|| format!("reading an audit entry: {line}"))
     }
 
     /// The next entry that `wanted` takes; passes over the others; waits for it at most `limit`.
@@ -203,21 +185,9 @@ impl AuditReader {
                     return Ok(entry);
                 }
             }
-            let left = deadline.saturating_duration_since(Instant::now());
-            if left.is_zero() {
-                bail!("the audit log has no such entry after {} s", limit.as_secs());
-            }
-            self.wait_for_growth(left)?;
-        }
-    }
-
-    fn wait_for_growth(&self, limit: Duration) -> Result<()> {
-        let mut polled = [PollFd::new(self.events.as_fd(), PollFlags::POLLIN)];
-        poll(&mut polled, PollTimeout::try_from(limit).unwrap_or(PollTimeout::MAX))?;
-        match self.events.read_events() {
-            Ok(_) => Ok(()),
-            Err(error) if std::io::Error::from(error).kind() == ErrorKind::WouldBlock => Ok(()),
-            Err(error) => Err(error.into()),
+            self.lines.wait(deadline).with_context(|| {
+                format!("the audit log has no such entry after {} s", limit.as_secs())
+            })?;
         }
     }
 }

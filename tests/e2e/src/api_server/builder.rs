@@ -13,11 +13,10 @@ use socket2::{Domain, Socket, Type};
 use super::{ApiServer, AuditLevel, Client, Trust};
 use crate::{
     bed::Bed,
-    kube::kube_binary,
+    builds::kube_binary,
     kubectl::{Kubectl, write_kubeconfig},
-    network::Network,
     pki::{self, Authority},
-    process::Process,
+    programs::{Network, Process},
 };
 
 pub(super) const AUDIT_LOG: &str = "audit.log";

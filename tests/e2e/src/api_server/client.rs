@@ -15,7 +15,7 @@ use ureq::{
     tls::{Certificate, RootCerts, TlsConfig},
 };
 
-use crate::network::Network;
+use crate::programs::Network;
 
 const TIME_LIMIT: Duration = Duration::from_secs(30);
 const LARGEST_BODY: u64 = 256 << 20;

@@ -25,8 +25,11 @@ pub use self::{
     client::{Client, Response},
 };
 use crate::{
-    bed::Bed, kube::kube_binary, kubectl::Kubectl, network::Network, pki::Authority,
-    process::Process, wait,
+    bed::Bed,
+    builds::kube_binary,
+    kubectl::Kubectl,
+    pki::Authority,
+    programs::{Network, Process, until},
 };
 
 /// How long the API server may take until it is ready, on a busy machine.
@@ -271,7 +274,7 @@ impl ApiServer {
         let server = server.as_mut().context("the API server is stopped")?;
         let answers =
             |path: &str| matches!(self.client.get(path), Ok(response) if response.status == 200);
-        let ready = wait::until("the API server is ready", READY_LIMIT, || {
+        let ready = until("the API server is ready", READY_LIMIT, || {
             server.must_run()?;
             Ok((answers("/readyz") && answers("/api/v1/namespaces/default")).then_some(()))
         });

@@ -114,9 +114,7 @@ fn show_without_labels(tale: &Tale, shards: &Shards) -> Result<()> {
     until("every tree's Widget is handled by its shard", HANDLED_WITHIN, || {
         seen = shards.widgets()?;
         seen.retain(|widget| TREES.contains(&widget.namespace.as_str()));
-        let is_right = |widget: &Widget| {
-            widget.handled_by.starts_with(&format!("demo-operator-{}-", owner(&widget.namespace)))
-        };
+        let is_right = |widget: &Widget| widget.is_handled_by(owner(&widget.namespace));
         Ok((seen.len() == TREES.len() && seen.iter().all(is_right)).then_some(()))
     })?;
     for Widget { namespace, handled_by, .. } in seen {
@@ -137,8 +135,7 @@ fn show_without_labels(tale: &Tale, shards: &Shards) -> Result<()> {
 fn wait_until_handled(shards: &Shards, owners: &[(&str, &str)]) -> Result<()> {
     let owners: BTreeMap<_, _> = owners.iter().copied().collect();
     let is_right = |widget: &Widget| {
-        let shard = owners.get(widget.team.as_str()).copied().unwrap_or_default();
-        widget.handled_by.starts_with(&format!("demo-operator-{shard}-"))
+        owners.get(widget.team.as_str()).is_some_and(|shard| widget.is_handled_by(shard))
     };
     until("every Widget is handled by its shard", HANDLED_WITHIN, || {
         let widgets = shards.widgets()?;

@@ -13,11 +13,12 @@ use super::{
 use crate::{
     api_server::{ApiServer, ApiServerBuilder, AuditLevel, Client, Place},
     bed::Bed,
-    images::{self, Image},
-    kube::kube_binary,
+    builds::{
+        images::{self, Image},
+        kube_binary,
+    },
     kubectl::write_kubeconfig,
-    process::Process,
-    wait,
+    programs::{Process, until},
 };
 
 const CONTAINERD_LIMIT: Duration = Duration::from_secs(30);
@@ -121,7 +122,7 @@ fn start_containerd(bed: &Bed, sandbox: &Sandbox, families: Families) -> Result<
     command.arg("--config").arg(config);
     let log = bed.path().join("containerd.log");
     let mut containerd = Process::spawn("containerd", command, &log)?;
-    wait::until("containerd answers", CONTAINERD_LIMIT, || {
+    until("containerd answers", CONTAINERD_LIMIT, || {
         containerd.must_run()?;
         let asked = ctr(bed.path()).arg("version").output().context("running ctr")?;
         Ok(asked.status.success().then_some(()))
@@ -219,7 +220,7 @@ pub(super) fn await_kubelet(api: &ApiServer) -> Result<()> {
     };
     let known = format!("/api/v1/nodes/{NODE}/proxy/pods");
     let all = format!("/api/v1/pods?fieldSelector=spec.nodeName={NODE}");
-    wait::until("the kubelet knows its pods", KUBELET_LIMIT, || {
+    until("the kubelet knows its pods", KUBELET_LIMIT, || {
         let known = count(&known);
         Ok((known.is_some() && known == count(&all)).then_some(()))
     })
@@ -228,7 +229,7 @@ pub(super) fn await_kubelet(api: &ApiServer) -> Result<()> {
 /// Without its rules a pod's first connection to a Service would be refused.
 pub(super) fn await_kube_proxy(sandbox: &Sandbox, api: &ApiServer) -> Result<()> {
     let health = Client::new("http://127.0.0.1:10256", api.ca_pem(), "", &sandbox.network())?;
-    wait::until("kube-proxy has written its rules", KUBE_PROXY_LIMIT, || {
+    until("kube-proxy has written its rules", KUBE_PROXY_LIMIT, || {
         Ok(health.get("/healthz").is_ok_and(|answer| answer.status == 200).then_some(()))
     })
 }

@@ -16,7 +16,12 @@ use nix::sys::signal::Signal;
 
 pub use self::{builder::NodeBuilder, settings::Families};
 use self::{sandbox::Sandbox, settings::NODE};
-use crate::{api_server::ApiServer, bed::Bed, images::Image, network::Network, process::Process};
+use crate::{
+    api_server::ApiServer,
+    bed::Bed,
+    builds::Image,
+    programs::{Network, Process},
+};
 
 /// How long the kubelet may take, on a busy machine, until it says that the node is ready.
 const READY_LIMIT: Duration = Duration::from_secs(120);

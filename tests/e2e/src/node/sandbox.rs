@@ -10,7 +10,10 @@ use anyhow::{Context, Result};
 use nix::sys::signal::Signal;
 
 use super::settings::Families;
-use crate::{bed::Bed, network::Network, process, process::Process};
+use crate::{
+    bed::Bed,
+    programs::{Network, Process, tied},
+};
 
 /// Namespaces with a first process that holds them. Dropping it kills everything inside.
 pub(crate) struct Sandbox {
@@ -20,7 +23,7 @@ pub(crate) struct Sandbox {
 impl Sandbox {
     /// Makes the namespaces, with the node's addresses on a link in them.
     pub(crate) fn open(bed: &Bed, families: Families) -> Result<Self> {
-        let mut command = process::tied("unshare");
+        let mut command = tied("unshare");
         command
             .args(["--net", "--pid", "--mount", "--fork", "--kill-child", "--mount-proc"])
             .args(["--", "sh", "-c", include_str!("sandbox.sh"), "sandbox"])
@@ -52,7 +55,7 @@ impl Sandbox {
     ///
     /// nsenter forks to enter a namespace of processes: what it starts is its child.
     pub(crate) fn tied(&self, program: impl AsRef<OsStr>) -> Command {
-        let mut command = process::tied("nsenter");
+        let mut command = tied("nsenter");
         command.args(self.entry()).arg(program);
         command
     }

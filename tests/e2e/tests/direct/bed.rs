@@ -263,18 +263,21 @@ pub(crate) fn policy(
             })
         })
         .collect();
-    let mut spec =
-        json!({ "selector": { "matchLabels": { "app": "operator" } }, "limits": limits });
+    let mut config = sharding_config(shard, &limits);
     if let Some(lock) = lock {
-        spec["controller"] = json!({ "leaderElectionName": lock });
+        config["spec"]["controller"] = json!({ "leaderElectionName": lock });
     }
+    config.to_string()
+}
+
+/// A ShardingConfig of the operator's pods with these limits.
+pub(crate) fn sharding_config(shard: &str, limits: &[Value]) -> Value {
     json!({
         "apiVersion": "ctrlmesh.kusionstack.io/v1alpha1",
         "kind": "ShardingConfig",
         "metadata": { "name": shard },
-        "spec": spec,
+        "spec": { "selector": { "matchLabels": { "app": "operator" } }, "limits": limits },
     })
-    .to_string()
 }
 
 pub(crate) fn label_map(labels: &str) -> Value {

@@ -11,7 +11,7 @@ use anyhow::{Context, Result, ensure};
 use ctrlmesh_e2e::{Rule, ctrlmesh_binary};
 use serde_json::{Value, json};
 
-use crate::bed::{Bed, LIMIT, Way, until_ready_says};
+use crate::bed::{Bed, LIMIT, Way, sharding_config, until_ready_says};
 
 /// Each section of the output, such as `secrets leaves`, with the names in it.
 type Told = BTreeMap<(String, String), BTreeSet<String>>;
@@ -31,16 +31,6 @@ fn told(output: &str) -> Told {
         }
     }
     told
-}
-
-fn config(limits: &[Value]) -> String {
-    json!({
-        "apiVersion": "ctrlmesh.kusionstack.io/v1alpha1",
-        "kind": "ShardingConfig",
-        "metadata": { "name": "mine" },
-        "spec": { "selector": { "matchLabels": { "app": "operator" } }, "limits": limits },
-    })
-    .to_string()
 }
 
 fn limit(resource: &str, what: &Value) -> Value {
@@ -66,18 +56,19 @@ fn policies() -> [String; 2] {
     });
     let services = limit("services", &gold);
     [
-        config(&[
+        vec![
             limit("configmaps", &gold),
             limit("secrets", &half("0x0000000000000000", MIDDLE)),
             services.clone(),
-        ]),
-        config(&[
+        ],
+        vec![
             limit("configmaps", &teams),
             limit("secrets", &half(QUARTER, "")),
             services,
             limit("gadgets", &gold),
-        ]),
+        ],
     ]
+    .map(|limits| sharding_config("mine", &limits).to_string())
 }
 
 fn put(bed: &Bed, config: &str) -> Result<()> {

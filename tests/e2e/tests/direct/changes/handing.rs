@@ -7,7 +7,7 @@ use ctrlmesh_e2e::{AuditEntry, Program, Proxy};
 use serde_json::{Value, json};
 
 use crate::{
-    bed::{Bed, LIMIT, Way, output, seconds},
+    bed::{Bed, LIMIT, Way, output, seconds, sharding_config},
     stores::{Store, content, expect_store},
 };
 
@@ -44,13 +44,7 @@ fn policy(end: u64) -> String {
         "relateResources": [{ "apiGroups": [""], "resources": ["configmaps"] }],
         "hash": { "of": "uid", "ranges": [range] },
     });
-    json!({
-        "apiVersion": "ctrlmesh.kusionstack.io/v1alpha1",
-        "kind": "ShardingConfig",
-        "metadata": { "name": "mine" },
-        "spec": { "selector": { "matchLabels": { "app": "operator" } }, "limits": [limit] },
-    })
-    .to_string()
+    sharding_config("mine", &[limit]).to_string()
 }
 
 /// Many objects, written by several hands.

@@ -8,7 +8,7 @@ use ctrlmesh_e2e::{AuditEntry, Program, Proxy};
 use serde_json::{Value, json};
 
 use super::{KINDS, Store, content, expect_store};
-use crate::bed::{Bed, LIMIT, Way, names, output};
+use crate::bed::{Bed, LIMIT, Way, names, output, sharding_config};
 
 /// The cut between the two shards. Numbered names hash close together, and it is among them.
 const CUT: &str = "0xc2efb30000000000";
@@ -32,13 +32,7 @@ impl Half {
             "hash": { "of": of, "ranges": [range] },
             "clusterScoped": "Exclude",
         });
-        json!({
-            "apiVersion": "ctrlmesh.kusionstack.io/v1alpha1",
-            "kind": "ShardingConfig",
-            "metadata": { "name": "mine" },
-            "spec": { "selector": { "matchLabels": { "app": "operator" } }, "limits": [limit] },
-        })
-        .to_string()
+        sharding_config("mine", &[limit]).to_string()
     }
 
     /// The API server's own list of this half.

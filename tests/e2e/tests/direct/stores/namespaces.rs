@@ -8,7 +8,7 @@ use ctrlmesh_e2e::{Program, Proxy, Rule, ctrlmesh_binary};
 use serde_json::{Value, json};
 
 use super::{Store, content, expect_store};
-use crate::bed::{Bed, LIMIT, Way, output, until_ready_says};
+use crate::bed::{Bed, LIMIT, Way, output, sharding_config, until_ready_says};
 
 const CONFIGS: &str = "/apis/ctrlmesh.kusionstack.io/v1alpha1";
 const KINDS: [(&str, &[&str]); 3] = [
@@ -65,12 +65,7 @@ impl Tenants<'_> {
             "namespaces": { "selector": { "matchLabels": self.label("gold") } },
             "clusterScoped": "Exclude",
         });
-        let config = json!({
-            "apiVersion": "ctrlmesh.kusionstack.io/v1alpha1",
-            "kind": "ShardingConfig",
-            "metadata": { "name": "mine" },
-            "spec": { "selector": { "matchLabels": { "app": "operator" } }, "limits": [limit] },
-        });
+        let config = sharding_config("mine", &[limit]);
         let path = format!("{CONFIGS}/namespaces/{}/shardingconfigs", self.bed.namespace);
         self.bed.api.client().post(&path, &config)?.json().map(drop)
     }

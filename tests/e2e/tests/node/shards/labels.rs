@@ -3,9 +3,9 @@
 use std::{collections::BTreeMap, time::Instant};
 
 use anyhow::{Result, ensure};
-use ctrlmesh_e2e::{Binaries, Families, Shards, Widget, until};
+use ctrlmesh_e2e::{Binaries, Families, Shards, Widget};
 
-use super::{WITHIN, t63_every_request_is_the_operators_own};
+use super::{t63_every_request_is_the_operators_own, wait_until_handled};
 
 /// Each namespace with its tier, and so its shard.
 type Tiers = BTreeMap<&'static str, &'static str>;
@@ -20,16 +20,9 @@ fn label(shards: &Shards, namespace: &str, tier: &str) -> Result<()> {
 }
 
 /// Waits until each Widget was handled last by a pod of its namespace's shard.
-fn wait_until_handled(shards: &Shards, tiers: &Tiers) -> Result<Vec<Widget>> {
-    until("every Widget is handled by its shard", WITHIN, || {
-        let widgets = shards.widgets()?;
-        let is_right = |widget: &Widget| {
-            let shard = tiers.get(widget.namespace.as_str()).map_or("", |tier| shard_of(tier));
-            widget.handled_by.starts_with(&format!("demo-operator-{shard}-"))
-        };
-        let is_whole = widgets.len() == tiers.len() && widgets.iter().all(is_right);
-        Ok(is_whole.then_some(widgets))
-    })
+fn settle(shards: &Shards, tiers: &Tiers) -> Result<Vec<Widget>> {
+    let owner = |widget: &Widget| tiers.get(widget.namespace.as_str()).map(|tier| shard_of(tier));
+    wait_until_handled(shards, tiers.len(), owner)
 }
 
 #[test]
@@ -47,12 +40,12 @@ fn a_relabelled_namespace_changes_hands_without_a_restart() -> Result<()> {
         let manifest = shards.mesh().inject(&shards.deployment(shard)?, &["--namespace-labels"])?;
         shards.run_manifest(shard, &manifest)?;
     }
-    let before = wait_until_handled(&shards, &tiers)?;
+    let before = settle(&shards, &tiers)?;
 
     let moved = Instant::now();
     label(&shards, "bee", "tin")?;
     tiers.insert("bee", "tin");
-    let after = wait_until_handled(&shards, &tiers)?;
+    let after = settle(&shards, &tiers)?;
     println!("the namespace was relabelled: handled by its new owner after {:?}", moved.elapsed());
     for namespace in ["ant", "cat"] {
         let handled = |widgets: &[Widget]| {
@@ -64,7 +57,7 @@ fn a_relabelled_namespace_changes_hands_without_a_restart() -> Result<()> {
     shards.create_tenants(&["dog"])?;
     label(&shards, "dog", "gold")?;
     tiers.insert("dog", "gold");
-    wait_until_handled(&shards, &tiers)?;
+    settle(&shards, &tiers)?;
     for pod in shards.pods()? {
         ensure!(pod.restarts == 0, "{} was restarted", pod.name);
     }

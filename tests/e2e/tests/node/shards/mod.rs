@@ -10,13 +10,15 @@ use std::{
 };
 
 use anyhow::{Context, Result, bail, ensure};
-use ctrlmesh_e2e::{Binaries, Families, NAMESPACE, Shards, until};
+use ctrlmesh_e2e::{Binaries, Families, NAMESPACE, OperatorPod, Shards, Widget, until};
 use serde_json::Value;
 
 use crate::scene::Owners;
 
 const TEAMS: [&str; 3] = ["ant", "bee", "cat"];
+const WIDGETS: usize = 4 * TEAMS.len();
 const WITHIN: Duration = Duration::from_secs(60);
+const HANDLED: &str = "every Widget is handled by its shard";
 const OPERATOR: &str = "system:serviceaccount:demo:demo-operator";
 
 #[test]
@@ -27,9 +29,9 @@ fn two_shards_of_an_unmodified_operator_share_the_objects_and_a_boundary_moves()
     for shard in ["blue", "green"] {
         shards.run_operator(shard)?;
     }
-    shards.create_widgets(&TEAMS, 4)?;
+    shards.create_widgets(&TEAMS, WIDGETS / TEAMS.len())?;
     let before = Owners::from([("ant", "blue"), ("bee", "blue"), ("cat", "green")]);
-    wait_until_handled(&shards, &before)?;
+    wait_until_handled(&shards, WIDGETS, |widget| owner(&before, widget))?;
     the_operator_is_unchanged(&shards)?;
     t72_each_shard_holds_its_own_lock(&shards)?;
     nobody_read_what_is_not_theirs(&shards, &before)?;
@@ -38,7 +40,7 @@ fn two_shards_of_an_unmodified_operator_share_the_objects_and_a_boundary_moves()
     shards.draw("blue", &["ant"])?;
     shards.draw("green", &["bee", "cat"])?;
     let after = Owners::from([("ant", "blue"), ("bee", "green"), ("cat", "green")]);
-    wait_until_handled(&shards, &after)?;
+    wait_until_handled(&shards, WIDGETS, |widget| owner(&after, widget))?;
     println!("the boundary moved: handled by the new owner after {:?}", moved.elapsed());
     for pod in shards.pods()? {
         ensure!(pod.restarts == 0, "{} was restarted", pod.name);
@@ -46,16 +48,52 @@ fn two_shards_of_an_unmodified_operator_share_the_objects_and_a_boundary_moves()
     t63_every_request_is_the_operators_own(&shards)
 }
 
-/// Waits until each Widget was handled last by a pod of its team's shard.
-fn wait_until_handled(shards: &Shards, owners: &Owners) -> Result<()> {
-    until("every Widget is handled by its shard", WITHIN, || {
+/// Waits until there are this many Widgets, each handled last by a pod of the shard that owns it.
+fn wait_until_handled<'a>(
+    shards: &Shards,
+    count: usize,
+    owner: impl Fn(&Widget) -> Option<&'a str>,
+) -> Result<Vec<Widget>> {
+    until(HANDLED, WITHIN, || {
         let widgets = shards.widgets()?;
-        let is_right = widgets.iter().all(|widget| {
-            let shard = owners.get(widget.team.as_str()).copied().unwrap_or_default();
-            widget.handled_by.starts_with(&format!("demo-operator-{shard}-"))
-        });
-        Ok((is_right && widgets.len() == TEAMS.len() * 4).then_some(()))
+        let is_right = |widget| owner(widget).is_some_and(|shard| widget.is_handled_by(shard));
+        Ok((widgets.len() == count && widgets.iter().all(is_right)).then_some(widgets))
     })
+}
+
+/// Waits until this many Widgets are handled, and sees that none is by a pod of another shard.
+fn wait_until_handled_by_owners_alone<'a>(
+    shards: &Shards,
+    count: usize,
+    owner: impl Fn(&Widget) -> Option<&'a str>,
+) -> Result<()> {
+    until(HANDLED, WITHIN, || {
+        let widgets = shards.widgets()?;
+        let is_right =
+            |widget: &&Widget| owner(widget).is_some_and(|own| widget.is_handled_by(own));
+        let handled = widgets.iter().filter(is_right).count();
+        let others = widgets.iter().filter(|w| !w.handled_by.is_empty()).count() - handled;
+        ensure!(others == 0, "{others} Widgets were handled by the other shard");
+        Ok((handled == count).then_some(()))
+    })
+}
+
+/// What the operator in this pod says it has read, in its order.
+fn reads(shards: &Shards, pod: &OperatorPod) -> Result<Vec<Value>> {
+    let logs = shards.node().logs(NAMESPACE, &pod.name, "operator")?;
+    let lines = logs.lines().filter(|line| line.starts_with("{\"record\":\"read\""));
+    lines.map(|line| Ok(serde_json::from_str(line)?)).collect()
+}
+
+/// Whether the proxy left objects out by itself.
+fn has_judged(metrics: &str) -> bool {
+    metrics.lines().any(|line| {
+        line.starts_with("ctrlmesh_filtered_items_total{") && line.contains("kept=\"false\"")
+    })
+}
+
+fn owner(owners: &Owners, widget: &Widget) -> Option<&'static str> {
+    owners.get(widget.team.as_str()).copied()
 }
 
 /// Same image, same arguments, same variables as in the operator's own manifest.
@@ -91,9 +129,7 @@ fn t72_each_shard_holds_its_own_lock(shards: &Shards) -> Result<()> {
 fn nobody_read_what_is_not_theirs(shards: &Shards, owners: &Owners) -> Result<()> {
     let mut read = BTreeSet::new();
     for pod in shards.pods()? {
-        let logs = shards.node().logs(NAMESPACE, &pod.name, "operator")?;
-        for line in logs.lines().filter(|line| line.starts_with("{\"record\":\"read\"")) {
-            let record: Value = serde_json::from_str(line)?;
+        for record in reads(shards, &pod)? {
             let Some(team) = record["labels"]["team"].as_str() else {
                 bail!("{} read an object without a team: {record}", pod.name);
             };

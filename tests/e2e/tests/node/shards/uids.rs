@@ -5,9 +5,8 @@ use std::collections::BTreeSet;
 
 use anyhow::{Context, Result, ensure};
 use ctrlmesh_e2e::{Binaries, NAMESPACE, Node, Shards, until};
-use serde_json::Value;
 
-use super::{WITHIN, unlabelled::hash};
+use super::{WITHIN, has_judged, reads, unlabelled::hash, wait_until_handled_by_owners_alone};
 
 const WIDGETS: usize = 60;
 const CUT: u64 = 1 << 63;
@@ -41,29 +40,19 @@ fn t48_t49_each_uid_has_one_owner_with_pushdown_and_without() -> Result<()> {
     let list = shards.node().api().client().get(path)?.json()?;
     let mut owners = std::collections::BTreeMap::new();
     for item in list["items"].as_array().context("items")? {
-        let uid = item["metadata"]["uid"].as_str().context("a uid")?.to_owned();
+        let uid = item["metadata"]["uid"].as_str().context("a uid")?;
         let namespace = item["metadata"]["namespace"].as_str().context("a namespace")?.to_owned();
-        let owner = if hash(&uid) < CUT { "blue" } else { "green" };
-        owners.insert(namespace, (uid, owner));
+        let owner = if hash(uid) < CUT { "blue" } else { "green" };
+        owners.insert(namespace, owner);
     }
-    until("every Widget is handled by its shard", WITHIN, || {
-        let widgets = shards.widgets()?;
-        let is_right = |namespace: &str, by: &str| {
-            let owner = owners.get(namespace).map_or("", |(_, owner)| owner);
-            by.starts_with(&format!("demo-operator-{owner}-"))
-        };
-        let handled = widgets.iter().filter(|w| is_right(&w.namespace, &w.handled_by)).count();
-        let others = widgets.iter().filter(|w| !w.handled_by.is_empty()).count() - handled;
-        ensure!(others == 0, "{others} Widgets were handled by the other shard");
-        Ok((handled == WIDGETS).then_some(()))
+    wait_until_handled_by_owners_alone(&shards, WIDGETS, |widget| {
+        owners.get(&widget.namespace).copied()
     })?;
 
     let mut read = BTreeSet::new();
     for pod in shards.pods()? {
         ensure!(pod.restarts == 0, "{} was restarted", pod.name);
-        let logs = shards.node().logs(NAMESPACE, &pod.name, "operator")?;
-        for line in logs.lines().filter(|line| line.starts_with("{\"record\":\"read\"")) {
-            let record: Value = serde_json::from_str(line)?;
+        for record in reads(&shards, &pod)? {
             if !record["gvk"].to_string().contains("Widget") {
                 continue;
             }
@@ -77,10 +66,11 @@ fn t48_t49_each_uid_has_one_owner_with_pushdown_and_without() -> Result<()> {
         let (how, not) = if pod.shard == "blue" { ("hash", "none") } else { ("none", "hash") };
         let pushed = |how| format!("ctrlmesh_pushdown_total{{how=\"{how}\"}}");
         ensure!(has(&pushed(how)) && !has(&pushed(not)), "{}:\n{metrics}", pod.name);
-        let dropped = metrics.lines().any(|line| {
-            line.starts_with("ctrlmesh_filtered_items_total{") && line.contains("kept=\"false\"")
-        });
-        ensure!(dropped == (pod.shard == "green"), "{}: who judged?\n{metrics}", pod.name);
+        ensure!(
+            has_judged(&metrics) == (pod.shard == "green"),
+            "{}: who judged?\n{metrics}",
+            pod.name
+        );
     }
     println!("{} Widgets read, each by its own shard alone", read.len());
     ensure!(read.len() == WIDGETS, "{} Widgets were read", read.len());

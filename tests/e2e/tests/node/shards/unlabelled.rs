@@ -3,10 +3,9 @@
 use std::collections::BTreeSet;
 
 use anyhow::{Context, Result, ensure};
-use ctrlmesh_e2e::{Binaries, Families, NAMESPACE, Shards, until};
-use serde_json::Value;
+use ctrlmesh_e2e::{Binaries, Families, Shards, Widget};
 
-use super::WITHIN;
+use super::{has_judged, reads, wait_until_handled_by_owners_alone};
 
 const NAMESPACES: usize = 500;
 
@@ -36,32 +35,19 @@ fn t51_t52_each_of_500_namespaces_without_a_label_has_one_owner() -> Result<()> 
     }
     let names: Vec<&str> = names.iter().map(String::as_str).collect();
     shards.create_tenants(&names)?;
-    until("every Widget is handled by its shard", WITHIN, || {
-        let widgets = shards.widgets()?;
-        let is_right = |namespace: &str, by: &str| {
-            by.starts_with(&format!("demo-operator-{}-", owner(namespace)))
-        };
-        let handled = widgets.iter().filter(|w| is_right(&w.namespace, &w.handled_by)).count();
-        let others = widgets.iter().filter(|w| !w.handled_by.is_empty()).count() - handled;
-        ensure!(others == 0, "{others} Widgets were handled by the other shard");
-        Ok((handled == NAMESPACES).then_some(()))
-    })?;
+    let owner_of = |widget: &Widget| Some(owner(&widget.namespace));
+    wait_until_handled_by_owners_alone(&shards, NAMESPACES, owner_of)?;
 
     let mut read = BTreeSet::new();
     for pod in shards.pods()? {
         ensure!(pod.restarts == 0, "{} was restarted", pod.name);
-        let logs = shards.node().logs(NAMESPACE, &pod.name, "operator")?;
-        for line in logs.lines().filter(|line| line.starts_with("{\"record\":\"read\"")) {
-            let record: Value = serde_json::from_str(line)?;
+        for record in reads(&shards, &pod)? {
             let namespace = record["ns"].as_str().context("ns")?;
             ensure!(owner(namespace) == pod.shard, "{} read {record}", pod.name);
             read.insert((record["gvk"].to_string(), namespace.to_owned()));
         }
         let metrics = shards.metrics(&pod.name)?;
-        let dropped = metrics.lines().any(|line| {
-            line.starts_with("ctrlmesh_filtered_items_total{") && line.contains("kept=\"false\"")
-        });
-        ensure!(dropped, "{}: the proxy judged, not the API server", pod.name);
+        ensure!(has_judged(&metrics), "{}: the proxy judged, not the API server", pod.name);
     }
     let widgets = read.iter().filter(|(kind, _)| kind.contains("Widget")).count();
     println!("{NAMESPACES} namespaces: {widgets} Widgets read, each by its own shard alone");

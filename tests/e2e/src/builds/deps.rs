@@ -9,7 +9,7 @@ use std::{
 use anyhow::{Result, bail};
 use nix::unistd::geteuid;
 
-use crate::cache;
+use super::cache;
 
 /// A program and the Debian package that has it.
 struct Need {

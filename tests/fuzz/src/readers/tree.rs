@@ -42,6 +42,8 @@ pub(crate) enum Value<'a> {
 pub(crate) struct Field<'a> {
     /// Nothing if it is no text.
     pub(crate) name: Option<Vec<u8>>,
+    /// In CBOR a tag stands before the name.
+    pub(crate) is_tagged: bool,
     pub(crate) value: Node<'a>,
 }
 
@@ -93,7 +95,8 @@ fn json_node(raw: &RawValue, depth: usize) -> Option<Node<'_>> {
         b'{' => {
             let Entries(all) = serde_json::from_str(text).ok()?;
             let field = |(name, raw): (String, _)| {
-                Some(Field { name: Some(name.into_bytes()), value: json_node(raw, depth - 1)? })
+                let value = json_node(raw, depth - 1)?;
+                Some(Field { name: Some(name.into_bytes()), is_tagged: false, value })
             };
             Value::Map(all.into_iter().map(field).collect::<Option<_>>()?)
         }
@@ -112,8 +115,13 @@ fn json_node(raw: &RawValue, depth: usize) -> Option<Node<'_>> {
 }
 
 impl<'a> Node<'a> {
-    fn fields(&self) -> &[Field<'a>] {
+    pub(crate) fn fields(&self) -> &[Field<'a>] {
         if let Value::Map(fields) = &self.value { fields } else { &[] }
+    }
+
+    /// In CBOR a tag stands before it; no JSON begins like one.
+    pub(crate) fn is_tagged(&self) -> bool {
+        matches!(self.raw.first(), Some(0xc0..=0xdf))
     }
 
     pub(crate) fn is_map(&self) -> bool {
@@ -174,7 +182,7 @@ pub(crate) fn list(root: &Node<'_>) -> Result<(Vec<Seen>, Option<ListMeta>), Ref
     if !root.is_map() {
         return Err(Refused);
     }
-    for Field { name, value } in root.fields() {
+    for Field { name, value, .. } in root.fields() {
         let are_rows = name.as_deref() == Some(b"rows");
         if !are_rows && name.as_deref() != Some(b"items") {
             continue;

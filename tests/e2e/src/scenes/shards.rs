@@ -14,8 +14,10 @@ use serde_json::{Value, json};
 
 use crate::{
     Binaries, Families, Mesh, Node, NodeBuilder,
-    go::go_program,
-    images::{self, Image},
+    builds::{
+        go_program,
+        images::{self, Image},
+    },
 };
 
 /// Where everything of the scene lives.
@@ -52,6 +54,14 @@ pub struct Widget {
     pub team: String,
     /// The pod that wrote its status; empty before the first.
     pub handled_by: String,
+}
+
+impl Widget {
+    /// Whether it was handled last by a pod of this shard.
+    #[must_use]
+    pub fn is_handled_by(&self, shard: &str) -> bool {
+        self.handled_by.starts_with(&format!("demo-operator-{shard}-"))
+    }
 }
 
 impl Shards {

@@ -10,7 +10,7 @@ use std::{
 
 use anyhow::{Context, Result, bail};
 
-use crate::cache::{self, Key};
+use super::cache::{self, Key};
 
 /// The image of every pod's sandbox.
 pub const PAUSE: &str = "localhost/pause:1";

@@ -5,7 +5,7 @@ use std::{ffi::OsStr, fs::File, os::fd::AsFd, path::PathBuf, process::Command, t
 use anyhow::{Context, Result, anyhow};
 use nix::sched::{CloneFlags, setns};
 
-use crate::process;
+use super::process::tied;
 
 /// A network to run programs and make connections in.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -56,9 +56,9 @@ impl Network {
     /// [`Self::command`], for a process that ends with this one.
     pub(crate) fn tied(&self, program: impl AsRef<OsStr>) -> Command {
         match self {
-            Self::Own => process::tied(program),
+            Self::Own => tied(program),
             Self::Namespace(_) => {
-                let mut command = process::tied("nsenter");
+                let mut command = tied("nsenter");
                 command.args(self.entry()).arg(program);
                 command
             }

@@ -8,7 +8,7 @@ use std::{
 
 use anyhow::{Context, Result};
 
-use crate::cache::{self, Key};
+use super::cache::{self, Key};
 
 /// The static program that the module in `directory` makes; builds it when there is none of these
 /// sources.

@@ -6,28 +6,26 @@ use ctrlmesh::wire::{
     frames::{EventKind, MAGIC, Verdict},
 };
 
-use crate::{
-    splits::Seen,
-    tree::{Refused, Told, event_kind},
-};
+use super::tree::{Refused, Told, event_kind};
+use crate::splits::Seen;
 
 /// Longest text of an object that is read.
 const MAX_TEXT: usize = 512;
 
 /// One field, and where it stands in what it was read from.
-struct Field<'a> {
-    number: u64,
-    wire: u64,
+pub(crate) struct Field<'a> {
+    pub(crate) number: u64,
+    pub(crate) wire: u64,
     /// Bytes before its tag, before its payload, and before what follows.
     start: usize,
     payload: usize,
     end: usize,
     tag_length: usize,
-    bytes: &'a [u8],
+    pub(crate) bytes: &'a [u8],
 }
 
 /// All fields of a message; `None` for what is none.
-fn fields(message: &[u8]) -> Option<Vec<Field<'_>>> {
+pub(crate) fn fields(message: &[u8]) -> Option<Vec<Field<'_>>> {
     let (mut all, mut at) = (Vec::new(), 0);
     while at < message.len() {
         let start = at;
@@ -60,7 +58,35 @@ fn fields(message: &[u8]) -> Option<Vec<Field<'_>>> {
     Some(all)
 }
 
-fn varint(bytes: &[u8], at: &mut usize) -> Option<u64> {
+/// A message in which `new` stands instead of the text at the end of the way, which leads through
+/// fields that must stand once; nothing if it leads nowhere.
+pub(crate) fn replaced(
+    message: &[u8],
+    way: &[u64],
+    new: impl FnOnce(&[u8]) -> Result<Vec<u8>, Refused>,
+) -> Result<Option<Vec<u8>>, Refused> {
+    let Some((number, way)) = way.split_first() else { return new(message).map(Some) };
+    let all = fields(message).ok_or(Refused)?;
+    let mut fields = all.iter().filter(|field| field.number == *number);
+    let field = match (fields.next(), fields.next()) {
+        (None, _) => return Ok(None),
+        (Some(field), None) if field.wire == 2 => field,
+        _ => return Err(Refused),
+    };
+    let Some(inner) = replaced(field.bytes, way, new)? else { return Ok(None) };
+    let mut out = message[..field.start + field.tag_length].to_vec();
+    let mut length = inner.len();
+    while length > 0x7f {
+        out.push(u8::try_from(length & 0x7f).expect("seven bits") | 0x80);
+        length >>= 7;
+    }
+    out.push(u8::try_from(length).expect("seven bits"));
+    out.extend(inner);
+    out.extend(&message[field.end..]);
+    Ok(Some(out))
+}
+
+pub(crate) fn varint(bytes: &[u8], at: &mut usize) -> Option<u64> {
     let mut value = 0_u128;
     for shift in (0..70).step_by(7) {
         let byte = *bytes.get(*at)?;

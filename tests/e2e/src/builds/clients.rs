@@ -7,7 +7,7 @@ use std::{
 
 use anyhow::{Context, Result};
 
-use crate::{
+use super::{
     cache::{self, Key},
     go::go_program,
 };

@@ -9,7 +9,7 @@ use std::{
 
 use anyhow::{Context, Result, bail};
 
-use crate::cache::{self, Key};
+use super::cache::{self, Key};
 
 /// The version of Kubernetes that `cluster/go.mod` requires.
 pub const KUBERNETES_VERSION: &str = "1.37.1";

@@ -1,6 +1,6 @@
 //! CBOR, read as a whole and by the book (RFC 8949).
 
-use crate::tree::{Field, Node, Value};
+use super::tree::{Field, Node, Value};
 
 /// Deeper than anything that is compared.
 const DEPTH: usize = 64;
@@ -83,8 +83,9 @@ impl<'a> Reader<'a> {
                 let mut all = Vec::new();
                 while self.goes_on(count, all.len()) {
                     let name = self.node(depth)?;
+                    let is_tagged = name.is_tagged();
                     let name = if let Value::Text(text) = name.value { Some(text) } else { None };
-                    all.push(Field { name, value: self.node(depth)? });
+                    all.push(Field { name, is_tagged, value: self.node(depth)? });
                 }
                 Value::Map(all)
             }

@@ -13,7 +13,7 @@ use anyhow::{Context, Result, bail};
 use nix::sys::signal::Signal;
 use serde_json::Value;
 
-use crate::process::{Process, tied};
+use super::process::{Process, tied};
 
 /// A running program with what it has printed so far. Dropping it kills it.
 pub struct Program {

@@ -20,7 +20,7 @@ use nix::{
     unistd::Pid,
 };
 
-use crate::wait;
+use super::wait::until;
 
 /// How many lines of its log an error about a process quotes.
 const QUOTED_LINES: usize = 15;
@@ -87,7 +87,7 @@ impl Process {
     /// Returns when SIGSTOP has stopped it, which takes effect when the kernel next looks.
     pub(crate) fn await_pause(&self) -> Result<()> {
         let stat = format!("/proc/{}/stat", self.child.id());
-        wait::until(&format!("{} is paused", self.name), GRACE, || {
+        until(&format!("{} is paused", self.name), GRACE, || {
             let stat = fs::read_to_string(&stat)?;
             // The state follows the name, which stands in parentheses and may hold any character.
             let state = stat.rsplit_once(") ").and_then(|(_, rest)| rest.chars().next());
@@ -100,7 +100,7 @@ impl Process {
         self.signal(Signal::SIGTERM)?;
         // A stopped process acts on SIGTERM only when it continues.
         self.signal(Signal::SIGCONT)?;
-        wait::until(&format!("{} ends", self.name), GRACE, || Ok(self.child.try_wait()?))
+        until(&format!("{} ends", self.name), GRACE, || Ok(self.child.try_wait()?))
     }
 
     /// Ends it by SIGKILL and waits for it.
@@ -127,7 +127,7 @@ impl Process {
             kill(Pid::from_raw(inner.parse()?), signal)?;
         }
         let what = format!("{} ends", self.name);
-        wait::until(&what, GRACE, || Ok(self.child.try_wait()?)).map(drop)
+        until(&what, GRACE, || Ok(self.child.try_wait()?)).map(drop)
     }
 
     fn log_tail(&self) -> String {

@@ -1,0 +1,9 @@
+//! What the tests with pods begin with: a node on which injection works, and operators on it.
+
+mod mesh;
+mod shards;
+
+pub use self::{
+    mesh::{Binaries, Mesh},
+    shards::{NAMESPACE, OperatorPod, Shards, Widget},
+};

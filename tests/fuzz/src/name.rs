@@ -1,0 +1,226 @@
+//! The name in the body of a write, which is replaced where plain readers see it, and nowhere else.
+
+use std::cell::RefCell;
+
+use ctrlmesh::wire::{
+    frames::MAGIC,
+    name::{self, BodyKind, NameError},
+};
+use serde_yaml::Value as Yaml;
+
+use crate::readers::{
+    cbor, protobuf,
+    tree::{self, Node, Refused, Value},
+};
+
+/// By the three lowest bits of the first byte, of which a seed has a digit.
+const KINDS: [BodyKind; 8] = [
+    BodyKind::Json,
+    BodyKind::JsonPatch,
+    BodyKind::Yaml,
+    BodyKind::Protobuf,
+    BodyKind::Cbor,
+    BodyKind::Yaml,
+    BodyKind::Yaml,
+    BodyKind::Yaml,
+];
+
+type Renamed = Result<Option<Vec<u8>>, NameError>;
+
+fn longer(name: &str) -> String {
+    format!("{name}---s1")
+}
+
+/// A digit that says the encoding, then the body.
+pub(crate) fn rename(input: &[u8]) {
+    let Some((kind, body)) = input.split_first() else { return };
+    let kind = KINDS[usize::from(kind & 7)];
+    let (own, asked) = run(kind, body);
+    let kept = name::rename(kind, body, |_| None);
+    match (&own, kept) {
+        // What is written is looked at once more.
+        (Err(NameError::Indirect { .. }), Ok(None)) if kind == BodyKind::Yaml => {}
+        (Err(error), kept) => assert_eq!(kept.as_ref(), Err(error)),
+        (Ok(_), kept) => assert_eq!(kept, Ok(None)),
+    }
+    match &own {
+        Err(_) => {}
+        Ok(None) => assert!(asked.is_empty()),
+        Ok(Some(renamed)) => {
+            let expected: Vec<_> = asked.iter().map(|name| longer(name)).collect();
+            assert_eq!(run(kind, renamed).1, expected, "what was written is read");
+        }
+    }
+    match kind {
+        BodyKind::Protobuf => check(&own, protobuf(body)),
+        BodyKind::Cbor => {
+            if let Some((root, rest)) = cbor::first(body.strip_prefix(TAG).unwrap_or(body)) {
+                let name = if rest.is_empty() { in_object(&root) } else { Err(Refused) };
+                check(&own, spliced(body, name.map(Vec::from_iter), cbor_text));
+            }
+        }
+        _ => match tree::json(body) {
+            Some(root) => {
+                let is_patch = kind == BodyKind::JsonPatch;
+                let names =
+                    if is_patch { in_patch(&root) } else { in_object(&root).map(Vec::from_iter) };
+                check(&own, spliced(body, names, |_, new| serde_json::to_vec(new).expect("text")));
+            }
+            None if kind == BodyKind::Yaml => yaml(body, &own, &asked),
+            None => {}
+        },
+    }
+}
+
+fn run(kind: BodyKind, body: &[u8]) -> (Renamed, Vec<String>) {
+    let asked = RefCell::new(Vec::new());
+    let own = name::rename(kind, body, |name| {
+        asked.borrow_mut().push(name.to_owned());
+        Some(longer(name))
+    });
+    (own, asked.into_inner())
+}
+
+fn check(own: &Renamed, expected: Result<Option<Vec<u8>>, Refused>) {
+    match expected {
+        Ok(expected) => assert_eq!(own.as_ref(), Ok(&expected)),
+        Err(Refused) => assert!(own.is_err(), "it must be refused"),
+    }
+}
+
+/// The body with each name in its place.
+fn spliced(
+    body: &[u8],
+    names: Result<Vec<&Node<'_>>, Refused>,
+    write: impl Fn(&[u8], &str) -> Vec<u8>,
+) -> Result<Option<Vec<u8>>, Refused> {
+    let (mut out, mut copied) = (Vec::new(), 0);
+    for node in names? {
+        let Value::Text(name) = &node.value else { return Err(Refused) };
+        let name = std::str::from_utf8(name).map_err(|_| Refused)?;
+        let at = node.raw.as_ptr().addr() - body.as_ptr().addr();
+        out.extend(&body[copied..at]);
+        out.extend(write(node.raw, &longer(name)));
+        copied = at + node.raw.len();
+    }
+    out.extend(&body[copied..]);
+    Ok((copied > 0).then_some(out))
+}
+
+/// Null is a value that is not there.
+fn is_null(node: &Node<'_>) -> bool {
+    matches!(node.raw, b"null" | b"\xf6")
+}
+
+/// The one value of a key.
+fn one<'n, 'a>(node: &'n Node<'a>, key: &str) -> Result<Option<&'n Node<'a>>, Refused> {
+    if !node.is_map() || node.is_tagged() {
+        return Err(Refused);
+    }
+    if node.fields().iter().any(|field| field.name.is_none() || field.is_tagged) {
+        return Err(Refused);
+    }
+    let is_one = |field: &&tree::Field<'_>| field.name.as_deref() == Some(key.as_bytes());
+    let mut all = node.fields().iter().filter(is_one).map(|field| &field.value);
+    match (all.next(), all.next()) {
+        (one, None) => Ok(one),
+        _ => Err(Refused),
+    }
+}
+
+fn in_object<'n, 'a>(node: &'n Node<'a>) -> Result<Option<&'n Node<'a>>, Refused> {
+    one(node, "metadata")?.map_or(Ok(None), in_metadata)
+}
+
+fn in_metadata<'n, 'a>(node: &'n Node<'a>) -> Result<Option<&'n Node<'a>>, Refused> {
+    if is_null(node) { Ok(None) } else { one(node, "name")?.map_or(Ok(None), in_name) }
+}
+
+fn in_name<'n, 'a>(node: &'n Node<'a>) -> Result<Option<&'n Node<'a>>, Refused> {
+    match &node.value {
+        _ if is_null(node) => Ok(None),
+        Value::Text(_) if !node.is_tagged() => Ok(Some(node)),
+        _ => Err(Refused),
+    }
+}
+
+/// What the operations of a JSON Patch (RFC 6902) give the object or compare with it.
+fn in_patch<'n, 'a>(root: &'n Node<'a>) -> Result<Vec<&'n Node<'a>>, Refused> {
+    let Value::Array(operations) = &root.value else { return Err(Refused) };
+    let mut names = Vec::new();
+    for operation in operations {
+        let [op, path, value] = ["op", "path", "value"].map(|key| one(operation, key));
+        let (Some(op), Some(path), Some(value)) = (op?, path?, value?) else { continue };
+        let Value::Text(op) = &op.value else { return Err(Refused) };
+        if !["add", "replace", "test"].map(str::as_bytes).contains(&op.as_slice()) || is_null(value)
+        {
+            continue;
+        }
+        let Value::Text(path) = &path.value else { return Err(Refused) };
+        // What stands before the first slash is nothing to the API server.
+        let slash = path.iter().position(|byte| *byte == b'/');
+        names.extend(match (path.as_slice(), slash.map(|at| &path[at..])) {
+            (b"", _) => in_object(value)?,
+            (_, Some(b"/metadata")) => in_metadata(value)?,
+            (_, Some(b"/metadata/name")) => in_name(value)?,
+            _ => None,
+        });
+    }
+    Ok(names)
+}
+
+/// The tag that says that this is CBOR.
+const TAG: &[u8] = b"\xd9\xd9\xf7";
+
+/// Bytes or text as before, of definite length.
+fn cbor_text(old: &[u8], new: &str) -> Vec<u8> {
+    let major = old.first().expect("a head") & 0xe0;
+    let short = u8::try_from(new.len());
+    let head = match (new.len(), short) {
+        (0..24, Ok(short)) => vec![major | short],
+        (_, Ok(short)) => vec![major | 24, short],
+        (length, _) => {
+            let length = u16::try_from(length).expect("no input is longer");
+            [&[major | 25], &length.to_be_bytes()[..]].concat()
+        }
+    };
+    [&head, new.as_bytes()].concat()
+}
+
+/// The envelope, the object in it, its metadata, their name.
+fn protobuf(body: &[u8]) -> Result<Option<Vec<u8>>, Refused> {
+    let envelope = body.strip_prefix(MAGIC).ok_or(Refused)?;
+    let new = |name: &[u8]| {
+        let name = std::str::from_utf8(name).map_err(|_| Refused)?;
+        Ok(longer(name).into_bytes())
+    };
+    let renamed = protobuf::replaced(envelope, &[2, 1, 1], new)?;
+    Ok(renamed.map(|envelope| [&MAGIC[..], &envelope].concat()))
+}
+
+/// What libyaml reads, which is how the API server reads it, is the same but for the name. What it
+/// does not read the API server refuses.
+fn yaml(body: &[u8], own: &Renamed, asked: &[String]) {
+    let Ok(own) = own else { return };
+    let Ok(mut object) = serde_yaml::from_slice::<Yaml>(body) else { return };
+    let fields = object.as_mapping_mut().expect("an object");
+    let name = match fields.get_mut("metadata") {
+        None | Some(Yaml::Null) => None,
+        Some(meta) => meta.as_mapping_mut().expect("an object").get_mut("name"),
+    };
+    match name {
+        None | Some(Yaml::Null) => assert!(asked.is_empty(), "it has no name"),
+        Some(name) => {
+            let [old] = asked else { panic!("it has a name") };
+            match &*name {
+                Yaml::String(name) => assert_eq!(name, old),
+                // The API server takes no such name, and we take what stands there.
+                Yaml::Bool(_) | Yaml::Number(_) => {}
+                other => panic!("{other:?}"),
+            }
+            *name = Yaml::String(longer(old));
+            let renamed = own.as_ref().expect("it is renamed");
+            assert_eq!(serde_yaml::from_slice::<Yaml>(renamed).expect("YAML"), object);
+        }
+    }
+}

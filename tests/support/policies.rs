@@ -1,0 +1,50 @@
+//! Policies of the shard `blue`, as users write them.
+
+/// The usual one: one scope for two resources, one lock.
+pub const POLICY: &str = r#"
+apiVersion: ctrlmesh.kusionstack.io/v1alpha1
+kind: ShardingConfig
+metadata: {name: blue, namespace: ns}
+spec:
+  selector: {matchLabels: {app: op}}
+  controller: {leaderElectionName: op}
+  limits:
+  - relateResources: [{apiGroups: [""], resources: [configmaps, secrets]}]
+    selector: {matchLabels: {shard: blue}}
+"#;
+
+/// The usual one with another scope for ConfigMaps alone.
+pub fn moved_policy(shard: &str) -> String {
+    let limits = [
+        limit("configmaps", &format!("selector: {{matchLabels: {{shard: {shard}}}}}")),
+        limit("secrets", "selector: {matchLabels: {shard: blue}}"),
+    ];
+    policy(&format!("controller: {{leaderElectionName: op}}, {}", limits_of(&limits)))
+}
+
+/// ConfigMaps have this scope, and nothing else has one.
+pub fn configmaps_policy(scope: &str) -> String {
+    policy(&limits_of(&[limit("configmaps", scope)]))
+}
+
+/// Everything that has a scope has this one.
+pub fn everything_policy(scope: &str) -> String {
+    policy(&limits_of(&[format!("{{{scope}}}")]))
+}
+
+fn limit(resource: &str, scope: &str) -> String {
+    format!("{{relateResources: [{{apiGroups: [\"\"], resources: [{resource}]}}], {scope}}}")
+}
+
+fn limits_of(limits: &[String]) -> String {
+    format!("limits: [{}]", limits.join(", "))
+}
+
+/// What stands in the spec beside the pods, in YAML's flow style.
+fn policy(spec: &str) -> String {
+    format!(
+        "apiVersion: ctrlmesh.kusionstack.io/v1alpha1\nkind: ShardingConfig\n\
+         metadata: {{name: blue, namespace: ns}}\n\
+         spec: {{selector: {{matchLabels: {{app: op}}}}, {spec}}}\n"
+    )
+}
