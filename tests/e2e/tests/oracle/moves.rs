@@ -100,8 +100,8 @@ fn meanwhile(
     history.go_on(steps, None)
 }
 
-/// The number of the policy that came into force last.
-fn epoch(proxy: &Proxy) -> Result<u64> {
+/// The number of the policy that came into force last, of which the proxy has had as many.
+pub(crate) fn epoch(proxy: &Proxy) -> Result<u64> {
     let log = proxy.log()?;
     let last = log.iter().rev().find(|line| line["message"] == "policy in force");
     last.and_then(|line| line["epoch"].as_u64()).context("some policy is in force")

@@ -201,13 +201,14 @@ impl Plan {
             .any(|round| self.disruption_in(round).is_some() && self.disrupts_change(round));
         let kind = self.disruption.map(|(_, what, _)| what);
         let is_by_rank = self.rule.own_rank().is_some();
+        let is_steady = matches!(self.client, Client::Go { http1: false, .. });
         let others = [
             (self.has_detector(), "detector"),
             (self.inside.is_some(), "one namespace"),
             (self.asked.is_some(), "the client's own selector"),
             (self.rule.tiers.is_some(), "the limit's selector"),
             (is_by_rank && !self.changes, "namespaces by label"),
-            (is_by_rank && self.changes, "relabelled namespaces"),
+            (is_by_rank && self.changes && is_steady, "relabelled namespaces, by difference"),
             (self.of_cluster && self.changes, "changes in the cluster"),
             (!self.of_cluster && self.changes, "changes of the file"),
             (is_during && kind != Some(Disruption::ProxyKill), "disruption of a change"),

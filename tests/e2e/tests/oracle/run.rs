@@ -17,7 +17,7 @@ use crate::{
     informer::{Informer, Selectors},
     judge::{last_lines, same_as_list, same_as_model, same_stores, same_streams},
     lane::Lane,
-    moves::{change, client, disrupt, start_proxy},
+    moves::{change, client, disrupt, epoch, start_proxy},
     plan::{Client, Gate, Native, Plan},
     rule::{Ranks, tier_selector},
     story::{Store, Story, entries},
@@ -161,6 +161,8 @@ fn rounds(
         judged.pushed += proxy.metric(&format!(r#"ctrlmesh_pushdown_total{{how="{how}"}}"#))?;
     }
     ensure!(plan.pushdown || judged.pushed == 0.0, "{} requests were pushed down", judged.pushed);
+    let policies = epoch(proxy)?;
+    ensure!(plan.changes || policies == 1, "what mattered to nobody made {policies} policies");
     let is_told_bookmarks = matches!(plan.client, Client::Go { .. });
     if !plan.changes && !plan.pushdown && is_told_bookmarks {
         for pair in pairs {
