@@ -162,7 +162,7 @@ fn rounds(
     }
     ensure!(plan.pushdown || judged.pushed == 0.0, "{} requests were pushed down", judged.pushed);
     let policies = epoch(proxy)?;
-    ensure!(plan.changes || policies == 1, "what mattered to nobody made {policies} policies");
+    ensure!(plan.changes || policies <= 1.0, "what mattered to nobody made {policies} policies");
     let is_told_bookmarks = matches!(plan.client, Client::Go { .. });
     if !plan.changes && !plan.pushdown && is_told_bookmarks {
         for pair in pairs {
