@@ -157,34 +157,42 @@ impl History<'_> {
     fn wait_for_lists(&self, client: &Client, rule: &Rule) -> Result<()> {
         for resource in Resource::ALL {
             let model = self.seen(resource, Seen { rule, asked: None, inside: None });
-            let mut list = Model::new();
+            let mut wrong = String::new();
             until("the proxy knows the namespaces", LIMIT, || {
-                list = self.listed(client, resource)?;
-                Ok((list == model).then_some(()))
+                let is_right = self.is_listed(client, resource, &model)?;
+                Ok(is_right.map_err(|text| wrong = text).ok())
             })
-            .with_context(|| {
-                let more: Vec<_> =
-                    list.iter().filter(|(at, is)| model.get(*at) != Some(is)).collect();
-                let less: Vec<_> =
-                    model.iter().filter(|(at, is)| list.get(*at) != Some(is)).collect();
-                let ranks = self.ranks();
-                format!("{resource:?}, lists have {more:?} where the model has {less:?}, {ranks:?}")
-            })?;
+            .with_context(|| format!("{resource:?} with {:?}: {wrong}", self.ranks()))?;
         }
         Ok(())
     }
 
-    fn listed(&self, client: &Client, resource: Resource) -> Result<Model> {
-        let list = client.get(&resource.path(None))?.json()?;
-        let mut model = Model::new();
+    /// Whether a list is the model; what is wrong, else. A server that was just started may not
+    /// know yet who may list, or what.
+    fn is_listed(
+        &self,
+        client: &Client,
+        resource: Resource,
+        model: &Model,
+    ) -> Result<Result<(), String>> {
+        let answer = client.get(&resource.path(None))?;
+        if answer.status != 200 {
+            return Ok(Err(format!("{} {}", answer.status, answer.text)));
+        }
+        let list = answer.json()?;
+        let mut listed = Model::new();
         for item in list["items"].as_array().context("a list has items")? {
             let text = |name: &str| item["metadata"][name].as_str().unwrap_or_default().to_owned();
             if self.tenants.has(&text("namespace")) {
                 let is = (text("uid"), text("resourceVersion").parse()?);
-                model.insert((text("namespace"), text("name")), is);
+                listed.insert((text("namespace"), text("name")), is);
             }
         }
-        Ok(model)
+        let more: Vec<_> = listed.iter().filter(|(at, is)| model.get(*at) != Some(is)).collect();
+        let less: Vec<_> = model.iter().filter(|(at, is)| listed.get(*at) != Some(is)).collect();
+        let is_right = more.is_empty() && less.is_empty();
+        let text = || format!("lists have {more:?} where the model has {less:?}");
+        Ok(if is_right { Ok(()) } else { Err(text()) })
     }
 
     /// A rank that the namespace may have, or none.
