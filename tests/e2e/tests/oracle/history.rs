@@ -8,8 +8,9 @@ use fastrand::Rng;
 use serde_json::{Value, json};
 
 use crate::{
+    namespaces::Namespaces,
     plan::mixed,
-    rule::{AT, Rule, TIERS, Tenants, Traits, has_tier, tier_selector},
+    rule::{AT, Ranks, Rule, TIERS, Tenants, Traits, has_tier, tier_selector},
 };
 
 /// What an object may be called in its namespace.
@@ -45,6 +46,9 @@ pub(crate) struct Seen<'a> {
     pub(crate) inside: Option<&'a str>,
 }
 
+/// What the store of a client should be: by namespace and name, uid and version.
+pub(crate) type Model = BTreeMap<(String, String), (String, u64)>;
+
 /// An object that both informers see, as it was written last.
 #[derive(Clone, Debug)]
 pub(crate) struct Mark {
@@ -54,12 +58,11 @@ pub(crate) struct Mark {
 }
 
 pub(crate) struct History<'a> {
-    api: &'a ApiServer,
-    tenants: &'a Tenants,
-    random: Rng,
+    pub(super) api: &'a ApiServer,
+    pub(super) tenants: &'a Tenants,
+    pub(super) random: Rng,
     living: BTreeMap<Key, Living>,
-    /// Namespaces that are not there.
-    absent: BTreeSet<String>,
+    pub(super) namespaces: Namespaces,
     written: usize,
 }
 
@@ -80,8 +83,9 @@ impl Resource {
 }
 
 impl Seen<'_> {
-    pub(crate) fn has(&self, namespace: &str, object: &Living) -> bool {
-        let traits = Traits { namespace, uid: &object.uid, tier: object.tier };
+    fn has(&self, namespace: &str, object: &Living, ranks: &Ranks) -> bool {
+        let rank = ranks.get(namespace).map(String::as_str);
+        let traits = Traits { namespace, rank, uid: &object.uid, tier: object.tier };
         self.rule.owns(traits)
             && has_tier(self.asked, object.tier)
             && self.inside.is_none_or(|inside| inside == namespace)
@@ -92,10 +96,10 @@ impl<'a> History<'a> {
     /// With the namespaces of the seed, and nothing in them.
     pub(crate) fn new(api: &'a ApiServer, tenants: &'a Tenants, seed: u64) -> Result<Self> {
         let random = Rng::with_seed(mixed(seed.wrapping_add(1)));
-        let absent = tenants.all().into_iter().collect();
         let (living, written) = (BTreeMap::new(), 0);
-        let mut history = Self { api, tenants, random, living, absent, written };
-        history.revive()?;
+        let namespaces = Namespaces::default();
+        let mut history = Self { api, tenants, random, living, namespaces, written };
+        history.create_namespaces()?;
         Ok(history)
     }
 
@@ -106,6 +110,7 @@ impl<'a> History<'a> {
                 (0, _) => self.end_namespace()?,
                 (1, _) => self.revive()?,
                 (2..=3, Some((client, seen))) => self.delete_collection(client, seen)?,
+                (4..=5, _) => self.relabel_namespace()?,
                 _ => self.write()?,
             }
         }
@@ -113,18 +118,23 @@ impl<'a> History<'a> {
     }
 
     /// What of the living is seen, with uid and version.
-    pub(crate) fn seen(
-        &self,
-        resource: Resource,
-        seen: Seen<'_>,
-    ) -> BTreeMap<(String, String), (String, u64)> {
+    pub(crate) fn seen(&self, resource: Resource, seen: Seen<'_>) -> Model {
         let of_resource = self.living.iter().filter(|((of, _, _), _)| *of == resource);
         of_resource
-            .filter(|((_, namespace, _), object)| seen.has(namespace, object))
+            .filter(|((_, namespace, _), object)| seen.has(namespace, object, self.ranks()))
             .map(|((_, namespace, name), object)| {
                 ((namespace.clone(), name.clone()), (object.uid.clone(), object.rv))
             })
             .collect()
+    }
+
+    /// No object lives in the namespace.
+    pub(super) fn forget(&mut self, namespace: &str) {
+        self.living.retain(|(_, at, _), _| at != namespace);
+    }
+
+    pub(super) fn lives(&self, key: &Key) -> bool {
+        self.living.contains_key(key)
     }
 
     /// Writes an object that is seen, in this namespace if one is given, and nothing after it.
@@ -135,16 +145,15 @@ impl<'a> History<'a> {
         namespace: Option<&str>,
     ) -> Result<Mark> {
         let is_here = |at: &str| namespace.is_none_or(|namespace| namespace == at);
-        let found = self
-            .living
-            .iter()
-            .find(|((of, at, _), object)| *of == resource && is_here(at) && seen.has(at, object));
+        let found = self.living.iter().find(|((of, at, _), object)| {
+            *of == resource && is_here(at) && seen.has(at, object, self.ranks())
+        });
         if let Some((key, _)) = found {
             let key = key.clone();
             self.touch(&key)?;
             return self.marked(&key);
         }
-        let mut namespaces = seen.rule.namespaces(self.tenants);
+        let mut namespaces = seen.rule.namespaces(self.tenants, self.ranks());
         namespaces.retain(|at| is_here(at));
         for try_ in 0..TRIES {
             let at = self.random.choice(&namespaces).context("a rule has namespaces")?.clone();
@@ -155,7 +164,7 @@ impl<'a> History<'a> {
             if !self.living.contains_key(&key) {
                 self.create(&key, tier)?;
             }
-            if self.living.get(&key).is_some_and(|object| seen.has(&key.1, object)) {
+            if self.living.get(&key).is_some_and(|object| seen.has(&key.1, object, self.ranks())) {
                 return self.marked(&key);
             }
         }
@@ -171,7 +180,7 @@ impl<'a> History<'a> {
         let found = self.living.iter().find(|((of, at, _), object)| {
             *of == resource
                 && seen.inside.is_none_or(|inside| inside == at)
-                && !seen.has(at, object)
+                && !seen.has(at, object, self.ranks())
                 && has_tier(seen.asked, object.tier)
                 && has_tier(seen.rule.tiers.as_ref(), object.tier)
         });
@@ -181,25 +190,6 @@ impl<'a> History<'a> {
         Ok(Some(self.marked(&key)?.rv))
     }
 
-    /// Makes all namespaces again.
-    pub(crate) fn revive(&mut self) -> Result<()> {
-        for namespace in std::mem::take(&mut self.absent) {
-            let object = json!({ "metadata": { "name": namespace } });
-            self.api.client().post("/api/v1/namespaces", &object)?.json()?;
-        }
-        Ok(())
-    }
-
-    /// Removes everything.
-    pub(crate) fn clear(&mut self) -> Result<()> {
-        for namespace in self.tenants.all() {
-            if !self.absent.contains(&namespace) {
-                self.remove_namespace(&namespace)?;
-            }
-        }
-        Ok(())
-    }
-
     fn marked(&self, key: &Key) -> Result<Mark> {
         let object = self.living.get(key).context("it was just written")?;
         Ok(Mark { namespace: key.1.clone(), uid: object.uid.clone(), rv: object.rv })
@@ -207,8 +197,7 @@ impl<'a> History<'a> {
 
     fn write(&mut self) -> Result<()> {
         let resource = self.random.choice(Resource::ALL).context("there are two")?;
-        let here: Vec<String> =
-            self.tenants.all().into_iter().filter(|name| !self.absent.contains(name)).collect();
+        let here = self.present();
         let Some(namespace) = self.random.choice(&here) else { return self.revive() };
         let key = (resource, namespace.clone(), format!("object-{}", self.random.usize(..NAMES)));
         if !self.living.contains_key(&key) {
@@ -228,7 +217,7 @@ impl<'a> History<'a> {
         }
     }
 
-    fn create(&mut self, key: &Key, tier: Option<&'static str>) -> Result<()> {
+    pub(super) fn create(&mut self, key: &Key, tier: Option<&'static str>) -> Result<()> {
         let object = self.draft(key, tier);
         let answer = self.api.client().post(&key.0.path(Some(&key.1)), &object)?.json()?;
         self.wrote(key, &answer, tier)
@@ -283,11 +272,10 @@ impl<'a> History<'a> {
     /// Deletes a collection as a controller of the shard does, and sees that it was the shard's.
     fn delete_collection(&mut self, client: &Client, seen: Seen<'_>) -> Result<()> {
         let resource = self.random.choice(Resource::ALL).context("there are two")?;
-        let all = self.tenants.all();
-        let namespace = self.random.choice(&all).context("there are some")?;
-        if self.absent.contains(namespace) {
-            return Ok(());
-        }
+        let here = self.present();
+        let Some(namespace) = self.random.choice(&here) else { return Ok(()) };
+        // What the proxy does not know to be the shard's it leaves.
+        self.settle(client, seen.rule)?;
         let tiers: Option<BTreeSet<_>> =
             self.random.bool().then(|| BTreeSet::from(["gold", "iron"]));
         let mut target = resource.path(Some(namespace));
@@ -308,7 +296,7 @@ impl<'a> History<'a> {
         let deletes = Seen { rule: seen.rule, asked: tiers.as_ref(), inside: None };
         for (key, object) in &self.living {
             if key.0 == resource && key.1 == *namespace {
-                let is_to_go = deletes.has(namespace, object);
+                let is_to_go = deletes.has(namespace, object, self.ranks());
                 ensure!(
                     left.contains(&object.uid) != is_to_go,
                     "DELETE {target} answered {} and {} {key:?}, uid {}, tier {:?}, of {:?}",
@@ -323,37 +311,6 @@ impl<'a> History<'a> {
         self.living.retain(|key, object| {
             key.0 != resource || key.1 != *namespace || left.contains(&object.uid)
         });
-        Ok(())
-    }
-
-    fn end_namespace(&mut self) -> Result<()> {
-        let all = self.tenants.all();
-        let namespace = self.random.choice(&all).context("there are some")?;
-        if self.absent.contains(namespace) {
-            return Ok(());
-        }
-        self.remove_namespace(namespace)
-    }
-
-    /// What the controller of namespaces does, which does not run here: empty it, then let it go.
-    fn remove_namespace(&mut self, namespace: &str) -> Result<()> {
-        let client = self.api.client();
-        for resource in Resource::ALL {
-            client.delete(&resource.path(Some(namespace)))?.json()?;
-        }
-        self.living.retain(|(_, at, _), _| at != namespace);
-        let path = format!("/api/v1/namespaces/{namespace}");
-        client.delete(&path)?.json()?;
-        let object = json!({
-            "apiVersion": "v1",
-            "kind": "Namespace",
-            "metadata": { "name": namespace },
-            "spec": { "finalizers": [] },
-        });
-        let body = object.to_string().into_bytes();
-        let finalize = format!("{path}/finalize");
-        client.request("PUT", &finalize, "application/json", body)?.json()?;
-        self.absent.insert(namespace.to_owned());
         Ok(())
     }
 

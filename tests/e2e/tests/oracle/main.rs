@@ -7,7 +7,7 @@
 //! | lane | the server | native | ours |
 //! |---|---|---|---|
 //! | `sharding` | `ShardedListAndWatch=true` | `shardSelector` | `hash` of the uid or the namespace |
-//! | `plain` | as released | a label that every object has by construction, or `fieldSelector=metadata.namespace=…`, a watch a namespace | `namespaces` by names or pattern, `hash` of the namespace |
+//! | `plain` | as released | a label that every object has by construction, or `fieldSelector=metadata.namespace=…`, a watch a namespace | `namespaces` by names, pattern or their labels, `hash` of the namespace |
 //!
 //! In three seeds of four the proxy may not hand its rule to the server: it judges alone.
 //!
@@ -33,6 +33,15 @@
 //! where the stream is comes before anything else. Whether the stream goes on or the client lists
 //! anew is all the same.
 //!
+//! Namespaces get other labels all the time, which matters where the boundary goes by them. In even
+//! seeds none enters or leaves the shard then, since the proxy may tell by difference what a native
+//! selector tells event by event; and no policy is made anew. In odd seeds they do, with objects in
+//! them and while these are written. How many policies that makes is not said, so the test waits for
+//! what a user sees: a list shows what the model has. Then the beacon, a namespace with which nothing
+//! else is done, is moved across the boundary. Namespaces are watched in order, so whoever knows of
+//! that knows of all that was done before, be it undone again. Only then a collection is deleted, or
+//! an informer judged.
+//!
 //! No controller runs: what the one of namespaces does when one is deleted, the test does.
 //!
 //! `ORACLE_SEEDS=200` draws that many seeds a lane from the time, after the fixed ones;
@@ -45,7 +54,9 @@ mod history;
 mod informer;
 mod judge;
 mod lane;
+mod moves;
 mod mutants;
+mod namespaces;
 mod plan;
 mod rule;
 mod run;

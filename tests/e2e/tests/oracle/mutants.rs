@@ -1,11 +1,13 @@
 //! What the oracle must not let pass: streams with one mistake each.
 
+use std::collections::BTreeSet;
+
 use serde_json::{Value, json};
 
 use crate::{
-    judge::{same_stores, same_streams},
-    rule::Tenants,
-    story::{Expected, Story},
+    judge::{same_as_list, same_stores, same_streams},
+    rule::{Cut, Rule, Tenants},
+    story::{Expected, Store, Story},
 };
 
 const SEED: u64 = 7;
@@ -127,4 +129,29 @@ fn a_change_that_is_not_closed_is_caught() {
         let is_caught = read(&ours).map_or(true, |story| story.replayed.len() != 1);
         assert!(is_caught, "without {what}");
     }
+}
+
+#[test]
+fn a_namespace_that_moves_unnoticed_is_caught() {
+    let tenants = Tenants::new(SEED);
+    let cut = Cut::Ranks { ranks: BTreeSet::from(["high"]), own: "rule-1".to_owned() };
+    let rule = Rule { cut, tiers: None };
+    let steady = Expected { is_steady: true, has_bookmarks: true };
+    let ours = Story::read(&stream(), &tenants, steady).unwrap().replayed;
+    assert!(!ours.is_empty());
+    let mut ranks = tenants.first_ranks();
+    let is_right = |ranks: &_| {
+        let shown = ours.iter().filter(|((at, _), _)| rule.has_namespace(at, ranks));
+        let list: Store = shown.map(|(key, entry)| (key.clone(), entry.clone())).collect();
+        same_as_list(&list, &ours).is_ok()
+    };
+    assert!(is_right(&ranks));
+    for (rank, is_in) in [("low", false), ("rule-1", true), ("rule-2", false)] {
+        ranks.insert(tenants.name("a"), rank.to_owned());
+        assert_eq!(is_right(&ranks), is_in, "{rank}");
+        let selector = if is_in { "at in (a,g)" } else { "at in (g)" };
+        assert_eq!(rule.at_selector(&tenants, &ranks), selector, "{rank}");
+    }
+    ranks.remove(&tenants.name("a"));
+    assert!(!is_right(&ranks), "without a rank");
 }

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use fastrand::Rng;
 
-use crate::rule::{Cut, Of, Range, Rule, TIERS, Tenants, fnv1a};
+use crate::rule::{Cut, Of, RANKS, Range, Rule, TIERS, Tenants, fnv1a};
 
 /// Whether the API server shards by itself.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -77,6 +77,8 @@ pub(crate) struct Plan {
     /// In which round, what, and whether while the policy changes.
     pub(crate) disruption: Option<(usize, Disruption, bool)>,
     limit_has_tiers: bool,
+    /// How many rules by ranks were drawn.
+    by_rank: usize,
     random: Rng,
 }
 
@@ -122,12 +124,15 @@ impl Plan {
             rounds,
             disruption: disruption.map(|what| (random.usize(..rounds), what, random.bool())),
             limit_has_tiers,
+            by_rank: 0,
             tenants,
             random,
         };
         plan.rule = plan.some_rule();
         if !changes && native != Native::Fields && plan.random.u8(..6) == 0 {
-            let namespaces = plan.rule.namespaces(&plan.tenants);
+            let mut namespaces = plan.tenants.busy();
+            let ranks = plan.tenants.first_ranks();
+            namespaces.retain(|name| plan.rule.has_namespace(name, &ranks));
             plan.inside = plan.random.choice(namespaces);
         }
         plan
@@ -195,11 +200,15 @@ impl Plan {
         let is_during = (0..self.rounds)
             .any(|round| self.disruption_in(round).is_some() && self.disrupts_change(round));
         let kind = self.disruption.map(|(_, what, _)| what);
+        let is_by_rank = self.rule.own_rank().is_some();
+        let is_steady = matches!(self.client, Client::Go { http1: false, .. });
         let others = [
             (self.has_detector(), "detector"),
             (self.inside.is_some(), "one namespace"),
             (self.asked.is_some(), "the client's own selector"),
             (self.rule.tiers.is_some(), "the limit's selector"),
+            (is_by_rank && !self.changes, "namespaces by label"),
+            (is_by_rank && self.changes && is_steady, "relabelled namespaces, by difference"),
             (self.of_cluster && self.changes, "changes in the cluster"),
             (!self.of_cluster && self.changes, "changes of the file"),
             (is_during && kind != Some(Disruption::ProxyKill), "disruption of a change"),
@@ -212,7 +221,7 @@ impl Plan {
     fn some_rule(&mut self) -> Rule {
         let kind = match self.gate {
             Gate::On => self.random.u8(..3),
-            Gate::Off => self.random.u8(2..5),
+            Gate::Off => self.random.u8(2..7),
         };
         let cut = match kind {
             0 | 1 => Cut::Hash(Of::Uid, self.uid_ranges()),
@@ -221,7 +230,12 @@ impl Plan {
                 let letters = some_of(&mut self.random, &Tenants::LETTERS);
                 Cut::Names(letters.iter().map(|letter| self.tenants.name(letter)).collect())
             }
-            _ => Cut::Pattern(some_of(&mut self.random, &Tenants::LETTERS)),
+            4 => Cut::Pattern(some_of(&mut self.random, &Tenants::LETTERS)),
+            _ => {
+                self.by_rank += 1;
+                let own = format!("rule-{}", self.by_rank);
+                Cut::Ranks { ranks: some_of(&mut self.random, &RANKS), own }
+            }
         };
         let tiers = self.limit_has_tiers.then(|| some_of(&mut self.random, &TIERS));
         // What nobody sees cannot be written last.
@@ -244,7 +258,7 @@ impl Plan {
 
     /// Ranges of which the bounds are hashes of namespaces.
     fn namespace_ranges(&mut self) -> Vec<Range> {
-        let mut hashes: Vec<u64> = self.tenants.all().iter().map(|name| fnv1a(name)).collect();
+        let mut hashes: Vec<u64> = self.tenants.busy().iter().map(|name| fnv1a(name)).collect();
         hashes.sort_unstable();
         let at = self.random.usize(1..hashes.len());
         match self.random.u8(..4) {

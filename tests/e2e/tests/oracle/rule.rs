@@ -1,6 +1,6 @@
 //! A boundary, said three ways: as the proxy's rule, as the API server's selectors, and as a model.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use serde_json::{Value, json};
 
@@ -8,6 +8,12 @@ use serde_json::{Value, json};
 pub(crate) const TIERS: [&str; 3] = ["gold", "silver", "iron"];
 /// The label that names an object's tenant and never changes.
 pub(crate) const AT: &str = "at";
+/// The label of namespaces that rules go by, and its values.
+pub(crate) const RANK: &str = "rank";
+pub(crate) const RANKS: [&str; 3] = ["high", "mid", "low"];
+
+/// The ranks of the namespaces that have one.
+pub(crate) type Ranks = BTreeMap<String, String>;
 
 /// The namespaces of one seed, each named by a letter.
 #[derive(Clone, Debug)]
@@ -18,6 +24,9 @@ pub(crate) struct Tenants {
 impl Tenants {
     /// Letters with which no namespace of the server begins.
     pub(crate) const LETTERS: [&str; 6] = ["a", "b", "c", "f", "g", "h"];
+    /// The beacon's: a namespace that stays, and in which nothing happens. By whether it is in the
+    /// shard a test sees whether the proxy knows what was done to namespaces before.
+    const BEACON: &str = "z";
 
     pub(crate) fn new(seed: u64) -> Self {
         Self { seed }
@@ -28,11 +37,27 @@ impl Tenants {
     }
 
     pub(crate) fn all(&self) -> Vec<String> {
+        self.busy().into_iter().chain([self.beacon()]).collect()
+    }
+
+    /// Those that come and go.
+    pub(crate) fn busy(&self) -> Vec<String> {
         Self::LETTERS.iter().map(|letter| self.name(letter)).collect()
     }
 
+    pub(crate) fn beacon(&self) -> String {
+        self.name(Self::BEACON)
+    }
+
+    /// With which they are made at first: each rank is some busy one's.
+    pub(crate) fn first_ranks(&self) -> Ranks {
+        let ranks = RANKS.into_iter().map(Some).chain([None]).cycle();
+        let named = self.busy().into_iter().zip(ranks);
+        named.filter_map(|(name, rank)| Some((name, rank?.to_owned()))).collect()
+    }
+
     pub(crate) fn has(&self, namespace: &str) -> bool {
-        Self::LETTERS.iter().any(|letter| self.name(letter) == namespace)
+        self.all().iter().any(|name| name == namespace)
     }
 
     pub(crate) fn letter(namespace: &str) -> &str {
@@ -44,6 +69,8 @@ impl Tenants {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Traits<'a> {
     pub(crate) namespace: &'a str,
+    /// The namespace's.
+    pub(crate) rank: Option<&'a str>,
     pub(crate) uid: &'a str,
     pub(crate) tier: Option<&'a str>,
 }
@@ -65,6 +92,12 @@ pub(crate) enum Cut {
     Names(BTreeSet<String>),
     /// The letters of a pattern's class.
     Pattern(BTreeSet<&'static str>),
+    /// By the namespace's rank. Beside some of [`RANKS`], one that no other rule has: what a
+    /// namespace of that rank shows, this rule shows.
+    Ranks {
+        ranks: BTreeSet<&'static str>,
+        own: String,
+    },
 }
 
 /// What the shard sees.
@@ -109,6 +142,12 @@ impl Rule {
                 let pattern = format!("^[{letters}]-t{:x}$", tenants.seed);
                 limit["namespaces"] = json!({ "pattern": pattern });
             }
+            Cut::Ranks { ranks, own } => {
+                let values: Vec<&str> = ranks.iter().copied().chain([own.as_str()]).collect();
+                limit["namespaces"] = json!({ "selector": {
+                    "matchExpressions": [{ "key": RANK, "operator": "In", "values": values }],
+                }});
+            }
         }
         if let Some(tiers) = &self.tiers {
             limit["selector"] = json!({
@@ -123,14 +162,32 @@ impl Rule {
         })
     }
 
+    /// The rank that is this rule's alone; nothing where it does not go by ranks.
+    pub(crate) fn own_rank(&self) -> Option<&str> {
+        match &self.cut {
+            Cut::Ranks { own, .. } => Some(own),
+            _ => None,
+        }
+    }
+
     /// The namespaces of the seed in which the shard may have something.
-    pub(crate) fn namespaces(&self, tenants: &Tenants) -> Vec<String> {
+    pub(crate) fn namespaces(&self, tenants: &Tenants, ranks: &Ranks) -> Vec<String> {
         let mut all = tenants.all();
-        all.retain(|name| match &self.cut {
-            Cut::Hash(Of::Uid, _) => true,
-            cut => cut.owns(Traits { namespace: name, uid: "", tier: None }),
-        });
+        all.retain(|name| self.has_namespace(name, ranks));
         all
+    }
+
+    pub(crate) fn has_namespace(&self, name: &str, ranks: &Ranks) -> bool {
+        let rank = ranks.get(name).map(String::as_str);
+        match &self.cut {
+            Cut::Hash(Of::Uid, _) => true,
+            cut => cut.owns(Traits { namespace: name, rank, uid: "", tier: None }),
+        }
+    }
+
+    /// Whether a namespace of the rank is in the shard of a rule that goes by ranks.
+    pub(crate) fn has_rank(&self, rank: Option<&str>) -> bool {
+        self.cut.owns(Traits { namespace: "", rank, uid: "", tier: None })
     }
 
     /// The rule as a `shardSelector`; nothing for what has none.
@@ -145,8 +202,8 @@ impl Rule {
     }
 
     /// The rule as a label selector, by the label that every object has.
-    pub(crate) fn at_selector(&self, tenants: &Tenants) -> String {
-        let namespaces = self.namespaces(tenants);
+    pub(crate) fn at_selector(&self, tenants: &Tenants, ranks: &Ranks) -> String {
+        let namespaces = self.namespaces(tenants, ranks);
         let letters: Vec<&str> = namespaces.iter().map(|name| Tenants::letter(name)).collect();
         format!("{AT} in ({})", letters.join(","))
     }
@@ -162,6 +219,9 @@ impl Cut {
             }
             Self::Names(names) => names.contains(object.namespace),
             Self::Pattern(letters) => letters.contains(Tenants::letter(object.namespace)),
+            Self::Ranks { ranks, own } => {
+                object.rank.is_some_and(|rank| ranks.contains(rank) || own == rank)
+            }
         }
     }
 }

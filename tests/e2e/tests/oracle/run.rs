@@ -8,24 +8,23 @@ use std::{
 };
 
 use anyhow::{Context, Result, ensure};
-use ctrlmesh_e2e::{ApiServer, Proxy, until};
+use ctrlmesh_e2e::Proxy;
 use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
 use serde_json::{Value, json};
 
 use crate::{
     history::{History, Mark, Resource, Seen},
-    informer::{Informer, LIMIT, Selectors},
+    informer::{Informer, Selectors},
     judge::{last_lines, same_as_list, same_as_model, same_stores, same_streams},
     lane::Lane,
-    plan::{Client, Disruption, Gate, Native, Plan},
-    rule::{Rule, tier_selector},
+    moves::{change, client, disrupt, epoch, start_proxy},
+    plan::{Client, Gate, Native, Plan},
+    rule::{Ranks, tier_selector},
     story::{Store, Story, entries},
 };
 
 /// Writes before the informers start, and in each half of a round.
 const STEPS: usize = 50;
-/// Writes while a policy comes into force.
-const STEPS_MEANWHILE: usize = 20;
 
 /// The informers of one resource.
 struct Pair {
@@ -97,11 +96,15 @@ pub(crate) fn describe(plan: &Plan) -> String {
 pub(crate) fn seed(lane: &Lane, mut plan: Plan) -> Result<Judged> {
     let tenants = plan.tenants.clone();
     let mut history = History::new(&lane.api, &tenants, plan.seed)?;
+    if !plan.changes && plan.rule.own_rank().is_some() {
+        // The proxy may tell by difference what happens in a namespace that enters or leaves.
+        history.keep_namespaces_of(Some(&plan.rule));
+    }
     history.go_on(STEPS, None)?;
     let directory = lane.api.directory().join(format!("seed-{:x}", plan.seed));
     fs::create_dir_all(&directory)?;
     let mut proxy = start_proxy(lane, &plan)?;
-    let mut pairs = start_informers(lane, &plan, &proxy, &directory)?;
+    let mut pairs = start_informers(lane, &plan, &history, &proxy, &directory)?;
     let done = rounds(lane, &mut plan, &mut history, &mut proxy, &mut pairs);
     let done = done.map_err(|error| {
         let kept = keep(&plan, &proxy, &pairs, &directory);
@@ -129,23 +132,21 @@ fn rounds(
     proxy: &mut Proxy,
     pairs: &mut [Pair],
 ) -> Result<Judged> {
-    let (mut epoch, mut judged) = (1, Judged::default());
+    let mut judged = Judged::default();
     for round in 0..plan.rounds {
         let disruption = plan.disruption_in(round);
         if plan.changes && round > 0 {
             let during = disruption.filter(|_| plan.disrupts_change(round));
-            change(lane, plan, history, (proxy, &mut epoch), during)?;
+            change(lane, plan, history, proxy, during)?;
         }
         write(lane, plan, history, proxy)?;
         if let Some(what) = disruption.filter(|_| !plan.disrupts_change(round)) {
-            disrupt(&lane.api, proxy, what).with_context(|| format!("{what:?}"))?;
-            if what == Disruption::ProxyKill {
-                epoch = 1;
-            }
+            disrupt(&lane.api, proxy, what)?;
         }
         write(lane, plan, history, proxy)?;
-        let has_changed = plan.changes && round > 0;
-        let equal = quiet(lane, plan, history, pairs, has_changed)
+        // The labels of namespaces change from the first round on.
+        let has_changed = plan.changes && (round > 0 || plan.rule.own_rank().is_some());
+        let equal = quiet(lane, plan, history, proxy, pairs, has_changed)
             .with_context(|| format!("round {round}"))?;
         judged += equal;
     }
@@ -160,6 +161,8 @@ fn rounds(
         judged.pushed += proxy.metric(&format!(r#"ctrlmesh_pushdown_total{{how="{how}"}}"#))?;
     }
     ensure!(plan.pushdown || judged.pushed == 0.0, "{} requests were pushed down", judged.pushed);
+    let policies = epoch(proxy)?;
+    ensure!(plan.changes || policies <= 1.0, "what mattered to nobody made {policies} policies");
     let is_told_bookmarks = matches!(plan.client, Client::Go { .. });
     if !plan.changes && !plan.pushdown && is_told_bookmarks {
         for pair in pairs {
@@ -171,44 +174,8 @@ fn rounds(
     Ok(judged)
 }
 
-/// Gives the proxy another rule while writes go on, once or twice in a row.
-fn change(
-    lane: &Lane,
-    plan: &mut Plan,
-    history: &mut History<'_>,
-    (proxy, epoch): (&mut Proxy, &mut u64),
-    mut disruption: Option<Disruption>,
-) -> Result<()> {
-    history.go_on(STEPS_MEANWHILE, None)?;
-    if plan.some_in(6) {
-        // What clients were shown last cannot be listed any more.
-        lane.api.compact()?;
-    }
-    for _ in 0..if plan.some_in(3) { 2 } else { 1 } {
-        let rule = plan.next_rule();
-        draw(lane, plan, proxy, &rule)?;
-        let what = disruption.take();
-        if let Some(what) = what {
-            disrupt(&lane.api, proxy, what).with_context(|| format!("{what:?}"))?;
-        }
-        if what == Some(Disruption::ProxyKill) {
-            // It has known no other rule.
-            *epoch = 1;
-            continue;
-        }
-        let steps = if plan.some_in(2) { STEPS_MEANWHILE } else { 0 };
-        history.go_on(steps, None)?;
-        *epoch += 1;
-        proxy.wait_for_line(LIMIT, |line| {
-            line["message"] == "policy in force" && line["epoch"] == *epoch
-        })?;
-    }
-    Ok(())
-}
-
 fn write(lane: &Lane, plan: &Plan, history: &mut History<'_>, proxy: &Proxy) -> Result<()> {
-    let client = proxy.client(&lane.account.token)?;
-    history.go_on(STEPS, Some((&client, seen(plan))))
+    history.go_on(STEPS, Some((&client(lane, proxy)?, seen(plan))))
 }
 
 fn seen(plan: &Plan) -> Seen<'_> {
@@ -221,15 +188,19 @@ fn quiet(
     lane: &Lane,
     plan: &Plan,
     history: &mut History<'_>,
+    proxy: &Proxy,
     pairs: &mut [Pair],
     has_changed: bool,
 ) -> Result<Judged> {
     history.revive()?;
+    if plan.changes {
+        history.come_to_rest(&client(lane, proxy)?, &plan.rule)?;
+    }
     let mut judged = Judged::default();
     for pair in pairs {
         let mut marks = Vec::new();
         if plan.native == Native::Fields {
-            for namespace in plan.rule.namespaces(&plan.tenants) {
+            for namespace in plan.rule.namespaces(&plan.tenants, history.ranks()) {
                 marks.push(history.mark(pair.resource, seen(plan), Some(&namespace))?);
             }
         } else {
@@ -296,7 +267,7 @@ fn judge_change(
 ) -> Result<usize> {
     let tenants = &plan.tenants;
     let what = format!("{:?}", pair.resource);
-    let list = native_list(lane, plan, pair.resource)?;
+    let list = native_list(lane, plan, history, pair.resource)?;
     same_as_model(&format!("{what}, native"), &history.seen(pair.resource, seen(plan)), &list)?;
     if has_changed {
         pair.ours.wait_for_store(tenants, |store| same_as_list(&list, store))?;
@@ -308,8 +279,13 @@ fn judge_change(
     Ok(store.len())
 }
 
-fn native_list(lane: &Lane, plan: &Plan, resource: Resource) -> Result<Store> {
-    let selectors = native_selectors(plan, None);
+fn native_list(
+    lane: &Lane,
+    plan: &Plan,
+    history: &History<'_>,
+    resource: Resource,
+) -> Result<Store> {
+    let selectors = native_selectors(plan, history.ranks(), None);
     let encoded = |(name, text): (&str, Option<String>)| {
         text.map(|text| format!("{name}={}", utf8_percent_encode(&text, NON_ALPHANUMERIC)))
     };
@@ -337,62 +313,22 @@ fn native_list(lane: &Lane, plan: &Plan, resource: Resource) -> Result<Store> {
     entries(&json!({ "objects": objects }), &plan.tenants)
 }
 
-fn disrupt(api: &ApiServer, proxy: &mut Proxy, what: Disruption) -> Result<()> {
-    match what {
-        Disruption::Compaction => api.compact().map(drop),
-        Disruption::Restart => api.stop().and_then(|()| api.start_again()),
-        Disruption::Kill => api.kill().and_then(|()| api.start_again()),
-        Disruption::ProxyKill => proxy.kill().and_then(|()| proxy.start_again()),
-    }?;
-    until("the proxy has its policy", LIMIT, || {
-        let ready = proxy.admin_text("/readyz")?;
-        Ok(ready.contains("[+]policy ok").then_some(()))
-    })
-}
-
-fn start_proxy(lane: &Lane, plan: &Plan) -> Result<Proxy> {
-    let policy = plan.rule.policy(&plan.tenants).to_string();
-    let mut builder = Proxy::builder("mine", &policy);
-    if !plan.pushdown {
-        builder = builder.env("CTRLMESH_PUSHDOWN", "off");
-    }
-    if plan.keeps_state {
-        builder = builder.keeps_state();
-    }
-    if plan.of_cluster {
-        apply_config(lane, &policy)?;
-        builder = builder.policy_of_cluster(&lane.account.kubeconfig, &lane.account.namespace);
-    }
-    let proxy = builder.start(&lane.api)?;
-    until("the proxy has its policy", LIMIT, || {
-        Ok(proxy.admin_text("/readyz")?.contains("[+]policy ok: mine epoch 1\n").then_some(()))
-    })?;
-    Ok(proxy)
-}
-
-/// Gives the proxy another rule.
-fn draw(lane: &Lane, plan: &Plan, proxy: &Proxy, rule: &Rule) -> Result<()> {
-    let policy = rule.policy(&plan.tenants).to_string();
-    if plan.of_cluster { apply_config(lane, &policy) } else { proxy.set_policy(&policy).map(drop) }
-}
-
-fn apply_config(lane: &Lane, policy: &str) -> Result<()> {
-    let root = "/apis/ctrlmesh.kusionstack.io/v1alpha1/namespaces";
-    let path = format!("{root}/{}/shardingconfigs/mine", lane.account.namespace);
-    let target = format!("{path}?fieldManager=test&force=true");
-    let kind = "application/apply-patch+yaml";
-    let body = policy.as_bytes().to_vec();
-    lane.api.client().request("PATCH", &target, kind, body)?.json().map(drop)
-}
-
-fn start_informers(lane: &Lane, plan: &Plan, proxy: &Proxy, directory: &Path) -> Result<Vec<Pair>> {
+fn start_informers(
+    lane: &Lane,
+    plan: &Plan,
+    history: &History<'_>,
+    proxy: &Proxy,
+    directory: &Path,
+) -> Result<Vec<Pair>> {
     let through = proxy.kubeconfig(&lane.api, &lane.account.token)?;
     let straight = &lane.account.kubeconfig;
     let asked = plan.asked.as_ref().map(tier_selector);
     let asked = Selectors { label: asked, ..Selectors::default() };
     let namespaces: Vec<Option<String>> = match plan.native {
         _ if plan.changes => Vec::new(),
-        Native::Fields => plan.rule.namespaces(&plan.tenants).into_iter().map(Some).collect(),
+        Native::Fields => {
+            plan.rule.namespaces(&plan.tenants, history.ranks()).into_iter().map(Some).collect()
+        }
         _ => vec![None],
     };
     let mut pairs = Vec::new();
@@ -401,7 +337,7 @@ fn start_informers(lane: &Lane, plan: &Plan, proxy: &Proxy, directory: &Path) ->
         let mut natives = Vec::new();
         for namespace in &namespaces {
             let name = format!("native {}", namespace.as_deref().unwrap_or_default());
-            let selectors = native_selectors(plan, namespace.as_deref());
+            let selectors = native_selectors(plan, history.ranks(), namespace.as_deref());
             let native =
                 Informer::start(plan, name.trim(), resource, straight, &selectors, directory)?;
             natives.push((namespace.clone(), native));
@@ -418,14 +354,14 @@ fn start_informers(lane: &Lane, plan: &Plan, proxy: &Proxy, directory: &Path) ->
 }
 
 /// What an informer straight at the server asks for to see what the shard's client sees.
-fn native_selectors(plan: &Plan, namespace: Option<&str>) -> Selectors {
+fn native_selectors(plan: &Plan, ranks: &Ranks, namespace: Option<&str>) -> Selectors {
     let rule = &plan.rule;
     let tiers: BTreeSet<&Option<BTreeSet<&'static str>>> =
         BTreeSet::from([&plan.asked, &rule.tiers]);
     let mut labels: Vec<String> =
         tiers.into_iter().flatten().map(|tiers| tier_selector(tiers)).collect();
     if plan.native == Native::Label {
-        labels.push(rule.at_selector(&plan.tenants));
+        labels.push(rule.at_selector(&plan.tenants, ranks));
     }
     Selectors {
         label: (!labels.is_empty()).then(|| labels.join(",")),
