@@ -5,6 +5,7 @@
 pub mod addr;
 pub mod ca;
 pub mod clock;
+pub mod cork;
 pub mod drain;
 pub mod leaf;
 pub mod settings;

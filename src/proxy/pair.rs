@@ -11,7 +11,7 @@ use std::{
     pin::{Pin, pin},
     rc::Rc,
     sync::Arc,
-    task::Context,
+    task::{Context, Poll},
     time::Duration,
 };
 
@@ -40,7 +40,7 @@ use super::{
     tls::{UpstreamConn, UpstreamTlsStream},
 };
 use crate::{
-    net::{drain::Draining, settings::SettingsTap, tls::H2},
+    net::{cork::Corked, drain::Draining, settings::SettingsTap, tls::H2},
     policy::positions::Grants,
 };
 
@@ -258,6 +258,7 @@ async fn serve_h2(legs: Legs, tasks: &Tasks) -> Closed {
         is_upgrading: Rc::default(),
     });
     let service = service_fn(move |request| Box::pin(request::serve(Rc::clone(&pair), request)));
+    let io = Corked::new(client);
     let client = client_conn::http2::Builder::new(tasks.clone())
         .timer(TokioTimer::new())
         .auto_date_header(false)
@@ -268,10 +269,11 @@ async fn serve_h2(legs: Legs, tasks: &Tasks) -> Closed {
         .max_send_buf_size(SEND_BUFFER)
         .keep_alive_interval(PING_INTERVAL)
         .keep_alive_timeout(PING_TIMEOUT)
-        .serve_connection(TokioIo::new(client), service);
+        .serve_connection(TokioIo::new(io.clone()), service);
+    let client = Box::pin(InTurns { connection: Box::pin(client), io });
     let never_upgrades = Cell::new(false);
     let closed = tokio::select! {
-        closed = drive(Box::pin(client), upstream, draining, &never_upgrades) => closed,
+        closed = drive(client, upstream, draining, &never_upgrades) => closed,
         () = reset_stalled(&stalls, tasks) => Closed::Finished,
     };
     // The requests notice by themselves that their client is gone; the upstream is told goodbye.
@@ -361,6 +363,29 @@ where
 {
     fn finish(self: Pin<&mut Self>) {
         self.graceful_shutdown();
+    }
+}
+
+/// A connection whose writes leave when its turn is over.
+struct InTurns<C> {
+    connection: Pin<Box<C>>,
+    io: Corked<server::TlsStream<TcpStream>>,
+}
+
+impl<C: ClientConnection> Future for InTurns<C> {
+    type Output = hyper::Result<()>;
+
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<hyper::Result<()>> {
+        let turn = self.connection.as_mut().poll(cx);
+        // The connection meets an error at its next turn, of which the stream's waker tells.
+        let _ = self.io.poll_uncork(cx);
+        turn
+    }
+}
+
+impl<C: ClientConnection> ClientConnection for InTurns<C> {
+    fn finish(mut self: Pin<&mut Self>) {
+        self.connection.as_mut().finish();
     }
 }
 
