@@ -1,8 +1,8 @@
-//! Writes of one turn of a connection, put together.
+//! What a connection writes while it is polled once, put together.
 //!
 //! HTTP/2 flushes behind every frame of data. Below TLS that is a call into the kernel, a segment
-//! and a wake-up of the client each time, for what could leave in one. So whoever drives a
-//! connection says when its turn is over: see [`Corked::poll_uncork`].
+//! and a wake-up of the client each time, for what could leave in one. So whoever polls a connection
+//! says when it has written all it had: see [`Corked::poll_uncork`].
 //!
 //! Hides what is held until then, which is bounded. Does not know what is written.
 
@@ -19,7 +19,7 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 /// Bytes that are held at most: four TLS records.
 const MOST: usize = 64 << 10;
 
-/// Holds what is written until the turn is over, or until it is much. Clones are one stream.
+/// Holds what is written until it is uncorked, or is much. Clones are one stream.
 #[derive(Debug)]
 pub struct Corked<T>(Rc<RefCell<Held<T>>>);
 
@@ -47,8 +47,8 @@ impl<T> Corked<T> {
 }
 
 impl<T: AsyncWrite + Unpin> Corked<T> {
-    /// The turn is over: everything that is held leaves. To be called behind each turn, also behind
-    /// one that wrote nothing: more may go where the last one met a full socket.
+    /// Everything that is held leaves. To be called whenever the connection was polled, also when it
+    /// wrote nothing: more may go where the last call met a full socket.
     ///
     /// # Errors
     /// Those of the stream, which the next write or flush meets too.
@@ -125,7 +125,7 @@ impl<T: AsyncWrite + Unpin> AsyncWrite for Corked<T> {
         true
     }
 
-    /// Nothing to do: the end of the turn is the flush.
+    /// Nothing to do: to uncork is to flush.
     fn poll_flush(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
         Poll::Ready(Ok(()))
     }
@@ -153,7 +153,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn nothing_leaves_before_the_turn_is_over() {
+    async fn nothing_leaves_before_it_is_uncorked() {
         let (near, mut far) = duplex(1 << 20);
         let mut near = Corked::new(near);
         let cork = near.clone();

@@ -270,7 +270,7 @@ async fn serve_h2(legs: Legs, tasks: &Tasks) -> Closed {
         .keep_alive_interval(PING_INTERVAL)
         .keep_alive_timeout(PING_TIMEOUT)
         .serve_connection(TokioIo::new(io.clone()), service);
-    let client = Box::pin(InTurns { connection: Box::pin(client), io });
+    let client = Box::pin(Uncorking { connection: Box::pin(client), io });
     let never_upgrades = Cell::new(false);
     let closed = tokio::select! {
         closed = drive(client, upstream, draining, &never_upgrades) => closed,
@@ -366,24 +366,24 @@ where
     }
 }
 
-/// A connection whose writes leave when its turn is over.
-struct InTurns<C> {
+/// A connection whose writes leave whenever it was polled.
+struct Uncorking<C> {
     connection: Pin<Box<C>>,
     io: Corked<server::TlsStream<TcpStream>>,
 }
 
-impl<C: ClientConnection> Future for InTurns<C> {
+impl<C: ClientConnection> Future for Uncorking<C> {
     type Output = hyper::Result<()>;
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<hyper::Result<()>> {
-        let turn = self.connection.as_mut().poll(cx);
-        // The connection meets an error at its next turn, of which the stream's waker tells.
+        let ended = self.connection.as_mut().poll(cx);
+        // The connection meets an error when it is polled next, of which the stream's waker tells.
         let _ = self.io.poll_uncork(cx);
-        turn
+        ended
     }
 }
 
-impl<C: ClientConnection> ClientConnection for InTurns<C> {
+impl<C: ClientConnection> ClientConnection for Uncorking<C> {
     fn finish(mut self: Pin<&mut Self>) {
         self.connection.as_mut().finish();
     }
