@@ -478,9 +478,7 @@ async fn i16_settings_that_come_late_are_waited_for() {
 async fn frames_to_the_client_fill_tls_records() {
     const RECORD: usize = 16 << 10;
     const HEAD: usize = 9;
-    let mut upstream = Upstream::start().await;
-    let proxy = Proxy::start(&upstream).await;
-    let mut client = Client::new(&proxy, Http::Two).await;
+    let (mut upstream, _proxy, mut client) = scene(Http::Two).await;
     let mut random = fastrand::Rng::with_seed(7);
     let few = [vec![1], vec![RECORD - HEAD], vec![RECORD - HEAD + 1], vec![3 * RECORD, 5, 4096]];
     let many: Vec<_> = (0..20).map(|_| cuts(&mut random)).collect();

@@ -119,7 +119,7 @@ impl ReplyBody {
     fn gather(&mut self, first: Frame<Bytes>, cx: &mut Context<'_>) -> Frame<Bytes> {
         let mut bytes = match first.into_data() {
             Ok(bytes) => bytes,
-            Err(other) => return other,
+            Err(trailers) => return trailers,
         };
         let mut gathered = Gathered::None;
         loop {
@@ -133,21 +133,18 @@ impl ReplyBody {
                 break;
             }
             let Poll::Ready(step) = self.kind.poll_frame(cx) else { break };
-            match step.map(|frame| frame.map(Frame::into_data)) {
-                Some(Ok(Ok(more))) => bytes = more,
-                Some(Ok(Err(other))) => {
-                    self.next = Some(Some(Ok(other)));
-                    break;
-                }
-                Some(Err(error)) => {
-                    self.next = Some(Some(Err(error)));
-                    break;
-                }
-                None => {
-                    self.next = Some(None);
-                    break;
-                }
-            }
+            let other = match step {
+                Some(Ok(frame)) => match frame.into_data() {
+                    Ok(more) => {
+                        bytes = more;
+                        continue;
+                    }
+                    Err(trailers) => Some(Ok(trailers)),
+                },
+                other => other,
+            };
+            self.next = Some(other);
+            break;
         }
         Frame::data(gathered.into_bytes())
     }
