@@ -22,13 +22,14 @@
 //!    inside; a link carries the node's addresses, the same ones in every node.
 //! 3. Side by side: containerd, into which [`images`] imports the pause image and a shell; and an
 //!    [`ApiServer`] in the node's network.
-//! 4. kube-controller-manager, kube-scheduler and kube-proxy, in the node's network; the kubelet,
+//! 4. The kinds that the test brings, so that no controller learns of them late.
+//! 5. kube-controller-manager, kube-scheduler and kube-proxy, in the node's network; the kubelet,
 //!    in all of its namespaces, with a cgroup of the bed's name above its pods.
-//! 5. The node is waited for until it is Ready, the default ServiceAccount exists and Services
+//! 6. The node is waited for until it is Ready, the default ServiceAccount exists and Services
 //!    have their rules.
-//! 6. The test works: [`Node::import_image`], [`Node::apply`], [`Node::wait_for`],
+//! 7. The test works: [`Node::import_image`], [`Node::apply`], [`Node::wait_for`],
 //!    [`Node::exec`], [`Node::logs`], [`Node::network`], and everything of [`Node::api`].
-//! 7. Drop ends the sandbox, waits until the kernel has ended everything in it, and removes the
+//! 8. Drop ends the sandbox, waits until the kernel has ended everything in it, and removes the
 //!    cgroup and the bed. After a kill of the test process the next bed sweeps both.
 //!
 //! A [`Proxy`] is the real binary in direct mode in front of an [`ApiServer`]: it makes a mesh CA,

@@ -24,17 +24,19 @@ use crate::{
 const CONTAINERD_LIMIT: Duration = Duration::from_secs(30);
 const KUBELET_LIMIT: Duration = Duration::from_secs(60);
 const KUBE_PROXY_LIMIT: Duration = Duration::from_secs(60);
+const DEFINITIONS_LIMIT: Duration = Duration::from_secs(60);
 
 /// What can be chosen about a [`Node`].
 #[derive(Clone, Debug)]
 pub struct NodeBuilder {
     families: Families,
     api: ApiServerBuilder,
+    definitions: Vec<String>,
 }
 
 impl Default for NodeBuilder {
     fn default() -> Self {
-        Self { families: Families::Ipv4, api: ApiServer::builder() }
+        Self { families: Families::Ipv4, api: ApiServer::builder(), definitions: Vec::new() }
     }
 }
 
@@ -67,6 +69,17 @@ impl NodeBuilder {
         self
     }
 
+    /// A manifest of CustomResourceDefinitions that are served before the controllers start.
+    ///
+    /// A garbage collector that learns of a kind later meets its objects as owners that it cannot
+    /// look up, and asks again after 5 ms, 10 ms and so on up to 1000 s (`attemptToDeleteWorker` of
+    /// the Kubernetes controller manager).
+    #[must_use]
+    pub fn custom_resource_definitions(mut self, manifest: String) -> Self {
+        self.definitions.push(manifest);
+        self
+    }
+
     /// Starts everything and waits until a pod could run: about ten seconds. Needs root.
     ///
     /// # Errors
@@ -84,6 +97,7 @@ impl NodeBuilder {
         });
         let containerd = containerd.map_err(|_| anyhow!("starting containerd panicked"))??;
         let api = api?;
+        serve(&api, &self.definitions)?;
         let control = start_control_plane(&bed, &sandbox, families)?;
         write_kubelet_files(&bed, &api)?;
         let kubelet = start_kubelet(&bed, &sandbox, families)?;
@@ -111,6 +125,20 @@ impl NodeBuilder {
             })
             .start()
     }
+}
+
+/// Applies definitions, and waits until the API server's discovery has what they define.
+fn serve(api: &ApiServer, definitions: &[String]) -> Result<()> {
+    for manifest in definitions {
+        api.apply(manifest)?;
+    }
+    let defined = api.kubectl(&["get", "customresourcedefinitions", "-o=name"])?;
+    let names = || defined.lines().filter_map(|line| line.rsplit('/').next());
+    until("the custom resources are served", DEFINITIONS_LIMIT, || {
+        let served = api.kubectl(&["api-resources", "--cached=false", "-o=name"])?;
+        let is_served = |name: &str| served.lines().any(|line| line == name);
+        Ok(names().all(is_served).then_some(()))
+    })
 }
 
 fn start_containerd(bed: &Bed, sandbox: &Sandbox, families: Families) -> Result<Process> {

@@ -8,7 +8,6 @@ use std::{
     fs,
     path::{Path, PathBuf},
     process::Command,
-    time::Duration,
 };
 
 use anyhow::{Context, Result, bail};
@@ -17,7 +16,6 @@ use crate::{Families, Network, Node, NodeBuilder, images};
 
 /// The API server's Service and the loopback, as every node of the test bed has them.
 const SERVICE_RANGES: &str = "10.96.0.0/12,fd00::/8";
-const START_LIMIT: Duration = Duration::from_secs(90);
 
 /// The static binaries that are put into images.
 #[derive(Clone, Debug)]
@@ -88,16 +86,14 @@ impl Mesh {
     ///
     /// As [`Self::start`].
     pub fn start_on(binaries: Binaries, node: NodeBuilder) -> Result<Self> {
-        let node = node.start()?;
+        let crds = run(&binaries.ctrlmesh(), &["crds"], "")?;
+        let node = node.custom_resource_definitions(crds).start()?;
         node.import_image(&images::proxy(&binaries.ctrlmesh())?)?;
         node.import_image(&images::init(&binaries.init())?)?;
         let mesh_ca = node.api().directory().join("mesh-ca");
         let mesh = Self { node, binaries, mesh_ca };
         let ca = mesh.mesh_ca.to_string_lossy().into_owned();
         mesh.ctrlmesh(&["mesh-ca", &ca, "--ip", SERVICE_RANGES], "")?;
-        let crds = mesh.ctrlmesh(&["crds"], "")?;
-        mesh.node.apply(&crds)?;
-        mesh.await_crd("shardingconfigs.ctrlmesh.kusionstack.io")?;
         Ok(mesh)
     }
 
@@ -111,16 +107,6 @@ impl Mesh {
     #[must_use]
     pub fn mesh_ca(&self) -> &Path {
         &self.mesh_ca
-    }
-
-    /// Waits until a custom resource definition is served.
-    ///
-    /// # Errors
-    ///
-    /// When it is not in time.
-    pub fn await_crd(&self, name: &str) -> Result<()> {
-        let crd = format!("customresourcedefinition/{name}");
-        self.node.wait_for("default", &crd, "condition=Established", START_LIMIT)
     }
 
     /// What `ctrlmesh inject` makes of a manifest, with more arguments where the scene needs them.

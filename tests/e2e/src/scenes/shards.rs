@@ -80,14 +80,12 @@ impl Shards {
     ///
     /// As [`Self::start`].
     pub fn start_on(binaries: Binaries, node: NodeBuilder) -> Result<Self> {
+        let node = node.custom_resource_definitions(operator_manifest("crd.yaml")?);
         let mesh = Mesh::start_on(binaries, node)?;
         let node = mesh.node();
         node.import_image(&operator_image()?)?;
         node.kubectl(&["create", "namespace", NAMESPACE])?;
-        for manifest in ["crd.yaml", "rbac.yaml"] {
-            node.apply(&operator_manifest(manifest)?)?;
-        }
-        mesh.await_crd("widgets.demo.example.com")?;
+        node.apply(&operator_manifest("rbac.yaml")?)?;
         Ok(Self { mesh })
     }
 

@@ -7,25 +7,27 @@ use std::{
 };
 
 use anyhow::{Context, Result, anyhow, ensure};
-use ctrlmesh_e2e::{AuditEntry, AuditLevel, Binaries, Node, Shards};
+use ctrlmesh_e2e::{AuditEntry, Binaries, Families, Shards};
 use k8s_openapi::jiff::Timestamp;
 
 use crate::{
     admin::Admin,
-    records::{Event, Reader, Versions},
+    records::{Event, Reader},
     scene::{LIMIT, Owners, settle},
     shards::t63_every_request_is_the_operators_own,
+    versions::{Versions, Writes},
 };
 
 const TEAMS: [&str; 4] = ["ant", "bee", "cat", "dog"];
 const SHARDS: [&str; 2] = ["blue", "green"];
 const RESOURCES: [&str; 2] = ["widgets", "configmaps"];
-/// The oracle is the audit log: with [`AuditLevel::RequestResponse`] it holds the answer to every
-/// write, whoever wrote, and so each version with its labels.
+
+/// The oracle is a watch of everything, straight at the API server: each version with its labels,
+/// whoever wrote it.
 #[test]
 fn t13_t14_t17_every_version_is_read_by_its_own_shard_alone() -> Result<()> {
-    let node = Node::builder().audit(AuditLevel::RequestResponse);
-    let shards = Shards::start_on(Binaries::from_env()?, node)?;
+    let shards = Shards::start(Binaries::from_env()?, Families::Ipv4)?;
+    let writes = Writes::follow(&shards)?;
     let before =
         Owners::from([("ant", "blue"), ("bee", "blue"), ("cat", "green"), ("dog", "green")]);
     let after =
@@ -51,7 +53,7 @@ fn t13_t14_t17_every_version_is_read_by_its_own_shard_alone() -> Result<()> {
     println!("edited for {:.1?}", began.elapsed());
 
     let windows = Windows::of(&shards, &readers, &seen)?;
-    judge(&shards, &readers, &windows, [&before, &after])?;
+    judge(&writes, &readers, &windows, [&before, &after])?;
     for pod in shards.pods()? {
         ensure!(pod.restarts == 0, "{} was restarted", pod.name);
     }
@@ -213,7 +215,7 @@ fn addresses(shards: &Shards) -> Result<BTreeMap<String, String>> {
 /// As [`settle`] has compared what the pods hold with what there is, every last version was read,
 /// and of what is deleted the last record says so.
 fn judge(
-    shards: &Shards,
+    writes: &Writes,
     readers: &[Reader],
     windows: &Windows,
     policies: [&Owners; 2],
@@ -222,7 +224,7 @@ fn judge(
     for reader in readers {
         reads.extend(reader.reads()?.into_iter().map(|read| (&*reader.pod.shard, read)));
     }
-    let versions = Versions::of(&shards.node().api().audit(), reads.iter().map(|(_, read)| read))?;
+    let versions = writes.versions(reads.iter().map(|(_, read)| read))?;
     let (mut within, mut told) = (0, 0);
     for (shard, read) in &reads {
         let (start, end) = windows.0[&((*shard).to_owned(), read.resource)];

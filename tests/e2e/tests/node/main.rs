@@ -13,3 +13,4 @@ mod scene;
 mod shards;
 mod sidecars;
 mod toolbox;
+mod versions;

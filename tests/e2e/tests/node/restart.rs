@@ -6,14 +6,15 @@ use std::{
 };
 
 use anyhow::{Context, Result, anyhow, ensure};
-use ctrlmesh_e2e::{AuditLevel, Binaries, NAMESPACE, Node, OperatorPod, Shards};
+use ctrlmesh_e2e::{Binaries, Families, NAMESPACE, OperatorPod, Shards};
 use k8s_openapi::jiff::Timestamp;
 use serde_json::{Value, json};
 
 use crate::{
     admin::Admin,
-    records::{Read, Reader, Versions},
+    records::{Read, Reader},
     scene::{LIMIT, Owners, settle},
+    versions::Writes,
 };
 
 const TEAMS: [&str; 5] = ["ant", "bee", "cat", "dog", "eel"];
@@ -22,8 +23,8 @@ const OPERATOR: &str = "operator";
 
 #[test]
 fn i13_t76_kill_9_of_the_proxy_loses_no_object() -> Result<()> {
-    let node = Node::builder().audit(AuditLevel::RequestResponse);
-    let shards = Shards::start_on(Binaries::from_env()?, node)?;
+    let shards = Shards::start(Binaries::from_env()?, Families::Ipv4)?;
+    let writes = Writes::follow(&shards)?;
     // What the shard `none` owns is seen by nobody.
     let common = [("ant", "blue"), ("bee", "blue"), ("dog", "green")];
     let before = Owners::from_iter(common.into_iter().chain([("cat", "green"), ("eel", "none")]));
@@ -53,7 +54,7 @@ fn i13_t76_kill_9_of_the_proxy_loses_no_object() -> Result<()> {
     let relists = tell("another policy", &readers[1], &moved)?;
     ensure!(relists > 0, "its watches went on");
     only_the_proxies_were_restarted(&shards)?;
-    judge(&shards, &readers, &before, (&moved, &after))?;
+    judge(&writes, &readers, &before, (&moved, &after))?;
 
     // The kubelet backs off: longer than the operator may be without its lease.
     let pod = readers[0].pod.clone();
@@ -201,13 +202,13 @@ fn only_the_proxies_were_restarted(shards: &Shards) -> Result<()> {
 /// Every version was read by its own shard alone: green's by the new policy since the proxy
 /// listened that came back to it.
 fn judge(
-    shards: &Shards,
+    writes: &Writes,
     readers: &[Reader; 2],
     before: &Owners,
     (moved, after): (&Killed, &Owners),
 ) -> Result<()> {
     let [blue, green] = [readers[0].reads()?, readers[1].reads()?];
-    let versions = Versions::of(&shards.node().api().audit(), blue.iter().chain(&green))?;
+    let versions = writes.versions(blue.iter().chain(&green))?;
     for read in &blue {
         versions.judge(read, "blue", before)?;
     }
