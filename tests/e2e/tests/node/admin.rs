@@ -35,10 +35,22 @@ impl<'a> Admin<'a> {
     /// Makes a ConfigMap for every team that stays to the end.
     pub(crate) fn create_lasting(&self) -> Result<()> {
         for team in self.teams {
-            let object = Object { resource: "configmaps", name: format!("lasting-{team}") };
-            self.create(&object, Some(team))?;
+            self.create_named("configmaps", "lasting", team)?;
         }
         Ok(())
+    }
+
+    /// Makes the object `NAME-TEAM` that stays to the end; its uid and version.
+    pub(crate) fn create_named(
+        &self,
+        resource: &'static str,
+        name: &str,
+        team: &str,
+    ) -> Result<(String, u64)> {
+        let object = Object { resource, name: format!("{name}-{team}") };
+        let meta = self.create(&object, Some(team))?["metadata"].take();
+        let text = |field: &str| meta[field].as_str().with_context(|| format!("{field}: {meta}"));
+        Ok((text("uid")?.to_owned(), text("resourceVersion")?.parse()?))
     }
 
     pub(crate) fn go_on(&mut self, steps: usize) -> Result<()> {
@@ -81,7 +93,7 @@ impl<'a> Admin<'a> {
         self.random.choice(self.teams).copied()
     }
 
-    fn create(&self, object: &Object, team: Option<&str>) -> Result<()> {
+    fn create(&self, object: &Object, team: Option<&str>) -> Result<Value> {
         let Object { resource, name } = object;
         let mut whole = content(resource, 1);
         (whole["apiVersion"], whole["kind"]) = match *resource {
@@ -92,7 +104,7 @@ impl<'a> Admin<'a> {
         if let Some(team) = team {
             whole["metadata"]["labels"] = json!({ "team": team });
         }
-        self.client.post(&path(resource, ""), &whole)?.json().map(drop)
+        self.client.post(&path(resource, ""), &whole)?.json()
     }
 
     fn patch(&self, object: &Object, patch: &Value) -> Result<()> {

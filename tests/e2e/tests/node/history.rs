@@ -3,7 +3,7 @@
 use std::{
     collections::{BTreeMap, BTreeSet},
     thread,
-    time::{Duration, Instant},
+    time::Instant,
 };
 
 use anyhow::{Context, Result, anyhow, ensure};
@@ -79,14 +79,20 @@ fn edit_in_turns(
     Ok(())
 }
 
-/// Draws the shards anew while the edits go on, until every watch was brought over; tells when that
-/// was seen of each shard.
+/// What a shard was seen to have done about a change.
+struct Seen {
+    at: Timestamp,
+    /// Uid and version of what was created after that: a Widget and a ConfigMap of the shard.
+    created: [(String, u64); 2],
+}
+
+/// Draws the shards anew while the edits go on, until every watch was brought over.
 fn move_boundary(
     shards: &Shards,
     readers: &[Reader],
     admin: &mut Admin<'_>,
     after: &Owners,
-) -> Result<BTreeMap<String, Timestamp>> {
+) -> Result<BTreeMap<String, Seen>> {
     thread::scope(|scope| {
         let draw = |shard: &&str| shards.draw(shard, &teams_of(after, shard));
         let drawn = scope.spawn(move || SHARDS.iter().try_for_each(draw));
@@ -102,7 +108,11 @@ fn move_boundary(
         for reader in readers {
             let shard = &reader.pod.shard;
             if !seen.contains_key(shard) && are_brought_over(shards, &reader.pod.name)? {
-                seen.insert(shard.clone(), Timestamp::now());
+                let at = Timestamp::now();
+                let team = *teams_of(after, shard).first().context("a team")?;
+                let create = |resource| admin.create_named(resource, "after", team);
+                let created = [create("widgets")?, create("configmaps")?];
+                seen.insert(shard.clone(), Seen { at, created });
             }
         }
         ensure!(Instant::now() < deadline, "not every watch was brought over");
@@ -121,15 +131,12 @@ fn are_brought_over(shards: &Shards, pod: &str) -> Result<bool> {
 }
 
 /// When each watch was brought over: from the API server's reply to the change of the shard's
-/// config until the operator had surely read what it was told; by shard and resource.
+/// config until the operator noted what was created after it was seen; by shard and resource.
 struct Windows(BTreeMap<(String, &'static str), (Timestamp, Timestamp)>);
-
-/// From what the proxy has written to what the operator has noted, on a machine that is busy.
-const NOTED: Duration = Duration::from_millis(500);
 
 impl Windows {
     /// Reads them off the audit log, and prints them.
-    fn of(shards: &Shards, readers: &[Reader], seen: &BTreeMap<String, Timestamp>) -> Result<Self> {
+    fn of(shards: &Shards, readers: &[Reader], seen: &BTreeMap<String, Seen>) -> Result<Self> {
         let log = shards.node().api().audit().entries()?;
         let addresses = addresses(shards)?;
         let mut windows = BTreeMap::new();
@@ -139,15 +146,18 @@ impl Windows {
             let replied: Timestamp =
                 log.iter().find(change).context("the change")?.stage_timestamp.parse()?;
             let address = addresses.get(&reader.pod.name).context("an address")?;
-            let seen = *seen.get(&shard).context("a shard")?;
-            for resource in RESOURCES {
-                windows.insert((shard.clone(), resource), (replied, seen + NOTED));
+            let seen = seen.get(&shard).context("a shard")?;
+            let reads = reader.reads()?;
+            for (resource, created) in RESOURCES.into_iter().zip(&seen.created) {
+                let noted = reads.iter().find(|read| read.id() == *created);
+                let noted = noted.with_context(|| format!("{shard} did not read {created:?}"))?;
+                windows.insert((shard.clone(), resource), (replied, noted.time));
                 let watches = Watches::of(&log, address, resource, replied)?;
                 println!(
                     "{shard}, {resource}: the API server's watch ended {:.3} s after the reply, \
                      brought over before {:.3} s",
                     seconds(replied, watches.ended),
-                    seconds(replied, seen),
+                    seconds(replied, seen.at),
                 );
                 ensure!(watches.listed.is_empty(), "{shard}, {resource}: {:?}", watches.listed);
             }
