@@ -75,16 +75,20 @@ async fn t07_an_event_waits_for_nothing() {
         let (mut upstream, _proxy, mut client) = scene_speaking(http).await;
         let json = Encoding::Json;
         let (events, mut response) = watch(&mut client, &mut upstream, CONFIGMAPS, json).await;
-        let mut slowest = Duration::ZERO;
+        let mut times = Vec::new();
         for rv in 1..=100 {
             let event = added(json, rv);
             let sent = Instant::now();
             events.send(event.clone()).await;
             assert_eq!(bytes(&mut response, event.len()).await, event);
-            slowest = slowest.max(sent.elapsed());
+            times.push(sent.elapsed());
         }
-        // A flush timer of any use would show in every one of them.
-        assert!(slowest < Duration::from_millis(500), "{slowest:?}");
+        times.sort_unstable();
+        // A flush timer would show in every one of them, a late acknowledgement (40 ms) in most;
+        // a busy machine delays a few.
+        let (quickest, median) = (times[0], times[50]);
+        assert!(quickest < Duration::from_millis(5), "{times:?}");
+        assert!(median < Duration::from_millis(40), "{times:?}");
         // Not even for the end of the event.
         events.send("{\"type\":").await;
         assert_eq!(bytes(&mut response, 8).await, b"{\"type\":");

@@ -8,7 +8,6 @@ use std::{
 };
 
 use anyhow::{Context, Result, ensure};
-use ctrlmesh_e2e::Proxy;
 use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
 use serde_json::{Value, json};
 
@@ -17,7 +16,7 @@ use crate::{
     informer::{Informer, Selectors},
     judge::{last_lines, same_as_list, same_as_model, same_stores, same_streams},
     lane::Lane,
-    moves::{change, client, disrupt, epoch, start_proxy},
+    moves::{World, change, start_proxy},
     plan::{Client, Gate, Native, Plan},
     rule::{Ranks, tier_selector},
     story::{Store, Story, entries},
@@ -93,7 +92,7 @@ pub(crate) fn describe(plan: &Plan) -> String {
 }
 
 /// Runs a seed to its end, or to the first difference.
-pub(crate) fn seed(lane: &Lane, mut plan: Plan) -> Result<Judged> {
+pub(crate) fn seed(lane: &Lane, plan: Plan) -> Result<Judged> {
     let tenants = plan.tenants.clone();
     let mut history = History::new(&lane.api, &tenants, plan.seed)?;
     if !plan.changes && plan.rule.own_rank().is_some() {
@@ -103,11 +102,12 @@ pub(crate) fn seed(lane: &Lane, mut plan: Plan) -> Result<Judged> {
     history.go_on(STEPS, None)?;
     let directory = lane.api.directory().join(format!("seed-{:x}", plan.seed));
     fs::create_dir_all(&directory)?;
-    let mut proxy = start_proxy(lane, &plan)?;
-    let mut pairs = start_informers(lane, &plan, &history, &proxy, &directory)?;
-    let done = rounds(lane, &mut plan, &mut history, &mut proxy, &mut pairs);
+    let proxy = start_proxy(lane, &plan)?;
+    let mut world = World { lane, plan, history, proxy };
+    let mut pairs = start_informers(&world, &directory)?;
+    let done = rounds(&mut world, &mut pairs);
     let done = done.map_err(|error| {
-        let kept = keep(&plan, &proxy, &pairs, &directory);
+        let kept = keep(&world, &pairs, &directory);
         let streams: String = pairs
             .iter()
             .flat_map(|pair| pair.natives.iter().map(|(_, native)| native).chain([&pair.ours]))
@@ -115,41 +115,36 @@ pub(crate) fn seed(lane: &Lane, mut plan: Plan) -> Result<Judged> {
                 format!("  {} was last told:\n{}", informer.name, last_lines(&informer.lines()))
             })
             .collect();
-        let policy = plan.rule.policy(&tenants);
+        let policy = world.plan.rule.policy(&tenants);
         error.context(format!("policy {policy}\n{streams}kept: {kept:?}\n"))
     });
-    drop((pairs, proxy));
+    drop((pairs, world.proxy));
     // The next seed finds nothing of this one.
-    let cleared = history.clear();
+    let cleared = world.history.clear();
     fs::remove_dir_all(&directory)?;
     done.and_then(|judged| cleared.map(|()| judged))
 }
 
-fn rounds(
-    lane: &Lane,
-    plan: &mut Plan,
-    history: &mut History<'_>,
-    proxy: &mut Proxy,
-    pairs: &mut [Pair],
-) -> Result<Judged> {
+fn rounds(world: &mut World<'_>, pairs: &mut [Pair]) -> Result<Judged> {
     let mut judged = Judged::default();
-    for round in 0..plan.rounds {
-        let disruption = plan.disruption_in(round);
-        if plan.changes && round > 0 {
-            let during = disruption.filter(|_| plan.disrupts_change(round));
-            change(lane, plan, history, proxy, during)?;
+    for round in 0..world.plan.rounds {
+        let disruption = world.plan.disruption_in(round);
+        let is_during_change = world.plan.disrupts_change(round);
+        if world.plan.changes && round > 0 {
+            change(world, disruption.filter(|_| is_during_change))?;
         }
-        write(lane, plan, history, proxy)?;
-        if let Some(what) = disruption.filter(|_| !plan.disrupts_change(round)) {
-            disrupt(&lane.api, proxy, what)?;
+        write(world)?;
+        if let Some(what) = disruption.filter(|_| !is_during_change) {
+            world.disrupt(what)?;
         }
-        write(lane, plan, history, proxy)?;
+        write(world)?;
         // The labels of namespaces change from the first round on.
-        let has_changed = plan.changes && (round > 0 || plan.rule.own_rank().is_some());
-        let equal = quiet(lane, plan, history, proxy, pairs, has_changed)
-            .with_context(|| format!("round {round}"))?;
+        let has_changed = world.plan.changes && (round > 0 || world.plan.rule.own_rank().is_some());
+        let equal = quiet(world, pairs, has_changed).with_context(|| format!("round {round}"))?;
         judged += equal;
     }
+    let policies = world.epoch()?;
+    let World { plan, history, proxy, .. } = world;
     for pair in &*pairs {
         pair.ours.has_encoding(plan, pair.resource)?;
         let story = pair.ours.story(&plan.tenants, false)?;
@@ -161,7 +156,6 @@ fn rounds(
         judged.pushed += proxy.metric(&format!(r#"ctrlmesh_pushdown_total{{how="{how}"}}"#))?;
     }
     ensure!(plan.pushdown || judged.pushed == 0.0, "{} requests were pushed down", judged.pushed);
-    let policies = epoch(proxy)?;
     ensure!(plan.changes || policies <= 1.0, "what mattered to nobody made {policies} policies");
     let is_told_bookmarks = matches!(plan.client, Client::Go { .. });
     if !plan.changes && !plan.pushdown && is_told_bookmarks {
@@ -174,8 +168,9 @@ fn rounds(
     Ok(judged)
 }
 
-fn write(lane: &Lane, plan: &Plan, history: &mut History<'_>, proxy: &Proxy) -> Result<()> {
-    history.go_on(STEPS, Some((&client(lane, proxy)?, seen(plan))))
+fn write(world: &mut World<'_>) -> Result<()> {
+    let client = world.client()?;
+    world.history.go_on(STEPS, Some((&client, seen(&world.plan))))
 }
 
 fn seen(plan: &Plan) -> Seen<'_> {
@@ -184,20 +179,15 @@ fn seen(plan: &Plan) -> Seen<'_> {
 }
 
 /// Nothing is written any more: judges.
-fn quiet(
-    lane: &Lane,
-    plan: &Plan,
-    history: &mut History<'_>,
-    proxy: &Proxy,
-    pairs: &mut [Pair],
-    has_changed: bool,
-) -> Result<Judged> {
-    history.revive()?;
-    if plan.changes {
-        history.come_to_rest(&client(lane, proxy)?, &plan.rule)?;
+fn quiet(world: &mut World<'_>, pairs: &mut [Pair], has_changed: bool) -> Result<Judged> {
+    world.history.revive()?;
+    if world.plan.changes {
+        let client = world.client()?;
+        world.history.come_to_rest(&client, &world.plan.rule)?;
     }
     let mut judged = Judged::default();
     for pair in pairs {
+        let World { plan, history, .. } = &mut *world;
         let mut marks = Vec::new();
         if plan.native == Native::Fields {
             for namespace in plan.rule.namespaces(&plan.tenants, history.ranks()) {
@@ -209,10 +199,10 @@ fn quiet(
         let last = marks.last().context("a rule has namespaces")?;
         pair.ours.wait_for(last)?;
         judged.quiet_points += 1;
-        judged.objects += if plan.changes {
-            judge_change(lane, plan, history, pair, has_changed)?
+        judged.objects += if world.plan.changes {
+            judge_change(world, pair, has_changed)?
         } else {
-            judge(plan, history, pair, &marks, last)?
+            judge(world, pair, &marks, last)?
         };
     }
     Ok(judged)
@@ -220,13 +210,8 @@ fn quiet(
 
 /// Native and ours are where the last write is: they are equal now, not soon. How many objects
 /// they have.
-fn judge(
-    plan: &Plan,
-    history: &History<'_>,
-    pair: &mut Pair,
-    marks: &[Mark],
-    last: &Mark,
-) -> Result<usize> {
+fn judge(world: &World<'_>, pair: &mut Pair, marks: &[Mark], last: &Mark) -> Result<usize> {
+    let World { plan, history, .. } = world;
     for (namespace, native) in &pair.natives {
         let is_its =
             |mark: &&Mark| namespace.as_ref().is_none_or(|namespace| mark.namespace == *namespace);
@@ -258,16 +243,11 @@ fn judge(
 
 /// Ours gets to where a native list is already; is there, where the policy has not changed yet.
 /// How many objects it has.
-fn judge_change(
-    lane: &Lane,
-    plan: &Plan,
-    history: &History<'_>,
-    pair: &mut Pair,
-    has_changed: bool,
-) -> Result<usize> {
+fn judge_change(world: &World<'_>, pair: &mut Pair, has_changed: bool) -> Result<usize> {
+    let World { plan, history, .. } = world;
     let tenants = &plan.tenants;
     let what = format!("{:?}", pair.resource);
-    let list = native_list(lane, plan, history, pair.resource)?;
+    let list = native_list(world, pair.resource)?;
     same_as_model(&format!("{what}, native"), &history.seen(pair.resource, seen(plan)), &list)?;
     if has_changed {
         pair.ours.wait_for_store(tenants, |store| same_as_list(&list, store))?;
@@ -279,12 +259,8 @@ fn judge_change(
     Ok(store.len())
 }
 
-fn native_list(
-    lane: &Lane,
-    plan: &Plan,
-    history: &History<'_>,
-    resource: Resource,
-) -> Result<Store> {
+fn native_list(world: &World<'_>, resource: Resource) -> Result<Store> {
+    let World { lane, plan, history, .. } = world;
     let selectors = native_selectors(plan, history.ranks(), None);
     let encoded = |(name, text): (&str, Option<String>)| {
         text.map(|text| format!("{name}={}", utf8_percent_encode(&text, NON_ALPHANUMERIC)))
@@ -313,13 +289,8 @@ fn native_list(
     entries(&json!({ "objects": objects }), &plan.tenants)
 }
 
-fn start_informers(
-    lane: &Lane,
-    plan: &Plan,
-    history: &History<'_>,
-    proxy: &Proxy,
-    directory: &Path,
-) -> Result<Vec<Pair>> {
+fn start_informers(world: &World<'_>, directory: &Path) -> Result<Vec<Pair>> {
+    let World { lane, plan, history, proxy } = world;
     let through = proxy.kubeconfig(&lane.api, &lane.account.token)?;
     let straight = &lane.account.kubeconfig;
     let asked = plan.asked.as_ref().map(tier_selector);
@@ -371,7 +342,8 @@ fn native_selectors(plan: &Plan, ranks: &Ranks, namespace: Option<&str>) -> Sele
 }
 
 /// Everything that was printed, for the person who looks into it.
-fn keep(plan: &Plan, proxy: &Proxy, pairs: &[Pair], directory: &Path) -> Result<PathBuf> {
+fn keep(world: &World<'_>, pairs: &[Pair], directory: &Path) -> Result<PathBuf> {
+    let World { plan, proxy, .. } = world;
     let gate = format!("{:?}", plan.gate).to_lowercase();
     let kept = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("oracle-{gate}-{}", plan.seed));
     fs::create_dir_all(&kept)?;
