@@ -8,7 +8,7 @@ use http::Method;
 use nix::sched::{CloneFlags, unshare};
 use tokio::{
     io::AsyncReadExt,
-    net::{TcpListener, TcpStream},
+    net::{TcpListener, TcpSocket, TcpStream},
     runtime,
 };
 
@@ -16,7 +16,7 @@ use crate::support::{
     client::{self, Client, Http, config, connect, request},
     pki::Ca,
     proxy::{Files, Proxy, Setup},
-    soon,
+    soon, until,
     upstream::{Behaviour, Upstream},
 };
 
@@ -28,9 +28,12 @@ const VIPS: [&str; 2] = ["10.96.0.1:443", "[fd00:96::1]:443"];
 pub(crate) fn in_own_network(body: impl AsyncFnOnce() + Send + 'static) {
     let test = thread::spawn(move || {
         unshare(CloneFlags::CLONE_NEWNET).expect("these tests need root");
-        sh(
-            "ip link set lo up && ip addr add 10.96.0.1/32 dev lo && ip addr add fd00:96::1/128 dev lo nodad",
-        );
+        sh("ip link set lo up
+            ip addr add 10.96.0.1/32 dev lo
+            ip addr add fd00:96::1/128 dev lo nodad
+            # The kernel makes its route in a task of its own, also where duplicates are not
+            # detected (addrconf_dad_work).
+            timeout 10 sh -c 'until ip -6 route get fd00:96::1 | grep -q ^local; do :; done'");
         let runtime = runtime::Builder::new_current_thread().enable_all().build().unwrap();
         runtime.block_on(body());
     });
@@ -52,8 +55,19 @@ fn inside(excluded: u32, body: impl AsyncFnOnce() + Send + 'static) {
         let families = [Family::V4, Family::V6].into();
         let pod = Pod { api_server: VIPS[0].parse(), families };
         ctrlmesh_init::run(&invocation, &pod, &mut Vec::new()).unwrap();
+        // The proof listened there. What another test forks at this moment has that socket too,
+        // until it executes a program.
+        until("the proxy's port", async || is_taken("[::1]:5443"), |taken| !taken).await;
+        until("the proxy's port", async || is_taken("127.0.0.1:5443"), |taken| !taken).await;
         body().await;
     });
+}
+
+fn is_taken(addr: &str) -> bool {
+    let addr: SocketAddr = addr.parse().unwrap();
+    let socket = if addr.is_ipv4() { TcpSocket::new_v4() } else { TcpSocket::new_v6() }.unwrap();
+    socket.set_reuseaddr(true).unwrap();
+    socket.bind(addr).is_err_and(|error| error.kind() == io::ErrorKind::AddrInUse)
 }
 
 fn sh(script: &str) {

@@ -72,6 +72,15 @@ impl Namespace {
         self.sh_with(script, &[])
     }
 
+    /// Waits until these IPv6 addresses of its own have their routes: the kernel makes them in a
+    /// task of its own, also where duplicates are not detected (`addrconf_dad_work`).
+    fn await_routes(&self, addresses: &[&str]) {
+        for address in addresses {
+            let wait = format!("until ip -6 route get {address} | grep -q ^local; do :; done");
+            self.sh(&format!("timeout {} bash -c '{wait}'", TIMEOUT.as_secs()));
+        }
+    }
+
     fn sh_with(&self, script: &str, env: &[(&str, &OsStr)]) -> String {
         let output = self.run(|| {
             let mut bash = Command::new("bash");
@@ -177,6 +186,7 @@ impl Lab {
              for vip in {VIP6}/128 fd00:96::2/128 {OTHER6}/128; do ip addr add $vip dev lo nodad; done",
             pod = pod.path(),
         ));
+        node.await_routes(&["fd01::1", VIP6, "fd00:96::2", OTHER6]);
         pod.sh(&format!(
             "ip link set eth0 up
              ip addr add {POD4}/24 dev eth0
@@ -184,6 +194,7 @@ impl Lab {
              ip route add default via 10.1.0.1
              ip -6 route add default via fd01::1"
         ));
+        pod.await_routes(&[POD6]);
         Self { pod, node, directory }
     }
 
