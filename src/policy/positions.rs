@@ -13,7 +13,7 @@ use std::{
     collections::HashMap,
     sync::{
         Arc, PoisonError, RwLock,
-        atomic::{AtomicU64, Ordering::SeqCst},
+        atomic::{AtomicBool, AtomicU64, Ordering::SeqCst},
     },
 };
 
@@ -29,8 +29,14 @@ const MAX_RESOURCES: usize = 1024;
 /// The positions of every resource that was ever asked for.
 #[derive(Debug)]
 pub struct Positions {
-    by_resource: RwLock<HashMap<GroupResource, Arc<Position>>>,
+    known: RwLock<Known>,
     beyond: Arc<Position>,
+}
+
+#[derive(Debug)]
+struct Known {
+    by_resource: HashMap<GroupResource, Arc<Position>>,
+    /// Of the other resources.
     past: Past,
 }
 
@@ -41,6 +47,9 @@ pub struct Past {
     pub floors: HashMap<GroupResource, u64>,
     /// Whether clients may have been shown anything of the resources that `floors` lacks.
     pub unknown: bool,
+    /// Whether there was a process before this one. Under the policy of its end it may have shown
+    /// any position above the floors: all of them are of an older scope at the next change.
+    pub had_process: bool,
 }
 
 /// The position from which a client goes on.
@@ -70,19 +79,22 @@ pub struct Position {
     shown: AtomicU64,
     floor: AtomicU64,
     changed_in: AtomicU64,
+    /// Whether an earlier process may have shown positions of the present scope, which are not
+    /// known.
+    is_inherited: AtomicBool,
 }
 
 impl Past {
     /// No client was ever shown anything.
     #[must_use]
     pub fn none() -> Self {
-        Self { floors: HashMap::new(), unknown: false }
+        Self { floors: HashMap::new(), unknown: false, had_process: false }
     }
 
     /// Clients may have been shown anything.
     #[must_use]
     pub fn unknown() -> Self {
-        Self { floors: HashMap::new(), unknown: true }
+        Self { floors: HashMap::new(), unknown: true, had_process: true }
     }
 
     fn floor(&self, resource: &GroupResource) -> u64 {
@@ -97,7 +109,8 @@ impl Positions {
     pub fn new(past: Past) -> Self {
         let beyond = past.floors.values().copied().max().unwrap_or(0);
         let beyond = if past.unknown { UNKNOWN } else { beyond };
-        Self { by_resource: RwLock::default(), beyond: Arc::new(Position::new(beyond)), past }
+        let beyond = Arc::new(Position::new(beyond, past.had_process));
+        Self { known: RwLock::new(Known { by_resource: HashMap::new(), past }), beyond }
     }
 
     /// The position of `resource`, made at its first use.
@@ -106,25 +119,32 @@ impl Positions {
     /// the two and miss the position.
     #[must_use]
     pub fn of(&self, resource: &GroupResource) -> Arc<Position> {
-        let known = self.by_resource.read().unwrap_or_else(PoisonError::into_inner);
-        if let Some(position) = known.get(resource) {
+        let known = self.known.read().unwrap_or_else(PoisonError::into_inner);
+        if let Some(position) = known.by_resource.get(resource) {
             return Arc::clone(position);
         }
         drop(known);
-        let mut known = self.by_resource.write().unwrap_or_else(PoisonError::into_inner);
-        if known.len() >= MAX_RESOURCES && !known.contains_key(resource) {
+        let mut known = self.known.write().unwrap_or_else(PoisonError::into_inner);
+        let Known { by_resource, past } = &mut *known;
+        if by_resource.len() >= MAX_RESOURCES && !by_resource.contains_key(resource) {
             return Arc::clone(&self.beyond);
         }
-        let new = || Arc::new(Position::new(self.past.floor(resource)));
-        Arc::clone(known.entry(resource.clone()).or_insert_with(new))
+        let new = || Arc::new(Position::new(past.floor(resource), past.had_process));
+        Arc::clone(by_resource.entry(resource.clone()).or_insert_with(new))
     }
 
-    /// The scope of every resource for which `affected` holds changed in `epoch`. Called after
-    /// the policy of that epoch is in force.
+    /// The scope of every resource for which `affected` holds changed in `epoch`. Called before
+    /// the policy of that epoch comes into force, and after it.
     pub fn change(&self, epoch: Epoch, affected: impl Fn(&GroupResource) -> bool) {
-        let known = self.by_resource.read().unwrap_or_else(PoisonError::into_inner);
-        for (_, position) in known.iter().filter(|(resource, _)| affected(resource)) {
+        let mut known = self.known.write().unwrap_or_else(PoisonError::into_inner);
+        let Known { by_resource, past } = &mut *known;
+        for (_, position) in by_resource.iter().filter(|(resource, _)| affected(resource)) {
             position.change(epoch);
+        }
+        if past.had_process {
+            // Which others are affected cannot be told: nobody has asked for them yet.
+            past.unknown = true;
+            past.floors.retain(|resource, _| !affected(resource));
         }
         self.beyond.change(epoch);
     }
@@ -132,11 +152,12 @@ impl Positions {
     /// What the next process must know.
     #[must_use]
     pub fn past(&self) -> Past {
-        let known = self.by_resource.read().unwrap_or_else(PoisonError::into_inner);
-        let mut past = self.past.clone();
-        for (resource, position) in known.iter() {
+        let known = self.known.read().unwrap_or_else(PoisonError::into_inner);
+        let mut past = known.past.clone();
+        for (resource, position) in &known.by_resource {
             match position.floor.load(SeqCst) {
-                0 | UNKNOWN => {}
+                UNKNOWN => drop(past.floors.remove(resource)),
+                0 if !past.unknown => {}
                 floor => drop(past.floors.insert(resource.clone(), floor)),
             }
         }
@@ -145,11 +166,12 @@ impl Positions {
 }
 
 impl Position {
-    fn new(floor: u64) -> Self {
+    fn new(floor: u64, had_process: bool) -> Self {
         Self {
             shown: AtomicU64::new(0),
             floor: AtomicU64::new(floor),
             changed_in: AtomicU64::new(0),
+            is_inherited: AtomicBool::new(had_process && floor != UNKNOWN),
         }
     }
 
@@ -187,7 +209,8 @@ impl Position {
         // written `shown` before we read it.
         self.changed_in.fetch_max(epoch.get(), SeqCst);
         let shown = self.shown.load(SeqCst);
-        self.floor.fetch_max(shown.max(1), SeqCst);
+        let is_inherited = self.is_inherited.swap(false, SeqCst);
+        self.floor.fetch_max(if is_inherited { UNKNOWN } else { shown.max(1) }, SeqCst);
     }
 }
 
@@ -306,7 +329,44 @@ mod tests {
             assert!(!next.of(&pods()).may_resume(Resume::Number(100)));
             assert!(next.of(&pods()).may_resume(Resume::Number(101)));
             let nodes = next.of(&GroupResource::new("", "nodes"));
-            assert_eq!(nodes.may_resume(Resume::Number(100)), !next.past.unknown);
+            assert_eq!(nodes.may_resume(Resume::Number(100)), !next.past().unknown);
+        }
+    }
+
+    /// The next process has the policy of the last one, and then it changes.
+    #[test]
+    fn t76_a_change_covers_what_the_last_process_showed() {
+        let secrets = GroupResource::new("", "secrets");
+        for is_asked_before in [false, true] {
+            let last = Positions::new(Past::none());
+            last.of(&pods()).show(50, Epoch::new(1));
+            last.change(Epoch::new(2), |_| true);
+            let past = Past { had_process: true, ..last.past() };
+            last.of(&pods()).show(100, Epoch::new(2));
+            last.of(&secrets).show(100, Epoch::new(2));
+
+            let next = Positions::new(past);
+            if is_asked_before {
+                assert!(next.of(&pods()).may_resume(Resume::Number(100)));
+                next.of(&pods()).show(60, Epoch::new(1));
+                assert!(next.of(&secrets).may_resume(Resume::Number(100)));
+            }
+            next.change(Epoch::new(2), |resource| *resource == pods());
+            assert!(!next.of(&pods()).may_resume(Resume::Number(100)));
+            // Who has not asked yet is asked to list once too often.
+            let is_resumed = next.of(&secrets).may_resume(Resume::Number(100));
+            assert_eq!(is_resumed, is_asked_before);
+
+            let third = Positions::new(Past { had_process: true, ..next.past() });
+            assert!(!third.of(&pods()).may_resume(Resume::Number(100)));
+            let is_resumed = third.of(&secrets).may_resume(Resume::Number(100));
+            assert_eq!(is_resumed, is_asked_before);
+
+            next.of(&pods()).show(120, Epoch::new(2));
+            assert!(!next.of(&pods()).may_resume(Resume::Number(120)));
+            assert!(next.of(&pods()).may_resume(Resume::Number(121)));
+            next.change(Epoch::new(3), |_| true);
+            assert!(next.of(&pods()).may_resume(Resume::Number(121)), "shown by nobody");
         }
     }
 
@@ -316,7 +376,7 @@ mod tests {
         for n in 0..MAX_RESOURCES + 10 {
             positions.of(&GroupResource::new("", &format!("r{n}"))).show(100, Epoch::new(1));
         }
-        assert_eq!(positions.by_resource.read().unwrap().len(), MAX_RESOURCES);
+        assert_eq!(positions.known.read().unwrap().by_resource.len(), MAX_RESOURCES);
         positions.change(Epoch::new(2), |_| false);
         assert!(!positions.of(&GroupResource::new("", "one more")).may_resume(Resume::Number(100)));
     }

@@ -167,10 +167,16 @@ impl Feed {
         tracing::info!(epoch = epoch.get(), shard = policy.shard(), "policy in force");
         let (until, ended) = oneshot::channel();
         let new = Arc::new(InForce { epoch, policy, since: Instant::now(), _until: until });
+        let change = || {
+            if let Some(old) = &old {
+                positions.change(epoch, |resource| affected(&old.policy, &new.policy, resource));
+            }
+        };
+        // First, so that no request of the new policy meets a floor of the old one; and again for
+        // the positions that requests of the old one have made in between.
+        change();
         self.in_force.store(Some(Arc::clone(&new)));
-        if let Some(old) = &old {
-            positions.change(epoch, |resource| affected(&old.policy, &new.policy, resource));
-        }
+        change();
         let former = state.present.replace(ended);
         state.former.extend(former);
         state.news.since = Some(SystemTime::now());

@@ -96,7 +96,7 @@ impl Content {
             .into_iter()
             .map(|floor| (GroupResource::new(&floor.group, &floor.resource), floor.floor))
             .collect();
-        Past { floors, unknown: self.unknown }
+        Past { floors, unknown: self.unknown, had_process: true }
     }
 }
 
