@@ -44,10 +44,10 @@ fn i13_t76_kill_9_of_the_proxy_loses_no_object() -> Result<()> {
     // Nothing else has changed: the operator goes on where it was.
     let killed = kill_while_editing(&shards, &readers[0].pod, &mut admin, 1, || Ok(()))?;
     settle(&shards, &readers, &before)?;
-    tell("same policy", &readers[0], &killed)?;
-    // client-go lists anew by itself where its connection was reset, rather than refused.
+    let relists = tell("same policy", &readers[0], &killed)?;
     let expired = count_expired(&shards, &readers[0].pod)?;
-    ensure!(expired == 0, "{expired} watches were told to list anew");
+    let is_resumed = relists == 0 && expired == 0;
+    ensure!(is_resumed, "{relists} objects were listed anew, {expired} watches had to be");
 
     // Its watches resume under another policy.
     let redraw = || redraw(&shards, "green", &["dog", "eel"]);
