@@ -61,9 +61,13 @@ pub(super) fn string(value: &RawValue, field: &'static str) -> Result<String, Na
     serde_json::from_str(value.get()).map_err(|_| malformed())
 }
 
-/// A string in JSON, which is one in YAML, too.
+/// A string in JSON.
 pub(super) fn quote(_old: &[u8], new: &str) -> Vec<u8> {
-    serde_json::Value::from(new).to_string().into_bytes()
+    text(new).into_bytes()
+}
+
+pub(super) fn text(new: &str) -> String {
+    serde_json::Value::from(new).to_string()
 }
 
 pub(super) fn is_null(value: &RawValue) -> bool {

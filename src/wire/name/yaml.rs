@@ -13,14 +13,21 @@ pub(super) fn rename(
 ) -> Result<Option<Vec<u8>>, NameError> {
     match json::find(body) {
         Err(NameError::Malformed(_)) => {}
-        found => return Ok(splice(body.as_bytes(), found?, rename, json::quote)),
+        found => {
+            let found = found?;
+            let raw = found.as_ref().and_then(|found| body.get(found.at.clone()));
+            if raw.is_some_and(has_line_break) {
+                return Err(NameError::LineBreak);
+            }
+            return Ok(splice(body.as_bytes(), found, rename, quote));
+        }
     }
-    if body.contains(['\u{85}', '\u{2028}', '\u{2029}']) {
+    if has_line_break(body) {
         return Err(NameError::LineBreak);
     }
     let found = find(body)?;
     libyaml::agrees(body, found.as_ref())?;
-    let renamed = splice(body.as_bytes(), found, rename, json::quote);
+    let renamed = splice(body.as_bytes(), found, rename, quote);
     // A position from another's parser is believed when the result reads so.
     if let Some(renamed) = &renamed {
         let renamed = std::str::from_utf8(renamed).map_err(|_| indirect(NAME))?;
@@ -30,6 +37,23 @@ pub(super) fn rename(
         libyaml::agrees(renamed, find(renamed)?.as_ref())?;
     }
     Ok(renamed)
+}
+
+/// Of YAML 1.1 alone: YAML 1.2 and JSON read these as any other character.
+const LINE_BREAKS: [(char, &str); 3] =
+    [('\u{85}', "\\u0085"), ('\u{2028}', "\\u2028"), ('\u{2029}', "\\u2029")];
+
+fn has_line_break(text: &str) -> bool {
+    text.contains(LINE_BREAKS.map(|(one, _)| one))
+}
+
+/// A string in JSON, which every YAML reads alike.
+fn quote(_old: &[u8], new: &str) -> Vec<u8> {
+    let mut quoted = json::text(new);
+    for (one, escape) in LINE_BREAKS {
+        quoted = quoted.replace(one, escape);
+    }
+    quoted.into_bytes()
 }
 
 /// Where the object's name stands in the one document of a stream. The API server reads the first

@@ -64,12 +64,36 @@ pub(crate) fn rename(input: &[u8]) {
                 let is_patch = kind == BodyKind::JsonPatch;
                 let names =
                     if is_patch { in_patch(&root) } else { in_object(&root).map(Vec::from_iter) };
-                check(&own, spliced(body, names, |_, new| serde_json::to_vec(new).expect("text")));
+                let is_yaml = kind == BodyKind::Yaml;
+                let names = names.and_then(|names| {
+                    let broken = |node: &&Node<'_>| is_yaml && has_line_break(node.raw);
+                    if names.iter().any(broken) { Err(Refused) } else { Ok(names) }
+                });
+                let write = |_: &[u8], new: &str| {
+                    let text = serde_json::to_string(new).expect("text");
+                    (if is_yaml { escaped(&text) } else { text }).into_bytes()
+                };
+                check(&own, spliced(body, names, write));
             }
             None if kind == BodyKind::Yaml => yaml(body, &own, &asked),
             None => {}
         },
     }
+}
+
+/// Of YAML 1.1, which the API server reads.
+const LINE_BREAKS: [char; 3] = ['\u{85}', '\u{2028}', '\u{2029}'];
+
+fn has_line_break(text: &[u8]) -> bool {
+    std::str::from_utf8(text).expect("JSON").contains(LINE_BREAKS)
+}
+
+fn escaped(text: &str) -> String {
+    let escape = |one: char| match one {
+        one if LINE_BREAKS.contains(&one) => format!("\\u{:04x}", u32::from(one)),
+        one => one.to_string(),
+    };
+    text.chars().map(escape).collect()
 }
 
 fn run(kind: BodyKind, body: &[u8]) -> (Renamed, Vec<String>) {

@@ -1,7 +1,7 @@
 use proptest::prelude::*;
 
 use super::{indirect, objects, renamed, renamed_text, repeated, wrong};
-use crate::wire::name::{BodyKind::Yaml, NameError};
+use crate::wire::name::{BodyKind::Yaml, NameError, rename};
 
 #[test]
 fn t72_yaml_keeps_every_other_byte() {
@@ -30,6 +30,28 @@ fn t72_yaml_keeps_every_other_byte() {
                 "{object} {other}"
             );
         }
+    }
+}
+
+/// What is written is taken again: YAML 1.1 reads these as line breaks unless they are escapes.
+#[test]
+fn t72_yaml_writes_its_line_breaks_as_escapes() {
+    for (body, expected) in [
+        ("metadata: {name: \"a\\N\\L\\Pb\"}", r#"metadata: {name: "a\u0085\u2028\u2029b---s1"}"#),
+        (r#"{"metadata":{"name":"a\u2028b"}}"#, r#"{"metadata":{"name":"a\u2028b---s1"}}"#),
+    ] {
+        let longer = |name: &str| (!name.ends_with("---s1")).then(|| format!("{name}---s1"));
+        let renamed = rename(Yaml, body.as_bytes(), longer).unwrap().unwrap();
+        assert_eq!(std::str::from_utf8(&renamed).unwrap(), expected);
+        assert_eq!(rename(Yaml, &renamed, longer), Ok(None), "{expected}");
+    }
+    for raw in ['\u{85}', '\u{2028}', '\u{2029}'] {
+        let body = format!(r#"{{"metadata":{{"name":"a{raw}b"}}}}"#);
+        assert_eq!(renamed(Yaml, &body), Err(NameError::LineBreak), "{raw:?}");
+        // Elsewhere they are the API server's to read.
+        let body = format!(r#"{{"data":{{"a":"{raw}"}},"metadata":{{"name":"lock"}}}}"#);
+        let expected = body.replace("lock", "lock---s1");
+        assert_eq!(renamed_text(Yaml, &body), Ok(Some(expected)), "{raw:?}");
     }
 }
 
