@@ -47,8 +47,9 @@ use crate::{
 type BoxError = Box<dyn Error + Send + Sync>;
 
 /// HTTP/2 windows towards the upstream. A stalled watch holds at most one stream window; the
-/// connection window is that of 256 of them, so stalled watches never starve a Lease.
-const STREAM_WINDOW: u32 = 256 << 10;
+/// connection window is that of 128 of them, so stalled watches never starve a Lease. With half of
+/// it the API server stops in the middle of a long list, and waits for us.
+const STREAM_WINDOW: u32 = 512 << 10;
 const CONNECTION_WINDOW: u32 = 64 << 20;
 /// HTTP/2 windows towards the client: what it uploads.
 const CLIENT_STREAM_WINDOW: u32 = 256 << 10;

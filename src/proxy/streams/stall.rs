@@ -14,8 +14,8 @@ use std::{
 
 use tokio::{task, time::Instant};
 
-/// Unread responses of one pair: 64 stream windows of 256 KiB are 16 MiB.
-const MAX_STALLED: usize = 64;
+/// Unread responses of one pair: 32 stream windows of 512 KiB are 16 MiB.
+const MAX_STALLED: usize = 32;
 /// A client that has not asked for more for this long does not read.
 const STALLED_AFTER: Duration = Duration::from_secs(10);
 /// A short response is complete within this many frames and is not followed.
