@@ -1,6 +1,7 @@
 //! The proxy of a working pod is killed, and the kubelet brings it back.
 
 use std::{
+    collections::BTreeSet,
     sync::atomic::{AtomicBool, Ordering::SeqCst},
     thread,
 };
@@ -44,10 +45,13 @@ fn i13_t76_kill_9_of_the_proxy_loses_no_object() -> Result<()> {
     // Nothing else has changed: the operator goes on where it was.
     let killed = kill_while_editing(&shards, &readers[0].pod, &mut admin, 1, || Ok(()))?;
     settle(&shards, &readers, &before)?;
-    let relists = tell("same policy", &readers[0], &killed)?;
+    let mut relists = tell("same policy", &readers[0], &killed)?;
     let expired = count_expired(&shards, &readers[0].pod)?;
-    let is_resumed = relists == 0 && expired == 0;
-    ensure!(is_resumed, "{relists} objects were listed anew, {expired} watches had to be");
+    ensure!(expired == 0, "{expired} watches had to be listed anew");
+    for resource in given_up(&shards, &readers[0].pod)? {
+        relists.retain(|read| read.resource != resource);
+    }
+    ensure!(relists.is_empty(), "listed anew: {relists:?}");
 
     // Its watches resume under another policy.
     let redraw = || redraw(&shards, "green", &["dog", "eel"]);
@@ -55,7 +59,7 @@ fn i13_t76_kill_9_of_the_proxy_loses_no_object() -> Result<()> {
     settle(&shards, &readers, &after)?;
     let relists = tell("another policy", &readers[1], &moved)?;
     let expired = count_expired(&shards, &readers[1].pod)?;
-    ensure!(relists > 0 && expired > 0, "its watches went on");
+    ensure!(!relists.is_empty() && expired > 0, "its watches went on");
     only_the_proxies_were_restarted(&shards)?;
     judge(&writes, &readers, &before, (&moved, &after))?;
 
@@ -170,27 +174,42 @@ fn await_lease(shards: &Shards, shard: &str, since: Timestamp) -> Result<()> {
     })
 }
 
-/// How many objects were listed anew since.
-fn tell(what: &str, reader: &Reader, killed: &Killed) -> Result<usize> {
-    let reads = reader.reads()?;
+/// The objects that were listed anew since.
+fn tell(what: &str, reader: &Reader, killed: &Killed) -> Result<Vec<Read>> {
+    let mut reads = reader.reads()?;
     let since = |time: Timestamp| time.duration_since(killed.at).as_secs_f64();
     let read_again = |resource: &str| {
         let is_next = |read: &&Read| read.resource == resource && read.time > killed.listening;
         reads.iter().find(is_next).map_or(f64::NAN, |read| since(read.time))
     };
-    let is_relist = |read: &&Read| read.time > killed.at && read.is_of_relist();
-    let relists = reads.iter().filter(is_relist).count();
+    let listening = since(killed.listening);
+    let [widgets, config_maps] = ["widgets", "configmaps"].map(read_again);
+    reads.retain(|read| read.time > killed.at && read.is_of_relist());
     println!(
-        "kill -9, {what}: the next proxy listened after {:.1} s and was ready after {:.1} s; \
-         Widgets were read again after {:.1} s, ConfigMaps after {:.1} s; all was handled after \
-         {:.1} s; {relists} objects were listed anew",
-        since(killed.listening),
+        "kill -9, {what}: the next proxy listened after {listening:.1} s and was ready after \
+         {:.1} s; Widgets were read again after {widgets:.1} s, ConfigMaps after {config_maps:.1} \
+         s; all was handled after {:.1} s; {} objects were listed anew",
         since(killed.back),
-        read_again("widgets"),
-        read_again("configmaps"),
         since(Timestamp::now()),
+        reads.len(),
     );
-    Ok(relists)
+    Ok(reads)
+}
+
+/// The resources whose watches the operator has given up by itself. A client whose connection
+/// breaks off goes on from where it was, unless one of its writes meets the break before its reader
+/// does: then Go's HTTP/2 closes the connection (`cleanupWriteRequest`) with an error that client-go
+/// does not take for an end (`IsProbableEOF`). An API server that is killed does the same to it.
+fn given_up(shards: &Shards, pod: &OperatorPod) -> Result<BTreeSet<&'static str>> {
+    let log = shards.node().logs(NAMESPACE, &pod.name, OPERATOR)?;
+    let of_client = |line: &&str| {
+        line.contains("watch ended with error") && line.contains("force closed via ClientConn")
+    };
+    let lines: Vec<_> = log.lines().filter(of_client).collect();
+    lines.iter().for_each(|line| println!("{line}"));
+    let types = [("v1alpha1.Widget\"", "widgets"), ("v1.ConfigMap\"", "configmaps")];
+    let was_told = |r#type: &str| lines.iter().any(|line| line.contains(r#type));
+    Ok(types.into_iter().filter(|(r#type, _)| was_told(r#type)).map(|(_, name)| name).collect())
 }
 
 /// How many watches the present proxy did not let go on.
