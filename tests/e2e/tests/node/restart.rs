@@ -202,11 +202,10 @@ fn tell(what: &str, reader: &Reader, killed: &Killed) -> Result<Vec<Read>> {
 /// does not take for an end (`IsProbableEOF`). An API server that is killed does the same to it.
 fn given_up(shards: &Shards, pod: &OperatorPod) -> Result<BTreeSet<&'static str>> {
     let log = shards.node().logs(NAMESPACE, &pod.name, OPERATOR)?;
-    let of_client = |line: &&str| {
-        line.contains("watch ended with error") && line.contains("force closed via ClientConn")
-    };
-    let lines: Vec<_> = log.lines().filter(of_client).collect();
+    // Whatever else they say is why, where something was listed anew for another reason.
+    let mut lines: Vec<_> = log.lines().filter(|line| line.contains("reflector.go")).collect();
     lines.iter().for_each(|line| println!("{line}"));
+    lines.retain(|line| line.contains("force closed via ClientConn"));
     let types = [("v1alpha1.Widget\"", "widgets"), ("v1.ConfigMap\"", "configmaps")];
     let was_told = |r#type: &str| lines.iter().any(|line| line.contains(r#type));
     Ok(types.into_iter().filter(|(r#type, _)| was_told(r#type)).map(|(_, name)| name).collect())
