@@ -108,6 +108,15 @@ pub enum InitError {
         /// The uid of both.
         proxy: ProxyUid,
     },
+    /// The pod would be its own API server.
+    #[error(
+        "upstream {address} is on an address of this pod itself: the API server's own address is \
+         needed, or that of its Service"
+    )]
+    OwnAddress {
+        /// The address that was given, or found by name.
+        address: SocketAddr,
+    },
     /// A name without an answer.
     #[error("upstream {name} cannot be resolved: {source}")]
     Unresolved {
@@ -148,9 +157,13 @@ pub enum InitError {
         source: io::Error,
     },
     /// No upstream can be reached at all.
-    #[error("upstream {address} cannot be reached from this pod: {source}")]
+    #[error(
+        "upstream {address} cannot be reached from this pod: {source}; the pod needs an {} route \
+         to it, and an address of its own to send from",
+        Family::of(address.ip())
+    )]
     Unroutable {
-        /// The last one tried.
+        /// One of them.
         address: SocketAddr,
         /// What the kernel said.
         source: io::Error,
@@ -181,7 +194,7 @@ impl InitError {
     /// The one place where a failure becomes a number.
     pub fn exit_code(&self) -> ExitCode {
         match self {
-            Self::Plan(_) | Self::OwnUid { .. } => ExitCode::Usage,
+            Self::Plan(_) | Self::OwnUid { .. } | Self::OwnAddress { .. } => ExitCode::Usage,
             Self::Unresolved { .. }
             | Self::NoAddress { .. }
             | Self::Listener { .. }

@@ -7,13 +7,14 @@
 //! | step | module | what it yields |
 //! |---|---|---|
 //! | 1. arguments | [`args`], [`plan`] | a [`Plan`]: checked data; the injector writes it, `ctrlmesh-init` reads it |
-//! | 2. resolve | [`targets`] | [`Targets`]: the addresses to intercept and the families that need rules |
+//! | 2. resolve | [`pod`], [`targets`] | [`Targets`]: the addresses to intercept and the families that need rules |
 //! | 3. render | [`rules`] | a [`RuleSet`]: the rules as data and as `iptables-restore` text, one a family |
-//! | 4. choose | [`backend`] | the backend that this kernel is shown to accept |
-//! | 5. commit | [`apply`] | one atomic commit a family; what is in place is never removed first |
-//! | 6. read back | [`apply`], [`saved`] | the kernel's own listing equals the rules, in order |
-//! | 7. prove | [`prove`] | a connection to each address arrives at our listener, with its destination |
-//! | 8. exit | [`exit`] | the [`ExitCode`] table |
+//! | 4. routes | [`pod`] | the addresses that the pod has a route to, none of them its own |
+//! | 5. choose | [`backend`] | the backend that this kernel is shown to accept |
+//! | 6. commit | [`apply`] | one atomic commit a family; what is in place is never removed first |
+//! | 7. read back | [`apply`], [`saved`] | the kernel's own listing equals the rules, in order |
+//! | 8. prove | [`prove`] | a connection to each address with a route arrives at our listener |
+//! | 9. exit | [`exit`] | the [`ExitCode`] table |
 //!
 //! Invariants: only chains named `CTRLMESH_*` and the jumps to them are ever touched; a rerun under
 //! live connections cuts none and lets none past the proxy; a family that nothing needs is not
@@ -26,6 +27,7 @@ pub mod args;
 pub mod backend;
 pub mod exit;
 pub mod plan;
+pub mod pod;
 pub mod prove;
 pub mod rules;
 pub mod saved;
@@ -37,9 +39,11 @@ use std::io::Write;
 pub use crate::args::{Action, Invocation};
 pub use crate::exit::{ExitCode, InitError};
 pub use crate::plan::{BackendChoice, Inbound, Plan, PlanError, ProxyUid, Upstream};
+pub use crate::pod::Pod;
+pub use crate::pod::env_from::{EnvFrom, Source};
 pub use crate::prove::Proof;
 pub use crate::rules::{Family, RuleSet};
-pub use crate::targets::{Pod, Targets};
+pub use crate::targets::Targets;
 
 /// Carries out one invocation of `ctrlmesh-init` in the calling process' network namespace.
 ///
@@ -56,10 +60,11 @@ pub fn run(invocation: &Invocation, pod: &Pod, out: &mut impl Write) -> Result<(
     }
     prove::refuse_own_uid(plan.proxy_uid())?;
     tracing::info!("kernel {}; plan:\n{}", exit::kernel_release(), rules.to_string().trim_end());
+    let reachable = pod::network::reachable(targets.outbound())?;
     let backend = backend::choose(plan.backend(), &rules)?;
     apply::commit(backend, &rules)?;
     apply::read_back(backend, &rules)?;
-    let proof = prove::capture(plan, &targets)?;
+    let proof = prove::capture(plan, &reachable)?;
     tracing::info!("done: {proof}");
     Ok(())
 }

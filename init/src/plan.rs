@@ -8,6 +8,8 @@ use std::net::{IpAddr, Ipv6Addr};
 use std::num::NonZeroU16;
 use std::str::FromStr;
 
+use crate::pod::env_from::EnvFrom;
+
 /// How many upstreams a plan may name, and how many addresses they may resolve to. The restore text
 /// then stays under 32 KiB, less than a pipe holds.
 pub const MAX_UPSTREAMS: usize = 64;
@@ -308,6 +310,13 @@ pub enum PlanError {
         /// What was given.
         value: String,
     },
+    /// A container of the pod would not call the API server that the kubelet names.
+    #[error(
+        "an envFrom of the pod refers to the {0}, which sets the API server's address in a \
+         container: its requests would go past the proxy; remove the key, or give the envFrom a \
+         prefix"
+    )]
+    EnvFrom(EnvFrom),
     /// Neither an address nor a name.
     #[error("upstream host `{value}` is neither an IP address nor a DNS name")]
     Host {

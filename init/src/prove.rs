@@ -21,7 +21,6 @@ use nix::unistd::geteuid;
 use crate::exit::InitError;
 use crate::plan::{Plan, ProxyUid};
 use crate::rules::Family;
-use crate::targets::Targets;
 
 /// A redirected connection stays on loopback; this is for a node without a free CPU.
 const TIMEOUT: Duration = Duration::from_secs(3);
@@ -59,20 +58,16 @@ pub fn refuse_own_uid(proxy: ProxyUid) -> Result<(), InitError> {
     }
 }
 
-/// Connects to every address of `targets`.
+/// Connects to every address of `reachable`.
 ///
-/// An address without a route proves nothing and hides nothing, since no process of the pod can
-/// reach it; one address at least has to be intercepted.
-pub fn capture(plan: &Plan, targets: &Targets) -> Result<Proof, InitError> {
+/// An address that cannot be reached all the same proves nothing and hides nothing, since no
+/// process of the pod can reach it; one address at least has to be intercepted.
+pub fn capture(plan: &Plan, reachable: &[SocketAddr]) -> Result<Proof, InitError> {
     let mut captured = Vec::new();
     let mut unroutable = None;
     for family in Family::ALL {
-        let addresses: Vec<SocketAddr> = targets
-            .outbound()
-            .iter()
-            .copied()
-            .filter(|address| Family::of(address.ip()) == family)
-            .collect();
+        let is_of_it = |address: &SocketAddr| Family::of(address.ip()) == family;
+        let addresses: Vec<_> = reachable.iter().copied().filter(is_of_it).collect();
         if addresses.is_empty() {
             continue;
         }

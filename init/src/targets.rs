@@ -1,71 +1,13 @@
 //! From names to addresses: what the rules match in this pod.
 
 use std::collections::BTreeSet;
-use std::env;
 use std::io;
-use std::net::{IpAddr, SocketAddr, ToSocketAddrs};
-
-use nix::ifaddrs::getifaddrs;
+use std::net::{SocketAddr, ToSocketAddrs};
 
 use crate::exit::InitError;
-use crate::plan::{Host, MAX_UPSTREAMS, Plan, PlanError, Upstream, interceptable};
+use crate::plan::{Host, MAX_UPSTREAMS, Plan, PlanError, interceptable};
+use crate::pod::Pod;
 use crate::rules::Family;
-
-/// What the pod tells about itself.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Pod {
-    /// `KUBERNETES_SERVICE_HOST` and `KUBERNETES_SERVICE_PORT`, or why there is none.
-    pub api_server: Result<Upstream, PlanError>,
-    /// The families in which the pod has an address of its own.
-    pub families: BTreeSet<Family>,
-}
-
-impl Pod {
-    /// Families come from `POD_IPS` (the field `status.podIPs`, comma-separated) where it is set,
-    /// else from the addresses of the pod's interfaces, loopback and link-local apart. Both say the
-    /// same in a pod; the variable exists for dry runs elsewhere.
-    pub fn from_env() -> Result<Self, PlanError> {
-        let families = match env::var("POD_IPS") {
-            Ok(ips) => families_of_list(&ips)?,
-            Err(_) => families_of_interfaces(),
-        };
-        Ok(Self { api_server: api_server_from_env(), families })
-    }
-}
-
-fn api_server_from_env() -> Result<Upstream, PlanError> {
-    let host = env::var("KUBERNETES_SERVICE_HOST")
-        .map_err(|_| PlanError::NoUpstream("KUBERNETES_SERVICE_HOST is not set"))?;
-    let port = env::var("KUBERNETES_SERVICE_PORT")
-        .map_err(|_| PlanError::NoUpstream("KUBERNETES_SERVICE_PORT is not set"))?;
-    Upstream::new(&host, &port)
-}
-
-fn families_of_list(ips: &str) -> Result<BTreeSet<Family>, PlanError> {
-    ips.split(',')
-        .map(str::trim)
-        .filter(|ip| !ip.is_empty())
-        .map(|ip| match ip.parse::<IpAddr>() {
-            Ok(address) => Ok(Family::of(address)),
-            Err(_) => Err(PlanError::PodIp { value: ip.to_owned() }),
-        })
-        .collect()
-}
-
-fn families_of_interfaces() -> BTreeSet<Family> {
-    let Ok(interfaces) = getifaddrs() else {
-        return BTreeSet::new();
-    };
-    interfaces
-        .filter_map(|interface| interface.address)
-        .filter_map(|address| {
-            let v4 = address.as_sockaddr_in().map(|address| IpAddr::V4(address.ip()));
-            v4.or_else(|| address.as_sockaddr_in6().map(|address| IpAddr::V6(address.ip())))
-        })
-        .filter_map(|address| interceptable(address).ok())
-        .map(Family::of)
-        .collect()
-}
 
 /// The addresses of a plan in this pod.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -154,6 +96,7 @@ fn family(address: &SocketAddr) -> Family {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::plan::Upstream;
 
     fn pod(families: &[Family]) -> Pod {
         let api_server = Upstream::new("fd00:96::1", "443");
@@ -224,12 +167,5 @@ mod tests {
         let (code, text) = told("local.example", &[]);
         assert_eq!(code, 64);
         assert!(text.starts_with("upstream 127.0.0.1 is a loopback address"), "{text}");
-    }
-
-    #[test]
-    fn pod_ips_give_the_families() {
-        assert_eq!(families_of_list("10.0.0.1, fd00::1").unwrap().len(), 2);
-        assert_eq!(families_of_list("10.0.0.1").unwrap(), BTreeSet::from([Family::V4]));
-        assert!(families_of_list("10.0.0.x").unwrap_err().to_string().contains("status.podIPs"));
     }
 }

@@ -135,6 +135,20 @@ fn several_upstreams_in_the_environment_are_separated_by_commas() {
     assert_eq!(by_env, stdout(&["--dry-run", V4, V6], &[]));
 }
 
+/// The value stays unsaid: it may be a Secret's.
+#[test]
+fn i12_an_address_from_an_env_from_is_refused_by_name() {
+    let [host, port] = api_server();
+    let variable = "CTRLMESH_ENV_FROM_Secret.a.b.SERVICE_HOST";
+    let output = init(&[], &[host, port, (variable, "hush.example")]);
+    assert_eq!(output.status.code(), Some(64));
+    let told = String::from_utf8_lossy(&output.stderr);
+    for part in ["envFrom", "the Secret `a.b` with the key SERVICE_HOST", "prefix"] {
+        assert!(told.contains(part), "{part}: {told}");
+    }
+    assert!(!told.contains("hush"), "{told}");
+}
+
 #[test]
 fn a_usage_error_exits_64_and_says_so_on_stderr() {
     for args in [&["--nonsense"][..], &["--upstream=127.0.0.1:443"], &[]] {

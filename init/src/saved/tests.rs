@@ -5,8 +5,9 @@ use proptest::prelude::*;
 
 use super::*;
 use crate::plan::{BackendChoice, Plan, ProxyUid};
+use crate::pod::Pod;
 use crate::rules::{Family, RuleSet};
-use crate::targets::{Pod, Targets};
+use crate::targets::Targets;
 
 const EMPTY: &str = "*nat\n:PREROUTING ACCEPT [0:0]\n:OUTPUT ACCEPT [0:0]\n";
 

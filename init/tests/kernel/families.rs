@@ -48,8 +48,17 @@ fn i08_ipv6_disabled_in_the_pod() {
         assert!(!lab.saved(backend, true).contains("CTRLMESH"), "the pod has no IPv6 address");
         lab.init(&[V6_ARG, "--backend", backend])
             .exits(69)
-            .says("[::1]:5443 cannot be bound, so the proxy could not listen there");
+            .says("[fd00:96::1]:443 cannot be reached from this pod");
     }
+}
+
+#[test]
+fn i08_a_family_without_loopback_is_told() {
+    let lab = Lab::new();
+    lab.pod.sh("ip -6 addr del ::1/128 dev lo");
+    lab.init(&[V6_ARG])
+        .exits(69)
+        .says("[::1]:5443 cannot be bound, so the proxy could not listen there");
 }
 
 #[test]

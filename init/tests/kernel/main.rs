@@ -11,4 +11,5 @@ mod mutations;
 mod proof;
 mod rerun;
 mod round_trip;
+mod routes;
 mod traffic;

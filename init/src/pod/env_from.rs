@@ -1,0 +1,81 @@
+//! Where a pod's containers might take another API server's address from.
+//!
+//! The entries of an `envFrom` come before what the kubelet says of the API server. The objects are
+//! not at hand where a pod is injected, and may change until it starts. So the init container is
+//! given those entries that matter, under names of ours, if they are there.
+
+use std::fmt;
+
+/// The prefix of these variables' names.
+const PREFIX: &str = "CTRLMESH_ENV_FROM_";
+
+/// One entry of an object that is somebody's `envFrom`.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub struct EnvFrom {
+    /// The kind of object.
+    pub source: Source,
+    /// Its `metadata.name`.
+    pub name: String,
+    /// The key within it: without dots.
+    pub key: String,
+}
+
+/// The kinds of object that `envFrom` may refer to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Source {
+    /// `configMapRef`.
+    ConfigMap,
+    /// `secretRef`.
+    Secret,
+}
+
+impl EnvFrom {
+    /// The variable of the init container that has the entry's value.
+    pub fn variable(&self) -> String {
+        format!("{PREFIX}{}.{}.{}", self.source, self.name, self.key)
+    }
+
+    /// The entry whose variable this is, if it is one's.
+    pub fn of_variable(variable: &str) -> Option<Self> {
+        let (source, rest) = variable.strip_prefix(PREFIX)?.split_once('.')?;
+        let (name, key) = rest.rsplit_once('.')?;
+        let source = match source {
+            "ConfigMap" => Source::ConfigMap,
+            "Secret" => Source::Secret,
+            _ => return None,
+        };
+        Some(Self { source, name: name.to_owned(), key: key.to_owned() })
+    }
+}
+
+impl fmt::Display for EnvFrom {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} `{}` with the key {}", self.source, self.name, self.key)
+    }
+}
+
+impl fmt::Display for Source {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::ConfigMap => "ConfigMap",
+            Self::Secret => "Secret",
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_variable_says_which_entry_it_is() {
+        for (source, name) in [(Source::ConfigMap, "shared"), (Source::Secret, "a.b-c.d")] {
+            let key = "SERVICE_HOST".to_owned();
+            let entry = EnvFrom { source, name: name.to_owned(), key };
+            assert_eq!(EnvFrom::of_variable(&entry.variable()), Some(entry));
+        }
+        for other in ["CTRLMESH_ENV_FROM_", "CTRLMESH_ENV_FROM_Node.a.b", "CTRLMESH_UPSTREAM", ""] {
+            assert_eq!(EnvFrom::of_variable(other), None);
+        }
+    }
+}
