@@ -4,7 +4,7 @@ use std::{error::Error, process::ExitCode};
 
 use clap::{Parser, Subcommand};
 use ctrlmesh::{
-    cli::{crds, explain, inject, log, mesh_ca, wait},
+    cli::{crds, explain, inject, log, log::LogError, mesh_ca, wait},
     net::{drain, tls},
     proxy::{Config, Proxy, ProxyArgs},
 };
@@ -84,7 +84,8 @@ fn proxy(args: ProxyArgs) -> ExitCode {
     };
     let _log = match log::start() {
         Ok(log) => log,
-        Err(error) => return fail(&error, SOFTWARE),
+        Err(error @ LogError::Filter { .. }) => return fail(&error, USAGE),
+        Err(error @ LogError::Thread(_)) => return fail(&error, SOFTWARE),
     };
     // The one process-wide setting: the kube crate's TLS asks for it.
     let _ = rustls::crypto::CryptoProvider::install_default(tls::provider_value());

@@ -24,7 +24,10 @@ use crate::{
         inject, is_asked_for,
         workload::PodPath,
     },
-    net::ca::{CaError, MeshCa},
+    net::{
+        ClusterDomain,
+        ca::{CaError, MeshCa},
+    },
 };
 
 /// What one run may read: thousands of workloads.
@@ -54,6 +57,11 @@ pub struct InjectArgs {
     /// The CA certificates of the cluster, as in the ConfigMap kube-root-ca.crt
     #[arg(long, env = "CTRLMESH_CLUSTER_CA", value_name = "FILE")]
     cluster_ca: PathBuf,
+
+    /// The DNS domain of the cluster
+    #[arg(long, env = "CTRLMESH_CLUSTER_DOMAIN", value_name = "DOMAIN",
+          default_value = ClusterDomain::DEFAULT)]
+    cluster_domain: ClusterDomain,
 
     /// What kind of container the proxy is
     #[arg(long, env = "CTRLMESH_SIDECAR", value_enum, default_value_t = Sidecar::Native)]
@@ -135,7 +143,8 @@ pub enum InjectError {
 /// [`InjectError`].
 pub fn run(args: InjectArgs) -> Result<(), InjectError> {
     let trust = trust(&args)?;
-    let settings = Settings::new(args.proxy_image, args.init_image, args.sidecar, args.proxy_uid)?;
+    let settings = Settings::new(args.proxy_image, args.init_image, args.sidecar, args.proxy_uid)?
+        .in_domain(args.cluster_domain);
     let input = read_input(&args.filename)?;
     let manifest = Manifest::read(&input, &settings, &args.namespace)?;
     let output = manifest.print(&Companions { trust, namespace_labels: args.namespace_labels });

@@ -4,13 +4,18 @@
 //! a request costs no system call a request. A full buffer drops lines and says how many.
 
 use std::{
+    env,
+    ffi::OsStr,
     io::{self, IsTerminal, Write},
     sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError},
     thread,
     time::Duration,
 };
 
-use tracing_subscriber::{EnvFilter, fmt::MakeWriter};
+use tracing::level_filters::LevelFilter;
+use tracing_subscriber::{
+    filter::Targets, fmt::MakeWriter, layer::SubscriberExt, util::SubscriberInitExt,
+};
 
 use super::line::JsonLine;
 
@@ -28,25 +33,75 @@ pub struct LogGuard {
     thread: Option<thread::JoinHandle<()>>,
 }
 
+/// The environment variable that selects what is logged.
+const VARIABLE: &str = "CTRLMESH_LOG";
+
+/// Why nothing can be logged.
+#[derive(Debug, thiserror::Error)]
+pub enum LogError {
+    /// The variable's value selects nothing.
+    #[error(
+        "{VARIABLE} is {value:?}: {part:?} is neither a level (off, error, warn, info, debug, \
+         trace) nor TARGET=LEVEL; right would be, for example, \"info,access=off\""
+    )]
+    Filter {
+        /// The value.
+        value: String,
+        /// The part of it between two commas that is wrong.
+        part: String,
+    },
+    /// The thread that writes cannot be made.
+    #[error("cannot start the thread of the log")]
+    Thread(#[from] io::Error),
+}
+
 /// Begins to log to stderr. The environment variable `CTRLMESH_LOG` selects what, for example
-/// `info,access=off`.
+/// `info,access=off`; unset or empty, it is `info`.
 ///
 /// # Errors
-/// When the thread cannot be made.
-pub fn start() -> io::Result<LogGuard> {
+/// [`LogError`]; nothing was logged.
+pub fn start() -> Result<LogGuard, LogError> {
+    let filter = filter(env::var_os(VARIABLE).as_deref().unwrap_or_default())?;
     let buffer = Buffer::default();
     let writer = buffer.clone();
     let thread = thread::Builder::new()
         .name("log".to_owned())
         .spawn(move || writer.write_until_closed(&mut io::stderr()))?;
-    let filter = EnvFilter::try_from_env("CTRLMESH_LOG").unwrap_or_else(|_| EnvFilter::new("info"));
-    let subscriber = tracing_subscriber::fmt().with_env_filter(filter).with_writer(buffer.clone());
+    let layer = tracing_subscriber::fmt::layer().with_writer(buffer.clone());
+    let filtered = tracing_subscriber::registry().with(filter);
     if io::stderr().is_terminal() {
-        subscriber.init();
+        filtered.with(layer).init();
     } else {
-        subscriber.event_format(JsonLine).init();
+        filtered.with(layer.event_format(JsonLine)).init();
     }
     Ok(LogGuard { buffer, thread: Some(thread) })
+}
+
+/// Levels by target, the longest prefix first. Stricter than the library's own reader, for which
+/// `inof` is a target of that name, at the level `trace`, and everything else is off.
+fn filter(value: &OsStr) -> Result<Targets, LogError> {
+    let text = value.to_string_lossy();
+    let mut targets = Targets::new().with_default(LevelFilter::INFO);
+    let (mut level, mut of_targets) = (None, Vec::new());
+    for part in text.split(',').map(str::trim).filter(|part| !part.is_empty()) {
+        let bad = || LogError::Filter { value: text.clone().into_owned(), part: part.to_owned() };
+        match part.split_once('=') {
+            None => level = Some(level_of(part).ok_or_else(bad)?),
+            Some((target, level)) if !target.trim().is_empty() => {
+                of_targets.push((target.trim(), level_of(level.trim()).ok_or_else(bad)?));
+            }
+            Some(_) => return Err(bad()),
+        }
+    }
+    if let Some(level) = level {
+        targets = targets.with_default(level);
+    }
+    Ok(targets.with_targets(of_targets))
+}
+
+fn level_of(word: &str) -> Option<LevelFilter> {
+    let is_name = !word.is_empty() && word.bytes().all(|byte| byte.is_ascii_alphabetic());
+    word.parse().ok().filter(|_| is_name)
 }
 
 impl Drop for LogGuard {
@@ -151,7 +206,47 @@ impl Write for Line<'_> {
 
 #[cfg(test)]
 mod tests {
+    use tracing::Level;
+
     use super::*;
+
+    #[test]
+    fn levels_of_targets_stand_beside_the_level_of_the_rest() {
+        for (value, rest, access) in [
+            ("", Some(Level::INFO), Some(Level::INFO)),
+            (" , ", Some(Level::INFO), Some(Level::INFO)),
+            ("warn", Some(Level::WARN), Some(Level::WARN)),
+            ("off", None, None),
+            ("access=off", Some(Level::INFO), None),
+            ("debug,access=info", Some(Level::DEBUG), Some(Level::INFO)),
+            (" ERROR , access = Trace", Some(Level::ERROR), Some(Level::TRACE)),
+        ] {
+            let targets = filter(OsStr::new(value)).unwrap();
+            for (target, wanted) in [("ctrlmesh::proxy", rest), ("access", access)] {
+                for level in [Level::ERROR, Level::WARN, Level::INFO, Level::DEBUG, Level::TRACE] {
+                    let is_wanted = wanted.is_some_and(|wanted| level <= wanted);
+                    let is_on = targets.would_enable(target, &level);
+                    assert_eq!(is_on, is_wanted, "{value:?}: {target} at {level}");
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn a_filter_that_selects_nothing_names_the_part() {
+        for (value, part) in [
+            ("inof", "inof"),
+            ("4", "4"),
+            ("info,access=of", "access=of"),
+            ("info,access=", "access="),
+            ("info, =debug ,off", "=debug"),
+            ("ctrlmesh[span]", "ctrlmesh[span]"),
+        ] {
+            let said = filter(OsStr::new(value)).unwrap_err().to_string();
+            let wanted = format!("CTRLMESH_LOG is {value:?}: {part:?} is neither a level");
+            assert!(said.starts_with(&wanted), "{said}");
+        }
+    }
 
     #[test]
     fn what_does_not_fit_is_dropped_and_counted() {

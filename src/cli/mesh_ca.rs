@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use clap::Args;
 
 use crate::net::{
-    Clock,
+    Clock, ClusterDomain,
     ca::{CaError, Cidr, Constraints, MeshCa},
 };
 
@@ -15,6 +15,11 @@ pub struct MeshCaArgs {
     /// Where ca.crt and ca.key are written; nothing there is ever overwritten
     #[arg(value_name = "DIR")]
     dir: PathBuf,
+
+    /// The DNS domain of the cluster
+    #[arg(long, env = "CTRLMESH_CLUSTER_DOMAIN", value_name = "DOMAIN",
+          default_value = ClusterDomain::DEFAULT)]
+    cluster_domain: ClusterDomain,
 
     /// A further name of the API server for which, and below which, the CA may sign
     #[arg(long, env = "CTRLMESH_DNS", value_name = "NAME", value_delimiter = ',')]
@@ -30,6 +35,6 @@ pub struct MeshCaArgs {
 /// # Errors
 /// [`CaError`].
 pub fn run(args: MeshCaArgs) -> Result<(), CaError> {
-    let constraints = Constraints::kubernetes_and(args.dns, args.ip);
+    let constraints = Constraints::kubernetes_and(&args.cluster_domain, args.dns, args.ip);
     MeshCa::create(&args.dir, &constraints, &Clock::system())
 }

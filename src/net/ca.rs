@@ -22,16 +22,7 @@ use x509_parser::{
     prelude::{FromDer, X509Certificate},
 };
 
-use super::Clock;
-
-/// The names by which in-cluster clients call the API server, and this machine's own.
-pub const KUBERNETES_NAMES: [&str; 5] = [
-    "kubernetes",
-    "kubernetes.default",
-    "kubernetes.default.svc",
-    "kubernetes.default.svc.cluster.local",
-    "localhost",
-];
+use super::{Clock, ClusterDomain};
 
 const LIFETIME: Duration = Duration::from_secs(2 * 365 * 24 * 3600);
 const BACKDATE: Duration = Duration::from_secs(300);
@@ -144,15 +135,16 @@ pub struct Constraints {
 }
 
 impl Constraints {
-    /// Kubernetes' own names, localhost and loopback, and what the caller adds.
+    /// The API server's names in a cluster of this domain, localhost and loopback, and what the
+    /// caller adds.
     #[must_use]
-    pub fn kubernetes_and(dns: Vec<String>, ip: Vec<Cidr>) -> Self {
+    pub fn kubernetes_and(domain: &ClusterDomain, dns: Vec<String>, ip: Vec<Cidr>) -> Self {
         let loopback = [
             Cidr::new(IpAddr::from([127, 0, 0, 0]), 8),
             Cidr::new(IpAddr::from(1_u128.to_be_bytes()), 128),
         ];
         Self {
-            dns: KUBERNETES_NAMES.into_iter().map(str::to_owned).chain(dns).collect(),
+            dns: domain.names().chain(dns).collect(),
             ip: loopback.into_iter().flatten().chain(ip).collect(),
         }
     }
@@ -331,7 +323,7 @@ mod tests {
     #[test]
     fn a_ca_is_never_overwritten_and_its_key_is_private() {
         let dir = tempfile::tempdir().unwrap();
-        let constraints = Constraints::kubernetes_and(vec![], vec![]);
+        let constraints = Constraints::kubernetes_and(&ClusterDomain::default(), vec![], vec![]);
         MeshCa::create(dir.path(), &constraints, &Clock::system()).unwrap();
         let mode = fs::metadata(dir.path().join("ca.key")).unwrap().permissions().mode();
         assert_eq!(mode & 0o777, 0o600);
@@ -346,6 +338,7 @@ mod tests {
     fn constraints_survive_the_file_and_decide() {
         let dir = tempfile::tempdir().unwrap();
         let constraints = Constraints::kubernetes_and(
+            &ClusterDomain::default(),
             vec!["api.example.com".into()],
             vec!["10.96.0.0/16".parse().unwrap(), "fd00::/112".parse().unwrap()],
         );
@@ -370,10 +363,24 @@ mod tests {
     }
 
     #[test]
+    fn a_ca_may_sign_for_the_api_server_below_the_clusters_domain() {
+        let dir = tempfile::tempdir().unwrap();
+        let domain = "corp.example".parse().unwrap();
+        let constraints = Constraints::kubernetes_and(&domain, vec![], vec![]);
+        MeshCa::create(dir.path(), &constraints, &Clock::system()).unwrap();
+        let ca = MeshCa::read(dir.path()).unwrap();
+        ca.permit(&[name("kubernetes.default.svc.corp.example")]).unwrap();
+        for refused in ["kubernetes.default.svc.cluster.local", "other.corp.example"] {
+            ca.permit(&[name(refused)]).unwrap_err();
+        }
+    }
+
+    #[test]
     fn a_key_of_another_ca_is_refused() {
         let (a, b) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
         for dir in [&a, &b] {
-            let constraints = Constraints::kubernetes_and(vec![], vec![]);
+            let constraints =
+                Constraints::kubernetes_and(&ClusterDomain::default(), vec![], vec![]);
             MeshCa::create(dir.path(), &constraints, &Clock::system()).unwrap();
         }
         fs::copy(b.path().join("ca.key"), a.path().join("ca.key")).unwrap();

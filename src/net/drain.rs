@@ -22,9 +22,14 @@ pub fn channel() -> (Drain, Draining) {
 impl Drain {
     /// Everybody who holds a [`Draining`] has `grace` to finish. A second call changes nothing.
     pub fn start(&self, grace: Duration) {
+        self.start_until(Instant::now() + grace);
+    }
+
+    /// The same with the end of the time.
+    pub fn start_until(&self, end: Instant) {
         self.0.send_if_modified(|deadline| {
             let first = deadline.is_none();
-            deadline.get_or_insert_with(|| Instant::now() + grace);
+            deadline.get_or_insert(end);
             first
         });
     }

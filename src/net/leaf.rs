@@ -140,13 +140,15 @@ fn san(name: &ServerName<'static>) -> Result<SanType, rcgen::Error> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::net::ca::Constraints;
+    use crate::net::{ClusterDomain, ca::Constraints};
 
     #[test]
     fn a_leaf_is_renewed_for_the_same_names_and_covers_them_alone() {
         let dir = tempfile::tempdir().unwrap();
         let clock = Clock::system();
-        MeshCa::create(dir.path(), &Constraints::kubernetes_and(vec![], vec![]), &clock).unwrap();
+        let domain = ClusterDomain::default();
+        let constraints = Constraints::kubernetes_and(&domain, vec![], vec![]);
+        MeshCa::create(dir.path(), &constraints, &clock).unwrap();
         let ca = MeshCa::read(dir.path()).unwrap();
         let names = ["kubernetes", "127.0.0.1"].map(|n| ServerName::try_from(n).unwrap());
         let leaf = Leaf::new(&ca, names.to_vec(), &clock).unwrap();

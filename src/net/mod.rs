@@ -8,6 +8,7 @@ pub mod clock;
 pub mod cork;
 pub mod drain;
 pub mod leaf;
+pub mod names;
 pub mod settings;
 pub mod socket;
 pub mod tls;
@@ -15,4 +16,5 @@ pub mod tls;
 pub use self::{
     addr::{ClientAddr, OrigDst, UpstreamAddr},
     clock::Clock,
+    names::ClusterDomain,
 };

@@ -6,6 +6,7 @@ use std::{
     time::Duration,
 };
 
+use nix::sys::resource::{Resource, getrlimit};
 use socket2::{Domain, Protocol, SockRef, Socket, TcpKeepalive, Type};
 use tokio::net::{TcpListener, TcpSocket, TcpStream};
 
@@ -19,6 +20,19 @@ const KEEPALIVE_PROBES: u32 = 3;
 /// Unacknowledged data or probes end the connection after this long (RFC 5482): the time of all
 /// probes together, so that both clocks say the same.
 const USER_TIMEOUT: Duration = Duration::from_secs(40);
+
+/// File descriptors that are for no client: those of the runtimes, the listeners, the admin port,
+/// files that are read, and our own calls.
+const OWN_DESCRIPTORS: u64 = 64;
+
+/// How many connections may be carried at once, each with its upstream's, so that a descriptor is
+/// always left for what else the process has to do.
+#[must_use]
+pub fn most_connections() -> usize {
+    let most = getrlimit(Resource::RLIMIT_NOFILE).map_or(u64::MAX, |(most, _)| most);
+    let pairs = most.saturating_sub(OWN_DESCRIPTORS) / 2;
+    usize::try_from(pairs.max(1)).unwrap_or(usize::MAX)
+}
 
 /// Listens on `addr`.
 ///

@@ -1,14 +1,18 @@
 //! The TLS of both legs. One crypto provider, named in one place and never by process default.
 
-use std::{io, path::Path, sync::Arc};
+use std::{io, net::IpAddr, path::Path, sync::Arc};
 
 use rustls::{
-    ClientConfig, RootCertStore, ServerConfig,
-    client::WebPkiServerVerifier,
+    CertificateError, ClientConfig, DigitallySignedStruct, RootCertStore, ServerConfig,
+    SignatureScheme,
+    client::{
+        Resumption, WebPkiServerVerifier,
+        danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier},
+    },
     crypto::{CryptoProvider, aws_lc_rs},
     server::ResolvesServerCert,
 };
-use rustls_pki_types::{CertificateDer, pem::PemObject};
+use rustls_pki_types::{CertificateDer, ServerName, UnixTime, pem::PemObject};
 
 use super::Clock;
 
@@ -69,18 +73,94 @@ pub fn roots_from_pem(pem: &[u8]) -> Option<RootCertStore> {
     (!roots.is_empty()).then_some(roots)
 }
 
-/// How we speak to the API server: verified against `roots`, no client certificate.
+/// By which the API server is verified.
 ///
 /// # Errors
 /// When rustls refuses the roots or the provider.
-pub fn upstream_config(roots: RootCertStore, clock: &Clock) -> Result<ClientConfig, rustls::Error> {
-    let verifier = WebPkiServerVerifier::builder_with_provider(Arc::new(roots), provider())
+pub fn upstream_verifier(roots: RootCertStore) -> Result<Arc<WebPkiServerVerifier>, rustls::Error> {
+    WebPkiServerVerifier::builder_with_provider(Arc::new(roots), provider())
         .build()
-        .map_err(|error| rustls::Error::General(error.to_string()))?;
+        .map_err(|error| rustls::Error::General(error.to_string()))
+}
+
+/// How we speak to the API server: verified, no client certificate.
+///
+/// # Errors
+/// When rustls refuses the provider.
+pub fn upstream_config(
+    verifier: Arc<WebPkiServerVerifier>,
+    clock: &Clock,
+) -> Result<ClientConfig, rustls::Error> {
     Ok(ClientConfig::builder_with_details(provider(), clock.provider())
         .with_safe_default_protocol_versions()?
         .with_webpki_verifier(verifier)
         .with_no_client_auth())
+}
+
+/// The same for one connection to `dialled`, made for a client that asked for the server by a
+/// name: the certificate may be for the name or for the address.
+#[must_use]
+pub fn by_name_or_address(
+    config: &ClientConfig,
+    verifier: &Arc<WebPkiServerVerifier>,
+    dialled: IpAddr,
+) -> ClientConfig {
+    let mut config = config.clone();
+    // A session says nothing of the address for which it was verified.
+    config.resumption = Resumption::disabled();
+    let verifier = NameOrAddress { webpki: Arc::clone(verifier), dialled: dialled.into() };
+    config.dangerous().set_certificate_verifier(Arc::new(verifier));
+    config
+}
+
+/// Verifies a certificate by the server's name and, where it is not for that, by the address that
+/// was dialled. Of all else that is verified nothing is left out for either.
+#[derive(Debug)]
+struct NameOrAddress {
+    webpki: Arc<WebPkiServerVerifier>,
+    dialled: ServerName<'static>,
+}
+
+impl ServerCertVerifier for NameOrAddress {
+    fn verify_server_cert(
+        &self,
+        end_entity: &CertificateDer<'_>,
+        intermediates: &[CertificateDer<'_>],
+        name: &ServerName<'_>,
+        ocsp: &[u8],
+        now: UnixTime,
+    ) -> Result<ServerCertVerified, rustls::Error> {
+        let verify =
+            |name| self.webpki.verify_server_cert(end_entity, intermediates, name, ocsp, now);
+        match verify(name) {
+            Err(rustls::Error::InvalidCertificate(
+                CertificateError::NotValidForName | CertificateError::NotValidForNameContext { .. },
+            )) => verify(&self.dialled),
+            verdict => verdict,
+        }
+    }
+
+    fn verify_tls12_signature(
+        &self,
+        message: &[u8],
+        cert: &CertificateDer<'_>,
+        signed: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, rustls::Error> {
+        self.webpki.verify_tls12_signature(message, cert, signed)
+    }
+
+    fn verify_tls13_signature(
+        &self,
+        message: &[u8],
+        cert: &CertificateDer<'_>,
+        signed: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, rustls::Error> {
+        self.webpki.verify_tls13_signature(message, cert, signed)
+    }
+
+    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
+        self.webpki.supported_verify_schemes()
+    }
 }
 
 /// How we answer clients, one configuration for each protocol that the upstream may have chosen.
@@ -118,5 +198,66 @@ impl ServerConfigs {
             Some(_) => &self.http_11,
             None => &self.no_alpn,
         })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::{Duration, SystemTime};
+
+    use rcgen::{BasicConstraints, CertificateParams, IsCa, Issuer, KeyPair};
+    use rustls::Error::InvalidCertificate;
+
+    use super::*;
+
+    const HOUR: Duration = Duration::from_secs(3600);
+    const DIALLED: &str = "10.96.0.1";
+
+    fn ca() -> (Issuer<'static, KeyPair>, RootCertStore) {
+        let mut params = CertificateParams::default();
+        params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+        let key = KeyPair::generate().unwrap();
+        let pem = params.self_signed(&key).unwrap().pem();
+        (Issuer::new(params, key), roots_from_pem(pem.as_bytes()).unwrap())
+    }
+
+    fn cert(
+        ca: &Issuer<'static, KeyPair>,
+        names: &[&str],
+        end: SystemTime,
+    ) -> CertificateDer<'static> {
+        let names: Vec<_> = names.iter().map(|name| (*name).to_owned()).collect();
+        let mut params = CertificateParams::new(names).unwrap();
+        params.not_before = (SystemTime::now() - 2 * HOUR).into();
+        params.not_after = end.into();
+        params.signed_by(&KeyPair::generate().unwrap(), ca).unwrap().into()
+    }
+
+    #[test]
+    fn a_certificate_is_for_the_name_or_for_the_address_and_else_for_nobody() {
+        let ((issuer, roots), (other, _)) = (ca(), ca());
+        let webpki = upstream_verifier(roots).unwrap();
+        let dialled = ServerName::try_from(DIALLED).unwrap();
+        let either = NameOrAddress { webpki, dialled };
+        let asked = ServerName::try_from("kubernetes.default.svc").unwrap();
+        let verify = |cert: &CertificateDer<'_>| {
+            either.verify_server_cert(cert, &[], &asked, &[], UnixTime::now())
+        };
+        let later = SystemTime::now() + HOUR;
+        for names in [&["kubernetes.default.svc"][..], &[DIALLED], &["x.example", DIALLED]] {
+            verify(&cert(&issuer, names, later)).unwrap();
+            let foreign = verify(&cert(&other, names, later)).unwrap_err();
+            assert!(!is_of_name(&foreign), "{names:?}: {foreign}");
+            let ended = verify(&cert(&issuer, names, SystemTime::now() - HOUR)).unwrap_err();
+            assert!(!is_of_name(&ended), "{names:?}: {ended}");
+        }
+        for names in [&["kubernetes.default"][..], &["10.96.0.2"], &["localhost", "127.0.0.1"]] {
+            let refused = verify(&cert(&issuer, names, later)).unwrap_err();
+            assert!(is_of_name(&refused), "{names:?}: {refused}");
+        }
+    }
+
+    fn is_of_name(error: &rustls::Error) -> bool {
+        matches!(error, InvalidCertificate(CertificateError::NotValidForNameContext { .. }))
     }
 }

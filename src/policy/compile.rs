@@ -177,6 +177,7 @@ impl Problems {
 
 /// Where a limit's claim to a pair of group and resource was made.
 struct Claim {
+    limit: usize,
     field: String,
     rule: Rule,
 }
@@ -194,18 +195,28 @@ fn limits(limits: &[Limit], problems: &mut Problems) -> Vec<(Rule, Arc<DraftScop
         let scope = Arc::new(DraftScope { selector, boundary, labels });
         for (field, rule) in rules_of(&field, &limit.relate_resources, problems) {
             if let Some(other) = claims.iter().find(|claim| claim.rule.conflicts(&rule)) {
-                let what = format!(
-                    "{rule} is limited already by {} as {}: a resource belongs in one limit",
-                    other.field, other.rule
-                );
-                problems.add::<()>(field, what);
+                // A limit that names both groups of one resource says the same twice.
+                if other.limit != at || other.rule != rule {
+                    problems.add::<()>(field, conflict(&rule, other));
+                }
                 continue;
             }
             rules.push((rule.clone(), Arc::clone(&scope)));
-            claims.push(Claim { field, rule });
+            claims.push(Claim { limit: at, field, rule });
         }
     }
     rules
+}
+
+fn conflict(rule: &Rule, other: &Claim) -> String {
+    let mut what = format!(
+        "{rule} is limited already by {} as {}: a resource belongs in one limit",
+        other.field, other.rule
+    );
+    if rule.covers(&GroupResource::new("", "events")) {
+        what.push_str(", and the events of events.k8s.io are those of the core group");
+    }
+    what
 }
 
 fn label_rule(at: &str, limit: &Limit, problems: &mut Problems) -> Option<LabelRule> {
@@ -354,7 +365,7 @@ fn hash(name: &str, namespace: &str, lock: Option<&Lock>, scopes: &Scopes) -> [u
         digest.update(u64::try_from(bytes.len()).unwrap_or(u64::MAX).to_be_bytes());
         digest.update(bytes);
     };
-    add(b"ctrlmesh policy 1");
+    add(b"ctrlmesh policy 2");
     add(name.as_bytes());
     add(namespace.as_bytes());
     add(lock.map_or("", Lock::name).as_bytes());

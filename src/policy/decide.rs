@@ -2,7 +2,7 @@
 
 use std::{borrow::Cow, sync::Arc};
 
-use super::{Hashes, Lock, LockIn, Policy, Refusal, Refused, Scope};
+use super::{GroupResource, Hashes, Lock, LockIn, Policy, Refusal, Refused, Scope};
 use crate::wire::{
     frames::{Object, Verdict},
     query::Query,
@@ -16,12 +16,27 @@ const CONTRADICTION: &str = "ctrlmesh.kusionstack.io/none,!ctrlmesh.kusionstack.
 /// What must be done to a request before it goes upstream.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Decision {
+    /// How many objects it can be about.
+    pub extent: Extent,
     /// The collection is narrowed to this.
     pub scope: Option<Arc<Scope>>,
     /// What of the scope no selector says.
     pub judged: Judged,
     /// The request may name the lock there.
     pub lock: Option<LockIn>,
+}
+
+/// How many objects a request can be about.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Extent {
+    /// One, or none yet.
+    #[default]
+    One,
+    /// Those of one name in all namespaces: a collection, unless the resource is in no namespace.
+    /// A path does not tell: see [`Decision::settle`].
+    OneName,
+    /// A collection.
+    Many,
 }
 
 /// Of what no selector says, what is sent upstream too. It takes away no object that is in the
@@ -57,6 +72,38 @@ pub enum Judged {
         /// The objects are Namespaces, which count as what they name.
         are_namespaces: bool,
     },
+}
+
+impl Extent {
+    /// A list or watch of one name in one namespace is a get by another spelling.
+    fn of(info: &RequestInfo<'_>, resource: &Resource<'_>) -> Self {
+        let is_one_name = match info.verb {
+            _ if resource.subresource.is_some() => return Self::One,
+            Verb::List | Verb::Watch => resource.name.is_some(),
+            Verb::DeleteCollection => false,
+            _ => return Self::One,
+        };
+        match () {
+            () if !is_one_name => Self::Many,
+            // With the verb in its path it names an object of a namespace by both.
+            () if info.namespace().is_some() || resource.verb_in_path => Self::One,
+            () => Self::OneName,
+        }
+    }
+}
+
+impl Decision {
+    /// The same once it is known whether the objects of the resource are in namespaces. Before, one
+    /// name over all namespaces is taken for a collection.
+    pub fn settle(&mut self, is_namespaced: bool) {
+        if self.extent != Extent::OneName {
+            return;
+        }
+        self.extent = Extent::Many;
+        if !is_namespaced {
+            *self = Self { lock: self.lock, ..Self::default() };
+        }
+    }
 }
 
 impl Pushed {
@@ -115,29 +162,20 @@ impl Policy {
         let Some(resource) = info.resource() else {
             return Decision::default();
         };
-        let scope = self.scope_of(info.verb, resource).cloned();
+        let extent = Extent::of(info, resource);
+        // A get passes: a controller that does not find what it names would create it anew.
+        let is_narrowed = extent != Extent::One;
+        let named = || GroupResource::new(&resource.group, &resource.resource);
+        let scope = is_narrowed.then(|| self.scope(&named()).cloned()).flatten();
         let namespace = resource.namespace.as_deref();
         Decision {
+            extent,
             judged: scope
                 .as_ref()
                 .map_or(Judged::All, |scope| Judged::new(scope, resource, namespace)),
             scope,
-            lock: self.lock.as_ref().and_then(|lock| lock.find(info.verb, resource)),
+            lock: self.lock.as_ref().and_then(|lock| lock.find(info)),
         }
-    }
-
-    /// Collections are narrowed. A list or watch of one name is a get by another spelling, and a
-    /// get passes: a controller that does not find what it names would create it anew.
-    fn scope_of(&self, verb: Verb, resource: &Resource<'_>) -> Option<&Arc<Scope>> {
-        let is_narrowed = match verb {
-            Verb::List | Verb::Watch => resource.name.is_none(),
-            Verb::DeleteCollection => true,
-            _ => false,
-        };
-        if !is_narrowed || resource.subresource.is_some() {
-            return None;
-        }
-        self.scopes.find(&resource.group, &resource.resource)
     }
 
     /// What changes of the path and the query, before anything is pushed.

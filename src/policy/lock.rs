@@ -1,7 +1,7 @@
 //! Leader election: every shard elects its own leader, so every shard gets its own lock.
 
 use super::GroupResource;
-use crate::wire::request::{Resource, Verb};
+use crate::wire::request::{RequestInfo, Verb};
 
 /// The lock that the controller asks for and the one that its shard has instead.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -89,14 +89,15 @@ impl Lock {
 
     /// Where this request may name the lock; nothing when it is about something else.
     #[must_use]
-    pub fn find(&self, verb: Verb, resource: &Resource<'_>) -> Option<LockIn> {
+    pub fn find(&self, info: &RequestInfo<'_>) -> Option<LockIn> {
+        let resource = info.resource()?;
         if !is_kind(&resource.group, &resource.resource)
-            || resource.namespace.as_deref() != Some(&*self.namespace)
+            || info.namespace().as_deref() != Some(&*self.namespace)
             || resource.subresource.is_some()
         {
             return None;
         }
-        match verb {
+        match info.verb {
             Verb::Get | Verb::Update | Verb::Patch | Verb::Delete => {
                 let named = resource.name.as_deref();
                 (named == Some(&*self.name) || named == Some(&*self.renamed))
@@ -124,14 +125,13 @@ mod tests {
     use http::Method;
 
     use super::*;
-    use crate::wire::request::RequestInfo;
 
     const LEASES: &str = "/apis/coordination.k8s.io/v1/namespaces/ns/leases";
 
     fn found(method: Method, path: &str, query: Option<&str>) -> Option<LockIn> {
         let lock = Lock::new("op", "blue", "ns").unwrap();
         let info = RequestInfo::parse(&method, path, query).unwrap();
-        lock.find(info.verb, info.resource().unwrap())
+        lock.find(&info)
     }
 
     #[test]
@@ -147,6 +147,11 @@ mod tests {
             (Method::DELETE, "fieldSelector=metadata.name%3Dop"),
         ] {
             assert_eq!(found(method, LEASES, Some(query)), Some(LockIn::FieldSelector));
+        }
+        let all = "/apis/coordination.k8s.io/v1/leases";
+        let query = "fieldSelector=metadata.namespace%3Dns,metadata.name%3Dop";
+        for query in [query, &format!("watch=1&{query}")] {
+            assert_eq!(found(Method::GET, all, Some(query)), Some(LockIn::FieldSelector));
         }
         let watch = "/apis/coordination.k8s.io/v1/watch/namespaces/ns/leases/op";
         assert_eq!(found(Method::GET, watch, None), Some(LockIn::Path));
@@ -166,6 +171,12 @@ mod tests {
             "/api/v1/namespaces/ns/configmaps/op/status",
         ] {
             assert_eq!(found(Method::GET, path, None), None, "{path}");
+        }
+        // Over all namespaces there may be others of that name, whose lock is not ours to rename.
+        let all = "/apis/coordination.k8s.io/v1/leases";
+        for fields in ["metadata.name%3Dop", "metadata.name%3Dop,metadata.namespace%3Dother"] {
+            let query = format!("fieldSelector={fields}");
+            assert_eq!(found(Method::GET, all, Some(&query)), None, "{query}");
         }
     }
 

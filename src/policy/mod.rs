@@ -16,9 +16,9 @@ use std::sync::Arc;
 
 pub use self::{
     boundary::{BadRange, Boundary, HashOf, HashRange, HashRule, Pattern},
-    choose::{Configs, choose, draft},
+    choose::{Configs, Present, choose, draft},
     compile::{Draft, Invalid, Problem, compile},
-    decide::{Decision, Judged, Pushed, Rewrite},
+    decide::{Decision, Extent, Judged, Pushed, Rewrite},
     difference::{Handed, Hashes, Page, Part, difference, watch_from},
     document::{BadDocument, from_documents, names},
     lock::{BadLock, Lock, LockIn},
@@ -61,7 +61,7 @@ impl Policy {
     /// The scope of a resource; nothing when the shard sees all of it.
     #[must_use]
     pub fn scope(&self, resource: &GroupResource) -> Option<&Arc<Scope>> {
-        self.scopes.find(resource.group(), resource.resource())
+        self.scopes.find(resource)
     }
 
     /// The limits in one order that does not depend on how they were written.
@@ -73,6 +73,14 @@ impl Policy {
     pub fn selected_namespaces(&self) -> impl Iterator<Item = &Selected> {
         let boundaries = self.rules().flat_map(|(_, scope)| scope.boundaries());
         boundaries.filter_map(|boundary| boundary.selected.as_ref())
+    }
+
+    /// Whether the two show different objects of a resource. The kinds that locks are made of
+    /// differ when the lock does.
+    #[must_use]
+    pub fn differs(&self, other: &Self, resource: &GroupResource) -> bool {
+        self.scope(resource) != other.scope(resource)
+            || (self.lock != other.lock && Lock::is_kind(resource))
     }
 
     /// Equal for policies that treat every request alike.
@@ -106,8 +114,8 @@ impl Epoch {
     }
 }
 
-/// A resource as the API server tells them apart for authorization: group and plural name, no
-/// version.
+/// A resource as it is stored: group and plural name, no version. What two groups show of one
+/// storage is one resource here, called by the first of them.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct GroupResource {
     group: Box<str>,
@@ -115,10 +123,20 @@ pub struct GroupResource {
 }
 
 impl GroupResource {
+    /// Characters in a DNS subdomain.
+    const MAX_NAME: usize = 253;
+
     /// The core group is `""`.
     #[must_use]
     pub fn new(group: &str, resource: &str) -> Self {
-        Self { group: group.into(), resource: resource.into() }
+        Self { group: storing(group, resource).into(), resource: resource.into() }
+    }
+
+    /// Whether no API server can have such a resource: a group is a DNS subdomain, a resource a
+    /// label (RFC 1123).
+    #[must_use]
+    pub fn is_too_long(&self) -> bool {
+        self.group.len().max(self.resource.len()) > Self::MAX_NAME
     }
 
     /// The API group.
@@ -132,6 +150,13 @@ impl GroupResource {
     pub fn resource(&self) -> &str {
         &self.resource
     }
+}
+
+/// The group by which the storage of a resource is called. Events are those of the core group in
+/// both: the one pair of `AddCohabitatingResources` (Kubernetes 1.37,
+/// `pkg/kubeapiserver/default_storage_factory_builder.go`) of which both groups are served still.
+fn storing<'a>(group: &'a str, resource: &str) -> &'a str {
+    if (group, resource) == ("events.k8s.io", "events") { "" } else { group }
 }
 
 impl std::fmt::Display for GroupResource {

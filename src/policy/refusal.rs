@@ -3,7 +3,11 @@
 
 use std::fmt;
 
-use crate::wire::status::{Details, Reason, Status};
+use crate::wire::{
+    delete::BadOptions,
+    name::NameError,
+    status::{Details, Reason, Status},
+};
 
 /// Why a request is not forwarded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -26,6 +30,16 @@ pub enum Refusal {
     BadBody,
     /// A body that may name the lock is larger than the API server takes.
     BodyTooLarge,
+    /// A body that must be read is in an encoding that is not read.
+    UnsupportedBody,
+    /// The bodies that are held fill the room that there is for them.
+    NoRoom,
+    /// A body that must be read did not become whole in time.
+    BodyTimeout,
+    /// The API server has no such verb for this resource, or not over all namespaces.
+    MethodNotAllowed,
+    /// The scope changed while a request was carried out object by object.
+    ScopeChanged,
 }
 
 /// A refusal with its reason in words.
@@ -39,7 +53,7 @@ pub struct Refused {
 
 impl Refusal {
     /// Every refusal.
-    pub const ALL: [Self; 9] = [
+    pub const ALL: [Self; 14] = [
         Self::NoPolicy,
         Self::BadRequestLine,
         Self::BadSelector,
@@ -49,6 +63,11 @@ impl Refusal {
         Self::UnreadableList,
         Self::BadBody,
         Self::BodyTooLarge,
+        Self::UnsupportedBody,
+        Self::NoRoom,
+        Self::BodyTimeout,
+        Self::MethodNotAllowed,
+        Self::ScopeChanged,
     ];
 
     /// The metric label and log field.
@@ -64,10 +83,15 @@ impl Refusal {
             Self::UnreadableList => "unreadable_list",
             Self::BadBody => "bad_body",
             Self::BodyTooLarge => "body_too_large",
+            Self::UnsupportedBody => "unsupported_body",
+            Self::NoRoom => "no_room",
+            Self::BodyTimeout => "body_timeout",
+            Self::MethodNotAllowed => "method_not_allowed",
+            Self::ScopeChanged => "scope_changed",
         }
     }
 
-    /// The Status's reason, which brings its HTTP code. client-go retries a 503 that says when, and
+    /// The Status's reason, which brings its HTTP code. client-go retries a 503 or 429 that says when, and
     /// lists anew after `Expired`.
     const fn reason(self) -> Reason {
         match self {
@@ -79,6 +103,11 @@ impl Refusal {
             Self::UnknownEncoding => Reason::NotAcceptable,
             Self::UnreadableList => Reason::InternalError,
             Self::BodyTooLarge => Reason::RequestEntityTooLarge,
+            Self::UnsupportedBody => Reason::UnsupportedMediaType,
+            Self::NoRoom => Reason::TooManyRequests,
+            Self::BodyTimeout => Reason::Timeout,
+            Self::MethodNotAllowed => Reason::MethodNotAllowed,
+            Self::ScopeChanged => Reason::Conflict,
         }
     }
 
@@ -86,7 +115,7 @@ impl Refusal {
     #[must_use]
     pub const fn retry_after(self) -> Option<u32> {
         match self {
-            Self::NoPolicy => Some(1),
+            Self::NoPolicy | Self::NoRoom => Some(1),
             _ => None,
         }
     }
@@ -109,5 +138,28 @@ impl Refused {
                 status.with_details(Details { retry_after_seconds, ..Details::default() })
             }
         }
+    }
+}
+
+/// A body in which the name of the lock cannot be relied on.
+impl From<NameError> for Refused {
+    fn from(error: NameError) -> Self {
+        let refusal = match error {
+            NameError::TooLarge { .. } => Refusal::BodyTooLarge,
+            NameError::NotJson => Refusal::UnsupportedBody,
+            _ => Refusal::BadBody,
+        };
+        refusal.because(error)
+    }
+}
+
+/// Options of a judged deletecollection.
+impl From<BadOptions> for Refused {
+    fn from(error: BadOptions) -> Self {
+        let refusal = match error {
+            BadOptions::Encoding => Refusal::UnsupportedBody,
+            BadOptions::Unreadable | BadOptions::Preconditions => Refusal::BadBody,
+        };
+        refusal.because(error)
     }
 }

@@ -2,7 +2,7 @@
 
 use std::{collections::HashMap, fmt, sync::Arc};
 
-use super::{Boundary, GroupResource};
+use super::{Boundary, GroupResource, storing};
 use crate::wire::selector::Selector;
 
 /// What the shard sees of a resource: what a selector selects and is inside of every boundary.
@@ -13,7 +13,8 @@ pub struct Scope {
     boundaries: Vec<Boundary>,
 }
 
-/// A pair of API group and plural resource name, where either may stand for all.
+/// A pair of API group and plural resource name, where either may stand for all. What two groups
+/// show of one storage is one pair, as in [`GroupResource`].
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Rule {
     group: Name,
@@ -132,7 +133,7 @@ impl Rule {
         if resource != "*" && !lower(resource) {
             return Err(BadRule::Resource(resource.to_owned()));
         }
-        Ok(Self { group: Name::new(group), resource: Name::new(resource) })
+        Ok(Self { group: Name::new(storing(group, resource)), resource: Name::new(resource) })
     }
 
     /// One resource, taken as it is.
@@ -166,6 +167,17 @@ impl Name {
         match self {
             Self::Any => "*",
             Self::Exact(name) => name,
+        }
+    }
+}
+
+impl Rule {
+    /// The resource that it names. `None` if it is about all of its group.
+    #[must_use]
+    pub fn resource(&self) -> Option<&str> {
+        match &self.resource {
+            Name::Any => None,
+            Name::Exact(name) => Some(name),
         }
     }
 }
@@ -205,7 +217,8 @@ impl Scopes {
 
     /// The scope of a resource; nothing when the shard sees all of it.
     #[must_use]
-    pub fn find(&self, group: &str, resource: &str) -> Option<&Arc<Scope>> {
+    pub fn find(&self, of: &GroupResource) -> Option<&Arc<Scope>> {
+        let (group, resource) = (of.group(), of.resource());
         let named = self.named.get(resource).and_then(|by_group| by_group.find(group));
         let scope = named
             .or_else(|| if is_shared(group, resource) { None } else { self.others.find(group) });
@@ -255,7 +268,6 @@ fn is_shared(group: &str, resource: &str) -> bool {
         "" => matches!(resource, "events" | "componentstatuses"),
         "apiextensions.k8s.io" => resource == "customresourcedefinitions",
         "coordination.k8s.io"
-        | "events.k8s.io"
         | "authentication.k8s.io"
         | "authorization.k8s.io"
         | "apiregistration.k8s.io" => true,
@@ -277,16 +289,32 @@ mod tests {
     }
 
     fn text(scopes: &Scopes, group: &str, resource: &str) -> String {
-        scopes.find(group, resource).map_or_else(|| "-".into(), |scope| scope.text().into())
+        let scope = scopes.find(&GroupResource::new(group, resource));
+        scope.map_or_else(|| "-".into(), |scope| scope.text().into())
     }
 
     #[test]
     fn the_group_tells_resources_of_one_name_apart() {
-        let scopes = scopes(&[("", "events", "a"), ("apps", "deployments", "b")]);
-        assert_eq!(text(&scopes, "", "events"), "a");
-        assert_eq!(text(&scopes, "events.k8s.io", "events"), "-");
+        let scopes = scopes(&[("", "services", "a"), ("apps", "deployments", "b")]);
+        assert_eq!(text(&scopes, "", "services"), "a");
+        assert_eq!(text(&scopes, "serving.knative.dev", "services"), "-");
         assert_eq!(text(&scopes, "apps", "deployments"), "b");
-        assert_eq!(text(&scopes, "extensions", "deployments"), "-");
+        assert_eq!(text(&scopes, "", "deployments"), "-");
+    }
+
+    #[test]
+    fn events_of_both_groups_are_one_resource() {
+        for named in ["", "events.k8s.io", "*"] {
+            let scopes = scopes(&[(named, "events", "a")]);
+            for group in ["", "events.k8s.io"] {
+                assert_eq!(text(&scopes, group, "events"), "a", "{named} {group}");
+            }
+        }
+        let rule = |group| Rule::new(group, "events").unwrap();
+        assert!(rule("").conflicts(&rule("events.k8s.io")));
+        let one = GroupResource::new("events.k8s.io", "events");
+        assert_eq!(one, GroupResource::new("", "events"));
+        assert!(rule("events.k8s.io").covers(&one) && rule("").covers(&one));
     }
 
     #[test]

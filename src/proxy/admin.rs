@@ -1,6 +1,8 @@
 //! Metrics and health for everybody, the inside of the proxy for loopback peers.
 
 use std::{
+    cmp::Reverse,
+    collections::VecDeque,
     convert::Infallible,
     net::{IpAddr, SocketAddr},
     sync::Arc,
@@ -14,39 +16,76 @@ use hyper::{body::Incoming, server::conn::http1, service::service_fn};
 use hyper_util::rt::{TokioIo, TokioTimer};
 use prometheus_client::{encoding::text::encode, registry::Registry};
 use serde_json::json;
-use tokio::{net::TcpListener, task::JoinSet, time::timeout};
+use tokio::{
+    net::TcpListener,
+    task::{AbortHandle, JoinSet},
+    time::timeout,
+};
 
 use super::Shared;
 use crate::net::{addr::canonical, socket};
 
 /// A scrape takes milliseconds; who takes this long has gone.
 const CONNECTION_TIMEOUT: Duration = Duration::from_secs(30);
+/// A request is one packet; a peer that has not sent its head by then has nothing to ask.
+const HEAD_TIMEOUT: Duration = Duration::from_secs(2);
 /// Connections at once. Kubelet and scraper need two.
 const MAX_CONNECTIONS: usize = 32;
+
+/// The connections that are served, the oldest first.
+#[derive(Default)]
+struct Guests {
+    tasks: JoinSet<()>,
+    places: VecDeque<(IpAddr, AbortHandle)>,
+}
+
+impl Guests {
+    /// Serves one more. Where there is no place left, a connection of the address that has most of
+    /// them ends, so that nobody keeps a probe or a scrape out.
+    fn serve(&mut self, peer: IpAddr, connection: impl Future<Output = ()> + Send + 'static) {
+        while self.tasks.try_join_next().is_some() {}
+        self.places.retain(|(_, task)| !task.is_finished());
+        if self.places.len() >= MAX_CONNECTIONS
+            && let Some((_, task)) = self.one_of_the_most().and_then(|at| self.places.remove(at))
+        {
+            task.abort();
+        }
+        self.places.push_back((peer, self.tasks.spawn(connection)));
+    }
+
+    /// The oldest connection of the address that has most.
+    fn one_of_the_most(&self) -> Option<usize> {
+        let has = |at: &usize| {
+            let peer = self.places.get(*at).map(|(peer, _)| peer);
+            self.places.iter().filter(|(other, _)| Some(other) == peer).count()
+        };
+        (0..self.places.len()).max_by_key(|at| (has(at), Reverse(*at)))
+    }
+}
 
 /// Serves until it is dropped.
 pub(super) async fn serve(listener: TcpListener, shared: Arc<Shared>, registry: Registry) {
     let registry = Arc::new(registry);
-    let mut connections = JoinSet::new();
+    let mut guests = Guests::default();
     loop {
-        while connections.try_join_next().is_some() {}
-        if connections.len() >= MAX_CONNECTIONS {
-            connections.join_next().await;
-        }
-        let Ok((stream, peer)) = listener.accept().await else {
-            // A full file table heals when connections end.
-            connections.join_next().await;
-            continue;
+        let (stream, peer) = match listener.accept().await {
+            Ok(accepted) => accepted,
+            Err(error) if socket::is_of_one_connection(&error) => continue,
+            Err(error) => {
+                shared.outages.sit_out(&error).await;
+                continue;
+            }
         };
         let _ = socket::keep_alive(&stream);
         let (shared, registry) = (Arc::clone(&shared), Arc::clone(&registry));
-        connections.spawn(async move {
+        guests.serve(canonical(peer).ip(), async move {
             let service = service_fn(move |request| {
                 let reply = answer(&request, peer, &shared, &registry);
                 async move { Ok::<_, Infallible>(reply) }
             });
             let connection = http1::Builder::new()
                 .timer(TokioTimer::new())
+                .header_read_timeout(HEAD_TIMEOUT)
                 .serve_connection(TokioIo::new(stream), service);
             let _ = timeout(CONNECTION_TIMEOUT, connection).await;
         });
@@ -165,4 +204,41 @@ fn reply(code: StatusCode, kind: &'static str, body: String) -> Response<Full<By
     *reply.status_mut() = code;
     reply.headers_mut().insert(header::CONTENT_TYPE, HeaderValue::from_static(kind));
     reply
+}
+
+#[cfg(test)]
+mod tests {
+    use std::future::pending;
+
+    use super::*;
+
+    fn peer(last: u8) -> IpAddr {
+        [10, 0, 0, last].into()
+    }
+
+    #[tokio::test]
+    async fn a_newcomer_takes_a_place_from_the_address_that_has_most() {
+        let mut guests = Guests::default();
+        guests.serve(peer(1), pending());
+        for _ in 1..MAX_CONNECTIONS {
+            guests.serve(peer(2), pending());
+        }
+        for last in 3..=4 {
+            guests.serve(peer(last), pending());
+        }
+        let has = |last| guests.places.iter().filter(|(ip, _)| *ip == peer(last)).count();
+        assert_eq!([1, 2, 3, 4].map(has), [1, MAX_CONNECTIONS - 3, 1, 1]);
+        let ended = [guests.tasks.join_next().await, guests.tasks.join_next().await];
+        assert!(ended.into_iter().all(|task| task.unwrap().unwrap_err().is_cancelled()));
+    }
+
+    #[tokio::test]
+    async fn of_addresses_with_one_connection_each_the_oldest_gives_way() {
+        let mut guests = Guests::default();
+        for last in 0..=MAX_CONNECTIONS {
+            guests.serve(peer(u8::try_from(last).unwrap()), pending());
+        }
+        assert_eq!(guests.places.len(), MAX_CONNECTIONS);
+        assert_eq!(guests.places[0].0, peer(1));
+    }
 }

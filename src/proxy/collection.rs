@@ -11,13 +11,13 @@ use base64::{Engine, prelude::BASE64_URL_SAFE_NO_PAD};
 use serde::Deserialize;
 
 use super::{
-    feed::InForce,
+    feed::{Feed, InForce},
     pair::Pair,
     streams::{Asked, Subject},
 };
 use crate::{
     policy::{
-        Decision, GroupResource, Judged, Refusal, Refused,
+        Decision, Extent, GroupResource, Judged, Refusal, Refused,
         positions::{Position, Resume},
     },
     wire::{Query, RequestInfo, Verb, rv::ResourceVersion},
@@ -33,7 +33,7 @@ pub(super) struct Collection {
     pub(super) bookmarks: Bookmarks,
     /// The position from which a watch goes on.
     pub(super) from: Option<u64>,
-    /// What a watch asked for.
+    /// The request of a watch; `None` if it is too long to be kept.
     pub(super) asked: Option<Asked>,
     /// The path and selectors as a number: equal for a list and the watch that resumes from it.
     pub(super) key: u64,
@@ -70,7 +70,7 @@ impl Collection {
         let subject = Subject {
             resource: GroupResource::new(part(|r| &r.group), part(|r| &r.resource)),
             namespace: resource.and_then(|r| r.namespace.as_deref()).map(Into::into),
-            is_narrowed: resource.is_some_and(|r| r.name.is_none()),
+            is_narrowed: decision.extent != Extent::One,
             lock: decision.lock,
         };
         Self {
@@ -86,10 +86,29 @@ impl Collection {
         }
     }
 
+    /// Whether what it shows depends on the policy.
+    pub(super) fn has_scope(&self) -> bool {
+        self.subject.is_narrowed || self.subject.lock.is_some()
+    }
+
+    /// Something of it is about to be shown.
+    pub(super) fn keep_position(&mut self, feed: &Feed) {
+        if let Some(positions) = feed.positions() {
+            let InForce { epoch, policy, .. } = &*self.in_force;
+            self.position = positions.keep(&self.subject.resource, *epoch, policy);
+        }
+    }
+
+    /// Whether the shard sees a part of it. What is not limited goes through even where it cannot be
+    /// read.
+    pub(super) fn is_limited(&self) -> bool {
+        self.subject.is_limited(&self.in_force)
+    }
+
     /// A watch or a further page goes on from a position that the client was shown: only where
     /// that was under the present scope.
     pub(super) fn may_resume(&self, pair: &Pair) -> Result<(), Refused> {
-        if !self.subject.is_narrowed && self.subject.lock.is_none() {
+        if !self.has_scope() {
             return Ok(());
         }
         let Some((key, resume)) = self.resumes else { return Ok(()) };
@@ -106,7 +125,7 @@ impl Collection {
 impl Bookmarks {
     fn of(query: Query<'_>, from: Option<u64>) -> Self {
         match () {
-            () if !is_true(query.first("allowWatchBookmarks").as_deref()) => Self::Never,
+            () if query.flag("allowWatchBookmarks") != Some(true) => Self::Never,
             () if from.is_some() => Self::Always,
             () => Self::AfterInitial,
         }
@@ -118,7 +137,7 @@ impl Bookmarks {
 fn resumes(info: &RequestInfo<'_>, key: u64) -> Option<(u64, Resume)> {
     let query = info.query;
     if info.verb == Verb::Watch {
-        let is_fresh = is_true(query.first("sendInitialEvents").as_deref());
+        let is_fresh = query.flag("sendInitialEvents").unwrap_or_default();
         let version = query.first("resourceVersion").filter(|_| !is_fresh)?;
         return Resume::at(ResourceVersion::parse(version.as_bytes())).map(|at| (key, at));
     }
@@ -136,12 +155,6 @@ fn collection_key(info: &RequestInfo<'_>) -> u64 {
 /// The same for a further page: the token stands for its collection and position.
 pub(super) fn token_key(token: &str) -> u64 {
     HASHER.hash_one(token)
-}
-
-/// Booleans in a query: everything but `0` and `false` is true, as in
-/// `apimachinery/pkg/conversion`.
-fn is_true(value: Option<&str>) -> bool {
-    value.is_some_and(|value| value != "0" && !value.eq_ignore_ascii_case("false"))
 }
 
 /// The position in a continue token (`apiserver/pkg/storage/continue.go`): base64 of JSON.

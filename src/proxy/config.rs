@@ -10,7 +10,7 @@ use std::{
 use clap::{Args, ValueEnum};
 use rustls_pki_types::ServerName;
 
-use crate::net::{Clock, UpstreamAddr, addr::BadUpstream, ca::KUBERNETES_NAMES};
+use crate::net::{Clock, ClusterDomain, UpstreamAddr, addr::BadUpstream};
 
 /// Where the kubelet puts the ServiceAccount's files.
 const SERVICE_ACCOUNT: &str = "/var/run/secrets/kubernetes.io/serviceaccount";
@@ -49,6 +49,11 @@ pub struct ProxyArgs {
     #[arg(long, env = "CTRLMESH_MESH_CA_DIR", value_name = "DIR")]
     pub mesh_ca_dir: PathBuf,
 
+    /// The DNS domain of the cluster: clients may call the API server kubernetes.default.svc.DOMAIN
+    #[arg(long, env = "CTRLMESH_CLUSTER_DOMAIN", value_name = "DOMAIN",
+          default_value = ClusterDomain::DEFAULT)]
+    pub cluster_domain: ClusterDomain,
+
     /// The labels of this pod, as a downwardAPI volume writes them; they choose the ShardingConfig
     #[arg(long, env = "CTRLMESH_POD_LABELS", value_name = "FILE")]
     pub pod_labels: Option<PathBuf>,
@@ -80,9 +85,9 @@ pub struct ProxyArgs {
     #[arg(long, env = "CTRLMESH_DRAIN_TIMEOUT", value_name = "SECONDS", default_value = "15")]
     pub drain_timeout: u16,
 
-    /// The pod's name
-    #[arg(long, env = "POD_NAME", hide = true, default_value = "")]
-    pub pod_name: String,
+    /// The pod's name, for the log: its first line tells which pod of many this one is
+    #[arg(long, env = "POD_NAME", value_name = "NAME")]
+    pub pod_name: Option<String>,
 
     /// The pod's namespace; leader election locks are renamed in it alone
     #[arg(long, env = "POD_NAMESPACE", value_name = "NAME")]
@@ -179,6 +184,8 @@ pub struct Config {
     pub threads: NonZeroUsize,
     /// How long a drain may take.
     pub drain_timeout: Duration,
+    /// The pod's name, where it is known.
+    pub pod: Option<String>,
     /// The pod's namespace, where it is known.
     pub namespace: Option<String>,
     /// By which certificates are made and judged.
@@ -235,7 +242,8 @@ impl Config {
                 pod_labels: args.pod_labels.ok_or(BadConfig::NoPod("--pod-labels"))?,
             },
         };
-        let names = leaf_names(&route, args.listen.ip(), args.kubernetes_service_host.as_deref())?;
+        let service_host = args.kubernetes_service_host.as_deref();
+        let names = leaf_names(&route, args.listen.ip(), &args.cluster_domain, service_host)?;
         Ok(Self {
             route,
             policy,
@@ -249,6 +257,7 @@ impl Config {
             on_change: args.on_change,
             threads: args.threads,
             drain_timeout: Duration::from_secs(args.drain_timeout.into()),
+            pod: args.pod_name,
             namespace: args.pod_namespace,
             clock: Clock::system(),
         })
@@ -269,10 +278,11 @@ fn kubelets_upstream(host: Option<&str>, port: Option<&str>) -> Result<UpstreamA
 fn leaf_names(
     route: &Route,
     listen: IpAddr,
+    domain: &ClusterDomain,
     service_host: Option<&str>,
 ) -> Result<Vec<ServerName<'static>>, BadUpstream> {
     let mut names: Vec<ServerName<'static>> =
-        KUBERNETES_NAMES.iter().filter_map(|name| ServerName::try_from(*name).ok()).collect();
+        domain.names().filter_map(|name| ServerName::try_from(name).ok()).collect();
     let mut add = |name: ServerName<'static>| {
         if !names.contains(&name) {
             names.push(name);
@@ -334,6 +344,17 @@ mod tests {
                 Route::Original => panic!("{args:?}"),
             }
         }
+    }
+
+    #[test]
+    fn the_leaf_has_the_name_in_the_clusters_own_domain() {
+        let names = |args: &[&str]| direct(args).unwrap().names;
+        let name = |text: &'static str| ServerName::try_from(text).unwrap();
+        let usual = name("kubernetes.default.svc.cluster.local");
+        assert!(names(&["--upstream=127.0.0.1:6443"]).contains(&usual));
+        let named = names(&["--upstream=127.0.0.1:6443", "--cluster-domain=corp.example"]);
+        assert!(named.contains(&name("kubernetes.default.svc.corp.example")));
+        assert!(!named.contains(&usual));
     }
 
     #[test]

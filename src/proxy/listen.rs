@@ -2,6 +2,7 @@
 
 use std::{
     collections::HashSet,
+    io,
     net::SocketAddr,
     sync::{
         Arc, Mutex, PoisonError,
@@ -13,7 +14,7 @@ use std::{
 use tokio::{
     net::{TcpListener, TcpStream},
     sync::{mpsc, watch},
-    time::sleep,
+    time::{Instant, sleep},
 };
 
 use super::{config::Route, outcome::Closed};
@@ -30,6 +31,8 @@ const MAX_CONNECTIONS: usize = 4096;
 const HAND_OVER: usize = 64;
 /// How long a full file table is left to recover.
 const BACK_OFF: Duration = Duration::from_millis(100);
+/// How often it is logged that no listener can accept.
+const SAY_AGAIN: Duration = Duration::from_secs(1);
 
 /// A client's connection and its way.
 #[derive(Debug)]
@@ -53,33 +56,34 @@ pub(super) enum Destination {
 pub(super) struct Hands {
     threads: Vec<Hand>,
     open: Arc<watch::Sender<usize>>,
+    most: usize,
 }
 
 #[derive(Clone, Debug)]
 struct Hand {
-    tx: mpsc::Sender<Accepted>,
+    tx: mpsc::Sender<(Accepted, Place)>,
     load: Arc<AtomicUsize>,
 }
 
-/// A data thread's end: its queue and the count of what it carries.
+/// A data thread's end.
 #[derive(Debug)]
-pub(super) struct Queue {
-    rx: mpsc::Receiver<Accepted>,
+pub(super) struct Queue(mpsc::Receiver<(Accepted, Place)>);
+
+/// A connection's place on its data thread, free again when this is dropped.
+#[derive(Debug)]
+pub(super) struct Place {
     load: Arc<AtomicUsize>,
     open: Arc<watch::Sender<usize>>,
 }
 
-/// Both ends for `count` data threads.
-pub(super) fn hands(count: usize) -> (Hands, Vec<Queue>) {
-    let open = Arc::new(watch::Sender::new(0));
+/// Both ends for `count` data threads, which carry at most `most` connections together.
+pub(super) fn hands(count: usize, most: usize) -> (Hands, Vec<Queue>) {
     let pair = || {
         let (tx, rx) = mpsc::channel(HAND_OVER);
-        let load = Arc::new(AtomicUsize::new(0));
-        let queue = Queue { rx, load: Arc::clone(&load), open: Arc::clone(&open) };
-        (Hand { tx, load }, queue)
+        (Hand { tx, load: Arc::default() }, Queue(rx))
     };
     let (threads, queues) = (0..count).map(|_| pair()).unzip();
-    (Hands { threads, open }, queues)
+    (Hands { threads, open: Arc::new(watch::Sender::new(0)), most }, queues)
 }
 
 impl Hands {
@@ -91,31 +95,66 @@ impl Hands {
         }
     }
 
-    /// Gives the connection to the thread that carries least.
+    /// Gives the connection to the thread that carries least, of those that have not ended.
     async fn deal(&self, accepted: Accepted) -> Result<(), Closed> {
-        let least = self.threads.iter().min_by_key(|hand| hand.load.load(Ordering::Relaxed));
-        let hand = least.ok_or(Closed::Overloaded)?;
-        if hand.load.load(Ordering::Relaxed) >= MAX_CONNECTIONS {
-            return Err(Closed::Overloaded);
+        loop {
+            let serving = self.threads.iter().filter(|hand| !hand.tx.is_closed());
+            let least = serving.min_by_key(|hand| hand.load.load(Ordering::Relaxed));
+            let hand = least.ok_or(Closed::Drained)?;
+            let is_full = hand.load.load(Ordering::Relaxed) >= MAX_CONNECTIONS;
+            if is_full || *self.open.borrow() >= self.most {
+                return Err(Closed::Overloaded);
+            }
+            // A thread that ends meanwhile is none of them any more.
+            if let Ok(room) = hand.tx.reserve().await {
+                room.send((accepted, Place::take(&hand.load, &self.open)));
+                return Ok(());
+            }
         }
-        let place = hand.tx.reserve().await.map_err(|_| Closed::Drained)?;
-        hand.load.fetch_add(1, Ordering::Relaxed);
-        self.open.send_modify(|open| *open += 1);
-        place.send(accepted);
-        Ok(())
     }
 }
 
 impl Queue {
-    /// The next connection; nothing when the listener is gone.
-    pub(super) async fn next(&mut self) -> Option<Accepted> {
-        self.rx.recv().await
+    /// The next connection. `None` when the listener is gone.
+    pub(super) async fn next(&mut self) -> Option<(Accepted, Place)> {
+        self.0.recv().await
     }
+}
 
-    /// A connection has ended.
-    pub(super) fn done(&self) {
+impl Place {
+    fn take(load: &Arc<AtomicUsize>, open: &Arc<watch::Sender<usize>>) -> Self {
+        load.fetch_add(1, Ordering::Relaxed);
+        open.send_modify(|open| *open += 1);
+        Self { load: Arc::clone(load), open: Arc::clone(open) }
+    }
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
         self.load.fetch_sub(1, Ordering::Relaxed);
         self.open.send_modify(|open| *open -= 1);
+    }
+}
+
+/// When it was logged last that a listener cannot accept.
+#[derive(Debug, Default)]
+pub(super) struct Outages(Mutex<Option<Instant>>);
+
+impl Outages {
+    /// Logs the failure, unless one was logged a moment ago, and leaves the system time to recover.
+    pub(super) async fn sit_out(&self, error: &io::Error) {
+        let is_due = {
+            let mut last = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+            let is_due = last.is_none_or(|last| last.elapsed() >= SAY_AGAIN);
+            if is_due {
+                *last = Some(Instant::now());
+            }
+            is_due
+        };
+        if is_due {
+            tracing::warn!(%error, "cannot accept");
+        }
+        sleep(BACK_OFF).await;
     }
 }
 
@@ -165,6 +204,7 @@ pub(super) async fn accept(
     listener: TcpListener,
     route: Route,
     hands: Hands,
+    outages: &Outages,
     closed: impl Fn(Closed, Option<ClientAddr>),
 ) {
     loop {
@@ -172,8 +212,7 @@ pub(super) async fn accept(
             Ok(accepted) => accepted,
             Err(error) if socket::is_of_one_connection(&error) => continue,
             Err(error) => {
-                tracing::warn!(%error, "cannot accept");
-                sleep(BACK_OFF).await;
+                outages.sit_out(&error).await;
                 continue;
             }
         };
@@ -206,4 +245,53 @@ fn admit(stream: TcpStream, client: ClientAddr, route: &Route) -> Result<Accepte
     socket::keep_alive(&stream).map_err(|_| Closed::ClientGone)?;
     let stream = stream.into_std().map_err(|_| Closed::ClientGone)?;
     Ok(Accepted { client, dialled, to, stream })
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::Ipv4Addr;
+
+    use super::*;
+
+    async fn accepted() -> Accepted {
+        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.unwrap();
+        let dialled = listener.local_addr().unwrap();
+        let stream = TcpStream::connect(dialled).await.unwrap();
+        Accepted {
+            client: ClientAddr::new(stream.local_addr().unwrap()),
+            dialled,
+            to: Destination::Fixed(UpstreamAddr::from_host_port("localhost", 443).unwrap()),
+            stream: stream.into_std().unwrap(),
+        }
+    }
+
+    #[tokio::test]
+    async fn no_more_connections_are_dealt_than_there_are_descriptors_for() {
+        let (hands, mut queues) = hands(2, 3);
+        for _ in 0..3 {
+            hands.deal(accepted().await).await.unwrap();
+        }
+        assert_eq!(hands.deal(accepted().await).await.unwrap_err(), Closed::Overloaded);
+        drop(queues[0].next().await.unwrap());
+        hands.deal(accepted().await).await.unwrap();
+    }
+
+    #[tokio::test]
+    async fn a_data_thread_that_has_ended_is_dealt_nothing() {
+        let (hands, mut queues) = hands(2, 100);
+        hands.deal(accepted().await).await.unwrap();
+        hands.deal(accepted().await).await.unwrap();
+        // It carries nothing from now on, which is least.
+        drop(queues.remove(0));
+        for _ in 0..3 {
+            hands.deal(accepted().await).await.unwrap();
+        }
+        for _ in 0..4 {
+            queues[0].next().await.unwrap();
+        }
+        assert_eq!(hands.threads[1].load.load(Ordering::Relaxed), 0, "each place is free again");
+        hands.idle().await;
+        queues.clear();
+        assert_eq!(hands.deal(accepted().await).await.unwrap_err(), Closed::Drained);
+    }
 }

@@ -1,9 +1,14 @@
 //! The metrics, declared once. A golden file holds their table.
 
-use std::sync::atomic::AtomicU64;
+use std::{
+    collections::BTreeSet,
+    fmt,
+    sync::{Arc, atomic::AtomicU64},
+};
 
+use arc_swap::ArcSwap;
 use prometheus_client::{
-    encoding::{EncodeLabelSet, EncodeLabelValue},
+    encoding::{EncodeLabelSet, EncodeLabelValue, LabelValueEncoder},
     metrics::{counter::Counter, family::Family, gauge::Gauge, histogram::Histogram},
     registry::{Registry, Unit},
 };
@@ -19,6 +24,7 @@ const CONNECT_BUCKETS: [f64; 7] = [0.001, 0.0025, 0.005, 0.01, 0.05, 0.5, 5.0];
 #[derive(Debug)]
 pub(super) struct Metrics {
     pub(super) requests: Family<RequestLabels, Counter>,
+    pub(super) own_requests: Family<OwnRequestLabels, Counter>,
     pub(super) request_duration: Family<DurationLabels, Histogram, fn() -> Histogram>,
     pub(super) refusals: Family<ReasonLabel, Counter>,
     pub(super) connections: Family<LegLabel, Gauge>,
@@ -34,6 +40,8 @@ pub(super) struct Metrics {
     pub(super) leaf_not_after: Gauge<f64, AtomicU64>,
     pub(super) upstream_connect: Histogram,
     pub(super) panics: Counter,
+    /// The resources that policies have named so far.
+    named: ArcSwap<BTreeSet<Arc<str>>>,
 }
 
 /// The side of the proxy.
@@ -48,9 +56,15 @@ pub(super) enum Leg {
 pub(super) struct RequestLabels {
     pub(super) leg: Leg,
     pub(super) verb: &'static str,
-    pub(super) resource: &'static str,
+    pub(super) resource: ResourceLabel,
     pub(super) code_class: &'static str,
     pub(super) decision: &'static str,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+pub(super) struct OwnRequestLabels {
+    pub(super) why: &'static str,
+    pub(super) code_class: &'static str,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
@@ -81,7 +95,7 @@ pub(super) struct HowLabel {
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
 pub(super) struct FilterLabels {
-    pub(super) resource: &'static str,
+    pub(super) resource: ResourceLabel,
     pub(super) kept: &'static str,
 }
 
@@ -90,6 +104,7 @@ impl Metrics {
     pub(super) fn new() -> (Self, Registry) {
         let metrics = Self {
             requests: Family::default(),
+            own_requests: Family::default(),
             request_duration: Family::new_with_constructor(|| Histogram::new(REQUEST_BUCKETS)),
             refusals: Family::default(),
             connections: Family::default(),
@@ -105,6 +120,7 @@ impl Metrics {
             leaf_not_after: Gauge::default(),
             upstream_connect: Histogram::new(CONNECT_BUCKETS),
             panics: Counter::default(),
+            named: ArcSwap::default(),
         };
         let registry = metrics.register();
         (metrics, registry)
@@ -114,10 +130,36 @@ impl Metrics {
     pub(super) fn filtered(&self, resource: &GroupResource, kept: u64, dropped: u64) {
         for (kept, count) in [("true", kept), ("false", dropped)] {
             if count > 0 {
-                let labels = FilterLabels { resource: resource_label(resource.resource()), kept };
+                let resource = self.resource_label(resource.resource());
+                let labels = FilterLabels { resource, kept };
                 self.filtered_items.get_or_create_owned(&labels).inc_by(count);
             }
         }
+    }
+
+    /// Gives the resources that a policy names label values of their own, which they keep: a series
+    /// that was counted once stays.
+    pub(super) fn name_resources<'a>(&self, names: impl Iterator<Item = &'a str>) {
+        // One policy is put in force at a time.
+        let mut named = BTreeSet::clone(&self.named.load());
+        for name in names.filter(|name| RESOURCES.binary_search(name).is_err()) {
+            if named.len() < MAX_NAMED {
+                named.insert(name.into());
+            }
+        }
+        self.named.store(Arc::new(named));
+    }
+
+    /// The label value for a resource. A client can invent names; all but those of Kubernetes and
+    /// of policies are `other`, so that the number of time series stays bounded.
+    pub(super) fn resource_label(&self, resource: &str) -> ResourceLabel {
+        if let Ok(at) = RESOURCES.binary_search(&resource) {
+            return ResourceLabel(Value::BuiltIn(RESOURCES.get(at).copied().unwrap_or(OTHER)));
+        }
+        ResourceLabel(match self.named.load().get(resource) {
+            Some(name) => Value::Named(Arc::clone(name)),
+            None => Value::BuiltIn(OTHER),
+        })
     }
 
     /// A list or watch was narrowed.
@@ -144,6 +186,11 @@ impl Metrics {
             "Time until the response was complete; of streams, until its headers",
             Unit::Seconds,
             self.request_duration.clone(),
+        );
+        all.register(
+            "own_requests",
+            "Requests of the proxy's own on a client's behalf, by what they are for",
+            self.own_requests.clone(),
         );
         all.register("refusals", "Answers given instead of the upstream's", self.refusals.clone());
         all.register("connections", "Client connections open now", self.connections.clone());
@@ -177,7 +224,7 @@ impl Metrics {
             Unit::Seconds,
             self.upstream_connect.clone(),
         );
-        all.register("panics", "Tasks that panicked; the process lives on", self.panics.clone());
+        all.register("panics", "Tasks that panicked", self.panics.clone());
         all
     }
 
@@ -208,8 +255,36 @@ impl Metrics {
     }
 }
 
-/// The resources that have a label value of their own. A client can invent names; all others are
-/// `other`, so that the number of time series stays bounded.
+/// The resource of a request or an object, as a label: one of a bounded number.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(super) struct ResourceLabel(Value);
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+enum Value {
+    BuiltIn(&'static str),
+    Named(Arc<str>),
+}
+
+impl ResourceLabel {
+    /// Of a request that is about no resource.
+    pub(super) const NONE: Self = Self(Value::BuiltIn("none"));
+}
+
+impl EncodeLabelValue for ResourceLabel {
+    fn encode(&self, encoder: &mut LabelValueEncoder<'_>) -> fmt::Result {
+        match &self.0 {
+            Value::BuiltIn(name) => EncodeLabelValue::encode(name, encoder),
+            Value::Named(name) => EncodeLabelValue::encode(&&**name, encoder),
+        }
+    }
+}
+
+/// Resources with a label value of their own because a policy names them, most.
+const MAX_NAMED: usize = 256;
+/// The label value of all resources without one of their own.
+const OTHER: &str = "other";
+
+/// The resources of Kubernetes that have a label value of their own.
 const RESOURCES: [&str; 44] = [
     "bindings",
     "certificatesigningrequests",
@@ -257,14 +332,6 @@ const RESOURCES: [&str; 44] = [
     "validatingwebhookconfigurations",
 ];
 
-/// The label value for a resource.
-pub(super) fn resource_label(resource: &str) -> &'static str {
-    match RESOURCES.binary_search(&resource) {
-        Ok(at) => RESOURCES.get(at).copied().unwrap_or("other"),
-        Err(_) => "other",
-    }
-}
-
 /// The label value for a status code.
 pub(super) fn code_class(code: Option<u16>) -> &'static str {
     match code.map(|code| code / 100) {
@@ -284,7 +351,24 @@ mod tests {
     #[test]
     fn resources_are_found_by_search() {
         assert!(RESOURCES.is_sorted());
-        assert_eq!(resource_label("pods"), "pods");
-        assert_eq!(resource_label("widgets"), "other");
+        let (metrics, _) = Metrics::new();
+        assert_eq!(metrics.resource_label("pods").0, Value::BuiltIn("pods"));
+        assert_eq!(metrics.resource_label("widgets").0, Value::BuiltIn(OTHER));
+    }
+
+    #[test]
+    fn resources_of_policies_have_a_label_of_their_own_up_to_a_bound() {
+        let (metrics, _) = Metrics::new();
+        metrics.name_resources(["widgets", "pods"].into_iter());
+        metrics.name_resources(["gadgets"].into_iter());
+        for name in ["widgets", "gadgets"] {
+            assert_eq!(metrics.resource_label(name).0, Value::Named(name.into()));
+        }
+        let many: Vec<_> = (0..MAX_NAMED).map(|at| format!("many{at}")).collect();
+        metrics.name_resources(many.iter().map(String::as_str));
+        let named =
+            many.iter().filter(|name| metrics.resource_label(name).0 != Value::BuiltIn(OTHER));
+        assert_eq!(named.count(), MAX_NAMED - 2);
+        assert_eq!(metrics.resource_label("widgets").0, Value::Named("widgets".into()));
     }
 }

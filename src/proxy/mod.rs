@@ -10,7 +10,8 @@
 //!
 //! Beside that path: [`feed`] keeps the policy in force, [`admin`] answers people and kubelets,
 //! [`outcome`] turns every exit into one log line and one count, [`metrics`] declares the counts,
-//! [`config`] the flags, [`collection`] tells whether a client may go on from where it was.
+//! [`config`] the flags, [`collection`] tells whether a client may go on from where it was, [`vital`]
+//! notices when a task ends that must not.
 //!
 //! Each data thread runs its connections on a runtime of its own and shares nothing with the others
 //! but the policy, the positions and the counters. One control thread does all the rest, so it
@@ -29,6 +30,7 @@ mod start;
 mod streams;
 mod tls;
 mod upgrade;
+mod vital;
 
 use std::{
     rc::Rc,
@@ -47,15 +49,18 @@ use tokio::{
 
 pub use self::{
     config::{BadConfig, Config, ProxyArgs},
-    start::{Proxy, StartError},
+    start::{Proxy, ServeError, StartError},
+    vital::Lost,
 };
 use self::{
     feed::Feed,
-    listen::{Accepted, Queue},
+    listen::{Accepted, Outages, Queue},
     metrics::Metrics,
     outcome::{Closed, LiveConnection, connection_closed},
-    streams::{LiveStreams, StreamTable, Turns},
+    request::Room,
+    streams::{LiveStreams, StreamTable, Turns, Unread},
     tls::Tls,
+    vital::Vitals,
 };
 use crate::net::{ClientAddr, Clock, drain::Draining};
 
@@ -71,6 +76,9 @@ struct Shared {
     feed: Arc<Feed>,
     streams: Arc<StreamTable>,
     turns: Arc<Turns>,
+    bodies: Arc<Room>,
+    unread: Arc<Unread>,
+    outages: Outages,
     pushdown: config::Pushdown,
     on_change: config::OnChange,
     clock: Clock,
@@ -116,12 +124,18 @@ async fn connection(worker: Rc<Worker>, accepted: Accepted, draining: Draining) 
 
 /// The life of a data thread: takes connections from its queue until the queue ends or the drain's
 /// deadline has come.
-async fn data_thread(mut queue: Queue, shared: Arc<Shared>, mut draining: Draining) {
+async fn data_thread(
+    mut queue: Queue,
+    shared: Arc<Shared>,
+    mut draining: Draining,
+    vitals: Vitals,
+) {
     let live =
         LiveStreams::new(Arc::clone(&shared.streams), &shared.turns, Arc::clone(&shared.metrics));
     let worker = Rc::new(Worker { shared: Arc::clone(&shared), live: Rc::clone(&live) });
     let mut follower = JoinSet::new();
-    follower.spawn_local(Rc::clone(&live).follow(Arc::clone(&shared.feed)));
+    let follow = Rc::clone(&live).follow(Arc::clone(&shared.feed));
+    follower.spawn_local(vitals.watch("what brings watches over", follow));
     let mut connections = JoinSet::new();
     let mut is_open = true;
     let mut last_call = None;
@@ -130,15 +144,17 @@ async fn data_thread(mut queue: Queue, shared: Arc<Shared>, mut draining: Draini
         tokio::select! {
             accepted = queue.next(), if is_open => match accepted {
                 None => is_open = false,
-                Some(accepted) => {
+                Some((accepted, place)) => {
                     let client = accepted.client;
                     let served =
                         Box::pin(connection(Rc::clone(&worker), accepted, draining.clone()));
-                    connections.spawn_local(async move { (served.await, client) });
+                    connections.spawn_local(async move {
+                        let _place = place;
+                        (served.await, client)
+                    });
                 }
             },
             Some(ended) = connections.join_next() => {
-                queue.done();
                 let (closed, client) = how_it_ended(ended);
                 connection_closed(&shared.metrics, closed, client);
             }

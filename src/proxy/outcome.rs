@@ -6,10 +6,11 @@ use std::{
     time::{Duration, Instant},
 };
 
-use http::StatusCode;
+use http::{Method, Request, StatusCode};
 
 use super::metrics::{
-    DurationLabels, Leg, LegLabel, Metrics, ReasonLabel, RequestLabels, code_class, resource_label,
+    DurationLabels, Leg, LegLabel, Metrics, OwnRequestLabels, ReasonLabel, RequestLabels,
+    ResourceLabel, code_class,
 };
 use crate::{
     net::ClientAddr,
@@ -275,7 +276,10 @@ impl Access {
         let labels = RequestLabels {
             leg: Leg::outbound,
             verb: self.verb,
-            resource: self.resource.as_deref().map_or("none", resource_label),
+            resource: match &self.resource {
+                Some(resource) => self.metrics.resource_label(resource),
+                None => ResourceLabel::NONE,
+            },
             code_class: code_class(code),
             decision: self.decided.label(),
         };
@@ -314,6 +318,92 @@ impl Drop for Access {
             headers_us = self.headers_after.map(micros),
             duration_us = micros(took),
             outcome = self.ended.label(),
+        );
+    }
+}
+
+/// The purpose of a request of our own on a client's behalf.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Why {
+    /// To learn what of a boundary the API server understands.
+    Pushdown,
+    /// To learn whether a resource is in namespaces.
+    Discovery,
+    /// To learn what clients may hold, where it was not read.
+    Present,
+    /// To list what changes hands.
+    Difference,
+    /// To go on with a watch under another policy.
+    Watch,
+    /// To do object by object what the client asked for as a whole.
+    DeleteCollection,
+}
+
+impl Why {
+    fn label(self) -> &'static str {
+        match self {
+            Self::Pushdown => "pushdown",
+            Self::Discovery => "discovery",
+            Self::Present => "present",
+            Self::Difference => "difference",
+            Self::Watch => "watch",
+            Self::DeleteCollection => "deletecollection",
+        }
+    }
+}
+
+/// The record of one of our own requests. It becomes one count and one line for debugging when it
+/// is dropped, whatever path led there.
+#[derive(Debug)]
+pub(super) struct OwnRequest {
+    metrics: Arc<Metrics>,
+    started: Instant,
+    connection: u64,
+    why: Why,
+    method: Method,
+    path: Box<str>,
+    code: Option<StatusCode>,
+}
+
+impl OwnRequest {
+    /// It is sent.
+    pub(super) fn begin<B>(
+        metrics: &Arc<Metrics>,
+        connection: u64,
+        why: Why,
+        request: &Request<B>,
+    ) -> Self {
+        Self {
+            metrics: Arc::clone(metrics),
+            started: Instant::now(),
+            connection,
+            why,
+            method: request.method().clone(),
+            path: request.uri().path().into(),
+            code: None,
+        }
+    }
+
+    /// The answer's head is known.
+    pub(super) fn answered(&mut self, code: StatusCode) {
+        self.code = Some(code);
+    }
+}
+
+impl Drop for OwnRequest {
+    fn drop(&mut self) {
+        let code = self.code.map(|code| code.as_u16());
+        let why = self.why.label();
+        let labels = OwnRequestLabels { why, code_class: code_class(code) };
+        self.metrics.own_requests.get_or_create_owned(&labels).inc();
+        tracing::debug!(
+            connection = self.connection,
+            why,
+            method = self.method.as_str(),
+            path = &*self.path,
+            code,
+            duration_us = micros(self.started.elapsed()),
+            "own request",
         );
     }
 }

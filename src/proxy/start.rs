@@ -10,6 +10,7 @@ use std::{
 };
 
 use arc_swap::ArcSwap;
+use futures_util::{FutureExt, future::BoxFuture};
 use kube::Client;
 use prometheus_client::registry::Registry;
 use tokio::{
@@ -17,7 +18,7 @@ use tokio::{
     runtime::{self, LocalOptions},
     sync::oneshot,
     task::JoinSet,
-    time::interval,
+    time::{Instant, interval, sleep_until},
 };
 
 use super::{
@@ -25,19 +26,21 @@ use super::{
     config::{Config, PolicySource, Route},
     data_thread,
     feed::{Access, Feed, PolicyFile, follow_cluster},
-    listen::{self, Hands, OwnSockets, Queue},
+    listen::{self, Hands, Outages, OwnSockets, Queue},
     metrics::Metrics,
     outcome::connection_closed,
+    request::Room,
     streams::{StreamTable, Turns},
     tls::{Tls, UpstreamTls},
+    vital::{Lost, Vitals},
 };
 use crate::net::{
     Clock,
     ca::{CaError, MeshCa},
-    drain::Draining,
+    drain::{self, Draining},
     leaf::{Leaf, LeafError},
     socket,
-    tls::{BadRoots, ServerConfigs, read_roots, upstream_config},
+    tls::{BadRoots, ServerConfigs, read_roots},
 };
 
 /// How often files that others may change are looked at: the upstream's CA, the end of the leaf.
@@ -75,6 +78,9 @@ pub enum StartError {
     /// The TLS library refuses its configuration.
     #[error("TLS")]
     Tls(#[from] rustls::Error),
+    /// The next process could not be told what this one showed.
+    #[error("--state-dir")]
+    StateDir(#[source] Box<dyn std::error::Error + Send + Sync>),
     /// The policy file cannot be used.
     #[error("the policy")]
     Policy(#[source] Box<dyn std::error::Error + Send + Sync>),
@@ -101,9 +107,27 @@ pub enum StartError {
         #[source]
         source: io::Error,
     },
+}
+
+/// Why the proxy does not serve any more.
+#[derive(Debug, thiserror::Error)]
+pub enum ServeError {
     /// A thread cannot be made.
     #[error("cannot start a thread")]
     Thread(#[source] io::Error),
+    /// A task has ended that must not.
+    #[error(transparent)]
+    Lost(#[from] Lost),
+}
+
+impl ServeError {
+    /// The exit code, as sysexits names it.
+    #[must_use]
+    pub fn exit_code(&self) -> u8 {
+        match self {
+            Self::Thread(_) | Self::Lost(_) => 70,
+        }
+    }
 }
 
 impl StartError {
@@ -114,8 +138,8 @@ impl StartError {
             Self::MeshCa(_) | Self::UpstreamCa(_) | Self::Policy(_) => 64,
             Self::Labels { .. } | Self::Cluster(_) => 64,
             Self::Listen { source, .. } if source.kind() == io::ErrorKind::PermissionDenied => 77,
-            Self::Listen { .. } => 69,
-            Self::Leaf(_) | Self::Tls(_) | Self::Thread(_) => 70,
+            Self::Listen { .. } | Self::StateDir(_) => 69,
+            Self::Leaf(_) | Self::Tls(_) => 70,
         }
     }
 }
@@ -130,7 +154,8 @@ impl Proxy {
         let (metrics, registry) = Metrics::new();
         let metrics = Arc::new(metrics);
         let tls = tls(&config)?;
-        let feed = Arc::new(Feed::new(config.state_dir.clone(), Arc::clone(&metrics)));
+        let feed = Feed::new(config.state_dir.clone(), Arc::clone(&metrics));
+        let feed = Arc::new(feed.map_err(|error| StartError::StateDir(error.into()))?);
         let policy = source(&config, &feed).await?;
         let listen = |flag, addr, bound: io::Result<_>| {
             bound.map_err(|source| StartError::Listen { flag, addr, source })
@@ -142,12 +167,16 @@ impl Proxy {
             addr: config.admin,
             source,
         })?;
+        let turns = Arc::new(Turns::new(metrics.policy_epoch.clone()));
         let shared = Arc::new(Shared {
+            bodies: Arc::new(Room::new(Arc::clone(&metrics))),
             metrics,
             tls,
             feed,
             streams: Arc::new(StreamTable::default()),
-            turns: Arc::new(Turns::default()),
+            turns,
+            unread: Arc::default(),
+            outages: Outages::default(),
             pushdown: config.pushdown,
             on_change: config.on_change,
             clock: config.clock.clone(),
@@ -168,39 +197,50 @@ impl Proxy {
         self.admin.local_addr().ok()
     }
 
-    /// Serves until the drain has ended.
+    /// Serves until the drain has ended. A loss of what it cannot go on without is a drain too.
     ///
     /// # Errors
-    /// [`StartError::Thread`].
-    pub async fn run(self, mut draining: Draining) -> Result<(), StartError> {
+    /// [`ServeError`].
+    pub async fn run(self, mut draining: Draining) -> Result<(), ServeError> {
         let addr = self.listen_addr().map(tracing::field::display);
         let admin_addr = self.admin_addr().map(tracing::field::display);
-        tracing::info!(addr, admin = admin_addr, "listening");
         let Self { config, shared, registry, listeners, admin, policy } = self;
-        let (hands, queues) = listen::hands(config.threads.get());
-        let threads = start_threads(queues, &shared, &draining)?;
+        let (pod, namespace) = (config.pod.as_deref(), config.namespace.as_deref());
+        tracing::info!(addr, admin = admin_addr, pod, namespace, "listening");
+        let (drain, inner) = drain::channel();
+        let vitals = Vitals::new(Arc::clone(&shared.metrics), inner.clone());
+        let (hands, queues) = listen::hands(config.threads.get(), socket::most_connections());
+        let threads = start_threads(queues, &shared, &inner, &vitals)?;
         let idle = hands.idle();
         let mut tasks = JoinSet::new();
         for listener in listeners {
-            tasks.spawn(accept(listener, config.route.clone(), hands.clone(), Arc::clone(&shared)));
+            let accept = accept(listener, config.route.clone(), hands.clone(), Arc::clone(&shared));
+            tasks.spawn(vitals.clone().watch("acceptor", accept));
         }
         drop(hands);
-        tasks.spawn(admin::serve(admin, Arc::clone(&shared), registry));
-        tasks.spawn(keep_past(Arc::clone(&shared.feed)));
-        tasks.spawn(keep_certificates(config.clone(), Arc::clone(&shared)));
-        tasks.spawn(follow(policy, Arc::clone(&shared.feed)));
+        let mut vital = |name, task: BoxFuture<'static, ()>| {
+            tasks.spawn(vitals.clone().watch(name, task));
+        };
+        vital("admin port", admin::serve(admin, Arc::clone(&shared), registry).boxed());
+        vital("state directory", keep_past(Arc::clone(&shared.feed)).boxed());
+        vital("certificates", keep_certificates(config.clone(), Arc::clone(&shared)).boxed());
+        vital("policy feed", follow(policy, Arc::clone(&shared.feed)).boxed());
 
-        let deadline = draining.begun().await;
+        let deadline = tokio::select! {
+            deadline = draining.begun() => deadline,
+            _ = vitals.loss() => Instant::now() + config.drain_timeout,
+        };
+        drain.start_until(deadline);
         tokio::select! {
             () = idle => {}
-            () = tokio::time::sleep_until(deadline) => {}
+            () = sleep_until(deadline) => {}
         }
         tasks.shutdown().await;
         for (thread, ended) in threads {
             let _ = ended.await;
             let _ = thread.join();
         }
-        Ok(())
+        vitals.lost().map_or(Ok(()), |lost| Err(lost.into()))
     }
 }
 
@@ -219,9 +259,10 @@ fn start_threads(
     queues: Vec<Queue>,
     shared: &Arc<Shared>,
     draining: &Draining,
-) -> Result<Vec<Thread>, StartError> {
+    vitals: &Vitals,
+) -> Result<Vec<Thread>, ServeError> {
     let start = |(at, queue)| {
-        let (shared, draining) = (Arc::clone(shared), draining.clone());
+        let (shared, draining, vitals) = (Arc::clone(shared), draining.clone(), vitals.clone());
         let (tell, told) = mpsc::sync_channel(1);
         let (end, ended) = oneshot::channel();
         let thread = thread::Builder::new()
@@ -236,12 +277,13 @@ fn start_threads(
                 };
                 let _ = tell.send(built);
                 if let Some(runtime) = runtime {
-                    runtime.block_on(data_thread(queue, shared, draining));
+                    let served = Box::pin(data_thread(queue, shared, draining, vitals.clone()));
+                    runtime.block_on(vitals.watch("data thread", served));
                 }
                 let _ = end.send(());
             })
-            .map_err(StartError::Thread)?;
-        told.recv().map_err(io::Error::other).flatten().map_err(StartError::Thread)?;
+            .map_err(ServeError::Thread)?;
+        told.recv().map_err(io::Error::other).flatten().map_err(ServeError::Thread)?;
         Ok((thread, ended))
     };
     queues.into_iter().enumerate().map(start).collect()
@@ -257,7 +299,7 @@ fn tls(config: &Config) -> Result<Tls, StartError> {
 }
 
 fn upstream_tls(path: &std::path::Path, clock: &Clock) -> Result<UpstreamTls, StartError> {
-    Ok(UpstreamTls::new(upstream_config(read_roots(path)?, clock)?))
+    Ok(UpstreamTls::new(read_roots(path)?, clock)?)
 }
 
 async fn source(config: &Config, feed: &Feed) -> Result<Source, StartError> {
@@ -291,7 +333,7 @@ async fn source(config: &Config, feed: &Feed) -> Result<Source, StartError> {
 }
 
 async fn accept(listener: TcpListener, route: Route, hands: Hands, shared: Arc<Shared>) {
-    listen::accept(listener, route, hands, |closed, client| {
+    listen::accept(listener, route, hands, &shared.outages, |closed, client| {
         connection_closed(&shared.metrics, closed, client);
     })
     .await;

@@ -3,10 +3,18 @@
 //! The upstream is dialled and verified *before* the client gets an answer: what the client then
 //! sees of an outage is what it would have seen without us.
 
-use std::{io, net::SocketAddr, sync::Arc, time::Duration};
+use std::{
+    io,
+    net::{IpAddr, SocketAddr},
+    sync::Arc,
+    time::Duration,
+};
 
 use arc_swap::ArcSwap;
-use rustls::{ClientConfig, InvalidMessage, ProtocolVersion, server::Acceptor};
+use rustls::{
+    ClientConfig, InvalidMessage, ProtocolVersion, RootCertStore, client::WebPkiServerVerifier,
+    server::Acceptor,
+};
 use rustls_pki_types::ServerName;
 use tokio::{
     io::{AsyncWriteExt, BufReader},
@@ -20,10 +28,11 @@ use super::{
     outcome::Closed,
 };
 use crate::net::{
-    ClientAddr,
+    ClientAddr, Clock,
     leaf::Leaf,
+    names::LOCALHOST,
     socket,
-    tls::{H2, HTTP_11, ServerConfigs},
+    tls::{H2, HTTP_11, ServerConfigs, by_name_or_address, upstream_config, upstream_verifier},
 };
 
 /// A client that sends no complete ClientHello within this time is closed.
@@ -52,6 +61,7 @@ pub(super) struct Tls {
 /// session store.
 #[derive(Debug)]
 pub(super) struct UpstreamTls {
+    verifier: Arc<WebPkiServerVerifier>,
     both: Arc<ClientConfig>,
     h2: Arc<ClientConfig>,
     http_11: Arc<ClientConfig>,
@@ -66,22 +76,29 @@ pub(super) type UpstreamTlsStream = client::TlsStream<BufReader<TcpStream>>;
 #[derive(Debug)]
 pub(super) struct UpstreamConn {
     pub(super) stream: UpstreamTlsStream,
+    /// `HOST:PORT`, as it was dialled.
+    pub(super) name: String,
     pub(super) own: OwnSocket,
 }
 
 impl UpstreamTls {
-    pub(super) fn new(base: ClientConfig) -> Self {
+    /// # Errors
+    /// When rustls refuses the roots.
+    pub(super) fn new(roots: RootCertStore, clock: &Clock) -> Result<Self, rustls::Error> {
+        let verifier = upstream_verifier(roots)?;
+        let base = upstream_config(Arc::clone(&verifier), clock)?;
         let with = |alpn: &[&[u8]]| {
             let mut config = base.clone();
             config.alpn_protocols = alpn.iter().map(|p| p.to_vec()).collect();
             Arc::new(config)
         };
-        Self {
+        Ok(Self {
+            verifier,
             both: with(&[H2, HTTP_11]),
             h2: with(&[H2]),
             http_11: with(&[HTTP_11]),
             no_alpn: with(&[]),
-        }
+        })
     }
 
     fn offering(&self, h2: bool, http_11: bool) -> Arc<ClientConfig> {
@@ -91,6 +108,24 @@ impl UpstreamTls {
             (false, true) => &self.http_11,
             (false, false) => &self.no_alpn,
         })
+    }
+
+    /// The configuration and the name for a connection to the address that the client dialled. A
+    /// client that asked for a name would send and verify that: an API server may have a
+    /// certificate for its names alone, or choose it by the name.
+    fn to_original(
+        &self,
+        config: Arc<ClientConfig>,
+        dialled: IpAddr,
+        asked: Option<&str>,
+    ) -> (Arc<ClientConfig>, ServerName<'static>) {
+        let asked = asked.filter(|name| !name.eq_ignore_ascii_case(LOCALHOST));
+        match asked.map(|name| ServerName::try_from(name.to_owned())) {
+            Some(Ok(name)) => {
+                (Arc::new(by_name_or_address(&config, &self.verifier, dialled)), name)
+            }
+            _ => (config, ServerName::from(dialled)),
+        }
     }
 }
 
@@ -144,9 +179,17 @@ impl Tls {
             h2 |= protocol == H2;
             http_11 |= protocol == HTTP_11;
         }
-        let config = self.upstream.load().offering(h2, http_11);
+        let asked = hello.client_hello().server_name().map(str::to_owned);
+        let upstream = self.upstream.load_full();
+        let config = upstream.offering(h2, http_11);
+        let (config, name) = match to {
+            Destination::Original(dst) => {
+                upstream.to_original(config, dst.get().ip(), asked.as_deref())
+            }
+            Destination::Fixed(addr) => (config, addr.host().clone()),
+        };
         let connecting = async {
-            let (tcp, name) = connect(to).await.map_err(|_| Closed::UpstreamUnreachable)?;
+            let tcp = connect(to).await.map_err(|_| Closed::UpstreamUnreachable)?;
             let ends = tcp.local_addr().and_then(|local| Ok((local, tcp.peer_addr()?)));
             let (local, dialled) = ends.map_err(|_| Closed::UpstreamUnreachable)?;
             let own = self.own.remember(local, dialled);
@@ -154,7 +197,7 @@ impl Tls {
                 .connect(name, BufReader::with_capacity(READ_BUFFER, tcp))
                 .await
                 .map_err(|error| upstream_error(&error))?;
-            Ok(UpstreamConn { stream, own })
+            Ok(UpstreamConn { stream, name: host_port(to), own })
         };
         timeout(DIAL_TIMEOUT, connecting).await.unwrap_or(Err(Closed::UpstreamUnreachable))
     }
@@ -184,27 +227,30 @@ impl Tls {
     }
 }
 
-async fn connect(to: &Destination) -> io::Result<(TcpStream, ServerName<'static>)> {
+async fn connect(to: &Destination) -> io::Result<TcpStream> {
     match to {
-        Destination::Original(dst) => {
-            let addr = dst.get();
-            Ok((socket::dial(addr).await?, ServerName::from(addr.ip())))
-        }
+        Destination::Original(dst) => socket::dial(dst.get()).await,
         Destination::Fixed(upstream) => {
-            let name = upstream.host().clone();
             if let Some(ip) = upstream.ip() {
-                return Ok((socket::dial(SocketAddr::new(ip, upstream.port())).await?, name));
+                return socket::dial(SocketAddr::new(ip, upstream.port())).await;
             }
             let mut last = io::Error::from(io::ErrorKind::AddrNotAvailable);
             let host = upstream.host().to_str().into_owned();
             for addr in tokio::net::lookup_host((host, upstream.port())).await? {
                 match socket::dial(addr).await {
-                    Ok(stream) => return Ok((stream, name)),
+                    Ok(stream) => return Ok(stream),
                     Err(error) => last = error,
                 }
             }
             Err(last)
         }
+    }
+}
+
+fn host_port(to: &Destination) -> String {
+    match to {
+        Destination::Original(dst) => dst.get().to_string(),
+        Destination::Fixed(upstream) => upstream.to_string(),
     }
 }
 

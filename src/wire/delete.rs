@@ -15,7 +15,7 @@ pub enum BadOptions {
     #[error("the body is no DeleteOptions")]
     Unreadable,
     /// An encoding that the options are not read in.
-    #[error("DeleteOptions in this encoding cannot be read: send JSON, YAML or protobuf")]
+    #[error("DeleteOptions in this encoding cannot be read: send JSON or protobuf")]
     Encoding,
     /// They are for one object.
     #[error("preconditions are for one object: delete it by its name")]
@@ -34,7 +34,7 @@ impl DeleteOptions {
             Some(BodyKind::Json) => {
                 serde_json::from_slice(body).map_err(|_| BadOptions::Unreadable)?
             }
-            Some(BodyKind::Yaml) => of_yaml(body).ok_or(BadOptions::Unreadable)?,
+            Some(BodyKind::Yaml) => of_yaml(body)?,
             Some(BodyKind::Protobuf) => of_protobuf(body).ok_or(BadOptions::Unreadable)?,
             _ => return Err(BadOptions::Encoding),
         };
@@ -67,9 +67,10 @@ fn of_query(query: Query<'_>) -> Result<Map<String, Value>, BadOptions> {
         let seconds: i64 = seconds.parse().map_err(|_| BadOptions::Unreadable)?;
         fields.insert("gracePeriodSeconds".to_owned(), seconds.into());
     }
-    if let Some(orphan) = query.first("orphanDependents") {
-        let orphan = orphan != "0" && !orphan.eq_ignore_ascii_case("false");
-        fields.insert("orphanDependents".to_owned(), orphan.into());
+    for name in ["orphanDependents", "ignoreStoreReadErrorWithClusterBreakingPotential"] {
+        if let Some(flag) = query.flag(name) {
+            fields.insert(name.to_owned(), flag.into());
+        }
     }
     if let Some(dry_run) = query.first("dryRun") {
         fields.insert("dryRun".to_owned(), json!([dry_run]));
@@ -77,11 +78,16 @@ fn of_query(query: Query<'_>) -> Result<Map<String, Value>, BadOptions> {
     Ok(fields)
 }
 
-/// The API server reads YAML 1.1, where a merge key brings fields in that nobody else sees: a dry run
-/// would become none.
-fn of_yaml(body: &[u8]) -> Option<Map<String, Value>> {
-    let fields: Map<String, Value> = serde_yaml::from_slice(body).ok()?;
-    (!fields.contains_key("<<")).then_some(fields)
+/// JSON that is sent as YAML. To the API server a merge key may bring in fields that nobody else
+/// sees: a dry run would become none.
+fn of_yaml(body: &[u8]) -> Result<Map<String, Value>, BadOptions> {
+    let Ok(Value::Object(fields)) = serde_json::from_slice(body) else {
+        return Err(BadOptions::Encoding);
+    };
+    if fields.contains_key("<<") {
+        return Err(BadOptions::Unreadable);
+    }
+    Ok(fields)
 }
 
 /// `DeleteOptions` of `apimachinery/pkg/apis/meta/v1/generated.proto`, in its envelope.
@@ -200,27 +206,30 @@ mod tests {
         let mut proto = b"k8s\0\x0a\x04\x0a\x02v1\x12".to_vec();
         proto.push(u8::try_from(raw.len()).unwrap());
         proto.extend_from_slice(raw);
-        let yaml = "gracePeriodSeconds: 0\npropagationPolicy: Foreground\ndryRun: [All]\n";
         let query = "gracePeriodSeconds=0&propagationPolicy=Foreground&dryRun=All&labelSelector=a";
-        assert_eq!(
-            read(BodyKind::Json, fields.to_string().as_bytes(), ""),
-            Ok(with(fields.clone()))
-        );
-        assert_eq!(read(BodyKind::Yaml, yaml.as_bytes(), "dryRun=x"), Ok(with(fields.clone())));
+        for kind in [BodyKind::Json, BodyKind::Yaml] {
+            let read = read(kind, fields.to_string().as_bytes(), "dryRun=x");
+            assert_eq!(read, Ok(with(fields.clone())), "{kind}");
+        }
         assert_eq!(read(BodyKind::Protobuf, &proto, ""), Ok(with(fields.clone())));
         assert_eq!(read(BodyKind::Protobuf, b"", query), Ok(with(fields)));
         assert_eq!(read(BodyKind::Json, b"", ""), Ok(with(json!({}))));
+        let ignore = "ignoreStoreReadErrorWithClusterBreakingPotential";
+        let query = format!("orphanDependents=fal%C5%BFe&{ignore}");
+        let fields = json!({ "orphanDependents": false, ignore: true });
+        assert_eq!(read(BodyKind::Json, b"", &query), Ok(with(fields)));
     }
 
     #[test]
     fn what_cannot_be_read_is_refused() {
-        let unreadable =
-            [(BodyKind::Json, &b"["[..]), (BodyKind::Json, b"[]"), (BodyKind::Yaml, b"a")];
-        for (kind, body) in unreadable {
-            assert_eq!(read(kind, body, ""), Err(BadOptions::Unreadable));
+        for body in [&b"["[..], b"[]"] {
+            assert_eq!(read(BodyKind::Json, body, ""), Err(BadOptions::Unreadable));
         }
-        let merged = b"a: &a {dryRun: [All]}\n<<: *a\n";
+        let merged = br#"{"<<":{"dryRun":["All"]}}"#;
         assert_eq!(read(BodyKind::Yaml, merged, ""), Err(BadOptions::Unreadable));
+        for yaml in [&b"dryRun: [All]\n"[..], b"a: &a {dryRun: [All]}\n<<: *a\n", b"[]"] {
+            assert_eq!(read(BodyKind::Yaml, yaml, ""), Err(BadOptions::Encoding));
+        }
         for body in [&b"x"[..], b"k8s\0\x12\x05", b"k8s\0\x12\x02\x38\x01", b"k8s\0\x12\x01\xff"] {
             assert_eq!(read(BodyKind::Protobuf, body, ""), Err(BadOptions::Unreadable));
         }

@@ -62,6 +62,17 @@ impl<'a> Query<'a> {
         self.pairs().find(|pair| pair.key_is(key)).map(|pair| pair.value())
     }
 
+    /// A boolean as the API server reads it (`apimachinery/pkg/runtime/conversion.go`): `0` and
+    /// `false` in any case are false, everything else is true, also nothing at all. `None` if there
+    /// is no such pair.
+    pub fn flag(&self, key: &str) -> Option<bool> {
+        // Go's `strings.EqualFold`, to which U+017F is an `s` too.
+        let is_false = |value: &str| {
+            value == "0" || value.replace('\u{17f}', "s").eq_ignore_ascii_case("false")
+        };
+        self.first(key).map(|value| !is_false(&value))
+    }
+
     /// Number of pairs that Go drops: broken percent-encoding, or a `;`.
     pub fn broken_pairs(&self) -> usize {
         self.pieces().filter(|piece| Pair::parse(piece).is_none()).count()

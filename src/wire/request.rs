@@ -148,12 +148,54 @@ impl<'a> RequestInfo<'a> {
         Ok(Self { path, query, verb, target: Target::Resource(resource) })
     }
 
+    /// The one namespace that it is about: that of its path, or the one that the field selector of
+    /// a list or watch demands.
+    pub fn namespace(&self) -> Option<Cow<'_, str>> {
+        let resource = self.resource()?;
+        if let Some(namespace) = &resource.namespace {
+            return Some(Cow::Borrowed(namespace));
+        }
+        if !matches!(self.verb, Verb::List | Verb::Watch) {
+            return None;
+        }
+        let text = self.query.first("fieldSelector")?;
+        let fields = FieldSelector::parse(&text).ok()?;
+        let namespace = fields.requires("metadata.namespace")?;
+        Some(namespace.into_owned().into()).filter(|namespace: &Cow<'_, str>| !namespace.is_empty())
+    }
+
+    /// The path without the verb that may stand in it: the collection's or the object's own.
+    #[must_use]
+    pub fn own_path(&self) -> Cow<'a, str> {
+        let Some(resource) = self.resource().filter(|resource| resource.verb_in_path) else {
+            return Cow::Borrowed(self.path);
+        };
+        // `/api/VERSION/watch`, `/apis/GROUP/VERSION/watch`.
+        let verb = if resource.group.is_empty() { 3 } else { 4 };
+        let kept = self.path.split('/').enumerate().filter(|(at, _)| *at != verb);
+        Cow::Owned(kept.map(|(_, segment)| segment).collect::<Vec<_>>().join("/"))
+    }
+
     /// The resource, if it is about one.
     pub const fn resource(&self) -> Option<&Resource<'a>> {
         match &self.target {
             Target::Resource(resource) => Some(resource),
             Target::NonResource => None,
         }
+    }
+
+    /// The raw path of the collection that a list or watch is of: without the verb and the name
+    /// that the deprecated form has in it. `None` for what is no collection.
+    #[must_use]
+    pub fn collection(&self) -> Option<String> {
+        let resource = self.resource().filter(|resource| resource.subresource.is_none())?;
+        let path = self.own_path();
+        let path = path.trim_end_matches('/');
+        let (collection, _name) = match resource.verb_in_path && resource.name.is_some() {
+            true => path.rsplit_once('/')?,
+            false => (path, ""),
+        };
+        Some(collection.to_owned())
     }
 }
 
@@ -285,12 +327,16 @@ impl ListOptions {
             selector.requires("metadata.name").map(Cow::into_owned)
         });
         // The options are read as a whole: one that is malformed takes the name with it, and
-        // `watch` is read more strictly. Whether they are makes a difference only for a name, and
-        // for a value that is "false" to Unicode's case folding alone.
+        // `watch` is read anew, by `strings.ToLower`. Whether they are makes a difference only for
+        // a name, and for a value that is "false" to Unicode's case folding alone.
         let odd = watch.as_deref().is_some_and(|value| !value.is_ascii());
         let malformed = (name.is_some() || odd) && Self::malformed(query);
+        let lowered = |value: &str| value != "0" && !value.eq_ignore_ascii_case("false");
         Self {
-            watch: watch.is_some_and(|value| is_true(&value, malformed)),
+            watch: match malformed {
+                false => query.flag("watch").unwrap_or_default(),
+                true => watch.is_some_and(|value| lowered(&value)),
+            },
             name: name.filter(|name| !malformed && is_segment_name(name)),
         }
     }
@@ -305,16 +351,6 @@ impl ListOptions {
             || labels().is_some_and(|raw| Selector::parse(&raw).is_err())
             || fields().is_some_and(|raw| FieldSelector::parse(&raw).is_err())
     }
-}
-
-/// Everything but `0` and `false` of any case is true, also nothing at all. Go folds U+017F to `s`
-/// when the options are well-formed (`strings.EqualFold`), and does not when they are malformed
-/// (`strings.ToLower`).
-fn is_true(value: &str, malformed: bool) -> bool {
-    let is_false = value == "0"
-        || value.eq_ignore_ascii_case("false")
-        || (!malformed && value.replace('\u{17f}', "s").eq_ignore_ascii_case("false"));
-    !is_false
 }
 
 /// Upstream's `IsPathSegmentName`; an empty name is no name.

@@ -1,7 +1,7 @@
 //! The injection itself: order, privileges of names and users, refusals.
 
 use ctrlmesh::manager::inject::{Injected, Mode, Sidecar, inject};
-use ctrlmesh_init::Plan;
+use ctrlmesh_init::{EnvFrom, Plan};
 use serde_json::{Value, json};
 
 use super::{done, golden, named, names, pod, pod_with, refusal, settings};
@@ -137,6 +137,8 @@ fn every_refusal_says_what_would_be_right() {
             pod_with(ANNOTATIONS, json!({ "ctrlmesh.kusionstack.io/enable-iptables": false })),
         ),
         (Native, pod_with("/spec/hostNetwork", json!(true))),
+        (Native, pod_with("/spec/shareProcessNamespace", json!(true))),
+        (Native, pod_with("/spec/hostPID", json!(true))),
         (Native, pod_with("/spec/os", json!({ "name": "windows" }))),
         (Native, pod_with("/spec/nodeSelector", json!({ "kubernetes.io/os": "windows" }))),
         (Native, pod_with("/spec/nodeSelector", json!({ "beta.kubernetes.io/os": "windows" }))),
@@ -176,7 +178,7 @@ fn every_refusal_says_what_would_be_right() {
         told.push_str(&format!("{}: {refused}\n", refused.reason()));
     }
     golden("refusals.txt", &told);
-    assert_eq!(reasons.len(), 11, "{reasons:?}");
+    assert_eq!(reasons.len(), 12, "{reasons:?}");
 }
 
 #[test]
@@ -184,6 +186,9 @@ fn what_only_looks_like_a_refusal_is_injected() {
     let mounts = "/spec/containers/0/volumeMounts";
     for pod in [
         pod_with("/spec/hostNetwork", json!(false)),
+        pod_with("/spec/shareProcessNamespace", json!(false)),
+        pod_with("/spec/hostPID", json!(false)),
+        pod_with("/spec/containers/0/envFrom", json!([{ "configMapRef": { "name": "shared" } }])),
         pod_with("/spec/os", json!({ "name": "linux" })),
         pod_with("/spec/restartPolicy", json!("Never")),
         pod_with("/spec/initContainers/0/restartPolicy", json!("Always")),
@@ -258,6 +263,56 @@ fn env_mode_gives_the_proxys_address_to_whoever_runs_beside_it() {
         assert!(!injected.to_string().contains("NET_ADMIN"));
         let natted = done(with_init(&["early"]), sidecar);
         assert_eq!(address(named(&natted, "containers", "app")), none);
+    }
+}
+
+/// The kubelet puts `env` before `envFrom`, and both before its own word on the API server.
+#[test]
+fn i12_what_an_env_from_may_set_is_shown_to_the_init_container() {
+    let map =
+        |prefix: &str, name: &str| json!({ "prefix": prefix, "configMapRef": { "name": name } });
+    let mut from_all = with_init(&["early"]);
+    from_all["spec"]["initContainers"][0]["envFrom"] =
+        json!([{ "secretRef": { "name": "a.b", "optional": true } }]);
+    from_all["spec"]["containers"][0]["envFrom"] = json!([
+        map("KUBERNETES_SERVICE_", "some"),
+        map("KUBERNETES_SERVICE_", "some"),
+        map("APP_", "harmless"),
+        map("KUBERNETES_SERVICE_HOST", "no-key-is-empty"),
+        map("KUBERNETES_SERVICE_PORT_", "https"),
+    ]);
+    for sidecar in BOTH {
+        let injected = done(from_all.clone(), sidecar);
+        let init = named(&injected, "initContainers", "ctrlmesh-init");
+        let looks: Vec<&Value> = init["env"].as_array().unwrap().iter().collect();
+        let looks: Vec<String> = looks
+            .iter()
+            .filter_map(|entry| EnvFrom::of_variable(entry["name"].as_str()?).zip(Some(entry)))
+            .map(|(from, entry)| {
+                let (reference, key) =
+                    entry["valueFrom"].as_object().unwrap().iter().next().unwrap();
+                let wanted = json!({ "name": from.name, "key": from.key, "optional": true });
+                assert_eq!((key, reference.ends_with("KeyRef")), (&wanted, true));
+                format!("{reference} {} {}", from.name, from.key)
+            })
+            .collect();
+        assert_eq!(
+            looks,
+            [
+                "configMapKeyRef https HTTPS",
+                "configMapKeyRef some HOST",
+                "configMapKeyRef some PORT",
+                "configMapKeyRef some PORT_HTTPS",
+                "secretKeyRef a.b KUBERNETES_SERVICE_HOST",
+                "secretKeyRef a.b KUBERNETES_SERVICE_PORT",
+                "secretKeyRef a.b KUBERNETES_SERVICE_PORT_HTTPS",
+            ]
+        );
+        assert_eq!(done(injected.clone(), sidecar), injected);
+        // In env mode the address stands in `env`, which no envFrom overrules.
+        let in_env = done(env_mode(from_all.clone()), sidecar);
+        assert!(!in_env.to_string().contains("CTRLMESH_ENV_FROM_"));
+        assert!(variable(named(&in_env, "containers", "app"), "KUBERNETES_SERVICE_HOST").is_some());
     }
 }
 

@@ -223,6 +223,7 @@ fn bad_input_prints_nothing_and_says_where() {
         (POD.replace("image: app", "image: \"a\u{2028}b\""), &[], "document 1 has a line break"),
         (POD.replace("'true'", "true"), &[], "put it into quotes"),
         (POD.to_owned(), &["--proxy-uid=0"], "--proxy-uid"),
+        (POD.to_owned(), &["--cluster-domain=a b"], "\"a b\" is not a DNS domain"),
         (POD.to_owned(), &["--proxy-image="], "is not an image reference"),
         (POD.to_owned(), &["--cluster-ca=/dev/null"], "--cluster-ca /dev/null: PEM certificates"),
         (POD.to_owned(), &["--mesh-ca-dir=/dev"], "--mesh-ca-dir"),
@@ -236,6 +237,13 @@ fn bad_input_prints_nothing_and_says_where() {
         assert!(output.stdout.is_empty(), "{wanted}");
         assert!(told.contains(wanted), "no {wanted:?} in {told}");
     }
+}
+
+#[test]
+fn the_proxy_is_told_the_clusters_domain() {
+    let files = Files::new();
+    let named = files.injected(POD, &["--cluster-domain=corp.example"]);
+    assert!(named.contains("--cluster-domain=corp.example\n"), "{named}");
 }
 
 #[test]

@@ -52,17 +52,23 @@ fn container(name: &'static str) -> impl Strategy<Value = Value> {
     let context = select(vec![json!({}), json!({ "runAsUser": 7 }), json!({ "privileged": true })]);
     let ports = select(vec![json!([]), json!([{ "containerPort": 80 }]), json!(null)]);
     let policy = select(vec![json!("Always")]);
+    let from = select(vec![
+        json!([{ "configMapRef": { "name": "shared" } }]),
+        json!([{ "prefix": "APP_", "secretRef": { "name": "s" } }, { "prefix": 3 }, null]),
+        json!("none"),
+    ]);
     let parts = (
         maybe("env", env()),
         maybe("volumeMounts", mounts()),
         maybe("securityContext", context),
         maybe("ports", ports),
         maybe("restartPolicy", policy),
+        maybe("envFrom", from),
         unknown(),
     );
-    parts.prop_map(move |(a, b, c, d, e, f)| {
+    parts.prop_map(move |(a, b, c, d, e, f, g)| {
         let name = Map::from_iter([("name".to_owned(), json!(name))]);
-        all(vec![name, a, b, c, d, e, f])
+        all(vec![name, a, b, c, d, e, f, g])
     })
 }
 

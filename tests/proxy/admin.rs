@@ -1,8 +1,11 @@
 //! Who reaches the admin port.
 
-use std::net::SocketAddr;
+use std::{
+    net::SocketAddr,
+    time::{Duration, Instant},
+};
 
-use tokio::net::TcpStream;
+use tokio::{io::AsyncReadExt, net::TcpStream};
 
 use crate::{
     redirected::in_own_network,
@@ -59,4 +62,21 @@ fn i08_any_other_admin_address_is_taken_literally() {
             }
         });
     }
+}
+
+#[tokio::test]
+async fn bad_silent_connections_to_the_admin_port_keep_no_probe_out() {
+    let upstream = Upstream::start().await;
+    let proxy = Proxy::start(&upstream).await;
+    let mut silent = Vec::new();
+    for _ in 0..40 {
+        silent.push(TcpStream::connect(proxy.admin).await.unwrap());
+    }
+    let began = Instant::now();
+    assert_eq!(proxy.admin_page("/readyz").await.0, 200);
+    for tcp in &mut silent {
+        let end = soon("the close", tcp.read(&mut [0; 1])).await;
+        assert!(matches!(end, Ok(0) | Err(_)), "{end:?}");
+    }
+    assert!(began.elapsed() > Duration::from_secs(1), "the limit is 2 s");
 }

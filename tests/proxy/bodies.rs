@@ -10,15 +10,17 @@ use std::{
 
 use bytes::Bytes;
 use ctrlmesh::net::tls::H2;
-use http::Method;
-use tokio::task::JoinSet;
+use http::{Method, Response};
+use hyper::body::Incoming;
+use tokio::{task::JoinSet, time::timeout};
 
 use crate::support::{
-    CONFIGMAPS,
-    client::{self, Client, Http, chunk, config, connect, request, request_with, upload},
-    proxy::Proxy,
+    CONFIGMAPS, PATIENCE,
+    client::{self, Client, Http, bytes, chunk, config, connect, request, request_with, upload},
+    log,
+    proxy::{Files, Proxy, Setup},
     scene, scene_before, scene_speaking, soon, until,
-    upstream::{Behaviour, Upstream},
+    upstream::{Behaviour, Stream, Upstream},
 };
 
 const JSON: (&str, &str) = ("content-type", "application/json");
@@ -69,7 +71,7 @@ async fn bad_request_body_that_may_name_the_lock_and_cannot_be_read() {
         ("application/json", &b"{\"metadata\":{\"name\":\"op\""[..]),
         ("application/vnd.kubernetes.protobuf", b"k8s\0\x0a\xff"),
         ("application/cbor", b"\xd9\xd9\xf7\xa1"),
-        ("application/yaml", b"metadata: {name: [\n"),
+        ("application/yaml", b"{\"metadata\":[]}"),
     ] {
         let mut sent = request_with(Method::POST, CONFIGMAPS, body);
         sent.headers_mut().insert("content-type", kind.parse().unwrap());
@@ -79,6 +81,38 @@ async fn bad_request_body_that_may_name_the_lock_and_cannot_be_read() {
         proxy.until_metric("ctrlmesh_refusals_total", &[("reason", "bad_body")], count).await;
     }
     assert!(upstream.is_quiet());
+}
+
+#[tokio::test]
+async fn bad_yaml_that_may_name_the_lock() {
+    let (mut upstream, proxy, mut client) = scene(Http::Two).await;
+    let mut count = 0.0;
+    for (method, target, kind) in [
+        (Method::POST, CONFIGMAPS.to_owned(), "application/yaml"),
+        (Method::PUT, format!("{CONFIGMAPS}/op"), "application/yaml"),
+        (Method::PATCH, format!("{CONFIGMAPS}/op?fieldManager=x"), "application/apply-patch+yaml"),
+    ] {
+        let write = |body: &str| {
+            let mut sent = request_with(method.clone(), &target, body.to_owned());
+            sent.headers_mut().insert("content-type", kind.parse().unwrap());
+            sent
+        };
+        let (code, told) =
+            client::text(client.send(write("metadata: {name: op}\n")).await.unwrap()).await;
+        assert!(code == 415 && told.contains("UnsupportedMediaType"), "{kind}: {code} {told}");
+        assert!(told.contains("send JSON"), "{told}");
+        count += 1.0;
+        let reason = [("reason", "unsupported_body")];
+        proxy.until_metric("ctrlmesh_refusals_total", &reason, count).await;
+        assert!(upstream.is_quiet());
+        // As kubectl and client-go apply.
+        let pending = client.send(write(r#"{"kind":"ConfigMap","metadata":{"name":"op"}}"#));
+        let mut call = upstream.call().await;
+        let expected = r#"{"kind":"ConfigMap","metadata":{"name":"op---blue"}}"#;
+        assert_eq!(call.body().await.unwrap(), expected, "{kind}");
+        call.json(200, "{}");
+        pending.await.unwrap();
+    }
 }
 
 /// How an upstream can die.
@@ -102,7 +136,7 @@ async fn bad_t45_upstream_dies_in_mid_list() {
                     let list = call.stream(200, &headers);
                     list.send(PART).await;
                     let mut response = pending.await.unwrap();
-                    let got = client::bytes(&mut response, PART.len()).await;
+                    let got = bytes(&mut response, PART.len()).await;
                     assert_eq!(got, PART.as_bytes());
                     match death {
                         Death::Tear => list.tear().await,
@@ -294,7 +328,7 @@ async fn t73_a_thousand_connections_leak_nothing() {
     let mut watches = Vec::new();
     upstream.serve(move |call| {
         if call.target().contains("watch") {
-            watches.retain(|events: &crate::support::upstream::Stream| !events.is_given_up());
+            watches.retain(|events: &Stream| !events.is_given_up());
             watches.push(call.watch());
         } else {
             call.json(200, "{}");
@@ -370,6 +404,86 @@ async fn t74_unread_watches_block_nobody_and_are_bounded() {
     drop(unread);
     while floods.join_next().await.is_some() {}
     proxy.until_metric("ctrlmesh_streams", &[], 1.0).await;
+}
+
+/// A pair lets 32 responses be unread for longer than 10 s.
+#[tokio::test]
+async fn t74_of_too_many_unread_responses_the_oldest_are_reset() {
+    const TOO_MANY: usize = 2;
+    let (mut upstream, proxy, mut client) = scene(Http::Two).await;
+    let event =
+        format!("{{\"type\":\"ADDED\",\"object\":{{\"x\":\"{}\"}}}}\n", "x".repeat(16 << 10));
+    let mut open = Vec::new();
+    for _ in 0..32 + TOO_MANY {
+        let pending = client.send(request(Method::GET, "/api/v1/pods?watch=1"));
+        let events = upstream.call().await.watch();
+        let response = pending.await.unwrap();
+        // More than the client's window of 64 KiB: it is full before the next one begins.
+        for _ in 0..6 {
+            events.send(event.clone()).await;
+        }
+        open.push((events, response));
+    }
+    let later = open.split_off(TOO_MANY);
+    let reset = async {
+        for (events, _) in &open {
+            events.closed().await;
+        }
+    };
+    timeout(3 * PATIENCE, reset).await.expect("they are reset within 15 s");
+    proxy.until_metric("ctrlmesh_streams", &[], 32.0).await;
+    for (_, mut response) in open {
+        while let Some(Ok(_)) = chunk(&mut response).await {}
+    }
+    for (events, mut response) in later {
+        assert!(!events.is_given_up(), "it is one of those that may be unread");
+        assert_eq!(bytes(&mut response, 6 * event.len()).await.len(), 6 * event.len());
+    }
+    assert!(log::contains("reset: the client leaves too much unread"));
+}
+
+/// Both ends of a watch that is not read.
+type Unread = (Stream, Response<Incoming>);
+
+/// A connection with so many watches, of each of which the client leaves most unread.
+async fn unread(proxy: &Proxy, upstream: &mut Upstream, watches: usize) -> (Client, Vec<Unread>) {
+    let trust = config(&proxy.files.mesh_ca_pem(), &[H2]);
+    let tls = connect(proxy.addr, trust, "kubernetes").await.unwrap();
+    let mut client = Client::over(tls, Http::Two, 1 << 10).await;
+    let event = format!("{{\"type\":\"ADDED\",\"object\":\"{}\"}}\n", "x".repeat(16 << 10));
+    let mut held = Vec::new();
+    for _ in 0..watches {
+        let pending = client.send(request(Method::GET, "/api/v1/pods?watch=1"));
+        let events = upstream.call().await.watch();
+        for _ in 0..8 {
+            events.send(event.clone()).await;
+        }
+        held.push((events, pending.await.unwrap()));
+    }
+    (client, held)
+}
+
+#[tokio::test]
+async fn t74_unread_watches_of_all_connections_have_one_bound() {
+    // No connection has more than one may have.
+    let mut upstream = Upstream::speaking(Http::Two).await;
+    let proxy = Setup { threads: 2, ..Setup::of(&upstream) };
+    let proxy = proxy.start(Files::new(&upstream.ca.pem)).await;
+    let mut client = Client::new(&proxy, Http::Two).await;
+    let pending = client.send(request(Method::GET, "/api/v1/nodes?watch=1"));
+    let read = upstream.call().await.watch();
+    let mut seen = pending.await.unwrap();
+    let _modest = unread(&proxy, &mut upstream, 1).await;
+    let mut greedy = Vec::new();
+    for _ in 0..6 {
+        greedy.push(unread(&proxy, &mut upstream, 30).await);
+    }
+    let watches = || proxy.metric("ctrlmesh_streams", &[("kind", "watch")]);
+    until("unread watches, and one that is read", watches, |count| *count <= 49.0).await;
+    assert!(watches().await > 24.0, "no more than the excess is reset");
+    assert!(log::contains("reset: the client leaves too much unread"));
+    read.send("{\"type\":\"ADDED\",\"object\":{}}\n").await;
+    chunk(&mut seen).await.unwrap().unwrap();
 }
 
 #[tokio::test]

@@ -15,7 +15,10 @@ use ctrlmesh::net::{
     tls::{self, H2, HTTP_11, roots_from_pem},
 };
 use http::Method;
-use nix::sys::resource::{Resource, getrlimit, setrlimit};
+use nix::sys::{
+    resource::{Resource, getrlimit, setrlimit},
+    signal::Signal,
+};
 use rustls::{
     ClientConfig, SignatureScheme,
     crypto::WebPkiSupportedAlgorithms,
@@ -28,10 +31,13 @@ use tokio::{
 };
 
 use crate::support::{
-    client::{Client, Http, chunk, config, connect, request},
+    client::{self, Client, Http, chunk, config, connect, request},
+    log,
     pki::Ca,
+    policies::moved_policy,
+    process::{Process, flags},
     proxy::{Files, Proxy, Setup},
-    soon,
+    scrape, soon, until,
     upstream::{Behaviour, Upstream},
 };
 
@@ -60,6 +66,33 @@ async fn bad_more_connections_than_a_data_thread_carries() {
     let mut client = Client::new(&proxy, Http::Two).await;
     assert_eq!(client.get("/version").await.status(), 200);
     assert_eq!(proxy.metric(CLOSED, &[]).await.to_string(), "2");
+}
+
+#[tokio::test]
+async fn bad_more_connections_than_there_are_descriptors_for() {
+    let upstream = Upstream::start().await;
+    let files = Files::new(&upstream.ca.pem);
+    let args = flags(&files, &upstream.addr.to_string());
+    let process = Process::start_with_descriptors(&args, 200).await;
+    let mut held = Vec::new();
+    for _ in 0..300 {
+        held.push(TcpStream::connect(process.addr).await.unwrap());
+    }
+    let metric = async |name: &str, labels: &[(&str, &str)]| {
+        let page = soon("the admin port", scrape::page(process.admin, "/metrics")).await;
+        scrape::sample(&page.1, name, labels)
+    };
+    // (200 - 64) / 2 are carried.
+    let overloaded = || metric(CLOSED, &[("reason", "overloaded")]);
+    until("closed at once", overloaded, |count| *count >= 232.0).await;
+    // All that the control thread has to do, it does.
+    files.put_policy(&moved_policy("green"));
+    let epoch = || metric("ctrlmesh_policy_epoch", &[]);
+    until("the policy's epoch", epoch, |epoch| *epoch >= 2.0).await;
+    assert_eq!(metric("ctrlmesh_policy_rejected_total", &[]).await.to_string(), "0");
+    process.signal(Signal::SIGKILL);
+    let (_, log) = process.end().await;
+    assert!(!log.contains("cannot accept"), "{log}");
 }
 
 #[tokio::test]
@@ -143,16 +176,23 @@ async fn bad_upstream_that_never_sends_its_settings() {
     assert!(upstream.is_quiet());
 }
 
-/// A clock that a data thread cannot read without a panic, once it is broken.
-#[derive(Debug, Default)]
+/// A clock that threads of this name cannot read without a panic, once it is broken.
+#[derive(Debug)]
 struct Fragile {
+    thread: &'static str,
     is_broken: AtomicBool,
+}
+
+impl Fragile {
+    fn on(thread: &'static str) -> Arc<Self> {
+        Arc::new(Self { thread, is_broken: AtomicBool::default() })
+    }
 }
 
 impl TimeProvider for Fragile {
     fn current_time(&self) -> Option<UnixTime> {
-        let is_data_thread = thread::current().name().is_some_and(|name| name.starts_with("data"));
-        assert!(!is_data_thread || !self.is_broken.load(SeqCst), "the test breaks the clock");
+        let reads = thread::current().name().is_some_and(|name| name.starts_with(self.thread));
+        assert!(!reads || !self.is_broken.load(SeqCst), "the test breaks the clock");
         DefaultTimeProvider.current_time()
     }
 }
@@ -160,7 +200,7 @@ impl TimeProvider for Fragile {
 #[tokio::test]
 async fn bad_panic_ends_one_connection_alone() {
     let mut upstream = Upstream::start().await;
-    let clock = Arc::new(Fragile::default());
+    let clock = Fragile::on("data");
     let setup = Setup { clock: Clock::of(Arc::clone(&clock) as _), ..Setup::of(&upstream) };
     let proxy = setup.start(Files::new(&upstream.ca.pem)).await;
     let mut first = Client::new(&proxy, Http::Two).await;
@@ -185,12 +225,36 @@ async fn bad_panic_ends_one_connection_alone() {
 }
 
 #[tokio::test]
+async fn bad_panic_of_a_task_that_must_not_end_drains_the_proxy() {
+    let mut upstream = Upstream::start().await;
+    let clock = Fragile::on("control");
+    let setup = Setup { clock: Clock::of(Arc::clone(&clock) as _), ..Setup::of(&upstream) };
+    let mut proxy = setup.start(Files::new(&upstream.ca.pem)).await;
+    let mut client = Client::new(&proxy, Http::Two).await;
+    let watching = client.send(request(Method::GET, "/api/v1/pods?watch=1"));
+    let events = upstream.call().await.watch();
+    let mut seen = watching.await.unwrap();
+    events.send("{\"type\":\"ADDED\",\"object\":{}}\n").await;
+    chunk(&mut seen).await.unwrap().unwrap();
+
+    // Certificates are looked after by this clock every ten seconds.
+    clock.is_broken.store(true, SeqCst);
+    assert!(chunk(&mut seen).await.is_none(), "the watch ends in good order");
+    drop((client, seen));
+    let why = proxy.end_of_service().await.unwrap_err();
+    assert_eq!(why.exit_code(), 70);
+    assert!(why.to_string().starts_with("certificates panicked"), "{why}");
+    assert!(log::contains("a task that must not end has ended"));
+}
+
+#[tokio::test]
 async fn bad_nothing_about_an_orderly_close() {
     let mut upstream = Upstream::start().await;
     upstream.serve(|call| call.json(200, "{}"));
     let proxy = Proxy::start(&upstream).await;
     let mut client = Client::new(&proxy, Http::Two).await;
-    assert_eq!(client.get("/version").await.status(), 200);
+    // To its end: who leaves with bytes unread resets the connection.
+    assert_eq!(client::text(client.get("/version").await).await.0, 200);
     client.close().await;
     let trust = config(&proxy.files.mesh_ca_pem(), &[HTTP_11]);
     let mut idle = connect(proxy.addr, trust, "kubernetes").await.unwrap();
@@ -201,5 +265,7 @@ async fn bad_nothing_about_an_orderly_close() {
     let mut tcp = TcpStream::connect(proxy.addr).await.unwrap();
     tcp.write_all(b"no TLS").await.unwrap();
     proxy.until_closed("not_tls").await;
-    assert_eq!(proxy.metric(CLOSED, &[]).await.to_string(), "1");
+    let (_, metrics) = proxy.admin_page("/metrics").await;
+    let counted: Vec<_> = metrics.lines().filter(|line| line.starts_with(CLOSED)).collect();
+    assert_eq!(counted, [format!("{CLOSED}{{reason=\"not_tls\"}} 1")]);
 }

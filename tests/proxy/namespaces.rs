@@ -17,6 +17,7 @@ use crate::support::{
     upstream::{Call, Stream, Upstream},
 };
 
+const NAMESPACES: &str = "/api/v1/namespaces";
 /// ConfigMaps of one namespace, which is in the shard or not: asked for as they are, or in vain.
 const CONFIGMAPS_OF_ONE: &str = "/api/v1/namespaces/one/configmaps";
 const NOT_KNOWN: &str =
@@ -59,7 +60,7 @@ fn modified(config: &str) -> String {
 /// Two of our own calls: the one for namespaces is second.
 async fn namespaces_last(upstream: &mut Upstream) -> (Call, Call) {
     let (one, other) = (upstream.call().await, upstream.call().await);
-    if one.path() == "/api/v1/namespaces" { (other, one) } else { (one, other) }
+    if one.path() == NAMESPACES { (other, one) } else { (one, other) }
 }
 
 /// In force with `one: gold` and `two: tin`, and both watches.
@@ -102,7 +103,7 @@ async fn namespaces_are_watched_while_a_rule_needs_it_and_no_longer() {
 
     changes.send(modified(&gold())).await;
     let list = cluster.upstream.call().await;
-    assert_eq!(list.path(), "/api/v1/namespaces");
+    assert_eq!(list.path(), NAMESPACES);
     assert!(list.header("accept").unwrap().contains("PartialObjectMetadataList"));
     assert!(list.header("user-agent").unwrap().starts_with("ctrlmesh/"));
     cluster.until_ready_says(200, &format!("blue epoch 1 stays in force: {NOT_KNOWN}\n")).await;
@@ -115,6 +116,38 @@ async fn namespaces_are_watched_while_a_rule_needs_it_and_no_longer() {
     changes.send(modified(&config("blue", "op"))).await;
     cluster.until_ready_says(200, "[+]policy ok: blue epoch 3\n").await;
     soon("the end of the watch", events.given_up()).await;
+}
+
+#[tokio::test]
+async fn t63_our_own_calls_carry_our_own_token_whatever_clients_sent() {
+    const OWN: Option<&str> = Some("Bearer own");
+    let mut cluster = Cluster::start().await;
+    cluster.upstream.call().await.json(200, &configs(&[config("blue", "op")]));
+    let changes = cluster.upstream.call().await.watch();
+    cluster.until_ready_says(200, "[+]policy ok: blue epoch 1\n").await;
+    assert!(!has_one(&mut cluster).await, "a client's token has passed");
+
+    changes.send(modified(&gold())).await;
+    let list = cluster.upstream.call().await;
+    assert_eq!((list.path(), list.header("authorization").as_deref()), (NAMESPACES, OWN));
+    list.json(200, &namespaces(&[namespace("one", "gold")]));
+    let watch = cluster.upstream.call().await;
+    assert_eq!((watch.path(), watch.header("authorization").as_deref()), (NAMESPACES, OWN));
+    let events = watch.watch();
+    cluster.until_ready_says(200, "[+]policy ok: blue epoch 2\n").await;
+    assert!(has_one(&mut cluster).await);
+
+    // Also when they begin anew: after a break, and after a refusal.
+    drop(events);
+    let again = cluster.upstream.call().await;
+    assert_eq!((again.path(), again.header("authorization").as_deref()), (NAMESPACES, OWN));
+    again.json(403, FORBIDDEN);
+    let list = cluster.upstream.call().await;
+    assert_eq!((list.path(), list.header("authorization").as_deref()), (NAMESPACES, OWN));
+    drop(changes);
+    let configs = cluster.upstream.call().await;
+    assert!(configs.path().ends_with("/namespaces/ns/shardingconfigs"), "{}", configs.path());
+    assert_eq!(configs.header("authorization").as_deref(), OWN);
 }
 
 #[tokio::test]
@@ -276,7 +309,7 @@ async fn a_policy_file_by_labels_asks_the_cluster() {
     let env = [("KUBECONFIG", kubeconfig.display().to_string())];
     let process = Process::start_with(&flags(&files, &upstream.addr.to_string()), &env).await;
     let list = upstream.call().await;
-    assert_eq!(list.path(), "/api/v1/namespaces");
+    assert_eq!(list.path(), NAMESPACES);
     let ready = || async { soon("readyz", scrape::page(process.admin, "/readyz")).await };
     until("readyz", ready, |(code, body)| *code == 503 && body.contains(NOT_KNOWN)).await;
     list.json(200, &namespaces(&[namespace("one", "gold")]));

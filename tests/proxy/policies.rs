@@ -15,7 +15,7 @@ use crate::support::{
     cluster::{Cluster, FORBIDDEN, config, configs},
     pki::Ca,
     policies::{POLICY, moved_policy},
-    process::{flags, run},
+    process::{flags, run, run_with},
     proxy::{Files, Proxy},
     scene, scrape, soon, until,
     upstream::{Behaviour, Upstream},
@@ -34,6 +34,17 @@ fn with(spec: &str) -> String {
     format!(
         "apiVersion: ctrlmesh.kusionstack.io/v1alpha1\nkind: ShardingConfig\nmetadata: {{name: blue}}\nspec: {spec}\n"
     )
+}
+
+#[tokio::test]
+async fn bad_log_filter() {
+    let files = Files::new(&Ca::new("any").pem);
+    let env = [("CTRLMESH_LOG", "info,acess=verbose")];
+    let (code, said) = run_with(&flags(&files, "127.0.0.1:6443"), &env).await;
+    assert_eq!(code, 64, "{said}");
+    for part in ["CTRLMESH_LOG", "info,acess=verbose", "\"acess=verbose\"", "TARGET=LEVEL"] {
+        assert!(said.contains(part), "{part}: {said}");
+    }
 }
 
 #[tokio::test]
@@ -247,7 +258,43 @@ async fn bad_second_config_matches_and_the_first_is_deleted() {
     events.send(format!("{{\"type\":\"DELETED\",\"object\":{}}}\n", config("green", "op"))).await;
     cluster.until_ready_says(200, "[+]policy ok: blue epoch 1\n").await;
     events.send(format!("{{\"type\":\"DELETED\",\"object\":{}}}\n", config("blue", "op"))).await;
-    cluster.until_ready_says(200, "blue epoch 1 stays in force").await;
+    cluster.until_ready_says(200, &format!("{DELETED}change the pod's labels\n")).await;
+    // It comes too late, too.
+    events.send(format!("{{\"type\":\"ADDED\",\"object\":{}}}\n", config("green", "op"))).await;
+    cluster.until_ready_says(200, "change the pod's labels; until then green waits\n").await;
+    events.send(format!("{{\"type\":\"ADDED\",\"object\":{}}}\n", config("blue", "op"))).await;
+    cluster.until_ready_says(200, "more than one ShardingConfig: blue, green").await;
+}
+
+const DELETED: &str = "[+]policy ok: blue epoch 1 stays in force: ShardingConfig blue is deleted, \
+                       and the pod still has the labels that it selected: create it again, or ";
+
+#[tokio::test]
+async fn bad_config_in_force_is_deleted_and_another_selects_the_pod() {
+    let mut cluster = Cluster::start().await;
+    cluster.upstream.call().await.json(200, &configs(&[config("blue", "op")]));
+    for (labels, says) in [
+        ("app=\"op\"\n", "[+]policy ok: blue epoch 1\n"),
+        ("app\n", "is not KEY=\"VALUE\""),
+        ("app=\"op\"\ntier=\"x\"\n", "[+]policy ok: blue epoch 1\n"),
+    ] {
+        cluster.files.put_pod_labels(labels);
+        cluster.until_ready_says(200, says).await;
+    }
+    let events = cluster.upstream.call().await.watch();
+    let tell = async |kind: &str, config: &str| {
+        events.send(format!("{{\"type\":\"{kind}\",\"object\":{config}}}\n")).await;
+    };
+    // Other pods, the same limits: no new policy.
+    let blue = config("blue", "op").replace("{\"app\":\"op\"}", "{\"tier\":\"x\"}");
+    tell("MODIFIED", &blue).await;
+    tell("ADDED", &config("green", "op")).await;
+    cluster.until_ready_says(200, "more than one ShardingConfig: blue, green").await;
+    tell("DELETED", &blue).await;
+    let waits = format!("{DELETED}change the pod's labels; until then green waits\n");
+    cluster.until_ready_says(200, &waits).await;
+    cluster.files.put_pod_labels("app=\"op\"\n");
+    cluster.until_ready_says(200, "[+]policy ok: green epoch 2\n").await;
 }
 
 #[tokio::test]
@@ -309,4 +356,27 @@ async fn bad_config_watch_outage() {
     let changed = config("blue", "op").replace("\"shard\":\"blue\"", "\"shard\":\"moved\"");
     events.send(format!("{{\"type\":\"MODIFIED\",\"object\":{changed}}}\n")).await;
     until("readyz", ready, |(_, body)| body.contains("[+]policy ok: blue epoch 2\n")).await;
+}
+
+#[tokio::test]
+async fn an_api_server_that_is_busy_is_asked_again_by_our_own_pauses_alone() {
+    let mut cluster = Cluster::start().await;
+    let mut call = cluster.upstream.call().await;
+    for code in [429, 503, 504] {
+        let message = format!("busy with {code}");
+        call.json(
+            code,
+            &format!(
+                "{{\"kind\":\"Status\",\"apiVersion\":\"v1\",\"status\":\"Failure\",\
+                 \"message\":\"{message}\",\"code\":{code}}}"
+            ),
+        );
+        let answered = Instant::now();
+        cluster.until_ready_says(503, &message).await;
+        call = cluster.upstream.call().await;
+        let pause = answered.elapsed();
+        assert!(pause >= Duration::from_millis(400), "{code}: asked again after {pause:?}");
+    }
+    call.json(200, &configs(&[config("blue", "op")]));
+    cluster.until_ready_says(200, "[+]policy ok: blue epoch 1\n").await;
 }

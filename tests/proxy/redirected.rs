@@ -3,18 +3,20 @@
 use std::{fs, io, net::SocketAddr, process::Command, thread};
 
 use ctrlmesh::net::tls::H2;
-use ctrlmesh_init::{Family, Invocation, Pod};
+use ctrlmesh_init::{
+    Family, Plan, Pod, RuleSet, Targets, apply, backend, targets::system_resolver,
+};
 use http::Method;
 use nix::sched::{CloneFlags, unshare};
 use tokio::{
     io::AsyncReadExt,
-    net::{TcpListener, TcpSocket, TcpStream},
+    net::{TcpListener, TcpStream},
     runtime,
 };
 
 use crate::support::{
     client::{self, Client, Http, config, connect, request},
-    pki::Ca,
+    pki::{Ca, Cert},
     proxy::{Files, Proxy, Setup},
     soon, until,
     upstream::{Behaviour, Upstream},
@@ -45,29 +47,21 @@ pub(crate) fn in_own_network(body: impl AsyncFnOnce() + Send + 'static) {
 /// [`in_own_network`], where all but `excluded` are redirected to the proxy.
 fn inside(excluded: u32, body: impl AsyncFnOnce() + Send + 'static) {
     in_own_network(async move || {
-        let args = [
-            "ctrlmesh-init".to_owned(),
+        let plan = Plan::from_args([
             format!("--upstream={}", VIPS.join(",")),
             format!("--proxy-uid={excluded}"),
             "--outbound-port=5443".to_owned(),
-        ];
-        let invocation = Invocation::from_command_line(args).unwrap();
+        ])
+        .unwrap();
         let families = [Family::V4, Family::V6].into();
         let pod = Pod { api_server: VIPS[0].parse(), families };
-        ctrlmesh_init::run(&invocation, &pod, &mut Vec::new()).unwrap();
-        // The proof listened there. What another test forks at this moment has that socket too,
-        // until it executes a program.
-        until("the proxy's port", async || is_taken("[::1]:5443"), |taken| !taken).await;
-        until("the proxy's port", async || is_taken("127.0.0.1:5443"), |taken| !taken).await;
+        // Not `ctrlmesh_init::run`, which refuses an API server on an address of the pod's own.
+        let targets = Targets::resolve(&plan, &pod, system_resolver).unwrap();
+        let rules = RuleSet::render(&plan, &targets);
+        let backend = backend::choose(plan.backend(), &rules).unwrap();
+        apply::commit(backend, &rules).unwrap();
         body().await;
     });
-}
-
-fn is_taken(addr: &str) -> bool {
-    let addr: SocketAddr = addr.parse().unwrap();
-    let socket = if addr.is_ipv4() { TcpSocket::new_v4() } else { TcpSocket::new_v6() }.unwrap();
-    socket.set_reuseaddr(true).unwrap();
-    socket.bind(addr).is_err_and(|error| error.kind() == io::ErrorKind::AddrInUse)
 }
 
 fn sh(script: &str) {
@@ -76,8 +70,13 @@ fn sh(script: &str) {
 }
 
 async fn upstream_at(addr: &str) -> Upstream {
+    upstream_with(addr, Cert::Good).await
+}
+
+async fn upstream_with(addr: &str, cert: Cert) -> Upstream {
     let listener = TcpListener::bind(addr).await.unwrap();
-    Upstream::on(listener, Ca::new("the cluster's CA"), Behaviour::default())
+    let behaviour = Behaviour { cert, ..Behaviour::default() };
+    Upstream::on(listener, Ca::new("the cluster's CA"), behaviour)
 }
 
 async fn proxy_for(upstream: &Upstream) -> Proxy {
@@ -103,6 +102,58 @@ fn i08_a_redirected_connection_reaches_its_destination() {
             assert_eq!(call.query("labelSelector").as_deref(), Some("shard=blue"));
             call.json(200, "{}");
             assert_eq!(client::text(pending.await.unwrap()).await.0, 200);
+        });
+    }
+}
+
+/// What becomes of a connection to the API server's address that asks for this name.
+async fn dialled(proxy: &Proxy, name: &str) -> io::Result<()> {
+    let trust = config(&proxy.files.mesh_ca_pem(), &[H2]);
+    connect(VIPS[0].parse().unwrap(), trust, name).await.map(drop)
+}
+
+/// Waits until the upstream has finished handshakes for these names: the proxy has before.
+async fn until_asked_for(upstream: &Upstream, names: &[Option<&str>]) {
+    let names: Vec<_> = names.iter().map(|name| name.map(str::to_owned)).collect();
+    until("names", async || upstream.server_names(), |asked| *asked == names).await;
+}
+
+#[test]
+fn t65_a_redirected_connection_is_verified_by_the_name_that_was_asked_for_or_the_address() {
+    inside(PROXY_UID, async || {
+        let upstream = upstream_with(VIPS[0], Cert::NamesOnly).await;
+        let proxy = proxy_for(&upstream).await;
+        for _ in 0..2 {
+            dialled(&proxy, "kubernetes.default.svc").await.unwrap();
+        }
+        until_asked_for(&upstream, &[Some("kubernetes.default.svc"); 2]).await;
+    });
+    inside(PROXY_UID, async || {
+        let upstream = upstream_at(VIPS[0]).await;
+        let proxy = proxy_for(&upstream).await;
+        dialled(&proxy, "kubernetes.default").await.unwrap();
+        dialled(&proxy, "10.96.0.1").await.unwrap();
+        until_asked_for(&upstream, &[Some("kubernetes.default"), None]).await;
+    });
+}
+
+#[test]
+fn bad_t65_redirected_to_a_certificate_of_neither_the_name_nor_the_address() {
+    for (cert, name) in [
+        // Another of its names, or no name at all.
+        (Cert::NamesOnly, "kubernetes.default"),
+        (Cert::NamesOnly, "10.96.0.1"),
+        // A name that a machine gives itself is none of the API server's.
+        (Cert::Localhost, "localhost"),
+        (Cert::OtherCa, "kubernetes.default.svc"),
+        (Cert::Expired, "kubernetes.default.svc"),
+    ] {
+        inside(PROXY_UID, async move || {
+            let upstream = upstream_with(VIPS[0], cert).await;
+            let proxy = proxy_for(&upstream).await;
+            dialled(&proxy, name).await.unwrap_err();
+            proxy.until_closed("upstream_untrusted").await;
+            assert_eq!(upstream.handshakes(), 0, "{cert:?} {name}");
         });
     }
 }

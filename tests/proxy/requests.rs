@@ -337,20 +337,69 @@ async fn bad_too_many_parameters() {
 }
 
 #[tokio::test]
-async fn bad_headers_300_are_fine() {
+async fn bad_headers_2000_are_fine() {
     for http in Http::BOTH {
-        let (mut upstream, _proxy, mut client) = scene(http).await;
-        let mut sent = request(Method::GET, CONFIGMAPS);
-        for n in 0..300 {
-            let name = HeaderName::try_from(format!("x-{n}")).unwrap();
-            sent.headers_mut().insert(name, HeaderValue::from_static("1"));
+        for count in [600, 2_000] {
+            let (mut upstream, _proxy, mut client) = scene(http).await;
+            let mut sent = request(Method::GET, CONFIGMAPS);
+            for n in 0..count {
+                let name = HeaderName::try_from(format!("x-{n}")).unwrap();
+                sent.headers_mut().insert(name, HeaderValue::from_static("1"));
+            }
+            let pending = client.send(sent);
+            let call = upstream.call().await;
+            let is_ours = |name: &&HeaderName| name.as_str().starts_with("x-");
+            assert_eq!(call.parts.headers.keys().filter(is_ours).count(), count);
+            let many: Vec<_> = (0..count).map(|n| (format!("y-{n}"), "1")).collect();
+            let many: Vec<_> = many.iter().map(|(name, value)| (name.as_str(), *value)).collect();
+            call.stream(200, &many).end();
+            let answer = pending.await.unwrap();
+            assert!(answer.status() == 200 && answer.headers().len() >= count, "{http:?}");
         }
-        let pending = client.send(sent);
-        let call = upstream.call().await;
-        assert_eq!(call.parts.headers.keys().filter(|n| n.as_str().starts_with("x-")).count(), 300);
-        call.json(200, "{}");
-        assert_eq!(pending.await.unwrap().status(), 200);
     }
+}
+
+#[tokio::test]
+async fn bad_headers_in_more_lines_than_are_taken() {
+    let mut upstream = Upstream::start().await;
+    let proxy = Proxy::start(&upstream).await;
+    let mut head = "GET /api/v1/pods HTTP/1.1\r\nHost: kubernetes\r\n".to_owned();
+    for n in 0..2_100 {
+        head.push_str(&format!("x-{n}: 1\r\n"));
+    }
+    let answer = raw(&proxy, format!("{head}\r\n").as_bytes()).await;
+    assert!(answer.starts_with("HTTP/1.1 431 "), "{answer}");
+    proxy.until_closed("protocol").await;
+    assert!(upstream.is_quiet());
+}
+
+/// A request that somebody has converted from HTTP/1.1 names its host in `Host` (RFC 9113
+/// section 8.3.1).
+#[tokio::test]
+async fn bad_t70_http2_without_an_authority() {
+    let (mut upstream, proxy, mut client) = scene(Http::Two).await;
+    let own = upstream.addr.to_string();
+    for (host, expected) in
+        [(Some("kubernetes.default:443"), "kubernetes.default:443"), (None, &own)]
+    {
+        for target in ["/version", CONFIGMAPS] {
+            let mut sent = request(Method::GET, target);
+            if let Some(host) = host {
+                sent.headers_mut().insert(header::HOST, HeaderValue::from_str(host).unwrap());
+            }
+            let pending = client.send_without_authority(sent);
+            let call = upstream.call().await;
+            assert_eq!(call.parts.uri.authority().map(|name| name.as_str()), Some(expected));
+            assert_eq!(call.header("host"), None, "it says the same");
+            call.json(200, "{}");
+            assert_eq!(pending.await.unwrap().status(), 200);
+        }
+    }
+    let mut sent = request(Method::GET, "/version");
+    sent.headers_mut().insert(header::HOST, HeaderValue::from_static("a b"));
+    assert_eq!(client.send_without_authority(sent).await.unwrap().status(), 400);
+    proxy.until_metric("ctrlmesh_refusals_total", &[("reason", "bad_request_line")], 1.0).await;
+    assert!(upstream.is_quiet());
 }
 
 /// Writes these bytes and gives what comes back until the end.

@@ -1,6 +1,7 @@
 //! The tools themselves.
 
 use http::Method;
+use serde_json::{Value, json};
 
 use crate::support::{
     TOKEN,
@@ -27,6 +28,21 @@ async fn a_request_goes_there_and_back() {
         assert_eq!(client::text(response.unwrap()).await, (200, "{}".into()));
         proxy.until_metric("ctrlmesh_requests_total", &[("verb", "list")], 1.0).await;
         assert_eq!(proxy.admin_page("/readyz").await.0, 200);
+    }
+}
+
+#[tokio::test]
+async fn the_first_line_of_the_log_names_the_pod() {
+    let upstream = Upstream::start().await;
+    let files = Files::new(&upstream.ca.pem);
+    let flags = flags(&files, &upstream.addr.to_string());
+    let env = ["POD_NAME", "POD_NAMESPACE"].map(|name| (name, name.to_lowercase()));
+    for (env, pod, namespace) in
+        [(&env[..], json!("pod_name"), json!("pod_namespace")), (&[], Value::Null, Value::Null)]
+    {
+        let process = Process::start_with(&flags, env).await;
+        assert_eq!(process.listening["pod"], pod);
+        assert_eq!(process.listening["namespace"], namespace);
     }
 }
 

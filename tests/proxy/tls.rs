@@ -7,7 +7,7 @@ use std::{
     process,
     sync::{
         Arc,
-        atomic::{AtomicBool, Ordering::SeqCst},
+        atomic::{AtomicBool, AtomicU64, Ordering::SeqCst},
     },
     task::{Context, Poll},
     time::{Duration, Instant},
@@ -15,23 +15,30 @@ use std::{
 
 use ctrlmesh::net::{
     Clock,
-    tls::{H2, HTTP_11},
+    tls::{self, H2, HTTP_11, roots_from_pem},
 };
 use http::Method;
-use rustls::{ClientConnection, SignatureScheme, client::ResolvesClientCert, sign::CertifiedKey};
-use rustls_pki_types::ServerName;
+use rustls::{
+    ClientConfig, ClientConnection, SignatureScheme,
+    client::ResolvesClientCert,
+    sign::CertifiedKey,
+    time_provider::{DefaultTimeProvider, TimeProvider},
+};
+use rustls_pki_types::{ServerName, UnixTime};
 use tokio::{
     io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt, ReadBuf},
-    net::{TcpSocket, TcpStream},
+    net::{TcpListener, TcpSocket, TcpStream},
 };
 use tokio_rustls::TlsConnector;
+use x509_parser::prelude::{FromDer, X509Certificate};
 
+use crate::redirected::in_own_network;
 use crate::support::{
     client::{self, Client, Http, config, connect, request},
     pki::{Ca, Cert},
     process::{flags, run},
     proxy::{Files, Proxy, Setup},
-    soon,
+    soon, until,
     upstream::{Behaviour, Upstream},
 };
 
@@ -320,6 +327,79 @@ async fn bad_clock_ten_years_off_and_the_client_refuses_too() {
     assert!(upstream.is_quiet());
 }
 
+/// A clock that is set while the proxy runs.
+#[derive(Debug, Default)]
+struct Settable {
+    ahead: AtomicU64,
+}
+
+impl TimeProvider for Settable {
+    fn current_time(&self) -> Option<UnixTime> {
+        let now = DefaultTimeProvider.current_time()?.as_secs();
+        Some(UnixTime::since_unix_epoch(Duration::from_secs(now + self.ahead.load(SeqCst))))
+    }
+}
+
+/// The end of the certificate that a client by this clock is shown, in seconds since 1970.
+async fn shown_not_after(proxy: &Proxy, clock: &Arc<Settable>) -> i64 {
+    let trust = ClientConfig::builder_with_details(tls::provider(), Arc::clone(clock) as _)
+        .with_safe_default_protocol_versions()
+        .unwrap()
+        .with_root_certificates(roots_from_pem(&proxy.files.mesh_ca_pem()).unwrap())
+        .with_no_client_auth();
+    let tls = connect(proxy.addr, trust, "kubernetes").await.unwrap();
+    let leaf = &tls.get_ref().1.peer_certificates().unwrap()[0];
+    let (_, leaf) = X509Certificate::from_der(leaf).unwrap();
+    leaf.validity().not_after.timestamp()
+}
+
+#[tokio::test]
+async fn the_leaf_is_renewed_before_it_ends() {
+    const NOT_AFTER: &str = "ctrlmesh_leaf_not_after_seconds";
+    let upstream = Upstream::start().await;
+    let clock = Arc::new(Settable::default());
+    let setup = Setup { clock: Clock::of(Arc::clone(&clock) as _), ..Setup::of(&upstream) };
+    let proxy = setup.start(Files::new(&upstream.ca.pem)).await;
+    let first = shown_not_after(&proxy, &clock).await;
+    let look = || proxy.metric(NOT_AFTER, &[]);
+    let told = look().await;
+
+    // A leaf is good for 24 hours, and for 16 of them it is shown.
+    const HOURS_17: u64 = 17 * 3600;
+    clock.ahead.store(HOURS_17, SeqCst);
+    until(NOT_AFTER, look, |now| *now > told).await;
+    let second = shown_not_after(&proxy, &clock).await;
+    let by = second - first;
+    assert!(by >= i64::try_from(HOURS_17).unwrap(), "the next one ends {by} s later");
+}
+
+#[tokio::test]
+async fn a_ca_of_the_upstream_that_is_rotated_is_taken_over() {
+    let mut upstream = Upstream::start().await;
+    upstream.serve(|call| call.json(200, "{}"));
+    let proxy = Proxy::start(&upstream).await;
+    let mut client = Client::new(&proxy, Http::Two).await;
+    assert_eq!(client.get("/version").await.status(), 200);
+    let trust = proxy.files.mesh_ca_pem();
+    let dial = || connect(proxy.addr, config(&trust, &[H2]), "kubernetes");
+
+    let (addr, old) = upstream.down().await;
+    let new = Ca::new("the cluster's next CA");
+    std::fs::write(proxy.files.upstream_ca(), &new.pem).unwrap();
+    let listener = TcpListener::bind(addr).await.unwrap();
+    let upstream = Upstream::on(listener, new, Behaviour::default());
+    // It looks every ten seconds.
+    until("a connection by the new CA", dial, Result::is_ok).await.unwrap();
+
+    // What the old one has signed is nothing any more, not even by a session of old.
+    let (addr, _) = upstream.down().await;
+    let listener = TcpListener::bind(addr).await.unwrap();
+    let upstream = Upstream::on(listener, old, Behaviour::default());
+    let refused = dial().await.unwrap_err();
+    assert!(is_alert(&refused, "InternalError"), "{refused}");
+    assert_eq!(upstream.handshakes(), 0);
+}
+
 #[tokio::test]
 async fn bad_client_that_does_not_trust_the_mesh_ca() {
     let mut upstream = Upstream::start().await;
@@ -363,6 +443,27 @@ async fn bad_port_taken() {
         assert_eq!(code, 69, "{said}");
         assert!(said.contains(flag) && said.contains(&taken), "{said}");
     }
+}
+
+/// In a network whose ports below 1024 need a capability, without it.
+#[test]
+fn bad_port_not_permitted() {
+    in_own_network(async || {
+        let files = Files::new(&Ca::new("any").pem);
+        for flag in ["--listen", "--admin"] {
+            let mut args = flags(&files, "127.0.0.1:6443");
+            args.retain(|arg| !arg.starts_with(flag));
+            let output = process::Command::new("setpriv")
+                .args(["--bounding-set=-net_bind_service", env!("CARGO_BIN_EXE_ctrlmesh")])
+                .args(&args)
+                .arg(format!("{flag}=127.0.0.1:81"))
+                .output()
+                .unwrap();
+            let said = String::from_utf8_lossy(&output.stderr);
+            assert_eq!(output.status.code(), Some(77), "{said}");
+            assert!(said.contains(&format!("{flag} 127.0.0.1:81")), "{said}");
+        }
+    });
 }
 
 #[tokio::test]

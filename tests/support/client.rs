@@ -116,7 +116,8 @@ impl Client {
         let sender = match http {
             Http::One => {
                 let builder = &mut http1::Builder::new();
-                let (sender, connection) = builder.max_headers(1024).handshake(io).await.unwrap();
+                let (sender, connection) =
+                    builder.max_headers(4096).max_buf_size(4 << 20).handshake(io).await.unwrap();
                 tasks.spawn(connection.with_upgrades());
                 Sender::H1(sender)
             }
@@ -153,6 +154,17 @@ impl Client {
                 Box::pin(sender.send_request(request))
             }
         };
+        async { soon("the head of an answer", sending).await }
+    }
+
+    /// Begins a request that says in HTTP/2 for which host it is in no pseudo-header.
+    pub fn send_without_authority(
+        &mut self,
+        request: Request<AnyBody>,
+    ) -> impl Future<Output = Result<Response<Incoming>, hyper::Error>> + use<> {
+        let Sender::H2(sender) = &mut self.sender else { panic!("this is about HTTP/2") };
+        // As one of HTTP/1.1 that is forwarded.
+        let sending = sender.send_request(request);
         async { soon("the head of an answer", sending).await }
     }
 

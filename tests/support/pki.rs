@@ -29,6 +29,8 @@ pub enum Cert {
     NotYetValid,
     OtherCa,
     LongLived,
+    NamesOnly,
+    Localhost,
 }
 
 impl Ca {
@@ -48,6 +50,8 @@ impl Ca {
         let (names, from, to): (&[&str], _, _) = match cert {
             Cert::WrongName => (&["elsewhere.example"], now - HOUR, now + 24 * HOUR),
             Cert::Expired => (NAMES, now - 48 * HOUR, now - HOUR),
+            Cert::NamesOnly => (&["kubernetes.default.svc"], now - HOUR, now + 24 * HOUR),
+            Cert::Localhost => (&["localhost"], now - HOUR, now + 24 * HOUR),
             Cert::LongLived => (NAMES, now - HOUR, now + 20 * 365 * 24 * HOUR),
             Cert::NotYetValid => (NAMES, now + HOUR, now + 24 * HOUR),
             _ => (NAMES, now - HOUR, now + 24 * HOUR),

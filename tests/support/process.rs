@@ -1,6 +1,7 @@
 //! The real binary.
 
 use std::{
+    fs,
     io::{BufRead, BufReader},
     net::SocketAddr,
     process::{Child, Command, Stdio},
@@ -11,14 +12,16 @@ use nix::{
     sys::signal::{Signal, kill},
     unistd::Pid,
 };
-use tokio::{sync::mpsc, task::spawn_blocking};
+use tokio::{sync::mpsc, task::spawn_blocking, time::timeout};
 
-use super::{proxy::Files, soon};
+use super::{PATIENCE, proxy::Files, soon};
 
 /// A running `ctrlmesh proxy`; killed when it is dropped.
 pub struct Process {
     pub addr: SocketAddr,
     pub admin: SocketAddr,
+    /// The log line that says where it serves.
+    pub listening: serde_json::Value,
     child: Option<Child>,
     lines: mpsc::Receiver<String>,
 }
@@ -41,6 +44,7 @@ pub fn flags(files: &Files, upstream: &str) -> Vec<String> {
         &format!("--policy={}", files.policy().display()),
         &format!("--upstream-ca={}", files.upstream_ca().display()),
         &format!("--mesh-ca-dir={}", files.mesh_ca().display()),
+        &format!("--state-dir={}", files.state().display()),
     ]
     .map(str::to_owned)
     .to_vec()
@@ -48,9 +52,21 @@ pub fn flags(files: &Files, upstream: &str) -> Vec<String> {
 
 /// Runs a command that ends by itself: its exit code, and all that it printed.
 pub async fn run(args: &[String]) -> (i32, String) {
+    run_with(args, &[]).await
+}
+
+/// The same with environment variables; there are no others.
+pub async fn run_with(args: &[String], env: &[(&str, &str)]) -> (i32, String) {
     let mut command = command(args);
-    let output = spawn_blocking(move || command.output().unwrap());
-    let output = soon("the process's end", output).await.unwrap();
+    command.envs(env.iter().copied());
+    let child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    let pid = Pid::from_raw(i32::try_from(child.id()).unwrap());
+    let mut output = spawn_blocking(move || child.wait_with_output().unwrap());
+    let Ok(output) = timeout(PATIENCE, &mut output).await else {
+        kill(pid, Signal::SIGKILL).unwrap();
+        panic!("{args:?} goes on: {:?}", output.await);
+    };
+    let output = output.unwrap();
     let text = [output.stdout, output.stderr].concat();
     (output.status.code().unwrap_or(-1), String::from_utf8(text).unwrap())
 }
@@ -65,6 +81,19 @@ impl Process {
     pub async fn start_with(args: &[String], env: &[(&str, String)]) -> Self {
         let mut command = command(args);
         command.envs(env.iter().map(|(key, value)| (*key, value)));
+        Self::spawn(command).await
+    }
+
+    /// The same with no more file descriptors than these.
+    pub async fn start_with_descriptors(args: &[String], count: u32) -> Self {
+        let mut command = Command::new("sh");
+        let script = format!("ulimit -n {count}; exec \"$0\" \"$@\"");
+        command.args(["-euc", &script, env!("CARGO_BIN_EXE_ctrlmesh")]).args(args);
+        command.env_clear().stdin(Stdio::null());
+        Self::spawn(command).await
+    }
+
+    async fn spawn(mut command: Command) -> Self {
         let mut child = command.stderr(Stdio::piped()).spawn().unwrap();
         let stderr = BufReader::new(child.stderr.take().unwrap());
         let (tx, lines) = mpsc::channel(4096);
@@ -76,7 +105,8 @@ impl Process {
             }
         });
         let unset = "0.0.0.0:0".parse().unwrap();
-        let mut process = Self { addr: unset, admin: unset, child: Some(child), lines };
+        let listening = serde_json::Value::Null;
+        let mut process = Self { addr: unset, admin: unset, listening, child: Some(child), lines };
         loop {
             let line = soon("a log line", process.lines.recv()).await;
             let line = line.expect("it says where it serves before it ends");
@@ -86,6 +116,7 @@ impl Process {
             if line["message"] == "listening" {
                 let addr = |key: &str| line[key].as_str().unwrap().parse().unwrap();
                 (process.addr, process.admin) = (addr("addr"), addr("admin"));
+                process.listening = line;
                 return process;
             }
         }
@@ -93,6 +124,14 @@ impl Process {
 
     pub fn id(&self) -> u32 {
         self.child.as_ref().expect("it runs").id()
+    }
+
+    /// Bytes of memory, by the name of their line in `/proc/PID/status`.
+    pub fn memory(&self, line: &str) -> usize {
+        let status = fs::read_to_string(format!("/proc/{}/status", self.id())).unwrap();
+        let value = status.lines().find_map(|other| other.strip_prefix(line)?.strip_prefix(':'));
+        let kibibytes = value.expect("a line of this name").trim().trim_end_matches(" kB");
+        kibibytes.parse::<usize>().unwrap() << 10
     }
 
     pub fn signal(&self, signal: Signal) {

@@ -12,12 +12,12 @@ use std::{
 
 use ctrlmesh::{
     net::{
-        Clock,
+        Clock, ClusterDomain,
         ca::{Constraints, MeshCa},
         drain::{self, Drain},
     },
     proxy::{
-        Config, Proxy as Inner, ProxyArgs,
+        Config, Proxy as Inner, ProxyArgs, ServeError,
         config::{Mode, OnChange, Pushdown},
     },
 };
@@ -34,7 +34,7 @@ pub struct Proxy {
     pub files: Files,
     drain: Drain,
     stop: Option<oneshot::Sender<()>>,
-    ended: oneshot::Receiver<()>,
+    ended: oneshot::Receiver<Result<(), ServeError>>,
     thread: Option<thread::JoinHandle<()>>,
 }
 
@@ -47,7 +47,10 @@ pub struct Files {
 pub struct Setup {
     pub upstream: String,
     pub clock: Clock,
+    /// Another than the files' own.
     pub state_dir: Option<PathBuf>,
+    /// It has no state directory.
+    pub forgets: bool,
     pub pushdown: Pushdown,
     pub threads: usize,
     pub drain_timeout: u16,
@@ -62,7 +65,9 @@ impl Files {
         let dir = tempfile::tempdir().unwrap();
         let files = Self { dir };
         let vips = ["10.96.0.1", "fd00:96::1"].map(|ip| ip.parse().unwrap());
-        let constraints = Constraints::kubernetes_and(vec![], vips.to_vec());
+        fs::create_dir(files.state()).unwrap();
+        let constraints =
+            Constraints::kubernetes_and(&ClusterDomain::default(), vec![], vips.to_vec());
         MeshCa::create(&files.mesh_ca(), &constraints, &Clock::system()).unwrap();
         fs::write(files.upstream_ca(), upstream_ca).unwrap();
         files.put_policy(POLICY);
@@ -90,9 +95,14 @@ impl Files {
     fn give_to(&self, uid: u32) {
         let mesh_ca = self.mesh_ca();
         let key = mesh_ca.join("ca.key");
-        for path in [self.path(), &mesh_ca, &key] {
+        for path in [self.path(), &self.state(), &mesh_ca, &key] {
             chown(path, Some(uid), None).expect("these tests need root");
         }
+    }
+
+    /// The state directory: empty, that of a new pod.
+    pub fn state(&self) -> PathBuf {
+        self.dir.path().join("state")
     }
 
     pub fn mesh_ca(&self) -> PathBuf {
@@ -142,6 +152,7 @@ impl Setup {
             upstream: upstream.to_string(),
             clock: Clock::system(),
             state_dir: None,
+            forgets: false,
             // What is asked beside the client's requests would stand between them.
             pushdown: Pushdown::Off,
             threads: 1,
@@ -158,6 +169,7 @@ impl Setup {
         if let Some(uid) = uid {
             files.give_to(uid);
         }
+        let state_dir = self.state_dir.unwrap_or_else(|| files.state());
         let mut config = Config::new(ProxyArgs {
             mode: if uid.is_some() { Mode::Iptables } else { Mode::Direct },
             upstream: uid.is_none().then(|| self.upstream.parse().unwrap()),
@@ -166,14 +178,15 @@ impl Setup {
             listen: self.listen,
             upstream_ca: files.upstream_ca(),
             mesh_ca_dir: files.mesh_ca(),
+            cluster_domain: ClusterDomain::default(),
             pod_labels: None,
             admin: self.admin,
-            state_dir: self.state_dir,
+            state_dir: Some(state_dir).filter(|_| !self.forgets),
             pushdown: self.pushdown,
             on_change: OnChange::Difference,
             threads: NonZeroUsize::new(self.threads).unwrap(),
             drain_timeout: self.drain_timeout,
-            pod_name: String::new(),
+            pod_name: None,
             pod_namespace: Some("ns".into()),
             kubernetes_service_host: uid.map(|_| "10.96.0.1".to_owned()),
             kubernetes_service_port: None,
@@ -184,20 +197,21 @@ impl Setup {
         let (stop, stopped) = oneshot::channel::<()>();
         let (told, addrs) = oneshot::channel();
         let (end, ended) = oneshot::channel();
-        let thread = thread::spawn(move || {
+        let thread = thread::Builder::new().name("control".into()).spawn(move || {
             // The rules look at the user of the thread that makes a socket.
             uid.map(|uid| setfsuid(Uid::from_raw(uid)));
             let runtime = runtime::Builder::new_current_thread().enable_all().build().unwrap();
             runtime.block_on(async move {
                 let proxy = Inner::build(config).await.unwrap();
                 told.send((proxy.listen_addr().unwrap(), proxy.admin_addr().unwrap())).unwrap();
-                tokio::select! {
-                    served = proxy.run(draining) => served.unwrap(),
-                    _ = stopped => {}
-                }
+                let served = tokio::select! {
+                    served = proxy.run(draining) => served,
+                    _ = stopped => Ok(()),
+                };
+                let _ = end.send(served);
             });
-            let _ = end.send(());
         });
+        let thread = thread.unwrap();
         let (addr, admin) = soon("the proxy", addrs).await.expect("the proxy starts");
         Proxy { addr, admin, files, drain, stop: Some(stop), ended, thread: Some(thread) }
     }
@@ -256,7 +270,12 @@ impl Proxy {
 
     /// Waits until it has ended by itself.
     pub async fn ended(&mut self) {
-        soon("the proxy's end", &mut self.ended).await.expect("it ends without a panic");
+        self.end_of_service().await.unwrap();
+    }
+
+    /// Waits until it has ended by itself, and why it did.
+    pub async fn end_of_service(&mut self) -> Result<(), ServeError> {
+        soon("the proxy's end", &mut self.ended).await.expect("it ends without a panic")
     }
 
     /// Ends it at once, as `kill -9` would for its peers, and gives its files back.

@@ -72,6 +72,7 @@ struct State {
     connections: Mutex<Vec<mpsc::Sender<Order>>>,
     accepted: AtomicUsize,
     handshakes: AtomicUsize,
+    server_names: Mutex<Vec<Option<String>>>,
     open: watch::Sender<usize>,
 }
 
@@ -140,6 +141,7 @@ impl Upstream {
             connections: Mutex::default(),
             accepted: AtomicUsize::new(0),
             handshakes: AtomicUsize::new(0),
+            server_names: Mutex::default(),
             open: watch::Sender::new(0),
         });
         let mut tasks = JoinSet::new();
@@ -182,6 +184,11 @@ impl Upstream {
     /// TLS handshakes that were completed, which is before the first byte of a request.
     pub fn handshakes(&self) -> usize {
         self.state.handshakes.load(SeqCst)
+    }
+
+    /// The name that each of these handshakes asked for.
+    pub fn server_names(&self) -> Vec<Option<String>> {
+        self.state.server_names.lock().unwrap().clone()
     }
 
     /// Waits until exactly this many connections are open.
@@ -239,6 +246,8 @@ async fn connection(
 ) {
     let Ok(tls) = TlsAcceptor::from(Arc::clone(&state.tls)).accept(tcp).await else { return };
     state.handshakes.fetch_add(1, SeqCst);
+    let name = tls.get_ref().1.server_name().map(str::to_owned);
+    state.server_names.lock().unwrap().push(name);
     let is_h2 = tls.get_ref().1.alpn_protocol() == Some(H2);
     state.gate.subscribe().wait_for(|open| *open).await.unwrap();
     let service = service_fn(move |request| take(request, number, calls.clone()));
@@ -266,7 +275,7 @@ async fn connection(
     } else {
         drive!(
             conn::http1::Builder::new()
-                .max_headers(1024)
+                .max_headers(4096)
                 .max_buf_size(4 << 20)
                 .serve_connection(TokioIo::new(tls), service)
                 .with_upgrades()
@@ -386,6 +395,11 @@ impl Stream {
         soon("room in the response", self.0.send(Ok(bytes.into()))).await.expect("somebody reads");
     }
 
+    /// Writes; tells whether somebody took it.
+    pub async fn offer(&self, bytes: impl Into<Bytes>) -> bool {
+        self.0.send(Ok(bytes.into())).await.is_ok()
+    }
+
     /// Writes for as long as somebody takes it; tells how much was taken.
     pub async fn flood(self, chunk: Bytes, counter: Arc<AtomicUsize>) {
         while self.0.send(Ok(chunk.clone())).await.is_ok() {
@@ -399,6 +413,11 @@ impl Stream {
     /// Breaks off.
     pub async fn tear(self) {
         let _ = self.0.send(Err(Torn)).await;
+    }
+
+    /// Resolves when nobody reads any more, however long that takes.
+    pub async fn closed(&self) {
+        self.0.closed().await;
     }
 
     pub fn is_given_up(&self) -> bool {

@@ -18,6 +18,10 @@ pub(super) async fn explain(
     let mut failures = Vec::new();
     for ((group, plural), kind) in &served {
         let resource = GroupResource::new(group, plural);
+        if resource.group() != group {
+            // Served by the group that it is called by, too.
+            continue;
+        }
         let scopes = [old.scope(&resource), new.scope(&resource)];
         let [before, after] = scopes;
         if before == after {

@@ -52,7 +52,7 @@ pub struct ExplainArgs {
     diff: Option<Vec<PathBuf>>,
 
     /// Name all objects, not the first ten, and those that stay too
-    #[arg(long, requires = "diff")]
+    #[arg(long, env = "CTRLMESH_ALL", requires = "diff")]
     all: bool,
 
     /// The method of the request

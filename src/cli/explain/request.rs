@@ -5,7 +5,7 @@ use std::fmt::Write as _;
 use http::Method;
 
 use crate::{
-    policy::{Decision, Judged, LockIn, Policy, Pushed, Selected},
+    policy::{Decision, Extent, Judged, LockIn, Policy, Pushed, Selected},
     wire::{RequestInfo, Verb, request::PathError},
 };
 
@@ -20,6 +20,9 @@ pub(super) fn explain(policy: &Policy, method: &Method, target: &str) -> Result<
     let mut lines = Lines::default();
     lines.add("request", &subject(&info));
     lines.add("limit", &limit(policy, &info, &decision));
+    if decision.extent == Extent::OneName && decision.scope.is_some() {
+        lines.add("name", "one over all namespaces is a collection; of what is in none, it passes");
+    }
     for boundary in decision.scope.iter().flat_map(|scope| scope.boundaries()) {
         if let Some(selected) = &boundary.selected {
             lines.add("labels", &namespaces(selected));
@@ -252,6 +255,24 @@ spec:
             let told = told(method, target);
             assert!(told.contains(why), "{told}");
         }
+    }
+
+    #[test]
+    fn t29_one_name_over_all_namespaces_says_that_it_is_a_collection() {
+        let target = "/apis/apps/v1/deployments?fieldSelector=metadata.name%3Dx";
+        assert_eq!(
+            told("GET", target),
+            format!(
+                "request   list deployments.apps x\n\
+                 limit     team=blue\n\
+                 name      one over all namespaces is a collection; of what is in none, it passes\n\
+                 upstream  GET {target}&labelSelector=team%3Dblue\n\
+                 here      passes\n"
+            )
+        );
+        let target = "/apis/apps/v1/namespaces/a/deployments?fieldSelector=metadata.name%3Dx";
+        let one = told("GET", target);
+        assert!(one.contains("limit     none: what is named passes"), "{one}");
     }
 
     #[test]

@@ -1,5 +1,8 @@
 //! What changes in the pod's own containers, and how it is taken back.
 
+use std::collections::BTreeSet;
+
+use ctrlmesh_init::{EnvFrom, Source};
 use serde_json::{Value, json};
 
 use super::{
@@ -70,6 +73,49 @@ pub(super) fn give_address(draft: &mut Draft, sidecar: Sidecar) {
     for container in inits.iter_mut().chain(&mut draft.containers) {
         container.env.splice(0..0, ADDRESS.map(address_entry));
     }
+}
+
+/// The variables that the init container checks before containers start whose `envFrom` might set
+/// the API server's address: the entry of an object by each of these names, if it is there.
+pub(super) fn entries_to_look_at(draft: &Draft) -> Vec<Object> {
+    let all = |container: &Container| match container.fields.get("envFrom") {
+        Some(Value::Array(sources)) => sources.clone(),
+        _ => Vec::new(),
+    };
+    let sources: Vec<Value> = draft.all_containers().flat_map(all).collect();
+    let entries: BTreeSet<EnvFrom> = sources.iter().flat_map(entries_of).collect();
+    entries.iter().map(look).collect()
+}
+
+/// The entries of an `envFrom` that would become one of [`ADDRESS`].
+fn entries_of(from: &Value) -> Vec<EnvFrom> {
+    let prefix = from.get("prefix").and_then(Value::as_str).unwrap_or_default();
+    let objects = [("configMapRef", Source::ConfigMap), ("secretRef", Source::Secret)];
+    let mut entries = Vec::new();
+    for (reference, source) in objects {
+        let Some(name) = from.get(reference).and_then(|object| object.get("name")?.as_str()) else {
+            continue;
+        };
+        let keys = ADDRESS.iter().filter_map(|(variable, _)| variable.strip_prefix(prefix));
+        entries.extend(keys.filter(|key| !key.is_empty()).map(|key| EnvFrom {
+            source,
+            name: name.to_owned(),
+            key: key.to_owned(),
+        }));
+    }
+    entries
+}
+
+fn look(entry: &EnvFrom) -> Object {
+    let reference = match entry.source {
+        Source::ConfigMap => "configMapKeyRef",
+        Source::Secret => "secretKeyRef",
+    };
+    let key = json!({ "name": entry.name, "key": entry.key, "optional": true });
+    Object::from_iter([
+        ("name".to_owned(), json!(entry.variable())),
+        ("valueFrom".to_owned(), json!({ reference: key })),
+    ])
 }
 
 /// Whether the mount is at the ServiceAccount's path itself, however it is written.

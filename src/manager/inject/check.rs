@@ -36,6 +36,12 @@ fn node(draft: &Draft) -> Result<(), Refused> {
     if spec.get("hostNetwork") == Some(&Value::Bool(true)) {
         return Err(Refused::HostNetwork);
     }
+    // No capability need be added for it: container runtimes give root those to change its user.
+    for field in ["shareProcessNamespace", "hostPID"] {
+        if spec.get(field) == Some(&Value::Bool(true)) {
+            return Err(Refused::SharedProcesses { field });
+        }
+    }
     let selector = |key| spec.get("nodeSelector").and_then(|selector| selector.get(key));
     let says = [
         ("spec.os.name", spec.get("os").and_then(|os| os.get("name"))),

@@ -4,11 +4,12 @@ use serde_json::{Map, Value, json};
 
 use super::{
     Mode, Settings, Sidecar,
-    apps::SERVICE_ACCOUNT,
+    apps::{SERVICE_ACCOUNT, entries_to_look_at},
     draft::{Container, Draft, Object},
     settings::OUTBOUND_PORT,
     volumes::{INIT_RUN, MESH_CA, NO_TOKEN, POD_LABELS, PROXY_ACCESS, STATE, field, mount},
 };
+use crate::net::ClusterDomain;
 
 /// The container that programs the redirect rules and ends.
 pub(super) const INIT: &str = "ctrlmesh-init";
@@ -35,7 +36,7 @@ const STOP_TIMEOUT: u32 = 3600;
 /// the proxy first of the containers.
 pub(super) fn add(draft: &mut Draft, mode: Mode, settings: &Settings) {
     let init = match mode {
-        Mode::Iptables => Some(init(settings)),
+        Mode::Iptables => Some(init(settings, entries_to_look_at(draft))),
         Mode::Env => None,
     };
     let proxy = proxy(mode, settings);
@@ -50,7 +51,7 @@ pub(super) fn add(draft: &mut Draft, mode: Mode, settings: &Settings) {
     }
 }
 
-fn init(settings: &Settings) -> Container {
+fn init(settings: &Settings, to_look_at: Vec<Object>) -> Container {
     let fields = json!({
         "image": settings.init_image.to_string(),
         "imagePullPolicy": "IfNotPresent",
@@ -65,6 +66,7 @@ fn init(settings: &Settings) -> Container {
     let mounts = vec![mount(INIT_RUN, "/run", false), mount(NO_TOKEN, SERVICE_ACCOUNT, true)];
     let mut env = pod_env();
     env.push(env_field("POD_IPS", "status.podIPs"));
+    env.extend(to_look_at);
     Container::new(INIT, into_object(fields), env, mounts)
 }
 
@@ -73,7 +75,7 @@ fn proxy(mode: Mode, settings: &Settings) -> Container {
     let mut fields = into_object(json!({
         "image": settings.proxy_image.to_string(),
         "imagePullPolicy": "IfNotPresent",
-        "args": proxy_args(mode),
+        "args": proxy_args(mode, &settings.cluster_domain),
         "ports": [{ "name": "ctrlmesh-admin", "containerPort": ADMIN_PORT, "protocol": "TCP" }],
         // No liveness: while the API server is away, a restart of every proxy would help nobody.
         "readinessProbe": ready(5, 3),
@@ -115,7 +117,7 @@ fn proxy(mode: Mode, settings: &Settings) -> Container {
 
 /// Every value that the pod depends on is written out: another version's default then changes
 /// nothing. In direct mode the API server is the one that the kubelet names to the proxy.
-fn proxy_args(mode: Mode) -> Vec<String> {
+fn proxy_args(mode: Mode, domain: &ClusterDomain) -> Vec<String> {
     let mode = match mode {
         Mode::Iptables => "iptables",
         Mode::Env => "direct",
@@ -127,6 +129,7 @@ fn proxy_args(mode: Mode) -> Vec<String> {
         format!("--admin=0.0.0.0:{ADMIN_PORT}"),
         format!("--upstream-ca={SERVICE_ACCOUNT}/ca.crt"),
         format!("--mesh-ca-dir={MESH_CA_DIR}"),
+        format!("--cluster-domain={domain}"),
         format!("--pod-labels={LABELS_DIR}/labels"),
         format!("--state-dir={STATE_DIR}"),
     ]

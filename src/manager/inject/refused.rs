@@ -19,6 +19,15 @@ pub enum Refused {
          a network of its own"
     )]
     HostNetwork,
+    /// Other containers would see the proxy's processes.
+    #[error(
+        "the pod has {field}: true, so that a container's root can become the proxy's user and \
+         read the mesh CA's key below /proc: remove the field"
+    )]
+    SharedProcesses {
+        /// The field that says so.
+        field: &'static str,
+    },
     /// Nothing of ours runs there.
     #[error("{field} asks for Windows: the proxy and its redirect rules need Linux")]
     Windows {
@@ -120,6 +129,7 @@ impl Refused {
         match self {
             Self::Malformed { .. } => "Malformed",
             Self::HostNetwork => "HostNetwork",
+            Self::SharedProcesses { .. } => "SharedProcesses",
             Self::Windows { .. } => "Windows",
             Self::ProxyUser { .. } => "ProxyUser",
             Self::Port { .. } => "Port",

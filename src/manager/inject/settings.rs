@@ -5,6 +5,8 @@ use std::{fmt, num::NonZeroU16, str::FromStr};
 use clap::ValueEnum;
 use ctrlmesh_init::{BackendChoice, Plan, PlanError, ProxyUid};
 
+use crate::net::ClusterDomain;
+
 /// The port of the proxy's listener on the loopback addresses.
 pub(super) const OUTBOUND_PORT: NonZeroU16 = match NonZeroU16::new(5443) {
     Some(port) => port,
@@ -17,6 +19,7 @@ pub struct Settings {
     pub(super) proxy_image: Image,
     pub(super) init_image: Image,
     pub(super) sidecar: Sidecar,
+    pub(super) cluster_domain: ClusterDomain,
     /// What the init container is told. It names no upstream: the API server that the kubelet
     /// names to the container is meant.
     pub(super) plan: Plan,
@@ -35,7 +38,14 @@ impl Settings {
         proxy_uid: ProxyUid,
     ) -> Result<Self, PlanError> {
         let plan = Plan::new(proxy_uid, OUTBOUND_PORT, Vec::new(), None, BackendChoice::Auto)?;
-        Ok(Self { proxy_image, init_image, sidecar, plan })
+        let cluster_domain = ClusterDomain::default();
+        Ok(Self { proxy_image, init_image, sidecar, cluster_domain, plan })
+    }
+
+    /// The same in a cluster of this DNS domain.
+    #[must_use]
+    pub fn in_domain(self, cluster_domain: ClusterDomain) -> Self {
+        Self { cluster_domain, ..self }
     }
 }
 

@@ -44,6 +44,16 @@ limits:
 }
 
 #[test]
+fn the_webhook_is_accepted_and_has_no_effect() {
+    let limits = "limits:\n- relateResources: [{apiGroups: [''], resources: [pods]}]\n";
+    let hash =
+        |yaml: &str| *compile("blue", "ns", &spec(yaml)).unwrap().resolve(None).unwrap().hash();
+    let plain = format!("{PODS}{limits}  selector: {{matchLabels: {{a: b}}}}\n");
+    let with_webhook = format!("{plain}webhook: {{certDir: /certs, port: 9443}}\n");
+    assert_eq!(hash(&plain), hash(&with_webhook));
+}
+
+#[test]
 fn a_resource_in_two_limits_is_a_conflict() {
     let yaml = format!(
         "{PODS}
@@ -55,6 +65,24 @@ limits:
     let problems = problems(&yaml);
     assert_eq!(problems.len(), 1, "{problems:#?}");
     assert!(problems[0].contains("secrets.*") && problems[0].contains("limits[0]"), "{problems:?}");
+}
+
+#[test]
+fn events_of_both_groups_belong_in_one_limit() {
+    let limit = |groups: &str| {
+        format!("- relateResources: [{{apiGroups: [{groups}], resources: [events]}}]\n")
+    };
+    let (core, other) = (limit("''"), limit("events.k8s.io"));
+    let problems = problems(&format!("{PODS}\nlimits:\n{core}{other}"));
+    assert_eq!(problems.len(), 1, "{problems:#?}");
+    let says = "events is limited already by spec.limits[0].relateResources[0] as events: a \
+                resource belongs in one limit, and the events of events.k8s.io are those of the \
+                core group";
+    assert!(problems[0].contains("limits[1]") && problems[0].contains(says), "{problems:?}");
+
+    let both = spec(&format!("{PODS}\nlimits:\n{}", limit("'', events.k8s.io")));
+    let policy = compile("blue", "ns", &both).unwrap().resolve(None).unwrap();
+    assert_eq!(policy.rules().count(), 1);
 }
 
 #[test]

@@ -60,7 +60,13 @@ fn t29_t30_what_is_named_passes() {
     for target in [
         "/api/v1/namespaces/ns/pods/p",
         "/api/v1/namespaces/ns/pods?fieldSelector=metadata.name%3Dp",
+        "/api/v1/namespaces/ns/pods?watch=1&fieldSelector=metadata.name%3Dp",
+        "/api/v1/pods?fieldSelector=metadata.name%3Dp,metadata.namespace%3Dns",
+        "/api/v1/watch/namespaces/ns/pods/p",
         "/api/v1/namespaces/ns/pods/p/log?follow=true",
+        "/api/v1/namespaces/ns/pods/p/proxy/metrics",
+        "/api/v1/namespaces/default/services/https:kubernetes:443/proxy/api/v1/pods",
+        "/api/v1/nodes/n/proxy/pods",
         "/api/v1/secrets",
         "/apis/apps/v1/deployments",
         "/healthz",
@@ -70,9 +76,52 @@ fn t29_t30_what_is_named_passes() {
 }
 
 #[test]
+fn t29_one_name_over_all_namespaces_is_a_collection() {
+    for query in ["", "watch=1&"] {
+        for namespace in ["", ",metadata.namespace!%3Dother", ",metadata.namespace%3D"] {
+            let target = format!("/api/v1/pods?{query}fieldSelector=metadata.name%3Dp{namespace}");
+            let want = format!("{target}&labelSelector=shard%3Da");
+            assert_eq!(sent(Method::GET, &target), want);
+        }
+    }
+}
+
+#[test]
+fn t29_one_name_of_what_is_in_no_namespace_is_one_object() {
+    let policy = policy();
+    let decide = |target: &str, is_namespaced| {
+        let (path, query) = target.split_once('?').unwrap();
+        let info = RequestInfo::parse(&Method::GET, path, Some(query)).unwrap();
+        let mut decision = policy.decide(&info);
+        decision.settle(is_namespaced);
+        (decision.extent, decision.scope.is_some())
+    };
+    let one = "/api/v1/pods?fieldSelector=metadata.name%3Dp";
+    assert_eq!(decide(one, true), (Extent::Many, true));
+    assert_eq!(decide(one, false), (Extent::One, false));
+    let all = "/api/v1/pods?limit=1";
+    assert_eq!(decide(all, false), (Extent::Many, true), "a collection is one anywhere");
+}
+
+#[test]
+fn writes_of_one_object_pass() {
+    for method in [Method::PUT, Method::PATCH, Method::DELETE] {
+        for name in ["p", "p/status"] {
+            let target = format!("/api/v1/namespaces/ns/pods/{name}?fieldManager=op");
+            assert_eq!(sent(method.clone(), &target), "-", "{method} {target}");
+        }
+    }
+    for collection in ["/api/v1/namespaces/ns/pods?dryRun=All", "/api/v1/namespaces/ns/pods"] {
+        assert_eq!(sent(Method::POST, collection), "-", "{collection}");
+    }
+}
+
+#[test]
 fn t56_deletecollection_is_narrowed_also_by_a_name() {
-    let target = "/api/v1/namespaces/ns/pods?fieldSelector=metadata.name%3Dp";
-    assert_eq!(sent(Method::DELETE, target), format!("{target}&labelSelector=shard%3Da"));
+    for pods in ["/api/v1/namespaces/ns/pods", "/api/v1/pods"] {
+        let target = format!("{pods}?fieldSelector=metadata.name%3Dp");
+        assert_eq!(sent(Method::DELETE, &target), format!("{target}&labelSelector=shard%3Da"));
+    }
 }
 
 #[test]
@@ -90,6 +139,13 @@ fn t72_the_lock_has_the_shards_name_in_path_and_field_selector() {
         sent(Method::GET, &format!("{leases}?watch=true&fieldSelector=metadata.name%3Dop")),
         format!("{leases}?watch=true&fieldSelector=metadata.name%3Dop---blue")
     );
+    let all = "/apis/coordination.k8s.io/v1/leases?fieldSelector=metadata.namespace%3Dns";
+    assert_eq!(
+        sent(Method::GET, &format!("{all}%2Cmetadata.name%3Dop")),
+        format!("{all}%2Cmetadata.name%3Dop---blue")
+    );
+    // Shown as the cluster has them.
+    assert_eq!(sent(Method::GET, &format!("{leases}?labelSelector=a")), "-");
     let configmaps = "/api/v1/namespaces/ns/configmaps";
     assert_eq!(
         sent(Method::DELETE, &format!("{configmaps}?fieldSelector=metadata.name%3Dop")),

@@ -18,7 +18,7 @@ use super::{
 };
 use crate::{
     api::ShardingConfig,
-    policy::{Configs, Draft, choose},
+    policy::{Configs, Draft, Present, choose},
 };
 
 /// How often the pod's labels are read anew.
@@ -39,6 +39,7 @@ pub(in crate::proxy) async fn follow_cluster(
     let mut resolver = Resolver::new(Arc::clone(&feed), access);
     let mut looks = interval(LOOK);
     let mut labels = Err("not read yet".to_owned());
+    let mut chosen = None;
     loop {
         tokio::select! {
             step = configs.next() => match step {
@@ -59,8 +60,12 @@ pub(in crate::proxy) async fn follow_cluster(
             }
         }
         let Some(configs) = configs.known() else { continue };
-        match decide(&feed, configs, &labels, &namespace) {
-            Ok(draft) => resolver.take(draft),
+        let present = present(&feed, chosen.as_ref());
+        match decide(configs, &labels, &namespace, present.as_ref()) {
+            Ok(draft) => {
+                chosen = Some(Present::new(draft.shard(), draft.pods()));
+                resolver.take(draft);
+            }
             Err(problem) => feed.reject(problem),
         }
     }
@@ -80,14 +85,20 @@ fn follow_configs(access: Access, namespace: String) -> Followed<DynamicObject, 
     Followed::new(access, watch, spec)
 }
 
+/// The config in force. Which pods it selected last, `chosen` says: a config that selects others
+/// and limits the same puts no new policy in force.
+fn present(feed: &Feed, chosen: Option<&Present>) -> Option<Present> {
+    let policy = &feed.in_force()?.policy;
+    let chosen = chosen.filter(|chosen| chosen.shard() == policy.shard()).cloned();
+    chosen.or_else(|| Some(Present::new(policy.shard(), policy.pods())))
+}
+
 fn decide(
-    feed: &Feed,
     configs: &Configs,
     labels: &Result<BTreeMap<String, String>, String>,
     namespace: &str,
+    present: Option<&Present>,
 ) -> Result<Draft, String> {
-    let present = feed.in_force();
-    let present = present.as_ref().map(|in_force| in_force.policy.shard());
     let labels = labels.as_ref().map_err(|what| format!("--pod-labels: {what}"))?;
     choose(configs, labels, namespace, present)
 }

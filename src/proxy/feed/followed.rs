@@ -89,6 +89,9 @@ async fn infer() -> Result<Client, Box<dyn std::error::Error + Send + Sync>> {
     let mut config = kube::Config::infer().await?;
     let agent = concat!("ctrlmesh/", env!("CARGO_PKG_VERSION"));
     config.headers.push((http::header::USER_AGENT, http::HeaderValue::from_static(agent)));
+    // What is refused is told at once, and asked again after our own pauses. The client's own
+    // repetition would hide 429, 503 and 504 fifteen times over.
+    config.default_retry = false;
     Ok(Client::try_from(config)?)
 }
 

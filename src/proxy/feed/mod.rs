@@ -16,22 +16,28 @@ use std::{
     error::Error,
     path::PathBuf,
     sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError},
-    time::{Instant, SystemTime},
+    time::{Duration, Instant, SystemTime},
 };
 
 use arc_swap::ArcSwapOption;
-use tokio::sync::{oneshot, watch};
+use tokio::{
+    sync::{Notify, oneshot, watch},
+    time::sleep,
+};
 
-use self::past::PastFile;
+use self::past::{PastFile, Unwritable};
 pub(super) use self::{cluster::follow_cluster, file::PolicyFile, followed::Access};
 use super::metrics::Metrics;
-use crate::policy::{Epoch, GroupResource, Policy, positions::Positions};
+use crate::policy::{Epoch, Policy, positions::Positions};
+
+/// Positions that become known shortly after each other are written at once.
+const GRAIN: Duration = Duration::from_millis(100);
 
 /// A policy with its number.
 #[derive(Debug)]
 pub(super) struct InForce {
     pub(super) epoch: Epoch,
-    pub(super) policy: Policy,
+    pub(super) policy: Arc<Policy>,
     since: Instant,
     /// Dropped with the last request that was decided by this policy.
     _until: oneshot::Sender<()>,
@@ -44,6 +50,8 @@ pub(super) struct Feed {
     positions: OnceLock<Positions>,
     changed: watch::Sender<Epoch>,
     past: PastFile,
+    /// The next process should know more than stands on disk.
+    has_settled: Notify,
     state: Mutex<State>,
     metrics: Arc<Metrics>,
 }
@@ -80,15 +88,21 @@ enum Source {
 }
 
 impl Feed {
-    pub(super) fn new(state_dir: Option<PathBuf>, metrics: Arc<Metrics>) -> Self {
-        Self {
+    /// # Errors
+    /// [`Unwritable`].
+    pub(super) fn new(
+        state_dir: Option<PathBuf>,
+        metrics: Arc<Metrics>,
+    ) -> Result<Self, Unwritable> {
+        Ok(Self {
             in_force: ArcSwapOption::empty(),
             positions: OnceLock::new(),
             changed: watch::Sender::new(Epoch::default()),
-            past: PastFile::new(state_dir),
+            past: PastFile::open(state_dir)?,
+            has_settled: Notify::new(),
             state: Mutex::default(),
             metrics,
-        }
+        })
     }
 
     /// The policy in force; nothing before the first.
@@ -96,8 +110,7 @@ impl Feed {
         self.in_force.load_full()
     }
 
-    /// The positions of this process; nothing before the first policy. To be asked for a position
-    /// *before* the policy is taken.
+    /// The positions of this process; `None` before the first policy.
     pub(super) fn positions(&self) -> Option<&Positions> {
         self.positions.get()
     }
@@ -161,26 +174,24 @@ impl Feed {
         if old.as_ref().is_some_and(|old| old.policy.hash() == policy.hash()) {
             return;
         }
-        let positions = self.positions.get_or_init(|| Positions::new(self.past.read(&policy)));
-        self.past.begin_change();
+        if let Err(error) = self.past.begin_change(&policy, old.is_none()) {
+            drop(state);
+            return self.reject(format!("--state-dir: {}", chain(&error)));
+        }
+        let policy = Arc::new(policy);
         let epoch = old.as_ref().map_or_else(Epoch::default, |old| old.epoch).next();
         tracing::info!(epoch = epoch.get(), shard = policy.shard(), "policy in force");
+        self.metrics.name_resources(policy.rules().filter_map(|(rule, _)| rule.resource()));
+        // First, so that no request of the new policy meets a floor of the old one.
+        self.positions
+            .get_or_init(|| Positions::new(self.past.read(&policy), Arc::clone(&policy)))
+            .change(epoch, &policy);
         let (until, ended) = oneshot::channel();
-        let new = Arc::new(InForce { epoch, policy, since: Instant::now(), _until: until });
-        let change = || {
-            if let Some(old) = &old {
-                positions.change(epoch, |resource| affected(&old.policy, &new.policy, resource));
-            }
-        };
-        // First, so that no request of the new policy meets a floor of the old one; and again for
-        // the positions that requests of the old one have made in between.
-        change();
-        self.in_force.store(Some(Arc::clone(&new)));
-        change();
+        let since = Instant::now();
+        self.in_force.store(Some(Arc::new(InForce { epoch, policy, since, _until: until })));
         let former = state.present.replace(ended);
         state.former.extend(former);
         state.news.since = Some(SystemTime::now());
-        self.metrics.policy_epoch.set(epoch.get());
         self.changed.send_replace(epoch);
     }
 
@@ -198,10 +209,18 @@ impl Feed {
             {
                 self.past.write(&in_force.policy, &positions.past());
             }
-            if changes.changed().await.is_err() {
-                return;
+            tokio::select! {
+                changed = changes.changed() => if changed.is_err() {
+                    return;
+                },
+                () = self.has_settled.notified() => sleep(GRAIN).await,
             }
         }
+    }
+
+    /// A floor that was unknown is known: the next process should know it too.
+    pub(super) fn has_settled(&self) {
+        self.has_settled.notify_one();
     }
 
     /// Brings the metric of the policy's age up to date.
@@ -218,13 +237,6 @@ impl Feed {
     fn state(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
-}
-
-/// Whether the two policies show different objects of a resource. The kinds that locks are made
-/// of differ when the lock does.
-fn affected(old: &Policy, new: &Policy, resource: &GroupResource) -> bool {
-    old.scope(resource) != new.scope(resource)
-        || (old.lock() != new.lock() && crate::policy::Lock::is_kind(resource))
 }
 
 /// An error and its causes in one line.

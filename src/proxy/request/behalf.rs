@@ -3,15 +3,47 @@
 //! Hides what of the client's request goes along: who asks and how, nothing of its connection or
 //! its body. Does not know what is asked, or what for.
 
+use std::time::Duration;
+
 use bytes::Bytes;
-use http::{HeaderMap, HeaderValue, Method, Request, Uri, header, uri::PathAndQuery};
+use http::{
+    HeaderMap, HeaderName, HeaderValue, Method, Request, Response, Uri, header, uri::PathAndQuery,
+};
+use hyper::body::Incoming;
+use tokio::time::timeout;
 
 use super::strip_hop_by_hop;
-use crate::proxy::{pair::Pair, streams::RequestBody};
+use crate::proxy::{
+    outcome::{OwnRequest, Why},
+    pair::{Broken, Pair},
+    streams::RequestBody,
+};
 
 /// What belongs to a body, or to an answer that is not for us.
-const NOT_OURS: [header::HeaderName; 3] =
+const NOT_OURS: [HeaderName; 3] =
     [header::CONTENT_LENGTH, header::CONTENT_TYPE, header::ACCEPT_ENCODING];
+
+/// Lists of metadata in JSON, or whole where a server has no such form.
+pub(super) const METADATA: HeaderValue = HeaderValue::from_static(
+    "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1,application/json",
+);
+
+/// The headers that a later GET needs: where it goes, who asks and as whom, in which encoding, and
+/// what audit and traces go by.
+const KEPT: [HeaderName; 7] = [
+    header::HOST,
+    header::AUTHORIZATION,
+    header::ACCEPT,
+    header::USER_AGENT,
+    HeaderName::from_static("audit-id"),
+    HeaderName::from_static("traceparent"),
+    HeaderName::from_static("tracestate"),
+];
+/// The same by how their names begin: `Impersonate-User` and its kin, and those that an
+/// authenticating proxy sets (`--requestheader-extra-headers-prefix`).
+const KEPT_PREFIXES: [&str; 2] = ["impersonate-", "x-remote-"];
+/// Most bytes that are kept of one request: twice what a long token with many groups has.
+const MOST_KEPT: usize = 16 << 10;
 
 /// A client's request, as far as others may be made in its name.
 #[derive(Clone, Copy)]
@@ -53,6 +85,72 @@ impl OnBehalf<'_> {
         }
         Ok(request)
     }
+
+    /// Whether it does not say who asks.
+    pub(super) fn is_anonymous(self) -> bool {
+        !self.headers.contains_key(header::AUTHORIZATION)
+    }
+
+    /// Sends one of these requests and waits for the head of the answer. Each is counted and
+    /// logged, also one that is given up.
+    pub(in crate::proxy) async fn send(
+        self,
+        pair: &Pair,
+        why: Why,
+        request: Request<RequestBody>,
+    ) -> Result<Response<Incoming>, Broken> {
+        let metrics = &pair.worker.shared.metrics;
+        let mut record = OwnRequest::begin(metrics, pair.id, why, &request);
+        let reply = pair.upstream.send(request).await?;
+        record.answered(reply.status());
+        Ok(reply)
+    }
+}
+
+/// An answer that a client's request waits for, in HTTP/2 no longer than `limit`. HTTP/1.1 takes a
+/// request back by closing the connection, and the client's own would wait behind it.
+pub(super) async fn in_time<T>(
+    pair: &Pair,
+    limit: Duration,
+    answer: impl Future<Output = T>,
+) -> Option<T> {
+    if pair.upstream.is_h2() { timeout(limit, answer).await.ok() } else { Some(answer.await) }
+}
+
+/// The part of a client's request that is kept for as long as its answer lasts.
+#[derive(Debug)]
+pub(in crate::proxy) struct Kept {
+    uri: Uri,
+    headers: HeaderMap,
+}
+
+impl Kept {
+    /// Copies: what a connection read is in one piece, of which a part keeps the whole. `None` if
+    /// it is more than may be kept.
+    pub(super) fn of(uri: &Uri, headers: &HeaderMap) -> Option<Self> {
+        let is_kept = |name: &HeaderName| {
+            KEPT.contains(name) || KEPT_PREFIXES.iter().any(|kept| name.as_str().starts_with(kept))
+        };
+        let uri = uri.to_string();
+        let mut left = MOST_KEPT.checked_sub(uri.len())?;
+        let mut kept = HeaderMap::new();
+        for (name, value) in headers.iter().filter(|(name, _)| is_kept(name)) {
+            left = left.checked_sub(name.as_str().len() + value.len())?;
+            let name = HeaderName::from_bytes(name.as_str().as_bytes()).ok()?;
+            let mut copy = HeaderValue::from_bytes(value.as_bytes()).ok()?;
+            copy.set_sensitive(value.is_sensitive());
+            kept.append(name, copy);
+        }
+        Some(Self { uri: uri.parse().ok()?, headers: kept })
+    }
+
+    pub(in crate::proxy) fn uri(&self) -> &Uri {
+        &self.uri
+    }
+
+    pub(in crate::proxy) fn on_behalf(&self) -> OnBehalf<'_> {
+        OnBehalf { uri: &self.uri, headers: &self.headers }
+    }
 }
 
 /// The client's URI with another path and query. Scheme and authority stay: HTTP/2 carries them in
@@ -64,4 +162,66 @@ pub(super) fn with_target(uri: Uri, target: &str) -> Result<Uri, http::Error> {
     let mut parts = uri.into_parts();
     parts.path_and_query = Some(PathAndQuery::try_from(target)?);
     Ok(Uri::from_parts(parts)?)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A head as a connection reads it: all of it in one piece.
+    fn head(lines: &[(&'static str, String)]) -> (Bytes, HeaderMap) {
+        let whole: String = lines.iter().map(|(_, value)| value.as_str()).collect();
+        let whole = Bytes::from(whole);
+        let mut headers = HeaderMap::new();
+        let mut at = 0;
+        for (name, value) in lines {
+            let part = whole.slice(at..at + value.len());
+            at += value.len();
+            headers.append(*name, HeaderValue::from_maybe_shared(part).unwrap());
+        }
+        (whole, headers)
+    }
+
+    #[test]
+    fn what_is_kept_is_what_a_get_needs_and_nothing_of_the_buffer() {
+        let names = [
+            "host",
+            "authorization",
+            "accept",
+            "user-agent",
+            "audit-id",
+            "traceparent",
+            "tracestate",
+            "impersonate-user",
+            "impersonate-group",
+            "impersonate-group",
+            "impersonate-extra-scopes",
+            "x-remote-user",
+        ];
+        let mut lines: Vec<_> = names.iter().map(|name| (*name, format!("of {name}"))).collect();
+        lines.push(("content-type", "x".repeat(100)));
+        lines.push(("x-padding", "x".repeat(800_000)));
+        let (whole, headers) = head(&lines);
+        let uri = Uri::from_maybe_shared(Bytes::from("/api/v1/pods?watch=1")).unwrap();
+        let kept = Kept::of(&uri, &headers).expect("it is short");
+        assert_eq!(kept.uri(), &uri);
+        let own = kept.on_behalf();
+        assert_eq!(own.headers.len(), names.len());
+        for name in names {
+            let values =
+                |headers: &HeaderMap| headers.get_all(name).iter().cloned().collect::<Vec<_>>();
+            assert_eq!(values(own.headers), values(&headers), "{name}");
+        }
+        drop((headers, uri));
+        assert!(whole.is_unique(), "what is kept is a part of it");
+    }
+
+    #[test]
+    fn what_is_too_long_is_not_kept() {
+        let uri = |length: usize| format!("/{}", "x".repeat(length)).parse::<Uri>().unwrap();
+        let (_, headers) = head(&[("authorization", "x".repeat(16_000))]);
+        assert!(Kept::of(&uri(300), &headers).is_some());
+        assert!(Kept::of(&uri(400), &headers).is_none());
+        assert!(Kept::of(&uri(20_000), &HeaderMap::new()).is_none());
+    }
 }

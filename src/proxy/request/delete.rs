@@ -2,7 +2,9 @@
 //! DELETE for each that is in the shard.
 //!
 //! The API server would check each object when it lists, and delete whatever has the name by then.
-//! Here each DELETE is for one version of one object; what changed meanwhile is listed again.
+//! Here each DELETE is for one version of one object; what changed meanwhile is listed again. All
+//! else is as in `Store.DeleteCollection` (`apiserver/pkg/registry/generic/registry/store.go`):
+//! with a limit as many objects as that, from the position or token that the client gave.
 
 use std::rc::Rc;
 
@@ -10,47 +12,44 @@ use bytes::Bytes;
 use http::{HeaderValue, Method, Request, Response, StatusCode, header, request::Parts};
 use http_body_util::{BodyExt, LengthLimitError, Limited};
 use hyper::body::Incoming;
-use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
+use percent_encoding::utf8_percent_encode;
 use serde::Deserialize;
+use serde_json::json;
 
-use super::{Answer, Follow, MAX_BODY, OnBehalf, Stop, bad_target, body_kind};
+use super::{
+    Answer, ClientBody, Follow, Held, OnBehalf, SEGMENT, Stop, bad_target,
+    behalf::METADATA,
+    body_kind,
+    discovery::{self, Served, ServedResource},
+};
 use crate::{
-    policy::{Judged, Refusal},
-    proxy::pair::Pair,
+    policy::{GroupResource, Judged, Refusal, Refused},
+    proxy::{feed::InForce, outcome::Why, pair::Pair},
     wire::{
         Query,
         delete::DeleteOptions,
-        frames::{Object, Verdict},
+        frames::{Continue, FrameError, Item, ListItems, Verdict},
+        media::Encoding,
+        request::Resource,
+        selector::equal_to,
     },
 };
 
-/// How often what changed while it was to be deleted is listed again.
-const ROUNDS: usize = 10;
-const PAGE: &str = "500";
-/// A page of metadata, in bytes: a thousand times what most objects have.
-const MAX_PAGE: usize = 32 << 20;
-const METADATA: &str =
-    "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1,application/json";
-const SUCCESS: &[u8] =
-    b"{\"kind\":\"Status\",\"apiVersion\":\"v1\",\"metadata\":{},\"status\":\"Success\",\"code\":200}\n";
-/// What a segment of a path may hold as it is (RFC 3986).
-const SEGMENT: AsciiSet = NON_ALPHANUMERIC.remove(b'-').remove(b'.').remove(b'_').remove(b'~');
+/// How often an object that changes while it is to be deleted is listed again, and how often a
+/// collection whose token has expired is begun anew.
+const ATTEMPTS: usize = 10;
+/// Objects of one page.
+const PAGE: usize = 500;
+/// Objects of the shard in one page, of a server that knows no limit.
+const MAX_OBJECTS: usize = 20_000;
+/// Bytes of an answer that is no list: discovery, a Status.
+const MAX_ANSWER: usize = 4 << 20;
+const JSON: HeaderValue = HeaderValue::from_static("application/json");
+/// The body of a request, in bytes: a hundred times what options have.
+const MAX_OPTIONS: usize = 64 << 10;
 
 #[derive(Deserialize)]
-struct Page {
-    #[serde(default)]
-    metadata: PageMeta,
-    items: Option<Vec<Item>>,
-}
-
-#[derive(Default, Deserialize)]
-struct PageMeta {
-    #[serde(default, rename = "continue")]
-    token: String,
-}
-
-#[derive(Deserialize)]
-struct Item {
+struct Listed {
     metadata: Meta,
 }
 
@@ -64,124 +63,297 @@ struct Meta {
     resource_version: String,
 }
 
-/// Deletes what is in the shard of the collection at `target`, which has the shard's selectors
-/// already.
+/// The shard's objects of one page.
+#[derive(Default)]
+struct Page {
+    /// Each with the number of items of the page up to and with it.
+    ours: Vec<(usize, Meta)>,
+    items: usize,
+    unreadable: Option<&'static str>,
+    /// The token of the next page; empty behind the last.
+    next: String,
+}
+
+/// The outcome of a request: the value, or an answer of the API server that is the client's too.
+type Got<T> = Result<Result<T, Answer>, Stop>;
+
+/// The collection that is deleted.
+pub(super) struct Target<'a> {
+    /// The path and query, with the shard's selectors.
+    pub(super) of: &'a str,
+    pub(super) resource: &'a Resource<'a>,
+    pub(super) judged: &'a Judged,
+    /// The policy that decided so.
+    pub(super) in_force: &'a InForce,
+}
+
+/// Deletes what is in the shard of a collection.
 pub(super) async fn judged(
     pair: &Rc<Pair>,
-    request: Request<Incoming>,
-    target: &str,
-    judged: &Judged,
+    request: Request<ClientBody>,
+    target: Target<'_>,
 ) -> Result<Answer, Stop> {
     let (head, body) = request.into_parts();
-    let (path, query) = target.split_once('?').map_or((target, None), |(p, q)| (p, Some(q)));
+    let (path, query) = target.of.split_once('?').map_or((target.of, None), |(p, q)| (p, Some(q)));
     let query = Query::parse(query).map_err(|error| Refusal::BadRequestLine.because(error))?;
-    let options = options(&head, body, query).await?;
-    let collection = Collection { pair, head, path, query, options, judged };
-    let mut last = None;
-    for _ in 0..ROUNDS {
-        match collection.round().await? {
-            Round::Done => return Ok(whole(StatusCode::OK, Bytes::from_static(SUCCESS))),
-            Round::Ended(answer) => return Ok(answer),
-            Round::Again(answer) => last = Some(answer),
-        }
+    let options = options(pair, &head, body, query).await?;
+    let sweep = Sweep { pair, head, path: path.trim_end_matches('/'), query, options, target };
+    match sweep.is_served().await? {
+        Ok(()) => sweep.delete_all().await,
+        Err(answer) => Ok(answer),
     }
-    last.ok_or_else(|| Refusal::UnreadableList.because("it does not end").into())
 }
 
-async fn options(head: &Parts, body: Incoming, query: Query<'_>) -> Result<DeleteOptions, Stop> {
+async fn options(
+    pair: &Pair,
+    head: &Parts,
+    body: ClientBody,
+    query: Query<'_>,
+) -> Result<DeleteOptions, Stop> {
     let kind = body_kind(&head.headers);
-    let body = Limited::new(body, MAX_BODY).collect().await;
-    let body =
-        body.map_err(|_| Refusal::BadBody.because("the body was cut off, or is too large"))?;
-    DeleteOptions::read(kind, &body.to_bytes(), query)
-        .map_err(|error| Refusal::BadBody.because(error).into())
+    let body = Held::whole(&pair.worker.shared.bodies, body, MAX_OPTIONS).await?;
+    Ok(DeleteOptions::read(kind, body.as_ref(), query).map_err(Refused::from)?)
 }
 
-/// How one pass over the collection ended.
-enum Round {
-    /// Everything of the shard is gone, or was never there.
-    Done,
-    /// Something changed meanwhile.
-    Again(Answer),
-    /// The API server says no: that is the client's answer.
-    Ended(Answer),
-}
-
-struct Collection<'a> {
+struct Sweep<'a> {
     pair: &'a Rc<Pair>,
     head: Parts,
     path: &'a str,
     query: Query<'a>,
     options: DeleteOptions,
-    judged: &'a Judged,
+    target: Target<'a>,
 }
 
-impl Collection<'_> {
-    async fn round(&self) -> Result<Round, Stop> {
-        let mut token = String::new();
-        let mut changed = None;
+impl Sweep<'_> {
+    /// Whether the API server has this verb at this path: not for every resource, and not over all
+    /// namespaces. Only discovery says so without deleting anything.
+    async fn is_served(&self) -> Got<()> {
+        let resource = self.target.resource;
+        let (code, body) = self.ask(&discovery::path(resource)).await?;
+        if code != StatusCode::OK {
+            return Ok(Err(whole(code, body)));
+        }
+        let served: Served = serde_json::from_slice(&body)
+            .map_err(|_| Refusal::UnreadableList.because("discovery is no APIResourceList"))?;
+        let is_it = |served: &ServedResource| {
+            served.name == resource.resource
+                && served.verbs.iter().any(|verb| verb == "deletecollection")
+                && (resource.namespace.is_some() || !served.namespaced)
+        };
+        if served.resources.iter().any(is_it) {
+            return Ok(Ok(()));
+        }
+        let why = "the API server has no deletecollection for this resource, or only within one \
+                   namespace";
+        Err(Refusal::MethodNotAllowed.because(why).into())
+    }
+
+    async fn delete_all(&self) -> Result<Answer, Stop> {
+        let mut left = self.limit();
+        let mut size = left.map_or(PAGE, |left| left.min(PAGE));
+        let mut token = None;
+        let mut begun = 0;
         loop {
-            let (code, body) = self.send(Method::GET, &self.page(&token), None).await?;
-            if code == StatusCode::GONE && !token.is_empty() {
-                return Ok(Round::Again(whole(code, body)));
-            }
-            if code != StatusCode::OK {
-                return Ok(Round::Ended(whole(code, body)));
-            }
-            let page: Page = serde_json::from_slice(&body)
-                .map_err(|_| Refusal::UnreadableList.because("it is no list of objects"))?;
-            for Item { metadata } in page.items.unwrap_or_default() {
-                match self.delete(&metadata).await? {
-                    None => {}
-                    Some((StatusCode::CONFLICT, body)) => {
-                        changed = Some(whole(StatusCode::CONFLICT, body));
-                    }
-                    Some((code, body)) => return Ok(Round::Ended(whole(code, body))),
+            let page = match self.page(token.as_deref(), size, left).await? {
+                Ok(page) => page,
+                Err(expired)
+                    if expired.reply.status() == StatusCode::GONE
+                        && token.is_some()
+                        && self.may_begin_anew()
+                        && begun < ATTEMPTS =>
+                {
+                    token = None;
+                    begun += 1;
+                    continue;
+                }
+                Err(answer) => return Ok(answer),
+            };
+            let count = page.ours.len();
+            for (_, meta) in page.ours {
+                if let Err(answer) = self.delete(meta).await? {
+                    return Ok(answer);
                 }
             }
-            token = page.metadata.token;
-            if token.is_empty() {
-                return Ok(changed.map_or(Round::Done, Round::Again));
+            left = left.map(|left| left.saturating_sub(count));
+            if page.next.is_empty() || left == Some(0) {
+                return Ok(success(&page.next));
+            }
+            token = Some(page.next);
+            // Where little is the shard's, most of a page is looked at in vain.
+            size = size.saturating_mul(2).min(PAGE);
+        }
+    }
+
+    /// A page that has no more of the shard's objects than `left`. One that had more is asked for
+    /// again, so that its token is of its very end.
+    async fn page(&self, token: Option<&str>, mut size: usize, left: Option<usize>) -> Got<Page> {
+        loop {
+            let mut page = match self.list(&self.page_query(token, size)).await? {
+                Ok(page) => page,
+                no => return Ok(no),
+            };
+            let Some(left) = left.filter(|left| *left < page.ours.len()) else {
+                return Ok(Ok(page));
+            };
+            let end = left.checked_sub(1).and_then(|last| page.ours.get(last));
+            match end.map(|(items, _)| *items) {
+                Some(items) if items < size => size = items,
+                // It knows no limit, and so no pages.
+                _ => {
+                    page.ours.truncate(left);
+                    page.next.clear();
+                    return Ok(Ok(page));
+                }
             }
         }
     }
 
-    /// Deletes one object if it is the shard's; the answer, if it was not deleted.
-    async fn delete(&self, meta: &Meta) -> Result<Option<(StatusCode, Bytes)>, Stop> {
-        let Meta { name, namespace, uid, resource_version } = meta;
-        let object = Object { namespace, name, uid, kind: "", api_version: "" };
-        match self.judged.judge(&object) {
-            Verdict::Drop => return Ok(None),
-            Verdict::Unknown => {
-                let why = "an item lacks what the boundary goes by";
+    /// Deletes one object of the shard. What has changed since it was listed is listed again: it
+    /// may be somebody else's.
+    async fn delete(&self, mut meta: Meta) -> Got<()> {
+        let mut attempts = 0;
+        loop {
+            self.is_up_to_date()?;
+            let path = format!("{}/{}", self.path, segment(&meta.name));
+            let body = self.options.only(&meta.uid, &meta.resource_version);
+            let reply = self.send(Method::DELETE, &path, JSON, Some(body.into())).await?;
+            let code = reply.status();
+            if code.is_success() {
+                pass_over(reply).await?;
+                return Ok(Ok(()));
+            }
+            let body = read(reply).await?;
+            attempts += 1;
+            match code {
+                StatusCode::NOT_FOUND => return Ok(Ok(())),
+                StatusCode::CONFLICT if attempts < ATTEMPTS => {}
+                _ => return Ok(Err(whole(code, body))),
+            }
+            let page = match self.list(&self.one_query(&meta.name)).await? {
+                Ok(page) => page,
+                Err(answer) => return Ok(Err(answer)),
+            };
+            match page.ours.into_iter().map(|(_, now)| now).find(|now| now.name == meta.name) {
+                Some(now) => meta = now,
+                None => return Ok(Ok(())),
+            }
+        }
+    }
+
+    /// Objects that were handed over meanwhile are not this shard's to delete.
+    fn is_up_to_date(&self) -> Result<(), Stop> {
+        let Target { resource, in_force, .. } = self.target;
+        let resource = GroupResource::new(&resource.group, &resource.resource);
+        let present = self.pair.worker.shared.feed.in_force();
+        let is_same = present.is_some_and(|present| {
+            present.epoch == in_force.epoch
+                || present.policy.scope(&resource) == in_force.policy.scope(&resource)
+        });
+        if is_same {
+            return Ok(());
+        }
+        let why = "the objects that this shard sees changed while they were deleted: send the \
+                   request again";
+        Err(Refusal::ScopeChanged.because(why).into())
+    }
+
+    /// How many objects the client wants deleted; `None` for all of them, and where it is the API
+    /// server that has to refuse it.
+    fn limit(&self) -> Option<usize> {
+        let limit = self.query.first("limit")?.parse::<usize>().ok()?;
+        Some(limit).filter(|limit| *limit > 0)
+    }
+
+    /// From the beginning, everything that is there: not where the client said where or how far.
+    fn may_begin_anew(&self) -> bool {
+        let is_given = |name| self.query.first(name).is_some_and(|value| !value.is_empty());
+        !["limit", "continue", "resourceVersion"].into_iter().any(is_given)
+    }
+
+    /// The list of the same collection. The first page is from where the client said.
+    fn page_query(&self, token: Option<&str>, size: usize) -> String {
+        let size = size.to_string();
+        let mut changes = Vec::from(NOT_OF_A_LIST);
+        let own = self.query.first("limit");
+        if own.is_none_or(|own| own.parse::<i64>().is_ok()) {
+            changes.push(("limit", Some(&*size)));
+        }
+        if let Some(token) = token {
+            changes.push(("continue", Some(token)));
+            changes.extend([("resourceVersion", None), ("resourceVersionMatch", None)]);
+        }
+        self.query.rewrite(&changes)
+    }
+
+    /// The list of the one object, as it is now.
+    fn one_query(&self, name: &str) -> String {
+        let own = self.query.first("fieldSelector").filter(|own| !own.is_empty());
+        let name = equal_to("metadata.name", name);
+        let fields = own.map_or_else(|| name.clone(), |own| format!("{own},{name}"));
+        let mut changes = Vec::from(NOT_OF_A_LIST);
+        changes.push(("fieldSelector", Some(&fields)));
+        let all = ["limit", "continue", "resourceVersion", "resourceVersionMatch"];
+        changes.extend(all.map(|name| (name, None)));
+        self.query.rewrite(&changes)
+    }
+
+    /// A list. In memory is one item of it, and what names those of the shard.
+    async fn list(&self, query: &str) -> Got<Page> {
+        let target = format!("{}?{query}", self.path);
+        let reply = self.send(Method::GET, &target, METADATA, None).await?;
+        let code = reply.status();
+        if code != StatusCode::OK {
+            return Ok(Err(whole(code, read(reply).await?)));
+        }
+        let unreadable = |error: FrameError| Refusal::UnreadableList.because(error);
+        let mut page = Page::default();
+        let items = ListItems::new(Encoding::Json);
+        let mut items = items.ok_or_else(|| Refusal::UnreadableList.because("it is no JSON"))?;
+        let mut body = reply.into_body();
+        while let Some(frame) = body.frame().await {
+            let Ok(chunk) = frame.map_err(|_| cut_off())?.into_data() else { continue };
+            items.feed(&chunk, &mut |item| self.take(&item, &mut page)).map_err(unreadable)?;
+            if let Some(why) = page.unreadable {
                 return Err(Refusal::UnreadableList.because(why).into());
+            }
+        }
+        page.next = match items.finish().map_err(unreadable)?.meta.continue_token {
+            Continue::None => String::new(),
+            Continue::Token(token) => token,
+            Continue::Unreadable => {
+                return Err(Refusal::UnreadableList.because("its token is too long").into());
+            }
+        };
+        Ok(Ok(page))
+    }
+
+    fn take(&self, item: &Item<'_>, page: &mut Page) {
+        page.items += 1;
+        match self.target.judged.judge(&item.object) {
+            Verdict::Drop => return,
+            Verdict::Unknown => {
+                page.unreadable = Some("an item lacks what the boundary goes by");
+                return;
             }
             Verdict::Keep => {}
         }
-        let name = utf8_percent_encode(name, &SEGMENT);
-        let target = format!("{}/{name}", self.path.trim_end_matches('/'));
-        let body = self.options.only(uid, resource_version);
-        let (code, body) = self.send(Method::DELETE, &target, Some(body.into())).await?;
-        let is_gone = code.is_success() || code == StatusCode::NOT_FOUND;
-        Ok((!is_gone).then_some((code, body)))
+        let namespace = self.target.resource.namespace.as_deref().unwrap_or_default();
+        match serde_json::from_slice(item.bytes) {
+            Ok(_) if page.ours.len() >= MAX_OBJECTS => {
+                page.unreadable = Some("a page has more than 20,000 objects of the shard");
+            }
+            Ok(Listed { metadata }) if metadata.namespace == namespace => {
+                page.ours.push((page.items, metadata));
+            }
+            Ok(_) => page.unreadable = Some("an item is of another namespace"),
+            Err(_) => page.unreadable = Some("an item lacks its name, uid or resourceVersion"),
+        }
     }
 
-    /// The list of the same collection.
-    fn page(&self, token: &str) -> String {
-        const OPTIONS: [&str; 8] = [
-            "dryRun",
-            "gracePeriodSeconds",
-            "orphanDependents",
-            "propagationPolicy",
-            "resourceVersion",
-            "resourceVersionMatch",
-            "timeoutSeconds",
-            "watch",
-        ];
-        let mut changes: Vec<(&str, Option<&str>)> = OPTIONS.map(|name| (name, None)).to_vec();
-        changes.push(("limit", Some(PAGE)));
-        changes.push(("continue", Some(token).filter(|token| !token.is_empty())));
-        format!("{}?{}", self.path, self.query.rewrite(&changes))
+    /// A GET that has a short answer in JSON.
+    async fn ask(&self, path: &str) -> Result<(StatusCode, Bytes), Stop> {
+        let reply = self.send(Method::GET, path, JSON, None).await?;
+        Ok((reply.status(), read(reply).await?))
     }
 
     /// One request as the client, with its credentials.
@@ -189,29 +361,65 @@ impl Collection<'_> {
         &self,
         method: Method,
         target: &str,
+        accept: HeaderValue,
         json: Option<Bytes>,
-    ) -> Result<(StatusCode, Bytes), Stop> {
-        let accept = if json.is_none() { METADATA } else { "application/json" };
-        let accept = Some(HeaderValue::from_static(accept));
+    ) -> Result<Response<Incoming>, Stop> {
         let own = OnBehalf { uri: &self.head.uri, headers: &self.head.headers };
-        let request = own.request(self.pair, method, target, accept, json).map_err(bad_target)?;
-        let reply = self.pair.upstream.send(request).await?;
-        let code = reply.status();
-        let body = Limited::new(reply.into_body(), MAX_PAGE).collect().await;
-        let body = body.map_err(|error| {
-            let is_long = error.is::<LengthLimitError>();
-            let why = if is_long { "a page of it has more than 32 MiB" } else { "it was cut off" };
-            Refusal::UnreadableList.because(why)
-        })?;
-        Ok((code, body.to_bytes()))
+        let request =
+            own.request(self.pair, method, target, Some(accept), json).map_err(bad_target)?;
+        Ok(own.send(self.pair, Why::DeleteCollection, request).await?)
     }
+}
+
+/// Parameters of a deletecollection that are none of a list.
+const NOT_OF_A_LIST: [(&str, Option<&str>); 6] = [
+    ("dryRun", None),
+    ("gracePeriodSeconds", None),
+    ("orphanDependents", None),
+    ("propagationPolicy", None),
+    ("timeoutSeconds", None),
+    ("watch", None),
+];
+
+fn segment(name: &str) -> String {
+    utf8_percent_encode(name, &SEGMENT).to_string()
+}
+
+/// The body of an answer that is no list.
+async fn read(reply: Response<Incoming>) -> Result<Bytes, Stop> {
+    let body = Limited::new(reply.into_body(), MAX_ANSWER).collect().await;
+    let body = body.map_err(|error| match error.is::<LengthLimitError>() {
+        true => Refusal::UnreadableList.because("an answer to one request has more than 4 MiB"),
+        false => cut_off(),
+    })?;
+    Ok(body.to_bytes())
+}
+
+/// The body of an answer that is of no use: HTTP/1.1 has the next one behind it.
+async fn pass_over(reply: Response<Incoming>) -> Result<(), Stop> {
+    let mut body = reply.into_body();
+    while let Some(frame) = body.frame().await {
+        frame.map_err(|_| cut_off())?;
+    }
+    Ok(())
+}
+
+fn cut_off() -> Refused {
+    Refusal::UnreadableList.because("it was cut off")
+}
+
+/// Everything is gone, up to the token of what follows.
+fn success(next: &str) -> Answer {
+    let meta = if next.is_empty() { json!({}) } else { json!({ "continue": next }) };
+    let status = json!({ "kind": "Status", "apiVersion": "v1", "metadata": meta,
+        "status": "Success", "code": 200 });
+    whole(StatusCode::OK, format!("{status}\n").into())
 }
 
 /// An answer in JSON, as all are that were asked for here.
 fn whole(code: StatusCode, body: Bytes) -> Answer {
     let mut reply = Response::new(());
     *reply.status_mut() = code;
-    let json = HeaderValue::from_static("application/json");
-    reply.headers_mut().insert(header::CONTENT_TYPE, json);
+    reply.headers_mut().insert(header::CONTENT_TYPE, JSON);
     Answer { reply, follow: Follow::Whole(body) }
 }

@@ -1,7 +1,11 @@
 //! One request, from its head to the head of its answer.
 
+mod authority;
 mod behalf;
+mod body;
 mod delete;
+mod discovery;
+mod present;
 mod pushdown;
 
 use std::{rc::Rc, sync::Arc};
@@ -11,12 +15,14 @@ use http::{
     HeaderMap, HeaderName, HeaderValue, Method, Request, Response, StatusCode, Uri, Version,
     header, uri::PathAndQuery,
 };
-use http_body_util::{BodyExt, Limited};
 use hyper::{body::Incoming, upgrade::OnUpgrade};
+use percent_encoding::{AsciiSet, NON_ALPHANUMERIC};
 
-use self::behalf::with_target;
+use self::{behalf::with_target, body::Held};
 pub(super) use self::{
-    behalf::OnBehalf,
+    behalf::{Kept, OnBehalf},
+    body::{ClientBody, Leftover, Room},
+    discovery::{Discovered, settle},
     pushdown::{Probe, Understood, understood},
 };
 use super::{
@@ -36,8 +42,8 @@ use crate::{
     },
 };
 
-/// The API server takes no larger body.
-const MAX_BODY: usize = 3 << 20;
+/// The characters that a segment of a path may hold as they are (RFC 3986).
+const SEGMENT: AsciiSet = NON_ALPHANUMERIC.remove(b'-').remove(b'.').remove(b'_').remove(b'~');
 
 /// Headers that belong to one connection (RFC 9110 section 7.6.1). The list is fixed: a client that
 /// names others in `Connection` cannot strip them, or it could strip `Authorization`.
@@ -65,7 +71,7 @@ enum Follow {
     Pass(Incoming),
     Whole(Bytes),
     Splice(OnUpgrade),
-    List(Incoming, Collection, Encoding),
+    List(Incoming, Collection, Option<Encoding>),
     JudgedList(Box<JudgedList>),
     Watch(Incoming, Collection, Encoding, Events),
 }
@@ -77,6 +83,9 @@ pub(super) async fn serve(
 ) -> Result<Response<ReplyBody>, Broken> {
     let mut access = Access::begin(&pair.worker.shared.metrics, pair.id);
     let accept = request.headers().get(header::ACCEPT).cloned();
+    let (head, body) = request.into_parts();
+    let body = ClientBody::new(body, &head.headers, pair.leftover.clone());
+    let request = Request::from_parts(head, body);
     match answer(&pair, request, &mut access).await {
         Ok(answer) => Ok(deliver(&pair, answer, access)),
         Err(Stop::Refused(refused)) => Ok(refuse(&refused, accept.as_ref(), access)),
@@ -89,32 +98,40 @@ pub(super) async fn serve(
 
 async fn answer(
     pair: &Rc<Pair>,
-    mut request: Request<Incoming>,
+    mut request: Request<ClientBody>,
     access: &mut Access,
 ) -> Result<Answer, Stop> {
+    if pair.upstream.is_h2() {
+        authority::complete(&mut request, &pair.upstream_name)?;
+    }
     let uri = request.uri().clone();
     let info = RequestInfo::parse(request.method(), uri.path(), uri.query())
         .map_err(|error| Refusal::BadRequestLine.because(error))?;
     access.is_about(&info);
-    // An answer to HEAD has no body that could be followed.
-    let position = if request.method() == Method::HEAD { None } else { position(pair, &info)? };
     let Some(in_force) = in_force(pair, &info)? else {
         return pass(pair, request).await;
     };
+    // An answer to HEAD has no body that could be followed.
+    let position = if request.method() == Method::HEAD { None } else { position(pair, &info)? };
     access.epoch = in_force.epoch;
-    let decision = in_force.policy.decide(&info);
+    let mut decision = in_force.policy.decide(&info);
+    settle(pair, &info, &mut decision, OnBehalf { uri: &uri, headers: request.headers() }).await;
     let mut rewrite = in_force.policy.rewrite(&decision, &info)?;
     let mut collection =
         position.map(|position| Collection::new(&info, &decision, position, &in_force));
     let asked = match info.verb {
-        Verb::Watch => Some(watch(&uri, request.headers_mut())?),
+        Verb::Watch => watch(&uri, request.headers_mut())?,
         _ => None,
     };
     if let Some(collection) = &mut collection {
         collection.asked = asked;
+        let own = OnBehalf { uri: &uri, headers: request.headers() };
         collection.may_resume(pair)?;
-        if decision.scope.is_some() {
-            let own = OnBehalf { uri: &uri, headers: request.headers() };
+        let is_get = request.method() == Method::GET;
+        if is_get && let Some(answer) = present::settle(pair, &info, own, collection).await {
+            return Ok(answer);
+        }
+        if is_get && decision.scope.is_some() {
             let (pushed, how) = understood(pair, &info, &decision, own).await;
             rewrite.push(&pushed, info.query);
             pair.worker.shared.metrics.count_pushdown(how);
@@ -122,10 +139,13 @@ async fn answer(
     }
     let target = rewrite.target(&info);
     access.decided = decided(&decision, target.is_some());
-    if info.verb == Verb::DeleteCollection && matches!(decision.judged, Judged::Each { .. }) {
+    if let (Verb::DeleteCollection, Some(resource), judged @ Judged::Each { .. }) =
+        (info.verb, info.resource(), &decision.judged)
+    {
         let own = uri.path_and_query().map_or_else(|| uri.path(), PathAndQuery::as_str);
-        let target = target.as_deref().unwrap_or(own);
-        return delete::judged(pair, request, target, &decision.judged).await;
+        let of = target.as_deref().unwrap_or(own);
+        let target = delete::Target { of, resource, judged, in_force: &in_force };
+        return delete::judged(pair, request, target).await;
     }
     if let Some(target) = target {
         *request.uri_mut() = with_target(uri.clone(), &target).map_err(bad_target)?;
@@ -138,7 +158,7 @@ async fn answer(
     follow(pair, answer, info.verb, collection).await
 }
 
-/// The position must be known before the policy is taken: see `Positions::of`.
+/// The policy must be taken before: see `Positions::of`.
 fn position(pair: &Pair, info: &RequestInfo<'_>) -> Result<Option<Arc<Position>>, Stop> {
     let Some(resource) = info.resource() else { return Ok(None) };
     if !matches!(info.verb, Verb::List | Verb::Watch) {
@@ -173,18 +193,19 @@ fn bad_target(error: http::Error) -> Stop {
     Refusal::BadRequestLine.because(error).into()
 }
 
-/// What a watch asks for. Its events are looked at one by one.
-fn watch(uri: &Uri, headers: &mut HeaderMap) -> Result<Asked, Stop> {
+/// The request of a watch; `None` if it is too long to be kept. Its events are looked at one by
+/// one.
+fn watch(uri: &Uri, headers: &mut HeaderMap) -> Result<Option<Asked>, Stop> {
     if headers.contains_key(header::UPGRADE) {
         let why = "a watch over WebSocket cannot be followed; watch over HTTP";
         return Err(Refusal::WebSocketWatch.because(why).into());
     }
     headers.remove(header::ACCEPT_ENCODING);
-    Ok(Asked::new(uri.clone(), headers.clone()))
+    Ok(Kept::of(uri, headers).map(Asked::new))
 }
 
 /// Sends the request as it is now.
-async fn pass(pair: &Rc<Pair>, mut request: Request<Incoming>) -> Result<Answer, Stop> {
+async fn pass(pair: &Rc<Pair>, mut request: Request<ClientBody>) -> Result<Answer, Stop> {
     let upgrade = is_upgrade(&request).then(|| hyper::upgrade::on(&mut request));
     let (mut head, body) = request.into_parts();
     strip_hop_by_hop(&mut head.headers, upgrade.is_some());
@@ -204,33 +225,27 @@ async fn pass(pair: &Rc<Pair>, mut request: Request<Incoming>) -> Result<Answer,
 /// Sends a write that may name the lock in its body.
 async fn send_renamed(
     pair: &Rc<Pair>,
-    request: Request<Incoming>,
+    request: Request<ClientBody>,
     in_force: &InForce,
     access: &mut Access,
 ) -> Result<Answer, Stop> {
     let (mut head, body) = request.into_parts();
     strip_hop_by_hop(&mut head.headers, false);
     let kind = body_kind(&head.headers);
-    let body = match Limited::new(body, MAX_BODY).collect().await {
-        Ok(body) => body.to_bytes(),
-        Err(error) if error.is::<http_body_util::LengthLimitError>() => {
-            let why = "the body is larger than 3 MiB, the API server takes no more";
-            return Err(Refusal::BodyTooLarge.because(why).into());
-        }
-        Err(_) => return Err(Refusal::BadBody.because("the body was cut off").into()),
-    };
+    let mut body = Held::whole(&pair.worker.shared.bodies, body, name::MAX_BODY).await?;
     let renamed = match (in_force.policy.lock(), kind) {
-        (Some(lock), Some(kind)) => name::rename(kind, &body, |name| lock.rename(name))
-            .map_err(|error| Refusal::BadBody.because(error))?,
+        (Some(lock), Some(kind)) => {
+            name::rename(kind, body.as_ref(), |name| lock.rename(name)).map_err(Refused::from)?
+        }
         // The API server refuses what it has no decoder for.
         _ => None,
     };
-    if renamed.is_some() {
+    if let Some(renamed) = renamed {
         access.decided = Decided::Renamed;
+        body.replace(renamed);
     }
     head.headers.remove(header::CONTENT_LENGTH);
-    let body = renamed.map_or(body, Bytes::from);
-    let request = Request::from_parts(head, RequestBody::Whole(Some(body)));
+    let request = Request::from_parts(head, RequestBody::Whole(Some(body.into())));
     let mut reply = pair.upstream.send(request).await?;
     strip_hop_by_hop(reply.headers_mut(), false);
     Ok(reply.into())
@@ -258,7 +273,10 @@ async fn follow(
         _ => reply.status() == StatusCode::OK,
     };
     let (body, collection) = match (follow, collection) {
-        (Follow::Pass(body), Some(collection)) if is_followed(&collection) => (body, collection),
+        (Follow::Pass(body), Some(mut collection)) if is_followed(&collection) => {
+            collection.keep_position(&pair.worker.shared.feed);
+            (body, collection)
+        }
         (follow, _) => return Ok(Answer { reply, follow }),
     };
     let headers = reply.headers_mut();
@@ -275,8 +293,7 @@ async fn follow(
             let list = judged(pair, headers, body, collection, encoding).await?;
             Follow::JudgedList(Box::new(list))
         }
-        (_, Some(encoding)) => Follow::List(body, collection, encoding),
-        (_, None) => Follow::Pass(body),
+        (_, encoding) => Follow::List(body, collection, encoding),
     };
     Ok(Answer { reply, follow })
 }
@@ -290,6 +307,10 @@ fn watched(
         encoding.and_then(|encoding| Some((encoding, Events::new(encoding, &collection.judged)?)));
     match events {
         Some((encoding, events)) => Ok(Follow::Watch(body, collection, encoding, events)),
+        // Nothing is kept from its client, so that nothing has to be read.
+        None if !collection.is_limited() => {
+            Ok(Follow::Watch(body, collection, Encoding::Json, Events::Unread))
+        }
         None => {
             let why = "the API server answers this watch in an encoding that cannot be followed; \
                        ask for JSON, protobuf or CBOR";
@@ -342,8 +363,8 @@ fn deliver(pair: &Rc<Pair>, answer: Answer, mut access: Access) -> Response<Repl
             ReplyBody::watch(WatchBody::new(pair, body, collection, encoding, events), access)
         }
         Follow::List(body, collection, encoding) => {
-            let is_gzip = reply.headers().get(header::CONTENT_ENCODING).is_some();
-            ReplyBody::list(ListBody::new(pair, body, collection, encoding, is_gzip), access)
+            let compression = reply.headers().get(header::CONTENT_ENCODING);
+            ReplyBody::list(ListBody::new(pair, body, collection, encoding, compression), access)
         }
         Follow::JudgedList(list) => ReplyBody::judged_list(list, access),
         Follow::Pass(body) => ReplyBody::passed(body, access),
@@ -381,7 +402,7 @@ fn refuse(
     reply
 }
 
-fn is_upgrade(request: &Request<Incoming>) -> bool {
+fn is_upgrade(request: &Request<ClientBody>) -> bool {
     request.version() == Version::HTTP_11 && request.headers().contains_key(header::UPGRADE)
 }
 

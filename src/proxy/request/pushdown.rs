@@ -6,23 +6,26 @@
 //! there, one object has to be listed by its own hash and by no other. Each object is judged here
 //! too, whatever comes.
 
-use std::{cell::RefCell, collections::HashMap, rc::Rc};
+use std::{cell::RefCell, collections::HashMap, rc::Rc, time::Duration};
 
-use http::{HeaderValue, Method, StatusCode};
+use http::{HeaderValue, Method, Request, StatusCode};
 use http_body_util::{BodyExt, LengthLimitError, Limited};
 use serde::Deserialize;
 
-use super::OnBehalf;
+use super::{OnBehalf, behalf::in_time};
 use crate::{
     policy::{Decision, GroupResource, Hashes, Judged, Pushed},
-    proxy::{config, pair::Pair},
-    wire::{Query, RequestInfo},
+    proxy::{config, outcome::Why, pair::Pair, streams::RequestBody},
+    wire::{Query, RequestInfo, selector::equal_to},
 };
 
 /// More than one object in a list of one.
 const MAX_ANSWER: usize = 4 << 20;
 /// Resources that are told apart; beyond, nothing is pushed down.
 const MAX_RESOURCES: usize = 256;
+/// How long one list of one object may take. Its client waits, and has use of the answer next time
+/// too.
+const PATIENCE: Duration = Duration::from_secs(3);
 /// Neither a Table nor a list of metadata has the echo.
 const WHOLE: &str = "application/json";
 
@@ -150,9 +153,9 @@ impl Probe<'_> {
     async fn goes_by(&self, hashes: &Hashes) -> Option<bool> {
         let Item { metadata } = self.ask(&[]).await.ok()?.items?.pop()?;
         let ItemMetadata { name, namespace, uid } = metadata;
-        let mut fields = format!("metadata.name={name}");
+        let mut fields = equal_to("metadata.name", &name);
         if !namespace.is_empty() {
-            fields.push_str(&format!(",metadata.namespace={namespace}"));
+            fields.push_str(&format!(",{}", equal_to("metadata.namespace", &namespace)));
         }
         let (own, others) = hashes.of_one(&uid, &namespace);
         let mut is_listed = [false; 2];
@@ -175,7 +178,7 @@ impl Probe<'_> {
         if let Some(known) = self.known(|knowledge| knowledge.namespaces) {
             return known;
         }
-        let field = format!("metadata.namespace={namespace}");
+        let field = equal_to("metadata.namespace", namespace);
         let understands = match self.ask(&[("fieldSelector", &field)]).await {
             Ok(_) => true,
             Err(No::Ever) => false,
@@ -185,8 +188,9 @@ impl Probe<'_> {
         understands
     }
 
+    /// The API server may close a connection on which it does not know who asks.
     fn is_off(&self) -> bool {
-        self.pair.worker.shared.pushdown == config::Pushdown::Off
+        self.pair.worker.shared.pushdown == config::Pushdown::Off || self.own.is_anonymous()
     }
 
     fn known(&self, of: impl Fn(&Knowledge) -> Option<bool>) -> Option<bool> {
@@ -209,20 +213,24 @@ impl Probe<'_> {
         Some(GroupResource::new(&resource.group, &resource.resource))
     }
 
-    /// A list of one object.
+    /// A list of one object, of the collection's own path: another is a second watch.
     async fn ask(&self, selectors: &[(&str, &str)]) -> Result<Answer, No> {
         let mut query = vec![("limit", Some("1"))];
         query.extend(selectors.iter().map(|(name, value)| (*name, Some(*value))));
-        let target = format!("{}?{}", self.info.path, Query::default().rewrite(&query));
+        let target = format!("{}?{}", self.info.own_path(), Query::default().rewrite(&query));
         let accept = Some(HeaderValue::from_static(WHOLE));
         let request = self.own.request(self.pair, Method::GET, &target, accept, None);
-        let request = request.map_err(|_| No::Ever)?;
-        let reply = self.pair.upstream.send(request).await.map_err(|_| No::Now)?;
-        let code = reply.status();
+        let answer = self.answer(request.map_err(|_| No::Ever)?);
+        in_time(self.pair, PATIENCE, answer).await.unwrap_or(Err(No::Now))
+    }
+
+    async fn answer(&self, request: Request<RequestBody>) -> Result<Answer, No> {
+        let reply = self.own.send(self.pair, Why::Pushdown, request).await;
+        let reply = reply.map_err(|_| No::Now)?;
+        No::of(reply.status())?;
         let body = Limited::new(reply.into_body(), MAX_ANSWER).collect().await;
         let body =
             body.map_err(|error| if error.is::<LengthLimitError>() { No::Ever } else { No::Now })?;
-        No::of(code)?;
         serde_json::from_slice(&body.to_bytes()).map_err(|_| No::Ever)
     }
 }

@@ -11,7 +11,10 @@ use hyper::body::Incoming;
 
 use super::{JudgedList, ListBody, WatchBody, stall::Follower};
 use crate::{
-    proxy::outcome::{Access, Ended},
+    proxy::{
+        outcome::{Access, Ended},
+        request::ClientBody,
+    },
     wire::frames::FrameError,
 };
 
@@ -23,7 +26,7 @@ const FRAME: usize = (16 << 10) - 9;
 #[derive(Debug)]
 pub(in crate::proxy) enum RequestBody {
     /// As it comes.
-    Streamed(Incoming),
+    Streamed(ClientBody),
     /// Read and perhaps changed.
     Whole(Option<Bytes>),
 }
@@ -63,6 +66,9 @@ pub(in crate::proxy) enum BodyError {
     /// A compressed body does not decompress.
     #[error("the response cannot be decompressed")]
     Compression,
+    /// A watch that cannot be read has to end: nobody knows where an event of it does.
+    #[error("a watch whose events cannot be told apart had to end")]
+    Unread,
     /// An event stayed incomplete when the watch had to end.
     #[error("the upstream stopped in the middle of an event")]
     Stalled,
@@ -217,11 +223,10 @@ impl Body for ReplyBody {
         match &frame {
             Some(Ok(frame)) => {
                 self.count(frame);
-                if let Some(follower) = &mut self.follower {
-                    follower.gave();
-                }
                 if self.is_end_stream() {
                     self.end(Ended::Complete);
+                } else if let Some(follower) = &mut self.follower {
+                    follower.gave();
                 }
             }
             Some(Err(BodyError::Upstream(_))) => self.end(Ended::UpstreamBroken),

@@ -18,7 +18,7 @@ use std::{
 };
 
 use bytes::Bytes;
-use http::{HeaderMap, Method, Response, StatusCode, Uri, header};
+use http::{HeaderMap, Method, Response, StatusCode, header};
 use http_body_util::BodyExt;
 use hyper::body::Incoming;
 use tokio::{sync::mpsc, time::timeout};
@@ -29,8 +29,9 @@ use crate::{
     proxy::{
         Shared,
         feed::InForce,
+        outcome::Why,
         pair::Pair,
-        request::{OnBehalf, Probe, understood},
+        request::{Kept, Probe, settle, understood},
     },
     wire::{
         RequestInfo, ResourceVersion,
@@ -52,8 +53,7 @@ const PIECE: usize = 64 << 10;
 /// What a watch asked for: enough to ask for more in its name.
 #[derive(Debug)]
 pub(in crate::proxy) struct Asked {
-    uri: Uri,
-    headers: HeaderMap,
+    kept: Kept,
     since: Instant,
 }
 
@@ -95,12 +95,8 @@ pub(super) struct Plan {
 }
 
 impl Asked {
-    pub(in crate::proxy) fn new(uri: Uri, headers: HeaderMap) -> Self {
-        Self { uri, headers, since: Instant::now() }
-    }
-
-    fn on_behalf(&self) -> OnBehalf<'_> {
-        OnBehalf { uri: &self.uri, headers: &self.headers }
+    pub(in crate::proxy) fn new(kept: Kept) -> Self {
+        Self { kept, since: Instant::now() }
     }
 }
 
@@ -158,10 +154,14 @@ impl Plan {
 
     /// Finds out what changes hands and opens the new watch. Nothing was sent when it fails.
     async fn prepare(&self) -> Option<(Moved, Changed)> {
-        let (path, query) = (self.asked.uri.path(), self.asked.uri.query());
+        let (path, query) = (self.asked.kept.uri().path(), self.asked.kept.uri().query());
         let info = RequestInfo::parse(&Method::GET, path, query).ok()?;
-        let before = self.from.policy.decide(&info);
-        let after = self.to.policy.decide(&info);
+        let mut before = self.from.policy.decide(&info);
+        let mut after = self.to.policy.decide(&info);
+        for decision in [&mut before, &mut after] {
+            let own = self.asked.kept.on_behalf();
+            settle(&self.pair, &info, decision, own).await.then_some(())?;
+        }
         let is_in_namespace = info.resource()?.namespace.is_some();
         let mut moved = Moved::new(&self.pair.worker.shared);
         for part in difference(&before, &after, is_in_namespace)? {
@@ -175,7 +175,7 @@ impl Plan {
 
     /// All pages of one part, or none.
     async fn list(&self, info: &RequestInfo<'_>, part: &Part, moved: &mut Moved) -> Option<()> {
-        let own = self.asked.on_behalf();
+        let own = self.asked.kept.on_behalf();
         let accept = match own.headers.get(header::ACCEPT) {
             Some(accept) => Some(as_list(accept.to_str().ok()?).parse().ok()?),
             None => None,
@@ -193,7 +193,7 @@ impl Plan {
             let target = part.list(info, page).ok()??;
             let request = own.request(&self.pair, Method::GET, &target, accept.clone(), None);
             let request = request.ok()?;
-            let reply = self.pair.upstream.send(request).await.ok()?;
+            let reply = own.send(&self.pair, Why::Difference, request).await.ok()?;
             // A cluster-scoped resource has no collection in a namespace.
             if reply.status() == StatusCode::NOT_FOUND && part.namespace.is_some() {
                 return Some(());
@@ -269,7 +269,7 @@ impl Plan {
 
     /// The watch under the new policy.
     async fn watch(&self, info: &RequestInfo<'_>, after: Decision) -> Option<Changed> {
-        let own = self.asked.on_behalf();
+        let own = self.asked.kept.on_behalf();
         let mut rewrite = self.to.policy.rewrite(&after, info).ok()?;
         if after.scope.is_some() {
             let (pushed, _) = understood(&self.pair, info, &after, own).await;
@@ -278,7 +278,7 @@ impl Plan {
         let target = rewrite.target(info);
         let target = target.unwrap_or_else(|| format!("{}?{}", info.path, info.query.as_str()));
         let request = own.request(&self.pair, Method::GET, &target, None, None).ok()?;
-        let reply = self.pair.upstream.send(request).await.ok()?;
+        let reply = own.send(&self.pair, Why::Watch, request).await.ok()?;
         let is_usable = reply.status() == StatusCode::OK && self.is_readable(reply.headers());
         is_usable.then(|| Changed {
             to: Arc::clone(&self.to),

@@ -1,4 +1,7 @@
 //! A list on its way to the client: its bytes pass untouched, its position is noted.
+//!
+//! What cannot be read is broken off where the shard sees a part of it, and else passes as it came,
+//! at an unknown position.
 
 use std::{
     io::Write,
@@ -9,6 +12,7 @@ use std::{
 
 use bytes::Bytes;
 use flate2::write::MultiGzDecoder;
+use http::HeaderValue;
 use http_body::{Body, Frame, SizeHint};
 use hyper::body::Incoming;
 
@@ -38,7 +42,10 @@ pub(in crate::proxy) struct ListBody {
 enum Scan {
     Plain(Box<ListScanner>),
     Gzip(Box<MultiGzDecoder<Sink>>),
-    Known(Option<ListMeta>),
+    Known(ListMeta),
+    /// Nothing can be known of it.
+    Unread,
+    Ended,
 }
 
 /// Where decompressed bytes go: into the scanner, and nowhere else.
@@ -52,15 +59,19 @@ impl ListBody {
         pair: &Rc<Pair>,
         upstream: Incoming,
         collection: Collection,
-        encoding: Encoding,
-        is_gzip: bool,
+        encoding: Option<Encoding>,
+        compression: Option<&HeaderValue>,
     ) -> Self {
-        let scan = match ListScanner::new(encoding) {
-            None => Scan::Known(None),
-            Some(scanner) if is_gzip => {
+        let scanner = encoding.and_then(ListScanner::new);
+        let is = |name| compression.is_some_and(|own| own.as_bytes().eq_ignore_ascii_case(name));
+        let scan = match scanner {
+            Some(scanner) if compression.is_none() || is(b"identity") => {
+                Scan::Plain(Box::new(scanner))
+            }
+            Some(scanner) if is(b"gzip") => {
                 Scan::Gzip(Box::new(MultiGzDecoder::new(Sink { scanner, failed: None })))
             }
-            Some(scanner) => Scan::Plain(Box::new(scanner)),
+            _ => Scan::Unread,
         };
         Self { upstream, scan, collection, pair: Rc::clone(pair), is_complete: false }
     }
@@ -98,53 +109,87 @@ impl ListBody {
 
     /// The position is noted before the client can see it.
     fn look_at(&mut self, chunk: &Bytes) -> Result<(), BodyError> {
-        let meta = match &mut self.scan {
-            Scan::Known(_) => return Ok(()),
-            Scan::Plain(scanner) => scanner.feed(chunk)?.cloned(),
-            Scan::Gzip(decoder) => {
+        match self.scan.feed(chunk) {
+            Ok(None) => {}
+            Ok(Some(meta)) => {
+                note(&self.collection, &meta);
+                self.scan = Scan::Known(meta);
+            }
+            Err(error) => self.give_up(error)?,
+        }
+        if matches!(self.scan, Scan::Unread) {
+            note_unknown(&self.collection);
+        }
+        Ok(())
+    }
+
+    /// The client has all of it: it may go on from here.
+    fn finish(&mut self) -> Result<(), BodyError> {
+        self.is_complete = true;
+        match std::mem::replace(&mut self.scan, Scan::Ended).finish() {
+            Ok(Some(meta)) => {
+                grant(&self.collection, &self.pair, &meta);
+                note(&self.collection, &meta);
+            }
+            Ok(None) => {}
+            Err(error) => {
+                self.give_up(error)?;
+                note_unknown(&self.collection);
+            }
+        }
+        Ok(())
+    }
+
+    fn give_up(&mut self, error: BodyError) -> Result<(), BodyError> {
+        if self.collection.is_limited() {
+            return Err(error);
+        }
+        self.scan = Scan::Unread;
+        Ok(())
+    }
+}
+
+impl Scan {
+    /// The list's own metadata, once it has come.
+    fn feed(&mut self, chunk: &Bytes) -> Result<Option<ListMeta>, BodyError> {
+        match self {
+            Self::Known(_) | Self::Unread | Self::Ended => Ok(None),
+            Self::Plain(scanner) => Ok(scanner.feed(chunk)?.cloned()),
+            Self::Gzip(decoder) => {
                 let fed = decoder.write_all(chunk).and_then(|()| decoder.flush());
                 let sink = decoder.get_mut();
                 if let Some(error) = sink.failed {
                     return Err(error.into());
                 }
                 fed.map_err(|_| BodyError::Compression)?;
-                sink.scanner.feed(&[])?.cloned()
+                Ok(sink.scanner.feed(&[])?.cloned())
             }
-        };
-        if let Some(meta) = meta {
-            self.know(meta);
         }
-        Ok(())
     }
 
-    fn know(&mut self, meta: ListMeta) {
-        note(&self.collection, &meta);
-        self.scan = Scan::Known(Some(meta));
-    }
-
-    /// The client has all of it: it may go on from here.
-    fn finish(&mut self) -> Result<(), BodyError> {
-        self.is_complete = true;
-        let meta = match std::mem::replace(&mut self.scan, Scan::Known(None)) {
-            Scan::Known(meta) => meta,
-            Scan::Plain(scanner) => Some(scanner.finish()?),
-            Scan::Gzip(decoder) => {
+    fn finish(self) -> Result<Option<ListMeta>, BodyError> {
+        match self {
+            Self::Unread | Self::Ended => Ok(None),
+            Self::Known(meta) => Ok(Some(meta)),
+            Self::Plain(scanner) => Ok(Some(scanner.finish()?)),
+            Self::Gzip(decoder) => {
                 let sink = decoder.finish().map_err(|_| BodyError::Compression)?;
-                Some(sink.scanner.finish()?)
+                Ok(Some(sink.scanner.finish()?))
             }
-        };
-        let Some(meta) = meta else { return Ok(()) };
-        grant(&self.collection, &self.pair, &meta);
-        note(&self.collection, &meta);
-        Ok(())
+        }
     }
 }
 
 /// Notes a list's position before the client can see it.
 pub(super) fn note(collection: &Collection, meta: &ListMeta) {
-    if let Some(Resume::Number(rv)) = Resume::at(meta.resource_version) {
-        collection.position.show(rv, collection.in_force.epoch);
+    if let Some(at) = Resume::at(meta.resource_version) {
+        collection.position.show(at, collection.in_force.epoch);
     }
+}
+
+/// Notes that the client is shown positions that are not known.
+fn note_unknown(collection: &Collection) {
+    collection.position.show_unread(collection.in_force.epoch);
 }
 
 /// The client was given all of the list: it may go on from its position, or from its token.

@@ -33,7 +33,7 @@ pub(super) use self::{
     judged_list::JudgedList,
     list::ListBody,
     passing::Events,
-    stall::Stalls,
+    stall::{Stalls, Unread},
     turns::Turns,
     watch::WatchBody,
 };
@@ -259,6 +259,11 @@ impl LiveStreams {
 }
 
 impl Subject {
+    /// Whether a policy shows a part of it.
+    pub(super) fn is_limited(&self, by: &InForce) -> bool {
+        self.is_narrowed && by.policy.scope(&self.resource).is_some()
+    }
+
     fn is_changed(&self, old: &InForce, new: &InForce) -> bool {
         if old.epoch == new.epoch {
             return false;
@@ -299,6 +304,11 @@ impl LiveStream {
     /// Whether it can be brought over by difference from now on.
     fn may_change(&self, may_change: bool) {
         self.may_change.set(may_change);
+    }
+
+    /// Whether the policy shows a part of it.
+    fn is_limited(&self) -> bool {
+        self.subject.is_limited(&self.in_force.borrow())
     }
 
     /// The policy that it has to be brought over to; nothing if it shows the same already.

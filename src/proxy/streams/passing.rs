@@ -2,7 +2,8 @@
 //!
 //! Where a selector says all of the scope, the bytes pass untouched and each event's position is
 //! noted. Else an event leaves when it is whole and was judged, and the client is told now and then
-//! where its stream is.
+//! where its stream is. What nothing limits passes even where its events cannot be told apart; it is
+//! broken off when that changes.
 
 use std::{
     pin::Pin,
@@ -46,6 +47,8 @@ pub(in crate::proxy) enum Events {
     Followed(Box<WatchScanner>),
     /// Those of others are left out.
     Judged(Box<WatchFilter>, Judged),
+    /// They cannot be: nothing limits them, and they pass untouched.
+    Unread,
 }
 
 /// What came of the upstream's watch.
@@ -84,6 +87,7 @@ impl Passing {
         match &self.events {
             Events::Followed(scanner) => scanner.at_boundary(),
             Events::Judged(..) => true,
+            Events::Unread => false,
         }
     }
 
@@ -91,7 +95,7 @@ impl Passing {
     pub(super) fn separator(&self) -> &'static [u8] {
         match &self.events {
             Events::Followed(scanner) => scanner.separator(),
-            Events::Judged(..) => b"",
+            Events::Judged(..) | Events::Unread => b"",
         }
     }
 
@@ -129,22 +133,25 @@ impl Passing {
         mut chunk: Bytes,
         live: &mut Live,
         is_last: bool,
-    ) -> Result<Passed, FrameError> {
+    ) -> Result<Passed, BodyError> {
         match &mut self.events {
-            Events::Followed(scanner) => {
-                let mut cut = None;
-                for end in scanner.feed(&chunk) {
-                    let end = end?;
-                    live.shows(end.event);
-                    if is_last {
-                        cut = Some(end.at);
-                        break;
-                    }
-                }
-                let Some(at) = cut else { return Ok(Passed::Bytes(chunk)) };
-                chunk.truncate(at);
-                Ok(Passed::Last(chunk))
+            Events::Unread if is_last => Err(BodyError::Unread),
+            Events::Unread => {
+                live.shows_unread();
+                Ok(Passed::Bytes(chunk))
             }
+            Events::Followed(scanner) => match followed(scanner, &chunk, live, is_last) {
+                Ok(None) => Ok(Passed::Bytes(chunk)),
+                Ok(Some(at)) => {
+                    chunk.truncate(at);
+                    Ok(Passed::Last(chunk))
+                }
+                Err(error) if live.is_limited() => Err(error.into()),
+                Err(_) => {
+                    self.events = Events::Unread;
+                    self.take(chunk, live, is_last)
+                }
+            },
             Events::Judged(filter, judged) => {
                 let mut out = Vec::new();
                 let failed = filtered(filter, judged, &chunk, live, &mut out).err();
@@ -166,6 +173,7 @@ impl Passing {
         cx: &mut Context<'_>,
     ) -> Poll<Result<Passed, BodyError>> {
         match &mut self.events {
+            Events::Unread if is_last => Poll::Ready(Err(BodyError::Unread)),
             Events::Followed(_) if is_last => {
                 ready!(poll_in(&mut self.timer, EVENT_TIMEOUT, cx));
                 Poll::Ready(Err(BodyError::Stalled))
@@ -202,6 +210,23 @@ impl Passing {
     pub(super) fn close(mut self, live: &Live) {
         self.tell_held(live, 0);
     }
+}
+
+/// Notes the events that end in this chunk; with `is_last`, the place where the first of them does.
+fn followed(
+    scanner: &mut WatchScanner,
+    chunk: &[u8],
+    live: &mut Live,
+    is_last: bool,
+) -> Result<Option<usize>, FrameError> {
+    for end in scanner.feed(chunk) {
+        let end = end?;
+        live.shows(end.event);
+        if is_last {
+            return Ok(Some(end.at));
+        }
+    }
+    Ok(None)
 }
 
 fn filtered(

@@ -4,28 +4,61 @@
 //! Many of them together could hold the connection's whole window, and with it every other request
 //! of the pair. So what unread responses of one pair may hold is capped, and beyond it the response
 //! that waits longest is reset: its client repeats the request when it reads again.
+//!
+//! What those of all pairs hold together is capped too. Beyond that each pair has an equal share,
+//! and no time to lose: a client that reads elsewhere is not made to pay for one that does not.
 
 use std::{
     cell::{Cell, RefCell},
     collections::BTreeMap,
     rc::Rc,
+    sync::{
+        Arc,
+        atomic::{AtomicUsize, Ordering},
+    },
     time::Duration,
 };
 
-use tokio::{task, time::Instant};
+use tokio::{
+    sync::Notify,
+    task,
+    time::{Instant, sleep, timeout},
+};
 
-/// Unread responses of one pair: 32 stream windows of 512 KiB are 16 MiB.
+/// Unread responses of one pair. A full stream window of 512 KiB takes 1.1 MiB with the buffers in
+/// which it came (measured), so these take 35 MiB.
 const MAX_STALLED: usize = 32;
+/// Unread responses of all pairs: 53 MiB, and half as much again while more of them come than are
+/// reset. Each data thread may keep what it had at its peak; the container has 256 MiB.
+const MAX_UNREAD: usize = 48;
 /// A client that has not asked for more for this long does not read.
 const STALLED_AFTER: Duration = Duration::from_secs(10);
-/// A short response is complete within this many frames and is not followed.
-const SHORT: u8 = 3;
+/// The same when there are more unread responses than there may be, and when there are half as many
+/// again. They fill within a second.
+const STALLED_AFTER_CROWDED: Duration = Duration::from_millis(400);
+const STALLED_AFTER_FLOODED: Duration = Duration::from_millis(10);
+/// So many too many are a flood.
+const FLOOD: usize = MAX_UNREAD / 2;
+/// How often it is looked whether the client reads.
+const LOOK: Duration = Duration::from_secs(5);
+
+/// The unread responses of all pairs, of which this moment's count is known.
+#[derive(Debug, Default)]
+pub(in crate::proxy) struct Unread {
+    responses: AtomicUsize,
+    /// Pairs that have some.
+    pairs: AtomicUsize,
+    /// Told when there are more than there may be.
+    crowded: Notify,
+}
 
 /// The responses of one pair that are under way.
 #[derive(Debug, Default)]
 pub(in crate::proxy) struct Stalls {
     open: RefCell<BTreeMap<u64, Rc<Flow>>>,
     next: Cell<u64>,
+    unread: Cell<usize>,
+    of_all: Arc<Unread>,
 }
 
 #[derive(Debug)]
@@ -39,26 +72,83 @@ struct Flow {
 #[derive(Debug)]
 pub(in crate::proxy) struct Follower {
     all: Rc<Stalls>,
-    frames: u8,
     flow: Option<(u64, Rc<Flow>)>,
 }
 
+impl Unread {
+    /// How many more there are than there may be. `None` if there is room.
+    fn excess(&self) -> Option<usize> {
+        let excess = self.responses.load(Ordering::Relaxed).saturating_sub(MAX_UNREAD);
+        (excess > 0).then_some(excess)
+    }
+
+    /// How many unread responses one pair may have, and from when on one counts.
+    fn allowance(&self) -> (usize, Duration) {
+        let Some(excess) = self.excess() else { return (MAX_STALLED, STALLED_AFTER) };
+        let share = MAX_UNREAD / self.pairs.load(Ordering::Relaxed).max(1);
+        (share.min(MAX_STALLED), patience(excess))
+    }
+}
+
+/// How long a response may wait when there are so many too many.
+fn patience(excess: usize) -> Duration {
+    let room = u32::try_from(FLOOD.saturating_sub(excess)).unwrap_or(u32::MAX);
+    let most = u32::try_from(FLOOD).unwrap_or(u32::MAX);
+    (STALLED_AFTER_CROWDED * room / most).max(STALLED_AFTER_FLOODED)
+}
+
 impl Stalls {
+    pub(in crate::proxy) fn new(of_all: Arc<Unread>) -> Self {
+        Self { of_all, ..Self::default() }
+    }
+
     pub(in crate::proxy) fn follower(self: &Rc<Self>) -> Follower {
-        Follower { all: Rc::clone(self), frames: 0, flow: None }
+        Follower { all: Rc::clone(self), flow: None }
+    }
+
+    /// Resolves when it is time to ask for the [`excess`](Self::excess) again.
+    pub(in crate::proxy) async fn time_to_look(&self) {
+        let crowded = self.of_all.crowded.notified();
+        match self.of_all.excess() {
+            Some(excess) => sleep(patience(excess) / 2).await,
+            None => drop(timeout(LOOK, crowded).await),
+        }
     }
 
     /// The tasks to end so that the pair holds no more than it may, those that wait longest first.
     pub(in crate::proxy) fn excess(&self) -> Vec<task::Id> {
+        let (most, after) = self.of_all.allowance();
         let open = self.open.borrow();
         let mut stalled: Vec<_> = open
             .values()
             .filter_map(|flow| Some((flow.waits_since.get()?, flow.task)))
-            .filter(|(since, _)| since.elapsed() >= STALLED_AFTER)
+            .filter(|(since, _)| since.elapsed() >= after)
             .collect();
         stalled.sort_unstable_by_key(|(since, _)| *since);
-        let excess = stalled.len().saturating_sub(MAX_STALLED);
+        let excess = stalled.len().saturating_sub(most);
         stalled.into_iter().take(excess).map(|(_, task)| task).collect()
+    }
+
+    /// Notes since when the client leaves a response unread, or that it reads it.
+    fn note(&self, flow: &Flow, waits_since: Option<Instant>) {
+        let before = flow.waits_since.replace(waits_since);
+        match (before, waits_since) {
+            (None, Some(_)) => {
+                if self.unread.replace(self.unread.get() + 1) == 0 {
+                    self.of_all.pairs.fetch_add(1, Ordering::Relaxed);
+                }
+                if self.of_all.responses.fetch_add(1, Ordering::Relaxed) == MAX_UNREAD {
+                    self.of_all.crowded.notify_waiters();
+                }
+            }
+            (Some(_), None) => {
+                if self.unread.replace(self.unread.get() - 1) == 1 {
+                    self.of_all.pairs.fetch_sub(1, Ordering::Relaxed);
+                }
+                self.of_all.responses.fetch_sub(1, Ordering::Relaxed);
+            }
+            _ => {}
+        }
     }
 }
 
@@ -66,24 +156,22 @@ impl Follower {
     /// The client asks for more.
     pub(super) fn asked(&self) {
         if let Some((_, flow)) = &self.flow {
-            flow.waits_since.set(None);
+            self.all.note(flow, None);
         }
     }
 
-    /// The client was given a frame.
+    /// The client was given a frame, and there are more.
     pub(super) fn gave(&mut self) {
         if let Some((_, flow)) = &self.flow {
-            flow.waits_since.set(Some(Instant::now()));
+            self.all.note(flow, Some(Instant::now()));
             return;
         }
-        self.frames = self.frames.saturating_add(1);
-        if self.frames > SHORT
-            && let Some(task) = task::try_id()
-        {
+        if let Some(task) = task::try_id() {
             let id = self.all.next.get();
             self.all.next.set(id + 1);
-            let flow = Rc::new(Flow { task, waits_since: Cell::new(Some(Instant::now())) });
+            let flow = Rc::new(Flow { task, waits_since: Cell::new(None) });
             self.all.open.borrow_mut().insert(id, Rc::clone(&flow));
+            self.all.note(&flow, Some(Instant::now()));
             self.flow = Some((id, flow));
         }
     }
@@ -91,7 +179,8 @@ impl Follower {
 
 impl Drop for Follower {
     fn drop(&mut self) {
-        if let Some((id, _)) = &self.flow {
+        if let Some((id, flow)) = &self.flow {
+            self.all.note(flow, None);
             self.all.open.borrow_mut().remove(id);
         }
     }
@@ -103,31 +192,73 @@ mod tests {
 
     use super::*;
 
-    #[tokio::test(start_paused = true)]
-    async fn t74_those_that_wait_longest_are_the_excess() {
-        let all = Rc::new(Stalls::default());
+    /// Responses that their client leaves unread from now on.
+    async fn unread(all: &Rc<Stalls>, count: usize) -> Vec<Follower> {
         let mut tasks = task::JoinSet::new();
         let local = task::LocalSet::new();
         let _inside = local.enter();
         let mut followers = Vec::new();
-        for _ in 0..MAX_STALLED + 3 {
+        for _ in 0..count {
             let mut follower = all.follower();
             let stalled = async move {
-                for _ in 0..=SHORT {
-                    follower.gave();
-                }
+                follower.gave();
                 follower
             };
             tasks.spawn_local(stalled);
             followers.push(local.run_until(tasks.join_next()).await.unwrap().unwrap());
             advance(Duration::from_millis(1)).await;
         }
+        followers
+    }
+
+    fn first(all: &Stalls, count: usize) -> Vec<task::Id> {
+        all.open.borrow().values().take(count).map(|flow| flow.task).collect()
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn t74_those_that_wait_longest_are_the_excess() {
+        let all = Rc::new(Stalls::default());
+        let mut followers = unread(&all, MAX_STALLED + 3).await;
         assert_eq!(all.excess(), [], "nobody has waited long");
         advance(STALLED_AFTER).await;
-        let first: Vec<_> = all.open.borrow().values().take(3).map(|flow| flow.task).collect();
+        let first = first(&all, 3);
         assert_eq!(all.excess(), first);
         followers[0].asked();
         drop(followers.remove(5));
         assert_eq!(all.excess(), first[1..2]);
+    }
+
+    #[test]
+    fn the_more_there_are_the_less_time_they_have() {
+        let patience: Vec<_> = [1, 12, FLOOD - 1, FLOOD, FLOOD + 1, 500].map(patience).into();
+        assert!(patience.is_sorted_by(|a, b| a >= b), "{patience:?}");
+        assert!(patience[0] > STALLED_AFTER_CROWDED * 9 / 10);
+        assert_eq!(patience[3..], [STALLED_AFTER_FLOODED; 3]);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn t74_pairs_share_what_all_of_them_may_leave_unread() {
+        const EACH: usize = MAX_UNREAD / 3;
+        let of_all = Arc::<Unread>::default();
+        let pairs: Vec<_> = (0..4).map(|_| Rc::new(Stalls::new(Arc::clone(&of_all)))).collect();
+        let mut followers = Vec::new();
+        for pair in &pairs[..3] {
+            followers.extend(unread(pair, EACH).await);
+        }
+        advance(STALLED_AFTER_CROWDED).await;
+        assert!(pairs.iter().all(|pair| pair.excess().is_empty()), "all is within the bound");
+
+        let looks = timeout(LOOK / 2, pairs[0].time_to_look());
+        let (looks, modest) = tokio::join!(looks, unread(&pairs[3], 1));
+        looks.expect("it is time to look at once");
+        advance(STALLED_AFTER_CROWDED).await;
+        for pair in &pairs[..3] {
+            assert_eq!(pair.excess(), first(pair, EACH - MAX_UNREAD / 4));
+        }
+        assert_eq!(pairs[3].excess(), [], "it has less than its share");
+
+        drop(followers);
+        assert_eq!(of_all.responses.load(Ordering::Relaxed), modest.len());
+        assert_eq!(of_all.pairs.load(Ordering::Relaxed), 1);
     }
 }

@@ -9,11 +9,12 @@ use std::{
     collections::BTreeMap,
     sync::{
         Arc, Mutex, MutexGuard, PoisonError,
-        atomic::{AtomicUsize, Ordering},
+        atomic::{AtomicU64, AtomicUsize, Ordering},
     },
     time::Duration,
 };
 
+use prometheus_client::metrics::gauge::Gauge;
 use tokio::{
     sync::Notify,
     time::{sleep, timeout},
@@ -57,6 +58,8 @@ pub(in crate::proxy) struct Turns {
     moved: Notify,
     /// Bytes that wait for their turn.
     held: AtomicUsize,
+    /// The epoch that all watches of all threads know of.
+    epoch: Gauge<u64, AtomicU64>,
 }
 
 #[derive(Debug, Default)]
@@ -93,6 +96,11 @@ pub(super) struct Member {
 }
 
 impl Turns {
+    /// `epoch` shows the epoch that all watches know of.
+    pub(in crate::proxy) fn new(epoch: Gauge<u64, AtomicU64>) -> Self {
+        Self { epoch, ..Self::default() }
+    }
+
     /// A data thread begins.
     pub(super) fn teller(self: &Arc<Self>) -> Teller {
         let mut state = self.state();
@@ -141,7 +149,11 @@ impl Teller {
 
     /// All watches of this thread know of `epoch`.
     pub(super) fn has_told(&self, epoch: Epoch) {
-        self.turns.state().told.insert(self.id, epoch);
+        let mut state = self.turns.state();
+        state.told.insert(self.id, epoch);
+        // Under the lock, or the thread that was slower to get here would take it back.
+        self.turns.epoch.set(state.told.values().min().map_or(0, |told| told.get()));
+        drop(state);
         self.turns.moved.notify_waiters();
     }
 }
@@ -245,6 +257,19 @@ mod tests {
         let before = Instant::now();
         parents.wait_for(Turn::ParentsCome).await;
         assert!(before.elapsed() >= SETTLE);
+    }
+
+    #[test]
+    fn t75_the_epoch_that_is_shown_is_known_to_all_threads() {
+        let shown = Gauge::default();
+        let turns = Arc::new(Turns::new(shown.clone()));
+        let (one, two) = (turns.teller(), turns.teller());
+        one.has_told(Epoch::new(2));
+        assert_eq!(shown.get(), 0);
+        two.has_told(Epoch::new(1));
+        assert_eq!(shown.get(), 1);
+        two.has_told(Epoch::new(2));
+        assert_eq!(shown.get(), 2);
     }
 
     #[tokio::test(start_paused = true)]

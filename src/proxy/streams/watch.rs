@@ -221,7 +221,7 @@ impl Live {
         let worker = &pair.worker;
         if let Some(from) = from {
             // Who comes back with it later has seen what was shown under this policy.
-            position.show(from, in_force.epoch);
+            position.show(Resume::Number(from), in_force.epoch);
         }
         let resource = subject.resource.clone();
         let present = worker.shared.feed.in_force().unwrap_or_else(|| in_force.clone());
@@ -273,15 +273,16 @@ impl Live {
     pub(super) fn shows(&mut self, event: Event) {
         let stream = &self.registered.stream;
         let epoch = stream.epoch();
-        let at = match Resume::at(event.resource_version) {
-            Some(Resume::Number(at)) if event.kind != EventKind::Error => {
-                self.position.show(at, epoch);
-                self.at = Some(at);
-                Some(at)
-            }
+        let shown = Resume::at(event.resource_version).filter(|_| event.kind != EventKind::Error);
+        if let Some(at) = shown {
+            self.position.show(at, epoch);
+        }
+        let number = match shown {
+            Some(Resume::Number(at)) => Some(at),
             _ => None,
         };
-        stream.showed(at);
+        self.at = number.or(self.at);
+        stream.showed(number);
         if event.initial_events_end
             && let Some(at) = Resume::at(event.resource_version)
         {
@@ -291,6 +292,18 @@ impl Live {
                 self.tell_whether_it_may_change();
             }
         }
+    }
+
+    /// Whether the client may see a part of it alone.
+    pub(super) fn is_limited(&self) -> bool {
+        self.registered.stream.is_limited()
+    }
+
+    /// The client is about to see events that cannot be read.
+    pub(super) fn shows_unread(&mut self) {
+        self.position.show_unread(self.registered.stream.epoch());
+        self.asked = None;
+        self.tell_whether_it_may_change();
     }
 
     /// The last event to send to a client that must list anew.

@@ -62,6 +62,9 @@ pub enum Fault {
     /// An item does not say, or not in one way only, which object it is.
     #[error("item without metadata that can be read in one way")]
     Item,
+    /// The facts of an event's object are not known.
+    #[error("event of a type that nobody knows")]
+    Event,
     /// An item is larger than anything that the API server stores.
     #[error("item too large")]
     TooLarge,

@@ -6,7 +6,6 @@
 
 mod cbor;
 mod json;
-mod libyaml;
 mod patch;
 mod proto;
 mod yaml;
@@ -20,9 +19,6 @@ use std::ops::Range;
 /// Most bytes of a body: what the API server takes (`MaxRequestBodyBytes`, 3 MiB).
 pub const MAX_BODY: usize = 3 << 20;
 
-/// Most scalars and brackets of a body in YAML, which is held in memory while it is compared.
-pub const MAX_PARTS: usize = 1 << 16;
-
 /// How the object stands in the body of a write.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum BodyKind {
@@ -30,7 +26,7 @@ pub enum BodyKind {
     Json,
     /// `application/json-patch+json` (RFC 6902): a list of operations.
     JsonPatch,
-    /// An object in YAML, or applied as YAML, which most clients send as JSON.
+    /// An object in YAML, or applied as YAML: read where it is JSON, as most clients send it.
     Yaml,
     /// `application/vnd.kubernetes.protobuf`: the magic and a `runtime.Unknown`.
     Protobuf,
@@ -105,23 +101,20 @@ pub enum NameError {
         /// With an article.
         expected: &'static str,
     },
-    /// Readers differ in what it comes to, or more than the name would change with it.
-    #[error(
-        "request body: {field} must be written out: no anchor, alias, tag, merge key or block \
-         scalar, and no key that is not a string"
-    )]
+    /// Readers differ in what it comes to.
+    #[error("request body: {field} must be written out: no tag, and no key that is not a string")]
     Indirect {
         /// Its path.
         field: &'static str,
     },
-    /// More of them than any object in YAML has.
-    #[error("request body: YAML of more than {MAX_PARTS} parts; send it as JSON")]
-    TooManyParts,
-    /// The API server reads the first and drops the others without a word.
-    #[error("request body: several YAML documents; it must be one")]
-    SeveralDocuments,
-    /// YAML 1.1, which the API server reads, takes them for line breaks, YAML 1.2 does not.
-    #[error("request body: YAML with U+0085, U+2028 or U+2029; they must be written as escapes")]
+    /// YAML in which the name is not looked for.
+    #[error("request body: YAML that is no JSON is not read where it may name the lock; send JSON")]
+    NotJson,
+    /// The API server, which reads YAML 1.1, takes them for line breaks, and JSON does not.
+    #[error(
+        "request body: metadata.name in YAML has U+0085, U+2028 or U+2029; they must be written \
+         as escapes"
+    )]
     LineBreak,
 }
 
@@ -132,8 +125,8 @@ const NAME: &str = "metadata.name";
 
 /// Asks `rename` for another name in place of each decoded one that the body gives the object (a
 /// JSON Patch may do it more than once), and answers the body with just these replaced, `None` if
-/// there is none, or none to be changed. Takes time in proportion to the body: the worst 3 MiB of
-/// YAML take a second, of all else milliseconds.
+/// there is none, or none to be changed. Takes time in proportion to the body: milliseconds for the
+/// worst 3 MiB.
 pub fn rename(
     kind: BodyKind,
     body: &[u8],
@@ -147,7 +140,7 @@ pub fn rename(
     match kind {
         BodyKind::Json => Ok(splice(body, json::find(text()?)?, rename, json::quote)),
         BodyKind::JsonPatch => Ok(splice(body, patch::find(text()?)?, rename, json::quote)),
-        BodyKind::Yaml => yaml::rename(text()?, rename),
+        BodyKind::Yaml => yaml::rename(body, rename),
         BodyKind::Protobuf => proto::rename(body, rename),
         BodyKind::Cbor => Ok(splice(body, cbor::find(body)?, rename, cbor::encode)),
     }

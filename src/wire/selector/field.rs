@@ -142,6 +142,12 @@ fn unescape(value: &str) -> Result<Cow<'_, str>, FieldSelectorError> {
     Ok(Cow::Owned(plain))
 }
 
+/// The term that demands one value of a field.
+#[must_use]
+pub fn equal_to(field: &str, value: &str) -> String {
+    format!("{field}={}", escape(value))
+}
+
 fn escape(value: &str) -> String {
     value.replace('\\', "\\\\").replace(',', "\\,").replace('=', "\\=")
 }

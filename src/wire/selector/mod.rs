@@ -5,6 +5,6 @@ mod label;
 mod parse;
 mod syntax;
 
-pub use field::{FieldOp, FieldSelector, FieldSelectorError};
+pub use field::{FieldOp, FieldSelector, FieldSelectorError, equal_to};
 pub use label::{Op, Requirement, Selector};
 pub use syntax::{LabelError, SelectorError};

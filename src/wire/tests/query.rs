@@ -42,6 +42,27 @@ fn t46_the_first_value_of_a_key_is_the_only_one() {
 }
 
 #[test]
+fn t10_a_boolean_is_false_for_0_and_false_alone() {
+    for (raw, expected) in [
+        ("", None),
+        ("a=%zz", None),
+        ("a", Some(true)),
+        ("a=", Some(true)),
+        ("a=no", Some(true)),
+        ("a=00", Some(true)),
+        ("a=f", Some(true)),
+        ("a=0", Some(false)),
+        ("a=FaLsE", Some(false)),
+        ("a=0&a=1", Some(false)),
+        ("a=fal%C5%BFe", Some(false)),
+        ("a=FAL%C5%BFE", Some(false)),
+        ("a=fal%ffe", Some(true)),
+    ] {
+        assert_eq!(query(raw).flag("a"), expected, "{raw}");
+    }
+}
+
+#[test]
 fn broken_pairs_are_counted() {
     assert_eq!(query("a=1&b=%zz&c=;&&d").broken_pairs(), 2);
     assert_eq!(query("a=1&b=%7a").broken_pairs(), 0);

@@ -139,6 +139,17 @@ fn t09_verbs_in_the_path() {
     ]);
     let info = RequestInfo::parse(&Method::GET, "/api/v1/watch/pods", None).expect("parses");
     assert!(info.resource().is_some_and(|resource| resource.verb_in_path));
+    for (path, own) in [
+        ("/api/v1/watch/pods", "/api/v1/pods"),
+        ("/api/v1/%77atch/namespaces/watch/pods/", "/api/v1/namespaces/watch/pods/"),
+        ("/apis/apps/v1/watch/deployments", "/apis/apps/v1/deployments"),
+        ("/apis/apps/v1/deployments", "/apis/apps/v1/deployments"),
+        ("/api/v1/watch", "/api/v1/watch"),
+        ("/watch/x", "/watch/x"),
+    ] {
+        let own_path = RequestInfo::parse(&Method::GET, path, None).map(|info| info.own_path());
+        assert!(own_path.is_err() || own_path == Ok(own.into()), "{path}: {own_path:?}");
+    }
 }
 
 #[test]

@@ -36,7 +36,13 @@ pub(crate) fn options(input: &[u8]) {
     let given = match kind {
         _ if body.is_empty() => of_query(raw),
         Some(BodyKind::Json) => serde_json::from_slice(body).ok(),
-        Some(BodyKind::Yaml) => serde_yaml::from_slice(body).ok().filter(is_written_out),
+        Some(BodyKind::Yaml) => match serde_json::from_slice::<Fields>(body) {
+            Ok(given) => Some(given).filter(is_written_out),
+            Err(_) => {
+                assert_eq!(own, Err(BadOptions::Encoding));
+                return;
+            }
+        },
         Some(BodyKind::Protobuf) => match of_protobuf(body) {
             Some(given) => given,
             None => return,
@@ -74,11 +80,21 @@ fn is_written_out(given: &Fields) -> bool {
 /// `Convert_url_Values_To_v1_DeleteOptions`; `None` for what is no number.
 fn of_query(raw: &str) -> Option<Fields> {
     let mut given = Fields::new();
-    for key in ["gracePeriodSeconds", "orphanDependents", "propagationPolicy", "dryRun"] {
+    for key in [
+        "gracePeriodSeconds",
+        "orphanDependents",
+        "ignoreStoreReadErrorWithClusterBreakingPotential",
+        "propagationPolicy",
+        "dryRun",
+    ] {
         let Some(text) = text::first(raw, key) else { continue };
         let value = match key {
             "gracePeriodSeconds" => text.parse::<i64>().ok()?.into(),
-            "orphanDependents" => (!["0", "false"].contains(&&*text.to_lowercase())).into(),
+            // `strings.EqualFold` takes the long s for an s.
+            "orphanDependents" | "ignoreStoreReadErrorWithClusterBreakingPotential" => {
+                let folded = text.to_lowercase().replace('\u{17f}', "s");
+                (!["0", "false"].contains(&&*folded)).into()
+            }
             "dryRun" => vec![text].into(),
             _ => text.into(),
         };

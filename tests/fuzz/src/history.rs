@@ -47,17 +47,20 @@ struct Model {
 }
 
 impl Model {
-    /// Whether the event leaves, or nothing if the stream is to end.
-    fn event(&mut self, event: &Event, body: &[u8], encoding: Encoding) -> Option<bool> {
+    /// Whether the event leaves, or why the stream is to end.
+    fn event(&mut self, event: &Event, body: &[u8], encoding: Encoding) -> Result<bool, Fault> {
+        if event.kind == "SHINY" {
+            return Err(Fault::Event);
+        }
         let is_change = matches!(event.kind, "ADDED" | "MODIFIED" | "DELETED");
         let seen = Seen { namespace: event.namespace.to_owned(), ..Seen::default() };
         let (api_version, kind) = event.of;
         match seen.verdict() {
-            Verdict::Unknown if is_change => return None,
+            Verdict::Unknown if is_change => return Err(Fault::Item),
             Verdict::Drop if is_change => {
                 let is_known = !api_version.is_empty() && !kind.is_empty();
                 self.unseen = is_known.then_some((event.version, api_version, kind));
-                return Some(false);
+                return Ok(false);
             }
             _ => {}
         }
@@ -68,7 +71,7 @@ impl Model {
         if event.kind != "ERROR" {
             self.unseen = None;
         }
-        Some(true)
+        Ok(true)
     }
 }
 
@@ -88,9 +91,12 @@ pub(crate) fn follow(input: &[u8]) {
         let expected = model.event(&event, &body, encoding);
         let found = feed(&mut filter, &body, size, &mut left);
         assert_eq!(left, model.left, "{event:?}");
-        let Some(is_kept) = expected else {
-            assert_eq!(found, Err(Fault::Item), "{event:?}");
-            return;
+        let is_kept = match expected {
+            Ok(is_kept) => is_kept,
+            Err(fault) => {
+                assert_eq!(found, Err(fault), "{event:?}");
+                return;
+            }
         };
         let told = (tree::event_kind(event.kind.as_bytes()), u128::from(version), is_kept);
         assert_eq!(found, Ok(vec![told]), "{event:?}");

@@ -37,11 +37,11 @@ pub(crate) fn rename(input: &[u8]) {
     let kind = KINDS[usize::from(kind & 7)];
     let (own, asked) = run(kind, body);
     let kept = name::rename(kind, body, |_| None);
-    match (&own, kept) {
-        // What is written is looked at once more.
-        (Err(NameError::Indirect { .. }), Ok(None)) if kind == BodyKind::Yaml => {}
-        (Err(error), kept) => assert_eq!(kept.as_ref(), Err(error)),
-        (Ok(_), kept) => assert_eq!(kept, Ok(None)),
+    assert_eq!(kept, own.as_ref().map(|_| None).map_err(|error| *error));
+    if kind == BodyKind::Yaml {
+        let is_json = run(BodyKind::Json, body).0 != Err(NameError::Malformed(BodyKind::Json));
+        assert_eq!(own != Err(NameError::NotJson), is_json);
+        yaml(body, &own, &asked);
     }
     match &own {
         Err(_) => {}
@@ -59,8 +59,8 @@ pub(crate) fn rename(input: &[u8]) {
                 check(&own, spliced(body, name.map(Vec::from_iter), cbor_text));
             }
         }
-        _ => match tree::json(body) {
-            Some(root) => {
+        _ => {
+            if let Some(root) = tree::json(body) {
                 let is_patch = kind == BodyKind::JsonPatch;
                 let names =
                     if is_patch { in_patch(&root) } else { in_object(&root).map(Vec::from_iter) };
@@ -75,9 +75,7 @@ pub(crate) fn rename(input: &[u8]) {
                 };
                 check(&own, spliced(body, names, write));
             }
-            None if kind == BodyKind::Yaml => yaml(body, &own, &asked),
-            None => {}
-        },
+        }
     }
 }
 
@@ -222,8 +220,8 @@ fn protobuf(body: &[u8]) -> Result<Option<Vec<u8>>, Refused> {
     Ok(renamed.map(|envelope| [&MAGIC[..], &envelope].concat()))
 }
 
-/// What libyaml reads, which is how the API server reads it, is the same but for the name. What it
-/// does not read the API server refuses.
+/// What libyaml reads in JSON, which is how the API server reads it, is the same but for the name.
+/// What it does not read the API server refuses.
 fn yaml(body: &[u8], own: &Renamed, asked: &[String]) {
     let Ok(own) = own else { return };
     let Ok(mut object) = serde_yaml::from_slice::<Yaml>(body) else { return };
@@ -244,7 +242,10 @@ fn yaml(body: &[u8], own: &Renamed, asked: &[String]) {
             }
             *name = Yaml::String(longer(old));
             let renamed = own.as_ref().expect("it is renamed");
-            assert_eq!(serde_yaml::from_slice::<Yaml>(renamed).expect("YAML"), object);
+            // A character that was an escape may be none that libyaml takes.
+            if let Ok(renamed) = serde_yaml::from_slice::<Yaml>(renamed) {
+                assert_eq!(renamed, object);
+            }
         }
     }
 }

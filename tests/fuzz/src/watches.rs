@@ -106,6 +106,10 @@ fn check(encoding: Encoding, told: Vec<(&[u8], Option<Told>)>, whole: &Outcome) 
             is_whole = false;
             break;
         };
+        if kind == EventKind::Unknown {
+            fault = Some(Fault::Event);
+            break;
+        }
         // In the binary encodings nobody asks for Tables.
         let is_table = object.as_ref().is_ok_and(Seen::is_table);
         let verdict = match object {

@@ -6,7 +6,7 @@ use ctrlmesh::wire::media::Encoding;
 use http::{HeaderValue, Method, Response, header};
 use hyper::body::Incoming;
 use serde_json::{Value, json};
-use tokio::time::timeout;
+use tokio::time::{sleep, timeout};
 
 use crate::support::{
     CONFIGMAPS, TOKEN,
@@ -20,7 +20,7 @@ use crate::support::{
 
 const SECRETS: &str = "/api/v1/namespaces/ns/secrets";
 const CHANGES: &str = "ctrlmesh_stream_changes_total";
-/// What an informer asks for once it has a list.
+/// The watch of an informer that has a list.
 const GO_ON: &str = "watch=1&allowWatchBookmarks=true&resourceVersion=100&timeoutSeconds=300";
 
 /// A policy with both resources in this shard.
@@ -309,6 +309,60 @@ async fn t75_a_change_during_a_change_waits_for_its_end() {
     assert!(upstream.is_quiet());
 }
 
+/// The policy that decided it is the old one.
+#[tokio::test]
+async fn t23_a_watch_that_is_answered_after_a_change_is_brought_over() {
+    let (mut upstream, proxy, mut client) = scene().await;
+    let mut sent = request(Method::GET, &format!("{CONFIGMAPS}?{GO_ON}"));
+    sent.headers_mut().insert(header::ACCEPT, HeaderValue::from_static("application/json"));
+    let pending = client.send(sent);
+    let call = upstream.call().await;
+    assert_eq!(call.query("labelSelector").as_deref(), Some("shard=blue"));
+    proxy.change_policy(&moved_policy("green")).await;
+    let _events = call.stream(200, &[("content-type", "application/json")]);
+    let mut seen = pending.await.unwrap();
+    moves(&mut upstream, 100, &[object("one", 7, 0)], &[object("two", 8, 0)]).await;
+    let call = upstream.call().await;
+    assert_eq!(call.query("labelSelector").as_deref(), Some("shard=green"));
+    let _events = call.stream(200, &[("content-type", "application/json")]);
+    sees(&mut seen, &[("DELETED", "one"), ("ADDED", "two"), ("BOOKMARK", "100")]).await;
+}
+
+#[tokio::test]
+async fn t14_a_watchs_time_goes_on_over_a_change() {
+    let (mut upstream, proxy, mut client) = scene().await;
+    let (_events, _seen) = watch(&mut client, &mut upstream, CONFIGMAPS, GO_ON).await;
+    // No synchronisation: it is the time itself that is looked at.
+    sleep(Duration::from_millis(1100)).await;
+    proxy.change_policy(&moved_policy("green")).await;
+    moves(&mut upstream, 100, &[], &[]).await;
+    let left: u64 = upstream.call().await.query("timeoutSeconds").unwrap().parse().unwrap();
+    assert!((200..300).contains(&left), "{left}");
+}
+
+#[tokio::test]
+async fn t63_what_changes_hands_is_asked_for_with_each_watchs_own_token() {
+    let (mut upstream, proxy, mut client) = scene().await;
+    let mut held = Vec::new();
+    for (path, token) in [(CONFIGMAPS, "Bearer one"), (SECRETS, "Bearer two")] {
+        let mut sent = request(Method::GET, &format!("{path}?{GO_ON}"));
+        sent.headers_mut().insert(header::AUTHORIZATION, HeaderValue::from_static(token));
+        let pending = client.send(sent);
+        held.push((upstream.call().await.watch(), pending.await.unwrap()));
+    }
+    proxy.change_policy(&both("green")).await;
+    // Two lists and a watch for each.
+    for _ in 0..6 {
+        let call = upstream.call().await;
+        let own = if call.path() == CONFIGMAPS { "Bearer one" } else { "Bearer two" };
+        assert_eq!(call.header("authorization").as_deref(), Some(own), "{}", call.target());
+        match call.query("watch") {
+            None => call.json(200, &page(100, "", &[])),
+            Some(_) => drop(call.watch()),
+        }
+    }
+}
+
 #[tokio::test]
 async fn t75_there_and_back_is_no_change() {
     let (mut upstream, proxy, mut client) = scene().await;
@@ -336,6 +390,29 @@ async fn t08_a_drain_waits_for_the_end_of_a_change() {
     upstream.call().await.json(200, &page(100, "", &[]));
     let _events = upstream.call().await.stream(200, &[("content-type", "application/json")]);
     sees(&mut seen, &[("DELETED", "one"), ("BOOKMARK", "100")]).await;
+    ends_clean(&mut seen).await;
+}
+
+#[tokio::test]
+async fn t08_a_drain_comes_after_a_change_that_waits_for_the_end_of_an_event() {
+    let (mut upstream, proxy, mut client) = scene().await;
+    let (_idle, mut idle) = watch(&mut client, &mut upstream, SECRETS, GO_ON).await;
+    let (events, mut seen) = watch(&mut client, &mut upstream, CONFIGMAPS, GO_ON).await;
+    let whole = event("ADDED", 101);
+    events.send(whole[..20].to_owned()).await;
+    let mut begun = bytes(&mut seen, 20).await;
+    assert_eq!(begun, whole.as_bytes()[..20]);
+    proxy.change_policy(&moved_policy("green")).await;
+    proxy.drain(Duration::from_secs(10));
+    // The drain has come to all watches when it has come to this one.
+    ends_clean(&mut idle).await;
+    events.send(whole[20..].to_owned()).await;
+    moves(&mut upstream, 101, &[object("one", 7, 0)], &[]).await;
+    let _events = upstream.call().await.watch();
+    for expected in [("ADDED", "x"), ("DELETED", "one"), ("BOOKMARK", "101")] {
+        let (kind, what) = next(&mut seen, &mut begun).await;
+        assert_eq!((kind.as_str(), what.as_str()), expected);
+    }
     ends_clean(&mut seen).await;
 }
 
@@ -431,6 +508,30 @@ async fn a_client_that_does_not_read_is_not_waited_for_long() {
         }
     }
     sees(&mut maps, &[("ADDED", "new"), ("BOOKMARK", "100"), ("ADDED", "x")]).await;
+}
+
+/// Headers that a GET does not need do not count.
+#[tokio::test]
+async fn a_watch_that_asked_at_length_is_told_to_list_anew() {
+    for (name, how) in [("x-padding", "difference"), ("impersonate-user", "expired")] {
+        let (mut upstream, proxy, mut client) = scene().await;
+        let mut sent = request(Method::GET, &format!("{CONFIGMAPS}?{GO_ON}"));
+        sent.headers_mut().insert(name, HeaderValue::from_str(&"x".repeat(17 << 10)).unwrap());
+        let pending = client.send(sent);
+        let _events = upstream.call().await.watch();
+        let mut seen = pending.await.unwrap();
+        proxy.change_policy(&moved_policy("green")).await;
+        if how == "difference" {
+            moves(&mut upstream, 100, &[], &[object("new", 7, 0)]).await;
+            let _new = upstream.call().await.watch();
+            sees(&mut seen, &[("ADDED", "new"), ("BOOKMARK", "100")]).await;
+        } else {
+            sees(&mut seen, &[("ERROR", "Expired")]).await;
+            ends_clean(&mut seen).await;
+            assert!(upstream.is_quiet());
+        }
+        proxy.until_metric(CHANGES, &[("how", how)], 1.0).await;
+    }
 }
 
 #[tokio::test]

@@ -11,7 +11,7 @@ use tokio::time::timeout;
 
 use crate::support::{
     CONFIGMAPS,
-    client::{self, Client, Http, bytes, chunk, request, request_with},
+    client::{self, Client, Http, bytes, chunk, request},
     events::expired,
     policies::{POLICY, configmaps_policy},
     proxy::Proxy,
@@ -198,71 +198,6 @@ async fn a_namespace_of_the_shard_is_not_looked_at_and_one_of_others_is_empty() 
 }
 
 #[tokio::test]
-async fn t56_a_judged_deletecollection_deletes_versions_of_its_own() {
-    for http in Http::BOTH {
-        let (mut upstream, _proxy, mut client) = scene_of("ours", http).await;
-        let target = format!("{ALL}?labelSelector=a%3Db&gracePeriodSeconds=0");
-        let pending = client.send(request(Method::DELETE, &target));
-        let list = upstream.call().await;
-        assert_eq!(list.head.parts.method, Method::GET);
-        assert_eq!(list.target(), format!("{ALL}?labelSelector=a%3Db&limit=500"));
-        list.json(200, &ours_and_others());
-        for (name, rv, code) in [("a", "1", 200), ("c", "3", 409)] {
-            let mut call = upstream.call().await;
-            assert_eq!(call.head.parts.method, Method::DELETE);
-            assert_eq!(call.target(), format!("{ALL}/{name}"));
-            assert_eq!(call.header("content-type").as_deref(), Some("application/json"));
-            let body: Value = serde_json::from_slice(&call.body().await.unwrap()).unwrap();
-            call.json(code, "{\"kind\":\"Status\"}");
-            assert_eq!(body["preconditions"], json!({"uid": name, "resourceVersion": rv}));
-            assert_eq!(body["gracePeriodSeconds"], 0);
-        }
-        // What changed meanwhile is listed again; it may be somebody else's by then.
-        let again = upstream.call().await;
-        assert_eq!(again.head.parts.method, Method::GET);
-        again.json(200, &list_of(&[object("other", "c", 4)]));
-        let (code, body) = client::text(pending.await.unwrap()).await;
-        assert!(code == 200 && body.contains("\"Success\""), "{code} {body}");
-        assert!(upstream.is_quiet());
-    }
-}
-
-#[tokio::test]
-async fn t56_a_judged_deletecollection_goes_through_all_pages_and_stops_at_a_no() {
-    let (mut upstream, _proxy, mut client) = scene().await;
-    let pending = client.send(request(Method::DELETE, ALL));
-    let first = json!({"metadata": {"continue": "token"}, "items": [object("other", "b", 2)]});
-    upstream.call().await.json(200, &first.to_string());
-    let second = upstream.call().await;
-    assert_eq!(second.query("continue").as_deref(), Some("token"));
-    second.json(200, &ours_and_others());
-    upstream.call().await.json(403, "{\"kind\":\"Status\",\"code\":403}");
-    let (code, body) = client::text(pending.await.unwrap()).await;
-    assert_eq!((code, body.as_str()), (403, "{\"kind\":\"Status\",\"code\":403}"));
-    assert!(upstream.is_quiet(), "nothing more was deleted");
-}
-
-#[tokio::test]
-async fn bad_delete_options_of_a_judged_collection() {
-    let (mut upstream, proxy, mut client) = scene().await;
-    for body in ["[", r#"{"preconditions":{"uid":"x"}}"#] {
-        let refused = client.send(request_with(Method::DELETE, ALL, body)).await.unwrap();
-        assert_eq!(client::text(refused).await.0, 400);
-    }
-    let pending = client.send(request(Method::DELETE, ALL));
-    upstream.call().await.json(200, "{\"items\":[{\"metadata\":{\"name\":\"a\"}}]}");
-    assert_eq!(client::text(pending.await.unwrap()).await.0, 500, "an item that says too little");
-    proxy.until_metric("ctrlmesh_refusals_total", &[("reason", "bad_body")], 2.0).await;
-    assert!(upstream.is_quiet());
-    // All of the namespace is the shard's: the API server can do it.
-    let pending = client.send(request(Method::DELETE, CONFIGMAPS));
-    let call = upstream.call().await;
-    assert_eq!((call.head.parts.method.as_str(), call.target()), ("DELETE", CONFIGMAPS));
-    call.json(200, "{}");
-    pending.await.unwrap();
-}
-
-#[tokio::test]
 async fn t40_a_table_is_asked_for_with_its_objects() {
     let (mut upstream, _proxy, mut client) = scene().await;
     let pending = client.send(request(Method::GET, &format!("{ALL}?includeObject=None&limit=5")));
@@ -365,13 +300,24 @@ async fn t06_who_asked_for_no_bookmarks_gets_none() {
 }
 
 #[tokio::test]
-async fn t04_t11_a_deletion_is_silent_where_the_object_was_and_an_unknown_event_is_not() {
+async fn t04_a_deletion_is_silent_where_the_object_was() {
     let (mut upstream, _proxy, mut client) = scene().await;
     let (events, mut seen) = watch(&mut client, &mut upstream, "").await;
-    let unknown = event("RENAMED", "other", 8);
     let last = event("DELETED", "ours", 9);
-    events.send(format!("{}{unknown}{last}", event("DELETED", "other", 7))).await;
-    sees(&mut seen, &format!("{unknown}{last}")).await;
+    events.send(format!("{}{last}", event("DELETED", "other", 7))).await;
+    sees(&mut seen, &last).await;
+}
+
+/// Nor is one in a judged watch, which ends: t44.
+#[tokio::test]
+async fn t11_an_event_of_a_type_that_nobody_knows_is_not_dropped() {
+    let mut upstream = Upstream::start().await;
+    let proxy = Proxy::with_policy(&upstream, POLICY).await;
+    let mut client = Client::new(&proxy, Http::Two).await;
+    let (events, mut seen) = watch(&mut client, &mut upstream, "").await;
+    let unknown = event("RENAMED", "other", 8);
+    events.send(unknown.clone()).await;
+    sees(&mut seen, &unknown).await;
 }
 
 #[tokio::test]
@@ -430,15 +376,29 @@ async fn t31_a_position_goes_to_whichever_api_server_as_it_came() {
 
 #[tokio::test]
 async fn t44_an_event_that_cannot_be_judged_makes_the_client_list() {
+    let unknown = event("SHINY", "ours", 4);
+    for unreadable in ["{\"type\":\"ADDED\",\"object\":{\"metadata\":7}}\n", &unknown] {
+        let (mut upstream, _proxy, mut client) = scene().await;
+        let (events, seen) = watch(&mut client, &mut upstream, "").await;
+        let ours = event("ADDED", "ours", 3);
+        events.send(format!("{ours}{unreadable}")).await;
+        let (_, body) = client::text(seen).await;
+        let last = body.strip_prefix(&ours).expect("the event before");
+        let last: Value = serde_json::from_str(last).unwrap();
+        assert_eq!((&last["type"], &last["object"]["code"]), (&json!("ERROR"), &json!(410)));
+        events.given_up().await;
+    }
+}
+
+#[tokio::test]
+async fn t45_an_upstream_that_ends_within_an_event_breaks_a_judged_watch_off() {
     let (mut upstream, _proxy, mut client) = scene().await;
-    let (events, seen) = watch(&mut client, &mut upstream, "").await;
-    let ours = event("ADDED", "ours", 3);
-    events.send(format!("{ours}{{\"type\":\"ADDED\",\"object\":{{\"metadata\":7}}}}\n")).await;
-    let (_, body) = client::text(seen).await;
-    let last = body.strip_prefix(&ours).expect("the event before");
-    let last: Value = serde_json::from_str(last).unwrap();
-    assert_eq!((&last["type"], &last["object"]["code"]), (&json!("ERROR"), &json!(410)));
-    events.given_up().await;
+    let (events, mut seen) = watch(&mut client, &mut upstream, "").await;
+    let (ours, half) = (event("ADDED", "ours", 3), event("ADDED", "ours", 4));
+    events.send(format!("{ours}{}", &half[..half.len() / 2])).await;
+    sees(&mut seen, &ours).await;
+    events.end();
+    chunk(&mut seen).await.expect("no clean end").expect_err("a broken body");
 }
 
 #[tokio::test]

@@ -1,18 +1,20 @@
 //! What is larger than the memory that a sidecar is given.
 
-use std::fs;
+use std::{fs, sync::Arc};
 
+use bytes::Bytes;
 use ciborium::cbor;
-use ctrlmesh::wire::media::Encoding;
+use ctrlmesh::{net::tls::H2, wire::media::Encoding};
 use http::{HeaderValue, Method, header};
 use serde_json::json;
+use tokio::task::JoinSet;
 
 use crate::support::{
-    client::{Client, Http, chunk, request},
+    client::{Client, Http, chunk, config, connect, request},
     policies::configmaps_policy,
     process::{Process, flags},
     proxy::Files,
-    soon,
+    scrape, soon, until,
     upstream::Upstream,
 };
 
@@ -143,4 +145,35 @@ async fn t77_a_list_of_200_000_objects_goes_through_64_mib() {
         println!("{encoding:?}: {total} bytes through a process of {peak} KiB");
         assert!(peak <= LIMIT_KIB, "{encoding:?}: {peak} KiB");
     }
+}
+
+#[tokio::test]
+async fn t74_what_the_clients_of_many_connections_leave_unread_fits_the_container() {
+    // Of the container's 256 MiB, for one thread: each keeps what it had at its peak.
+    const LIMIT_KIB: usize = 192 << 10;
+    let mut upstream = Upstream::start().await;
+    let files = Files::new(&upstream.ca.pem);
+    let mut args = flags(&files, &upstream.addr.to_string());
+    args.push("--threads=1".into());
+    let process = Process::start(&args).await;
+    let event = format!("{{\"type\":\"ADDED\",\"object\":\"{}\"}}\n", "x".repeat(16 << 10));
+    let (mut clients, mut held, mut floods) = (Vec::new(), Vec::new(), JoinSet::new());
+    for _ in 0..5 {
+        let trust = config(&files.mesh_ca_pem(), &[H2]);
+        let tls = connect(process.addr, trust, "kubernetes").await.unwrap();
+        let mut client = Client::over(tls, Http::Two, 1 << 10).await;
+        for _ in 0..120 {
+            let pending = client.send(request(Method::GET, "/api/v1/pods?watch=1"));
+            let events = upstream.call().await.watch();
+            floods.spawn(events.flood(Bytes::from(event.clone()), Arc::default()));
+            held.push(pending.await.unwrap());
+        }
+        clients.push(client);
+    }
+    let metrics = || async { scrape::page(process.admin, "/metrics").await.1 };
+    let watches = |page: &String| scrape::sample(page, "ctrlmesh_streams", &[]);
+    until("unread watches", metrics, |page| watches(page) <= 48.0).await;
+    let peak = peak(&process);
+    println!("600 unread watches: {peak} KiB");
+    assert!(peak <= LIMIT_KIB, "{peak} KiB");
 }

@@ -11,8 +11,8 @@ use crate::support::{
     CONFIGMAPS,
     client::{self, Http, request},
     events::{list, too_old},
-    policies::moved_policy,
-    scene,
+    policies::{everything_policy, moved_policy},
+    scene, scene_speaking,
 };
 
 #[tokio::test]
@@ -73,6 +73,92 @@ async fn t42_a_compressed_list_passes_and_is_followed() {
     }
 }
 
+/// What no rule limits goes through, whatever it is.
+#[tokio::test]
+async fn bad_list_that_nothing_limits_passes_unread() {
+    let path = "/api/v1/namespaces/ns/pods";
+    let json = "application/json";
+    let whole = list(100);
+    for (kind, compression, body) in [
+        (json, None, "[]"),
+        (json, None, ""),
+        (json, None, "<html>"),
+        (json, None, &whole[..20]),
+        (json, Some("br"), "not gzip at all"),
+        (json, Some("gzip"), "nor is this"),
+        ("application/yaml", None, "items: []"),
+        ("text/html", None, "<html>"),
+    ] {
+        for http in Http::BOTH {
+            let (mut upstream, proxy, mut client) = scene_speaking(http).await;
+            let pending = client.send(request(Method::GET, path));
+            let length = body.len().to_string();
+            let mut headers = vec![("content-type", kind), ("content-length", &length)];
+            headers.extend(compression.map(|name| ("content-encoding", name)));
+            let answer = upstream.call().await.stream(200, &headers);
+            if !body.is_empty() {
+                answer.send(body.to_owned()).await;
+            }
+            answer.end();
+            let response = pending.await.unwrap();
+            for (name, value) in &headers {
+                assert_eq!(response.headers().get(*name).unwrap(), value);
+            }
+            assert_eq!(client::text(response).await, (200, body.to_owned()), "{kind} {http:?}");
+            if body.is_empty() {
+                // Nothing was shown.
+                continue;
+            }
+            // Its client may go on from wherever it likes, until its scope is another.
+            let watch = format!("{path}?watch=1&resourceVersion=7");
+            client.ready().await.unwrap();
+            let pending = client.send(request(Method::GET, &watch));
+            upstream.call().await.watch().end();
+            assert_eq!(client::text(pending.await.unwrap()).await, (200, String::new()));
+            proxy.change_policy(&everything_policy("selector: {matchLabels: {a: b}}")).await;
+            let watch = format!("{path}?watch=1&resourceVersion=1000000");
+            client.ready().await.unwrap();
+            let (_, event) = client::whole(client.get(&watch).await).await.unwrap();
+            assert_eq!(event, too_old(Encoding::Json), "{kind} {body}");
+        }
+    }
+}
+
+#[tokio::test]
+async fn identity_is_no_compression() {
+    let (mut upstream, proxy, mut client) = scene_speaking(Http::Two).await;
+    let pending = client.send(request(Method::GET, CONFIGMAPS));
+    let headers = [("content-type", "application/json"), ("content-encoding", "identity")];
+    let answer = upstream.call().await.stream(200, &headers);
+    answer.send(list(100)).await;
+    answer.end();
+    assert_eq!(client::text(pending.await.unwrap()).await, (200, list(100)));
+    // Its position is known: what is beyond it was never shown.
+    proxy.change_policy(&moved_policy("green")).await;
+    let pending =
+        client.send(request(Method::GET, &format!("{CONFIGMAPS}?watch=1&resourceVersion=101")));
+    upstream.call().await.watch().end();
+    assert_eq!(client::text(pending.await.unwrap()).await, (200, String::new()));
+}
+
+#[tokio::test]
+async fn t23_a_list_in_yaml_is_no_position_to_resume_from_after_a_change() {
+    let (mut upstream, proxy, mut client) = scene(Http::Two).await;
+    let yaml =
+        "apiVersion: v1\nitems: []\nkind: ConfigMapList\nmetadata:\n  resourceVersion: \"200\"\n";
+    for (kind, body) in [("application/json", list(100)), ("application/yaml", yaml.into())] {
+        let pending = client.send(request(Method::GET, CONFIGMAPS));
+        upstream.call().await.reply(200, kind, body.clone());
+        assert_eq!(client::text(pending.await.unwrap()).await, (200, body));
+    }
+    proxy.change_policy(&moved_policy("green")).await;
+    for rv in [100, 200] {
+        let resumed = format!("{CONFIGMAPS}?watch=1&resourceVersion={rv}");
+        let (_, event) = client::whole(client.get(&resumed).await).await.unwrap();
+        assert_eq!(event, too_old(Encoding::Json), "{rv}");
+    }
+}
+
 #[tokio::test]
 async fn t01_the_end_of_the_initial_events_is_a_position_to_resume_from() {
     let (mut upstream, proxy, mut client) = scene(Http::Two).await;
@@ -96,6 +182,22 @@ async fn t01_the_end_of_the_initial_events_is_a_position_to_resume_from() {
     let pending = client.send(request(Method::GET, &resumed));
     upstream.call().await.watch().end();
     assert_eq!(client::text(pending.await.unwrap()).await, (200, String::new()));
+}
+
+/// The API server reads U+017F as an `s`, so that these are the initial events of nothing.
+#[tokio::test]
+async fn t23_a_watch_without_initial_events_in_any_spelling_resumes() {
+    let (mut upstream, proxy, mut client) = scene(Http::Two).await;
+    let pending = client.send(request(Method::GET, CONFIGMAPS));
+    upstream.call().await.json(200, &list(100));
+    client::text(pending.await.unwrap()).await;
+    proxy.change_policy(&moved_policy("green")).await;
+    for spelling in ["0", "false", "FALSE", "fal%C5%BFe"] {
+        let target =
+            format!("{CONFIGMAPS}?watch=1&resourceVersion=100&sendInitialEvents={spelling}");
+        let (_, event) = client::whole(client.get(&target).await).await.unwrap();
+        assert_eq!(event, too_old(Encoding::Json), "{spelling}");
+    }
 }
 
 #[tokio::test]

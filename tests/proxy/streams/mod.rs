@@ -1,8 +1,11 @@
 //! Lists and watches.
 
 mod changes;
+mod deletes;
 mod judged;
 mod large;
 mod lists;
+mod named;
 mod pushdown;
+mod restarts;
 mod watches;

@@ -1,6 +1,6 @@
 //! What of a boundary the API server is told, once it has proved that it understands.
 
-use http::Method;
+use http::{HeaderValue, Method, header};
 use serde_json::{Value, json};
 
 use crate::support::{
@@ -35,6 +35,28 @@ async fn scene(policy: &str) -> (Upstream, Proxy, Client) {
     let proxy = setup.start(files).await;
     let client = Client::new(&proxy, Http::Two).await;
     (upstream, proxy, client)
+}
+
+#[tokio::test]
+async fn with_pushdown_off_the_api_server_is_told_nothing() {
+    for policy in [half_by_uid(), one_namespace()] {
+        let mut upstream = Upstream::start().await;
+        let files = Files::new(&upstream.ca.pem);
+        files.put_policy(&policy);
+        let setup = Setup { pushdown: Pushdown::Off, ..Setup::of(&upstream) };
+        let proxy = setup.start(files).await;
+        let mut client = Client::new(&proxy, Http::Two).await;
+        for query in ["?limit=500", ""] {
+            let pending = client.send(request(Method::GET, &format!("{ALL}{query}")));
+            // The first request is the client's own, as it came: no probe goes before it.
+            let call = upstream.call().await;
+            assert_eq!(call.target(), format!("{ALL}{query}"));
+            call.json(200, &list(&["1"]));
+            assert_eq!(client::text(pending.await.unwrap()).await.0, 200);
+        }
+        assert_eq!(proxy.metric(PUSHDOWN, &[("how", "none")]).await, 2.0);
+        assert_eq!(proxy.metric(PUSHDOWN, &[]).await, 2.0);
+    }
 }
 
 /// FNV-1a of "abc" is in the upper half.
@@ -143,13 +165,86 @@ async fn what_fails_for_once_is_asked_again() {
     }
 }
 
+/// An answer that is longer than any list of one object says nothing where it is an error.
+#[tokio::test]
+async fn what_fails_at_length_is_asked_again() {
+    let (mut upstream, _proxy, mut client) = scene(&half_by_uid()).await;
+    let busy = |probe: Call| probe.json(503, &"x".repeat(5 << 20));
+    assert_eq!(probed(&mut client, &mut upstream, busy).await, (None, None));
+    probed(&mut client, &mut upstream, |probe| probe.json(200, &echo(HALF))).await;
+}
+
+#[tokio::test]
+async fn what_takes_long_is_given_up_and_asked_again() {
+    let (mut upstream, _proxy, mut client) = scene(&half_by_uid()).await;
+    let pending = client.send(request(Method::GET, &format!("{ALL}?limit=500")));
+    let mut probe = upstream.call().await;
+    assert_eq!(probe.query("limit").as_deref(), Some("1"));
+    probe.given_up().await;
+    let call = upstream.call().await;
+    assert_eq!((call.query("limit"), call.query("shardSelector")), (Some("500".into()), None));
+    call.json(200, &list(&[]));
+    assert_eq!(client::text(pending.await.unwrap()).await.0, 200);
+    probed(&mut client, &mut upstream, |probe| probe.json(200, &echo(HALF))).await;
+}
+
+/// The path of a watch is a second watch, whatever is asked of it.
+#[tokio::test]
+async fn a_watch_by_its_path_is_probed_by_the_collections_own() {
+    for (path, own) in [
+        ("/api/v1/watch/configmaps", ALL),
+        ("/api/v1/watch/namespaces/ours/configmaps", "/api/v1/namespaces/ours/configmaps"),
+    ] {
+        let (mut upstream, _proxy, mut client) = scene(&half_by_uid()).await;
+        // It is answered 405 by the API server, and no list is of use for that.
+        let pending = client.send(request(Method::POST, path));
+        let call = upstream.call().await;
+        assert_eq!((call.head.parts.method.as_str(), call.path()), ("POST", path));
+        call.json(405, "{}");
+        assert_eq!(client::text(pending.await.unwrap()).await.0, 405);
+        let pending = client.send(request(Method::GET, &format!("{path}?timeoutSeconds=1")));
+        let probe = upstream.call().await;
+        assert_eq!((probe.path(), probe.query("limit").as_deref()), (own, Some("1")));
+        probe.json(200, &echo(HALF));
+        let call = upstream.call().await;
+        assert_eq!((call.path(), call.query("shardSelector").as_deref()), (path, Some(HALF)));
+        call.watch().end();
+        assert_eq!(client::text(pending.await.unwrap()).await.0, 200);
+    }
+}
+
+#[tokio::test]
+async fn t63_a_proof_is_asked_for_with_the_requests_own_token() {
+    let (mut upstream, _proxy, mut client) = scene(&half_by_uid()).await;
+    let lists = |token: &'static str| {
+        let mut sent = request(Method::GET, ALL);
+        sent.headers_mut().insert(header::AUTHORIZATION, HeaderValue::from_static(token));
+        sent
+    };
+    let mut pending = vec![client.send(lists("Bearer one"))];
+    let first = upstream.call().await;
+    pending.push(client.send(lists("Bearer two")));
+    let second = upstream.call().await;
+    for (probe, token) in [(first, "Bearer one"), (second, "Bearer two")] {
+        assert_eq!(probe.query("limit").as_deref(), Some("1"));
+        assert_eq!(probe.header("authorization").as_deref(), Some(token));
+        probe.json(503, "{}");
+        let call = upstream.call().await;
+        assert_eq!(call.header("authorization").as_deref(), Some(token));
+        call.json(200, &list(&[]));
+    }
+    for pending in pending {
+        assert_eq!(client::text(pending.await.unwrap()).await.0, 200);
+    }
+}
+
 #[tokio::test]
 async fn for_what_is_refused_nothing_is_asked() {
     let mut upstream = Upstream::start().await;
     let files = Files::new(&upstream.ca.pem);
     files.put_policy(&half_by_uid());
     // Without a state directory nothing is known of positions from before.
-    let setup = Setup { pushdown: Pushdown::Auto, ..Setup::of(&upstream) };
+    let setup = Setup { pushdown: Pushdown::Auto, forgets: true, ..Setup::of(&upstream) };
     let proxy = setup.start(files).await;
     let mut client = Client::new(&proxy, Http::Two).await;
     let expired = format!("{ALL}?limit=500&continue=eyJydiI6OX0");

@@ -1,6 +1,6 @@
 //! Watches: nothing is held back, nothing is cut, and a change of policy ends what it must.
 
-use std::{fs, path::Path, time::Duration};
+use std::time::Duration;
 
 use ctrlmesh::wire::media::Encoding;
 use http::{HeaderValue, Method, Response, header};
@@ -11,13 +11,15 @@ use crate::support::{
     CONFIGMAPS,
     client::{self, Client, Http, bytes, chunk, request},
     events::{ENCODINGS, added, expired, list, too_old},
-    policies::{POLICY, moved_policy},
-    proxy::{Proxy, Setup},
-    scene, scene_before, scene_speaking, until,
+    policies::{everything_policy, moved_policy},
+    proxy::Proxy,
+    scene, scene_before, scene_speaking,
     upstream::{Behaviour, Stream, Upstream},
 };
 
 const SECRETS: &str = "/api/v1/namespaces/ns/secrets";
+/// The watch of an informer that has a list.
+const GO_ON: &str = "watch=1&allowWatchBookmarks=true&resourceVersion=100";
 const CHANGES: &str = "ctrlmesh_stream_changes_total";
 
 /// Opens a watch; both ends of it.
@@ -254,6 +256,24 @@ async fn t23_a_list_under_way_during_a_change_is_no_base() {
     assert!(!resumes(&mut client, &mut upstream, CONFIGMAPS, 100).await);
 }
 
+/// Without a position of its own it cannot be brought over.
+#[tokio::test]
+async fn t23_a_watch_that_is_answered_after_a_change_is_told_to_list() {
+    for http in Http::BOTH {
+        let (mut upstream, proxy, mut client) = scene_speaking(http).await;
+        let pending = client.send(request(Method::GET, &format!("{CONFIGMAPS}?watch=1")));
+        let call = upstream.call().await;
+        assert_eq!(call.query("labelSelector").as_deref(), Some("shard=blue"));
+        proxy.change_policy(&moved_policy("green")).await;
+        let events = call.watch();
+        let mut seen = pending.await.unwrap();
+        let last = expired(Encoding::Json);
+        assert_eq!(bytes(&mut seen, last.len()).await, last, "and nothing of the old shard");
+        ends_clean(&mut seen).await;
+        events.given_up().await;
+    }
+}
+
 #[tokio::test]
 async fn t23_the_refusal_is_in_the_clients_encoding() {
     let (mut upstream, proxy, mut client) = scene(Http::Two).await;
@@ -274,52 +294,6 @@ async fn t23_the_refusal_is_in_the_clients_encoding() {
     assert!(upstream.is_quiet());
 }
 
-/// Waits until the state directory vouches for a policy.
-async fn noted(dir: &Path) {
-    let path = dir.join("positions.json");
-    let look = || async { fs::read_to_string(&path).unwrap_or_default() };
-    until("the positions on disk", look, |text| text.contains("\"policy\":\"")).await;
-}
-
-#[tokio::test]
-async fn bad_t76_restart_between_two_policies() {
-    let state = tempfile::tempdir().unwrap();
-    for (with_state, same_policy, may_resume) in
-        [(true, true, true), (true, false, false), (false, true, false), (false, false, false)]
-    {
-        let what = format!("state {with_state}, same policy {same_policy}");
-        let dir = state.path().join(what.replace(' ', "-"));
-        fs::create_dir(&dir).unwrap();
-        let state_dir = with_state.then(|| dir.clone());
-        let mut upstream = Upstream::start().await;
-        let files = crate::support::proxy::Files::new(&upstream.ca.pem);
-        let setup = || Setup { state_dir: state_dir.clone(), ..Setup::of(&upstream) };
-        let (first, second) = (setup(), setup());
-        let proxy = first.start(files).await;
-        let mut client = Client::new(&proxy, Http::Two).await;
-        listed(&mut client, &mut upstream, CONFIGMAPS, 100).await;
-        assert!(resumes(&mut client, &mut upstream, CONFIGMAPS, 100).await, "{what}");
-        if with_state {
-            noted(&dir).await;
-        }
-        let files = proxy.kill();
-
-        files.put_policy(if same_policy { POLICY } else { &MOVED });
-        let proxy = second.start(files).await;
-        let mut client = Client::new(&proxy, Http::Two).await;
-        for path in [CONFIGMAPS, "/api/v1/configmaps"] {
-            for rv in [100, 50] {
-                let resumed = resumes(&mut client, &mut upstream, path, rv).await;
-                assert_eq!(resumed, may_resume, "{what}: {path} {rv}");
-            }
-        }
-        listed(&mut client, &mut upstream, CONFIGMAPS, 120).await;
-        assert!(resumes(&mut client, &mut upstream, CONFIGMAPS, 120).await, "{what}");
-    }
-}
-
-static MOVED: std::sync::LazyLock<String> = std::sync::LazyLock::new(|| moved_policy("green"));
-
 #[tokio::test]
 async fn bad_watch_in_an_encoding_that_cannot_be_followed() {
     let (mut upstream, proxy, mut client) = scene(Http::Two).await;
@@ -334,6 +308,37 @@ async fn bad_watch_in_an_encoding_that_cannot_be_followed() {
     events.given_up().await;
     let refused = [("reason", "unknown_encoding")];
     proxy.until_metric("ctrlmesh_refusals_total", &refused, 1.0).await;
+}
+
+/// What no rule limits goes through, whatever it is, until a rule does.
+#[tokio::test]
+async fn bad_watch_that_nothing_limits_passes_unread() {
+    let path = "/api/v1/namespaces/ns/pods";
+    for (kind, body) in [
+        ("text/plain", "no event at all"),
+        ("application/json;stream=watch", "<html>"),
+        ("application/json;stream=watch", "{\"type\":\"ADDED\",\"object\":7}\n]"),
+    ] {
+        for http in Http::BOTH {
+            let (mut upstream, proxy, mut client) = scene_speaking(http).await;
+            let pending = client.send(request(Method::GET, &format!("{path}?{GO_ON}")));
+            let events = upstream.call().await.stream(200, &[("content-type", kind)]);
+            let mut seen = pending.await.unwrap();
+            assert_eq!(seen.headers()[header::CONTENT_TYPE], kind);
+            events.send(body).await;
+            assert_eq!(bytes(&mut seen, body.len()).await, body.as_bytes(), "{kind}");
+            // A change of something else is none.
+            proxy.change_policy(&moved_policy("green")).await;
+            events.send(body).await;
+            assert_eq!(bytes(&mut seen, body.len()).await, body.as_bytes(), "{kind}");
+            let own = everything_policy("selector: {matchLabels: {shard: blue}}");
+            proxy.change_policy(&own).await;
+            chunk(&mut seen).await.expect("no clean end").expect_err("a broken body");
+            // What it held is of no known position.
+            let mut client = Client::new(&proxy, http).await;
+            assert!(!resumes(&mut client, &mut upstream, path, 1 << 40).await, "{kind}");
+        }
+    }
 }
 
 #[tokio::test]

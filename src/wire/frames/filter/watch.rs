@@ -131,6 +131,10 @@ impl WatchFilter {
         judge: Judge<'_>,
         out: &mut Vec<u8>,
     ) -> Result<bool, Fault> {
+        // What it says of an object, and so whether that may be seen, nobody knows.
+        if event.kind == EventKind::Unknown {
+            return Err(Fault::Event);
+        }
         let object = self.scanner.object();
         // Others may call a kind of theirs so too.
         let is_table = object.is_some_and(|object| {
@@ -153,7 +157,7 @@ impl WatchFilter {
                 Verdict::Unknown => return Err(Fault::Item),
                 verdict => verdict == Verdict::Keep,
             },
-            // A bookmark, an error, or what nobody knows yet.
+            // A bookmark or an error.
             _ => true,
         };
         if !is_kept {

@@ -15,8 +15,7 @@ fn t72_errors_say_what_is_wrong_and_what_would_be_right() {
         NameError::WrongType { field, expected: "a string" },
         NameError::WrongType { field: OBJECT, expected: "an object" },
         NameError::Indirect { field },
-        NameError::TooManyParts,
-        NameError::SeveralDocuments,
+        NameError::NotJson,
         NameError::LineBreak,
     ]
     .into_iter()

@@ -105,10 +105,6 @@ fn t72_the_same_name_again_is_no_change() {
         let body = br#"{"metadata":{"name":"lock"}}"#;
         assert_eq!(rename(kind, body, |name| Some(name.to_owned())), Ok(None));
     }
-    assert_eq!(
-        rename(BodyKind::Yaml, b"metadata: {name: lock}", |name| Some(name.to_owned())),
-        Ok(None)
-    );
 }
 
 proptest! {

@@ -1,5 +1,5 @@
 use super::renamed;
-use crate::wire::name::BodyKind;
+use crate::wire::name::{BodyKind, NameError};
 
 /// Three lines a body: the kind and the encoding, and in hexadecimal the object as Kubernetes
 /// 1.37.1's own serializers write it by the name `lock`, then by the name `lock---s1`. The labels,
@@ -12,20 +12,19 @@ fn t72_upstreams_bytes_become_upstreams_bytes() {
     let (bodies, rest) = lines.as_chunks::<3>();
     assert_eq!((bodies.len(), rest.len()), (12, 0), "three objects in four encodings");
     for [title, lock, shard] in bodies {
-        let (kind, quoted) = match title.split_once(' ').expect("a kind and an encoding").1 {
-            "Json" => (BodyKind::Json, false),
-            "Yaml" => (BodyKind::Yaml, true),
-            "Protobuf" => (BodyKind::Protobuf, false),
-            "Cbor" => (BodyKind::Cbor, false),
+        let kind = match title.split_once(' ').expect("a kind and an encoding").1 {
+            "Json" => BodyKind::Json,
+            "Yaml" => {
+                assert_eq!(renamed(BodyKind::Yaml, hexadecimal(lock)), Err(NameError::NotJson));
+                continue;
+            }
+            "Protobuf" => BodyKind::Protobuf,
+            "Cbor" => BodyKind::Cbor,
             other => panic!("{other}"),
         };
-        let mut expected = hexadecimal(shard);
-        if quoted {
-            let text = String::from_utf8(expected).expect("YAML");
-            expected = text.replace("lock---s1", "\"lock---s1\"").into_bytes();
-        }
-        assert_eq!(renamed(kind, hexadecimal(lock)), Ok(Some(expected)), "{title}");
-        assert_eq!(renamed(kind, hexadecimal(shard)), Ok(None), "{title}");
+        let expected = hexadecimal(shard);
+        assert_eq!(renamed(kind, hexadecimal(lock)), Ok(Some(expected.clone())), "{title}");
+        assert_eq!(renamed(kind, expected), Ok(None), "{title}");
     }
 }
 

@@ -71,8 +71,7 @@ fn t02_t03_t11_what_is_about_no_object_passes() {
     let end = json!({"type": "BOOKMARK", "object": {"kind": "Pod", "apiVersion": "v1",
         "metadata": {"resourceVersion": "9", "annotations": {"k8s.io/initial-events-end": "true"}}}});
     let error = json!({"type": "ERROR", "object": {"kind": "Status", "code": 410}});
-    let unknown = json!({"type": "SHINY", "object": {"metadata": {"namespace": "d"}}});
-    let all = [end, error, unknown];
+    let all = [end, error];
     let text: String = all.iter().map(|event| format!("{event}\n")).collect();
     let stream = watch(Encoding::Json, &[text.as_bytes()]).expect("a stream");
     assert_eq!(lines(&stream.body), all);
@@ -88,6 +87,25 @@ fn t44_an_event_that_cannot_be_judged_ends_the_stream() {
     let before = event("ADDED", "k", "1");
     let text = format!("{before}\n{}\n", r#"{"type":"ADDED"}"#);
     assert!(watch(Encoding::Json, &[text.as_bytes()]).is_err(), "nothing of the event before");
+}
+
+#[test]
+fn t44_an_event_of_a_type_that_nobody_knows_ends_the_stream() {
+    let table = r#"{"kind":"Table","apiVersion":"meta.k8s.io/v1","rows":[]}"#;
+    for (kind, object) in [
+        (r#""type":"SHINY","#, r#"{"metadata":{"namespace":"k"}}"#),
+        (r#""type":"added","#, r#"{"metadata":{"namespace":"d"}}"#),
+        (r#""type":"SHINY","#, table),
+        (r#""type":null,"#, "null"),
+        ("", r#"{"metadata":{"namespace":"k"}}"#),
+    ] {
+        let text = format!(r#"{{{kind}"object":{object}}}"#);
+        let error = watch(Encoding::Json, &[text.as_bytes()]).err().expect(&text);
+        assert_eq!(error.fault, Fault::Event, "{text}");
+    }
+    let event = event("SHINY", "k", "1");
+    assert!(watch(Encoding::Cbor, &[&cbor(&event, 4)]).is_err());
+    assert!(watch(Encoding::Protobuf, &[&write::proto_event("SHINY", b"")]).is_err());
 }
 
 #[test]

@@ -1,0 +1,75 @@
+//! The names by which clients in a cluster call the API server.
+
+use std::{fmt, str::FromStr};
+
+use rustls_pki_types::DnsName;
+
+/// The API server's Service, as a client in any namespace may shorten its name.
+const SERVICE: [&str; 3] = ["kubernetes", "kubernetes.default", "kubernetes.default.svc"];
+/// This machine: no name of the API server's, whoever shows it.
+pub const LOCALHOST: &str = "localhost";
+
+/// The DNS domain of a cluster, below which its Services have names: the kubelet's
+/// `clusterDomain`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ClusterDomain(String);
+
+/// Why a text is no DNS domain.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{0:?} is not a DNS domain, for example cluster.local")]
+pub struct BadDomain(String);
+
+impl ClusterDomain {
+    /// The domain of most clusters.
+    pub const DEFAULT: &str = "cluster.local";
+
+    /// The names of the API server's Service, and localhost.
+    pub fn names(&self) -> impl Iterator<Item = String> {
+        let whole = self.whole();
+        SERVICE.into_iter().map(str::to_owned).chain([whole, LOCALHOST.to_owned()])
+    }
+
+    fn whole(&self) -> String {
+        format!("{}.{self}", SERVICE[2])
+    }
+}
+
+impl Default for ClusterDomain {
+    fn default() -> Self {
+        Self(Self::DEFAULT.to_owned())
+    }
+}
+
+impl FromStr for ClusterDomain {
+    type Err = BadDomain;
+
+    /// DNS knows no upper case (RFC 4343).
+    fn from_str(text: &str) -> Result<Self, BadDomain> {
+        let domain = Self(text.to_ascii_lowercase());
+        let is_name = DnsName::try_from(domain.whole()).is_ok();
+        let is_bare = !text.is_empty() && !text.ends_with('.');
+        if is_name && is_bare { Ok(domain) } else { Err(BadDomain(text.to_owned())) }
+    }
+}
+
+impl fmt::Display for ClusterDomain {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_domain_is_a_dns_name_without_its_last_dot() {
+        let domain: ClusterDomain = "Corp.Example".parse().unwrap();
+        let names: Vec<_> = domain.names().collect();
+        assert!(names.contains(&"kubernetes.default.svc.corp.example".to_owned()), "{names:?}");
+        for text in ["", ".", "cluster.local.", ".local", "a b", "10.0.0.1", &"a".repeat(64)] {
+            let error = text.parse::<ClusterDomain>().unwrap_err();
+            assert!(error.to_string().contains(&format!("{text:?}")), "{error}");
+        }
+    }
+}

@@ -1,0 +1,281 @@
+use super::*;
+use crate::policy::from_documents;
+
+fn resource(name: &str) -> GroupResource {
+    GroupResource::new("", name)
+}
+
+fn pods() -> GroupResource {
+    resource("pods")
+}
+
+/// A policy that limits these resources to these labels.
+fn policy(limits: &[(&str, &str)]) -> Arc<Policy> {
+    let limit = |(resource, shard): &(&str, &str)| {
+        format!(
+            "{{relateResources: [{{apiGroups: [\"\"], resources: [\"{resource}\"]}}], \
+             selector: {{matchLabels: {{shard: {shard}}}}}}}"
+        )
+    };
+    let limits: Vec<_> = limits.iter().map(limit).collect();
+    let text = format!(
+        "apiVersion: ctrlmesh.kusionstack.io/v1alpha1\nkind: ShardingConfig\n\
+         metadata: {{name: blue}}\n\
+         spec: {{selector: {{matchLabels: {{app: op}}}}, limits: [{}]}}\n",
+        limits.join(", ")
+    );
+    let draft = from_documents(text.as_bytes(), "blue", None).unwrap();
+    Arc::new(draft.resolve(None).unwrap())
+}
+
+fn a() -> Arc<Policy> {
+    policy(&[("pods", "a")])
+}
+
+fn b() -> Arc<Policy> {
+    policy(&[("pods", "b")])
+}
+
+fn at(rv: u64) -> Resume {
+    Resume::Number(rv)
+}
+
+const ONE: Epoch = Epoch::new(1);
+const TWO: Epoch = Epoch::new(2);
+const THREE: Epoch = Epoch::new(3);
+
+/// A process before this one ended under the policy of this one's start.
+fn after_the_same() -> Past {
+    Past { had_process: true, ..Past::none() }
+}
+
+#[test]
+fn t23_what_was_shown_before_a_change_cannot_be_resumed() {
+    let positions = Positions::new(Past::none(), a());
+    let kept = positions.keep(&pods(), ONE, &a());
+    kept.show(at(100), ONE);
+    assert!(kept.may_resume(at(100)) && kept.may_resume(at(7)));
+    positions.change(TWO, &b());
+    assert!(!kept.may_resume(at(100)) && !kept.may_resume(at(7)));
+    kept.show(at(101), TWO);
+    assert!(kept.may_resume(at(101)), "the new scope's own position");
+}
+
+#[test]
+fn t23_an_old_request_that_ends_late_raises_the_floor() {
+    for is_kept_before in [true, false] {
+        let positions = Positions::new(Past::none(), a());
+        if is_kept_before {
+            let _ = positions.keep(&pods(), ONE, &a());
+        }
+        positions.change(TWO, &b());
+        positions.keep(&pods(), ONE, &a()).show(at(150), ONE);
+        assert!(!positions.of(&pods()).may_resume(at(150)));
+        assert!(positions.of(&pods()).may_resume(at(151)));
+    }
+}
+
+/// There and back while nobody asked: only what was shown in between is of another scope.
+#[test]
+fn t23_a_request_of_a_policy_that_came_and_went_raises_the_floor() {
+    let positions = Positions::new(Past::none(), a());
+    positions.change(TWO, &b());
+    positions.change(THREE, &a());
+    positions.keep(&pods(), THREE, &a()).show(at(100), THREE);
+    assert!(positions.of(&pods()).may_resume(at(100)));
+    positions.keep(&pods(), TWO, &b()).show(at(110), TWO);
+    assert!(!positions.of(&pods()).may_resume(at(110)));
+    assert!(positions.of(&pods()).may_resume(at(111)));
+}
+
+#[test]
+fn unaffected_resources_keep_their_floor() {
+    let nodes = resource("nodes");
+    let positions = Positions::new(Past::none(), a());
+    positions.keep(&pods(), ONE, &a()).show(at(100), ONE);
+    positions.keep(&nodes, ONE, &a()).show(at(100), ONE);
+    positions.change(TWO, &b());
+    assert!(!positions.of(&pods()).may_resume(at(100)));
+    assert!(positions.of(&nodes).may_resume(at(100)));
+}
+
+/// An object's own version in initial events, a list `Exact` at a version, a cache that lags.
+#[test]
+fn t76_no_version_that_is_shown_settles_an_unknown_past() {
+    let positions = Positions::new(Past::unknown(), a());
+    let kept = positions.keep(&pods(), ONE, &a());
+    assert!(!kept.may_resume(at(u64::MAX - 1)) && !kept.may_resume(Resume::Opaque));
+    kept.show(at(100), ONE);
+    assert!(!kept.may_resume(at(100)) && !kept.may_resume(at(u64::MAX - 1)));
+    kept.settle(kept.question().unwrap(), at(300));
+    assert!(!kept.may_resume(at(300)) && !kept.may_resume(Resume::Opaque));
+    assert!(kept.may_resume(at(301)));
+    assert_eq!(kept.question(), None, "taken once");
+}
+
+#[test]
+fn t76_a_version_that_was_asked_for_under_another_policy_settles_too() {
+    for is_settled_before in [true, false] {
+        let positions = Positions::new(after_the_same(), a());
+        let kept = positions.keep(&pods(), ONE, &a());
+        let question = kept.question().unwrap();
+        assert!(kept.may_resume(at(7)), "under the policy of before nothing is refused");
+        if is_settled_before {
+            kept.settle(question, at(300));
+            assert!(kept.may_resume(at(7)));
+        }
+        positions.change(TWO, &b());
+        if !is_settled_before {
+            assert!(!kept.may_resume(at(u64::MAX - 1)));
+            kept.settle(question, at(300));
+        }
+        assert!(!kept.may_resume(at(300)) && kept.may_resume(at(301)));
+    }
+}
+
+#[test]
+fn t76_an_api_that_has_no_comparable_versions_settles_nothing() {
+    let positions = Positions::new(Past::unknown(), a());
+    let kept = positions.keep(&pods(), ONE, &a());
+    kept.settle(kept.question().unwrap(), Resume::Opaque);
+    assert_eq!(kept.question(), None, "it is not asked again");
+    assert!(!kept.may_resume(at(u64::MAX - 1)) && !kept.may_resume(Resume::Opaque));
+}
+
+#[test]
+fn t44_positions_that_are_not_read_count_as_any() {
+    let positions = Positions::new(Past::none(), a());
+    let kept = positions.keep(&pods(), ONE, &a());
+    kept.show_unread(ONE);
+    assert!(kept.may_resume(at(100)) && kept.question().is_none(), "the scope is the same");
+    positions.change(TWO, &b());
+    assert!(!kept.may_resume(at(100)));
+    let question = kept.question().unwrap();
+    kept.show_unread(ONE);
+    kept.settle(question, at(50));
+    assert!(!kept.may_resume(at(100)), "asked before the last was shown");
+    kept.settle(kept.question().unwrap(), at(100));
+    assert!(!kept.may_resume(at(100)) && kept.may_resume(at(101)));
+    kept.show_unread(ONE);
+    assert!(!kept.may_resume(at(101)), "an old request that ends late");
+    kept.show_unread(TWO);
+    assert!(!kept.may_resume(at(101)), "which another does not undo");
+}
+
+#[test]
+fn t23_what_cannot_be_compared_is_resumed_only_before_any_change() {
+    let positions = Positions::new(Past::none(), a());
+    let kept = positions.keep(&pods(), ONE, &a());
+    kept.show(Resume::Opaque, ONE);
+    assert!(kept.may_resume(Resume::Opaque) && kept.question().is_none());
+    positions.change(TWO, &b());
+    assert!(!kept.may_resume(Resume::Opaque) && !kept.may_resume(at(1)));
+    assert_eq!(positions.past().floors[&pods()], Floor::Unknown);
+}
+
+#[test]
+fn t23_a_list_of_the_present_scope_may_be_resumed_at_the_floor_itself() {
+    let positions = Positions::new(Past::none(), a());
+    let pods = positions.keep(&pods(), ONE, &a());
+    let mut grants = Grants::default();
+    pods.show(at(100), ONE);
+    grants.give(7, at(100), ONE);
+    positions.change(TWO, &b());
+    assert!(!grants.allow(7, at(100), &pods), "a list of the old scope");
+    grants.give(7, at(100), TWO);
+    assert!(grants.allow(7, at(100), &pods));
+    assert!(!grants.allow(7, at(99), &pods) && !grants.allow(8, at(100), &pods));
+}
+
+/// The next process of the same pod, under the policy that is in force.
+fn next(positions: &Positions) -> Positions {
+    let present = Arc::clone(&positions.known.read().unwrap().present);
+    Positions::new(Past { had_process: true, ..positions.past() }, present)
+}
+
+#[test]
+fn floors_outlive_the_process() {
+    for past in [Past::none(), Past::unknown()] {
+        let is_unknown = past.unknown;
+        let positions = Positions::new(past, a());
+        let kept = positions.keep(&pods(), ONE, &a());
+        kept.show(at(100), ONE);
+        positions.change(TWO, &b());
+        if let Some(question) = kept.question() {
+            kept.settle(question, at(100));
+        }
+        let next = next(&positions);
+        assert_eq!(next.past().floors, positions.past().floors, "also before anybody asked");
+        assert!(!next.of(&pods()).may_resume(at(100)));
+        assert!(next.of(&pods()).may_resume(at(101)));
+        assert_eq!(next.of(&resource("nodes")).may_resume(at(100)), !is_unknown);
+    }
+}
+
+/// The next process has the policy of the last one, and then it changes.
+#[test]
+fn t76_a_change_covers_what_the_last_process_showed() {
+    let secrets = resource("secrets");
+    for is_kept_before in [false, true] {
+        let last = Positions::new(Past::none(), a());
+        last.keep(&pods(), ONE, &a()).show(at(50), ONE);
+        last.change(TWO, &b());
+        let past = Past { had_process: true, ..last.past() };
+        last.of(&pods()).show(at(100), TWO);
+        last.keep(&secrets, TWO, &b()).show(at(100), TWO);
+
+        let next = Positions::new(past, b());
+        assert!(next.of(&pods()).may_resume(at(100)) && !next.of(&pods()).may_resume(at(50)));
+        if is_kept_before {
+            next.keep(&pods(), ONE, &b()).show(at(60), ONE);
+        }
+        next.change(TWO, &a());
+        assert!(!next.of(&pods()).may_resume(at(100)));
+        assert!(next.of(&secrets).may_resume(at(100)), "another resource's scope has changed");
+
+        let third = Positions::new(Past { had_process: true, ..next.past() }, a());
+        assert!(!third.of(&pods()).may_resume(at(100)));
+
+        let kept = next.keep(&pods(), TWO, &a());
+        kept.settle(kept.question().unwrap(), at(120));
+        assert!(!kept.may_resume(at(120)) && kept.may_resume(at(121)));
+        next.change(THREE, &b());
+        assert!(kept.may_resume(at(121)), "shown by nobody");
+    }
+}
+
+#[test]
+fn a_change_there_and_back_that_nobody_saw_is_none() {
+    let positions = Positions::new(after_the_same(), a());
+    positions.change(TWO, &b());
+    assert!(!positions.of(&pods()).may_resume(at(100)));
+    positions.change(THREE, &a());
+    assert!(positions.of(&pods()).may_resume(at(100)));
+    assert!(!next(&positions).past().unknown);
+}
+
+#[test]
+fn nothing_is_kept_of_what_was_never_shown() {
+    let positions = Positions::new(Past::none(), a());
+    for n in 0..MAX_RESOURCES + 10 {
+        let _ = positions.of(&resource(&format!("r{n}")));
+    }
+    let long = resource(&"r".repeat(254));
+    let _ = positions.keep(&long, ONE, &a());
+    let _ = positions.keep(&pods(), ONE, &a());
+    positions.change(TWO, &b());
+    assert_eq!(positions.known.read().unwrap().by_resource.len(), 1);
+    assert_eq!(positions.past(), Past::none(), "kept, and shown nothing");
+}
+
+#[test]
+fn more_resources_than_are_told_apart_share_one_position() {
+    let positions = Positions::new(Past::none(), a());
+    for n in 0..MAX_RESOURCES + 10 {
+        positions.keep(&resource(&format!("r{n}")), ONE, &a()).show(at(100), ONE);
+    }
+    assert_eq!(positions.known.read().unwrap().by_resource.len(), MAX_RESOURCES);
+    positions.change(TWO, &b());
+    assert!(!positions.of(&resource("one-more")).may_resume(at(100)));
+    assert!(positions.of(&resource("r1")).may_resume(at(100)));
+}

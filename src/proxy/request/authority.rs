@@ -1,0 +1,30 @@
+//! For which host a request is.
+
+use http::{
+    HeaderValue, Request, header,
+    uri::{Authority, Scheme},
+};
+
+use crate::policy::{Refusal, Refused};
+
+/// HTTP/2 says it in `:authority`. A request that was converted from HTTP/1.1 may say it in `Host`
+/// alone, or nowhere (RFC 9113 section 8.3.1); towards the upstream there has to be one.
+///
+/// # Errors
+/// When `Host` is no authority.
+pub(super) fn complete<B>(request: &mut Request<B>, upstream: &str) -> Result<(), Refused> {
+    if request.uri().authority().is_some() {
+        return Ok(());
+    }
+    let host = request.headers_mut().remove(header::HOST);
+    let host = host.as_ref().map_or(upstream.as_bytes(), HeaderValue::as_bytes);
+    let authority = Authority::try_from(host)
+        .map_err(|_| Refusal::BadRequestLine.because("Host is no HOST or HOST:PORT"))?;
+    let mut parts = std::mem::take(request.uri_mut()).into_parts();
+    parts.scheme = Some(Scheme::HTTPS);
+    parts.authority = Some(authority);
+    *request.uri_mut() = parts
+        .try_into()
+        .map_err(|error: http::uri::InvalidUriParts| Refusal::BadRequestLine.because(error))?;
+    Ok(())
+}

@@ -1,0 +1,333 @@
+//! The bodies of requests: passed on as they come, held whole within the room that all of them
+//! share, or read away when nobody wants the rest.
+
+use std::{
+    cell::RefCell,
+    pin::Pin,
+    rc::Rc,
+    sync::{
+        Arc,
+        atomic::{AtomicUsize, Ordering::Relaxed},
+    },
+    task::{Context, Poll},
+    time::Duration,
+};
+
+use bytes::Bytes;
+use http::{HeaderMap, header};
+use http_body::{Body, Frame, SizeHint};
+use http_body_util::BodyExt;
+use hyper::body::Incoming;
+use tokio::{sync::Notify, time::timeout};
+
+use crate::{
+    policy::{Refusal, Refused},
+    proxy::metrics::Metrics,
+};
+
+/// Bytes that all bodies that are held whole may take.
+const ROOM: usize = 16 << 20;
+/// The last bytes of the room are for small bodies, and the very last for those of a Lease: what
+/// must be left, by the bytes that the body would take itself.
+const KEPT: [(usize, usize); 2] = [(64 << 10, 4 << 20), (4 << 10, 1 << 20)];
+/// How long a body may take to become whole.
+const WHOLE_WITHIN: Duration = Duration::from_secs(30);
+/// How much of a body that nobody wants is read away, and for how long, so that its client reads
+/// the answer: several times what the API server takes, since larger ones are refused, too.
+const READ_AWAY: usize = 16 << 20;
+const READ_AWAY_WITHIN: Duration = Duration::from_secs(5);
+
+/// The room that bodies share, over all connections.
+#[derive(Debug)]
+pub(in crate::proxy) struct Room {
+    free: AtomicUsize,
+    metrics: Arc<Metrics>,
+}
+
+/// A body that is held whole. It takes room until the last of its bytes is on its way.
+#[derive(Debug)]
+pub(super) struct Held {
+    bytes: Vec<u8>,
+    /// What it takes: the capacity of `bytes`.
+    taken: usize,
+    room: Arc<Room>,
+}
+
+impl Room {
+    pub(in crate::proxy) fn new(metrics: Arc<Metrics>) -> Self {
+        Self { free: AtomicUsize::new(ROOM), metrics }
+    }
+
+    /// Takes `more` bytes for a body that has `all` with them; tells whether they were free.
+    fn take(&self, more: usize, all: usize) -> bool {
+        let kept = KEPT.iter().filter(|(size, _)| all > *size).map(|(_, kept)| *kept).max();
+        let take = |free: usize| free.checked_sub(more).filter(|left| *left >= kept.unwrap_or(0));
+        let is_taken = self.free.fetch_update(Relaxed, Relaxed, take).is_ok();
+        if is_taken {
+            self.metrics.filter_memory(0, more);
+        }
+        is_taken
+    }
+
+    fn give_back(&self, bytes: usize) {
+        self.free.fetch_add(bytes, Relaxed);
+        self.metrics.filter_memory(bytes, 0);
+    }
+}
+
+impl Held {
+    /// Reads a body of at most `limit` bytes to its end. It takes room by what has arrived, so that
+    /// one that is announced and does not come takes none.
+    ///
+    /// # Errors
+    /// `BodyTooLarge`, `NoRoom`, `BodyTimeout`; `BadBody` where it is cut off.
+    pub(super) async fn whole<B>(room: &Arc<Room>, body: B, limit: usize) -> Result<Self, Refused>
+    where
+        B: Body<Data = Bytes> + Unpin,
+    {
+        let mut held = Self { bytes: Vec::new(), taken: 0, room: Arc::clone(room) };
+        match timeout(WHOLE_WITHIN, held.fill(body, limit)).await {
+            Ok(filled) => filled.map(|()| held),
+            Err(_) => {
+                let why = format!("the body was not whole within {WHOLE_WITHIN:?}");
+                Err(Refusal::BodyTimeout.because(why))
+            }
+        }
+    }
+
+    async fn fill<B>(&mut self, mut body: B, limit: usize) -> Result<(), Refused>
+    where
+        B: Body<Data = Bytes> + Unpin,
+    {
+        if usize::try_from(body.size_hint().lower()).is_ok_and(|announced| announced > limit) {
+            return Err(too_large(limit));
+        }
+        while let Some(frame) = body.frame().await {
+            let frame = frame.map_err(|_| Refusal::BadBody.because("the body was cut off"))?;
+            if let Ok(data) = frame.into_data() {
+                self.push(&data, limit)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Copies, since what arrives is a part of the connection's buffer and would keep all of it.
+    fn push(&mut self, data: &[u8], limit: usize) -> Result<(), Refused> {
+        let length = self.bytes.len().saturating_add(data.len());
+        if length > limit {
+            return Err(too_large(limit));
+        }
+        if length > self.taken {
+            let capacity = length.max(self.taken + self.taken / 2).min(limit);
+            if !self.room.take(capacity - self.taken, capacity) {
+                let why = "the bodies of requests that are under way fill the room that there is \
+                           for them";
+                return Err(Refusal::NoRoom.because(why));
+            }
+            self.taken = capacity;
+            self.bytes.reserve_exact(capacity - self.bytes.len());
+        }
+        self.bytes.extend_from_slice(data);
+        Ok(())
+    }
+
+    /// Holds this instead, which is longer by a name at most.
+    pub(super) fn replace(&mut self, bytes: Vec<u8>) {
+        self.bytes = bytes;
+    }
+}
+
+fn too_large(limit: usize) -> Refused {
+    let (most, unit) = if limit < 1 << 20 { (limit >> 10, "KiB") } else { (limit >> 20, "MiB") };
+    Refusal::BodyTooLarge
+        .because(format!("the body is larger than the {most} {unit} that are taken"))
+}
+
+impl AsRef<[u8]> for Held {
+    fn as_ref(&self) -> &[u8] {
+        &self.bytes
+    }
+}
+
+impl From<Held> for Bytes {
+    fn from(held: Held) -> Self {
+        Self::from_owner(held)
+    }
+}
+
+impl Drop for Held {
+    fn drop(&mut self) {
+        self.room.give_back(self.taken);
+    }
+}
+
+/// The body of a client's request.
+#[derive(Debug)]
+pub(in crate::proxy) struct ClientBody {
+    body: Option<Incoming>,
+    /// Where the rest goes when this is dropped.
+    leftover: Option<Rc<Leftover>>,
+    /// A client that waits for `100 Continue` sends nothing before it was asked.
+    is_awaited: bool,
+}
+
+impl ClientBody {
+    /// The body of a request with these headers. What is not read of it is `leftover`'s.
+    pub(super) fn new(body: Incoming, headers: &HeaderMap, leftover: Option<Rc<Leftover>>) -> Self {
+        Self { body: Some(body), leftover, is_awaited: !headers.contains_key(header::EXPECT) }
+    }
+}
+
+impl Body for ClientBody {
+    type Data = Bytes;
+    type Error = hyper::Error;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, hyper::Error>>> {
+        self.is_awaited = true;
+        match &mut self.body {
+            Some(body) => Pin::new(body).poll_frame(cx),
+            None => Poll::Ready(None),
+        }
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.body.as_ref().is_none_or(Body::is_end_stream)
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        self.body.as_ref().map(Body::size_hint).unwrap_or_default()
+    }
+}
+
+impl Drop for ClientBody {
+    fn drop(&mut self) {
+        if let (Some(body), Some(leftover)) = (self.body.take(), &self.leftover)
+            && self.is_awaited
+            && !body.is_end_stream()
+        {
+            leftover.body.replace(Some(body));
+            leftover.left.notify_one();
+        }
+    }
+}
+
+/// The rest of the body of an HTTP/1.1 request that is answered. The connection carries another
+/// request when it was read, and when it is closed before, the kernel may drop the answer with it.
+#[derive(Debug, Default)]
+pub(in crate::proxy) struct Leftover {
+    body: RefCell<Option<Incoming>>,
+    left: Notify,
+}
+
+impl Leftover {
+    /// Reads away what is left of each body, for as long as it is polled.
+    pub(in crate::proxy) async fn read_away(&self) {
+        loop {
+            self.left.notified().await;
+            if let Some(body) = self.body.take() {
+                // What comes later ends with the connection.
+                let _ = timeout(READ_AWAY_WITHIN, read_away(body)).await;
+            }
+        }
+    }
+}
+
+async fn read_away(mut body: Incoming) {
+    let mut left = READ_AWAY;
+    while let Some(Ok(frame)) = body.frame().await {
+        let length = frame.data_ref().map_or(0, Bytes::len);
+        let Some(rest) = left.checked_sub(length) else { return };
+        left = rest;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::convert::Infallible;
+
+    use futures_util::{FutureExt, stream};
+    use http_body_util::{Empty, Full, StreamBody};
+    use tokio::time::Instant;
+
+    use super::*;
+
+    const LIMIT: usize = 3 << 20;
+
+    fn room() -> Arc<Room> {
+        Arc::new(Room::new(Arc::new(Metrics::new().0)))
+    }
+
+    fn of(length: usize) -> Full<Bytes> {
+        Full::new(Bytes::from(vec![b'x'; length]))
+    }
+
+    fn hold(room: &Arc<Room>, length: usize) -> Result<Held, Refusal> {
+        let held = Held::whole(room, of(length), LIMIT).now_or_never().expect("all of it is there");
+        held.map_err(|refused| refused.refusal)
+    }
+
+    /// As many as are held.
+    fn fill(room: &Arc<Room>, length: usize) -> Vec<Held> {
+        std::iter::from_fn(|| match hold(room, length) {
+            Ok(held) => Some(held),
+            Err(refusal) => {
+                assert_eq!(refusal, Refusal::NoRoom);
+                None
+            }
+        })
+        .collect()
+    }
+
+    #[tokio::test]
+    async fn the_last_of_the_room_is_for_small_bodies_and_for_leases() {
+        let room = room();
+        let large = fill(&room, 1 << 20);
+        assert_eq!(large.len(), 12);
+        let medium = fill(&room, 64 << 10);
+        assert_eq!(medium.len(), 3 << 4);
+        assert_eq!(hold(&room, (4 << 10) + 1).err(), Some(Refusal::NoRoom));
+        let small = fill(&room, 4 << 10);
+        assert_eq!(small.len(), 1 << 8);
+        assert_eq!(room.metrics.filter_memory.get(), 16 << 20);
+        drop((large, small));
+        let sent = Bytes::from(medium.into_iter().next().expect("there is one"));
+        let part = sent.slice(5..6);
+        drop(sent);
+        assert_eq!(room.free.load(Relaxed), ROOM - (64 << 10), "a part keeps it all");
+        drop(part);
+        assert_eq!(room.free.load(Relaxed), ROOM);
+        assert_eq!(room.metrics.filter_memory.get(), 0);
+    }
+
+    #[tokio::test]
+    async fn a_body_takes_what_has_arrived_and_little_more() {
+        let room = room();
+        let pieces = stream::iter(
+            (0..1000).map(|_| Ok::<_, Infallible>(Frame::data(Bytes::from_static(&[b'x'; 1000])))),
+        );
+        let held = Held::whole(&room, StreamBody::new(pieces), LIMIT).await.unwrap();
+        assert_eq!(held.as_ref().len(), 1_000_000);
+        assert!(held.bytes.capacity() <= held.taken && held.taken < 1_500_000, "{}", held.taken);
+        assert_eq!(hold(&room, LIMIT).err(), None);
+        assert_eq!(hold(&room, LIMIT + 1).err(), Some(Refusal::BodyTooLarge));
+        let empty = Held::whole(&room, Empty::<Bytes>::new(), LIMIT).await.unwrap();
+        assert_eq!((empty.as_ref(), empty.taken), (&b""[..], 0));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn bad_body_that_is_not_whole_in_time() {
+        let room = room();
+        let begun = Instant::now();
+        let never =
+            stream::once(async { Ok::<_, Infallible>(Frame::data(Bytes::from_static(b"{"))) });
+        let never = stream::StreamExt::chain(never, stream::pending());
+        let body = StreamBody::new(Box::pin(never));
+        let refused = Held::whole(&room, body, LIMIT).await.expect_err("it has no end");
+        assert_eq!(refused.refusal.label(), "body_timeout");
+        assert_eq!((refused.status().code, begun.elapsed()), (504, WHOLE_WITHIN));
+        assert_eq!(room.free.load(Relaxed), ROOM);
+    }
+}

@@ -1,0 +1,101 @@
+//! Whether the objects of a resource are in namespaces, which no path tells.
+//!
+//! Hides who tells: the API server's discovery, asked once for each connection and resource, in the
+//! client's name. Only one name over all namespaces depends on it.
+
+use std::{cell::RefCell, collections::HashMap, rc::Rc, time::Duration};
+
+use http::{HeaderValue, Method, StatusCode};
+use http_body_util::{BodyExt, Limited};
+use percent_encoding::utf8_percent_encode;
+use serde::Deserialize;
+
+use super::{OnBehalf, SEGMENT, behalf::in_time};
+use crate::{
+    policy::{Decision, Extent, GroupResource},
+    proxy::{outcome::Why, pair::Pair},
+    wire::{RequestInfo, Resource},
+};
+
+/// How long the API server may take to tell.
+const LIMIT: Duration = Duration::from_secs(5);
+/// Bytes of one group's discovery; that of the core group has 10,000.
+const MAX_ANSWER: usize = 4 << 20;
+/// Resources that are remembered; beyond, the API server is asked each time.
+const MAX_RESOURCES: usize = 256;
+
+/// The scope of each resource, as the API server at the end of one connection told it.
+#[derive(Debug, Default)]
+pub(in crate::proxy) struct Discovered(RefCell<HashMap<GroupResource, bool>>);
+
+/// `APIResourceList` of `apimachinery/pkg/apis/meta/v1/types.go`.
+#[derive(Deserialize)]
+pub(super) struct Served {
+    #[serde(default)]
+    pub(super) resources: Vec<ServedResource>,
+}
+
+#[derive(Deserialize)]
+pub(super) struct ServedResource {
+    pub(super) name: String,
+    #[serde(default)]
+    pub(super) namespaced: bool,
+    #[serde(default)]
+    pub(super) verbs: Vec<String>,
+}
+
+/// Where the API server says what it serves of the resource's group and version.
+pub(super) fn path(resource: &Resource<'_>) -> String {
+    let segment = |text| utf8_percent_encode(text, &SEGMENT);
+    let version = segment(&resource.version);
+    match &*resource.group {
+        "" => format!("/api/{version}"),
+        group => format!("/apis/{}/{version}", segment(group)),
+    }
+}
+
+/// Settles what one name over all namespaces is. `false` if the API server does not tell: it is
+/// taken for a collection then, and asked again the next time.
+pub(in crate::proxy) async fn settle(
+    pair: &Rc<Pair>,
+    info: &RequestInfo<'_>,
+    decision: &mut Decision,
+    own: OnBehalf<'_>,
+) -> bool {
+    let Some(resource) = info.resource() else { return true };
+    if decision.extent != Extent::OneName || decision.scope.is_none() {
+        return true;
+    }
+    let is_namespaced = is_namespaced(pair, resource, own).await;
+    decision.settle(is_namespaced.unwrap_or(true));
+    is_namespaced.is_some()
+}
+
+async fn is_namespaced(
+    pair: &Rc<Pair>,
+    resource: &Resource<'_>,
+    own: OnBehalf<'_>,
+) -> Option<bool> {
+    let key = GroupResource::new(&resource.group, &resource.resource);
+    let known = pair.discovered.0.borrow().get(&key).copied();
+    if known.is_some() || own.is_anonymous() {
+        return known;
+    }
+    let served = in_time(pair, LIMIT, ask(pair, resource, own)).await??;
+    let one = served.resources.iter().find(|one| one.name == *resource.resource)?;
+    let mut all = pair.discovered.0.borrow_mut();
+    if all.len() < MAX_RESOURCES {
+        all.insert(key, one.namespaced);
+    }
+    Some(one.namespaced)
+}
+
+async fn ask(pair: &Rc<Pair>, resource: &Resource<'_>, own: OnBehalf<'_>) -> Option<Served> {
+    let accept = Some(HeaderValue::from_static("application/json"));
+    let request = own.request(pair, Method::GET, &path(resource), accept, None).ok()?;
+    let reply = own.send(pair, Why::Discovery, request).await.ok()?;
+    let code = reply.status();
+    let body = Limited::new(reply.into_body(), MAX_ANSWER).collect().await.ok()?;
+    let is_told = code == StatusCode::OK;
+    is_told.then(|| serde_json::from_slice(&body.to_bytes()).ok()).flatten()
+}

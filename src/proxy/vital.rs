@@ -1,0 +1,144 @@
+//! Tasks that must not end while the proxy serves: what feeds it policies, accepts connections,
+//! renews certificates, brings watches over.
+//!
+//! Hides how the end of one is noticed, on whatever thread it runs. Does not know what they do.
+
+use std::{fmt, panic::AssertUnwindSafe, sync::Arc};
+
+use futures_util::FutureExt;
+use tokio::sync::watch;
+
+use super::metrics::Metrics;
+use crate::net::drain::Draining;
+
+/// Watches over vital tasks. Cheap to clone, one for each thread.
+#[derive(Clone, Debug)]
+pub(super) struct Vitals {
+    first: Arc<watch::Sender<Option<Lost>>>,
+    metrics: Arc<Metrics>,
+    draining: Draining,
+}
+
+/// A vital task that has ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{task} {how}, without which the proxy must not go on")]
+pub struct Lost {
+    task: &'static str,
+    how: How,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum How {
+    Returned,
+    Panicked,
+}
+
+impl Vitals {
+    /// With this drain the end of all of them begins.
+    pub(super) fn new(metrics: Arc<Metrics>, draining: Draining) -> Self {
+        Self { first: Arc::default(), metrics, draining }
+    }
+
+    /// Runs `task` to its end, which is a loss: it is logged by this name, and a panic is counted.
+    /// A task that is dropped has not ended, and one that returns during a drain was to.
+    pub(super) async fn watch(self, name: &'static str, task: impl Future<Output = ()>) {
+        // Nobody sees what a panic has left half done: the process ends.
+        let how = match AssertUnwindSafe(task).catch_unwind().await {
+            Ok(()) if self.draining.deadline().is_some() => return,
+            Ok(()) => How::Returned,
+            Err(_) => {
+                self.metrics.panics.inc();
+                How::Panicked
+            }
+        };
+        tracing::error!(task = name, how = %how, "a task that must not end has ended");
+        self.first.send_if_modified(|first| {
+            let is_first = first.is_none();
+            first.get_or_insert(Lost { task: name, how });
+            is_first
+        });
+    }
+
+    /// The first loss, once there is one.
+    pub(super) async fn loss(&self) -> Lost {
+        let mut first = self.first.subscribe();
+        loop {
+            if let Some(lost) = *first.borrow_and_update() {
+                return lost;
+            }
+            // The sender is our own.
+            let _ = first.changed().await;
+        }
+    }
+
+    /// The first loss so far.
+    pub(super) fn lost(&self) -> Option<Lost> {
+        *self.first.borrow()
+    }
+}
+
+impl fmt::Display for How {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Returned => "returned",
+            Self::Panicked => "panicked",
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::{future::pending, time::Duration};
+
+    use tokio::task::JoinSet;
+
+    use super::*;
+    use crate::net::drain::{self, Drain};
+
+    fn vitals() -> (Vitals, Drain) {
+        let (drain, draining) = drain::channel();
+        (Vitals::new(Arc::new(Metrics::new().0), draining), drain)
+    }
+
+    #[tokio::test]
+    async fn the_first_loss_is_told_by_name_and_a_panic_is_counted() {
+        let (vitals, _drain) = vitals();
+        let mut tasks = JoinSet::new();
+        tasks.spawn(vitals.clone().watch("one that stays", pending()));
+        let (end, ended) = tokio::sync::oneshot::channel::<()>();
+        tasks.spawn(vitals.clone().watch("one that panics", async move {
+            ended.await.unwrap();
+            panic!("by the test");
+        }));
+        assert_eq!(vitals.lost(), None);
+        end.send(()).unwrap();
+        let lost = vitals.loss().await;
+        assert!(lost.to_string().starts_with("one that panics panicked"), "{lost}");
+        assert_eq!(vitals.metrics.panics.get(), 1);
+
+        vitals.clone().watch("one that returns", async {}).await;
+        assert_eq!(vitals.lost(), Some(lost), "the first is the cause");
+        assert_eq!(vitals.metrics.panics.get(), 1);
+    }
+
+    #[tokio::test]
+    async fn a_task_that_returns_is_lost_unless_a_drain_lets_it() {
+        let (vitals, drain) = vitals();
+        drain.start(Duration::ZERO);
+        vitals.clone().watch("one that may", async {}).await;
+        assert_eq!(vitals.lost(), None);
+
+        let (vitals, _drain) = self::vitals();
+        vitals.clone().watch("one that may not", async {}).await;
+        assert!(vitals.lost().unwrap().to_string().starts_with("one that may not returned"));
+    }
+
+    #[tokio::test]
+    async fn a_task_that_is_dropped_is_no_loss() {
+        let (vitals, _drain) = vitals();
+        let mut tasks = JoinSet::new();
+        tasks.spawn(vitals.clone().watch("one that is aborted", pending()));
+        tasks.shutdown().await;
+        assert_eq!(vitals.lost(), None);
+    }
+}

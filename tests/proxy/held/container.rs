@@ -1,0 +1,260 @@
+//! The real binary in the memory that a sidecar is given, under all at once that clients may do to
+//! it, while a controller renews its Lease.
+
+use std::{
+    fs,
+    net::SocketAddr,
+    path::PathBuf,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering::Relaxed},
+    },
+    time::{Duration, Instant},
+};
+
+use bytes::Bytes;
+use ctrlmesh::net::tls::H2;
+use http::{HeaderName, HeaderValue, Method, header};
+use tokio::{
+    runtime,
+    task::{JoinHandle, JoinSet, spawn_blocking},
+    time::interval,
+};
+
+use super::memory::{LEASE, MIB, unfinished};
+use crate::support::{
+    CONFIGMAPS,
+    client::{self, Client, Http, chunk, config, connect, request, request_with, upload},
+    process::{Process, flags},
+    proxy::Files,
+    scrape, soon, until,
+    upstream::{Call, Upstream},
+};
+
+/// What `inject` gives the sidecar.
+const CONTAINER: usize = 256 * MIB;
+/// client-go's renewDeadline. On a machine that does nothing else it takes milliseconds.
+const RENEW_DEADLINE: Duration = Duration::from_secs(10);
+const RENEW_EVERY: Duration = Duration::from_millis(100);
+const OBJECTS: usize = 200_000;
+const ALL: &str = "/api/v1/configmaps";
+const UNREAD: &str = "/api/v1/pods?watch=1";
+
+/// A memory cgroup of the process's own, of version 1 or 2.
+struct Cgroup(PathBuf);
+
+impl Cgroup {
+    fn around(process: &Process) -> Self {
+        let v1 = PathBuf::from("/sys/fs/cgroup/memory");
+        let (root, limit) = match v1.exists() {
+            true => (v1, "memory.limit_in_bytes"),
+            false => (PathBuf::from("/sys/fs/cgroup"), "memory.max"),
+        };
+        if limit == "memory.max" {
+            fs::write(root.join("cgroup.subtree_control"), "+memory").expect("a memory controller");
+        }
+        let own = root.join(format!("ctrlmesh-test-{}", process.id()));
+        fs::create_dir(&own).expect("these tests need root and memory cgroups");
+        // What it has already is not charged to its new group.
+        let left = CONTAINER - process.memory("VmRSS");
+        fs::write(own.join(limit), left.to_string()).unwrap();
+        fs::write(own.join("cgroup.procs"), process.id().to_string()).unwrap();
+        Self(own)
+    }
+
+    /// The most bytes that were charged to it.
+    fn peak(&self) -> usize {
+        let names = ["memory.max_usage_in_bytes", "memory.peak"];
+        let read = |name: &&str| fs::read_to_string(self.0.join(name)).ok();
+        names.iter().find_map(read).map_or(0, |text| text.trim().parse().unwrap())
+    }
+}
+
+impl Drop for Cgroup {
+    fn drop(&mut self) {
+        // It is empty once the process has ended; what is left goes with the machine.
+        let _ = fs::remove_dir(&self.0);
+    }
+}
+
+fn policy(namespaces: &str) -> String {
+    format!(
+        "apiVersion: ctrlmesh.kusionstack.io/v1alpha1\nkind: ShardingConfig\n\
+         metadata: {{name: blue, namespace: ns}}\n\
+         spec: {{selector: {{matchLabels: {{app: op}}}}, controller: {{leaderElectionName: op}}, \
+         limits: [{{relateResources: [{{apiGroups: [\"\"], resources: [configmaps]}}], \
+         namespaces: {{pattern: \"{namespaces}\"}}, clusterScoped: Exclude}}]}}\n"
+    )
+}
+
+/// An API server that answers each of what follows in its way.
+fn answer(call: Call, tasks: &mut JoinSet<()>) {
+    let target = call.target().to_owned();
+    if target.starts_with("/apis/g/") {
+        return call.json(403, "{}");
+    }
+    if target.starts_with(LEASE) || target.starts_with("/apis/coordination") {
+        return call.json(200, "{}");
+    }
+    if target == ALL {
+        tasks.spawn(list(call));
+        return;
+    }
+    if !target.contains("watch=1") {
+        // An upload that has no end.
+        return;
+    }
+    let events = call.watch();
+    tasks.spawn(async move {
+        if target == UNREAD {
+            let event = format!("{{\"type\":\"ADDED\",\"object\":\"{}\"}}\n", "x".repeat(16 << 10));
+            events.flood(Bytes::from(event), Arc::default()).await;
+        } else {
+            events.closed().await;
+        }
+    });
+}
+
+async fn list(call: Call) {
+    let body = call.stream(200, &[("content-type", "application/json")]);
+    body.send("{\"kind\":\"ConfigMapList\",\"metadata\":{\"resourceVersion\":\"5\"},\"items\":[")
+        .await;
+    let text = "x".repeat(400);
+    let mut piece = String::new();
+    for at in 0..OBJECTS {
+        let namespace = if at.is_multiple_of(2) { "even-a" } else { "odd-a" };
+        let comma = if at == 0 { "" } else { "," };
+        piece.push_str(&format!(
+            "{comma}{{\"metadata\":{{\"name\":\"object-{at}\",\"namespace\":\"{namespace}\"}},\"data\":{{\"text\":\"{text}\"}}}}"
+        ));
+        if piece.len() > 60_000 {
+            body.send(std::mem::take(&mut piece)).await;
+        }
+    }
+    body.send(piece + "]}").await;
+    body.end();
+}
+
+/// Renews until it is told to end, on a thread of its own, so that it does not wait for the rest of
+/// the test; how often, and the longest time that it took.
+fn renew(
+    proxy: SocketAddr,
+    trust: Vec<u8>,
+    is_over: Arc<AtomicBool>,
+) -> JoinHandle<(usize, Duration)> {
+    let renewals = async move {
+        let mut client = Client::to(proxy, &trust, Http::Two).await;
+        let (mut count, mut longest) = (0, Duration::ZERO);
+        let mut ticks = interval(RENEW_EVERY);
+        while !is_over.load(Relaxed) {
+            ticks.tick().await;
+            let began = Instant::now();
+            let put = request_with(Method::PUT, LEASE, r#"{"metadata":{"name":"op"}}"#);
+            let (code, said) = client::text(client.send(put).await.unwrap()).await;
+            assert_eq!(code, 200, "{said}");
+            longest = longest.max(began.elapsed());
+            count += 1;
+        }
+        (count, longest)
+    };
+    spawn_blocking(|| {
+        runtime::Builder::new_current_thread().enable_all().build().unwrap().block_on(renewals)
+    })
+}
+
+#[tokio::test]
+async fn all_that_clients_may_hold_fits_the_container_and_the_lease_is_renewed() {
+    let mut upstream = Upstream::speaking(Http::Two).await;
+    let files = Files::new(&upstream.ca.pem);
+    files.put_policy(&policy("^even-"));
+    let mut tasks = JoinSet::new();
+    let mut flags = flags(&files, &format!("localhost:{}", upstream.addr.port()));
+    flags.extend(["--threads=2".to_owned(), "--pushdown=off".to_owned()]);
+    let process = Process::start(&flags).await;
+    let cgroup = Cgroup::around(&process);
+    upstream.serve(move |call| answer(call, &mut tasks));
+    let trust = files.mesh_ca_pem();
+    let connect_to = || Client::to(process.addr, &trust, Http::Two);
+    let is_over = Arc::new(AtomicBool::new(false));
+    let renewing = renew(process.addr, trust.clone(), Arc::clone(&is_over));
+    let tell = |what: &str| {
+        println!("{what}: {} MiB, {} at most", process.memory("VmRSS") / MIB, cgroup.peak() / MIB);
+    };
+
+    // Invented resources, without a token; then a change of the policy.
+    let mut client = connect_to().await;
+    for n in 0..1_100 {
+        let name = "r".repeat(65_300);
+        let mut sent = request(Method::GET, &format!("/apis/g/v1/{name}{n}"));
+        sent.headers_mut().remove(header::AUTHORIZATION);
+        assert_eq!(client::text(client.send(sent).await.unwrap()).await.0, 403);
+    }
+    files.put_policy(&policy("^even"));
+    let metrics = || async { scrape::page(process.admin, "/metrics").await.1 };
+    let epoch = |page: &String| scrape::sample(page, "ctrlmesh_policy_epoch", &[]) > 1.5;
+    until("the second policy", metrics, epoch).await;
+    let written = fs::metadata(files.state().join("positions.json")).unwrap().len();
+    assert!(written < 1 << 10, "{written} bytes of positions");
+    tell("invented resources");
+
+    // Watches with large heads.
+    let (mut clients, mut held) = (vec![client], Vec::new());
+    for _ in 0..4 {
+        let mut client = connect_to().await;
+        for _ in 0..90 {
+            let mut sent = request(Method::GET, &format!("{CONFIGMAPS}?watch=1"));
+            for n in 0..25 {
+                let name = HeaderName::try_from(format!("x-{n}")).unwrap();
+                let value = HeaderValue::from_str(&"x".repeat(32_000)).unwrap();
+                sent.headers_mut().insert(name, value);
+            }
+            held.push(client.send(sent).await.unwrap());
+        }
+        clients.push(client);
+    }
+    tell("360 heads of 800 kB");
+
+    // Uploads that have no end, of what may name the lock, without a token.
+    let (mut uploads, mut bodies) = (JoinSet::new(), Vec::new());
+    for _ in 0..3 {
+        let mut client = connect_to().await;
+        for _ in 0..100 {
+            let (mut sent, body) = upload(Method::POST, CONFIGMAPS);
+            sent.headers_mut().remove(header::AUTHORIZATION);
+            uploads.spawn(unfinished(client.send(sent), body));
+        }
+        clients.push(client);
+    }
+    while let Some(ended) = soon("an upload", uploads.join_next()).await {
+        bodies.extend(ended.unwrap().ok());
+    }
+    tell("300 uploads without an end");
+
+    // Watches that nobody reads.
+    for _ in 0..5 {
+        let tls = connect(process.addr, config(&trust, &[H2]), "kubernetes").await.unwrap();
+        let mut client = Client::over(tls, Http::Two, 1 << 10).await;
+        for _ in 0..120 {
+            held.push(client.send(request(Method::GET, UNREAD)).await.unwrap());
+        }
+        clients.push(client);
+    }
+    tell("600 watches that nobody reads");
+
+    let mut client = connect_to().await;
+    let mut response = client.send(request(Method::GET, ALL)).await.unwrap();
+    let mut length = 0;
+    while let Some(bytes) = soon("the list", chunk(&mut response)).await {
+        length += bytes.unwrap().len();
+    }
+    assert!(length > OBJECTS / 2 * 400, "{length} bytes of a list");
+    tell("a list of 200,000 objects");
+
+    is_over.store(true, Relaxed);
+    let (count, longest) = soon("the last renewal", renewing).await.unwrap();
+    println!("{count} renewals, the longest took {longest:?}");
+    assert!(count > 10 && longest < RENEW_DEADLINE, "{count} renewals, {longest:?}");
+    let (code, _) = scrape::page(process.admin, "/healthz").await;
+    assert_eq!(code, 200, "it lives");
+    drop((clients, held, bodies));
+}
