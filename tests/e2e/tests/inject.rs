@@ -26,12 +26,17 @@ fn injected(mut object: Value, sidecar: Sidecar) -> Result<Value> {
     Ok(object)
 }
 
-/// A pod that keeps the standard `restricted` by itself.
+/// A pod that keeps the standard `restricted` by itself. Its `envFrom` gives the init container
+/// variables with names of their own.
 fn pod(namespace: &str, is_env: bool) -> Value {
     let container = |name: &str| {
         json!({
             "name": name,
             "image": "localhost/app:1",
+            "envFrom": [
+                { "configMapRef": { "name": "shared-1" } },
+                { "prefix": "KUBERNETES_", "secretRef": { "name": "a.b", "optional": true } },
+            ],
             "securityContext": {
                 "allowPrivilegeEscalation": false,
                 "capabilities": { "drop": ["ALL"] },

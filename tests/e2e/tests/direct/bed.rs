@@ -108,9 +108,9 @@ impl Bed {
         self.api.client().delete(&path)?.json().map(drop)
     }
 
-    /// A proxy whose shard `mine` sees the ConfigMaps with this selector.
+    /// A proxy whose shard `mine` sees the ConfigMaps with this selector, as in a new pod.
     pub(crate) fn proxy(&self, selector: &[&str]) -> Result<Proxy> {
-        Proxy::builder("mine", &config_maps(selector)).start(&self.api)
+        Proxy::builder("mine", &config_maps(selector)).keeps_state().start(&self.api)
     }
 
     /// Makes our custom resources known to the API server.

@@ -5,6 +5,7 @@
 
 #![allow(clippy::print_stdout, reason = "the figures of the tests")]
 
+mod absence;
 mod bed;
 mod changes;
 mod clients;

@@ -98,7 +98,7 @@ fn kill_9_without_a_state_directory_expires_every_old_watch() -> Result<()> {
     let bed = Bed::new("kill_forgot")?;
     let mut history = History::new("kill_forgot");
     history.go_on(&bed, 20)?;
-    let mut proxy = bed.proxy(&["a"])?;
+    let mut proxy = Proxy::builder("mine", &config_maps(&["a"])).start(&bed.api)?;
     let mut informers = informers(&bed, &proxy)?;
     let before = lists(&mut informers)?;
     proxy.kill()?;

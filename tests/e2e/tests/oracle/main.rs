@@ -25,6 +25,8 @@
 //!    is told of what is not held, MODIFIED and DELETED of what is; versions never fall.
 //! 4. Both stores are what the test's own model of the boundary says.
 //! 5. An informer is told by a bookmark of a write that it does not see.
+//! 6. Where the proxy is killed, further clients of the resource have the same store: what one of
+//!    them is shown when it comes back lets no other go on in another shard.
 //!
 //! In every odd seed the policy changes while the writes go on. A native selector cannot change, so
 //! there a fresh native list stands for the first informer, and the second is waited for until it

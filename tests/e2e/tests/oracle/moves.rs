@@ -1,6 +1,8 @@
 //! What a seed happens in, and how the boundary moves there under a running proxy: by another
 //! policy, or by other labels of namespaces under the same one.
 
+use std::{thread, time::Duration};
+
 use anyhow::{Context, Result};
 use ctrlmesh_e2e::{Client, Proxy, until};
 
@@ -14,6 +16,8 @@ use crate::{
 
 /// Writes before a boundary moves, and while its policy comes into force.
 const STEPS_MEANWHILE: usize = 20;
+/// client-go pauses for 0.8 s first.
+const AWAY: Duration = Duration::from_secs(3);
 
 /// The API server, what is to come, what was written, and the proxy.
 pub(crate) struct World<'a> {
@@ -41,7 +45,11 @@ impl World<'_> {
             Disruption::Compaction => api.compact().map(drop),
             Disruption::Restart => api.stop().and_then(|()| api.start_again()),
             Disruption::Kill => api.kill().and_then(|()| api.start_again()),
-            Disruption::ProxyKill => proxy.kill().and_then(|()| proxy.start_again()),
+            Disruption::ProxyKill => {
+                let killed = proxy.kill();
+                pass(AWAY);
+                killed.and_then(|()| proxy.start_again())
+            }
         }
         .with_context(|| format!("{what:?}"))?;
         until("the proxy has its policy", LIMIT, || {
@@ -158,4 +166,9 @@ fn apply_config(lane: &Lane, policy: &str) -> Result<()> {
     let kind = "application/apply-patch+yaml";
     let body = policy.as_bytes().to_vec();
     lane.api.client().request("PATCH", &target, kind, body)?.json().map(drop)
+}
+
+#[allow(clippy::disallowed_methods, reason = "the absence is as long as it is said to be")]
+fn pass(time: Duration) {
+    thread::sleep(time);
 }

@@ -40,7 +40,7 @@ pub(crate) enum Disruption {
     Restart,
     /// The API server is killed.
     Kill,
-    /// The proxy is killed.
+    /// The proxy is killed, and away for longer than clients pause.
     ProxyKill,
 }
 
@@ -136,6 +136,15 @@ impl Plan {
             plan.inside = plan.random.choice(namespaces);
         }
         plan
+    }
+
+    /// How many more clients of each resource the proxy has: where it is killed, each may be shown
+    /// what another must not go on from.
+    pub(crate) fn companions(&self) -> usize {
+        match self.disruption {
+            Some((_, Disruption::ProxyKill, _)) => 2,
+            _ => 0,
+        }
     }
 
     /// Another rule for the same objects.

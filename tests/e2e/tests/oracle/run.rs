@@ -31,6 +31,8 @@ struct Pair {
     /// Each with the namespace that it has, if it has but one. None where the policy changes.
     natives: Vec<(Option<String>, Informer)>,
     ours: Informer,
+    /// More clients like ours, through the same proxy.
+    companions: Vec<Informer>,
     /// What is forgotten of the streams, where the client does not say where it listed.
     floor: u64,
     /// How often either had listed at the last quiet point.
@@ -204,6 +206,11 @@ fn quiet(world: &mut World<'_>, pairs: &mut [Pair], has_changed: bool) -> Result
         } else {
             judge(world, pair, &marks, last)?
         };
+        let right = pair.ours.store(&world.plan.tenants)?;
+        for companion in &pair.companions {
+            // Each comes there in its own time.
+            companion.wait_for_store(&world.plan.tenants, |store| same_as_list(&right, store))?;
+        }
     }
     Ok(judged)
 }
@@ -313,10 +320,17 @@ fn start_informers(world: &World<'_>, directory: &Path) -> Result<Vec<Pair>> {
                 Informer::start(plan, name.trim(), resource, straight, &selectors, directory)?;
             natives.push((namespace.clone(), native));
         }
-        pairs.push(Pair { resource, natives, ours, floor: 0, lists: (1, 1) });
+        let companion = |at| {
+            let name = format!("companion {at}");
+            Informer::start(plan, &name, resource, &through, &asked, directory)
+        };
+        let companions = (0..plan.companions()).map(companion).collect::<Result<_>>()?;
+        pairs.push(Pair { resource, natives, ours, companions, floor: 0, lists: (1, 1) });
     }
     for pair in &pairs {
-        pair.ours.wait_synced()?;
+        for informer in pair.companions.iter().chain([&pair.ours]) {
+            informer.wait_synced()?;
+        }
         for (_, native) in &pair.natives {
             native.wait_synced()?;
         }

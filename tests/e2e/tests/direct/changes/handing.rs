@@ -1,6 +1,6 @@
 //! Objects change hands while the watches of their informers stay open.
 
-use std::{collections::BTreeSet, thread};
+use std::{collections::BTreeSet, thread, time::Instant};
 
 use anyhow::{Context, Result, ensure};
 use ctrlmesh_e2e::{AuditEntry, Program, Proxy};
@@ -15,9 +15,12 @@ const OBJECTS: usize = 5000;
 const CHANGES: usize = 10;
 /// Changes in other ways, to compare.
 const BESIDE: usize = 3;
-/// From the policy in force to the last event in the last informer. A client that has to list anew
-/// waits longer than this before it begins.
-const WITHIN: f64 = 1.0;
+/// How long a change may take, from the policy in force to the last event in the last informer, as
+/// a multiple of a direct list of all objects at that time: a machine that is busy with other tests
+/// is slow at both. Usual are one or two; by 410 it is tens, since client-go waits first.
+const USUALLY: f64 = 4.0;
+/// The same for the slowest of all changes, which may meet whatever else the machine does.
+const AT_MOST: f64 = 25.0;
 /// The ends of the shard, one after the other: each moves a fifth of all objects, or less.
 const ENDS: [u64; CHANGES + 1] = [
     0x80 << 56,
@@ -89,6 +92,23 @@ fn native(bed: &Bed, end: u64) -> Result<Store> {
     Ok(items.iter().map(entry).collect())
 }
 
+/// Seconds.
+#[derive(Debug)]
+struct Took {
+    /// Until the last informer had its last event.
+    change: f64,
+    /// Of a direct list, the slower one of two.
+    list: f64,
+}
+
+/// Seconds that a list of all objects takes without a proxy.
+fn direct_list(bed: &Bed) -> Result<f64> {
+    let began = Instant::now();
+    let list: Value = bed.api.client().get(&bed.path("configmaps"))?.json()?;
+    ensure!(list["items"].as_array().context("items")?.len() >= OBJECTS);
+    Ok(began.elapsed().as_secs_f64())
+}
+
 struct Run {
     proxy: Proxy,
     informers: Vec<(&'static str, Program)>,
@@ -114,9 +134,10 @@ impl Run {
         Ok(())
     }
 
-    /// Changes the shard's end; seconds until the last informer had its last event.
-    fn change(&mut self, bed: &Bed, end: u64) -> Result<f64> {
+    /// Changes the shard's end, between two direct lists.
+    fn change(&mut self, bed: &Bed, end: u64) -> Result<Took> {
         let expected = native(bed, end)?;
+        let list = direct_list(bed)?;
         let before: Vec<_> = self.informers.iter().map(|(_, i)| i.lines().len()).collect();
         let in_force = seconds(&self.proxy.change_policy(&policy(end))?)?;
         self.has(&expected)?;
@@ -128,14 +149,14 @@ impl Run {
                 }
             }
         }
-        Ok(last - in_force)
+        Ok(Took { change: last - in_force, list: list.max(direct_list(bed)?) })
     }
 
-    fn changes(&mut self, what: &str, bed: &Bed, count: usize) -> Result<Vec<f64>> {
+    fn changes(&mut self, what: &str, bed: &Bed, count: usize) -> Result<Vec<Took>> {
         let ends = ENDS.iter().skip(1).take(count);
         let took = ends.map(|end| self.change(bed, *end)).collect::<Result<Vec<_>>>()?;
-        let text: Vec<_> = took.iter().map(|took| format!("{took:.3}")).collect();
-        println!("handing over, {what}: {} s", text.join(" "));
+        let text = took.iter().map(|took| format!("{:.3}/{:.3}", took.change, took.list));
+        println!("handing over, {what}: {} s", text.collect::<Vec<_>>().join(" "));
         Ok(took)
     }
 }
@@ -190,7 +211,9 @@ fn ten_boundary_changes_are_in_every_informer_in_time_without_a_full_list() -> R
     let ratio = all as f64 / objects as f64;
     println!("handing over: {} lists, {all} bytes, {ratio:.3} times their objects", during.len());
     ensure!(ratio <= 1.2, "{ratio}");
-    ensure!(took.iter().all(|took| *took <= WITHIN), "{took:?}");
+    let mut ratios: Vec<_> = took.iter().map(|took| took.change / took.list).collect();
+    ratios.sort_by(f64::total_cmp);
+    ensure!(ratios[CHANGES / 2] <= USUALLY && ratios[CHANGES - 1] <= AT_MOST, "{took:#?}");
     for (kind, informer) in run.informers {
         let summary = informer.finish(LIMIT)?.pop().context("a summary")?;
         ensure!(

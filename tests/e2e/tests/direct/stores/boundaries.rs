@@ -265,7 +265,7 @@ fn t56_deletecollection_touches_the_shards_own_versions_alone() -> Result<()> {
     watch.wait_for(LIMIT, |line| line["event"] == "synced")?;
     let proxy = Proxy::builder("mine", &Half::Low.policy("uid")).start(&bed.api)?;
     let client = proxy.client(bed.token())?;
-    let target = format!("{}?labelSelector=team%3Da&limit=7", bed.path("configmaps"));
+    let target = format!("{}?labelSelector=team%3Da&limit=7&continue=", bed.path("configmaps"));
     thread::scope(|scope| {
         // While it deletes, every third object becomes somebody else's.
         let relabels = scope.spawn(|| {
@@ -274,8 +274,16 @@ fn t56_deletecollection_touches_the_shards_own_versions_alone() -> Result<()> {
                 drop(bed.relabel(&name(at), Some("b")));
             }
         });
-        let answer = client.request("DELETE", &target, "application/json", Vec::new())?;
-        ensure!(answer.status == 200 && answer.text.contains("Success"), "{}", answer.text);
+        let mut token = String::new();
+        loop {
+            let page = format!("{target}{token}");
+            let answer = client.request("DELETE", &page, "application/json", Vec::new())?;
+            ensure!(answer.status == 200 && answer.text.contains("Success"), "{}", answer.text);
+            match answer.json()?["metadata"]["continue"].as_str() {
+                Some(next) => next.clone_into(&mut token),
+                None => break,
+            }
+        }
         ensure!(relabels.join().is_ok());
         Ok(())
     })?;

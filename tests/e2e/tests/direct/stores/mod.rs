@@ -129,7 +129,10 @@ impl History {
     }
 
     /// A set of teams other than `present`.
-    fn other_teams(&mut self, present: &BTreeSet<&'static str>) -> BTreeSet<&'static str> {
+    pub(crate) fn other_teams(
+        &mut self,
+        present: &BTreeSet<&'static str>,
+    ) -> BTreeSet<&'static str> {
         loop {
             let teams: BTreeSet<_> =
                 Self::TEAMS.into_iter().filter(|_| self.random.bool()).collect();
