@@ -32,10 +32,16 @@ const FOREIGN: [&str; 9] = [
 
 fn source(module: &str) -> Vec<(PathBuf, String)> {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("src");
-    let mut files = Vec::new();
-    let mut folders = vec![root.join(module)];
     let single = root.join(format!("{module}.rs"));
-    files.extend(single.exists().then_some(single));
+    let mut files = files_below(root.join(module));
+    files.extend(single.exists().then(|| without_tests(single)));
+    files
+}
+
+/// The sources in a folder and below it, without tests, which may do what they like.
+fn files_below(folder: PathBuf) -> Vec<(PathBuf, String)> {
+    let mut files = Vec::new();
+    let mut folders = vec![folder];
     while let Some(folder) = folders.pop() {
         let Ok(entries) = fs::read_dir(folder) else { continue };
         for entry in entries {
@@ -47,14 +53,14 @@ fn source(module: &str) -> Vec<(PathBuf, String)> {
             }
         }
     }
-    // Tests may use what they like.
     files.retain(|path| !path.iter().any(|part| part == "tests" || part == "tests.rs"));
-    let read = |path: PathBuf| {
-        let text = fs::read_to_string(&path).unwrap();
-        let end = text.find("#[cfg(test)]\nmod tests").unwrap_or(text.len());
-        (path, text[..end].to_owned())
-    };
-    files.into_iter().map(read).collect()
+    files.into_iter().map(without_tests).collect()
+}
+
+fn without_tests(path: PathBuf) -> (PathBuf, String) {
+    let text = fs::read_to_string(&path).unwrap();
+    let end = text.find("#[cfg(test)]\nmod tests").unwrap_or(text.len());
+    (path, text[..end].to_owned())
 }
 
 /// The code without its comments, its white space made single.
@@ -154,4 +160,27 @@ fn uses_are_found() {
     let text = "use crate::a::b; // crate::no\nuse crate::{c::{d, e}, f,\n g::h}; crate::i::j();";
     let found: Vec<_> = used(&code(text)).into_iter().collect();
     assert_eq!(found, ["a", "c", "f", "g", "i"]);
+}
+
+/// The most lines of a file, tests apart, and the most files of a folder.
+const LINES: usize = 500;
+const FILES: usize = 12;
+
+#[test]
+fn files_and_folders_stay_small() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let mut folders: BTreeMap<PathBuf, usize> = BTreeMap::new();
+    for (path, text) in
+        ["src", "init/src"].into_iter().flat_map(|from| files_below(root.join(from)))
+    {
+        let lines = text.lines().count();
+        assert!(
+            lines < LINES,
+            "{} has {lines} lines: it holds more than one thing",
+            path.display()
+        );
+        *folders.entry(path.parent().unwrap().to_owned()).or_default() += 1;
+    }
+    let full: Vec<_> = folders.iter().filter(|(_, files)| **files > FILES).collect();
+    assert!(!folders.is_empty() && full.is_empty(), "more than {FILES} files: {full:?}");
 }

@@ -11,7 +11,7 @@ const ROOT: &str = env!("CARGO_MANIFEST_DIR");
 /// Where tests may be.
 const FOLDERS: [&str; 3] = ["tests", "init/tests", "src"];
 
-/// The names of all test functions in a folder, with the text of their file.
+/// The names of all test functions in a folder, with what they are made of.
 fn tests(folder: &str) -> BTreeMap<String, String> {
     let mut names = BTreeMap::new();
     let mut folders = vec![Path::new(ROOT).join(folder)];
@@ -22,7 +22,9 @@ fn tests(folder: &str) -> BTreeMap<String, String> {
                 folders.push(path);
             } else if path.extension().is_some_and(|extension| extension == "rs") {
                 let text = fs::read_to_string(path).unwrap();
-                names.extend(functions(&text).map(|name| (name.to_owned(), text.clone())));
+                let parts = parts(&text);
+                let made_of = |name: &str| (name.to_owned(), reached(&parts, name));
+                names.extend(functions(&text).map(made_of));
             }
         }
     }
@@ -41,6 +43,50 @@ fn functions(text: &str) -> impl Iterator<Item = &str> {
     })
 }
 
+/// The functions and constants of a file by name, each with its text, as rustfmt lays them out.
+fn parts(text: &str) -> BTreeMap<&str, String> {
+    let mut parts = BTreeMap::new();
+    let lines: Vec<_> = text.lines().collect();
+    for (at, line) in lines.iter().enumerate() {
+        let declared = line.trim_start();
+        let indent = &line[..line.len() - declared.len()];
+        let words = ["fn ", "async fn ", "pub fn ", "pub async fn ", "const "];
+        let Some(rest) = words.iter().find_map(|word| declared.strip_prefix(word)) else {
+            continue;
+        };
+        let end = match declared.strip_prefix("const ") {
+            Some(_) => lines[at..].iter().position(|line| line.ends_with(';')),
+            None => lines[at..].iter().position(|line| line.strip_prefix(indent) == Some("}")),
+        };
+        let name = rest.split(|c: char| !c.is_alphanumeric() && c != '_').next().unwrap();
+        let length = end.map_or(1, |end| end + 1);
+        parts.insert(name, lines[at..at + length].join("\n"));
+    }
+    parts
+}
+
+/// The text of a part and of all parts of its file that it names.
+fn reached(parts: &BTreeMap<&str, String>, name: &str) -> String {
+    let (mut text, mut seen, mut open) = (String::new(), BTreeSet::from([name]), vec![name]);
+    while let Some(name) = open.pop() {
+        let Some(part) = parts.get(name) else { continue };
+        text.push_str(part);
+        let words = part.split(|c: char| !c.is_alphanumeric() && c != '_');
+        open.extend(words.filter(|word| parts.contains_key(word) && seen.insert(word)));
+    }
+    text
+}
+
+#[test]
+fn a_test_is_made_of_what_it_names_in_its_file() {
+    let file = "const A: &str =\n    \"a\";\n\nfn b() {\n    c();\n}\n\nfn c() {\n    A;\n}\n\n\
+                fn d() {\n    \"d\";\n}\n";
+    let parts = parts(file);
+    assert_eq!(parts.keys().copied().collect::<Vec<_>>(), ["A", "b", "c", "d"]);
+    let text = reached(&parts, "b");
+    assert!(text.contains("\"a\"") && !text.contains("\"d\""), "{text}");
+}
+
 /// One case of the table.
 struct Row {
     case: String,
@@ -49,17 +95,49 @@ struct Row {
 }
 
 fn rows() -> Vec<Row> {
-    let table = fs::read_to_string(Path::new(ROOT).join("docs/bad-input.md")).unwrap();
-    let is_case = |line: &&str| line.starts_with("| ") && !line.starts_with("| case");
+    rows_of(&fs::read_to_string(Path::new(ROOT).join("docs/bad-input.md")).unwrap())
+}
+
+/// The rows of all tables, each of which is lines without a gap: a header, a rule, rows. A row that
+/// stands alone is shown as text.
+fn rows_of(text: &str) -> Vec<Row> {
+    let mut rows = Vec::new();
+    let mut lines = text.lines().peekable();
+    while let Some(line) = lines.next() {
+        if !line.starts_with('|') {
+            continue;
+        }
+        let columns = cells(line).len();
+        assert!(line.starts_with("| case |"), "a row outside of a table: {line}");
+        let rule = lines.next().unwrap_or_default();
+        assert!(rule.starts_with("|--"), "a table without a rule under its header: {line}");
+        while let Some(line) = lines.next_if(|line| line.starts_with('|')) {
+            assert_eq!(cells(line).len(), columns, "a row with other columns: {line}");
+            rows.push(row(line));
+        }
+    }
+    rows
+}
+
+fn cells(line: &str) -> Vec<&str> {
+    line.trim_matches('|').split('|').collect()
+}
+
+fn row(line: &str) -> Row {
     let quoted = |cell: &str| cell.split('`').skip(1).step_by(2).map(str::to_owned).collect();
-    let row = |line: &str| {
-        let cells: Vec<_> = line.trim_matches('|').split('|').collect();
-        let [case, .., reasons, tests] = &cells[..] else { panic!("too few columns: {line}") };
-        let row = Row { case: (*case).into(), reasons: quoted(reasons), tests: quoted(tests) };
-        assert!(!row.tests.is_empty(), "a row without a test: {line}");
-        row
-    };
-    table.lines().filter(is_case).map(row).collect()
+    let cells = cells(line);
+    let [case, .., reasons, tests] = &cells[..] else { panic!("too few columns: {line}") };
+    let row = Row { case: (*case).into(), reasons: quoted(reasons), tests: quoted(tests) };
+    assert!(!row.tests.is_empty(), "a row without a test: {line}");
+    row
+}
+
+#[test]
+#[should_panic(expected = "a row outside of a table: | lost | `x` | `test` |")]
+fn a_row_that_a_blank_line_cuts_off_is_noticed() {
+    rows_of(
+        "| case | metric | test |\n|---|---|---|\n| one | – | `test` |\n\n| lost | `x` | `test` |\n",
+    );
 }
 
 #[test]
@@ -88,28 +166,104 @@ fn every_reason_has_a_case_of_bad_input_and_a_test_that_asks_for_it() {
     assert!(known.iter().copied().eq(refusals.iter().map(String::as_str)), "{refusals:?}");
     let closed = labels("src/proxy/outcome.rs", "Closed");
     assert!(closed.contains("panicked") && closed.len() > 10, "{closed:?}");
-    let rows = rows();
+    let all: BTreeSet<_> = refusals.union(&closed).map(String::as_str).collect();
     let tests: BTreeMap<_, _> = FOLDERS.into_iter().flat_map(tests).collect();
-    let asks = |row: &Row, label: &str| {
-        let quoted = format!("\"{label}\"");
-        row.tests.iter().any(|test| tests[test].contains(&quoted))
-    };
-    let has_case =
-        |label: &&String| rows.iter().any(|row| row.reasons.contains(*label) && asks(row, label));
-    // An orderly end is no bad input, and is not counted.
-    let missing: Vec<_> = refusals
-        .union(&closed)
-        .filter(|label| *label != "finished")
-        .filter(|label| !has_case(label))
-        .collect();
-    assert!(missing.is_empty(), "docs/bad-input.md has no case for {missing:#?}");
-    let all: BTreeSet<_> = refusals.union(&closed).cloned().collect();
-    for row in rows {
-        let unknown: Vec<_> = row
-            .reasons
-            .iter()
-            .filter(|r| !r.starts_with("ctrlmesh_") && !all.contains(*r))
-            .collect();
-        assert!(unknown.is_empty(), "{}names unknown reasons {unknown:?}", row.case);
+    let mut asked_for = BTreeSet::from(["finished"]); // An orderly end is not counted.
+    let rows = rows();
+    for row in &rows {
+        for reason in row.reasons.iter().filter(|reason| !reason.starts_with("ctrlmesh_")) {
+            assert!(all.contains(reason.as_str()), "{}: {reason} is no reason", row.case);
+            let asks = |test: &String| tests.get(test).is_some_and(|text| quotes(text, reason));
+            if row.tests.iter().any(asks) {
+                asked_for.insert(reason);
+            }
+        }
     }
+    let missing: Vec<_> = all.difference(&asked_for).collect();
+    assert!(missing.is_empty(), "no case of docs/bad-input.md has a test for {missing:#?}");
+}
+
+/// Whether a label stands between quotes, which may be escaped.
+fn quotes(text: &str, label: &str) -> bool {
+    [format!("\"{label}\""), format!("\"{label}\\\"")].iter().any(|quoted| text.contains(quoted))
+}
+
+/// The first cells of the tables of docs/metrics.md, without their quotes, with the second.
+fn reference() -> BTreeMap<String, String> {
+    let text = fs::read_to_string(Path::new(ROOT).join("docs/metrics.md")).unwrap();
+    let rows = text.lines().filter(|line| line.starts_with("| `")).map(cells);
+    rows.map(|cells| (cells[0].replace('`', "").trim().into(), cells[1].trim().into())).collect()
+}
+
+#[test]
+fn the_reference_has_every_metric_and_refusal() {
+    let golden = fs::read_to_string(Path::new(ROOT).join("tests/golden/metrics.txt")).unwrap();
+    let metrics = golden.lines().filter_map(|line| {
+        let (name, kind) = line.strip_prefix("TYPE ")?.split_once(' ')?;
+        Some(if kind == "counter" { format!("{name}_total") } else { name.to_owned() })
+    });
+    let refusals = ctrlmesh::policy::Refusal::ALL;
+    let labels = refusals.iter().map(|refusal| refusal.label().to_owned());
+    let reference = reference();
+    let there: BTreeSet<_> = metrics.chain(labels).collect();
+    let told: BTreeSet<_> = reference.keys().cloned().collect();
+    let differ: Vec<_> = there.symmetric_difference(&told).collect();
+    assert!(differ.is_empty(), "docs/metrics.md and the code have not both: {differ:#?}");
+    for refusal in refusals {
+        let code = refusal.because("").status().code.to_string();
+        assert_eq!(reference[refusal.label()], code, "{}", refusal.label());
+    }
+}
+
+/// README.md, with a blank for each line break.
+fn readme_in_one_line() -> String {
+    let text = fs::read_to_string(Path::new(ROOT).join("README.md")).unwrap();
+    text.split_whitespace().collect::<Vec<_>>().join(" ")
+}
+
+/// What stands between two headings of the README.
+fn section(heading: &str) -> String {
+    let text = fs::read_to_string(Path::new(ROOT).join("README.md")).unwrap();
+    let (_, rest) = text.split_once(&format!("\n## {heading}\n")).unwrap();
+    rest.split("\n## ").next().unwrap().to_owned()
+}
+
+#[test]
+fn every_promise_of_the_readme_has_its_test() {
+    let table = fs::read_to_string(Path::new(ROOT).join("docs/promises.md")).unwrap();
+    let rows = table.lines().filter(|line| line.starts_with("| ") && !line.starts_with("| README"));
+    let rows: Vec<_> = rows.map(cells).collect();
+    let said: Vec<_> = rows.iter().map(|cells| cells[0].trim()).collect();
+    let readme = readme_in_one_line();
+    let unsaid: Vec<_> = said.iter().filter(|words| !readme.contains(**words)).collect();
+    assert!(unsaid.is_empty(), "README.md does not say {unsaid:#?}");
+
+    let there: BTreeSet<_> = FOLDERS.into_iter().flat_map(tests).map(|(name, _)| name).collect();
+    for cells in &rows {
+        let named: Vec<_> = cells[1].split('`').skip(1).step_by(2).collect();
+        let is_told = !named.is_empty() || cells[1].trim().starts_with("none: ");
+        assert!(is_told, "no test and no reason: {}", cells[0]);
+        let missing: Vec<_> = named.iter().filter(|name| !there.contains(**name)).collect();
+        assert!(missing.is_empty(), "{}: no test is named {missing:?}", cells[0]);
+    }
+
+    let what_they_do = readme_table("| what the controller does |");
+    let untold: Vec<_> =
+        what_they_do.iter().filter(|cell| !said.contains(&cell.as_str())).collect();
+    assert!(untold.is_empty(), "docs/promises.md does not have {untold:#?}");
+    for heading in ["What holds", "Limits"] {
+        for point in section(heading).split("\n- ").skip(1) {
+            let point = point.split_whitespace().collect::<Vec<_>>().join(" ");
+            let is_told = said.iter().any(|words| point.contains(words));
+            assert!(is_told, "docs/promises.md does not have: {point}");
+        }
+    }
+}
+
+/// The first cells of the table of the README with this header.
+fn readme_table(header: &str) -> Vec<String> {
+    let text = fs::read_to_string(Path::new(ROOT).join("README.md")).unwrap();
+    let lines = text.lines().skip_while(|line| !line.starts_with(header)).skip(2);
+    let rows = lines.take_while(|line| line.starts_with('|'));
+    rows.map(|row| cells(row)[0].trim().to_owned()).collect()
 }

@@ -88,6 +88,14 @@ async fn metrics() {
     let item = r#"{"metadata":{"namespace":"ours"}}"#;
     upstream.call().await.json(200, &format!("{{\"items\":[{item}]}}"));
     list.await.unwrap();
+    let half =
+        "hash: {of: uid, ranges: [{from: \"0x0000000000000000\", to: \"0x8000000000000000\"}]}";
+    proxy.change_policy(&everything_policy(half)).await;
+    let delete = client.send(request(Method::DELETE, "/api/v1/namespaces/ns/configmaps"));
+    let served = r#"{"name":"configmaps","namespaced":true,"verbs":["deletecollection"]}"#;
+    upstream.call().await.json(200, &format!("{{\"resources\":[{served}]}}"));
+    upstream.call().await.json(200, "{\"items\":[]}");
+    assert_eq!(delete.await.unwrap().status(), 200);
 
     let (_, text) = proxy.admin_page("/metrics").await;
     let mut table = String::new();

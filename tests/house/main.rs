@@ -15,3 +15,4 @@ mod support;
 mod direction;
 mod docs;
 mod goldens;
+mod readme;

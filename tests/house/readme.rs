@@ -1,0 +1,69 @@
+//! What README.md shows and says of commands holds as it stands there.
+
+use std::{collections::BTreeSet, fs, path::Path};
+
+use ctrlmesh::policy::from_documents;
+use serde_yaml::Value;
+
+use crate::support::process::run;
+
+fn readme() -> String {
+    fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join("README.md")).unwrap()
+}
+
+/// The first is a config, the second shows more limits.
+#[test]
+fn the_configs_of_the_readme_are_policies() {
+    let readme = readme();
+    let blocks: Vec<_> = readme.split("```yaml\n").skip(1).collect();
+    let blocks: Vec<_> = blocks.iter().map(|block| block.split("```").next().unwrap()).collect();
+    let [config, limits] = blocks[..] else { panic!("other blocks: {blocks:#?}") };
+    let draft = |text: &str| from_documents(text.as_bytes(), "blue", None).unwrap();
+    draft(config).resolve(None).unwrap();
+
+    let mut config: Value = serde_yaml::from_str(config).unwrap();
+    config["spec"]["limits"] = serde_yaml::from_str(limits).unwrap();
+    let text = serde_yaml::to_string(&config).unwrap();
+    let why = draft(&text).resolve(None).unwrap_err();
+    assert!(why.field.starts_with("spec.limits[0].namespaces.selector"), "{}", why.field);
+}
+
+/// The first words of a command's row.
+fn commands() -> BTreeSet<String> {
+    let readme = readme();
+    let rows = readme.lines().filter_map(|line| line.strip_prefix("| `ctrlmesh "));
+    rows.map(|row| row.split([' ', '`']).next().unwrap().to_owned()).collect()
+}
+
+#[tokio::test]
+async fn the_readme_has_every_command() {
+    let (_, help) = run(&["--help".to_owned()]).await;
+    let (_, list) = help.split_once("Commands:\n").unwrap();
+    let names = list.lines().take_while(|line| !line.is_empty());
+    // Lines that are indented further go on with a text.
+    let names = names.filter_map(|line| line.strip_prefix("  ")?.split_once("  "));
+    let names = names.map(|(name, _)| name.to_owned());
+    let names: BTreeSet<_> = names.filter(|name| !["", "help"].contains(&name.as_str())).collect();
+    assert_eq!(names, commands());
+}
+
+#[tokio::test]
+async fn every_flag_has_the_variable_that_the_readme_promises() {
+    // Variables with names of Kubernetes' own.
+    let bare = ["POD_NAME", "POD_NAMESPACE"];
+    for command in commands() {
+        let (_, help) = run(&[command.clone(), "--help".to_owned()]).await;
+        let help = help.split_whitespace().collect::<Vec<_>>().join(" ");
+        for text in help.split(" --").skip(1) {
+            let flag = text.split(|c: char| !c.is_ascii_lowercase() && c != '-').next().unwrap();
+            if ["help", "diff"].contains(&flag) {
+                continue;
+            }
+            let variable = flag.to_uppercase().replace('-', "_");
+            let is_bare = bare.contains(&variable.as_str());
+            let wanted = if is_bare { variable } else { format!("CTRLMESH_{variable}") };
+            let is_told = help.contains(&format!("[env: {wanted}="));
+            assert!(is_told, "ctrlmesh {command} --{flag} without {wanted}");
+        }
+    }
+}
