@@ -43,6 +43,7 @@
 mod api_server;
 mod bed;
 mod builds;
+mod front;
 mod kubectl;
 mod node;
 mod pki;
@@ -57,6 +58,7 @@ pub use self::{
     },
     bed::sweep,
     builds::{Image, KUBERNETES_VERSION, deps, go_clients, images, kube_binary, python_client},
+    front::Front,
     kubectl::Kubectl,
     node::{Families, Node, NodeBuilder},
     pki::{Authority, Identity},

@@ -10,7 +10,7 @@ use anyhow::{Context, Result};
 use serde_json::json;
 use socket2::{Domain, Socket, Type};
 
-use super::{ApiServer, AuditLevel, Client, Trust};
+use super::{ApiServer, AuditLevel, Client, Trust, behind::Behind};
 use crate::{
     bed::Bed,
     builds::kube_binary,
@@ -19,7 +19,11 @@ use crate::{
     programs::{Network, Process},
 };
 
-pub(super) const AUDIT_LOG: &str = "audit.log";
+const ETCD_SOCKET: &str = "etcd.sock";
+const SERVER: &str = "kube-apiserver";
+const AUDIT_LOG_FLAG: &str = "--audit-log-path=";
+const ETCD_FLAG: &str = "--etcd-servers=";
+const PORT_FLAG: &str = "--secure-port=";
 
 /// What can be chosen about an [`ApiServer`].
 #[derive(Clone, Debug)]
@@ -122,12 +126,15 @@ impl ApiServerBuilder {
     /// When it does not become ready; the error quotes its log.
     pub fn start(mut self) -> Result<ApiServer> {
         let bed = self.place.bed.take().map_or_else(|| Bed::make().map(Arc::new), Ok)?;
-        let etcd = start_etcd(&bed)?;
-        let (port, reserved) = self.port()?;
+        let etcd = Arc::new(start_etcd(&bed)?);
+        let (port, reserved) = match self.place.port {
+            Some(port) => (port, None),
+            None => reserve_port(self.bind).map(|(port, socket)| (port, Some(socket)))?,
+        };
         let address = SocketAddr::new(self.reached_at(), port);
         let url = format!("https://{address}");
-        let trust = self.write_trust(&bed, &url)?;
-        bed.write(AUDIT_LOG, "")?;
+        let trust = Arc::new(self.write_trust(&bed, &url)?);
+        bed.write(&audit_log(SERVER), "")?;
         bed.write("audit-policy.json", &self.audit.policy().to_string())?;
 
         let network = self.place.network.clone();
@@ -136,6 +143,8 @@ impl ApiServerBuilder {
         let api = ApiServer {
             server: Mutex::new(None),
             etcd,
+            behind: None,
+            name: SERVER.to_owned(),
             flags: self.flags(&bed, port),
             address,
             network,
@@ -147,22 +156,6 @@ impl ApiServerBuilder {
         };
         api.start_again()?;
         Ok(api)
-    }
-
-    /// The port, and the socket that keeps it from every other process of this machine.
-    ///
-    /// The socket is bound with SO_REUSEPORT and never listens. kube-apiserver binds the same port
-    /// with SO_REUSEPORT; the kernel gives a reserved port to nobody who asks for any port.
-    fn port(&self) -> Result<(u16, Option<Socket>)> {
-        if let Some(port) = self.place.port {
-            return Ok((port, None));
-        }
-        let address = SocketAddr::new(self.bind, 0);
-        let socket = Socket::new(Domain::for_address(address), Type::STREAM, None)?;
-        socket.set_reuse_port(true)?;
-        socket.bind(&address.into()).with_context(|| format!("binding {}", self.bind))?;
-        let bound = socket.local_addr()?.as_socket().context("a bound socket has an address")?;
-        Ok((bound.port(), Some(socket)))
     }
 
     /// The address by which the bed itself talks to the server.
@@ -223,11 +216,11 @@ impl ApiServerBuilder {
         // Nothing can lead pods to a loopback address, and the server refuses to try.
         let reconciler = if self.place.advertised.is_some() { "lease" } else { "none" };
         let mut flags = vec![
-            format!("--etcd-servers={}", etcd_url(bed)),
+            format!("{ETCD_FLAG}{}", etcd_url(bed)),
             format!("--bind-address={}", self.bind),
             format!("--advertise-address={advertised}"),
             format!("--endpoint-reconciler-type={reconciler}"),
-            format!("--secure-port={port}"),
+            format!("{PORT_FLAG}{port}"),
             "--permit-port-sharing=true".to_owned(),
             format!("--tls-cert-file={}", path("apiserver.crt")),
             format!("--tls-private-key-file={}", path("apiserver.key")),
@@ -242,7 +235,7 @@ impl ApiServerBuilder {
             // A server that stops ends its watches first, instead of waiting a minute for them.
             "--shutdown-watch-termination-grace-period=5s".to_owned(),
             format!("--audit-policy-file={}", path("audit-policy.json")),
-            format!("--audit-log-path={}", path(AUDIT_LOG)),
+            format!("{AUDIT_LOG_FLAG}{}", path(&audit_log(SERVER))),
             "--audit-log-maxsize=0".to_owned(),
         ];
         if !self.feature_gates.is_empty() {
@@ -253,14 +246,72 @@ impl ApiServerBuilder {
     }
 }
 
+/// The port, and the socket that keeps it from every other process of this machine.
+///
+/// The socket is bound with SO_REUSEPORT and never listens. kube-apiserver binds the same port with
+/// SO_REUSEPORT; the kernel gives a reserved port to nobody who asks for any port.
+fn reserve_port(bind: IpAddr) -> Result<(u16, Socket)> {
+    let address = SocketAddr::new(bind, 0);
+    let socket = Socket::new(Domain::for_address(address), Type::STREAM, None)?;
+    socket.set_reuse_port(true)?;
+    socket.bind(&address.into()).with_context(|| format!("binding {bind}"))?;
+    let bound = socket.local_addr()?.as_socket().context("a bound socket has an address")?;
+    Ok((bound.port(), socket))
+}
+
+/// See [`ApiServer::beside`].
+pub(super) fn beside(first: &ApiServer) -> Result<ApiServer> {
+    let bed = Arc::clone(&first.bed);
+    let (port, reserved) = reserve_port(first.address.ip())?;
+    let address = SocketAddr::new(first.address.ip(), port);
+    let name = format!("{SERVER}-{port}");
+    let etcd = bed.path().join(format!("etcd-of-{port}.sock"));
+    let behind = Behind::start(etcd.clone(), &bed.path().join(ETCD_SOCKET))?;
+    bed.write(&audit_log(&name), "")?;
+    let own = [
+        (ETCD_FLAG, format!("unix://{}", etcd.display())),
+        (PORT_FLAG, port.to_string()),
+        (AUDIT_LOG_FLAG, bed.path().join(audit_log(&name)).display().to_string()),
+    ];
+    let flag = |flag: &String| {
+        let value = own.iter().find(|(name, _)| flag.starts_with(name));
+        value.map_or_else(|| flag.clone(), |(name, value)| format!("{name}{value}"))
+    };
+    let (url, trust) = (format!("https://{address}"), Arc::clone(&first.trust));
+    let api = ApiServer {
+        server: Mutex::new(None),
+        etcd: Arc::clone(&first.etcd),
+        behind: Some(behind),
+        flags: first.flags.iter().map(flag).collect(),
+        name,
+        address,
+        network: first.network.clone(),
+        client: Client::new(&url, &trust.ca_pem, &trust.admin_token, &first.network)?,
+        kubectl: first.kubectl.clone(),
+        trust,
+        _port: Some(reserved),
+        bed,
+    };
+    api.start_again()?;
+    Ok(api)
+}
+
+/// The file of a server's audit log.
+pub(super) fn audit_log(server: &str) -> String {
+    match server {
+        SERVER => "audit.log".to_owned(),
+        other => format!("audit-{other}.log"),
+    }
+}
+
 /// etcd listens on a Unix socket: no port to collide, in no network.
 pub(super) fn etcd_url(bed: &Bed) -> String {
-    format!("unix://{}", bed.path().join("etcd.sock").display())
+    format!("unix://{}", bed.path().join(ETCD_SOCKET).display())
 }
 
 fn start_etcd(bed: &Bed) -> Result<Process> {
     // etcd takes the part after `unix://` for a file name relative to its directory.
-    let (clients, peers) = ("unix://etcd.sock", "unix://etcd-peers.sock");
+    let (clients, peers) = (format!("unix://{ETCD_SOCKET}"), "unix://etcd-peers.sock");
     let mut command = Network::Own.tied(kube_binary()?);
     command
         .current_dir(bed.path())

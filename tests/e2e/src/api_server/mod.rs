@@ -2,6 +2,7 @@
 
 mod account;
 mod audit;
+mod behind;
 mod builder;
 mod client;
 
@@ -17,6 +18,7 @@ use anyhow::{Context, Result, anyhow};
 use nix::sys::signal::Signal;
 use socket2::Socket;
 
+use self::behind::Behind;
 pub(crate) use self::builder::Place;
 pub use self::{
     account::{Rule, ServiceAccount},
@@ -39,11 +41,15 @@ const READY_LIMIT: Duration = Duration::from_secs(90);
 pub struct ApiServer {
     // Dropped in this order: processes before what they use.
     server: Mutex<Option<Process>>,
-    etcd: Process,
+    etcd: Arc<Process>,
+    /// How far this server is behind. `None` if it speaks with etcd itself.
+    behind: Option<Behind>,
+    /// Of its log file; the audit log has its name too.
+    name: String,
     flags: Vec<String>,
     address: SocketAddr,
     network: Network,
-    trust: Trust,
+    trust: Arc<Trust>,
     client: Client,
     kubectl: Kubectl,
     /// Bound to the port and never listening: keeps the port ours while the server restarts.
@@ -72,6 +78,27 @@ impl ApiServer {
     /// When it does not become ready; the error quotes its log.
     pub fn start() -> Result<Self> {
         Self::builder().start()
+    }
+
+    /// Another server of the same cluster and the same etcd. It has an audit log of its own; kubectl
+    /// and kubeconfigs lead to the first server.
+    ///
+    /// # Errors
+    ///
+    /// When it does not become ready; the error quotes its log.
+    pub fn beside(&self) -> Result<Self> {
+        builder::beside(self)
+    }
+
+    /// From now on this server learns of all that etcd says so much later, as one does that is short
+    /// of CPU. (To become ready it asks hundreds of times, one after the other.)
+    ///
+    /// # Errors
+    ///
+    /// When it is not one that [`Self::beside`] has started.
+    pub fn fall_behind(&self, time: Duration) -> Result<()> {
+        self.behind.as_ref().context("this server speaks with etcd itself")?.set(time);
+        Ok(())
     }
 
     /// Where it listens.
@@ -167,7 +194,7 @@ impl ApiServer {
     /// What was asked of the server.
     #[must_use]
     pub fn audit(&self) -> AuditLog {
-        AuditLog::new(self.bed.path().join(builder::AUDIT_LOG))
+        AuditLog::new(self.bed.path().join(builder::audit_log(&self.name)))
     }
 
     /// The process id of the API server, while it runs.
@@ -265,7 +292,8 @@ impl ApiServer {
     fn launch(&self) -> Result<Process> {
         let mut command = self.network.tied(kube_binary()?);
         command.arg("kube-apiserver").args(&self.flags).current_dir(self.bed.path());
-        Process::spawn("kube-apiserver", command, &self.bed.path().join("kube-apiserver.log"))
+        let log = self.bed.path().join(format!("{}.log", self.name));
+        Process::spawn("kube-apiserver", command, &log)
     }
 
     /// Ready means `/readyz`, and that the namespace that everyone uses is there: it is made by a

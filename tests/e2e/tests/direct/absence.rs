@@ -14,7 +14,7 @@ use std::{
 };
 
 use anyhow::{Context, Result, ensure};
-use ctrlmesh_e2e::{Program, Proxy, python_client};
+use ctrlmesh_e2e::{Front, Program, Proxy, python_client};
 use serde_json::Value;
 
 use crate::{
@@ -25,6 +25,8 @@ use crate::{
 const ROUNDS: usize = 3;
 /// client-go pauses for 0.8 s first, kube-rs for as long.
 const AWAY: Duration = Duration::from_secs(5);
+/// By so much the second of two API servers is behind: less than a server waits for its cache.
+const BEHIND: Duration = Duration::from_millis(1500);
 /// After this absence some wait for half a minute before they ask again.
 const LIMIT: Duration = Duration::from_secs(120);
 
@@ -137,23 +139,26 @@ fn rounds() -> Result<usize> {
 }
 
 /// In turn the policy changes while the proxy is away, never, and when it is back.
-fn come_back(name: &str, keeps_state: bool) -> Result<()> {
-    let bed = Bed::new(name)?;
+fn come_back(bed: &Bed, front: Option<&Front>, keeps_state: bool) -> Result<()> {
+    let name = &bed.namespace;
     let mut history = History::new(name);
-    history.go_on(&bed, 60)?;
+    history.go_on(bed, 60)?;
     let mut teams = BTreeSet::from(["a"]);
-    let builder = Proxy::builder("mine", &scope(&teams));
+    let mut builder = Proxy::builder("mine", &scope(&teams));
+    if let Some(front) = front {
+        builder = builder.upstream(&front.address().to_string());
+    }
     let mut proxy = if keeps_state { builder.keeps_state() } else { builder }.start(&bed.api)?;
-    let mut informers = informers(&bed, &proxy)?;
-    let expected = oracle(&bed, &teams)?;
+    let mut informers = informers(bed, &proxy)?;
+    let expected = oracle(bed, &teams)?;
     for informer in &mut informers {
         informer.expect("at the start", &expected)?;
     }
     for round in 0..rounds()? {
         // A watch that has shown nothing is begun anew by a list.
         bed.config_map(&format!("shown-{round}"), "team=a")?;
-        history.go_on(&bed, 10)?;
-        let expected = oracle(&bed, &teams)?;
+        history.go_on(bed, 10)?;
+        let expected = oracle(bed, &teams)?;
         let mut lists = Vec::new();
         for informer in &mut informers {
             informer.expect(&format!("round {round}, before the kill"), &expected)?;
@@ -161,7 +166,7 @@ fn come_back(name: &str, keeps_state: bool) -> Result<()> {
         }
         proxy.kill()?;
         let began = Instant::now();
-        history.go_on(&bed, 20)?;
+        history.go_on(bed, 20)?;
         if round % 3 == 0 {
             teams = history.other_teams(&teams);
             proxy.set_policy(&scope(&teams))?;
@@ -172,8 +177,8 @@ fn come_back(name: &str, keeps_state: bool) -> Result<()> {
             teams = history.other_teams(&teams);
             proxy.change_policy(&scope(&teams))?;
         }
-        history.go_on(&bed, 10)?;
-        let expected = oracle(&bed, &teams)?;
+        history.go_on(bed, 10)?;
+        let expected = oracle(bed, &teams)?;
         let what = format!("round {round}, back with {teams:?}");
         for (informer, lists) in informers.iter_mut().zip(lists) {
             informer.expect(&what, &expected)?;
@@ -188,12 +193,36 @@ fn come_back(name: &str, keeps_state: bool) -> Result<()> {
 
 #[test]
 fn t76_all_clients_of_a_resource_come_back_to_the_present_shard() -> Result<()> {
-    come_back("absence", true)
+    come_back(&Bed::new("absence")?, None, true)
 }
 
 #[test]
 fn t76_all_clients_come_back_to_it_without_a_state_directory() -> Result<()> {
-    come_back("absence_forgot", false)
+    come_back(&Bed::new("absence_forgot")?, None, false)
+}
+
+/// Every other connection is one to a server that is behind: what it shows is older than what a
+/// client of another connection holds.
+fn come_back_behind(name: &str, keeps_state: bool) -> Result<()> {
+    let bed = Bed::with_own_server(name)?;
+    let slow = bed.api.beside()?;
+    slow.fall_behind(BEHIND)?;
+    let front = Front::start(vec![bed.api.address(), slow.address()])?;
+    come_back(&bed, Some(&front), keeps_state)?;
+    let user = bed.account.user();
+    let mut asked = slow.audit().entries()?.into_iter().filter(|entry| entry.user.username == user);
+    ensure!(asked.any(|entry| entry.verb == "watch"), "nobody watched by the server behind");
+    Ok(())
+}
+
+#[test]
+fn t76_all_clients_come_back_where_one_api_server_is_behind() -> Result<()> {
+    come_back_behind("absence_behind", true)
+}
+
+#[test]
+fn t76_all_clients_come_back_without_a_state_directory_where_one_is_behind() -> Result<()> {
+    come_back_behind("absence_behind_forgot", false)
 }
 
 #[allow(clippy::disallowed_methods, reason = "the absence is as long as it is said to be")]
