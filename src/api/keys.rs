@@ -7,13 +7,13 @@ pub const KRIDGE_PREFIX: &str = "kridge.kusionstack.io/";
 
 /// Label of a pod: `"true"` asks for injection.
 pub const ENABLE_PROXY: &str = "enable-proxy";
-/// Annotation or label of a pod: `"false"` asks for env mode, everything else is NAT mode.
+/// Annotation or label of a pod: `"false"` asks for env mode; NAT mode otherwise.
 pub const ENABLE_IPTABLES: &str = "enable-iptables";
 /// Annotation of a pod: `"true"` asks for a token in containers although the pod has
 /// `automountServiceAccountToken: false`.
 pub const MOUNT_TOKEN: &str = "mount-token";
-/// Annotation that injection leaves on a pod: which way its requests take, `iptables` or `env`.
-/// What it stands on was made by us, so that it may be made anew.
+/// Annotation that the injection sets on a pod: its redirect mode, `iptables` or `env`. It marks
+/// the injected parts as ours, so a second injection may replace them.
 pub const INJECTED: &str = "ctrlmesh.kusionstack.io/injected";
 
 /// The value under `name` in either dialect's spelling; the KusionStack one wins.

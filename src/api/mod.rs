@@ -1,7 +1,7 @@
-//! What users write: the custom resources, labels and annotations.
+//! The user-facing API: custom resources, labels and annotations.
 //!
-//! Types and spellings only. Knows no client, no policy, no proxy; what a field *does* is decided
-//! in [`crate::policy`].
+//! Types and spellings only; no client, policy or proxy. [`crate::policy`] gives each field its
+//! meaning.
 
 pub mod keys;
 mod selector;

@@ -96,7 +96,7 @@ pub struct Limit {
     "rule": "has(self.names) && self.names.size() > 0 || has(self.pattern) || has(self.selector)",
     "message": "is empty: give names, a pattern, or a selector",
 }, {
-    // What is no expression is an error, which the API server tells.
+    // An invalid pattern is an error, which the API server reports.
     "rule": "!has(self.pattern) || (''.matches(self.pattern) ? true : true)",
     "fieldPath": ".pattern",
 }]))]

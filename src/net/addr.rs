@@ -9,7 +9,7 @@ use std::{
 use nix::sys::socket::{getsockopt, sockopt};
 use rustls_pki_types::ServerName;
 
-/// Where the client's connection comes from. IPv4-mapped addresses are IPv4 here.
+/// The source of the client's connection. IPv4-mapped addresses are IPv4 here.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct ClientAddr(SocketAddr);
 
@@ -33,7 +33,7 @@ impl fmt::Display for ClientAddr {
     }
 }
 
-/// Where the client wanted to go before the redirect rule changed it.
+/// The destination that the client dialled, before the redirect rule changed it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct OrigDst(SocketAddr);
 
@@ -49,11 +49,11 @@ pub enum NotRedirected {
 }
 
 impl OrigDst {
-    /// Asks the kernel. The socket option is chosen by the *peer's* canonical family: on a
-    /// dual-stack listener an IPv4 peer is known to the IPv4 option alone.
+    /// Asks the kernel. The socket option is that of the connection's canonical family: on a
+    /// dual-stack listener only the IPv4 option knows an IPv4 peer.
     ///
     /// # Errors
-    /// [`NotRedirected`] when the answer is missing or is the listener itself.
+    /// [`NotRedirected`] if the answer is missing or is the listener itself.
     pub fn of(socket: &tokio::net::TcpStream) -> Result<Self, NotRedirected> {
         let local = canonical(socket.local_addr().map_err(NotRedirected::Unknown)?);
         let dst = if local.is_ipv4() {
@@ -86,8 +86,8 @@ impl OrigDst {
     }
 }
 
-/// The API server as a person names it: `HOST:PORT`, where the host may be a name, an IPv4
-/// address, or an IPv6 address with or without brackets.
+/// The API server's address, `HOST:PORT` as text. The host is a name, an IPv4 address, or an IPv6
+/// address, in brackets in the text.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct UpstreamAddr {
     host: ServerName<'static>,
@@ -100,10 +100,10 @@ pub struct UpstreamAddr {
 pub struct BadUpstream(String);
 
 impl UpstreamAddr {
-    /// From the two environment variables that the kubelet gives every container.
+    /// Makes it from the two environment variables that the kubelet sets in every container.
     ///
     /// # Errors
-    /// [`BadUpstream`] when the host is neither a name nor an address.
+    /// [`BadUpstream`] if the host is neither a name nor an address.
     pub fn from_host_port(host: &str, port: u16) -> Result<Self, BadUpstream> {
         let bare = host.strip_prefix('[').and_then(|h| h.strip_suffix(']')).unwrap_or(host);
         let host = ServerName::try_from(bare.to_owned())
@@ -111,7 +111,7 @@ impl UpstreamAddr {
         Ok(Self { host, port })
     }
 
-    /// The name or address that the upstream's certificate must show.
+    /// The name or address for which the upstream's certificate must be valid.
     #[must_use]
     pub fn host(&self) -> &ServerName<'static> {
         &self.host
@@ -123,7 +123,7 @@ impl UpstreamAddr {
         self.port
     }
 
-    /// The address, where the host is one.
+    /// The host's IP address; `None` if it is a name.
     #[must_use]
     pub fn ip(&self) -> Option<IpAddr> {
         match &self.host {
@@ -156,7 +156,7 @@ impl fmt::Display for UpstreamAddr {
     }
 }
 
-/// An IPv4-mapped IPv6 address is the IPv4 address.
+/// Turns an IPv4-mapped IPv6 address into the IPv4 address.
 #[must_use]
 pub fn canonical(addr: SocketAddr) -> SocketAddr {
     SocketAddr::new(addr.ip().to_canonical(), addr.port())

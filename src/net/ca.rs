@@ -1,4 +1,4 @@
-//! The mesh CA as two files, `ca.crt` and `ca.key`, and what it may sign.
+//! The mesh CA, two files `ca.crt` and `ca.key`, and the names that it may sign for.
 //!
 //! The certificate carries critical name constraints (RFC 5280 section 4.2.1.10): a stolen key
 //! can impersonate the API server's names and nothing else.
@@ -30,7 +30,7 @@ const BACKDATE: Duration = Duration::from_secs(300);
 /// Why there is no usable mesh CA.
 #[derive(Debug, thiserror::Error)]
 pub enum CaError {
-    /// A file of the CA is there already.
+    /// A file of the CA exists already.
     #[error("{} exists: a mesh CA is never overwritten", .0.display())]
     Exists(PathBuf),
     /// A file cannot be read or written.
@@ -42,16 +42,16 @@ pub enum CaError {
         #[source]
         source: io::Error,
     },
-    /// The pair does not parse or does not belong together. The cause is told without any part
-    /// of the key.
+    /// The certificate and key do not parse or do not match. The message contains no part of the
+    /// key.
     #[error("{}: {what}", .path.display())]
     Unusable {
         /// The file.
         path: PathBuf,
-        /// What is wrong with it.
+        /// The reason.
         what: String,
     },
-    /// A name is outside of what the CA may sign.
+    /// A name outside of the CA's name constraints.
     #[error("the mesh CA in {} may not sign for {name:?}: make one with --dns or --ip for it", .path.display())]
     Outside {
         /// The CA's certificate.
@@ -74,7 +74,7 @@ pub struct Cidr {
 pub struct BadCidr(String);
 
 impl Cidr {
-    /// The range of the first `prefix` bits of `addr`; nothing when there are not as many bits.
+    /// The range of the first `prefix` bits of `addr`; `None` if it has fewer bits.
     #[must_use]
     pub fn new(addr: IpAddr, prefix: u8) -> Option<Self> {
         let bits = if addr.is_ipv4() { 32 } else { 128 };
@@ -97,7 +97,7 @@ impl Cidr {
         }
     }
 
-    /// From address and mask, both in network order, as an X.509 name constraint holds them.
+    /// Reads address and mask, both in network order, from an X.509 name constraint.
     fn from_constraint(bytes: &[u8]) -> Option<Self> {
         if let Ok([a, b, c, d, mask @ ..]) = <[u8; 8]>::try_from(bytes) {
             let ones = u32::from_be_bytes(mask).leading_ones();
@@ -125,7 +125,7 @@ impl std::str::FromStr for Cidr {
     }
 }
 
-/// What a CA may sign.
+/// The names and addresses that a CA may sign for.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Constraints {
     /// Each permits the name itself and every name below it.
@@ -135,8 +135,8 @@ pub struct Constraints {
 }
 
 impl Constraints {
-    /// The API server's names in a cluster of this domain, localhost and loopback, and what the
-    /// caller adds.
+    /// The API server's names in a cluster of this domain, localhost and loopback, and the caller's
+    /// additions.
     #[must_use]
     pub fn kubernetes_and(domain: &ClusterDomain, dns: Vec<String>, ip: Vec<Cidr>) -> Self {
         let loopback = [
@@ -176,7 +176,7 @@ impl Constraints {
         }
     }
 
-    /// What the certificate says; nothing when it does not constrain names at all.
+    /// The certificate's name constraints; `None` if it has none.
     fn of(cert: &X509Certificate<'_>) -> Option<Self> {
         let constraints =
             cert.extensions().iter().find_map(|ext| match ext.parsed_extension() {
@@ -203,12 +203,12 @@ pub struct MeshCa {
 }
 
 impl MeshCa {
-    /// Makes a CA that may sign for `constraints` and writes it into `dir`, which is made when
-    /// it is missing. The key file is readable by its owner alone.
+    /// Makes a CA that may sign for `constraints` and writes it into `dir`, which is created if
+    /// missing. Only its owner can read the key file.
     ///
     /// # Errors
-    /// [`CaError::Exists`] when either file is there; else what the file system or the crypto
-    /// library said.
+    /// [`CaError::Exists`] if either file exists; else the error of the file system or the crypto
+    /// library.
     pub fn create(dir: &Path, constraints: &Constraints, clock: &Clock) -> Result<(), CaError> {
         let (cert_path, key_path) = (dir.join("ca.crt"), dir.join("ca.key"));
         for path in [&cert_path, &key_path] {
@@ -268,7 +268,7 @@ impl MeshCa {
         Ok(Self { path: cert_path, issuer, constraints })
     }
 
-    /// Whether this CA may sign for every one of `names`.
+    /// Checks that this CA may sign for every one of `names`.
     ///
     /// # Errors
     /// [`CaError::Outside`] with the first name that it may not sign.
@@ -284,7 +284,7 @@ impl MeshCa {
         }
     }
 
-    /// The key and name that sign.
+    /// The signing key and the issuer's name.
     pub(super) fn issuer(&self) -> &Issuer<'static, KeyPair> {
         &self.issuer
     }

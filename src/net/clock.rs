@@ -9,7 +9,7 @@ use std::{
 use rustls::time_provider::{DefaultTimeProvider, TimeProvider};
 use rustls_pki_types::UnixTime;
 
-/// The clock by which certificates are made and judged.
+/// The clock for issuing and verifying certificates.
 #[derive(Clone)]
 pub struct Clock(Arc<dyn TimeProvider>);
 
@@ -32,8 +32,8 @@ impl Clock {
         Self(provider)
     }
 
-    /// Now, as the certificates count it. A clock that cannot be read is the epoch: everything
-    /// is then not yet valid, which refuses.
+    /// The time in whole seconds, as in certificates; 1970 if the clock cannot be read: then no
+    /// certificate is valid yet, and all are refused.
     #[must_use]
     pub fn now(&self) -> SystemTime {
         let since = self.0.current_time().map_or(0, |t| t.as_secs());

@@ -1,10 +1,10 @@
-//! What a connection writes while it is polled once, put together.
+//! Collects the bytes that a connection writes during one poll, and sends them together.
 //!
-//! HTTP/2 flushes behind every frame of data. Below TLS that is a call into the kernel, a segment
-//! and a wake-up of the client each time, for what could leave in one. So whoever polls a connection
-//! says when it has written all it had: see [`Corked::poll_uncork`].
+//! HTTP/2 flushes after every DATA frame. Below TLS each flush costs a system call, a segment and a
+//! wake-up of the client, where one would do. So the task that polls the connection sends the bytes
+//! when the poll is over: see [`Corked::poll_uncork`].
 //!
-//! Hides what is held until then, which is bounded. Does not know what is written.
+//! Hides the held bytes, which are bounded. Does not interpret them.
 
 use std::{
     cell::RefCell,
@@ -16,10 +16,10 @@ use std::{
 
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
-/// Bytes that are held at most: four TLS records.
+/// Most bytes that are held: four TLS records.
 const MOST: usize = 64 << 10;
 
-/// Holds what is written until it is uncorked, or is much. Clones are one stream.
+/// Holds written bytes until it is uncorked or holds `MOST` bytes. Clones share one stream.
 #[derive(Debug)]
 pub struct Corked<T>(Rc<RefCell<Held<T>>>);
 
@@ -27,7 +27,7 @@ pub struct Corked<T>(Rc<RefCell<Held<T>>>);
 struct Held<T> {
     inner: T,
     bytes: Vec<u8>,
-    /// So many of them are written.
+    /// Number of `bytes` written to `inner`.
     written: usize,
     must_flush: bool,
 }
@@ -39,7 +39,7 @@ impl<T> Clone for Corked<T> {
 }
 
 impl<T> Corked<T> {
-    /// Nothing is held yet.
+    /// Wraps `inner`. Nothing is held yet.
     pub fn new(inner: T) -> Self {
         let held = Held { inner, bytes: Vec::new(), written: 0, must_flush: false };
         Self(Rc::new(RefCell::new(held)))
@@ -47,11 +47,11 @@ impl<T> Corked<T> {
 }
 
 impl<T: AsyncWrite + Unpin> Corked<T> {
-    /// Everything that is held leaves. To be called whenever the connection was polled, also when it
-    /// wrote nothing: more may go where the last call met a full socket.
+    /// Sends and flushes all held bytes. Call it after every poll of the connection, even if that
+    /// wrote nothing: the socket may have been full at the last call.
     ///
     /// # Errors
-    /// Those of the stream, which the next write or flush meets too.
+    /// Errors of the stream, which its next write or flush returns too.
     pub fn poll_uncork(&self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         self.0.borrow_mut().poll_send(cx)
     }
@@ -125,7 +125,7 @@ impl<T: AsyncWrite + Unpin> AsyncWrite for Corked<T> {
         true
     }
 
-    /// Nothing to do: to uncork is to flush.
+    /// Does nothing: [`Corked::poll_uncork`] flushes.
     fn poll_flush(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
         Poll::Ready(Ok(()))
     }

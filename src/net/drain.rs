@@ -1,18 +1,18 @@
-//! Drain as a pair of values: one end says «finish», the other end waits for the word.
+//! Drain as two ends: [`Drain`] sets the deadline, [`Draining`] receives it.
 
 use std::time::Duration;
 
 use tokio::{sync::watch, time::Instant};
 
-/// Says when work must end.
+/// Sets the deadline by which work must end.
 #[derive(Debug)]
 pub struct Drain(watch::Sender<Option<Instant>>);
 
-/// Learns that work must end, and by when. Cheap to clone, one for each task.
+/// Receives that deadline. Cheap to clone, one for each task.
 #[derive(Clone, Debug)]
 pub struct Draining(watch::Receiver<Option<Instant>>);
 
-/// The two ends.
+/// Makes the two ends.
 #[must_use]
 pub fn channel() -> (Drain, Draining) {
     let (tx, rx) = watch::channel(None);
@@ -20,12 +20,13 @@ pub fn channel() -> (Drain, Draining) {
 }
 
 impl Drain {
-    /// Everybody who holds a [`Draining`] has `grace` to finish. A second call changes nothing.
+    /// Starts the drain: each holder of a [`Draining`] has `grace` to finish. A second call changes
+    /// nothing.
     pub fn start(&self, grace: Duration) {
         self.start_until(Instant::now() + grace);
     }
 
-    /// The same with the end of the time.
+    /// Starts the drain with this deadline.
     pub fn start_until(&self, end: Instant) {
         self.0.send_if_modified(|deadline| {
             let first = deadline.is_none();
@@ -36,7 +37,8 @@ impl Drain {
 }
 
 impl Draining {
-    /// Waits for the word and gives the deadline. A dropped [`Drain`] means «now».
+    /// Waits for the start and returns the deadline; the current time if the [`Drain`] was dropped
+    /// instead.
     pub async fn begun(&mut self) -> Instant {
         match self.0.wait_for(Option::is_some).await {
             Ok(deadline) => deadline.unwrap_or_else(Instant::now),
@@ -44,7 +46,7 @@ impl Draining {
         }
     }
 
-    /// The deadline, once the word was given.
+    /// The deadline; `None` before the start.
     #[must_use]
     pub fn deadline(&self) -> Option<Instant> {
         *self.0.borrow()

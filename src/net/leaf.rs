@@ -1,4 +1,4 @@
-//! The certificate that clients see, made in memory and renewed before it ends.
+//! The certificate that clients see, made in memory and renewed before it expires.
 
 use std::{
     fmt,
@@ -21,8 +21,8 @@ use super::{Clock, ca::MeshCa, tls};
 
 const LIFETIME: Duration = Duration::from_secs(24 * 3600);
 const BACKDATE: Duration = Duration::from_secs(300);
-/// A leaf is renewed after this share of its life: two thirds, so that a day of trouble with the
-/// CA is survived.
+/// Age at which a leaf is renewed: two thirds of its life, which leaves 8 hours for trouble with
+/// the CA.
 const RENEW_AFTER: Duration = Duration::from_secs(16 * 3600);
 
 /// Why no leaf could be made.
@@ -31,7 +31,7 @@ pub enum LeafError {
     /// The certificate could not be signed.
     #[error("the mesh CA could not sign a certificate")]
     Sign(#[from] rcgen::Error),
-    /// The TLS library does not take the key.
+    /// The TLS library refuses the certificate or its key.
     #[error("the TLS library refuses the new certificate")]
     Key(#[from] rustls::Error),
 }
@@ -72,7 +72,7 @@ impl Leaf {
         Ok(())
     }
 
-    /// Whether a client that names this host in its ClientHello gets an answer.
+    /// Whether the certificate is valid for `host`, the server name (SNI) of a ClientHello.
     #[must_use]
     pub fn covers(&self, host: &str) -> bool {
         self.names.iter().any(|name| match name {
@@ -81,13 +81,13 @@ impl Leaf {
         })
     }
 
-    /// When the present certificate ends.
+    /// The end of the current certificate (`notAfter`).
     #[must_use]
     pub fn not_after(&self) -> SystemTime {
         self.current.load().not_after
     }
 
-    /// When the present certificate should be replaced.
+    /// The time at which to replace the current certificate.
     #[must_use]
     pub fn renew_at(&self) -> SystemTime {
         self.not_after() - LIFETIME + RENEW_AFTER

@@ -1,6 +1,6 @@
 //! Sockets, original destinations, TLS, the mesh CA and its leaf, drain.
 //!
-//! Hides how bytes reach us and by which trust; knows no Kubernetes object and no policy.
+//! Hides the transport and its trust; knows no Kubernetes object and no policy.
 
 pub mod addr;
 pub mod ca;

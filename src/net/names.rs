@@ -4,13 +4,12 @@ use std::{fmt, str::FromStr};
 
 use rustls_pki_types::DnsName;
 
-/// The API server's Service, as a client in any namespace may shorten its name.
+/// The API server's Service by the short names that clients in any namespace may use.
 const SERVICE: [&str; 3] = ["kubernetes", "kubernetes.default", "kubernetes.default.svc"];
-/// This machine: no name of the API server's, whoever shows it.
+/// This machine: never a name of the API server, even if a certificate has it.
 pub const LOCALHOST: &str = "localhost";
 
-/// The DNS domain of a cluster, below which its Services have names: the kubelet's
-/// `clusterDomain`.
+/// The DNS domain of a cluster's Services: the kubelet's `clusterDomain`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ClusterDomain(String);
 
@@ -43,7 +42,7 @@ impl Default for ClusterDomain {
 impl FromStr for ClusterDomain {
     type Err = BadDomain;
 
-    /// DNS knows no upper case (RFC 4343).
+    /// Lowers the case, since DNS names are case-insensitive (RFC 4343).
     fn from_str(text: &str) -> Result<Self, BadDomain> {
         let domain = Self(text.to_ascii_lowercase());
         let is_name = DnsName::try_from(domain.whole()).is_ok();

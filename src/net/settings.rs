@@ -1,8 +1,8 @@
 //! Reads the upstream's stream limit off the wire.
 //!
-//! The first frame that an HTTP/2 server sends is SETTINGS (RFC 9113 section 3.4). The HTTP library
-//! obeys the limit in it but does not tell when it has arrived; yet the client must be promised
-//! exactly as many streams as the upstream takes, before it opens the first.
+//! The first frame of an HTTP/2 server is SETTINGS (RFC 9113 section 3.4). The HTTP library obeys
+//! the limit in it but does not report its arrival. The client must be offered exactly the
+//! upstream's limit, before it opens its first stream.
 
 use std::{
     io,
@@ -19,10 +19,10 @@ const FRAME_HEADER: usize = 9;
 const SETTINGS: u8 = 4;
 const ENTRY: usize = 6;
 const MAX_CONCURRENT_STREAMS: u16 = 3;
-/// Far above any real first frame: at 6 bytes an entry and a handful of entries.
+/// Most bytes read of the first frame: far above a real one, a handful of entries of 6 bytes.
 const MAX_FRAME: usize = 1024;
 
-/// Passes bytes through and tells the stream limit once.
+/// Passes bytes through and reports the stream limit once.
 #[derive(Debug)]
 pub struct SettingsTap<T> {
     inner: T,
@@ -35,11 +35,12 @@ struct First {
     tell: oneshot::Sender<StreamLimit>,
 }
 
-/// `SETTINGS_MAX_CONCURRENT_STREAMS`; nothing when the peer sets no limit.
+/// `SETTINGS_MAX_CONCURRENT_STREAMS`; `None` if the peer sets no limit.
 pub type StreamLimit = Option<u32>;
 
 impl<T> SettingsTap<T> {
-    /// The receiver ends without a value when the first frame is not SETTINGS.
+    /// Wraps `inner`. The receiver ends without a value if the first frame is not SETTINGS or is
+    /// too long.
     pub fn new(inner: T) -> (Self, oneshot::Receiver<StreamLimit>) {
         let (tell, told) = oneshot::channel();
         (Self { inner, first: Some(First { bytes: Vec::new(), tell }) }, told)

@@ -10,23 +10,23 @@ use nix::sys::resource::{Resource, getrlimit};
 use socket2::{Domain, Protocol, SockRef, Socket, TcpKeepalive, Type};
 use tokio::net::{TcpListener, TcpSocket, TcpStream};
 
-/// Connections that wait in the kernel while we are busy.
+/// Most connections that wait in the kernel to be accepted.
 const BACKLOG: i32 = 1024;
-/// A silent peer is asked after this long. Connection tracking forgets a half-closed flow after
-/// 60 s, so the first probe must come well before.
+/// Idle time before the first keepalive probe. Connection tracking forgets a half-closed flow after
+/// 60 s, so the probe must come well before.
 const KEEPALIVE_AFTER: Duration = Duration::from_secs(25);
 const KEEPALIVE_INTERVAL: Duration = Duration::from_secs(5);
 const KEEPALIVE_PROBES: u32 = 3;
-/// Unacknowledged data or probes end the connection after this long (RFC 5482): the time of all
-/// probes together, so that both clocks say the same.
+/// Time after which unacknowledged data or probes end the connection (RFC 5482): the time of all
+/// probes together, so that both timers agree.
 const USER_TIMEOUT: Duration = Duration::from_secs(40);
 
-/// File descriptors that are for no client: those of the runtimes, the listeners, the admin port,
-/// files that are read, and our own calls.
+/// File descriptors that no client uses: those of the runtimes, the listeners, the admin port, open
+/// files, and our own requests.
 const OWN_DESCRIPTORS: u64 = 64;
 
-/// How many connections may be carried at once, each with its upstream's, so that a descriptor is
-/// always left for what else the process has to do.
+/// Most client connections at once, each with one upstream connection, so that the rest of the
+/// process always has descriptors.
 #[must_use]
 pub fn most_connections() -> usize {
     let most = getrlimit(Resource::RLIMIT_NOFILE).map_or(u64::MAX, |(most, _)| most);
@@ -37,7 +37,7 @@ pub fn most_connections() -> usize {
 /// Listens on `addr`.
 ///
 /// # Errors
-/// Those of the socket calls; the port being taken is the common one.
+/// Errors of the socket calls; most often the port is taken.
 pub fn listen(addr: SocketAddr) -> io::Result<TcpListener> {
     let socket = Socket::new(Domain::for_address(addr), Type::STREAM, Some(Protocol::TCP))?;
     if addr.is_ipv6() {
@@ -50,8 +50,8 @@ pub fn listen(addr: SocketAddr) -> io::Result<TcpListener> {
     TcpListener::from_std(socket.into())
 }
 
-/// Listens on `addr`; where that is `0.0.0.0`, on every address of both families, by one socket
-/// that shows IPv4 peers as IPv4-mapped ones: a probe comes by the family of the pod's address. A
+/// Listens on `addr`; if that is `0.0.0.0`, on every address of both families, since a probe uses
+/// the family of the pod's address. One socket serves both and shows IPv4 peers as IPv4-mapped. A
 /// machine without IPv6 has just IPv4.
 ///
 /// # Errors
@@ -66,9 +66,8 @@ pub fn listen_on_all(addr: SocketAddr) -> io::Result<TcpListener> {
     }
 }
 
-/// Listens on `addr` and, where that is a loopback address, on the other family's loopback at
-/// the same port: the kernel redirects an IPv6 connection to `::1`. A machine without IPv6 has
-/// just the one listener.
+/// Listens on `addr` and, if that is `127.0.0.1` or `::1`, on the other of the two at the same
+/// port: the kernel redirects an IPv6 connection to `::1`. A machine without IPv6 has one listener.
 ///
 /// # Errors
 /// As [`listen`].
@@ -87,11 +86,11 @@ pub fn listen_on_loopbacks(addr: SocketAddr) -> io::Result<Vec<TcpListener>> {
     }
 }
 
-/// Dials `addr`. The socket is made now, under the uid we run as now: the redirect rule excludes
-/// by the uid at the socket's creation.
+/// Dials `addr`. The redirect rule exempts a socket by the uid at its creation, so the socket is
+/// created here, under our current uid.
 ///
 /// # Errors
-/// Those of the socket calls.
+/// Errors of the socket calls.
 pub async fn dial(addr: SocketAddr) -> io::Result<TcpStream> {
     let socket = if addr.is_ipv4() { TcpSocket::new_v4()? } else { TcpSocket::new_v6()? };
     let stream = socket.connect(addr).await?;
@@ -99,10 +98,10 @@ pub async fn dial(addr: SocketAddr) -> io::Result<TcpStream> {
     Ok(stream)
 }
 
-/// Sets what every connection of ours needs on both legs.
+/// Sets the socket options that connections need, both to clients and to the upstream.
 ///
 /// # Errors
-/// Those of `setsockopt`; a peer that is already gone is the common one.
+/// Errors of `setsockopt`; most often the peer is gone.
 pub fn keep_alive(stream: &TcpStream) -> io::Result<()> {
     stream.set_nodelay(true)?;
     let socket = SockRef::from(stream);
@@ -114,7 +113,7 @@ pub fn keep_alive(stream: &TcpStream) -> io::Result<()> {
     socket.set_tcp_user_timeout(Some(USER_TIMEOUT))
 }
 
-/// Whether an accept error concerns one connection alone, so that accepting goes on at once.
+/// Whether an accept error concerns one connection alone, so that accepting continues at once.
 #[must_use]
 pub fn is_of_one_connection(error: &io::Error) -> bool {
     matches!(

@@ -1,4 +1,5 @@
-//! The TLS of both legs. One crypto provider, named in one place and never by process default.
+//! TLS to clients and to the upstream. One crypto provider, named in one place, never the process
+//! default.
 
 use std::{io, net::IpAddr, path::Path, sync::Arc};
 
@@ -27,7 +28,7 @@ pub fn provider() -> Arc<CryptoProvider> {
     Arc::new(provider_value())
 }
 
-/// The same, not shared yet.
+/// The provider, not shared yet.
 #[must_use]
 pub fn provider_value() -> CryptoProvider {
     aws_lc_rs::default_provider()
@@ -63,7 +64,7 @@ pub fn read_roots(path: &Path) -> Result<RootCertStore, BadRoots> {
     roots_from_pem(&pem).ok_or_else(|| BadRoots::NoCertificate { path: path.display().to_string() })
 }
 
-/// The trust roots in a PEM text; nothing when there is none or one of them is broken.
+/// The trust roots in a PEM text; `None` if there are none or one of them is broken.
 #[must_use]
 pub fn roots_from_pem(pem: &[u8]) -> Option<RootCertStore> {
     let mut roots = RootCertStore::empty();
@@ -73,20 +74,20 @@ pub fn roots_from_pem(pem: &[u8]) -> Option<RootCertStore> {
     (!roots.is_empty()).then_some(roots)
 }
 
-/// By which the API server is verified.
+/// The verifier of the API server's certificate.
 ///
 /// # Errors
-/// When rustls refuses the roots or the provider.
+/// If rustls refuses the roots or the provider.
 pub fn upstream_verifier(roots: RootCertStore) -> Result<Arc<WebPkiServerVerifier>, rustls::Error> {
     WebPkiServerVerifier::builder_with_provider(Arc::new(roots), provider())
         .build()
         .map_err(|error| rustls::Error::General(error.to_string()))
 }
 
-/// How we speak to the API server: verified, no client certificate.
+/// The configuration towards the API server: verified, no client certificate.
 ///
 /// # Errors
-/// When rustls refuses the provider.
+/// If rustls refuses the provider.
 pub fn upstream_config(
     verifier: Arc<WebPkiServerVerifier>,
     clock: &Clock,
@@ -97,8 +98,8 @@ pub fn upstream_config(
         .with_no_client_auth())
 }
 
-/// The same for one connection to `dialled`, made for a client that asked for the server by a
-/// name: the certificate may be for the name or for the address.
+/// The upstream configuration for one connection to `dialled`, for a client that sent a server name
+/// (SNI): the certificate may be for the name or for the address.
 #[must_use]
 pub fn by_name_or_address(
     config: &ClientConfig,
@@ -106,15 +107,15 @@ pub fn by_name_or_address(
     dialled: IpAddr,
 ) -> ClientConfig {
     let mut config = config.clone();
-    // A session says nothing of the address for which it was verified.
+    // A resumed session does not record the address for which it was verified.
     config.resumption = Resumption::disabled();
     let verifier = NameOrAddress { webpki: Arc::clone(verifier), dialled: dialled.into() };
     config.dangerous().set_certificate_verifier(Arc::new(verifier));
     config
 }
 
-/// Verifies a certificate by the server's name and, where it is not for that, by the address that
-/// was dialled. Of all else that is verified nothing is left out for either.
+/// Verifies a certificate by the server's name and, if it is not valid for that, by the dialled
+/// address. All other checks apply to both.
 #[derive(Debug)]
 struct NameOrAddress {
     webpki: Arc<WebPkiServerVerifier>,
@@ -163,7 +164,7 @@ impl ServerCertVerifier for NameOrAddress {
     }
 }
 
-/// How we answer clients, one configuration for each protocol that the upstream may have chosen.
+/// The configurations towards clients, one for each protocol that the upstream may have chosen.
 #[derive(Clone, Debug)]
 pub struct ServerConfigs {
     h2: Arc<ServerConfig>,
@@ -172,10 +173,10 @@ pub struct ServerConfigs {
 }
 
 impl ServerConfigs {
-    /// All of them show the certificate of `leaf` and share one ticket key.
+    /// Makes all of them with the certificate of `leaf` and one ticket key.
     ///
     /// # Errors
-    /// When rustls refuses the provider.
+    /// If rustls refuses the provider.
     pub fn new(leaf: Arc<dyn ResolvesServerCert>, clock: &Clock) -> Result<Self, rustls::Error> {
         let mut base = ServerConfig::builder_with_details(provider(), clock.provider())
             .with_safe_default_protocol_versions()?
@@ -190,7 +191,7 @@ impl ServerConfigs {
         Ok(Self { h2: with(&[H2]), http_11: with(&[HTTP_11]), no_alpn: with(&[]) })
     }
 
-    /// The configuration that answers with `alpn`, the protocol of the upstream connection.
+    /// The configuration that selects `alpn`, the protocol of the upstream connection.
     #[must_use]
     pub fn speaking(&self, alpn: Option<&[u8]>) -> Arc<ServerConfig> {
         Arc::clone(match alpn {

@@ -1,29 +1,29 @@
-//! `DeleteOptions`, as a client sends them and as they go out again for each object.
+//! `DeleteOptions`: read from a client's request, and written again for each object.
 
 use serde_json::{Map, Value, json};
 
 use super::{frames::MAGIC, name::BodyKind, query::Query};
 
-/// What a client asks of each deletion.
+/// The client's options for each deletion.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct DeleteOptions(Map<String, Value>);
 
 /// Why options cannot be used.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum BadOptions {
-    /// They are no `DeleteOptions`.
+    /// The body or the query is no `DeleteOptions`.
     #[error("the body is no DeleteOptions")]
     Unreadable,
-    /// An encoding that the options are not read in.
+    /// The body's encoding is not supported.
     #[error("DeleteOptions in this encoding cannot be read: send JSON or protobuf")]
     Encoding,
-    /// They are for one object.
+    /// The options have preconditions, which are for one object.
     #[error("preconditions are for one object: delete it by its name")]
     Preconditions,
 }
 
 impl DeleteOptions {
-    /// Reads the body of a request, and its query where the body is empty, as the API server does
+    /// Reads the body of a request, or its query if the body is empty, as the API server does
     /// (`apiserver/pkg/endpoints/handlers/delete.go`).
     ///
     /// # Errors
@@ -44,7 +44,7 @@ impl DeleteOptions {
         Ok(Self(fields))
     }
 
-    /// The body that deletes just this version of just this object, in JSON.
+    /// The body that deletes only this version of this object, in JSON.
     #[must_use]
     pub fn only(&self, uid: &str, resource_version: &str) -> Vec<u8> {
         let mut fields = self.0.clone();
@@ -56,8 +56,8 @@ impl DeleteOptions {
     }
 }
 
-/// The parameters that stand for fields. They are read as the API server reads them, so that it is
-/// the one to refuse what is no number.
+/// The query parameters that stand for fields, read as the API server reads them. A number that
+/// does not parse is refused.
 fn of_query(query: Query<'_>) -> Result<Map<String, Value>, BadOptions> {
     let mut fields = Map::new();
     if let Some(policy) = query.first("propagationPolicy") {
@@ -78,8 +78,8 @@ fn of_query(query: Query<'_>) -> Result<Map<String, Value>, BadOptions> {
     Ok(fields)
 }
 
-/// JSON that is sent as YAML. To the API server a merge key may bring in fields that nobody else
-/// sees: a dry run would become none.
+/// Reads JSON that is sent as YAML. A merge key is refused: the API server would see fields through
+/// it that we do not, for example a dry run.
 fn of_yaml(body: &[u8]) -> Result<Map<String, Value>, BadOptions> {
     let Ok(Value::Object(fields)) = serde_json::from_slice(body) else {
         return Err(BadOptions::Encoding);
@@ -119,7 +119,7 @@ fn of_protobuf(body: &[u8]) -> Option<Map<String, Value>> {
                 let name = "ignoreStoreReadErrorWithClusterBreakingPotential";
                 fields.insert(name.to_owned(), (ignore != 0).into());
             }
-            // What the API server would heed and we do not know must not be lost.
+            // An unknown field, which the API server might obey, must not be lost.
             _ => return None,
         }
     }
@@ -129,7 +129,7 @@ fn of_protobuf(body: &[u8]) -> Option<Map<String, Value>> {
     Some(fields)
 }
 
-/// The fields of a protobuf message; `None` for what is none.
+/// The fields of a protobuf message; `None` if one is malformed.
 struct Fields<'a>(&'a [u8]);
 
 enum Field<'a> {

@@ -6,7 +6,7 @@ use std::borrow::Cow;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct BrokenEscape;
 
-/// Which characters stand for something else.
+/// The escapes that are decoded.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Mode {
     /// `%XX` only.
@@ -15,7 +15,7 @@ pub(super) enum Mode {
     Query,
 }
 
-/// Decodes as Go's `url.unescape` does; borrows when there is nothing to decode.
+/// Decodes as Go's `url.unescape` does; borrows if there is nothing to decode.
 pub(super) fn unescape(raw: &str, mode: Mode) -> Result<Cow<'_, [u8]>, BrokenEscape> {
     let bytes = raw.as_bytes();
     let special = match mode {

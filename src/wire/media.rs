@@ -1,8 +1,9 @@
-//! Which encoding an answer has: chosen from `Accept` for ours, read from `Content-Type` for theirs
-//! (`apiserver/pkg/endpoints/ handlers/negotiation`, and `munnerz/goautoneg` for the order).
+//! The encoding of a response: chosen from `Accept` for our own, read from `Content-Type` for the
+//! API server's (`apiserver/pkg/endpoints/handlers/negotiation`, and `munnerz/goautoneg` for the
+//! order).
 
-/// How objects are encoded. One of them as a stream of watch events is framed by what it is: JSON
-/// and CBOR by themselves (RFC 8742 for CBOR), protobuf by a length of 4 bytes.
+/// The encoding of objects. In a stream of watch events JSON and CBOR delimit themselves (RFC 8742
+/// for CBOR), protobuf has a length of 4 bytes in front.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Encoding {
     /// `application/json`; every Table, too.
@@ -15,14 +16,14 @@ pub enum Encoding {
     Cbor,
 }
 
-/// Clauses of one `Accept` header that are looked at. Real clients send at most five.
+/// Most clauses of one `Accept` header that are read. Real clients send at most five.
 const MAX_CLAUSES: usize = 64;
 
 impl Encoding {
-    /// The encoding of an answer of ours to a request with this `Accept` header, by the API
-    /// server's rules for its own errors: JSON if there is none or nothing in it can be had, else
-    /// the first acceptable clause in upstream's order, in which a wildcard comes last whatever its
-    /// `q`. Parameters as `as=Table` ask for objects, a Status stays a Status.
+    /// The encoding of our response to a request with this `Accept` header, by the API server's
+    /// rules for its own errors: the first acceptable clause in its order, in which a wildcard
+    /// comes last whatever its `q`; JSON if there is none. Parameters such as `as=Table` apply to
+    /// objects; a Status stays a Status.
     pub fn negotiate(accept: Option<&str>) -> Self {
         let Some(accept) = accept.filter(|accept| !accept.is_empty()) else {
             return Self::Json;
@@ -58,8 +59,8 @@ impl Encoding {
         }
     }
 
-    /// The `Content-Type` of a stream of watch events. There is none in YAML: who asks for it gets
-    /// JSON.
+    /// The `Content-Type` of a stream of watch events. YAML has none: a client that asks for it
+    /// gets JSON.
     pub const fn stream_content_type(self) -> &'static str {
         match self {
             Self::Json | Self::Yaml => "application/json",
@@ -69,7 +70,7 @@ impl Encoding {
     }
 }
 
-/// The `Accept` of a list with the same objects as a watch with this `Accept`.
+/// The `Accept` of a list that returns the same objects as a watch with this `Accept`.
 #[must_use]
 pub fn as_list(accept: &str) -> String {
     let parameter = |text: &str| match trim(text) {
@@ -87,9 +88,9 @@ struct Clause<'a> {
     kind: &'a str,
     subtype: &'a str,
     q: f32,
-    /// Asks for a stream of this kind: there are watches.
+    /// The kind of stream asked for: only `watch` exists.
     stream: &'a str,
-    /// Asks for the server's own version of the object: there is none.
+    /// The `sv` parameter, for the server's own version of the object: there is none.
     server_version: &'a str,
 }
 
@@ -99,7 +100,7 @@ impl<'a> Clause<'a> {
         let essence = trim(parts.next()?);
         let (kind, subtype) = match essence.split_once('/') {
             Some((kind, subtype)) if !subtype.is_empty() => (trim(kind), trim(subtype)),
-            // `*`, and upstream takes `*/` for the same.
+            // `*`, and `*/`, which the API server reads as the same.
             other => match other.map_or(essence, |(kind, _)| trim(kind)) {
                 "*" => ("*", "*"),
                 _ => return None,
@@ -131,7 +132,8 @@ impl<'a> Clause<'a> {
             ("*", "*") | ("application", "*" | "json") => Encoding::Json,
             ("application", "yaml") => Encoding::Yaml,
             ("application", "vnd.kubernetes.protobuf") => Encoding::Protobuf,
-            // Upstream knows the sequence only as an answer; a client that asks for it reads it.
+            // The API server has the sequence only in responses; a client that asks for it can read
+            // it.
             ("application", "cbor" | "cbor-seq") => Encoding::Cbor,
             _ => return None,
         };
@@ -143,7 +145,7 @@ impl<'a> Clause<'a> {
         (streams && self.server_version.is_empty()).then_some(encoding)
     }
 
-    /// Upstream's order, which is not one: it says of two clauses that each comes first. So the
+    /// The API server's order, which is inconsistent: of two clauses each may come first. So the
     /// sort must be the same, too.
     fn before(&self, other: &Self) -> bool {
         self.q > other.q
@@ -152,7 +154,7 @@ impl<'a> Clause<'a> {
     }
 }
 
-/// Insertion sort: what Go's `sort.Sort` is for up to 12 elements.
+/// Insertion sort, as Go's `sort.Sort` for up to 12 elements.
 fn sort_as_upstream(clauses: &mut [Clause<'_>]) {
     for end in 1..clauses.len() {
         for at in (1..=end).rev() {
@@ -164,7 +166,7 @@ fn sort_as_upstream(clauses: &mut [Clause<'_>]) {
     }
 }
 
-/// Upstream trims spaces alone.
+/// Trims only spaces, as the API server does.
 fn trim(text: &str) -> &str {
     text.trim_matches(' ')
 }

@@ -1,15 +1,15 @@
-//! What Kubernetes puts on the wire, sans-IO: bytes and strings in, facts and bytes out; no socket,
-//! no clock, no task.
+//! The Kubernetes wire formats, sans-IO: bytes and strings in, facts and bytes out; no socket, no
+//! clock, no task.
 //!
-//! - [`request`]: what the API server makes of a method, a path and a query.
+//! - [`request`]: a method, a path and a query as the API server classifies them.
 //! - [`query`]: the raw query, read and rewritten as Go reads it.
 //! - [`selector`]: label and field selectors.
-//! - [`media`]: which encoding an answer has.
+//! - [`media`]: the encoding of a response.
 //! - [`name`]: the name of the object in a write's body, replaced in place.
 //! - [`delete`]: the options of a deletion.
 //! - [`status`]: a refusal in the client's encoding.
-//! - [`rv`]: positions in a resource's history.
-//! - [`frames`]: bodies of lists and watches, scanned while they pass.
+//! - [`rv`]: resource versions.
+//! - [`frames`]: bodies of lists and watches, scanned or filtered while they pass.
 
 pub mod delete;
 mod escape;

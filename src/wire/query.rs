@@ -9,15 +9,15 @@ use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 use super::escape::{Mode, is_escaped_well, unescape};
 
 /// Most pairs in one query. Go 1.26 ignores a query of more than 10,000 pairs **altogether** (a
-/// selector in it would be lost, and everything returned), and an older Go knows no limit; so we
-/// stay far below, whatever the server was built with.
+/// selector in it would be lost, and everything returned), older versions have no limit; this is
+/// far below, whatever the server was built with.
 pub const MAX_PAIRS: usize = 1024;
 
-/// What a query keeps unescaped when we write it: RFC 3986's unreserved characters, as Go's
+/// Characters that we escape in a query: all but RFC 3986's unreserved ones, as Go's
 /// `url.QueryEscape`.
 const ESCAPED: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'_').remove(b'.').remove(b'~');
 
-/// A query that an API server might not read the way we do.
+/// A query that an API server might read differently.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum QueryError {
     /// More than [`MAX_PAIRS`].
@@ -37,10 +37,11 @@ pub struct Query<'a> {
 }
 
 impl<'a> Query<'a> {
-    /// Takes what stands behind the `?`; no `?` is the same as nothing behind it.
+    /// Takes the text behind the `?`; `None` is the same as an empty text.
     pub fn parse(raw: Option<&'a str>) -> Result<Self, QueryError> {
         let raw = raw.unwrap_or_default();
-        // Counted as Go counts: before any pair is looked at. No pair is shorter than its `&`.
+        // Pairs are counted before any is parsed, as in Go. Each but the first has an `&`, so a
+        // query of fewer bytes needs no count.
         if raw.len() >= MAX_PAIRS {
             let found = memchr::memchr_iter(b'&', raw.as_bytes()).count() + 1;
             if found > MAX_PAIRS {
@@ -50,23 +51,23 @@ impl<'a> Query<'a> {
         Ok(Self { raw })
     }
 
-    /// The query as it came.
+    /// The raw query.
     pub const fn as_str(&self) -> &'a str {
         self.raw
     }
 
     /// The decoded value of the first pair with this key, which is the only one that the API server
-    /// uses. A key without `=` has the value `""`. Pairs that Go rejects are not there. Bytes that
-    /// are not UTF-8 become U+FFFD: no key, selector or name has one.
+    /// uses. A key without `=` has the value `""`. Pairs that Go rejects are skipped. Bytes that
+    /// are not UTF-8 become U+FFFD, which no key, selector or name has.
     pub fn first(&self, key: &str) -> Option<Cow<'a, str>> {
         self.pairs().find(|pair| pair.key_is(key)).map(|pair| pair.value())
     }
 
     /// A boolean as the API server reads it (`apimachinery/pkg/runtime/conversion.go`): `0` and
-    /// `false` in any case are false, everything else is true, also nothing at all. `None` if there
-    /// is no such pair.
+    /// `false` in any case are false, every other value is true, also the empty one. `None` if
+    /// there is no such pair.
     pub fn flag(&self, key: &str) -> Option<bool> {
-        // Go's `strings.EqualFold`, to which U+017F is an `s` too.
+        // Go's `strings.EqualFold`, for which U+017F equals `s`.
         let is_false = |value: &str| {
             value == "0" || value.replace('\u{17f}', "s").eq_ignore_ascii_case("false")
         };
@@ -79,8 +80,8 @@ impl<'a> Query<'a> {
     }
 
     /// The same query with keys set (`Some`, unescaped) or removed (`None`). A key that is set
-    /// stands once, where it first stood or at the end, canonically escaped. All other pairs stay
-    /// byte for byte, except those that Go drops: another server might not.
+    /// occurs once, at its first place or at the end, canonically escaped. All other pairs stay
+    /// byte for byte, except those that Go drops: another server might read them.
     pub fn rewrite(&self, changes: &[(&str, Option<&str>)]) -> String {
         let added: usize =
             changes.iter().map(|(key, value)| key.len() + 3 * value.map_or(0, str::len) + 2).sum();
@@ -130,7 +131,7 @@ impl<'a> Pair<'a> {
     }
 
     fn key_is(&self, key: &str) -> bool {
-        // Nothing gets longer when it is decoded.
+        // Decoding never lengthens a key.
         self.key.len() >= key.len()
             && unescape(self.key, Mode::Query).is_ok_and(|own| *own == *key.as_bytes())
     }

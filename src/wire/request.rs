@@ -1,4 +1,4 @@
-//! What the API server makes of a method, a path and a query
+//! A method, a path and a query as the API server classifies them
 //! (`apiserver/pkg/endpoints/request/requestinfo.go`).
 
 use std::borrow::Cow;
@@ -14,15 +14,15 @@ use super::selector::{FieldSelector, Selector};
 pub struct RequestInfo<'a> {
     /// The raw path.
     pub path: &'a str,
-    /// What stands behind its `?`.
+    /// The query, without the `?`.
     pub query: Query<'a>,
-    /// What is done. For what is no resource: the HTTP method.
+    /// The verb; the HTTP method if the target is no resource.
     pub verb: Verb,
-    /// What it is done to.
+    /// The target of the verb.
     pub target: Target<'a>,
 }
 
-/// What a request is about.
+/// The target of a request.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Target<'a> {
     /// An API resource, one object or many.
@@ -42,20 +42,20 @@ pub struct Resource<'a> {
     pub resource: Cow<'a, str>,
     /// `status`, `scale`, `log`, `proxy`, ….
     pub subresource: Option<Cow<'a, str>>,
-    /// Absent for cluster-scoped resources and for requests over all namespaces. A Namespace object
-    /// is in itself.
+    /// `None` for cluster-scoped resources and for requests over all namespaces. The namespace of a
+    /// Namespace object is itself.
     pub namespace: Option<Cow<'a, str>>,
-    /// The one object that is meant. A list or watch has one if `fieldSelector` demands one
+    /// The name of the one object. A list or watch has one if `fieldSelector` requires one
     /// `metadata.name`.
     pub name: Option<Cow<'a, str>>,
-    /// What follows the subresource, as it came, without the leading slash: free for `proxy`.
+    /// The raw path behind the subresource, without the leading slash: arbitrary for `proxy`.
     pub rest: &'a str,
-    /// The verb stands in the path (`/api/v1/watch/pods`, deprecated). Then `name` is from the path
-    /// and `verb` not from the query.
+    /// Whether the verb is in the path (`/api/v1/watch/pods`, deprecated). Then `name` is from the
+    /// path and `verb` not from the query.
     pub verb_in_path: bool,
 }
 
-/// What the API server says is done. [`Verb::as_str`] is its spelling.
+/// The verb of the API server, in its spelling by [`Verb::as_str`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[allow(missing_docs, reason = "each is its own name")]
 pub enum Verb {
@@ -67,34 +67,34 @@ pub enum Verb {
     Patch,
     Delete,
     DeleteCollection,
-    /// `/api/v1/proxy/…`: gone since 1.16, still classified.
+    /// `/api/v1/proxy/…`: removed in 1.16, still classified.
     Proxy,
-    /// Only for what is no resource.
+    /// Only for a target that is no resource.
     Head,
-    /// Only for what is no resource.
+    /// Only for a target that is no resource.
     Post,
-    /// Only for what is no resource.
+    /// Only for a target that is no resource.
     Put,
-    /// Only for what is no resource.
+    /// Only for a target that is no resource.
     Options,
     /// Any other method: `""` to the API server if it is a resource request.
     Other,
 }
 
-/// A path that an API server might not read the way we do. Such a request is answered with 400,
-/// never forwarded.
+/// A path that an API server might read differently. Such a request is answered with 400, never
+/// forwarded.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum PathError {
     /// Go's router needs a leading slash.
     #[error("path must begin with /")]
     NotAbsolute,
-    /// `//`, or a name that is empty.
+    /// `//`, or an empty name.
     #[error("path has an empty segment (//)")]
     EmptySegment,
     /// `.` or `..`, also percent-encoded.
     #[error("path has a segment . or ..")]
     DotSegment,
-    /// `%2F` outside what follows `/proxy/`.
+    /// `%2F`, except behind `/proxy/`.
     #[error("path has an encoded slash (%2F) inside a segment")]
     EncodedSlash,
     /// `%` without two hexadecimal digits.
@@ -103,7 +103,7 @@ pub enum PathError {
     /// `%00`.
     #[error("path has an encoded NUL (%00)")]
     Nul,
-    /// Bytes that are no UTF-8.
+    /// The decoded bytes are not UTF-8.
     #[error("path is not UTF-8 when decoded")]
     NotUtf8,
     /// `/api/v1/watch`: the API server answers 500.
@@ -115,8 +115,8 @@ pub enum PathError {
 }
 
 impl<'a> RequestInfo<'a> {
-    /// Classifies. `path` is the raw path of the request target, `query` what stands behind its
-    /// `?`.
+    /// Classifies a request. `path` is the raw path of the request target, `query` the text behind
+    /// its `?`.
     pub fn parse(
         method: &Method,
         path: &'a str,
@@ -148,8 +148,8 @@ impl<'a> RequestInfo<'a> {
         Ok(Self { path, query, verb, target: Target::Resource(resource) })
     }
 
-    /// The one namespace that it is about: that of its path, or the one that the field selector of
-    /// a list or watch demands.
+    /// The one namespace of the request: from its path, or as the field selector of a list or watch
+    /// requires it.
     pub fn namespace(&self) -> Option<Cow<'_, str>> {
         let resource = self.resource()?;
         if let Some(namespace) = &resource.namespace {
@@ -164,7 +164,7 @@ impl<'a> RequestInfo<'a> {
         Some(namespace.into_owned().into()).filter(|namespace: &Cow<'_, str>| !namespace.is_empty())
     }
 
-    /// The path without the verb that may stand in it: the collection's or the object's own.
+    /// The path of the collection or object itself, without a verb in it.
     #[must_use]
     pub fn own_path(&self) -> Cow<'a, str> {
         let Some(resource) = self.resource().filter(|resource| resource.verb_in_path) else {
@@ -176,7 +176,7 @@ impl<'a> RequestInfo<'a> {
         Cow::Owned(kept.map(|(_, segment)| segment).collect::<Vec<_>>().join("/"))
     }
 
-    /// The resource, if it is about one.
+    /// The resource; `None` if the target is none.
     pub const fn resource(&self) -> Option<&Resource<'a>> {
         match &self.target {
             Target::Resource(resource) => Some(resource),
@@ -184,8 +184,8 @@ impl<'a> RequestInfo<'a> {
         }
     }
 
-    /// The raw path of the collection that a list or watch is of: without the verb and the name
-    /// that the deprecated form has in it. `None` for what is no collection.
+    /// The raw path of the collection of a list or watch, without the verb and the name in a
+    /// deprecated path. `None` if there is no collection.
     #[must_use]
     pub fn collection(&self) -> Option<String> {
         let resource = self.resource().filter(|resource| resource.subresource.is_none())?;
@@ -200,8 +200,8 @@ impl<'a> RequestInfo<'a> {
 }
 
 impl<'a> Resource<'a> {
-    /// `/api/VERSION/…` or `/apis/GROUP/VERSION/…` with at least one segment more; anything else is
-    /// no resource.
+    /// Reads `/api/VERSION/…` or `/apis/GROUP/VERSION/…` with at least one segment more; `None` if
+    /// the path is no resource.
     fn prefix(segments: &mut Segments<'a>) -> Result<Option<Self>, PathError> {
         let group = match segments.next()?.as_deref() {
             Some("api") => Cow::Borrowed(""),
@@ -218,7 +218,7 @@ impl<'a> Resource<'a> {
         })
     }
 
-    /// `[namespaces/NAMESPACE/]RESOURCE[/NAME[/SUBRESOURCE[/…]]]`; `first` is already read.
+    /// Reads `[namespaces/NAMESPACE/]RESOURCE[/NAME[/SUBRESOURCE[/…]]]`; `first` is already read.
     fn parts(
         &mut self,
         first: Cow<'a, str>,
@@ -231,7 +231,7 @@ impl<'a> Resource<'a> {
         if self.resource == "namespaces" {
             self.namespace = self.name.clone();
             third = segments.next()?;
-            // Behind a namespace stands a resource of its own, unless it is a subresource of
+            // The segment behind a namespace is a resource, unless it is a subresource of
             // Namespace.
             if !matches!(third.as_deref(), None | Some("status" | "finalize")) {
                 self.resource = third.take().unwrap_or_default();
@@ -248,14 +248,14 @@ impl<'a> Resource<'a> {
         if self.is_proxy() { Ok(()) } else { segments.check_rest() }
     }
 
-    /// What follows is a path of somebody else's server.
+    /// Whether the rest is a path of the proxied server.
     fn is_proxy(&self) -> bool {
         self.group.is_empty()
             && self.subresource.as_deref() == Some("proxy")
             && matches!(&*self.resource, "pods" | "services" | "nodes")
     }
 
-    /// The verb of a method; sets the name that a field selector demands.
+    /// The verb of a method; sets the name that a field selector requires.
     fn verb(&mut self, method: &Method, query: Query<'_>) -> Verb {
         let named = self.name.is_some();
         match *method {
@@ -326,9 +326,9 @@ impl ListOptions {
             let selector = FieldSelector::parse(&raw).ok()?;
             selector.requires("metadata.name").map(Cow::into_owned)
         });
-        // The options are read as a whole: one that is malformed takes the name with it, and
-        // `watch` is read anew, by `strings.ToLower`. Whether they are makes a difference only for
-        // a name, and for a value that is "false" to Unicode's case folding alone.
+        // The API server decodes the options as a whole: a malformed one drops the name, and
+        // `watch` is read again, by `strings.ToLower`. That matters only for a name, and for a
+        // value that is "false" by Unicode's case folding alone.
         let odd = watch.as_deref().is_some_and(|value| !value.is_ascii());
         let malformed = (name.is_some() || odd) && Self::malformed(query);
         let lowered = |value: &str| value != "0" && !value.eq_ignore_ascii_case("false");
@@ -341,7 +341,8 @@ impl ListOptions {
         }
     }
 
-    /// Whether decoding the options fails upstream (`metav1.ListOptions` and its conversion).
+    /// Whether the API server fails to decode the options (`metav1.ListOptions` and its
+    /// conversion).
     fn malformed(query: Query<'_>) -> bool {
         let number = |key| query.first(key).is_some_and(|value| value.parse::<i64>().is_err());
         let labels = || query.first("labelSelector");
@@ -353,13 +354,13 @@ impl ListOptions {
     }
 }
 
-/// Upstream's `IsPathSegmentName`; an empty name is no name.
+/// `IsPathSegmentName` of apimachinery, and not empty.
 fn is_segment_name(name: &str) -> bool {
     !name.is_empty() && name != "." && name != ".." && !name.contains(['/', '%'])
 }
 
-/// The segments of a raw path, one at a time, each checked. One trailing slash means nothing, as
-/// upstream.
+/// The segments of a raw path, one at a time, each checked. One trailing slash is ignored, as by
+/// the API server.
 struct Segments<'a> {
     rest: Option<&'a str>,
 }
@@ -402,7 +403,7 @@ impl<'a> Segments<'a> {
     }
 }
 
-/// Decodes one segment and refuses what is not the same to every reader.
+/// Decodes one segment; refuses one that another reader might read differently.
 fn segment(raw: &str) -> Result<Cow<'_, str>, PathError> {
     let decoded = match unescape(raw, Mode::Path).map_err(|_| PathError::BrokenEscape)? {
         Cow::Borrowed(_) => Cow::Borrowed(raw),

@@ -4,7 +4,7 @@ use std::fmt;
 
 /// A position in a resource's history. Since KEP-5504 it is a decimal integer of at most 128 bits,
 /// without leading zeros, and two of one resource can be compared; an aggregated API server may
-/// still say anything.
+/// still use any text.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 pub enum ResourceVersion {
     /// Absent or empty: "the newest".
@@ -14,7 +14,7 @@ pub enum ResourceVersion {
     Zero,
     /// A position.
     At(u128),
-    /// Something that cannot be compared.
+    /// Any other text, which cannot be compared.
     Opaque,
 }
 
@@ -22,7 +22,7 @@ impl ResourceVersion {
     /// Most digits of a position.
     pub const MAX_DIGITS: usize = 39;
 
-    /// Reads the decoded value, in a query or an object.
+    /// Reads the decoded value from a query or an object.
     pub fn parse(text: &[u8]) -> Self {
         match text {
             [] => Self::Unset,
@@ -38,7 +38,7 @@ impl ResourceVersion {
         }
     }
 
-    /// The position, if it is one.
+    /// The position; `None` for every other variant.
     pub const fn position(self) -> Option<u128> {
         match self {
             Self::At(position) => Some(position),
@@ -47,7 +47,7 @@ impl ResourceVersion {
     }
 }
 
-/// As it stands on the wire; what is opaque was not kept.
+/// The text on the wire; that of `Opaque` was not kept.
 impl fmt::Display for ResourceVersion {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {

@@ -1,6 +1,6 @@
-//! Numbers as protobuf writes them.
+//! Protobuf varints.
 
-/// Seven bits a byte, the lowest first; all but the last have their highest bit set.
+/// Appends seven bits a byte, the lowest first; all bytes but the last have their highest bit set.
 pub(super) fn put_varint(mut value: u64, out: &mut Vec<u8>) {
     loop {
         let low = value.to_le_bytes().first().copied().unwrap_or_default() & 0x7f;

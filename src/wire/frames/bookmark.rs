@@ -1,4 +1,4 @@
-//! A watch event that tells a position and nothing else.
+//! A watch event that carries only a position.
 
 use crate::wire::{
     media::Encoding,

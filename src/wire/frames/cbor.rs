@@ -1,51 +1,51 @@
-//! CBOR (RFC 8949): a sequence of maps (RFC 8742). Upstream writes definite lengths and byte
-//! strings; indefinite lengths, text strings and tags anywhere are read too, as its own decoder
-//! does.
+//! CBOR (RFC 8949): a sequence of maps (RFC 8742). Kubernetes writes definite lengths and byte
+//! strings; indefinite lengths, text strings and tags anywhere are read too, as by its own decoder.
 
 use super::facts::Facts;
 use super::place::{Node, Shape};
 use super::{Fault, Mark, Step};
 
-/// Containers in each other that are looked into: event, object, rows, row, object, metadata,
+/// Most levels of containers that are parsed: event, object, rows, row, object, metadata,
 /// annotations.
 const LEVELS: usize = 7;
-/// Containers of indefinite length in each other, in what is skipped. Definite ones need no memory.
+/// Most levels of indefinite length in skipped items. Definite ones inside each other need no
+/// memory.
 const MAX_OPEN: usize = 256;
 /// Most items of a container: far more than a body can hold, far less than overflows a sum.
 const MAX_ITEMS: u64 = 1 << 60;
-/// Items of a container of indefinite length.
+/// Number of items that stands for an indefinite length.
 const UNTIL_BREAK: u64 = u64::MAX;
 
 #[derive(Debug)]
 pub(super) struct Cbor {
     root: Node,
-    /// Containers that are open and looked into, outermost first.
+    /// Open containers that are parsed, outermost first.
     open: [Container; LEVELS],
     level: usize,
-    /// What is being skipped: items left at each level; only levels around an [`UNTIL_BREAK`] are
-    /// kept apart.
+    /// Skipped items: number left at each level; only levels around an [`UNTIL_BREAK`] are kept
+    /// apart.
     skipped: Vec<u64>,
-    /// Bytes of a string that are left.
+    /// Bytes left of the current string.
     payload: u64,
-    /// Whose text the current string is.
+    /// The use of the current string.
     target: Target,
-    /// The string is in pieces and goes on until a break.
+    /// Whether the string is in pieces, up to a break.
     in_pieces: bool,
-    /// The first bytes of an item whose head is cut in two.
+    /// The first bytes of a head that is cut by the end of a chunk.
     cut: [u8; Head::MAX],
     cut_length: usize,
-    /// An event has begun.
+    /// Whether an event has begun.
     inside: bool,
 }
 
 #[derive(Debug, Clone, Copy)]
 struct Container {
     node: Node,
-    /// Items left; a map's names and values are counted each.
+    /// Items left; in a map names and values count separately.
     left: u64,
-    /// A map: the next item is a value, and this is its place.
+    /// The place of the next item, if that is a value in a map.
     value: Option<Node>,
-    /// It ends with a break.
+    /// Whether it ends with a break.
     has_break: bool,
 }
 
@@ -132,7 +132,7 @@ impl Cbor {
         self.cut_length
     }
 
-    /// Reads a head; what is cut off at the end of the chunk is kept for the next one.
+    /// Reads a head; one that the chunk's end cuts off is kept for the next chunk.
     fn head<'c>(&mut self, rest: &'c [u8]) -> Result<Option<(Head, &'c [u8])>, Fault> {
         if self.cut_length == 0
             && let Some(head) = Head::read(rest)?
@@ -153,7 +153,7 @@ impl Cbor {
         Ok(None)
     }
 
-    /// What an item is, by where it stands.
+    /// Reads an item according to its place.
     fn item(&mut self, head: Head, facts: &mut Facts) -> Result<Option<Mark>, Fault> {
         if !self.skipped.is_empty() {
             self.skip_item(head)?;
@@ -161,7 +161,7 @@ impl Cbor {
             self.piece(head, facts)?;
         } else {
             match (head.major, self.innermost()) {
-                // A tag says nothing about its item that matters here.
+                // A tag changes nothing that matters here.
                 (6, _) => {}
                 (7, Some(_)) if head.is_break() => self.end_by_break()?,
                 (5, None) => self.enter(self.root, head)?,
@@ -183,7 +183,7 @@ impl Cbor {
         if matches!(head.major, 2 | 3) {
             return self.string(head, Target::Name, facts);
         }
-        // No name leads anywhere but text.
+        // Only names that are text lead to a place.
         self.named(Node::Skip);
         self.skip_item_first(head)
     }
@@ -207,7 +207,7 @@ impl Cbor {
                 facts.begin_text(node);
                 self.string(head, Target::Place(node), facts)?;
             }
-            // What nobody could judge does not pass.
+            // An item that cannot be judged does not pass.
             _ if node.is_item() => return Err(Fault::NotAnObject),
             _ if node.is_items() && !null => return Err(Fault::NotItems),
             (Shape::Number, 0 | 1) => return Ok(Some(Mark::Remaining { token: head.length })),
@@ -232,7 +232,7 @@ impl Cbor {
         Ok(())
     }
 
-    /// Ends the innermost container if nothing is left in it.
+    /// Ends the innermost container if no items are left in it.
     fn close(&mut self, facts: &mut Facts) -> Option<Container> {
         let busy = self.payload > 0 || self.in_pieces || !self.skipped.is_empty();
         let container = self.innermost().filter(|container| container.left == 0 && !busy)?;
@@ -251,7 +251,7 @@ impl Cbor {
         }
     }
 
-    /// The name of a value was read.
+    /// Sets the place of the next value, whose name was read.
     fn named(&mut self, node: Node) {
         if let Some(container) = self.innermost_mut() {
             container.value = Some(node);
@@ -316,13 +316,13 @@ impl Cbor {
         self.open.get_mut(self.level.checked_sub(1)?)
     }
 
-    /// The first head of an item that does not matter.
+    /// Begins to skip an item at its first head.
     fn skip_item_first(&mut self, head: Head) -> Result<(), Fault> {
         self.skipped.push(1);
         self.skip_item(head)
     }
 
-    /// One item of what is skipped.
+    /// Skips one head inside skipped items.
     fn skip_item(&mut self, head: Head) -> Result<(), Fault> {
         let top = self.skipped.last_mut().ok_or(Fault::Unexpected)?;
         if head.is_break() {
@@ -359,8 +359,8 @@ impl Cbor {
         Ok(())
     }
 
-    /// The fast way through what is skipped: items of definite length that are whole in the chunk.
-    /// Stops at any other.
+    /// The fast way to skip: items of definite length that are whole in the chunk. Stops at any
+    /// other.
     fn skip<'c>(&mut self, mut rest: &'c [u8]) -> Result<&'c [u8], Fault> {
         let Some(top) = self.skipped.last_mut().filter(|top| **top != UNTIL_BREAK) else {
             return Ok(rest);
@@ -440,7 +440,7 @@ impl Head {
         self.major == 7 && self.argument.is_none()
     }
 
-    /// Items in an array, map or string in pieces.
+    /// Number of items in an array, map or string in pieces.
     fn items(&self) -> Result<u64, Fault> {
         let each = if self.major == 5 { 2 } else { 1 };
         match self.argument {

@@ -1,7 +1,7 @@
 //! Watch events made from the items of a list.
 //!
-//! Hides how an item is said as an event in each encoding: the items of typed lists do not tell
-//! their kind, the objects of events do. The object itself is the same bytes.
+//! Hides how an item is encoded as an event: items of typed lists do not contain their kind,
+//! objects of events do. The object itself is the same bytes.
 
 use super::EventKind;
 use crate::wire::{
@@ -19,7 +19,7 @@ pub struct TypeMeta {
 }
 
 impl TypeMeta {
-    /// The kind of a list's items. `None` where the list does not tell: a custom resource may call
+    /// The kind of a list's items. `None` if the list does not show it: a custom resource may name
     /// its list anything, and a Table is no list of objects.
     #[must_use]
     pub fn of_items(list_api_version: &str, list_kind: &str) -> Option<Self> {
@@ -29,16 +29,17 @@ impl TypeMeta {
     }
 }
 
-/// An object as it stands in a list.
+/// An object of a list.
 #[derive(Debug, Clone, Copy)]
 pub struct Listed<'a> {
     /// Its bytes.
     pub bytes: &'a [u8],
-    /// It tells its own kind.
+    /// Whether it contains `kind` and `apiVersion`.
     pub has_type: bool,
 }
 
-/// The event, framed as in a stream of `encoding`. `None` for what is no object, or has no kind.
+/// The event, framed as in a stream of `encoding`. `None` for YAML, for other events than ADDED and
+/// DELETED, and if the object or its kind is missing.
 #[must_use]
 pub fn object_event(
     encoding: Encoding,
@@ -114,7 +115,7 @@ fn cbor(name: &str, type_meta: Option<&TypeMeta>, object: &[u8], out: &mut Vec<u
             cbor_head(MAP, usize::from(low) + 2, out);
             behind
         }
-        // No object of the API has more fields at its top than two bytes can say.
+        // No API object has more top-level fields than two bytes can count.
         (MAP, 24) => {
             let ([count], behind) = behind.split_first_chunk()?;
             cbor_head(MAP, usize::from(*count) + 2, out);

@@ -1,4 +1,4 @@
-//! What was found in a body: the same for all encodings.
+//! The facts in a body: the same for all encodings.
 
 use super::{
     place::{INITIAL_EVENTS_END, Node},
@@ -15,7 +15,7 @@ pub enum EventKind {
     Deleted,
     Bookmark,
     Error,
-    /// Anything else, also none.
+    /// Any other type, or none.
     #[default]
     Unknown,
 }
@@ -23,14 +23,14 @@ pub enum EventKind {
 /// The metadata of a list.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct ListMeta {
-    /// The position that a watch can go on from.
+    /// The position from which a watch can start.
     pub resource_version: ResourceVersion,
     /// The token of the next page.
     pub continue_token: Continue,
 }
 
 impl ListMeta {
-    /// Longest token that is kept, in bytes; upstream's are about 100.
+    /// Longest token that is kept, in bytes; the API server's are about 100.
     pub const MAX_CONTINUE: usize = 4096;
 }
 
@@ -40,34 +40,35 @@ pub enum Continue {
     /// This is the last page.
     #[default]
     None,
-    /// There are more.
+    /// More pages follow.
     Token(String),
-    /// There are more, but the token is longer than [`ListMeta::MAX_CONTINUE`] or no UTF-8.
+    /// More pages follow, but the token is longer than [`ListMeta::MAX_CONTINUE`] or no UTF-8.
     Unreadable,
 }
 
-/// What was found so far in one event or list.
+/// The facts so far in one event or list.
 #[derive(Debug, Default)]
 pub(super) struct Facts {
     kind: EventKind,
     resource_version: ResourceVersion,
     initial_events_end: bool,
     continue_token: Continue,
-    /// The items of a list are null.
+    /// Whether the items of the list are null.
     has_no_items: bool,
-    /// The kind of a list, and its group and version.
+    /// The list's kind, and its group and version.
     list_kind: String,
     list_api_version: String,
     object: ObjectFacts,
-    /// The text that is being read; its limit is the longest that means something.
+    /// The text being read; only `limit` bytes of it are kept.
     text: Vec<u8>,
     limit: usize,
-    /// Protobuf: the current annotation is the one, its value is "true".
+    /// Protobuf: whether the current annotation is [`INITIAL_EVENTS_END`], and whether its value is
+    /// "true".
     annotation: (bool, bool),
 }
 
 impl Facts {
-    /// A value other than null begins at this place. What an earlier one of the same name said is
+    /// Begins a value other than null at this place. Facts of an earlier value of the same name are
     /// forgotten where Go's decoder replaces (`RawExtension`), and kept where it merges (all
     /// others, which are structs and maps).
     pub(super) fn begin(&mut self, node: Node) {
@@ -81,7 +82,7 @@ impl Facts {
             Node::Item | Node::ItemRow => self.object.clear(),
             Node::Meta | Node::ItemMeta => self.object.begin_meta(),
             Node::ItemOwners => self.object.has_owner = true,
-            // In a row nothing else can tell which object it is.
+            // Nothing else identifies the object of a row.
             Node::RowItem => self.object.begin_row(),
             Node::Annotation => self.annotation = (false, false),
             _ => {}
@@ -93,37 +94,37 @@ impl Facts {
         self.initial_events_end = false;
     }
 
-    /// Nothing is known of an object.
+    /// Forgets the object.
     pub(super) fn forget_object(&mut self) {
         self.object.clear();
     }
 
-    /// The map or array at this place has ended.
+    /// Ends the map or array at this place.
     pub(super) fn end(&mut self, node: Node) {
         if let (Node::Annotation, (true, value)) = (node, self.annotation) {
             self.initial_events_end = value;
         }
     }
 
-    /// A name begins.
+    /// Begins a name.
     pub(super) fn begin_name(&mut self) {
         self.text.clear();
         self.limit = Node::NAME_LIMIT;
     }
 
-    /// The text of this place begins.
+    /// Begins the text at this place.
     pub(super) fn begin_text(&mut self, node: Node) {
         self.text.clear();
         self.limit = node.text_limit();
     }
 
-    /// A piece of the name or text.
+    /// Appends a piece of the name or text.
     pub(super) fn push(&mut self, piece: &[u8]) {
         let room = self.limit.saturating_sub(self.text.len());
         self.text.extend_from_slice(piece.get(..room).unwrap_or(piece));
     }
 
-    /// Takes back the last character, which was U+FFFD.
+    /// Removes the last character if it is U+FFFD.
     pub(super) fn unpush_replacement(&mut self) {
         if self.text.ends_with("\u{fffd}".as_bytes()) {
             self.text.truncate(self.text.len().saturating_sub(3));
@@ -135,7 +136,7 @@ impl Facts {
         &self.text
     }
 
-    /// The text of this place is complete.
+    /// Ends the text at this place.
     pub(super) fn end_text(&mut self, node: Node) {
         let text = self.text.as_slice();
         match node {
@@ -163,7 +164,7 @@ impl Facts {
         }
     }
 
-    /// Something else, and not null, stands where text or a map should be.
+    /// Notes a value of another type, not null, in place of text or a map.
     pub(super) fn misfit(&mut self, node: Node) {
         match node {
             Node::Type => self.kind = EventKind::Unknown,
@@ -181,7 +182,7 @@ impl Facts {
         }
     }
 
-    /// The items of a list are null.
+    /// Notes that the items of the list are null.
     pub(super) fn no_items(&mut self) {
         self.has_no_items = true;
     }
@@ -190,8 +191,7 @@ impl Facts {
         self.has_no_items
     }
 
-    /// The object that was read last; nothing where what it says of itself is missing, is no text,
-    /// or can be read in two ways.
+    /// The object that was read last; `None` if its metadata is missing, no text, or ambiguous.
     pub(super) fn object(&self) -> Option<Object<'_>> {
         self.object.read()
     }
@@ -201,7 +201,7 @@ impl Facts {
         self.object.has_owner
     }
 
-    /// Group and version, and kind of a list; empty where they are not said.
+    /// The list's `apiVersion` and `kind`; empty if absent.
     pub(super) fn list_type(&self) -> (&str, &str) {
         (&self.list_api_version, &self.list_kind)
     }
@@ -210,7 +210,7 @@ impl Facts {
         let event = Event {
             kind: self.kind,
             resource_version: self.resource_version,
-            // Any object may have the annotation; on a bookmark only the server can have put it.
+            // Any object may have the annotation; on a bookmark only the server can have set it.
             initial_events_end: self.initial_events_end && self.kind == EventKind::Bookmark,
         };
         self.kind = EventKind::Unknown;
@@ -227,7 +227,7 @@ impl Facts {
     }
 }
 
-/// What is known of an object. The buffers are used again for the next one.
+/// The facts of an object. The buffers are used again for the next one.
 #[derive(Debug, Default)]
 struct ObjectFacts {
     namespace: Field,
@@ -238,7 +238,7 @@ struct ObjectFacts {
     has_meta: bool,
     has_row: bool,
     has_owner: bool,
-    /// What it says of itself can be read in two ways, or not at all.
+    /// Whether its metadata is ambiguous, or unreadable.
     is_broken: bool,
 }
 
@@ -248,14 +248,14 @@ struct Field {
     is_set: bool,
 }
 
-/// What an object says of itself: what a rule that needs no label can judge it by.
+/// An object's identity: the facts for a rule that needs no label.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Object<'a> {
-    /// `metadata.namespace`; empty for what is in none.
+    /// `metadata.namespace`; empty if cluster-scoped.
     pub namespace: &'a str,
     /// `metadata.name`.
     pub name: &'a str,
-    /// `metadata.uid`; empty where the server gives none.
+    /// `metadata.uid`; empty if the server sets none.
     pub uid: &'a str,
     /// `kind`; empty for the items of typed lists.
     pub kind: &'a str,
@@ -280,7 +280,7 @@ impl ObjectFacts {
         (self.has_owner, self.is_broken) = (false, false);
     }
 
-    /// Decoders merge metadata that stands twice, or take either: nobody can say who owns it.
+    /// Repeated metadata is ambiguous: decoders merge it, or take either.
     fn begin_meta(&mut self) {
         self.is_broken |= std::mem::replace(&mut self.has_meta, true);
     }
@@ -303,7 +303,7 @@ impl ObjectFacts {
         field.text.extend_from_slice(text);
     }
 
-    /// Nothing where it cannot be read in one way.
+    /// The object; `None` if it is ambiguous or has no metadata.
     fn read(&self) -> Option<Object<'_>> {
         if self.is_broken || !self.has_meta {
             return None;
@@ -324,7 +324,7 @@ impl Field {
     }
 }
 
-/// Nothing for what is cut off or no text.
+/// The text; empty if it is cut off or no UTF-8.
 fn whole_text(text: &[u8]) -> String {
     let is_whole = text.len() <= Node::OBJECT_TEXT;
     std::str::from_utf8(text).ok().filter(|_| is_whole).unwrap_or_default().to_owned()

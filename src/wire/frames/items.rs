@@ -1,7 +1,7 @@
-//! A list taken apart into its items.
+//! Splits a list into its items.
 //!
-//! Hides where in each encoding an item begins and ends. Memory is that of one item; what an item
-//! means is for whoever takes it.
+//! Hides where in each encoding an item begins and ends. Memory is that of one item, which the
+//! caller interprets.
 
 use super::{
     Fault, FrameError, Mark, Step, Walker,
@@ -11,16 +11,16 @@ use super::{
 };
 use crate::wire::media::Encoding;
 
-/// Takes the items out of the body of a list, fed in chunks that are cut anywhere.
+/// Reads the items from the body of a list, fed in chunks that are cut anywhere.
 #[derive(Debug)]
 pub struct ListItems {
     encoding: Encoding,
     walker: Walker,
     facts: Facts,
     meta: Option<ListMeta>,
-    /// The item that is not whole yet.
+    /// The incomplete item.
     item: Vec<u8>,
-    /// What comes is of an item.
+    /// Whether the next bytes are an item's.
     is_inside: bool,
     offset: u64,
     failed: Option<FrameError>,
@@ -29,20 +29,20 @@ pub struct ListItems {
 /// One item of a list.
 #[derive(Debug, Clone, Copy)]
 pub struct Item<'a> {
-    /// What it says of itself.
+    /// Its identity.
     pub object: Object<'a>,
     /// Whether another object owns it.
     pub has_owner: bool,
-    /// Its bytes, as they stand in the list.
+    /// Its bytes, as in the list.
     pub bytes: &'a [u8],
 }
 
-/// What a list says of itself.
+/// The facts of a list itself.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ListHead {
-    /// `apiVersion`; empty where it says none.
+    /// `apiVersion`; empty if absent.
     pub api_version: String,
-    /// `kind`; empty where it says none.
+    /// `kind`; empty if absent.
     pub kind: String,
     /// Its metadata.
     pub meta: ListMeta,
@@ -64,7 +64,7 @@ impl ListItems {
         })
     }
 
-    /// Feeds the next chunk and gives each item that ends in it.
+    /// Feeds the next chunk and passes each item that ends in it to `each`.
     ///
     /// # Errors
     /// [`FrameError`], also for every later call.
@@ -78,7 +78,7 @@ impl ListItems {
         Ok(())
     }
 
-    /// The body has ended.
+    /// Ends the body and returns the list's own facts.
     ///
     /// # Errors
     /// [`FrameError`] if it ended in the middle, or was no list.
@@ -134,7 +134,7 @@ impl ListItems {
         let object = self.facts.object().ok_or(Fault::Item)?;
         let held = &mut self.item;
         let bytes = match self.encoding {
-            // The comma in front of it is not its own.
+            // The comma in front of an item is not part of it.
             Encoding::Json => {
                 let item = held.trim_ascii();
                 item.strip_prefix(b",").map_or(item, <[u8]>::trim_ascii_start)
@@ -144,7 +144,7 @@ impl ListItems {
         each(Item { object, has_owner: self.facts.has_owner(), bytes });
         held.clear();
         held.shrink_to(KEPT_CAPACITY);
-        // The items of protobuf stand alone, each behind its own tag.
+        // Protobuf items are fields, each behind its own tag.
         self.is_inside = self.encoding != Encoding::Protobuf;
         Ok(())
     }

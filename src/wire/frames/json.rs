@@ -6,7 +6,7 @@ use super::skip::{Skip, Skipped};
 use super::{Fault, Mark, Step};
 use crate::wire::escape::hex_value;
 
-/// Containers in each other that are looked into: event, object, rows, row, object, metadata,
+/// Most levels of containers that are parsed: event, object, rows, row, object, metadata,
 /// annotations.
 const LEVELS: usize = 7;
 /// Longest number that is read, in bytes.
@@ -17,10 +17,10 @@ pub(super) struct Json {
     root: Node,
     state: State,
     escape: Escape,
-    /// Containers that are open, outermost first.
+    /// Open containers, outermost first.
     open: [Node; LEVELS],
     level: usize,
-    /// The last object was not followed by a newline yet.
+    /// Whether the last object still lacks a newline behind it.
     lacks_newline: bool,
 }
 
@@ -28,26 +28,26 @@ pub(super) struct Json {
 enum State {
     /// Between two documents.
     Between,
-    /// A name, or the end of an object in which nothing stands.
+    /// Before the first name, or the end of an empty object.
     FirstName,
     Name,
     Colon(Node),
-    /// The first item of an array, or its end.
+    /// Before the first item of an array, or its end.
     FirstItem(Node),
     Value(Node),
-    /// A comma, or the end of the container.
+    /// Before a comma, or the end of the container.
     Next,
     /// Inside the text of a name or of a value.
     Text(Target),
     /// Inside a number, true, false or null.
     Scalar,
-    /// Inside the number of items that remain: bytes so far.
+    /// Inside `remainingItemCount`: bytes so far.
     Remaining(usize),
-    /// Inside a container that does not matter.
+    /// Inside a skipped container.
     Skip(Skip),
 }
 
-/// What one byte did to the structure.
+/// The effect of one byte on the structure.
 enum Turn {
     /// The items of a list were opened.
     Opened,
@@ -66,9 +66,9 @@ enum Escape {
     None,
     /// The last character was the first half of a surrogate pair.
     High(u16),
-    /// Behind a backslash; the half that stood before it.
+    /// Behind a backslash; the surrogate half before it, or 0.
     Backslash(u16),
-    /// Behind `\u`: that half, digits read, value so far.
+    /// Behind `\u`: the surrogate half, digits read, value so far.
     Unicode(u16, u8, u16),
 }
 
@@ -115,7 +115,7 @@ impl Json {
                     let target = *target;
                     self.text(target, rest, facts)?
                 }
-                // Its end belongs to what follows.
+                // The byte behind a scalar belongs to the next token.
                 State::Scalar if is_end_of_number(*first) => {
                     self.state = State::Next;
                     rest
@@ -162,7 +162,7 @@ impl Json {
         Ok(Step::More)
     }
 
-    /// One byte of structure, and what it opened or closed.
+    /// Reads one byte of structure; returns its effect.
     fn structure(&mut self, byte: u8, facts: &mut Facts) -> Result<Option<Turn>, Fault> {
         match (self.state, byte) {
             (State::Between, b'{') => self.enter(self.root)?,
@@ -195,7 +195,7 @@ impl Json {
         Ok(None)
     }
 
-    /// The first byte of a value.
+    /// Reads the first byte of a value.
     fn value(&mut self, node: Node, byte: u8, facts: &mut Facts) -> Result<Option<Turn>, Fault> {
         let is_null = byte == b'n';
         if !is_null {
@@ -213,7 +213,7 @@ impl Json {
                 self.state = State::Text(Target::Place(node));
                 return Ok(None);
             }
-            // What nobody could judge does not pass.
+            // An item that cannot be judged does not pass.
             _ if node.is_item() => return Err(Fault::NotAnObject),
             _ if node.is_items() && !is_null => return Err(Fault::NotItems),
             b'-' | b'0'..=b'9' | b'n' if shape == Shape::Number => self.state = State::Remaining(1),
@@ -253,7 +253,7 @@ impl Json {
         self.open.get(self.level.checked_sub(1)?).copied()
     }
 
-    /// Text up to its quote or to the end of the chunk.
+    /// Reads text up to its quote or to the end of the chunk.
     fn text<'c>(
         &mut self,
         target: Target,
@@ -310,7 +310,7 @@ impl Json {
         };
     }
 
-    /// One byte of an escape. What it stands for is pushed even if nobody reads it: escapes are
+    /// Reads one byte of an escape. The character is pushed even if it is not needed: escapes are
     /// rare.
     fn escaped(&mut self, byte: u8, facts: &mut Facts) -> Result<(), Fault> {
         self.escape = match (self.escape, byte) {
@@ -342,7 +342,7 @@ impl Json {
     }
 }
 
-/// One UTF-16 unit; like Go, half a pair is U+FFFD.
+/// Reads one UTF-16 unit; half a surrogate pair is U+FFFD, as in Go.
 fn unit(high: u16, unit: u16, facts: &mut Facts) -> Escape {
     let pair = char::decode_utf16([high, unit]).next().and_then(Result::ok);
     let character = match pair.filter(|_| high != 0) {

@@ -5,9 +5,9 @@ use super::place::Node;
 use super::{Fault, FrameError, Step, Walker};
 use crate::wire::media::Encoding;
 
-/// Follows the body of a list until its own metadata is known, wherever it stands: before the items
-/// in JSON and protobuf, behind them in CBOR. Tables and PartialObjectMetadataLists are lists. If
-/// the metadata is repeated, the first counts.
+/// Scans the body of a list until its own metadata is known, wherever it stands: before the items
+/// in JSON and protobuf, behind them in CBOR. Tables and PartialObjectMetadataLists are lists, too.
+/// If the metadata is repeated, the first counts.
 #[derive(Debug)]
 pub struct ListScanner {
     walker: Walker,
@@ -23,8 +23,8 @@ impl ListScanner {
         Some(Self { walker, facts: Facts::default(), offset: 0, outcome: None })
     }
 
-    /// Scans the next chunk, unless all is known. `Some` when it is: nothing more needs to be fed,
-    /// and what is fed costs nothing.
+    /// Scans the next chunk. `Some` if the metadata is known: nothing more needs to be fed, and
+    /// further chunks cost nothing.
     pub fn feed(&mut self, chunk: &[u8]) -> Result<Option<&ListMeta>, FrameError> {
         if self.outcome.is_none() {
             self.outcome = self.walk(chunk);
@@ -37,7 +37,7 @@ impl ListScanner {
         }
     }
 
-    /// The outcome if it is known now.
+    /// The outcome; `None` if it is not known yet.
     fn walk(&mut self, mut rest: &[u8]) -> Option<Result<ListMeta, FrameError>> {
         loop {
             match self.walker.walk(rest, &mut self.facts) {
@@ -49,11 +49,11 @@ impl ListScanner {
         }
     }
 
-    /// What is known at the end of the body.
+    /// The metadata at the end of the body.
     pub fn finish(mut self) -> Result<ListMeta, FrameError> {
         match self.outcome.take() {
             Some(outcome) => outcome,
-            // A protobuf list ends with its body, and may say nothing about itself.
+            // A protobuf list ends with its body, and may have no metadata.
             None if self.offset > 0 && self.walker.at_boundary() => Ok(self.facts.take_list()),
             None => Err(FrameError { fault: Fault::Truncated, at: self.offset }),
         }

@@ -1,13 +1,12 @@
-//! Bodies of lists and watches, scanned while they pass: bytes are looked at, never kept, copied or
-//! changed.
+//! Bodies of lists and watches, scanned or filtered while they pass.
 //!
-//! A scanner is fed the chunks of a body as they come, cut anywhere. [`WatchScanner`] tells where
-//! each event ends and what it was; [`ListScanner`] tells the list's own metadata. Each needs
-//! memory of fixed size whatever the body, and stops with a named [`FrameError`] at what is no such
-//! body. Both look only at what they report: the rest is measured, not validated.
+//! A scanner is fed the chunks of a body, cut anywhere, and never changes them. [`WatchScanner`]
+//! reports the end and the facts of each event; [`ListScanner`] reports the list's own metadata.
+//! Each needs memory of fixed size whatever the body, and stops with a named [`FrameError`] at a
+//! malformed one. Both parse only what they report: the rest is measured, not validated.
 //!
-//! One walker per encoding (`json`, `proto`, `cbor`) descends along the few paths of
-//! `facts` and skips everything else. A body with a `Content-Encoding` has to be decoded first.
+//! One walker per encoding (`json`, `proto`, `cbor`) descends along the few paths of `place` and
+//! skips everything else. A body with a `Content-Encoding` has to be decoded first.
 
 mod bookmark;
 mod cbor;
@@ -34,50 +33,50 @@ use self::facts::Facts;
 use self::place::Node;
 use super::media::Encoding;
 
-/// In front of every object in protobuf (`k8s` and a zero byte).
+/// The magic in front of every protobuf object (`k8s` and a zero byte).
 pub const MAGIC: &[u8; 4] = b"k8s\0";
 
-/// A body that is not what its Content-Type says. It cannot be followed any further.
+/// A body that does not match its Content-Type. It cannot be read any further.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("{fault} (byte {at} of the body)")]
 pub struct FrameError {
-    /// What is wrong.
+    /// The fault.
     pub fault: Fault,
-    /// Offset in the whole body, in bytes, of the first byte that does not fit, or a little before.
+    /// Offset in the whole body, in bytes, near the first byte that does not fit.
     pub at: u64,
 }
 
-/// What can be wrong with a body.
+/// The faults of a body.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, thiserror::Error)]
 pub enum Fault {
-    /// An event or a list is an object.
+    /// An event, a list or an item that is no object.
     #[error("not an object")]
     NotAnObject,
     /// The items of a list are no array.
     #[error("items that are no array")]
     NotItems,
-    /// A list without the items that it should have.
+    /// A list without items, not even null.
     #[error("not a list")]
     NotAList,
-    /// An item does not say, or not in one way only, which object it is.
+    /// An item whose metadata does not identify its object, or not unambiguously.
     #[error("item without metadata that can be read in one way")]
     Item,
-    /// The facts of an event's object are not known.
+    /// An event of an unknown type, which cannot be judged.
     #[error("event of a type that nobody knows")]
     Event,
-    /// An item is larger than anything that the API server stores.
+    /// An item or event larger than anything that the API server stores.
     #[error("item too large")]
     TooLarge,
-    /// JSON or CBOR: something else must stand here.
+    /// JSON or CBOR: a byte or item that cannot follow here.
     #[error("unexpected byte")]
     Unexpected,
-    /// JSON: a backslash and something that cannot follow it.
+    /// JSON: a backslash and a character that cannot follow it.
     #[error("broken escape in a string")]
     Escape,
-    /// Deeper nested than the API machinery would decode.
+    /// Nested more deeply than apimachinery would decode.
     #[error("nested too deeply")]
     TooDeep,
-    /// Protobuf or CBOR: a length that does not fit into what surrounds it.
+    /// Protobuf or CBOR: a length beyond its enclosing item. JSON: a number that is too long.
     #[error("length out of bounds")]
     Length,
     /// Protobuf: a varint of more than 64 bits.
@@ -97,21 +96,21 @@ pub enum Fault {
     Truncated,
 }
 
-/// How far a walker came in a chunk.
+/// The progress of a walker in a chunk.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Step {
-    /// To the end of the chunk.
+    /// At the end of the chunk.
     More,
-    /// To the end of an event or a list, this many bytes into the chunk.
+    /// At the end of an event or a list, this many bytes into the chunk.
     End(usize),
     /// The list's metadata is complete, this many bytes into the chunk.
     Known(usize),
-    /// To a place at which the items of a list are told apart, this many bytes into the chunk.
+    /// At a delimiter of the items of a list, this many bytes into the chunk.
     Mark(Mark, usize),
 }
 
-/// A place in a list at which its items are told apart. `token` is the length of what stands there,
-/// in bytes; it may have begun in an earlier chunk.
+/// A delimiter of the items of a list. `token` is its length in bytes; it may have begun in an
+/// earlier chunk.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Mark {
     /// Behind the token that opens the items.
@@ -124,11 +123,11 @@ enum Mark {
     Item,
     /// Behind the token that closes the items; a CBOR array of definite length has none.
     Close { token: usize },
-    /// Behind the number of items that remain; in protobuf behind its tag.
+    /// Behind `remainingItemCount`; in protobuf behind its tag.
     Remaining { token: usize },
 }
 
-/// One walker, by encoding.
+/// The walker of an encoding.
 #[derive(Debug)]
 enum Walker {
     Json(json::Json),
@@ -137,7 +136,7 @@ enum Walker {
 }
 
 impl Walker {
-    /// `None` for YAML, which nobody streams.
+    /// `None` for YAML, which is never streamed.
     fn new(encoding: Encoding, root: Node) -> Option<Self> {
         Some(match encoding {
             Encoding::Json => Self::Json(json::Json::new(root)),
@@ -147,7 +146,7 @@ impl Walker {
         })
     }
 
-    /// Walks to the next place, and takes off `rest` what stands in front of it.
+    /// Walks to the next step, takes the bytes in front of it off `rest` and returns them.
     fn step<'c>(
         &mut self,
         rest: &mut &'c [u8],
@@ -171,7 +170,7 @@ impl Walker {
         }
     }
 
-    /// Bytes at the end of what was walked that belong to a token which is not whole yet.
+    /// Number of bytes, at the end of the walked ones, of a token that is incomplete.
     fn pending(&self) -> usize {
         match self {
             Self::Json(json) => json.pending(),

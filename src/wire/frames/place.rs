@@ -1,12 +1,12 @@
-//! Where in a body something stands, and what leads there: the same for all encodings.
+//! The places in a body, and the names that lead there: the same for all encodings.
 
 use super::facts::ListMeta;
 use crate::wire::rv::ResourceVersion;
 
-/// A place in a body. From each, names lead to others, and all other names to [`Node::Skip`].
+/// A place in a body. From each, known names lead to others, and all other names to [`Node::Skip`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Node {
-    /// Nothing in here matters.
+    /// A value that does not matter.
     Skip,
     /// A watch event.
     Event,
@@ -16,13 +16,13 @@ pub(super) enum Node {
     EventEnvelope,
     /// Protobuf: magic and `runtime.Unknown` around a list.
     ListEnvelope,
-    /// The same around a list whose items are looked into.
+    /// Protobuf: magic and `runtime.Unknown` around a list whose items are parsed.
     ItemsEnvelope,
     /// Protobuf: the kind in an envelope.
     TypeMeta,
     /// The object of an event.
     Object,
-    /// The same in an envelope, which has told its kind.
+    /// The object of an event in an envelope, which contains its kind.
     Enveloped,
     /// `ObjectMeta`, or the `ListMeta` of a Table.
     Meta,
@@ -32,18 +32,18 @@ pub(super) enum Node {
     /// The rows of a Table.
     Rows,
     Row,
-    /// The object that a row stands for.
+    /// The object of a row.
     RowObject,
     RowMeta,
-    /// A list of which only its own metadata matters.
+    /// A list of which only its own metadata is parsed.
     List,
-    /// A list whose items are looked into.
+    /// A list whose items are parsed.
     ItemList,
     ListMeta,
     /// The items of a list.
     Items,
     Item,
-    /// The owner references of an item; that there are any is all that matters.
+    /// The owner references of an item; only their presence matters.
     ItemOwners,
     /// Protobuf: the kind in the envelope of a list.
     ListTypeMeta,
@@ -52,7 +52,7 @@ pub(super) enum Node {
     /// The rows of a Table that is a list.
     ItemRows,
     ItemRow,
-    /// The object that a row stands for, in a Table that is a list.
+    /// The object of a row, in a Table that is a list.
     RowItem,
 
     /// Text: the type of an event.
@@ -81,11 +81,11 @@ pub(super) enum Node {
     ListKind,
     /// Text, of a list.
     ListApiVersion,
-    /// A number: how many items follow on further pages.
+    /// A number: the items on further pages.
     Remaining,
 }
 
-/// What a place holds if it is what it should be.
+/// The expected type of the value at a place.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Shape {
     Map,
@@ -99,13 +99,13 @@ pub(super) enum Shape {
 pub(super) const INITIAL_EVENTS_END: &[u8] = b"k8s.io/initial-events-end";
 
 impl Node {
-    /// Longest name that leads anywhere, and one byte more.
+    /// The longest known name, and one byte more.
     pub(super) const NAME_LIMIT: usize = INITIAL_EVENTS_END.len() + 1;
 
-    /// Longest text of an object that is read: more than any name, namespace or uid may have.
+    /// The longest text of an object that is read: more than any name, namespace or uid may have.
     pub(super) const OBJECT_TEXT: usize = 512;
 
-    /// Where a name leads in JSON and CBOR.
+    /// The place to which a name leads in JSON and CBOR.
     pub(super) fn named(self, name: &[u8]) -> Self {
         match (self, name) {
             (Self::Event, b"type") => Self::Type,
@@ -138,8 +138,8 @@ impl Node {
         }
     }
 
-    /// Where a field number leads in protobuf (`generated.proto` of `apimachinery`). Every kind has
-    /// its metadata in field 1, every list its items in field 2.
+    /// The place to which a field number leads in protobuf (`generated.proto` of `apimachinery`).
+    /// Every kind has its metadata in field 1, every list its items in field 2.
     pub(super) const fn numbered(self, number: u64) -> Self {
         match (self, number) {
             (Self::Event, 1) => Self::Type,
@@ -172,7 +172,7 @@ impl Node {
         }
     }
 
-    /// Where the items of an array are.
+    /// The place of an array's items.
     pub(super) const fn item(self) -> Self {
         match self {
             Self::Rows => Self::Row,
@@ -182,12 +182,12 @@ impl Node {
         }
     }
 
-    /// An array that is looked into item by item.
+    /// Whether this is an array that is parsed item by item.
     pub(super) const fn is_items(self) -> bool {
         matches!(self, Self::Items | Self::ItemRows)
     }
 
-    /// One item of such an array.
+    /// Whether this is one item of such an array.
     pub(super) const fn is_item(self) -> bool {
         matches!(self, Self::Item | Self::ItemRow)
     }
@@ -214,7 +214,7 @@ impl Node {
         }
     }
 
-    /// Bytes of its text that matter: one more than the longest that means something.
+    /// Most bytes of its text that are read: one more than the longest valid one.
     pub(super) const fn text_limit(self) -> usize {
         match self {
             Self::Type => 16,

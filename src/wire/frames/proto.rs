@@ -1,15 +1,15 @@
 //! Protobuf, as Kubernetes frames it: an event is a big-endian length of 4 bytes and a
 //! `WatchEvent`; an object is a magic number and a `runtime.Unknown` whose field `raw` is the
-//! object. Lengths come first, so that all else is jumped over.
+//! object. Lengths come first, so other fields are skipped unread.
 
 use super::facts::Facts;
 use super::place::{Node, Shape};
 use super::{Fault, MAGIC, Mark, Step};
 
-/// Messages in each other that are looked into: event, extension, envelope, object, metadata,
+/// Most levels of messages that are parsed: event, extension, envelope, object, metadata,
 /// annotation.
 const LEVELS: usize = 6;
-/// A list ends with its body.
+/// The end of a list, which is the body's.
 const NO_END: u64 = u64::MAX;
 
 #[derive(Debug)]
@@ -18,10 +18,10 @@ pub(super) struct Proto {
     state: State,
     /// Offset in the body of the next byte.
     at: u64,
-    /// Messages that are open, outermost first.
+    /// Open messages, outermost first.
     open: [Message; LEVELS],
     level: usize,
-    /// The varint that is being read.
+    /// The varint being read.
     varint: u64,
     shift: u32,
 }
@@ -42,11 +42,11 @@ enum State {
     Tag,
     /// The length of a field.
     Length(Node),
-    /// A number that nobody asked for.
+    /// A number, which does not matter.
     Number,
-    /// Text of a place, until this offset.
+    /// The text of a place, until this offset.
     Text(Node, u64),
-    /// Until this offset.
+    /// Skipped bytes, until this offset.
     Skip(u64),
 }
 
@@ -77,7 +77,7 @@ impl Proto {
         if self.state == State::Tag { self.varint_length() } else { 0 }
     }
 
-    /// Bytes so far of the varint that is being read.
+    /// Bytes so far of the varint being read.
     fn varint_length(&self) -> usize {
         // Seven bits a byte.
         usize::try_from(self.shift / 7).unwrap_or_default()
@@ -174,7 +174,7 @@ impl Proto {
         }
     }
 
-    /// A whole varint was read, of `token` bytes.
+    /// Handles a complete varint of `token` bytes.
     fn number(
         &mut self,
         value: u64,
@@ -242,7 +242,7 @@ impl Proto {
         }
     }
 
-    /// Nothing to wait for if there is nothing.
+    /// The given state; the next tag if the field is empty.
     const fn until(state: State, length: u64) -> State {
         if length == 0 { State::Tag } else { state }
     }
@@ -263,7 +263,7 @@ impl Proto {
         self.open.get(self.level.checked_sub(1)?).copied()
     }
 
-    /// Moves to an offset, or as far as the chunk goes.
+    /// Moves to an offset, or to the end of the chunk.
     fn jump<'c>(&mut self, until: u64, rest: &'c [u8]) -> (&'c [u8], &'c [u8]) {
         let length = usize::try_from(until.saturating_sub(self.at)).unwrap_or(usize::MAX);
         let (piece, rest) = rest.split_at_checked(length).unwrap_or((rest, &[]));

@@ -1,26 +1,26 @@
-//! Skips a JSON object or array without looking at what is in it, 64 bytes at a time.
+//! Skips a JSON object or array without parsing it, 64 bytes at a time.
 
-/// Where a skipped container ends, over any split of the bytes. Brackets are counted outside
+/// Finds the end of a skipped container, over any split of the bytes. Brackets are counted outside
 /// strings, not matched by kind.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Skip {
     depth: u32,
     in_text: bool,
-    /// The last byte was a backslash that escapes the next one.
+    /// Whether the last byte was a backslash that escapes the next one.
     escaped: bool,
 }
 
-/// How far a skip came.
+/// The progress of a skip.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Skipped {
-    /// All bytes are inside.
+    /// All bytes are inside the container.
     More,
-    /// The container ended with the last of this many bytes.
+    /// The container ended after this many bytes.
     End(usize),
     TooDeep,
 }
 
-/// As Go's decoder.
+/// Deepest nesting, as in Go's decoder.
 const MAX_DEPTH: u32 = 10_000;
 const BLOCK: usize = 64;
 
@@ -33,7 +33,7 @@ struct Masks {
 }
 
 impl Skip {
-    /// Behind the bracket that opens the container.
+    /// Starts behind the bracket that opens the container.
     pub(super) const fn new() -> Self {
         Self { depth: 1, in_text: false, escaped: false }
     }
@@ -61,13 +61,13 @@ impl Skip {
         }
     }
 
-    /// `length` bytes of the block are real, the others are spaces.
+    /// Skips a block: the first `length` bytes are real, the others are spaces.
     fn block(&mut self, block: &[u8; BLOCK], length: usize) -> Skipped {
         let Masks { mut quote, backslash, mut open, mut close } = Masks::of(block);
         if backslash != 0 || self.escaped {
             quote &= !self.escapes(backslash, length);
         }
-        // Between two quotes each bit is set, the opening quote too.
+        // Each bit between two quotes is set, and that of the opening quote.
         let mut text = quote;
         for shift in [1, 2, 4, 8, 16, 32] {
             text ^= text << shift;
@@ -88,7 +88,7 @@ impl Skip {
         if self.depth > MAX_DEPTH { Skipped::TooDeep } else { Skipped::More }
     }
 
-    /// The bytes that a backslash stands before; a backslash that is escaped escapes nothing.
+    /// The bytes that a backslash escapes; an escaped backslash escapes nothing.
     fn escapes(&mut self, mut backslash: u64, length: usize) -> u64 {
         let mut escaped = u64::from(self.escaped);
         backslash &= !escaped;
@@ -123,7 +123,7 @@ impl Skip {
 }
 
 impl Masks {
-    /// Eight bytes in one register. (The vector instructions that would do sixteen need `unsafe`,
+    /// Compares eight bytes in one register. (The vector instructions for sixteen need `unsafe`,
     /// and the compiler does not find them by itself.)
     fn of(block: &[u8; BLOCK]) -> Self {
         let mut masks = Self { quote: 0, backslash: 0, open: 0, close: 0 };

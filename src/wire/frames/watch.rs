@@ -6,18 +6,18 @@ use super::{Fault, FrameError, Step, Walker};
 use crate::wire::media::Encoding;
 use crate::wire::rv::ResourceVersion;
 
-/// Follows the body of a watch: JSON objects one after the other, protobuf messages with their
-/// length in front, or a CBOR sequence. Tables and PartialObjectMetadata are events like any other.
+/// Scans the body of a watch: JSON objects one after the other, protobuf messages with their length
+/// in front, or a CBOR sequence. Tables and PartialObjectMetadata are events like any other.
 #[derive(Debug)]
 pub struct WatchScanner {
     walker: Walker,
     facts: Facts,
-    /// Bytes of the body before the part that is scanned next.
+    /// Number of bytes scanned.
     offset: u64,
     failed: Option<FrameError>,
 }
 
-/// What one event was.
+/// The facts of one event.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Event {
     /// Its `type`.
@@ -25,18 +25,18 @@ pub struct Event {
     /// `object.metadata.resourceVersion`, for a Table that of the Table. Of a repeated key the last
     /// value counts, as Go decodes.
     pub resource_version: ResourceVersion,
-    /// The bookmark that ends the initial events of a WatchList (`k8s.io/initial-events-end:
-    /// "true"`).
+    /// Whether this is the bookmark that ends the initial events of a WatchList
+    /// (`k8s.io/initial-events-end: "true"`).
     pub initial_events_end: bool,
 }
 
-/// An event that is complete.
+/// A complete event.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct EventEnd {
     /// Offset in the fed chunk behind the event's last byte; a newline that follows a JSON event
     /// belongs to it.
     pub at: usize,
-    /// What it was.
+    /// The event's facts.
     pub event: Event,
 }
 
@@ -47,9 +47,9 @@ impl WatchScanner {
         Some(Self { walker, facts: Facts::default(), offset: 0, failed: None })
     }
 
-    /// Scans the next chunk of the body, and yields each event that ends in it. What is not taken
-    /// from the iterator is lost, but the whole chunk is scanned either way. After an error every
-    /// further call yields that error.
+    /// Scans the next chunk of the body, and yields each event that ends in it. Dropping the
+    /// iterator loses its remaining events, but the whole chunk is scanned either way. After an
+    /// error every further call yields that error.
     #[must_use = "the events of a chunk are told once"]
     pub fn feed<'a>(&'a mut self, chunk: &'a [u8]) -> Events<'a> {
         Events { scanner: self, chunk, at: 0 }
@@ -61,8 +61,8 @@ impl WatchScanner {
         self.failed.is_none() && self.walker.at_boundary()
     }
 
-    /// What must stand between the bytes so far and an inserted event: a newline if the last event
-    /// of a JSON stream came without its own yet, because some clients read lines.
+    /// The bytes between those so far and an inserted event: a newline if the last event of a JSON
+    /// stream has none of its own yet, because some clients read lines.
     pub fn separator(&self) -> &'static [u8] {
         match &self.walker {
             Walker::Json(json) if json.lacks_newline() => b"\n",
@@ -75,12 +75,12 @@ impl WatchScanner {
         self.facts.object()
     }
 
-    /// The body cannot be followed any further.
+    /// Ends the scan: every further call returns this fault.
     pub(super) fn fail(&mut self, fault: Fault) -> FrameError {
         *self.failed.insert(FrameError { fault, at: self.offset })
     }
 
-    /// The next event that ends in `chunk`, as its offset and what it was.
+    /// The next event that ends in `chunk`, and the offset behind it.
     pub(super) fn next(&mut self, chunk: &[u8]) -> Result<Option<(usize, Event)>, FrameError> {
         if let Some(failed) = self.failed {
             return Err(failed);
@@ -99,7 +99,7 @@ impl WatchScanner {
                 self.offset = self.offset.saturating_add(chunk.len() as u64);
                 Ok(None)
             }
-            // Only lists have such metadata.
+            // Only lists have these steps.
             Ok(Step::Known(_) | Step::Mark(..)) => {
                 Err(*self.failed.insert(fail(Fault::Unexpected)))
             }
@@ -138,7 +138,7 @@ impl Iterator for Events<'_> {
     }
 }
 
-/// The scanner sees every byte, whatever its user wanted to know.
+/// Scans the rest of the chunk, because the scanner must see every byte.
 impl Drop for Events<'_> {
     fn drop(&mut self) {
         while self.next().is_some() {}

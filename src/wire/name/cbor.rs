@@ -4,7 +4,7 @@
 
 use super::{BodyKind, Found, METADATA, NAME, NameError, OBJECT};
 
-/// Where the object's name stands.
+/// Finds the object's name.
 pub(super) fn find(body: &[u8]) -> Result<Option<Found>, NameError> {
     let mut root = Reader { body, at: 0 };
     if body.starts_with(&SELF_DESCRIBED) {
@@ -56,7 +56,7 @@ const MALFORMED: NameError = NameError::Malformed(BodyKind::Cbor);
 /// Tag 55799.
 const SELF_DESCRIBED: [u8; 3] = [0xd9, 0xd9, 0xf7];
 
-/// Deepest nesting, tags counted: upstream's.
+/// Deepest nesting, tags counted, as in Kubernetes.
 const MAX_DEPTH: usize = 10_000;
 
 /// Major types.
@@ -69,17 +69,17 @@ const TAG: u8 = 6;
 const BREAK: u8 = 0xff;
 const NULL: u8 = 0xf6;
 
-/// The begin of an item: its major type and its argument, `None` for an indefinite length.
+/// The head of an item: its major type and its argument, `None` for an indefinite length.
 struct Head {
     major: u8,
     argument: Option<u64>,
 }
 
-/// A collection of which items are to come.
+/// A collection with items still to read.
 enum Open {
-    /// So many.
+    /// Number of items left.
     Items(u64),
-    /// Until the break; in a map only after a value.
+    /// Items until the break; in a map only after a value.
     ToBreak { map: bool, odd: bool },
 }
 
@@ -89,8 +89,8 @@ struct Reader<'a> {
 }
 
 impl Reader<'_> {
-    /// Passes the map that stands here: where the value of `key` stands in it. Keys of another kind
-    /// than strings, and tagged ones, which may stand for base64, are refused.
+    /// Reads past a map and returns the offset of the value of `key`. Keys that are no strings are
+    /// refused, and so are tagged ones, which may stand for base64.
     fn member(
         &mut self,
         key: &[u8],
@@ -123,7 +123,7 @@ impl Reader<'_> {
         }
     }
 
-    /// Passes a string, text or bytes, in one piece or in chunks; `None` if there is another item.
+    /// Reads a string, text or bytes, in one piece or in chunks; `None` if the item is no string.
     fn string(&mut self) -> Result<Option<Vec<u8>>, NameError> {
         let Head { major, argument } = self.head()?;
         if !matches!(major, BYTES | TEXT) {
@@ -139,7 +139,7 @@ impl Reader<'_> {
         Ok(Some(self.take(length)?.to_vec()))
     }
 
-    /// Passes one chunk of a string of indefinite length; `None` at its break.
+    /// Reads one chunk of a string of indefinite length; `None` at its break.
     fn chunk(&mut self, of: u8) -> Result<Option<&[u8]>, NameError> {
         if self.body.get(self.at) == Some(&BREAK) {
             self.at += 1;
@@ -151,7 +151,7 @@ impl Reader<'_> {
         }
     }
 
-    /// Passes one item of any kind, without recursion.
+    /// Skips one item of any kind, without recursion.
     fn skip(&mut self) -> Result<(), NameError> {
         let mut open = vec![Open::Items(1)];
         while let Some(innermost) = open.last_mut() {
@@ -183,7 +183,7 @@ impl Reader<'_> {
         Ok(())
     }
 
-    /// Passes an item, or the begin of one that holds others.
+    /// Skips an item; of one that holds others only the head, which it returns.
     fn enter(&mut self) -> Result<Option<Open>, NameError> {
         let Head { major, argument } = self.head()?;
         Ok(match (major, argument) {

@@ -1,5 +1,5 @@
-//! The name in JSON, and in patches that have the object's shape. Keys are told apart by case, as
-//! `sigs.k8s.io/json` does.
+//! The name in JSON, and in patches that have the object's shape. Keys are case-sensitive, as in
+//! `sigs.k8s.io/json`.
 
 use std::fmt;
 
@@ -8,19 +8,19 @@ use serde_json::value::RawValue;
 
 use super::{BodyKind, Found, METADATA, NAME, NameError, OBJECT};
 
-/// Where the object's name stands. Values that are not looked into are skipped without recursion.
+/// Finds the object's name. Other values are skipped without recursion.
 pub(super) fn find(body: &str) -> Result<Option<Found>, NameError> {
     let object: &RawValue = serde_json::from_str(body).map_err(|_| malformed())?;
     in_object(body, object)
 }
 
-/// The same for an object within `body`.
+/// Finds the name of an object within `body`.
 pub(super) fn in_object(body: &str, object: &RawValue) -> Result<Option<Found>, NameError> {
     let [metadata] = members(object, OBJECT, [("metadata", METADATA)])?;
     metadata.map_or(Ok(None), |metadata| in_metadata(body, metadata))
 }
 
-/// The same for the value of `metadata`; null is a field that is not there.
+/// Finds the name in the value of `metadata`; null is an absent field.
 pub(super) fn in_metadata(body: &str, metadata: &RawValue) -> Result<Option<Found>, NameError> {
     if is_null(metadata) {
         return Ok(None);
@@ -29,17 +29,17 @@ pub(super) fn in_metadata(body: &str, metadata: &RawValue) -> Result<Option<Foun
     name.map_or(Ok(None), |name| in_name(body, name))
 }
 
-/// The same for the value of `metadata.name`.
+/// Finds the name in the value of `metadata.name`.
 pub(super) fn in_name(body: &str, name: &RawValue) -> Result<Option<Found>, NameError> {
     if is_null(name) {
         return Ok(None);
     }
-    // The value borrows from the body, so that its address is its position.
+    // The value borrows from the body, so its address gives its offset.
     let start = name.get().as_ptr().addr() - body.as_ptr().addr();
     Ok(Some(Found { name: string(name, NAME)?, at: start..start + name.get().len() }))
 }
 
-/// The members of these keys; each key comes with the path that an error names.
+/// The members of these keys, each of which is given with its path for errors.
 pub(super) fn members<'a, const N: usize>(
     object: &'a RawValue,
     field: &'static str,
@@ -78,7 +78,7 @@ const fn malformed() -> NameError {
     NameError::Malformed(BodyKind::Json)
 }
 
-/// Finds members by key, and keeps nothing of the others.
+/// Finds members by key, and discards the others.
 struct Members<const N: usize>([(&'static str, &'static str); N]);
 
 impl<'de, const N: usize> DeserializeSeed<'de> for Members<N> {
@@ -112,7 +112,7 @@ impl<'de, const N: usize> Visitor<'de> for Members<N> {
     }
 }
 
-/// Which of the keys a key is.
+/// The index of a key among the known ones.
 struct Key<'k>(&'k [(&'static str, &'static str)]);
 
 impl<'de> DeserializeSeed<'de> for Key<'_> {

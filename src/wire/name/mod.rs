@@ -1,8 +1,8 @@
-//! The `metadata.name` of the object in the body of a write: found and replaced, in whatever
-//! encoding it was sent, with every other byte as it came.
+//! The `metadata.name` of the object in the body of a write: found and replaced in any encoding,
+//! with every other byte unchanged.
 //!
-//! A body that the API server would read otherwise than we do is refused, never guessed at: a lock
-//! that keeps its name is a lock that two shards share.
+//! A body that the API server might read differently is refused, never guessed at: a lock that
+//! keeps its name is a lock that two shards share.
 
 mod cbor;
 mod json;
@@ -16,17 +16,17 @@ mod tests;
 use std::fmt;
 use std::ops::Range;
 
-/// Most bytes of a body: what the API server takes (`MaxRequestBodyBytes`, 3 MiB).
+/// Most bytes of a body: the API server's limit (`MaxRequestBodyBytes`, 3 MiB).
 pub const MAX_BODY: usize = 3 << 20;
 
-/// How the object stands in the body of a write.
+/// The form of the object in the body of a write.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum BodyKind {
     /// An object in JSON, or a merge or strategic merge patch, which has the object's shape.
     Json,
     /// `application/json-patch+json` (RFC 6902): a list of operations.
     JsonPatch,
-    /// An object in YAML, or applied as YAML: read where it is JSON, as most clients send it.
+    /// An object in YAML, or applied as YAML: read only if it is JSON, as most clients send it.
     Yaml,
     /// `application/vnd.kubernetes.protobuf`: the magic and a `runtime.Unknown`.
     Protobuf,
@@ -35,9 +35,10 @@ pub enum BodyKind {
 }
 
 impl BodyKind {
-    /// What a body with this `Content-Type` is; `None` if the API server takes no object in it.
-    /// Without one it is JSON, as the first that the API server knows
-    /// (`NegotiateInputSerializer`); a patch without one it refuses, so there it does not matter.
+    /// The kind of a body with this `Content-Type`; `None` if the API server takes no object in it.
+    /// Without the header it is JSON, the API server's first serializer
+    /// (`NegotiateInputSerializer`); a patch without the header is refused there, so here it does
+    /// not matter.
     pub fn of_content_type(content_type: Option<&str>) -> Option<Self> {
         let Some(content_type) = content_type.filter(|value| !value.is_empty()) else {
             return Some(Self::Json);
@@ -59,7 +60,7 @@ impl BodyKind {
     }
 }
 
-/// As a sentence names it.
+/// The name in a message.
 impl fmt::Display for BodyKind {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
@@ -72,10 +73,10 @@ impl fmt::Display for BodyKind {
     }
 }
 
-/// Why the name in a body cannot be relied on. Says nothing of what the body holds.
+/// Why the name in a body cannot be relied on. Contains nothing of the body.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum NameError {
-    /// Longer than the API server takes.
+    /// The body is longer than the API server's limit.
     #[error("request body: {length} bytes; at most {MAX_BODY} are taken")]
     TooLarge {
         /// Bytes.
@@ -87,30 +88,31 @@ pub enum NameError {
     /// Nested deeper than the API server reads.
     #[error("request body: nested too deeply")]
     TooDeep,
-    /// Of two, Go takes the last, other readers the first.
+    /// A repeated field: Go takes the last value, other readers the first.
     #[error("request body: {field} stands there more than once; it must stand there once")]
     Repeated {
         /// Its path.
         field: &'static str,
     },
-    /// No object with this field has this type.
+    /// A value of a type that this field never has.
     #[error("request body: {field} must be {expected}")]
     WrongType {
         /// Its path.
         field: &'static str,
-        /// With an article.
+        /// The right type, with an article.
         expected: &'static str,
     },
-    /// Readers differ in what it comes to.
+    /// A field that readers decode differently.
     #[error("request body: {field} must be written out: no tag, and no key that is not a string")]
     Indirect {
         /// Its path.
         field: &'static str,
     },
-    /// YAML in which the name is not looked for.
+    /// YAML that is not JSON, in which the name is not sought.
     #[error("request body: YAML that is no JSON is not read where it may name the lock; send JSON")]
     NotJson,
-    /// The API server, which reads YAML 1.1, takes them for line breaks, and JSON does not.
+    /// The name has characters that are line breaks in YAML 1.1, which the API server reads, but
+    /// not in JSON.
     #[error(
         "request body: metadata.name in YAML has U+0085, U+2028 or U+2029; they must be written \
          as escapes"
@@ -118,15 +120,14 @@ pub enum NameError {
     LineBreak,
 }
 
-/// The paths that errors name.
+/// Paths in errors.
 const OBJECT: &str = "the whole";
 const METADATA: &str = "metadata";
 const NAME: &str = "metadata.name";
 
-/// Asks `rename` for another name in place of each decoded one that the body gives the object (a
-/// JSON Patch may do it more than once), and answers the body with just these replaced, `None` if
-/// there is none, or none to be changed. Takes time in proportion to the body: milliseconds for the
-/// worst 3 MiB.
+/// Replaces each name that the body gives its object by `rename` of the decoded one (a JSON Patch
+/// may give several), and returns the new body; `None` if no name changes. Takes time in proportion
+/// to the body: milliseconds for the worst 3 MiB.
 pub fn rename(
     kind: BodyKind,
     body: &[u8],
@@ -146,15 +147,15 @@ pub fn rename(
     }
 }
 
-/// A name and the bytes that stand for it: quotes or header included.
+/// A decoded name and the place of its bytes: quotes or header included.
 #[derive(Debug)]
 struct Found {
     name: String,
     at: Range<usize>,
 }
 
-/// Replaces what `rename` wants replaced of `found`, which comes in the body's order. `encode` gets
-/// the bytes that stood there and the new name.
+/// Replaces the names in `found` for which `rename` returns a new one; they come in the body's
+/// order. `encode` gets the old bytes and the new name.
 fn splice(
     body: &[u8],
     found: impl IntoIterator<Item = Found>,

@@ -7,8 +7,8 @@ use serde_json::value::RawValue;
 
 use super::{BodyKind, Found, NameError, json};
 
-/// Where operations give the object a name, or compare it, in the patch's order. `move` and `copy`
-/// take their value from the stored object and stay as they are.
+/// Finds the names that operations set or test, in the patch's order. `move` and `copy` take their
+/// value from the stored object and stay as they are.
 pub(super) fn find(body: &str) -> Result<Vec<Found>, NameError> {
     let mut from = serde_json::Deserializer::from_str(body);
     let found =
@@ -33,7 +33,7 @@ impl<'de> Visitor<'de> for Operations<'_> {
         while let Some(operation) = operations.next_element()? {
             match in_operation(self.body, operation) {
                 Ok(found) => names.extend(found),
-                // Read on: a body that breaks off later is malformed first of all.
+                // Later operations are read, too: a malformed body is reported first.
                 Err(error) => wrong = wrong.or(Some(error)),
             }
         }
@@ -59,7 +59,7 @@ fn in_operation(body: &str, operation: &RawValue) -> Result<Option<Found>, NameE
     }
 }
 
-/// What of the name's way from the root an operation changes.
+/// The part of the path to the name that an operation changes.
 enum Target {
     Object,
     Metadata,
@@ -68,7 +68,8 @@ enum Target {
 
 impl Target {
     /// Reads a JSON pointer. `~0` and `~1` stand for characters that are in neither key, so a token
-    /// with an escape is another key. Upstream drops what is before the first `/`: so do we.
+    /// with an escape is another key. The text before the first `/` is dropped, as by the API
+    /// server.
     fn parse(pointer: &str) -> Option<Self> {
         if pointer.is_empty() {
             return Some(Self::Object);

@@ -6,7 +6,7 @@ use std::ops::Range;
 use super::{BodyKind, METADATA, NAME, NameError, OBJECT};
 use crate::wire::{frames::MAGIC, varint::put_varint};
 
-/// Replaces the name and the lengths of the three messages around it.
+/// Replaces the name and the three lengths around it: its own, the metadata's and the object's.
 pub(super) fn rename(
     body: &[u8],
     rename: impl Fn(&str) -> Option<String>,
@@ -30,7 +30,7 @@ pub(super) fn rename(
     };
     let mut inner = new.into_bytes();
     while let Some(delimited) = way.pop() {
-        // The outermost has the magic before it.
+        // The magic precedes the outermost message.
         let around = way.last().map_or(0..body.len(), |outer| outer.content.clone());
         let mut outer = Vec::with_capacity(around.len() + inner.len());
         outer.extend_from_slice(body.get(around.start..delimited.length_at).unwrap_or_default());
@@ -44,14 +44,14 @@ pub(super) fn rename(
 
 const MALFORMED: NameError = NameError::Malformed(BodyKind::Protobuf);
 
-/// A field with a length: where that begins, and what it counts, which follows it.
+/// A length-delimited field: the offset of its length, and its content, which follows that.
 struct Delimited {
     length_at: usize,
     content: Range<usize>,
 }
 
-/// The one field of this number in the message that fills `around`. Go merges messages that stand
-/// there twice, and takes the last of other fields; no encoder writes them so, so that is refused.
+/// The only field of this number in the message that fills `around`. Go merges repeated messages,
+/// and takes the last of other repeated fields; no encoder writes these, so they are refused.
 fn only(
     body: &[u8],
     around: Range<usize>,
@@ -76,9 +76,9 @@ struct Reader<'a> {
 }
 
 impl Reader<'_> {
-    /// Passes one field: its number, and where it stands if it has a length.
+    /// Reads past one field: its number, and its place if it is length-delimited.
     fn field(&mut self) -> Result<(u32, Option<Delimited>), NameError> {
-        // A key has 32 bits. Go cuts longer ones short, which would make another field of it.
+        // A key has 32 bits. Go truncates longer ones, which makes another field of them.
         let key = u32::try_from(self.varint()?).map_err(|_| MALFORMED)?;
         let number = key >> 3;
         if number == 0 {
@@ -97,7 +97,7 @@ impl Reader<'_> {
                 return Ok((number, Some(Delimited { length_at, content: start..self.at })));
             }
             5 => self.pass(4)?,
-            // 3 and 4 are groups, which Kubernetes has none of.
+            // 3 and 4 are groups, which Kubernetes does not use.
             _ => return Err(MALFORMED),
         }
         Ok((number, None))

@@ -1,6 +1,5 @@
-//! The name in JSON that is sent as YAML, which is how kubectl and client-go apply. YAML itself is
-//! not read: what it means takes a reader like the API server's own, and time that other requests
-//! wait for.
+//! The name in JSON that is sent as YAML, which is how kubectl and client-go apply. Other YAML is
+//! not read: that takes a reader like the API server's own, and time that other requests wait for.
 
 use super::{NameError, json, splice};
 
@@ -22,11 +21,11 @@ pub(super) fn rename(
     Ok(splice(body, found, rename, quote))
 }
 
-/// Of YAML 1.1, which the API server reads: JSON takes these for any other character.
+/// Line breaks in YAML 1.1, which the API server reads; ordinary characters in JSON.
 const LINE_BREAKS: [(char, &str); 3] =
     [('\u{85}', "\\u0085"), ('\u{2028}', "\\u2028"), ('\u{2029}', "\\u2029")];
 
-/// A string in JSON that YAML reads alike.
+/// A JSON string that YAML reads as the same.
 fn quote(_old: &[u8], new: &str) -> Vec<u8> {
     let mut quoted = json::text(new);
     for (one, escape) in LINE_BREAKS {

@@ -1,15 +1,15 @@
-//! Field selectors (`apimachinery/pkg/fields/selector.go`), as far as a name has to be found and
-//! replaced in them.
+//! Field selectors (`apimachinery/pkg/fields/selector.go`), as far as needed to find and replace a
+//! name in them.
 
 use std::borrow::Cow;
 
-/// A field selector whose terms are read but kept as they came.
+/// A parsed field selector, which keeps the text of its terms.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct FieldSelector<'a> {
     terms: Vec<Term<'a>>,
 }
 
-/// How a field is compared; there is no more.
+/// The operators of a field selector; there are no others.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum FieldOp {
     /// `=` or `==`.
@@ -18,7 +18,7 @@ pub enum FieldOp {
     NotEquals,
 }
 
-/// Why a field selector is not one.
+/// Why a text is no field selector.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum FieldSelectorError {
     /// A term without an operator.
@@ -38,23 +38,23 @@ struct Term<'a> {
 }
 
 impl<'a> FieldSelector<'a> {
-    /// Reads upstream's string form, as in `?fieldSelector=`. Spaces are part of what they stand
-    /// in, as upstream.
+    /// Reads the API server's string form, as in `?fieldSelector=`. Spaces are part of the field or
+    /// value around them, as in the API server.
     pub fn parse(text: &'a str) -> Result<Self, FieldSelectorError> {
         let terms = split(text).filter(|term| !term.is_empty()).map(Term::parse);
         Ok(Self { terms: terms.collect::<Result<_, _>>()? })
     }
 
-    /// The value that a field must have. Of several, the one that upstream finds first: it sorts
-    /// the terms by their text.
+    /// The value that a field must have. Of several, the API server's first: it sorts the terms by
+    /// their text.
     pub fn requires(&self, field: &str) -> Option<Cow<'a, str>> {
         let demands = |term: &&Term<'_>| term.field == field && term.op == FieldOp::Equals;
         self.terms.iter().filter(demands).min_by_key(|term| term.raw).map(|term| term.value.clone())
     }
 
-    /// The same selector with values of one field replaced where `replace` returns a new one, for
-    /// both operators (a name that is excluded is still a name). All else stays as it came. `None`
-    /// if nothing was replaced.
+    /// The same selector with values of one field replaced if `replace` returns a new one, for both
+    /// operators (an excluded name is still a name). The other terms stay unchanged. `None` if
+    /// nothing was replaced.
     pub fn replace(
         &self,
         field: &str,
@@ -81,7 +81,7 @@ impl<'a> FieldSelector<'a> {
 
 impl<'a> Term<'a> {
     fn parse(raw: &'a str) -> Result<Self, FieldSelectorError> {
-        // The first operator of the text; at one place the longer one.
+        // The first operator of the text; of two at one place the longer one.
         let at = raw
             .find(['=', '!'])
             .and_then(|first| (first..raw.len()).find(|at| operator(raw, *at).is_some()));
@@ -112,7 +112,7 @@ fn operator(raw: &str, at: usize) -> Option<(FieldOp, usize)> {
     }
 }
 
-/// Splits at each comma that no backslash stands before.
+/// Splits at each comma that no backslash escapes.
 fn split(text: &str) -> impl Iterator<Item = &str> {
     let mut escaped = false;
     text.split(move |character| {
@@ -142,7 +142,7 @@ fn unescape(value: &str) -> Result<Cow<'_, str>, FieldSelectorError> {
     Ok(Cow::Owned(plain))
 }
 
-/// The term that demands one value of a field.
+/// The term that requires one value of a field.
 #[must_use]
 pub fn equal_to(field: &str, value: &str) -> String {
     format!("{field}={}", escape(value))

@@ -7,9 +7,9 @@ use std::str::FromStr;
 use super::parse;
 use super::syntax::{LabelError, SelectorError, check_key, check_value};
 
-/// A conjunction of requirements; the empty one selects everything. Canonical, so that equal means
-/// equal: requirements are sorted by key, operator and values, each stands once, values are sorted
-/// and unique, and sets of one value are written as `=` and `!=`.
+/// A conjunction of requirements; the empty one selects everything. Canonical, so that equal
+/// selectors compare equal: requirements are sorted by key, operator and values, each occurs once,
+/// values are sorted and unique, and sets of one value are written as `=` and `!=`.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Default)]
 pub struct Selector {
     requirements: Vec<Requirement>,
@@ -23,7 +23,7 @@ pub struct Requirement {
     values: Vec<String>,
 }
 
-/// How a label is compared.
+/// The operator of a requirement.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Op {
     /// The label is there and has one of the values.
@@ -46,12 +46,12 @@ impl Selector {
         Self { requirements: Vec::new() }
     }
 
-    /// Reads upstream's string form, as in `?labelSelector=`.
+    /// Reads the API server's string form, as in `?labelSelector=`.
     pub fn parse(text: &str) -> Result<Self, SelectorError> {
         Ok(parse::requirements(text)?.into_iter().collect())
     }
 
-    /// Everything that both select, and nothing else.
+    /// The selector of the objects that both select.
     #[must_use]
     pub fn and(&self, other: &Self) -> Self {
         self.requirements.iter().chain(&other.requirements).cloned().collect()
@@ -67,7 +67,7 @@ impl Selector {
         self.requirements.is_empty()
     }
 
-    /// The conditions in canonical order.
+    /// The requirements in canonical order.
     pub fn requirements(&self) -> &[Requirement] {
         &self.requirements
     }
@@ -91,7 +91,7 @@ impl FromStr for Selector {
     }
 }
 
-/// Upstream's string form; it parses to the same selector.
+/// The API server's string form; it parses to the same selector.
 impl fmt::Display for Selector {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         for (position, requirement) in self.requirements.iter().enumerate() {
@@ -105,8 +105,8 @@ impl fmt::Display for Selector {
 }
 
 impl Requirement {
-    /// Validates as upstream's `NewRequirement`: the key, the number of values for the operator,
-    /// each value.
+    /// Validates as apimachinery's `NewRequirement`: the key, the number of values for the
+    /// operator, each value.
     pub fn new(
         key: impl Into<String>,
         op: Op,
@@ -137,17 +137,18 @@ impl Requirement {
         &self.key
     }
 
-    /// How it is compared.
+    /// The operator.
     pub const fn op(&self) -> Op {
         self.op
     }
 
-    /// Sorted, unique; none for existence, one for an order.
+    /// The values, sorted and unique: none for `Exists` and `DoesNotExist`, one for `GreaterThan`
+    /// and `LessThan`.
     pub fn values(&self) -> &[String] {
         &self.values
     }
 
-    /// Judges the label's value, `None` if there is no such label.
+    /// Whether it matches the label's value, which is `None` if there is no such label.
     pub fn matches(&self, value: Option<&str>) -> bool {
         match self.op {
             Op::In => value.is_some_and(|value| self.lists(value)),

@@ -1,4 +1,5 @@
-//! Label and field selectors with upstream's grammar: read, AND-ed, judged and written again.
+//! Label and field selectors in the API server's grammar: parsed, AND-ed, matched and written
+//! again.
 
 mod field;
 mod label;

@@ -1,6 +1,6 @@
-//! The text form of a label selector, token for token as upstream's lexer and parser, with their
-//! oddities: a NUL ends a token or the whole text, `in` and `notin` are keys and values too, `a=`
-//! and `a in ()` compare with the empty value.
+//! The text form of a label selector, token for token as apimachinery's lexer and parser, with
+//! their oddities: a NUL ends a token or the whole text, `in` and `notin` are keys and values too,
+//! `a=` and `a in ()` compare with the empty value.
 
 use super::label::{Op, Requirement};
 use super::syntax::{LabelError, SelectorError, check_key};
@@ -34,7 +34,7 @@ enum Kind {
     Less,
     NotEquals,
     Open,
-    /// Any other word, `in` and `notin` too: only behind a key are they operators.
+    /// Any other word, also `in` and `notin`: they are operators only behind a key.
     Word,
 }
 
@@ -161,7 +161,7 @@ impl<'a> Lexer<'a> {
             Some(_) => self.word(),
         };
         let text = self.text.get(at..self.position).unwrap_or_default();
-        // A NUL behind a token is eaten with it.
+        // A NUL behind a token is consumed with it.
         if self.byte() == Some(0) {
             self.position += 1;
         }

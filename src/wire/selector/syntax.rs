@@ -1,12 +1,11 @@
-//! What a label's key and value may be (`apimachinery/pkg/api/validate/content`), and what is said
-//! when they are not.
+//! The syntax of label keys and values (`apimachinery/pkg/api/validate/content`), and its errors.
 
 use super::label::Op;
 
 const MAX_NAME: usize = 63;
 const MAX_PREFIX: usize = 253;
 
-/// A label requirement that upstream would refuse.
+/// A label requirement that the API server would refuse.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum LabelError {
     /// Not `[PREFIX/]NAME`.
@@ -28,20 +27,20 @@ pub enum LabelError {
     ValueCount {
         /// The operator.
         op: Op,
-        /// In words.
+        /// The expected number, in words.
         expected: &'static str,
         /// Number of values given.
         found: usize,
     },
 }
 
-/// Why a selector's text is not one.
+/// Why a text is no label selector.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("label selector: at byte {position}: {reason}")]
 pub struct SelectorError {
-    /// Byte offset in the text, of the token that does not fit.
+    /// Byte offset of the wrong token in the text.
     pub position: usize,
-    /// What was found there, and what would be right.
+    /// The token found there, and the expected one.
     pub reason: String,
 }
 
@@ -74,7 +73,7 @@ fn is_subdomain(prefix: &str) -> bool {
     prefix.len() <= MAX_PREFIX && prefix.split('.').all(is_dns_label)
 }
 
-/// As upstream's subdomain pattern: no limit of its own for the length of a label.
+/// The API server's subdomain pattern, which has no limit of its own for the length of a label.
 fn is_dns_label(label: &str) -> bool {
     let bytes = label.as_bytes();
     let end = |byte: &u8| byte.is_ascii_lowercase() || byte.is_ascii_digit();

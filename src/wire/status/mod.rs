@@ -1,10 +1,10 @@
-//! `metav1.Status`: how we refuse, in the client's own encoding, as one body or as the last event
-//! of a watch.
+//! `metav1.Status`: our refusals in the client's encoding, as one body or as the last event of a
+//! watch.
 
 mod proto;
 mod tree;
 
-/// What else is written as a Status is.
+/// The parts of a Status writer that other objects use, too.
 pub(super) mod write {
     pub(in crate::wire) use super::{
         proto::{enveloped, framed, message, text},
@@ -19,7 +19,7 @@ use bytes::Bytes;
 use self::tree::Node;
 use super::media::Encoding;
 
-/// A failure, said the way the API server says one.
+/// A failure in the API server's form.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Status {
     /// HTTP status code.
@@ -28,7 +28,7 @@ pub struct Status {
     pub reason: Reason,
     /// For people.
     pub message: Cow<'static, str>,
-    /// What it is about.
+    /// The object of the failure.
     pub details: Option<Details>,
 }
 
@@ -38,11 +38,11 @@ pub struct Status {
 pub struct Details {
     pub name: String,
     pub group: String,
-    /// In an error of the API server this is the resource (`pods`), despite the name.
+    /// The resource (`pods`), despite the name, as in the API server's errors.
     pub kind: String,
     pub uid: String,
     pub causes: Vec<Cause>,
-    /// Seconds; 0 is absent. client-go goes by the `Retry-After` header, others by this.
+    /// Seconds; 0 is absent. client-go obeys the `Retry-After` header, others obey this.
     pub retry_after_seconds: u32,
 }
 
@@ -56,20 +56,20 @@ pub struct Cause {
 }
 
 impl Status {
-    /// A failure with the code that upstream gives the reason.
+    /// A failure with the API server's code for the reason.
     pub fn new(reason: Reason, message: impl Into<Cow<'static, str>>) -> Self {
         Self { code: reason.code(), reason, message: message.into(), details: None }
     }
 
-    /// Adds what it is about.
+    /// Adds the object of the failure.
     #[must_use]
     pub fn with_details(mut self, details: Details) -> Self {
         self.details = Some(details);
         self
     }
 
-    /// The body of an answer with [`Encoding::content_type`]; byte for byte what the API server
-    /// would write (but YAML, where it quotes less).
+    /// The body of a response with [`Encoding::content_type`], byte for byte as the API server
+    /// writes it (except YAML, where it quotes less).
     pub fn encode(&self, encoding: Encoding) -> Bytes {
         let mut out = Vec::with_capacity(512);
         match encoding {
@@ -84,9 +84,8 @@ impl Status {
         out.into()
     }
 
-    /// An event of type ERROR in a stream with [`Encoding::stream_content_type`], framed. What
-    /// follows a JSON event that does not end with a newline must begin with one: see
-    /// `WatchScanner::separator`.
+    /// A framed event of type ERROR for a stream with [`Encoding::stream_content_type`]. After a
+    /// JSON event without a final newline it must begin with one: see `WatchScanner::separator`.
     pub fn error_event(&self, encoding: Encoding) -> Bytes {
         let mut out = Vec::with_capacity(512);
         let event = || Node::Object(vec![("type", Node::Text("ERROR")), ("object", self.tree())]);
@@ -101,7 +100,7 @@ impl Status {
         out.into()
     }
 
-    /// In the order in which upstream writes JSON.
+    /// The fields in the API server's order for JSON.
     fn tree(&self) -> Node<'_> {
         let mut fields = vec![
             ("kind", Node::Text("Status")),
@@ -152,7 +151,7 @@ fn push_text<'a>(fields: &mut Vec<(&'static str, Node<'a>)>, name: &'static str,
     }
 }
 
-/// `StatusReason`: the ones that clients tell apart.
+/// `StatusReason`: the ones that clients distinguish.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[allow(missing_docs, reason = "upstream's reasons, by upstream's names")]
 pub enum Reason {
@@ -179,7 +178,7 @@ pub enum Reason {
 }
 
 impl Reason {
-    /// Upstream's spelling.
+    /// The API server's spelling.
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::BadRequest => "BadRequest",
@@ -203,7 +202,7 @@ impl Reason {
         }
     }
 
-    /// The HTTP code that upstream's `api/errors` gives it.
+    /// The HTTP code by apimachinery's `api/errors`.
     pub const fn code(self) -> u16 {
         match self {
             Self::BadRequest => 400,

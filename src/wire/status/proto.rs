@@ -1,5 +1,5 @@
-//! A Status in protobuf, field for field as the generated code of `apimachinery` writes it: empty
-//! strings too, where they are no pointers.
+//! A Status in protobuf, field for field as the generated code of `apimachinery` writes it: also
+//! empty strings, unless they are pointers.
 
 use super::{Cause, Details, Status};
 use crate::wire::{frames::MAGIC, varint::put_varint};

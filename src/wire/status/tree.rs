@@ -1,6 +1,6 @@
-//! One tree, written as JSON, YAML or CBOR the way upstream's serializers write.
+//! A tree, written as JSON, YAML or CBOR as Kubernetes' serializers write it.
 
-/// What a Status and its kin are made of.
+/// A value in a Status or a similar object.
 pub(in crate::wire) enum Node<'a> {
     /// An API object: tagged as self-described in CBOR.
     Object(Vec<(&'static str, Self)>),
@@ -14,7 +14,7 @@ pub(in crate::wire) enum Node<'a> {
 const SELF_DESCRIBED: &[u8] = &[0xd9, 0xd9, 0xf7];
 
 impl Node<'_> {
-    /// In the given order, without spaces.
+    /// Appends JSON: fields in the given order, without spaces.
     pub(in crate::wire) fn json(&self, out: &mut Vec<u8>) {
         match self {
             Self::Object(fields) | Self::Map(fields) => {
@@ -43,7 +43,8 @@ impl Node<'_> {
         }
     }
 
-    /// In alphabetical order, one field a line; strings as in JSON, of which YAML is a superset.
+    /// Appends YAML: fields in alphabetical order, one a line; strings as in JSON, of which YAML is
+    /// a superset.
     pub(super) fn yaml(&self, out: &mut Vec<u8>) {
         match self {
             Self::Object(fields) | Self::Map(fields) if !fields.is_empty() => {
@@ -63,7 +64,7 @@ impl Node<'_> {
         let mut sorted: Vec<_> = fields.iter().collect();
         sorted.sort_unstable_by_key(|(name, _)| *name);
         for (name, value) in sorted {
-            // The first field of a list's item stands behind its dash.
+            // The first field of a list's item follows the dash.
             if !out.ends_with(b"- ") {
                 out.resize(out.len() + indent, b' ');
             }
@@ -93,8 +94,8 @@ impl Node<'_> {
         }
     }
 
-    /// Core deterministic order; strings and keys are byte strings, as upstream's serializer writes
-    /// them.
+    /// Appends CBOR: fields in core deterministic order; strings and keys are byte strings, as
+    /// Kubernetes' serializer writes them.
     pub(in crate::wire) fn cbor(&self, out: &mut Vec<u8>) {
         match self {
             Self::Object(fields) | Self::Map(fields) => {
@@ -126,7 +127,7 @@ impl Node<'_> {
 
 /// A JSON string as Go writes it: safe inside HTML.
 fn text(value: &str, out: &mut Vec<u8>) {
-    // A string of text cannot fail to be written into memory; nothing else goes in here.
+    // Writing a string into memory cannot fail.
     let quoted = serde_json::to_string(value).unwrap_or_default();
     for character in quoted.chars() {
         match character {

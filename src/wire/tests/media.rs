@@ -43,10 +43,10 @@ fn t71_the_clients_accept_decides_our_answers() {
         ("application/cbor;stream=x;stream=watch", Cbor),
         ("application/cbor;stream=x=;q=1", Json),
         ("yaml", Json),
-        // What upstream cannot parse as q is 0: last, not refused.
+        // A q that does not parse is 0: last, not refused.
         ("application/yaml;q=x", Yaml),
         ("application/yaml;q=x,application/cbor;q=0.1", Cbor),
-        // Case is kept, as upstream.
+        // Types are case-sensitive, as in the API server.
         ("Application/YAML", Json),
     ] {
         assert_eq!(Encoding::negotiate(Some(accept)), expected, "{accept}");

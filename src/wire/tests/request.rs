@@ -3,8 +3,8 @@ use proptest::prelude::*;
 
 use crate::wire::request::{PathError, RequestInfo, Target};
 
-/// `VERB GROUP/VERSION/RESOURCE[/SUBRESOURCE] ns=NAMESPACE name=NAME`, the way the tables below are
-/// read.
+/// `VERB GROUP/VERSION/RESOURCE[/SUBRESOURCE] ns=NAMESPACE name=NAME`, the format of the tables
+/// below.
 fn line(method: &str, target: &str) -> String {
     let method = Method::from_bytes(method.as_bytes()).expect("a method");
     let (path, query) = target.split_once('?').map_or((target, None), |(p, q)| (p, Some(q)));
@@ -259,7 +259,7 @@ fn t70_path_tricks_are_refused_or_classified() {
         ("GET", "/api/v1/pods/a+b", "get /v1/pods name=a+b"),
         ("GET", "/api/v1/namespaces/a/pods/p/log/../../q", "DotSegment"),
         ("GET", "/openapi//v2", "EmptySegment"),
-        // The tail of a proxy is another server's path.
+        // The tail of a proxy path belongs to another server.
         (
             "GET",
             "/api/v1/namespaces/a/pods/p/proxy//x/../%2f%zz%00",
@@ -289,7 +289,7 @@ proptest! {
     ) {
         let method = Method::from_bytes(method.as_bytes()).expect("a method");
         let parsed = RequestInfo::parse(&method, &path, query.as_deref());
-        // What was accepted as one object has a name that is one segment.
+        // The name of an accepted object is one segment.
         if let Ok(Some(resource)) = parsed.as_ref().map(RequestInfo::resource) {
             let name = resource.name.as_deref().unwrap_or("x");
             prop_assert!(!name.is_empty() && !name.contains('/') && name != "..");

@@ -30,7 +30,7 @@ fn small() -> Status {
     Status::new(Reason::InternalError, "no")
 }
 
-/// The bytes in the golden file are those of Kubernetes 1.37's own serializers, but for YAML.
+/// The bytes in the golden file are written by the serializers of Kubernetes 1.37, except the YAML.
 #[test]
 fn t71_bodies_and_error_events_are_upstreams_bytes() {
     let mut found = String::new();
@@ -99,7 +99,7 @@ fn t71_protobuf_events_are_framed() {
     assert!(message.starts_with(b"\x0a\x05ERROR\x12"));
 }
 
-/// A length that needs two and three bytes in each encoding.
+/// Lengths at each change of the length's own size, in each encoding.
 #[test]
 fn long_messages_stay_readable() {
     for length in [23, 24, 127, 128, 255, 256, 16_384, 65_535, 65_536] {

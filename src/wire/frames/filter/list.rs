@@ -1,13 +1,14 @@
-//! Lists.
+//! Filters lists.
 //!
 //! | | JSON | CBOR | protobuf |
 //! |---|---|---|---|
-//! | a dropped item | goes with its comma | goes | becomes a field that no message has, of the same length, all zeros: lengths stand in front of what they measure, and were sent |
-//! | the array of items | as it was | of indefinite length, since its count stands in front | – |
-//! | `remainingItemCount` | `null` | null | a field that no message has |
+//! | a dropped item | removed with its comma | removed | unknown field of equal length, zeros |
+//! | the array of items | unchanged | indefinite length | – |
+//! | `remainingItemCount` | `null` | null | unknown field |
 //!
-//! The count is left out whether or not an item was dropped, as the API server leaves it out of
-//! every list with a selector.
+//! Protobuf lengths and CBOR counts precede the items: they were sent before an item is dropped.
+//! The remaining count is left out whether or not an item was dropped, as the API server leaves it
+//! out of every list with a selector.
 
 use super::{
     super::{
@@ -21,20 +22,20 @@ use crate::wire::media::Encoding;
 
 /// Most bytes in front of the items: kind and metadata, and the columns of a Table.
 const MAX_HEAD: usize = 4 << 20;
-/// Field 2 with a length: the items of every list.
+/// The tag of field 2, length-delimited: the items of every list.
 const ITEM_TAG: u8 = 2 << 3 | 2;
-/// The field of one byte with number 15 and a length. No list has one, and decoders skip what they
-/// do not know.
+/// The tag of field 15, length-delimited, which is one byte. No list has this field, and decoders
+/// skip unknown ones.
 const UNKNOWN_BYTES: u8 = 15 << 3 | 2;
-/// The same with a number.
+/// The tag of field 15 with a number.
 const UNKNOWN_NUMBER: u8 = 15 << 3;
 /// The head of a CBOR array of indefinite length, its end, and null.
 const CBOR_ARRAY: u8 = 0x9f;
 const CBOR_BREAK: u8 = 0xff;
 const CBOR_NULL: u8 = 0xf6;
 
-/// Takes items out of the body of a list while it passes, fed in chunks that are cut anywhere.
-/// Tables and PartialObjectMetadataLists are lists.
+/// Removes items from the body of a list while it passes, fed in chunks that are cut anywhere.
+/// Tables and PartialObjectMetadataLists are lists, too.
 #[derive(Debug)]
 pub struct ListFilter {
     encoding: Encoding,
@@ -42,33 +43,33 @@ pub struct ListFilter {
     facts: Facts,
     meta: Option<ListMeta>,
     place: Place,
-    /// What cannot leave yet: an item that is not whole, or what stands in front of all items.
+    /// Bytes that cannot be sent yet: an incomplete item, or all in front of the items.
     held: Vec<u8>,
-    /// Bytes of the body that were fed.
+    /// Number of bytes fed.
     offset: u64,
-    /// JSON: an item of this array has left.
+    /// JSON: whether an item of this array was kept.
     has_left: bool,
     counts: Counts,
     failed: Option<FrameError>,
 }
 
-/// How many items were kept and dropped.
+/// Number of items kept and dropped.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Counts {
-    /// In the shard.
+    /// Items in the shard.
     pub kept: u64,
-    /// Not in it.
+    /// Items outside of the shard.
     pub dropped: u64,
 }
 
-/// Where in the list the next byte is.
+/// The part of the list that the next byte is in.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Place {
-    /// JSON and CBOR: in front of the items. Held, because what has none is no list.
+    /// JSON and CBOR: in front of the items. Held, because a body without items is no list.
     Head,
     /// Outside of the items.
     Outside,
-    /// In the items, or in protobuf in one.
+    /// In the array of items, or in protobuf in one item.
     Inside {
         /// Protobuf: bytes of tag and length in front of the item.
         head: usize,
@@ -97,7 +98,7 @@ impl ListFilter {
         })
     }
 
-    /// Feeds the next chunk and appends to `out` what may leave. `judge` is asked once for each
+    /// Feeds the next chunk and appends the kept bytes to `out`. `judge` is asked once for each
     /// item.
     ///
     /// # Errors
@@ -120,25 +121,25 @@ impl ListFilter {
         Ok(())
     }
 
-    /// The list's own metadata, once it is known.
+    /// The list's own metadata; `None` until it is known.
     #[must_use]
     pub fn meta(&self) -> Option<&ListMeta> {
         self.meta.as_ref()
     }
 
-    /// How many items were judged so far.
+    /// The items judged so far.
     #[must_use]
     pub fn counts(&self) -> Counts {
         self.counts
     }
 
-    /// Bytes that are held.
+    /// Memory for held bytes, in bytes.
     #[must_use]
     pub fn held(&self) -> usize {
         self.held.capacity()
     }
 
-    /// The body has ended: appends what is left.
+    /// Ends the body: appends the rest and returns the metadata.
     ///
     /// # Errors
     /// [`FrameError`] if it ended in the middle, or was no list.
@@ -173,7 +174,7 @@ impl ListFilter {
         }
     }
 
-    /// Bytes that are not the items' leave, or are held if nothing may leave yet.
+    /// Appends bytes outside of the items, or holds them if nothing may be sent yet.
     fn pass(&mut self, piece: &[u8], out: &mut Vec<u8>) -> Result<(), Fault> {
         if self.place == Place::Outside {
             out.append(&mut self.held);
@@ -197,7 +198,7 @@ impl ListFilter {
         }
     }
 
-    /// The chunk ends: a token that is not whole yet is held.
+    /// Ends the chunk: an incomplete token is held.
     fn pause(&mut self, piece: &[u8], out: &mut Vec<u8>) -> Result<(), Fault> {
         if self.place != Place::Outside {
             return self.hold(piece);
@@ -210,7 +211,7 @@ impl ListFilter {
             .and_then(|at| piece.split_at_checked(at))
             .unwrap_or((&[], piece));
         out.extend_from_slice(leaves);
-        // A token longer than the piece began in what was held, and has just left.
+        // A token longer than the piece began in the held bytes, which were just appended.
         let began = pending.saturating_sub(piece.len());
         let from = out.len().saturating_sub(began);
         self.held = out.split_off(from);
@@ -255,7 +256,7 @@ impl ListFilter {
         }
     }
 
-    /// Lets everything leave but the last `token` bytes, and something else in their place.
+    /// Appends everything, but `by` in place of the last `token` bytes.
     fn replace(&mut self, piece: &[u8], token: usize, by: &[u8], out: &mut Vec<u8>) {
         out.append(&mut self.held);
         out.extend_from_slice(piece);
@@ -293,7 +294,7 @@ impl ListFilter {
         }
     }
 
-    /// An item is whole: it leaves or not. What of it is in this chunk is not held first.
+    /// Judges a complete item: keeps or drops it. Its bytes in this chunk are not held first.
     fn item(&mut self, piece: &[u8], judge: Judge<'_>, out: &mut Vec<u8>) -> Result<(), Fault> {
         let verdict = self.facts.object().map_or(Verdict::Unknown, |object| judge(&object));
         self.check_length(piece)?;
@@ -341,7 +342,7 @@ impl ListFilter {
     }
 }
 
-/// Without the comma in front, if there is one, and what stands before it.
+/// The item without a comma in front of it, and without the white space before that.
 fn without_comma(item: &[u8]) -> &[u8] {
     item.trim_ascii_start().strip_prefix(b",").unwrap_or(item)
 }

@@ -1,8 +1,8 @@
-//! Bodies of lists and watches with items left out.
+//! Filters that remove items from the bodies of lists and watches.
 //!
-//! Hides how an item is taken out of each encoding so that what is left is a body that the API
-//! server might have sent. Kept items are the same bytes, and memory is that of one item. Whether
-//! an item is kept somebody else says, by its [`Object`].
+//! Hides how an item is removed in each encoding so that the rest is a body that the API server
+//! might have sent. Kept items are the same bytes, and memory is that of one item. The caller's
+//! [`Judge`] decides, by the [`Object`] of an item.
 
 mod list;
 mod table;
@@ -14,22 +14,22 @@ pub use self::{
 };
 use super::facts::Object;
 
-/// Most bytes that are held of one item or event. The API server stores 1.5 MiB unless told
-/// otherwise, and etcd is rarely told more than 8.
+/// Most bytes that are held of one item or event. The API server stores 1.5 MiB by default, and
+/// etcd is rarely configured for more than 8.
 pub(super) const MAX_ITEM: usize = 64 << 20;
-/// Held memory above this is given back after the item.
+/// Held memory above this is freed after the item.
 pub(super) const KEPT_CAPACITY: usize = 256 << 10;
 
-/// What a rule says of one object.
+/// The verdict of a rule on one object.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Verdict {
-    /// It is in the shard.
+    /// The object is in the shard.
     Keep,
-    /// It is not.
+    /// The object is not in the shard.
     Drop,
-    /// It lacks what the rule goes by.
+    /// The object lacks a fact that the rule needs.
     Unknown,
 }
 
-/// Says of each object whether it is in the shard.
+/// Decides whether an object is in the shard.
 pub type Judge<'j> = &'j mut dyn FnMut(&Object<'_>) -> Verdict;

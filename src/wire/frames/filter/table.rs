@@ -1,5 +1,5 @@
-//! Events whose object is a Table: what `kubectl get --watch` reads. People do, so that it is
-//! decoded like any JSON.
+//! Events whose object is a Table: `kubectl get --watch` reads them. Its readers are people, so
+//! plain JSON decoding is fast enough.
 
 use std::{borrow::Cow, collections::BTreeMap};
 
@@ -13,8 +13,8 @@ use super::{
 
 /// Filters the rows of Tables, event by event.
 ///
-/// The API server describes the columns in the first event alone. If that is dropped, the first one
-/// that is kept describes them.
+/// The API server describes the columns only in the first event. If that is dropped, the first kept
+/// event gets the description.
 #[derive(Debug, Default)]
 pub(super) struct Tables {
     columns: Option<Box<RawValue>>,
@@ -53,8 +53,8 @@ struct RowMeta<'a> {
 }
 
 impl Tables {
-    /// Appends the event, without the rows that are dropped; nothing if all of them are. Rows are
-    /// judged where `is_change` says that the event is about an object.
+    /// Appends the event without its dropped rows, and returns `true`; `false` if all of them are
+    /// dropped. Rows are judged only if `is_change` shows that the event is about an object.
     pub(super) fn event(
         &mut self,
         event: &[u8],

@@ -1,4 +1,4 @@
-//! Watches.
+//! Filters watches.
 
 use super::{
     super::{
@@ -11,30 +11,30 @@ use super::{
 };
 use crate::wire::media::Encoding;
 
-/// Takes events out of the body of a watch while it passes, fed in chunks that are cut anywhere.
+/// Removes events from the body of a watch while it passes, fed in chunks that are cut anywhere.
 ///
-/// What an object is judged by never changes while it lives (its namespace, its name, its uid), so
-/// an event is judged by itself and nothing is remembered of an object. What can change, its labels,
-/// the API server judges.
+/// An object is judged by its namespace, name and uid, which never change while it lives, so an
+/// event is judged by itself and no object is remembered. Labels, which can change, are judged by
+/// the API server.
 #[derive(Debug)]
 pub struct WatchFilter {
     encoding: Encoding,
     scanner: WatchScanner,
     tables: Tables,
-    /// The event that is not whole yet.
+    /// The incomplete event.
     held: Vec<u8>,
-    /// Where the stream is, if events were dropped since the client was last told.
+    /// The stream's position, if events were dropped since the client last received one.
     unseen: Option<Bookmark>,
 }
 
-/// An event that was judged.
+/// A judged event.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Passed {
     /// Offset in the fed chunk behind the event's last byte.
     pub at: usize,
-    /// What it was.
+    /// The event's facts.
     pub event: Event,
-    /// Whether it left.
+    /// Whether it was kept.
     pub is_kept: bool,
 }
 
@@ -51,9 +51,9 @@ impl WatchFilter {
         })
     }
 
-    /// Takes the next event that ends in `chunk`, and appends it to `out` if it is kept. `None`
-    /// when none ends there: all of the chunk is taken then, else what follows [`Passed::at`] is to
-    /// be fed next.
+    /// Takes the next event that ends in `chunk`, and appends it to `out` if it is kept. Feed the
+    /// bytes behind [`Passed::at`] next. `None` if no event ends in the chunk, which is then taken
+    /// whole.
     ///
     /// # Errors
     /// [`FrameError`], also for every later call.
@@ -69,7 +69,7 @@ impl WatchFilter {
         };
         let piece = chunk.get(..at).unwrap_or(chunk);
         let is_kept = if self.held.is_empty() {
-            // Whole in this chunk: it need not be held.
+            // The event is whole in this chunk and need not be held.
             self.check_length(piece)?;
             self.judge(event, piece, judge, out)
         } else {
@@ -85,14 +85,14 @@ impl WatchFilter {
         Ok(Some(Passed { at, event, is_kept }))
     }
 
-    /// A bookmark for where the stream is, if events were dropped since the client was last told a
-    /// position: an informer that is told nothing would fall behind its own writes, and come back
-    /// with a position that is long gone.
+    /// A bookmark at the stream's position, if events were dropped since the client last received a
+    /// position: without one an informer would fall behind its own writes, and resume from a
+    /// position that has long expired.
     pub fn take_bookmark(&mut self) -> Option<Vec<u8>> {
         self.unseen.take().map(|bookmark| bookmark.event(self.encoding))
     }
 
-    /// Whether there is one.
+    /// Whether there is such a bookmark.
     #[must_use]
     pub fn has_bookmark(&self) -> bool {
         self.unseen.is_some()
@@ -104,7 +104,7 @@ impl WatchFilter {
         self.scanner.at_boundary()
     }
 
-    /// Bytes that are held.
+    /// Memory for held bytes, in bytes.
     #[must_use]
     pub fn held(&self) -> usize {
         self.held.capacity()
@@ -123,7 +123,7 @@ impl WatchFilter {
         Ok(())
     }
 
-    /// Whether the event leaves; it is appended to `out` then.
+    /// Judges the event: appends it to `out` and returns `true` if it is kept.
     fn judge(
         &mut self,
         event: Event,
@@ -131,18 +131,18 @@ impl WatchFilter {
         judge: Judge<'_>,
         out: &mut Vec<u8>,
     ) -> Result<bool, Fault> {
-        // What it says of an object, and so whether that may be seen, nobody knows.
+        // An unknown type may say anything of its object, so it cannot be judged.
         if event.kind == EventKind::Unknown {
             return Err(Fault::Event);
         }
         let object = self.scanner.object();
-        // Others may call a kind of theirs so too.
+        // Other groups may have a kind of this name, too.
         let is_table = object.is_some_and(|object| {
             object.kind == "Table" && object.api_version.starts_with("meta.k8s.io/")
         });
         let is_change =
             matches!(event.kind, EventKind::Added | EventKind::Modified | EventKind::Deleted);
-        // A newline that came late belongs to the event before, which has left with one.
+        // A late newline belongs to the event before, which was sent with one.
         let whole = match self.encoding {
             Encoding::Json => whole.trim_ascii_start(),
             _ => whole,
@@ -151,7 +151,7 @@ impl WatchFilter {
             _ if is_table && self.encoding == Encoding::Json => {
                 self.tables.event(whole, is_change, judge, out)?
             }
-            // What a filter cannot read it does not let pass.
+            // A Table in another encoding cannot be filtered, so it does not pass.
             _ if is_table => return Err(Fault::Item),
             object if is_change => match object.map_or(Verdict::Unknown, |object| judge(&object)) {
                 Verdict::Unknown => return Err(Fault::Item),

@@ -10,7 +10,7 @@ fn encode(value: &Value) -> Vec<u8> {
     out
 }
 
-/// The same with every string as bytes, as Kubernetes writes them.
+/// The value with every string as bytes, as Kubernetes writes them.
 fn bytes(value: &Value) -> Value {
     match value {
         Value::Text(text) => Value::Bytes(text.clone().into_bytes()),
@@ -46,7 +46,7 @@ fn t72_cbor_changes_the_name_alone() {
     }
 }
 
-/// Everything that Kubernetes does not write and does read.
+/// Encodings that Kubernetes reads but does not write.
 #[test]
 fn t72_cbor_of_indefinite_length_stays_so() {
     // {_ "x": [_ 1, {_ "a": (_ "b")}, h'' with tag 22], "metadata": {_ "name": …, (_ "na"): 1.0}}

@@ -8,11 +8,11 @@ const OBJECTS: [&str; 9] = [
     r#"{"kind":"Lease","apiVersion":"coordination.k8s.io/v1","metadata":{"name":<name>,"namespace":"ns"},"spec":{"holderIdentity":"lock","leaseDurationSeconds":15,"strategy":"OldestEmulationVersion"}}"#,
     "\r\n{ \"metadata\" :\t{ \"labels\": {\"name\": \"lock\"}, \"name\" : <name> } ,\n \"data\": {\"name\":\"lock\", \"metadata\":\"{\\\"name\\\":\\\"lock\\\"}\"}, \"kind\":\"ConfigMap\"} \n",
     r#"{"subsets":[{"ports":[{"name":"lock","port":1.50E+2}]}],"metadata":{"annotations":{"é\ud83d\ude00\/":"\u0000"},"name":<name>},"kind":"Endpoints"}"#,
-    // Escaped keys are the keys.
+    // Escaped keys equal the plain ones.
     r#"{"met\u0061data":{"n\u0061me":<name>}}"#,
-    // Another case is another key.
+    // Keys are case-sensitive.
     r#"{"Metadata":{"name":"lock"},"metadata":{"Name":"lock","name":<name>,"NAME":1}}"#,
-    // Numbers that no float holds, a surrogate alone, keys twice that are not ours.
+    // Numbers that no float holds, a lone surrogate, repeated keys that are not ours.
     r#"{"x":123456789012345678901234567890,"y":-0.0,"z":"\ud800","x":1e999,"metadata":{"name":<name>,"x":1,"x":2}}"#,
     // Patches of the object's shape.
     r#"{"metadata":{"name":<name>,"resourceVersion":"12"},"spec":{"renewTime":null}}"#,

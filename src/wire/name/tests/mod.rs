@@ -15,12 +15,12 @@ use super::{BodyKind, NameError, rename};
 const ALL: [BodyKind; 5] =
     [BodyKind::Json, BodyKind::JsonPatch, BodyKind::Yaml, BodyKind::Protobuf, BodyKind::Cbor];
 
-/// `lock` becomes `lock---s1`, all else stays.
+/// Renames `lock` to `lock---s1` and nothing else.
 fn renamed(kind: BodyKind, body: impl AsRef<[u8]>) -> Result<Option<Vec<u8>>, NameError> {
     rename(kind, body.as_ref(), |name| (name == "lock").then(|| "lock---s1".to_owned()))
 }
 
-/// The same where it is text.
+/// Renames in a body that is text.
 fn renamed_text(kind: BodyKind, body: &str) -> Result<Option<String>, NameError> {
     Ok(renamed(kind, body)?.map(|body| String::from_utf8(body).expect("text stays text")))
 }
@@ -37,7 +37,7 @@ fn indirect(field: &'static str) -> NameError {
     NameError::Indirect { field }
 }
 
-/// Objects of JSON with a name, and whatever else.
+/// JSON objects with a name and random other members.
 fn objects() -> impl Strategy<Value = serde_json::Value> {
     let leaf = prop_oneof![
         Just(serde_json::Value::Null),

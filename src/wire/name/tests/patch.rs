@@ -13,7 +13,7 @@ fn t72_json_patch_names_are_found_wherever_an_operation_has_them() {
         r#"[{"op":"replace","path":"","value":{"kind":"Lease","metadata":{"name":<name>}}}]"#,
         r#"[{"op":"test","path":"","value":{"kind":"ConfigMap","metadata":{"name":<name>}}}]"#,
         r#"[{"\u006fp":"r\u0065place","path":"\u002fmetadata/n\u0061me","value":<name>}]"#,
-        // Upstream drops what is before the first slash.
+        // The API server drops the text before the first slash.
         r#"[{"op":"replace","path":"x/metadata/name","value":<name>}]"#,
     ] {
         let expected = patch.replace("<name>", "\"lock---s1\"");
@@ -72,7 +72,7 @@ fn t72_json_patch_that_cannot_be_relied_on_is_refused() {
         (r#"[{"op":1,"path":"","value":1}]"#.to_owned(), wrong("op", "a string")),
         (r#"[{"op":"add","path":[],"value":1}]"#.to_owned(), wrong("path", "a string")),
         ("[null]".to_owned(), wrong("an operation", "an object")),
-        // What is wrong with one is told after what is wrong with the whole.
+        // A fault of one operation is reported after a fault of the whole.
         (format!(r#"[null,{{"op":"add",{name}}}"#), malformed),
         (format!(r#"{{"op":"add",{name}}}"#), malformed),
         (format!(r#"[{{"op":"add",{name}}}]]"#), malformed),

@@ -11,7 +11,7 @@ fn varint(mut value: u64, out: &mut Vec<u8>) {
     out.push(value.to_le_bytes()[0]);
 }
 
-/// A field with a length.
+/// A length-delimited field.
 fn field(number: u32, content: &[u8]) -> Vec<u8> {
     let mut out = Vec::new();
     varint(u64::from(number) << 3 | 2, &mut out);
@@ -19,7 +19,7 @@ fn field(number: u32, content: &[u8]) -> Vec<u8> {
     [out, content.to_vec()].concat()
 }
 
-/// Fields of every wire type that no generated code knows.
+/// Unknown fields of every wire type.
 fn unknown() -> Vec<u8> {
     let mut out = field(1000, b"lock");
     varint(1001 << 3, &mut out);
@@ -36,7 +36,7 @@ fn object(kind: &str, raw: &[u8]) -> Vec<u8> {
     [b"k8s\0".to_vec(), field(1, &type_meta), field(2, raw), field(3, b""), field(4, b"")].concat()
 }
 
-/// Encodes one by this name.
+/// Encodes an object of this name.
 type Object<'a> = &'a dyn Fn(&str) -> Vec<u8>;
 
 #[test]
@@ -56,7 +56,7 @@ fn t72_protobuf_changes_the_name_and_the_lengths_around_it() {
             &[field(1, &metadata(name)), field(2, &field(3, &field(1, b"lock")))].concat(),
         )
     };
-    // In another order, among what nobody knows, and so long that each length takes a byte more.
+    // In another order, among unknown fields, and so long that each length takes a byte more.
     let odd = |name: &str| {
         let padding = field(11, &[b'x'; 100]);
         let metadata =

@@ -1,9 +1,9 @@
 use super::renamed;
 use crate::wire::name::{BodyKind, NameError};
 
-/// Three lines a body: the kind and the encoding, and in hexadecimal the object as Kubernetes
-/// 1.37.1's own serializers write it by the name `lock`, then by the name `lock---s1`. The labels,
-/// the data and the port have `name: lock`, too.
+/// Three lines a body: the kind and the encoding, then in hexadecimal the object named `lock` and
+/// the object named `lock---s1`, written by the serializers of Kubernetes 1.37.1. The labels, the
+/// data and the port have `name: lock`, too.
 const WRITTEN_BY_UPSTREAM: &str = include_str!("golden/upstream.txt");
 
 #[test]

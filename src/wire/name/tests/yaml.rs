@@ -1,7 +1,7 @@
 use super::{renamed, renamed_text, repeated, wrong};
 use crate::wire::name::{BodyKind::Yaml, NameError, rename};
 
-/// What is written is taken again: YAML 1.1 reads these as line breaks unless they are escapes.
+/// The output is accepted as input: YAML 1.1 reads these as line breaks unless they are escaped.
 #[test]
 fn t72_yaml_writes_its_line_breaks_as_escapes() {
     let body = r#"{"metadata":{"name":"a\u0085\u2028\u2029b"}}"#;
@@ -13,7 +13,7 @@ fn t72_yaml_writes_its_line_breaks_as_escapes() {
     for raw in ['\u{85}', '\u{2028}', '\u{2029}'] {
         let body = format!(r#"{{"metadata":{{"name":"a{raw}b"}}}}"#);
         assert_eq!(renamed(Yaml, &body), Err(NameError::LineBreak), "{raw:?}");
-        // Elsewhere they are the API server's to read.
+        // Outside of the name they are left to the API server.
         let body = format!(r#"{{"data":{{"a":"{raw}"}},"metadata":{{"name":"lock"}}}}"#);
         let expected = body.replace("lock", "lock---s1");
         assert_eq!(renamed_text(Yaml, &body), Ok(Some(expected)), "{raw:?}");

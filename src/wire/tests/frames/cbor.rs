@@ -1,4 +1,4 @@
-//! What only CBOR has.
+//! Cases that only CBOR has.
 
 use super::*;
 

@@ -1,4 +1,4 @@
-//! Lists taken apart, and events made of their items, as independent decoders read them.
+//! Lists split into items, and events made of the items, as independent decoders read them.
 
 use serde_json::{Value, json};
 
@@ -14,7 +14,7 @@ use crate::wire::{
     },
 };
 
-/// Namespace, name, whether it has an owner, whether it tells its kind, bytes.
+/// Namespace, name, whether it has an owner, whether it contains its kind, bytes.
 type Found = (String, String, bool, bool, Vec<u8>);
 
 fn items(
@@ -93,7 +93,7 @@ fn items_of_json_become_events() {
 #[test]
 fn t37_items_of_cbor_become_events() {
     for style in 0..8 {
-        // Items have no tag in front of them, whatever the list has.
+        // Items have no tag in front of them, so the body has none.
         let body = cbor(&pods(), style & 3);
         check(Encoding::Cbor, &body, cbor_of);
     }

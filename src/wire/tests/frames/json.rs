@@ -1,4 +1,4 @@
-//! What only JSON has.
+//! Cases that only JSON has.
 
 use super::*;
 
@@ -14,7 +14,7 @@ fn t43_odd_json() {
         r#"{"type":"ADDED","object":{"metadata":{"resourceVersion":"1"},"metadata":null}}"#,
         r#"{"type":"ADDED","object":{"metadata":{"resourceVersion":"9"}},"object":{"metadata":{"resourceVersion":"1"}}}"#,
         r#"{"object":{"metadata":{"resourceVersion":"1"}},"object":null,"type":"ADDED"}"#,
-        // Only the top-level metadata of the object counts, and only these very names.
+        // Only the top-level metadata of the object counts, and only these exact names.
         r#"{"object":{"spec":{"metadata":{"resourceVersion":"2"}},"metadata":{"resourceVersion":"1"}},"type":"ADDED"}"#,
         r#"{"metadata":{"resourceVersion":"2"},"type":"ADDED","object":{"Metadata":{"resourceVersion":"3"},"metadata":{"ResourceVersion":"4","resourceVersion":"1"}}}"#,
         r#"{"type":"ADDED","object":{"metadata":{"resourceVersion":"1","labels":{"resourceVersion":"2"}}},"x":1e400,"y":-0.5E+7,"z":[[],{},""]}"#,
@@ -25,7 +25,7 @@ fn t43_odd_json() {
         assert_eq!(json_event(body), one, "{body}");
     }
     for (body, expected) in [
-        // An object that is replaced takes its position with it.
+        // A replaced object loses its position.
         (
             r#"{"object":{"metadata":{"resourceVersion":"9"}},"object":{}}"#,
             unset(EventKind::Unknown),

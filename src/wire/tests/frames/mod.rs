@@ -1,4 +1,4 @@
-//! Bodies are written here by hand, in every encoding, from one description; what a scanner says is
+//! Bodies written by hand, in every encoding, from one description; a scanner's reports are
 //! compared with it.
 
 mod cbor;
@@ -38,7 +38,7 @@ fn scan(encoding: Encoding, chunks: &[&[u8]]) -> Scan {
     (events, None)
 }
 
-/// All events of a body that is well-formed and ends at a boundary.
+/// All events of a well-formed body that ends behind an event.
 fn events(encoding: Encoding, body: &[u8]) -> Vec<Event> {
     let mut scanner = WatchScanner::new(encoding).expect("a stream");
     assert!(scanner.at_boundary());
@@ -172,7 +172,7 @@ fn t01_the_bookmark_that_ends_the_initial_events() {
     );
     let bookmark = write::proto_event("BOOKMARK", &entry);
     assert!(events(Encoding::Protobuf, &bookmark)[0].initial_events_end);
-    // An entry without a name has the empty one.
+    // An entry without a name has the empty name.
     let unnamed = write::field(12, &write::field(2, b"true"));
     let false_one = write::annotation("k8s.io/initial-events-end", "false");
     let bookmark = write::proto_event("BOOKMARK", &[false_one, unnamed].concat());

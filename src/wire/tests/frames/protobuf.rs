@@ -1,4 +1,4 @@
-//! What only protobuf has.
+//! Cases that only protobuf has.
 
 use super::*;
 

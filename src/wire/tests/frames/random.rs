@@ -1,10 +1,10 @@
-//! Any events in any pieces, against what serde_json finds.
+//! Random events in random pieces, against serde_json.
 
 use proptest::prelude::*;
 
 use super::*;
 
-/// Any value, with the names that matter more often than others.
+/// Any value, with the known names more often than others.
 pub(super) fn any_value() -> impl Strategy<Value = Value> {
     let leaf = prop_oneof![
         Just(Value::Null),
@@ -49,7 +49,7 @@ fn text() -> impl Strategy<Value = String> {
     ]
 }
 
-/// An event that is more likely to be one than chance would have it.
+/// A value that is often a valid event.
 fn any_event() -> impl Strategy<Value = Value> {
     let metadata = (
         name(),
@@ -76,7 +76,7 @@ fn any_event() -> impl Strategy<Value = Value> {
     ]
 }
 
-/// What serde_json finds.
+/// The event as serde_json reads it.
 fn oracle(value: &Value) -> Event {
     let kind = match value["type"].as_str() {
         Some("ADDED") => EventKind::Added,
@@ -125,7 +125,7 @@ pub(super) fn split<'a>(body: &'a [u8], cuts: &[prop::sample::Index]) -> Vec<&'a
 
 pub(super) fn pretty(value: &Value, style: u8) -> Vec<u8> {
     let text = if style & 1 == 0 { value.to_string() } else { format!("{value:#}\n") };
-    // An escape for a letter of the names that matter.
+    // Escapes for letters of the known names.
     let text =
         if style & 2 == 0 { text } else { text.replace('a', "\\u0061").replace('V', "\\u0056") };
     text.into_bytes()

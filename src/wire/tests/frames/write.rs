@@ -2,8 +2,8 @@
 
 use serde_json::Value;
 
-/// Every string as bytes or as text, every length definite or not, tags in front: as `style`
-/// has its bits.
+/// Encodes by the bits of `style`: strings as text or bytes, lengths indefinite or not, tags in
+/// front or not.
 pub(super) fn cbor(value: &Value, style: u8, out: &mut Vec<u8>) {
     if style & 4 != 0 {
         out.extend_from_slice(&[0xd9, 0xd9, 0xf7]);
@@ -84,7 +84,7 @@ pub(super) fn field(number: u64, bytes: &[u8]) -> Vec<u8> {
     out
 }
 
-/// Fields of every wire type that nobody reads.
+/// Unknown fields of every wire type.
 pub(super) fn noise() -> Vec<u8> {
     let mut out = vec![0x78, 0xff, 0xff, 0x03];
     out.extend_from_slice(&[0x71, 1, 2, 3, 4, 5, 6, 7, 8]);
@@ -115,7 +115,7 @@ pub(super) fn annotation(name: &str, value: &str) -> Vec<u8> {
     field(12, &[field(1, name.as_bytes()), field(2, value.as_bytes())].concat())
 }
 
-/// The value in protobuf: what the scanner looks at, and noise.
+/// The value in protobuf: the fields that the scanner reads, and noise.
 pub(super) fn proto(event: &Value) -> Vec<u8> {
     let metadata = &event["object"]["metadata"];
     let mut fields = [field(1, b"name"), noise()].concat();

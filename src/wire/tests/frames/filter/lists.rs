@@ -225,7 +225,7 @@ proptest! {
             value = json!({"kind": "Table", "metadata": {"remainingItemCount": 3}, "rows": rows});
         }
         value["noise"] = noise;
-        // Text in pieces may be cut in a character, which the oracle does not read.
+        // A string in pieces may be cut within a character, which the oracle does not read.
         let style = style & 5;
         let text = pretty(&value, style);
         let filtered = list(Encoding::Json, &split(&text, &cuts)).expect("a list");

@@ -1,4 +1,4 @@
-//! A filtered body is compared with the body that a server would have sent of the kept objects
+//! A filtered body is compared with the body that a server would have sent for the kept objects
 //! alone, as independent decoders read both.
 
 mod lists;
@@ -15,7 +15,7 @@ use crate::wire::{
     },
 };
 
-/// The rule of these tests: what is in a namespace whose name begins with `k` is kept.
+/// The rule of these tests: objects in a namespace whose name begins with `k` are kept.
 fn rule(object: &Object<'_>) -> Verdict {
     match object.namespace.chars().next() {
         Some('k') => Verdict::Keep,
@@ -60,7 +60,7 @@ fn pods(items: &[Value]) -> Value {
         "items": items})
 }
 
-/// The same list without what is dropped, and without its count.
+/// The same list without dropped items, and without its count.
 fn thinned(list: &Value) -> Value {
     let mut list = list.clone();
     for name in ["items", "rows"] {
@@ -82,7 +82,7 @@ pub(super) fn json_of(bytes: &[u8]) -> Value {
     serde_json::from_slice(bytes).expect("JSON")
 }
 
-/// What `ciborium` reads, as JSON; byte strings are text.
+/// The value that `ciborium` reads, as JSON; byte strings are text.
 pub(super) fn cbor_of(bytes: &[u8]) -> Value {
     use ciborium::Value as Cbor;
 
@@ -117,7 +117,7 @@ pub(super) fn cbor(value: &Value, style: u8) -> Vec<u8> {
     out
 }
 
-/// A protobuf item: its metadata, and bytes that nobody looks into.
+/// A protobuf item: its metadata, and bytes that are not parsed.
 pub(super) fn proto_item(namespace: &str, name: &str) -> Vec<u8> {
     let meta = [
         write::field(1, name.as_bytes()),
