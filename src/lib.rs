@@ -1,30 +1,29 @@
 //! ctrlmesh runs any Kubernetes controller as several shards, without changing a line of it.
 //!
-//! The map. Dependencies point one way, from the bottom of this list to its top, and a test checks
-//! it.
+//! The map. Dependencies point from the bottom of this list to its top only; a test checks it.
 //!
-//! - [`api`]: what users write, the custom resources and their spellings.
-//! - [`wire`]: what Kubernetes puts on the wire, as functions of bytes.
-//! - [`policy`]: what may pass, as functions of values; knows no socket, no clock, no task.
+//! - [`api`]: the custom resources, as users write them.
+//! - [`wire`]: the wire formats of Kubernetes, as functions of bytes.
+//! - [`policy`]: the decisions, as functions of values; without socket, clock or task.
 //! - [`net`]: sockets, original destinations, TLS, the mesh CA and its leaf, drain.
 //! - [`proxy`]: the data plane; its first page is the life of a connection.
-//! - [`manager`]: what makes pods part of the mesh; its heart is the injection.
-//! - [`cli`]: the commands for people.
+//! - [`manager`]: makes pods part of the mesh; its core is the injection.
+//! - [`cli`]: the commands for users.
 //!
 //! The words, one meaning each:
 //!
 //! | word | meaning |
 //! |---|---|
 //! | dialect | one user-facing API that compiles to a policy |
-//! | policy | the internal model of what may pass; immutable; has an epoch |
+//! | policy | the internal model of a shard's limits and lock; immutable; has an epoch |
 //! | epoch | number of a policy; a request takes one policy at its start and keeps it |
 //! | shard | the part of the objects that one group of pods owns |
-//! | scope | what a shard sees of one resource |
+//! | scope | the objects of one resource that a shard sees |
 //! | client, upstream | the controller's side, the API server's side of the proxy |
 //! | outbound, inbound | controller to API server, API server to the pod's webhook |
 //! | pair | one client connection and its one upstream connection |
-//! | refusal | an answer that we give instead of the upstream |
-//! | position | a resource version that a client was shown |
+//! | refusal | a response of the proxy in place of the upstream's |
+//! | position | a resourceVersion that a client has received |
 //! | plan | the redirect rules, as data |
 //! | bundle | the CA set that a pod trusts: cluster CA and mesh CA |
 

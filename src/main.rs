@@ -15,9 +15,9 @@ use tokio::{
 
 /// Usage or configuration (sysexits EX_USAGE).
 const USAGE: u8 = 64;
-/// Something that is needed is not there (EX_UNAVAILABLE).
+/// Something that is needed is missing (EX_UNAVAILABLE).
 const UNAVAILABLE: u8 = 69;
-/// An inside error (EX_SOFTWARE).
+/// An internal error (EX_SOFTWARE).
 const SOFTWARE: u8 = 70;
 
 /// Runs any Kubernetes controller as several shards, without changing a line of it
@@ -87,7 +87,7 @@ fn proxy(args: ProxyArgs) -> ExitCode {
         Err(error @ LogError::Filter { .. }) => return fail(&error, USAGE),
         Err(error @ LogError::Thread(_)) => return fail(&error, SOFTWARE),
     };
-    // The one process-wide setting: the kube crate's TLS asks for it.
+    // The only process-wide setting: the kube crate's TLS requires it.
     let _ = rustls::crypto::CryptoProvider::install_default(tls::provider_value());
     let runtime = match runtime::Builder::new_current_thread().enable_all().build() {
         Ok(runtime) => runtime,
@@ -143,7 +143,7 @@ fn print_crds() -> ExitCode {
     }
 }
 
-/// Tells the error and each cause of it on a line of its own.
+/// Prints the error and each of its causes, one per line.
 fn fail(error: &dyn Error, code: u8) -> ExitCode {
     use std::io::Write;
 

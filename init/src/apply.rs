@@ -1,4 +1,4 @@
-//! From rules to the kernel: one commit a family, then a look at what it holds.
+//! Commits the rules to the kernel, one transaction per family, and reads them back.
 
 use std::fs;
 
@@ -7,9 +7,9 @@ use crate::plan::BackendChoice;
 use crate::rules::{Family, FamilyRules, RuleSet};
 use crate::tool::{Backend, Tool, ToolError};
 
-/// How often a transaction is made in all. The kernel answers EBUSY or a generation conflict when
-/// the table changed between our read and our commit; reading and committing again is its protocol
-/// (`nfnetlink_rcv_batch`), and a table that changes three times running is a fight to report.
+/// The number of attempts of a transaction. The kernel answers EBUSY or a generation conflict if
+/// the table changed between read and commit; its protocol is to read and commit again
+/// (`nfnetlink_rcv_batch`). Three changes in a row are a fight with another program: reported.
 const TRANSACTIONS: usize = 3;
 
 /// Makes the kernel hold exactly `rules`. A crash between families leaves each whole; the next run
@@ -40,7 +40,7 @@ pub fn read_back(backend: Backend, rules: &RuleSet) -> Result<(), InitError> {
     Ok(())
 }
 
-/// Removes what is ours, in both families and every backend that can hold anything.
+/// Removes our rules in both families and in each backend of `choice` that can hold any.
 pub fn clean(choice: BackendChoice) -> Result<(), InitError> {
     let backends: &[Backend] = match choice {
         BackendChoice::Auto => &[Backend::Nft, Backend::Legacy],
@@ -92,8 +92,8 @@ fn transact(tool: Tool, rules: &FamilyRules) -> Result<(), InitError> {
     }
 }
 
-/// Removes the rules that an earlier plan left in a family that this one does not need. Nothing
-/// about that family may fail the run.
+/// Removes the rules of an earlier plan from a family that this plan does not need. Errors are only
+/// logged: an unneeded family must not fail the run.
 fn drop_unneeded(tool: Tool) {
     let family = tool.family;
     if tool.backend == Backend::Legacy && !has_legacy_table(family) {
@@ -110,8 +110,8 @@ fn drop_unneeded(tool: Tool) {
     }
 }
 
-/// Whether this namespace has the legacy table `nat`. Asking the legacy tool would create it, and
-/// may load its modules on the node.
+/// Whether this namespace has the legacy table `nat`. The legacy tool is not asked: it would create
+/// the table, and may load its modules on the node.
 fn has_legacy_table(family: Family) -> bool {
     let names = match family {
         Family::V4 => "/proc/thread-self/net/ip_tables_names",

@@ -12,8 +12,8 @@ use crate::plan::{BackendChoice, Inbound, Plan, PlanError, ProxyUid, Upstream};
 impl Plan {
     /// The arguments of the init container that carries out this plan.
     ///
-    /// Every value is written out, also where it is the default: another version's default then
-    /// changes nothing.
+    /// Every value is written out, defaults included, so that another version's defaults change
+    /// nothing.
     pub fn to_args(&self) -> Vec<String> {
         let mut args = vec![
             format!("--proxy-uid={}", self.proxy_uid()),
@@ -25,7 +25,7 @@ impl Plan {
         args
     }
 
-    /// The plan that [`Plan::to_args`] wrote (no program name in front).
+    /// Reads the arguments that [`Plan::to_args`] writes (no program name in front).
     pub fn from_args<I, S>(args: I) -> Result<Self, clap::Error>
     where
         I: IntoIterator<Item = S>,
@@ -40,13 +40,13 @@ impl Plan {
 /// One run of `ctrlmesh-init`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Invocation {
-    /// What the rules shall be.
+    /// The wanted rules.
     pub plan: Plan,
-    /// What to do about it.
+    /// The action to carry out.
     pub action: Action,
 }
 
-/// What to do with a plan.
+/// The action of a run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Action {
     /// Put the rules in place and prove them.
@@ -198,7 +198,7 @@ mod tests {
         assert_eq!(plan.to_args(), ["--proxy-uid=1359", "--outbound-port=5443", "--backend=auto"]);
     }
 
-    /// Arguments, and what the error has to say.
+    /// Arguments, and the words that the error must contain.
     const BAD: &[(&[&str], &[&str])] = &[
         (&["--upstream=127.0.0.1:443"], &["--upstream", "127.0.0.1 is a loopback address"]),
         (&["--upstream=127.0.0.1:5443"], &["127.0.0.1 is a loopback address"]),

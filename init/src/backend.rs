@@ -1,8 +1,8 @@
-//! Which backend this kernel accepts, found out by doing.
+//! Chooses the iptables backend that this kernel accepts, by a trial commit.
 //!
-//! Versions and listings prove little: tools exist whose kernel half is missing, and merely running
-//! a legacy tool can load the legacy modules on the node. So nft is tried first, with the matches
-//! and targets that our rules need, and legacy only after nft was refused.
+//! Versions and listings prove little: a tool may be installed without its kernel modules, and
+//! merely running a legacy tool can load the legacy modules on the node. So nft is tried first,
+//! with the matches and targets that our rules need, and legacy only if nft fails.
 
 use crate::plan::BackendChoice;
 use crate::rules::{Family, RuleSet};
@@ -10,7 +10,7 @@ use crate::tool::{Tool, ToolError};
 
 pub use crate::tool::Backend;
 
-/// A commit that uses everything a rule set needs and leaves nothing behind.
+/// A commit with every match and target that our rules need; it leaves no rule behind.
 const NO_OP: &str = "\
 *nat
 :CTRLMESH_PROBE - [0:0]
@@ -21,7 +21,7 @@ const NO_OP: &str = "\
 COMMIT
 ";
 
-/// The backend for the families that `rules` need.
+/// Chooses the backend for the families that `rules` need.
 pub fn choose(choice: BackendChoice, rules: &RuleSet) -> Result<Backend, BackendError> {
     let families: Vec<Family> = rules
         .families()
@@ -53,7 +53,7 @@ pub fn choose(choice: BackendChoice, rules: &RuleSet) -> Result<Backend, Backend
     Ok(backend)
 }
 
-/// The listing comes first: the legacy restore hides a missing capability, its listing names it.
+/// Lists first: `restore` of the legacy tool hides a missing capability, `save` reports it.
 fn prove(backend: Backend, families: &[Family]) -> Result<(), ToolError> {
     for &family in families {
         let tool = Tool { backend, family };
@@ -63,23 +63,23 @@ fn prove(backend: Backend, families: &[Family]) -> Result<(), ToolError> {
     Ok(())
 }
 
-/// Why no backend will do.
+/// The reason why no backend works.
 #[derive(Debug, thiserror::Error)]
 pub enum BackendError {
     /// Both were tried.
     #[error("no iptables backend works; nft: {nft}; legacy: {legacy}")]
     Neither {
-        /// What nft said.
+        /// The error of nft.
         nft: Box<ToolError>,
-        /// What legacy said.
+        /// The error of legacy.
         legacy: Box<ToolError>,
     },
-    /// The one that was asked for, or could have.
+    /// The requested backend failed, or nft lacks a capability, which legacy needs as well.
     #[error("the {backend} backend does not work: {source}")]
     Refused {
-        /// Which one.
+        /// The backend.
         backend: Backend,
-        /// What it said.
+        /// Its error.
         source: ToolError,
     },
 }

@@ -1,4 +1,4 @@
-//! How a run ends: every failure, and the table of exit codes that the manager reads.
+//! The errors of a run, and the table of its exit codes.
 
 use std::fs;
 use std::io;
@@ -11,22 +11,22 @@ use crate::rules::Family;
 use crate::saved::Difference;
 use crate::tool::ToolError;
 
-/// The exit codes of `ctrlmesh-init`: those of BSD `sysexits.h`, and 95 as linkerd's network
-/// validator has it. The manager turns them into conditions.
+/// The exit codes of `ctrlmesh-init`: those of BSD `sysexits.h`, and 95 as in linkerd's network
+/// validator.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[repr(u8)]
 pub enum ExitCode {
-    /// The rules are in place and proven, or what else was asked for is done.
+    /// The rules are in place and proven, or the other action that was requested is done.
     Done = 0,
-    /// The arguments or the environment do not make a plan.
+    /// The arguments or the environment give no valid plan.
     Usage = 64,
-    /// A program, a module of the kernel, a family or a name is not there.
+    /// A program, a kernel module, an address family, a route or a name is missing.
     Unavailable = 69,
-    /// The kernel took the rules and lists others.
+    /// The kernel accepted the rules but lists different ones.
     Internal = 70,
-    /// The container may not program the network.
+    /// The container lacks a capability to change the netfilter rules.
     NotPermitted = 77,
-    /// The rules are in place and a connection was not intercepted.
+    /// The rules are in place but a connection was not intercepted.
     NotCaptured = 95,
 }
 
@@ -41,12 +41,12 @@ impl ExitCode {
         Self::NotCaptured,
     ];
 
-    /// The number, as the container's termination state shows it.
+    /// The number, as in the container's termination state.
     pub fn code(self) -> u8 {
         self as u8
     }
 
-    /// The meaning of a container's exit code, if it is one of ours.
+    /// The code with this number. `None` if the number is not one of ours.
     pub fn of(code: i32) -> Option<Self> {
         Self::ALL.into_iter().find(|known| i32::from(known.code()) == code)
     }
@@ -63,7 +63,7 @@ impl ExitCode {
         }
     }
 
-    /// What the owner of the pod can do.
+    /// Advice for the owner of the pod. `None` for success.
     pub fn remedy(self) -> Option<&'static str> {
         match self {
             Self::Done => None,
@@ -96,10 +96,10 @@ impl From<ExitCode> for process::ExitCode {
     }
 }
 
-/// Why a run failed.
+/// The reason why a run failed.
 #[derive(Debug, thiserror::Error)]
 pub enum InitError {
-    /// There is no plan.
+    /// The plan is invalid.
     #[error(transparent)]
     Plan(#[from] PlanError),
     /// This process is exempt from the rules that it has to prove.
@@ -108,24 +108,24 @@ pub enum InitError {
         /// The uid of both.
         proxy: ProxyUid,
     },
-    /// The pod would be its own API server.
+    /// The upstream is an address of the pod itself.
     #[error(
         "upstream {address} is on an address of this pod itself: the API server's own address is \
          needed, or that of its Service"
     )]
     OwnAddress {
-        /// The address that was given, or found by name.
+        /// The address, given or resolved.
         address: SocketAddr,
     },
-    /// A name without an answer.
+    /// A name that does not resolve.
     #[error("upstream {name} cannot be resolved: {source}")]
     Unresolved {
         /// The name.
         name: String,
-        /// What the resolver said.
+        /// The resolver's error.
         source: io::Error,
     },
-    /// A name without an address of use.
+    /// A name without an address of the pod's families.
     #[error("upstream {name} has no address of a family that the pod has")]
     NoAddress {
         /// The name.
@@ -134,18 +134,18 @@ pub enum InitError {
     /// The dry run's text could not be written.
     #[error("stdout: {0}")]
     Output(io::Error),
-    /// No backend will do.
+    /// No backend works.
     #[error(transparent)]
     Backend(#[from] BackendError),
     /// A program failed after its backend was proven.
     #[error(transparent)]
     Tool(#[from] ToolError),
-    /// The kernel lists other rules than were committed.
+    /// The kernel lists rules that differ from the committed ones.
     #[error("the {family} rules read back differ: {}", listed(differences))]
     Differs {
-        /// In which family.
+        /// The family.
         family: Family,
-        /// Where.
+        /// The differences.
         differences: Vec<Difference>,
     },
     /// The listener of the proof cannot be bound.
@@ -153,33 +153,33 @@ pub enum InitError {
     Listener {
         /// The proxy's address.
         listener: SocketAddr,
-        /// Why it cannot.
+        /// The error of `bind`.
         source: io::Error,
     },
-    /// No upstream can be reached at all.
+    /// No upstream is reachable.
     #[error(
         "upstream {address} cannot be reached from this pod: {source}; the pod needs an {} route \
          to it, and an address of its own to send from",
         Family::of(address.ip())
     )]
     Unroutable {
-        /// One of them.
+        /// One of the upstream addresses.
         address: SocketAddr,
-        /// What the kernel said.
+        /// The kernel's error.
         source: io::Error,
     },
-    /// A connection went elsewhere.
+    /// A connection was not intercepted.
     #[error("a connection to {address} was not intercepted although the rules are in place: {why}")]
     NotCaptured {
-        /// Where it was opened to.
+        /// The destination of the connection.
         address: SocketAddr,
-        /// What happened instead.
+        /// The observed result.
         why: String,
     },
 }
 
 impl InitError {
-    /// What the owner of the pod can do, where the error itself does not say it: the remedy of
+    /// Advice for the owner of the pod. `None` if the error itself says enough: the remedy of
     /// [`ExitCode::Unavailable`] is about the kernel, and not every such failure is.
     pub fn remedy(&self) -> Option<&'static str> {
         let is_kernel = match self {
@@ -191,7 +191,7 @@ impl InitError {
         (code != ExitCode::Unavailable || is_kernel).then(|| code.remedy()).flatten()
     }
 
-    /// The one place where a failure becomes a number.
+    /// Maps the error to its exit code; no other place does.
     pub fn exit_code(&self) -> ExitCode {
         match self {
             Self::Plan(_) | Self::OwnUid { .. } | Self::OwnAddress { .. } => ExitCode::Usage,
@@ -228,7 +228,7 @@ fn listed(differences: &[Difference]) -> String {
     shown.join("; ")
 }
 
-/// For the log: which kernel this was tried on.
+/// The release of the running kernel, for the log.
 pub(crate) fn kernel_release() -> String {
     fs::read_to_string("/proc/sys/kernel/osrelease")
         .map_or_else(|_| "unknown".to_owned(), |release| release.trim().to_owned())

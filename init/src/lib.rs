@@ -1,26 +1,25 @@
 //! The redirect rules of a pod: from arguments to proven interception.
 //!
-//! A pod of the mesh starts with one container that programs the pod's own network namespace so
-//! that connections to the API server reach the proxy, and ends. [`run`] is its whole life, a call
-//! a step, in the order of the modules:
+//! The init container of a mesh pod programs the pod's own network namespace so that connections to
+//! the API server reach the proxy, and ends. [`run`] makes one call per step, in this order:
 //!
-//! | step | module | what it yields |
+//! | step | module | result |
 //! |---|---|---|
-//! | 1. arguments | [`args`], [`plan`] | a [`Plan`]: checked data; the injector writes it, `ctrlmesh-init` reads it |
+//! | 1. arguments | [`args`], [`plan`] | a [`Plan`]: validated data; the injector writes it, `ctrlmesh-init` reads it |
 //! | 2. resolve | [`pod`], [`targets`] | [`Targets`]: the addresses to intercept and the families that need rules |
-//! | 3. render | [`rules`] | a [`RuleSet`]: the rules as data and as `iptables-restore` text, one a family |
+//! | 3. render | [`rules`] | a [`RuleSet`]: the rules as data and as `iptables-restore` text, one per family |
 //! | 4. routes | [`pod`] | the addresses that the pod has a route to, none of them its own |
-//! | 5. choose | [`backend`] | the backend that this kernel is shown to accept |
-//! | 6. commit | [`apply`] | one atomic commit a family; what is in place is never removed first |
+//! | 5. choose | [`backend`] | the backend that this kernel accepts in a trial commit |
+//! | 6. commit | [`apply`] | one atomic commit per family; existing rules are never removed first |
 //! | 7. read back | [`apply`], [`saved`] | the kernel's own listing equals the rules, in order |
 //! | 8. prove | [`prove`] | a connection to each address with a route arrives at our listener |
 //! | 9. exit | [`exit`] | the [`ExitCode`] table |
 //!
-//! Invariants: only chains named `CTRLMESH_*` and the jumps to them are ever touched; a rerun under
-//! live connections cuts none and lets none past the proxy; a family that nothing needs is not
-//! required of the kernel.
+//! Invariants: only chains named `CTRLMESH_*` and the jumps to them are changed; a rerun with open
+//! connections breaks none and lets none bypass the proxy; the kernel need not support a family
+//! without rules.
 //!
-//! Not here: what listens on the ports, capture of all traffic or of DNS, marks, TPROXY.
+//! Out of scope: the listeners on the ports, capture of all traffic or of DNS, marks, TPROXY.
 
 pub mod apply;
 pub mod args;
@@ -47,7 +46,7 @@ pub use crate::targets::Targets;
 
 /// Carries out one invocation of `ctrlmesh-init` in the calling process' network namespace.
 ///
-/// `out` receives the rules of a dry run and nothing else; what happens is told through `tracing`.
+/// `out` receives only the rules of a dry run; progress is logged through `tracing`.
 pub fn run(invocation: &Invocation, pod: &Pod, out: &mut impl Write) -> Result<(), InitError> {
     let plan = &invocation.plan;
     if invocation.action == Action::Clean {

@@ -32,10 +32,10 @@ fn main() -> process::ExitCode {
     }
 }
 
-/// Help and version are answers (0, stdout); everything else is a usage error (64, stderr).
+/// Help and version exit with 0 (stdout); everything else is a usage error (64, stderr).
 fn print_usage(usage: &clap::Error) -> process::ExitCode {
     let code = if usage.use_stderr() { ExitCode::Usage } else { ExitCode::Done };
-    // A closed stdout leaves nobody to tell.
+    // With the stream closed, there is no place to report the error.
     let _ = usage.print();
     code.into()
 }

@@ -1,7 +1,7 @@
-//! What the redirect rules of a pod shall be, as data.
+//! The wanted redirect rules of a pod, as data.
 //!
-//! A [`Plan`] holds no iptables word and no resolved name, so the injector can build one long
-//! before the pod exists. Every value is checked where it is made.
+//! A [`Plan`] holds no iptables syntax and no resolved name, so the injector can build it before
+//! the pod exists. Every value is validated by its constructor.
 
 use std::fmt;
 use std::net::{IpAddr, Ipv6Addr};
@@ -10,11 +10,11 @@ use std::str::FromStr;
 
 use crate::pod::env_from::EnvFrom;
 
-/// How many upstreams a plan may name, and how many addresses they may resolve to. The restore text
-/// then stays under 32 KiB, less than a pipe holds.
+/// The maximum number of upstreams of a plan, and of the addresses they resolve to. The restore
+/// text then stays under 32 KiB, less than the buffer of a pipe.
 pub const MAX_UPSTREAMS: usize = 64;
 
-/// What to intercept, on behalf of whom, and where to send it.
+/// The upstreams to intercept, the exempt user, and the listeners that receive the connections.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Plan {
     proxy_uid: ProxyUid,
@@ -25,8 +25,8 @@ pub struct Plan {
 }
 
 impl Plan {
-    /// A plan whose ports do not collide. `upstreams` may be empty: the pod's own
-    /// `KUBERNETES_SERVICE_HOST` and `KUBERNETES_SERVICE_PORT` are meant then.
+    /// Fails if two ports collide or there are too many upstreams. Empty `upstreams` mean the pod's
+    /// own `KUBERNETES_SERVICE_HOST` and `KUBERNETES_SERVICE_PORT`.
     pub fn new(
         proxy_uid: ProxyUid,
         outbound_port: NonZeroU16,
@@ -54,12 +54,12 @@ impl Plan {
         self.proxy_uid
     }
 
-    /// The proxy's listener for what the pod opens, on 127.0.0.1 and `::1`.
+    /// The proxy's listener for the pod's outgoing connections, on 127.0.0.1 and `::1`.
     pub fn outbound_port(&self) -> NonZeroU16 {
         self.outbound_port
     }
 
-    /// What to intercept; empty means the API server that the pod's environment names.
+    /// The upstreams to intercept; empty means the API server that the pod's environment names.
     pub fn upstreams(&self) -> &[Upstream] {
         &self.upstreams
     }
@@ -69,7 +69,7 @@ impl Plan {
         self.inbound
     }
 
-    /// Which iptables backend may be used.
+    /// The iptables backend that may be used.
     pub fn backend(&self) -> BackendChoice {
         self.backend
     }
@@ -83,7 +83,7 @@ impl Plan {
 pub struct ProxyUid(u32);
 
 impl ProxyUid {
-    /// The user unless told otherwise.
+    /// The default user.
     pub const DEFAULT: Self = Self(1359);
 
     /// Refuses root and "no user".
@@ -123,7 +123,7 @@ pub struct Upstream {
 }
 
 impl Upstream {
-    /// From a host and a port that stand apart, as in `KUBERNETES_SERVICE_HOST` and
+    /// Builds an upstream from a separate host and port, as in `KUBERNETES_SERVICE_HOST` and
     /// `KUBERNETES_SERVICE_PORT`. An IPv6 address may be bare or in brackets.
     pub fn new(host: &str, port: &str) -> Result<Self, PlanError> {
         let port = port.parse().map_err(|_| PlanError::Port { value: port.to_owned() })?;
@@ -145,7 +145,7 @@ impl FromStr for Upstream {
     type Err = PlanError;
 
     fn from_str(text: &str) -> Result<Self, PlanError> {
-        // `fd00::1:443` is an address without a port as well as one with: refused, never guessed.
+        // `fd00::1:443` is valid both with and without a port: refused, never guessed.
         if text.parse::<Ipv6Addr>().is_ok() {
             return Err(PlanError::Ambiguous { value: text.to_owned() });
         }
@@ -165,7 +165,7 @@ impl fmt::Display for Upstream {
     }
 }
 
-/// Where an upstream is: an address that rules can match, or a name that has such addresses.
+/// The host of an upstream: an address that rules can match, or a name that resolves to such ones.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Host {
     /// Canonical: an IPv4-mapped IPv6 address is held as IPv4, as the kernel's rules see it.
@@ -194,7 +194,7 @@ impl FromStr for Host {
     }
 }
 
-/// The canonical form of an address that a redirect rule makes sense for.
+/// The canonical form of an address. An error if no redirect rule makes sense for it.
 pub(crate) fn interceptable(address: IpAddr) -> Result<IpAddr, PlanError> {
     let address = address.to_canonical();
     let kind = match address {
@@ -208,7 +208,7 @@ pub(crate) fn interceptable(address: IpAddr) -> Result<IpAddr, PlanError> {
     Err(PlanError::Address { address, kind })
 }
 
-/// RFC 1123 labels, 253 bytes at most; a last label of digits alone is a mistyped IPv4 address.
+/// Whether `text` is RFC 1123 labels, 253 bytes at most; a numeric last label is a mistyped IPv4.
 fn is_dns_name(text: &str) -> bool {
     let text = text.strip_suffix('.').unwrap_or(text);
     let is_label = |label: &str| {
@@ -231,7 +231,7 @@ pub struct Inbound {
 }
 
 impl Inbound {
-    /// The two ports differ.
+    /// Fails if the two ports are equal.
     pub fn new(port: NonZeroU16, listener: NonZeroU16) -> Result<Self, PlanError> {
         if port == listener {
             return Err(PlanError::PortTwice { field: "the listener", port });
@@ -291,7 +291,7 @@ impl fmt::Display for BackendChoice {
     }
 }
 
-/// Why there is no plan. The text says what would be right.
+/// The reason why a plan is invalid. Each message names the remedy.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum PlanError {
     /// An address that no redirect rule makes sense for.
@@ -299,18 +299,18 @@ pub enum PlanError {
         "upstream {address} is {kind} address: an address that pods reach over the network is needed"
     )]
     Address {
-        /// What was given.
+        /// The given address.
         address: IpAddr,
-        /// Which kind of address it is, with its article.
+        /// The kind of address, with its article.
         kind: &'static str,
     },
     /// IPv6 without brackets.
     #[error("upstream `{value}` does not tell address from port: write [ADDRESS]:PORT")]
     Ambiguous {
-        /// What was given.
+        /// The given text.
         value: String,
     },
-    /// A container of the pod would not call the API server that the kubelet names.
+    /// An `envFrom` gives a container another API server than the kubelet does.
     #[error(
         "an envFrom of the pod refers to the {0}, which sets the API server's address in a \
          container: its requests would go past the proxy; remove the key, or give the envFrom a \
@@ -320,19 +320,19 @@ pub enum PlanError {
     /// Neither an address nor a name.
     #[error("upstream host `{value}` is neither an IP address nor a DNS name")]
     Host {
-        /// What was given.
+        /// The given text.
         value: String,
     },
     /// Not two ports.
     #[error("inbound `{value}` is not PORT:LISTENER, two numbers from 1 to 65535")]
     Inbound {
-        /// What was given.
+        /// The given text.
         value: String,
     },
-    /// No port where one is needed.
+    /// An upstream without a port.
     #[error("upstream `{value}` has no port: write HOST:PORT, for instance 10.96.0.1:443")]
     NoPort {
-        /// What was given.
+        /// The given text.
         value: String,
     },
     /// No upstream given and none in the environment.
@@ -341,7 +341,7 @@ pub enum PlanError {
     /// Not a port.
     #[error("upstream port `{value}` is not a number from 1 to 65535")]
     Port {
-        /// What was given.
+        /// The given text.
         value: String,
     },
     /// One port for two purposes.
@@ -352,22 +352,22 @@ pub enum PlanError {
         /// The port.
         port: NonZeroU16,
     },
-    /// A pod address in the environment that is none.
+    /// A value in `POD_IPS` that is not an IP address.
     #[error("POD_IPS has `{value}`, which is not an IP address: use the field status.podIPs")]
     PodIp {
-        /// What was given.
+        /// The given text.
         value: String,
     },
     /// More than [`MAX_UPSTREAMS`].
     #[error("{count} upstream addresses are too many: the limit is {MAX_UPSTREAMS}")]
     TooMany {
-        /// How many there are.
+        /// The number of upstream addresses.
         count: usize,
     },
     /// Not the uid of an unprivileged user.
     #[error("proxy uid `{value}` is not a numeric unprivileged user from 1 to 4294967294")]
     Uid {
-        /// What was given.
+        /// The given text.
         value: String,
     },
 }

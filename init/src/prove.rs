@@ -1,10 +1,10 @@
-//! Proof by traffic: a connection to each intercepted address has to come out of our listener.
+//! Proof by traffic: a connection to each intercepted address must arrive at our listener.
 //!
-//! A listing can be right and still match nothing: with socket-level load balancing the destination
-//! is rewritten before netfilter sees it. The proof binds the listener port while it is still free,
+//! Rules may be listed and still match nothing: with socket-level load balancing the destination is
+//! rewritten before netfilter sees it. The proof binds the listener port while it is still free,
 //! connects as this process' own user, and expects a random token and the right original
-//! destination. What comes in from the network cannot be tried from inside the pod; for the webhook
-//! port the ordered read-back is all there is.
+//! destination. Connections from the network cannot be tried from inside the pod; for the webhook
+//! port there is only the ordered read-back.
 
 use std::fmt;
 use std::io::{self, BufRead as _, BufReader, Read as _, Write as _};
@@ -22,15 +22,15 @@ use crate::exit::InitError;
 use crate::plan::{Plan, ProxyUid};
 use crate::rules::Family;
 
-/// A redirected connection stays on loopback; this is for a node without a free CPU.
+/// The time limit of a step. Redirected connections stay on loopback; a node may lack a free CPU.
 const TIMEOUT: Duration = Duration::from_secs(3);
 
-/// How far the proof went.
+/// The result of the proof.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Proof {
     /// A connection to each of these addresses was intercepted.
     Captured(Vec<SocketAddr>),
-    /// The listener port is taken, so the rules were read back only.
+    /// The listener port is taken, so the rules were only read back.
     ListenerTaken(SocketAddr),
 }
 
@@ -50,7 +50,7 @@ impl fmt::Display for Proof {
     }
 }
 
-/// Our own connections stand for the app's, so they must not be the exempt ones.
+/// Fails for the proxy's user: our connections stand for the app's and must not be exempt.
 pub fn refuse_own_uid(proxy: ProxyUid) -> Result<(), InitError> {
     match geteuid().as_raw() == proxy.as_u32() {
         true => Err(InitError::OwnUid { proxy }),
@@ -60,8 +60,8 @@ pub fn refuse_own_uid(proxy: ProxyUid) -> Result<(), InitError> {
 
 /// Connects to every address of `reachable`.
 ///
-/// An address that cannot be reached all the same proves nothing and hides nothing, since no
-/// process of the pod can reach it; one address at least has to be intercepted.
+/// An unreachable address is only logged: it proves nothing and hides nothing, since no process of
+/// the pod can reach it. At least one address must be intercepted.
 pub fn capture(plan: &Plan, reachable: &[SocketAddr]) -> Result<Proof, InitError> {
     let mut captured = Vec::new();
     let mut unroutable = None;
@@ -110,7 +110,7 @@ fn capture_one(listener: &TcpListener, address: SocketAddr) -> Result<Attempt, I
         scope.spawn(|| answer_until(&is_over, listener, &token));
         let answer = ask(address, expected.len());
         is_over.store(true, Ordering::Release);
-        // Wakes the accept; if it cannot be reached, neither is anything else, and it was bound.
+        // Wakes `accept`. The listener is bound, on loopback, so this connection does not fail.
         let _ = listener.local_addr().and_then(|own| TcpStream::connect_timeout(&own, TIMEOUT));
         answer
     });
@@ -130,7 +130,7 @@ fn capture_one(listener: &TcpListener, address: SocketAddr) -> Result<Attempt, I
     Err(InitError::NotCaptured { address, why })
 }
 
-/// Tells every connection the token and the destination it was opened to.
+/// Sends the token and the original destination on every connection.
 fn answer_until(is_over: &AtomicBool, listener: &TcpListener, token: &str) {
     while let Ok((mut connection, peer)) = listener.accept() {
         if is_over.load(Ordering::Acquire) {
@@ -140,7 +140,7 @@ fn answer_until(is_over: &AtomicBool, listener: &TcpListener, token: &str) {
             Ok(destination) => destination.to_string(),
             Err(error) => error.to_string(),
         };
-        // The asker judges what it gets and closes first, so that no TIME_WAIT stays on this port.
+        // The client checks the answer and closes first, so that no TIME_WAIT stays on this port.
         let _ = connection.write_all(format!("{token}{destination}\n").as_bytes());
         let _ = connection.set_read_timeout(Some(TIMEOUT));
         let _ = connection.read(&mut [0; 1]);
@@ -151,14 +151,14 @@ fn ask(address: SocketAddr, length: usize) -> io::Result<Vec<u8>> {
     let connection = TcpStream::connect_timeout(&address, TIMEOUT)?;
     connection.set_read_timeout(Some(TIMEOUT))?;
     let mut answer = Vec::with_capacity(length);
-    // Twice the length leaves room for a wrong destination and bounds what a stranger sends.
+    // Twice the length leaves room for a wrong destination and bounds a foreign server's answer.
     let limit = u64::try_from(length * 2).unwrap_or(u64::MAX);
     BufReader::new(connection.take(limit)).read_until(b'\n', &mut answer)?;
     Ok(answer)
 }
 
-/// Where the client meant to go. The option is chosen by the peer's canonical family: on an IPv6
-/// socket with a mapped peer only the IPv4 one works.
+/// The original destination of a redirected connection. The peer's canonical family chooses the
+/// option: on an IPv6 socket with an IPv4-mapped peer only the IPv4 option works.
 pub fn original_destination(connection: &TcpStream, peer: SocketAddr) -> io::Result<SocketAddr> {
     Ok(match peer.ip().to_canonical() {
         IpAddr::V4(_) => {
@@ -174,7 +174,7 @@ pub fn original_destination(connection: &TcpStream, peer: SocketAddr) -> io::Res
     })
 }
 
-/// What `connect` says before a packet exists.
+/// Whether `connect` failed for lack of a route or of a source address.
 fn is_unroutable(error: &io::Error) -> bool {
     matches!(
         error.kind(),

@@ -5,13 +5,13 @@
 //! | chain | rule | why |
 //! |---|---|---|
 //! | OUTPUT, first | tcp → `CTRLMESH_OUT` | before any other mesh's rules |
-//! | `CTRLMESH_OUT` | address, port, the proxy's uid → ACCEPT | its upstream leg; ACCEPT, since RETURN would fall into another mesh's catch-all |
-//! | | address, port → REDIRECT | everyone else's API calls |
+//! | `CTRLMESH_OUT` | address, port, the proxy's uid → ACCEPT | its upstream connection; ACCEPT, since RETURN would fall into another mesh's catch-all |
+//! | | address, port → REDIRECT | API calls of all other processes |
 //! | PREROUTING, first | tcp → `CTRLMESH_IN` | only with a webhook port |
 //! | `CTRLMESH_IN` | webhook port → REDIRECT | |
 //!
-//! One address and port, not "all tcp": localhost, DNS, probes and every other destination then
-//! need no exemption.
+//! Rules match one address and port, not "all tcp", so localhost, DNS, probes and all other
+//! destinations need no exemption.
 
 use std::collections::BTreeSet;
 use std::fmt::{self, Write as _};
@@ -21,7 +21,7 @@ use crate::plan::{Plan, ProxyUid};
 use crate::saved::Saved;
 use crate::targets::Targets;
 
-/// What every chain of ours is called first.
+/// The prefix of our chains' names.
 pub(crate) const PREFIX: &str = "CTRLMESH_";
 
 /// The rules of a plan, both families; a family may have none.
@@ -32,7 +32,7 @@ pub struct RuleSet {
 }
 
 impl RuleSet {
-    /// The rules of `plan` for the addresses that it has in this pod.
+    /// The rules of `plan` for its addresses in this pod.
     pub fn render(plan: &Plan, targets: &Targets) -> Self {
         Self {
             v4: FamilyRules::render(Family::V4, plan, targets),
@@ -40,7 +40,7 @@ impl RuleSet {
         }
     }
 
-    /// IPv4 first.
+    /// Both families, IPv4 first.
     pub fn families(&self) -> [&FamilyRules; 2] {
         [&self.v4, &self.v6]
     }
@@ -78,7 +78,7 @@ impl Family {
         }
     }
 
-    /// What the family's programs are called first.
+    /// The prefix of the names of the family's programs.
     pub(crate) fn tool(self) -> &'static str {
         match self {
             Self::V4 => "iptables",
@@ -104,7 +104,7 @@ pub struct FamilyRules {
 }
 
 impl FamilyRules {
-    /// No rule: what `--clean` wants.
+    /// An empty rule set, which removes our rules.
     pub fn none(family: Family) -> Self {
         Self { family, chains: Vec::new() }
     }
@@ -133,12 +133,12 @@ impl FamilyRules {
         Self { family, chains }
     }
 
-    /// Which family.
+    /// The family.
     pub fn family(&self) -> Family {
         self.family
     }
 
-    /// Whether this family is left alone.
+    /// Whether this family has no rules.
     pub fn is_empty(&self) -> bool {
         self.chains.is_empty()
     }
@@ -148,12 +148,12 @@ impl FamilyRules {
         &self.chains
     }
 
-    /// One commit that turns what the kernel holds (`found`) into exactly these rules.
+    /// One commit that turns the kernel's rules (`found`) into exactly these rules.
     ///
     /// `:CHAIN - [0:0]` creates a chain or empties it inside the commit, so a rerun replaces bodies
-    /// without a moment in which they are missing. Removing first would unhook connection tracking
-    /// and reset every redirected connection that is open. A jump that is not in place is moved in
-    /// the same commit. Chains of ours that are no longer wanted go by name.
+    /// without a gap. Removing the rules first would unhook connection tracking and reset every
+    /// open redirected connection. A misplaced jump is moved in the same commit. Our stale chains
+    /// are deleted by name.
     pub(crate) fn restore_text(&self, found: &Saved) -> String {
         let mut text = String::from("*nat\n");
         let wanted: Vec<&str> = self.chains.iter().map(|rules| rules.chain.name()).collect();
@@ -190,7 +190,7 @@ impl FamilyRules {
     }
 }
 
-/// One chain of ours: its rules and the jump that leads there.
+/// One chain of ours: its rules and the jump to it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ChainRules {
     chain: Chain,
@@ -198,7 +198,7 @@ pub struct ChainRules {
 }
 
 impl ChainRules {
-    /// Which chain.
+    /// The chain.
     pub fn chain(&self) -> Chain {
         self.chain
     }
@@ -208,7 +208,7 @@ impl ChainRules {
         &self.body
     }
 
-    /// The first rule of the built-in chain.
+    /// The jump, the first rule of the built-in chain.
     pub fn jump(&self) -> Rule {
         Rule::jump(self.chain)
     }
@@ -217,9 +217,9 @@ impl ChainRules {
 /// A chain of ours.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Chain {
-    /// What processes of the pod open.
+    /// Connections that processes of the pod open.
     Out,
-    /// What comes in from the network.
+    /// Connections that arrive from the network.
     In,
 }
 
@@ -244,7 +244,7 @@ impl Chain {
     }
 }
 
-/// One rule, tcp always. [`fmt::Display`] writes it as `iptables-save` does.
+/// One rule, always for tcp. [`fmt::Display`] writes it as `iptables-save` does.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Rule {
     pub(crate) destination: Option<IpAddr>,
@@ -254,14 +254,14 @@ pub struct Rule {
     pub(crate) verdict: Verdict,
 }
 
-/// What happens to a new connection that a rule matches.
+/// The verdict on a new connection that a rule matches.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Verdict {
-    /// Goes out unchanged; no later rule of the table sees it.
+    /// ACCEPT: the connection is unchanged; no later rule of the table sees it.
     Accept,
-    /// Is looked at by that chain.
+    /// A jump to this chain.
     Jump(String),
-    /// Goes to this port of the pod itself.
+    /// REDIRECT to this port of the pod itself.
     Redirect(u16),
 }
 

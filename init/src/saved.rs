@@ -1,7 +1,7 @@
-//! The kernel's own listing (`iptables-save -t nat`), read.
+//! Parser of the kernel's own listing (`iptables-save -t nat`).
 //!
-//! Strict about what is ours, indifferent to what is not: a foreign rule needs a place in the order
-//! and a target, nothing else.
+//! Only our own rules are parsed strictly: of a foreign rule, its position and its target are
+//! enough.
 
 use std::fmt;
 use std::net::IpAddr;
@@ -24,13 +24,13 @@ struct SavedChain {
 struct SavedRule {
     /// Verbatim, without `-A CHAIN`.
     text: String,
-    /// The chain that it jumps or goes to.
+    /// The target of `-j` or `-g`.
     target: Option<String>,
-    /// What it means, if it is of a kind that we write.
+    /// The parsed rule. `None` if it is of a kind that we do not write.
     rule: Option<Rule>,
 }
 
-/// A jump to a chain of ours, anywhere.
+/// A jump from any foreign chain to one of ours.
 #[derive(Debug)]
 pub(crate) struct OwnJump<'a> {
     pub(crate) chain: &'a str,
@@ -39,7 +39,7 @@ pub(crate) struct OwnJump<'a> {
 }
 
 impl Saved {
-    /// Reads the output of `iptables-save`. Other tables than `nat` are passed over.
+    /// Reads the output of `iptables-save`. Tables other than `nat` are skipped.
     pub fn parse(output: &[u8]) -> Result<Self, SavedError> {
         let output = String::from_utf8_lossy(output);
         let mut saved = Self::default();
@@ -83,7 +83,7 @@ impl Saved {
         Some(())
     }
 
-    /// The names of our chains, of whatever version.
+    /// The names of our chains, of any version.
     pub(crate) fn own_chains(&self) -> impl Iterator<Item = &str> {
         self.chains.iter().map(|chain| chain.name.as_str()).filter(|name| name.starts_with(PREFIX))
     }
@@ -98,14 +98,14 @@ impl Saved {
         })
     }
 
-    /// Whether `jump` is the first rule of its built-in chain and nothing else leads to `chain`.
+    /// Whether `jump` is the first rule of its built-in chain and the only jump to `chain`.
     pub(crate) fn has_only_jump(&self, chain: Chain, jump: &Rule) -> bool {
         let is_first =
             self.rule(chain.hook(), 0).is_some_and(|found| found.rule.as_ref() == Some(jump));
         is_first && self.own_jumps().filter(|jump| jump.target == chain.name()).count() == 1
     }
 
-    /// Whether there is anything of ours.
+    /// Whether a chain of ours exists.
     pub(crate) fn has_own(&self) -> bool {
         self.own_chains().next().is_some()
     }
@@ -120,7 +120,7 @@ impl Saved {
         lines.join("\n")
     }
 
-    /// Where this listing is not exactly `wanted`, position by position. Empty if it is.
+    /// The differences from `wanted`, position by position. Empty if the listing equals it.
     pub fn differences(&self, wanted: &FamilyRules) -> Vec<Difference> {
         let mut differences = Vec::new();
         for rules in wanted.chains() {
@@ -151,7 +151,7 @@ impl Saved {
     }
 }
 
-/// One place where the kernel holds something else than the plan.
+/// One position at which the kernel's rule differs from the wanted one.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Difference {
     chain: String,
@@ -178,16 +178,16 @@ impl fmt::Display for Difference {
     }
 }
 
-/// Why a listing cannot be trusted.
+/// The reason why a listing cannot be trusted.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum SavedError {
-    /// A table has no end.
+    /// A table without COMMIT.
     #[error("the listing ends before COMMIT")]
     Truncated,
     /// A line of an unknown kind.
     #[error("line {number} of the listing is not understood: `{line}`")]
     Unreadable {
-        /// From 1.
+        /// The number of the line, from 1.
         number: usize,
         /// Its first 120 characters.
         line: String,
@@ -201,9 +201,9 @@ impl SavedError {
 }
 
 impl Rule {
-    /// The meaning of a saved rule; `None` if it has a part that we never write, so that it can
-    /// equal none of ours. Match modules are named by `-m` but have no meaning of their own, and
-    /// builds of iptables differ in naming them.
+    /// Parses a saved rule. `None` if it has a part that we never write, so that it can equal none
+    /// of ours. `-m` of a known match module is ignored: it has no meaning of its own, and builds
+    /// of iptables differ in writing it.
     fn from_words(words: &[String]) -> Option<Self> {
         let (mut destination, mut port, mut owner) = (None, None, None);
         let (mut comment, mut verdict, mut is_tcp) = (String::new(), None, false);
@@ -249,8 +249,8 @@ fn target(words: &[String]) -> Option<String> {
     words.get(at + 1).cloned()
 }
 
-/// The words of a line. Double quotes group, a backslash inside them takes the next character as
-/// it is. `None` if a quote stays open.
+/// The words of a line. Double quotes group; a backslash inside them escapes the next character.
+/// `None` if a quote stays open.
 fn words(line: &str) -> Option<Vec<String>> {
     let mut words = Vec::new();
     let mut characters = line.chars().peekable();
@@ -277,7 +277,7 @@ fn words(line: &str) -> Option<Vec<String>> {
     }
 }
 
-/// Lines with their numbers; a line break inside quotes (a foreign comment may hold one) ends none.
+/// Lines with their numbers. A line break inside quotes (of a foreign comment) does not end a line.
 fn logical_lines(text: &str) -> Vec<(usize, &str)> {
     let mut lines = Vec::new();
     let (mut start, mut first, mut number) = (0, 1, 1);

@@ -1,4 +1,4 @@
-//! From names to addresses: what the rules match in this pod.
+//! The addresses that the rules match in this pod, resolved from names.
 
 use std::collections::BTreeSet;
 use std::io;
@@ -20,8 +20,7 @@ impl Targets {
     /// Resolves every upstream with `lookup`.
     ///
     /// Of a name, only addresses of the pod's own families count: names of managed clusters often
-    /// have an AAAA record that an IPv4 pod can never reach. An address that was given as such
-    /// always counts.
+    /// have an AAAA record that an IPv4 pod can never reach. A literal address always counts.
     pub fn resolve(
         plan: &Plan,
         pod: &Pod,

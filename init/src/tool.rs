@@ -1,4 +1,4 @@
-//! The iptables programs: found in PATH, run, and their failures told apart.
+//! Runs the iptables programs, found in PATH, and classifies their failures.
 
 use std::fmt;
 use std::io::{self, Write as _};
@@ -7,8 +7,8 @@ use std::process::{Command, Output, Stdio};
 use crate::rules::Family;
 use crate::saved::{Saved, SavedError};
 
-/// How long the legacy tools may wait for their lock, in seconds. Locks are per mount namespace, so
-/// inside a pod only a second init could hold one; without a limit a wait could be a hang.
+/// The legacy tools' time limit for their lock, in seconds. Locks are per mount namespace, so
+/// inside a pod only a second init could hold one; without a limit the wait could hang.
 const LOCK_WAIT_SECONDS: &str = "5";
 
 /// A build of iptables and the kernel interface behind it.
@@ -37,14 +37,14 @@ pub(crate) struct Tool {
 }
 
 impl Tool {
-    /// What the kernel holds in table `nat`.
+    /// Reads the kernel's table `nat`.
     pub(crate) fn save(self) -> Result<Saved, ToolError> {
         let program = self.program("save");
         let output = run(&program, &["-t", "nat"], "")?;
         Saved::parse(&output.stdout).map_err(|source| ToolError::Unreadable { program, source })
     }
 
-    /// One commit; all of `text` or nothing.
+    /// Commits all of `text`, or nothing.
     pub(crate) fn restore(self, text: &str) -> Result<(), ToolError> {
         let program = self.program("restore");
         run(&program, &["--noflush", "-w", LOCK_WAIT_SECONDS], text).map(drop)
@@ -69,7 +69,7 @@ fn run(program: &str, arguments: &[&str], input: &str) -> Result<Output, ToolErr
         .spawn()
         .map_err(failed)?;
     if let Some(mut stdin) = child.stdin.take() {
-        // A program that ends before it has read says why on stderr, which is the better error.
+        // A program that ends early gives the reason on stderr: the better error.
         let _ = stdin.write_all(input.as_bytes());
     }
     let output = child.wait_with_output().map_err(failed)?;
@@ -79,69 +79,69 @@ fn run(program: &str, arguments: &[&str], input: &str) -> Result<Output, ToolErr
     Err(ToolError::of_output(program, &output))
 }
 
-/// Why a program did not do what it was asked. One variant a decision.
+/// The failure of a program. Each variant leads to another decision.
 #[derive(Debug, thiserror::Error)]
 pub enum ToolError {
-    /// Someone changed the table between our read and our commit.
+    /// Another program changed the table between our read and our commit.
     #[error("{program}: {text}")]
     Conflict {
-        /// What was run.
+        /// The program.
         program: String,
-        /// What it said.
+        /// Its stderr.
         text: String,
     },
-    /// This kernel or this build cannot.
+    /// Any other failure: this kernel or this build lacks a feature.
     #[error("{program} ended with {status}: {text}")]
     Failed {
-        /// What was run.
+        /// The program.
         program: String,
-        /// How it ended.
+        /// Its exit status.
         status: String,
-        /// What it said.
+        /// Its stderr.
         text: String,
     },
-    /// The lock of the legacy tools: held by another process, or not to be opened.
+    /// The lock of the legacy tools is held by another process, or cannot be opened.
     #[error("{program}: {text} (XTABLES_LOCKFILE names the lock; /run must be writable)")]
     Lock {
-        /// What was run.
+        /// The program.
         program: String,
-        /// What it said.
+        /// Its stderr.
         text: String,
     },
     /// Not in PATH.
     #[error("{program} is not in PATH")]
     Missing {
-        /// What was looked for.
+        /// The program.
         program: String,
     },
     /// A capability is missing.
     #[error("{program}: {text}")]
     NotPermitted {
-        /// What was run.
+        /// The program.
         program: String,
-        /// What it said.
+        /// Its stderr.
         text: String,
     },
-    /// Found but not to be run.
+    /// Found, but cannot be run.
     #[error("{program} cannot be run: {source}")]
     Start {
-        /// What was run.
+        /// The program.
         program: String,
-        /// Why it cannot.
+        /// The error of the operating system.
         source: io::Error,
     },
     /// A listing that cannot be trusted.
     #[error("{program}: {source}")]
     Unreadable {
-        /// What was run.
+        /// The program.
         program: String,
-        /// What is wrong with its output.
+        /// The error in its output.
         source: SavedError,
     },
 }
 
 impl ToolError {
-    /// The programs have few exit codes and use them loosely, so their words decide.
+    /// Classifies by the text on stderr: the programs have few exit codes and use them loosely.
     fn of_output(program: &str, output: &Output) -> Self {
         let program = program.to_owned();
         let text = one_line(&String::from_utf8_lossy(&output.stderr));
@@ -158,7 +158,7 @@ impl ToolError {
     }
 }
 
-/// Joins lines and bounds them: a log line, whatever the program printed.
+/// Joins lines and cuts them to 600 characters, for one log line.
 fn one_line(text: &str) -> String {
     let lines: Vec<&str> = text.lines().map(str::trim).filter(|line| !line.is_empty()).collect();
     lines.join("; ").chars().take(600).collect()

@@ -1,5 +1,5 @@
-//! What people and machines read: help, rules of a dry run, the option table, exit codes.
-//! `BLESS=1` rewrites the files.
+//! Golden files of the output: help, rules of a dry run, the option table, exit codes. `BLESS=1`
+//! rewrites the files.
 #![allow(missing_docs, clippy::unwrap_used, clippy::expect_used, reason = "tests")]
 
 use std::collections::BTreeSet;
@@ -64,8 +64,8 @@ fn exit_codes() {
     golden("exit-codes.txt", &table);
 }
 
-/// Each option with a value that is not its default. Those without a rule of their own decide how
-/// rules get into the kernel; `backends.rs` and `meshes.rs` of the kernel tests hold them to it.
+/// Each option with a value that is not its default. Options without a rule of their own decide how
+/// rules get into the kernel; `backends.rs` and `meshes.rs` of the kernel tests check them.
 const OPTIONS: [(&str, &str); 7] = [
     ("upstream", "[fd00::1]:6443"),
     ("proxy-uid", "1000680000"),
@@ -81,7 +81,7 @@ fn api_server() -> [(&'static str, &'static str); 2] {
     [("KUBERNETES_SERVICE_HOST", "10.96.0.1"), ("KUBERNETES_SERVICE_PORT", "443")]
 }
 
-/// What an option takes out of the rules and puts in.
+/// The rules that an option removes and adds.
 fn change(with: &str) -> String {
     let base = stdout(&["--dry-run"], &api_server());
     let (base, with): (Vec<&str>, Vec<&str>) = (base.lines().collect(), with.lines().collect());
@@ -135,7 +135,7 @@ fn several_upstreams_in_the_environment_are_separated_by_commas() {
     assert_eq!(by_env, stdout(&["--dry-run", V4, V6], &[]));
 }
 
-/// The value stays unsaid: it may be a Secret's.
+/// The value is not printed: it may be a Secret's.
 #[test]
 fn i12_an_address_from_an_env_from_is_refused_by_name() {
     let [host, port] = api_server();

@@ -1,4 +1,4 @@
-//! `ctrlmesh crds`: the custom resource definitions, made from the types themselves.
+//! `ctrlmesh crds`: the custom resource definitions, generated from the types.
 
 use kube::CustomResourceExt;
 
@@ -7,7 +7,7 @@ use crate::api::ShardingConfig;
 /// The definitions as YAML documents, ready for `kubectl apply -f -`.
 ///
 /// # Errors
-/// When a definition cannot be written as YAML.
+/// If a definition cannot be written as YAML.
 pub fn yaml() -> Result<String, serde_yaml::Error> {
     Ok(format!("---\n{}", serde_yaml::to_string(&ShardingConfig::crd())?))
 }

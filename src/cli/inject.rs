@@ -1,7 +1,7 @@
 //! `ctrlmesh inject -f FILE`: the mesh without a manager.
 //!
-//! Documents in, documents out: an injected workload is printed anew, everything else as it stood.
-//! Before the first workload of a namespace come the objects that the namespace needs.
+//! An injected workload is printed anew, every other document verbatim. The objects that a
+//! namespace needs precede its first workload.
 
 use std::{
     collections::BTreeSet,
@@ -30,7 +30,7 @@ use crate::{
     },
 };
 
-/// What one run may read: thousands of workloads.
+/// The maximum input of one run, in bytes: thousands of workloads.
 const MAX_INPUT: u64 = 16 << 20;
 
 /// The flags of `ctrlmesh inject`.
@@ -81,7 +81,7 @@ pub struct InjectArgs {
     namespace: String,
 }
 
-/// Why nothing was printed.
+/// The reason why nothing was printed.
 #[derive(Debug, thiserror::Error)]
 pub enum InjectError {
     /// A file cannot be read.
@@ -95,40 +95,40 @@ pub enum InjectError {
         #[source]
         source: io::Error,
     },
-    /// More than anybody writes.
+    /// The input exceeds the maximum.
     #[error("--filename {}: more than {MAX_INPUT} bytes", .0.display())]
     TooLarge(PathBuf),
-    /// No certificates.
+    /// The file has no usable certificates.
     #[error("--cluster-ca {}: PEM certificates are needed, and it has {what}", .path.display())]
     ClusterCa {
         /// The file.
         path: PathBuf,
-        /// What it has instead.
+        /// The certificates it has instead.
         what: &'static str,
     },
     /// The mesh CA cannot be used.
     #[error("--mesh-ca-dir")]
     MeshCa(#[from] CaError),
-    /// The settings make no plan.
+    /// The settings give no valid plan.
     #[error("--proxy-uid")]
     Plan(#[from] PlanError),
     /// A document cannot be read.
     #[error("document {0}")]
     Document(usize, #[source] YamlError),
-    /// A document cannot be read in one way only.
+    /// A document is ambiguous: YAML 1.1 and 1.2 differ on its line breaks.
     #[error(
         "document {0} has a line break that YAML 1.1 knows and YAML 1.2 does not (U+0085, U+2028 \
          or U+2029): write it as an escape in double quotes"
     )]
     LineBreak(usize),
-    /// A workload is not let in.
+    /// A workload cannot be injected.
     #[error("document {at}, {workload}, cannot be injected")]
     Refused {
         /// The number of the document, from 1.
         at: usize,
         /// Kind, namespace and name.
         workload: String,
-        /// Why.
+        /// The reason.
         #[source]
         reason: Refused,
     },
@@ -149,7 +149,7 @@ pub fn run(args: InjectArgs) -> Result<(), InjectError> {
     let manifest = Manifest::read(&input, &settings, &args.namespace)?;
     let output = manifest.print(&Companions { trust, namespace_labels: args.namespace_labels });
     for note in &output.notes {
-        // Whoever closed stderr wants no notes.
+        // A closed stderr means that notes are not wanted.
         let _ = writeln!(io::stderr(), "ctrlmesh: {note}");
     }
     io::stdout().write_all(output.yaml.as_bytes()).map_err(InjectError::Output)
@@ -170,7 +170,7 @@ fn read_input(path: &Path) -> Result<String, InjectError> {
     Ok(text)
 }
 
-/// Only certificates are passed on, whatever else the files hold.
+/// Reads the CAs. Of the certificate files, only certificates are passed on.
 fn trust(args: &InjectArgs) -> Result<Trust, InjectError> {
     MeshCa::read(&args.mesh_ca_dir)?;
     let read = |flag, path: PathBuf| {
@@ -204,13 +204,13 @@ fn certificates(pem: &str) -> Result<String, &'static str> {
     if text.is_empty() { Err("none") } else { Ok(text) }
 }
 
-/// What was printed, and what there is to say about it.
+/// The text to print, and the notes on it.
 struct Output {
     yaml: String,
     notes: Vec<String>,
 }
 
-/// What is printed beside the workloads.
+/// The input of the objects that are printed beside the workloads.
 struct Companions {
     trust: Trust,
     namespace_labels: bool,
@@ -220,12 +220,12 @@ struct Companions {
 struct Manifest<'a> {
     pieces: Vec<Piece>,
     notes: Vec<String>,
-    /// The namespace of what names none.
+    /// The namespace of objects that name none.
     namespace: &'a str,
 }
 
 enum Piece {
-    /// Printed as it stands. The value is there to know our own objects by.
+    /// Printed verbatim. The value serves to recognize our own objects.
     Untouched(String, Option<Value>),
     /// Printed anew.
     Injected(Value, Vec<Account>),
@@ -260,7 +260,7 @@ impl<'a> Manifest<'a> {
         Ok(this)
     }
 
-    /// Injects the object, or those that it lists.
+    /// Injects the object, or the items of a List.
     fn inject(
         &mut self,
         object: &mut Value,
@@ -301,7 +301,7 @@ impl<'a> Manifest<'a> {
         Ok(())
     }
 
-    /// A kind of somebody else's with pods that ask would run outside the mesh unseen.
+    /// Notes unknown kinds whose pods ask for injection: they would silently bypass the mesh.
     fn note_unknown(&mut self, object: &Value, workload: &str) {
         let template = object.pointer("/spec/template");
         if template.is_some_and(|pod| is_asked_for(pod).unwrap_or(true)) {
@@ -328,7 +328,7 @@ impl<'a> Manifest<'a> {
         format!("{} {namespace}/{}", text("/kind").unwrap_or("object"), name.unwrap_or("?"))
     }
 
-    /// Our own objects of an earlier run make room for the new ones.
+    /// Prints all documents. Our own objects of an earlier run are replaced.
     fn print(self, companions: &Companions) -> Output {
         let accounts: BTreeSet<&Account> = self
             .pieces
@@ -372,7 +372,7 @@ impl<'a> Manifest<'a> {
 }
 
 impl Companions {
-    /// What the account needs and those that are `done` did not.
+    /// The objects that the account needs beyond those of the `done` accounts.
     fn of(&self, account: &Account, done: &mut BTreeSet<Account>) -> Vec<Value> {
         let Account { namespace, name } = account;
         let mut needed = Vec::new();

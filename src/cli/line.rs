@@ -1,7 +1,7 @@
 //! One log line as JSON: time, level, the event's fields, target.
 //!
-//! The layout is that of tracing-subscriber's flattened JSON. That one goes through serde field by
-//! field, which is most of what an access line costs; this one appends text.
+//! The layout is that of tracing-subscriber's flattened JSON. The library serializes each field by
+//! serde, which is most of the cost of an access line; this code appends text.
 
 use std::fmt::{self, Debug};
 
@@ -18,7 +18,7 @@ use tracing_subscriber::{
     registry::LookupSpan,
 };
 
-/// Writes events as JSON objects, one a line.
+/// Writes events as JSON objects, one per line.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct JsonLine;
 
@@ -46,7 +46,7 @@ where
     }
 }
 
-/// Appends the fields, as long as that works.
+/// Appends the fields until one fails.
 struct Fields<'a, 'w> {
     writer: &'a mut Writer<'w>,
     result: fmt::Result,

@@ -1,7 +1,7 @@
 //! Log output: JSON in a container, text on a terminal, written by a thread of its own.
 //!
-//! Lines go into a bounded buffer and leave it at most [`DELAY`] later in one system call: a line
-//! a request costs no system call a request. A full buffer drops lines and says how many.
+//! Lines go into a bounded buffer and are written at most [`DELAY`] later in one system call, so
+//! that a request costs none of its own. A full buffer drops lines and logs their number.
 
 use std::{
     env,
@@ -19,27 +19,27 @@ use tracing_subscriber::{
 
 use super::line::JsonLine;
 
-/// How long a line may wait.
+/// The maximum delay of a line.
 const DELAY: Duration = Duration::from_millis(50);
-/// What the buffer holds: a second of busy access lines.
+/// The capacity of the buffer in bytes: a second of busy access lines.
 const CAPACITY: usize = 4 << 20;
-/// The writer is woken early at this fill.
+/// The fill in bytes at which the writer is woken early.
 const WAKE: usize = 256 << 10;
 
-/// Ends the log: what is buffered is written when it is dropped.
+/// The guard of the log: its drop writes the buffered lines.
 #[derive(Debug)]
 pub struct LogGuard {
     buffer: Buffer,
     thread: Option<thread::JoinHandle<()>>,
 }
 
-/// The environment variable that selects what is logged.
+/// The environment variable that selects the targets and levels to log.
 const VARIABLE: &str = "CTRLMESH_LOG";
 
-/// Why nothing can be logged.
+/// The reason why logging cannot start.
 #[derive(Debug, thiserror::Error)]
 pub enum LogError {
-    /// The variable's value selects nothing.
+    /// The variable's value is invalid.
     #[error(
         "{VARIABLE} is {value:?}: {part:?} is neither a level (off, error, warn, info, debug, \
          trace) nor TARGET=LEVEL; right would be, for example, \"info,access=off\""
@@ -47,16 +47,16 @@ pub enum LogError {
     Filter {
         /// The value.
         value: String,
-        /// The part of it between two commas that is wrong.
+        /// The invalid part of it, between two commas.
         part: String,
     },
-    /// The thread that writes cannot be made.
+    /// The writer thread cannot be started.
     #[error("cannot start the thread of the log")]
     Thread(#[from] io::Error),
 }
 
-/// Begins to log to stderr. The environment variable `CTRLMESH_LOG` selects what, for example
-/// `info,access=off`; unset or empty, it is `info`.
+/// Starts to log to stderr. The environment variable `CTRLMESH_LOG` selects the targets and levels,
+/// for example `info,access=off`; unset or empty, it is `info`.
 ///
 /// # Errors
 /// [`LogError`]; nothing was logged.
@@ -77,8 +77,8 @@ pub fn start() -> Result<LogGuard, LogError> {
     Ok(LogGuard { buffer, thread: Some(thread) })
 }
 
-/// Levels by target, the longest prefix first. Stricter than the library's own reader, for which
-/// `inof` is a target of that name, at the level `trace`, and everything else is off.
+/// Reads levels by target; the longest prefix wins. Stricter than the library's own parser, which
+/// takes `inof` for a target at the level `trace` and turns everything else off.
 fn filter(value: &OsStr) -> Result<Targets, LogError> {
     let text = value.to_string_lossy();
     let mut targets = Targets::new().with_default(LevelFilter::INFO);
@@ -151,7 +151,7 @@ impl Buffer {
         }
     }
 
-    /// Sleeps while there is nothing, gathers for [`DELAY`] once there is something.
+    /// Sleeps while the buffer is empty; gathers for [`DELAY`] after its first line.
     fn write_until_closed(&self, to: &mut impl Write) {
         let mut spare = Vec::new();
         loop {

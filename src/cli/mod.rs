@@ -1,4 +1,4 @@
-//! The commands for people, and what every command needs: log output and exit codes.
+//! The commands for users, and their log output.
 
 pub mod crds;
 pub mod explain;

@@ -1,5 +1,5 @@
-//! `ctrlmesh wait`: ends when the proxy beside it is ready, or has no clients any more. The
-//! postStart and preStop hooks of a classic sidecar, because the image holds no other program.
+//! `ctrlmesh wait`: ends once the proxy of its pod is ready, or has no clients left. The postStart
+//! and preStop hooks of a classic sidecar, because the image holds no other program.
 
 use std::{io, net::SocketAddr, time::Duration};
 
@@ -13,12 +13,12 @@ use tokio::{
     time::{Instant, Interval, MissedTickBehavior, interval, timeout_at},
 };
 
-/// Between two questions.
+/// The poll interval.
 const PERIOD: Duration = Duration::from_millis(100);
-/// What is read of an answer.
+/// The maximum bytes read of a response body.
 const MAX_ANSWER: usize = 1 << 20;
-/// How many times on end there must be no client: one that has just closed its connection may
-/// open another.
+/// The consecutive polls without a client that are required: a client that has just closed its
+/// connection may open another.
 const QUIET: u32 = 10;
 
 /// The flags of `ctrlmesh wait`.
@@ -46,27 +46,27 @@ pub enum What {
     NoClients,
 }
 
-/// What was waited for did not come.
+/// The reason why the wait failed.
 #[derive(Debug, thiserror::Error)]
 pub enum WaitError {
-    /// It had its time.
+    /// The timeout passed.
     #[error("the proxy at {admin} {what} after {seconds} s: {last}")]
     NotInTime {
-        /// What speaks against it, as a predicate.
+        /// The unmet condition, as a predicate.
         what: &'static str,
-        /// Where it was asked.
+        /// The address of the admin port.
         admin: SocketAddr,
-        /// How long.
+        /// The timeout.
         seconds: u16,
-        /// What it said last.
+        /// The last answer.
         last: String,
     },
-    /// Nothing can be asked.
+    /// The runtime cannot be started.
     #[error("cannot wait")]
     Runtime(#[from] io::Error),
 }
 
-/// Asks until the answer is yes.
+/// Polls until the condition holds.
 ///
 /// # Errors
 /// [`WaitError`].
@@ -105,8 +105,8 @@ async fn ready(admin: SocketAddr, last: &mut String) {
     }
 }
 
-/// A container that ends closes its connections last of all. So whoever has one may need the
-/// proxy still: a leader releases its lock when everything else of it has ended.
+/// Waits until no client is connected. A container closes its connections last, so a connected
+/// client may still need the proxy: a leader releases its lock after everything else.
 async fn no_clients(admin: SocketAddr, last: &mut String) {
     let mut periods = periods();
     let mut quiet = 0;
@@ -117,18 +117,18 @@ async fn no_clients(admin: SocketAddr, last: &mut String) {
                 None => quiet += 1,
                 Some(line) => (quiet, *last) = (0, line.to_owned()),
             },
-            // It serves nobody.
+            // The proxy serves no client any more.
             Err(_) => return,
         }
     }
 }
 
-/// Before the first client the metric has no sample.
+/// Whether the line counts an open connection. Before the first client there is no such line.
 fn tells_of_clients(line: &str) -> bool {
     line.starts_with("ctrlmesh_connections{") && !line.ends_with("} 0")
 }
 
-/// One question; its answer, or why there is none.
+/// Sends one request. Returns status and body, or the error as text.
 async fn ask(admin: SocketAddr, path: &str) -> Result<(StatusCode, String), String> {
     let stream = TcpStream::connect(admin).await.map_err(|error| error.to_string())?;
     let (mut sender, connection) = http1::handshake::<_, Empty<Bytes>>(TokioIo::new(stream))
@@ -145,6 +145,6 @@ async fn ask(admin: SocketAddr, path: &str) -> Result<(StatusCode, String), Stri
         let body = body.map(|body| body.to_bytes()).unwrap_or_default();
         Ok((status, String::from_utf8_lossy(&body).into_owned()))
     };
-    // The connection ends when the other has dropped its sender; what it read is there by then.
+    // The connection ends once the sender is dropped; the body is read by then.
     tokio::join!(answer, connection).0
 }

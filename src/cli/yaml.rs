@@ -1,18 +1,18 @@
 //! YAML as kubectl reads it, in and out.
 //!
-//! kubectl reads YAML 1.1 (the Go module sigs.k8s.io/yaml): `0644` is 420 and `yes` is true. A
-//! reader of YAML 1.2 makes strings of both, and what it prints again says so. Events come from a
-//! parser; which scalar means what is said here.
+//! kubectl reads YAML 1.1 (the Go module sigs.k8s.io/yaml): `0644` is 420 and `yes` is true. A YAML
+//! 1.2 library would read and print both as strings. A library parses the events; this module
+//! resolves the scalars.
 
 use std::collections::{HashMap, hash_map::Entry};
 
 use granit_parser::{Event, Options, Parser, ScalarStyle, StrInput, Tag};
 use serde_json::{Map, Number, Value};
 
-/// Nodes of one document, with all that its aliases stand for.
+/// The maximum number of nodes of a document, aliases expanded.
 const MAX_NODES: usize = 1 << 20;
 
-/// Why a text is not one document that kubectl would read.
+/// The reason why kubectl would not read a text as one document.
 #[derive(Debug, thiserror::Error)]
 pub enum YamlError {
     /// Not YAML.
@@ -21,21 +21,21 @@ pub enum YamlError {
     /// The same key twice.
     #[error("the key `{0}` stands twice in one mapping")]
     Twice(String),
-    /// A key that cannot be one in JSON.
+    /// A key that JSON cannot have.
     #[error("line {0}: a key is neither text nor a whole number")]
     Key(usize),
-    /// A tag of which Kubernetes knows nothing.
+    /// A tag that Kubernetes does not know.
     #[error("line {line}: the tag `{tag}` has no meaning here")]
     Tag {
-        /// Where it stands.
+        /// Its line.
         line: usize,
         /// The tag.
         tag: String,
     },
-    /// Infinity and its like.
+    /// Infinity and other numbers that JSON lacks.
     #[error("line {line}: `{text}` is no number that JSON has")]
     Number {
-        /// Where it stands.
+        /// Its line.
         line: usize,
         /// The scalar.
         text: String,
@@ -43,16 +43,16 @@ pub enum YamlError {
     /// Aliases that grow without bound.
     #[error("it has more than {MAX_NODES} values")]
     TooLarge,
-    /// A merge of what is no mapping.
+    /// A merge of a value that is no mapping.
     #[error("line {0}: `<<` merges mappings only")]
     Merge(usize),
-    /// More than one document where one is read.
+    /// More than one document.
     #[error("line {0}: a second document begins without `---` on a line of its own")]
     Several(usize),
 }
 
-/// The documents of a text, as they stand there: what is between lines that begin with `---`.
-/// Blank ones are left out.
+/// The documents of a text, verbatim, separated by lines that begin with `---`. Blank documents are
+/// left out.
 pub fn documents(text: &str) -> Vec<String> {
     let mut documents = vec![String::new()];
     for line in text.strip_prefix('\u{feff}').unwrap_or(text).lines() {
@@ -80,7 +80,7 @@ fn push_line(documents: &mut [String], line: &str) {
     }
 }
 
-/// The value of one document; nothing where there are only comments.
+/// The value of one document. `None` if it has only comments.
 ///
 /// # Errors
 /// [`YamlError`].
@@ -106,9 +106,9 @@ pub fn parse(document: &str) -> Result<Option<Value>, YamlError> {
     }
 }
 
-/// One document, in a form that [`parse`] reads as `value` again.
+/// Prints `value` as one document that [`parse`] reads back equal.
 pub fn print(value: &Value) -> String {
-    // Where the library's quotes and ours differ, JSON leaves no doubt: it is YAML too.
+    // If the library's quotes are read back differently, JSON is printed: it is YAML too.
     match serde_saphyr::to_string(value) {
         Ok(yaml) if matches!(parse(&yaml), Ok(Some(read)) if read == *value) => yaml,
         _ => format!("{value:#}\n"),
@@ -117,9 +117,9 @@ pub fn print(value: &Value) -> String {
 
 struct Reader<'a> {
     events: Parser<'a, StrInput<'a>>,
-    /// Each value that an alias may name, and how many nodes it has.
+    /// The value of each anchor, and its number of nodes.
     anchors: HashMap<usize, (Value, usize)>,
-    /// How many nodes the document may still have.
+    /// The number of nodes that the document may still have.
     left: usize,
 }
 
@@ -137,7 +137,7 @@ impl<'a> Reader<'a> {
         Ok(())
     }
 
-    /// The node that `event` begins. Nests no deeper than the parser allows, which is 255.
+    /// The node that `event` begins. The parser limits the nesting to 255.
     fn node(&mut self, event: Event<'a>, line: usize) -> Result<Value, YamlError> {
         let before = self.left;
         self.take(1)?;
@@ -201,7 +201,7 @@ impl<'a> Reader<'a> {
     }
 }
 
-/// Mappings that are merged earlier win.
+/// Merges `value` into `into`; mappings merged earlier win.
 fn merge(into: &mut Map<String, Value>, value: Value, line: usize) -> Result<(), YamlError> {
     match value {
         Value::Object(map) => {
@@ -218,7 +218,7 @@ fn merge(into: &mut Map<String, Value>, value: Value, line: usize) -> Result<(),
     }
 }
 
-/// kubectl shortens fractions in keys and refuses what is larger than an `i64`.
+/// The text of a key. kubectl shortens fractions in keys and refuses numbers beyond an `i64`.
 fn key_text(key: Value) -> Option<String> {
     match key {
         Value::String(text) => Some(text),
@@ -255,7 +255,7 @@ fn scalar(text: &str, is_plain: bool, tag: Option<&Tag>, line: usize) -> Result<
     }
 }
 
-/// What a plain scalar means; nothing for what JSON has not. By go.yaml.in/yaml/v2, resolve.go.
+/// The value of a plain scalar, by go.yaml.in/yaml/v2, resolve.go. `None` if JSON lacks it.
 fn resolve(text: &str) -> Option<Value> {
     let value = match text {
         "" | "~" | "null" | "Null" | "NULL" => Value::Null,
@@ -268,7 +268,7 @@ fn resolve(text: &str) -> Option<Value> {
         ".nan" | ".NaN" | ".NAN" | ".inf" | ".Inf" | ".INF" | "+.inf" | "+.Inf" | "+.INF"
         | "-.inf" | "-.Inf" | "-.INF" => return None,
         _ if text.starts_with(|c: char| c.is_ascii_digit() || "+-.".contains(c)) => {
-            // What starts with a point is taken with its underscores.
+            // A scalar that starts with a point keeps its underscores.
             let plain = match text.starts_with('.') {
                 true => text.to_owned(),
                 false => text.replace('_', ""),
@@ -282,7 +282,7 @@ fn resolve(text: &str) -> Option<Value> {
     Some(value)
 }
 
-/// As Go's `strconv.ParseInt` with base 0 has it.
+/// Reads an integer as Go's `strconv.ParseInt` with base 0 does.
 fn integer(text: &str) -> Option<Number> {
     let (is_negative, digits) = match text.as_bytes().first()? {
         b'-' => (true, &text[1..]),
@@ -324,7 +324,7 @@ fn is_float(text: &str) -> bool {
     is_size && exponent.is_none_or(|e| is_number(e.strip_prefix(['-', '+']).unwrap_or(e)))
 }
 
-/// A whole number is one in JSON too, as Go prints it.
+/// Reads a float. A whole number is an integer in JSON, as Go prints it.
 fn float(text: &str) -> Option<Number> {
     const WHOLE: f64 = (1_u64 << 53) as f64;
     let float: f64 = text.parse().ok()?;

@@ -1,6 +1,6 @@
-//! What makes pods part of the mesh.
+//! Makes pods part of the mesh.
 //!
-//! [`inject`] turns a pod that asks for it into one with the init container and the proxy. It knows
-//! neither files nor the cluster, so the command `ctrlmesh inject` and admission share it.
+//! [`inject`] adds the init container and the proxy to a pod that asks for it. It uses neither
+//! files nor the cluster, so the command `ctrlmesh inject` and admission can share it.
 
 pub mod inject;

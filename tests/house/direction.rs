@@ -1,4 +1,4 @@
-//! Which module may know which.
+//! The allowed dependencies between modules.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -6,7 +6,7 @@ use std::{
     path::{Path, PathBuf},
 };
 
-/// Each module of the library with those it may use.
+/// Each module of the library with the modules that it may use.
 const MAY_USE: [(&str, &[&str]); 7] = [
     ("api", &[]),
     ("wire", &["api"]),
@@ -17,7 +17,7 @@ const MAY_USE: [(&str, &[&str]); 7] = [
     ("cli", &["api", "wire", "policy", "net", "manager"]),
 ];
 
-/// What the modules without input and output never mention.
+/// Names that must not occur in the modules without input and output.
 const FOREIGN: [&str; 9] = [
     "tokio",
     "hyper",
@@ -38,7 +38,7 @@ fn source(module: &str) -> Vec<(PathBuf, String)> {
     files
 }
 
-/// The sources in a folder and below it, without tests, which may do what they like.
+/// The sources in a folder and below it, without tests, to which these rules do not apply.
 fn files_below(folder: PathBuf) -> Vec<(PathBuf, String)> {
     let mut files = Vec::new();
     let mut folders = vec![folder];
@@ -63,7 +63,7 @@ fn without_tests(path: PathBuf) -> (PathBuf, String) {
     (path, text[..end].to_owned())
 }
 
-/// The code without its comments, its white space made single.
+/// The code without its comments, with single white space.
 fn code(text: &str) -> String {
     let lines = text.lines().map(|line| line.split("//").next().unwrap_or_default());
     lines.flat_map(str::split_whitespace).collect::<Vec<_>>().join(" ")
@@ -140,7 +140,7 @@ fn wire_and_policy_are_functions_of_values() {
         for foreign in FOREIGN.iter().filter(|foreign| code.contains(**foreign)) {
             wrong.push(format!("{} mentions {foreign}", path.display()));
         }
-        // `use std::{net::…, time::Instant}` hides what the list above looks for.
+        // `use std::{net::…, time::Instant}` hides the names of the list above.
         for name in ["Instant", "TcpStream", "SocketAddr", "JoinHandle"] {
             let is_word = |at: usize| {
                 let before = code[..at].chars().next_back().unwrap_or(' ');
@@ -162,7 +162,7 @@ fn uses_are_found() {
     assert_eq!(found, ["a", "c", "f", "g", "i"]);
 }
 
-/// The most lines of a file, tests apart, and the most files of a folder.
+/// The line limit of a file, without its tests, and the file limit of a folder.
 const LINES: usize = 500;
 const FILES: usize = 12;
 

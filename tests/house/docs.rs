@@ -1,4 +1,4 @@
-//! The documentation names tests and reasons: each of them must be there.
+//! The documentation names tests and reasons: each of them must exist.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -8,10 +8,10 @@ use std::{
 
 const ROOT: &str = env!("CARGO_MANIFEST_DIR");
 
-/// Where tests may be.
+/// The folders with tests.
 const FOLDERS: [&str; 3] = ["tests", "init/tests", "src"];
 
-/// The names of all test functions in a folder, with what they are made of.
+/// The names of all test functions in a folder, each with the text of the parts it uses.
 fn tests(folder: &str) -> BTreeMap<String, String> {
     let mut names = BTreeMap::new();
     let mut folders = vec![Path::new(ROOT).join(folder)];
@@ -98,8 +98,8 @@ fn rows() -> Vec<Row> {
     rows_of(&fs::read_to_string(Path::new(ROOT).join("docs/bad-input.md")).unwrap())
 }
 
-/// The rows of all tables, each of which is lines without a gap: a header, a rule, rows. A row that
-/// stands alone is shown as text.
+/// The rows of all tables. A table has no blank lines: a header, a rule, rows. A row outside of a
+/// table is rendered as text.
 fn rows_of(text: &str) -> Vec<Row> {
     let mut rows = Vec::new();
     let mut lines = text.lines().peekable();
@@ -188,7 +188,7 @@ fn quotes(text: &str, label: &str) -> bool {
     [format!("\"{label}\""), format!("\"{label}\\\"")].iter().any(|quoted| text.contains(quoted))
 }
 
-/// The first cells of the tables of docs/metrics.md, without their quotes, with the second.
+/// The first cells of the tables of docs/metrics.md, without their quotes, and the second ones.
 fn reference() -> BTreeMap<String, String> {
     let text = fs::read_to_string(Path::new(ROOT).join("docs/metrics.md")).unwrap();
     let rows = text.lines().filter(|line| line.starts_with("| `")).map(cells);
@@ -221,7 +221,7 @@ fn readme_in_one_line() -> String {
     text.split_whitespace().collect::<Vec<_>>().join(" ")
 }
 
-/// What stands between two headings of the README.
+/// The text between two headings of the README.
 fn section(heading: &str) -> String {
     let text = fs::read_to_string(Path::new(ROOT).join("README.md")).unwrap();
     let (_, rest) = text.split_once(&format!("\n## {heading}\n")).unwrap();

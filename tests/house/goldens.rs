@@ -33,7 +33,7 @@ async fn help() {
     }
 }
 
-/// What users apply is what the types say.
+/// The definitions that users apply are generated from the types.
 #[tokio::test]
 async fn custom_resource_definitions() {
     let (code, said) = run(&["crds".to_owned()]).await;
@@ -65,7 +65,7 @@ fn body(status: &Status, encoding: Encoding) -> String {
     format!("{} {}", encoding.content_type(), status.encode(encoding).escape_ascii())
 }
 
-/// Every metric is shown once it has a value: so each gets one.
+/// A metric is shown only after its first value, so each gets one.
 #[tokio::test]
 async fn metrics() {
     let mut upstream = Upstream::start().await;

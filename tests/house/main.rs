@@ -1,4 +1,4 @@
-//! What people and machines read from us, and what the house rules say of the code.
+//! Golden files of the output, and the house rules for code and documentation.
 
 #![allow(
     missing_docs,

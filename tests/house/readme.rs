@@ -1,4 +1,4 @@
-//! What README.md shows and says of commands holds as it stands there.
+//! The configs and commands in README.md match the program.
 
 use std::{collections::BTreeSet, fs, path::Path};
 
@@ -11,7 +11,7 @@ fn readme() -> String {
     fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join("README.md")).unwrap()
 }
 
-/// The first is a config, the second shows more limits.
+/// The first block is a config, the second shows more limits.
 #[test]
 fn the_configs_of_the_readme_are_policies() {
     let readme = readme();
@@ -28,7 +28,7 @@ fn the_configs_of_the_readme_are_policies() {
     assert!(why.field.starts_with("spec.limits[0].namespaces.selector"), "{}", why.field);
 }
 
-/// The first words of a command's row.
+/// The commands in the table of the README.
 fn commands() -> BTreeSet<String> {
     let readme = readme();
     let rows = readme.lines().filter_map(|line| line.strip_prefix("| `ctrlmesh "));
@@ -40,7 +40,7 @@ async fn the_readme_has_every_command() {
     let (_, help) = run(&["--help".to_owned()]).await;
     let (_, list) = help.split_once("Commands:\n").unwrap();
     let names = list.lines().take_while(|line| !line.is_empty());
-    // Lines that are indented further go on with a text.
+    // Lines with more indentation continue a text.
     let names = names.filter_map(|line| line.strip_prefix("  ")?.split_once("  "));
     let names = names.map(|(name, _)| name.to_owned());
     let names: BTreeSet<_> = names.filter(|name| !["", "help"].contains(&name.as_str())).collect();
@@ -49,7 +49,7 @@ async fn the_readme_has_every_command() {
 
 #[tokio::test]
 async fn every_flag_has_the_variable_that_the_readme_promises() {
-    // Variables with names of Kubernetes' own.
+    // Variables with the names that Kubernetes uses.
     let bare = ["POD_NAME", "POD_NAMESPACE"];
     for command in commands() {
         let (_, help) = run(&[command.clone(), "--help".to_owned()]).await;

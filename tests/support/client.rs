@@ -1,4 +1,4 @@
-//! Clients as controllers have them, and some that no controller is.
+//! Clients like those of controllers, and some that differ from all of them.
 
 use std::{io, net::SocketAddr, sync::Arc};
 
@@ -25,7 +25,7 @@ use super::{
 
 pub type AnyBody = BoxBody<Bytes, io::Error>;
 
-/// One connection.
+/// A client on one connection.
 pub struct Client {
     sender: Sender,
     tasks: JoinSet<Result<(), hyper::Error>>,
@@ -36,7 +36,7 @@ enum Sender {
     H2(http2::SendRequest<AnyBody>),
 }
 
-/// Which HTTP a client speaks.
+/// The HTTP version of a client.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Http {
     One,
@@ -54,7 +54,7 @@ impl Http {
     }
 }
 
-/// How a client that trusts `ca` speaks.
+/// The TLS configuration of a client that trusts `ca`.
 pub fn config(ca: &[u8], alpn: &[&[u8]]) -> ClientConfig {
     let mut config = ClientConfig::builder_with_provider(tls::provider())
         .with_safe_default_protocol_versions()
@@ -109,7 +109,7 @@ impl Client {
         Self::over(tls, http, 64 << 10).await
     }
 
-    /// With a stream window of `window` bytes in HTTP/2.
+    /// A client on `tls`, in HTTP/2 with a stream window of `window` bytes.
     pub async fn over(tls: TlsStream<TcpStream>, http: Http, window: u32) -> Self {
         let mut tasks = JoinSet::new();
         let io = TokioIo::new(tls);
@@ -136,7 +136,7 @@ impl Client {
         Self { sender, tasks }
     }
 
-    /// Begins a request; the answer's head comes when it comes.
+    /// Starts a request; the future resolves to the response's head.
     pub fn send(
         &mut self,
         mut request: Request<AnyBody>,
@@ -157,13 +157,13 @@ impl Client {
         async { soon("the head of an answer", sending).await }
     }
 
-    /// Begins a request that says in HTTP/2 for which host it is in no pseudo-header.
+    /// Starts an HTTP/2 request without the pseudo-header `:authority`.
     pub fn send_without_authority(
         &mut self,
         request: Request<AnyBody>,
     ) -> impl Future<Output = Result<Response<Incoming>, hyper::Error>> + use<> {
         let Sender::H2(sender) = &mut self.sender else { panic!("this is about HTTP/2") };
-        // As one of HTTP/1.1 that is forwarded.
+        // This is the form of a forwarded HTTP/1.1 request.
         let sending = sender.send_request(request);
         async { soon("the head of an answer", sending).await }
     }
@@ -172,15 +172,15 @@ impl Client {
         self.send(request(Method::GET, target)).await.unwrap()
     }
 
-    /// Says goodbye and waits for the end. What is dropped just vanishes, with whatever it had not
-    /// read yet.
+    /// Closes the connection in an orderly way and waits for its end. A dropped client vanishes
+    /// without close, with all that it has not read.
     pub async fn close(self) {
         let Self { sender, mut tasks } = self;
         drop(sender);
         let _ = soon("the end of the connection", tasks.join_next()).await;
     }
 
-    /// Waits until the connection has ended, however it did.
+    /// Waits until the connection has ended, with or without an error.
     pub async fn ended(&mut self) -> Result<(), hyper::Error> {
         soon("the end of the connection", self.tasks.join_next()).await.unwrap().unwrap()
     }
@@ -202,7 +202,7 @@ impl Client {
     }
 }
 
-/// The whole body, or how it broke off.
+/// The whole body, or the error that ended it.
 pub async fn whole(response: Response<Incoming>) -> Result<(StatusCode, Bytes), hyper::Error> {
     let (head, body) = response.into_parts();
     let body = soon("the answer's body", body.collect()).await?;
@@ -214,7 +214,7 @@ pub async fn text(response: Response<Incoming>) -> (u16, String) {
     (code.as_u16(), String::from_utf8_lossy(&body).into_owned())
 }
 
-/// The next bytes of a body; nothing at its orderly end.
+/// The next bytes of a body. `None` at its orderly end.
 pub async fn chunk(response: &mut Response<Incoming>) -> Option<Result<Bytes, hyper::Error>> {
     loop {
         let frame = soon("more of the answer's body", response.body_mut().frame()).await?;
@@ -225,7 +225,7 @@ pub async fn chunk(response: &mut Response<Incoming>) -> Option<Result<Bytes, hy
     }
 }
 
-/// Bytes until as many as `count` are there.
+/// Reads `count` bytes or more.
 pub async fn bytes(response: &mut Response<Incoming>, count: usize) -> Vec<u8> {
     let mut all = Vec::new();
     while all.len() < count {

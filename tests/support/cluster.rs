@@ -1,4 +1,4 @@
-//! The policy in the cluster, as a test tells it.
+//! The policy in the cluster, controlled by a test.
 
 use super::{
     client::Http,
@@ -8,14 +8,14 @@ use super::{
     upstream::Upstream,
 };
 
-/// The API server of the policy in the cluster: answers our own calls with what is set.
+/// A proxy that reads its policy from a scripted API server.
 pub struct Cluster {
     pub files: Files,
     pub process: Process,
     pub upstream: Upstream,
 }
 
-/// The answer to an account without the right.
+/// The response to an account without permission.
 pub const FORBIDDEN: &str = r#"{"kind":"Status","apiVersion":"v1","status":"Failure","reason":"Forbidden","message":"who are you","code":403}"#;
 
 /// A ShardingConfig for the pods of `app`, limited by the label `shard`.
@@ -29,7 +29,7 @@ pub fn config(name: &str, app: &str) -> String {
     )
 }
 
-/// The answer to a list of these.
+/// The response to a list of ShardingConfigs.
 pub fn configs(all: &[String]) -> String {
     format!(
         "{{\"apiVersion\":\"ctrlmesh.kusionstack.io/v1alpha1\",\"kind\":\"ShardingConfigList\",\

@@ -5,7 +5,7 @@ use ctrlmesh::{policy::Refusal, wire::media::Encoding};
 
 pub const ENCODINGS: [Encoding; 3] = [Encoding::Json, Encoding::Protobuf, Encoding::Cbor];
 
-/// An event of type ADDED with a ConfigMap at this position.
+/// An event of type ADDED with a ConfigMap at this resourceVersion.
 pub fn added(encoding: Encoding, rv: u64) -> Vec<u8> {
     let rv = rv.to_string();
     match encoding {
@@ -37,7 +37,7 @@ pub fn added(encoding: Encoding, rv: u64) -> Vec<u8> {
     }
 }
 
-/// A list at this position.
+/// An empty list at this resourceVersion.
 pub fn list(rv: u64) -> String {
     format!(
         "{{\"kind\":\"ConfigMapList\",\"apiVersion\":\"v1\",\"metadata\":{{\"resourceVersion\":\"{rv}\"}},\"items\":[]}}"
@@ -50,13 +50,13 @@ pub fn expired(encoding: Encoding) -> Vec<u8> {
     Refusal::Expired.because(why).status().error_event(encoding).to_vec()
 }
 
-/// The ERROR event that answers a watch from before a change.
+/// The ERROR event that answers a watch from a resourceVersion before a change.
 pub fn too_old(encoding: Encoding) -> Vec<u8> {
     let why = "the objects that this shard sees have changed since: list again";
     Refusal::Expired.because(why).status().error_event(encoding).to_vec()
 }
 
-/// A field of bytes in protobuf.
+/// A field of type bytes in protobuf.
 fn field(number: u8, bytes: &[u8]) -> Vec<u8> {
     let mut out = vec![number << 3 | 2];
     let mut length = bytes.len();

@@ -1,4 +1,4 @@
-//! Files that hold what people and machines read from us. `BLESS=1` rewrites them.
+//! Golden files: output that people and machines read. `BLESS=1` rewrites them.
 
 use std::{env, fs, path::Path};
 

@@ -25,7 +25,7 @@ impl io::Write for Writer {
     }
 }
 
-/// Keeps every line from now on, at the most talkative level.
+/// Keeps every line from now on, at verbose levels.
 pub fn capture() {
     ONCE.call_once(|| {
         let filter =

@@ -1,7 +1,7 @@
-//! What the in-process suites share: a scriptable API server, the proxy in front of it, clients.
+//! Shared parts of the in-process suites: a scripted API server, the proxy before it, clients.
 //!
-//! Everything waits for events. Where only a count can be looked at, [`until`] looks again until
-//! it is right or [`PATIENCE`] is over.
+//! Everything waits for events. A value without events is polled by [`until`] until it is right,
+//! for [`PATIENCE`] at most.
 
 #![allow(dead_code, unreachable_pub, reason = "each suite uses a part of it")]
 #![allow(
@@ -34,33 +34,33 @@ use self::{
     upstream::Upstream,
 };
 
-/// How long anything may take before its test fails. Generous: the machine may be busy.
+/// The time limit of every step of a test. Generous: the machine may be busy.
 pub const PATIENCE: Duration = Duration::from_secs(15);
 
-/// The token that every client sends. It must show up nowhere but in the upstream's requests.
+/// The token that every client sends. It must appear only in the upstream's requests.
 pub const TOKEN: &str = "fixture-token-9f2c71e4";
 
 /// A resource that the usual policy limits.
 pub const CONFIGMAPS: &str = "/api/v1/namespaces/ns/configmaps";
 
-/// The usual proxy in front of an upstream that speaks every HTTP, and a client of this one.
+/// The usual proxy before an upstream of both HTTP versions, and a client of this version.
 pub async fn scene(http: Http) -> (Upstream, Proxy, Client) {
     scene_before(Upstream::start().await, http).await
 }
 
-/// The same with an upstream that speaks this HTTP alone.
+/// The same with an upstream of this HTTP version only.
 pub async fn scene_speaking(http: Http) -> (Upstream, Proxy, Client) {
     scene_before(Upstream::speaking(http).await, http).await
 }
 
-/// The same with an upstream of the test's own.
+/// The same with this upstream.
 pub async fn scene_before(upstream: Upstream, http: Http) -> (Upstream, Proxy, Client) {
     let proxy = Proxy::start(&upstream).await;
     let client = Client::new(&proxy, http).await;
     (upstream, proxy, client)
 }
 
-/// Waits for `event` and names it when it does not come.
+/// Waits for `event`, and panics with its name if it does not come.
 pub async fn soon<T>(what: &str, event: impl Future<Output = T>) -> T {
     match timeout(PATIENCE, event).await {
         Ok(value) => value,
@@ -68,7 +68,7 @@ pub async fn soon<T>(what: &str, event: impl Future<Output = T>) -> T {
     }
 }
 
-/// Looks at a value that nobody announces until it is as it should be.
+/// Polls a value until it is right.
 pub async fn until<T, F: Future<Output = T>>(
     what: &str,
     mut look: impl FnMut() -> F,

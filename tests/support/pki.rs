@@ -1,4 +1,4 @@
-//! Certificates of the upstream's side.
+//! Certificates of the upstream.
 
 use std::time::{Duration, SystemTime};
 
@@ -10,7 +10,7 @@ use rcgen::{
 use rustls::ServerConfig;
 use rustls_pki_types::{PrivateKeyDer, PrivatePkcs8KeyDer};
 
-/// What the upstream's certificates are for.
+/// The names in the upstream's certificates.
 const NAMES: &[&str] = &["localhost", "127.0.0.1", "::1", "10.96.0.1", "fd00:96::1"];
 const HOUR: Duration = Duration::from_secs(3600);
 
@@ -20,7 +20,7 @@ pub struct Ca {
     issuer: Issuer<'static, KeyPair>,
 }
 
-/// Which certificate the upstream shows.
+/// The certificate that the upstream presents.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Cert {
     Good,
@@ -44,7 +44,7 @@ impl Ca {
         Self { pem, issuer: Issuer::new(params, key) }
     }
 
-    /// How a server with such a certificate answers.
+    /// The TLS configuration of a server with such a certificate.
     pub fn server(&self, cert: Cert, alpn: &[&[u8]]) -> ServerConfig {
         let now = SystemTime::now();
         let (names, from, to): (&[&str], _, _) = match cert {

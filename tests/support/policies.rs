@@ -1,6 +1,6 @@
 //! Policies of the shard `blue`, as users write them.
 
-/// The usual one: one scope for two resources, one lock.
+/// The usual policy: one scope for two resources, one lock.
 pub const POLICY: &str = r#"
 apiVersion: ctrlmesh.kusionstack.io/v1alpha1
 kind: ShardingConfig
@@ -13,7 +13,7 @@ spec:
     selector: {matchLabels: {shard: blue}}
 "#;
 
-/// The usual one with another scope for ConfigMaps alone.
+/// The usual policy with another scope for ConfigMaps only.
 pub fn moved_policy(shard: &str) -> String {
     let limits = [
         limit("configmaps", &format!("selector: {{matchLabels: {{shard: {shard}}}}}")),
@@ -22,12 +22,12 @@ pub fn moved_policy(shard: &str) -> String {
     policy(&format!("controller: {{leaderElectionName: op}}, {}", limits_of(&limits)))
 }
 
-/// ConfigMaps have this scope, and nothing else has one.
+/// A policy with this scope for ConfigMaps, and no other scope.
 pub fn configmaps_policy(scope: &str) -> String {
     policy(&limits_of(&[limit("configmaps", scope)]))
 }
 
-/// Everything that has a scope has this one.
+/// A policy with this scope for all resources.
 pub fn everything_policy(scope: &str) -> String {
     policy(&limits_of(&[format!("{{{scope}}}")]))
 }
@@ -40,7 +40,7 @@ fn limits_of(limits: &[String]) -> String {
     format!("limits: [{}]", limits.join(", "))
 }
 
-/// What stands in the spec beside the pods, in YAML's flow style.
+/// A policy with these fields beside the pods' selector, in YAML's flow style.
 fn policy(spec: &str) -> String {
     format!(
         "apiVersion: ctrlmesh.kusionstack.io/v1alpha1\nkind: ShardingConfig\n\

@@ -20,7 +20,7 @@ use super::{PATIENCE, proxy::Files, soon};
 pub struct Process {
     pub addr: SocketAddr,
     pub admin: SocketAddr,
-    /// The log line that says where it serves.
+    /// The log line with its addresses.
     pub listening: serde_json::Value,
     child: Option<Child>,
     lines: mpsc::Receiver<String>,
@@ -50,12 +50,12 @@ pub fn flags(files: &Files, upstream: &str) -> Vec<String> {
     .to_vec()
 }
 
-/// Runs a command that ends by itself: its exit code, and all that it printed.
+/// Runs a command that ends by itself. Returns its exit code and its output.
 pub async fn run(args: &[String]) -> (i32, String) {
     run_with(args, &[]).await
 }
 
-/// The same with environment variables; there are no others.
+/// The same with these environment variables and no others.
 pub async fn run_with(args: &[String], env: &[(&str, &str)]) -> (i32, String) {
     let mut command = command(args);
     command.envs(env.iter().copied());
@@ -72,19 +72,19 @@ pub async fn run_with(args: &[String], env: &[(&str, &str)]) -> (i32, String) {
 }
 
 impl Process {
-    /// Starts and waits until it serves.
+    /// Starts the proxy and waits until it serves.
     pub async fn start(args: &[String]) -> Self {
         Self::start_with(args, &[]).await
     }
 
-    /// The same with environment variables; there are no others.
+    /// The same with these environment variables and no others.
     pub async fn start_with(args: &[String], env: &[(&str, String)]) -> Self {
         let mut command = command(args);
         command.envs(env.iter().map(|(key, value)| (*key, value)));
         Self::spawn(command).await
     }
 
-    /// The same with no more file descriptors than these.
+    /// The same with `count` file descriptors at most.
     pub async fn start_with_descriptors(args: &[String], count: u32) -> Self {
         let mut command = Command::new("sh");
         let script = format!("ulimit -n {count}; exec \"$0\" \"$@\"");
@@ -126,7 +126,7 @@ impl Process {
         self.child.as_ref().expect("it runs").id()
     }
 
-    /// Bytes of memory, by the name of their line in `/proc/PID/status`.
+    /// A memory size in bytes, by the name of its line in `/proc/PID/status`.
     pub fn memory(&self, line: &str) -> usize {
         let status = fs::read_to_string(format!("/proc/{}/status", self.id())).unwrap();
         let value = status.lines().find_map(|other| other.strip_prefix(line)?.strip_prefix(':'));
@@ -139,7 +139,7 @@ impl Process {
         kill(Pid::from_raw(pid), signal).unwrap();
     }
 
-    /// Waits for its end: the exit code, none after a signal, and what it logged meanwhile.
+    /// Waits for its end. Returns the exit code, `None` after a signal, and the rest of its log.
     pub async fn end(mut self) -> (Option<i32>, String) {
         let mut log = String::new();
         while let Some(line) = soon("the log's end", self.lines.recv()).await {

@@ -38,25 +38,25 @@ pub struct Proxy {
     thread: Option<thread::JoinHandle<()>>,
 }
 
-/// The files it reads. They outlive it, for one that is started again.
+/// The files of a proxy. They outlive it, for a restart.
 pub struct Files {
     dir: TempDir,
 }
 
-/// What is not as usual.
+/// The settings of a proxy.
 pub struct Setup {
     pub upstream: String,
     pub clock: Clock,
-    /// Another than the files' own.
+    /// A state directory in place of that of the files.
     pub state_dir: Option<PathBuf>,
-    /// It has no state directory.
+    /// Whether the proxy runs without a state directory.
     pub forgets: bool,
     pub pushdown: Pushdown,
     pub threads: usize,
     pub drain_timeout: u16,
     pub listen: SocketAddr,
     pub admin: SocketAddr,
-    /// In `--mode iptables`: as this user, whose own connections no rule redirects.
+    /// The user to run as in `--mode iptables`; no rule redirects this user's own connections.
     pub redirected_except: Option<u32>,
 }
 
@@ -78,7 +78,7 @@ impl Files {
         self.dir.path()
     }
 
-    /// A kubeconfig for our own calls to this API server.
+    /// A kubeconfig for the proxy's own requests to this API server.
     pub fn put_kubeconfig(&self, server: &str) -> PathBuf {
         let path = self.path().join("kubeconfig");
         let ca = self.upstream_ca();
@@ -130,7 +130,7 @@ impl Files {
         self.dir.path().join("labels")
     }
 
-    /// Changes the pod's labels, as a downwardAPI volume has them.
+    /// Changes the pod's labels, as a downwardAPI volume does.
     pub fn put_pod_labels(&self, text: &str) {
         self.put(&self.pod_labels(), text);
     }
@@ -153,7 +153,7 @@ impl Setup {
             clock: Clock::system(),
             state_dir: None,
             forgets: false,
-            // What is asked beside the client's requests would stand between them.
+            // Pushdown would send requests of the proxy's own between the client's.
             pushdown: Pushdown::Off,
             threads: 1,
             drain_timeout: 10,
@@ -198,7 +198,7 @@ impl Setup {
         let (told, addrs) = oneshot::channel();
         let (end, ended) = oneshot::channel();
         let thread = thread::Builder::new().name("control".into()).spawn(move || {
-            // The rules look at the user of the thread that makes a socket.
+            // The rules match the user of the thread that creates a socket.
             uid.map(|uid| setfsuid(Uid::from_raw(uid)));
             let runtime = runtime::Builder::new_current_thread().enable_all().build().unwrap();
             runtime.block_on(async move {
@@ -218,7 +218,7 @@ impl Setup {
 }
 
 impl Proxy {
-    /// The usual one.
+    /// Starts the usual proxy.
     pub async fn start(upstream: &Upstream) -> Self {
         Setup::of(upstream).start(Files::new(&upstream.ca.pem)).await
     }
@@ -229,7 +229,7 @@ impl Proxy {
         Setup::of(upstream).start(files).await
     }
 
-    /// A sample of `/metrics`; 0 when there is none yet.
+    /// A sample of `/metrics`; 0 if there is none yet.
     pub async fn metric(&self, name: &str, labels: &[(&str, &str)]) -> f64 {
         scrape::sample(&self.admin_page("/metrics").await.1, name, labels)
     }
@@ -263,7 +263,7 @@ impl Proxy {
         self.until_metric("ctrlmesh_policy_epoch", &[], epoch + 1.0).await;
     }
 
-    /// What SIGTERM does.
+    /// Drains, as after SIGTERM.
     pub fn drain(&self, grace: Duration) {
         self.drain.start(grace);
     }
@@ -273,12 +273,12 @@ impl Proxy {
         self.end_of_service().await.unwrap();
     }
 
-    /// Waits until it has ended by itself, and why it did.
+    /// Waits until it has ended by itself, and returns the result.
     pub async fn end_of_service(&mut self) -> Result<(), ServeError> {
         soon("the proxy's end", &mut self.ended).await.expect("it ends without a panic")
     }
 
-    /// Ends it at once, as `kill -9` would for its peers, and gives its files back.
+    /// Stops it at once, which looks like `kill -9` to its peers, and returns its files.
     pub fn kill(mut self) -> Files {
         self.end();
         let fresh = Files { dir: tempfile::tempdir().unwrap() };

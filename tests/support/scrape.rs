@@ -1,4 +1,4 @@
-//! The admin port from outside.
+//! Requests to the admin port.
 
 use std::net::SocketAddr;
 

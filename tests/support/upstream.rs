@@ -1,8 +1,8 @@
-//! An API server that does what a test tells it, request by request.
+//! A scripted API server: a test answers each request.
 //!
-//! Each request that arrives becomes a [`Call`] in the test's hands: the test reads it and says
-//! what the answer is, chunk by chunk if it likes. What the other side does meanwhile (a request
-//! that is given up, a body that nobody reads any more) the call tells.
+//! Each request that arrives becomes a [`Call`]: the test reads it and writes the response, chunk
+//! by chunk if needed. The call and its [`Stream`] also report whether the client has given up the
+//! request or the response.
 
 use std::{
     net::SocketAddr,
@@ -39,7 +39,7 @@ use super::{
     soon,
 };
 
-/// The server's end. Dropping it ends every connection.
+/// The server. Dropping it ends every connection.
 pub struct Upstream {
     pub addr: SocketAddr,
     pub ca: Ca,
@@ -48,7 +48,7 @@ pub struct Upstream {
     tasks: JoinSet<()>,
 }
 
-/// How it behaves from the first connection on.
+/// The behaviour from the first connection on.
 #[derive(Clone, Debug)]
 pub struct Behaviour {
     pub alpn: Vec<&'static [u8]>,
@@ -86,7 +86,7 @@ enum Order {
 #[derive(Clone, Debug)]
 pub struct Head {
     pub parts: Parts,
-    /// The connection it came on, counted from 0.
+    /// The number of its connection, from 0.
     pub connection: usize,
 }
 
@@ -98,15 +98,15 @@ pub struct Call {
     upgrade: Option<OnUpgrade>,
 }
 
-/// The body of an answer, written by the test.
+/// The sender of a body that the test writes.
 pub struct Stream(mpsc::Sender<Result<Bytes, Torn>>);
 
-/// Breaks a body off.
+/// The error that aborts a body.
 #[derive(Debug, thiserror::Error)]
 #[error("torn by the test")]
 pub struct Torn;
 
-/// A body that a test writes, and where it writes it.
+/// A body that a test writes, and its sender.
 pub fn scripted() -> (Stream, Script) {
     let (tx, rx) = mpsc::channel(1);
     (Stream(tx), Script(rx))
@@ -120,7 +120,7 @@ impl Upstream {
         Self::with(Behaviour::default()).await
     }
 
-    /// Speaks just this.
+    /// A server of this HTTP version only.
     pub async fn speaking(http: Http) -> Self {
         Self::with(Behaviour { alpn: vec![http.alpn()], ..Behaviour::default() }).await
     }
@@ -149,7 +149,7 @@ impl Upstream {
         Self { addr, ca, calls: Some(calls), state, tasks }
     }
 
-    /// Goes down as a process does, with every connection. [`Self::on`] brings it back.
+    /// Stops as a process does, with every connection. [`Self::on`] starts it again.
     pub async fn down(mut self) -> (SocketAddr, Ca) {
         self.tasks.shutdown().await;
         (self.addr, self.ca)
@@ -161,12 +161,12 @@ impl Upstream {
         soon("a request at the upstream", calls.recv()).await.expect("the upstream is up")
     }
 
-    /// Whether no request is waiting to be looked at.
+    /// Whether no request waits for the test.
     pub fn is_quiet(&mut self) -> bool {
         self.calls.as_mut().expect("the calls are served by a closure").is_empty()
     }
 
-    /// From now on `answer` answers every request.
+    /// Answers every request by `answer` from now on.
     pub fn serve(&mut self, mut answer: impl FnMut(Call) + Send + 'static) {
         let mut calls = self.calls.take().expect("served once");
         self.tasks.spawn(async move {
@@ -176,17 +176,17 @@ impl Upstream {
         });
     }
 
-    /// TCP connections that came in so far.
+    /// The number of TCP connections accepted so far.
     pub fn accepted(&self) -> usize {
         self.state.accepted.load(SeqCst)
     }
 
-    /// TLS handshakes that were completed, which is before the first byte of a request.
+    /// The number of completed TLS handshakes; each completes before the first byte of a request.
     pub fn handshakes(&self) -> usize {
         self.state.handshakes.load(SeqCst)
     }
 
-    /// The name that each of these handshakes asked for.
+    /// The server name (SNI) of each of these handshakes.
     pub fn server_names(&self) -> Vec<Option<String>> {
         self.state.server_names.lock().unwrap().clone()
     }
@@ -203,7 +203,7 @@ impl Upstream {
         self.state.gate.send_replace(true);
     }
 
-    /// Sends GOAWAY, or closes an HTTP/1.1 connection after its present response.
+    /// Sends GOAWAY, or closes an HTTP/1.1 connection after its current response.
     pub async fn go_away(&self, connection: usize) {
         self.order(connection, Order::GoAway).await;
     }
@@ -298,7 +298,7 @@ async fn take(
 }
 
 impl Head {
-    /// The request target as it came.
+    /// The request target as received.
     pub fn target(&self) -> &str {
         self.parts.uri.path_and_query().map_or("", |target| target.as_str())
     }
@@ -329,7 +329,7 @@ impl std::ops::Deref for Call {
 }
 
 impl Call {
-    /// Reads the body to its end, or to where it breaks off.
+    /// Reads the body to its end or its error.
     pub async fn body(&mut self) -> Result<Bytes, hyper::Error> {
         soon("the request's body", (&mut self.body).collect()).await.map(|body| body.to_bytes())
     }
@@ -340,7 +340,7 @@ impl Call {
         Some(frame.map(|frame| frame.into_data().unwrap_or_default()))
     }
 
-    /// Resolves when the other side has given the request up.
+    /// Resolves once the client has given up the request.
     pub async fn given_up(&mut self) {
         soon("the end of the request", self.reply.closed()).await;
     }
@@ -358,7 +358,7 @@ impl Call {
         self.reply(code, "application/json", body.to_owned());
     }
 
-    /// Answers with a head; the body follows as the test writes it.
+    /// Answers with a head; the test writes the body.
     pub fn stream(self, code: u16, headers: &[(&str, &str)]) -> Stream {
         let (stream, script) = scripted();
         let mut response = Response::new(script);
@@ -371,7 +371,7 @@ impl Call {
         stream
     }
 
-    /// A watch that stays open.
+    /// Answers with a watch that stays open.
     pub fn watch(self) -> Stream {
         self.stream(200, &[("content-type", "application/json")])
     }
@@ -381,7 +381,7 @@ impl Call {
         let _ = self.reply.send(None);
     }
 
-    /// Switches protocols; the connection is the test's from here on.
+    /// Switches protocols and hands the connection to the test.
     pub async fn switch(mut self, protocol: &str) -> TokioIo<hyper::upgrade::Upgraded> {
         let upgrade = self.upgrade.take().expect("the request asks for an upgrade");
         drop(self.stream(101, &[("connection", "Upgrade"), ("upgrade", protocol)]));
@@ -390,32 +390,32 @@ impl Call {
 }
 
 impl Stream {
-    /// Writes, as soon as the one before is on its way.
+    /// Writes a chunk once the previous one is taken.
     pub async fn send(&self, bytes: impl Into<Bytes>) {
         soon("room in the response", self.0.send(Ok(bytes.into()))).await.expect("somebody reads");
     }
 
-    /// Writes; tells whether somebody took it.
+    /// Writes a chunk. Returns whether the body is still read.
     pub async fn offer(&self, bytes: impl Into<Bytes>) -> bool {
         self.0.send(Ok(bytes.into())).await.is_ok()
     }
 
-    /// Writes for as long as somebody takes it; tells how much was taken.
+    /// Writes chunks while the body is read, and counts the bytes taken.
     pub async fn flood(self, chunk: Bytes, counter: Arc<AtomicUsize>) {
         while self.0.send(Ok(chunk.clone())).await.is_ok() {
             counter.fetch_add(chunk.len(), SeqCst);
         }
     }
 
-    /// Ends in an orderly way.
+    /// Ends the body in an orderly way.
     pub fn end(self) {}
 
-    /// Breaks off.
+    /// Aborts the body.
     pub async fn tear(self) {
         let _ = self.0.send(Err(Torn)).await;
     }
 
-    /// Resolves when nobody reads any more, however long that takes.
+    /// Resolves once the body is no longer read, without a time limit.
     pub async fn closed(&self) {
         self.0.closed().await;
     }
@@ -424,7 +424,7 @@ impl Stream {
         self.0.is_closed()
     }
 
-    /// Resolves when nobody reads any more.
+    /// Resolves once the body is no longer read.
     pub async fn given_up(&self) {
         soon("the end of the response", self.0.closed()).await;
     }
@@ -442,7 +442,7 @@ impl Body for Script {
     }
 }
 
-/// Copies what comes back to where it came from, until the end.
+/// Echoes all bytes until the end.
 pub async fn echo(io: &mut (impl tokio::io::AsyncRead + tokio::io::AsyncWrite + Unpin)) {
     let mut buffer = [0; 1024];
     loop {

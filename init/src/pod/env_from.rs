@@ -1,22 +1,22 @@
-//! Where a pod's containers might take another API server's address from.
+//! The `envFrom` entries that can give a pod's containers another API server's address.
 //!
-//! The entries of an `envFrom` come before what the kubelet says of the API server. The objects are
-//! not at hand where a pod is injected, and may change until it starts. So the init container is
-//! given those entries that matter, under names of ours, if they are there.
+//! An `envFrom` takes precedence over the kubelet's variables of the API server. The objects it
+//! refers to are not at hand at injection, and may change until the pod starts. So the init
+//! container gets the relevant entries, if they exist, under names of our own.
 
 use std::fmt;
 
-/// The prefix of these variables' names.
+/// The prefix of the variables' names.
 const PREFIX: &str = "CTRLMESH_ENV_FROM_";
 
-/// One entry of an object that is somebody's `envFrom`.
+/// One entry of an object that an `envFrom` refers to.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub struct EnvFrom {
     /// The kind of object.
     pub source: Source,
     /// Its `metadata.name`.
     pub name: String,
-    /// The key within it: without dots.
+    /// The key of the entry, without dots.
     pub key: String,
 }
 
@@ -30,12 +30,12 @@ pub enum Source {
 }
 
 impl EnvFrom {
-    /// The variable of the init container that has the entry's value.
+    /// The name of the init container's variable for the entry's value.
     pub fn variable(&self) -> String {
         format!("{PREFIX}{}.{}.{}", self.source, self.name, self.key)
     }
 
-    /// The entry whose variable this is, if it is one's.
+    /// The entry of a variable. `None` if the variable is not for an entry.
     pub fn of_variable(variable: &str) -> Option<Self> {
         let (source, rest) = variable.strip_prefix(PREFIX)?.split_once('.')?;
         let (name, key) = rest.rsplit_once('.')?;

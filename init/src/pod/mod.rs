@@ -14,19 +14,19 @@ use crate::rules::Family;
 /// The pod's own view of itself.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Pod {
-    /// `KUBERNETES_SERVICE_HOST` and `KUBERNETES_SERVICE_PORT`, or why there is none.
+    /// The value of `KUBERNETES_SERVICE_HOST` and `KUBERNETES_SERVICE_PORT`, or the error.
     pub api_server: Result<Upstream, PlanError>,
     /// The families in which the pod has an address of its own.
     pub families: BTreeSet<Family>,
 }
 
 impl Pod {
-    /// Families come from `POD_IPS` (the field `status.podIPs`, comma-separated) where it is set,
-    /// else from the addresses of the pod's interfaces ([`network::families`]). Both say the same in
-    /// a pod; the variable exists for dry runs elsewhere.
+    /// Reads the environment. The families come from `POD_IPS` (the field `status.podIPs`,
+    /// comma-separated) if it is set, else from the pod's interfaces ([`network::families`]). Both
+    /// agree in a pod; the variable exists for dry runs elsewhere.
     ///
     /// # Errors
-    /// [`PlanError`]; where a container takes the API server's address from elsewhere, too.
+    /// [`PlanError`], also if an `envFrom` gives a container another API server's address.
     pub fn from_env() -> Result<Self, PlanError> {
         let names = env::vars_os().filter_map(|(name, _)| name.into_string().ok());
         if let Some(entry) = names.filter_map(|name| EnvFrom::of_variable(&name)).min() {
@@ -59,7 +59,7 @@ fn families_of_list(ips: &str) -> Result<BTreeSet<Family>, PlanError> {
         .collect()
 }
 
-/// Empty where the kernel does not answer, which stands for both.
+/// The interfaces' families. Empty, which means both, if the kernel does not answer.
 fn families_of_interfaces() -> BTreeSet<Family> {
     network::families().unwrap_or_else(|error| {
         tracing::warn!("the kernel does not say which addresses the pod has: {error}");

@@ -1,5 +1,5 @@
-//! The pod's network as the kernel knows it, asked over rtnetlink: the addresses of its
-//! interfaces with their state, and the route to an upstream. `getifaddrs` shows neither.
+//! The pod's network, read from the kernel over rtnetlink: the addresses of its interfaces with
+//! their state, and the route to an upstream. `getifaddrs` shows neither state nor route.
 
 use std::collections::BTreeSet;
 use std::io;
@@ -19,12 +19,12 @@ use crate::exit::InitError;
 use crate::plan::interceptable;
 use crate::rules::Family;
 
-/// How long the kernel may take for all answers; it takes less than a millisecond.
+/// The time limit of all answers of the kernel; it takes less than a millisecond.
 const ANSWER: Duration = Duration::from_secs(3);
-/// How long a tentative address is waited for. The detection of duplicates takes two seconds at
-/// most unless the node is told otherwise (`dad_transmits`, `router_solicitation_delay`).
+/// The time limit for tentative addresses. Duplicate address detection takes two seconds at most
+/// unless the node is configured otherwise (`dad_transmits`, `router_solicitation_delay`).
 const SETTLING: Duration = Duration::from_secs(5);
-/// How often it is looked at meanwhile.
+/// The poll interval meanwhile.
 const LOOK: Duration = Duration::from_millis(20);
 
 /// An address of an interface.
@@ -34,15 +34,15 @@ pub struct Address {
     state: State,
 }
 
-/// What may be done with an address.
+/// The state of an address.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum State {
-    /// Packets come and go.
+    /// Packets can be sent and received.
     Usable,
-    /// The network is still asked for duplicates (RFC 4862, section 5.4): nothing can be sent from
+    /// Duplicate address detection still runs (RFC 4862, section 5.4): no packet can be sent from
     /// it yet.
     Tentative,
-    /// Another machine has it: the kernel does not use it.
+    /// Another machine has the address: the kernel does not use it.
     Duplicate,
 }
 
@@ -68,11 +68,11 @@ impl Address {
         } else {
             State::Usable
         };
-        // Where both are there, the other one is the far end of a point-to-point link.
+        // If both are set, `address` is the far end of a point-to-point link.
         local.or(address).map(|ip| Self { ip, state })
     }
 
-    /// Whether the pod is reached over the network by it, now or soon.
+    /// Whether the pod is reachable over the network at this address, now or soon.
     fn is_of_the_pod(&self) -> bool {
         self.state != State::Duplicate && interceptable(self.ip).is_ok()
     }
@@ -82,34 +82,34 @@ impl Address {
     }
 }
 
-/// The families in which the pod has an address of its own, loopback and link-local apart. One that
-/// is tentative counts: what comes in by it later is to be intercepted too.
+/// The families in which the pod has an address of its own, other than loopback and link-local. A
+/// tentative address counts: connections that arrive there later must be intercepted too.
 ///
 /// # Errors
-/// When the kernel does not answer.
+/// If the kernel does not answer.
 pub fn families() -> io::Result<BTreeSet<Family>> {
     let found = ask(async |handle| addresses(&handle).await)?;
     Ok(found.iter().filter(|own| own.is_of_the_pod()).map(|own| Family::of(own.ip)).collect())
 }
 
-/// Where the kernel would send a packet.
+/// The kernel's route for a packet.
 #[derive(Debug)]
 enum Way {
-    /// Into the network.
+    /// Out into the network.
     Out,
     /// To this pod itself.
     Own,
-    /// Nowhere, for this reason.
+    /// No route, for this reason.
     Nowhere(io::Error),
-    /// It did not say.
+    /// Unknown: the kernel did not answer the question.
     Untold(io::Error),
 }
 
-/// The targets with a route, before a rule is set. One without a route is named in the log: no
-/// process of the pod can reach it, and the rules intercept it when it gets a route.
+/// The targets with a route, determined before a rule is set. A target without a route is logged:
+/// no process of the pod can reach it, and the rules intercept it once it has a route.
 ///
 /// # Errors
-/// [`InitError::OwnAddress`], and [`InitError::Unroutable`] where no target has a route.
+/// [`InitError::OwnAddress`], and [`InitError::Unroutable`] if no target has a route.
 pub fn reachable(targets: &BTreeSet<SocketAddr>) -> Result<Vec<SocketAddr>, InitError> {
     let targets = targets.iter().copied();
     let asked = ask(async |handle| {
@@ -147,7 +147,7 @@ fn judge(ways: Vec<(SocketAddr, Way)>) -> Result<Vec<SocketAddr>, InitError> {
     fatal.map_or(Ok(reachable), Err)
 }
 
-/// Puts questions to the kernel. The connection lives as long as the questions.
+/// Sends questions to the kernel over one rtnetlink connection, closed after the last answer.
 fn ask<T>(questions: impl AsyncFnOnce(Handle) -> io::Result<T>) -> io::Result<T> {
     let runtime = runtime::Builder::new_current_thread().enable_io().enable_time().build()?;
     runtime.block_on(async {
@@ -181,7 +181,7 @@ async fn settle(handle: &Handle) -> io::Result<()> {
     }
 }
 
-/// As `ip route get` asks.
+/// Asks for the route to an address, as `ip route get` does.
 async fn way(handle: &Handle, to: IpAddr) -> Way {
     let mut question = RouteMessage::default();
     question.header.address_family = match to {
@@ -206,7 +206,7 @@ fn of_kind(kind: RouteType) -> Way {
     }
 }
 
-/// The kernel's errors where a table has no route, or one of the kinds unreachable, prohibit and
+/// Maps the kernel's errors: no route in the table, or one of the types unreachable, prohibit and
 /// blackhole (`ip-route(8)`).
 fn of_error(error: io::Error) -> Way {
     let none = [Errno::ENETUNREACH, Errno::EHOSTUNREACH, Errno::EACCES, Errno::EINVAL];
@@ -256,7 +256,7 @@ mod tests {
             let wanted = Some(Address { ip: own, state });
             assert_eq!(address(flags, &[Far(own)]), wanted);
             assert_eq!(address(flags, &[Far(ip("fd01::1")), Local(own)]), wanted);
-            // Kernels since 3.14 say all flags in an attribute too.
+            // Kernels since 3.14 send all flags in an attribute too.
             assert_eq!(address(AddressFlags::empty(), &[Far(own), Flags(flags)]), wanted);
         }
         assert_eq!(address(permanent, &[]), None);

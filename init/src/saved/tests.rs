@@ -23,7 +23,7 @@ fn rules_of(address: &str) -> RuleSet {
     RuleSet::render(&plan, &Targets::resolve(&plan, &pod, |_, _| Ok(Vec::new())).unwrap())
 }
 
-/// What a kernel with exactly `rules` would list.
+/// The listing of a kernel with exactly `rules`.
 fn listing(rules: &FamilyRules) -> String {
     let mut text = String::from(EMPTY);
     for chain in rules.chains() {

@@ -1,4 +1,4 @@
-//! Which programs are run, and what happens when they cannot.
+//! The choice of the iptables programs, and their failures.
 
 use std::fs::{self, File, OpenOptions};
 use std::os::linux::fs::MetadataExt as _;
@@ -120,7 +120,7 @@ fn lock(lab: &Lab) -> Flock<File> {
     Flock::lock(file, FlockArg::LockExclusive).unwrap()
 }
 
-/// Returns when some process waits for the lock file.
+/// Returns once a process waits for the lock file.
 fn await_waiter(lab: &Lab) {
     let inode = format!(":{} ", fs::metadata(lab.lock_file()).unwrap().st_ino());
     let is_waited_for = |locks: String| {

@@ -1,10 +1,10 @@
-//! What the container has to be allowed.
+//! The capabilities that the container needs.
 
 use crate::lab::{BACKENDS, Lab};
 
 const ARG: &str = "--upstream=10.96.0.1:443";
 
-/// Root with these capabilities only, as `drop: [ALL]`, `add: [...]` makes it.
+/// Root with only these capabilities, as with `drop: [ALL]`, `add: [...]`.
 fn root(capabilities: &str) -> [String; 2] {
     [format!("--bounding-set=-all{capabilities}"), "--inh-caps=-all".to_owned()]
 }

@@ -1,4 +1,4 @@
-//! A family is needed by what is intercepted, by nothing else.
+//! A family is needed only if it has something to intercept.
 
 use std::fs;
 

@@ -1,7 +1,7 @@
 //! A pod and its node: two network namespaces, a veth pair between them, servers in both.
 //!
-//! The node holds the API server's addresses. Servers say who they are and where the connection was
-//! opened to, so one line answers "who got it?".
+//! The node holds the API server's addresses. Servers send their name and the connection's original
+//! destination, so one line shows which of them got it.
 
 use std::ffi::OsStr;
 use std::fs::{self, File, Permissions};
@@ -27,10 +27,10 @@ pub(crate) const TIMEOUT: Duration = Duration::from_secs(10);
 pub(crate) const PROXY_UID: u32 = 1359;
 pub(crate) const APP_UID: u32 = 65532;
 
-/// The API server.
+/// The addresses of the API server.
 pub(crate) const VIP4: &str = "10.96.0.1";
 pub(crate) const VIP6: &str = "fd00:96::1";
-/// An address of the node that no plan of these tests names.
+/// The addresses of the node that no plan of these tests names.
 pub(crate) const OTHER4: &str = "10.96.0.9";
 pub(crate) const OTHER6: &str = "fd00:96::9";
 pub(crate) const POD4: &str = "10.1.0.2";
@@ -56,7 +56,7 @@ impl Namespace {
         namespace
     }
 
-    /// Runs `body` on a thread inside; processes that it starts are inside too.
+    /// Runs `body` on a thread inside the namespace; processes that it starts are inside too.
     pub(crate) fn run<T: Send>(&self, body: impl FnOnce() -> T + Send) -> T {
         let joined = thread::scope(|scope| {
             let inside = || {
@@ -72,8 +72,8 @@ impl Namespace {
         self.sh_with(script, &[])
     }
 
-    /// Waits until these IPv6 addresses of its own have their routes: the kernel makes them in a
-    /// task of its own, also where duplicates are not detected (`addrconf_dad_work`).
+    /// Waits until these own IPv6 addresses have their routes: the kernel creates them in a task of
+    /// its own, even without duplicate address detection (`addrconf_dad_work`).
     fn await_routes(&self, addresses: &[&str]) {
         for address in addresses {
             let wait = format!("until ip -6 route get {address} | grep -q ^local; do :; done");
@@ -96,7 +96,7 @@ impl Namespace {
     }
 }
 
-/// Greets each connection with a line, then echoes.
+/// Sends a greeting line on each connection, then echoes.
 pub(crate) struct Server {
     accepted: Arc<AtomicUsize>,
     is_over: Arc<AtomicBool>,
@@ -149,7 +149,7 @@ impl Drop for Server {
 }
 
 fn greet_and_echo(name: &str, mut connection: TcpStream, peer: SocketAddr) {
-    // Without any NAT the kernel has no entry to look up.
+    // Without NAT the kernel has no original destination.
     let destination =
         original_destination(&connection, peer).or_else(|_| connection.local_addr()).unwrap();
     let destination = SocketAddr::new(destination.ip().to_canonical(), destination.port());
@@ -171,7 +171,7 @@ pub(crate) struct Lab {
 }
 
 impl Lab {
-    /// Both stacks, the API server's addresses on the node, nothing programmed.
+    /// A pod with both families, the API server's addresses on the node, no rules.
     pub(crate) fn new() -> Self {
         let directory = tempfile::tempdir().unwrap();
         fs::set_permissions(directory.path(), Permissions::from_mode(0o755)).unwrap();
@@ -211,7 +211,7 @@ impl Lab {
         self.pod.sh_with(script, &[("XTABLES_LOCKFILE", self.lock_file().as_os_str())])
     }
 
-    /// The nat table of one family without what changes by itself: remarks and counters.
+    /// The nat table of one family without its volatile parts: remarks and counters.
     pub(crate) fn saved(&self, backend: &str, v6: bool) -> String {
         let tool = if v6 { "ip6tables" } else { "iptables" };
         let all = self.sh(&format!("{tool}-{backend}-save -t nat"));
@@ -219,7 +219,7 @@ impl Lab {
         lines.map(|line| line.split(" [").next().unwrap()).collect::<Vec<_>>().join("\n")
     }
 
-    /// A run of `ctrlmesh-init` in the pod, still to be started.
+    /// A run of `ctrlmesh-init` in the pod, not started yet.
     pub(crate) fn init(&self, args: &[&str]) -> Init<'_> {
         Init {
             lab: self,
@@ -244,12 +244,12 @@ impl Lab {
         directory.display().to_string()
     }
 
-    /// Who answers a process of the app?
+    /// The greeting of the server that answers a process of the app.
     pub(crate) fn ask(&self, address: &str) -> String {
         self.ask_as(APP_UID, address)
     }
 
-    /// Who answers a process of that user?
+    /// The greeting of the server that answers a process of this user.
     pub(crate) fn ask_as(&self, uid: u32, address: &str) -> String {
         self.pod.run(|| {
             become_user(uid);
@@ -268,8 +268,8 @@ impl Lab {
     }
 }
 
-/// Sockets that this thread makes are that user's from now on: the owner match looks at the file
-/// system uid with which a socket was made, and that one is a thread's own.
+/// Sockets that this thread creates belong to this user from now on: the owner match checks the
+/// file system uid with which a socket was created, and each thread has its own.
 pub(crate) fn become_user(uid: u32) {
     setfsuid(Uid::from_raw(uid));
     assert_eq!(setfsuid(Uid::from_raw(uid)), Uid::from_raw(uid));
@@ -301,7 +301,7 @@ pub(crate) fn read_line(stream: &mut TcpStream) -> String {
     }
 }
 
-/// Sends a datagram and names who answers.
+/// Sends a datagram and returns the answer.
 pub(crate) fn ask_udp(address: &str) -> String {
     let any: SocketAddr = match address.starts_with('[') {
         true => (Ipv6Addr::UNSPECIFIED, 0).into(),
@@ -318,7 +318,7 @@ pub(crate) fn ask_udp(address: &str) -> String {
     }
 }
 
-/// A run of `ctrlmesh-init`, and the result.
+/// A run of `ctrlmesh-init`, not started yet.
 pub(crate) struct Init<'a> {
     lab: &'a Lab,
     prefix: Vec<String>,
@@ -335,7 +335,7 @@ pub(crate) struct Ran {
 }
 
 impl Init<'_> {
-    /// With these directories as PATH.
+    /// Sets PATH to these directories.
     pub(crate) fn path(mut self, path: &str) -> Self {
         path.clone_into(&mut self.path);
         self
@@ -346,14 +346,14 @@ impl Init<'_> {
         self
     }
 
-    /// Through `setpriv` with these arguments.
+    /// Runs the program through `setpriv` with these arguments.
     pub(crate) fn setpriv(mut self, arguments: &[&str]) -> Self {
         self.prefix = arguments.iter().map(ToString::to_string).collect();
         self
     }
 
     pub(crate) fn run(self) -> Ran {
-        // A copy that every user may run, wherever the build directory is.
+        // A copy that every user may execute, wherever the build directory is.
         let program = self.lab.directory().join("ctrlmesh-init");
         if !self.prefix.is_empty() {
             fs::copy(env!("CARGO_BIN_EXE_ctrlmesh-init"), &program).unwrap();

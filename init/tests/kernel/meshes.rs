@@ -5,7 +5,7 @@ use std::sync::Arc;
 use crate::lab::{APP_UID, BACKENDS, Lab, PROXY_UID, Server};
 use crate::traffic::Actors;
 
-/// A mesh that takes all tcp for itself, but for its own proxy and loopback.
+/// A mesh that redirects all tcp except loopback and its own proxy's.
 fn foreign(backend: &str, how: &str) -> String {
     let mut script = String::new();
     for tool in ["iptables", "ip6tables"] {
@@ -63,7 +63,7 @@ fn i22_a_mesh_that_came_after() {
     }
 }
 
-/// One that inserts itself after us takes the API calls until we run again.
+/// A mesh that inserts its jump in front of ours gets the API calls until init runs again.
 #[test]
 fn i22_a_mesh_that_pushed_in_front() {
     for backend in BACKENDS {
@@ -89,7 +89,7 @@ fn i23_clean_leaves_what_was_there_before() {
         let init = [ARGS[0], ARGS[1], "--inbound=9443:5445", "--backend", backend];
         lab.init(&init).ok();
         assert_ne!([false, true].map(|v6| lab.saved(backend, v6)), before);
-        // Also what another version called its chain, and without being told the backend.
+        // Clean also removes another version's chain, and needs no `--backend`.
         lab.sh(&format!(
             "iptables-{backend} -w -t nat -N CTRLMESH_OLD
              iptables-{backend} -w -t nat -A CTRLMESH_OLD -j RETURN

@@ -1,4 +1,4 @@
-//! Every rule has a witness: without it, or in another order, some connection goes wrong.
+//! Every rule has a witness: without it, or in another order, some connection is misrouted.
 
 use ctrlmesh_init::exit::InitError;
 use ctrlmesh_init::{Plan, Pod, RuleSet, Targets};
@@ -15,8 +15,8 @@ fn text_for(address: &str) -> Result<String, InitError> {
     Ok(RuleSet::render(&plan, &targets).to_string())
 }
 
-/// Rules (lines with `-A` or `-I`) taken out, put in another order within their chain, or with one
-/// condition less.
+/// The rules (lines with `-A` or `-I`) with one removed, two swapped within their chain, or one
+/// condition removed.
 fn mutations(text: &str) -> Vec<(String, String)> {
     let lines: Vec<&str> = text.lines().collect();
     let is_rule = |line: &str| line.starts_with("-A ") || line.starts_with("-I ");
@@ -38,7 +38,7 @@ fn mutations(text: &str) -> Vec<(String, String)> {
             [" -m tcp --dport 443", " -m owner --uid-owner 1359", " -m tcp --dport 9443"];
         let destination = line.split(" -p tcp").next().and_then(|head| head.split_once(" -d "));
         let destination = destination.map(|(_, address)| format!(" -d {address}"));
-        // The exemption may be wider than it is without anyone noticing, if nobody else has rules.
+        // A wider exemption goes unnoticed if no other program has rules.
         let is_exemption = line.contains("-j ACCEPT");
         let removable = conditions.iter().map(ToString::to_string).chain(destination);
         for condition in removable.filter(|condition| line.contains(condition.as_str())) {

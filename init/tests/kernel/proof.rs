@@ -1,4 +1,4 @@
-//! Rules that are listed and do not match.
+//! Rules that are listed but do not match.
 
 use std::fs;
 use std::io::Write as _;
@@ -10,7 +10,7 @@ use crate::lab::{BACKENDS, Lab, Server, connect, read_line};
 const ARGS: [&str; 2] = ["--upstream=10.96.0.1:443", "--upstream=[fd00:96::1]:443"];
 const REMEDY: &str = "ctrlmesh.kusionstack.io/enable-iptables: \"false\"";
 
-/// As socket-level load balancing does it: the destination is another one before our rules see it.
+/// Socket-level load balancing changes the destination before our rules see it.
 #[test]
 fn i07_a_destination_that_is_rewritten_earlier_is_told() {
     for backend in BACKENDS {
@@ -48,7 +48,7 @@ fn i07_a_stranger_who_answers_is_not_the_proof() {
     lab.init(&ARGS[..1]).exits(95).says("someone else answered");
 }
 
-/// Another mesh takes the connection and opens one of its own, to an address that we intercept.
+/// Another mesh accepts the connection and opens its own, to an address that we intercept.
 #[test]
 fn i07_another_original_destination_is_told() {
     let lab = Lab::new();
@@ -67,7 +67,7 @@ fn i07_another_original_destination_is_told() {
         };
         scope.spawn(forward);
         let ran = lab.init(&["--upstream=10.96.0.1:443", "--upstream=10.96.0.2:443"]).run();
-        // Ends the forwarder, had nobody come.
+        // Ends the forwarder if no connection arrived.
         drop(lab.pod.run(|| connect("127.0.0.1:15001")));
         assert_eq!(ran.code, Some(95), "{}", ran.log);
         ran.says("10.96.0.1:443 was not intercepted")
@@ -75,7 +75,7 @@ fn i07_another_original_destination_is_told() {
     });
 }
 
-/// Programs that say yes and do nothing, as on a node whose other backend is the one in force.
+/// Programs that report success but do nothing, as on a node that uses the other backend.
 #[test]
 fn i07_programs_that_only_say_so_are_found_out() {
     let lab = Lab::new();

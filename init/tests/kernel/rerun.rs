@@ -1,4 +1,4 @@
-//! The init container may run again, with the app's connections still open.
+//! The init container runs again while connections of the app are open.
 
 use std::io::{Read as _, Write as _};
 use std::net::TcpStream;
@@ -36,7 +36,7 @@ fn i03_another_plan_replaces_the_first_without_rest() {
     for backend in BACKENDS {
         let choice = ["--backend", backend];
         let fresh = Lab::new();
-        // So that both families' tables exist, as after a first plan.
+        // This creates both families' tables, as a first plan does.
         fresh.init(&[&BOTH[..], &choice].concat()).ok();
         fresh.init(&[&["--clean"], &choice[..]].concat()).ok();
         fresh.init(&[other, &choice].concat()).ok();
@@ -89,7 +89,7 @@ fn i03_a_jump_that_lost_its_place_is_moved_back() {
     }
 }
 
-/// Writes and reads back until told to stop; every byte has to come back.
+/// Writes and reads back until `is_over`; every byte must come back.
 fn stream_until(is_over: &AtomicBool, rounds: &AtomicUsize, stream: &mut TcpStream) {
     let mut block = [0; 1024];
     let mut back = [0; 1024];
@@ -110,7 +110,7 @@ fn connect_until(is_over: &AtomicBool, rounds: &AtomicUsize, address: &str) {
     }
 }
 
-/// Ends the loops also when the rerun itself panics, so that the test fails instead of hanging.
+/// Ends the loops even if the rerun panics, so that the test fails instead of hanging.
 struct Over<'a>(&'a AtomicBool);
 
 impl Drop for Over<'_> {
@@ -162,7 +162,7 @@ fn rerun_cuts_nothing_and_lets_nothing_past(backend: &str) {
     removing_first_would_cut(&lab, &mut streams, backend);
 }
 
-/// The control: the same streams do not survive rules that are removed and added.
+/// The control: the same streams break if rules are removed and added again.
 fn removing_first_would_cut(lab: &Lab, streams: &mut [TcpStream], backend: &str) {
     lab.init(&["--clean", "--backend", backend]).ok();
     for stream in streams {

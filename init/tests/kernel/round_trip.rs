@@ -1,4 +1,4 @@
-//! What the kernel lists of any plan is that plan.
+//! The kernel's listing of any plan equals that plan.
 
 use std::collections::BTreeSet;
 use std::net::IpAddr;
@@ -33,7 +33,7 @@ fn plans() -> impl Strategy<Value = (Plan, BTreeSet<Family>)> {
     )
 }
 
-/// One namespace for all plans, so each is also put in place of another one.
+/// One namespace for all plans, so that each plan also replaces another one.
 fn every_plan_comes_back(backend: Backend) {
     let lab = Lab::new();
     lab.pod.run(|| {

@@ -1,4 +1,4 @@
-//! The pod's addresses and routes, judged before a rule is set.
+//! The pod's addresses and routes, checked before a rule is set.
 
 use crate::lab::{Lab, POD4, POD6, TIMEOUT};
 
@@ -6,12 +6,12 @@ const V4_ARG: &str = "--upstream=10.96.0.1:443";
 const V6_ARG: &str = "--upstream=[fd00:96::1]:443";
 const INBOUND: &str = "--inbound=9443:5445";
 
-/// Its rules, in both families.
+/// Whether each family has rules of ours.
 fn rules(lab: &Lab) -> [bool; 2] {
     [false, true].map(|v6| lab.saved("nft", v6).contains("CTRLMESH"))
 }
 
-/// Takes the pod's IPv6 address away and gives it again, as one that may be a duplicate.
+/// Deletes the pod's IPv6 address and adds it again with duplicate address detection.
 fn doubt_address(lab: &Lab, probes: u32) {
     lab.pod.sh(&format!(
         "ip -6 addr del {POD6}/64 dev eth0
@@ -68,7 +68,7 @@ fn i07_no_route_in_a_family_is_named_before_a_rule_is_set() {
             ran.says(&format!("the pod needs an {family} route to it"));
             assert_eq!(rules(&lab), [false, false], "{arg} {route}");
 
-            // Named as well where the other family has one; a route that comes later finds rules.
+            // Logged as well if the other family has a route; a later route finds rules in place.
             lab.init(&[V4_ARG, V6_ARG])
                 .ok()
                 .says(&format!("the pod needs an {family} route to it"));

@@ -1,4 +1,4 @@
-//! Who gets which connection.
+//! The server that each connection reaches.
 
 use std::os::fd::AsRawFd as _;
 use std::os::unix::process::CommandExt as _;
@@ -95,7 +95,7 @@ pub(crate) const V4: Addresses =
     Addresses { vip: VIP4, other: OTHER4, pod: POD4, loopback: "127.0.0.1" };
 pub(crate) const V6: Addresses = Addresses { vip: VIP6, other: OTHER6, pod: POD6, loopback: "::1" };
 
-/// Every kind of connection there is, with who should get it, and who did. Empty if all is well.
+/// Tries every kind of connection. Returns those that did not reach the expected server.
 pub(crate) fn wrong(lab: &Lab, family: Addresses, outbound: bool, inbound: bool) -> Vec<String> {
     let Addresses { vip, other, pod, loopback } = family;
     let api_call = if outbound { "proxy" } else { "api" };
@@ -194,8 +194,8 @@ fn i09_a_process_of_the_proxys_user_goes_straight() {
     }
 }
 
-/// The kernel remembers who made a socket, not who uses it: a proxy that made its sockets before it
-/// gave up root would dial itself.
+/// The kernel stores the user who created a socket, not its current user: a proxy that creates
+/// sockets before it gives up root would connect to itself.
 #[test]
 fn i09_a_socket_belongs_to_the_user_that_made_it() {
     let lab = Lab::new();

@@ -1,11 +1,11 @@
-//! Which objects in the cluster a change of policy would give to another shard, or take from it.
+//! The objects in the cluster that a change of policy moves between shards.
 
 use std::fmt::Write as _;
 
 use super::{ClusterError, ExplainError, cluster::Cluster, moves::Moves};
 use crate::policy::{GroupResource, Lock, Policy};
 
-/// The explanation, a paragraph a resource, and what is missing from it.
+/// The explanation, one paragraph per resource, and the error if it is incomplete.
 pub(super) async fn explain(
     cluster: &Cluster,
     old: &Policy,
@@ -19,7 +19,7 @@ pub(super) async fn explain(
     for ((group, plural), kind) in &served {
         let resource = GroupResource::new(group, plural);
         if resource.group() != group {
-            // Served by the group that it is called by, too.
+            // An alias: the resource is listed under its canonical group.
             continue;
         }
         let scopes = [old.scope(&resource), new.scope(&resource)];
@@ -61,13 +61,13 @@ pub(super) async fn explain(
     Ok((text, missing))
 }
 
-/// What is told at the end.
+/// The summary at the end.
 #[derive(Default)]
 struct Total {
     leaves: usize,
     comes: usize,
     stays: usize,
-    /// Resources whose limit is the same.
+    /// The number of resources with an unchanged limit.
     same: usize,
 }
 

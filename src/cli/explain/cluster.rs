@@ -1,7 +1,7 @@
 //! The cluster of the user's kubeconfig.
 //!
-//! Hides the client, which is made when it is first needed, and pages. Knows nothing of policies
-//! but the labels that they need.
+//! Hides the client, which is created at its first use, and paging. Of policies it knows only the
+//! labels that they need.
 
 use std::{collections::BTreeMap, error::Error};
 
@@ -21,10 +21,10 @@ use crate::{
     policy::{Configs, Draft, Namespaces, Policy},
 };
 
-/// Objects that are asked for at once.
+/// The number of objects per page.
 const PAGE: u32 = 500;
 
-/// See the module.
+/// The cluster; see the module.
 #[derive(Default)]
 pub(super) struct Cluster {
     client: OnceCell<Client>,
@@ -32,7 +32,7 @@ pub(super) struct Cluster {
 }
 
 impl Cluster {
-    /// The namespace of who names none.
+    /// The namespace of names without one.
     pub(super) async fn default_namespace(&self) -> Result<String, ClusterError> {
         Ok(self.client().await?.default_namespace().to_owned())
     }
@@ -64,8 +64,8 @@ impl Cluster {
         Ok(list.items.into_iter().map(spec).collect())
     }
 
-    /// The policy by the labels that the namespaces have now, which are asked for where they are
-    /// needed.
+    /// The policy, with the current labels of the namespaces, which are listed only if it needs
+    /// them.
     pub(super) async fn resolve(&self, draft: &Draft) -> Result<Policy, ClusterError> {
         if let Ok(policy) = draft.resolve(None) {
             return Ok(policy);
@@ -104,7 +104,7 @@ impl Cluster {
         Ok(resources)
     }
 
-    /// Hands over the metadata of all objects of a resource, in the order of their names.
+    /// Calls `each` with the metadata of all objects of a resource, in the order of their names.
     pub(super) async fn list(
         &self,
         resource: &ApiResource,
@@ -117,7 +117,7 @@ impl Cluster {
 
     async fn client(&self) -> Result<Client, ClusterError> {
         let client = self.client.get_or_try_init(|| async {
-            // The one process-wide setting: the kube crate's TLS asks for it.
+            // The only process-wide setting: the kube crate's TLS requires it.
             let _ = rustls::crypto::CryptoProvider::install_default(tls::provider_value());
             let config = kube::Config::infer().await;
             let config = config.map_err(|error| unavailable("the kubeconfig".into(), error))?;
@@ -127,7 +127,7 @@ impl Cluster {
     }
 }
 
-/// Page by page.
+/// Lists page by page.
 async fn all<K>(api: &Api<K>, mut each: impl FnMut(ObjectMeta)) -> Result<(), kube::Error>
 where
     K: Clone + DeserializeOwned + std::fmt::Debug,

@@ -1,5 +1,5 @@
-//! `ctrlmesh explain`: what would become of a request, and which objects a change of policy would
-//! give to another shard. It decides by the very code of the proxy.
+//! `ctrlmesh explain`: the effect on a request, and the objects that a change of policy would move
+//! to another shard. It uses the proxy's own decision code.
 
 mod change;
 mod cluster;
@@ -64,27 +64,27 @@ pub struct ExplainArgs {
     target: Option<String>,
 }
 
-/// Why nothing was explained.
+/// The reason why an explanation is missing or incomplete.
 #[derive(Debug, thiserror::Error)]
 pub enum ExplainError {
-    /// There is no such policy.
+    /// There is no usable policy.
     #[error("the policy")]
     Source(#[from] BadSource),
     /// The proxy would refuse the request line.
     #[error("the proxy refuses {0:?}")]
     Target(String, #[source] PathError),
-    /// The cluster does not answer, or not this user.
+    /// The cluster does not answer, or refuses this user.
     #[error(transparent)]
     Cluster(#[from] ClusterError),
-    /// Some of it was explained.
+    /// Some of the resources could not be listed.
     #[error("{0} of the resources could not be listed, the first of them {1}")]
     Incomplete(usize, String, #[source] ClusterError),
-    /// Nobody reads on.
+    /// The output cannot be written.
     #[error("writing")]
     Output(#[from] io::Error),
 }
 
-/// What the cluster was asked in vain.
+/// A request to the cluster that failed.
 #[derive(Debug, thiserror::Error)]
 #[error("{asked}")]
 pub struct ClusterError {
@@ -95,7 +95,7 @@ pub struct ClusterError {
 }
 
 impl ExplainError {
-    /// The exit code, as sysexits names it.
+    /// The exit code, as in sysexits.
     #[must_use]
     pub fn exit_code(&self) -> u8 {
         match self {
@@ -108,19 +108,19 @@ impl ExplainError {
     }
 }
 
-/// Prints what would happen.
+/// Prints the explanation.
 ///
 /// # Errors
 /// [`ExplainError`].
 pub fn run(args: &ExplainArgs) -> Result<(), ExplainError> {
-    // It waits for one answer at a time.
+    // One thread is enough: it waits for one answer at a time.
     let runtime = runtime::Builder::new_current_thread().enable_all().build()?;
     let (text, rest) = runtime.block_on(explain(args))?;
     io::stdout().lock().write_all(text.as_bytes())?;
     rest.map_or(Ok(()), Err)
 }
 
-/// The explanation, and what is missing from it.
+/// The explanation, and the error if it is incomplete.
 async fn explain(args: &ExplainArgs) -> Result<(String, Option<ExplainError>), ExplainError> {
     let cluster = Cluster::default();
     if let (Some(method), Some(target)) = (&args.method, &args.target) {

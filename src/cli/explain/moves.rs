@@ -1,6 +1,6 @@
 //! The objects of one resource under two policies.
 //!
-//! Hides how an object is judged by each, and how that is told. Knows nothing of the cluster.
+//! Hides the verdict of each policy on an object, and its text. Knows nothing of the cluster.
 
 use std::{fmt::Write as _, sync::Arc};
 
@@ -11,14 +11,14 @@ use crate::{
     wire::frames::{Object, Verdict},
 };
 
-/// How many are named unless all are asked for.
+/// The number of objects named without `--all`.
 const FIRST: usize = 10;
 
-/// What becomes of the objects of a resource.
+/// The objects of a resource, by the effect of the change.
 pub(super) struct Moves {
     resource: GroupResource,
     scopes: [Option<Arc<Scope>>; 2],
-    /// How many names are kept of what moves, and of what stays.
+    /// The maximum numbers of names kept: of objects that move, and of those that stay.
     most: [usize; 2],
     pub(super) leaves: Objects,
     pub(super) comes: Objects,
@@ -27,7 +27,7 @@ pub(super) struct Moves {
     unjudged: Objects,
 }
 
-/// Some objects: how many, and the names of the first.
+/// Some objects: their number, and the first names.
 #[derive(Default)]
 pub(super) struct Objects {
     pub(super) count: usize,
@@ -35,8 +35,8 @@ pub(super) struct Objects {
 }
 
 impl Moves {
-    /// `scopes` are the old one and the new one; nothing is all of the resource. `names_all` is for
-    /// who wants the name of every object that is or will be in the shard.
+    /// `scopes` are the old and the new one; `None` means all of the resource. `names_all` keeps
+    /// the names of all objects that are or will be in the shard.
     pub(super) fn new(
         resource: GroupResource,
         scopes: [Option<&Arc<Scope>>; 2],
@@ -54,7 +54,7 @@ impl Moves {
         }
     }
 
-    /// Judges an object by both.
+    /// Judges an object by both scopes.
     pub(super) fn add(&mut self, meta: &ObjectMeta) {
         let [before, after] =
             self.scopes.each_ref().map(|scope| judge(scope.as_ref(), &self.resource, meta));
@@ -76,7 +76,7 @@ impl Moves {
         }
     }
 
-    /// A paragraph.
+    /// The paragraph of the resource.
     pub(super) fn text(&self) -> String {
         let mut text = format!("{}\n", self.resource);
         let [before, after] = self.scopes.each_ref().map(|scope| {
@@ -118,7 +118,7 @@ fn line(text: &mut String, name: &str, value: &str) {
     let _ = writeln!(text, "  {name:<8} {value}");
 }
 
-/// As the proxy and the API server do it together: labels by the selector, the rest one by one.
+/// Judges as API server and proxy do together: labels by the selector, the rest per object.
 fn judge(scope: Option<&Arc<Scope>>, resource: &GroupResource, meta: &ObjectMeta) -> Verdict {
     let Some(scope) = scope else { return Verdict::Keep };
     let labels = meta.labels.as_ref();

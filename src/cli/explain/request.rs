@@ -1,4 +1,4 @@
-//! What would become of a request, and why.
+//! The effect of a policy on a request, with its reasons.
 
 use std::fmt::Write as _;
 
@@ -9,10 +9,10 @@ use crate::{
     wire::{RequestInfo, Verb, request::PathError},
 };
 
-/// How many namespaces are named.
+/// The number of namespaces that are named.
 const FIRST: usize = 10;
 
-/// The explanation, a fact a line.
+/// The explanation, one fact per line.
 pub(super) fn explain(policy: &Policy, method: &Method, target: &str) -> Result<String, PathError> {
     let (path, query) = target.split_once('?').map_or((target, None), |(p, q)| (p, Some(q)));
     let info = RequestInfo::parse(method, path, query)?;
@@ -102,7 +102,7 @@ fn limit(policy: &Policy, info: &RequestInfo<'_>, decision: &Decision) -> String
     }
 }
 
-/// The namespaces that have the labels now, the first of them by name.
+/// The namespaces that have the labels now; only the first are named.
 fn namespaces(selected: &Selected) -> String {
     let names: Vec<_> = selected.names().iter().map(AsRef::as_ref).take(FIRST).collect();
     let more = match selected.names().len() - names.len() {
@@ -113,7 +113,7 @@ fn namespaces(selected: &Selected) -> String {
     format!("{} is {names}{more}", selected.selector())
 }
 
-/// What goes upstream too, if the API server proves that it understands.
+/// The selectors that are also sent upstream, if the API server proves that it supports them.
 fn pushed(info: &RequestInfo<'_>, decision: &Decision) -> Option<String> {
     if !matches!(info.verb, Verb::List | Verb::Watch) {
         return None;

@@ -1,4 +1,4 @@
-//! Where a policy comes from: a file, standard input, the cluster.
+//! The sources of a policy: a file, standard input, the cluster.
 
 use std::{
     convert::Infallible,
@@ -11,10 +11,10 @@ use std::{
 use super::{ClusterError, ExplainArgs, cluster::Cluster};
 use crate::policy::{self, BadDocument, Draft};
 
-/// Stands for the policy in the cluster.
+/// The argument that stands for the policy in the cluster.
 const CLUSTER: &str = "cluster";
 
-/// The name of an object, with its namespace where that is told.
+/// The name of an object, with its namespace if that is given.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Name {
     namespace: Option<String>,
@@ -33,30 +33,30 @@ impl FromStr for Name {
     }
 }
 
-/// Why there is no policy.
+/// The reason why there is no policy.
 #[derive(Debug, thiserror::Error)]
 pub enum BadSource {
-    /// Nobody says which.
+    /// No flag names the policy.
     #[error("say which: by --pod, or by --shard and, where it is in a file, --policy")]
     Unnamed,
     /// A file cannot be read.
     #[error("{}", .0.display())]
     Unreadable(PathBuf, #[source] io::Error),
-    /// There is no such policy in it.
+    /// The file has no such policy.
     #[error("{}", .0.display())]
     Document(PathBuf, #[source] BadDocument),
-    /// It is not said which of several is meant.
+    /// The file has no ShardingConfig or several, and no flag chooses one.
     #[error("{} has {has}: say by --shard which is meant", .path.display())]
     Which {
         /// The file.
         path: PathBuf,
-        /// What it has instead.
+        /// The ShardingConfigs of the file.
         has: String,
     },
-    /// The cluster has no such ShardingConfig, or one that cannot be used.
+    /// The cluster has no such ShardingConfig, or an unusable one.
     #[error("in the cluster: {0}")]
     Config(String),
-    /// The cluster does not tell.
+    /// The cluster does not answer.
     #[error(transparent)]
     Cluster(#[from] ClusterError),
 }
@@ -96,7 +96,7 @@ pub(super) async fn of_change(
     Ok([draft(&old, &new).await?, draft(&new, &old).await?])
 }
 
-/// What a file says.
+/// The content of a file.
 struct Text {
     path: PathBuf,
     bytes: Vec<u8>,
@@ -139,7 +139,7 @@ impl Text {
     }
 }
 
-/// Whatever names no namespace is in that of the pod, or of the kubeconfig.
+/// The namespace of a name: its own, else the pod's, else the kubeconfig's.
 async fn namespace_of(
     name: &Name,
     args: &ExplainArgs,
@@ -170,7 +170,7 @@ async fn of_cluster(
     draft.map_err(|what| BadSource::Config(format!("ShardingConfig {namespace}/{name}: {what}")))
 }
 
-/// As its proxy finds it.
+/// The policy of a pod, chosen as its proxy does.
 async fn of_pod(pod: &Name, args: &ExplainArgs, cluster: &Cluster) -> Result<Draft, BadSource> {
     let namespace = namespace_of(pod, args, cluster).await?;
     let labels = cluster.pod_labels(&namespace, &pod.name).await?;

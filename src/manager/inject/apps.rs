@@ -1,4 +1,4 @@
-//! What changes in the pod's own containers, and how it is taken back.
+//! The changes to the pod's own containers, and their removal.
 
 use std::collections::BTreeSet;
 
@@ -13,20 +13,20 @@ use super::{
 };
 use crate::api::keys;
 
-/// Where every official client looks for token and CA.
+/// The directory in which every official client looks for token and CA.
 pub(super) const SERVICE_ACCOUNT: &str = "/var/run/secrets/kubernetes.io/serviceaccount";
-/// The container that kubectl means when none is named.
+/// The annotation that names kubectl's default container.
 const DEFAULT_CONTAINER: &str = "kubectl.kubernetes.io/default-container";
 
-/// The variables by which clients find the API server, and what they are in env mode.
+/// The variables by which clients find the API server, with their values in env mode.
 pub(super) const ADDRESS: [(&str, &str); 3] = [
     ("KUBERNETES_SERVICE_HOST", "127.0.0.1"),
     ("KUBERNETES_SERVICE_PORT", "5443"),
     ("KUBERNETES_SERVICE_PORT_HTTPS", "5443"),
 ];
 
-/// Takes out what an earlier injection added. A pod without our mark is left alone: what has our
-/// names there is not ours.
+/// Removes the parts of an earlier injection. A pod without our mark is left alone: parts with our
+/// names are not ours there.
 pub(super) fn remove_ours(draft: &mut Draft) {
     let Some(mode) = draft.annotations.remove(keys::INJECTED) else { return };
     let is_part = |container: &Container| [INIT, PROXY].contains(&container.name.as_str());
@@ -41,7 +41,7 @@ pub(super) fn remove_ours(draft: &mut Draft) {
     }
 }
 
-/// Leaves the mark, and makes kubectl choose the pod's own first container as before.
+/// Sets the mark, and keeps the pod's own first container the default of kubectl.
 pub(super) fn mark(draft: &mut Draft, mode: Mode) {
     draft.annotations.insert(keys::INJECTED.to_owned(), mode.name().to_owned());
     let first = draft.containers.first().map(|container| container.name.clone());
@@ -50,8 +50,8 @@ pub(super) fn mark(draft: &mut Draft, mode: Mode) {
     }
 }
 
-/// Every container trusts the bundle, also those that end before the proxy runs: it has the
-/// cluster's CA too. What the API server's own admission mounted for that makes room.
+/// Mounts the bundle in every container, also in those that end before the proxy runs: it has the
+/// cluster's CA too. It replaces the mounts of ServiceAccount admission.
 pub(super) fn give_bundle(draft: &mut Draft) {
     for container in draft.all_containers_mut() {
         container.mounts.retain(|mount| !is_at_service_account(mount));
@@ -60,11 +60,11 @@ pub(super) fn give_bundle(draft: &mut Draft) {
     volumes::remove_unused_tokens(draft);
 }
 
-/// Every container that runs beside the proxy calls the proxy. First in the list, so that other
-/// variables that refer to these see the same.
+/// Sets the proxy's address in every container that runs beside the proxy. First in the list, so
+/// that other variables that refer to these get the same values.
 ///
-/// Before a classic sidecar runs, init containers can only call the API server itself, as in the
-/// order of the redirect rules.
+/// Init containers before a classic sidecar can only call the API server itself, as with the order
+/// of the redirect rules.
 pub(super) fn give_address(draft: &mut Draft, sidecar: Sidecar) {
     let inits = match sidecar {
         Sidecar::Native => draft.init_containers.as_mut_slice(),
@@ -75,8 +75,8 @@ pub(super) fn give_address(draft: &mut Draft, sidecar: Sidecar) {
     }
 }
 
-/// The variables that the init container checks before containers start whose `envFrom` might set
-/// the API server's address: the entry of an object by each of these names, if it is there.
+/// The variables that the init container checks before containers start: each holds an `envFrom`
+/// entry that would set the API server's address, if it exists.
 pub(super) fn entries_to_look_at(draft: &Draft) -> Vec<Object> {
     let all = |container: &Container| match container.fields.get("envFrom") {
         Some(Value::Array(sources)) => sources.clone(),
@@ -87,7 +87,7 @@ pub(super) fn entries_to_look_at(draft: &Draft) -> Vec<Object> {
     entries.iter().map(look).collect()
 }
 
-/// The entries of an `envFrom` that would become one of [`ADDRESS`].
+/// The entries of an `envFrom` that would set one of [`ADDRESS`].
 fn entries_of(from: &Value) -> Vec<EnvFrom> {
     let prefix = from.get("prefix").and_then(Value::as_str).unwrap_or_default();
     let objects = [("configMapRef", Source::ConfigMap), ("secretRef", Source::Secret)];
@@ -118,7 +118,7 @@ fn look(entry: &EnvFrom) -> Object {
     ])
 }
 
-/// Whether the mount is at the ServiceAccount's path itself, however it is written.
+/// Whether the mount is at the ServiceAccount's path itself, trailing slashes or not.
 pub(super) fn is_at_service_account(mount: &Object) -> bool {
     text(mount, "mountPath").is_some_and(|path| path.trim_end_matches('/') == SERVICE_ACCOUNT)
 }

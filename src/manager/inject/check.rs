@@ -1,4 +1,4 @@
-//! What the mesh could not hold its promises for.
+//! Checks that refuse pods for which the mesh could not keep its promises.
 
 use serde_json::Value;
 
@@ -12,10 +12,10 @@ use super::{
 };
 use crate::api::keys;
 
-/// What the names of our containers begin with.
+/// The prefix of our containers' names.
 const RESERVED: &str = "ctrlmesh-";
 
-/// Refuses a pod from which an earlier injection was taken out.
+/// Refuses unsuitable pods. Parts of an earlier injection must be removed before.
 pub(super) fn refuse(draft: &Draft, settings: &Settings) -> Result<(), Refused> {
     node(draft)?;
     names(draft)?;
@@ -36,7 +36,7 @@ fn node(draft: &Draft) -> Result<(), Refused> {
     if spec.get("hostNetwork") == Some(&Value::Bool(true)) {
         return Err(Refused::HostNetwork);
     }
-    // No capability need be added for it: container runtimes give root those to change its user.
+    // No capability need be added for it: container runtimes let root change its user by default.
     for field in ["shareProcessNamespace", "hostPID"] {
         if spec.get(field) == Some(&Value::Bool(true)) {
             return Err(Refused::SharedProcesses { field });
@@ -71,7 +71,7 @@ fn names(draft: &Draft) -> Result<(), Refused> {
     }
 }
 
-/// The pod's own user is that of debug containers too, which come later and unseen.
+/// The pod's own user counts too: debug containers run as it, and come later and unseen.
 fn users(draft: &Draft, settings: &Settings) -> Result<(), Refused> {
     let uid = settings.plan.proxy_uid();
     let is_proxys = |user: Option<u64>| user == Some(uid.as_u32().into());
@@ -126,8 +126,8 @@ fn variables(container: &Container) -> Result<(), Refused> {
     }
 }
 
-/// At the ServiceAccount's path only admission's own volume gives way to the bundle; below it,
-/// nothing can be mounted into a read-only volume whose files change.
+/// The bundle replaces only admission's own volume at the ServiceAccount's path; below it, nothing
+/// can be mounted into a read-only volume whose files change.
 fn token_mounts(container: &Container, volumes: &[Object]) -> Result<(), Refused> {
     let is_tokens = |name: &str| {
         volumes.iter().any(|volume| text(volume, "name") == Some(name) && is_token(volume))

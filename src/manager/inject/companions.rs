@@ -1,13 +1,13 @@
-//! What a namespace and a cluster need beside the pods.
+//! The objects that a namespace and a cluster need beside the pods.
 
 use base64::{Engine, engine::general_purpose::STANDARD};
 use serde_json::{Value, json};
 
 use crate::api::ShardingConfig;
 
-/// Holds the mesh CA, for proxies.
+/// The Secret with the mesh CA, for proxies.
 pub const MESH_CA_SECRET: &str = "ctrlmesh-mesh-ca";
-/// Holds the bundle, for everybody.
+/// The ConfigMap with the bundle, for all containers.
 pub const BUNDLE_MAP: &str = "ctrlmesh-ca-bundle";
 /// The key of a CA certificate, in both and in the cluster's own ConfigMap.
 pub(super) const CA_KEY: &str = "ca.crt";
@@ -16,7 +16,7 @@ const ROLE: &str = "ctrlmesh-proxy";
 const NAMESPACES_ROLE: &str = "ctrlmesh-proxy-namespaces";
 const RBAC: &str = "rbac.authorization.k8s.io";
 
-/// Who vouches for whom, as PEM.
+/// The certificate authorities, as PEM.
 #[derive(Clone)]
 pub struct Trust {
     /// The certificate of the mesh CA.
@@ -36,7 +36,7 @@ impl std::fmt::Debug for Trust {
     }
 }
 
-/// What every namespace with injected pods needs: the mesh CA, the bundle, and the right to read
+/// The objects for a namespace with injected pods: the mesh CA, the bundle, and the right to read
 /// the policies.
 #[must_use]
 pub fn of_namespace(namespace: &str, trust: &Trust) -> [Value; 3] {
@@ -69,8 +69,8 @@ pub fn of_namespace(namespace: &str, trust: &Trust) -> [Value; 3] {
     [secret, bundle, role]
 }
 
-/// What every ServiceAccount of injected pods needs. One object each, so that workloads that are
-/// injected apart do not overwrite each other's.
+/// The RoleBinding for a ServiceAccount of injected pods. One object each, so that workloads
+/// injected separately do not overwrite each other's.
 #[must_use]
 pub fn of_service_account(namespace: &str, name: &str) -> Value {
     json!({
@@ -82,8 +82,8 @@ pub fn of_service_account(namespace: &str, name: &str) -> Value {
     })
 }
 
-/// What every cluster needs whose policies are drawn by the labels of namespaces: the right to
-/// follow them, for who is bound to it.
+/// The ClusterRole to list and watch namespaces, for clusters whose policies select namespaces by
+/// their labels.
 #[must_use]
 pub fn of_cluster() -> Value {
     json!({
@@ -94,13 +94,13 @@ pub fn of_cluster() -> Value {
     })
 }
 
-/// The same for one ServiceAccount of injected pods.
+/// The ClusterRoleBinding for one ServiceAccount of injected pods.
 #[must_use]
 pub fn of_service_account_in_cluster(namespace: &str, name: &str) -> Value {
     json!({
         "apiVersion": format!("{RBAC}/v1"),
         "kind": "ClusterRoleBinding",
-        // No namespace and no account has a colon in its name.
+        // Unambiguous: no namespace and no account has a colon in its name.
         "metadata": cluster_metadata(&format!("{NAMESPACES_ROLE}:{namespace}:{name}")),
         "roleRef": { "apiGroup": RBAC, "kind": "ClusterRole", "name": NAMESPACES_ROLE },
         "subjects": [{ "kind": "ServiceAccount", "name": name, "namespace": namespace }],

@@ -1,4 +1,4 @@
-//! A pod, taken apart where injection works on it and kept as it is everywhere else.
+//! A pod, parsed in the parts that injection changes and kept as JSON in all others.
 
 use std::collections::BTreeMap;
 
@@ -6,14 +6,14 @@ use serde_json::{Map, Value};
 
 use super::Refused;
 
-/// An object of the API whose fields are not ours to know.
+/// An object of the API with arbitrary fields.
 pub(super) type Object = Map<String, Value>;
 
-/// A pod or the template of one. [`Draft::into_value`] puts it together again: a list that is empty
-/// is left out, everything else is as it was.
+/// A pod or a pod template. [`Draft::into_value`] reassembles it: empty lists and maps are left
+/// out, everything else is unchanged.
 #[derive(Clone, Debug)]
 pub(super) struct Draft {
-    /// What is beside metadata and spec.
+    /// The fields beside metadata and spec.
     root: Object,
     /// The metadata without the two maps below.
     metadata: Object,
@@ -37,7 +37,7 @@ pub(super) struct Container {
 }
 
 impl Draft {
-    /// Takes a copy of `pod` apart.
+    /// Parses a copy of `pod`.
     pub(super) fn of(pod: &Value) -> Result<Self, Refused> {
         let mut root = object(pod.clone(), "the pod")?;
         let mut metadata = match root.remove("metadata") {
@@ -61,7 +61,7 @@ impl Draft {
         Ok(draft)
     }
 
-    /// The pod.
+    /// Reassembles the pod.
     pub(super) fn into_value(self) -> Value {
         let Self { mut root, mut metadata, mut spec, .. } = self;
         put(&mut metadata, "labels", self.labels.into_iter().map(text_entry).collect::<Object>());
@@ -83,19 +83,19 @@ impl Draft {
         self.init_containers.iter().chain(&self.containers)
     }
 
-    /// The same, to be changed.
+    /// The same, mutable.
     pub(super) fn all_containers_mut(&mut self) -> impl Iterator<Item = &mut Container> {
         self.init_containers.iter_mut().chain(&mut self.containers)
     }
 }
 
 impl Container {
-    /// A container of ours, from its JSON; what is no object is no container.
+    /// A container of ours.
     pub(super) fn new(name: &str, fields: Object, env: Vec<Object>, mounts: Vec<Object>) -> Self {
         Self { name: name.to_owned(), fields, env, mounts }
     }
 
-    /// Whether it is an init container that goes on running (KEP-753).
+    /// Whether it is an init container that keeps running (KEP-753).
     pub(super) fn is_native_sidecar(&self) -> bool {
         self.fields.get("restartPolicy").and_then(Value::as_str) == Some("Always")
     }

@@ -1,17 +1,17 @@
-//! Makes a pod a part of the mesh: a function of the pod and the [`Settings`], no more.
+//! Makes a pod part of the mesh: a function of the pod and the [`Settings`] only.
 //!
 //! [`inject`] reads top-down:
 //!
-//! 1. whether the pod asks for it, and by which way its requests reach the proxy ([`Mode`]);
-//! 2. what an earlier injection added is taken out, so that injecting twice is injecting once;
-//! 3. the pod is refused where the mesh could not hold what it promises ([`Refused`]);
+//! 1. whether the pod asks for it, and how its requests reach the proxy ([`Mode`]);
+//! 2. the parts of an earlier injection are removed, so that injecting twice equals injecting once;
+//! 3. the pod is refused if the mesh could not keep its promises ([`Refused`]);
 //! 4. every container gets the bundle, and in env mode the proxy's address (`apps`);
-//! 5. volumes, init container and proxy are added (`volumes`, `parts`), in an order that lets no
-//!    container run before the proxy and call past it later.
+//! 5. volumes, init container and proxy are added (`volumes`, `parts`), in an order in which no
+//!    container starts before the proxy and bypasses it later.
 //!
-//! The pod is JSON throughout: fields that are not ours to know survive. Beside the pod, its
-//! namespace needs four objects, and the cluster two where shards are drawn by the labels of
-//! namespaces ([`companions`]); where pods are found in other objects is known to [`workload`].
+//! The pod stays JSON throughout, so that unknown fields survive. Beside the pod, its namespace
+//! needs four objects, and the cluster two if policies select namespaces by labels
+//! ([`companions`]); [`workload`] finds the pods in other objects.
 
 mod apps;
 mod check;
@@ -32,32 +32,32 @@ pub use self::{
 };
 use crate::api::keys;
 
-/// What [`inject`] did.
+/// The result of [`inject`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Injected {
-    /// The pod does not carry the label; it is as it was.
+    /// The pod does not ask for injection, and is unchanged.
     NotAsked,
     /// The pod is part of the mesh.
     Done {
-        /// By which way.
+        /// The mode.
         mode: Mode,
         /// The ServiceAccount that needs to read the policies.
         service_account: String,
     },
 }
 
-/// The way of a pod's requests to the proxy.
+/// The way in which a pod's requests reach the proxy.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Mode {
     /// Redirect rules, which `ctrlmesh-init` puts in place.
     Iptables,
-    /// The address of the API server in the containers' environment. Needs no privilege, and does
-    /// not see clients that take the address from elsewhere.
+    /// The address of the API server in the containers' environment. Needs no privilege, but misses
+    /// clients that take the address from elsewhere.
     Env,
 }
 
 impl Mode {
-    /// As the annotation has it.
+    /// The value of the annotation.
     #[must_use]
     pub fn name(self) -> &'static str {
         match self {
@@ -67,11 +67,11 @@ impl Mode {
     }
 }
 
-/// Makes `pod`, a Pod or a PodTemplateSpec, part of the mesh where it asks for that. Injecting what
-/// was injected before, with whatever settings, gives what injecting the original would.
+/// Injects `pod`, a Pod or a PodTemplateSpec, if it asks for that. Injecting an injected pod, with
+/// any settings, gives the same as injecting the original.
 ///
 /// # Errors
-/// [`Refused`]; the pod is as it was.
+/// [`Refused`]; the pod is unchanged.
 pub fn inject(pod: &mut Value, settings: &Settings) -> Result<Injected, Refused> {
     if !is_asked_for(pod)? {
         return Ok(Injected::NotAsked);
@@ -96,7 +96,7 @@ pub fn inject(pod: &mut Value, settings: &Settings) -> Result<Injected, Refused>
 /// Whether the pod carries the label, in either dialect's spelling.
 ///
 /// # Errors
-/// [`Refused::Malformed`] when the label's value is no string: YAML reads an unquoted `true` so.
+/// [`Refused::Malformed`] if the label's value is no string, as an unquoted `true` in YAML.
 pub fn is_asked_for(pod: &Value) -> Result<bool, Refused> {
     let Some(labels) = pod.pointer("/metadata/labels") else { return Ok(false) };
     let spellings = [keys::PREFIX, keys::KRIDGE_PREFIX];
@@ -113,7 +113,7 @@ pub fn is_asked_for(pod: &Value) -> Result<bool, Refused> {
     Ok(false)
 }
 
-/// The annotation decides before the label.
+/// The pod's mode. The annotation takes precedence over the label.
 fn mode(draft: &Draft) -> Mode {
     let wanted = keys::find(&draft.annotations, keys::ENABLE_IPTABLES)
         .or_else(|| keys::find(&draft.labels, keys::ENABLE_IPTABLES));
@@ -123,7 +123,7 @@ fn mode(draft: &Draft) -> Mode {
     }
 }
 
-/// As the API server chooses it; `serviceAccount` is the field's old name.
+/// The ServiceAccount that the API server chooses; `serviceAccount` is the field's old name.
 fn service_account(draft: &Draft) -> Result<String, Refused> {
     for key in ["serviceAccountName", "serviceAccount"] {
         match draft.spec.get(key) {

@@ -13,7 +13,7 @@ use crate::net::ClusterDomain;
 
 /// The container that programs the redirect rules and ends.
 pub(super) const INIT: &str = "ctrlmesh-init";
-/// The container that stands between.
+/// The container that runs the proxy.
 pub(super) const PROXY: &str = "ctrlmesh-proxy";
 /// The port of metrics and health.
 pub(super) const ADMIN_PORT: u16 = 5441;
@@ -22,18 +22,18 @@ const MESH_CA_DIR: &str = "/etc/ctrlmesh/mesh-ca";
 const LABELS_DIR: &str = "/etc/ctrlmesh/pod";
 const STATE_DIR: &str = "/var/lib/ctrlmesh";
 
-/// How long a pod's start may wait for the proxy, in seconds, before the proxy is started anew.
-/// It covers an API server that is away for a minute while a policy is waited for.
+/// The time limit of the proxy's start, in seconds, before the proxy is restarted. It covers an API
+/// server that is unavailable for a minute while the proxy waits for a policy.
 const START_TIMEOUT: u32 = 120;
-/// How long a classic sidecar may wait for the pod's containers to end, in seconds: longer than
-/// pods have, the kubelet ends it with the pod's own grace period.
+/// The time limit of a classic sidecar's wait for the pod's containers to end, in seconds. Longer
+/// than pods have: the kubelet ends the wait with the pod's own grace period.
 const STOP_TIMEOUT: u32 = 3600;
 
-/// Adds both where they belong.
+/// Adds both containers in their places.
 ///
-/// Native: rules, proxy, then everything else, so that all of it is covered. Classic: the rules
-/// come last of the init containers, which could reach nothing behind them while no proxy runs, and
-/// the proxy first of the containers.
+/// Native: init container, proxy, then all others, so that all of them are covered. Classic: the
+/// init container comes last of its kind, since later ones could reach nothing while no proxy runs,
+/// and the proxy first of the containers.
 pub(super) fn add(draft: &mut Draft, mode: Mode, settings: &Settings) {
     let init = match mode {
         Mode::Iptables => Some(init(settings, entries_to_look_at(draft))),
@@ -77,7 +77,7 @@ fn proxy(mode: Mode, settings: &Settings) -> Container {
         "imagePullPolicy": "IfNotPresent",
         "args": proxy_args(mode, &settings.cluster_domain),
         "ports": [{ "name": "ctrlmesh-admin", "containerPort": ADMIN_PORT, "protocol": "TCP" }],
-        // No liveness: while the API server is away, a restart of every proxy would help nobody.
+        // No livenessProbe: to restart every proxy while the API server is away would not help.
         "readinessProbe": ready(5, 3),
         "resources": {
             "requests": { "cpu": "20m", "memory": "32Mi" },
@@ -91,9 +91,9 @@ fn proxy(mode: Mode, settings: &Settings) -> Container {
             fields.insert("restartPolicy".to_owned(), json!("Always"));
             fields.insert("startupProbe".to_owned(), ready(1, START_TIMEOUT));
         }
-        // The kubelet starts the next container when the first hook has ended, and kills the proxy
-        // when it failed. It ends all containers of a pod at once, the proxy when the second hook
-        // has ended: a leader can release its lock through it.
+        // The kubelet starts the next container once postStart has ended, and kills the proxy if it
+        // failed. It stops all containers of a pod at once, the proxy once preStop has ended: a
+        // leader can release its lock through it.
         Sidecar::Classic => {
             let (start, stop) =
                 (wait_command("ready", START_TIMEOUT), wait_command("no-clients", STOP_TIMEOUT));
@@ -115,8 +115,8 @@ fn proxy(mode: Mode, settings: &Settings) -> Container {
     Container::new(PROXY, fields, pod_env(), mounts)
 }
 
-/// Every value that the pod depends on is written out: another version's default then changes
-/// nothing. In direct mode the API server is the one that the kubelet names to the proxy.
+/// Every value that the pod depends on is written out, so that another version's defaults change
+/// nothing. In direct mode the API server is that of the kubelet's variables.
 fn proxy_args(mode: Mode, domain: &ClusterDomain) -> Vec<String> {
     let mode = match mode {
         Mode::Iptables => "iptables",
@@ -135,7 +135,7 @@ fn proxy_args(mode: Mode, domain: &ClusterDomain) -> Vec<String> {
     ]
 }
 
-/// The proxy's image holds one program and no shell, so that program waits too.
+/// The command of a hook: the proxy's image holds this one program and no shell.
 fn wait_command(what: &str, seconds: u32) -> Value {
     json!([
         "/ctrlmesh",
@@ -155,9 +155,9 @@ fn ready(period: u32, failures: u32) -> Value {
     })
 }
 
-/// Every field, so that none is the pod's: a pod that says `runAsNonRoot`, `runAsGroup` or
-/// `privileged` for its own containers must not change ours. SELinux and AppArmor stay the node's
-/// and the pod's.
+/// Sets every field, so that none is the pod's: a pod's `runAsNonRoot`, `runAsGroup` or
+/// `privileged` for its own containers must not change ours. SELinux and AppArmor are left to the
+/// node and the pod.
 fn security(user: u32, capabilities: &[&str]) -> Value {
     let mut allowed = json!({ "drop": ["ALL"] });
     if !capabilities.is_empty() {
@@ -191,7 +191,7 @@ fn env_field(name: &str, path: &str) -> Object {
     ])
 }
 
-/// The object that `json!` was given.
+/// The object of a `json!` value.
 fn into_object(value: Value) -> Object {
     match value {
         Value::Object(object) => object,

@@ -1,16 +1,16 @@
-//! Why a pod that asks for the mesh is not let in.
+//! The reasons to refuse a pod that asks for injection.
 
 use ctrlmesh_init::ProxyUid;
 
-/// Every reason. The text says what would be right.
+/// A reason to refuse a pod. Each message names the remedy.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Refused {
-    /// The pod is not shaped as Kubernetes' API has it.
+    /// The pod does not have the shape of the Kubernetes API.
     #[error("{field} is not {wanted}")]
     Malformed {
-        /// Where, as a path from the pod's root.
+        /// The field, as a path from the pod's root.
         field: String,
-        /// What belongs there, with its article.
+        /// The required type, with its article.
         wanted: &'static str,
     },
     /// The redirect rules would be the node's.
@@ -25,13 +25,13 @@ pub enum Refused {
          read the mesh CA's key below /proc: remove the field"
     )]
     SharedProcesses {
-        /// The field that says so.
+        /// The field.
         field: &'static str,
     },
-    /// Nothing of ours runs there.
+    /// The proxy and its init container do not run on Windows.
     #[error("{field} asks for Windows: the proxy and its redirect rules need Linux")]
     Windows {
-        /// The field that says so.
+        /// The field.
         field: &'static str,
     },
     /// The redirect rules exempt the proxy by its user.
@@ -45,20 +45,20 @@ pub enum Refused {
         /// The user.
         uid: ProxyUid,
     },
-    /// A listener of the proxy would find its port taken.
+    /// A port of the proxy's listeners is taken.
     #[error(
         "container `{container}` has containerPort {port}, on which the proxy {purpose}: move it \
          to another port"
     )]
     Port {
-        /// The container that has it.
+        /// The container that declares it.
         container: String,
         /// The port.
         port: u16,
-        /// What the proxy does there.
+        /// The proxy's use of the port.
         purpose: &'static str,
     },
-    /// The pod says that it is no client of the API server.
+    /// The pod declares that it is no client of the API server.
     #[error(
         "the pod has automountServiceAccountToken: false: either it is no client of the API \
          server and needs no proxy, or it brings credentials of its own, which the proxy does not \
@@ -66,7 +66,7 @@ pub enum Refused {
          ctrlmesh.kusionstack.io/mount-token: \"true\""
     )]
     NoToken,
-    /// A name that is reserved for what we add.
+    /// A name that is reserved for our containers and volumes.
     #[error(
         "{kind} `{name}` has a name that is reserved for ctrlmesh, and ctrlmesh did not make it: \
          give it another name"
@@ -77,7 +77,7 @@ pub enum Refused {
         /// Its name.
         name: String,
     },
-    /// The bundle cannot be where clients look for the CA.
+    /// Another mount is where clients look for the CA.
     #[error(
         "container `{container}` mounts volume `{volume}` at {path}, where clients look for the \
          CA that they trust: remove the mount, the token and the CA come with the injection \
@@ -88,10 +88,10 @@ pub enum Refused {
         container: String,
         /// The volume.
         volume: String,
-        /// Where it is mounted.
+        /// The path of the mount.
         path: String,
     },
-    /// The container would call past the proxy, or not where it means to.
+    /// The container would bypass the proxy, or call another server than it means to.
     #[error(
         "container `{container}` sets {variable} itself: the proxy stands before the API server \
          that the kubelet names there, so remove the variable"
@@ -102,7 +102,7 @@ pub enum Refused {
         /// The variable.
         variable: &'static str,
     },
-    /// It would run before the proxy and go on past it.
+    /// The container would start before the proxy and bypass it.
     #[error(
         "init container `{container}` has restartPolicy: Always and would start before a classic \
          sidecar, so its requests would go past the proxy: use --sidecar native"

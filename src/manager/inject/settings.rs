@@ -1,4 +1,4 @@
-//! What the operator of the mesh decides for every pod.
+//! The operator's choices for every pod.
 
 use std::{fmt, num::NonZeroU16, str::FromStr};
 
@@ -13,15 +13,15 @@ pub(super) const OUTBOUND_PORT: NonZeroU16 = match NonZeroU16::new(5443) {
     None => NonZeroU16::MIN,
 };
 
-/// The choices that are the same for every pod.
+/// The settings that are the same for every pod.
 #[derive(Clone, Debug)]
 pub struct Settings {
     pub(super) proxy_image: Image,
     pub(super) init_image: Image,
     pub(super) sidecar: Sidecar,
     pub(super) cluster_domain: ClusterDomain,
-    /// What the init container is told. It names no upstream: the API server that the kubelet
-    /// names to the container is meant.
+    /// The plan of the init container. It names no upstream: the API server is that of the
+    /// kubelet's variables.
     pub(super) plan: Plan,
 }
 
@@ -30,7 +30,7 @@ impl Settings {
     /// runs as `proxy_uid`, which the redirect rules exempt.
     ///
     /// # Errors
-    /// [`PlanError`], when these make no plan.
+    /// [`PlanError`] if these give no valid plan.
     pub fn new(
         proxy_image: Image,
         init_image: Image,
@@ -42,7 +42,7 @@ impl Settings {
         Ok(Self { proxy_image, init_image, sidecar, cluster_domain, plan })
     }
 
-    /// The same in a cluster of this DNS domain.
+    /// The same for a cluster with this DNS domain.
     #[must_use]
     pub fn in_domain(self, cluster_domain: ClusterDomain) -> Self {
         Self { cluster_domain, ..self }
@@ -62,7 +62,7 @@ pub enum Sidecar {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Image(String);
 
-/// Why a text is no image reference.
+/// The error for a text that is no image reference.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{0:?} is not an image reference, for example registry.example.com/ctrlmesh:1.0")]
 pub struct BadImage(String);
@@ -70,7 +70,7 @@ pub struct BadImage(String);
 impl FromStr for Image {
     type Err = BadImage;
 
-    /// The API server asks for no more than this; the rest is for the container runtime.
+    /// Checks no more than the API server does; the rest is for the container runtime.
     fn from_str(text: &str) -> Result<Self, BadImage> {
         if text.is_empty() || !text.bytes().all(|byte| byte.is_ascii_graphic()) {
             return Err(BadImage(text.to_owned()));

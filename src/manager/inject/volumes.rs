@@ -1,4 +1,4 @@
-//! The volumes: who trusts what, and what outlives a container.
+//! The volumes: CAs and tokens, and the state that outlives a container.
 
 use serde_json::{Value, json};
 
@@ -16,31 +16,31 @@ pub(super) const PROXY_ACCESS: &str = "ctrlmesh-api-access";
 pub(super) const MESH_CA: &str = "ctrlmesh-mesh-ca";
 /// The pod's labels, kept up to date by the kubelet.
 pub(super) const POD_LABELS: &str = "ctrlmesh-pod-labels";
-/// What the proxy keeps over a restart.
+/// The proxy's state, kept over a restart.
 pub(super) const STATE: &str = "ctrlmesh-state";
 /// `/run` of the init container: the lock file of iptables' legacy backend.
 pub(super) const INIT_RUN: &str = "ctrlmesh-init-run";
-/// Nothing, where the init container would be given a token otherwise.
+/// An empty directory in place of the token that the init container would get otherwise.
 pub(super) const NO_TOKEN: &str = "ctrlmesh-no-token";
 
 const OURS: [&str; 7] = [BUNDLE, PROXY_ACCESS, MESH_CA, POD_LABELS, STATE, INIT_RUN, NO_TOKEN];
 
-/// What admission of ServiceAccounts names its volumes.
+/// The prefix of the volumes of ServiceAccount admission.
 const TOKEN_PREFIX: &str = "kube-api-access-";
-/// The lifetime of a token as that admission asks for it, with its odd seconds by which the API
-/// server knows tokens that clients may use longer (KEP-1205).
+/// The lifetime in seconds that this admission requests for tokens; by its odd seconds the API
+/// server recognizes tokens that clients may use longer (KEP-1205).
 const TOKEN_SECONDS: u32 = 3607;
-/// Every user may read: a volume's files belong to root, and to the group `fsGroup` only where the
-/// pod has one, which is the pod's to choose. The proxy is neither. What keeps the mesh CA's key
-/// from others is that no other container mounts the volume.
+/// Every user may read: a volume's files belong to root, and to the group `fsGroup` only if the pod
+/// sets one. The proxy is neither. The mesh CA's key is kept from others because no other container
+/// mounts the volume.
 const READABLE: u32 = 0o444;
 
-/// Whether the name is that of a volume of ours.
+/// Whether a volume of ours has this name.
 pub(super) fn is_ours(name: &str) -> bool {
     OURS.contains(&name)
 }
 
-/// Whether this is a volume that admission of ServiceAccounts added.
+/// Whether ServiceAccount admission added this volume.
 pub(super) fn is_token(volume: &Object) -> bool {
     text(volume, "name").is_some_and(|name| name.starts_with(TOKEN_PREFIX))
         && volume.contains_key("projected")
@@ -58,7 +58,7 @@ pub(super) fn mount(volume: &str, path: &str, is_read_only: bool) -> Object {
     mount
 }
 
-/// Takes out the volumes of admission that no container mounts any more.
+/// Removes the volumes of admission that no container mounts any more.
 pub(super) fn remove_unused_tokens(draft: &mut Draft) {
     let mounted: Vec<String> = draft
         .all_containers()
@@ -71,7 +71,7 @@ pub(super) fn remove_unused_tokens(draft: &mut Draft) {
     });
 }
 
-/// Adds ours behind the pod's own.
+/// Adds our volumes behind the pod's own.
 pub(super) fn add(draft: &mut Draft, mode: Mode) {
     let common = [
         api_access(BUNDLE, BUNDLE_MAP),
@@ -100,7 +100,7 @@ pub(super) fn field(path: &str) -> Value {
     json!({ "apiVersion": "v1", "fieldPath": path })
 }
 
-/// As admission of ServiceAccounts makes it, with the CA of our choice.
+/// A volume as ServiceAccount admission adds it, with the CA of our choice.
 fn api_access(name: &str, ca_map: &str) -> Object {
     let sources = json!([
         { "serviceAccountToken": { "expirationSeconds": TOKEN_SECONDS, "path": "token" } },

@@ -1,13 +1,14 @@
-//! Where pods are found in what users write.
+//! The place of pods in the objects that users write.
 
 use serde_json::Value;
 
-/// Where an object of the API holds the pods that it stands for.
+/// The path of the pod or its template in an object of the API.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PodPath(&'static str);
 
 impl PodPath {
-    /// The place in an object of this `apiVersion` and `kind`, for the kinds of Kubernetes itself.
+    /// The path for the object's `apiVersion` and `kind`. `None` for all kinds but Kubernetes' own
+    /// with pods.
     #[must_use]
     pub fn of(object: &Value) -> Option<Self> {
         let text = |key| object.get(key).and_then(Value::as_str);

@@ -1,4 +1,4 @@
-//! The directory in which one cluster lives, and what is left when its owner was killed.
+//! The directory of one cluster, and the removal of those whose owners were killed.
 
 use std::{
     fs::{self, File, TryLockError},
@@ -13,13 +13,13 @@ use nix::unistd::getuid;
 
 use crate::programs::until;
 
-/// How long the processes of a killed owner may take to end.
+/// The time limit for the processes of a killed owner to end.
 const REMOVAL_LIMIT: Duration = Duration::from_secs(20);
 
-/// Held by the owner of a bed for as long as it lives; the kernel lets go of it on any death.
+/// The lock that the owner of a bed holds for life; the kernel releases it on any death.
 const OWNER: &str = "owner.lock";
 
-/// A directory of its own, removed on drop. Everything that a cluster writes is below it.
+/// A directory with all files of a cluster, removed on drop.
 #[derive(Debug)]
 pub(crate) struct Bed {
     path: PathBuf,
@@ -50,7 +50,7 @@ impl Bed {
         &self.path
     }
 
-    /// Makes the cgroup below which all pods of the bed are, in every hierarchy, and names it.
+    /// Makes the parent cgroup of all pods of the bed, in every hierarchy, and returns its name.
     /// Removed with the bed.
     pub(crate) fn make_cgroup(&self) -> Result<String> {
         let name = cgroup(&self.path);
@@ -61,14 +61,14 @@ impl Bed {
         Ok(format!("/{name}"))
     }
 
-    /// Writes a file of the bed and names it.
+    /// Writes a file of the bed and returns its path.
     pub(crate) fn write(&self, name: &str, text: &str) -> Result<PathBuf> {
         let path = self.path.join(name);
         fs::write(&path, text).with_context(|| format!("writing {}", path.display()))?;
         Ok(path)
     }
 
-    /// Makes a directory of the bed and names it.
+    /// Makes a directory of the bed and returns its path.
     pub(crate) fn subdirectory(&self, name: &str) -> Result<PathBuf> {
         let path = self.path.join(name);
         fs::create_dir_all(&path).with_context(|| format!("making {}", path.display()))?;
@@ -78,15 +78,15 @@ impl Bed {
 
 impl Drop for Bed {
     fn drop(&mut self) {
-        // What cannot be removed now is removed by the next sweep, and is named there.
+        // The next sweep removes and reports the rest.
         let _ = remove(&self.path);
     }
 }
 
-/// Removes the beds whose owners are dead and says which those were.
+/// Removes the beds whose owners are dead and returns their paths.
 ///
-/// The living are told from the dead by the lock that an owner holds, not by its process id, which
-/// another process may have by now.
+/// A living owner is recognized by the lock that it holds, not by its process id, which another
+/// process may have by now.
 ///
 /// # Errors
 ///
@@ -115,8 +115,8 @@ fn has_owner(bed: &Path) -> Result<bool> {
     }
 }
 
-/// Removes a bed with its cgroups. The processes of an owner who was killed a moment ago may still
-/// be ending, and hold both.
+/// Removes a bed with its cgroups. The processes of an owner killed just before may still be
+/// ending, and hold both.
 fn remove(bed: &Path) -> Result<()> {
     let mut last = None;
     let removed = until("it is removed", REMOVAL_LIMIT, || {
@@ -136,7 +136,7 @@ fn remove_now(bed: &Path) -> Result<()> {
     }
 }
 
-/// A directory of cgroups is removed from its leaves; its files are not files to remove.
+/// Removes a tree of cgroups, leaves first; the files in it are the kernel's.
 fn remove_cgroup(path: &Path) -> Result<()> {
     let entries = match fs::read_dir(path) {
         Err(error) if error.kind() == ErrorKind::NotFound => return Ok(()),
@@ -176,7 +176,7 @@ fn turn() -> Result<File> {
     Ok(turn)
 }
 
-/// Short, since the path of a Unix socket has at most 107 bytes.
+/// The parent of all beds. Short, since the path of a Unix socket has at most 107 bytes.
 fn root() -> PathBuf {
     std::env::temp_dir().join(format!("ctrlmesh-e2e-{}", getuid()))
 }

@@ -1,4 +1,4 @@
-//! What stands in front of several API servers.
+//! A load balancer in front of several API servers.
 
 use std::{
     io,
@@ -12,8 +12,8 @@ use std::{
 
 use anyhow::{Context, Result};
 
-/// A load balancer of connections: each goes to the next server. It ends no TLS. Dropping it takes
-/// no more of them.
+/// A load balancer of connections: each goes to the next server. It does not terminate TLS. After
+/// its drop it accepts no more connections.
 pub struct Front {
     address: SocketAddr,
     is_over: Arc<AtomicBool>,
@@ -45,7 +45,7 @@ impl Front {
         Ok(Self { address, is_over, acceptor: Some(acceptor) })
     }
 
-    /// Where it listens.
+    /// The address on which it listens.
     #[must_use]
     pub fn address(&self) -> SocketAddr {
         self.address

@@ -57,7 +57,7 @@ impl Kubectl {
         words.map(|word| word.to_string_lossy()).collect::<Vec<_>>().join(" ")
     }
 
-    /// Runs kubectl and returns what it printed.
+    /// Runs kubectl and returns its output.
     ///
     /// # Errors
     ///
@@ -67,7 +67,7 @@ impl Kubectl {
         printed(args, output)
     }
 
-    /// [`Self::run`] with something to read, such as a manifest for `apply -f -`.
+    /// [`Self::run`] with an input, such as a manifest for `apply -f -`.
     ///
     /// # Errors
     ///
@@ -83,7 +83,7 @@ impl Kubectl {
             .context("running kubectl")?;
         let mut stdin = child.stdin.take().context("the pipe just asked for")?;
         // kubectl reads all of its input before it prints, so neither side blocks the other. A
-        // broken pipe means that it has failed already, and its own words say why.
+        // broken pipe means that it has failed already; its stderr gives the reason.
         let written = stdin.write_all(input.as_bytes());
         drop(stdin);
         let out = printed(args, child.wait_with_output()?)?;

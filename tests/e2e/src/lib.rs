@@ -8,11 +8,11 @@
 //! 3. etcd starts on a Unix socket in the bed.
 //! 4. A port is reserved on the loopback address; a CA issues the certificates; the
 //!    administrator gets a certificate and a token.
-//! 5. kube-apiserver starts, and is asked until it is ready.
+//! 5. kube-apiserver starts, and is polled until it is ready.
 //! 6. The test works: [`ApiServer::kubectl`], [`ApiServer::client`],
 //!    [`ApiServer::service_account`], [`ApiServer::audit`]; it pauses, stops, restarts the server.
 //! 7. Drop kills the processes and removes the bed. If the test process is killed, the kernel
-//!    kills its processes with it, and the next bed sweeps.
+//!    kills its processes with it, and the next bed removes its directory.
 //!
 //! The life of a [`Node`] (ten seconds; several at once; needs root):
 //!
@@ -22,20 +22,20 @@
 //!    inside; a link carries the node's addresses, the same ones in every node.
 //! 3. Side by side: containerd, into which [`images`] imports the pause image and a shell; and an
 //!    [`ApiServer`] in the node's network.
-//! 4. The kinds that the test brings, so that no controller learns of them late.
+//! 4. The CRDs of the test, so that no controller learns of them late.
 //! 5. kube-controller-manager, kube-scheduler and kube-proxy, in the node's network; the kubelet,
 //!    in all of its namespaces, with a cgroup of the bed's name above its pods.
-//! 6. The node is waited for until it is Ready, the default ServiceAccount exists and Services
-//!    have their rules.
+//! 6. A wait until the node is Ready, the default ServiceAccount exists and Services have their
+//!    rules.
 //! 7. The test works: [`Node::import_image`], [`Node::apply`], [`Node::wait_for`],
 //!    [`Node::exec`], [`Node::logs`], [`Node::network`], and everything of [`Node::api`].
 //! 8. Drop ends the sandbox, waits until the kernel has ended everything in it, and removes the
 //!    cgroup and the bed. After a kill of the test process the next bed sweeps both.
 //!
 //! A [`Proxy`] is the real binary in direct mode in front of an [`ApiServer`]: it makes a mesh CA,
-//! writes the policy file, starts, and is ready when its log says where it listens. Clients are
-//! real programs: kubectl, [`go_clients`], [`python_client`], the binary `kube-client`, each run as
-//! a [`Program`] of which the test reads the lines.
+//! writes the policy file, starts, and is ready when its log names its address. Clients are real
+//! programs: kubectl, [`go_clients`], [`python_client`], the binary `kube-client`, each run as a
+//! [`Program`] whose lines the test reads.
 //!
 //! Everything here blocks its thread. In an asynchronous test whose own tasks must go on
 //! meanwhile (a proxy in the same process), call it from a blocking task or another thread.

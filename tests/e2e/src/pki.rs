@@ -1,4 +1,4 @@
-//! Certificates of a cluster that lives for a minute.
+//! Certificates of a short-lived cluster.
 
 use std::net::IpAddr;
 

@@ -18,7 +18,7 @@ use crate::{
     programs::{Lines, Network, Process, tied},
 };
 
-/// How long the proxy may take to say where it listens, on a busy machine.
+/// The time limit for the proxy to log its address, on a busy machine.
 const START_LIMIT: Duration = Duration::from_secs(30);
 
 /// The path of the `ctrlmesh` binary: `$CTRLMESH_BIN`, else `ctrlmesh` of the target directory
@@ -47,7 +47,7 @@ pub fn ctrlmesh_binary() -> Result<PathBuf> {
     Ok(path)
 }
 
-/// What can be chosen about a [`Proxy`].
+/// The options of a [`Proxy`].
 #[derive(Debug)]
 pub struct ProxyBuilder {
     shard: String,
@@ -82,8 +82,8 @@ impl ProxyBuilder {
         self
     }
 
-    /// Finds its policy as in a pod with the label `app: operator` of `namespace`, by calls with
-    /// this kubeconfig, instead of in a file.
+    /// Takes the policy from the cluster instead of a file, with this kubeconfig, as in a pod of
+    /// `namespace` with the label `app: operator`.
     #[must_use]
     pub fn policy_of_cluster(mut self, kubeconfig: &Path, namespace: &str) -> Self {
         self.cluster = Some((kubeconfig.to_owned(), namespace.to_owned()));
@@ -175,7 +175,7 @@ pub struct Proxy {
 }
 
 impl Proxy {
-    /// A proxy of the shard `shard` of this policy file.
+    /// A builder for a proxy of the shard `shard` with this policy file.
     #[must_use]
     pub fn builder(shard: &str, policy: &str) -> ProxyBuilder {
         ProxyBuilder {
@@ -190,7 +190,7 @@ impl Proxy {
         }
     }
 
-    /// Where clients reach it.
+    /// The address for clients.
     #[must_use]
     pub fn address(&self) -> SocketAddr {
         self.address
@@ -202,7 +202,7 @@ impl Proxy {
         format!("https://{}", self.address)
     }
 
-    /// Where metrics are.
+    /// The address of the admin port.
     #[must_use]
     pub fn admin(&self) -> SocketAddr {
         self.admin
@@ -247,7 +247,7 @@ impl Proxy {
         Client::new(&self.url(), &self.ca_pem, token, &Network::Own)
     }
 
-    /// Replaces the policy file as a tool does it, whole, and says when.
+    /// Replaces the policy file as a whole, as a tool does, and returns the time.
     ///
     /// # Errors
     ///
@@ -260,12 +260,12 @@ impl Proxy {
         Ok(SystemTime::now())
     }
 
-    /// [`Self::set_policy`], and waits until the proxy says that the policy is in force; the time
-    /// that it names.
+    /// [`Self::set_policy`], then waits until the proxy logs that the policy is in force; returns
+    /// the timestamp of that line.
     ///
     /// # Errors
     ///
-    /// When it does not say so.
+    /// When it does not log that.
     pub fn change_policy(&self, policy: &str) -> Result<String> {
         let is_change = |line: &Value| line["message"] == "policy in force";
         let before = self.log()?.iter().filter(|line| is_change(line)).count();
@@ -321,7 +321,7 @@ impl Proxy {
         self.launch(&self.address.to_string())
     }
 
-    /// What it logged since its last start; lines that are not JSON are left out.
+    /// The log since its last start, without lines that are not JSON.
     ///
     /// # Errors
     ///
@@ -331,7 +331,7 @@ impl Proxy {
         Ok(text.lines().filter_map(|line| serde_json::from_str(line).ok()).collect())
     }
 
-    /// The first line of the log since its last start that `wanted` takes.
+    /// The first line of the log since its last start that `wanted` accepts.
     ///
     /// # Errors
     ///
@@ -373,11 +373,11 @@ impl Proxy {
         value.map_or(Ok(0.0), |value| Ok(value.trim().parse()?))
     }
 
-    /// What the admin port answers.
+    /// The response body of the admin port.
     ///
     /// # Errors
     ///
-    /// When it does not.
+    /// When it does not answer.
     pub fn admin_text(&self, path: &str) -> Result<String> {
         let url = format!("http://{}{path}", self.admin);
         let agent = ureq::Agent::config_builder()
@@ -419,7 +419,7 @@ impl Proxy {
         Ok(nanoseconds / 1e9)
     }
 
-    /// How many files and sockets are open.
+    /// The number of open files and sockets.
     ///
     /// # Errors
     ///

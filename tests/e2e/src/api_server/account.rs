@@ -1,4 +1,4 @@
-//! ServiceAccounts with rights and a bound token: what a controller is to the API server.
+//! ServiceAccounts with rights and a bound token, as a controller has them.
 
 use std::{path::PathBuf, time::Duration};
 
@@ -46,14 +46,14 @@ pub struct ServiceAccount {
     pub namespace: String,
     /// Its name.
     pub name: String,
-    /// A bound token (TokenRequest), good for a day.
+    /// A bound token (TokenRequest), valid for a day.
     pub token: String,
     /// A kubeconfig with that token.
     pub kubeconfig: PathBuf,
 }
 
 impl ServiceAccount {
-    /// The name that the audit log has for it.
+    /// Its username in the audit log.
     #[must_use]
     pub fn user(&self) -> String {
         format!("system:serviceaccount:{}:{}", self.namespace, self.name)
@@ -61,8 +61,8 @@ impl ServiceAccount {
 }
 
 impl ApiServer {
-    /// Makes a ServiceAccount (and its namespace) with these rights in the whole cluster, and
-    /// returns when the API server grants them.
+    /// Creates a ServiceAccount (and its namespace) with these rights in the whole cluster, and
+    /// returns once the API server grants them.
     ///
     /// # Errors
     ///
@@ -89,7 +89,7 @@ impl ApiServer {
         })
     }
 
-    /// A new bound token of a ServiceAccount, good for a day.
+    /// A new bound token of a ServiceAccount, valid for a day.
     ///
     /// # Errors
     ///
@@ -137,7 +137,7 @@ impl ApiServer {
         )
     }
 
-    /// The server's authorizer learns of a new role by a watch of its own, which nobody can see.
+    /// Polls: the authorizer learns of a new role by a watch of its own, invisible outside.
     fn await_rights(&self, client: &Client, rules: &[Rule]) -> Result<()> {
         let Some(rule) = rules.last() else {
             return Ok(());
@@ -158,7 +158,7 @@ impl ApiServer {
         })
     }
 
-    /// Creates an object; one that is there already is taken as it is.
+    /// Creates an object; an existing one is left as it is.
     fn make(&self, path: &str, object: &Value) -> Result<()> {
         let response = self.client().post(path, object)?;
         if response.status != 201 && response.status != 409 {

@@ -1,4 +1,4 @@
-//! What the API server says was asked of it.
+//! The API server's audit log: the requests it received.
 
 use std::{
     path::{Path, PathBuf},
@@ -11,16 +11,16 @@ use serde_json::{Value, json};
 
 use crate::programs::Lines;
 
-/// How much of each request the audit log tells. Requests that the API server makes to itself are
+/// The part of each request that the audit log records. Requests of the API server to itself are
 /// left out, and so is the stage RequestReceived.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum AuditLevel {
-    /// Who asked what and which status it got.
+    /// The user, the request and the status of the response.
     #[default]
     Metadata,
-    /// The objects too, those sent and those returned.
+    /// The objects too, sent and returned.
     RequestResponse,
-    /// Nothing, for measurements.
+    /// No entries, for measurements.
     None,
 }
 
@@ -48,27 +48,27 @@ pub struct AuditEntry {
     /// The same for all stages of one request.
     #[serde(rename = "auditID")]
     pub audit_id: String,
-    /// `ResponseStarted` (streams alone), `ResponseComplete` or `Panic`.
+    /// `ResponseStarted` (streams only), `ResponseComplete` or `Panic`.
     pub stage: String,
-    /// Path and query as the server got them.
+    /// Path and query as received.
     #[serde(rename = "requestURI")]
     pub request_uri: String,
     /// The Kubernetes verb, such as `deletecollection`.
     pub verb: String,
-    /// Who was authenticated.
+    /// The authenticated user.
     pub user: AuditUser,
-    /// Absent when the client sent none.
+    /// `None` if the client sent none.
     pub user_agent: Option<String>,
     /// The client's address and those of `X-Forwarded-For`.
     #[serde(rename = "sourceIPs", default)]
     pub source_ips: Vec<String>,
-    /// Absent when the request is not for a resource.
+    /// `None` if the request is not for a resource.
     pub object_ref: Option<AuditObject>,
-    /// The answer's status.
+    /// The status of the response.
     pub response_status: Option<AuditStatus>,
-    /// With [`AuditLevel::RequestResponse`].
+    /// Only with [`AuditLevel::RequestResponse`].
     pub request_object: Option<Value>,
-    /// With [`AuditLevel::RequestResponse`].
+    /// Only with [`AuditLevel::RequestResponse`].
     pub response_object: Option<Value>,
     /// RFC 3339 with microseconds.
     pub request_received_timestamp: String,
@@ -79,7 +79,7 @@ pub struct AuditEntry {
 /// The user of an audit entry.
 #[derive(Clone, Debug, Deserialize)]
 pub struct AuditUser {
-    /// Such as `system:serviceaccount:NAMESPACE:NAME`; empty when the credentials were refused.
+    /// Such as `system:serviceaccount:NAMESPACE:NAME`; empty if the credentials were refused.
     #[serde(default)]
     pub username: String,
     /// Such as `system:authenticated`.
@@ -87,7 +87,7 @@ pub struct AuditUser {
     pub groups: Vec<String>,
 }
 
-/// The object of an audit entry; what a request does not name is empty.
+/// The object of an audit entry; fields that the request does not name are empty.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct AuditObject {
@@ -103,7 +103,7 @@ pub struct AuditObject {
     pub subresource: String,
 }
 
-/// The answer's status in an audit entry.
+/// The status of the response in an audit entry.
 #[derive(Clone, Debug, Deserialize)]
 pub struct AuditStatus {
     /// The HTTP status code.
@@ -121,7 +121,7 @@ impl AuditLog {
         Self { path }
     }
 
-    /// The file: one JSON object a line.
+    /// The file: one JSON object per line.
     #[must_use]
     pub fn path(&self) -> &Path {
         &self.path
@@ -157,7 +157,7 @@ pub struct AuditReader {
 }
 
 impl AuditReader {
-    /// The next entry that is written already.
+    /// The next entry already written. `None` if there is none yet.
     ///
     /// # Errors
     ///
@@ -168,7 +168,7 @@ impl AuditReader {
         entry.map(Some).with_context(|| format!("reading an audit entry: {line}"))
     }
 
-    /// The next entry that `wanted` takes; passes over the others; waits for it at most `limit`.
+    /// The next entry that `wanted` accepts; skips the others; waits at most `limit`.
     ///
     /// # Errors
     ///

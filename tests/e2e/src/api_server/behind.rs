@@ -1,7 +1,7 @@
-//! The way of an API server to etcd, on which all that etcd says comes late.
+//! A connection of an API server to etcd that delays all that etcd sends.
 //!
-//! It hides how a server is made to be behind. It knows nothing of gRPC: bytes keep their order and
-//! none is lost, so the server's cache is one of some time ago, and a consistent read of it waits.
+//! It hides how a server is kept behind. It knows nothing of gRPC: bytes keep their order and none
+//! is lost, so the server's cache is out of date, and a consistent read from it waits.
 
 use std::{
     io::{Read, Write},
@@ -19,11 +19,11 @@ use std::{
 
 use anyhow::{Context, Result, anyhow};
 
-/// Pieces that may be on their way of one connection: beyond these etcd has to wait.
+/// The maximum of pieces in flight per connection: beyond it etcd has to wait.
 const ON_THE_WAY: usize = 4096;
 const PIECE: usize = 64 << 10;
 
-/// A Unix socket that leads to etcd. Dropping it takes no more connections; those that are open end
+/// A Unix socket that leads to etcd. After its drop it accepts no more connections; open ones end
 /// with the server.
 pub(super) struct Behind {
     socket: PathBuf,
@@ -44,14 +44,14 @@ impl Behind {
                 if over.load(Ordering::Acquire) {
                     return;
                 }
-                // A server whose connection is closed asks for another one.
+                // A server whose connection is closed opens another one.
                 drop(carry(server, &etcd, &time));
             }
         });
         Ok(Self { socket, millis, is_over, acceptor: Some(acceptor) })
     }
 
-    /// From now on what etcd says comes so much later.
+    /// Delays everything that etcd sends from now on.
     pub(super) fn set(&self, time: Duration) {
         let millis = u64::try_from(time.as_millis()).unwrap_or(u64::MAX);
         self.millis.store(millis, Ordering::Release);
@@ -66,7 +66,7 @@ impl Drop for Behind {
     }
 }
 
-/// Carries what the server asks at once, and what etcd says after so many milliseconds.
+/// Forwards the server's bytes at once, and etcd's bytes after so many milliseconds.
 fn carry(mut server: UnixStream, etcd: &Path, millis: &Arc<AtomicU64>) -> Result<()> {
     let mut etcd = UnixStream::connect(etcd)?;
     let (mut said, mut asked) = (etcd.try_clone()?, server.try_clone()?);

@@ -1,4 +1,4 @@
-//! How an API server is started.
+//! The start of an API server.
 
 use std::{
     net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr},
@@ -25,7 +25,7 @@ const AUDIT_LOG_FLAG: &str = "--audit-log-path=";
 const ETCD_FLAG: &str = "--etcd-servers=";
 const PORT_FLAG: &str = "--secure-port=";
 
-/// What can be chosen about an [`ApiServer`].
+/// The options of an [`ApiServer`].
 #[derive(Clone, Debug)]
 pub struct ApiServerBuilder {
     bind: IpAddr,
@@ -36,18 +36,18 @@ pub struct ApiServerBuilder {
     place: Place,
 }
 
-/// Where in the world the server stands.
+/// The network, the addresses and the directory of a server.
 #[derive(Clone, Debug)]
 pub(crate) struct Place {
-    /// The network that it listens in.
+    /// The network in which it listens.
     pub(crate) network: Network,
-    /// `None`: the kernel chooses.
+    /// The port; `None` lets the kernel choose.
     pub(crate) port: Option<u16>,
-    /// The address that the Service `kubernetes` leads to, if pods shall reach it.
+    /// The address behind the Service `kubernetes`. `None` if pods need not reach it.
     pub(crate) advertised: Option<IpAddr>,
     /// The ranges of Service addresses, primary family first.
     pub(crate) services: Vec<String>,
-    /// The directory, if it is shared.
+    /// A shared directory. `None` for a new one.
     pub(crate) bed: Option<Arc<Bed>>,
 }
 
@@ -94,7 +94,7 @@ impl ApiServerBuilder {
         self
     }
 
-    /// How much the audit log tells; [`AuditLevel::Metadata`] unless told.
+    /// The level of the audit log; [`AuditLevel::Metadata`] by default.
     #[must_use]
     pub fn audit(mut self, level: AuditLevel) -> Self {
         self.audit = level;
@@ -107,7 +107,7 @@ impl ApiServerBuilder {
         self.flag(&format!("--etcd-compaction-interval={}ms", interval.as_millis()))
     }
 
-    /// Adds a flag of kube-apiserver, as `--name=value`; it wins over the bed's own.
+    /// Adds a flag of kube-apiserver, as `--name=value`; it overrides the bed's own.
     #[must_use]
     pub fn flag(mut self, flag: &str) -> Self {
         self.extra_flags.push(flag.to_owned());
@@ -158,7 +158,7 @@ impl ApiServerBuilder {
         Ok(api)
     }
 
-    /// The address by which the bed itself talks to the server.
+    /// The address at which the bed itself reaches the server.
     fn reached_at(&self) -> IpAddr {
         match (self.place.advertised, self.bind) {
             (Some(advertised), _) => advertised,
@@ -213,7 +213,7 @@ impl ApiServerBuilder {
     fn flags(&self, bed: &Bed, port: u16) -> Vec<String> {
         let path = |name: &str| bed.path().join(name).display().to_string();
         let advertised = self.place.advertised.unwrap_or_else(|| self.reached_at());
-        // Nothing can lead pods to a loopback address, and the server refuses to try.
+        // Pods cannot reach a loopback address, and the server refuses to publish one.
         let reconciler = if self.place.advertised.is_some() { "lease" } else { "none" };
         let mut flags = vec![
             format!("{ETCD_FLAG}{}", etcd_url(bed)),
@@ -232,7 +232,7 @@ impl ApiServerBuilder {
             format!("--service-account-signing-key-file={}", path("accounts.key")),
             format!("--service-cluster-ip-range={}", self.place.services.join(",")),
             "--allow-privileged=true".to_owned(),
-            // A server that stops ends its watches first, instead of waiting a minute for them.
+            // A stopping server ends its watches itself, instead of waiting a minute for them.
             "--shutdown-watch-termination-grace-period=5s".to_owned(),
             format!("--audit-policy-file={}", path("audit-policy.json")),
             format!("{AUDIT_LOG_FLAG}{}", path(&audit_log(SERVER))),
@@ -246,10 +246,10 @@ impl ApiServerBuilder {
     }
 }
 
-/// The port, and the socket that keeps it from every other process of this machine.
+/// A free port, and the socket that reserves it against all other processes of this machine.
 ///
 /// The socket is bound with SO_REUSEPORT and never listens. kube-apiserver binds the same port with
-/// SO_REUSEPORT; the kernel gives a reserved port to nobody who asks for any port.
+/// SO_REUSEPORT; the kernel chooses no reserved port for a bind to port 0.
 fn reserve_port(bind: IpAddr) -> Result<(u16, Socket)> {
     let address = SocketAddr::new(bind, 0);
     let socket = Socket::new(Domain::for_address(address), Type::STREAM, None)?;
@@ -304,7 +304,7 @@ pub(super) fn audit_log(server: &str) -> String {
     }
 }
 
-/// etcd listens on a Unix socket: no port to collide, in no network.
+/// The URL of etcd: a Unix socket, so that no port collides and no network is needed.
 pub(super) fn etcd_url(bed: &Bed) -> String {
     format!("unix://{}", bed.path().join(ETCD_SOCKET).display())
 }
@@ -327,7 +327,7 @@ fn start_etcd(bed: &Bed) -> Result<Process> {
     Process::spawn("etcd", command, &bed.path().join("etcd.log"))
 }
 
-/// The address that the Service `kubernetes` has in a range.
+/// The address of the Service `kubernetes` in a range.
 fn first_address(range: &str) -> Option<String> {
     let (base, _) = range.split_once('/')?;
     match base.parse().ok()? {

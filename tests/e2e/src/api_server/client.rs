@@ -67,7 +67,7 @@ impl Client {
     ///
     /// # Errors
     ///
-    /// When there is no complete answer; a refusal is an answer.
+    /// When there is no complete response; a refusal is a response.
     pub fn get(&self, path: &str) -> Result<Response> {
         self.request("GET", path, "application/json", Vec::new())
     }
@@ -81,7 +81,7 @@ impl Client {
         self.request("POST", path, "application/json", object.to_string().into_bytes())
     }
 
-    /// Deletes what `path` names.
+    /// Deletes the object or collection at `path`.
     ///
     /// # Errors
     ///
@@ -90,12 +90,12 @@ impl Client {
         self.request("DELETE", path, "application/json", Vec::new())
     }
 
-    /// Watches the collection at `path` until `wanted` has an answer, at most `limit`. What is
-    /// there already comes first, as ADDED. An event is `{"type": …, "object": …}`.
+    /// Watches the collection at `path` until `wanted` returns a value, at most `limit`. Existing
+    /// objects come first, as ADDED. An event is `{"type": …, "object": …}`.
     ///
     /// # Errors
     ///
-    /// When the server refuses, and when the watch ends or the time is over without an answer.
+    /// When the server refuses, and when the watch ends or the time is over without a value.
     pub fn watch_until<T: Send>(
         &self,
         path: &str,
@@ -126,7 +126,7 @@ impl Client {
         })
     }
 
-    /// Any request.
+    /// Sends any request.
     ///
     /// # Errors
     ///
@@ -155,7 +155,7 @@ impl Client {
     }
 }
 
-/// A whole answer.
+/// A complete response.
 #[derive(Clone, Debug)]
 pub struct Response {
     /// The HTTP status code.
@@ -166,11 +166,11 @@ pub struct Response {
 }
 
 impl Response {
-    /// The body of a 2xx answer.
+    /// The body of a 2xx response.
     ///
     /// # Errors
     ///
-    /// When the answer is another one, or not JSON.
+    /// When the status is another one, or the body is not JSON.
     pub fn json(&self) -> Result<Value> {
         if !(200..300).contains(&self.status) {
             bail!("{}: status {}: {}", self.what, self.status, self.text);

@@ -34,17 +34,17 @@ use crate::{
     programs::{Network, Process, until},
 };
 
-/// How long the API server may take until it is ready, on a busy machine.
+/// The time limit until the API server is ready, on a busy machine.
 const READY_LIMIT: Duration = Duration::from_secs(90);
 
-/// A running API server with its etcd. Dropping it ends both and removes what they wrote.
+/// A running API server with its etcd. Dropping it ends both and removes their files.
 pub struct ApiServer {
-    // Dropped in this order: processes before what they use.
+    // Dropped in this order: processes before their resources.
     server: Mutex<Option<Process>>,
     etcd: Arc<Process>,
-    /// How far this server is behind. `None` if it speaks with etcd itself.
+    /// The line on which this server is behind. `None` if it speaks with etcd itself.
     behind: Option<Behind>,
-    /// Of its log file; the audit log has its name too.
+    /// The name of its log file; the name of its audit log derives from it.
     name: String,
     flags: Vec<String>,
     address: SocketAddr,
@@ -52,7 +52,7 @@ pub struct ApiServer {
     trust: Arc<Trust>,
     client: Client,
     kubectl: Kubectl,
-    /// Bound to the port and never listening: keeps the port ours while the server restarts.
+    /// Bound to the port but never listening: reserves the port while the server restarts.
     _port: Option<Socket>,
     bed: Arc<Bed>,
 }
@@ -65,7 +65,7 @@ struct Trust {
 }
 
 impl ApiServer {
-    /// What can be chosen, with defaults for everything.
+    /// A builder with defaults for all options.
     #[must_use]
     pub fn builder() -> ApiServerBuilder {
         ApiServerBuilder::default()
@@ -81,7 +81,7 @@ impl ApiServer {
     }
 
     /// Another server of the same cluster and the same etcd. It has an audit log of its own; kubectl
-    /// and kubeconfigs lead to the first server.
+    /// and kubeconfigs use the first server.
     ///
     /// # Errors
     ///
@@ -90,18 +90,18 @@ impl ApiServer {
         builder::beside(self)
     }
 
-    /// From now on this server learns of all that etcd says so much later, as one does that is short
-    /// of CPU. (To become ready it asks hundreds of times, one after the other.)
+    /// Delays everything that this server receives from etcd by `time`, as if it were short of CPU.
+    /// (To become ready a server asks hundreds of times in turn, so it cannot be behind then.)
     ///
     /// # Errors
     ///
-    /// When it is not one that [`Self::beside`] has started.
+    /// If [`Self::beside`] did not start it.
     pub fn fall_behind(&self, time: Duration) -> Result<()> {
         self.behind.as_ref().context("this server speaks with etcd itself")?.set(time);
         Ok(())
     }
 
-    /// Where it listens.
+    /// The address on which it listens.
     #[must_use]
     pub fn address(&self) -> SocketAddr {
         self.address
@@ -173,7 +173,7 @@ impl ApiServer {
         &self.kubectl
     }
 
-    /// Runs kubectl as the administrator and returns what it printed.
+    /// Runs kubectl as the administrator and returns its output.
     ///
     /// # Errors
     ///
@@ -191,7 +191,7 @@ impl ApiServer {
         self.kubectl.run_with_input(&["apply", "-f", "-"], manifest)
     }
 
-    /// What was asked of the server.
+    /// The audit log of the server.
     #[must_use]
     pub fn audit(&self) -> AuditLog {
         AuditLog::new(self.bed.path().join(builder::audit_log(&self.name)))
@@ -209,7 +209,7 @@ impl ApiServer {
         self.etcd.id()
     }
 
-    /// Freezes the server (SIGSTOP): connections stay open and nothing answers.
+    /// Freezes the server (SIGSTOP): connections stay open, without responses.
     ///
     /// # Errors
     ///
@@ -263,9 +263,9 @@ impl ApiServer {
         self.await_ready(server)
     }
 
-    /// Drops the history of every object before now and returns the revision of now: a list at an
-    /// older resourceVersion with `Exact`, or a continue token of before, gets 410. (A watch that
-    /// the server's cache can still serve does not.)
+    /// Compacts etcd at its current revision and returns that revision: a list at an older
+    /// resourceVersion with `Exact`, or with an older continue token, gets 410. (A watch that the
+    /// server's cache can still serve does not.)
     ///
     /// # Errors
     ///
@@ -296,8 +296,8 @@ impl ApiServer {
         Process::spawn("kube-apiserver", command, &log)
     }
 
-    /// Ready means `/readyz`, and that the namespace that everyone uses is there: it is made by a
-    /// loop that `/readyz` does not wait for.
+    /// Waits for `/readyz`, and for the namespace `default`: it is created by a loop that `/readyz`
+    /// does not wait for.
     fn await_ready(&self, mut server: MutexGuard<'_, Option<Process>>) -> Result<()> {
         let server = server.as_mut().context("the API server is stopped")?;
         let answers =
@@ -310,7 +310,7 @@ impl ApiServer {
     }
 
     fn server(&self) -> MutexGuard<'_, Option<Process>> {
-        // What it guards is a process or none, whoever panicked meanwhile.
+        // A poisoned lock holds a process or `None`: both are valid.
         self.server.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

@@ -32,7 +32,7 @@ fn main() -> Result<()> {
     let cli = Cli::parse();
     let ends = SigSet::from_iter([Signal::SIGINT, Signal::SIGTERM]);
     if cli.keep {
-        // Before any thread starts: a blocked signal waits until somebody asks for it.
+        // Before any thread starts: a blocked signal stays pending until `wait`.
         ends.thread_block()?;
     }
     let tale = Tale { started: Instant::now() };
@@ -51,7 +51,7 @@ fn main() -> Result<()> {
     tale.say("done: nothing is left")
 }
 
-/// Tells what happens, with the time since the start.
+/// Prints the progress, with the time since the start.
 struct Tale {
     started: Instant,
 }
@@ -101,7 +101,7 @@ fn show(tale: &Tale, shards: &Shards) -> Result<()> {
     show_without_labels(tale, shards)
 }
 
-/// The third act: what is in no label is judged in the proxy.
+/// The third act: a boundary that no label expresses is judged in the proxy.
 fn show_without_labels(tale: &Tale, shards: &Shards) -> Result<()> {
     tale.say(&format!(
         "six namespaces without labels, cut in two by the hash of their names: {CUT}"
@@ -131,7 +131,7 @@ fn show_without_labels(tale: &Tale, shards: &Shards) -> Result<()> {
     Ok(())
 }
 
-/// Waits until each Widget was handled last by a pod of its team's shard.
+/// Waits until each Widget was last handled by a pod of its team's shard.
 fn wait_until_handled(shards: &Shards, owners: &[(&str, &str)]) -> Result<()> {
     let owners: BTreeMap<_, _> = owners.iter().copied().collect();
     let is_right = |widget: &Widget| {
@@ -161,7 +161,7 @@ fn tell_leases(tale: &Tale, shards: &Shards) -> Result<()> {
     Ok(())
 }
 
-/// The metrics that tell the story.
+/// The metrics that the demo shows.
 fn told(metrics: &str) -> impl Iterator<Item = &str> {
     const STORY: [&str; 4] = [
         "ctrlmesh_policy_epoch",

@@ -1,4 +1,4 @@
-//! The test bed by hand: a cluster that runs until Ctrl-C, and what it needs.
+//! The test bed on the command line: a cluster that runs until Ctrl-C, and its requirements.
 
 use std::{
     io::{Write, stdout},
@@ -73,7 +73,7 @@ struct ImagesArgs {
 
 fn main() -> Result<()> {
     let cli = Cli::parse();
-    // Before any thread starts: a blocked signal waits until somebody asks for it.
+    // Before any thread starts: a blocked signal stays pending until `wait`.
     let ends = SigSet::from_iter([Signal::SIGINT, Signal::SIGTERM]);
     ends.thread_block()?;
     match cli.command {
@@ -119,7 +119,7 @@ fn run_node(args: &NodeArgs, ends: &SigSet) -> Result<()> {
     Ok(())
 }
 
-/// What a script or a person needs to use a cluster; `ready` comes last.
+/// The facts that a script or a person needs to use a cluster; `ready` comes last.
 fn described(api: &ApiServer) -> Result<Vec<(&'static str, String)>> {
     let server = api.server_pid().context("the API server has just started")?;
     Ok(vec![
@@ -151,7 +151,7 @@ fn feature_gate(text: &str) -> Result<(String, bool), String> {
     Ok((gate.to_owned(), on.parse().map_err(|_| wrong())?))
 }
 
-/// One fact a line: name, a space, value. Scripts read it.
+/// Prints one fact per line: name, a space, value. Scripts read it.
 fn print(facts: &[(&str, String)]) -> Result<()> {
     let mut out = stdout().lock();
     for (name, value) in facts {

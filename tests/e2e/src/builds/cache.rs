@@ -1,4 +1,4 @@
-//! What takes minutes to make and is made once: kept outside the source tree, by content.
+//! A cache of files that take minutes to make: outside the source tree, by content.
 
 use std::{
     env,
@@ -14,25 +14,25 @@ use std::{
 use anyhow::{Context, Result, bail};
 use sha2::{Digest, Sha256};
 
-/// A line of progress at least this often.
+/// The maximum time between lines of progress.
 const REPORT_EVERY: Duration = Duration::from_secs(10);
 
 const KEPT_UNUSED: Duration = Duration::from_secs(7 * 24 * 3600);
 
-/// In hexadecimal digits.
+/// The length of a hash, in hexadecimal digits.
 const HASH_LENGTH: usize = 24;
 
-/// How many of the last lines of a failed command an error quotes.
+/// The number of last lines of a failed command that an error quotes.
 const QUOTED_LINES: usize = 30;
 
-/// The hash under which something is kept: of everything that decides what it will be.
+/// The key of a cached file: the hash of all inputs that decide its content.
 #[derive(Default)]
 pub(crate) struct Key(Sha256);
 
 impl Key {
     pub(crate) fn add(mut self, part: impl AsRef<[u8]>) -> Self {
         let part = part.as_ref();
-        // The length keeps ("ab", "c") and ("a", "bc") apart.
+        // The length distinguishes ("ab", "c") from ("a", "bc").
         self.0.update((part.len() as u64).to_le_bytes());
         self.0.update(part);
         self
@@ -48,8 +48,8 @@ impl Key {
     }
 }
 
-/// The file called `name` of this key; `make` makes it, at the path that it is given, when there
-/// is none. Of several processes that want it at once, one makes it and the others wait.
+/// The file `name` of this key. If there is none, `make` makes it at the path that it gets. Of
+/// several processes that need it at once, one makes it and the others wait.
 pub(crate) fn file(
     name: &str,
     key: Key,
@@ -81,7 +81,7 @@ fn file_in(
     Ok(wanted)
 }
 
-/// Drops those called `name` that nobody has used for a week.
+/// Removes files called `name` that were not used for a week.
 fn drop_unused(directory: &Path, name: &str) -> Result<()> {
     for entry in fs::read_dir(directory)? {
         let entry = entry?;
@@ -137,7 +137,7 @@ pub(crate) fn run_with_progress(what: &str, command: &mut Command) -> Result<()>
         }
     }
     let status = child.wait()?;
-    // It ended with the pipe that it read.
+    // The thread ended with the pipe that it read.
     let _ = reader.join();
     if !status.success() {
         bail!("{what}: {status}\n{}", said.join("\n"));
@@ -146,13 +146,13 @@ pub(crate) fn run_with_progress(what: &str, command: &mut Command) -> Result<()>
     Ok(())
 }
 
-/// One line of progress. On stderr: stdout belongs to whoever runs the test bed.
+/// Prints one line of progress, on stderr: stdout is for the output of the program itself.
 pub(crate) fn note(line: &str) {
     // Progress that cannot be shown is not worth a failure.
     let _ = writeln!(std::io::stderr(), "testbed: {}", line.trim_end());
 }
 
-/// `$CTRLMESH_CACHE`, else `$XDG_CACHE_HOME/ctrlmesh`, else `$HOME/.cache/ctrlmesh`.
+/// The cache: `$CTRLMESH_CACHE`, else `$XDG_CACHE_HOME/ctrlmesh`, else `$HOME/.cache/ctrlmesh`.
 pub(crate) fn directory() -> Result<PathBuf> {
     let set = |name| env::var_os(name).filter(|value| !value.is_empty()).map(PathBuf::from);
     let directory = set("CTRLMESH_CACHE")
@@ -208,7 +208,7 @@ mod tests {
         let made = AtomicUsize::new(0);
         let make = |path: &Path| {
             made.fetch_add(1, Ordering::Relaxed);
-            // Long enough that all others have asked before it is there.
+            // Slow enough that all others ask before the file exists.
             let mut all = File::create(path)?;
             for _ in 0..1000 {
                 all.write_all(b"x")?;

@@ -1,4 +1,4 @@
-//! The client programs of `clients/`, made once and kept outside the tree.
+//! The client programs of `clients/`, built once and cached outside the tree.
 
 use std::{
     path::{Path, PathBuf},
@@ -12,8 +12,8 @@ use super::{
     go::go_program,
 };
 
-/// The path of the Go client program of `clients/go`; builds it when there is none of these
-/// sources.
+/// The path of the Go client program of `clients/go`; builds it if these sources have no cached
+/// build.
 ///
 /// # Errors
 ///
@@ -22,18 +22,17 @@ pub fn go_clients() -> Result<PathBuf> {
     go_program("clients", &sources().join("go"))
 }
 
-/// A Python that has the packages of `clients/python/requirements.txt`, and the program to run
-/// with it.
+/// A Python with the packages of `clients/python/requirements.txt`, and the program to run with it.
 ///
 /// # Errors
 ///
-/// When Python or its `venv` is missing, or the packages cannot be had.
+/// When Python or its `venv` is missing, or the packages cannot be installed.
 pub fn python_client() -> Result<(PathBuf, PathBuf)> {
     let directory = sources().join("python");
     let requirements = directory.join("requirements.txt");
     let version = Command::new("python3").arg("--version").output().context("running python3")?;
     let key = Key::default().add(&version.stdout).add_file(&requirements)?;
-    // It finds its packages by the place of its interpreter, so it may be moved when it is done.
+    // An environment finds its packages relative to its interpreter, so it may be moved when done.
     let environment = cache::file("python", key, |path| {
         let mut make = Command::new("python3");
         make.args(["-m", "venv"]).arg(path);

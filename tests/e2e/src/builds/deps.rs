@@ -1,4 +1,4 @@
-//! What the test bed needs of the machine: the one list.
+//! The only list of the programs that the test bed needs on the machine.
 
 use std::{
     env,
@@ -37,12 +37,12 @@ const fn need(program: &'static str, package: &'static str, used_for: &'static s
     Need { program, package, used_for }
 }
 
-/// Installs what is missing with apt-get, and returns the packages that it installed.
+/// Installs missing programs with apt-get, and returns the packages that it installed.
 ///
 /// # Errors
 ///
-/// When something is missing and apt-get or root is too, and when Go is missing: the error names
-/// what to install. Debian's Go is too old for Kubernetes, so no package is taken for it.
+/// When a program is missing without apt-get or root, and when Go is missing: the error names what
+/// to install. Debian's Go is too old for Kubernetes, so no package is installed for it.
 pub fn install() -> Result<Vec<&'static str>> {
     let missing: Vec<&Need> = NEEDS.iter().filter(|need| find(need.program).is_none()).collect();
     if !missing.is_empty() {

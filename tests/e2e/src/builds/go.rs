@@ -1,4 +1,4 @@
-//! Go programs of this crate, built on demand and kept outside the tree.
+//! Go programs of this crate, built on demand and cached outside the tree.
 
 use std::{
     fs,
@@ -10,8 +10,8 @@ use anyhow::{Context, Result};
 
 use super::cache::{self, Key};
 
-/// The static program that the module in `directory` makes; builds it when there is none of these
-/// sources.
+/// The static program of the module in `directory`; builds it if these sources have no cached
+/// build.
 pub(crate) fn go_program(name: &str, directory: &Path) -> Result<PathBuf> {
     let version = Command::new("go").arg("version").output().context("running go")?;
     let mut files = Vec::new();

@@ -15,7 +15,7 @@ use super::cache::{self, Key};
 /// The image of every pod's sandbox.
 pub const PAUSE: &str = "localhost/pause:1";
 
-/// A shell with the usual small programs and iptables, in every node; runs as root unless told.
+/// A shell with the usual small programs and iptables, in every node; runs as root by default.
 pub const BUSYBOX: &str = "localhost/busybox:1";
 
 /// The proxy, as `deploy/Containerfile` builds it.
@@ -24,8 +24,8 @@ pub const PROXY: &str = "localhost/ctrlmesh:dev";
 /// The init container, as `deploy/Containerfile.init` builds it.
 pub const INIT: &str = "localhost/ctrlmesh-init:dev";
 
-/// A shell with the usual small programs, iptables with what it links, and nothing else: what the
-/// images stand on here.
+/// The packages of the images' base here: a shell with the usual small programs, iptables with its
+/// libraries, and nothing else.
 const BASE_PACKAGES: [&str; 11] = [
     "busybox",
     "iptables",
@@ -40,7 +40,7 @@ const BASE_PACKAGES: [&str; 11] = [
     "netbase",
 ];
 
-/// What a package's script would have made, and any image has.
+/// Directories that a package's script would create, and that any image has.
 const BASE_DIRECTORIES: [(&str, u32); 1] = [("tmp", 0o1777)];
 
 const PAUSE_FILE: &str = r#"ARG BASE
@@ -57,7 +57,7 @@ ENTRYPOINT ["/bin/sh"]
 /// An image in an archive, ready for [`crate::Node::import_image`].
 #[derive(Clone, Debug)]
 pub struct Image {
-    /// The name by which a pod asks for it.
+    /// The name by which a pod refers to it.
     pub name: String,
     /// The archive, in the cache.
     pub archive: PathBuf,
@@ -103,8 +103,8 @@ pub fn proxy(binary: &Path) -> Result<Image> {
     Build { name: PROXY, containerfile: &containerfile, context: &context, base: None }.image()
 }
 
-/// The init container's image, from the static binary at `binary`, on a base made from packages
-/// where a user's build would pull one.
+/// The init container's image, from the static binary at `binary`, on a base made from packages in
+/// place of the one that a user's build pulls.
 ///
 /// # Errors
 ///
@@ -117,7 +117,7 @@ pub fn init(binary: &Path) -> Result<Image> {
     Build { name: INIT, containerfile: &containerfile, context: &context, base }.image()
 }
 
-/// The image that `containerfile` makes of one static program, such as an operator's.
+/// The image of one static program, such as an operator's, by `containerfile`.
 ///
 /// # Errors
 ///
@@ -157,7 +157,7 @@ impl Build<'_> {
         let containerfile = work.0.join("Containerfile");
         fs::write(&containerfile, self.containerfile)?;
         let mut build = work.buildah();
-        // The same input gives the same image: no time in it.
+        // Without timestamps the same input gives the same image.
         build
             .args(["build", "--quiet", "--isolation=chroot", "--timestamp=0", "--format=docker"])
             .args(["--pull-never", "--tag", self.name, "--file"])
@@ -199,7 +199,7 @@ fn base() -> Result<PathBuf> {
     })
 }
 
-/// Drops what no program of the base reads, and adds what a package's script would have made.
+/// Removes files that no program of the base reads, and adds those of a package's script.
 fn trim(root: &Path) -> Result<()> {
     let libraries = format!("usr/lib/{}-linux-gnu", env::consts::ARCH);
     for unused in ["usr/share", "usr/lib/locale", &format!("{libraries}/gconv")] {
@@ -208,7 +208,7 @@ fn trim(root: &Path) -> Result<()> {
             _ => {}
         }
     }
-    // Where Debian has merged these into /usr, the links belong to another package.
+    // If Debian has merged these into /usr, the links belong to another package.
     for directory in ["bin", "sbin", "lib", "lib64"] {
         let merged = Path::new("usr").join(directory);
         if !root.join(directory).exists() && root.join(&merged).exists() {
@@ -270,7 +270,7 @@ impl Scratch {
 
 impl Drop for Scratch {
     fn drop(&mut self) {
-        // It is in the cache, which may be removed at any time.
+        // Leftovers are in the cache, which may be removed at any time.
         let _ = fs::remove_dir_all(&self.0);
     }
 }

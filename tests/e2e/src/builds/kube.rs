@@ -14,7 +14,7 @@ use super::cache::{self, Key};
 /// The version of Kubernetes that `cluster/go.mod` requires.
 pub const KUBERNETES_VERSION: &str = "1.37.1";
 
-/// The path of the binary; builds it when there is none of these sources (six minutes from
+/// The path of the binary; builds it if these sources have no cached build (six minutes from
 /// nothing).
 ///
 /// # Errors
@@ -22,7 +22,7 @@ pub const KUBERNETES_VERSION: &str = "1.37.1";
 /// When Go is missing or the build fails.
 pub fn kube_binary() -> Result<PathBuf> {
     static BUILT: Mutex<Option<PathBuf>> = Mutex::new(None);
-    // A poisoned lock holds a path or none: both are true.
+    // A poisoned lock holds a path or `None`: both are valid.
     let mut built = BUILT.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
     if let Some(path) = built.as_ref() {
         return Ok(path.clone());

@@ -1,6 +1,6 @@
-//! What tests run and do not write themselves: how it comes to be, once, and where it is kept.
+//! The programs and images that tests run: how they are built, once, and where they are cached.
 //!
-//! It knows no cluster: it makes files and knows their paths.
+//! It makes files and returns their paths; it knows nothing of clusters.
 
 mod cache;
 mod clients;

@@ -1,4 +1,4 @@
-//! How a node is started.
+//! The start of a node.
 
 use std::{path::Path, process::Command, sync::Arc, thread, time::Duration};
 
@@ -26,7 +26,7 @@ const KUBELET_LIMIT: Duration = Duration::from_secs(60);
 const KUBE_PROXY_LIMIT: Duration = Duration::from_secs(60);
 const DEFINITIONS_LIMIT: Duration = Duration::from_secs(60);
 
-/// What can be chosen about a [`Node`].
+/// The options of a [`Node`].
 #[derive(Clone, Debug)]
 pub struct NodeBuilder {
     families: Families,
@@ -41,7 +41,7 @@ impl Default for NodeBuilder {
 }
 
 impl NodeBuilder {
-    /// Which address families pods and Services have; IPv4 unless told.
+    /// The address families of pods and Services; IPv4 by default.
     #[must_use]
     pub fn families(mut self, families: Families) -> Self {
         self.families = families;
@@ -71,9 +71,9 @@ impl NodeBuilder {
 
     /// A manifest of CustomResourceDefinitions that are served before the controllers start.
     ///
-    /// A garbage collector that learns of a kind later meets its objects as owners that it cannot
-    /// look up, and asks again after 5 ms, 10 ms and so on up to 1000 s (`attemptToDeleteWorker` of
-    /// the Kubernetes controller manager).
+    /// A garbage collector that learns of a kind later cannot look up owners of that kind, and
+    /// retries after 5 ms, 10 ms and so on up to 1000 s (`attemptToDeleteWorker` of the Kubernetes
+    /// controller manager).
     #[must_use]
     pub fn custom_resource_definitions(mut self, manifest: String) -> Self {
         self.definitions.push(manifest);
@@ -89,7 +89,7 @@ impl NodeBuilder {
         let families = self.families;
         let bed = Arc::new(Bed::make()?);
         let sandbox = Sandbox::open(&bed, families)?;
-        // The two that need nothing of each other start side by side.
+        // These two do not depend on each other, so they start in parallel.
         let (containerd, api) = thread::scope(|scope| {
             let containerd = scope.spawn(|| start_containerd(&bed, &sandbox, families));
             let api = self.start_api_server(&bed, &sandbox);
@@ -127,7 +127,7 @@ impl NodeBuilder {
     }
 }
 
-/// Applies definitions, and waits until the API server's discovery has what they define.
+/// Applies definitions, and waits until the API server's discovery lists their resources.
 fn serve(api: &ApiServer, definitions: &[String]) -> Result<()> {
     for manifest in definitions {
         api.apply(manifest)?;
@@ -238,8 +238,8 @@ pub(super) fn start_kubelet(bed: &Bed, sandbox: &Sandbox, families: Families) ->
     Process::spawn("kubelet", command, &bed.path().join("kubelet.log"))
 }
 
-/// The node's condition may be an earlier kubelet's. This one is asked, through the API server,
-/// whether it knows all its pods: before that it refuses `exec` and `logs`.
+/// Waits until this kubelet, asked through the API server, knows all its pods: before that it
+/// refuses `exec` and `logs`. The node's condition may be an earlier kubelet's.
 pub(super) fn await_kubelet(api: &ApiServer) -> Result<()> {
     let count = |path: &str| -> Option<usize> {
         let pods = api.client().get(path).ok()?.json().ok()?;
@@ -254,7 +254,7 @@ pub(super) fn await_kubelet(api: &ApiServer) -> Result<()> {
     })
 }
 
-/// Without its rules a pod's first connection to a Service would be refused.
+/// Waits for its rules: without them a pod's first connection to a Service would be refused.
 pub(super) fn await_kube_proxy(sandbox: &Sandbox, api: &ApiServer) -> Result<()> {
     let health = Client::new("http://127.0.0.1:10256", api.ca_pem(), "", &sandbox.network())?;
     until("kube-proxy has written its rules", KUBE_PROXY_LIMIT, || {

@@ -23,13 +23,13 @@ use crate::{
     programs::{Network, Process},
 };
 
-/// How long the kubelet may take, on a busy machine, until it says that the node is ready.
+/// The time limit for the kubelet to report the node ready, on a busy machine.
 const READY_LIMIT: Duration = Duration::from_secs(120);
 
-/// A running node with its control plane, in namespaces of its own. Dropping it ends everything
-/// and removes what was written.
+/// A running node with its control plane, in namespaces of its own. Dropping it ends everything and
+/// removes all files.
 pub struct Node {
-    // Dropped in this order: what uses before what is used.
+    // Dropped in this order: users before the resources that they use.
     kubelet: Mutex<Option<Process>>,
     control: Mutex<Vec<Process>>,
     _containerd: Process,
@@ -40,7 +40,7 @@ pub struct Node {
 }
 
 impl Node {
-    /// What can be chosen, with defaults for everything.
+    /// A builder with defaults for all options.
     #[must_use]
     pub fn builder() -> NodeBuilder {
         NodeBuilder::default()
@@ -68,14 +68,14 @@ impl Node {
         self.sandbox.network()
     }
 
-    /// A command with the node's processes, mounts and network; `crictl`, `nft` or `nsenter` into
-    /// a pod, for example.
+    /// A command in the namespaces of the node (processes, mounts, network), such as `crictl`,
+    /// `nft` or `nsenter` into a pod.
     #[must_use]
     pub fn command(&self, program: impl AsRef<OsStr>) -> Command {
         self.sandbox.command(program)
     }
 
-    /// Runs kubectl as the administrator and returns what it printed.
+    /// Runs kubectl as the administrator and returns its output.
     ///
     /// # Errors
     ///
@@ -93,8 +93,8 @@ impl Node {
         self.api.apply(manifest)
     }
 
-    /// Waits until `object` (`pod/NAME`, `deployment/NAME`) exists and then for `what`, as
-    /// `kubectl wait --for` has it: `condition=Ready`, `delete`, `jsonpath={.status.phase}=Failed`.
+    /// Waits until `object` (`pod/NAME`, `deployment/NAME`) exists and then for `what`, as in
+    /// `kubectl wait --for`: `condition=Ready`, `delete`, `jsonpath={.status.phase}=Failed`.
     ///
     /// # Errors
     ///
@@ -119,7 +119,7 @@ impl Node {
         })
     }
 
-    /// Runs a program in a container and returns what it printed.
+    /// Runs a program in a container and returns its output.
     ///
     /// # Errors
     ///
@@ -136,7 +136,7 @@ impl Node {
         self.kubectl(&args)
     }
 
-    /// What a container has printed so far.
+    /// The output of a container so far.
     ///
     /// # Errors
     ///
@@ -145,7 +145,7 @@ impl Node {
         self.kubectl(&["--namespace", namespace, "logs", pod, "--container", container])
     }
 
-    /// Makes an image known to the node; a pod names it with `imagePullPolicy: Never`.
+    /// Imports an image into the node; pods use it with `imagePullPolicy: Never`.
     ///
     /// # Errors
     ///
@@ -154,7 +154,7 @@ impl Node {
         builder::import(self.bed.path(), image)
     }
 
-    /// Ends the kubelet by SIGTERM and starts it again; pods go on meanwhile.
+    /// Ends the kubelet by SIGTERM and starts it again; pods keep running meanwhile.
     ///
     /// # Errors
     ///
@@ -189,8 +189,8 @@ impl Node {
         }
     }
 
-    /// Ready means that the kubelet says so and knows its pods, that a pod would get its
-    /// ServiceAccount, and that Services have their rules.
+    /// Waits until the kubelet reports the node ready and knows its pods, the default
+    /// ServiceAccount exists, and Services have their rules.
     fn await_ready(&self) -> Result<()> {
         let waited = self
             .wait_for("default", &format!("node/{NODE}"), "condition=Ready", READY_LIMIT)

@@ -1,4 +1,4 @@
-//! The namespaces of a node: processes, mounts and network of its own.
+//! The namespaces of a node: its own processes, mounts and network.
 
 use std::{
     ffi::OsStr,
@@ -53,7 +53,7 @@ impl Sandbox {
 
     /// [`Self::command`], for a process that ends with the sandbox and with this process.
     ///
-    /// nsenter forks to enter a namespace of processes: what it starts is its child.
+    /// nsenter forks to enter a PID namespace: the program is its child.
     pub(crate) fn tied(&self, program: impl AsRef<OsStr>) -> Command {
         let mut command = tied("nsenter");
         command.args(self.entry()).arg(program);
@@ -61,7 +61,7 @@ impl Sandbox {
     }
 
     fn entry(&self) -> Vec<String> {
-        // The holder itself stays in its parent's namespace of processes; its children do not.
+        // The holder itself stays in its parent's PID namespace; its children do not.
         vec![
             format!("--net={}", self.namespace("net")),
             format!("--mount={}", self.namespace("mnt")),
@@ -77,8 +77,8 @@ impl Sandbox {
 
 impl Drop for Sandbox {
     fn drop(&mut self) {
-        // By its first process and not by the holder: the holder then ends when the kernel has
-        // ended all others, and nobody writes to the bed any more.
+        // Kills the first process inside, not the holder: the holder then ends once the kernel has
+        // ended all others, and no process writes to the bed any more.
         let _ = self.holder.end_inner(Signal::SIGKILL);
     }
 }

@@ -7,16 +7,16 @@ use serde_json::{Value, json};
 /// The name of a bed's only node.
 pub(crate) const NODE: &str = "node1";
 
-/// Which addresses pods, Services and the node have. Every node has the same: each is in a network
-/// of its own.
+/// The address families of pods, Services and the node. Every node has the same addresses: each is
+/// in a network of its own.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Families {
-    /// IPv4 alone.
+    /// IPv4 only.
     #[default]
     Ipv4,
     /// Both, IPv4 first.
     Dual,
-    /// Both, IPv6 first: what has one address alone, as the API server's Service, has an IPv6 one.
+    /// Both, IPv6 first: objects with one address, as the API server's Service, have an IPv6 one.
     Ipv6First,
 }
 
@@ -26,12 +26,12 @@ impl Families {
         "10.88.0.1/24"
     }
 
-    /// The node's IPv6 address with its prefix length, or nothing.
+    /// The node's IPv6 address with its prefix length; empty for IPv4 only.
     pub(crate) fn node_ipv6(self) -> &'static str {
         if self == Self::Ipv4 { "" } else { "fd00:88::1/64" }
     }
 
-    /// The node's addresses without their prefix lengths; it is called by the first.
+    /// The node's addresses without their prefix lengths; clients use the first.
     pub(crate) fn node_addresses(self) -> Vec<&'static str> {
         self.in_order("10.88.0.1", "fd00:88::1")
     }
@@ -57,10 +57,10 @@ impl Families {
     }
 }
 
-/// containerd's. Its sandbox image is [`crate::images::PAUSE`].
+/// containerd's configuration. Its sandbox image is [`crate::images::PAUSE`].
 pub(crate) fn containerd(bed: &Path, sandbox_image: &str) -> String {
     let bed = bed.display();
-    // Without CAP_SYS_RESOURCE nobody may lower an OOM score, and runc dies of trying.
+    // Without CAP_SYS_RESOURCE no process may lower an OOM score, and runc fails if it tries.
     format!(
         r#"version = 2
 root = "{bed}/containerd/root"
@@ -81,7 +81,7 @@ state = "{bed}/containerd/state"
     )
 }
 
-/// The network of pods: one bridge, no translation, so that the API server sees a pod's address.
+/// The network of pods: one bridge, no NAT, so that the API server sees a pod's address.
 pub(crate) fn cni(bed: &Path, families: Families) -> Value {
     let ranges: Vec<Value> =
         families.pods().iter().map(|subnet| json!([{ "subnet": subnet }])).collect();
@@ -105,13 +105,13 @@ pub(crate) fn cni(bed: &Path, families: Families) -> Value {
     })
 }
 
-/// The kubelet's.
+/// The kubelet's configuration.
 pub(crate) fn kubelet(bed: &Path, cgroup: &str) -> Value {
     json!({
         "apiVersion": "kubelet.config.k8s.io/v1beta1",
         "kind": "KubeletConfiguration",
         "containerRuntimeEndpoint": format!("unix://{}", bed.join("containerd.sock").display()),
-        // Below one cgroup, which the bed removes when nobody is left to.
+        // All pods are below one cgroup, which the bed removes.
         "cgroupDriver": "cgroupfs",
         "cgroupRoot": cgroup,
         "cgroupsPerQOS": true,
@@ -134,7 +134,7 @@ pub(crate) fn kubelet(bed: &Path, cgroup: &str) -> Value {
     })
 }
 
-/// kube-proxy's.
+/// kube-proxy's configuration.
 pub(crate) fn kube_proxy(bed: &Path, families: Families) -> Value {
     json!({
         "apiVersion": "kubeproxy.config.k8s.io/v1alpha1",

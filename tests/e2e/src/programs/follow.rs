@@ -17,21 +17,21 @@ use nix::{
 /// Reads a file from its start and follows it.
 pub(crate) struct Lines {
     file: BufReader<File>,
-    /// A line of which the end may not be written yet.
+    /// A line whose end may not be written yet.
     line: String,
     events: Inotify,
 }
 
 impl Lines {
     pub(crate) fn open(path: &Path) -> Result<Self> {
-        // Watched before the first read, so that no line falls between the two.
+        // Watched before the first read, so that no line is missed in between.
         let events = Inotify::init(InitFlags::IN_NONBLOCK | InitFlags::IN_CLOEXEC)?;
         events.add_watch(path, AddWatchFlags::IN_MODIFY)?;
         let file = File::open(path).with_context(|| format!("opening {}", path.display()))?;
         Ok(Self { file: BufReader::new(file), line: String::new(), events })
     }
 
-    /// The next line that is written already, without its end.
+    /// The next line already written, without its end. `None` if there is none yet.
     pub(crate) fn next_written(&mut self) -> Result<Option<String>> {
         self.file.read_line(&mut self.line)?;
         if !self.line.ends_with('\n') {
@@ -42,13 +42,13 @@ impl Lines {
         Ok(Some(line))
     }
 
-    /// Waits until the file grows, at most until `deadline`.
+    /// Waits until the file grows or a tick has passed. Fails after `deadline`.
     pub(crate) fn wait(&self, deadline: Instant) -> Result<()> {
         let left = deadline.saturating_duration_since(Instant::now());
         if left.is_zero() {
             bail!("no such line in time");
         }
-        // A tick at the latest: whoever waits may have more to look at than this file.
+        // A tick at most: the caller may have more to check than this file.
         let tick = left.min(Duration::from_millis(500));
         let mut polled = [PollFd::new(self.events.as_fd(), PollFlags::POLLIN)];
         poll(&mut polled, PollTimeout::try_from(tick).unwrap_or(PollTimeout::MAX))?;

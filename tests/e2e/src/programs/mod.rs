@@ -1,6 +1,6 @@
-//! Programs while they run: where, until when, what they print, and how one waits for them.
+//! Running programs: their networks, their ends, their output, and waits for them.
 //!
-//! It knows nothing of what the programs are.
+//! It knows nothing of individual programs.
 
 mod follow;
 mod network;

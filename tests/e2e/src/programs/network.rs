@@ -1,4 +1,4 @@
-//! Where a program or a connection of the test runs: this machine's network, or a node's own.
+//! The network of a program or a connection of the test: this machine's, or a node's own.
 
 use std::{ffi::OsStr, fs::File, os::fd::AsFd, path::PathBuf, process::Command, thread};
 
@@ -10,7 +10,7 @@ use super::process::tied;
 /// A network to run programs and make connections in.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Network {
-    /// The one that the test process is in.
+    /// The network of the test process.
     Own,
     /// The network namespace that this file names.
     Namespace(PathBuf),
@@ -32,7 +32,7 @@ impl Network {
 
     /// Runs `work` on a thread of its own that is in this network, and waits for it.
     ///
-    /// A socket stays in the network in which it was made, so `work` may return connections.
+    /// A socket stays in the network in which it was created, so `work` may return connections.
     ///
     /// # Errors
     ///

@@ -22,7 +22,7 @@ use nix::{
 
 use super::wait::until;
 
-/// How many lines of its log an error about a process quotes.
+/// The number of log lines that an error about a process quotes.
 const QUOTED_LINES: usize = 15;
 
 /// Time between SIGTERM and SIGKILL.
@@ -50,7 +50,7 @@ impl Process {
         Ok(Self { name: name.to_owned(), child, log: log.to_owned() })
     }
 
-    /// Like [`Self::spawn`], and with a pipe to its standard output and from its standard input.
+    /// Like [`Self::spawn`], with pipes to its standard input and from its standard output.
     pub(crate) fn spawn_piped(name: &str, mut command: Command, log: &Path) -> Result<Self> {
         let errors = File::options().create(true).append(true).open(log)?;
         command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(errors);
@@ -67,7 +67,7 @@ impl Process {
         self.child.stdout.take()
     }
 
-    /// An error that quotes the log if the process has ended.
+    /// Fails if the process has ended, with an error that quotes the log.
     pub(crate) fn must_run(&mut self) -> Result<()> {
         match self.child.try_wait()? {
             None => Ok(()),
@@ -84,7 +84,7 @@ impl Process {
         kill(pid, signal).with_context(|| format!("sending {signal} to {}", self.name))
     }
 
-    /// Returns when SIGSTOP has stopped it, which takes effect when the kernel next looks.
+    /// Returns once SIGSTOP has stopped it, which takes effect after the signal is sent.
     pub(crate) fn await_pause(&self) -> Result<()> {
         let stat = format!("/proc/{}/stat", self.child.id());
         until(&format!("{} is paused", self.name), GRACE, || {
@@ -95,7 +95,7 @@ impl Process {
         })
     }
 
-    /// Ends it by SIGTERM and waits for it; by SIGKILL after 60 s.
+    /// Ends it by SIGTERM and waits for it. Fails after 60 s; the drop then sends SIGKILL.
     pub(crate) fn stop(mut self) -> Result<ExitStatus> {
         self.signal(Signal::SIGTERM)?;
         // A stopped process acts on SIGTERM only when it continues.
@@ -148,8 +148,8 @@ impl Drop for Process {
 
 /// A command whose process is killed by the kernel when this process ends in any way.
 ///
-/// `setpriv` arms the signal; the shell then makes sure that the process that asked for it was
-/// still there when it was armed, and becomes the program.
+/// `setpriv` arms the signal; the shell then checks that this process is still its parent, and
+/// executes the program.
 pub(crate) fn tied(program: impl AsRef<OsStr>) -> Command {
     let mut command = Command::new("setpriv");
     command
@@ -172,7 +172,7 @@ fn spawn_for_good(command: Command) -> io::Result<Child> {
         let (orders, inbox) = sync_channel::<Order>(0);
         thread::spawn(move || {
             for (mut command, reply) in inbox {
-                // The asker waits for the reply, so it is there to take it.
+                // The caller waits for the reply, so the send does not fail.
                 let _ = reply.send(command.spawn());
             }
         });

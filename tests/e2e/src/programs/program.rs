@@ -1,4 +1,4 @@
-//! Client programs that print a line an event.
+//! Client programs that print one line per event.
 
 use std::{
     io::{BufRead, BufReader, Write},
@@ -15,7 +15,7 @@ use serde_json::Value;
 
 use super::process::{Process, tied};
 
-/// A running program with what it has printed so far. Dropping it kills it.
+/// A running program with its output so far. Dropping it kills it.
 pub struct Program {
     process: Process,
     stdin: Option<ChildStdin>,
@@ -35,7 +35,7 @@ struct State {
 }
 
 impl Program {
-    /// Starts `command` as a process that ends with this one; its errors go to the file `log`.
+    /// Starts `command` as a process that ends with this one; its stderr goes to the file `log`.
     ///
     /// # Errors
     ///
@@ -67,22 +67,22 @@ impl Program {
         Ok(Self { process, stdin, printed })
     }
 
-    /// Everything printed so far: a JSON value a line, a string where a line is not JSON.
+    /// All lines printed so far: JSON values, or strings for lines that are not JSON.
     #[must_use]
     pub fn lines(&self) -> Vec<Value> {
         self.printed.lock().lines.clone()
     }
 
-    /// The first line that `wanted` takes, also of those printed already.
+    /// The first line that `wanted` accepts, also of those printed already.
     ///
     /// # Errors
     ///
-    /// When there is none in time, or the program ends without it; quotes what it printed.
+    /// When there is none in time, or the program ends without it; the error quotes its output.
     pub fn wait_for(&self, limit: Duration, wanted: impl Fn(&Value) -> bool) -> Result<Value> {
         self.wait_until(limit, |lines| lines.iter().find(|line| wanted(line)).cloned())
     }
 
-    /// Asks `ask` with all lines whenever there is a new one, until it has an answer.
+    /// Calls `ask` with all lines after each new line, until it returns a value.
     ///
     /// # Errors
     ///
@@ -124,7 +124,7 @@ impl Program {
         writeln!(stdin, "{line}").context("writing to the program")
     }
 
-    /// Says a line and waits for the next line of which the field `event` is `event`.
+    /// Writes a line and waits for the next printed line whose field `event` is `event`.
     ///
     /// # Errors
     ///
@@ -136,7 +136,7 @@ impl Program {
         self.wait_until(limit, |lines| lines.iter().filter(is_answer).nth(before).cloned())
     }
 
-    /// Closes its standard input and waits for its end; everything it printed.
+    /// Closes its standard input and waits for its end; returns all lines that it printed.
     ///
     /// # Errors
     ///

@@ -1,4 +1,4 @@
-//! Waiting for a program that has no event to wait for.
+//! Polling, for programs without an event to wait for.
 
 use std::{
     thread,
@@ -10,11 +10,11 @@ use anyhow::{Result, bail};
 const FIRST_PAUSE: Duration = Duration::from_millis(20);
 const LONGEST_PAUSE: Duration = Duration::from_millis(200);
 
-/// Asks until `ask` has an answer, an error, or `limit` is over.
+/// Polls `ask` until it returns a value or an error, or `limit` is over.
 ///
-/// For the start and the end of processes alone: a server that is not up yet cannot announce that
-/// it will be, so its endpoint is asked again. Whatever has an event (a watch, a file that grows)
-/// is waited for by that event.
+/// Only for the start and the end of processes: a server that is not up yet cannot announce its
+/// start, so its endpoint is polled. Everything with an event (a watch, a file that grows) is
+/// waited for by that event.
 ///
 /// # Errors
 ///

@@ -1,7 +1,7 @@
-//! A node on which pods can be injected: the stage of every scene with pods.
+//! A node on which pods can be injected: the base of every scene with pods.
 //!
 //! 1. [`Mesh::start`]: a node, our two images, the mesh CA and our CRDs.
-//! 2. [`Node::import_image`] and [`Node::apply`]: what the scene's pods need.
+//! 2. [`Node::import_image`] and [`Node::apply`]: the needs of the scene's pods.
 //! 3. [`Mesh::inject`]: any manifest, as `ctrlmesh inject` prints it.
 
 use std::{
@@ -14,7 +14,7 @@ use anyhow::{Context, Result, bail};
 
 use crate::{Families, Network, Node, NodeBuilder, images};
 
-/// The API server's Service and the loopback, as every node of the test bed has them.
+/// The ranges of the API server's Service addresses on every node of the test bed.
 const SERVICE_RANGES: &str = "10.96.0.0/12,fd00::/8";
 
 /// The static binaries that are put into images.
@@ -23,7 +23,7 @@ pub struct Binaries {
     directory: PathBuf,
 }
 
-/// See the module.
+/// A node for injected pods; see the module.
 pub struct Mesh {
     node: Node,
     binaries: Binaries,
@@ -59,7 +59,7 @@ impl Binaries {
         Self::in_directory(directory)
     }
 
-    /// The proxy and everything else that `ctrlmesh` does.
+    /// The path of `ctrlmesh`.
     #[must_use]
     pub fn ctrlmesh(&self) -> PathBuf {
         self.directory.join("ctrlmesh")
@@ -71,7 +71,7 @@ impl Binaries {
 }
 
 impl Mesh {
-    /// Starts a node and puts on it what injected pods need.
+    /// Starts a node with the images and CRDs that injected pods need.
     ///
     /// # Errors
     ///
@@ -80,7 +80,7 @@ impl Mesh {
         Self::start_on(binaries, Node::builder().families(families))
     }
 
-    /// [`Self::start`] on a node of one's own choice.
+    /// [`Self::start`] on a given node.
     ///
     /// # Errors
     ///
@@ -109,7 +109,7 @@ impl Mesh {
         &self.mesh_ca
     }
 
-    /// What `ctrlmesh inject` makes of a manifest, with more arguments where the scene needs them.
+    /// The output of `ctrlmesh inject` for a manifest, with more arguments if the scene needs them.
     ///
     /// # Errors
     ///
@@ -152,7 +152,7 @@ impl Mesh {
         bail!("{pod} has no process")
     }
 
-    /// What a pod's proxy counts.
+    /// The metrics of a pod's proxy.
     ///
     /// # Errors
     ///
@@ -162,7 +162,7 @@ impl Mesh {
         self.node.kubectl(&["get", "--raw", &path])
     }
 
-    /// Runs the `ctrlmesh` binary.
+    /// Runs the `ctrlmesh` binary and returns its output.
     ///
     /// # Errors
     ///

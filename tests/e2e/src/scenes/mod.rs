@@ -1,4 +1,4 @@
-//! What the tests with pods begin with: a node on which injection works, and operators on it.
+//! The setups of tests with pods: a node on which injection works, and operators on it.
 
 mod mesh;
 mod shards;

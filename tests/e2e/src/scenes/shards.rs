@@ -1,11 +1,11 @@
 //! The main job as a scene: one unmodified operator in several shards on a node.
 //!
 //! 1. [`Shards::start`]: a [`Mesh`], and on it the operator's image, CRD, rights and namespace.
-//! 2. [`Shards::draw`]: a `ShardingConfig` for a shard, which says which teams it owns; or
+//! 2. [`Shards::draw`]: a `ShardingConfig` that gives a shard its teams; or
 //!    [`Shards::draw_by_namespace`], which needs no label; or [`Shards::draw_by_tier`].
 //! 3. [`Shards::run_operator`]: the operator's own Deployment under the shard's name, injected by
 //!    `ctrlmesh inject`; nothing else of it is changed.
-//! 4. The test works: [`Shards::widgets`] says who handled what.
+//! 4. The test works: [`Shards::widgets`] returns the Widgets with their last handlers.
 
 use std::{collections::BTreeMap, fs, path::Path, time::Duration};
 
@@ -20,14 +20,14 @@ use crate::{
     },
 };
 
-/// Where everything of the scene lives.
+/// The namespace of the scene.
 pub const NAMESPACE: &str = "demo";
 
 /// The image of the operator, as its own manifests name it.
 const OPERATOR_IMAGE: &str = "localhost/demo-operator:1";
 const START_LIMIT: Duration = Duration::from_secs(90);
 
-/// See the module.
+/// The scene; see the module.
 pub struct Shards {
     mesh: Mesh,
 }
@@ -43,7 +43,7 @@ pub struct OperatorPod {
     pub restarts: u64,
 }
 
-/// A Widget and who handled it last.
+/// A Widget and its last handler.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Widget {
     /// Its namespace.
@@ -57,7 +57,7 @@ pub struct Widget {
 }
 
 impl Widget {
-    /// Whether it was handled last by a pod of this shard.
+    /// Whether a pod of this shard handled it last.
     #[must_use]
     pub fn is_handled_by(&self, shard: &str) -> bool {
         self.handled_by.starts_with(&format!("demo-operator-{shard}-"))
@@ -65,7 +65,7 @@ impl Widget {
 }
 
 impl Shards {
-    /// Starts a node and puts on it all that the operators need.
+    /// Starts a node with all that the operators need.
     ///
     /// # Errors
     ///
@@ -74,7 +74,7 @@ impl Shards {
         Self::start_on(binaries, Node::builder().families(families))
     }
 
-    /// [`Self::start`] on a node of one's own choice.
+    /// [`Self::start`] on a given node.
     ///
     /// # Errors
     ///
@@ -95,14 +95,14 @@ impl Shards {
         self.mesh.node()
     }
 
-    /// The stage: the node and what injected pods need.
+    /// The [`Mesh`] on which the operators run.
     #[must_use]
     pub fn mesh(&self) -> &Mesh {
         &self.mesh
     }
 
-    /// Says that the shard owns the Widgets and ConfigMaps of these teams. Returns when the API
-    /// server has replied.
+    /// Gives the shard the Widgets and ConfigMaps of these teams. Returns when the API server has
+    /// replied.
     ///
     /// # Errors
     ///
@@ -112,8 +112,8 @@ impl Shards {
         self.draw_limit(shard, &json!({ "selector": { "matchExpressions": [teams] } }))
     }
 
-    /// Says that the shard owns the Widgets and ConfigMaps of the namespaces whose hash is in this
-    /// range, as a ShardingConfig has it. Returns when the API server has replied.
+    /// Gives the shard the Widgets and ConfigMaps of the namespaces whose hash is in this range, in
+    /// the notation of a ShardingConfig. Returns when the API server has replied.
     ///
     /// # Errors
     ///
@@ -123,8 +123,8 @@ impl Shards {
         self.draw_limit(shard, &json!({ "hash": hash, "clusterScoped": "Exclude" }))
     }
 
-    /// Says that the shard owns the Widgets and ConfigMaps of the namespaces with this value of the
-    /// label `tier`. Returns when the API server has replied.
+    /// Gives the shard the Widgets and ConfigMaps of the namespaces with this value of the label
+    /// `tier`. Returns when the API server has replied.
     ///
     /// # Errors
     ///
@@ -134,9 +134,8 @@ impl Shards {
         self.draw_limit(shard, &json!({ "namespaces": namespaces, "clusterScoped": "Exclude" }))
     }
 
-    /// Says that the shard owns the Widgets whose uid has a hash in this range. ConfigMaps are
-    /// everybody's: the operator's own have uids of their own. Returns when the API server has
-    /// replied.
+    /// Gives the shard the Widgets whose uid has a hash in this range. ConfigMaps are not limited:
+    /// the operator's own have uids of their own. Returns when the API server has replied.
     ///
     /// # Errors
     ///
@@ -179,7 +178,7 @@ impl Shards {
         self.run_manifest(shard, &self.injected(shard)?)
     }
 
-    /// [`Self::run_operator`] with a manifest of the scene's own, made from [`Self::deployment`].
+    /// [`Self::run_operator`] with a manifest made by the scene from [`Self::deployment`].
     ///
     /// # Errors
     ///
@@ -192,7 +191,7 @@ impl Shards {
             .map_err(|_| anyhow!("{deployment} is not available\n{}", self.told_by(shard)))
     }
 
-    /// What the pods of a shard and their containers say, for an error.
+    /// The descriptions and logs of the pods of a shard, for an error.
     fn told_by(&self, shard: &str) -> String {
         let selector = format!("--selector=shard={shard}");
         let ask = |args: &[&str]| {
@@ -212,8 +211,8 @@ impl Shards {
         self.mesh.inject(&self.deployment(shard)?, &[])
     }
 
-    /// The operator's own manifest with what a user changes to run it a second time: its name and
-    /// its labels, among them the one that asks for injection.
+    /// The operator's own manifest with a user's changes for a second instance: its name and its
+    /// labels, among them the one that asks for injection.
     ///
     /// # Errors
     ///
@@ -272,7 +271,7 @@ impl Shards {
         Ok(())
     }
 
-    /// The Widgets of all namespaces, and who handled each.
+    /// The Widgets of all namespaces, with their last handlers.
     ///
     /// # Errors
     ///
@@ -324,7 +323,7 @@ impl Shards {
         Ok(self.items("leases")?.iter().map(lease).collect())
     }
 
-    /// What a pod's proxy counts.
+    /// The metrics of a pod's proxy.
     ///
     /// # Errors
     ///
@@ -333,7 +332,7 @@ impl Shards {
         self.mesh.metrics(NAMESPACE, pod)
     }
 
-    /// The operator's container as a pod runs it, or as the operator's own manifest has it.
+    /// The operator's container in a pod, or in its own manifest if `pod` is `demo-operator`.
     ///
     /// # Errors
     ///

@@ -1,4 +1,4 @@
-//! An API server, and the ways to it.
+//! An API server, and the ways to it: direct and through proxies.
 
 use std::{
     fmt, fs,
@@ -13,11 +13,11 @@ use serde_json::{Value, json};
 
 use crate::{Args, note, running::Running};
 
-/// Where the objects of most rows are.
+/// The namespace of the objects of most rows.
 const NAMESPACE: &str = "bench";
-/// The label of all objects that the policy in force lets through: of all there are.
+/// The label that the policy in force selects. All objects have it.
 pub(crate) const LABEL: &str = "shard=bench";
-/// The limits beside the one on ConfigMaps.
+/// The limited resources beside ConfigMaps.
 const LIMITED: [(&str, &str); 19] = [
     ("", "pods"),
     ("", "secrets"),
@@ -40,7 +40,7 @@ const LIMITED: [(&str, &str); 19] = [
     ("discovery.k8s.io", "endpointslices"),
 ];
 const START_LIMIT: Duration = Duration::from_secs(20);
-/// No single measurement takes longer.
+/// The time limit of a single measurement.
 const CLIENT_LIMIT: Duration = Duration::from_secs(900);
 
 /// A way to the API server.
@@ -82,7 +82,7 @@ pub(crate) struct Proxy {
     end: End,
 }
 
-/// Where a client connects, and the CA by which it verifies whom it finds there.
+/// The URL for a client, and the CA by which it verifies the server there.
 #[derive(Clone)]
 struct End {
     url: String,
@@ -91,7 +91,7 @@ struct End {
 
 /// The API server and one proxy of each kind.
 pub(crate) struct TestBed {
-    // Dropped first: they end before what they lead to.
+    // Dropped first: proxies end before their upstream.
     pub(crate) ours: Proxy,
     pub(crate) haproxy: Proxy,
     maker: Maker,
@@ -106,7 +106,7 @@ struct Maker {
 }
 
 impl Proxy {
-    /// The arguments by which a client has watches through this one too.
+    /// The arguments that make a client watch through this proxy too.
     pub(crate) fn beside(&self) -> [String; 4] {
         let End { url, ca } = &self.end;
         let ca = ca.display().to_string();
@@ -123,7 +123,7 @@ impl TestBed {
         Ok(Self { ours, haproxy, maker })
     }
 
-    /// The proxy of a way that has one.
+    /// The proxy of a way. `None` for the direct one.
     pub(crate) fn proxy(&self, way: Way) -> Option<&Proxy> {
         match way {
             Way::Direct => None,
@@ -132,7 +132,7 @@ impl TestBed {
         }
     }
 
-    /// A proxy that has carried nothing yet.
+    /// A proxy without earlier traffic.
     pub(crate) fn fresh(&self, way: Proxied) -> Result<Proxy> {
         match way {
             Proxied::Ours => self.maker.start_ours("fresh-ours"),
@@ -140,12 +140,12 @@ impl TestBed {
         }
     }
 
-    /// One of ours that leaves half of all ConfigMaps out by itself.
+    /// A ctrlmesh proxy that leaves out half of all ConfigMaps by itself.
     pub(crate) fn judging(&self) -> Result<Proxy> {
         self.maker.start_ours_by("judging", "judging.yaml")
     }
 
-    /// One of ours that judges each ConfigMap, and leaves none out.
+    /// A ctrlmesh proxy that judges each ConfigMap, and leaves out none.
     pub(crate) fn judging_all(&self) -> Result<Proxy> {
         self.maker.start_ours_by("judging-all", "judging-all.yaml")
     }
@@ -158,7 +158,7 @@ impl TestBed {
         }
     }
 
-    /// The same through a proxy of one's own.
+    /// The same through this proxy.
     pub(crate) fn load_through(&self, proxy: &Proxy, args: &[&str]) -> Result<Value> {
         self.maker.load(&proxy.end, args)
     }
@@ -173,7 +173,7 @@ impl TestBed {
         Ok(client)
     }
 
-    /// The arguments by which the updates of a watch measurement go past the proxies.
+    /// The arguments that send the updates of a watch measurement directly.
     pub(crate) fn writer(&self) -> [String; 4] {
         let End { url, ca } = self.maker.direct();
         ["--writer-server".into(), url, "--writer-ca".into(), ca.display().to_string()]
@@ -299,7 +299,7 @@ fn free_address() -> Result<String> {
     Ok(TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?.local_addr()?.to_string())
 }
 
-/// The same limit for every resource. JSON is YAML.
+/// A policy with the same limit for every resource, as JSON, which is YAML.
 fn policy(limit: &Value) -> Value {
     let limit = |(group, resource): (&str, &str)| {
         let mut limit = limit.clone();
@@ -320,8 +320,8 @@ fn policy(limit: &Value) -> Value {
     })
 }
 
-/// As Debian has it, but for what the comparison needs: two threads, TLS verified upstream,
-/// HTTP/2 on both legs with the API server's number of streams, and streams that may be silent.
+/// Debian's defaults, except for the needs of the comparison: two threads, TLS verified upstream,
+/// HTTP/2 on both legs with the API server's number of streams, and streams that may be idle.
 fn haproxy_config(listen: &str, pem: &Path, upstream: &str, ca: &Path) -> String {
     let (pem, ca) = (pem.display(), ca.display());
     format!(

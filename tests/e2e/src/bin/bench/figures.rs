@@ -1,6 +1,6 @@
-//! Numbers over rounds.
+//! Measurements over rounds.
 
-/// The measurements of one figure, one a round.
+/// The measurements of one figure, one per round.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Series(Vec<f64>);
 
@@ -9,7 +9,7 @@ impl Series {
         self.0.push(value);
     }
 
-    /// The median; NaN when nothing was measured.
+    /// The median; NaN without measurements.
     pub(crate) fn median(&self) -> f64 {
         let mut sorted = self.0.clone();
         sorted.sort_by(f64::total_cmp);
@@ -21,12 +21,12 @@ impl Series {
         f64::midpoint(low, high)
     }
 
-    /// What each round has beyond `base`'s same round.
+    /// The excess of each round over the same round of `base`.
     pub(crate) fn beyond(&self, base: &Self) -> Self {
         Self(self.0.iter().zip(&base.0).map(|(value, base)| value - base).collect())
     }
 
-    /// Each round as a multiple of `base`'s same round.
+    /// Each round as a multiple of the same round of `base`.
     pub(crate) fn against(&self, base: &Self) -> Self {
         Self(self.0.iter().zip(&base.0).map(|(value, base)| value / base).collect())
     }

@@ -3,10 +3,10 @@
 //! 1. [`bed`]: a real API server, and two proxies in front of it, each over verified TLS and
 //!    HTTP/2 on both legs, with two threads: `ctrlmesh` with its access log on and a policy of 20
 //!    limits in force, and haproxy.
-//! 2. [`rows`]: one measurement after the other. In each round of one, the ways take turns: what
-//!    disturbs the machine disturbs them all.
-//! 3. [`table`]: medians over the rounds, as Markdown. Delays are what a way adds to the direct one
-//!    of the same round.
+//! 2. [`rows`]: one measurement after the other. In each round of one, the ways take turns, so that
+//!    a disturbance of the machine affects them all.
+//! 3. [`table`]: medians over the rounds, as Markdown. Delays are the excess of a way over the
+//!    direct one of the same round.
 
 mod bed;
 mod figures;
@@ -68,12 +68,12 @@ fn main() -> Result<()> {
     let mut table = Table::default();
     let measured = args.rows.iter().try_for_each(|row| row.measure(&args, &bed, &mut table));
     drop(bed);
-    // What was measured before a failure is worth its minutes.
+    // Results from before a failure are printed too: they took minutes.
     std::io::stdout().lock().write_all(table.markdown(&args).as_bytes())?;
     measured
 }
 
-/// One line of progress.
+/// Prints one line of progress.
 fn note(line: &str) {
     // Progress that cannot be shown is not worth a failure.
     let _ = writeln!(std::io::stderr(), "bench: {line}");

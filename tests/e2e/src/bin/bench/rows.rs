@@ -1,4 +1,4 @@
-//! What is measured, one function a row or a few rows of the table.
+//! The measurements: one function for one row or a few rows of the table.
 
 use std::time::Duration;
 
@@ -15,14 +15,14 @@ use crate::{
     table::Table,
 };
 
-/// Requests that warm connections and caches up before those that count.
+/// The number of requests that warm up connections and caches first.
 const WARM_UP: &str = "50";
 const WORKERS: &str = "16";
-/// Updates a second that watches are shown.
+/// The updates per second that watches receive.
 const UPDATES: &str = "100";
-/// Objects that the watches of the memory row begin with.
+/// The number of objects at the start of the watches of the memory row.
 const WATCHED: &str = "100";
-/// How long haproxy may keep an idle connection to the API server, and then some.
+/// The wait for idle connections to end: longer than haproxy keeps one to the API server.
 const LET_GO: Duration = Duration::from_secs(60);
 const LISTS_A_ROUND: &str = "3";
 
@@ -158,7 +158,7 @@ fn watch(args: &Args, bed: &TestBed, table: &mut Table) -> Result<()> {
     Ok(())
 }
 
-/// Two of our proxies carry the same updates to one client at the same time: one judges each, the
+/// Two ctrlmesh proxies carry the same updates to one client at the same time: one judges each, the
 /// other passes all on.
 fn judged(args: &Args, bed: &TestBed, table: &mut Table) -> Result<()> {
     let judging = bed.judging_all()?;
@@ -169,7 +169,7 @@ fn judged(args: &Args, bed: &TestBed, table: &mut Table) -> Result<()> {
     for round in 0..args.rounds {
         note(&format!("judged watch events: round {} of {}", round + 1, args.rounds));
         let mut ways = [&judging, &bed.ours];
-        // Who opens first takes turns.
+        // The proxies take turns in opening first.
         let is_swapped = round % 2 == 1;
         if is_swapped {
             ways.reverse();
@@ -223,7 +223,7 @@ fn list(args: &Args, bed: &TestBed, table: &mut Table) -> Result<()> {
     Ok(())
 }
 
-/// Each figure is of a proxy that has carried nothing else.
+/// Each figure is of a proxy without other traffic.
 fn memory(bed: &TestBed, table: &mut Table) -> Result<()> {
     note("memory with watches");
     fill(bed, "bench", WATCHED)?;
@@ -249,8 +249,7 @@ fn memory(bed: &TestBed, table: &mut Table) -> Result<()> {
     Ok(())
 }
 
-/// A leak shows as growth from the first half to the second: what the first connections leave are
-/// warm pools.
+/// A leak shows as growth from the first half to the second: the first connections fill pools.
 fn churn(args: &Args, bed: &TestBed, table: &mut Table) -> Result<()> {
     note(&format!("{} connections", args.cycles));
     let half = (args.cycles / 2).to_string();
@@ -293,7 +292,7 @@ fn fill(bed: &TestBed, namespace: &str, count: &str) -> Result<()> {
     Ok(())
 }
 
-/// The ways take turns, and so does who begins.
+/// Measures all ways in each round; the first one rotates.
 fn rounds(
     args: &Args,
     title: &str,

@@ -11,17 +11,17 @@ use std::{
 use anyhow::{Context, Result, bail};
 use ctrlmesh_e2e::until;
 
-/// The kernel tells a process's CPU time in these (USER_HZ in proc(5)).
+/// The ticks per second of CPU time in /proc (USER_HZ in proc(5)).
 const TICKS_A_SECOND: u64 = 100;
 
-/// Dropping it kills the program.
+/// A running program, killed on drop.
 pub(crate) struct Running {
     name: String,
     child: Child,
     output: PathBuf,
 }
 
-/// What the kernel says of a program.
+/// The resource usage of a program, from /proc.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Usage {
     pub(crate) rss_mb: f64,
@@ -30,7 +30,7 @@ pub(crate) struct Usage {
 }
 
 impl Running {
-    /// Starts a program; all that it prints goes to a file of that name in `directory`.
+    /// Starts a program; its output goes to a file of that name in `directory`.
     pub(crate) fn start(
         name: &str,
         directory: &Path,
@@ -39,7 +39,7 @@ impl Running {
     ) -> Result<Self> {
         let output = directory.join(format!("{name}.out"));
         let file = File::create(&output).with_context(|| output.display().to_string())?;
-        // The kernel kills it when we end, however we end.
+        // The kernel kills it when this process ends, however that happens.
         let child = Command::new("setpriv")
             .args(["--pdeathsig", "KILL", "--"])
             .arg(program)
@@ -52,7 +52,7 @@ impl Running {
         Ok(Self { name: name.to_owned(), child, output })
     }
 
-    /// Waits until `ask` says so. An error when the program ends meanwhile.
+    /// Waits until `ask` returns true. Fails if the program ends before.
     pub(crate) fn await_that(
         &mut self,
         what: &str,
@@ -67,7 +67,7 @@ impl Running {
         })
     }
 
-    /// Waits until it ends well, and returns what it printed.
+    /// Waits until it ends successfully, and returns its output.
     pub(crate) fn finish(mut self, limit: Duration) -> Result<String> {
         let what = format!("{} ends", self.name);
         let status = until(&what, limit, || Ok(self.child.try_wait()?))?;
@@ -81,7 +81,7 @@ impl Running {
     /// The CPU time that it has taken, in user and system mode.
     pub(crate) fn cpu(&self) -> Result<Duration> {
         let stat = fs::read_to_string(self.proc("stat"))?;
-        // The fields are counted from behind the name, which may hold any character.
+        // The fields are counted from after the name, which may hold any character.
         let (_, fields) = stat.rsplit_once(") ").context("/proc/PID/stat has a name")?;
         let mut fields = fields.split(' ').skip(11);
         let mut ticks = || -> Result<u64> {
@@ -101,7 +101,7 @@ impl Running {
         Ok(Usage { rss_mb: f64::from(field("VmRSS:")?) / 1024.0, files, tasks: field("Threads:")? })
     }
 
-    /// Waits until it has no connection, of its own or of a client.
+    /// Waits until it has no connection, upstream or downstream.
     pub(crate) fn await_idle(&mut self, limit: Duration) -> Result<()> {
         until(&format!("{} has no connection", self.name), limit, || {
             if let Some(status) = self.child.try_wait()? {
@@ -114,7 +114,7 @@ impl Running {
     fn connections(&self) -> Result<usize> {
         let mut sockets = HashSet::new();
         for file in fs::read_dir(self.proc("fd"))? {
-            // One that was closed meanwhile is none.
+            // A file that was closed meanwhile is skipped.
             let Ok(target) = fs::read_link(file?.path()) else { continue };
             let inode = target.to_string_lossy();
             let inode = inode.strip_prefix("socket:[").and_then(|rest| rest.strip_suffix(']'));
@@ -146,7 +146,7 @@ impl Drop for Running {
     }
 }
 
-/// A line of /proc/net/tcp: the fourth field is the state, the tenth the inode.
+/// Reads a line of /proc/net/tcp: the fourth field is the state, the tenth the inode.
 fn is_connection(line: &str, sockets: &HashSet<String>) -> bool {
     const LISTENS: &str = "0A";
     let mut fields = line.split_whitespace().skip(3);

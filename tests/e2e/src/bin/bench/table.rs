@@ -1,17 +1,17 @@
-//! What is printed.
+//! The printed table.
 
 use std::fmt::Write;
 
 use crate::{Args, figures::Series, running::Usage};
 
-/// Runs differ by this much on a machine that does other things too.
+/// The relative difference of runs on a machine with other load.
 const NOISE: f64 = 0.15;
 
 /// The rows so far.
 #[derive(Default)]
 pub(crate) struct Table(Vec<[String; 5]>);
 
-/// What a figure of ours should be.
+/// The bound of a figure of ctrlmesh.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Wanted {
     /// At most this.
@@ -36,8 +36,8 @@ impl Wanted {
 }
 
 impl Table {
-    /// Delays in milliseconds; the proxies' are what they add to the direct one of their round.
-    /// Ours may be `more` than haproxy's.
+    /// Adds delays in milliseconds; those of the proxies are their excess over the direct one of
+    /// the same round. That of ctrlmesh may exceed haproxy's by `more`.
     pub(crate) fn added(
         &mut self,
         title: &str,
@@ -58,7 +58,7 @@ impl Table {
         ]);
     }
 
-    /// Delays in milliseconds, of events that are judged and of the same events passed on.
+    /// Adds delays in milliseconds, of events that are judged and of the same events passed on.
     pub(crate) fn judged(&mut self, title: &str, [judged, passed]: &[Series; 2]) {
         const WANTED: f64 = 0.1;
         let more = judged.beyond(passed).median();
@@ -71,7 +71,7 @@ impl Table {
         ]);
     }
 
-    /// Requests a second.
+    /// Adds a row in requests per second.
     pub(crate) fn throughput(
         &mut self,
         title: &str,
@@ -93,7 +93,7 @@ impl Table {
         ]);
     }
 
-    /// Microseconds.
+    /// Adds a row in microseconds.
     pub(crate) fn cpu(&mut self, title: &str, ours: &Series, haproxy: &Series) {
         let [ours, haproxy] = [ours, haproxy].map(Series::median);
         self.0.push([
@@ -105,7 +105,7 @@ impl Table {
         ]);
     }
 
-    /// Seconds.
+    /// Adds a row in seconds.
     pub(crate) fn ratio(&mut self, title: &str, direct: &Series, ours: &Series, haproxy: &Series) {
         const WANTED: f64 = 1.1;
         let cell =
@@ -120,7 +120,7 @@ impl Table {
         ]);
     }
 
-    /// Megabytes.
+    /// Adds a row in megabytes.
     pub(crate) fn memory(&mut self, title: &str, ours: f64, haproxy: f64, most: Option<f64>) {
         self.0.push([
             title.to_owned(),
@@ -133,7 +133,7 @@ impl Table {
         ]);
     }
 
-    /// A proxy before, between and after two halves of many connections.
+    /// Adds the usage of each proxy before, between and after two halves of many connections.
     pub(crate) fn churn(&mut self, cycles: u32, ours: &[Usage], haproxy: &[Usage]) {
         let cell = |tell: &dyn Fn(&Usage) -> String, seen: &[Usage]| {
             seen.iter().map(tell).collect::<Vec<_>>().join(" → ")
@@ -167,7 +167,7 @@ impl Table {
             "| what | direct | ctrlmesh | haproxy | wanted |\n|---|---|---|---|---|\n",
         );
         for cells in &self.0 {
-            // A String takes all that is written to it.
+            // Writing to a String cannot fail.
             let _ = writeln!(text, "| {} |", cells.join(" | "));
         }
         let _ = write!(
