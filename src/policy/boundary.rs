@@ -1,7 +1,7 @@
-//! Which objects a shard owns by what they are called: a boundary that needs no label.
+//! Boundaries of a shard by namespace and hash, which need no label on the objects.
 //!
-//! Hides how namespaces and hashes decide. Knows nothing of encodings or requests: an object is
-//! what it says of itself.
+//! Hides how namespaces and hashes decide. Knows no encodings or requests: it sees only an object's
+//! metadata.
 
 use std::{collections::BTreeSet, fmt};
 
@@ -26,23 +26,23 @@ pub struct Boundary {
     pub selected: Option<Selected>,
     /// A hash of the object.
     pub hash: Option<HashRule>,
-    /// Whether objects that are in no namespace are in the shard. What speaks of namespaces does
-    /// not speak of them. A Namespace object counts as what it names.
+    /// Whether cluster-scoped objects are in the shard: conditions on namespaces do not apply to
+    /// them. A Namespace object is judged as the namespace that it names.
     pub has_cluster_scoped: bool,
 }
 
-/// A regular expression for names. Equal to another by its text.
+/// A regular expression for names, compared by its text.
 #[derive(Clone, Debug)]
 pub struct Pattern(Regex);
 
-/// Objects whose hash is in one of the ranges.
+/// A rule for objects whose hash is in one of the ranges.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct HashRule {
     of: HashOf,
     ranges: Vec<HashRange>,
 }
 
-/// What is hashed, as the bytes that stand in the object.
+/// The hashed attribute, as its bytes in the object.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum HashOf {
     /// `metadata.uid`.
@@ -51,37 +51,37 @@ pub enum HashOf {
     Namespace,
 }
 
-/// A range of hashes: the first that is in it, and the first that is not; `None` is the end.
+/// A range of hashes: the first in it, and the first after it, or `None` if it has no end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct HashRange {
     from: u64,
     to: Option<u64>,
 }
 
-/// Why ranges cannot be used.
+/// Errors in hash ranges.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum BadRange {
-    /// It is no hash.
+    /// The text is not a hash.
     #[error("{0:?} is no hash: give 0x and sixteen digits 0-9a-f")]
     Hash(String),
-    /// It has nothing in it.
+    /// The range is empty.
     #[error("from {from} to {to} has no hash in it: `to` is exclusive and must be larger")]
     Empty {
-        /// The first that would be in it.
+        /// The start, inclusive.
         from: String,
-        /// The first that would not.
+        /// The end, exclusive.
         to: String,
     },
-    /// Two have a hash in common.
+    /// Two ranges overlap.
     #[error("{0} overlaps {1}: the ranges of a shard must be disjoint")]
     Overlap(HashRange, HashRange),
-    /// There is none.
+    /// There is no range.
     #[error("is empty: name a range, for example from 0x0000000000000000 to \"\", the end")]
     None,
 }
 
 impl Boundary {
-    /// Whether it says nothing.
+    /// Whether it sets no condition.
     pub(super) fn is_everything(&self) -> bool {
         let Self { names, pattern, selected, hash, has_cluster_scoped } = self;
         names.is_empty()
@@ -91,12 +91,12 @@ impl Boundary {
             && *has_cluster_scoped
     }
 
-    /// The hash, and the boundary without it.
+    /// The hash rule, and the boundary without it.
     pub(super) fn without_hash(&self) -> (Option<&HashRule>, Self) {
         (self.hash.as_ref(), Self { hash: None, ..self.clone() })
     }
 
-    /// Judges an object. `names_namespace` says that it is a Namespace.
+    /// Judges an object. `names_namespace` is true if it is a Namespace.
     #[must_use]
     pub fn judge(&self, object: &Object<'_>, names_namespace: bool) -> Verdict {
         let namespace = if names_namespace { object.name } else { object.namespace };
@@ -110,7 +110,7 @@ impl Boundary {
         if by_uid && self.has_namespace(namespace) { Verdict::Keep } else { Verdict::Drop }
     }
 
-    /// What is the same for all objects of a namespace; nothing where it depends on the object.
+    /// The verdict shared by every object of this namespace, or `None` if it differs per object.
     #[must_use]
     pub fn judge_namespace(&self, namespace: &str) -> Option<bool> {
         match &self.hash {
@@ -120,14 +120,14 @@ impl Boundary {
         }
     }
 
-    /// The namespaces outside of which nothing is in the shard; nothing where that is no list.
+    /// A superset of the shard's namespaces, or `None` if they cannot be listed.
     pub(super) fn namespaces(&self) -> Option<&BTreeSet<Box<str>>> {
         let named = Some(&self.names).filter(|names| !names.is_empty());
         let selected = self.selected.as_ref().map(Selected::names);
         [named, selected].into_iter().flatten().min_by_key(|names| names.len())
     }
 
-    /// Whether objects of the namespace may be in the shard; `""` is none.
+    /// Whether objects of the namespace may be in the shard; `""` means cluster-scoped.
     pub(super) fn has_namespace(&self, namespace: &str) -> bool {
         if namespace.is_empty() {
             return self.has_cluster_scoped;
@@ -143,10 +143,10 @@ impl Boundary {
 }
 
 impl Pattern {
-    /// Compiles it. It may match anywhere in a name, as in Go.
+    /// Compiles `text`, which may match anywhere in a name, as in Go.
     ///
     /// # Errors
-    /// What is wrong with it, for the person who wrote it.
+    /// A message for the author of the pattern.
     pub fn new(text: &str) -> Result<Self, String> {
         if text.len() > MAX_PATTERN {
             return Err(format!("has {} bytes: give at most {MAX_PATTERN}", text.len()));
@@ -163,14 +163,14 @@ impl Pattern {
         })
     }
 
-    /// As it was written.
+    /// The pattern as written.
     #[must_use]
     pub fn as_str(&self) -> &str {
         self.0.as_str()
     }
 }
 
-/// The parser's last line says what is wrong; those before draw a picture.
+/// The last line of the parser's error is the message; the lines before only mark the place.
 fn one_line(error: &str) -> String {
     let last = error.lines().last().unwrap_or_default();
     last.strip_prefix("error: ").unwrap_or(last).to_owned()
@@ -185,10 +185,10 @@ impl PartialEq for Pattern {
 impl Eq for Pattern {}
 
 impl HashRule {
-    /// Ranges in any order.
+    /// A rule for ranges in any order.
     ///
     /// # Errors
-    /// [`BadRange`] if there is none or two overlap.
+    /// [`BadRange`] if there is no range or two overlap.
     pub fn new(of: HashOf, mut ranges: Vec<HashRange>) -> Result<Self, BadRange> {
         if ranges.is_empty() {
             return Err(BadRange::None);
@@ -204,7 +204,7 @@ impl HashRule {
         Ok(Self { of, ranges })
     }
 
-    /// What is hashed.
+    /// The hashed attribute.
     #[must_use]
     pub fn of(&self) -> HashOf {
         self.of
@@ -218,15 +218,15 @@ impl HashRule {
 }
 
 impl HashRange {
-    /// The first hash in it, and the first behind it; nothing is the end.
+    /// The first hash in it, and the first after it, or `None` if it has no end.
     pub(super) fn bounds(self) -> (u64, Option<u64>) {
         (self.from, self.to)
     }
 
-    /// From `0x` and sixteen digits to the same, or to `""`, the end.
+    /// A range between two hashes, `0x` and sixteen digits each; `""` as `to` is the end.
     ///
     /// # Errors
-    /// [`BadRange`] if one is no hash or nothing is between them.
+    /// [`BadRange`] if one is not a hash or the range is empty.
     pub fn new(from: &str, to: &str) -> Result<Self, BadRange> {
         let first = hash(from)?;
         let end = if to.is_empty() { None } else { Some(hash(to)?) };
@@ -237,7 +237,7 @@ impl HashRange {
     }
 }
 
-/// The spelling of KEP-5866, so that one hash has one text.
+/// Parses the spelling of KEP-5866, which gives each hash exactly one text.
 fn hash(text: &str) -> Result<u64, BadRange> {
     let bad = || BadRange::Hash(text.to_owned());
     let digits = text.strip_prefix("0x").ok_or_else(bad)?;
@@ -248,7 +248,7 @@ fn hash(text: &str) -> Result<u64, BadRange> {
     u64::from_str_radix(digits, 16).map_err(|_| bad())
 }
 
-/// The ranges are sorted and disjoint.
+/// Whether a hash is in the ranges, which are sorted and disjoint.
 fn holds(ranges: &[HashRange], hash: u64) -> bool {
     let behind = ranges.partition_point(|range| range.from <= hash);
     let range = behind.checked_sub(1).and_then(|at| ranges.get(at));
@@ -273,8 +273,8 @@ impl fmt::Display for HashRange {
 }
 
 impl fmt::Display for Boundary {
-    /// One text for one boundary: `namespace in (a,b), namespace ~ "^t", namespace labels tier=gold,
-    /// hash(uid) in […)`. Which namespaces have the labels is not said.
+    /// The canonical text of a boundary: `namespace in (a,b), namespace ~ "^t", namespace labels
+    /// tier=gold, hash(uid) in […)`. It does not list the namespaces with the labels.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let mut parts = Vec::new();
         if !self.names.is_empty() {

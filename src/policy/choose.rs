@@ -1,4 +1,4 @@
-//! Which of a namespace's ShardingConfigs is the pod's.
+//! The choice of the pod's ShardingConfig among those of its namespace.
 
 use std::collections::BTreeMap;
 
@@ -10,7 +10,7 @@ use crate::{api::ShardingConfigSpec, wire::selector::Selector};
 /// The specs of a namespace's ShardingConfigs by name, as the API server holds them.
 pub type Configs = BTreeMap<String, serde_json::Value>;
 
-/// The config whose policy is in force, as it was when it could be read last.
+/// The config whose policy is in force, as it was when last valid.
 #[derive(Clone, Debug)]
 pub struct Present {
     shard: Box<str>,
@@ -31,12 +31,12 @@ impl Present {
     }
 }
 
-/// Chooses the one config that selects `labels`. While `present` is deleted or cannot be read, and
-/// selected the labels when it was good, no other takes its place: an object's owner changes when a
-/// person says so, of the pod or of that config.
+/// Chooses the one config that selects `labels`. If `present` selected them and is now deleted or
+/// invalid, no other config replaces it: objects change owners only when a person relabels the pod
+/// or edits that config.
 ///
 /// # Errors
-/// A sentence for the operator, when there is not exactly one.
+/// A message for the administrator if there is not exactly one.
 pub fn choose(
     configs: &Configs,
     labels: &BTreeMap<String, String>,
@@ -95,7 +95,7 @@ fn is_deleted(shard: &str, waiting: &[Draft]) -> String {
 /// Checks the config `name` as the API server holds it, for a pod of `namespace`.
 ///
 /// # Errors
-/// A sentence for the operator.
+/// A message for the administrator.
 pub fn draft(name: &str, namespace: &str, spec: &serde_json::Value) -> Result<Draft, String> {
     let spec = ShardingConfigSpec::deserialize(spec).map_err(|error| format!("spec: {error}"))?;
     compile(name, namespace, &spec).map_err(|error| error.to_string())

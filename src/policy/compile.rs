@@ -1,4 +1,4 @@
-//! From what a user wrote to what is enforced: all of it or nothing.
+//! Compilation of a ShardingConfig to a policy: all of it or nothing.
 
 use std::{
     collections::{BTreeSet, HashMap},
@@ -22,7 +22,7 @@ use crate::{
     wire::selector::{LabelError, Op, Requirement, Selector},
 };
 
-/// Everything that is wrong with a ShardingConfig.
+/// All problems of a ShardingConfig.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Invalid(Vec<Problem>);
 
@@ -61,8 +61,8 @@ impl fmt::Display for Invalid {
 
 impl std::error::Error for Invalid {}
 
-/// A ShardingConfig that was checked. What it says of the labels of namespaces means nothing yet:
-/// [`Draft::resolve`] makes a policy of it, again whenever the labels have changed.
+/// A checked ShardingConfig whose namespace selectors are not resolved: [`Draft::resolve`] makes a
+/// policy of it, again whenever the labels of namespaces change.
 #[derive(Clone, Debug)]
 pub struct Draft {
     shard: Box<str>,
@@ -72,7 +72,7 @@ pub struct Draft {
     limits: Vec<(Rule, Arc<DraftScope>)>,
 }
 
-/// What a limit says.
+/// The scope that a limit declares.
 #[derive(Debug)]
 struct DraftScope {
     selector: Selector,
@@ -80,7 +80,7 @@ struct DraftScope {
     labels: Option<LabelRule>,
 }
 
-/// What it says of the labels of namespaces, and where.
+/// A limit's selector for namespaces, and its field in the ShardingConfig.
 #[derive(Debug)]
 struct LabelRule {
     field: String,
@@ -118,16 +118,16 @@ impl Draft {
         &self.shard
     }
 
-    /// Which pods it is for.
+    /// The selector of the shard's pods.
     #[must_use]
     pub fn pods(&self) -> &Selector {
         &self.pods
     }
 
-    /// The policy while the namespaces have these labels. `None` is for labels that are not known.
+    /// The policy for namespaces with these labels; `None` if the labels are not known.
     ///
     /// # Errors
-    /// [`NamespacesUnknown`] when they are needed.
+    /// [`NamespacesUnknown`] if a limit needs labels that are not known.
     pub fn resolve(&self, known: Option<&Namespaces>) -> Result<Policy, NamespacesUnknown> {
         let mut resolved = Resolved::default();
         let mut rules = HashMap::new();
@@ -164,7 +164,7 @@ impl DraftScope {
     }
 }
 
-/// Collects problems, so that all of them are told at once.
+/// Collects problems, so that all are reported at once.
 #[derive(Default)]
 struct Problems(Vec<Problem>);
 
@@ -175,7 +175,7 @@ impl Problems {
     }
 }
 
-/// Where a limit's claim to a pair of group and resource was made.
+/// A limit's claim to a pair of group and resource, and the field that makes it.
 struct Claim {
     limit: usize,
     field: String,
@@ -195,7 +195,7 @@ fn limits(limits: &[Limit], problems: &mut Problems) -> Vec<(Rule, Arc<DraftScop
         let scope = Arc::new(DraftScope { selector, boundary, labels });
         for (field, rule) in rules_of(&field, &limit.relate_resources, problems) {
             if let Some(other) = claims.iter().find(|claim| claim.rule.conflicts(&rule)) {
-                // A limit that names both groups of one resource says the same twice.
+                // One limit may repeat a rule: it may name both groups of one storage.
                 if other.limit != at || other.rule != rule {
                     problems.add::<()>(field, conflict(&rule, other));
                 }
@@ -226,7 +226,7 @@ fn label_rule(at: &str, limit: &Limit, problems: &mut Problems) -> Option<LabelR
     Some(LabelRule { field, selector })
 }
 
-/// The boundary that a limit draws without labels.
+/// The boundary of a limit, without its selector for namespaces.
 fn boundary(at: &str, limit: &Limit, problems: &mut Problems) -> Option<Boundary> {
     let Limit { namespaces, hash, cluster_scoped, .. } = limit;
     if namespaces.is_none() && hash.is_none() && cluster_scoped.is_none() {
@@ -358,7 +358,7 @@ fn requirement(given: &LabelSelectorRequirement) -> Result<Requirement, LabelErr
     Requirement::new(&given.key, op, &given.values)
 }
 
-/// What the policy *does*, as a number: two policies with the same hash treat every request alike.
+/// A digest of the policy's effect: two policies with the same hash treat every request alike.
 fn hash(name: &str, namespace: &str, lock: Option<&Lock>, scopes: &Scopes) -> [u8; 32] {
     let mut digest = Sha256::new();
     let mut add = |bytes: &[u8]| {

@@ -1,4 +1,4 @@
-//! What becomes of one request.
+//! The decision about one request.
 
 use std::{borrow::Cow, sync::Arc};
 
@@ -10,37 +10,37 @@ use crate::wire::{
     selector::{FieldSelector, Selector},
 };
 
-/// Selects nothing. The answer is the API server's own, with a real position and bookmarks.
+/// A selector of nothing: the API server itself answers, with a real position and bookmarks.
 const CONTRADICTION: &str = "ctrlmesh.kusionstack.io/none,!ctrlmesh.kusionstack.io/none";
 
-/// What must be done to a request before it goes upstream.
+/// The decision about a request before it goes upstream.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Decision {
-    /// How many objects it can be about.
+    /// The number of objects it can concern.
     pub extent: Extent,
-    /// The collection is narrowed to this.
+    /// The scope that narrows the collection.
     pub scope: Option<Arc<Scope>>,
-    /// What of the scope no selector says.
+    /// The part of the scope that no selector expresses.
     pub judged: Judged,
-    /// The request may name the lock there.
+    /// The place where the request may name the lock.
     pub lock: Option<LockIn>,
 }
 
-/// How many objects a request can be about.
+/// The number of objects that a request can concern.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Extent {
-    /// One, or none yet.
+    /// One object, perhaps not created yet.
     #[default]
     One,
-    /// Those of one name in all namespaces: a collection, unless the resource is in no namespace.
-    /// A path does not tell: see [`Decision::settle`].
+    /// The objects of one name in all namespaces: a collection, unless the resource is
+    /// cluster-scoped. The path does not show which: see [`Decision::settle`].
     OneName,
     /// A collection.
     Many,
 }
 
-/// Of what no selector says, what is sent upstream too. It takes away no object that is in the
-/// shard, and each object is judged again when it comes.
+/// The part of the boundaries that is also sent upstream. It excludes no object of the shard, and
+/// each object is still judged when it arrives.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Pushed {
     /// As `shardSelector` (KEP-5866).
@@ -49,33 +49,33 @@ pub struct Pushed {
     pub namespace: Option<Box<str>>,
 }
 
-/// What of a request changes on its way upstream.
+/// The changes to a request on its way upstream.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Rewrite<'d> {
     path: Option<String>,
-    /// Keys of the query, and what they are set to.
+    /// Query parameters and their new values.
     query: Vec<(&'static str, Cow<'d, str>)>,
 }
 
-/// How the objects of a collection are judged by the boundaries of its scope.
+/// The judgement of a collection's objects by the boundaries of its scope.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum Judged {
-    /// All that is selected is in the shard.
+    /// All selected objects are in the shard.
     #[default]
     All,
-    /// Nothing is: all of it is in a namespace of others.
+    /// No object can be in the shard: the request names another shard's namespace.
     Nothing,
-    /// Each by itself.
+    /// Each object is judged by itself.
     Each {
-        /// The boundaries.
+        /// The scope that has the boundaries.
         scope: Arc<Scope>,
-        /// The objects are Namespaces, which count as what they name.
+        /// Whether the objects are Namespaces, judged as the namespaces that they name.
         are_namespaces: bool,
     },
 }
 
 impl Extent {
-    /// A list or watch of one name in one namespace is a get by another spelling.
+    /// The extent: a list or watch of one name in one namespace counts as a get.
     fn of(info: &RequestInfo<'_>, resource: &Resource<'_>) -> Self {
         let is_one_name = match info.verb {
             _ if resource.subresource.is_some() => return Self::One,
@@ -85,7 +85,7 @@ impl Extent {
         };
         match () {
             () if !is_one_name => Self::Many,
-            // With the verb in its path it names an object of a namespace by both.
+            // A path with the verb in it names the namespace too, if the resource has one.
             () if info.namespace().is_some() || resource.verb_in_path => Self::One,
             () => Self::OneName,
         }
@@ -93,8 +93,8 @@ impl Extent {
 }
 
 impl Decision {
-    /// The same once it is known whether the objects of the resource are in namespaces. Before, one
-    /// name over all namespaces is taken for a collection.
+    /// Settles [`Extent::OneName`] once it is known whether the resource is namespaced. Until then,
+    /// one name over all namespaces counts as a collection.
     pub fn settle(&mut self, is_namespaced: bool) {
         if self.extent != Extent::OneName {
             return;
@@ -107,8 +107,8 @@ impl Decision {
 }
 
 impl Pushed {
-    /// What of a boundary may be told of a collection with this query, if the API server
-    /// understands. A selector of its own that the client gave stays alone.
+    /// The part of the boundaries that may be sent with this query, if the API server understands
+    /// it. Hashes are left out if the client has a `shardSelector` of its own.
     #[must_use]
     pub fn of(judged: &Judged, query: Query<'_>) -> Self {
         let hashes = judged.hashes().filter(|hashes| hashes.may_be_pushed(query));
@@ -178,10 +178,10 @@ impl Policy {
         }
     }
 
-    /// What changes of the path and the query, before anything is pushed.
+    /// The changes to the path and the query, before anything is pushed.
     ///
     /// # Errors
-    /// [`Refused`] when the client's own selectors cannot be read: they could not be narrowed.
+    /// [`Refused`] if the client's own selectors cannot be parsed: they could not be narrowed.
     pub fn rewrite<'d>(
         &self,
         decision: &'d Decision,
@@ -194,7 +194,7 @@ impl Policy {
             rewrite.set("labelSelector", text);
         }
         if let Judged::Each { .. } = decision.judged {
-            // The rows of a Table are judged by the objects that they stand for.
+            // Rows of a Table are judged by their objects, so those must be included.
             if info.query.first("includeObject").is_some_and(|include| include == "None") {
                 rewrite.set("includeObject", "Metadata");
             }
@@ -215,7 +215,7 @@ impl Policy {
 }
 
 impl<'d> Rewrite<'d> {
-    /// Tells the API server what it understands of the boundary.
+    /// Adds the part of the boundaries that the API server understands.
     pub fn push(&mut self, pushed: &Pushed, query: Query<'_>) {
         if let Some(hashes) = &pushed.hashes {
             self.set("shardSelector", hashes.to_string());
@@ -227,7 +227,7 @@ impl<'d> Rewrite<'d> {
         }
     }
 
-    /// The path and query that go upstream; nothing when they go as they came.
+    /// The path and query to send upstream, or `None` if they are unchanged.
     #[must_use]
     pub fn target(&self, info: &RequestInfo<'_>) -> Option<String> {
         if self.path.is_none() && self.query.is_empty() {
@@ -244,14 +244,14 @@ impl<'d> Rewrite<'d> {
     }
 }
 
-/// The client's label selector AND the shard's; nothing where the client's is the whole. Neither
-/// can undo the other: a contradiction selects nothing.
+/// The client's label selector AND the shard's, or `None` if the client's is sent unchanged.
+/// Neither can undo the other: a contradiction selects nothing.
 fn narrowed<'s>(
     query: Query<'_>,
     scope: &'s Scope,
     judged: &Judged,
 ) -> Result<Option<Cow<'s, str>>, Refused> {
-    // Read even where nothing is added, so that what is refused does not depend on the boundary.
+    // Parsed even if nothing is added, so that refusals do not depend on the boundary.
     let own = own_selector(query)?;
     if *judged == Judged::Nothing {
         return Ok(Some(Cow::Borrowed(CONTRADICTION)));

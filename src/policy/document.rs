@@ -1,4 +1,4 @@
-//! A policy as somebody keeps it in a file: one of several YAML documents.
+//! A policy in a file of one or more YAML documents.
 
 use kube::Resource;
 use serde::Deserialize;
@@ -6,19 +6,19 @@ use serde::Deserialize;
 use super::{Draft, Invalid, compile};
 use crate::api::ShardingConfig;
 
-/// Why there is no policy in a text.
+/// Errors of reading a policy from YAML.
 #[derive(Debug, thiserror::Error)]
 pub enum BadDocument {
-    /// It is not what it says that it is.
+    /// A document is malformed YAML or a malformed ShardingConfig.
     #[error("document {0} is no ShardingConfig")]
     Document(usize, #[source] serde_yaml::Error),
-    /// Nobody has the name.
+    /// No ShardingConfig has the name.
     #[error("no ShardingConfig is named {0:?}, there is {1}")]
     Absent(String, String),
-    /// Two have it.
+    /// Two ShardingConfigs have the name.
     #[error("two ShardingConfigs are named {0:?}")]
     Twice(String),
-    /// It cannot be used.
+    /// The ShardingConfig cannot be compiled.
     #[error("ShardingConfig {0:?}")]
     Invalid(String, #[source] Invalid),
 }
@@ -30,8 +30,8 @@ struct Head {
     kind: Option<String>,
 }
 
-/// The draft of the ShardingConfig that is named `shard`, for a pod of `namespace`: without one,
-/// of the config's own. Documents of other kinds are passed over.
+/// Compiles the ShardingConfig named `shard` for a pod of `namespace`, by default the config's own
+/// namespace. Documents of other kinds are skipped.
 ///
 /// # Errors
 /// [`BadDocument`].
@@ -62,10 +62,10 @@ pub fn from_documents(
         .map_err(|error| BadDocument::Invalid(shard.to_owned(), error))
 }
 
-/// The namespaces, where they are told, and names of all ShardingConfigs.
+/// The namespace, if given, and the name of each ShardingConfig.
 ///
 /// # Errors
-/// [`BadDocument`], when one is none.
+/// [`BadDocument`] if a document is malformed.
 pub fn names(bytes: &[u8]) -> Result<Vec<(Option<String>, String)>, BadDocument> {
     let name = |config: ShardingConfig| {
         (config.metadata.namespace, config.metadata.name.unwrap_or_default())
@@ -83,7 +83,7 @@ fn sharding_configs(bytes: &[u8]) -> impl Iterator<Item = Result<ShardingConfig,
     })
 }
 
-/// The document, when it is a ShardingConfig; a file may hold other objects too.
+/// The document as a ShardingConfig, or `None` if it is another object.
 fn sharding_config(value: serde_yaml::Value) -> Result<Option<ShardingConfig>, serde_yaml::Error> {
     if value.is_null() {
         return Ok(None);

@@ -3,7 +3,7 @@
 use super::GroupResource;
 use crate::wire::request::{RequestInfo, Verb};
 
-/// The lock that the controller asks for and the one that its shard has instead.
+/// The lock that the controller asks for and the shard's lock that replaces it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Lock {
     name: Box<str>,
@@ -11,32 +11,32 @@ pub struct Lock {
     namespace: Box<str>,
 }
 
-/// Where a request names the lock.
+/// The place where a request names the lock.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LockIn {
-    /// In the path; a body, where there is one, may name it too.
+    /// In the path; the body, if any, may name it too.
     Path,
-    /// Perhaps in the body: the object's name is known only there.
+    /// Perhaps in the body: a create names its object only there.
     Body,
     /// In `fieldSelector=metadata.name=`.
     FieldSelector,
 }
 
-/// Why a name cannot be that of a lock.
+/// Errors in the name of a lock.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum BadLock {
-    /// It is no name of an object.
+    /// The name is not an object name.
     #[error(
         "{0:?} is no object name: give lower case letters, digits, '-' and '.', such as \"my-operator\""
     )]
     Name(String),
-    /// There is no room for the shard's name behind it.
+    /// The name is too long once the shard's name is appended.
     #[error("{0:?} is {1} characters long, an object name has at most 253")]
     TooLong(String, usize),
 }
 
 impl Lock {
-    /// Kubernetes' longest object name.
+    /// Characters in Kubernetes' longest object name.
     const MAX_NAME: usize = 253;
 
     /// The lock `name` of the shard `shard` in `namespace`.
@@ -62,32 +62,32 @@ impl Lock {
         Ok(Self { name: name.into(), renamed: renamed.into(), namespace: namespace.into() })
     }
 
-    /// What the controller calls it.
+    /// The name that the controller uses.
     #[must_use]
     pub fn name(&self) -> &str {
         &self.name
     }
 
-    /// What it is called in the cluster: `<lock>---<shard>`.
+    /// The name in the cluster: `<lock>---<shard>`.
     #[must_use]
     pub fn renamed(&self) -> &str {
         &self.renamed
     }
 
-    /// The cluster's name for what a request calls `name`. A client goes on with the name that a
-    /// response told it, so that name stays as it is.
+    /// The cluster's name if `name` is the controller's name of the lock, else `None`: a client may
+    /// use the name from a response, which is renamed already.
     #[must_use]
     pub fn rename(&self, name: &str) -> Option<String> {
         (name == &*self.name).then(|| self.renamed.to_string())
     }
 
-    /// Whether locks are made of this resource.
+    /// Whether a lock can be an object of this resource.
     #[must_use]
     pub fn is_kind(resource: &GroupResource) -> bool {
         is_kind(resource.group(), resource.resource())
     }
 
-    /// Where this request may name the lock; nothing when it is about something else.
+    /// The place where this request may name the lock, or `None` if it is about something else.
     #[must_use]
     pub fn find(&self, info: &RequestInfo<'_>) -> Option<LockIn> {
         let resource = info.resource()?;
@@ -172,7 +172,7 @@ mod tests {
         ] {
             assert_eq!(found(Method::GET, path, None), None, "{path}");
         }
-        // Over all namespaces there may be others of that name, whose lock is not ours to rename.
+        // Locks of this name in other namespaces may be listed too, and are not ours to rename.
         let all = "/apis/coordination.k8s.io/v1/leases";
         for fields in ["metadata.name%3Dop", "metadata.name%3Dop,metadata.namespace%3Dother"] {
             let query = format!("fieldSelector={fields}");

@@ -1,4 +1,4 @@
-//! What may pass, sans-IO: every decision about a request is made here, as a function of values.
+//! Decisions about requests, sans-IO: every one is made here, as a function of values.
 
 mod boundary;
 mod choose;
@@ -28,7 +28,7 @@ pub use self::{
 };
 use crate::wire::selector::Selector;
 
-/// What one ShardingConfig means for one pod. Immutable: a request takes one policy at its start
+/// The rules of one ShardingConfig for one pod. Immutable: a request takes one policy at its start
 /// and keeps it.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Policy {
@@ -46,7 +46,7 @@ impl Policy {
         &self.shard
     }
 
-    /// Which pods it is for.
+    /// The selector of the shard's pods.
     #[must_use]
     pub fn pods(&self) -> &Selector {
         &self.pods
@@ -58,32 +58,32 @@ impl Policy {
         self.lock.as_ref()
     }
 
-    /// The scope of a resource; nothing when the shard sees all of it.
+    /// The scope of a resource, or `None` if the shard sees all of it.
     #[must_use]
     pub fn scope(&self, resource: &GroupResource) -> Option<&Arc<Scope>> {
         self.scopes.find(resource)
     }
 
-    /// The limits in one order that does not depend on how they were written.
+    /// The limits in an order that does not depend on how they were written.
     pub fn rules(&self) -> impl Iterator<Item = (&Rule, &Arc<Scope>)> {
         self.scopes.rules()
     }
 
-    /// The namespaces that are in the shard by their labels, selector by selector.
+    /// The namespaces selected by label, one item for each boundary with such a selector.
     pub fn selected_namespaces(&self) -> impl Iterator<Item = &Selected> {
         let boundaries = self.rules().flat_map(|(_, scope)| scope.boundaries());
         boundaries.filter_map(|boundary| boundary.selected.as_ref())
     }
 
-    /// Whether the two show different objects of a resource. The kinds that locks are made of
-    /// differ when the lock does.
+    /// Whether the two policies show different objects of a resource. Resources that can hold a
+    /// lock differ if the lock does.
     #[must_use]
     pub fn differs(&self, other: &Self, resource: &GroupResource) -> bool {
         self.scope(resource) != other.scope(resource)
             || (self.lock != other.lock && Lock::is_kind(resource))
     }
 
-    /// Equal for policies that treat every request alike.
+    /// A digest: policies with the same hash treat every request alike.
     #[must_use]
     pub fn hash(&self) -> &[u8; 32] {
         &self.hash
@@ -114,8 +114,8 @@ impl Epoch {
     }
 }
 
-/// A resource as it is stored: group and plural name, no version. What two groups show of one
-/// storage is one resource here, called by the first of them.
+/// A resource as it is stored: group and plural name, no version. Two groups that serve the same
+/// storage are one resource here, under the name of the first.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct GroupResource {
     group: Box<str>,
@@ -132,7 +132,7 @@ impl GroupResource {
         Self { group: storing(group, resource).into(), resource: resource.into() }
     }
 
-    /// Whether no API server can have such a resource: a group is a DNS subdomain, a resource a
+    /// Whether a name is too long for any API server: a group is a DNS subdomain, a resource a
     /// label (RFC 1123).
     #[must_use]
     pub fn is_too_long(&self) -> bool {
@@ -152,9 +152,9 @@ impl GroupResource {
     }
 }
 
-/// The group by which the storage of a resource is called. Events are those of the core group in
-/// both: the one pair of `AddCohabitatingResources` (Kubernetes 1.37,
-/// `pkg/kubeapiserver/default_storage_factory_builder.go`) of which both groups are served still.
+/// The group that names the storage of a resource. Events are stored in the core group and served
+/// by both: the only pair of `AddCohabitatingResources` (Kubernetes 1.37,
+/// `pkg/kubeapiserver/default_storage_factory_builder.go`) whose groups are both still served.
 fn storing<'a>(group: &'a str, resource: &str) -> &'a str {
     if (group, resource) == ("events.k8s.io", "events") { "" } else { group }
 }

@@ -1,4 +1,4 @@
-//! The labels of namespaces: what a boundary by them is drawn from.
+//! The labels of namespaces, from which boundaries by label are drawn.
 //!
 //! Hides how a selector becomes a set of names, once for a policy. Knows nothing of where the
 //! labels come from.
@@ -15,8 +15,8 @@ use crate::wire::selector::Selector;
 /// The labels of all namespaces at one time, by the namespace's name.
 pub type Namespaces = BTreeMap<String, BTreeMap<String, String>>;
 
-/// Namespaces by their labels: the names of those that a selector selected when the policy was
-/// made. A namespace that was not known then is not among them.
+/// Namespaces selected by label: their names at the time when the policy was made. A namespace that
+/// was not known then is not among them.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Selected {
     selector: Selector,
@@ -32,7 +32,7 @@ pub struct NamespacesUnknown {
     pub field: String,
 }
 
-/// Resolves each selector once, in how many rules it may stand.
+/// Resolves each selector once, however many rules use it.
 #[derive(Default)]
 pub(super) struct Resolved(HashMap<Selector, Selected>);
 
@@ -56,7 +56,7 @@ impl Selected {
         Self { selector: selector.clone(), names: Arc::new(names), digest }
     }
 
-    /// Just these, as if a label said so.
+    /// Exactly these namespaces, as if selected by label.
     #[cfg(test)]
     pub(super) fn of(names: &[&str]) -> Self {
         let label = || BTreeMap::from([("k".to_owned(), "v".to_owned())]);
@@ -76,7 +76,7 @@ impl Selected {
         &self.names
     }
 
-    /// Equal for the same names.
+    /// A digest of the names.
     pub(super) fn digest(&self) -> &[u8; 32] {
         &self.digest
     }

@@ -9,7 +9,7 @@ use crate::wire::{
     status::{Details, Reason, Status},
 };
 
-/// Why a request is not forwarded.
+/// The reason why a request is not forwarded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Refusal {
     /// There is no policy yet, so what the shard may see is not known.
@@ -30,11 +30,11 @@ pub enum Refusal {
     BadBody,
     /// A body that may name the lock is larger than the API server takes.
     BodyTooLarge,
-    /// A body that must be read is in an encoding that is not read.
+    /// A body that must be parsed is in an encoding that we do not parse.
     UnsupportedBody,
-    /// The bodies that are held fill the room that there is for them.
+    /// The buffered bodies fill the room for them.
     NoRoom,
-    /// A body that must be read did not become whole in time.
+    /// A body that must be parsed did not arrive whole in time.
     BodyTimeout,
     /// The API server has no such verb for this resource, or not over all namespaces.
     MethodNotAllowed,
@@ -45,9 +45,9 @@ pub enum Refusal {
 /// A refusal with its reason in words.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Refused {
-    /// Which.
+    /// The kind of refusal.
     pub refusal: Refusal,
-    /// Why, for a person. Holds nothing of a body.
+    /// The reason, for a person. It contains nothing of a body.
     pub why: String,
 }
 
@@ -91,8 +91,8 @@ impl Refusal {
         }
     }
 
-    /// The Status's reason, which brings its HTTP code. client-go retries a 503 or 429 that says when, and
-    /// lists anew after `Expired`.
+    /// The Status's reason, which implies its HTTP code. client-go retries a 503 or 429 that has a
+    /// `Retry-After`, and lists anew after `Expired`.
     const fn reason(self) -> Reason {
         match self {
             Self::NoPolicy => Reason::ServiceUnavailable,
@@ -111,7 +111,7 @@ impl Refusal {
         }
     }
 
-    /// Seconds after which asking again makes sense.
+    /// Seconds after which a retry makes sense.
     #[must_use]
     pub const fn retry_after(self) -> Option<u32> {
         match self {
@@ -128,7 +128,7 @@ impl Refusal {
 }
 
 impl Refused {
-    /// What the client is told.
+    /// The Status for the client.
     #[must_use]
     pub fn status(&self) -> Status {
         let status = Status::new(self.refusal.reason(), format!("ctrlmesh: {}", self.why));
@@ -153,7 +153,7 @@ impl From<NameError> for Refused {
     }
 }
 
-/// Options of a judged deletecollection.
+/// Errors in the options of a judged deletecollection.
 impl From<BadOptions> for Refused {
     fn from(error: BadOptions) -> Self {
         let refusal = match error {

@@ -1,11 +1,11 @@
-//! Which scope holds for which resource. A look-up costs the same for two limits and two thousand.
+//! The scopes of resources. A look-up costs the same for two limits and two thousand.
 
 use std::{collections::HashMap, fmt, sync::Arc};
 
 use super::{Boundary, GroupResource, storing};
 use crate::wire::selector::Selector;
 
-/// What the shard sees of a resource: what a selector selects and is inside of every boundary.
+/// The shard's objects of a resource: those that a selector selects and that are in every boundary.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Scope {
     selector: Selector,
@@ -13,8 +13,8 @@ pub struct Scope {
     boundaries: Vec<Boundary>,
 }
 
-/// A pair of API group and plural resource name, where either may stand for all. What two groups
-/// show of one storage is one pair, as in [`GroupResource`].
+/// A pair of API group and plural resource name, either of which may be a wildcard. Two groups that
+/// serve the same storage are one, as in [`GroupResource`].
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Rule {
     group: Name,
@@ -27,15 +27,15 @@ enum Name {
     Exact(Box<str>),
 }
 
-/// Why a name is no API group or resource.
+/// Errors in an API group or resource name.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum BadRule {
-    /// The group is no DNS subdomain.
+    /// The group is not a DNS subdomain.
     #[error(
         "apiGroups: {0:?} is no API group: give \"\" for the core group, a name such as \"apps\", or \"*\""
     )]
     Group(String),
-    /// The resource is no plural name.
+    /// The resource is not a plural name.
     #[error(
         "resources: {0:?} is no resource: give a plural name in lower case without a subresource, such as \"pods\", or \"*\""
     )]
@@ -63,7 +63,7 @@ impl Scope {
         Self { text: selector.to_string(), selector, boundaries: Vec::new() }
     }
 
-    /// Of these, the objects that are inside of `boundary` too.
+    /// The same scope, restricted to the objects inside `boundary`.
     #[must_use]
     pub fn inside(mut self, boundary: Boundary) -> Self {
         self.boundaries.push(boundary);
@@ -80,7 +80,7 @@ impl Scope {
         self.selector.is_everything() && self.boundaries.is_empty()
     }
 
-    /// What no selector can say.
+    /// The boundaries, which no selector can express.
     #[must_use]
     pub fn boundaries(&self) -> &[Boundary] {
         &self.boundaries
@@ -92,7 +92,7 @@ impl Scope {
         &self.selector
     }
 
-    /// The selector as `labelSelector=` takes it.
+    /// The selector as the value of `labelSelector=`.
     #[must_use]
     pub fn text(&self) -> &str {
         &self.text
@@ -100,7 +100,7 @@ impl Scope {
 }
 
 impl fmt::Display for Scope {
-    /// One text for one scope: `team=blue; namespace in (a,b)`.
+    /// The canonical text of a scope: `team=blue; namespace in (a,b)`.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.text)?;
         for (at, boundary) in self.boundaries.iter().enumerate() {
@@ -118,7 +118,7 @@ impl Rule {
         Self { group: Name::Any, resource: Name::Any }
     }
 
-    /// As written by a user: `*` stands for all.
+    /// A rule as written by a user: `*` is the wildcard.
     ///
     /// # Errors
     /// [`BadRule`].
@@ -136,21 +136,21 @@ impl Rule {
         Ok(Self { group: Name::new(storing(group, resource)), resource: Name::new(resource) })
     }
 
-    /// One resource, taken as it is.
+    /// A rule for one resource, without wildcards.
     pub(super) fn exact(group: &str, resource: &str) -> Self {
         Self { group: Name::Exact(group.into()), resource: Name::Exact(resource.into()) }
     }
 
-    /// Whether it speaks of the resource. A rule for all resources speaks of those that shards must
-    /// share too, although it does not touch them.
+    /// Whether its names match the resource. A rule for all resources also matches those that
+    /// shards must share, although it does not limit them.
     #[must_use]
     pub fn covers(&self, resource: &GroupResource) -> bool {
         let is = |name: &Name, text: &str| matches!(name, Name::Any) || name.as_str() == text;
         is(&self.group, resource.group()) && is(&self.resource, resource.resource())
     }
 
-    /// Whether both name the same resource and may mean the same group. A rule for all resources
-    /// is no conflict with one for a single resource: both hold.
+    /// Whether both rules name the same resource and may mean the same group. A rule for all
+    /// resources does not conflict with one for a single resource: both apply.
     #[must_use]
     pub fn conflicts(&self, other: &Self) -> bool {
         self.resource == other.resource
@@ -172,7 +172,7 @@ impl Name {
 }
 
 impl Rule {
-    /// The resource that it names. `None` if it is about all of its group.
+    /// The resource that it names, or `None` if it matches all of its group.
     #[must_use]
     pub fn resource(&self) -> Option<&str> {
         match &self.resource {
@@ -194,8 +194,8 @@ impl fmt::Display for Rule {
 }
 
 impl Scopes {
-    /// `rules` must hold no conflict. Where a rule for one resource and a rule for all resources
-    /// meet, both hold.
+    /// The scopes of `rules`, which must not conflict. If a rule for one resource and a rule for
+    /// all resources match, both apply.
     #[must_use]
     pub fn new(rules: &HashMap<Rule, Arc<Scope>>) -> Self {
         let mut sorted: Vec<_> =
@@ -215,7 +215,7 @@ impl Scopes {
         scopes
     }
 
-    /// The scope of a resource; nothing when the shard sees all of it.
+    /// The scope of a resource, or `None` if the shard sees all of it.
     #[must_use]
     pub fn find(&self, of: &GroupResource) -> Option<&Arc<Scope>> {
         let (group, resource) = (of.group(), of.resource());
@@ -225,7 +225,7 @@ impl Scopes {
         scope.filter(|scope| !scope.is_everything())
     }
 
-    /// The rules in one order that does not depend on how they were written.
+    /// The rules in an order that does not depend on how they were written.
     pub fn rules(&self) -> impl Iterator<Item = (&Rule, &Arc<Scope>)> {
         self.rules.iter().map(|(rule, scope)| (rule, scope))
     }
@@ -243,7 +243,7 @@ impl ByGroup {
         self.exact.get(group).or(self.any.as_ref())
     }
 
-    /// Puts `scope` for `group` into `named`, narrowed by what holds for all resources here.
+    /// Inserts `scope` for `group` into `named`, narrowed by the rules for all resources in `self`.
     fn narrow(&self, named: &mut Self, group: &Name, scope: &Arc<Scope>) {
         let both = |other: Option<&Arc<Scope>>| match other {
             None => Arc::clone(scope),
@@ -261,8 +261,8 @@ impl ByGroup {
     }
 }
 
-/// What shards must have in common, so that a rule for *all* resources does not touch it: leases,
-/// events, reviews and custom resource definitions. A rule that names one of them does.
+/// Whether shards must share the resource, so that a rule for *all* resources leaves it alone:
+/// leases, events, reviews, CustomResourceDefinitions. A rule that names one limits it.
 fn is_shared(group: &str, resource: &str) -> bool {
     match group {
         "" => matches!(resource, "events" | "componentstatuses"),

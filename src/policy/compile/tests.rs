@@ -189,7 +189,7 @@ fn known(all: &[(&str, &[(&str, &str)])]) -> Namespaces {
     all.iter().map(|(name, labels)| ((*name).into(), labels.iter().map(owned).collect())).collect()
 }
 
-/// A draft whose Pods are limited by this.
+/// A draft that limits Pods by `limit`.
 fn draft(limit: &str) -> Draft {
     let resources = "relateResources: [{apiGroups: [''], resources: [pods]}]";
     let yaml = format!("{PODS}\nlimits: [{{{resources}, {limit}, clusterScoped: Exclude}}]");
@@ -200,13 +200,13 @@ fn object<'a>(namespace: &'a str, name: &'a str) -> Object<'a> {
     Object { namespace, name, uid: "u", kind: "", api_version: "" }
 }
 
-/// The namespaces of which the policy's boundary keeps the objects.
+/// The namespaces whose objects the policy's boundary keeps.
 fn kept<'a>(policy: &Policy, namespaces: &[&'a str]) -> Vec<&'a str> {
     let scope = policy.scope(&GroupResource::new("", "pods")).unwrap();
     let [boundary] = scope.boundaries() else { panic!("{scope}") };
     let is_kept = |name: &&str| {
         let verdict = boundary.judge(&object(name, "x"), false);
-        // A Namespace is judged as what it names, by the same set.
+        // A Namespace is judged as the namespace that it names.
         assert_eq!(boundary.judge(&object("", name), true), verdict, "{name}");
         assert_eq!(boundary.judge_namespace(name), Some(verdict == Verdict::Keep), "{name}");
         verdict == Verdict::Keep
@@ -326,7 +326,7 @@ proptest! {
     }
 }
 
-/// Namespaces come and go by the thousand.
+/// Clusters create and delete namespaces by the thousand.
 #[test]
 fn two_thousand_namespaces_and_selectors_are_resolved_once_each() {
     let names: Vec<String> = (0..2000).map(|at| format!("tenant-{at}")).collect();

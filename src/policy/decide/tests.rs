@@ -16,7 +16,7 @@ fn policy() -> Policy {
     compile("blue", "ns", &spec).unwrap().resolve(None).unwrap()
 }
 
-/// What goes upstream, or `-` when the request goes as it came.
+/// The target sent upstream, `-` if it is unchanged, or the label of the refusal.
 fn sent(method: Method, target: &str) -> String {
     let (path, query) = target.split_once('?').map_or((target, None), |(p, q)| (p, Some(q)));
     let info = RequestInfo::parse(&method, path, query).unwrap();
@@ -144,7 +144,7 @@ fn t72_the_lock_has_the_shards_name_in_path_and_field_selector() {
         sent(Method::GET, &format!("{all}%2Cmetadata.name%3Dop")),
         format!("{all}%2Cmetadata.name%3Dop---blue")
     );
-    // Shown as the cluster has them.
+    // A list that does not name the lock shows it under its name in the cluster.
     assert_eq!(sent(Method::GET, &format!("{leases}?labelSelector=a")), "-");
     let configmaps = "/api/v1/namespaces/ns/configmaps";
     assert_eq!(

@@ -1,6 +1,6 @@
-//! What is asked of the API server in the name of a live watch, when its policy changes.
+//! Requests to the API server on behalf of a live watch whose policy changes.
 //!
-//! Hides which parameters of the watch go along. Every request keeps the client's own selectors.
+//! Hides which query parameters of the watch are kept. Every request keeps the client's selectors.
 
 use super::Part;
 use crate::{
@@ -8,7 +8,7 @@ use crate::{
     wire::{Query, RequestInfo},
 };
 
-/// The parameters that say from where and how long a watch goes, and in which form it begins.
+/// Query parameters for the start, duration and initial events of a watch.
 const OF_THE_WATCH: [&str; 6] = [
     "watch",
     "allowWatchBookmarks",
@@ -17,23 +17,23 @@ const OF_THE_WATCH: [&str; 6] = [
     "resourceVersion",
     "resourceVersionMatch",
 ];
-/// Objects a page.
+/// Objects per page.
 const PAGE: &str = "500";
 
 /// One page of a list.
 #[derive(Clone, Copy, Debug)]
 pub struct Page<'a> {
-    /// The resourceVersion of which it is a list, and of no other.
+    /// The exact resourceVersion of the list.
     pub at: u64,
-    /// Where it goes on; empty for the first page.
+    /// The `continue` token; empty for the first page.
     pub token: &'a str,
-    /// The API server is told the hashes of the part too.
+    /// Whether the part's hashes are pushed to the API server.
     pub is_hash_pushed: bool,
 }
 
 impl Part {
-    /// The path and query that list this part of what the watch is about.
-    /// Nothing for a watch in the deprecated form, with the verb in its path.
+    /// The path and query that list this part of the watch's collection, or `None` for a watch in
+    /// the deprecated form, with the verb in its path.
     ///
     /// # Errors
     /// [`Refused`] when the client's own selectors cannot be read.
@@ -57,20 +57,20 @@ impl Part {
             changes.push(("resourceVersion", Some(&at)));
             changes.push(("resourceVersionMatch", Some("Exact")));
         } else {
-            // The token has the position in it, and may not stand beside another.
+            // The token contains the position, and the query may not give another.
             changes.push(("continue", Some(page.token)));
         }
         if let Some(hashes) = &hashes {
             changes.push(("shardSelector", Some(hashes)));
         }
-        // A name stands once in the changes: what is set wins over what is taken out.
+        // Each name occurs once in the changes: a parameter that is set is not removed.
         let is_set = |name: &str| changes.iter().any(|(n, value)| *n == name && value.is_some());
         let changes: Vec<_> =
             changes.iter().filter(|(n, value)| value.is_some() || !is_set(n)).copied().collect();
         Ok(Some(format!("{path}?{}", query.rewrite(&changes))))
     }
 
-    /// The path of the collection, or of the one namespace of it.
+    /// The path of the collection, or of one namespace of it.
     fn path(&self, info: &RequestInfo<'_>) -> Option<String> {
         let path = info.path.trim_end_matches('/');
         let resource = info.resource().filter(|resource| !resource.verb_in_path)?;
@@ -81,8 +81,7 @@ impl Part {
     }
 }
 
-/// The query of a watch that goes on from `at`, for as many seconds as are left of what the client
-/// asked for.
+/// The query of a watch that resumes from `at`, for the rest of the client's `timeoutSeconds`.
 #[must_use]
 pub fn watch_from(query: Query<'_>, at: u64, elapsed: u64) -> String {
     let left = query.first("timeoutSeconds").and_then(|text| text.parse::<u64>().ok());

@@ -1,9 +1,9 @@
-//! Which objects change hands when one policy follows another: what must be listed to find them,
-//! and what becomes of each.
+//! Objects that change hands when one policy follows another: the lists that find them, and the
+//! judgement of each.
 //!
-//! Hides how little of a collection has to be looked at. Knows no request and no encoding. The API
-//! server judges labels, since it alone has them; [`Part::judge`] judges all else, whether or not
-//! the API server was told of it too.
+//! Hides how little of a collection must be listed. Knows no encoding, and requests only in
+//! `again`. The API server judges labels, since it alone has them; [`Part::judge`] judges all else,
+//! even if it was pushed to the API server too.
 
 mod again;
 mod ranges;
@@ -21,33 +21,33 @@ use crate::wire::{
     selector::{Op, Requirement, Selector},
 };
 
-/// More namespaces than this are not asked for one by one.
+/// The most namespaces that are listed one by one.
 const MAX_NAMESPACES: usize = 16;
 
 /// A part of a collection in which objects may change hands. The parts of one difference have no
 /// object in common.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Part {
-    /// The labels of its objects.
+    /// The label selector of its objects.
     pub selector: Selector,
-    /// The namespace that it is in, where it is in one.
+    /// The namespace to list, or `None` for all of the collection.
     pub namespace: Option<Box<str>>,
-    /// The hashes of its objects, as far as they are known.
+    /// The hashes of its objects, or `None` if they are not known.
     pub hashes: Option<Hashes>,
     before: Judged,
     after: Judged,
 }
 
-/// What becomes of an object.
+/// An object's change of hands.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Handed {
-    /// The shard had it, and has it not.
+    /// The object leaves the shard.
     Over,
-    /// The shard had it not, and has it.
+    /// The object enters the shard.
     In,
     /// Nothing changes.
     Not,
-    /// It lacks what a rule goes by.
+    /// The object lacks an attribute that a rule needs.
     Unknown,
 }
 
@@ -64,10 +64,10 @@ impl Part {
     }
 }
 
-/// The parts of a collection in which objects change hands. Both decisions are about it; nothing
-/// where the parts cannot be said.
+/// The parts of a collection in which objects change hands between two decisions about it, or
+/// `None` if selectors cannot express them.
 ///
-/// `is_in_namespace` says that the collection is of one namespace already.
+/// `is_in_namespace` is true if the collection is of one namespace already.
 #[must_use]
 pub fn difference(before: &Decision, after: &Decision, is_in_namespace: bool) -> Option<Vec<Part>> {
     let (old, new) = (selector(before), selector(after));
@@ -95,8 +95,8 @@ fn selector(decision: &Decision) -> Selector {
     decision.scope.as_ref().map_or_else(Selector::everything, |scope| scope.selector().clone())
 }
 
-/// What `one` selects and `two` does not, as selectors that have nothing in common: a selector can
-/// say the opposite of one requirement, and not that of several.
+/// Disjoint selectors for what `one` selects and `two` does not: a selector can negate one
+/// requirement, but not several. `None` if a requirement cannot be negated.
 fn without(one: &Selector, two: &Selector) -> Option<Vec<Selector>> {
     let mut so_far = one.clone();
     let mut found = Vec::new();
@@ -111,8 +111,8 @@ fn without(one: &Selector, two: &Selector) -> Option<Vec<Selector>> {
     Some(found)
 }
 
-/// The requirement that holds just where this one does not. Nothing for a comparison of numbers:
-/// what is no number is neither more nor less.
+/// The negation of a requirement, or `None` for a comparison of numbers: a value that is not a
+/// number is neither greater nor less.
 fn opposite(requirement: &Requirement) -> Option<Requirement> {
     let op = match requirement.op() {
         Op::In => Op::NotIn,
@@ -149,7 +149,7 @@ impl Parts {
     }
 }
 
-/// The namespaces in which objects may change hands; nothing where they are many, or not known.
+/// The namespaces in which objects may change hands, or `None` if they are too many or not known.
 fn namespaces(before: &Judged, after: &Judged) -> Option<Vec<Box<str>>> {
     let (old, new) = (Reach::of(before)?, Reach::of(after)?);
     let is_the_same = old.uid_rules() == new.uid_rules();
@@ -166,16 +166,16 @@ fn namespaces(before: &Judged, after: &Judged) -> Option<Vec<Box<str>>> {
     (changed.len() <= MAX_NAMESPACES).then_some(changed)
 }
 
-/// Where the objects are that are kept.
+/// The namespaces of the objects that are kept.
 struct Reach<'a> {
     boundaries: &'a [Boundary],
-    /// Outside of these namespaces there are none but those that are in no namespace.
+    /// All kept objects that are namespaced are in these.
     names: BTreeSet<&'a str>,
     is_nowhere: bool,
 }
 
 impl<'a> Reach<'a> {
-    /// Nothing where it cannot be said in names, or the objects are in no namespace.
+    /// `None` if the namespaces cannot be listed, or the objects are Namespaces.
     fn of(judged: &'a Judged) -> Option<Self> {
         match judged {
             Judged::Nothing => {
@@ -202,7 +202,7 @@ impl<'a> Reach<'a> {
     }
 }
 
-/// The hashes of the objects that may change hands; nothing where nothing is known of them.
+/// The hashes of the objects that may change hands, or `None` if they are not known.
 fn hashes(before: &Judged, after: &Judged) -> Option<Hashes> {
     let (old, new) = (Hashed::of(before)?, Hashed::of(after)?);
     let of = old.of.or(new.of)?;
@@ -213,7 +213,7 @@ fn hashes(before: &Judged, after: &Judged) -> Option<Hashes> {
     (set != HashSet::all()).then(|| Hashes::new(of, set))
 }
 
-/// A view as a set of hashes, and what else it goes by.
+/// A judgement as a set of hashes, and its other conditions.
 struct Hashed {
     of: Option<HashOf>,
     set: HashSet,
@@ -221,8 +221,8 @@ struct Hashed {
 }
 
 impl Hashed {
-    /// Nothing where more than one hash is asked for, or one that the API server would not say as
-    /// we do.
+    /// `None` if there is more than one hash rule, or one that the API server evaluates
+    /// differently.
     fn of(judged: &Judged) -> Option<Self> {
         let (scope, are_namespaces) = match judged {
             Judged::Nothing => {
@@ -252,7 +252,7 @@ impl Hashed {
         let set: HashSet = rule.ranges().iter().copied().collect();
         let set = match rule.of() {
             HashOf::Uid => set,
-            // A Namespace is in no namespace, for the API server.
+            // The API server hashes a Namespace as an object without a namespace.
             HashOf::Namespace if are_namespaces => return None,
             HashOf::Namespace if has_cluster_scoped => set.or(&HashSet::of_no_namespace()),
             HashOf::Namespace => set,
@@ -262,13 +262,13 @@ impl Hashed {
 }
 
 impl Judged {
-    /// Hashes outside of which no object is kept, for an API server that goes by them.
+    /// Hashes of all kept objects, for the API server to select by, or `None` if not known.
     #[must_use]
     pub fn hashes(&self) -> Option<Hashes> {
         hashes(&Self::Nothing, self).filter(|hashes| !hashes.is_empty())
     }
 
-    /// The namespace outside of which no object is kept, where there is just one.
+    /// The one namespace of all kept objects, or `None` if there is not exactly one.
     #[must_use]
     pub fn only_namespace(&self) -> Option<&str> {
         let reach = Reach::of(self)?;

@@ -1,4 +1,4 @@
-//! Sets of hashes, and how the API server is told one (KEP-5866).
+//! Sets of hashes, and their text in a `shardSelector` (KEP-5866).
 
 use std::fmt;
 
@@ -7,7 +7,7 @@ use crate::{
     wire::Query,
 };
 
-/// More ranges than this would make a request line that servers refuse.
+/// The most ranges in a request line that servers accept.
 const MAX_RANGES: usize = 64;
 /// One more than the last hash.
 const END: u128 = 1 << 64;
@@ -40,22 +40,22 @@ impl Hashes {
         self.set.0.is_empty()
     }
 
-    /// Whether an API server may be told of it beside this query of a client's: one that has a
-    /// selector of its own keeps it alone.
+    /// Whether the set may be added to this query of a client: not if it has too many ranges, or if
+    /// the client has a `shardSelector` of its own.
     #[must_use]
     pub fn may_be_pushed(&self, query: Query<'_>) -> bool {
         let has_own = query.first("shardSelector").is_some_and(|text| !text.is_empty());
         self.set.0.len() <= MAX_RANGES && !has_own
     }
 
-    /// Whether an object with this uid, in this namespace, is one of them.
+    /// Whether an object with this uid, in this namespace, has one of the hashes.
     #[must_use]
     pub fn has(&self, uid: &str, namespace: &str) -> bool {
         self.set.has(self.hashed(uid, namespace))
     }
 
-    /// The hash of one object of this attribute, and all others: what tells whether a server goes
-    /// by them that does not say so.
+    /// The set of one object's hash, and its complement: a probe for servers that apply hashes
+    /// without confirming them.
     #[must_use]
     pub fn of_one(&self, uid: &str, namespace: &str) -> (Self, Self) {
         let one = HashSet::of_text(self.hashed(uid, namespace));
@@ -70,14 +70,14 @@ impl Hashes {
         }
     }
 
-    /// Whether `text`, the selector in a list's `metadata.shardInfo`, says the same. The API server
-    /// prints anew what it was told.
+    /// Whether `text`, the selector in a list's `metadata.shardInfo`, means this set. The API
+    /// server prints the selector anew.
     #[must_use]
     pub fn is_said_by(&self, text: &str) -> bool {
         Self::read(text).as_ref() == Some(self)
     }
 
-    /// Reads what [`Self`] prints, with any quotes and spaces.
+    /// Parses the text that [`Self`] prints, with any quotes and spaces.
     fn read(text: &str) -> Option<Self> {
         let mut found: Option<(HashOf, Vec<Span>)> = None;
         for term in text.split("||") {
@@ -109,7 +109,7 @@ fn number(quoted: &str) -> Option<u128> {
 }
 
 impl fmt::Display for Hashes {
-    /// As `shardSelector=` takes it. An empty set has no text of its own.
+    /// The value of `shardSelector=`. An empty set has no text.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let of = match self.of {
             HashOf::Uid => "object.metadata.uid",
@@ -129,7 +129,7 @@ impl HashSet {
         Self(vec![Span { from: 0, to: END }])
     }
 
-    /// The hash of the namespace of what is in none.
+    /// The hash of the empty namespace, which cluster-scoped objects have.
     pub(super) fn of_no_namespace() -> Self {
         Self::of_text("")
     }
@@ -157,12 +157,12 @@ impl HashSet {
         Self(set)
     }
 
-    /// What is in either.
+    /// The union.
     pub(super) fn or(&self, other: &Self) -> Self {
         Self::of(self.0.iter().chain(&other.0).copied().collect())
     }
 
-    /// What is not in it.
+    /// The complement.
     fn not(&self) -> Self {
         let mut from = 0;
         let mut set = Vec::new();
@@ -178,7 +178,7 @@ impl HashSet {
         Self(set)
     }
 
-    /// What is in one of the two.
+    /// The symmetric difference.
     pub(super) fn xor(&self, other: &Self) -> Self {
         let without = |one: &Self, two: &Self| one.not().or(two).not();
         without(self, other).or(&without(other, self))

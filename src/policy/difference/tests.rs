@@ -48,7 +48,7 @@ fn boundary() -> impl Strategy<Value = Boundary> {
     )
 }
 
-/// What a policy may say of a collection, with how its objects are judged.
+/// Any decision that a policy may make about a collection.
 fn decision(are_namespaces: bool) -> impl Strategy<Value = Decision> {
     let requirements = prop::collection::vec(requirement(), 0..3);
     let boundaries = prop::collection::vec(boundary(), 0..3);

@@ -1,12 +1,12 @@
-//! What one connection was given, so that it may go on from there whatever the floor says.
+//! Lists given to one connection, so that it may resume from there regardless of the floor.
 
 use std::collections::HashMap;
 
 use super::{Position, Resume};
 use crate::policy::Epoch;
 
-/// The complete lists that one connection was given: at just these positions it may resume even
-/// where the floor says otherwise.
+/// The complete lists that one connection was given: at exactly these positions it may resume even
+/// at or below the floor.
 #[derive(Debug, Default)]
 pub struct Grants {
     given: HashMap<u64, Grant>,
@@ -19,11 +19,11 @@ struct Grant {
 }
 
 impl Grants {
-    /// Collections that one connection may have been given. A client with more lists again.
+    /// Collections remembered per connection. A client with more lists again.
     const MAX: usize = 1024;
 
-    /// The client of this connection was given all of `collection` at a position, by a request of
-    /// `epoch`. A collection is a path with its selectors, as a hash.
+    /// Records that this connection was given all of `collection` at a position, by a request
+    /// decided in `epoch`. A collection is a path with its selectors, as a hash.
     pub fn give(&mut self, collection: u64, at: Resume, epoch: Epoch) {
         if self.given.len() >= Self::MAX && !self.given.contains_key(&collection) {
             self.given.clear();
@@ -31,8 +31,8 @@ impl Grants {
         self.given.insert(collection, Grant { at, epoch });
     }
 
-    /// Whether it was given `collection` at just this position, under the scope that `position`
-    /// has now.
+    /// Whether this connection was given `collection` at exactly this position, under the present
+    /// scope of `position`.
     #[must_use]
     pub fn allow(&self, collection: u64, at: Resume, position: &Position) -> bool {
         self.given

@@ -6,8 +6,8 @@
 //! scope. A resumption at or below F is refused with 410, unless the very connection was given a
 //! complete list at that position under the present scope.
 //!
-//! Shared by all threads; the order of the two writes in [`Position::show`] and of the two in a
-//! change is what makes the hot path safe without a lock.
+//! Positions are shared by all threads. The hot path is safe without a lock because of the order of
+//! the write and the read in [`Position::show`], and of the two in a change.
 
 mod grants;
 mod position;
@@ -24,11 +24,11 @@ pub use self::{
 use super::{Epoch, GroupResource, Policy};
 use crate::wire::rv::ResourceVersion;
 
-/// Resources that are told apart. All beyond share one position, which costs them a list too many
-/// and nothing else.
+/// Resources with a position of their own. All others share one, which costs them only needless
+/// lists.
 const MAX_RESOURCES: usize = 1024;
 
-/// The positions of every resource of which anything was shown.
+/// The positions of every resource that clients were shown.
 #[derive(Debug)]
 pub struct Positions {
     known: RwLock<Known>,
@@ -38,10 +38,10 @@ pub struct Positions {
 #[derive(Debug)]
 struct Known {
     by_resource: HashMap<GroupResource, Arc<Position>>,
-    /// Of the other resources.
+    /// The past, for resources that are not in `by_resource`.
     past: Past,
-    /// The policy at the start of this process. Where `past` is not unknown, it is the one under
-    /// which the last process showed what is above its floors.
+    /// The policy at the start of this process. Unless `past` is unknown, the last process showed
+    /// all positions above its floors under this policy.
     first: Arc<Policy>,
     present: Arc<Policy>,
     epoch: Epoch,
@@ -52,33 +52,33 @@ struct Known {
 pub struct Past {
     /// The floors at the end of the last process.
     pub floors: HashMap<GroupResource, Floor>,
-    /// Whether clients may have been shown anything of the resources that `floors` lacks.
+    /// Whether clients may have been shown anything of resources that `floors` lacks.
     pub unknown: bool,
-    /// Whether there was a process before this one. Under the policy of its end it may have shown
-    /// any position above the floors: all of them are of an older scope at the next change.
+    /// Whether there was a process before this one. Under its last policy it may have shown any
+    /// position above the floors: at the next change, all of these are of an older scope.
     pub had_process: bool,
 }
 
-/// The highest position of an older scope.
+/// The highest position that was shown under an older scope.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Floor {
-    /// This one; 0 where nothing was shown.
+    /// This position; 0 if nothing was shown.
     At(u64),
-    /// Any.
+    /// Any position.
     Unknown,
 }
 
-/// The position from which a client goes on.
+/// The position from which a client resumes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Resume {
-    /// One that can be compared.
+    /// A position that can be compared.
     Number(u64),
-    /// One that an aggregated API made up, or beyond what etcd can count to.
+    /// A position that an aggregated API made up, or that is too large for etcd.
     Opaque,
 }
 
 impl Resume {
-    /// From the `resourceVersion` of a request; `None` when it asks for a fresh start.
+    /// The position in a request's `resourceVersion`, or `None` if the request does not resume.
     #[must_use]
     pub fn at(version: ResourceVersion) -> Option<Self> {
         match version {
@@ -128,11 +128,11 @@ impl Positions {
         Self { known: RwLock::new(known), beyond: Arc::new(beyond) }
     }
 
-    /// The position of `resource`, to judge by whether a client may resume. Of a resource of which
-    /// nothing was shown yet no position is kept: anybody may invent names.
+    /// The position of `resource`, to decide whether a client may resume. It is not kept if nothing
+    /// of the resource was shown yet: anybody may invent names.
     ///
-    /// A request must take its policy *before* it asks: floors are raised before a policy comes
-    /// into force.
+    /// A request must take its policy *before* it calls this: floors are raised before a policy
+    /// comes into force.
     #[must_use]
     pub fn of(&self, resource: &GroupResource) -> Arc<Position> {
         if resource.is_too_long() {
@@ -146,8 +146,8 @@ impl Positions {
         }
     }
 
-    /// The position of `resource`, kept from now on, for a request that was decided in `epoch` by
-    /// `policy` and is about to show something of it.
+    /// The position of `resource`, kept from now on, for a request that `policy` decided in `epoch`
+    /// and that is about to show something of it.
     #[must_use]
     pub fn keep(&self, resource: &GroupResource, epoch: Epoch, policy: &Policy) -> Arc<Position> {
         if resource.is_too_long() {
@@ -172,7 +172,7 @@ impl Positions {
         Arc::clone(position)
     }
 
-    /// The policy of `epoch` is about to come into force.
+    /// Raises the floors: `policy` is about to come into force in `epoch`.
     pub fn change(&self, epoch: Epoch, policy: &Arc<Policy>) {
         let mut known = self.known.write().unwrap_or_else(PoisonError::into_inner);
         known.epoch = epoch;
@@ -188,13 +188,13 @@ impl Positions {
         known.present = Arc::clone(policy);
     }
 
-    /// The part that the next process must know.
+    /// The past that the next process must know.
     #[must_use]
     pub fn past(&self) -> Past {
         let known = self.known.read().unwrap_or_else(PoisonError::into_inner);
         let mut past = known.past.clone();
         if past.had_process && known.first.hash() != known.present.hash() {
-            // Which resources that nobody asked for are affected cannot be written down.
+            // Resources that nobody requested may be affected too, and cannot be listed.
             past.unknown = true;
             past.floors.retain(|resource, _| !known.first.differs(&known.present, resource));
         }
@@ -217,7 +217,7 @@ impl Known {
         Position::inherited(self.past.floor(resource), is_changed)
     }
 
-    /// A position that was not kept when the policy changed knows nothing of the change.
+    /// Marks the change for a position that was not kept when the policy changed.
     fn mark(&self, position: &Position, resource: &GroupResource, epoch: Epoch, policy: &Policy) {
         if epoch < self.epoch && policy.differs(&self.present, resource) {
             position.mark(epoch.next());

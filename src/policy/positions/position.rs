@@ -1,11 +1,11 @@
-//! One resource's positions: the highest that clients were shown, and the floor below which none
-//! may be resumed.
+//! One resource's positions: the highest that clients were shown, and the floor at or below which
+//! none may be resumed.
 //!
-//! Positions that clients may hold and that were not read here are the *unread* ones: those that an
-//! earlier process showed, and those of responses in an encoding that is not read. Their bound is
-//! not known until the API server was asked for its present version ([`Question`]). No version
-//! that a client is shown is such a bound: an object's own version in initial events, a list
-//! `Exact` at a version, and a cache that lags are all older than what other clients hold.
+//! *Unread* positions are those that clients may hold but that we did not parse: those that an
+//! earlier process showed, and those of responses in an encoding that we do not parse. Their bound
+//! is unknown until the API server reports its current version ([`Question`]). A version that a
+//! client is shown is no such bound: an object's own version in initial events, a list `Exact` at a
+//! version, and a cache that lags are all older than positions of other clients.
 
 use std::sync::{
     Mutex, MutexGuard, PoisonError,
@@ -15,50 +15,50 @@ use std::sync::{
 use super::{Floor, Resume};
 use crate::policy::Epoch;
 
-/// See the module.
+/// The positions of one resource, see the module.
 #[derive(Debug, Default)]
 pub struct Position {
-    /// The highest that was shown.
+    /// The highest position that was shown.
     shown: AtomicU64,
-    /// The highest that was shown under an older scope.
+    /// The highest position that was shown under an older scope.
     floor: AtomicU64,
-    /// The epoch that changed the scope last.
+    /// The epoch of the last change of scope.
     changed_in: AtomicU64,
     unread: Mutex<Unread>,
 }
 
-/// Positions that clients may hold and that were not read.
+/// Positions that clients may hold but that we did not parse.
 #[derive(Debug, Default)]
 struct Unread {
     bound: Bound,
-    /// Whether they may be of an older scope. Never with a bound that is known: that is a floor.
+    /// Whether they may be of an older scope. Never true with a known bound: that raises the floor.
     is_old: bool,
-    /// How often one was shown: an answer that was asked for before the last says nothing of it.
+    /// The number of times one was shown: a question asked before the last does not cover it.
     count: u64,
 }
 
-/// What no unread position is above.
+/// The upper bound of the unread positions.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 enum Bound {
-    /// There are none.
+    /// There are no unread positions.
     #[default]
     None,
     At(u64),
-    /// The API server can tell.
+    /// Not known yet: the API server can report it.
     Unknown,
-    /// The API server tells no position that can be compared.
+    /// Never known: the positions cannot be compared.
     Never,
 }
 
-/// A bound that is asked for.
+/// A request for the bound.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Question {
     count: u64,
 }
 
 impl Position {
-    /// The position of a resource of which an earlier process may have shown anything above
-    /// `floor` under the scope of its end. `is_changed` says that the present scope is another.
+    /// The position of a resource after an earlier process, which may have shown anything above
+    /// `floor` under its last scope. `is_changed` is true if the present scope is another.
     pub(super) fn inherited(floor: Floor, is_changed: bool) -> Self {
         let (floor, is_known) = match floor {
             Floor::At(floor) => (floor, true),
@@ -68,7 +68,7 @@ impl Position {
         Self { floor: AtomicU64::new(floor), unread: Mutex::new(unread), ..Self::default() }
     }
 
-    /// A request that was decided in `epoch` shows its client the position `at`.
+    /// Records that a request decided in `epoch` shows its client the position `at`.
     pub fn show(&self, at: Resume, epoch: Epoch) {
         match at {
             Resume::Opaque => self.hide(Bound::Never, epoch),
@@ -81,8 +81,8 @@ impl Position {
         }
     }
 
-    /// A request that was decided in `epoch` shows its client a position that is not read. To be
-    /// called once the API server has answered, and for a stream at its end too.
+    /// Records that a request decided in `epoch` shows its client an unread position. Call it once
+    /// the API server has responded, and for a stream at its end too.
     pub fn show_unread(&self, epoch: Epoch) {
         self.hide(Bound::Unknown, epoch);
     }
@@ -96,7 +96,7 @@ impl Position {
         unread.is_old |= self.is_stale(epoch);
     }
 
-    /// Whether a client may resume without having been given a list at just that position.
+    /// Whether a client may resume at this position without a grant of exactly this one.
     #[must_use]
     pub fn may_resume(&self, at: Resume) -> bool {
         let is_old = self.unread().is_old;
@@ -113,8 +113,8 @@ impl Position {
         epoch.get() < self.changed_in.load(SeqCst)
     }
 
-    /// Asks for the API server's present version, where that would tell what clients may hold. What
-    /// an earlier process showed is asked for before it matters: what comes meanwhile is above it.
+    /// The question for the API server's current version, or `None` if the answer is of no use.
+    /// After a restart it is asked before it matters, since versions grow meanwhile.
     #[must_use]
     pub fn question(&self) -> Option<Question> {
         let Unread { bound, is_old, count } = *self.unread();
@@ -122,8 +122,8 @@ impl Position {
         is_asked.then_some(Question { count })
     }
 
-    /// The API server's version at some time after the question. Every position that a client was
-    /// shown before it is at or below.
+    /// Answers a question with the API server's version at some later time. No position that a
+    /// client was shown before the question is above it.
     pub fn settle(&self, question: Question, version: Resume) {
         let mut unread = self.unread();
         if unread.bound != Bound::Unknown || unread.count != question.count {
@@ -138,21 +138,21 @@ impl Position {
         }
     }
 
-    /// The scope is another from `epoch` on.
+    /// Records that the scope is another from `epoch` on.
     pub(super) fn change(&self, epoch: Epoch) {
-        // First the mark, then the reading of `shown`: a request that missed the mark has
-        // written `shown` before we read it.
+        // First store the mark, then load `shown`: a request that missed the mark has stored
+        // `shown` before we load it.
         self.mark(epoch);
         self.floor.fetch_max(self.shown.load(SeqCst), SeqCst);
         self.leave_behind(&mut self.unread());
     }
 
-    /// Requests from before `epoch` were decided by another scope than the present.
+    /// Records that requests decided before `epoch` had another scope than the present one.
     pub(super) fn mark(&self, epoch: Epoch) {
         self.changed_in.fetch_max(epoch.get(), SeqCst);
     }
 
-    /// The part that the next process must know.
+    /// The floor that the next process must know.
     pub(super) fn floor(&self) -> Floor {
         if self.unread().is_old {
             return Floor::Unknown;
@@ -160,7 +160,7 @@ impl Position {
         Floor::At(self.floor.load(SeqCst))
     }
 
-    /// The unread positions are of an older scope.
+    /// Counts the unread positions as of an older scope: a known bound raises the floor.
     fn leave_behind(&self, unread: &mut Unread) {
         unread.is_old = match unread.bound {
             Bound::None => false,

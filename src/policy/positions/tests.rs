@@ -9,7 +9,7 @@ fn pods() -> GroupResource {
     resource("pods")
 }
 
-/// A policy that limits these resources to these labels.
+/// A policy that limits each of these resources to a `shard` label.
 fn policy(limits: &[(&str, &str)]) -> Arc<Policy> {
     let limit = |(resource, shard): &(&str, &str)| {
         format!(
@@ -44,7 +44,7 @@ const ONE: Epoch = Epoch::new(1);
 const TWO: Epoch = Epoch::new(2);
 const THREE: Epoch = Epoch::new(3);
 
-/// A process before this one ended under the policy of this one's start.
+/// The past of a process that ended under the policy this one starts with.
 fn after_the_same() -> Past {
     Past { had_process: true, ..Past::none() }
 }
@@ -75,7 +75,7 @@ fn t23_an_old_request_that_ends_late_raises_the_floor() {
     }
 }
 
-/// There and back while nobody asked: only what was shown in between is of another scope.
+/// The policy changes there and back unseen: only positions shown between are of another scope.
 #[test]
 fn t23_a_request_of_a_policy_that_came_and_went_raises_the_floor() {
     let positions = Positions::new(Past::none(), a());
@@ -99,7 +99,7 @@ fn unaffected_resources_keep_their_floor() {
     assert!(positions.of(&nodes).may_resume(at(100)));
 }
 
-/// An object's own version in initial events, a list `Exact` at a version, a cache that lags.
+/// Namely an object's own version in initial events, a list `Exact` at a version, a lagging cache.
 #[test]
 fn t76_no_version_that_is_shown_settles_an_unknown_past() {
     let positions = Positions::new(Past::unknown(), a());
@@ -187,7 +187,7 @@ fn t23_a_list_of_the_present_scope_may_be_resumed_at_the_floor_itself() {
     assert!(!grants.allow(7, at(99), &pods) && !grants.allow(8, at(100), &pods));
 }
 
-/// The next process of the same pod, under the policy that is in force.
+/// The positions of the pod's next process, under the policy in force.
 fn next(positions: &Positions) -> Positions {
     let present = Arc::clone(&positions.known.read().unwrap().present);
     Positions::new(Past { had_process: true, ..positions.past() }, present)
@@ -212,7 +212,7 @@ fn floors_outlive_the_process() {
     }
 }
 
-/// The next process has the policy of the last one, and then it changes.
+/// The next process starts with the policy of the last one, which then changes.
 #[test]
 fn t76_a_change_covers_what_the_last_process_showed() {
     let secrets = resource("secrets");
