@@ -1,4 +1,4 @@
-//! Metrics and health for everybody, the inside of the proxy for loopback peers.
+//! Metrics and health for everybody, debug pages for loopback peers.
 
 use std::{
     cmp::Reverse,
@@ -25,7 +25,7 @@ use tokio::{
 use super::Shared;
 use crate::net::{addr::canonical, socket};
 
-/// A scrape takes milliseconds; who takes this long has gone.
+/// A scrape takes milliseconds; a peer still connected after this is considered gone.
 const CONNECTION_TIMEOUT: Duration = Duration::from_secs(30);
 /// A request is one packet; a peer that has not sent its head by then has nothing to ask.
 const HEAD_TIMEOUT: Duration = Duration::from_secs(2);
@@ -40,7 +40,7 @@ struct Guests {
 }
 
 impl Guests {
-    /// Serves one more. Where there is no place left, a connection of the address that has most of
+    /// Serves one more connection. If there is no place left, one of the address that has most of
     /// them ends, so that nobody keeps a probe or a scrape out.
     fn serve(&mut self, peer: IpAddr, connection: impl Future<Output = ()> + Send + 'static) {
         while self.tasks.try_join_next().is_some() {}
@@ -122,7 +122,7 @@ fn is_loopback(ip: IpAddr) -> bool {
     ip.is_loopback()
 }
 
-/// Ready when there is a policy and a certificate. A policy input that was refused later is told
+/// Ready if there is a policy and a certificate. A policy input that was refused later is reported
 /// and does not make the pod unready: the last good one is in force.
 fn ready(shared: &Shared) -> Response<Full<Bytes>> {
     let news = shared.feed.news();

@@ -1,5 +1,4 @@
-//! A list or a watch as a thing with a past: what it shows, which position a client may go on from,
-//! and under which policy.
+//! Lists and watches: their scope and policy, and the positions from which clients may resume.
 
 use std::{
     borrow::Cow,
@@ -28,25 +27,25 @@ pub(super) struct Collection {
     pub(super) subject: Subject,
     pub(super) position: Arc<Position>,
     pub(super) in_force: Arc<InForce>,
-    /// What of it no selector says.
+    /// The part of its scope that no selector expresses.
     pub(super) judged: Judged,
     pub(super) bookmarks: Bookmarks,
-    /// The position from which a watch goes on.
+    /// The position from which a watch resumes.
     pub(super) from: Option<u64>,
     /// The request of a watch; `None` if it is too long to be kept.
     pub(super) asked: Option<Asked>,
-    /// The path and selectors as a number: equal for a list and the watch that resumes from it.
+    /// A hash of path and selectors: equal for a list and the watch that resumes from it.
     pub(super) key: u64,
-    /// What it goes on from, and the key of who was shown that.
+    /// The position it resumes from, after the key of the grant that gave it.
     resumes: Option<(u64, Resume)>,
 }
 
-/// When a watch may be told a position that belongs to no event of its own.
+/// The time from which a watch may get bookmarks of our own.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Bookmarks {
-    /// Its client asked for none.
+    /// The client asked for no bookmarks.
     Never,
-    /// Once its initial events have ended, which come in no order.
+    /// After its initial events, which are in no order.
     AfterInitial,
     /// From its first event on.
     Always,
@@ -86,12 +85,12 @@ impl Collection {
         }
     }
 
-    /// Whether what it shows depends on the policy.
+    /// Whether its content depends on the policy.
     pub(super) fn has_scope(&self) -> bool {
         self.subject.is_narrowed || self.subject.lock.is_some()
     }
 
-    /// Something of it is about to be shown.
+    /// Keeps its position from now on: some of it is about to be shown.
     pub(super) fn keep_position(&mut self, feed: &Feed) {
         if let Some(positions) = feed.positions() {
             let InForce { epoch, policy, .. } = &*self.in_force;
@@ -99,14 +98,13 @@ impl Collection {
         }
     }
 
-    /// Whether the shard sees a part of it. What is not limited goes through even where it cannot be
-    /// read.
+    /// Whether the shard sees only a part of it. If not, it passes even if it cannot be parsed.
     pub(super) fn is_limited(&self) -> bool {
         self.subject.is_limited(&self.in_force)
     }
 
-    /// A watch or a further page goes on from a position that the client was shown: only where
-    /// that was under the present scope.
+    /// Checks that a watch or a continued list resumes from a position that was shown under the
+    /// present scope.
     pub(super) fn may_resume(&self, pair: &Pair) -> Result<(), Refused> {
         if !self.has_scope() {
             return Ok(());
@@ -132,8 +130,8 @@ impl Bookmarks {
     }
 }
 
-/// What a watch or a further page goes on from, and by which key that was given. Nothing for what
-/// begins with what is there.
+/// The position a watch or a continued list resumes from, after the key of the grant that gave it.
+/// `None` if the request starts from the current state.
 fn resumes(info: &RequestInfo<'_>, key: u64) -> Option<(u64, Resume)> {
     let query = info.query;
     if info.verb == Verb::Watch {
@@ -152,7 +150,7 @@ fn collection_key(info: &RequestInfo<'_>) -> u64 {
     HASHER.hash_one((info.path.trim_end_matches('/'), selectors))
 }
 
-/// The same for a further page: the token stands for its collection and position.
+/// The key of a continued list: the token stands for its collection and position.
 pub(super) fn token_key(token: &str) -> u64 {
     HASHER.hash_one(token)
 }

@@ -1,4 +1,4 @@
-//! The flags of `ctrlmesh proxy`, and what they mean once they were checked together.
+//! The flags of `ctrlmesh proxy`, and the configuration that they make once checked together.
 
 use std::{
     net::{IpAddr, Ipv4Addr, SocketAddr},
@@ -12,7 +12,7 @@ use rustls_pki_types::ServerName;
 
 use crate::net::{Clock, ClusterDomain, UpstreamAddr, addr::BadUpstream};
 
-/// Where the kubelet puts the ServiceAccount's files.
+/// The directory where the kubelet puts the ServiceAccount's files.
 const SERVICE_ACCOUNT: &str = "/var/run/secrets/kubernetes.io/serviceaccount";
 
 /// The flags as they are typed.
@@ -129,16 +129,16 @@ pub enum OnChange {
     Expire,
 }
 
-/// Where a connection goes.
+/// The destination of upstream connections.
 #[derive(Clone, Debug)]
 pub enum Route {
-    /// To the address that the client dialled.
+    /// The address that the client dialled.
     Original,
-    /// Always here.
+    /// Always this address.
     Fixed(UpstreamAddr),
 }
 
-/// Where the policy comes from.
+/// The source of the policy.
 #[derive(Clone, Debug)]
 pub enum PolicySource {
     /// One document of a file.
@@ -157,56 +157,56 @@ pub enum PolicySource {
     },
 }
 
-/// What the proxy needs to know, checked.
+/// The checked configuration of the proxy.
 #[derive(Clone, Debug)]
 pub struct Config {
-    /// Where connections go.
+    /// The destination of upstream connections.
     pub route: Route,
-    /// Where the policy comes from.
+    /// The source of the policy.
     pub policy: PolicySource,
-    /// Where clients reach us.
+    /// The address for clients.
     pub listen: SocketAddr,
-    /// Metrics and health.
+    /// The address for metrics and health.
     pub admin: SocketAddr,
     /// PEM file of the upstream's CA.
     pub upstream_ca: PathBuf,
     /// Directory of the mesh CA.
     pub mesh_ca_dir: PathBuf,
-    /// What the leaf certifies.
+    /// The names that the leaf certifies.
     pub names: Vec<ServerName<'static>>,
-    /// Where the positions outlive us.
+    /// The directory where positions outlive the process.
     pub state_dir: Option<PathBuf>,
-    /// What the API server is told of a boundary.
+    /// Whether boundaries are pushed to the API server.
     pub pushdown: Pushdown,
-    /// How a live watch comes under another policy.
+    /// The treatment of a live watch when the policy changes.
     pub on_change: OnChange,
-    /// Data threads.
+    /// The number of data threads.
     pub threads: NonZeroUsize,
-    /// How long a drain may take.
+    /// The longest time that a drain may take.
     pub drain_timeout: Duration,
-    /// The pod's name, where it is known.
+    /// The pod's name, if known.
     pub pod: Option<String>,
-    /// The pod's namespace, where it is known.
+    /// The pod's namespace, if known.
     pub namespace: Option<String>,
-    /// By which certificates are made and judged.
+    /// The clock by which certificates are made and verified.
     pub clock: Clock,
 }
 
 /// Flags that contradict each other.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum BadConfig {
-    /// Direct mode does not know where to go.
+    /// Direct mode has no upstream.
     #[error(
         "--mode direct needs --upstream HOST:PORT, or KUBERNETES_SERVICE_HOST and \
          KUBERNETES_SERVICE_PORT, which the kubelet sets"
     )]
     DirectWithoutUpstream,
-    /// The address would be ignored.
+    /// The upstream's address would be ignored.
     #[error(
         "--upstream {0} has no meaning in --mode iptables: the client's own destination counts"
     )]
     UpstreamWithoutDirect(UpstreamAddr),
-    /// Without a file the policy is found by the pod.
+    /// The pod must be known if the policy is not in a file.
     #[error("without --policy the ShardingConfig is found by the pod: {0} is needed")]
     NoPod(&'static str),
     /// The kubelet's variable holds no address.

@@ -1,4 +1,4 @@
-//! Accepts connections, learns where each wants to go, and deals it to a data thread.
+//! Accepts connections, finds the original destination of each, and deals it to a data thread.
 
 use std::{
     collections::HashSet,
@@ -27,24 +27,24 @@ use crate::net::{
 /// Connections that one data thread may carry. A pod's controllers open a handful; this is the
 /// bound on what a runaway client can make us hold.
 const MAX_CONNECTIONS: usize = 4096;
-/// Accepted connections that wait for a data thread's attention.
+/// Accepted connections that wait for a data thread.
 const HAND_OVER: usize = 64;
-/// How long a full file table is left to recover.
+/// Pause in which a full file table may recover.
 const BACK_OFF: Duration = Duration::from_millis(100);
-/// How often it is logged that no listener can accept.
+/// Interval between log lines about listeners that cannot accept.
 const SAY_AGAIN: Duration = Duration::from_secs(1);
 
-/// A client's connection and its way.
+/// A client's connection and its destination.
 #[derive(Debug)]
 pub(super) struct Accepted {
     pub(super) client: ClientAddr,
-    /// What the client dialled, whatever rule led it here.
+    /// The address that the client dialled, whatever rule redirected it.
     pub(super) dialled: SocketAddr,
     pub(super) to: Destination,
     pub(super) stream: std::net::TcpStream,
 }
 
-/// Where the upstream connection goes.
+/// The destination of the upstream connection.
 #[derive(Clone, Debug)]
 pub(super) enum Destination {
     Original(OrigDst),
@@ -95,7 +95,7 @@ impl Hands {
         }
     }
 
-    /// Gives the connection to the thread that carries least, of those that have not ended.
+    /// Deals the connection to the thread with the fewest, of those that have not ended.
     async fn deal(&self, accepted: Accepted) -> Result<(), Closed> {
         loop {
             let serving = self.threads.iter().filter(|hand| !hand.tx.is_closed());
@@ -105,7 +105,7 @@ impl Hands {
             if is_full || *self.open.borrow() >= self.most {
                 return Err(Closed::Overloaded);
             }
-            // A thread that ends meanwhile is none of them any more.
+            // A thread that ends meanwhile is left out next time.
             if let Ok(room) = hand.tx.reserve().await {
                 room.send((accepted, Place::take(&hand.load, &self.open)));
                 return Ok(());
@@ -136,12 +136,12 @@ impl Drop for Place {
     }
 }
 
-/// When it was logged last that a listener cannot accept.
+/// The time when it was last logged that a listener cannot accept.
 #[derive(Debug, Default)]
 pub(super) struct Outages(Mutex<Option<Instant>>);
 
 impl Outages {
-    /// Logs the failure, unless one was logged a moment ago, and leaves the system time to recover.
+    /// Logs the failure, unless one was logged recently, and leaves the system time to recover.
     pub(super) async fn sit_out(&self, error: &io::Error) {
         let is_due = {
             let mut last = self.0.lock().unwrap_or_else(PoisonError::into_inner);
@@ -158,15 +158,15 @@ impl Outages {
     }
 }
 
-/// Our own upstream connections, by their address and the one that they dialled. One that comes
-/// in at our own listener would go round for ever.
+/// Our own upstream connections, by their local and their dialled address. One that arrives at our
+/// own listener would loop for ever.
 ///
-/// The address alone does not tell: a client on this machine may have the port of one of our
+/// The local address alone is not enough: a client on this machine may have the port of one of our
 /// sockets, as long as the two dial different addresses.
 #[derive(Clone, Debug, Default)]
 pub(super) struct OwnSockets(Arc<Mutex<HashSet<Ends>>>);
 
-/// From where to where.
+/// The local and the dialled address.
 type Ends = (SocketAddr, SocketAddr);
 
 /// Keeps a connection in [`OwnSockets`].
@@ -184,8 +184,8 @@ impl OwnSockets {
         OwnSocket { all: self.clone(), ends }
     }
 
-    /// Whether the `client` that dialled this is one of ours. To be asked once its first bytes are
-    /// here: the dialling side is remembered before it sends any.
+    /// Whether the `client` that dialled this is one of ours. Call it once its first bytes have
+    /// arrived: the dialling side is remembered before it sends any.
     pub(super) fn contains(&self, client: ClientAddr, dialled: SocketAddr) -> bool {
         let ends = (client.get(), dialled);
         self.0.lock().unwrap_or_else(PoisonError::into_inner).contains(&ends)
@@ -281,7 +281,7 @@ mod tests {
         let (hands, mut queues) = hands(2, 100);
         hands.deal(accepted().await).await.unwrap();
         hands.deal(accepted().await).await.unwrap();
-        // It carries nothing from now on, which is least.
+        // The ended thread carries nothing, which is least.
         drop(queues.remove(0));
         for _ in 0..3 {
             hands.deal(accepted().await).await.unwrap();

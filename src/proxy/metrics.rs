@@ -20,7 +20,7 @@ const REQUEST_BUCKETS: [f64; 12] =
     [0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.5, 1.0, 5.0, 60.0];
 const CONNECT_BUCKETS: [f64; 7] = [0.001, 0.0025, 0.005, 0.01, 0.05, 0.5, 5.0];
 
-/// Everything that is counted.
+/// All metrics.
 #[derive(Debug)]
 pub(super) struct Metrics {
     pub(super) requests: Family<RequestLabels, Counter>,
@@ -44,10 +44,10 @@ pub(super) struct Metrics {
     named: ArcSwap<BTreeSet<Arc<str>>>,
 }
 
-/// The side of the proxy.
+/// The direction of connections.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, EncodeLabelValue)]
 pub(super) enum Leg {
-    /// The controller calls the API server.
+    /// From the controller to the API server.
     #[allow(non_camel_case_types, reason = "the label's value")]
     outbound,
 }
@@ -126,7 +126,7 @@ impl Metrics {
         (metrics, registry)
     }
 
-    /// Objects of `resource` were judged.
+    /// Counts objects of `resource` that were judged.
     pub(super) fn filtered(&self, resource: &GroupResource, kept: u64, dropped: u64) {
         for (kept, count) in [("true", kept), ("false", dropped)] {
             if count > 0 {
@@ -162,17 +162,17 @@ impl Metrics {
         })
     }
 
-    /// A list or watch was narrowed.
+    /// Counts a list or watch that was narrowed.
     pub(super) fn count_pushdown(&self, how: &'static str) {
         self.pushdown.get_or_create_owned(&HowLabel { how }).inc();
     }
 
-    /// A live watch was brought over to another policy.
+    /// Counts a live watch that a change of policy reached, by how.
     pub(super) fn count_stream_change(&self, how: &'static str) {
         self.stream_changes.get_or_create_owned(&HowLabel { how }).inc();
     }
 
-    /// A filter that held `before` bytes holds `after`.
+    /// Records that a filter that held `before` bytes holds `after`.
     pub(super) fn filter_memory(&self, before: usize, after: usize) {
         let bytes = |count: usize| i64::try_from(count).unwrap_or(i64::MAX);
         self.filter_memory.inc_by(bytes(after).saturating_sub(bytes(before)));
@@ -228,7 +228,7 @@ impl Metrics {
         all
     }
 
-    /// What is counted of lists and watches.
+    /// Registers the metrics of lists and watches.
     fn register_streams(&self, all: &mut Registry) {
         all.register("streams", "Long-lived responses open now", self.streams.clone());
         all.register(
@@ -266,7 +266,7 @@ enum Value {
 }
 
 impl ResourceLabel {
-    /// Of a request that is about no resource.
+    /// The label of a request that is about no resource.
     pub(super) const NONE: Self = Self(Value::BuiltIn("none"));
 }
 
@@ -279,7 +279,7 @@ impl EncodeLabelValue for ResourceLabel {
     }
 }
 
-/// Resources with a label value of their own because a policy names them, most.
+/// The most resources that have a label value of their own because a policy names them.
 const MAX_NAMED: usize = 256;
 /// The label value of all resources without one of their own.
 const OTHER: &str = "other";

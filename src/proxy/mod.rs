@@ -1,21 +1,21 @@
 //! The data plane: the life of a connection, in the order in which it happens.
 //!
-//! 1. [`listen`]: accept, learn where the client wants to go, deal the connection to a data thread.
+//! 1. [`listen`]: accept, find the original destination, deal the connection to a data thread.
 //! 2. [`tls`]: read the ClientHello, dial and verify the upstream, then answer the client.
 //! 3. [`pair`]: both legs in one HTTP version, until one of them ends.
-//! 4. [`request`]: classify, decide, rewrite, send, and look at what comes back.
-//! 5. [`streams`]: lists and watches on their way to the client; what no selector could say is left
-//!    out here, and live watches are brought over when the policy changes.
+//! 4. [`request`]: classify, decide, rewrite, send, and choose how the response is followed.
+//! 5. [`streams`]: lists and watches on their way to the client; objects that no selector could
+//!    leave out are left out here, and live watches are brought over when the policy changes.
 //! 6. [`upgrade`]: exec and its kin, spliced after a 101.
 //!
 //! Beside that path: [`feed`] keeps the policy in force, [`admin`] answers people and kubelets,
 //! [`outcome`] turns every exit into one log line and one count, [`metrics`] declares the counts,
-//! [`config`] the flags, [`collection`] tells whether a client may go on from where it was, [`vital`]
-//! notices when a task ends that must not.
+//! [`config`] the flags, [`collection`] decides whether a client may resume, [`vital`] notices the
+//! end of a task that must not end.
 //!
-//! Each data thread runs its connections on a runtime of its own and shares nothing with the others
-//! but the policy, the positions and the counters. One control thread does all the rest, so it
-//! answers also when the data threads are busy.
+//! Each data thread runs its connections on a runtime of its own and shares with the others only
+//! [`Shared`], such as the policy, the positions and the counters. One control thread does all the
+//! rest, so it responds also when the data threads are busy.
 
 mod admin;
 mod collection;
@@ -64,11 +64,11 @@ use self::{
 };
 use crate::net::{ClientAddr, Clock, drain::Draining};
 
-/// How long before the end of a drain the connections and watches that came during it are asked
-/// to finish.
+/// The time before a drain's deadline when connections and watches that came during the drain are
+/// asked to finish.
 const LAST_CALL: Duration = Duration::from_secs(1);
 
-/// What all threads share.
+/// State shared by all threads.
 #[derive(Debug)]
 struct Shared {
     metrics: Arc<Metrics>,
@@ -85,7 +85,7 @@ struct Shared {
     connections: AtomicU64,
 }
 
-/// What the connections of one data thread share.
+/// State shared by the connections of one data thread.
 #[derive(Debug)]
 struct Worker {
     shared: Arc<Shared>,

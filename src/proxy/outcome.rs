@@ -1,4 +1,4 @@
-//! How a connection or a request ended. Every exit of the pipeline is one of these values, and
+//! Outcomes of connections and requests. Every exit of the pipeline is one of these values, and
 //! here alone they become metrics and log lines.
 
 use std::{
@@ -18,12 +18,12 @@ use crate::{
     wire::RequestInfo,
 };
 
-/// Why a connection ended.
+/// The reason why a connection ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Closed {
     /// A peer closed it in an orderly way.
     Finished,
-    /// We were asked to end.
+    /// A drain ended it.
     Drained,
     /// The first bytes were not TLS.
     NotTls,
@@ -33,9 +33,9 @@ pub(super) enum Closed {
     HelloTooLarge,
     /// The client named a host that the leaf does not cover.
     UnknownServerName,
-    /// The connection was made to our listener itself.
+    /// The client dialled our listener itself.
     DirectHit,
-    /// The kernel does not know where the client wanted to go.
+    /// The kernel does not know the original destination.
     NoOriginalDestination,
     /// Our own upstream connection came back to us.
     Loop,
@@ -107,7 +107,7 @@ impl Closed {
         }
     }
 
-    /// What a person should know or do, where the label does not say it.
+    /// Advice for the administrator, or `None` if the label is enough.
     fn advice(self) -> Option<&'static str> {
         match self {
             Self::UpstreamUntrusted => Some(
@@ -160,16 +160,16 @@ impl Drop for LiveConnection {
     }
 }
 
-/// What was decided about a request.
+/// The decision about a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Decided {
-    /// It went on as it came.
+    /// It was forwarded unchanged.
     Passed,
     /// It was narrowed to the shard.
     Scoped,
-    /// It concerns a lock that every shard has its own of.
+    /// It was changed to name the shard's own lock.
     Renamed,
-    /// It was answered by us.
+    /// We refused it.
     Refused(Refusal),
 }
 
@@ -184,7 +184,7 @@ impl Decided {
     }
 }
 
-/// How a response ended.
+/// The end of a response.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Ended {
     /// With its last byte.
@@ -193,11 +193,11 @@ pub(super) enum Ended {
     ClientGone,
     /// The upstream broke off.
     UpstreamBroken,
-    /// A policy change ended it with 410.
+    /// We ended it with 410, for a policy change or an event that cannot be judged.
     Expired,
-    /// We were asked to end.
+    /// A drain ended it.
     Drained,
-    /// We broke it off: it could not be read, or the client left too much unread.
+    /// We broke it off: it could not be parsed, or a spliced connection failed.
     Reset,
 }
 
@@ -235,7 +235,7 @@ pub(super) struct Access {
 }
 
 impl Access {
-    /// A request arrives.
+    /// Begins the record of a request that has arrived.
     pub(super) fn begin(metrics: &Arc<Metrics>, connection: u64) -> Self {
         Self {
             metrics: Arc::clone(metrics),
@@ -255,7 +255,7 @@ impl Access {
         }
     }
 
-    /// What the request is about.
+    /// Records the verb and the resource of the request.
     pub(super) fn is_about(&mut self, info: &RequestInfo<'_>) {
         self.verb = info.verb.as_str();
         if let Some(resource) = info.resource() {
@@ -265,7 +265,7 @@ impl Access {
         }
     }
 
-    /// The response's head is known.
+    /// Records the code: the response's head is known.
     pub(super) fn answered(&mut self, code: StatusCode) {
         self.code = Some(code);
         self.headers_after = Some(self.started.elapsed());
@@ -325,17 +325,17 @@ impl Drop for Access {
 /// The purpose of a request of our own on a client's behalf.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Why {
-    /// To learn what of a boundary the API server understands.
+    /// To learn which part of a boundary the API server understands.
     Pushdown,
-    /// To learn whether a resource is in namespaces.
+    /// To learn whether a resource is namespaced.
     Discovery,
-    /// To learn what clients may hold, where it was not read.
+    /// To bound the positions that clients may hold but that we did not parse.
     Present,
-    /// To list what changes hands.
+    /// To list the objects that change hands.
     Difference,
-    /// To go on with a watch under another policy.
+    /// To continue a watch under another policy.
     Watch,
-    /// To do object by object what the client asked for as a whole.
+    /// To delete a collection object by object.
     DeleteCollection,
 }
 
@@ -366,7 +366,7 @@ pub(super) struct OwnRequest {
 }
 
 impl OwnRequest {
-    /// It is sent.
+    /// Begins the record of a request that is sent.
     pub(super) fn begin<B>(
         metrics: &Arc<Metrics>,
         connection: u64,
@@ -384,7 +384,7 @@ impl OwnRequest {
         }
     }
 
-    /// The answer's head is known.
+    /// Records the code: the response's head is known.
     pub(super) fn answered(&mut self, code: StatusCode) {
         self.code = Some(code);
     }

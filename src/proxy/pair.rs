@@ -47,33 +47,33 @@ use crate::{
 type BoxError = Box<dyn Error + Send + Sync>;
 
 /// HTTP/2 windows towards the upstream. A stalled watch holds at most one stream window; the
-/// connection window is that of 128 of them, so stalled watches never starve a Lease. With half of
-/// it the API server stops in the middle of a long list, and waits for us.
+/// connection window is that of 128 of them, so stalled watches never starve a Lease. With half the
+/// stream window the API server stops in the middle of a long list, and waits for us.
 const STREAM_WINDOW: u32 = 512 << 10;
 const CONNECTION_WINDOW: u32 = 64 << 20;
-/// HTTP/2 windows towards the client: what it uploads.
+/// HTTP/2 windows towards the client, for its uploads.
 const CLIENT_STREAM_WINDOW: u32 = 256 << 10;
 const CLIENT_CONNECTION_WINDOW: u32 = 4 << 20;
 /// Unsent bytes that one response may hold.
 const SEND_BUFFER: usize = 64 << 10;
-/// Go takes a mebibyte of headers, in however many lines.
+/// Bytes of headers: Go accepts a mebibyte, in any number of lines.
 const MAX_HEADERS: u32 = 1 << 20;
-/// Room for so many lines is taken for every head of HTTP/1.1, 64 bytes each. Up to here that costs
-/// 60 ns; twice as much is given back to the kernel each time and costs 20 µs.
+/// Header lines of an HTTP/1.1 head. Each head takes room for all of them, 64 bytes a line. This
+/// many cost 60 ns; twice as many are given back to the kernel each time and cost 20 µs.
 const MAX_HEADER_COUNT: usize = 2 << 10;
-/// The API server's own default, where it does not name a limit.
+/// Streams at once if the upstream names no limit: the API server's own default.
 const STREAM_LIMIT: u32 = 250;
-/// As client-go does it.
+/// HTTP/2 PINGs as in client-go.
 const PING_INTERVAL: Duration = Duration::from_secs(30);
 const PING_TIMEOUT: Duration = Duration::from_secs(15);
-/// How long the upstream may take to send its SETTINGS.
+/// Timeout of the upstream's SETTINGS.
 const SETTINGS_TIMEOUT: Duration = Duration::from_secs(10);
 /// Longer than the API server keeps an idle connection, so that it is the one to close it.
 const IDLE_TIMEOUT: Duration = Duration::from_secs(180);
-/// How long the upstream connection may take to say goodbye.
+/// Timeout of the upstream connection's orderly end.
 const FAREWELL: Duration = Duration::from_secs(1);
 
-/// What the requests of one pair share.
+/// State shared by the requests of one pair.
 pub(super) struct Pair {
     pub(super) id: u64,
     pub(super) worker: Rc<Worker>,
@@ -85,9 +85,9 @@ pub(super) struct Pair {
     pub(super) discovered: Discovered,
     pub(super) tasks: Tasks,
     pub(super) stalls: Rc<Stalls>,
-    /// The upstream connection may cease to be HTTP with the answer that is awaited.
+    /// Whether the awaited response may end HTTP on the upstream connection.
     pub(super) is_upgrading: Rc<Cell<bool>>,
-    /// Of HTTP/1.1, where a request's body stands before the next request.
+    /// The rest of an HTTP/1.1 request's body, which precedes the next request.
     pub(super) leftover: Option<Rc<Leftover>>,
 }
 
@@ -97,7 +97,7 @@ pub(super) enum Upstream {
     H1(RefCell<upstream_conn::http1::SendRequest<RequestBody>>),
 }
 
-/// Why a request has no answer: the client is told by the protocol, never by an invented one.
+/// Reasons for no response: the client gets a protocol error, never an invented response.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum Broken {
     /// The upstream never saw the request, so the client may send it again elsewhere.
@@ -109,7 +109,7 @@ pub(super) enum Broken {
 }
 
 impl Upstream {
-    /// Whether it takes several requests at a time.
+    /// Whether it carries several requests at a time.
     pub(super) fn is_h2(&self) -> bool {
         matches!(self, Self::H2(_))
     }
@@ -118,7 +118,7 @@ impl Upstream {
         if self.is_h2() { Version::HTTP_2 } else { Version::HTTP_11 }
     }
 
-    /// Sends a request and waits for the head of the answer.
+    /// Sends a request and waits for the head of the response.
     pub(super) async fn send(
         &self,
         request: Request<RequestBody>,
@@ -178,7 +178,7 @@ impl Tasks {
         }
     }
 
-    /// Ends all of them. They hold the pair, and the pair holds them: nothing else would.
+    /// Ends all; returns how many panicked. Tasks and pair hold each other: nothing else would.
     fn end(&self) -> u64 {
         let mut set = self.0.borrow_mut();
         set.running.abort_all();
@@ -286,7 +286,7 @@ async fn serve_h2(legs: Legs, tasks: &Tasks) -> Closed {
         closed = drive(client, upstream, draining, &never_upgrades) => closed,
         () = reset_stalled(&stalls, tasks) => Closed::Finished,
     };
-    // The requests notice by themselves that their client is gone; the upstream is told goodbye.
+    // Requests notice by themselves that their client is gone; the upstream gets a GOAWAY.
     let _ = timeout(FAREWELL, tasks.finished()).await;
     closed
 }
@@ -328,7 +328,7 @@ async fn serve_h1(legs: Legs, tasks: &Tasks) -> Closed {
         closed = drive(client, upstream, draining.clone(), &is_upgrading) => closed,
         () = leftover.read_away() => Closed::Finished,
     };
-    // What is left are upgraded connections: they end with their peers or with the drain.
+    // The remaining tasks are upgraded connections: they end with their peers or with the drain.
     let mut draining = draining;
     tokio::select! {
         () = tasks.finished() => closed,
@@ -336,7 +336,7 @@ async fn serve_h1(legs: Legs, tasks: &Tasks) -> Closed {
     }
 }
 
-/// Keeps within its bound what unread responses of the pair hold, for as long as it is polled.
+/// Resets unread responses of the pair beyond their bound, for as long as it is polled.
 async fn reset_stalled(stalls: &Stalls, tasks: &Tasks) {
     loop {
         stalls.time_to_look().await;
@@ -382,7 +382,7 @@ where
     }
 }
 
-/// A connection whose writes leave whenever it was polled.
+/// A connection whose writes are flushed whenever it was polled.
 struct Uncorking<C> {
     connection: Pin<Box<C>>,
     io: Corked<server::TlsStream<TcpStream>>,
@@ -393,7 +393,7 @@ impl<C: ClientConnection> Future for Uncorking<C> {
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<hyper::Result<()>> {
         let ended = self.connection.as_mut().poll(cx);
-        // The connection meets an error when it is polled next, of which the stream's waker tells.
+        // The stream's waker wakes the connection, which gets an error at its next poll.
         let _ = self.io.poll_uncork(cx);
         ended
     }
@@ -407,7 +407,7 @@ impl<C: ClientConnection> ClientConnection for Uncorking<C> {
 
 /// Runs both legs until the client's has ended.
 ///
-/// When the upstream says goodbye the client is told so too, and what is under way finishes. A
+/// When the upstream closes, the client's connection is closed too, after the requests under way. A
 /// drain does the same; a connection that came during a drain (a controller that releases its
 /// lease) is served until shortly before the deadline.
 async fn drive<C, U>(
@@ -420,7 +420,7 @@ where
     C: ClientConnection,
     U: Future<Output = hyper::Result<()>>,
 {
-    // Fused, so that it is dropped when it has ended: it holds the requests that it did not take.
+    // Fused, so that it is dropped when it has ended: it holds the requests that it did not send.
     let mut upstream = pin!(upstream.fuse());
     let mut upstream_ended = None;
     let came_late = draining.deadline().is_some();
@@ -449,7 +449,7 @@ where
             () = maybe_until(deadline), if deadline.is_some() => break Closed::Drained,
         }
     };
-    // The requests' way upstream ends with the client's connection; then the upstream's follows.
+    // The client's connection holds the upstream's request sender: without it the upstream ends.
     drop(client);
     closed
 }
@@ -469,14 +469,14 @@ fn how_it_ended(
     match (client, upstream) {
         (_, Some(Err(_))) => Closed::UpstreamLost,
         (Err(error), _) if broke_protocol(&error) => Closed::Protocol,
-        // Clients that are told of a drain may close at once, in the middle of our goodbye.
+        // Clients may close at once when they get a drain's GOAWAY, in the middle of our own close.
         _ if deadline.is_some() => Closed::Drained,
         (Ok(()), _) => Closed::Finished,
         (Err(_), _) => Closed::ClientGone,
     }
 }
 
-/// Whether our side of the connection found fault with the other's.
+/// Whether our side of the connection found a protocol error of the peer's.
 fn broke_protocol(error: &hyper::Error) -> bool {
     let h2 = error.source().and_then(|cause| cause.downcast_ref::<h2::Error>());
     error.is_parse() || h2.is_some_and(|error| error.is_go_away() && error.is_library())

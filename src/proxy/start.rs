@@ -43,7 +43,7 @@ use crate::net::{
     tls::{BadRoots, ServerConfigs, read_roots},
 };
 
-/// How often files that others may change are looked at: the upstream's CA, the end of the leaf.
+/// Interval of checks for what others may change: the upstream's CA file, the end of the leaf.
 const LOOK: Duration = Duration::from_secs(10);
 
 /// A proxy that is bound and has not served yet.
@@ -63,7 +63,7 @@ enum Source {
     Cluster { client: Client, namespace: String, pod_labels: PathBuf },
 }
 
-/// Why the proxy does not start.
+/// Reasons why the proxy does not start.
 #[derive(Debug, thiserror::Error)]
 pub enum StartError {
     /// The mesh CA cannot be used.
@@ -78,22 +78,22 @@ pub enum StartError {
     /// The TLS library refuses its configuration.
     #[error("TLS")]
     Tls(#[from] rustls::Error),
-    /// The next process could not be told what this one showed.
+    /// The positions that clients are shown cannot be stored for the next process.
     #[error("--state-dir")]
     StateDir(#[source] Box<dyn std::error::Error + Send + Sync>),
     /// The policy file cannot be used.
     #[error("the policy")]
     Policy(#[source] Box<dyn std::error::Error + Send + Sync>),
-    /// The policy needs labels that nobody tells.
+    /// The policy selects namespaces by label, but there is no API server to read the labels from.
     #[error("the policy: {field} needs the labels of namespaces, from the API server")]
     Labels {
         /// The field that needs them.
         field: String,
-        /// Why it cannot be asked.
+        /// The reason why there is no API server.
         #[source]
         error: Box<dyn std::error::Error + Send + Sync>,
     },
-    /// There is no way to the API server.
+    /// The way to the API server cannot be determined.
     #[error("how the API server is reached")]
     Cluster(#[source] Box<dyn std::error::Error + Send + Sync>),
     /// An address cannot be listened on.
@@ -109,13 +109,13 @@ pub enum StartError {
     },
 }
 
-/// Why the proxy does not serve any more.
+/// Reasons why the proxy stops serving.
 #[derive(Debug, thiserror::Error)]
 pub enum ServeError {
-    /// A thread cannot be made.
+    /// A thread cannot be started.
     #[error("cannot start a thread")]
     Thread(#[source] io::Error),
-    /// A task has ended that must not.
+    /// A vital task has ended.
     #[error(transparent)]
     Lost(#[from] Lost),
 }
@@ -185,19 +185,19 @@ impl Proxy {
         Ok(Self { config, shared, registry, listeners, admin, policy })
     }
 
-    /// Where clients reach it.
+    /// The address for clients.
     #[must_use]
     pub fn listen_addr(&self) -> Option<SocketAddr> {
         self.listeners.first()?.local_addr().ok()
     }
 
-    /// Where metrics and health are.
+    /// The address for metrics and health.
     #[must_use]
     pub fn admin_addr(&self) -> Option<SocketAddr> {
         self.admin.local_addr().ok()
     }
 
-    /// Serves until the drain has ended. A loss of what it cannot go on without is a drain too.
+    /// Serves until the drain has ended. The loss of a vital task starts a drain too.
     ///
     /// # Errors
     /// [`ServeError`].
@@ -309,7 +309,7 @@ async fn source(config: &Config, feed: &Feed) -> Result<Source, StartError> {
             let draft = file.read().map_err(|error| StartError::Policy(error.into()))?;
             match draft.resolve(None) {
                 Ok(policy) => feed.install(policy),
-                // It waits for the labels of namespaces; without a way to them it would for ever.
+                // The labels come from the API server: without one the policy would wait for ever.
                 Err(unknown) => {
                     let client = Access::Environment.client().await;
                     client.map_err(|error| StartError::Labels {
@@ -352,7 +352,7 @@ async fn follow(policy: Source, feed: Arc<Feed>) {
     }
 }
 
-/// Renews the leaf before it ends, and takes over a new CA of the upstream.
+/// Renews the leaf before it expires, and loads a new CA of the upstream.
 async fn keep_certificates(config: Config, shared: Arc<Shared>) {
     let mut looks = interval(LOOK);
     let mut roots = std::fs::read(&config.upstream_ca).ok();

@@ -1,7 +1,7 @@
 //! From the first bytes of a connection to TLS on both legs.
 //!
-//! The upstream is dialled and verified *before* the client gets an answer: what the client then
-//! sees of an outage is what it would have seen without us.
+//! The upstream is dialled and verified *before* the client gets an answer: so the client sees an
+//! outage as it would without us.
 
 use std::{
     io,
@@ -37,18 +37,18 @@ use crate::net::{
 
 /// A client that sends no complete ClientHello within this time is closed.
 const HELLO_TIMEOUT: Duration = Duration::from_secs(10);
-/// TCP and TLS towards the upstream, together.
+/// Timeout of TCP and TLS towards the upstream, together.
 const DIAL_TIMEOUT: Duration = Duration::from_secs(10);
-/// The rest of the client's handshake.
+/// Timeout of the rest of the client's handshake.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(10);
-/// Bytes that are taken off the upstream's socket at once.
+/// Bytes that are read from the upstream's socket at once.
 const READ_BUFFER: usize = 64 << 10;
 
 /// Fatal alerts in plain text (RFC 8446 section 6), for handshakes that never begin.
 const UNRECOGNIZED_NAME: u8 = 112;
 const INTERNAL_ERROR: u8 = 80;
 
-/// What every handshake of this process needs.
+/// State shared by the handshakes of this process.
 #[derive(Debug)]
 pub(super) struct Tls {
     pub(super) leaf: Arc<Leaf>,
@@ -68,8 +68,8 @@ pub(super) struct UpstreamTls {
     no_alpn: Arc<ClientConfig>,
 }
 
-/// TLS takes 4 KiB off a socket at once, which is as much as the API server puts into one record of
-/// a list: a buffer below it saves most of the calls.
+/// TLS reads 4 KiB from a socket at once, which is as much as the API server puts into one record
+/// of a list: a buffer below it saves most of the calls.
 pub(super) type UpstreamTlsStream = client::TlsStream<BufReader<TcpStream>>;
 
 /// The upstream leg.
@@ -110,9 +110,9 @@ impl UpstreamTls {
         })
     }
 
-    /// The configuration and the name for a connection to the address that the client dialled. A
-    /// client that asked for a name would send and verify that: an API server may have a
-    /// certificate for its names alone, or choose it by the name.
+    /// The configuration and the name for a connection to the address that the client dialled. The
+    /// name in the client's SNI is sent and verified, as the client itself would: an API server may
+    /// have a certificate for its names alone, or choose it by the name.
     fn to_original(
         &self,
         config: Arc<ClientConfig>,
@@ -137,8 +137,8 @@ impl UpstreamConn {
 }
 
 impl Tls {
-    /// Reads the ClientHello. What is not TLS, or names a host that the leaf does not cover, is
-    /// closed: on an intercepted address nothing passes unread.
+    /// Reads the ClientHello. A connection that is not TLS, or names a host that the leaf does not
+    /// cover, is closed: on an intercepted address nothing passes unread.
     pub(super) async fn hello(
         &self,
         stream: TcpStream,
@@ -202,8 +202,8 @@ impl Tls {
         timeout(DIAL_TIMEOUT, connecting).await.unwrap_or(Err(Closed::UpstreamUnreachable))
     }
 
-    /// Tells the client in TLS that there will be no connection: an alert where the upstream
-    /// answered and was not trusted, a reset where it did not answer.
+    /// Turns the client away: with a TLS alert if the upstream answered and was not trusted, with a
+    /// TCP reset if it did not answer.
     pub(super) async fn turn_away(&self, hello: StartHandshake<TcpStream>, why: Closed) {
         if why == Closed::UpstreamUntrusted {
             alert(hello, INTERNAL_ERROR).await;

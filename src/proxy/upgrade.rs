@@ -1,5 +1,5 @@
-//! exec, attach, port-forward: after a 101 of the upstream, and after nothing else, the two
-//! connections are spliced.
+//! exec, attach, port-forward: the two connections are spliced after a 101 of the upstream, and
+//! after nothing else.
 
 use std::{rc::Rc, sync::Arc};
 

@@ -1,5 +1,5 @@
-//! Tasks that must not end while the proxy serves: what feeds it policies, accepts connections,
-//! renews certificates, brings watches over.
+//! Vital tasks, which must not end while the proxy serves: they feed it policies, accept
+//! connections, renew certificates, bring watches over.
 //!
 //! Hides how the end of one is noticed, on whatever thread it runs. Does not know what they do.
 
@@ -11,7 +11,7 @@ use tokio::sync::watch;
 use super::metrics::Metrics;
 use crate::net::drain::Draining;
 
-/// Watches over vital tasks. Cheap to clone, one for each thread.
+/// A monitor of vital tasks. Cheap to clone, one for each thread.
 #[derive(Clone, Debug)]
 pub(super) struct Vitals {
     first: Arc<watch::Sender<Option<Lost>>>,
@@ -34,15 +34,15 @@ enum How {
 }
 
 impl Vitals {
-    /// With this drain the end of all of them begins.
+    /// A monitor of tasks that may return once `draining` has begun.
     pub(super) fn new(metrics: Arc<Metrics>, draining: Draining) -> Self {
         Self { first: Arc::default(), metrics, draining }
     }
 
     /// Runs `task` to its end, which is a loss: it is logged by this name, and a panic is counted.
-    /// A task that is dropped has not ended, and one that returns during a drain was to.
+    /// It is no loss if the task is dropped, or returns during a drain.
     pub(super) async fn watch(self, name: &'static str, task: impl Future<Output = ()>) {
-        // Nobody sees what a panic has left half done: the process ends.
+        // State that a panic left half done is never seen: the process ends.
         let how = match AssertUnwindSafe(task).catch_unwind().await {
             Ok(()) if self.draining.deadline().is_some() => return,
             Ok(()) => How::Returned,
@@ -59,14 +59,14 @@ impl Vitals {
         });
     }
 
-    /// The first loss, once there is one.
+    /// Waits for the first loss.
     pub(super) async fn loss(&self) -> Lost {
         let mut first = self.first.subscribe();
         loop {
             if let Some(lost) = *first.borrow_and_update() {
                 return lost;
             }
-            // The sender is our own.
+            // The sender is our own, so this does not fail.
             let _ = first.changed().await;
         }
     }

@@ -21,9 +21,9 @@ use crate::{
     policy::{Configs, Draft, Present, choose},
 };
 
-/// How often the pod's labels are read anew.
+/// Interval between reads of the pod's labels.
 const LOOK: Duration = Duration::from_secs(1);
-/// What our outages are told as.
+/// The name by which failures of this source are reported.
 const SOURCE: &str = "shardingconfigs";
 
 /// Follows the ShardingConfigs of `namespace` for as long as it is polled, and puts in force the
@@ -71,7 +71,7 @@ pub(in crate::proxy) async fn follow_cluster(
     }
 }
 
-/// Objects are taken as they are, so that one that does not parse leaves the others in place.
+/// Objects are not parsed here, so that a malformed one leaves the others in place.
 fn follow_configs(access: Access, namespace: String) -> Followed<DynamicObject, serde_json::Value> {
     let watch = move |client: Client| {
         let kind = ApiResource::erase::<ShardingConfig>(&());
@@ -85,8 +85,8 @@ fn follow_configs(access: Access, namespace: String) -> Followed<DynamicObject, 
     Followed::new(access, watch, spec)
 }
 
-/// The config in force. Which pods it selected last, `chosen` says: a config that selects others
-/// and limits the same puts no new policy in force.
+/// The config in force. `chosen` has its newest selector of pods: a config that changes only that
+/// puts no new policy in force.
 fn present(feed: &Feed, chosen: Option<&Present>) -> Option<Present> {
     let policy = &feed.in_force()?.policy;
     let chosen = chosen.filter(|chosen| chosen.shard() == policy.shard()).cloned();
@@ -103,7 +103,7 @@ fn decide(
     choose(configs, labels, namespace, present)
 }
 
-/// Tells what is wrong with the watch in words that lead to the remedy.
+/// Describes a failure of the watch in words that lead to the remedy.
 fn tell(trouble: &Trouble) -> String {
     let plural = ShardingConfig::plural(&());
     match trouble {

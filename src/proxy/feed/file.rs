@@ -7,13 +7,13 @@ use tokio::time::{MissedTickBehavior, interval};
 use super::{Access, Feed, chain, namespaces::Resolver};
 use crate::policy::{self, BadDocument, Draft};
 
-/// A policy file is written by hand or by a tool; one beyond this is a mistake.
+/// Bytes of a policy file at most: people or tools write it, and a larger one is a mistake.
 const MAX_BYTES: u64 = 1 << 20;
-/// How often the file is looked at. A mounted ConfigMap changes by a swap of links, which no
+/// Interval between reads of the file. A mounted ConfigMap changes by a swap of links, which no
 /// file-change notice reports for the file itself.
 const LOOK: Duration = Duration::from_millis(500);
 
-/// A file, and which document in it.
+/// A file, and the name of one document in it.
 #[derive(Clone, Debug)]
 pub(in crate::proxy) struct PolicyFile {
     path: PathBuf,
@@ -21,7 +21,7 @@ pub(in crate::proxy) struct PolicyFile {
     namespace: Option<String>,
 }
 
-/// Why there is no policy in the file.
+/// The reason why the file gives no policy.
 #[derive(Debug, thiserror::Error)]
 #[error("--policy {}", .path.display())]
 pub(in crate::proxy) struct BadPolicyFile {
@@ -30,7 +30,7 @@ pub(in crate::proxy) struct BadPolicyFile {
     what: Fault,
 }
 
-/// What is wrong with a policy file.
+/// The fault of a policy file.
 #[derive(Debug, thiserror::Error)]
 enum Fault {
     #[error("cannot be read")]

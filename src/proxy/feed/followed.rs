@@ -1,7 +1,7 @@
-//! What our own calls list and watch, held by name.
+//! Objects that our own calls list and watch, by name.
 //!
 //! Hides how a list and a watch begin, fail, pause and begin anew. Does not know what is followed,
-//! or what for.
+//! or for what purpose.
 
 use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
@@ -15,34 +15,34 @@ use kube::{
 };
 use tokio::time::sleep;
 
-/// The pauses before the API server is asked again double from the first to the last.
+/// Pauses between attempts, which double from the first to the last.
 const FIRST_PAUSE: Duration = Duration::from_millis(400);
 const LAST_PAUSE: Duration = Duration::from_secs(8);
-/// Without a failure for this long the pauses begin anew.
+/// The time without a failure after which pauses start from the first.
 const CALM: Duration = Duration::from_secs(60);
 
-/// How our own calls reach the API server: under the pod's ServiceAccount and our own name, never
-/// with anything of the controller's.
+/// The access of our own calls to the API server: by the pod's ServiceAccount and our own name,
+/// never with anything of the controller's.
 #[derive(Clone)]
 pub(in crate::proxy) enum Access {
-    /// By this client.
+    /// This client.
     Client(Client),
-    /// By what the environment says when it is asked for.
+    /// A client that the environment configures when it is needed.
     Environment,
 }
 
-/// Why our own calls cannot be made.
+/// The reason why our own calls cannot be made.
 #[derive(Debug, thiserror::Error)]
 #[error(transparent)]
 pub(in crate::proxy) struct NoAccess(Box<dyn std::error::Error + Send + Sync>);
 
-/// Why nothing comes from the API server.
+/// The reason why nothing arrives from the API server.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum Trouble {
-    /// It cannot be asked.
+    /// No client could be made.
     #[error(transparent)]
     NoAccess(#[from] NoAccess),
-    /// It does not answer as it should.
+    /// The list or the watch failed.
     #[error(transparent)]
     Watch(#[from] watcher::Error),
 }
@@ -61,17 +61,17 @@ pub(super) struct Followed<K, V> {
 type Events<K, E> = BoxStream<'static, Result<Event<K>, E>>;
 type Watch<K> = Arc<dyn Fn(Client) -> Events<K, watcher::Error> + Send + Sync>;
 
-/// What became of what is known.
+/// A change of the known objects.
 #[derive(Debug)]
 pub(super) enum Step {
-    /// It is whole.
+    /// They are complete.
     Whole {
-        /// It is other than before.
+        /// Whether they differ from before.
         is_other: bool,
     },
-    /// It is being listed. What was known before is known still.
+    /// They are being listed. Those known before are still known.
     Listing,
-    /// Nothing comes for now. What was known before is known still.
+    /// The watch failed. Those known before are still known.
     Failed(Trouble),
 }
 
@@ -89,14 +89,14 @@ async fn infer() -> Result<Client, Box<dyn std::error::Error + Send + Sync>> {
     let mut config = kube::Config::infer().await?;
     let agent = concat!("ctrlmesh/", env!("CARGO_PKG_VERSION"));
     config.headers.push((http::header::USER_AGENT, http::HeaderValue::from_static(agent)));
-    // What is refused is told at once, and asked again after our own pauses. The client's own
-    // repetition would hide 429, 503 and 504 fifteen times over.
+    // A refused call is reported at once, and repeated after our own pauses. The client's own retry
+    // would hide 429, 503 and 504 fifteen times over.
     config.default_retry = false;
     Ok(Client::try_from(config)?)
 }
 
 impl<K: Send + 'static, V: PartialEq> Followed<K, V> {
-    /// `watch` lists and then watches; `named` says what is kept of an object, and its name.
+    /// `watch` lists and then watches; `named` returns an object's name and the part to keep.
     pub(super) fn new<S>(
         access: Access,
         watch: impl Fn(Client) -> S + Send + Sync + 'static,
@@ -117,12 +117,12 @@ impl<K: Send + 'static, V: PartialEq> Followed<K, V> {
         }
     }
 
-    /// All of them; nothing before the first list was whole.
+    /// All objects, or `None` before the first complete list.
     pub(super) fn known(&self) -> Option<&BTreeMap<String, V>> {
         self.known.as_ref()
     }
 
-    /// Takes the next event. Nothing is lost when it is dropped.
+    /// Takes the next event. Dropping it loses nothing.
     pub(super) async fn next(&mut self) -> Step {
         match self.events.next().await {
             Some(Ok(event)) => self.apply(event),
@@ -137,7 +137,8 @@ impl<K: Send + 'static, V: PartialEq> Followed<K, V> {
         }
     }
 
-    /// A watch that goes on says nothing of a failure before it; the end of a list does.
+    /// A resumed watch does not prove that we have recovered; a completed list does, so we start
+    /// over with a list.
     fn begin_anew(&mut self) {
         let pause = self.pauses.next().unwrap_or(LAST_PAUSE);
         self.listed = None;
@@ -184,7 +185,7 @@ fn begin<K: 'static>(pause: Duration, access: Access, watch: Watch<K>) -> Events
     watching.try_flatten_stream().boxed()
 }
 
-/// Pauses that double, each with up to as much again, so that not all proxies ask at once.
+/// Pauses that double, each with up to as much again, so that not all proxies call at once.
 struct Pauses(Duration);
 
 impl Iterator for Pauses {
@@ -203,8 +204,8 @@ impl Backoff for Pauses {
     }
 }
 
-/// Tells what is wrong with the watch of `plural` in words that lead to the remedy: what to do
-/// where the right to it is missing.
+/// Describes a failure of the watch of `plural` in words that lead to the remedy. `remedy` is for a
+/// missing right.
 pub(super) fn describe(trouble: &Trouble, plural: &str, remedy: &str) -> String {
     match trouble {
         Trouble::Watch(

@@ -5,14 +5,14 @@ use std::{collections::BTreeMap, fs, path::Path};
 /// Reads the file.
 ///
 /// # Errors
-/// What is wrong with it, for a person.
+/// A message for the administrator.
 pub(super) fn read(path: &Path) -> Result<BTreeMap<String, String>, String> {
     let text = fs::read_to_string(path).map_err(|e| format!("{}: {e}", path.display()))?;
     parse(&text)
 }
 
-/// Reads the labels as a downwardAPI volume writes them: one `key="value"` a line, the value
-/// quoted as Go quotes it, which for what a label may hold is as JSON does.
+/// Parses labels as a downwardAPI volume writes them: one `key="value"` per line, the value quoted
+/// as in Go, which for the characters of labels is as in JSON.
 fn parse(text: &str) -> Result<BTreeMap<String, String>, String> {
     text.lines()
         .filter(|line| !line.trim().is_empty())

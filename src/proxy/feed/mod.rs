@@ -1,8 +1,8 @@
-//! Which policy is in force: found in a file or in the cluster, compiled, and put in force for
-//! every data thread at once.
+//! The policy in force: found in a file or in the cluster, compiled, and put in force for every
+//! data thread at once.
 //!
-//! The last good policy stays. Whatever goes wrong later (a bad change, a deleted config, a second
-//! config for the same pod) is told, and changes nothing.
+//! The last good policy stays. A later failure (a bad change, a deleted config, a second config for
+//! the same pod) is reported, and changes nothing.
 
 mod cluster;
 mod file;
@@ -30,7 +30,7 @@ pub(super) use self::{cluster::follow_cluster, file::PolicyFile, followed::Acces
 use super::metrics::Metrics;
 use crate::policy::{Epoch, Policy, positions::Positions};
 
-/// Positions that become known shortly after each other are written at once.
+/// Positions that become known within this time are written together.
 const GRAIN: Duration = Duration::from_millis(100);
 
 /// A policy with its number.
@@ -43,14 +43,14 @@ pub(super) struct InForce {
     _until: oneshot::Sender<()>,
 }
 
-/// The policy in force, for everybody to read.
+/// The policy in force, for all threads.
 #[derive(Debug)]
 pub(super) struct Feed {
     in_force: ArcSwapOption<InForce>,
     positions: OnceLock<Positions>,
     changed: watch::Sender<Epoch>,
     past: PastFile,
-    /// The next process should know more than stands on disk.
+    /// Notified when more is known for the next process than stands on disk.
     has_settled: Notify,
     state: Mutex<State>,
     metrics: Arc<Metrics>,
@@ -59,31 +59,31 @@ pub(super) struct Feed {
 #[derive(Debug, Default)]
 struct State {
     news: News,
-    /// What is wrong with where the policy comes from, by source.
+    /// Problems of the sources that the policy comes from, by source.
     sources: BTreeMap<&'static str, String>,
     /// Resolves when nobody uses the policy in force any more.
     present: Option<oneshot::Receiver<()>>,
-    /// The same for those before it.
+    /// The same for the policies before it.
     former: Vec<oneshot::Receiver<()>>,
 }
 
-/// What a person should know of the policy.
+/// News of the policy, for people.
 #[derive(Clone, Debug, Default)]
 pub(super) struct News {
-    /// Why the newest input is not in force; nothing when it is.
+    /// The reason why the newest input is not in force, or `None` if it is.
     pub(super) problem: Option<String>,
-    /// When the policy came into force.
+    /// The time when the policy came into force.
     pub(super) since: Option<SystemTime>,
 }
 
-/// How current what a source told is.
+/// The state of a source.
 #[derive(Debug)]
 enum Source {
-    /// It is as it is in the cluster.
+    /// Its data is up to date.
     Current,
-    /// The first of it is on its way.
+    /// Its first data has not arrived yet.
     Awaited(String),
-    /// It may be old.
+    /// It failed: its data is missing or may be old.
     Lost(String),
 }
 
@@ -105,7 +105,7 @@ impl Feed {
         })
     }
 
-    /// The policy in force; nothing before the first.
+    /// The policy in force, or `None` before the first.
     pub(super) fn in_force(&self) -> Option<Arc<InForce>> {
         self.in_force.load_full()
     }
@@ -115,12 +115,12 @@ impl Feed {
         self.positions.get()
     }
 
-    /// Tells of every change.
+    /// Notifies of every change.
     pub(super) fn changes(&self) -> watch::Receiver<Epoch> {
         self.changed.subscribe()
     }
 
-    /// What to say of the policy.
+    /// The news, with the problems of the sources.
     pub(super) fn news(&self) -> News {
         let state = self.state();
         let problems: Vec<&str> =
@@ -129,12 +129,12 @@ impl Feed {
         News { problem, since: state.news.since }
     }
 
-    /// The newest input is good.
+    /// Records that the newest input is good.
     fn accept(&self) {
         self.state().news.problem = None;
     }
 
-    /// Notes how current a source is.
+    /// Records the state of a source, and logs a new problem.
     fn tell_source(&self, source: &'static str, is: Source) {
         let mut state = self.state();
         let (Source::Awaited(problem) | Source::Lost(problem)) = &is else {
@@ -155,7 +155,7 @@ impl Feed {
         state.sources.insert(source, problem.clone());
     }
 
-    /// The newest input cannot be put in force.
+    /// Reports that the newest input cannot be put in force.
     pub(super) fn reject(&self, problem: String) {
         let mut state = self.state();
         if state.news.problem.as_ref() != Some(&problem) {
@@ -182,7 +182,7 @@ impl Feed {
         let epoch = old.as_ref().map_or_else(Epoch::default, |old| old.epoch).next();
         tracing::info!(epoch = epoch.get(), shard = policy.shard(), "policy in force");
         self.metrics.name_resources(policy.rules().filter_map(|(rule, _)| rule.resource()));
-        // First, so that no request of the new policy meets a floor of the old one.
+        // Floors first, so that no request of the new policy meets a floor of the old one.
         self.positions
             .get_or_init(|| Positions::new(self.past.read(&policy), Arc::clone(&policy)))
             .change(epoch, &policy);
@@ -195,8 +195,8 @@ impl Feed {
         self.changed.send_replace(epoch);
     }
 
-    /// Keeps on disk what the next process must know. A change is noted as complete when the last
-    /// request of the policies before it has ended: until then it may still show positions.
+    /// Stores the past for the next process. A change is stored as complete when the last request
+    /// of the policies before it has ended: until then it may still show positions.
     pub(super) async fn keep_past(&self) {
         let mut changes = self.changes();
         loop {
@@ -218,12 +218,12 @@ impl Feed {
         }
     }
 
-    /// A floor that was unknown is known: the next process should know it too.
+    /// Requests a write of the past: a floor that was unknown is known.
     pub(super) fn has_settled(&self) {
         self.has_settled.notify_one();
     }
 
-    /// Brings the metric of the policy's age up to date.
+    /// Updates the metric of the policy's age.
     pub(super) fn tell_age(&self) {
         if let Some(in_force) = self.in_force() {
             self.metrics.policy_age.set(in_force.since.elapsed().as_secs_f64());

@@ -1,7 +1,7 @@
-//! The labels of namespaces, watched while a policy is drawn by them.
+//! The labels of namespaces, watched while a policy selects by them.
 //!
-//! Hides when they are watched, how bursts of changes become one, and which draft they make a
-//! policy of. Does not know where drafts come from.
+//! Hides when they are watched, how bursts of changes become one, and which draft they resolve.
+//! Does not know the source of drafts.
 
 use std::{collections::BTreeMap, future::pending, sync::Arc, time::Duration};
 
@@ -19,18 +19,18 @@ use super::{
 };
 use crate::policy::{Draft, NamespacesUnknown};
 
-/// A policy is made anew no more often than this.
+/// The shortest interval between two policies of one draft.
 const REST: Duration = Duration::from_millis(100);
-/// What our outages are told as.
+/// The name by which failures of this source are reported.
 const SOURCE: &str = "namespaces";
-/// Where the right to it comes from.
+/// The source of the right to list and watch namespaces.
 const REMEDY: &str = " (ClusterRole ctrlmesh-proxy-namespaces, which `ctrlmesh inject \
                       --namespace-labels` prints)";
 
 type Metadata = PartialObjectMeta<Namespace>;
 type Labels = BTreeMap<String, String>;
 
-/// Keeps in force what the newest good draft means by the labels of namespaces as they are.
+/// Keeps the newest good draft in force, resolved by the present labels of namespaces.
 pub(super) struct Resolver {
     feed: Arc<Feed>,
     access: Access,
@@ -41,13 +41,13 @@ pub(super) struct Resolver {
 
 struct Watch {
     followed: Followed<Metadata, Labels>,
-    /// The field that needs it.
+    /// The field that needs the labels.
     needed_by: NamespacesUnknown,
-    /// Why nothing comes from it.
+    /// The failure that keeps labels from arriving.
     trouble: Option<String>,
-    /// When the policy is made anew, where something has changed.
+    /// The time to resolve the draft again, if labels have changed.
     due: Option<Instant>,
-    /// When it may be made anew at the earliest.
+    /// The earliest such time.
     rested: Instant,
 }
 
@@ -56,7 +56,7 @@ impl Resolver {
         Self { feed, access, draft: None, watch: None }
     }
 
-    /// Puts a draft in force, as soon as what it needs is known.
+    /// Puts a draft in force, as soon as the labels that it needs are known.
     pub(super) fn take(&mut self, draft: Draft) {
         self.feed.accept();
         match draft.resolve(None) {
@@ -73,7 +73,7 @@ impl Resolver {
         self.resolve();
     }
 
-    /// Follows the labels. Never ends; nothing is lost when it is dropped.
+    /// Follows the labels. Never returns; dropping it loses nothing.
     pub(super) async fn keep_up(&mut self) {
         loop {
             let Some(watch) = &mut self.watch else { return pending().await };

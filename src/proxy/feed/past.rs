@@ -1,8 +1,8 @@
 //! The positions on disk, so that a restart of this process costs no relist.
 //!
-//! The file vouches for what it says under one policy, and whatever is not vouched for is unknown.
-//! An empty directory is that of a new pod, to which nothing was shown: so the file is made before
-//! anything is served, and is emptied, never removed, where it cannot be written.
+//! The file is valid under one policy; without a valid file the past is unknown. An empty directory
+//! is that of a new pod, which was shown nothing: so the file is created before anything is served,
+//! and is emptied, never removed, if it cannot be written.
 
 use std::{
     collections::HashMap,
@@ -19,7 +19,7 @@ use crate::policy::{
     positions::{Floor, Past},
 };
 
-/// The file of as many resources as are told apart, with the longest names.
+/// Bytes of the file for as many resources as have a position of their own, with the longest names.
 const MAX_BYTES: u64 = 1 << 20;
 
 /// The file in the state directory.
@@ -29,7 +29,7 @@ pub(super) struct PastFile {
     found: Found,
 }
 
-/// What stood there at the start of the process.
+/// The file's content at the start of the process.
 #[derive(Debug)]
 enum Found {
     /// There was no process before this one.
@@ -43,7 +43,7 @@ enum Found {
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 struct Content {
-    /// The hash of the policy under which all of this holds; `None` while a change is under way.
+    /// The hash of the policy under which this is valid, or `None` while a change is under way.
     policy: Option<String>,
     /// Whether resources that `floors` lacks have an unknown past.
     unknown: bool,
@@ -59,7 +59,7 @@ struct Entry {
     floor: Option<u64>,
 }
 
-/// Why the file cannot be used.
+/// The file cannot be written.
 #[derive(Debug, thiserror::Error)]
 #[error("{} cannot be written", .path.display())]
 pub(in crate::proxy) struct Unwritable {
@@ -69,10 +69,10 @@ pub(in crate::proxy) struct Unwritable {
 }
 
 impl PastFile {
-    /// Without a directory nothing is known of any process before this one.
+    /// Opens the file. Without a directory nothing is known of any process before this one.
     ///
     /// # Errors
-    /// [`Unwritable`] when the next process could not be told that there was this one.
+    /// [`Unwritable`] if the next process would not know that there was this one.
     pub(super) fn open(state_dir: Option<PathBuf>) -> Result<Self, Unwritable> {
         let Some(path) = state_dir.map(|dir| dir.join("positions.json")) else {
             return Ok(Self { path: None, found: Found::Unknown });
@@ -99,11 +99,11 @@ impl PastFile {
         }
     }
 
-    /// From now on `policy` is in force: what stands in the file is not true any more. `is_first`
-    /// says that it is the first policy of this process.
+    /// Invalidates the file, since `policy` is about to come into force. It stays if it is valid
+    /// under this policy and `is_first`: no policy of this process came before.
     ///
     /// # Errors
-    /// [`Unwritable`] when the file goes on vouching for another policy.
+    /// [`Unwritable`] if the file stays valid for another policy.
     pub(super) fn begin_change(&self, policy: &Policy, is_first: bool) -> Result<(), Unwritable> {
         let Some(path) = &self.path else { return Ok(()) };
         let is_true = match &self.found {
@@ -115,13 +115,13 @@ impl PastFile {
         }
         let unknown = Content { policy: None, unknown: true, floors: Vec::new() };
         let Err(error) = replace(path, &unknown) else { return Ok(()) };
-        // On a full disk there is no room for another file, but always for less of this one.
+        // A full disk has no room for another file, but always for less of this one.
         tracing::error!(%error, path = %path.display(), "cannot write positions");
         let emptied = OpenOptions::new().write(true).truncate(true).open(path);
         emptied.map(drop).map_err(|source| Unwritable { path: path.clone(), source })
     }
 
-    /// All that is shown from now on is shown under `policy`.
+    /// Stores the past, valid under `policy`: nothing is shown under any other from now on.
     pub(super) fn write(&self, policy: &Policy, past: &Past) {
         let Some(path) = &self.path else { return };
         if let Err(error) = replace(path, &Content::new(policy, past)) {
@@ -163,7 +163,7 @@ impl Content {
     }
 }
 
-/// A file longer than any that we write was not written by us.
+/// Reads the file. One that is longer than any that we write is not ours.
 fn read(path: &Path) -> io::Result<Vec<u8>> {
     let mut bytes = Vec::new();
     let length = File::open(path)?.take(MAX_BYTES + 1).read_to_end(&mut bytes)?;
@@ -178,7 +178,7 @@ fn replace(path: &Path, content: &Content) -> io::Result<()> {
     let fresh = path.with_extension("new");
     let written = fs::write(&fresh, bytes).and_then(|()| fs::rename(&fresh, path));
     if written.is_err() {
-        // Half a file is of no use, and may be what fills the disk.
+        // Half a file is useless, and may be what fills the disk.
         let _ = fs::remove_file(&fresh);
     }
     written

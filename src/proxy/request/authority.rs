@@ -1,4 +1,4 @@
-//! For which host a request is.
+//! The host that a request is for.
 
 use http::{
     HeaderValue, Request, header,
@@ -7,8 +7,8 @@ use http::{
 
 use crate::policy::{Refusal, Refused};
 
-/// HTTP/2 says it in `:authority`. A request that was converted from HTTP/1.1 may say it in `Host`
-/// alone, or nowhere (RFC 9113 section 8.3.1); towards the upstream there has to be one.
+/// Completes the `:authority` of HTTP/2. A request that was converted from HTTP/1.1 may have `Host`
+/// alone, or neither (RFC 9113 section 8.3.1); towards the upstream there has to be one.
 ///
 /// # Errors
 /// When `Host` is no authority.

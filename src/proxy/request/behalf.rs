@@ -1,7 +1,7 @@
 //! Requests of our own on a client's behalf.
 //!
-//! Hides what of the client's request goes along: who asks and how, nothing of its connection or
-//! its body. Does not know what is asked, or what for.
+//! Hides which parts of the client's request are copied: its identity and preferences, nothing of
+//! its connection or its body. Does not know what is requested, or for what purpose.
 
 use std::time::Duration;
 
@@ -19,17 +19,17 @@ use crate::proxy::{
     streams::RequestBody,
 };
 
-/// What belongs to a body, or to an answer that is not for us.
+/// Headers of a body, or of a response that we do not read.
 const NOT_OURS: [HeaderName; 3] =
     [header::CONTENT_LENGTH, header::CONTENT_TYPE, header::ACCEPT_ENCODING];
 
-/// Lists of metadata in JSON, or whole where a server has no such form.
+/// An `Accept` for lists of metadata in JSON, or of whole objects if a server has no such form.
 pub(super) const METADATA: HeaderValue = HeaderValue::from_static(
     "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1,application/json",
 );
 
-/// The headers that a later GET needs: where it goes, who asks and as whom, in which encoding, and
-/// what audit and traces go by.
+/// Headers that a later GET needs: the host, the client's identity, the encoding, and the ids for
+/// audit and traces.
 const KEPT: [HeaderName; 7] = [
     header::HOST,
     header::AUTHORIZATION,
@@ -39,13 +39,13 @@ const KEPT: [HeaderName; 7] = [
     HeaderName::from_static("traceparent"),
     HeaderName::from_static("tracestate"),
 ];
-/// The same by how their names begin: `Impersonate-User` and its kin, and those that an
-/// authenticating proxy sets (`--requestheader-extra-headers-prefix`).
+/// The same by prefix: `Impersonate-User` and its kin, and those that an authenticating proxy sets
+/// (`--requestheader-extra-headers-prefix`).
 const KEPT_PREFIXES: [&str; 2] = ["impersonate-", "x-remote-"];
 /// Most bytes that are kept of one request: twice what a long token with many groups has.
 const MOST_KEPT: usize = 16 << 10;
 
-/// A client's request, as far as others may be made in its name.
+/// The parts of a client's request that others in its name are made of.
 #[derive(Clone, Copy)]
 pub(in crate::proxy) struct OnBehalf<'a> {
     pub(in crate::proxy) uri: &'a Uri,
@@ -53,8 +53,7 @@ pub(in crate::proxy) struct OnBehalf<'a> {
 }
 
 impl OnBehalf<'_> {
-    /// A request with this path and query, and this JSON. Without an `accept` it asks for what the
-    /// client asked for.
+    /// A request with this path and query, and this JSON. Without an `accept` it has the client's.
     ///
     /// # Errors
     /// When `target` is no path and query.
@@ -86,13 +85,13 @@ impl OnBehalf<'_> {
         Ok(request)
     }
 
-    /// Whether it does not say who asks.
+    /// Whether the request lacks credentials.
     pub(super) fn is_anonymous(self) -> bool {
         !self.headers.contains_key(header::AUTHORIZATION)
     }
 
-    /// Sends one of these requests and waits for the head of the answer. Each is counted and
-    /// logged, also one that is given up.
+    /// Sends one of these requests and waits for the head of the response. Each is counted and
+    /// logged, even if it is dropped before.
     pub(in crate::proxy) async fn send(
         self,
         pair: &Pair,
@@ -107,8 +106,8 @@ impl OnBehalf<'_> {
     }
 }
 
-/// An answer that a client's request waits for, in HTTP/2 no longer than `limit`. HTTP/1.1 takes a
-/// request back by closing the connection, and the client's own would wait behind it.
+/// A result that a client's request waits for, in HTTP/2 no longer than `limit`. HTTP/1.1 has no
+/// limit: a cancelled request closes the connection, on which the client's own comes next.
 pub(super) async fn in_time<T>(
     pair: &Pair,
     limit: Duration,
@@ -117,7 +116,7 @@ pub(super) async fn in_time<T>(
     if pair.upstream.is_h2() { timeout(limit, answer).await.ok() } else { Some(answer.await) }
 }
 
-/// The part of a client's request that is kept for as long as its answer lasts.
+/// The part of a client's request that is kept for as long as its response lasts.
 #[derive(Debug)]
 pub(in crate::proxy) struct Kept {
     uri: Uri,
@@ -125,8 +124,8 @@ pub(in crate::proxy) struct Kept {
 }
 
 impl Kept {
-    /// Copies: what a connection read is in one piece, of which a part keeps the whole. `None` if
-    /// it is more than may be kept.
+    /// Copies the parts, since a slice of a connection's buffer keeps the whole. `None` if they are
+    /// more than may be kept.
     pub(super) fn of(uri: &Uri, headers: &HeaderMap) -> Option<Self> {
         let is_kept = |name: &HeaderName| {
             KEPT.contains(name) || KEPT_PREFIXES.iter().any(|kept| name.as_str().starts_with(kept))
@@ -168,7 +167,7 @@ pub(super) fn with_target(uri: Uri, target: &str) -> Result<Uri, http::Error> {
 mod tests {
     use super::*;
 
-    /// A head as a connection reads it: all of it in one piece.
+    /// A head as a connection reads it: slices of one buffer.
     fn head(lines: &[(&'static str, String)]) -> (Bytes, HeaderMap) {
         let whole: String = lines.iter().map(|(_, value)| value.as_str()).collect();
         let whole = Bytes::from(whole);

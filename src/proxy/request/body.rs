@@ -1,5 +1,5 @@
-//! The bodies of requests: passed on as they come, held whole within the room that all of them
-//! share, or read away when nobody wants the rest.
+//! The bodies of requests: streamed on, buffered whole within the room that all of them share, or
+//! discarded if nobody needs the rest.
 
 use std::{
     cell::RefCell,
@@ -25,30 +25,30 @@ use crate::{
     proxy::metrics::Metrics,
 };
 
-/// Bytes that all bodies that are held whole may take.
+/// Bytes that all bodies that are buffered whole may take.
 const ROOM: usize = 16 << 20;
-/// The last bytes of the room are for small bodies, and the very last for those of a Lease: what
-/// must be left, by the bytes that the body would take itself.
+/// The last bytes of the room are for small bodies, and the very last for those of a Lease: pairs
+/// of a body's size and the bytes that larger bodies must leave free.
 const KEPT: [(usize, usize); 2] = [(64 << 10, 4 << 20), (4 << 10, 1 << 20)];
-/// How long a body may take to become whole.
+/// Timeout until a body has arrived whole.
 const WHOLE_WITHIN: Duration = Duration::from_secs(30);
-/// How much of a body that nobody wants is read away, and for how long, so that its client reads
-/// the answer: several times what the API server takes, since larger ones are refused, too.
+/// Bytes and time for discarding a body that nobody needs, so that its client reads the response:
+/// several times the API server's limit, since larger bodies are refused, too.
 const READ_AWAY: usize = 16 << 20;
 const READ_AWAY_WITHIN: Duration = Duration::from_secs(5);
 
-/// The room that bodies share, over all connections.
+/// The room that the buffered bodies of all connections share.
 #[derive(Debug)]
 pub(in crate::proxy) struct Room {
     free: AtomicUsize,
     metrics: Arc<Metrics>,
 }
 
-/// A body that is held whole. It takes room until the last of its bytes is on its way.
+/// A body that is buffered whole. It takes room until the last of its bytes is passed on.
 #[derive(Debug)]
 pub(super) struct Held {
     bytes: Vec<u8>,
-    /// What it takes: the capacity of `bytes`.
+    /// The room that it takes: the capacity of `bytes`.
     taken: usize,
     room: Arc<Room>,
 }
@@ -58,7 +58,7 @@ impl Room {
         Self { free: AtomicUsize::new(ROOM), metrics }
     }
 
-    /// Takes `more` bytes for a body that has `all` with them; tells whether they were free.
+    /// Takes `more` bytes for a body that has `all` with them; returns whether they were free.
     fn take(&self, more: usize, all: usize) -> bool {
         let kept = KEPT.iter().filter(|(size, _)| all > *size).map(|(_, kept)| *kept).max();
         let take = |free: usize| free.checked_sub(more).filter(|left| *left >= kept.unwrap_or(0));
@@ -76,11 +76,11 @@ impl Room {
 }
 
 impl Held {
-    /// Reads a body of at most `limit` bytes to its end. It takes room by what has arrived, so that
-    /// one that is announced and does not come takes none.
+    /// Reads a body of at most `limit` bytes to its end. It takes room only for bytes that have
+    /// arrived: announced ones take none.
     ///
     /// # Errors
-    /// `BodyTooLarge`, `NoRoom`, `BodyTimeout`; `BadBody` where it is cut off.
+    /// `BodyTooLarge`, `NoRoom`, `BodyTimeout`; `BadBody` if it is cut off.
     pub(super) async fn whole<B>(room: &Arc<Room>, body: B, limit: usize) -> Result<Self, Refused>
     where
         B: Body<Data = Bytes> + Unpin,
@@ -111,7 +111,7 @@ impl Held {
         Ok(())
     }
 
-    /// Copies, since what arrives is a part of the connection's buffer and would keep all of it.
+    /// Copies `data`, which is a slice of the connection's buffer and would keep all of it.
     fn push(&mut self, data: &[u8], limit: usize) -> Result<(), Refused> {
         let length = self.bytes.len().saturating_add(data.len());
         if length > limit {
@@ -131,7 +131,7 @@ impl Held {
         Ok(())
     }
 
-    /// Holds this instead, which is longer by a name at most.
+    /// Replaces the body by `bytes`, which are longer by a name at most.
     pub(super) fn replace(&mut self, bytes: Vec<u8>) {
         self.bytes = bytes;
     }
@@ -165,14 +165,14 @@ impl Drop for Held {
 #[derive(Debug)]
 pub(in crate::proxy) struct ClientBody {
     body: Option<Incoming>,
-    /// Where the rest goes when this is dropped.
+    /// The owner of the rest when this is dropped.
     leftover: Option<Rc<Leftover>>,
-    /// A client that waits for `100 Continue` sends nothing before it was asked.
+    /// Whether the client sends: one that waits for `100 Continue` does so once the body is polled.
     is_awaited: bool,
 }
 
 impl ClientBody {
-    /// The body of a request with these headers. What is not read of it is `leftover`'s.
+    /// The body of a request with these headers. `leftover` takes the part that is not read.
     pub(super) fn new(body: Incoming, headers: &HeaderMap, leftover: Option<Rc<Leftover>>) -> Self {
         Self { body: Some(body), leftover, is_awaited: !headers.contains_key(header::EXPECT) }
     }
@@ -214,8 +214,8 @@ impl Drop for ClientBody {
     }
 }
 
-/// The rest of the body of an HTTP/1.1 request that is answered. The connection carries another
-/// request when it was read, and when it is closed before, the kernel may drop the answer with it.
+/// The rest of the body of an HTTP/1.1 request that is answered. The connection carries no other
+/// request before it is read; if it is closed before, the kernel may drop the response with it.
 #[derive(Debug, Default)]
 pub(in crate::proxy) struct Leftover {
     body: RefCell<Option<Incoming>>,
@@ -223,12 +223,12 @@ pub(in crate::proxy) struct Leftover {
 }
 
 impl Leftover {
-    /// Reads away what is left of each body, for as long as it is polled.
+    /// Discards the rest of each body, for as long as it is polled.
     pub(in crate::proxy) async fn read_away(&self) {
         loop {
             self.left.notified().await;
             if let Some(body) = self.body.take() {
-                // What comes later ends with the connection.
+                // Bytes that arrive later end with the connection.
                 let _ = timeout(READ_AWAY_WITHIN, read_away(body)).await;
             }
         }
@@ -269,7 +269,7 @@ mod tests {
         held.map_err(|refused| refused.refusal)
     }
 
-    /// As many as are held.
+    /// As many bodies as the room takes.
     fn fill(room: &Arc<Room>, length: usize) -> Vec<Held> {
         std::iter::from_fn(|| match hold(room, length) {
             Ok(held) => Some(held),

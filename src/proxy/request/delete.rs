@@ -1,10 +1,10 @@
-//! A deletecollection by a boundary that no selector can say: a list, whose items are judged, and a
-//! DELETE for each that is in the shard.
+//! A deletecollection by a boundary that no selector can express: a list, whose items are judged,
+//! and a DELETE for each that is in the shard.
 //!
-//! The API server would check each object when it lists, and delete whatever has the name by then.
-//! Here each DELETE is for one version of one object; what changed meanwhile is listed again. All
+//! The API server would check each object when it lists, and delete any object of that name later.
+//! Here each DELETE is for one version of one object; an object that changed is listed again. All
 //! else is as in `Store.DeleteCollection` (`apiserver/pkg/registry/generic/registry/store.go`):
-//! with a limit as many objects as that, from the position or token that the client gave.
+//! with a limit as many objects as that, from the client's position or token.
 
 use std::rc::Rc;
 
@@ -35,17 +35,17 @@ use crate::{
     },
 };
 
-/// How often an object that changes while it is to be deleted is listed again, and how often a
-/// collection whose token has expired is begun anew.
+/// Attempts to delete an object that changes meanwhile, and restarts of a collection whose token
+/// has expired.
 const ATTEMPTS: usize = 10;
-/// Objects of one page.
+/// Objects per page.
 const PAGE: usize = 500;
-/// Objects of the shard in one page, of a server that knows no limit.
+/// Objects of the shard in one page at most, from a server that ignores `limit`.
 const MAX_OBJECTS: usize = 20_000;
-/// Bytes of an answer that is no list: discovery, a Status.
+/// Bytes of a response that is not a list: discovery, a Status.
 const MAX_ANSWER: usize = 4 << 20;
 const JSON: HeaderValue = HeaderValue::from_static("application/json");
-/// The body of a request, in bytes: a hundred times what options have.
+/// Bytes of the request's body at most: a hundred times those of its options.
 const MAX_OPTIONS: usize = 64 << 10;
 
 #[derive(Deserialize)]
@@ -66,15 +66,15 @@ struct Meta {
 /// The shard's objects of one page.
 #[derive(Default)]
 struct Page {
-    /// Each with the number of items of the page up to and with it.
+    /// Objects, each with the number of items of the page up to and with it.
     ours: Vec<(usize, Meta)>,
     items: usize,
     unreadable: Option<&'static str>,
-    /// The token of the next page; empty behind the last.
+    /// The token of the next page; empty for the last.
     next: String,
 }
 
-/// The outcome of a request: the value, or an answer of the API server that is the client's too.
+/// The outcome of a request: the value, or the API server's response, which is the client's too.
 type Got<T> = Result<Result<T, Answer>, Stop>;
 
 /// The collection that is deleted.
@@ -83,11 +83,11 @@ pub(super) struct Target<'a> {
     pub(super) of: &'a str,
     pub(super) resource: &'a Resource<'a>,
     pub(super) judged: &'a Judged,
-    /// The policy that decided so.
+    /// The policy of the decision.
     pub(super) in_force: &'a InForce,
 }
 
-/// Deletes what is in the shard of a collection.
+/// Deletes the shard's objects of a collection.
 pub(super) async fn judged(
     pair: &Rc<Pair>,
     request: Request<ClientBody>,
@@ -125,8 +125,8 @@ struct Sweep<'a> {
 }
 
 impl Sweep<'_> {
-    /// Whether the API server has this verb at this path: not for every resource, and not over all
-    /// namespaces. Only discovery says so without deleting anything.
+    /// Checks that the API server has this verb at this path: not for every resource, and not over
+    /// all namespaces. Only discovery shows it without deleting anything.
     async fn is_served(&self) -> Got<()> {
         let resource = self.target.resource;
         let (code, body) = self.ask(&discovery::path(resource)).await?;
@@ -179,13 +179,13 @@ impl Sweep<'_> {
                 return Ok(success(&page.next));
             }
             token = Some(page.next);
-            // Where little is the shard's, most of a page is looked at in vain.
+            // Larger pages need fewer requests if few of the items are the shard's.
             size = size.saturating_mul(2).min(PAGE);
         }
     }
 
-    /// A page that has no more of the shard's objects than `left`. One that had more is asked for
-    /// again, so that its token is of its very end.
+    /// A page that has at most `left` of the shard's objects. A page with more is listed again with
+    /// fewer items, so that its token follows the last of them.
     async fn page(&self, token: Option<&str>, mut size: usize, left: Option<usize>) -> Got<Page> {
         loop {
             let mut page = match self.list(&self.page_query(token, size)).await? {
@@ -198,7 +198,7 @@ impl Sweep<'_> {
             let end = left.checked_sub(1).and_then(|last| page.ours.get(last));
             match end.map(|(items, _)| *items) {
                 Some(items) if items < size => size = items,
-                // It knows no limit, and so no pages.
+                // The server ignores `limit`, and so has no pages.
                 _ => {
                     page.ours.truncate(left);
                     page.next.clear();
@@ -208,8 +208,8 @@ impl Sweep<'_> {
         }
     }
 
-    /// Deletes one object of the shard. What has changed since it was listed is listed again: it
-    /// may be somebody else's.
+    /// Deletes one object of the shard. An object that has changed since it was listed is listed
+    /// again: it may be another shard's.
     async fn delete(&self, mut meta: Meta) -> Got<()> {
         let mut attempts = 0;
         loop {
@@ -240,7 +240,7 @@ impl Sweep<'_> {
         }
     }
 
-    /// Objects that were handed over meanwhile are not this shard's to delete.
+    /// Fails if the scope has changed: objects handed over meanwhile are not ours to delete.
     fn is_up_to_date(&self) -> Result<(), Stop> {
         let Target { resource, in_force, .. } = self.target;
         let resource = GroupResource::new(&resource.group, &resource.resource);
@@ -257,20 +257,20 @@ impl Sweep<'_> {
         Err(Refusal::ScopeChanged.because(why).into())
     }
 
-    /// How many objects the client wants deleted; `None` for all of them, and where it is the API
-    /// server that has to refuse it.
+    /// The number of objects to delete, or `None` if the client gave none, or one that the API
+    /// server has to refuse.
     fn limit(&self) -> Option<usize> {
         let limit = self.query.first("limit")?.parse::<usize>().ok()?;
         Some(limit).filter(|limit| *limit > 0)
     }
 
-    /// From the beginning, everything that is there: not where the client said where or how far.
+    /// Whether the deletion may start over: not if the client gave a start or a limit.
     fn may_begin_anew(&self) -> bool {
         let is_given = |name| self.query.first(name).is_some_and(|value| !value.is_empty());
         !["limit", "continue", "resourceVersion"].into_iter().any(is_given)
     }
 
-    /// The list of the same collection. The first page is from where the client said.
+    /// The query of a page. The first page starts where the client asked.
     fn page_query(&self, token: Option<&str>, size: usize) -> String {
         let size = size.to_string();
         let mut changes = Vec::from(NOT_OF_A_LIST);
@@ -285,7 +285,7 @@ impl Sweep<'_> {
         self.query.rewrite(&changes)
     }
 
-    /// The list of the one object, as it is now.
+    /// The query of a list of the one object, as it is now.
     fn one_query(&self, name: &str) -> String {
         let own = self.query.first("fieldSelector").filter(|own| !own.is_empty());
         let name = equal_to("metadata.name", name);
@@ -297,7 +297,7 @@ impl Sweep<'_> {
         self.query.rewrite(&changes)
     }
 
-    /// A list. In memory is one item of it, and what names those of the shard.
+    /// Lists a page. Memory holds one item of it, and the metadata of the shard's objects.
     async fn list(&self, query: &str) -> Got<Page> {
         let target = format!("{}?{query}", self.path);
         let reply = self.send(Method::GET, &target, METADATA, None).await?;
@@ -350,13 +350,13 @@ impl Sweep<'_> {
         }
     }
 
-    /// A GET that has a short answer in JSON.
+    /// Sends a GET with a short response in JSON.
     async fn ask(&self, path: &str) -> Result<(StatusCode, Bytes), Stop> {
         let reply = self.send(Method::GET, path, JSON, None).await?;
         Ok((reply.status(), read(reply).await?))
     }
 
-    /// One request as the client, with its credentials.
+    /// Sends one request as the client, with its credentials.
     async fn send(
         &self,
         method: Method,
@@ -371,7 +371,7 @@ impl Sweep<'_> {
     }
 }
 
-/// Parameters of a deletecollection that are none of a list.
+/// Parameters of a deletecollection that a list does not have.
 const NOT_OF_A_LIST: [(&str, Option<&str>); 6] = [
     ("dryRun", None),
     ("gracePeriodSeconds", None),
@@ -385,7 +385,7 @@ fn segment(name: &str) -> String {
     utf8_percent_encode(name, &SEGMENT).to_string()
 }
 
-/// The body of an answer that is no list.
+/// The body of a response that is not a list.
 async fn read(reply: Response<Incoming>) -> Result<Bytes, Stop> {
     let body = Limited::new(reply.into_body(), MAX_ANSWER).collect().await;
     let body = body.map_err(|error| match error.is::<LengthLimitError>() {
@@ -395,7 +395,7 @@ async fn read(reply: Response<Incoming>) -> Result<Bytes, Stop> {
     Ok(body.to_bytes())
 }
 
-/// The body of an answer that is of no use: HTTP/1.1 has the next one behind it.
+/// Discards the body of a response: on HTTP/1.1 the next response is behind it.
 async fn pass_over(reply: Response<Incoming>) -> Result<(), Stop> {
     let mut body = reply.into_body();
     while let Some(frame) = body.frame().await {
@@ -408,7 +408,7 @@ fn cut_off() -> Refused {
     Refusal::UnreadableList.because("it was cut off")
 }
 
-/// Everything is gone, up to the token of what follows.
+/// The response after the last DELETE, with the token of the rest, if any.
 fn success(next: &str) -> Answer {
     let meta = if next.is_empty() { json!({}) } else { json!({ "continue": next }) };
     let status = json!({ "kind": "Status", "apiVersion": "v1", "metadata": meta,
@@ -416,7 +416,7 @@ fn success(next: &str) -> Answer {
     whole(StatusCode::OK, format!("{status}\n").into())
 }
 
-/// An answer in JSON, as all are that were asked for here.
+/// A response in JSON, as all that are requested here.
 fn whole(code: StatusCode, body: Bytes) -> Answer {
     let mut reply = Response::new(());
     *reply.status_mut() = code;

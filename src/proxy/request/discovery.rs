@@ -1,7 +1,7 @@
-//! Whether the objects of a resource are in namespaces, which no path tells.
+//! Whether a resource is namespaced, which no path shows.
 //!
-//! Hides who tells: the API server's discovery, asked once for each connection and resource, in the
-//! client's name. Only one name over all namespaces depends on it.
+//! Hides the source: the API server's discovery, requested once for each connection and resource,
+//! in the client's name. Only one name over all namespaces depends on it.
 
 use std::{cell::RefCell, collections::HashMap, rc::Rc, time::Duration};
 
@@ -17,14 +17,14 @@ use crate::{
     wire::{RequestInfo, Resource},
 };
 
-/// How long the API server may take to tell.
+/// Timeout of a discovery request.
 const LIMIT: Duration = Duration::from_secs(5);
-/// Bytes of one group's discovery; that of the core group has 10,000.
+/// Bytes of one group's discovery at most; that of the core group has 10,000.
 const MAX_ANSWER: usize = 4 << 20;
-/// Resources that are remembered; beyond, the API server is asked each time.
+/// Resources that are remembered; for others, discovery is requested each time.
 const MAX_RESOURCES: usize = 256;
 
-/// The scope of each resource, as the API server at the end of one connection told it.
+/// Whether each resource is namespaced, for the API server at the end of one connection.
 #[derive(Debug, Default)]
 pub(in crate::proxy) struct Discovered(RefCell<HashMap<GroupResource, bool>>);
 
@@ -44,7 +44,7 @@ pub(super) struct ServedResource {
     pub(super) verbs: Vec<String>,
 }
 
-/// Where the API server says what it serves of the resource's group and version.
+/// The path of the discovery of the resource's group and version.
 pub(super) fn path(resource: &Resource<'_>) -> String {
     let segment = |text| utf8_percent_encode(text, &SEGMENT);
     let version = segment(&resource.version);
@@ -54,8 +54,8 @@ pub(super) fn path(resource: &Resource<'_>) -> String {
     }
 }
 
-/// Settles what one name over all namespaces is. `false` if the API server does not tell: it is
-/// taken for a collection then, and asked again the next time.
+/// Settles whether one name over all namespaces is one object. Returns `false` if discovery fails:
+/// it counts as a collection then, and discovery is requested again the next time.
 pub(in crate::proxy) async fn settle(
     pair: &Rc<Pair>,
     info: &RequestInfo<'_>,

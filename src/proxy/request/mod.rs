@@ -1,4 +1,4 @@
-//! One request, from its head to the head of its answer.
+//! One request, from its head to the head of its response.
 
 mod authority;
 mod behalf;
@@ -42,7 +42,7 @@ use crate::{
     },
 };
 
-/// The characters that a segment of a path may hold as they are (RFC 3986).
+/// Characters that a segment of a path must escape: all but the unreserved ones (RFC 3986).
 const SEGMENT: AsciiSet = NON_ALPHANUMERIC.remove(b'-').remove(b'.').remove(b'_').remove(b'~');
 
 /// Headers that belong to one connection (RFC 9110 section 7.6.1). The list is fixed: a client that
@@ -55,13 +55,13 @@ const HOP_BY_HOP: [HeaderName; 5] = [
     header::UPGRADE,
 ];
 
-/// Why a request ends without the upstream's answer.
+/// The reason why a request ends without the upstream's response.
 enum Stop {
     Refused(Refused),
     Broken(Broken),
 }
 
-/// The upstream's answer and what to do with it.
+/// The upstream's response and the treatment of its body.
 struct Answer {
     reply: Response<()>,
     follow: Follow,
@@ -111,7 +111,7 @@ async fn answer(
     let Some(in_force) = in_force(pair, &info)? else {
         return pass(pair, request).await;
     };
-    // An answer to HEAD has no body that could be followed.
+    // A response to HEAD has no body to follow.
     let position = if request.method() == Method::HEAD { None } else { position(pair, &info)? };
     access.epoch = in_force.epoch;
     let mut decision = in_force.policy.decide(&info);
@@ -158,7 +158,7 @@ async fn answer(
     follow(pair, answer, info.verb, collection).await
 }
 
-/// The policy must be taken before: see `Positions::of`.
+/// The position of a list or watch. The policy must be taken before: see `Positions::of`.
 fn position(pair: &Pair, info: &RequestInfo<'_>) -> Result<Option<Arc<Position>>, Stop> {
     let Some(resource) = info.resource() else { return Ok(None) };
     if !matches!(info.verb, Verb::List | Verb::Watch) {
@@ -193,8 +193,8 @@ fn bad_target(error: http::Error) -> Stop {
     Refusal::BadRequestLine.because(error).into()
 }
 
-/// The request of a watch; `None` if it is too long to be kept. Its events are looked at one by
-/// one.
+/// The request of a watch, or `None` if it is too long to be kept. Its events are read one by one,
+/// so they must not be compressed.
 fn watch(uri: &Uri, headers: &mut HeaderMap) -> Result<Option<Asked>, Stop> {
     if headers.contains_key(header::UPGRADE) {
         let why = "a watch over WebSocket cannot be followed; watch over HTTP";
@@ -204,7 +204,7 @@ fn watch(uri: &Uri, headers: &mut HeaderMap) -> Result<Option<Asked>, Stop> {
     Ok(Kept::of(uri, headers).map(Asked::new))
 }
 
-/// Sends the request as it is now.
+/// Sends the request upstream as it is now.
 async fn pass(pair: &Rc<Pair>, mut request: Request<ClientBody>) -> Result<Answer, Stop> {
     let upgrade = is_upgrade(&request).then(|| hyper::upgrade::on(&mut request));
     let (mut head, body) = request.into_parts();
@@ -237,7 +237,7 @@ async fn send_renamed(
         (Some(lock), Some(kind)) => {
             name::rename(kind, body.as_ref(), |name| lock.rename(name)).map_err(Refused::from)?
         }
-        // The API server refuses what it has no decoder for.
+        // The API server refuses a content type that it has no decoder for.
         _ => None,
     };
     if let Some(renamed) = renamed {
@@ -251,7 +251,7 @@ async fn send_renamed(
     Ok(reply.into())
 }
 
-/// What a request's body is; nothing for what the API server takes no object in.
+/// The kind of a request's body, or `None` if the API server accepts no object in it.
 fn body_kind(headers: &HeaderMap) -> Option<BodyKind> {
     match headers.get(header::CONTENT_TYPE).map(HeaderValue::to_str) {
         None => BodyKind::of_content_type(None),
@@ -259,7 +259,7 @@ fn body_kind(headers: &HeaderMap) -> Option<BodyKind> {
     }
 }
 
-/// Lists and watches are looked at on their way; errors are not.
+/// Decides how the body is followed: lists and watches are read on their way, errors are not.
 async fn follow(
     pair: &Rc<Pair>,
     answer: Answer,
@@ -268,7 +268,7 @@ async fn follow(
 ) -> Result<Answer, Stop> {
     let Answer { mut reply, follow } = answer;
     let is_followed = |collection: &Collection| match collection.judged {
-        // Whatever succeeds may have objects in it.
+        // Any success may have objects in it.
         Judged::Each { .. } => reply.status().is_success(),
         _ => reply.status() == StatusCode::OK,
     };
@@ -307,7 +307,7 @@ fn watched(
         encoding.and_then(|encoding| Some((encoding, Events::new(encoding, &collection.judged)?)));
     match events {
         Some((encoding, events)) => Ok(Follow::Watch(body, collection, encoding, events)),
-        // Nothing is kept from its client, so that nothing has to be read.
+        // The client may see all of it, so no event has to be parsed.
         None if !collection.is_limited() => {
             Ok(Follow::Watch(body, collection, Encoding::Json, Events::Unread))
         }
@@ -319,7 +319,7 @@ fn watched(
     }
 }
 
-/// A list whose items are judged one by one. Nothing of it leaves before the first was.
+/// A list whose items are judged one by one. Nothing of it is sent before the first is judged.
 async fn judged(
     pair: &Rc<Pair>,
     headers: &mut HeaderMap,
@@ -328,7 +328,7 @@ async fn judged(
     encoding: Option<Encoding>,
 ) -> Result<JudgedList, Stop> {
     let compression = headers.remove(header::CONTENT_ENCODING);
-    // What leaves is not what came.
+    // The body that is sent differs from the one that arrived.
     headers.remove(header::CONTENT_LENGTH);
     let is_gzip = compression.as_ref().is_some_and(|name| name == "gzip");
     let is_readable = is_gzip || compression.is_none();
@@ -347,7 +347,7 @@ async fn judged(
     })
 }
 
-/// The upstream's answer on its way to the client.
+/// The upstream's response on its way to the client.
 fn deliver(pair: &Rc<Pair>, answer: Answer, mut access: Access) -> Response<ReplyBody> {
     let Answer { mut reply, follow } = answer;
     access.answered(reply.status());
@@ -373,8 +373,8 @@ fn deliver(pair: &Rc<Pair>, answer: Answer, mut access: Access) -> Response<Repl
     reply.map(|()| body.followed_by(pair.stalls.follower()))
 }
 
-/// Our own answer. A watch whose position has expired is told so inside the stream, as the API
-/// server does: some clients repeat a watch for ever that is answered 410 by HTTP.
+/// Our own response. A watch with an expired position gets its 410 inside the stream, as from the
+/// API server: some clients repeat a watch for ever that gets 410 by HTTP.
 fn refuse(
     refused: &Refused,
     accept: Option<&HeaderValue>,

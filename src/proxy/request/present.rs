@@ -1,8 +1,8 @@
-//! The present of the API server, asked for where clients may hold positions that were not read.
+//! The API server's current version, requested if clients may hold positions that we did not parse.
 //!
-//! Hides what is asked: a consistent list of one object, which has the version of the newest write
-//! of all (`resourceVersion` unset, KEP-2340), whichever API server answers. Does not know what
-//! becomes of the answer.
+//! Hides the request: a consistent list of one object, which has the version of the newest write of
+//! all (`resourceVersion` unset, KEP-2340), whichever API server responds. Does not know what the
+//! version is used for.
 
 use std::{rc::Rc, time::Duration};
 
@@ -21,9 +21,9 @@ use crate::{
     wire::{RequestInfo, rv::ResourceVersion},
 };
 
-/// How long a client's request waits for it.
+/// Timeout of the list, during which the client's request waits.
 const LIMIT: Duration = Duration::from_secs(5);
-/// A list of the metadata of one object.
+/// Bytes of a list of one object's metadata at most.
 const MAX_ANSWER: usize = 4 << 20;
 
 #[derive(Deserialize)]
@@ -37,12 +37,12 @@ struct ListMeta {
     resource_version: String,
 }
 
-/// Settles what clients may hold of a collection, where that is not known. Where it cannot be
-/// found out it stays unknown, and nobody may resume.
+/// Settles the bound of the positions that clients may hold of a collection. If that fails, the
+/// bound stays unknown, and nobody may resume once the scope has changed.
 ///
-/// Some API servers close a connection on which they do not know who asks
-/// (`UnauthenticatedHTTP2DOSMitigation`). So nothing is asked for nobody, and what they say to
-/// credentials that they do not take is the client's answer too.
+/// Some API servers close a connection after an anonymous request
+/// (`UnauthenticatedHTTP2DOSMitigation`). So nothing is requested for anonymous clients, and a
+/// response to credentials that are not accepted is the client's response too.
 pub(super) async fn settle(
     pair: &Rc<Pair>,
     info: &RequestInfo<'_>,

@@ -1,10 +1,10 @@
-//! What of a boundary the API server is told, because it proves that it understands.
+//! The part of a boundary that is pushed to an API server, once it proves that it understands.
 //!
 //! Hides the proof: a few lists of one object for each connection and resource. A connection leads
-//! to one API server, so servers of several versions behind one address are told apart. A list says
-//! by which hashes it was selected (`metadata.shardInfo`), but those of custom resources do not:
-//! there, one object has to be listed by its own hash and by no other. Each object is judged here
-//! too, whatever comes.
+//! to one API server, so servers of several versions behind one address are distinguished. A list
+//! echoes the hashes that selected it (`metadata.shardInfo`), but those of custom resources do not:
+//! there, one object must be listed by its own hash and by no other. Each object is judged here
+//! too, whatever arrives.
 
 use std::{cell::RefCell, collections::HashMap, rc::Rc, time::Duration};
 
@@ -19,17 +19,17 @@ use crate::{
     wire::{Query, RequestInfo, selector::equal_to},
 };
 
-/// More than one object in a list of one.
+/// Bytes of a response at most: a list of one object has fewer.
 const MAX_ANSWER: usize = 4 << 20;
-/// Resources that are told apart; beyond, nothing is pushed down.
+/// Resources that are remembered; for others, nothing is pushed down.
 const MAX_RESOURCES: usize = 256;
-/// How long one list of one object may take. Its client waits, and has use of the answer next time
-/// too.
+/// Timeout of one list of one object. The client's request waits for it, and later ones use its
+/// result too.
 const PATIENCE: Duration = Duration::from_secs(3);
-/// Neither a Table nor a list of metadata has the echo.
+/// The media type with the echo: neither a Table nor a list of metadata has it.
 const WHOLE: &str = "application/json";
 
-/// What is known of the API server at the end of one connection.
+/// Knowledge of the API server at the end of one connection.
 #[derive(Debug, Default)]
 pub(in crate::proxy) struct Understood(RefCell<HashMap<GroupResource, Knowledge>>);
 
@@ -73,15 +73,15 @@ struct ShardInfo {
     selector: String,
 }
 
-/// Why the API server sent no list.
+/// The reason why the API server sent no list.
 enum No {
-    /// It does not take such a request.
+    /// The API server does not accept such a request.
     Ever,
-    /// It is busy, away, or does not know this client: another time it may.
+    /// The API server is busy, away, or does not know this client: a later request may succeed.
     Now,
 }
 
-/// What the API server may be told of a collection, and what that is called.
+/// The part of the boundaries to push for a collection, and its metric label.
 pub(in crate::proxy) async fn understood(
     pair: &Rc<Pair>,
     info: &RequestInfo<'_>,
@@ -111,7 +111,7 @@ pub(in crate::proxy) async fn understood(
     (pushed, how)
 }
 
-/// Asks in the name of a request, with its credentials.
+/// Requests in the name of a client's request, with its credentials.
 pub(in crate::proxy) struct Probe<'a> {
     pub(in crate::proxy) pair: &'a Rc<Pair>,
     pub(in crate::proxy) info: &'a RequestInfo<'a>,
@@ -119,7 +119,7 @@ pub(in crate::proxy) struct Probe<'a> {
 }
 
 impl Probe<'_> {
-    /// Whether the API server goes by hashes of this resource.
+    /// Whether the API server selects this resource by hashes.
     pub(in crate::proxy) async fn understands_hashes(&self, hashes: &Hashes) -> bool {
         if self.is_off() {
             return false;
@@ -148,7 +148,7 @@ impl Probe<'_> {
         understands.unwrap_or_default()
     }
 
-    /// Whether some object is listed by its own hash and by no other; nothing where there is no
+    /// Whether some object is listed by its own hash and by no other, or `None` if there is no
     /// object, or none any more.
     async fn goes_by(&self, hashes: &Hashes) -> Option<bool> {
         let Item { metadata } = self.ask(&[]).await.ok()?.items?.pop()?;
@@ -170,7 +170,7 @@ impl Probe<'_> {
         }
     }
 
-    /// Whether it selects by the namespace as a field: what does not is told so.
+    /// Whether the API server selects by namespace as a field: it responds with an error if not.
     async fn understands_namespaces(&self, namespace: &str) -> bool {
         if self.is_off() {
             return false;
@@ -188,7 +188,7 @@ impl Probe<'_> {
         understands
     }
 
-    /// The API server may close a connection on which it does not know who asks.
+    /// Whether probes are off. The API server may close a connection after an anonymous request.
     fn is_off(&self) -> bool {
         self.pair.worker.shared.pushdown == config::Pushdown::Off || self.own.is_anonymous()
     }
@@ -213,7 +213,7 @@ impl Probe<'_> {
         Some(GroupResource::new(&resource.group, &resource.resource))
     }
 
-    /// A list of one object, of the collection's own path: another is a second watch.
+    /// A list of one object, at the path without a `watch` verb: that would open a second watch.
     async fn ask(&self, selectors: &[(&str, &str)]) -> Result<Answer, No> {
         let mut query = vec![("limit", Some("1"))];
         query.extend(selectors.iter().map(|(name, value)| (*name, Some(*value))));

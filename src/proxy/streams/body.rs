@@ -1,4 +1,4 @@
-//! The bodies that pass through, in one type a direction.
+//! The bodies that pass through, in one type per direction.
 
 use std::{
     pin::Pin,
@@ -25,9 +25,9 @@ const FRAME: usize = (16 << 10) - 9;
 /// A request's body on its way upstream.
 #[derive(Debug)]
 pub(in crate::proxy) enum RequestBody {
-    /// As it comes.
+    /// Streamed as it arrives.
     Streamed(ClientBody),
-    /// Read and perhaps changed.
+    /// Buffered whole and perhaps changed.
     Whole(Option<Bytes>),
 }
 
@@ -36,7 +36,7 @@ pub(in crate::proxy) enum RequestBody {
 #[derive(Debug)]
 pub(in crate::proxy) struct ReplyBody {
     kind: Kind,
-    /// What comes behind the frame that was given last.
+    /// The step after the frame that was given last.
     next: Option<Step>,
     access: Option<Access>,
     follower: Option<Follower>,
@@ -54,7 +54,7 @@ enum Kind {
 /// A frame, an error, or the end.
 type Step = Option<Result<Frame<Bytes>, BodyError>>;
 
-/// Why a response breaks off: the client's stream is reset, so that no part is taken for a whole.
+/// Reasons to break off: the client's stream is reset, so that no part is taken for a whole.
 #[derive(Debug, thiserror::Error)]
 pub(in crate::proxy) enum BodyError {
     /// The upstream broke off.
@@ -66,7 +66,7 @@ pub(in crate::proxy) enum BodyError {
     /// A compressed body does not decompress.
     #[error("the response cannot be decompressed")]
     Compression,
-    /// A watch that cannot be read has to end: nobody knows where an event of it does.
+    /// A watch whose events cannot be parsed has to end, and the end of an event is not known.
     #[error("a watch whose events cannot be told apart had to end")]
     Unread,
     /// An event stayed incomplete when the watch had to end.
@@ -99,7 +99,7 @@ impl ReplyBody {
         Self::new(Kind::Watch(Box::new(body)), access)
     }
 
-    /// Whether the client reads is looked at from now on.
+    /// Observes from now on whether the client reads.
     pub(in crate::proxy) fn followed_by(mut self, follower: Follower) -> Self {
         self.follower = Some(follower);
         self
@@ -107,7 +107,7 @@ impl ReplyBody {
 
     fn new(kind: Kind, access: Access) -> Self {
         let mut body = Self { kind, next: None, access: Some(access), follower: None };
-        // A body without bytes may never be asked for one.
+        // A body without bytes may never be polled.
         if body.is_end_stream() {
             body.end(Ended::Complete);
         }
@@ -120,8 +120,8 @@ impl ReplyBody {
         }
     }
 
-    /// Makes one frame of what is there already, without waiting for more. The API server sends
-    /// lists and bursts of events in many small ones, and each costs both ends the same.
+    /// Gathers the bytes that have arrived in one frame, without waiting for more. The API server
+    /// sends lists and bursts of events in many small ones, and each costs both ends the same.
     fn gather(&mut self, first: Frame<Bytes>, cx: &mut Context<'_>) -> Frame<Bytes> {
         let mut bytes = match first.into_data() {
             Ok(bytes) => bytes,
@@ -165,7 +165,7 @@ impl ReplyBody {
 /// Small frames on their way into a large one.
 enum Gathered {
     None,
-    /// Most bodies are but one: it is not copied.
+    /// A single frame, as in most bodies: it is not copied.
     One(Bytes),
     Many(BytesMut),
 }
@@ -272,7 +272,7 @@ impl Kind {
         match self {
             Self::Whole(body) => body.is_none(),
             Self::Passed(body) => body.is_end_stream(),
-            // The end is an event of its own: the position becomes one to resume from.
+            // The end is an event of its own: from now on the client may resume from the position.
             Self::List(body) => body.is_complete(),
             Self::JudgedList(body) => body.is_complete(),
             Self::Watch(_) => false,

@@ -1,13 +1,13 @@
-//! A live watch is brought over to another policy: its client's stream stays open, and is told what
-//! leaves and what comes.
+//! The change of a live watch to another policy: its client's stream stays open, and gets events
+//! for the objects that leave and enter the shard.
 //!
 //! 1. The upstream's watch has ended at S, the last position that the client was shown.
-//! 2. What changes hands is listed, exactly as of S, with the client's credentials.
-//! 3. A new watch is opened from S. Until here nothing was sent: whatever fails, the client is told
-//!    to list again, as it is without all this.
-//! 4. DELETED and ADDED, in [`Turn`]s with the other watches of the pod, then a bookmark at S: the
-//!    events had older positions in them.
-//! 5. The events of the new watch.
+//! 2. The objects that change hands are listed, exactly as of S, with the client's credentials.
+//! 3. A new watch is opened from S. Until here nothing was sent: after any failure the client gets
+//!    a 410 and lists again, as it would without all this.
+//! 4. DELETED and ADDED are sent, in [`Turn`]s with the other watches of the pod, then a bookmark
+//!    at S: the events have older positions in them.
+//! 5. The events of the new watch follow.
 
 use std::{
     pin::Pin,
@@ -42,15 +42,15 @@ use crate::{
     },
 };
 
-/// How long lists and the new watch may take.
+/// Timeout of the lists and the new watch together.
 const LIMIT: Duration = Duration::from_secs(10);
 /// Most bytes of objects that change hands in one watch, and in all watches at once.
 const MAX_MOVED: usize = 16 << 20;
 const MAX_MOVED_IN_ALL: usize = 32 << 20;
-/// Bytes that are given to the client at once.
+/// Bytes that are sent to the client at once.
 const PIECE: usize = 64 << 10;
 
-/// What a watch asked for: enough to ask for more in its name.
+/// The request of a watch: enough to send more requests in its name.
 #[derive(Debug)]
 pub(in crate::proxy) struct Asked {
     kept: Kept,
@@ -64,25 +64,25 @@ pub(super) struct Changing {
     end: Option<Option<Changed>>,
 }
 
-/// What a change came to.
+/// The result of a change.
 pub(super) struct Changed {
     /// The policy that the watch shows from now on.
     pub(super) to: Arc<InForce>,
     /// The new watch.
     pub(super) upstream: Incoming,
-    /// How its events are judged.
+    /// The way its events are judged.
     pub(super) judged: Judged,
 }
 
-/// What comes next of a change.
+/// The next part of a change.
 pub(super) enum Progress {
-    /// For the client.
+    /// Bytes for the client.
     Bytes(Bytes),
-    /// It is done; nothing if the client has to list again.
+    /// The change is done: `None` if the client has to list again.
     Done(Option<Changed>),
 }
 
-/// From where to where.
+/// The plan of a change.
 pub(super) struct Plan {
     pub(super) asked: Rc<Asked>,
     pub(super) pair: Rc<Pair>,
@@ -114,7 +114,7 @@ impl Changing {
         }
         match self.events.poll_recv(cx) {
             Poll::Ready(Some(bytes)) => Poll::Ready(Progress::Bytes(bytes)),
-            // What was sent comes before the end.
+            // Events that were sent come before the end.
             _ => self.end.take().map_or(Poll::Pending, |end| Poll::Ready(Progress::Done(end))),
         }
     }
@@ -140,7 +140,7 @@ impl Plan {
             for piece in events {
                 out.send(piece).await.ok()?;
             }
-            // The last of them was taken when there is room for another.
+            // Room for another piece means that the client's stream took the last.
             drop(out.reserve().await.ok()?);
             if let Some(member) = &mut self.member {
                 member.end(turn, has_moved);
@@ -152,7 +152,7 @@ impl Plan {
         Some(changed)
     }
 
-    /// Finds out what changes hands and opens the new watch. Nothing was sent when it fails.
+    /// Lists the objects that change hands and opens the new watch. Nothing was sent if it fails.
     async fn prepare(&self) -> Option<(Moved, Changed)> {
         let (path, query) = (self.asked.kept.uri().path(), self.asked.kept.uri().query());
         let info = RequestInfo::parse(&Method::GET, path, query).ok()?;
@@ -173,7 +173,7 @@ impl Plan {
         Some((moved, changed))
     }
 
-    /// All pages of one part, or none.
+    /// Lists all pages of one part; `None` if one fails.
     async fn list(&self, info: &RequestInfo<'_>, part: &Part, moved: &mut Moved) -> Option<()> {
         let own = self.asked.kept.on_behalf();
         let accept = match own.headers.get(header::ACCEPT) {
@@ -249,8 +249,8 @@ impl Plan {
             }
         }
         let head = items.finish().ok()?;
-        // Who answers with another position does not honour `Exact`. A Table has rows, of which
-        // one alone is no event.
+        // A server that responds with another version does not honour `Exact`. A Table has rows, of
+        // which one alone is no event.
         let at = ResourceVersion::parse(self.at.to_string().as_bytes());
         if head.meta.resource_version != at || head.kind == "Table" {
             return None;
@@ -267,7 +267,7 @@ impl Plan {
         Some(head)
     }
 
-    /// The watch under the new policy.
+    /// Opens the watch under the new policy.
     async fn watch(&self, info: &RequestInfo<'_>, after: Decision) -> Option<Changed> {
         let own = self.asked.kept.on_behalf();
         let mut rewrite = self.to.policy.rewrite(&after, info).ok()?;
@@ -287,7 +287,7 @@ impl Plan {
         })
     }
 
-    /// What comes in another encoding than the client's stream cannot go into it.
+    /// Whether a response is in the encoding of the client's stream, which it has to go into.
     fn is_readable(&self, headers: &HeaderMap) -> bool {
         let kind = headers.get(header::CONTENT_TYPE).and_then(|kind| kind.to_str().ok());
         kind.and_then(Encoding::of_content_type) == Some(self.encoding)

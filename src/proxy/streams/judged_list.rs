@@ -1,4 +1,4 @@
-//! A list of which the items of others are left out on its way to the client.
+//! A list on its way to the client, without the items of other shards.
 
 use std::{
     future::poll_fn,
@@ -25,17 +25,17 @@ use crate::{
     },
 };
 
-/// Bytes that are judged at once.
+/// Bytes of output that are gathered before they are sent.
 const PIECE: usize = 64 << 10;
 
-/// See the module.
+/// The body of a judged list, see the module.
 pub(in crate::proxy) struct JudgedList {
     upstream: Incoming,
-    /// Gone once the body has ended.
+    /// `None` once the body has ended.
     filter: Option<ListFilter>,
-    /// The client is on this machine: what comes compressed leaves as it is.
+    /// The decompressor, if it is needed. The client is on this machine and gets plain bytes.
     gunzip: Option<Box<MultiGzDecoder<Vec<u8>>>>,
-    /// What may leave and has not.
+    /// Bytes that may be sent and were not yet.
     out: Vec<u8>,
     collection: Collection,
     pair: Rc<Pair>,
@@ -64,8 +64,8 @@ impl JudgedList {
         })
     }
 
-    /// Waits until something may leave, so that a list which cannot be read is refused before its
-    /// head has left.
+    /// Waits until some bytes may be sent, so that a list that cannot be parsed is refused before
+    /// its head is sent.
     pub(in crate::proxy) async fn begun(mut self) -> Result<Self, BodyError> {
         poll_fn(|cx| self.fill(cx)).await?;
         Ok(self)
@@ -88,8 +88,8 @@ impl JudgedList {
         self.filter.is_none() && self.out.is_empty()
     }
 
-    /// Takes from the upstream until something may leave, or nothing is left; of what is there
-    /// already, a piece.
+    /// Reads from the upstream until some bytes may be sent, or it has ended; of the bytes that
+    /// have arrived, enough for a piece.
     fn fill(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), BodyError>> {
         while self.out.len() < PIECE && self.filter.is_some() {
             let frame = match Pin::new(&mut self.upstream).poll_frame(cx) {
@@ -123,7 +123,7 @@ impl JudgedList {
                 filter.feed(&plain, &mut judge, &mut self.out)?;
             }
         }
-        // The position is noted before the client can see it.
+        // Recorded before the client can see it.
         if let (false, Some(meta)) = (self.is_position_noted, filter.meta()) {
             note(&self.collection, meta);
             self.is_position_noted = true;
@@ -133,7 +133,7 @@ impl JudgedList {
         Ok(())
     }
 
-    /// The client has all of it: it may go on from here.
+    /// Ends the list: the client has all of it and may resume from here.
     fn finish(&mut self) -> Result<(), BodyError> {
         if let Some(gunzip) = self.gunzip.take() {
             let rest = gunzip.finish().map_err(|_| BodyError::Compression)?;

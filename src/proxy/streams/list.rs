@@ -1,7 +1,7 @@
-//! A list on its way to the client: its bytes pass untouched, its position is noted.
+//! A list on its way to the client: its bytes pass untouched, its position is recorded.
 //!
-//! What cannot be read is broken off where the shard sees a part of it, and else passes as it came,
-//! at an unknown position.
+//! A list that cannot be parsed is broken off if the shard sees only a part of it; else it passes
+//! untouched, at an unknown position.
 
 use std::{
     io::Write,
@@ -29,7 +29,7 @@ use crate::{
     },
 };
 
-/// See the module.
+/// The body of a list, see the module.
 pub(in crate::proxy) struct ListBody {
     upstream: Incoming,
     scan: Scan,
@@ -38,17 +38,17 @@ pub(in crate::proxy) struct ListBody {
     is_complete: bool,
 }
 
-/// Until the position is known the body is looked at, decompressed aside where it must be.
+/// The scan of the body, until the position is known. It is decompressed aside if it must be.
 enum Scan {
     Plain(Box<ListScanner>),
     Gzip(Box<MultiGzDecoder<Sink>>),
     Known(ListMeta),
-    /// Nothing can be known of it.
+    /// The body cannot be parsed.
     Unread,
     Ended,
 }
 
-/// Where decompressed bytes go: into the scanner, and nowhere else.
+/// A writer of decompressed bytes to the scanner, and nowhere else.
 struct Sink {
     scanner: ListScanner,
     failed: Option<FrameError>,
@@ -90,7 +90,7 @@ impl ListBody {
         {
             return Poll::Ready(Some(Err(error)));
         }
-        // A body of known length is not asked for its end by HTTP/1.1.
+        // HTTP/1.1 does not poll a body of known length for its end.
         if self.upstream.is_end_stream()
             && let Err(error) = self.finish()
         {
@@ -107,7 +107,7 @@ impl ListBody {
         self.upstream.size_hint()
     }
 
-    /// The position is noted before the client can see it.
+    /// Records the position before the client can see it.
     fn look_at(&mut self, chunk: &Bytes) -> Result<(), BodyError> {
         match self.scan.feed(chunk) {
             Ok(None) => {}
@@ -123,7 +123,7 @@ impl ListBody {
         Ok(())
     }
 
-    /// The client has all of it: it may go on from here.
+    /// Ends the scan: the client has all of the list and may resume from here.
     fn finish(&mut self) -> Result<(), BodyError> {
         self.is_complete = true;
         match std::mem::replace(&mut self.scan, Scan::Ended).finish() {
@@ -150,7 +150,7 @@ impl ListBody {
 }
 
 impl Scan {
-    /// The list's own metadata, once it has come.
+    /// The list's own metadata, once it has arrived.
     fn feed(&mut self, chunk: &Bytes) -> Result<Option<ListMeta>, BodyError> {
         match self {
             Self::Known(_) | Self::Unread | Self::Ended => Ok(None),
@@ -180,19 +180,19 @@ impl Scan {
     }
 }
 
-/// Notes a list's position before the client can see it.
+/// Records a list's position before the client can see it.
 pub(super) fn note(collection: &Collection, meta: &ListMeta) {
     if let Some(at) = Resume::at(meta.resource_version) {
         collection.position.show(at, collection.in_force.epoch);
     }
 }
 
-/// Notes that the client is shown positions that are not known.
+/// Records that the client is shown a position that we did not parse.
 fn note_unknown(collection: &Collection) {
     collection.position.show_unread(collection.in_force.epoch);
 }
 
-/// The client was given all of the list: it may go on from its position, or from its token.
+/// Lets the client resume from the list's position, or from its token: it was given all of it.
 pub(super) fn grant(collection: &Collection, pair: &Pair, meta: &ListMeta) {
     let given = match &meta.continue_token {
         Continue::None => Resume::at(meta.resource_version).map(|at| (collection.key, at)),

@@ -1,6 +1,6 @@
-//! Live watches by the policy that decided them. When the policy changes, the affected ones are
-//! brought over: by difference where that is possible, else their clients are told to list again.
-//! The others are not touched.
+//! Live watches and the policies that decided them. When the policy changes, the affected ones are
+//! brought over: by difference if possible, else their clients have to list again. The others are
+//! not touched.
 
 mod body;
 mod change;
@@ -44,10 +44,10 @@ use super::{
 };
 use crate::policy::{Epoch, GroupResource, LockIn, Scope};
 
-/// The watches that one change ends are spread over this long, so that they do not all list at
+/// The time over which the watches that one change ends are spread, so that they do not all list at
 /// the same instant.
 const SPREAD: Duration = Duration::from_millis(100);
-/// A timer's grain is a millisecond: many watches share one pause.
+/// The shortest pause: a timer's grain is a millisecond, so several watches share one.
 const GRAIN: Duration = Duration::from_millis(5);
 
 /// The watches of one data thread.
@@ -59,12 +59,12 @@ pub(super) struct LiveStreams {
     teller: Teller,
 }
 
-/// What a watch asked for, as far as a change of policy may concern it.
+/// The collection of a watch, as far as a change of policy may concern it.
 #[derive(Clone, Debug)]
 pub(super) struct Subject {
     pub(super) resource: GroupResource,
     pub(super) namespace: Option<Box<str>>,
-    /// A watch of one name is not narrowed, whatever the policy says.
+    /// Whether a policy may narrow it: a watch of one name is not narrowed.
     pub(super) is_narrowed: bool,
     pub(super) lock: Option<LockIn>,
 }
@@ -75,7 +75,7 @@ pub(super) struct LiveStream {
     id: u64,
     subject: Subject,
     in_force: RefCell<Arc<InForce>>,
-    /// It can be brought over by difference.
+    /// Whether it can be brought over by difference.
     may_change: Cell<bool>,
     is_changing: Cell<bool>,
     /// The policy that it is to be brought over to.
@@ -86,26 +86,26 @@ pub(super) struct LiveStream {
     row: Arc<Row>,
 }
 
-/// What a live watch must do at its next event boundary.
+/// An order, which a live watch obeys between two events.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Order {
     /// Send one ERROR event 410 and end.
     Expire,
-    /// Go over to another policy.
+    /// Change to another policy.
     Change,
-    /// End cleanly: the client watches on from its position.
+    /// End cleanly: the client resumes from its position.
     Drain,
 }
 
-/// The policy that a watch is to be brought over to, and its place among the others that are.
+/// The policy that a watch is to be brought over to, and its part in that change.
 #[derive(Debug)]
 struct Next {
     to: Arc<InForce>,
-    /// Nothing for a watch that came too late to be waited for.
+    /// `None` for a watch that came too late to be waited for.
     member: Option<Member>,
 }
 
-/// Keeps a watch in the lists.
+/// Keeps a watch among the live ones.
 #[derive(Debug)]
 pub(super) struct Registered {
     pub(super) stream: Rc<LiveStream>,
@@ -113,7 +113,7 @@ pub(super) struct Registered {
     _count: LiveStreamCount,
 }
 
-/// The watches of all threads, for people.
+/// The watches of all threads, for `/debug/streams`.
 #[derive(Debug, Default)]
 pub(super) struct StreamTable {
     rows: Mutex<BTreeMap<u64, Arc<Row>>>,
@@ -152,7 +152,7 @@ impl LiveStreams {
         Rc::new(Self { streams: RefCell::default(), table, metrics, teller: turns.teller() })
     }
 
-    /// A watch begins. If the policy changed while its first bytes were under way, it is brought
+    /// Registers a new watch. If the policy changed before its first bytes arrived, it is brought
     /// over at once.
     pub(super) fn register(
         self: &Rc<Self>,
@@ -213,7 +213,7 @@ impl LiveStreams {
         }
     }
 
-    /// Every watch ends cleanly.
+    /// Orders every watch to end cleanly.
     pub(super) fn drain(&self) {
         for stream in self.streams.borrow().values() {
             stream.must_drain.set(true);
@@ -221,7 +221,7 @@ impl LiveStreams {
         }
     }
 
-    /// Carries over the watches that see the same under the present policy, tells those that can
+    /// Carries over the watches that see the same under the present policy, notifies those that can
     /// be brought over by difference, and returns the others.
     fn carry_over(&self, present: &Arc<InForce>) -> Vec<Rc<LiveStream>> {
         let mut others = Vec::new();
@@ -241,7 +241,7 @@ impl LiveStreams {
         others
     }
 
-    /// Expires some of the watches that are left; tells when the next are to be.
+    /// Expires some of the watches that are left; returns the time for the next.
     fn expire(&self, late: &mut VecDeque<Rc<LiveStream>>, pause: Duration) -> Instant {
         let now = Instant::now();
         let mut waits = Duration::ZERO;
@@ -259,7 +259,7 @@ impl LiveStreams {
 }
 
 impl Subject {
-    /// Whether a policy shows a part of it.
+    /// Whether a policy shows only a part of it.
     pub(super) fn is_limited(&self, by: &InForce) -> bool {
         self.is_narrowed && by.policy.scope(&self.resource).is_some()
     }
@@ -280,8 +280,8 @@ impl Subject {
 }
 
 impl LiveStream {
-    /// The order to obey, if one was given. A client that must list again need not be told more,
-    /// and a change that was begun comes before an end.
+    /// The order to obey, if one was given. A client that must list again needs no other order, and
+    /// a change comes before an end.
     pub(super) fn ordered(&self) -> Option<Order> {
         match () {
             () if self.must_expire.get() => Some(Order::Expire),
@@ -296,22 +296,22 @@ impl LiveStream {
         Arc::clone(&self.in_force.borrow())
     }
 
-    /// Whether it may be of the lock, which is another under this policy.
+    /// Whether it may watch the lock, which is another under this policy.
     fn is_of_another_lock(&self, to: &InForce) -> bool {
         self.subject.has_another_lock(&self.in_force.borrow(), to)
     }
 
-    /// Whether it can be brought over by difference from now on.
+    /// Sets whether it can be brought over by difference from now on.
     fn may_change(&self, may_change: bool) {
         self.may_change.set(may_change);
     }
 
-    /// Whether the policy shows a part of it.
+    /// Whether the policy shows only a part of it.
     fn is_limited(&self) -> bool {
         self.subject.is_limited(&self.in_force.borrow())
     }
 
-    /// The policy that it has to be brought over to; nothing if it shows the same already.
+    /// The policy that it has to be brought over to, or `None` if it shows the same already.
     fn take_next(&self) -> Option<Next> {
         let next = self.next.take()?;
         if self.subject.is_changed(&self.in_force.borrow(), &next.to) {
@@ -327,7 +327,7 @@ impl LiveStream {
         self.in_force.borrow().epoch
     }
 
-    /// Whom to wake when an order is given.
+    /// Sets the waker for the next order.
     pub(super) fn wake_by(&self, waker: &Waker) {
         let mut mine = self.waker.borrow_mut();
         if !mine.as_ref().is_some_and(|known| known.will_wake(waker)) {
@@ -335,7 +335,7 @@ impl LiveStream {
         }
     }
 
-    /// An event was shown.
+    /// Records that an event was shown.
     pub(super) fn showed(&self, position: Option<u64>) {
         self.row.events.fetch_add(1, Ordering::Relaxed);
         if let Some(position) = position {
@@ -364,7 +364,7 @@ impl Drop for Registered {
 }
 
 impl StreamTable {
-    /// What is live now, oldest first.
+    /// The live watches, oldest first.
     pub(super) fn list(&self) -> Vec<StreamLine> {
         let rows = self.rows.lock().unwrap_or_else(PoisonError::into_inner);
         rows.iter()

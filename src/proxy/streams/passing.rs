@@ -1,9 +1,9 @@
 //! The events of a watch on their way to the client.
 //!
-//! Where a selector says all of the scope, the bytes pass untouched and each event's position is
-//! noted. Else an event leaves when it is whole and was judged, and the client is told now and then
-//! where its stream is. What nothing limits passes even where its events cannot be told apart; it is
-//! broken off when that changes.
+//! If a selector expresses all of the scope, the bytes pass untouched and each event's position is
+//! recorded. Else an event is sent when it is whole and was judged, and bookmarks keep the client's
+//! position current. A watch that nothing limits passes even if its events cannot be parsed; it is
+//! broken off when it must end or change.
 
 use std::{
     pin::Pin,
@@ -27,13 +27,13 @@ use crate::{
     },
 };
 
-/// How long an event that has begun may take to end when the watch must end after it.
+/// The time in which an event that has begun must end, when the watch must end after it.
 const EVENT_TIMEOUT: Duration = Duration::from_secs(2);
-/// How long a client may not know where its stream is. Informers compare it with what they wrote
-/// themselves, and wait.
+/// The time after which a bookmark reports the stream's position. Informers compare it with their
+/// own writes, and wait.
 const BOOKMARK_DELAY: Duration = Duration::from_millis(200);
 
-/// See the module. Dropping it ends the upstream's watch.
+/// The upstream's side of a watch, see the module. Dropping it ends the upstream's watch.
 pub(in crate::proxy) struct Passing {
     upstream: Incoming,
     events: Events,
@@ -41,32 +41,32 @@ pub(in crate::proxy) struct Passing {
     held: usize,
 }
 
-/// How the events are looked at.
+/// The treatment of the events.
 pub(in crate::proxy) enum Events {
-    /// They pass untouched.
+    /// They pass untouched, and their positions are recorded.
     Followed(Box<WatchScanner>),
-    /// Those of others are left out.
+    /// Events of other shards are left out.
     Judged(Box<WatchFilter>, Judged),
-    /// They cannot be: nothing limits them, and they pass untouched.
+    /// They cannot be parsed: nothing limits them, and they pass untouched.
     Unread,
 }
 
-/// What came of the upstream's watch.
+/// The next part of the upstream's watch.
 pub(super) enum Passed {
-    /// For the client.
+    /// Bytes for the client.
     Bytes(Bytes),
-    /// The same, and no event follows: the watch is to end or change here.
+    /// The same, up to the end of an event: the watch is to end or change here.
     Last(Bytes),
-    /// An event cannot be judged: the client has to list again. What is given leaves before.
+    /// An event cannot be judged: the client has to list again, after these bytes.
     Unreadable(Vec<u8>, FrameError),
-    /// Behind the last bytes.
+    /// The trailers, after the last bytes.
     Trailers(HeaderMap),
-    /// It has ended.
+    /// The upstream's watch has ended.
     End,
 }
 
 impl Events {
-    /// `None` for an encoding in which events cannot be told apart.
+    /// `None` for an encoding whose events cannot be separated.
     pub(in crate::proxy) fn new(encoding: Encoding, judged: &Judged) -> Option<Self> {
         Some(match judged {
             Judged::Each { .. } => {
@@ -82,7 +82,7 @@ impl Passing {
         Self { upstream, events, timer: None, held: 0 }
     }
 
-    /// Whether the client's stream may end or be told something here.
+    /// Whether the stream is between two events, where it may end or get an event of our own.
     pub(super) fn at_boundary(&self) -> bool {
         match &self.events {
             Events::Followed(scanner) => scanner.at_boundary(),
@@ -91,7 +91,7 @@ impl Passing {
         }
     }
 
-    /// What must stand in front of an event of our own.
+    /// The bytes that must precede an event of our own.
     pub(super) fn separator(&self) -> &'static [u8] {
         match &self.events {
             Events::Followed(scanner) => scanner.separator(),
@@ -99,8 +99,8 @@ impl Passing {
         }
     }
 
-    /// Something for the client. `is_last` says that the watch is to end or change at the end of
-    /// an event.
+    /// The next part for the client. `is_last` is true if the watch is to end or change at the end
+    /// of an event.
     pub(super) fn poll(
         &mut self,
         live: &mut Live,
@@ -165,7 +165,7 @@ impl Passing {
         }
     }
 
-    /// Nothing comes from the upstream now.
+    /// Waits for the timer while nothing arrives from the upstream.
     fn poll_timer(
         &mut self,
         live: &Live,
@@ -206,13 +206,13 @@ impl Passing {
         self.held = held;
     }
 
-    /// Nothing more is taken from it.
+    /// Ends the upstream's watch, and the count of the memory that it held.
     pub(super) fn close(mut self, live: &Live) {
         self.tell_held(live, 0);
     }
 }
 
-/// Notes the events that end in this chunk; with `is_last`, the place where the first of them does.
+/// Records the events that end in this chunk. With `is_last`, returns where the first of them ends.
 fn followed(
     scanner: &mut WatchScanner,
     chunk: &[u8],

@@ -1,12 +1,12 @@
 //! Clients that stop reading.
 //!
-//! A response that its client does not read holds at most one stream window of the upstream leg.
-//! Many of them together could hold the connection's whole window, and with it every other request
-//! of the pair. So what unread responses of one pair may hold is capped, and beyond it the response
-//! that waits longest is reset: its client repeats the request when it reads again.
+//! An *unread* response is one whose client does not read it: it holds at most one stream window of
+//! the upstream leg. Many of them together could hold the connection's whole window, and with it
+//! every other request of the pair. So the unread responses of one pair are capped, and beyond that
+//! the response that waits longest is reset: its client repeats the request when it reads again.
 //!
-//! What those of all pairs hold together is capped too. Beyond that each pair has an equal share,
-//! and no time to lose: a client that reads elsewhere is not made to pay for one that does not.
+//! Those of all pairs together are capped too. Beyond that each pair has an equal share, and
+//! responses may wait less: a client that reads does not pay for one that does not.
 
 use std::{
     cell::{Cell, RefCell},
@@ -28,27 +28,27 @@ use tokio::{
 /// Unread responses of one pair. A full stream window of 512 KiB takes 1.1 MiB with the buffers in
 /// which it came (measured), so these take 35 MiB.
 const MAX_STALLED: usize = 32;
-/// Unread responses of all pairs: 53 MiB, and half as much again while more of them come than are
-/// reset. Each data thread may keep what it had at its peak; the container has 256 MiB.
+/// Unread responses of all pairs: 53 MiB, and half as much again while more of them arrive than are
+/// reset. Each data thread may keep the memory of its peak; the container has 256 MiB.
 const MAX_UNREAD: usize = 48;
-/// A client that has not asked for more for this long does not read.
+/// The time without a poll after which a response counts as unread by its client.
 const STALLED_AFTER: Duration = Duration::from_secs(10);
-/// The same when there are more unread responses than there may be, and when there are half as many
-/// again. They fill within a second.
+/// The same if there are more unread responses than may be, and if there are half as many again.
+/// They fill within a second.
 const STALLED_AFTER_CROWDED: Duration = Duration::from_millis(400);
 const STALLED_AFTER_FLOODED: Duration = Duration::from_millis(10);
-/// So many too many are a flood.
+/// The excess that counts as a flood.
 const FLOOD: usize = MAX_UNREAD / 2;
-/// How often it is looked whether the client reads.
+/// Interval of checks whether clients read.
 const LOOK: Duration = Duration::from_secs(5);
 
-/// The unread responses of all pairs, of which this moment's count is known.
+/// The number of unread responses of all pairs at this moment.
 #[derive(Debug, Default)]
 pub(in crate::proxy) struct Unread {
     responses: AtomicUsize,
-    /// Pairs that have some.
+    /// Pairs with unread responses.
     pairs: AtomicUsize,
-    /// Told when there are more than there may be.
+    /// Notified when there are more than may be.
     crowded: Notify,
 }
 
@@ -64,7 +64,7 @@ pub(in crate::proxy) struct Stalls {
 #[derive(Debug)]
 struct Flow {
     task: task::Id,
-    /// When the client was given something and has not asked for more since.
+    /// The time of the last frame, if the client has not asked for more since.
     waits_since: Cell<Option<Instant>>,
 }
 
@@ -76,13 +76,13 @@ pub(in crate::proxy) struct Follower {
 }
 
 impl Unread {
-    /// How many more there are than there may be. `None` if there is room.
+    /// The number beyond the cap, or `None` if there is room.
     fn excess(&self) -> Option<usize> {
         let excess = self.responses.load(Ordering::Relaxed).saturating_sub(MAX_UNREAD);
         (excess > 0).then_some(excess)
     }
 
-    /// How many unread responses one pair may have, and from when on one counts.
+    /// The unread responses that one pair may have, and the wait after which one counts.
     fn allowance(&self) -> (usize, Duration) {
         let Some(excess) = self.excess() else { return (MAX_STALLED, STALLED_AFTER) };
         let share = MAX_UNREAD / self.pairs.load(Ordering::Relaxed).max(1);
@@ -90,7 +90,7 @@ impl Unread {
     }
 }
 
-/// How long a response may wait when there are so many too many.
+/// The time that a response may wait with this excess.
 fn patience(excess: usize) -> Duration {
     let room = u32::try_from(FLOOD.saturating_sub(excess)).unwrap_or(u32::MAX);
     let most = u32::try_from(FLOOD).unwrap_or(u32::MAX);
@@ -115,7 +115,7 @@ impl Stalls {
         }
     }
 
-    /// The tasks to end so that the pair holds no more than it may, those that wait longest first.
+    /// The tasks to end so that the pair stays within its share, those that wait longest first.
     pub(in crate::proxy) fn excess(&self) -> Vec<task::Id> {
         let (most, after) = self.of_all.allowance();
         let open = self.open.borrow();
@@ -129,7 +129,7 @@ impl Stalls {
         stalled.into_iter().take(excess).map(|(_, task)| task).collect()
     }
 
-    /// Notes since when the client leaves a response unread, or that it reads it.
+    /// Records since when the client leaves a response unread; `None` if it reads.
     fn note(&self, flow: &Flow, waits_since: Option<Instant>) {
         let before = flow.waits_since.replace(waits_since);
         match (before, waits_since) {
@@ -153,14 +153,14 @@ impl Stalls {
 }
 
 impl Follower {
-    /// The client asks for more.
+    /// Records that the client asks for more.
     pub(super) fn asked(&self) {
         if let Some((_, flow)) = &self.flow {
             self.all.note(flow, None);
         }
     }
 
-    /// The client was given a frame, and there are more.
+    /// Records that the client was given a frame, and that there are more.
     pub(super) fn gave(&mut self) {
         if let Some((_, flow)) = &self.flow {
             self.all.note(flow, Some(Instant::now()));

@@ -1,8 +1,8 @@
-//! Whose turn it is, when the objects of several watches change hands at once.
+//! Turns of the watches whose objects change hands at once.
 //!
-//! A controller that sees a parent before its children makes the children anew, and one that sees
-//! the children leave before their parent does so too. So all watches of the pod take the same
-//! turns: what has no owner leaves first and comes last. A watch that takes too long is not waited
+//! A controller that sees a parent before its children creates the children anew, and so does one
+//! that sees the children leave before their parent. So all watches of the pod take the same turns:
+//! objects without an owner leave first and come last. A watch that takes too long is not waited
 //! for: its client does not read, or its lists are large.
 
 use std::{
@@ -22,21 +22,21 @@ use tokio::{
 
 use crate::policy::Epoch;
 
-/// Longest wait for a turn.
+/// The longest wait for a turn.
 const PATIENCE: Duration = Duration::from_secs(2);
-/// How long the client may take to make its own what it was given in a turn before.
+/// The time that the client has to process the events of the turn before.
 const SETTLE: Duration = Duration::from_millis(30);
 
 /// The turns, in their order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Turn {
-    /// DELETED of what has no owner.
+    /// DELETED of objects without an owner.
     ParentsLeave,
-    /// DELETED of what has one.
+    /// DELETED of objects with an owner.
     ChildrenLeave,
-    /// ADDED of what has an owner.
+    /// ADDED of objects with an owner.
     ChildrenCome,
-    /// ADDED of what has none.
+    /// ADDED of objects without an owner.
     ParentsCome,
 }
 
@@ -64,7 +64,7 @@ pub(in crate::proxy) struct Turns {
 
 #[derive(Debug, Default)]
 struct State {
-    /// The epoch up to which each data thread has told its watches, by a number of its own.
+    /// The epoch up to which each data thread has notified its watches, by the thread's number.
     told: BTreeMap<u64, Epoch>,
     next: u64,
     changes: BTreeMap<Epoch, Change>,
@@ -79,7 +79,7 @@ struct Change {
     has_moved: [bool; TURNS],
 }
 
-/// A data thread, which tells its watches of every change.
+/// A data thread, which notifies its watches of every change.
 #[derive(Debug)]
 pub(super) struct Teller {
     turns: Arc<Turns>,
@@ -91,17 +91,17 @@ pub(super) struct Teller {
 pub(super) struct Member {
     turns: Arc<Turns>,
     epoch: Epoch,
-    /// Turns that it has ended.
+    /// The number of turns that it has ended.
     ended: usize,
 }
 
 impl Turns {
-    /// `epoch` shows the epoch that all watches know of.
+    /// `epoch` is set to the epoch that all watches know of.
     pub(in crate::proxy) fn new(epoch: Gauge<u64, AtomicU64>) -> Self {
         Self { epoch, ..Self::default() }
     }
 
-    /// A data thread begins.
+    /// Registers a data thread.
     pub(super) fn teller(self: &Arc<Self>) -> Teller {
         let mut state = self.state();
         let id = state.next;
@@ -115,13 +115,13 @@ impl Turns {
         self.held.load(Ordering::Relaxed)
     }
 
-    /// A watch that held `before` bytes holds `after`.
+    /// Records that a watch that held `before` bytes holds `after`.
     pub(super) fn hold(&self, before: usize, after: usize) {
         self.held.fetch_add(after.wrapping_sub(before), Ordering::Relaxed);
     }
 
-    /// Nothing while somebody has to be waited for; else whether what was sent in the turn before
-    /// and what comes now may belong together.
+    /// `None` while a watch has to be waited for; else whether the turn before sent possible
+    /// parents or children of the objects in this one.
     fn is_open(&self, epoch: Epoch, turn: Turn) -> Option<bool> {
         let state = self.state();
         let change = state.changes.get(&epoch)?;
@@ -138,7 +138,7 @@ impl Turns {
 }
 
 impl Teller {
-    /// A watch of this thread takes part in the change to `epoch`.
+    /// A watch of this thread that takes part in the change to `epoch`.
     pub(super) fn member(&self, epoch: Epoch) -> Member {
         let mut state = self.turns.state();
         let change = state.changes.entry(epoch).or_default();
@@ -147,11 +147,11 @@ impl Teller {
         Member { turns: Arc::clone(&self.turns), epoch, ended: 0 }
     }
 
-    /// All watches of this thread know of `epoch`.
+    /// Records that all watches of this thread know of `epoch`.
     pub(super) fn has_told(&self, epoch: Epoch) {
         let mut state = self.turns.state();
         state.told.insert(self.id, epoch);
-        // Under the lock, or the thread that was slower to get here would take it back.
+        // Under the lock, or a slower thread would set it back.
         self.turns.epoch.set(state.told.values().min().map_or(0, |told| told.get()));
         drop(state);
         self.turns.moved.notify_waiters();
@@ -183,7 +183,7 @@ impl Member {
         }
     }
 
-    /// It has ended `turn` and those before.
+    /// Records that it has ended `turn` and those before.
     pub(super) fn end(&mut self, turn: Turn, has_moved: bool) {
         let mut state = self.turns.state();
         if let Some(change) = state.changes.get_mut(&self.epoch) {
@@ -298,7 +298,7 @@ mod tests {
         let mut member = one.member(first);
         let _other = two.member(second);
         one.has_told(first);
-        // A thread that skipped an epoch has told of it.
+        // A thread that notified of a later epoch is not waited for in an earlier one.
         two.has_told(second);
         member.end(Turn::ParentsLeave, false);
         assert!(member.wait_for(Turn::ChildrenLeave).now_or_never().is_some());

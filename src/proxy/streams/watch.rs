@@ -1,7 +1,6 @@
 //! A watch on its way to the client, from its first event to its last.
 //!
-//! It ends between two events when it is told to, and is brought over to another policy where that
-//! is possible.
+//! An order ends it between two events, or brings it over to another policy if possible.
 
 use std::{
     rc::Rc,
@@ -37,7 +36,7 @@ use crate::{
     },
 };
 
-/// See the module.
+/// The body of a watch, see the module.
 pub(in crate::proxy) struct WatchBody {
     state: State,
     live: Live,
@@ -49,14 +48,14 @@ enum State {
     Ended,
 }
 
-/// What is known of a watch, whatever becomes of its events.
+/// The state of a watch, whatever happens to its events.
 pub(super) struct Live {
     encoding: Encoding,
     registered: Registered,
     position: Arc<Position>,
     resource: GroupResource,
     bookmarks: Bookmarks,
-    /// The position that the client was shown last, or asked for.
+    /// The last position that the client was shown, or the one that it asked for.
     at: Option<u64>,
     asked: Option<Rc<Asked>>,
     key: u64,
@@ -78,7 +77,7 @@ impl WatchBody {
         }
     }
 
-    /// How it ended, once it has.
+    /// The way it ended, once it has.
     pub(super) fn ended(&self) -> Ended {
         self.live.ended
     }
@@ -121,7 +120,7 @@ impl WatchBody {
         }
     }
 
-    /// What of the upstream's watch goes to the client.
+    /// The bytes for the client in a part of the upstream's watch.
     fn passed(&mut self, passed: Passed, order: Option<Order>) -> Option<Bytes> {
         match passed {
             Passed::Bytes(bytes) => Some(bytes),
@@ -145,7 +144,7 @@ impl WatchBody {
         }
     }
 
-    /// Ends or changes the watch at an event boundary; gives the last event to send, if any.
+    /// Ends or changes the watch between two events; returns the last bytes to send, if any.
     fn obey(&mut self, order: Order) -> Option<Bytes> {
         let separator = match &self.state {
             State::Passing(passing) => passing.separator(),
@@ -172,7 +171,7 @@ impl WatchBody {
         }
     }
 
-    /// A change has come to its end.
+    /// Continues the watch after a change, or expires it if the change failed.
     fn changed(&mut self, changed: Option<Changed>) -> Option<Bytes> {
         let events =
             changed.as_ref().and_then(|changed| Events::new(self.live.encoding, &changed.judged));
@@ -220,14 +219,14 @@ impl Live {
             collection;
         let worker = &pair.worker;
         if let Some(from) = from {
-            // Who comes back with it later has seen what was shown under this policy.
+            // A client that resumes from this position later has seen events of this policy.
             position.show(Resume::Number(from), in_force.epoch);
         }
         let resource = subject.resource.clone();
         let present = worker.shared.feed.in_force().unwrap_or_else(|| in_force.clone());
         let registered = worker.live.register(pair.id, subject, in_force, &present);
         let by_difference = worker.shared.on_change == OnChange::Difference;
-        // Another upstream connection would be another client's, to the API server.
+        // HTTP/1.1 needs a second connection for it, which to the API server is another client.
         let asked = asked.filter(|_| by_difference && pair.upstream.is_h2()).map(Rc::new);
         let pair = Rc::clone(pair);
         let ended = Ended::Complete;
@@ -252,7 +251,7 @@ impl Live {
         self.registered.stream.ordered()
     }
 
-    /// An order that is given from now on wakes whoever polls.
+    /// Sets the waker for orders that are given from now on.
     fn wake_by(&self, cx: &Context<'_>) {
         self.registered.stream.wake_by(cx.waker());
     }
@@ -269,7 +268,7 @@ impl Live {
         &self.pair.worker.shared.metrics
     }
 
-    /// Notes an event before the client can see it.
+    /// Records an event before the client can see it.
     pub(super) fn shows(&mut self, event: Event) {
         let stream = &self.registered.stream;
         let epoch = stream.epoch();
@@ -294,12 +293,12 @@ impl Live {
         }
     }
 
-    /// Whether the client may see a part of it alone.
+    /// Whether the client may see only a part of it.
     pub(super) fn is_limited(&self) -> bool {
         self.registered.stream.is_limited()
     }
 
-    /// The client is about to see events that cannot be read.
+    /// Records that the client is about to see events that cannot be parsed.
     pub(super) fn shows_unread(&mut self) {
         self.position.show_unread(self.registered.stream.epoch());
         self.asked = None;
@@ -312,15 +311,15 @@ impl Live {
         Refusal::Expired.because(why).status().error_event(self.encoding)
     }
 
-    /// Without bookmarks, or before the initial events have ended, the client's stream has no
-    /// position that it could be brought over at.
+    /// Updates whether it can be brought over: a stream without bookmarks, or before the end of its
+    /// initial events, has no position for that.
     fn tell_whether_it_may_change(&self) {
         let may_change =
             self.bookmarks == Bookmarks::Always && self.at.is_some() && self.asked.is_some();
         self.registered.stream.may_change(may_change);
     }
 
-    /// How the watch is brought over; nothing where it has no position, or is of another lock:
+    /// The plan to bring the watch over, or `None` if it has no position, or is of another lock:
     /// that is another object.
     fn plan(&self, next: Next) -> Option<Plan> {
         let Next { to, member } = next;
