@@ -1,4 +1,4 @@
-//! Who reaches the admin port.
+//! Access to the admin port.
 
 use std::{
     net::SocketAddr,
@@ -20,7 +20,7 @@ use crate::{
 const LOOPBACKS: [&str; 2] = ["127.0.0.1", "::1"];
 const OTHERS: [&str; 2] = ["10.96.0.1", "fd00:96::1"];
 
-/// Nobody else has the port, also at other addresses.
+/// A proxy that has the admin port to itself, also at other addresses.
 async fn proxy_with_admin_at(ip: &str) -> Proxy {
     let upstream = Upstream::start().await;
     let admin = SocketAddr::new(ip.parse().unwrap(), 5441);

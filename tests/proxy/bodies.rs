@@ -105,7 +105,7 @@ async fn bad_yaml_that_may_name_the_lock() {
         let reason = [("reason", "unsupported_body")];
         proxy.until_metric("ctrlmesh_refusals_total", &reason, count).await;
         assert!(upstream.is_quiet());
-        // As kubectl and client-go apply.
+        // JSON in the type of YAML, as kubectl and client-go apply it.
         let pending = client.send(write(r#"{"kind":"ConfigMap","metadata":{"name":"op"}}"#));
         let mut call = upstream.call().await;
         let expected = r#"{"kind":"ConfigMap","metadata":{"name":"op---blue"}}"#;
@@ -115,7 +115,7 @@ async fn bad_yaml_that_may_name_the_lock() {
     }
 }
 
-/// How an upstream can die.
+/// The ways in which an upstream can die.
 #[derive(Clone, Copy, Debug)]
 enum Death {
     Tear,
@@ -208,7 +208,7 @@ async fn t69_pings_are_answered_while_the_upstream_stalls() {
     assert_eq!(soon("the answer", pending).await.unwrap().status(), 200);
 }
 
-/// Sends requests, which the upstream answers, until one is refused; tells how.
+/// Sends requests, which the upstream answers, until one is refused; returns its error.
 async fn refused_request(client: &mut Client, upstream: &mut Upstream) -> String {
     loop {
         let mut pending = Box::pin(client.send(request(Method::GET, "/version")));
@@ -276,7 +276,7 @@ async fn t73_a_client_that_leaves_cancels_upstream_within_a_second() {
     for http in Http::BOTH {
         let mut upstream = Upstream::speaking(http).await;
         let proxy = Proxy::start(&upstream).await;
-        // Before the answer.
+        // The client leaves before the response.
         let mut client = Client::new(&proxy, http).await;
         let pending = client.send(request(Method::GET, "/api/v1/pods"));
         let mut call = upstream.call().await;
@@ -284,7 +284,7 @@ async fn t73_a_client_that_leaves_cancels_upstream_within_a_second() {
         drop((client, pending));
         call.given_up().await;
         assert!(left.elapsed() < Duration::from_secs(1), "{http:?}: {:?}", left.elapsed());
-        // In the middle of it.
+        // The client leaves in the middle of the response.
         let mut client = Client::new(&proxy, http).await;
         let pending = client.send(request(Method::GET, &format!("{CONFIGMAPS}?watch=1")));
         let events = upstream.call().await.watch();
@@ -312,7 +312,7 @@ async fn t73_a_cancelled_stream_cancels_its_own_upstream_stream_alone() {
     second_events.send("{\"type\":\"ADDED\",\"object\":{}}\n").await;
     chunk(&mut second).await.unwrap().unwrap();
     proxy.until_metric("ctrlmesh_streams", &[], 1.0).await;
-    // One that has no answer yet.
+    // A stream without a response yet.
     let mut pending = Box::pin(client.send(request(Method::GET, "/api/v1/pods")));
     let mut call = tokio::select! {
         call = upstream.call() => call,
@@ -355,7 +355,7 @@ async fn t73_a_thousand_connections_leak_nothing() {
     assert!(proxy.admin_page("/debug/streams").await.1.contains("\"streams\": []"));
 }
 
-/// Waits until floods have begun and nobody has taken more of them for a while.
+/// Waits until floods have begun and nobody has read more of them for a while.
 async fn stand_still(taken: &AtomicUsize) {
     const LOOKS: usize = 20;
     let (before, still) = (AtomicUsize::new(0), AtomicUsize::new(0));
@@ -389,7 +389,7 @@ async fn t74_unread_watches_block_nobody_and_are_bounded() {
     let pending = client.send(request(Method::GET, "/api/v1/nodes?watch=1"));
     let sixth = upstream.call().await.watch();
     let mut read = pending.await.unwrap();
-    // When the windows are full.
+    // Wait until the windows are full.
     stand_still(&taken).await;
     for n in 0..20 {
         let pending = client
@@ -406,7 +406,7 @@ async fn t74_unread_watches_block_nobody_and_are_bounded() {
     proxy.until_metric("ctrlmesh_streams", &[], 1.0).await;
 }
 
-/// A pair lets 32 responses be unread for longer than 10 s.
+/// A pair may have 32 responses that its client leaves unread for longer than 10 s.
 #[tokio::test]
 async fn t74_of_too_many_unread_responses_the_oldest_are_reset() {
     const TOO_MANY: usize = 2;
@@ -418,7 +418,7 @@ async fn t74_of_too_many_unread_responses_the_oldest_are_reset() {
         let pending = client.send(request(Method::GET, "/api/v1/pods?watch=1"));
         let events = upstream.call().await.watch();
         let response = pending.await.unwrap();
-        // More than the client's window of 64 KiB: it is full before the next one begins.
+        // The client's window of 64 KiB is full before the next watch begins.
         for _ in 0..6 {
             events.send(event.clone()).await;
         }
@@ -442,10 +442,10 @@ async fn t74_of_too_many_unread_responses_the_oldest_are_reset() {
     assert!(log::contains("reset: the client leaves too much unread"));
 }
 
-/// Both ends of a watch that is not read.
+/// Both ends of a watch that its client does not read.
 type Unread = (Stream, Response<Incoming>);
 
-/// A connection with so many watches, of each of which the client leaves most unread.
+/// A connection with this many watches, of each of which the client leaves most unread.
 async fn unread(proxy: &Proxy, upstream: &mut Upstream, watches: usize) -> (Client, Vec<Unread>) {
     let trust = config(&proxy.files.mesh_ca_pem(), &[H2]);
     let tls = connect(proxy.addr, trust, "kubernetes").await.unwrap();
@@ -465,7 +465,7 @@ async fn unread(proxy: &Proxy, upstream: &mut Upstream, watches: usize) -> (Clie
 
 #[tokio::test]
 async fn t74_unread_watches_of_all_connections_have_one_bound() {
-    // No connection has more than one may have.
+    // No single connection exceeds its own bound.
     let mut upstream = Upstream::speaking(Http::Two).await;
     let proxy = Setup { threads: 2, ..Setup::of(&upstream) };
     let proxy = proxy.start(Files::new(&upstream.ca.pem)).await;
@@ -492,7 +492,7 @@ async fn t74_a_client_that_does_not_read_its_socket_is_bounded() {
     let proxy = Proxy::start(&upstream).await;
     let trust = config(&proxy.files.mesh_ca_pem(), &[H2]);
     let tls = connect(proxy.addr, trust, "kubernetes").await.unwrap();
-    // Windows that never fill, so that the socket is what does.
+    // Windows that never fill, so that the socket does.
     let (mut sender, mut connection) = h2::client::Builder::new()
         .initial_window_size(1 << 30)
         .initial_connection_window_size(1 << 30)
@@ -514,7 +514,7 @@ async fn t74_a_client_that_does_not_read_its_socket_is_bounded() {
     let event = format!("{{\"type\":\"ADDED\",\"object\":\"{}\"}}\n", "x".repeat(64 << 10));
     floods.spawn(events.flood(Bytes::from(event), Arc::clone(&taken)));
     stand_still(&taken).await;
-    // The kernel's buffers of three sockets, and little of ours.
+    // The kernel's buffers of three sockets hold most of it, ours little.
     let held = taken.load(SeqCst);
     assert!(held < 32 << 20, "an unread socket holds {held} bytes");
 }
@@ -554,7 +554,7 @@ async fn i16_the_upstreams_stream_limit_is_promised_to_the_client() {
         let trust = config(&proxy.files.mesh_ca_pem(), &[H2]);
         let tls = connect(proxy.addr, trust, "kubernetes").await.unwrap();
         let (mut sender, mut connection) = h2::client::handshake(tls).await.unwrap();
-        // An answer comes after the settings.
+        // The response comes after the SETTINGS.
         let (tx, mut answer) = tokio::sync::oneshot::channel();
         let mut tasks = JoinSet::new();
         let get = http::Request::get("https://kubernetes/version").body(()).unwrap();
@@ -587,7 +587,7 @@ async fn i16_settings_that_come_late_are_waited_for() {
     assert_eq!(pending.await.unwrap().status(), 200);
 }
 
-/// A frame with its head fills one TLS record at most, however the upstream cuts.
+/// A frame with its head fills one TLS record at most, however the upstream cuts its own.
 #[tokio::test]
 async fn frames_to_the_client_fill_tls_records() {
     const RECORD: usize = 16 << 10;

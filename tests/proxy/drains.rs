@@ -20,7 +20,7 @@ use crate::support::{
     upstream::Upstream,
 };
 
-/// In the log line of a connection that ended.
+/// A part of the log line of a connection that was drained.
 const DRAINED: &str = "\"reason\":\"drained\"";
 const GRACE: Duration = Duration::from_secs(10);
 
@@ -70,7 +70,7 @@ async fn bad_sigterm_during_requests() {
     for http in Http::BOTH {
         for method in [Method::GET, Method::POST] {
             let (mut upstream, mut proxy, mut client) = scene(http).await;
-            // One that is idle, and has not come late.
+            // A connection that is idle, and is older than the drain.
             let mut idle = Client::new(&proxy, http).await;
             let version = idle.send(request(Method::GET, "/version"));
             upstream.call().await.json(200, "{}");
@@ -82,7 +82,7 @@ async fn bad_sigterm_during_requests() {
             proxy.drain(GRACE);
             idle.ended().await.unwrap();
             proxy.until_closed("drained").await;
-            // The answer comes in two parts, the second when everybody knows of the drain.
+            // The response comes in two parts, the second when both sides know of the drain.
             let answer = call.stream(200, &[("content-type", "text/plain")]);
             answer.send("one").await;
             let mut response = pending.await.unwrap();
@@ -216,7 +216,7 @@ async fn bad_sigterm_twice_ends_at_once() {
     pending.await.unwrap_err();
 }
 
-/// What a classic sidecar's preStop hook asks the proxy beside it.
+/// The preStop hook of a classic sidecar, as it queries the proxy beside it.
 #[tokio::test]
 async fn i13_the_hook_before_sigterm_knows_whether_there_are_clients() {
     let mut upstream = Upstream::start().await;

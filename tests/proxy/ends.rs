@@ -46,7 +46,7 @@ const CLOSED: &str = "ctrlmesh_closed_connections_total";
 #[tokio::test]
 async fn bad_more_connections_than_a_data_thread_carries() {
     const MOST: usize = 4096;
-    // Both ends of each are in this process.
+    // Both ends of each connection are in this process.
     let (_, most_files) = getrlimit(Resource::RLIMIT_NOFILE).unwrap();
     setrlimit(Resource::RLIMIT_NOFILE, most_files, most_files).unwrap();
     let mut upstream = Upstream::start().await;
@@ -60,7 +60,7 @@ async fn bad_more_connections_than_a_data_thread_carries() {
     let end = soon("the close", one_more.read(&mut [0; 16])).await;
     assert!(matches!(end, Ok(0) | Err(_)), "{end:?}");
     proxy.until_closed("overloaded").await;
-    // One that goes makes room for another.
+    // A connection that ends makes room for another.
     drop(held.pop());
     proxy.until_closed("client_gone").await;
     let mut client = Client::new(&proxy, Http::Two).await;
@@ -82,10 +82,10 @@ async fn bad_more_connections_than_there_are_descriptors_for() {
         let page = soon("the admin port", scrape::page(process.admin, "/metrics")).await;
         scrape::sample(&page.1, name, labels)
     };
-    // (200 - 64) / 2 are carried.
+    // The proxy carries (200 - 64) / 2 connections.
     let overloaded = || metric(CLOSED, &[("reason", "overloaded")]);
     until("closed at once", overloaded, |count| *count >= 232.0).await;
-    // All that the control thread has to do, it does.
+    // The control thread still does all its work.
     files.put_policy(&moved_policy("green"));
     let epoch = || metric("ctrlmesh_policy_epoch", &[]);
     until("the policy's epoch", epoch, |epoch| *epoch >= 2.0).await;
@@ -147,7 +147,7 @@ async fn bad_client_without_a_signature_scheme_of_ours() {
 
 #[tokio::test]
 async fn bad_upstream_that_never_answers_the_dial() {
-    // The kernel accepts; nobody says a word of TLS.
+    // The kernel accepts the connection, but nobody speaks TLS.
     let mute = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let ca = Ca::new("the cluster's CA");
     let proxy = Setup::to(mute.local_addr().unwrap()).start(Files::new(&ca.pem)).await;
@@ -176,7 +176,7 @@ async fn bad_upstream_that_never_sends_its_settings() {
     assert!(upstream.is_quiet());
 }
 
-/// A clock that threads of this name cannot read without a panic, once it is broken.
+/// A clock that, once broken, panics when a thread of this name reads it.
 #[derive(Debug)]
 struct Fragile {
     thread: &'static str,
@@ -237,7 +237,7 @@ async fn bad_panic_of_a_task_that_must_not_end_drains_the_proxy() {
     events.send("{\"type\":\"ADDED\",\"object\":{}}\n").await;
     chunk(&mut seen).await.unwrap().unwrap();
 
-    // Certificates are looked after by this clock every ten seconds.
+    // Certificates are checked by this clock every ten seconds.
     clock.is_broken.store(true, SeqCst);
     assert!(chunk(&mut seen).await.is_none(), "the watch ends in good order");
     drop((client, seen));
@@ -253,7 +253,7 @@ async fn bad_nothing_about_an_orderly_close() {
     upstream.serve(|call| call.json(200, "{}"));
     let proxy = Proxy::start(&upstream).await;
     let mut client = Client::new(&proxy, Http::Two).await;
-    // To its end: who leaves with bytes unread resets the connection.
+    // Read to the end: a client that closes before resets the connection.
     assert_eq!(client::text(client.get("/version").await).await.0, 200);
     client.close().await;
     let trust = config(&proxy.files.mesh_ca_pem(), &[HTTP_11]);
@@ -261,7 +261,7 @@ async fn bad_nothing_about_an_orderly_close() {
     idle.shutdown().await.unwrap();
     soon("the close", idle.read_to_end(&mut Vec::new())).await.unwrap();
     proxy.until_metric("ctrlmesh_connections", &[], 0.0).await;
-    // One that is counted comes after them.
+    // A connection that is counted comes after them.
     let mut tcp = TcpStream::connect(proxy.addr).await.unwrap();
     tcp.write_all(b"no TLS").await.unwrap();
     proxy.until_closed("not_tls").await;

@@ -1,4 +1,4 @@
-//! The proxy from outside: real sockets, real TLS, an upstream that does what a test tells it.
+//! The proxy from outside: real sockets, real TLS, an upstream that the tests script.
 
 #![allow(
     missing_docs,

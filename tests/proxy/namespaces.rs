@@ -1,5 +1,5 @@
-//! Shards that are drawn by the labels of namespaces: when these are watched, and what becomes of
-//! the policy while they change, or are not to be had.
+//! Shards by the labels of namespaces: when these are watched, and which policy is in force while
+//! they change, or cannot be read.
 
 use std::time::Instant;
 
@@ -18,7 +18,7 @@ use crate::support::{
 };
 
 const NAMESPACES: &str = "/api/v1/namespaces";
-/// ConfigMaps of one namespace, which is in the shard or not: asked for as they are, or in vain.
+/// ConfigMaps of one namespace: requested unchanged if in the shard, else with a contradiction.
 const CONFIGMAPS_OF_ONE: &str = "/api/v1/namespaces/one/configmaps";
 const NOT_KNOWN: &str =
     "spec.limits[0].namespaces.selector needs the labels of namespaces, which are not known yet";
@@ -63,7 +63,7 @@ async fn namespaces_last(upstream: &mut Upstream) -> (Call, Call) {
     if one.path() == NAMESPACES { (other, one) } else { (one, other) }
 }
 
-/// In force with `one: gold` and `two: tin`, and both watches.
+/// A cluster with a policy in force, `one: gold` and `two: tin`, and both watches.
 async fn started() -> (Cluster, Stream, Stream) {
     let mut cluster = Cluster::start().await;
     cluster.upstream.call().await.json(200, &configs(&[gold()]));
@@ -137,7 +137,7 @@ async fn t63_our_own_calls_carry_our_own_token_whatever_clients_sent() {
     cluster.until_ready_says(200, "[+]policy ok: blue epoch 2\n").await;
     assert!(has_one(&mut cluster).await);
 
-    // Also when they begin anew: after a break, and after a refusal.
+    // The same holds when they begin anew: after a break, and after a refusal.
     drop(events);
     let again = cluster.upstream.call().await;
     assert_eq!((again.path(), again.header("authorization").as_deref()), (NAMESPACES, OWN));
@@ -157,7 +157,7 @@ async fn a_relabelled_namespace_changes_the_policy_where_it_matters() {
     events.send(event("MODIFIED", &namespace("one", "tin"))).await;
     cluster.until_ready_says(200, "[+]policy ok: blue epoch 2\n").await;
     assert!(!has_one(&mut cluster).await);
-    // Neither of these is the shard's, before or after.
+    // Neither of these namespaces is the shard's, before or after.
     events.send(event("MODIFIED", &namespace("two", "lead"))).await;
     events.send(event("ADDED", &namespace("three", "lead"))).await;
     events.send(event("DELETED", &namespace("two", "lead"))).await;
@@ -178,7 +178,7 @@ async fn many_changes_at_once_are_few_policies() {
         events.send(event("ADDED", &namespace(&format!("tenant-{at}"), "gold"))).await;
     }
     events.send(event("MODIFIED", &namespace("one", "tin"))).await;
-    // The last change is not forgotten.
+    // The last change is not lost.
     let config = || async { scrape::page(cluster.process.admin, "/debug/config").await.1 };
     until("all are known", config, |text| {
         text.matches("\"tenant-").count() == 500 && !text.contains("\"one\"")
@@ -209,7 +209,7 @@ async fn bad_namespaces_may_not_be_watched() {
     let refused = client.send(request(Method::GET, CONFIGMAPS_OF_ONE)).await.unwrap();
     assert_eq!(refused.status(), 503);
     assert_eq!(metric(&cluster, "ctrlmesh_policy_rejected_total").await.to_string(), "1");
-    // It asks again, and goes on by itself.
+    // The proxy lists again, and recovers by itself.
     cluster.upstream.call().await.json(200, &namespaces(&[namespace("one", "gold")]));
     let _events = cluster.upstream.call().await.watch();
     cluster.until_ready_says(200, "[+]policy ok: blue epoch 1\n").await;
@@ -220,7 +220,7 @@ async fn bad_namespaces_may_not_be_watched() {
 async fn bad_namespace_watch_outage() {
     let (mut cluster, configs, events) = started().await;
     drop(events);
-    // The watch is taken up again where it was, and refused: rights can be withdrawn.
+    // The watch is resumed where it was, and refused: rights can be withdrawn.
     cluster.upstream.call().await.json(403, FORBIDDEN);
     let stays = "[+]policy ok: blue epoch 1 stays in force: the pod's ServiceAccount may not list \
                  and watch namespaces (ClusterRole";
@@ -229,7 +229,7 @@ async fn bad_namespace_watch_outage() {
     assert_eq!(metric(&cluster, "ctrlmesh_policy_rejected_total").await.to_string(), "1");
     let list = cluster.upstream.call().await;
     assert!(has_one(&mut cluster).await);
-    // Another rule for the same labels is decided by what is known.
+    // Another rule for the same labels is resolved by those known last.
     configs.send(modified(&gold().replace("gold", "tin"))).await;
     cluster.until_ready_says(200, "blue epoch 2 stays in force: the pod's").await;
     assert!(!has_one(&mut cluster).await);
@@ -257,7 +257,7 @@ async fn an_outage_of_namespaces_is_over_once_the_pods_labels_choose_a_policy_wi
     cluster.files.put_pod_labels("app=\"other\"\n");
     cluster.until_ready_says(200, "[+]policy ok: green epoch 2\n").await;
     soon("the end of the list", asked_again.given_up()).await;
-    // Whoever needs them later begins anew: with neither the old labels nor the old outage.
+    // A policy that needs them later lists anew: with neither the old labels nor the old outage.
     cluster.files.put_pod_labels("app=\"op\"\n");
     cluster.until_ready_says(200, &format!("green epoch 2 stays in force: {NOT_KNOWN}\n")).await;
     cluster.upstream.call().await.json(200, &namespaces(&[namespace("one", "tin")]));
@@ -271,7 +271,7 @@ async fn bad_config_change_does_not_hide_the_labels() {
     let (mut cluster, configs, events) = started().await;
     configs.send(modified(&gold().replace("Exclude", "Both"))).await;
     cluster.until_ready_says(200, "blue epoch 1 stays in force: ShardingConfig blue: spec").await;
-    // What is in force is drawn by labels, so it follows them.
+    // The policy in force selects by labels, so it follows them.
     events.send(event("MODIFIED", &namespace("one", "tin"))).await;
     cluster.until_ready_says(200, "blue epoch 2 stays in force: ShardingConfig blue: spec").await;
     assert!(!has_one(&mut cluster).await);
@@ -288,7 +288,7 @@ async fn bad_policy_file_by_labels_without_a_cluster() {
     let why = "the policy: spec.limits[0].namespaces.selector needs the labels of namespaces";
     assert!(said.contains(why) && said.contains("because: "), "{said}");
 
-    // Later it is a change that is refused.
+    // The same file later is a change that is refused.
     files.put_policy(POLICY);
     let process = Process::start(&flags(&files, "127.0.0.1:6443")).await;
     files.put_policy(&gold());

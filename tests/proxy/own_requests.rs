@@ -1,4 +1,4 @@
-//! Requests of the proxy's own on a client's behalf, and what is counted by resource.
+//! Requests of the proxy's own on a client's behalf, and counts by resource.
 
 use http::Method;
 use serde_json::{Value, json};
@@ -15,7 +15,7 @@ use crate::support::{
 };
 
 const OWN: &str = "ctrlmesh_own_requests_total";
-/// The objects whose uid has its hash (FNV-1a) in the lower half: "ab", and not "abc".
+/// The objects whose uid hashes (FNV-1a) into the lower half: "ab", and not "abc".
 const HALF: &str =
     "hash: {of: uid, ranges: [{from: \"0x0000000000000000\", to: \"0x8000000000000000\"}]}";
 
@@ -51,7 +51,7 @@ async fn proofs_of_pushdown_are_counted() {
     let pending = client.send(request(Method::GET, CONFIGMAPS));
     let probe = upstream.call().await;
     assert_eq!(probe.query("limit").as_deref(), Some("1"));
-    // It says nothing at all.
+    // The probe gets no response at all.
     probe.reset();
     upstream.call().await.json(200, &list("ConfigMapList", &[]));
     assert_eq!(client::text(pending.await.unwrap()).await.0, 200);

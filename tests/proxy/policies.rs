@@ -23,7 +23,7 @@ use crate::support::{
 
 const REJECTED: &str = "ctrlmesh_policy_rejected_total";
 
-/// Exit code and words of a start with this policy file.
+/// Exit code and output of a start with this policy file.
 async fn start(policy: &str) -> (i32, String) {
     let files = Files::new(&Ca::new("any").pem);
     files.put_policy(policy);
@@ -112,7 +112,7 @@ async fn bad_policy_file_that_is_none() {
     }
 }
 
-/// What the upstream is asked for: the scope in force.
+/// The selector that the upstream gets: the scope in force.
 async fn scope(client: &mut Client, upstream: &mut Upstream) -> String {
     let pending = client.send(request(Method::GET, CONFIGMAPS));
     let call = upstream.call().await;
@@ -178,7 +178,7 @@ fn http1() -> Behaviour {
 #[tokio::test]
 async fn bad_t71_no_policy_yet() {
     let mut cluster = Cluster::start().await;
-    // The own list of ShardingConfigs has no answer while the client asks.
+    // The proxy's own list of ShardingConfigs has no response while the client's requests arrive.
     let own = cluster.upstream.call().await;
     assert!(own.path().ends_with("/namespaces/ns/shardingconfigs"), "{}", own.target());
     assert!(own.header("user-agent").unwrap().starts_with("ctrlmesh/"));
@@ -208,7 +208,7 @@ async fn bad_t71_no_policy_yet() {
     let (_, metrics) = scrape::page(cluster.process.admin, "/metrics").await;
     let refused = [("reason", "no_policy")];
     assert_eq!(scrape::sample(&metrics, "ctrlmesh_refusals_total", &refused).to_string(), "12");
-    // What is about no resource needs no policy.
+    // A request for no resource needs no policy.
     let pending = client.send(request(Method::GET, "/version"));
     let version = cluster.upstream.call().await;
     assert_eq!(version.target(), "/version");
@@ -225,7 +225,7 @@ async fn bad_crd_absent() {
     let own = cluster.upstream.call().await;
     own.json(404, "{\"kind\":\"Status\",\"apiVersion\":\"v1\",\"status\":\"Failure\",\"reason\":\"NotFound\",\"message\":\"not found\",\"code\":404}");
     cluster.until_ready_says(503, "apply the CRD (ctrlmesh crds)").await;
-    // It asks again, and goes on by itself.
+    // The proxy lists again, and recovers by itself.
     cluster.upstream.call().await.json(200, &configs(&[config("blue", "op")]));
     cluster.until_ready_says(200, "blue epoch 1").await;
 }
@@ -259,7 +259,7 @@ async fn bad_second_config_matches_and_the_first_is_deleted() {
     cluster.until_ready_says(200, "[+]policy ok: blue epoch 1\n").await;
     events.send(format!("{{\"type\":\"DELETED\",\"object\":{}}}\n", config("blue", "op"))).await;
     cluster.until_ready_says(200, &format!("{DELETED}change the pod's labels\n")).await;
-    // It comes too late, too.
+    // A config that is added later does not take its place either.
     events.send(format!("{{\"type\":\"ADDED\",\"object\":{}}}\n", config("green", "op"))).await;
     cluster.until_ready_says(200, "change the pod's labels; until then green waits\n").await;
     events.send(format!("{{\"type\":\"ADDED\",\"object\":{}}}\n", config("blue", "op"))).await;
@@ -285,7 +285,7 @@ async fn bad_config_in_force_is_deleted_and_another_selects_the_pod() {
     let tell = async |kind: &str, config: &str| {
         events.send(format!("{{\"type\":\"{kind}\",\"object\":{config}}}\n")).await;
     };
-    // Other pods, the same limits: no new policy.
+    // A config for other pods with the same limits makes no new policy.
     let blue = config("blue", "op").replace("{\"app\":\"op\"}", "{\"tier\":\"x\"}");
     tell("MODIFIED", &blue).await;
     tell("ADDED", &config("green", "op")).await;
@@ -315,7 +315,7 @@ async fn the_pods_labels_choose_anew_and_hide_no_outage_of_the_configs() {
     let outage = "stays in force: the pod's ServiceAccount may not list and watch shardingconfigs";
     cluster.until_ready_says(200, &format!("[+]policy ok: blue epoch 1 {outage}")).await;
     let list = cluster.upstream.call().await;
-    // What was known last is decided by, and may be old still.
+    // The configs known last still decide, and may be old.
     cluster.files.put_pod_labels("app=\"other\"\n");
     cluster.until_ready_says(200, &format!("[+]policy ok: green epoch 2 {outage}")).await;
     list.json(200, &configs(&both));
@@ -335,7 +335,7 @@ async fn bad_config_watch_outage() {
     let ready = || async { soon("readyz", scrape::page(cluster.process.admin, "/readyz")).await };
     until("readyz", ready, |(code, body)| *code == 200 && body.contains(outage)).await;
 
-    // Back, but not well yet: it is asked again, ever more rarely, and nothing is forgotten.
+    // The API server is back, but fails: pauses between attempts grow, and the policy stays.
     let listener = TcpListener::bind(addr).await.unwrap();
     let mut upstream = Upstream::on(listener, ca, http1());
     let mut asked = Vec::new();
@@ -349,7 +349,7 @@ async fn bad_config_watch_outage() {
     let (code, body) = ready().await;
     assert!(code == 200 && body.contains("blue epoch 1 stays in force"), "{body}");
 
-    // Well again: nothing has changed, which is good news too.
+    // The API server has recovered: an unchanged list clears the problem, too.
     upstream.call().await.json(200, &configs(&[config("blue", "op")]));
     until("readyz", ready, |(_, body)| body.contains("[+]policy ok: blue epoch 1\n")).await;
     let events = upstream.call().await.watch();

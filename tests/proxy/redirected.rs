@@ -106,13 +106,13 @@ fn i08_a_redirected_connection_reaches_its_destination() {
     }
 }
 
-/// What becomes of a connection to the API server's address that asks for this name.
+/// The result of a connection to the API server's address that asks for this name.
 async fn dialled(proxy: &Proxy, name: &str) -> io::Result<()> {
     let trust = config(&proxy.files.mesh_ca_pem(), &[H2]);
     connect(VIPS[0].parse().unwrap(), trust, name).await.map(drop)
 }
 
-/// Waits until the upstream has finished handshakes for these names: the proxy has before.
+/// Waits until the upstream has finished handshakes for these names: the proxy finishes earlier.
 async fn until_asked_for(upstream: &Upstream, names: &[Option<&str>]) {
     let names: Vec<_> = names.iter().map(|name| name.map(str::to_owned)).collect();
     until("names", async || upstream.server_names(), |asked| *asked == names).await;
@@ -140,10 +140,10 @@ fn t65_a_redirected_connection_is_verified_by_the_name_that_was_asked_for_or_the
 #[test]
 fn bad_t65_redirected_to_a_certificate_of_neither_the_name_nor_the_address() {
     for (cert, name) in [
-        // Another of its names, or no name at all.
+        // Another name of the API server, or no name at all.
         (Cert::NamesOnly, "kubernetes.default"),
         (Cert::NamesOnly, "10.96.0.1"),
-        // A name that a machine gives itself is none of the API server's.
+        // A name that a machine gives itself is not one of the API server's.
         (Cert::Localhost, "localhost"),
         (Cert::OtherCa, "kubernetes.default.svc"),
         (Cert::Expired, "kubernetes.default.svc"),
@@ -193,7 +193,7 @@ fn bad_i21_rules_that_do_not_exclude_the_proxy() {
 
 #[test]
 fn bad_i21_a_connection_that_the_kernel_does_not_track() {
-    // No rules, so nothing made the kernel follow connections.
+    // Without rules, nothing makes the kernel track connections.
     in_own_network(async || {
         let upstream = upstream_at(VIPS[0]).await;
         let proxy = proxy_for(&upstream).await;

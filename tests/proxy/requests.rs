@@ -1,4 +1,4 @@
-//! What becomes of a request on its way up, and of an answer's head on its way down.
+//! Requests on their way upstream, and heads of responses on their way to the client.
 
 use std::collections::BTreeMap;
 
@@ -18,7 +18,7 @@ use crate::support::{
     upstream::{Head, Upstream},
 };
 
-/// Sends, has the upstream say `{}`, and gives what the upstream saw.
+/// Sends a request, which the upstream answers with `{}`; returns the head that the upstream saw.
 async fn seen(client: &mut Client, upstream: &mut Upstream, method: Method, target: &str) -> Head {
     let pending = client.send(request(method, target));
     let mut call = upstream.call().await;
@@ -104,7 +104,7 @@ async fn t46_selectors_are_anded_and_never_widen() {
     assert!(call.target().contains(others), "{}", call.target());
 }
 
-/// The requirements of a selector, in one order.
+/// The requirements of a selector, sorted.
 fn sorted(selector: &str) -> Vec<String> {
     let mut parts = Vec::new();
     let mut depth = 0;
@@ -241,7 +241,7 @@ async fn t63_t68_headers_arrive_as_they_were_sent_and_no_others() {
         assert_eq!(listed(&call.parts.headers), expected);
         drop(call.stream(429, &down));
         let mut answer = listed(pending.await.unwrap().headers());
-        // They frame the message on one connection, or are the scripted server's own.
+        // These headers frame the message on one connection, or are the scripted server's own.
         for own in ["date", "content-length", "transfer-encoding"] {
             answer.remove(own);
         }
@@ -267,7 +267,7 @@ async fn t67_connection_strips_nothing_but_what_is_the_connections() {
     assert_eq!(pending.await.unwrap().status(), 200);
 }
 
-/// Sends what must be refused; checks the answer in every encoding.
+/// Sends a request that must be refused; checks the response in every encoding.
 async fn refused(method: Method, target: &str, code: u16, reason: &str, label: &str) {
     let mut upstream = Upstream::start().await;
     let proxy = Proxy::start(&upstream).await;
@@ -373,8 +373,7 @@ async fn bad_headers_in_more_lines_than_are_taken() {
     assert!(upstream.is_quiet());
 }
 
-/// A request that somebody has converted from HTTP/1.1 names its host in `Host` (RFC 9113
-/// section 8.3.1).
+/// A request that was converted from HTTP/1.1 names its host in `Host` (RFC 9113 section 8.3.1).
 #[tokio::test]
 async fn bad_t70_http2_without_an_authority() {
     let (mut upstream, proxy, mut client) = scene(Http::Two).await;
@@ -402,13 +401,13 @@ async fn bad_t70_http2_without_an_authority() {
     assert!(upstream.is_quiet());
 }
 
-/// Writes these bytes and gives what comes back until the end.
+/// Writes these bytes and returns all that arrives until the end.
 async fn raw(proxy: &Proxy, bytes: &[u8]) -> String {
     let trust = config(&proxy.files.mesh_ca_pem(), &[HTTP_11]);
     let tls = connect(proxy.addr, trust, "kubernetes").await.unwrap();
     let (mut read, mut write) = tokio::io::split(tls);
     let mut answer = Vec::new();
-    // Either may fail once the other side has had enough.
+    // Either may fail once the other side has closed.
     let writing = async {
         let _ = write.write_all(bytes).await;
         let _ = write.flush().await;
@@ -443,7 +442,7 @@ async fn bad_headers_over_a_mebibyte_in_http2() {
     }
     let answer = client.send(sent).await;
     assert_eq!(answer.unwrap().status(), 431);
-    // The stream alone was refused.
+    // Only the stream was refused.
     seen(&mut client, &mut upstream, Method::GET, CONFIGMAPS).await;
     assert!(upstream.is_quiet());
 }

@@ -1,4 +1,4 @@
-//! The tools themselves.
+//! The test tools themselves.
 
 use http::Method;
 use serde_json::{Value, json};
@@ -47,7 +47,7 @@ async fn the_first_line_of_the_log_names_the_pod() {
 }
 
 /// Every proxy of this suite checks the log of all tests when it is dropped; this test checks that
-/// there is a log to check, and the real binary's at its most talkative.
+/// there is a log to check, and that of the real binary at level `trace`.
 #[tokio::test]
 async fn no_token_is_ever_logged() {
     let mut upstream = Upstream::start().await;
@@ -77,7 +77,7 @@ async fn no_token_is_ever_logged() {
                     let _ = client::whole(response).await;
                 }
             }
-            // One that ends in the middle.
+            // A request that is cancelled on its way.
             drop(client.send(request(Method::GET, "/api/v1/pods?watch=1")));
         }
     }

@@ -44,7 +44,7 @@ use crate::support::{
 
 const TEN_YEARS: Duration = Duration::from_secs(10 * 365 * 24 * 3600);
 
-/// Everything until the other side closes; a reset counts as a close.
+/// All bytes until the other side closes; a reset counts as a close.
 async fn rest(tcp: &mut TcpStream) -> Vec<u8> {
     let mut all = Vec::new();
     let mut buffer = [0; 1024];
@@ -92,7 +92,7 @@ async fn bad_server_name_outside_the_leaf() {
     assert_eq!(upstream.accepted(), 0);
 }
 
-/// Writes few bytes at a time.
+/// A stream that writes few bytes at a time.
 struct Pieces(TcpStream);
 
 impl AsyncRead for Pieces {
@@ -226,7 +226,7 @@ async fn t65_the_leaf_covers_every_name_of_the_api_server() {
         (proxy.addr, "kubernetes.default.svc"),
         (proxy.addr, "kubernetes.default.svc.cluster.local"),
         (proxy.addr, "localhost"),
-        // By address there is no SNI.
+        // A connection by address has no SNI.
         (proxy.addr, "127.0.0.1"),
         (v6, "::1"),
         (v6, "kubernetes.default.svc"),
@@ -271,7 +271,7 @@ async fn the_client_gets_the_protocol_that_the_upstream_chose() {
     }
 }
 
-/// Notes whether it was asked for a certificate.
+/// Records whether the server asked for a certificate.
 #[derive(Debug, Default)]
 struct Asked(AtomicBool);
 
@@ -340,7 +340,7 @@ impl TimeProvider for Settable {
     }
 }
 
-/// The end of the certificate that a client by this clock is shown, in seconds since 1970.
+/// The end of the certificate that a client with this clock gets, in seconds since 1970.
 async fn shown_not_after(proxy: &Proxy, clock: &Arc<Settable>) -> i64 {
     let trust = ClientConfig::builder_with_details(tls::provider(), Arc::clone(clock) as _)
         .with_safe_default_protocol_versions()
@@ -364,7 +364,7 @@ async fn the_leaf_is_renewed_before_it_ends() {
     let look = || proxy.metric(NOT_AFTER, &[]);
     let told = look().await;
 
-    // A leaf is good for 24 hours, and for 16 of them it is shown.
+    // A leaf is valid for 24 hours, and is used for 16 of them.
     const HOURS_17: u64 = 17 * 3600;
     clock.ahead.store(HOURS_17, SeqCst);
     until(NOT_AFTER, look, |now| *now > told).await;
@@ -388,10 +388,10 @@ async fn a_ca_of_the_upstream_that_is_rotated_is_taken_over() {
     std::fs::write(proxy.files.upstream_ca(), &new.pem).unwrap();
     let listener = TcpListener::bind(addr).await.unwrap();
     let upstream = Upstream::on(listener, new, Behaviour::default());
-    // It looks every ten seconds.
+    // The proxy checks the CA every ten seconds.
     until("a connection by the new CA", dial, Result::is_ok).await.unwrap();
 
-    // What the old one has signed is nothing any more, not even by a session of old.
+    // A certificate of the old CA is not trusted any more, not even in a session of old.
     let (addr, _) = upstream.down().await;
     let listener = TcpListener::bind(addr).await.unwrap();
     let upstream = Upstream::on(listener, old, Behaviour::default());
@@ -445,7 +445,7 @@ async fn bad_port_taken() {
     }
 }
 
-/// In a network whose ports below 1024 need a capability, without it.
+/// Ports below 1024 need a capability in this network, and the process lacks it.
 #[test]
 fn bad_port_not_permitted() {
     in_own_network(async || {

@@ -48,7 +48,7 @@ async fn i17_t61_a_101_is_spliced_both_ways() {
             soon("the echo", io.read_exact(&mut buffer)).await.unwrap();
             assert_eq!(&buffer, word);
         }
-        // A half-close goes through: the other direction still carries what is left.
+        // A half-close goes through: the other direction still carries the rest.
         io.write_all(b"final").await.unwrap();
         io.shutdown().await.unwrap();
         let mut rest = Vec::new();
@@ -70,7 +70,7 @@ async fn i17_what_is_not_switched_is_not_spliced() {
         let response = pending.await.unwrap();
         assert_eq!(client::text(response).await, (code, "{\"no\":1}".into()));
         assert!(proxy.metric("ctrlmesh_streams", &[]).await < 0.5);
-        // What follows on the connection is HTTP to both sides, if it is there at all.
+        // The connection still carries HTTP on both sides, if it is open at all.
         if client.ready().await.is_ok() {
             let pending = client.send(request(Method::GET, "/version"));
             let call = upstream.call().await;
@@ -130,7 +130,7 @@ async fn i17_a_client_that_offers_both_can_upgrade_on_http1() {
     let proxy = Proxy::start(&upstream).await;
     let trust = client::config(&proxy.files.mesh_ca_pem(), &[HTTP_11, H2]);
     let tls = client::connect(proxy.addr, trust, "kubernetes").await.unwrap();
-    // The API server prefers HTTP/2, and the client is told so.
+    // The API server prefers HTTP/2, and so the client gets it.
     assert_eq!(tls.get_ref().1.alpn_protocol(), Some(H2));
     assert!(upstream.is_quiet());
 }

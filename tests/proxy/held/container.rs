@@ -1,5 +1,5 @@
-//! The real binary in the memory that a sidecar is given, under all at once that clients may do to
-//! it, while a controller renews its Lease.
+//! The real binary in the memory of a sidecar, while clients do to it all that they can at once,
+//! and a controller renews its Lease.
 
 use std::{
     fs,
@@ -31,7 +31,7 @@ use crate::support::{
     upstream::{Call, Upstream},
 };
 
-/// What `inject` gives the sidecar.
+/// The memory that `inject` gives the sidecar.
 const CONTAINER: usize = 256 * MIB;
 /// client-go's renewDeadline. On a machine that does nothing else it takes milliseconds.
 const RENEW_DEADLINE: Duration = Duration::from_secs(10);
@@ -55,7 +55,7 @@ impl Cgroup {
         }
         let own = root.join(format!("ctrlmesh-test-{}", process.id()));
         fs::create_dir(&own).expect("these tests need root and memory cgroups");
-        // What it has already is not charged to its new group.
+        // Memory that the process has already is not charged to its new group.
         let left = CONTAINER - process.memory("VmRSS");
         fs::write(own.join(limit), left.to_string()).unwrap();
         fs::write(own.join("cgroup.procs"), process.id().to_string()).unwrap();
@@ -72,7 +72,7 @@ impl Cgroup {
 
 impl Drop for Cgroup {
     fn drop(&mut self) {
-        // It is empty once the process has ended; what is left goes with the machine.
+        // The group is empty once the process has ended; one that is left goes with the machine.
         let _ = fs::remove_dir(&self.0);
     }
 }
@@ -87,7 +87,7 @@ fn policy(namespaces: &str) -> String {
     )
 }
 
-/// An API server that answers each of what follows in its way.
+/// An API server that answers each request of the test in its way.
 fn answer(call: Call, tasks: &mut JoinSet<()>) {
     let target = call.target().to_owned();
     if target.starts_with("/apis/g/") {
@@ -135,8 +135,8 @@ async fn list(call: Call) {
     body.end();
 }
 
-/// Renews until it is told to end, on a thread of its own, so that it does not wait for the rest of
-/// the test; how often, and the longest time that it took.
+/// Renews the Lease until the test is over, on a thread of its own, so that it does not wait for
+/// the test. Returns the number of renewals and the longest time of one.
 fn renew(
     proxy: SocketAddr,
     trust: Vec<u8>,
@@ -214,7 +214,7 @@ async fn all_that_clients_may_hold_fits_the_container_and_the_lease_is_renewed()
     }
     tell("360 heads of 800 kB");
 
-    // Uploads that have no end, of what may name the lock, without a token.
+    // Uploads without an end, which may name the lock, without a token.
     let (mut uploads, mut bodies) = (JoinSet::new(), Vec::new());
     for _ in 0..3 {
         let mut client = connect_to().await;

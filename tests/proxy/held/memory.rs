@@ -42,7 +42,7 @@ async fn bad_unfinished_bodies_that_may_name_the_lock_share_one_room() {
     const BODIES: u32 = 120;
     let (mut upstream, process, files) = scene().await;
     let trust = files.mesh_ca_pem();
-    // The first connection warms up what every process keeps.
+    // The first connection allocates what every process keeps.
     let mut lease = Client::to(process.addr, &trust, Http::Two).await;
     let get = lease.send(request(Method::GET, LEASE));
     upstream.call().await.json(200, "{}");
@@ -71,11 +71,11 @@ async fn bad_unfinished_bodies_that_may_name_the_lock_share_one_room() {
             }
         }
     }
-    // What the clients have sent may still be on its way: four large bodies are what fits.
+    // Bytes from the clients may still be on their way: four large bodies fit.
     let look = || metric(&process, "ctrlmesh_refusals_total", &[("reason", "no_room")]);
     let refused = BODIES - 4;
     until("refusals", look, |now| *now + 0.5 > f64::from(refused)).await;
-    // The room is full, and the lock is renewed.
+    // The room is full, and yet the lock is renewed.
     let put = lease.send(request_with(Method::PUT, LEASE, r#"{"metadata":{"name":"op"}}"#));
     let mut call = upstream.call().await;
     assert_eq!(call.body().await.unwrap(), r#"{"metadata":{"name":"op---blue"}}"#);
@@ -94,11 +94,11 @@ async fn bad_unfinished_bodies_that_may_name_the_lock_share_one_room() {
     assert_eq!(client::text(post.await.unwrap()).await.0, 400, "it is no JSON");
 }
 
-/// A body without an end, and the answer that is awaited.
+/// A body without an end, and the response that is awaited.
 pub(super) type Unanswered = (Stream, Pin<Box<dyn Future<Output = Answer> + Send>>);
 pub(super) type Answer = Result<Response<Incoming>, hyper::Error>;
 
-/// Sends 3 MiB less a piece; the answer, if one came before that was sent.
+/// Sends 3 MiB less a piece; fails with the response if one comes before.
 pub(super) async fn unfinished(
     answer: impl Future<Output = Answer> + Send + 'static,
     body: Stream,
@@ -136,7 +136,7 @@ async fn watches_keep_no_more_of_their_heads_than_they_need() {
         let pending = client.send(sent);
         let events = upstream.call().await.watch();
         watches.push((pending.await.unwrap(), events));
-        // What one request takes for a moment the next may have again.
+        // Memory that one request takes for a moment is reused by the next.
         if n == 9 {
             before = process.memory("VmRSS");
         }

@@ -27,7 +27,7 @@ impl Writer {
         Self(BufReader::new(connect(proxy.addr, trust, "kubernetes").await.unwrap()))
     }
 
-    /// Code and body of the answer.
+    /// Code and body of the response.
     async fn post(
         &mut self,
         target: &str,
@@ -68,7 +68,7 @@ impl Writer {
     }
 }
 
-/// A path that is refused for itself.
+/// A path that is refused whatever the body.
 const BAD: &str = "/api//v1";
 
 #[tokio::test]

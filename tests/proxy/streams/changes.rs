@@ -124,7 +124,7 @@ fn is_list(call: &Call, selector: &str, at: &str) {
     }
 }
 
-/// Answers the lists of a change from blue to green in which `over` leaves and `new` comes.
+/// Answers the lists of a change from blue to green in which `over` leaves and `new` enters.
 async fn moves(upstream: &mut Upstream, at: u64, over: &[Value], new: &[Value]) {
     let call = upstream.call().await;
     is_list(&call, "shard=blue,shard!=green", &at.to_string());
@@ -288,7 +288,7 @@ async fn t75_a_change_during_a_change_waits_for_its_end() {
     let (_events, mut seen) = watch(&mut client, &mut upstream, CONFIGMAPS, GO_ON).await;
     proxy.change_policy(&moved_policy("green")).await;
     let call = upstream.call().await;
-    // Two more meanwhile: they are one change when their time comes.
+    // Two more changes meanwhile are one change afterwards.
     proxy.change_policy(&moved_policy("red")).await;
     proxy.change_policy(&moved_policy("grey")).await;
     is_list(&call, "shard=blue,shard!=green", "100");
@@ -309,7 +309,7 @@ async fn t75_a_change_during_a_change_waits_for_its_end() {
     assert!(upstream.is_quiet());
 }
 
-/// The policy that decided it is the old one.
+/// The old policy has decided the watch.
 #[tokio::test]
 async fn t23_a_watch_that_is_answered_after_a_change_is_brought_over() {
     let (mut upstream, proxy, mut client) = scene().await;
@@ -332,7 +332,7 @@ async fn t23_a_watch_that_is_answered_after_a_change_is_brought_over() {
 async fn t14_a_watchs_time_goes_on_over_a_change() {
     let (mut upstream, proxy, mut client) = scene().await;
     let (_events, _seen) = watch(&mut client, &mut upstream, CONFIGMAPS, GO_ON).await;
-    // No synchronisation: it is the time itself that is looked at.
+    // This is no synchronisation: the test is about the time that has passed.
     sleep(Duration::from_millis(1100)).await;
     proxy.change_policy(&moved_policy("green")).await;
     moves(&mut upstream, 100, &[], &[]).await;
@@ -404,7 +404,7 @@ async fn t08_a_drain_comes_after_a_change_that_waits_for_the_end_of_an_event() {
     assert_eq!(begun, whole.as_bytes()[..20]);
     proxy.change_policy(&moved_policy("green")).await;
     proxy.drain(Duration::from_secs(10));
-    // The drain has come to all watches when it has come to this one.
+    // The drain has reached all watches once it has ended this one.
     ends_clean(&mut idle).await;
     events.send(whole[20..].to_owned()).await;
     moves(&mut upstream, 101, &[object("one", 7, 0)], &[]).await;
@@ -443,8 +443,8 @@ async fn t23_a_bookmark_that_was_sent_may_not_have_been_read() {
     moves(&mut upstream, 100, &[object("one", 7, 0)], &[]).await;
     let events = upstream.call().await.stream(200, &[("content-type", "application/json")]);
     sees(&mut seen, &[("DELETED", "one"), ("BOOKMARK", "100")]).await;
-    // Who comes back with it may have the store of before. No list of ours ever showed it: it is
-    // the position that the client itself came with.
+    // A client that resumes from it may have the store of before. No list of ours ever showed it:
+    // it is the position that the client itself came with.
     assert!(!resumes(&mut client, &mut upstream, 100).await);
     events.send(event("ADDED", 101)).await;
     sees(&mut seen, &[("ADDED", "x")]).await;
@@ -474,7 +474,7 @@ async fn t21_children_come_before_their_parents_in_all_watches() {
             (false, _, false) => held = Some(call),
         }
     }
-    // What has no owner leaves at once; what has one waits until all others are known.
+    // Objects without an owner leave at once; those with one wait until all others are known.
     sees(&mut maps, &[("DELETED", "m-old")]).await;
     let early = timeout(Duration::from_millis(200), chunk(&mut maps)).await;
     assert!(early.is_err(), "{early:?}");

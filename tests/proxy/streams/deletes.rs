@@ -1,5 +1,5 @@
-//! A deletecollection by a boundary that no selector says: a list, and a DELETE for each object of
-//! the shard.
+//! A deletecollection by a boundary that no selector expresses: a list, and a DELETE for each
+//! object of the shard.
 
 use http::{HeaderValue, Method, header};
 use serde_json::{Value, json};
@@ -78,7 +78,7 @@ fn names(is_namespaced: bool, verbs: &[&str]) -> String {
     json!({"kind": "APIResourceList", "groupVersion": "v1", "resources": resources}).to_string()
 }
 
-/// Answers the question whether there is a deletecollection: there is.
+/// Answers the discovery of deletecollection: the API server has it.
 async fn is_there(upstream: &mut Upstream) {
     let call = upstream.call().await;
     assert_eq!((call.head.parts.method.as_str(), call.target()), ("GET", "/api/v1"));
@@ -86,14 +86,14 @@ async fn is_there(upstream: &mut Upstream) {
     call.json(200, &names(true, &["delete", "deletecollection"]));
 }
 
-/// The next call is a list.
+/// The next call, which is a list.
 async fn list(upstream: &mut Upstream) -> Call {
     let call = upstream.call().await;
     assert_eq!((call.head.parts.method.as_str(), call.path()), ("GET", CONFIGMAPS));
     call
 }
 
-/// The next call deletes this one.
+/// The next call, which deletes this object.
 async fn deletes(upstream: &mut Upstream, name: &str) -> Call {
     let call = upstream.call().await;
     assert_eq!(call.head.parts.method, Method::DELETE);
@@ -111,7 +111,7 @@ async fn t56_a_judged_deletecollection_deletes_versions_of_its_own() {
         let call = list(&mut upstream).await;
         assert_eq!(call.target(), format!("{CONFIGMAPS}?labelSelector=a%3Db&limit=500"));
         call.json(200, &page("", &[ours("a", 1), others("b", 2), ours("c", 3), ours("d", 4)]));
-        // One of them went meanwhile.
+        // One of the objects is gone meanwhile.
         for (name, rv, code) in [("a", "1", 200), ("c", "3", 404), ("d", "4", 409)] {
             let mut call = deletes(&mut upstream, name).await;
             assert_eq!(call.header("content-type").as_deref(), Some("application/json"));
@@ -121,7 +121,7 @@ async fn t56_a_judged_deletecollection_deletes_versions_of_its_own() {
             assert_eq!(body["preconditions"], only);
             assert_eq!(body["gracePeriodSeconds"], 0);
         }
-        // What changed meanwhile is looked at again; it may be somebody else's by then.
+        // An object that has changed is listed again; it may be another shard's by then.
         for (is_ours, rv) in [(true, 5), (false, 6)] {
             let again = list(&mut upstream).await;
             assert_eq!(again.query("fieldSelector").as_deref(), Some("metadata.name=d"));
@@ -167,7 +167,7 @@ async fn t56_a_token_that_expires_under_way_begins_anew() {
         list(&mut upstream).await.json(200, &page("token", &[others("a", 1)]));
         list(&mut upstream).await.json(410, "{\"kind\":\"Status\",\"code\":410}");
         if own {
-            // What lies before the client's own token is not its to delete.
+            // Objects before the client's own token are not its to delete.
             assert_eq!(client::text(pending.await.unwrap()).await.0, 410);
             continue;
         }
@@ -178,7 +178,7 @@ async fn t56_a_token_that_expires_under_way_begins_anew() {
     }
 }
 
-/// A resource without the verb, or over all namespaces: the API server says 405 then, to anybody.
+/// A resource without the verb, or over all namespaces: the API server answers 405 to anybody.
 #[tokio::test]
 async fn bad_t56_deletecollection_that_the_api_server_does_not_have() {
     let (mut upstream, proxy, mut client) = scene(Http::Two).await;
@@ -226,7 +226,7 @@ async fn t56_what_is_in_no_namespace_is_deleted() {
     assert!(upstream.is_quiet());
 }
 
-/// As many as the client said, and the token of what follows.
+/// As many objects as the client's limit, and the token of the rest.
 #[tokio::test]
 async fn t56_a_limit_is_of_the_shards_objects() {
     let (mut upstream, _proxy, mut client) = scene(Http::Two).await;
@@ -240,7 +240,7 @@ async fn t56_a_limit_is_of_the_shards_objects() {
     );
     call.json(200, &page("one", &[others("a", 1), ours("b", 1), others("c", 1)]));
     deletes(&mut upstream, "b").await.json(200, "{}");
-    // Where little is the shard's, pages grow.
+    // Pages grow if few objects are the shard's.
     let call = list(&mut upstream).await;
     assert_eq!(
         (call.query("limit"), call.query("continue")),
@@ -248,7 +248,7 @@ async fn t56_a_limit_is_of_the_shards_objects() {
     );
     let rest = [others("d", 1), ours("e", 1), ours("f", 1), others("g", 1), ours("h", 1)];
     call.json(200, &page("two", &rest));
-    // And where they were too large, the page is asked for anew, with a token for its very end.
+    // A page that was too large is listed again, with a token for its very end.
     let call = list(&mut upstream).await;
     assert_eq!(
         (call.query("limit"), call.query("continue")),
@@ -265,14 +265,14 @@ async fn t56_a_limit_is_of_the_shards_objects() {
     );
     assert!(upstream.is_quiet());
 
-    // A server that knows none is not asked for ever.
+    // A server that ignores `limit` is not asked for ever.
     let pending = client.send(request(Method::DELETE, &format!("{CONFIGMAPS}?limit=1")));
     is_there(&mut upstream).await;
     list(&mut upstream).await.json(200, &page("", &[ours("a", 1), ours("b", 1)]));
     deletes(&mut upstream, "a").await.json(200, "{}");
     assert_eq!(client::text(pending.await.unwrap()).await.0, 200);
 
-    // A limit that the API server refuses is the API server's to refuse.
+    // An invalid limit is the API server's to refuse.
     let pending = client.send(request(Method::DELETE, &format!("{CONFIGMAPS}?limit=x")));
     is_there(&mut upstream).await;
     let call = list(&mut upstream).await;
@@ -295,7 +295,7 @@ async fn bad_t56_the_boundary_moves_while_a_collection_is_deleted() {
     assert!(upstream.is_quiet(), "the other one is somebody else's now");
     proxy.until_metric("ctrlmesh_refusals_total", &[("reason", "scope_changed")], 1.0).await;
 
-    // A change of something else is none.
+    // A change of another part of the policy does not count.
     let pending = client.send(request(Method::DELETE, CONFIGMAPS));
     is_there(&mut upstream).await;
     list(&mut upstream).await.json(200, &page("", &[others("b", 1)]));

@@ -1,4 +1,4 @@
-//! Shards without labels: lists and watches of which the objects of others are left out.
+//! Shards without labels: lists and watches without the objects of other shards.
 
 use std::{io::Write, time::Duration};
 
@@ -184,7 +184,7 @@ async fn a_namespace_of_the_shard_is_not_looked_at_and_one_of_others_is_empty() 
     let pending = client.send(request(Method::GET, CONFIGMAPS));
     let call = upstream.call().await;
     assert_eq!(call.target(), CONFIGMAPS);
-    // Whatever it says, it is not read.
+    // The response is not parsed, whatever it contains.
     call.json(200, &ours_and_others());
     assert_eq!(client::text(pending.await.unwrap()).await, (200, ours_and_others()));
     let pending = client.send(request(Method::GET, "/api/v1/namespaces/other/configmaps?watch=1"));
@@ -212,7 +212,7 @@ async fn t40_a_table_is_asked_for_with_its_objects() {
     assert_eq!(body["rows"], json!([row("ours")]));
 }
 
-/// Opens a watch of all namespaces; both ends of it.
+/// Opens a watch of all namespaces; returns both ends of it.
 async fn watch(
     client: &mut Client,
     upstream: &mut Upstream,
@@ -223,7 +223,7 @@ async fn watch(
     (call.stream(200, &[("content-type", "application/json")]), pending.await.unwrap())
 }
 
-/// Lists at position 100, to go on from there.
+/// Lists at position 100, to resume from there.
 async fn listed(client: &mut Client, upstream: &mut Upstream) {
     let pending = client.send(request(Method::GET, ALL));
     upstream.call().await.json(200, &list_of(&[]));
@@ -308,7 +308,7 @@ async fn t04_a_deletion_is_silent_where_the_object_was() {
     sees(&mut seen, &last).await;
 }
 
-/// Nor is one in a judged watch, which ends: t44.
+/// A judged watch does not drop it either, but ends: t44.
 #[tokio::test]
 async fn t11_an_event_of_a_type_that_nobody_knows_is_not_dropped() {
     let mut upstream = Upstream::start().await;
@@ -342,7 +342,7 @@ async fn t16_what_left_while_nobody_watched_is_deleted_after_all() {
     sees(&mut seen, &event("ADDED", "ours", 103)).await;
     events.end();
     assert!(chunk(&mut seen).await.is_none());
-    // Nothing of what it was shown is remembered, and nothing has to be.
+    // The proxy remembers nothing of what the client was shown, and need not.
     let mut client = Client::new(&proxy, Http::Two).await;
     let (events, mut seen) = watch(&mut client, &mut upstream, &format!("{go_on}103")).await;
     events.send(event("DELETED", "ours", 104)).await;
@@ -368,7 +368,7 @@ async fn t31_a_position_goes_to_whichever_api_server_as_it_came() {
     let pending = other.send(request(Method::GET, &format!("{ALL}?watch=1&resourceVersion=101")));
     let call = upstream.call().await;
     assert_eq!(call.query("resourceVersion").as_deref(), Some("101"));
-    // One that is behind says so by itself.
+    // An API server that is behind reports so itself.
     let status = json!({"kind": "Status", "code": 504, "reason": "Timeout"}).to_string();
     call.json(504, &status);
     assert_eq!(client::text(pending.await.unwrap()).await, (504, status));

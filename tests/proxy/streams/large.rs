@@ -1,4 +1,4 @@
-//! What is larger than the memory that a sidecar is given.
+//! Data that is larger than the memory of a sidecar.
 
 use std::{fs, sync::Arc};
 
@@ -19,12 +19,12 @@ use crate::support::{
 };
 
 const OBJECTS: usize = 200_000;
-/// What the sidecar is given.
+/// The memory that the process may take.
 const LIMIT_KIB: usize = 64 << 10;
 /// The namespaces whose names begin with "even-".
 const EVEN: &str = r#"namespaces: {pattern: "^even-"}, clusterScoped: Exclude"#;
 
-/// An item, in the namespace of others if its number is odd.
+/// An item, in the namespace of another shard if its number is odd.
 fn item(encoding: Encoding, at: usize) -> Vec<u8> {
     let namespace = if at.is_multiple_of(2) { "even-a" } else { "odd-a" };
     let name = format!("object-{at}");
@@ -66,7 +66,7 @@ fn field(number: u8, bytes: &[u8]) -> Vec<u8> {
     [vec![number << 3 | 2], varint(bytes.len()), bytes.to_vec()].concat()
 }
 
-/// Head, end, and the number of bytes that all items have.
+/// The head and the end of a list of all items.
 fn around(encoding: Encoding) -> (Vec<u8>, Vec<u8>) {
     match encoding {
         Encoding::Protobuf => {
@@ -133,7 +133,7 @@ async fn t77_a_list_of_200_000_objects_goes_through_64_mib() {
                 rest.extend(bytes);
                 kept += memchr::memmem::find_iter(&rest, b"even-a").count();
                 others += memchr::memmem::find_iter(&rest, b"odd-a").count();
-                // A name that is cut is seen with what follows.
+                // A name that is cut in two is found with the next chunk.
                 let last = rest.len().saturating_sub(5);
                 rest.drain(..last);
             }
@@ -149,7 +149,7 @@ async fn t77_a_list_of_200_000_objects_goes_through_64_mib() {
 
 #[tokio::test]
 async fn t74_what_the_clients_of_many_connections_leave_unread_fits_the_container() {
-    // Of the container's 256 MiB, for one thread: each keeps what it had at its peak.
+    // One thread's share of the container's 256 MiB: each thread keeps what it had at its peak.
     const LIMIT_KIB: usize = 192 << 10;
     let mut upstream = Upstream::start().await;
     let files = Files::new(&upstream.ca.pem);

@@ -65,7 +65,7 @@ async fn t42_a_compressed_list_passes_and_is_followed() {
             continue;
         }
         assert_eq!(got.unwrap().1, body);
-        // Its position is known: after a change it is too old.
+        // The list's position is known: after a change it is too old.
         proxy.change_policy(&moved_policy("green")).await;
         let target = format!("{CONFIGMAPS}?watch=1&resourceVersion=100");
         let (_, event) = client::whole(client.get(&target).await).await.unwrap();
@@ -73,7 +73,7 @@ async fn t42_a_compressed_list_passes_and_is_followed() {
     }
 }
 
-/// What no rule limits goes through, whatever it is.
+/// A list that no rule limits passes, whatever it is.
 #[tokio::test]
 async fn bad_list_that_nothing_limits_passes_unread() {
     let path = "/api/v1/namespaces/ns/pods";
@@ -106,10 +106,10 @@ async fn bad_list_that_nothing_limits_passes_unread() {
             }
             assert_eq!(client::text(response).await, (200, body.to_owned()), "{kind} {http:?}");
             if body.is_empty() {
-                // Nothing was shown.
+                // The client was shown nothing.
                 continue;
             }
-            // Its client may go on from wherever it likes, until its scope is another.
+            // The client may resume from any position, until its scope is another.
             let watch = format!("{path}?watch=1&resourceVersion=7");
             client.ready().await.unwrap();
             let pending = client.send(request(Method::GET, &watch));
@@ -133,7 +133,7 @@ async fn identity_is_no_compression() {
     answer.send(list(100)).await;
     answer.end();
     assert_eq!(client::text(pending.await.unwrap()).await, (200, list(100)));
-    // Its position is known: what is beyond it was never shown.
+    // The list's position is known: positions beyond it were never shown.
     proxy.change_policy(&moved_policy("green")).await;
     let pending =
         client.send(request(Method::GET, &format!("{CONFIGMAPS}?watch=1&resourceVersion=101")));
@@ -184,7 +184,7 @@ async fn t01_the_end_of_the_initial_events_is_a_position_to_resume_from() {
     assert_eq!(client::text(pending.await.unwrap()).await, (200, String::new()));
 }
 
-/// The API server reads U+017F as an `s`, so that these are the initial events of nothing.
+/// The API server reads U+017F as an `s`, so that none of these asks for initial events.
 #[tokio::test]
 async fn t23_a_watch_without_initial_events_in_any_spelling_resumes() {
     let (mut upstream, proxy, mut client) = scene(Http::Two).await;

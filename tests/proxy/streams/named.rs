@@ -1,4 +1,4 @@
-//! One name over all namespaces: a collection, unless the resource is in no namespace.
+//! One name over all namespaces: a collection, unless the resource is cluster-scoped.
 
 use http::Method;
 use serde_json::{Value, json};
@@ -27,14 +27,14 @@ fn namespaces() -> String {
     configmaps_policy("namespaces: {names: [ours]}, clusterScoped: Exclude")
 }
 
-/// The core group, in which ConfigMaps are in namespaces or not.
+/// Discovery of the core group, in which ConfigMaps are namespaced or not.
 fn served(is_namespaced: bool) -> String {
     let one = |name, namespaced| json!({"name": name, "kind": "X", "namespaced": namespaced});
     let resources = [one("configmaps/status", !is_namespaced), one("configmaps", is_namespaced)];
     json!({"kind": "APIResourceList", "groupVersion": "v1", "resources": resources}).to_string()
 }
 
-/// The question where a resource is, which is asked in the client's name.
+/// The discovery of a resource, requested in the client's name.
 async fn asked(upstream: &mut Upstream) -> Call {
     let call = upstream.call().await;
     assert_eq!((call.parts.method.as_str(), call.target()), ("GET", "/api/v1"));
@@ -116,7 +116,7 @@ async fn t29_one_name_of_what_is_in_no_namespace_passes() {
         assert_eq!(call.query("labelSelector"), None);
         let events = call.watch();
         let response = pending.await.unwrap();
-        // Another boundary is nothing to it, now or later.
+        // A change of the boundary does not concern it, now or later.
         proxy.change_policy(&moved_policy("green")).await;
         events.end();
         assert_eq!(client::text(response).await, (200, String::new()));
@@ -127,7 +127,7 @@ async fn t29_one_name_of_what_is_in_no_namespace_passes() {
     }
 }
 
-/// Fail closed: it may be in namespaces.
+/// Fail closed: it may be namespaced.
 #[tokio::test]
 async fn t29_one_name_is_narrowed_where_nobody_tells_what_it_is_of() {
     let (mut upstream, _proxy, mut client) = scene(POLICY, Http::Two).await;
@@ -151,7 +151,7 @@ async fn t29_one_name_over_all_namespaces_follows_the_boundary() {
     let mut response = pending.await.unwrap();
     events.send(added(Encoding::Json, 100)).await;
     client::chunk(&mut response).await.unwrap().unwrap();
-    // Without bookmarks it has no position of its own.
+    // The watch has no position of its own without bookmarks.
     proxy.change_policy(&moved_policy("green")).await;
     let (code, body) = client::whole(response).await.unwrap();
     assert_eq!(

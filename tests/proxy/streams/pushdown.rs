@@ -1,4 +1,4 @@
-//! What of a boundary the API server is told, once it has proved that it understands.
+//! The part of a boundary that is pushed to the API server, once it has proved that it understands.
 
 use http::{HeaderValue, Method, header};
 use serde_json::{Value, json};
@@ -48,7 +48,7 @@ async fn with_pushdown_off_the_api_server_is_told_nothing() {
         let mut client = Client::new(&proxy, Http::Two).await;
         for query in ["?limit=500", ""] {
             let pending = client.send(request(Method::GET, &format!("{ALL}{query}")));
-            // The first request is the client's own, as it came: no probe goes before it.
+            // The first request is the client's own, unchanged: no probe goes before it.
             let call = upstream.call().await;
             assert_eq!(call.target(), format!("{ALL}{query}"));
             call.json(200, &list(&["1"]));
@@ -86,7 +86,7 @@ async fn lists(
     (pushed, serde_json::from_str(&body).unwrap())
 }
 
-/// Sends a list, of which the probe is answered so.
+/// Sends a list, whose probe gets this answer.
 async fn probed(
     client: &mut Client,
     upstream: &mut Upstream,
@@ -111,12 +111,12 @@ async fn t48_a_range_is_pushed_down_once_a_list_has_echoed_it() {
     let (mut upstream, proxy, mut client) = scene(&half_by_uid()).await;
     let answer = |probe: Call| {
         assert_eq!(probe.query("shardSelector").as_deref(), Some(HALF));
-        // The API server prints it anew.
+        // The API server prints the selector anew.
         probe.json(200, &echo(&HALF.replace(", ", ",")));
     };
     let (pushed, _) = probed(&mut client, &mut upstream, answer).await;
     assert_eq!(pushed.as_deref(), Some(HALF));
-    // Known from now on, on every page and every watch; and each object is judged all the same.
+    // The proof holds for every page and every watch; and each object is judged all the same.
     let (pushed, body) = lists(&mut client, &mut upstream, "?limit=500&continue=token").await;
     assert_eq!(pushed.as_deref(), Some(HALF));
     let names: Vec<_> =
@@ -165,7 +165,7 @@ async fn what_fails_for_once_is_asked_again() {
     }
 }
 
-/// An answer that is longer than any list of one object says nothing where it is an error.
+/// An error that is longer than any list of one object proves nothing.
 #[tokio::test]
 async fn what_fails_at_length_is_asked_again() {
     let (mut upstream, _proxy, mut client) = scene(&half_by_uid()).await;
@@ -188,7 +188,7 @@ async fn what_takes_long_is_given_up_and_asked_again() {
     probed(&mut client, &mut upstream, |probe| probe.json(200, &echo(HALF))).await;
 }
 
-/// The path of a watch is a second watch, whatever is asked of it.
+/// A list at the path of a watch would be a second watch.
 #[tokio::test]
 async fn a_watch_by_its_path_is_probed_by_the_collections_own() {
     for (path, own) in [
@@ -196,7 +196,7 @@ async fn a_watch_by_its_path_is_probed_by_the_collections_own() {
         ("/api/v1/watch/namespaces/ours/configmaps", "/api/v1/namespaces/ours/configmaps"),
     ] {
         let (mut upstream, _proxy, mut client) = scene(&half_by_uid()).await;
-        // It is answered 405 by the API server, and no list is of use for that.
+        // The API server answers it with 405, so it needs no probe.
         let pending = client.send(request(Method::POST, path));
         let call = upstream.call().await;
         assert_eq!((call.head.parts.method.as_str(), call.path()), ("POST", path));
@@ -243,7 +243,7 @@ async fn for_what_is_refused_nothing_is_asked() {
     let mut upstream = Upstream::start().await;
     let files = Files::new(&upstream.ca.pem);
     files.put_policy(&half_by_uid());
-    // Without a state directory nothing is known of positions from before.
+    // Without a state directory nothing is known of earlier positions.
     let setup = Setup { pushdown: Pushdown::Auto, forgets: true, ..Setup::of(&upstream) };
     let proxy = setup.start(files).await;
     let mut client = Client::new(&proxy, Http::Two).await;
@@ -264,10 +264,10 @@ async fn t49_each_connection_has_its_own_proof() {
     assert_eq!(pushed, None);
 }
 
-/// What a server says of custom resources: nothing. It has one object, and goes by hashes or not.
+/// A server without an echo, as for custom resources. It has one object, and applies hashes or not.
 #[tokio::test]
 async fn t48_without_an_echo_an_object_is_the_proof() {
-    // Listed by its own hash, listed by all others; whether that is a proof, and final.
+    // Whether its own hash lists it, and all others do; whether that proves it, and for good.
     for (by_own, by_others, is_proof, is_final) in
         [(true, false, true, true), (true, true, false, true), (false, false, false, false)]
     {

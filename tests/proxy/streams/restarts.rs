@@ -1,5 +1,4 @@
-//! The positions that clients hold after a restart, as the proxy knows them, and what it does where
-//! it does not.
+//! The positions that clients hold after a restart, whether the proxy knows them or not.
 
 use std::{fs, path::PathBuf, sync::LazyLock};
 
@@ -19,7 +18,7 @@ use crate::support::{
     upstream::{Call, Upstream},
 };
 
-/// The API server's present version, wherever the proxy asks for it.
+/// The API server's current version, whenever the proxy asks for it.
 const PRESENT: u64 = 5725;
 
 /// The proxy before and after a restart, and the one API server.
@@ -53,13 +52,13 @@ impl Scene {
         Self { upstream, proxy, client, forgets }
     }
 
-    /// Another client of the same pod.
+    /// Goes on with another client of the same pod; returns the present one.
     async fn other(&mut self) -> Client {
         let other = Client::new(&self.proxy, Http::Two).await;
         std::mem::replace(&mut self.client, other)
     }
 
-    /// The next request that is the client's.
+    /// The client's next request.
     async fn call(&mut self) -> Call {
         loop {
             let call = self.upstream.call().await;
@@ -77,7 +76,7 @@ impl Scene {
         assert_eq!(client::text(pending.await.unwrap()).await, (200, list(rv)));
     }
 
-    /// Whether a watch from this position goes upstream; otherwise it must be told to list.
+    /// Whether a watch from this position goes upstream; otherwise it must get a 410.
     async fn resumes(&mut self, path: &str, rv: u64) -> bool {
         let target = format!("{path}?watch=1&resourceVersion={rv}");
         let mut pending = Box::pin(self.client.send(request(Method::GET, &target)));
@@ -102,7 +101,7 @@ impl Scene {
         }
     }
 
-    /// Waits until the state directory vouches for a policy.
+    /// Waits until the state directory is valid for a policy.
     async fn noted(&self) {
         let look = || async { positions(&self.proxy.files) };
         until("the positions on disk", look, |text| text.contains("\"policy\":\"")).await;
@@ -154,7 +153,7 @@ async fn bad_t76_restart_between_two_policies() {
     }
 }
 
-/// The next process has the policy of the last one, and then it changes.
+/// The next process starts with the policy of the last one, which then changes.
 #[tokio::test]
 async fn t76_a_change_after_a_restart_covers_what_was_shown_before_it() {
     for is_asked_before in [false, true] {
@@ -174,7 +173,7 @@ async fn t76_a_change_after_a_restart_covers_what_was_shown_before_it() {
 }
 
 /// One client is shown versions that are older than what another holds: an object's own, that of a
-/// list `Exact` at a version, that of a cache which lags. None lets the other go on.
+/// list `Exact` at a version, that of a cache which lags. None lets the other resume.
 #[tokio::test]
 async fn t76_what_one_client_is_shown_after_a_restart_lets_no_other_resume() {
     let initial = "watch=1&sendInitialEvents=true&resourceVersionMatch=NotOlderThan";
@@ -218,7 +217,7 @@ fn added(rv: u64) -> String {
     )
 }
 
-/// Nobody may list, or the API server does not answer: what is not known stays unknown.
+/// The proxy's own list is forbidden or fails: an unknown bound stays unknown.
 #[tokio::test]
 async fn t76_a_present_that_cannot_be_asked_for_lets_nobody_resume() {
     let mut scene = Scene::new().await.restart(&GREEN).await;
@@ -237,7 +236,7 @@ async fn t76_a_present_that_cannot_be_asked_for_lets_nobody_resume() {
     }
 }
 
-/// The API server may close a connection on which it does not know who asks.
+/// The API server may close a connection after an anonymous request.
 #[tokio::test]
 async fn t63_for_nobody_the_present_is_not_asked_for() {
     let mut scene = Scene::new().await.restart(&GREEN).await;
@@ -275,7 +274,7 @@ async fn t76_the_present_is_asked_for_by_the_path_of_the_collection() {
     }
 }
 
-/// Killed while requests of the policy before go on, and started with that policy again.
+/// The proxy is killed while requests of the old policy go on, and starts with that policy again.
 #[tokio::test]
 async fn t76_the_state_directory_vouches_for_nothing_while_a_change_is_under_way() {
     let mut scene = Scene::new().await;
@@ -290,7 +289,7 @@ async fn t76_the_state_directory_vouches_for_nothing_while_a_change_is_under_way
     assert!(!scene.resumes(CONFIGMAPS, 101).await, "of the scope in between");
 }
 
-/// A list of the policy before that shows its position last of all.
+/// A list of the old policy shows its position last of all.
 #[tokio::test]
 async fn t76_what_old_requests_show_late_is_on_disk() {
     let mut scene = Scene::new().await;
@@ -306,7 +305,7 @@ async fn t76_what_old_requests_show_late_is_on_disk() {
     assert!(scene.resumes(CONFIGMAPS, 301).await);
 }
 
-/// A list of which the position has not come yet.
+/// A list whose position has not arrived yet.
 async fn open_list(
     scene: &mut Scene,
 ) -> (http::Response<Incoming>, crate::support::upstream::Stream) {
@@ -331,7 +330,7 @@ async fn t76_a_settled_past_stays_settled() {
     assert!(!scene.resumes(CONFIGMAPS, PRESENT).await);
 }
 
-/// Nothing but its own scope ends a list: pages of it go on while another resource is limited.
+/// Only its own scope ends a list: further pages pass while another resource is limited.
 #[tokio::test]
 async fn t24_a_limit_of_another_resource_ends_no_list() {
     for forgets in [false, true] {
@@ -358,7 +357,7 @@ async fn t24_a_limit_of_another_resource_ends_no_list() {
     }
 }
 
-/// A full disk: there is no room for a file, and what stands there must not vouch any more.
+/// A full disk has no room for a new file, and the old one must not stay valid.
 #[tokio::test]
 async fn bad_t76_state_directory_without_room() {
     let mut scene = Scene::new().await;
@@ -373,7 +372,7 @@ async fn bad_t76_state_directory_without_room() {
     assert!(!scene.resumes(CONFIGMAPS, 101).await);
 }
 
-/// Where the next process could not be told, nothing changes.
+/// The policy stays if a change cannot be stored for the next process.
 #[tokio::test]
 async fn bad_t76_state_that_cannot_be_taken_back_keeps_the_last_good() {
     let scene = Scene::new().await;

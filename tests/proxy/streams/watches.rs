@@ -22,7 +22,7 @@ const SECRETS: &str = "/api/v1/namespaces/ns/secrets";
 const GO_ON: &str = "watch=1&allowWatchBookmarks=true&resourceVersion=100";
 const CHANGES: &str = "ctrlmesh_stream_changes_total";
 
-/// Opens a watch; both ends of it.
+/// Opens a watch; returns both ends of it.
 async fn watch(
     client: &mut Client,
     upstream: &mut Upstream,
@@ -45,7 +45,7 @@ async fn listed(client: &mut Client, upstream: &mut Upstream, path: &str, rv: u6
     assert_eq!(client::text(pending.await.unwrap()).await, (200, list(rv)));
 }
 
-/// Whether a watch from this position goes upstream; otherwise it must be told to list.
+/// Whether a watch from this position goes upstream; otherwise it must get a 410.
 async fn resumes(client: &mut Client, upstream: &mut Upstream, path: &str, rv: u64) -> bool {
     let target = format!("{path}?watch=1&resourceVersion={rv}");
     let mut pending = Box::pin(client.send(request(Method::GET, &target)));
@@ -91,7 +91,7 @@ async fn t07_an_event_waits_for_nothing() {
         let (quickest, median) = (times[0], times[50]);
         assert!(quickest < Duration::from_millis(5), "{times:?}");
         assert!(median < Duration::from_millis(40), "{times:?}");
-        // Not even for the end of the event.
+        // An event is not held back even for its own end.
         events.send("{\"type\":").await;
         assert_eq!(bytes(&mut response, 8).await, b"{\"type\":");
     }
@@ -139,7 +139,7 @@ async fn t23_t75_a_change_ends_just_the_affected_watches() {
         for encoding in ENCODINGS {
             let mut upstream = Upstream::speaking(http).await;
             let proxy = Proxy::start(&upstream).await;
-            // HTTP/1.1 carries one watch a connection.
+            // HTTP/1.1 carries one watch per connection.
             let mut clients = [Client::new(&proxy, http).await, Client::new(&proxy, http).await];
             let (moved, mut moved_seen) =
                 watch(&mut clients[0], &mut upstream, CONFIGMAPS, encoding).await;
@@ -155,7 +155,7 @@ async fn t23_t75_a_change_ends_just_the_affected_watches() {
             proxy.change_policy(&moved_policy("green")).await;
             let last = expired(encoding);
             assert_eq!(bytes(&mut moved_seen, last.len()).await, last, "{encoding:?}");
-            // The file is looked at twice a second.
+            // The policy file is read twice a second.
             assert!(began.elapsed() < Duration::from_secs(2), "{:?}", began.elapsed());
             ends_clean(&mut moved_seen).await;
             moved.given_up().await;
@@ -180,7 +180,7 @@ async fn t75_a_change_in_mid_event_waits_for_its_end() {
 
         proxy.change_policy(&moved_policy("green")).await;
         proxy.until_metric(CHANGES, &[("how", "expired")], 1.0).await;
-        // What comes behind the event, in the very same chunk, is not shown any more.
+        // Bytes behind the event, in the very same chunk, are not shown any more.
         events.send([&first[half..], &second].concat()).await;
         let expected = [&first[half..], &expired(encoding)].concat();
         assert_eq!(bytes(&mut seen, expected.len()).await, expected, "{encoding:?}");
@@ -256,7 +256,7 @@ async fn t23_a_list_under_way_during_a_change_is_no_base() {
     assert!(!resumes(&mut client, &mut upstream, CONFIGMAPS, 100).await);
 }
 
-/// Without a position of its own it cannot be brought over.
+/// A watch without a position of its own cannot be brought over.
 #[tokio::test]
 async fn t23_a_watch_that_is_answered_after_a_change_is_told_to_list() {
     for http in Http::BOTH {
@@ -310,7 +310,7 @@ async fn bad_watch_in_an_encoding_that_cannot_be_followed() {
     proxy.until_metric("ctrlmesh_refusals_total", &refused, 1.0).await;
 }
 
-/// What no rule limits goes through, whatever it is, until a rule does.
+/// A watch that no rule limits passes, whatever it is, until a rule limits it.
 #[tokio::test]
 async fn bad_watch_that_nothing_limits_passes_unread() {
     let path = "/api/v1/namespaces/ns/pods";
@@ -327,14 +327,14 @@ async fn bad_watch_that_nothing_limits_passes_unread() {
             assert_eq!(seen.headers()[header::CONTENT_TYPE], kind);
             events.send(body).await;
             assert_eq!(bytes(&mut seen, body.len()).await, body.as_bytes(), "{kind}");
-            // A change of something else is none.
+            // A change for another resource does not count.
             proxy.change_policy(&moved_policy("green")).await;
             events.send(body).await;
             assert_eq!(bytes(&mut seen, body.len()).await, body.as_bytes(), "{kind}");
             let own = everything_policy("selector: {matchLabels: {shard: blue}}");
             proxy.change_policy(&own).await;
             chunk(&mut seen).await.expect("no clean end").expect_err("a broken body");
-            // What it held is of no known position.
+            // The positions that its client holds are unknown.
             let mut client = Client::new(&proxy, http).await;
             assert!(!resumes(&mut client, &mut upstream, path, 1 << 40).await, "{kind}");
         }
