@@ -340,10 +340,10 @@ async fn serve_h1(legs: Legs, tasks: &Tasks) -> Closed {
 async fn reset_stalled(stalls: &Stalls, tasks: &Tasks) {
     loop {
         stalls.time_to_look().await;
-        let excess = stalls.excess();
-        if !excess.is_empty() {
-            tracing::warn!(responses = excess.len(), "reset: the client leaves too much unread");
-            tasks.reset(&excess);
+        let reset = stalls.to_reset();
+        if !reset.is_empty() {
+            tracing::warn!(responses = reset.len(), "reset: the client leaves too much unread");
+            tasks.reset(&reset);
         }
     }
 }

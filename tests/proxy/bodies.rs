@@ -415,7 +415,7 @@ async fn t74_of_too_many_unread_responses_the_oldest_are_reset() {
         format!("{{\"type\":\"ADDED\",\"object\":{{\"x\":\"{}\"}}}}\n", "x".repeat(16 << 10));
     let mut open = Vec::new();
     for _ in 0..32 + TOO_MANY {
-        let pending = client.send(request(Method::GET, "/api/v1/pods?watch=1"));
+        let pending = client.send(request(Method::GET, "/api/v1/namespaces/unread/pods?watch=1"));
         let events = upstream.call().await.watch();
         let response = pending.await.unwrap();
         // The client's window of 64 KiB is full before the next watch begins.
@@ -440,6 +440,10 @@ async fn t74_of_too_many_unread_responses_the_oldest_are_reset() {
         assert_eq!(bytes(&mut response, 6 * event.len()).await.len(), 6 * event.len());
     }
     assert!(log::contains("reset: the client leaves too much unread"));
+    let text = log::text();
+    let of_these = text.lines().filter(|line| line.contains(r#"namespace="unread""#));
+    let resets = of_these.filter(|line| line.contains(r#"outcome="reset""#)).count();
+    assert_eq!(resets, TOO_MANY, "so many access lines say it");
 }
 
 /// Both ends of a watch that its client does not read.

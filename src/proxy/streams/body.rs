@@ -162,6 +162,14 @@ impl ReplyBody {
     }
 }
 
+impl Drop for ReplyBody {
+    fn drop(&mut self) {
+        if self.follower.as_ref().is_some_and(Follower::is_reset) {
+            self.end(Ended::Reset);
+        }
+    }
+}
+
 /// Small frames on their way into a large one.
 enum Gathered {
     None,

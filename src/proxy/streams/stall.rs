@@ -66,6 +66,7 @@ struct Flow {
     task: task::Id,
     /// The time of the last frame, if the client has not asked for more since.
     waits_since: Cell<Option<Instant>>,
+    is_reset: Cell<bool>,
 }
 
 /// Follows one response.
@@ -106,7 +107,7 @@ impl Stalls {
         Follower { all: Rc::clone(self), flow: None }
     }
 
-    /// Resolves when it is time to ask for the [`excess`](Self::excess) again.
+    /// Resolves when it is time to ask [which responses to reset](Self::to_reset) again.
     pub(in crate::proxy) async fn time_to_look(&self) {
         let crowded = self.of_all.crowded.notified();
         match self.of_all.excess() {
@@ -116,17 +117,22 @@ impl Stalls {
     }
 
     /// The tasks to end so that the pair stays within its share, those that wait longest first.
-    pub(in crate::proxy) fn excess(&self) -> Vec<task::Id> {
+    /// Their responses count as reset from now on.
+    pub(in crate::proxy) fn to_reset(&self) -> Vec<task::Id> {
         let (most, after) = self.of_all.allowance();
         let open = self.open.borrow();
         let mut stalled: Vec<_> = open
             .values()
-            .filter_map(|flow| Some((flow.waits_since.get()?, flow.task)))
+            .filter_map(|flow| Some((flow.waits_since.get()?, flow)))
             .filter(|(since, _)| since.elapsed() >= after)
             .collect();
         stalled.sort_unstable_by_key(|(since, _)| *since);
         let excess = stalled.len().saturating_sub(most);
-        stalled.into_iter().take(excess).map(|(_, task)| task).collect()
+        let reset = |(_, flow): (_, &Rc<Flow>)| {
+            flow.is_reset.set(true);
+            flow.task
+        };
+        stalled.into_iter().take(excess).map(reset).collect()
     }
 
     /// Records since when the client leaves a response unread; `None` if it reads.
@@ -153,6 +159,11 @@ impl Stalls {
 }
 
 impl Follower {
+    /// Whether the response is reset because its client does not read.
+    pub(super) fn is_reset(&self) -> bool {
+        self.flow.as_ref().is_some_and(|(_, flow)| flow.is_reset.get())
+    }
+
     /// Records that the client asks for more.
     pub(super) fn asked(&self) {
         if let Some((_, flow)) = &self.flow {
@@ -169,7 +180,8 @@ impl Follower {
         if let Some(task) = task::try_id() {
             let id = self.all.next.get();
             self.all.next.set(id + 1);
-            let flow = Rc::new(Flow { task, waits_since: Cell::new(None) });
+            let flow = Flow { task, waits_since: Cell::new(None), is_reset: Cell::new(false) };
+            let flow = Rc::new(flow);
             self.all.open.borrow_mut().insert(id, Rc::clone(&flow));
             self.all.note(&flow, Some(Instant::now()));
             self.flow = Some((id, flow));
@@ -219,13 +231,13 @@ mod tests {
     async fn t74_those_that_wait_longest_are_the_excess() {
         let all = Rc::new(Stalls::default());
         let mut followers = unread(&all, MAX_STALLED + 3).await;
-        assert_eq!(all.excess(), [], "nobody has waited long");
+        assert_eq!(all.to_reset(), [], "nobody has waited long");
         advance(STALLED_AFTER).await;
         let first = first(&all, 3);
-        assert_eq!(all.excess(), first);
+        assert_eq!(all.to_reset(), first);
         followers[0].asked();
         drop(followers.remove(5));
-        assert_eq!(all.excess(), first[1..2]);
+        assert_eq!(all.to_reset(), first[1..2]);
     }
 
     #[test]
@@ -246,16 +258,16 @@ mod tests {
             followers.extend(unread(pair, EACH).await);
         }
         advance(STALLED_AFTER_CROWDED).await;
-        assert!(pairs.iter().all(|pair| pair.excess().is_empty()), "all is within the bound");
+        assert!(pairs.iter().all(|pair| pair.to_reset().is_empty()), "all is within the bound");
 
         let looks = timeout(LOOK / 2, pairs[0].time_to_look());
         let (looks, modest) = tokio::join!(looks, unread(&pairs[3], 1));
         looks.expect("it is time to look at once");
         advance(STALLED_AFTER_CROWDED).await;
         for pair in &pairs[..3] {
-            assert_eq!(pair.excess(), first(pair, EACH - MAX_UNREAD / 4));
+            assert_eq!(pair.to_reset(), first(pair, EACH - MAX_UNREAD / 4));
         }
-        assert_eq!(pairs[3].excess(), [], "it has less than its share");
+        assert_eq!(pairs[3].to_reset(), [], "it has less than its share");
 
         drop(followers);
         assert_eq!(of_all.responses.load(Ordering::Relaxed), modest.len());
