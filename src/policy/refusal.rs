@@ -42,13 +42,17 @@ pub enum Refusal {
     ScopeChanged,
 }
 
-/// A refusal with its reason in words.
+/// A refusal with its answer: [`Refusal::because`] fills in the defaults of its kind.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Refused {
     /// The kind of refusal.
     pub refusal: Refusal,
     /// The reason, for a person. It contains nothing of a body.
     pub why: String,
+    /// The Status for the client.
+    pub status: Box<Status>,
+    /// The `Retry-After` header, in seconds. `None` sends none.
+    pub retry_after: Option<u32>,
 }
 
 impl Refusal {
@@ -112,8 +116,7 @@ impl Refusal {
     }
 
     /// Seconds after which a retry makes sense.
-    #[must_use]
-    pub const fn retry_after(self) -> Option<u32> {
+    const fn retry_after(self) -> Option<u32> {
         match self {
             Self::NoPolicy | Self::NoRoom => Some(1),
             _ => None,
@@ -123,21 +126,12 @@ impl Refusal {
     /// This refusal for the reason `why`.
     #[must_use]
     pub fn because(self, why: impl fmt::Display) -> Refused {
-        Refused { refusal: self, why: why.to_string() }
-    }
-}
-
-impl Refused {
-    /// The Status for the client.
-    #[must_use]
-    pub fn status(&self) -> Status {
-        let status = Status::new(self.refusal.reason(), format!("ctrlmesh: {}", self.why));
-        match self.refusal.retry_after() {
-            None => status,
-            Some(retry_after_seconds) => {
-                status.with_details(Details { retry_after_seconds, ..Details::default() })
-            }
-        }
+        let why = why.to_string();
+        let mut status = Box::new(Status::new(self.reason(), format!("ctrlmesh: {why}")));
+        let retry_after = self.retry_after();
+        status.details = retry_after
+            .map(|retry_after_seconds| Details { retry_after_seconds, ..Details::default() });
+        Refused { refusal: self, why, status, retry_after }
     }
 }
 

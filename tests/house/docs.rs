@@ -210,7 +210,7 @@ fn the_reference_has_every_metric_and_refusal() {
     let differ: Vec<_> = there.symmetric_difference(&told).collect();
     assert!(differ.is_empty(), "docs/metrics.md and the code have not both: {differ:#?}");
     for refusal in refusals {
-        let code = refusal.because("").status().code.to_string();
+        let code = refusal.because("").status.code.to_string();
         assert_eq!(reference[refusal.label()], code, "{}", refusal.label());
     }
 }

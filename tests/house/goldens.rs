@@ -46,13 +46,13 @@ fn statuses() {
     let mut text = String::new();
     for refusal in Refusal::ALL {
         let refused = refusal.because("WHY");
-        let status = refused.status();
+        let status = &refused.status;
         let _ = writeln!(text, "{}", refusal.label());
-        let _ = writeln!(text, "  code {}, Retry-After {:?}", status.code, refusal.retry_after());
-        let _ = writeln!(text, "  json {}", body(&status, Encoding::Json));
-        let _ = writeln!(text, "  yaml {}", body(&status, Encoding::Yaml));
-        let _ = writeln!(text, "  protobuf {}", body(&status, Encoding::Protobuf));
-        let _ = writeln!(text, "  cbor {}", body(&status, Encoding::Cbor));
+        let _ = writeln!(text, "  code {}, Retry-After {:?}", status.code, refused.retry_after);
+        let _ = writeln!(text, "  json {}", body(status, Encoding::Json));
+        let _ = writeln!(text, "  yaml {}", body(status, Encoding::Yaml));
+        let _ = writeln!(text, "  protobuf {}", body(status, Encoding::Protobuf));
+        let _ = writeln!(text, "  cbor {}", body(status, Encoding::Cbor));
         for encoding in [Encoding::Json, Encoding::Protobuf, Encoding::Cbor] {
             let event = status.error_event(encoding).escape_ascii().to_string();
             let _ = writeln!(text, "  event {encoding:?} {event}");

@@ -47,13 +47,13 @@ pub fn list(rv: u64) -> String {
 /// The ERROR event that ends a watch whose scope has changed.
 pub fn expired(encoding: Encoding) -> Vec<u8> {
     let why = "the objects that this shard sees have changed: list again";
-    Refusal::Expired.because(why).status().error_event(encoding).to_vec()
+    Refusal::Expired.because(why).status.error_event(encoding).to_vec()
 }
 
 /// The ERROR event that answers a watch from a resourceVersion before a change.
 pub fn too_old(encoding: Encoding) -> Vec<u8> {
     let why = "the objects that this shard sees have changed since: list again";
-    Refusal::Expired.because(why).status().error_event(encoding).to_vec()
+    Refusal::Expired.because(why).status.error_event(encoding).to_vec()
 }
 
 /// A field of type bytes in protobuf.

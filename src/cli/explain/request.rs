@@ -30,9 +30,8 @@ pub(super) fn explain(policy: &Policy, method: &Method, target: &str) -> Result<
     }
     match policy.rewrite(&decision, &info) {
         Err(refused) => {
-            let status = refused.status();
             let label = refused.refusal.label();
-            lines.add("refused", &format!("{} ({label}): {}", status.code, refused.why));
+            lines.add("refused", &format!("{} ({label}): {}", refused.status.code, refused.why));
         }
         Ok(rewrite) => {
             let rewritten = rewrite.target(&info);

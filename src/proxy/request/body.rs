@@ -327,7 +327,7 @@ mod tests {
         let body = StreamBody::new(Box::pin(never));
         let refused = Held::whole(&room, body, LIMIT).await.expect_err("it has no end");
         assert_eq!(refused.refusal.label(), "body_timeout");
-        assert_eq!((refused.status().code, begun.elapsed()), (504, WHOLE_WITHIN));
+        assert_eq!((refused.status.code, begun.elapsed()), (504, WHOLE_WITHIN));
         assert_eq!(room.free.load(Relaxed), ROOM);
     }
 }

@@ -382,7 +382,7 @@ fn refuse(
 ) -> Response<ReplyBody> {
     access.decided = Decided::Refused(refused.refusal);
     let encoding = Encoding::negotiate(accept.and_then(|accept| accept.to_str().ok()));
-    let status = refused.status();
+    let status = &refused.status;
     let in_stream = refused.refusal == Refusal::Expired && access.verb == Verb::Watch.as_str();
     let (code, kind, body) = if in_stream {
         (StatusCode::OK, encoding.stream_content_type(), status.error_event(encoding))
@@ -396,7 +396,7 @@ fn refuse(
     let headers = reply.headers_mut();
     headers.insert(header::CONTENT_TYPE, HeaderValue::from_static(kind));
     headers.insert(header::CACHE_CONTROL, HeaderValue::from_static("no-cache, private"));
-    if let Some(seconds) = refused.refusal.retry_after() {
+    if let Some(seconds) = refused.retry_after {
         headers.insert(header::RETRY_AFTER, seconds.into());
     }
     reply

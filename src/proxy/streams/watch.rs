@@ -308,7 +308,7 @@ impl Live {
     /// The last event to send to a client that must list anew.
     fn expire(&mut self, why: &str) -> Bytes {
         self.ended = Ended::Expired;
-        Refusal::Expired.because(why).status().error_event(self.encoding)
+        Refusal::Expired.because(why).status.error_event(self.encoding)
     }
 
     /// Updates whether it can be brought over: a stream without bookmarks, or before the end of its
