@@ -17,7 +17,7 @@ use tokio::{
     time::{Instant, sleep},
 };
 
-use super::{config::Route, outcome::Closed};
+use super::{config::Route, metrics::Leg, outcome::Closed};
 use crate::net::{
     ClientAddr, OrigDst,
     addr::{NotRedirected, UpstreamAddr, canonical},
@@ -34,9 +34,18 @@ const BACK_OFF: Duration = Duration::from_millis(100);
 /// Interval between log lines about listeners that cannot accept.
 const SAY_AGAIN: Duration = Duration::from_secs(1);
 
+/// A bound socket, and the treatment of what it accepts.
+#[derive(Debug)]
+pub(super) struct Listener {
+    pub(super) leg: Leg,
+    pub(super) socket: TcpListener,
+    pub(super) route: Route,
+}
+
 /// A client's connection and its destination.
 #[derive(Debug)]
 pub(super) struct Accepted {
+    pub(super) leg: Leg,
     pub(super) client: ClientAddr,
     /// The address that the client dialled, whatever rule redirected it.
     pub(super) dialled: SocketAddr,
@@ -201,14 +210,13 @@ impl Drop for OwnSocket {
 /// Accepts until it is dropped. Every connection that is not dealt is closed with a reason, which
 /// `closed` counts.
 pub(super) async fn accept(
-    listener: TcpListener,
-    route: Route,
+    listener: Listener,
     hands: Hands,
     outages: &Outages,
-    closed: impl Fn(Closed, Option<ClientAddr>),
+    closed: impl Fn(Closed, (Leg, ClientAddr)),
 ) {
     loop {
-        let (stream, peer) = match listener.accept().await {
+        let (stream, peer) = match listener.socket.accept().await {
             Ok(accepted) => accepted,
             Err(error) if socket::is_of_one_connection(&error) => continue,
             Err(error) => {
@@ -217,24 +225,24 @@ pub(super) async fn accept(
             }
         };
         let client = ClientAddr::new(peer);
-        let dealt = match admit(stream, client, &route) {
+        let dealt = match admit(stream, client, &listener) {
             Ok(accepted) => hands.deal(accepted).await,
             Err(reason) => Err(reason),
         };
         if let Err(reason) = dealt {
-            closed(reason, Some(client));
+            closed(reason, (listener.leg, client));
         }
     }
 }
 
 /// Reads the original destination before the first await: connection tracking may forget it.
-fn admit(stream: TcpStream, client: ClientAddr, route: &Route) -> Result<Accepted, Closed> {
+fn admit(stream: TcpStream, client: ClientAddr, listener: &Listener) -> Result<Accepted, Closed> {
     let redirected = OrigDst::of(&stream);
     let dialled = match &redirected {
         Ok(dst) => dst.get(),
         Err(_) => canonical(stream.local_addr().map_err(|_| Closed::ClientGone)?),
     };
-    let to = match route {
+    let to = match &listener.route {
         Route::Fixed(upstream) => Destination::Fixed(upstream.clone()),
         Route::Original => match redirected {
             Ok(dst) => Destination::Original(dst),
@@ -244,7 +252,7 @@ fn admit(stream: TcpStream, client: ClientAddr, route: &Route) -> Result<Accepte
     };
     socket::keep_alive(&stream).map_err(|_| Closed::ClientGone)?;
     let stream = stream.into_std().map_err(|_| Closed::ClientGone)?;
-    Ok(Accepted { client, dialled, to, stream })
+    Ok(Accepted { leg: listener.leg, client, dialled, to, stream })
 }
 
 #[cfg(test)]
@@ -258,6 +266,7 @@ mod tests {
         let dialled = listener.local_addr().unwrap();
         let stream = TcpStream::connect(dialled).await.unwrap();
         Accepted {
+            leg: Leg::Outbound,
             client: ClientAddr::new(stream.local_addr().unwrap()),
             dialled,
             to: Destination::Fixed(UpstreamAddr::from_host_port("localhost", 443).unwrap()),

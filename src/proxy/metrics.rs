@@ -44,12 +44,26 @@ pub(super) struct Metrics {
     named: ArcSwap<BTreeSet<Arc<str>>>,
 }
 
-/// The direction of connections.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, EncodeLabelValue)]
+/// The kind of a listener, and of all that came through it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) enum Leg {
     /// From the controller to the API server.
-    #[allow(non_camel_case_types, reason = "the label's value")]
-    outbound,
+    Outbound,
+}
+
+impl Leg {
+    /// The metric label and log field.
+    pub(super) const fn label(self) -> &'static str {
+        match self {
+            Self::Outbound => "outbound",
+        }
+    }
+}
+
+impl EncodeLabelValue for Leg {
+    fn encode(&self, encoder: &mut LabelValueEncoder<'_>) -> fmt::Result {
+        self.label().encode(encoder)
+    }
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]

@@ -55,7 +55,7 @@ pub use self::{
 use self::{
     feed::Feed,
     listen::{Accepted, Outages, Queue},
-    metrics::Metrics,
+    metrics::{Leg, Metrics},
     outcome::{Closed, LiveConnection, connection_closed},
     request::Room,
     streams::{LiveStreams, StreamTable, Turns, Unread},
@@ -94,9 +94,16 @@ struct Worker {
 
 /// One connection, from its first byte to its last.
 async fn connection(worker: Rc<Worker>, accepted: Accepted, draining: Draining) -> Closed {
-    let Accepted { client, dialled, to, stream } = accepted;
     let id = worker.shared.connections.fetch_add(1, Ordering::Relaxed) + 1;
-    let _open = LiveConnection::new(&worker.shared.metrics);
+    let _open = LiveConnection::new(&worker.shared.metrics, accepted.leg);
+    match accepted.leg {
+        Leg::Outbound => outbound(worker, id, accepted, draining).await,
+    }
+}
+
+/// A connection of the pod's to the API server.
+async fn outbound(worker: Rc<Worker>, id: u64, accepted: Accepted, draining: Draining) -> Closed {
+    let Accepted { client, dialled, to, stream, .. } = accepted;
     let tls = &worker.shared.tls;
 
     let Ok(stream) = TcpStream::from_std(stream) else {
@@ -145,18 +152,18 @@ async fn data_thread(
             accepted = queue.next(), if is_open => match accepted {
                 None => is_open = false,
                 Some((accepted, place)) => {
-                    let client = accepted.client;
+                    let from = (accepted.leg, accepted.client);
                     let served =
                         Box::pin(connection(Rc::clone(&worker), accepted, draining.clone()));
                     connections.spawn_local(async move {
                         let _place = place;
-                        (served.await, client)
+                        (served.await, from)
                     });
                 }
             },
             Some(ended) = connections.join_next() => {
-                let (closed, client) = how_it_ended(ended);
-                connection_closed(&shared.metrics, closed, client);
+                let (closed, from) = how_it_ended(ended);
+                connection_closed(&shared.metrics, closed, from);
             }
             at = draining.begun(), if deadline.is_none() => {
                 live.drain();
@@ -172,14 +179,17 @@ async fn data_thread(
     }
     connections.abort_all();
     while let Some(ended) = connections.join_next().await {
-        let (closed, client) = how_it_ended(ended);
-        connection_closed(&shared.metrics, closed, client);
+        let (closed, from) = how_it_ended(ended);
+        connection_closed(&shared.metrics, closed, from);
     }
 }
 
-fn how_it_ended(task: Result<(Closed, ClientAddr), JoinError>) -> (Closed, Option<ClientAddr>) {
+/// The origin of a connection.
+type Origin = (Leg, ClientAddr);
+
+fn how_it_ended(task: Result<(Closed, Origin), JoinError>) -> (Closed, Option<Origin>) {
     match task {
-        Ok((closed, client)) => (closed, Some(client)),
+        Ok((closed, from)) => (closed, Some(from)),
         Err(error) if error.is_panic() => (Closed::Panicked, None),
         Err(_cut_at_the_deadline) => (Closed::Drained, None),
     }

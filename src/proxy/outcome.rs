@@ -125,7 +125,11 @@ impl Closed {
 }
 
 /// Counts and logs the end of a connection.
-pub(super) fn connection_closed(metrics: &Metrics, closed: Closed, client: Option<ClientAddr>) {
+pub(super) fn connection_closed(
+    metrics: &Metrics,
+    closed: Closed,
+    from: Option<(Leg, ClientAddr)>,
+) {
     if closed == Closed::Finished {
         return;
     }
@@ -134,29 +138,33 @@ pub(super) fn connection_closed(metrics: &Metrics, closed: Closed, client: Optio
     if closed == Closed::Panicked {
         metrics.panics.inc();
     }
-    let client = client.map(tracing::field::display);
+    let leg = from.map(|(leg, _)| leg.label());
+    let client = from.map(|(_, client)| tracing::field::display(client));
     match closed.advice() {
         Some(advice) => {
-            tracing::warn!(leg = "outbound", client, reason = closed.label(), advice, "closed");
+            tracing::warn!(leg, client, reason = closed.label(), advice, "closed");
         }
-        None => tracing::info!(leg = "outbound", client, reason = closed.label(), "closed"),
+        None => tracing::info!(leg, client, reason = closed.label(), "closed"),
     }
 }
 
 /// Counts a connection for as long as it lives.
 #[derive(Debug)]
-pub(super) struct LiveConnection(Arc<Metrics>);
+pub(super) struct LiveConnection {
+    metrics: Arc<Metrics>,
+    leg: Leg,
+}
 
 impl LiveConnection {
-    pub(super) fn new(metrics: &Arc<Metrics>) -> Self {
-        metrics.connections.get_or_create_owned(&LegLabel { leg: Leg::outbound }).inc();
-        Self(Arc::clone(metrics))
+    pub(super) fn new(metrics: &Arc<Metrics>, leg: Leg) -> Self {
+        metrics.connections.get_or_create_owned(&LegLabel { leg }).inc();
+        Self { metrics: Arc::clone(metrics), leg }
     }
 }
 
 impl Drop for LiveConnection {
     fn drop(&mut self) {
-        self.0.connections.get_or_create_owned(&LegLabel { leg: Leg::outbound }).dec();
+        self.metrics.connections.get_or_create_owned(&LegLabel { leg: self.leg }).dec();
     }
 }
 
@@ -197,7 +205,8 @@ pub(super) enum Ended {
     Expired,
     /// A drain ended it.
     Drained,
-    /// We broke it off: it could not be parsed, or a spliced connection failed.
+    /// We broke it off: it could not be parsed, its client left too much unread, or a spliced
+    /// connection failed.
     Reset,
 }
 
@@ -220,6 +229,7 @@ impl Ended {
 pub(super) struct Access {
     metrics: Arc<Metrics>,
     started: Instant,
+    leg: Leg,
     pub(super) connection: u64,
     pub(super) verb: &'static str,
     pub(super) resource: Option<Box<str>>,
@@ -236,10 +246,11 @@ pub(super) struct Access {
 
 impl Access {
     /// Begins the record of a request that has arrived.
-    pub(super) fn begin(metrics: &Arc<Metrics>, connection: u64) -> Self {
+    pub(super) fn begin(metrics: &Arc<Metrics>, leg: Leg, connection: u64) -> Self {
         Self {
             metrics: Arc::clone(metrics),
             started: Instant::now(),
+            leg,
             connection,
             verb: "unknown",
             resource: None,
@@ -274,7 +285,7 @@ impl Access {
     fn count(&self, took: Duration) {
         let code = self.code.map(|code| code.as_u16());
         let labels = RequestLabels {
-            leg: Leg::outbound,
+            leg: self.leg,
             verb: self.verb,
             resource: match &self.resource {
                 Some(resource) => self.metrics.resource_label(resource),
@@ -284,7 +295,7 @@ impl Access {
             decision: self.decided.label(),
         };
         self.metrics.requests.get_or_create_owned(&labels).inc();
-        let labels = DurationLabels { leg: Leg::outbound, verb: self.verb };
+        let labels = DurationLabels { leg: self.leg, verb: self.verb };
         let took = if self.is_stream { self.headers_after.unwrap_or(took) } else { took };
         self.metrics.request_duration.get_or_create_owned(&labels).observe(took.as_secs_f64());
         if let Decided::Refused(refusal) = self.decided {
@@ -304,7 +315,7 @@ impl Drop for Access {
         };
         tracing::info!(
             target: "access",
-            leg = "outbound",
+            leg = self.leg.label(),
             connection = self.connection,
             verb = self.verb,
             resource = self.resource.as_deref(),

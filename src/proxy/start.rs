@@ -23,11 +23,11 @@ use tokio::{
 
 use super::{
     Shared, admin,
-    config::{Config, PolicySource, Route},
+    config::{Config, PolicySource},
     data_thread,
     feed::{Access, Feed, PolicyFile, follow_cluster},
-    listen::{self, Hands, Outages, OwnSockets, Queue},
-    metrics::Metrics,
+    listen::{self, Hands, Listener, Outages, OwnSockets, Queue},
+    metrics::{Leg, Metrics},
     outcome::connection_closed,
     request::Room,
     streams::{StreamTable, Turns},
@@ -52,7 +52,7 @@ pub struct Proxy {
     config: Config,
     shared: Arc<Shared>,
     registry: Registry,
-    listeners: Vec<TcpListener>,
+    listeners: Vec<Listener>,
     admin: TcpListener,
     policy: Source,
 }
@@ -160,8 +160,11 @@ impl Proxy {
         let listen = |flag, addr, bound: io::Result<_>| {
             bound.map_err(|source| StartError::Listen { flag, addr, source })
         };
-        let listeners =
+        let sockets =
             listen("--listen", config.listen, socket::listen_on_loopbacks(config.listen))?;
+        let outbound =
+            |socket| Listener { leg: Leg::Outbound, socket, route: config.route.clone() };
+        let listeners = sockets.into_iter().map(outbound).collect();
         let admin = socket::listen_on_all(config.admin).map_err(|source| StartError::Listen {
             flag: "--admin",
             addr: config.admin,
@@ -188,7 +191,7 @@ impl Proxy {
     /// The address for clients.
     #[must_use]
     pub fn listen_addr(&self) -> Option<SocketAddr> {
-        self.listeners.first()?.local_addr().ok()
+        self.listeners.first()?.socket.local_addr().ok()
     }
 
     /// The address for metrics and health.
@@ -214,7 +217,7 @@ impl Proxy {
         let idle = hands.idle();
         let mut tasks = JoinSet::new();
         for listener in listeners {
-            let accept = accept(listener, config.route.clone(), hands.clone(), Arc::clone(&shared));
+            let accept = accept(listener, hands.clone(), Arc::clone(&shared));
             tasks.spawn(vitals.clone().watch("acceptor", accept));
         }
         drop(hands);
@@ -332,9 +335,9 @@ async fn source(config: &Config, feed: &Feed) -> Result<Source, StartError> {
     }
 }
 
-async fn accept(listener: TcpListener, route: Route, hands: Hands, shared: Arc<Shared>) {
-    listen::accept(listener, route, hands, &shared.outages, |closed, client| {
-        connection_closed(&shared.metrics, closed, client);
+async fn accept(listener: Listener, hands: Hands, shared: Arc<Shared>) {
+    listen::accept(listener, hands, &shared.outages, |closed, from| {
+        connection_closed(&shared.metrics, closed, Some(from));
     })
     .await;
 }

@@ -28,6 +28,7 @@ pub(super) use self::{
 use super::{
     collection::Collection,
     feed::InForce,
+    metrics::Leg,
     outcome::{Access, Decided, Ended},
     pair::{Broken, Pair},
     streams::{Asked, BodyError, Events, JudgedList, ListBody, ReplyBody, RequestBody, WatchBody},
@@ -81,7 +82,7 @@ pub(super) async fn serve(
     pair: Rc<Pair>,
     request: Request<Incoming>,
 ) -> Result<Response<ReplyBody>, Broken> {
-    let mut access = Access::begin(&pair.worker.shared.metrics, pair.id);
+    let mut access = Access::begin(&pair.worker.shared.metrics, Leg::Outbound, pair.id);
     let accept = request.headers().get(header::ACCEPT).cloned();
     let (head, body) = request.into_parts();
     let body = ClientBody::new(body, &head.headers, pair.leftover.clone());
