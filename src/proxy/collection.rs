@@ -11,13 +11,12 @@ use serde::Deserialize;
 
 use super::{
     feed::{Feed, InForce},
-    pair::Pair,
     streams::{Asked, Subject},
 };
 use crate::{
     policy::{
         Decision, Extent, GroupResource, Judged, Refusal, Refused,
-        positions::{Position, Resume},
+        positions::{Grants, Position, Resume},
     },
     wire::{Query, RequestInfo, Verb, rv::ResourceVersion},
 };
@@ -105,13 +104,13 @@ impl Collection {
 
     /// Checks that a watch or a continued list resumes from a position that was shown under the
     /// present scope.
-    pub(super) fn may_resume(&self, pair: &Pair) -> Result<(), Refused> {
+    pub(super) fn may_resume(&self, grants: &Grants) -> Result<(), Refused> {
         if !self.has_scope() {
             return Ok(());
         }
         let Some((key, resume)) = self.resumes else { return Ok(()) };
-        let is_allowed = self.position.may_resume(resume)
-            || pair.grants.borrow().allow(key, resume, &self.position);
+        let is_allowed =
+            self.position.may_resume(resume) || grants.allow(key, resume, &self.position);
         if is_allowed {
             return Ok(());
         }

@@ -2,11 +2,12 @@
 //!
 //! 1. [`listen`]: accept, find the original destination, deal the connection to a data thread.
 //! 2. [`tls`]: read the ClientHello, dial and verify the upstream, then answer the client.
-//! 3. [`pair`]: both legs in one HTTP version, until one of them ends.
+//! 3. [`legs`]: both connections of a [`pair`] in one HTTP version, until one of them ends.
 //! 4. [`request`]: classify, decide, rewrite, send, and choose how the response is followed.
 //! 5. [`streams`]: lists and watches on their way to the client; objects that no selector could
 //!    leave out are left out here, and live watches are brought over when the policy changes.
-//! 6. [`upgrade`]: exec and its kin, spliced after a 101.
+//!
+//! [`upstream`] is the API server as steps 4 and 5 use it: for the client's request and for our own.
 //!
 //! Beside that path: [`feed`] keeps the policy in force, [`admin`] answers people and kubelets,
 //! [`outcome`] turns every exit into one log line and one count, [`metrics`] declares the counts,
@@ -21,6 +22,7 @@ mod admin;
 mod collection;
 pub mod config;
 mod feed;
+mod legs;
 mod listen;
 mod metrics;
 mod outcome;
@@ -29,7 +31,7 @@ mod request;
 mod start;
 mod streams;
 mod tls;
-mod upgrade;
+mod upstream;
 mod vital;
 
 use std::{
@@ -126,7 +128,7 @@ async fn outbound(worker: Rc<Worker>, id: u64, accepted: Accepted, draining: Dra
         Ok(client) => client,
         Err(why) => return why,
     };
-    pair::serve(Rc::clone(&worker), id, client, upstream, draining).await
+    legs::serve(Rc::clone(&worker), id, client, upstream, draining).await
 }
 
 /// The life of a data thread: takes connections from its queue until the queue ends or the drain's

@@ -9,8 +9,8 @@ use std::{
 use http::{Method, Request, StatusCode};
 
 use super::metrics::{
-    DurationLabels, Leg, LegLabel, Metrics, OwnRequestLabels, ReasonLabel, RequestLabels,
-    ResourceLabel, code_class,
+    DurationLabels, KindLabel, Leg, LegLabel, Metrics, OwnRequestLabels, ReasonLabel,
+    RequestLabels, ResourceLabel, code_class,
 };
 use crate::{
     net::ClientAddr,
@@ -165,6 +165,24 @@ impl LiveConnection {
 impl Drop for LiveConnection {
     fn drop(&mut self) {
         self.metrics.connections.get_or_create_owned(&LegLabel { leg: self.leg }).dec();
+    }
+}
+
+/// Counts a long-lived response for as long as it lives.
+#[derive(Debug)]
+pub(super) struct LiveStreamCount(Arc<Metrics>, KindLabel);
+
+impl LiveStreamCount {
+    pub(super) fn new(metrics: &Arc<Metrics>, kind: &'static str) -> Self {
+        let label = KindLabel { kind };
+        metrics.streams.get_or_create_owned(&label).inc();
+        Self(Arc::clone(metrics), label)
+    }
+}
+
+impl Drop for LiveStreamCount {
+    fn drop(&mut self) {
+        self.0.streams.get_or_create_owned(&self.1).dec();
     }
 }
 

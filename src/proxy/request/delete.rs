@@ -16,15 +16,15 @@ use percent_encoding::utf8_percent_encode;
 use serde::Deserialize;
 use serde_json::json;
 
-use super::{
-    Answer, ClientBody, Follow, Held, OnBehalf, SEGMENT, Stop, bad_target,
-    behalf::METADATA,
-    body_kind,
-    discovery::{self, Served, ServedResource},
-};
+use super::{Answer, ClientBody, Follow, Held, OnBehalf, Stop, bad_target, body_kind};
 use crate::{
     policy::{GroupResource, Judged, Refusal, Refused},
-    proxy::{feed::InForce, outcome::Why, pair::Pair},
+    proxy::{
+        feed::InForce,
+        outcome::Why,
+        pair::Pair,
+        upstream::{METADATA, SEGMENT, Served, ServedResource, discovery_path},
+    },
     wire::{
         Query,
         delete::DeleteOptions,
@@ -129,7 +129,7 @@ impl Sweep<'_> {
     /// all namespaces. Only discovery shows it without deleting anything.
     async fn is_served(&self) -> Got<()> {
         let resource = self.target.resource;
-        let (code, body) = self.ask(&discovery::path(resource)).await?;
+        let (code, body) = self.ask(&discovery_path(resource)).await?;
         if code != StatusCode::OK {
             return Ok(Err(whole(code, body)));
         }
@@ -365,9 +365,10 @@ impl Sweep<'_> {
         json: Option<Bytes>,
     ) -> Result<Response<Incoming>, Stop> {
         let own = OnBehalf { uri: &self.head.uri, headers: &self.head.headers };
-        let request =
-            own.request(self.pair, method, target, Some(accept), json).map_err(bad_target)?;
-        Ok(own.send(self.pair, Why::DeleteCollection, request).await?)
+        let request = own
+            .request(&self.pair.upstream, method, target, Some(accept), json)
+            .map_err(bad_target)?;
+        Ok(own.send(&self.pair.upstream, Why::DeleteCollection, request).await?)
     }
 }
 

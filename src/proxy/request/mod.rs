@@ -1,38 +1,33 @@
 //! One request, from its head to the head of its response.
 
 mod authority;
-mod behalf;
 mod body;
 mod delete;
-mod discovery;
 mod present;
-mod pushdown;
+mod upgrade;
 
 use std::{rc::Rc, sync::Arc};
 
 use bytes::Bytes;
 use http::{
-    HeaderMap, HeaderName, HeaderValue, Method, Request, Response, StatusCode, Uri, Version,
-    header, uri::PathAndQuery,
+    HeaderMap, HeaderValue, Method, Request, Response, StatusCode, Uri, Version, header,
+    uri::PathAndQuery,
 };
 use hyper::{body::Incoming, upgrade::OnUpgrade};
-use percent_encoding::{AsciiSet, NON_ALPHANUMERIC};
 
-use self::{behalf::with_target, body::Held};
-pub(super) use self::{
-    behalf::{Kept, OnBehalf},
-    body::{ClientBody, Leftover, Room},
-    discovery::{Discovered, settle},
-    pushdown::{Probe, Understood, understood},
-};
+use self::body::Held;
+pub(super) use self::body::Room;
 use super::{
     collection::Collection,
     feed::InForce,
     metrics::Leg,
     outcome::{Access, Decided, Ended},
-    pair::{Broken, Pair},
-    streams::{Asked, BodyError, Events, JudgedList, ListBody, ReplyBody, RequestBody, WatchBody},
-    upgrade,
+    pair::Pair,
+    streams::{Asked, BodyError, Events, JudgedList, ListBody, ReplyBody, WatchBody},
+    upstream::{
+        Broken, ClientBody, Kept, OnBehalf, RequestBody, settle, strip_hop_by_hop, understood,
+        with_target,
+    },
 };
 use crate::{
     policy::{Decision, GroupResource, Judged, Refusal, Refused, positions::Position},
@@ -42,19 +37,6 @@ use crate::{
         name::{self, BodyKind},
     },
 };
-
-/// Characters that a segment of a path must escape: all but the unreserved ones (RFC 3986).
-const SEGMENT: AsciiSet = NON_ALPHANUMERIC.remove(b'-').remove(b'.').remove(b'_').remove(b'~');
-
-/// Headers that belong to one connection (RFC 9110 section 7.6.1). The list is fixed: a client that
-/// names others in `Connection` cannot strip them, or it could strip `Authorization`.
-const HOP_BY_HOP: [HeaderName; 5] = [
-    header::CONNECTION,
-    HeaderName::from_static("keep-alive"),
-    HeaderName::from_static("proxy-connection"),
-    header::TRANSFER_ENCODING,
-    header::UPGRADE,
-];
 
 /// The reason why a request ends without the upstream's response.
 enum Stop {
@@ -103,7 +85,7 @@ async fn answer(
     access: &mut Access,
 ) -> Result<Answer, Stop> {
     if pair.upstream.is_h2() {
-        authority::complete(&mut request, &pair.upstream_name)?;
+        authority::complete(&mut request, &pair.upstream.name)?;
     }
     let uri = request.uri().clone();
     let info = RequestInfo::parse(request.method(), uri.path(), uri.query())
@@ -116,7 +98,13 @@ async fn answer(
     let position = if request.method() == Method::HEAD { None } else { position(pair, &info)? };
     access.epoch = in_force.epoch;
     let mut decision = in_force.policy.decide(&info);
-    settle(pair, &info, &mut decision, OnBehalf { uri: &uri, headers: request.headers() }).await;
+    settle(
+        &pair.upstream,
+        &info,
+        &mut decision,
+        OnBehalf { uri: &uri, headers: request.headers() },
+    )
+    .await;
     let mut rewrite = in_force.policy.rewrite(&decision, &info)?;
     let mut collection =
         position.map(|position| Collection::new(&info, &decision, position, &in_force));
@@ -127,13 +115,13 @@ async fn answer(
     if let Some(collection) = &mut collection {
         collection.asked = asked;
         let own = OnBehalf { uri: &uri, headers: request.headers() };
-        collection.may_resume(pair)?;
+        collection.may_resume(&pair.grants.borrow())?;
         let is_get = request.method() == Method::GET;
         if is_get && let Some(answer) = present::settle(pair, &info, own, collection).await {
             return Ok(answer);
         }
         if is_get && decision.scope.is_some() {
-            let (pushed, how) = understood(pair, &info, &decision, own).await;
+            let (pushed, how) = understood(&pair.upstream, &info, &decision, own).await;
             rewrite.push(&pushed, info.query);
             pair.worker.shared.metrics.count_pushdown(how);
         }
@@ -405,18 +393,6 @@ fn refuse(
 
 fn is_upgrade(request: &Request<ClientBody>) -> bool {
     request.version() == Version::HTTP_11 && request.headers().contains_key(header::UPGRADE)
-}
-
-fn strip_hop_by_hop(headers: &mut HeaderMap, is_upgrade: bool) {
-    if is_upgrade {
-        return;
-    }
-    for name in &HOP_BY_HOP {
-        headers.remove(name);
-    }
-    if headers.get(header::TE).is_some_and(|te| te != "trailers") {
-        headers.remove(header::TE);
-    }
 }
 
 impl From<Response<Incoming>> for Answer {

@@ -1,4 +1,4 @@
-//! The bodies that pass through, in one type per direction.
+//! A response's body on its way to the client, whatever is done to it.
 
 use std::{
     pin::Pin,
@@ -11,25 +11,13 @@ use hyper::body::Incoming;
 
 use super::{JudgedList, ListBody, WatchBody, stall::Follower};
 use crate::{
-    proxy::{
-        outcome::{Access, Ended},
-        request::ClientBody,
-    },
+    proxy::outcome::{Access, Ended},
     wire::frames::FrameError,
 };
 
 /// Bytes of one frame to the client: with its head (RFC 9113 section 4.1) it fills one TLS record
 /// (RFC 8446 section 5.1), and no record holds the rest of another's.
 const FRAME: usize = (16 << 10) - 9;
-
-/// A request's body on its way upstream.
-#[derive(Debug)]
-pub(in crate::proxy) enum RequestBody {
-    /// Streamed as it arrives.
-    Streamed(ClientBody),
-    /// Buffered whole and perhaps changed.
-    Whole(Option<Bytes>),
-}
 
 /// A response's body on its way to the client, and the record of the request, which is complete
 /// when the body is.
@@ -293,35 +281,6 @@ impl Kind {
             Self::Passed(body) => body.size_hint(),
             Self::List(body) => body.size_hint(),
             Self::JudgedList(_) | Self::Watch(_) => SizeHint::default(),
-        }
-    }
-}
-
-impl Body for RequestBody {
-    type Data = Bytes;
-    type Error = hyper::Error;
-
-    fn poll_frame(
-        self: Pin<&mut Self>,
-        cx: &mut Context<'_>,
-    ) -> Poll<Option<Result<Frame<Bytes>, hyper::Error>>> {
-        match self.get_mut() {
-            Self::Streamed(body) => Pin::new(body).poll_frame(cx),
-            Self::Whole(body) => Poll::Ready(body.take().map(|body| Ok(Frame::data(body)))),
-        }
-    }
-
-    fn is_end_stream(&self) -> bool {
-        match self {
-            Self::Streamed(body) => body.is_end_stream(),
-            Self::Whole(body) => body.is_none(),
-        }
-    }
-
-    fn size_hint(&self) -> SizeHint {
-        match self {
-            Self::Streamed(body) => body.size_hint(),
-            Self::Whole(body) => SizeHint::with_exact(length(body.as_ref())),
         }
     }
 }

@@ -31,7 +31,7 @@ use crate::{
         feed::InForce,
         outcome::Why,
         pair::Pair,
-        request::{Kept, Probe, settle, understood},
+        upstream::{Kept, Probe, settle, understood},
     },
     wire::{
         RequestInfo, ResourceVersion,
@@ -160,7 +160,7 @@ impl Plan {
         let mut after = self.to.policy.decide(&info);
         for decision in [&mut before, &mut after] {
             let own = self.asked.kept.on_behalf();
-            settle(&self.pair, &info, decision, own).await.then_some(())?;
+            settle(&self.pair.upstream, &info, decision, own).await.then_some(())?;
         }
         let is_in_namespace = info.resource()?.namespace.is_some();
         let mut moved = Moved::new(&self.pair.worker.shared);
@@ -180,7 +180,7 @@ impl Plan {
             Some(accept) => Some(as_list(accept.to_str().ok()?).parse().ok()?),
             None => None,
         };
-        let probe = Probe { pair: &self.pair, info, own };
+        let probe = Probe { upstream: &self.pair.upstream, info, own };
         let is_hash_pushed = match &part.hashes {
             Some(hashes) if hashes.may_be_pushed(info.query) => {
                 probe.understands_hashes(hashes).await
@@ -191,9 +191,10 @@ impl Plan {
         loop {
             let page = Page { at: self.at, token: &token, is_hash_pushed };
             let target = part.list(info, page).ok()??;
-            let request = own.request(&self.pair, Method::GET, &target, accept.clone(), None);
+            let request =
+                own.request(&self.pair.upstream, Method::GET, &target, accept.clone(), None);
             let request = request.ok()?;
-            let reply = own.send(&self.pair, Why::Difference, request).await.ok()?;
+            let reply = own.send(&self.pair.upstream, Why::Difference, request).await.ok()?;
             // A cluster-scoped resource has no collection in a namespace.
             if reply.status() == StatusCode::NOT_FOUND && part.namespace.is_some() {
                 return Some(());
@@ -272,13 +273,13 @@ impl Plan {
         let own = self.asked.kept.on_behalf();
         let mut rewrite = self.to.policy.rewrite(&after, info).ok()?;
         if after.scope.is_some() {
-            let (pushed, _) = understood(&self.pair, info, &after, own).await;
+            let (pushed, _) = understood(&self.pair.upstream, info, &after, own).await;
             rewrite.push(&pushed, info.query);
         }
         let target = rewrite.target(info);
         let target = target.unwrap_or_else(|| format!("{}?{}", info.path, info.query.as_str()));
-        let request = own.request(&self.pair, Method::GET, &target, None, None).ok()?;
-        let reply = own.send(&self.pair, Why::Watch, request).await.ok()?;
+        let request = own.request(&self.pair.upstream, Method::GET, &target, None, None).ok()?;
+        let reply = own.send(&self.pair.upstream, Why::Watch, request).await.ok()?;
         let is_usable = reply.status() == StatusCode::OK && self.is_readable(reply.headers());
         is_usable.then(|| Changed {
             to: Arc::clone(&self.to),

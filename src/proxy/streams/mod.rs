@@ -28,7 +28,7 @@ use tokio::time::{Instant, sleep_until};
 
 use self::turns::{Member, Teller};
 pub(super) use self::{
-    body::{BodyError, ReplyBody, RequestBody},
+    body::{BodyError, ReplyBody},
     change::Asked,
     judged_list::JudgedList,
     list::ListBody,
@@ -40,7 +40,7 @@ pub(super) use self::{
 use super::{
     feed::{Feed, InForce},
     metrics::Metrics,
-    upgrade::LiveStreamCount,
+    outcome::LiveStreamCount,
 };
 use crate::policy::{Epoch, GroupResource, LockIn, Scope};
 

@@ -12,19 +12,15 @@ use http::{
 use hyper::body::Incoming;
 use tokio::time::timeout;
 
-use super::strip_hop_by_hop;
-use crate::proxy::{
-    outcome::{OwnRequest, Why},
-    pair::{Broken, Pair},
-    streams::RequestBody,
-};
+use super::{Broken, RequestBody, Upstream, strip_hop_by_hop};
+use crate::proxy::outcome::{OwnRequest, Why};
 
 /// Headers of a body, or of a response that we do not read.
 const NOT_OURS: [HeaderName; 3] =
     [header::CONTENT_LENGTH, header::CONTENT_TYPE, header::ACCEPT_ENCODING];
 
 /// An `Accept` for lists of metadata in JSON, or of whole objects if a server has no such form.
-pub(super) const METADATA: HeaderValue = HeaderValue::from_static(
+pub(in crate::proxy) const METADATA: HeaderValue = HeaderValue::from_static(
     "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1,application/json",
 );
 
@@ -59,7 +55,7 @@ impl OnBehalf<'_> {
     /// When `target` is no path and query.
     pub(in crate::proxy) fn request(
         self,
-        pair: &Pair,
+        upstream: &Upstream,
         method: Method,
         target: &str,
         accept: Option<HeaderValue>,
@@ -69,7 +65,7 @@ impl OnBehalf<'_> {
         let mut request = Request::new(RequestBody::Whole(json));
         *request.method_mut() = method;
         *request.uri_mut() = with_target(self.uri.clone(), target)?;
-        *request.version_mut() = pair.upstream.version();
+        *request.version_mut() = upstream.version();
         let headers = request.headers_mut();
         headers.clone_from(self.headers);
         strip_hop_by_hop(headers, false);
@@ -86,7 +82,7 @@ impl OnBehalf<'_> {
     }
 
     /// Whether the request lacks credentials.
-    pub(super) fn is_anonymous(self) -> bool {
+    pub(in crate::proxy) fn is_anonymous(self) -> bool {
         !self.headers.contains_key(header::AUTHORIZATION)
     }
 
@@ -94,13 +90,13 @@ impl OnBehalf<'_> {
     /// logged, even if it is dropped before.
     pub(in crate::proxy) async fn send(
         self,
-        pair: &Pair,
+        upstream: &Upstream,
         why: Why,
         request: Request<RequestBody>,
     ) -> Result<Response<Incoming>, Broken> {
-        let metrics = &pair.worker.shared.metrics;
-        let mut record = OwnRequest::begin(metrics, pair.id, why, &request);
-        let reply = pair.upstream.send(request).await?;
+        let Upstream { metrics, connection, .. } = upstream;
+        let mut record = OwnRequest::begin(metrics, *connection, why, &request);
+        let reply = upstream.send(request).await?;
         record.answered(reply.status());
         Ok(reply)
     }
@@ -109,11 +105,11 @@ impl OnBehalf<'_> {
 /// A result that a client's request waits for, in HTTP/2 no longer than `limit`. HTTP/1.1 has no
 /// limit: a cancelled request closes the connection, on which the client's own comes next.
 pub(super) async fn in_time<T>(
-    pair: &Pair,
+    upstream: &Upstream,
     limit: Duration,
     answer: impl Future<Output = T>,
 ) -> Option<T> {
-    if pair.upstream.is_h2() { timeout(limit, answer).await.ok() } else { Some(answer.await) }
+    if upstream.is_h2() { timeout(limit, answer).await.ok() } else { Some(answer.await) }
 }
 
 /// The part of a client's request that is kept for as long as its response lasts.
@@ -126,7 +122,7 @@ pub(in crate::proxy) struct Kept {
 impl Kept {
     /// Copies the parts, since a slice of a connection's buffer keeps the whole. `None` if they are
     /// more than may be kept.
-    pub(super) fn of(uri: &Uri, headers: &HeaderMap) -> Option<Self> {
+    pub(in crate::proxy) fn of(uri: &Uri, headers: &HeaderMap) -> Option<Self> {
         let is_kept = |name: &HeaderName| {
             KEPT.contains(name) || KEPT_PREFIXES.iter().any(|kept| name.as_str().starts_with(kept))
         };
@@ -157,7 +153,7 @@ impl Kept {
 ///
 /// # Errors
 /// When `target` is no path and query.
-pub(super) fn with_target(uri: Uri, target: &str) -> Result<Uri, http::Error> {
+pub(in crate::proxy) fn with_target(uri: Uri, target: &str) -> Result<Uri, http::Error> {
     let mut parts = uri.into_parts();
     parts.path_and_query = Some(PathAndQuery::try_from(target)?);
     Ok(Uri::from_parts(parts)?)

@@ -3,19 +3,23 @@
 //! Hides the source: the API server's discovery, requested once for each connection and resource,
 //! in the client's name. Only one name over all namespaces depends on it.
 
-use std::{cell::RefCell, collections::HashMap, rc::Rc, time::Duration};
+use std::{cell::RefCell, collections::HashMap, time::Duration};
 
 use http::{HeaderValue, Method, StatusCode};
 use http_body_util::{BodyExt, Limited};
-use percent_encoding::utf8_percent_encode;
+use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 use serde::Deserialize;
 
-use super::{OnBehalf, SEGMENT, behalf::in_time};
+use super::{OnBehalf, Upstream, behalf::in_time};
 use crate::{
     policy::{Decision, Extent, GroupResource},
-    proxy::{outcome::Why, pair::Pair},
+    proxy::outcome::Why,
     wire::{RequestInfo, Resource},
 };
+
+/// Characters that a segment of a path must escape: all but the unreserved ones (RFC 3986).
+pub(in crate::proxy) const SEGMENT: AsciiSet =
+    NON_ALPHANUMERIC.remove(b'-').remove(b'.').remove(b'_').remove(b'~');
 
 /// Timeout of a discovery request.
 const LIMIT: Duration = Duration::from_secs(5);
@@ -30,22 +34,22 @@ pub(in crate::proxy) struct Discovered(RefCell<HashMap<GroupResource, bool>>);
 
 /// `APIResourceList` of `apimachinery/pkg/apis/meta/v1/types.go`.
 #[derive(Deserialize)]
-pub(super) struct Served {
+pub(in crate::proxy) struct Served {
     #[serde(default)]
-    pub(super) resources: Vec<ServedResource>,
+    pub(in crate::proxy) resources: Vec<ServedResource>,
 }
 
 #[derive(Deserialize)]
-pub(super) struct ServedResource {
-    pub(super) name: String,
+pub(in crate::proxy) struct ServedResource {
+    pub(in crate::proxy) name: String,
     #[serde(default)]
-    pub(super) namespaced: bool,
+    pub(in crate::proxy) namespaced: bool,
     #[serde(default)]
-    pub(super) verbs: Vec<String>,
+    pub(in crate::proxy) verbs: Vec<String>,
 }
 
 /// The path of the discovery of the resource's group and version.
-pub(super) fn path(resource: &Resource<'_>) -> String {
+pub(in crate::proxy) fn path(resource: &Resource<'_>) -> String {
     let segment = |text| utf8_percent_encode(text, &SEGMENT);
     let version = segment(&resource.version);
     match &*resource.group {
@@ -57,7 +61,7 @@ pub(super) fn path(resource: &Resource<'_>) -> String {
 /// Settles whether one name over all namespaces is one object. Returns `false` if discovery fails:
 /// it counts as a collection then, and discovery is requested again the next time.
 pub(in crate::proxy) async fn settle(
-    pair: &Rc<Pair>,
+    upstream: &Upstream,
     info: &RequestInfo<'_>,
     decision: &mut Decision,
     own: OnBehalf<'_>,
@@ -66,34 +70,34 @@ pub(in crate::proxy) async fn settle(
     if decision.extent != Extent::OneName || decision.scope.is_none() {
         return true;
     }
-    let is_namespaced = is_namespaced(pair, resource, own).await;
+    let is_namespaced = is_namespaced(upstream, resource, own).await;
     decision.settle(is_namespaced.unwrap_or(true));
     is_namespaced.is_some()
 }
 
 async fn is_namespaced(
-    pair: &Rc<Pair>,
+    upstream: &Upstream,
     resource: &Resource<'_>,
     own: OnBehalf<'_>,
 ) -> Option<bool> {
     let key = GroupResource::new(&resource.group, &resource.resource);
-    let known = pair.discovered.0.borrow().get(&key).copied();
+    let known = upstream.discovered.0.borrow().get(&key).copied();
     if known.is_some() || own.is_anonymous() {
         return known;
     }
-    let served = in_time(pair, LIMIT, ask(pair, resource, own)).await??;
+    let served = in_time(upstream, LIMIT, ask(upstream, resource, own)).await??;
     let one = served.resources.iter().find(|one| one.name == *resource.resource)?;
-    let mut all = pair.discovered.0.borrow_mut();
+    let mut all = upstream.discovered.0.borrow_mut();
     if all.len() < MAX_RESOURCES {
         all.insert(key, one.namespaced);
     }
     Some(one.namespaced)
 }
 
-async fn ask(pair: &Rc<Pair>, resource: &Resource<'_>, own: OnBehalf<'_>) -> Option<Served> {
+async fn ask(upstream: &Upstream, resource: &Resource<'_>, own: OnBehalf<'_>) -> Option<Served> {
     let accept = Some(HeaderValue::from_static("application/json"));
-    let request = own.request(pair, Method::GET, &path(resource), accept, None).ok()?;
-    let reply = own.send(pair, Why::Discovery, request).await.ok()?;
+    let request = own.request(upstream, Method::GET, &path(resource), accept, None).ok()?;
+    let reply = own.send(upstream, Why::Discovery, request).await.ok()?;
     let code = reply.status();
     let body = Limited::new(reply.into_body(), MAX_ANSWER).collect().await.ok()?;
     let is_told = code == StatusCode::OK;

@@ -1,15 +1,14 @@
 //! exec, attach, port-forward: the two connections are spliced after a 101 of the upstream, and
 //! after nothing else.
 
-use std::{rc::Rc, sync::Arc};
+use std::rc::Rc;
 
 use hyper::upgrade::OnUpgrade;
 use hyper_util::rt::TokioIo;
 use tokio::io::copy_bidirectional;
 
-use super::{
-    metrics::{KindLabel, Metrics},
-    outcome::{Access, Ended},
+use crate::proxy::{
+    outcome::{Access, Ended, LiveStreamCount},
     pair::Pair,
 };
 
@@ -31,22 +30,4 @@ pub(super) fn splice(pair: &Rc<Pair>, client: OnUpgrade, upstream: OnUpgrade, ac
             Err(_) => access.ended = Ended::Reset,
         }
     });
-}
-
-/// Counts a long-lived response for as long as it lives.
-#[derive(Debug)]
-pub(super) struct LiveStreamCount(Arc<Metrics>, KindLabel);
-
-impl LiveStreamCount {
-    pub(super) fn new(metrics: &Arc<Metrics>, kind: &'static str) -> Self {
-        let label = KindLabel { kind };
-        metrics.streams.get_or_create_owned(&label).inc();
-        Self(Arc::clone(metrics), label)
-    }
-}
-
-impl Drop for LiveStreamCount {
-    fn drop(&mut self) {
-        self.0.streams.get_or_create_owned(&self.1).dec();
-    }
 }

@@ -6,16 +6,16 @@
 //! there, one object must be listed by its own hash and by no other. Each object is judged here
 //! too, whatever arrives.
 
-use std::{cell::RefCell, collections::HashMap, rc::Rc, time::Duration};
+use std::{cell::RefCell, collections::HashMap, time::Duration};
 
 use http::{HeaderValue, Method, Request, StatusCode};
 use http_body_util::{BodyExt, LengthLimitError, Limited};
 use serde::Deserialize;
 
-use super::{OnBehalf, behalf::in_time};
+use super::{OnBehalf, RequestBody, Upstream, behalf::in_time};
 use crate::{
     policy::{Decision, GroupResource, Hashes, Judged, Pushed},
-    proxy::{config, outcome::Why, pair::Pair, streams::RequestBody},
+    proxy::{config::Pushdown, outcome::Why},
     wire::{Query, RequestInfo, selector::equal_to},
 };
 
@@ -83,7 +83,7 @@ enum No {
 
 /// The part of the boundaries to push for a collection, and its metric label.
 pub(in crate::proxy) async fn understood(
-    pair: &Rc<Pair>,
+    upstream: &Upstream,
     info: &RequestInfo<'_>,
     decision: &Decision,
     own: OnBehalf<'_>,
@@ -92,7 +92,7 @@ pub(in crate::proxy) async fn understood(
         return (Pushed::default(), "selector");
     }
     let mut pushed = Pushed::of(&decision.judged, info.query);
-    let probe = Probe { pair, info, own };
+    let probe = Probe { upstream, info, own };
     if let Some(hashes) = &pushed.hashes
         && !probe.understands_hashes(hashes).await
     {
@@ -113,7 +113,7 @@ pub(in crate::proxy) async fn understood(
 
 /// Requests in the name of a client's request, with its credentials.
 pub(in crate::proxy) struct Probe<'a> {
-    pub(in crate::proxy) pair: &'a Rc<Pair>,
+    pub(in crate::proxy) upstream: &'a Upstream,
     pub(in crate::proxy) info: &'a RequestInfo<'a>,
     pub(in crate::proxy) own: OnBehalf<'a>,
 }
@@ -190,11 +190,11 @@ impl Probe<'_> {
 
     /// Whether probes are off. The API server may close a connection after an anonymous request.
     fn is_off(&self) -> bool {
-        self.pair.worker.shared.pushdown == config::Pushdown::Off || self.own.is_anonymous()
+        self.upstream.pushdown == Pushdown::Off || self.own.is_anonymous()
     }
 
     fn known(&self, of: impl Fn(&Knowledge) -> Option<bool>) -> Option<bool> {
-        let all = self.pair.understood.0.borrow();
+        let all = self.upstream.understood.0.borrow();
         let Some(resource) = self.resource() else { return Some(false) };
         match all.get(&resource) {
             Some(knowledge) => of(knowledge),
@@ -204,7 +204,7 @@ impl Probe<'_> {
 
     fn know(&self, what: impl FnOnce(&mut Knowledge)) {
         if let Some(resource) = self.resource() {
-            what(self.pair.understood.0.borrow_mut().entry(resource).or_default());
+            what(self.upstream.understood.0.borrow_mut().entry(resource).or_default());
         }
     }
 
@@ -219,13 +219,13 @@ impl Probe<'_> {
         query.extend(selectors.iter().map(|(name, value)| (*name, Some(*value))));
         let target = format!("{}?{}", self.info.own_path(), Query::default().rewrite(&query));
         let accept = Some(HeaderValue::from_static(WHOLE));
-        let request = self.own.request(self.pair, Method::GET, &target, accept, None);
+        let request = self.own.request(self.upstream, Method::GET, &target, accept, None);
         let answer = self.answer(request.map_err(|_| No::Ever)?);
-        in_time(self.pair, PATIENCE, answer).await.unwrap_or(Err(No::Now))
+        in_time(self.upstream, PATIENCE, answer).await.unwrap_or(Err(No::Now))
     }
 
     async fn answer(&self, request: Request<RequestBody>) -> Result<Answer, No> {
-        let reply = self.own.send(self.pair, Why::Pushdown, request).await;
+        let reply = self.own.send(self.upstream, Why::Pushdown, request).await;
         let reply = reply.map_err(|_| No::Now)?;
         No::of(reply.status())?;
         let body = Limited::new(reply.into_body(), MAX_ANSWER).collect().await;

@@ -1,0 +1,347 @@
+//! The two connections of a pair, in the same HTTP version, until one of them ends.
+//!
+//! So GOAWAY, flow control, stream limits and identity stay what they would be without us.
+
+use std::{
+    cell::{Cell, RefCell},
+    error::Error,
+    future::pending,
+    pin::{Pin, pin},
+    rc::Rc,
+    sync::Arc,
+    task::{Context, Poll},
+    time::Duration,
+};
+
+use futures_util::FutureExt;
+use hyper::{
+    body::{Body, Incoming},
+    client::conn as upstream_conn,
+    rt::bounds::Http2ServerConnExec,
+    server::conn as client_conn,
+    service::{HttpService, service_fn},
+};
+use hyper_util::rt::{TokioIo, TokioTimer};
+use tokio::{
+    net::TcpStream,
+    time::{Instant, sleep_until, timeout},
+};
+use tokio_rustls::server;
+
+use super::{
+    LAST_CALL, Worker,
+    outcome::Closed,
+    pair::{Pair, Tasks},
+    request,
+    streams::Stalls,
+    tls::{UpstreamConn, UpstreamTlsStream},
+    upstream::{Leftover, Line, Upstream},
+};
+use crate::net::{cork::Corked, drain::Draining, settings::SettingsTap, tls::H2};
+
+type BoxError = Box<dyn Error + Send + Sync>;
+
+/// HTTP/2 windows towards the upstream. A stalled watch holds at most one stream window; the
+/// connection window is that of 128 of them, so stalled watches never starve a Lease. With half the
+/// stream window the API server stops in the middle of a long list, and waits for us.
+const STREAM_WINDOW: u32 = 512 << 10;
+const CONNECTION_WINDOW: u32 = 64 << 20;
+/// HTTP/2 windows towards the client, for its uploads.
+const CLIENT_STREAM_WINDOW: u32 = 256 << 10;
+const CLIENT_CONNECTION_WINDOW: u32 = 4 << 20;
+/// Unsent bytes that one response may hold.
+const SEND_BUFFER: usize = 64 << 10;
+/// Bytes of headers: Go accepts a mebibyte, in any number of lines.
+const MAX_HEADERS: u32 = 1 << 20;
+/// Header lines of an HTTP/1.1 head. Each head takes room for all of them, 64 bytes a line. This
+/// many cost 60 ns; twice as many are given back to the kernel each time and cost 20 µs.
+const MAX_HEADER_COUNT: usize = 2 << 10;
+/// Streams at once if the upstream names no limit: the API server's own default.
+const STREAM_LIMIT: u32 = 250;
+/// HTTP/2 PINGs as in client-go.
+const PING_INTERVAL: Duration = Duration::from_secs(30);
+const PING_TIMEOUT: Duration = Duration::from_secs(15);
+/// Timeout of the upstream's SETTINGS.
+const SETTINGS_TIMEOUT: Duration = Duration::from_secs(10);
+/// Longer than the API server keeps an idle connection, so that it is the one to close it.
+const IDLE_TIMEOUT: Duration = Duration::from_secs(180);
+/// Timeout of the upstream connection's orderly end.
+const FAREWELL: Duration = Duration::from_secs(1);
+
+/// Serves the client until one side ends.
+pub(super) async fn serve(
+    worker: Rc<Worker>,
+    id: u64,
+    client: server::TlsStream<TcpStream>,
+    upstream: UpstreamConn,
+    draining: Draining,
+) -> Closed {
+    let UpstreamConn { stream: upstream, name, own } = upstream;
+    let tasks = Tasks::default();
+    let is_h2 = upstream.get_ref().1.alpn_protocol() == Some(H2);
+    let metrics = Arc::clone(&worker.shared.metrics);
+    let legs = Legs { worker, id, client, upstream, name, draining };
+    let closed = if is_h2 { serve_h2(legs, &tasks).await } else { serve_h1(legs, &tasks).await };
+    metrics.panics.inc_by(tasks.end());
+    drop(own);
+    closed
+}
+
+/// Both connections, ready for HTTP.
+struct Legs {
+    worker: Rc<Worker>,
+    id: u64,
+    client: server::TlsStream<TcpStream>,
+    upstream: UpstreamTlsStream,
+    name: String,
+    draining: Draining,
+}
+
+async fn serve_h2(legs: Legs, tasks: &Tasks) -> Closed {
+    let Legs { worker, id, client, upstream, name, draining } = legs;
+    let (tap, limit) = SettingsTap::new(upstream);
+    let handshake = upstream_conn::http2::Builder::new(tasks.clone())
+        .timer(TokioTimer::new())
+        .initial_stream_window_size(STREAM_WINDOW)
+        .initial_connection_window_size(CONNECTION_WINDOW)
+        .max_header_list_size(MAX_HEADERS)
+        .max_send_buf_size(SEND_BUFFER)
+        .keep_alive_interval(PING_INTERVAL)
+        .keep_alive_timeout(PING_TIMEOUT)
+        .keep_alive_while_idle(true)
+        .handshake(TokioIo::new(tap));
+    let Ok((sender, upstream)) = handshake.await else {
+        return Closed::UpstreamLost;
+    };
+    let Ok(Ok(limit)) = timeout(SETTINGS_TIMEOUT, limit).await else {
+        return Closed::UpstreamLost;
+    };
+    let stalls = Rc::new(Stalls::new(Arc::clone(&worker.shared.unread)));
+    let server = upstream_of(&worker, id, Line::H2(sender), name);
+    let pair = Rc::new(Pair {
+        id,
+        worker,
+        upstream: server,
+        grants: RefCell::default(),
+        tasks: tasks.clone(),
+        stalls: Rc::clone(&stalls),
+        is_upgrading: Rc::default(),
+        leftover: None,
+    });
+    let service = service_fn(move |request| Box::pin(request::serve(Rc::clone(&pair), request)));
+    let io = Corked::new(client);
+    let client = client_conn::http2::Builder::new(tasks.clone())
+        .timer(TokioTimer::new())
+        .auto_date_header(false)
+        .max_concurrent_streams(limit.unwrap_or(STREAM_LIMIT))
+        .initial_stream_window_size(CLIENT_STREAM_WINDOW)
+        .initial_connection_window_size(CLIENT_CONNECTION_WINDOW)
+        .max_header_list_size(MAX_HEADERS)
+        .max_send_buf_size(SEND_BUFFER)
+        .keep_alive_interval(PING_INTERVAL)
+        .keep_alive_timeout(PING_TIMEOUT)
+        .serve_connection(TokioIo::new(io.clone()), service);
+    let client = Box::pin(Uncorking { connection: Box::pin(client), io });
+    let never_upgrades = Cell::new(false);
+    let closed = tokio::select! {
+        closed = drive(client, upstream, draining, &never_upgrades) => closed,
+        () = reset_stalled(&stalls, tasks) => Closed::Finished,
+    };
+    // Requests notice by themselves that their client is gone; the upstream gets a GOAWAY.
+    let _ = timeout(FAREWELL, tasks.finished()).await;
+    closed
+}
+
+async fn serve_h1(legs: Legs, tasks: &Tasks) -> Closed {
+    let Legs { worker, id, client, upstream, name, draining } = legs;
+    let handshake = upstream_conn::http1::Builder::new()
+        .max_headers(MAX_HEADER_COUNT)
+        .handshake(TokioIo::new(upstream));
+    let Ok((sender, upstream)) = handshake.await else {
+        return Closed::UpstreamLost;
+    };
+    let is_upgrading = Rc::new(Cell::new(false));
+    let leftover = Rc::new(Leftover::default());
+    let server = upstream_of(&worker, id, Line::H1(RefCell::new(sender)), name);
+    let pair = Rc::new(Pair {
+        id,
+        worker,
+        upstream: server,
+        grants: RefCell::default(),
+        tasks: tasks.clone(),
+        stalls: Rc::default(),
+        is_upgrading: Rc::clone(&is_upgrading),
+        leftover: Some(Rc::clone(&leftover)),
+    });
+    let service = service_fn(move |request| Box::pin(request::serve(Rc::clone(&pair), request)));
+    let client = client_conn::http1::Builder::new()
+        .timer(TokioTimer::new())
+        .auto_date_header(false)
+        .max_headers(MAX_HEADER_COUNT)
+        .max_buf_size(MAX_HEADERS as usize)
+        .header_read_timeout(IDLE_TIMEOUT)
+        .serve_connection(TokioIo::new(client), service)
+        .with_upgrades();
+    let (client, upstream) = (Box::pin(client), upstream.with_upgrades());
+    let closed = tokio::select! {
+        closed = drive(client, upstream, draining.clone(), &is_upgrading) => closed,
+        () = leftover.read_away() => Closed::Finished,
+    };
+    // The remaining tasks are upgraded connections: they end with their peers or with the drain.
+    let mut draining = draining;
+    tokio::select! {
+        () = tasks.finished() => closed,
+        () = async { sleep_until(draining.begun().await).await } => Closed::Drained,
+    }
+}
+
+fn upstream_of(worker: &Worker, id: u64, line: Line, name: String) -> Upstream {
+    let shared = &worker.shared;
+    Upstream::new(line, name, id, Arc::clone(&shared.metrics), shared.pushdown)
+}
+
+/// Resets unread responses of the pair beyond their bound, for as long as it is polled.
+async fn reset_stalled(stalls: &Stalls, tasks: &Tasks) {
+    loop {
+        stalls.time_to_look().await;
+        let reset = stalls.to_reset();
+        if !reset.is_empty() {
+            tracing::warn!(responses = reset.len(), "reset: the client leaves too much unread");
+            tasks.reset(&reset);
+        }
+    }
+}
+
+/// A server connection that can be asked to take no further requests.
+trait ClientConnection: Future<Output = hyper::Result<()>> {
+    fn finish(self: Pin<&mut Self>);
+}
+
+impl<I, S, B> ClientConnection for client_conn::http2::Connection<I, S, Tasks>
+where
+    Self: Future<Output = hyper::Result<()>>,
+    S: HttpService<Incoming, ResBody = B>,
+    S::Error: Into<BoxError>,
+    I: hyper::rt::Read + hyper::rt::Write + Unpin,
+    B: Body + 'static,
+    B::Error: Into<BoxError>,
+    Tasks: Http2ServerConnExec<S::Future, B>,
+{
+    fn finish(self: Pin<&mut Self>) {
+        self.graceful_shutdown();
+    }
+}
+
+impl<I, S, B> ClientConnection for client_conn::http1::UpgradeableConnection<I, S>
+where
+    Self: Future<Output = hyper::Result<()>>,
+    S: HttpService<Incoming, ResBody = B>,
+    S::Error: Into<BoxError>,
+    I: hyper::rt::Read + hyper::rt::Write + Unpin,
+    B: Body + 'static,
+    B::Error: Into<BoxError>,
+{
+    fn finish(self: Pin<&mut Self>) {
+        self.graceful_shutdown();
+    }
+}
+
+/// A connection whose writes are flushed whenever it was polled.
+struct Uncorking<C> {
+    connection: Pin<Box<C>>,
+    io: Corked<server::TlsStream<TcpStream>>,
+}
+
+impl<C: ClientConnection> Future for Uncorking<C> {
+    type Output = hyper::Result<()>;
+
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<hyper::Result<()>> {
+        let ended = self.connection.as_mut().poll(cx);
+        // The stream's waker wakes the connection, which gets an error at its next poll.
+        let _ = self.io.poll_uncork(cx);
+        ended
+    }
+}
+
+impl<C: ClientConnection> ClientConnection for Uncorking<C> {
+    fn finish(mut self: Pin<&mut Self>) {
+        self.connection.as_mut().finish();
+    }
+}
+
+/// Runs both legs until the client's has ended.
+///
+/// When the upstream closes, the client's connection is closed too, after the requests under way. A
+/// drain does the same; a connection that came during a drain (a controller that releases its
+/// lease) is served until shortly before the deadline.
+async fn drive<C, U>(
+    mut client: Pin<Box<C>>,
+    upstream: U,
+    mut draining: Draining,
+    is_upgrading: &Cell<bool>,
+) -> Closed
+where
+    C: ClientConnection,
+    U: Future<Output = hyper::Result<()>>,
+{
+    // Fused, so that it is dropped when it has ended: it holds the requests that it did not send.
+    let mut upstream = pin!(upstream.fuse());
+    let mut upstream_ended = None;
+    let came_late = draining.deadline().is_some();
+    let mut last_call = None;
+    let mut deadline = None;
+    let closed = loop {
+        tokio::select! {
+            ended = &mut client => break how_it_ended(ended, upstream_ended, deadline),
+            ended = &mut upstream, if upstream_ended.is_none() => {
+                upstream_ended = Some(ended);
+                if !is_upgrading.get() {
+                    client.as_mut().finish();
+                }
+            }
+            at = draining.begun(), if deadline.is_none() => {
+                deadline = Some(at);
+                last_call = Some(at.checked_sub(LAST_CALL).unwrap_or(at));
+                if !came_late {
+                    client.as_mut().finish();
+                }
+            }
+            () = maybe_until(last_call), if last_call.is_some() => {
+                last_call = None;
+                client.as_mut().finish();
+            }
+            () = maybe_until(deadline), if deadline.is_some() => break Closed::Drained,
+        }
+    };
+    // The client's connection holds the upstream's request sender: without it the upstream ends.
+    drop(client);
+    closed
+}
+
+async fn maybe_until(at: Option<Instant>) {
+    match at {
+        Some(at) => sleep_until(at).await,
+        None => pending().await,
+    }
+}
+
+fn how_it_ended(
+    client: hyper::Result<()>,
+    upstream: Option<hyper::Result<()>>,
+    deadline: Option<Instant>,
+) -> Closed {
+    match (client, upstream) {
+        (_, Some(Err(_))) => Closed::UpstreamLost,
+        (Err(error), _) if broke_protocol(&error) => Closed::Protocol,
+        // Clients may close at once when they get a drain's GOAWAY, in the middle of our own close.
+        _ if deadline.is_some() => Closed::Drained,
+        (Ok(()), _) => Closed::Finished,
+        (Err(_), _) => Closed::ClientGone,
+    }
+}
+
+/// Whether our side of the connection found a protocol error of the peer's.
+fn broke_protocol(error: &hyper::Error) -> bool {
+    let h2 = error.source().and_then(|cause| cause.downcast_ref::<h2::Error>());
+    error.is_parse() || h2.is_some_and(|error| error.is_go_away() && error.is_library())
+}
