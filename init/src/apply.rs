@@ -3,8 +3,9 @@
 use std::fs;
 
 use crate::exit::InitError;
+use crate::family::Family;
 use crate::plan::BackendChoice;
-use crate::rules::{Family, FamilyRules, RuleSet};
+use crate::rules::{FamilyRules, RuleSet};
 use crate::tool::{Backend, Tool, ToolError};
 
 /// The number of attempts of a transaction. The kernel answers EBUSY or a generation conflict if

@@ -4,8 +4,9 @@
 //! merely running a legacy tool can load the legacy modules on the node. So nft is tried first,
 //! with the matches and targets that our rules need, and legacy only if nft fails.
 
+use crate::family::Family;
 use crate::plan::BackendChoice;
-use crate::rules::{Family, RuleSet};
+use crate::rules::RuleSet;
 use crate::tool::{Tool, ToolError};
 
 pub use crate::tool::Backend;

@@ -6,9 +6,11 @@ use std::net::SocketAddr;
 use std::process;
 
 use crate::backend::BackendError;
+use crate::family::Family;
 use crate::plan::{PlanError, ProxyUid};
-use crate::rules::Family;
+use crate::pod::network::RouteError;
 use crate::saved::Difference;
+use crate::targets::TargetError;
 use crate::tool::ToolError;
 
 /// The exit codes of `ctrlmesh-init`: those of BSD `sysexits.h`, and 95 as in linkerd's network
@@ -108,29 +110,12 @@ pub enum InitError {
         /// The uid of both.
         proxy: ProxyUid,
     },
-    /// The upstream is an address of the pod itself.
-    #[error(
-        "upstream {address} is on an address of this pod itself: the API server's own address is \
-         needed, or that of its Service"
-    )]
-    OwnAddress {
-        /// The address, given or resolved.
-        address: SocketAddr,
-    },
-    /// A name that does not resolve.
-    #[error("upstream {name} cannot be resolved: {source}")]
-    Unresolved {
-        /// The name.
-        name: String,
-        /// The resolver's error.
-        source: io::Error,
-    },
-    /// A name without an address of the pod's families.
-    #[error("upstream {name} has no address of a family that the pod has")]
-    NoAddress {
-        /// The name.
-        name: String,
-    },
+    /// The plan has no addresses in this pod.
+    #[error(transparent)]
+    Target(#[from] TargetError),
+    /// The addresses cannot be intercepted in this pod.
+    #[error(transparent)]
+    Route(#[from] RouteError),
     /// The dry run's text could not be written.
     #[error("stdout: {0}")]
     Output(io::Error),
@@ -154,18 +139,6 @@ pub enum InitError {
         /// The proxy's address.
         listener: SocketAddr,
         /// The error of `bind`.
-        source: io::Error,
-    },
-    /// No upstream is reachable.
-    #[error(
-        "upstream {address} cannot be reached from this pod: {source}; the pod needs an {} route \
-         to it, and an address of its own to send from",
-        Family::of(address.ip())
-    )]
-    Unroutable {
-        /// One of the upstream addresses.
-        address: SocketAddr,
-        /// The kernel's error.
         source: io::Error,
     },
     /// A connection was not intercepted.
@@ -194,11 +167,13 @@ impl InitError {
     /// Maps the error to its exit code; no other place does.
     pub fn exit_code(&self) -> ExitCode {
         match self {
-            Self::Plan(_) | Self::OwnUid { .. } | Self::OwnAddress { .. } => ExitCode::Usage,
-            Self::Unresolved { .. }
-            | Self::NoAddress { .. }
-            | Self::Listener { .. }
-            | Self::Unroutable { .. } => ExitCode::Unavailable,
+            Self::Plan(_)
+            | Self::OwnUid { .. }
+            | Self::Target(TargetError::Plan(_))
+            | Self::Route(RouteError::OwnAddress { .. }) => ExitCode::Usage,
+            Self::Target(TargetError::Unresolved { .. } | TargetError::NoAddress { .. })
+            | Self::Route(RouteError::Unroutable { .. })
+            | Self::Listener { .. } => ExitCode::Unavailable,
             Self::Output(_) | Self::Differs { .. } => ExitCode::Internal,
             Self::Backend(error) => of_tool(error.cause()),
             Self::Tool(error) => of_tool(error),

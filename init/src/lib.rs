@@ -7,10 +7,10 @@
 //! |---|---|---|
 //! | 1. arguments | [`args`], [`plan`] | a [`Plan`]: validated data; the injector writes it, `ctrlmesh-init` reads it |
 //! | 2. resolve | [`pod`], [`targets`] | [`Targets`]: the addresses to intercept and the families that need rules |
-//! | 3. render | [`rules`] | a [`RuleSet`]: the rules as data and as `iptables-restore` text, one per family |
+//! | 3. render | [`rules`] | a [`RuleSet`]: the rules of each family, as data |
 //! | 4. routes | [`pod`] | the addresses that the pod has a route to, none of them its own |
 //! | 5. choose | [`backend`] | the backend that this kernel accepts in a trial commit |
-//! | 6. commit | [`apply`] | one atomic commit per family; existing rules are never removed first |
+//! | 6. commit | [`apply`], [`saved`] | one atomic commit per family; existing rules are never removed first |
 //! | 7. read back | [`apply`], [`saved`] | the kernel's own listing equals the rules, in order |
 //! | 8. prove | [`prove`] | a connection to each address with a route arrives at our listener |
 //! | 9. exit | [`exit`] | the [`ExitCode`] table |
@@ -25,6 +25,7 @@ pub mod apply;
 pub mod args;
 pub mod backend;
 pub mod exit;
+pub mod family;
 pub mod plan;
 pub mod pod;
 pub mod prove;
@@ -37,11 +38,12 @@ use std::io::Write;
 
 pub use crate::args::{Action, Invocation};
 pub use crate::exit::{ExitCode, InitError};
+pub use crate::family::Family;
 pub use crate::plan::{BackendChoice, Inbound, Plan, PlanError, ProxyUid, Upstream};
 pub use crate::pod::Pod;
 pub use crate::pod::env_from::{EnvFrom, Source};
 pub use crate::prove::Proof;
-pub use crate::rules::{Family, RuleSet};
+pub use crate::rules::RuleSet;
 pub use crate::targets::Targets;
 
 /// Carries out one invocation of `ctrlmesh-init` in the calling process' network namespace.

@@ -19,8 +19,9 @@ use nix::sys::socket::sockopt::{Ip6tOriginalDst, OriginalDst};
 use nix::unistd::geteuid;
 
 use crate::exit::InitError;
+use crate::family::Family;
 use crate::plan::{Plan, ProxyUid};
-use crate::rules::Family;
+use crate::pod::network::RouteError;
 
 /// The time limit of a step. Redirected connections stay on loopback; a node may lack a free CPU.
 const TIMEOUT: Duration = Duration::from_secs(3);
@@ -91,7 +92,7 @@ pub fn capture(plan: &Plan, reachable: &[SocketAddr]) -> Result<Proof, InitError
     }
     match unroutable {
         Some((address, source)) if captured.is_empty() => {
-            Err(InitError::Unroutable { address, source })
+            Err(RouteError::Unroutable { address, source }.into())
         }
         _ => Ok(Proof::Captured(captured)),
     }

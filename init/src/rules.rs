@@ -1,4 +1,4 @@
-//! The rules of a plan: as data, and as the text that `iptables-restore` takes.
+//! The rules of a plan, as data.
 //!
 //! Each family has the same shape, table `nat`:
 //!
@@ -13,12 +13,11 @@
 //! Rules match one address and port, not "all tcp", so localhost, DNS, probes and all other
 //! destinations need no exemption.
 
-use std::collections::BTreeSet;
-use std::fmt::{self, Write as _};
+use std::fmt;
 use std::net::{IpAddr, SocketAddr};
 
+use crate::family::Family;
 use crate::plan::{Plan, ProxyUid};
-use crate::saved::Saved;
 use crate::targets::Targets;
 
 /// The prefix of our chains' names.
@@ -43,56 +42,6 @@ impl RuleSet {
     /// Both families, IPv4 first.
     pub fn families(&self) -> [&FamilyRules; 2] {
         [&self.v4, &self.v6]
-    }
-}
-
-/// The restore text of each family that has rules, as for a namespace without any.
-impl fmt::Display for RuleSet {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        for rules in self.families().into_iter().filter(|rules| !rules.is_empty()) {
-            writeln!(f, "# {}: {}-restore --noflush", rules.family, rules.family.tool())?;
-            f.write_str(&rules.restore_text(&Saved::default()))?;
-        }
-        Ok(())
-    }
-}
-
-/// An address family.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum Family {
-    /// IPv4.
-    V4,
-    /// IPv6.
-    V6,
-}
-
-impl Family {
-    /// Both.
-    pub const ALL: [Self; 2] = [Self::V4, Self::V6];
-
-    /// The family of a canonical address.
-    pub fn of(address: IpAddr) -> Self {
-        match address {
-            IpAddr::V4(_) => Self::V4,
-            IpAddr::V6(_) => Self::V6,
-        }
-    }
-
-    /// The prefix of the names of the family's programs.
-    pub(crate) fn tool(self) -> &'static str {
-        match self {
-            Self::V4 => "iptables",
-            Self::V6 => "ip6tables",
-        }
-    }
-}
-
-impl fmt::Display for Family {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::V4 => "IPv4",
-            Self::V6 => "IPv6",
-        })
     }
 }
 
@@ -146,47 +95,6 @@ impl FamilyRules {
     /// The chains, in the order of the text.
     pub fn chains(&self) -> &[ChainRules] {
         &self.chains
-    }
-
-    /// One commit that turns the kernel's rules (`found`) into exactly these rules.
-    ///
-    /// `:CHAIN - [0:0]` creates a chain or empties it inside the commit, so a rerun replaces bodies
-    /// without a gap. Removing the rules first would unhook connection tracking and reset every
-    /// open redirected connection. A misplaced jump is moved in the same commit. Our stale chains
-    /// are deleted by name.
-    pub(crate) fn restore_text(&self, found: &Saved) -> String {
-        let mut text = String::from("*nat\n");
-        let wanted: Vec<&str> = self.chains.iter().map(|rules| rules.chain.name()).collect();
-        let stale: Vec<&str> = found.own_chains().filter(|name| !wanted.contains(name)).collect();
-        let mut line = |words: fmt::Arguments<'_>| {
-            // Writing to a String cannot fail.
-            let _ = writeln!(text, "{words}");
-        };
-        for name in wanted.iter().chain(&stale) {
-            line(format_args!(":{name} - [0:0]"));
-        }
-        let in_place: BTreeSet<&str> = self
-            .chains
-            .iter()
-            .filter(|rules| found.has_only_jump(rules.chain, &rules.jump()))
-            .map(|rules| rules.chain.name())
-            .collect();
-        for jump in found.own_jumps().filter(|jump| !in_place.contains(jump.target)) {
-            line(format_args!("-D {} {}", jump.chain, jump.text));
-        }
-        for rules in self.chains.iter().filter(|rules| !in_place.contains(rules.chain.name())) {
-            line(format_args!("-I {} 1 {}", rules.chain.hook(), rules.jump()));
-        }
-        for rules in &self.chains {
-            for rule in &rules.body {
-                line(format_args!("-A {} {rule}", rules.chain.name()));
-            }
-        }
-        for name in &stale {
-            line(format_args!("-X {name}"));
-        }
-        line(format_args!("COMMIT"));
-        text
     }
 }
 

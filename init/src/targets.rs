@@ -4,10 +4,9 @@ use std::collections::BTreeSet;
 use std::io;
 use std::net::{SocketAddr, ToSocketAddrs};
 
-use crate::exit::InitError;
+use crate::family::Family;
 use crate::plan::{Host, MAX_UPSTREAMS, Plan, PlanError, interceptable};
 use crate::pod::Pod;
-use crate::rules::Family;
 
 /// The addresses of a plan in this pod.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -25,7 +24,7 @@ impl Targets {
         plan: &Plan,
         pod: &Pod,
         lookup: impl Fn(&str, u16) -> io::Result<Vec<SocketAddr>>,
-    ) -> Result<Self, InitError> {
+    ) -> Result<Self, TargetError> {
         let default = match plan.upstreams() {
             [] => Some(pod.api_server.clone()?),
             _ => None,
@@ -72,9 +71,9 @@ fn resolve_name(
     port: u16,
     pod: &Pod,
     lookup: impl Fn(&str, u16) -> io::Result<Vec<SocketAddr>>,
-) -> Result<BTreeSet<SocketAddr>, InitError> {
+) -> Result<BTreeSet<SocketAddr>, TargetError> {
     let found = lookup(name, port)
-        .map_err(|source| InitError::Unresolved { name: name.to_owned(), source })?;
+        .map_err(|source| TargetError::Unresolved { name: name.to_owned(), source })?;
     let mut kept = BTreeSet::new();
     for address in found {
         let ip = interceptable(address.ip())?;
@@ -83,7 +82,7 @@ fn resolve_name(
         }
     }
     if kept.is_empty() {
-        return Err(InitError::NoAddress { name: name.to_owned() });
+        return Err(TargetError::NoAddress { name: name.to_owned() });
     }
     Ok(kept)
 }
@@ -92,9 +91,32 @@ fn family(address: &SocketAddr) -> Family {
     Family::of(address.ip())
 }
 
+/// The reason why a plan has no addresses in this pod.
+#[derive(Debug, thiserror::Error)]
+pub enum TargetError {
+    /// The plan is invalid in this pod.
+    #[error(transparent)]
+    Plan(#[from] PlanError),
+    /// A name that does not resolve.
+    #[error("upstream {name} cannot be resolved: {source}")]
+    Unresolved {
+        /// The name.
+        name: String,
+        /// The resolver's error.
+        source: io::Error,
+    },
+    /// A name without an address of the pod's families.
+    #[error("upstream {name} has no address of a family that the pod has")]
+    NoAddress {
+        /// The name.
+        name: String,
+    },
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::exit::InitError;
     use crate::plan::Upstream;
 
     fn pod(families: &[Family]) -> Pod {
@@ -102,7 +124,7 @@ mod tests {
         Pod { api_server, families: families.iter().copied().collect() }
     }
 
-    fn resolve(args: &[&str], pod: &Pod) -> Result<Vec<String>, InitError> {
+    fn resolve(args: &[&str], pod: &Pod) -> Result<Vec<String>, TargetError> {
         let lookup = |name: &str, port| match name {
             "api.example" => Ok(vec![
                 SocketAddr::from(([192, 0, 2, 1], port)),
@@ -157,6 +179,7 @@ mod tests {
     fn what_a_name_lacks_is_told() {
         let told = |name: &str, families: &[Family]| {
             let error = resolve(&[&format!("--upstream={name}:443")], &pod(families)).unwrap_err();
+            let error = InitError::from(error);
             (error.exit_code().code(), error.to_string())
         };
         assert_eq!(

@@ -4,7 +4,7 @@ use std::fmt;
 use std::io::{self, Write as _};
 use std::process::{Command, Output, Stdio};
 
-use crate::rules::Family;
+use crate::family::Family;
 use crate::saved::{Saved, SavedError};
 
 /// The legacy tools' time limit for their lock, in seconds. Locks are per mount namespace, so

@@ -8,8 +8,8 @@ use std::env;
 use std::net::IpAddr;
 
 use self::env_from::EnvFrom;
+use crate::family::Family;
 use crate::plan::{PlanError, Upstream};
-use crate::rules::Family;
 
 /// The pod's own view of itself.
 #[derive(Debug, Clone, PartialEq, Eq)]

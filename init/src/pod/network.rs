@@ -15,9 +15,8 @@ use rtnetlink::{Error, Handle, new_connection};
 use tokio::runtime;
 use tokio::time::{Instant, sleep, timeout};
 
-use crate::exit::InitError;
+use crate::family::Family;
 use crate::plan::interceptable;
-use crate::rules::Family;
 
 /// The time limit of all answers of the kernel; it takes less than a millisecond.
 const ANSWER: Duration = Duration::from_secs(3);
@@ -109,8 +108,8 @@ enum Way {
 /// no process of the pod can reach it, and the rules intercept it once it has a route.
 ///
 /// # Errors
-/// [`InitError::OwnAddress`], and [`InitError::Unroutable`] if no target has a route.
-pub fn reachable(targets: &BTreeSet<SocketAddr>) -> Result<Vec<SocketAddr>, InitError> {
+/// [`RouteError::OwnAddress`], and [`RouteError::Unroutable`] if no target has a route.
+pub fn reachable(targets: &BTreeSet<SocketAddr>) -> Result<Vec<SocketAddr>, RouteError> {
     let targets = targets.iter().copied();
     let asked = ask(async |handle| {
         settle(&handle).await?;
@@ -126,14 +125,14 @@ pub fn reachable(targets: &BTreeSet<SocketAddr>) -> Result<Vec<SocketAddr>, Init
     }))
 }
 
-fn judge(ways: Vec<(SocketAddr, Way)>) -> Result<Vec<SocketAddr>, InitError> {
+fn judge(ways: Vec<(SocketAddr, Way)>) -> Result<Vec<SocketAddr>, RouteError> {
     let mut reachable = Vec::new();
     let mut unroutable = Vec::new();
     for (address, way) in ways {
         match way {
             Way::Out => reachable.push(address),
-            Way::Own => return Err(InitError::OwnAddress { address }),
-            Way::Nowhere(source) => unroutable.push(InitError::Unroutable { address, source }),
+            Way::Own => return Err(RouteError::OwnAddress { address }),
+            Way::Nowhere(source) => unroutable.push(RouteError::Unroutable { address, source }),
             Way::Untold(error) => {
                 tracing::warn!("the kernel does not say whether {address} has a route: {error}");
                 reachable.push(address);
@@ -145,6 +144,32 @@ fn judge(ways: Vec<(SocketAddr, Way)>) -> Result<Vec<SocketAddr>, InitError> {
         tracing::warn!("{error}");
     }
     fatal.map_or(Ok(reachable), Err)
+}
+
+/// The reason why the targets cannot be intercepted in this pod.
+#[derive(Debug, thiserror::Error)]
+pub enum RouteError {
+    /// The upstream is an address of the pod itself.
+    #[error(
+        "upstream {address} is on an address of this pod itself: the API server's own address is \
+         needed, or that of its Service"
+    )]
+    OwnAddress {
+        /// The address, given or resolved.
+        address: SocketAddr,
+    },
+    /// No upstream is reachable.
+    #[error(
+        "upstream {address} cannot be reached from this pod: {source}; the pod needs an {} route \
+         to it, and an address of its own to send from",
+        Family::of(address.ip())
+    )]
+    Unroutable {
+        /// One of the upstream addresses.
+        address: SocketAddr,
+        /// The kernel's error.
+        source: io::Error,
+    },
 }
 
 /// Sends questions to the kernel over one rtnetlink connection, closed after the last answer.
@@ -228,6 +253,7 @@ mod tests {
     use rtnetlink::packet_route::address::AddressHeaderFlags;
 
     use super::*;
+    use crate::exit::InitError;
 
     fn address(flags: AddressFlags, attributes: &[AddressAttribute]) -> Option<Address> {
         let mut message = AddressMessage::default();
@@ -303,7 +329,7 @@ mod tests {
         assert_eq!(judge(vec![(one, Way::Out), (two, nowhere())]).unwrap(), [one]);
         assert_eq!(judge(vec![(one, untold()), (two, nowhere())]).unwrap(), [one]);
         let told = |ways| {
-            let error = judge(ways).unwrap_err();
+            let error = InitError::from(judge(ways).unwrap_err());
             (error.exit_code().code(), error.to_string())
         };
         let (code, text) = told(vec![(one, nowhere()), (two, nowhere())]);

@@ -4,9 +4,10 @@ use std::net::SocketAddr;
 use proptest::prelude::*;
 
 use super::*;
+use crate::family::Family;
 use crate::plan::{BackendChoice, Plan, ProxyUid};
 use crate::pod::Pod;
-use crate::rules::{Family, RuleSet};
+use crate::rules::RuleSet;
 use crate::targets::Targets;
 
 const EMPTY: &str = "*nat\n:PREROUTING ACCEPT [0:0]\n:OUTPUT ACCEPT [0:0]\n";

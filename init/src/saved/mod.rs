@@ -3,6 +3,8 @@
 //! Only our own rules are parsed strictly: of a foreign rule, its position and its target are
 //! enough.
 
+mod commit;
+
 use std::fmt;
 use std::net::IpAddr;
 
