@@ -4,8 +4,10 @@
 mod field;
 mod label;
 mod parse;
+mod requirement;
 mod syntax;
 
 pub use field::{FieldOp, FieldSelector, FieldSelectorError, equal_to};
-pub use label::{Op, Requirement, Selector};
-pub use syntax::{LabelError, SelectorError};
+pub use label::Selector;
+pub use requirement::Requirement;
+pub use syntax::{LabelError, Op, SelectorError};

@@ -2,8 +2,8 @@
 //! their oddities: a NUL ends a token or the whole text, `in` and `notin` are keys and values too,
 //! `a=` and `a in ()` compare with the empty value.
 
-use super::label::{Op, Requirement};
-use super::syntax::{LabelError, SelectorError, check_key};
+use super::requirement::Requirement;
+use super::syntax::{LabelError, Op, SelectorError, check_key};
 
 pub(super) fn requirements(text: &str) -> Result<Vec<Requirement>, SelectorError> {
     let mut parser = Parser { lexer: Lexer { text, position: 0 }, peeked: None };

@@ -1,9 +1,52 @@
-//! The syntax of label keys and values (`apimachinery/pkg/api/validate/content`), and its errors.
-
-use super::label::Op;
+//! The syntax of label keys and values (`apimachinery/pkg/api/validate/content`), the operators,
+//! and the errors.
 
 const MAX_NAME: usize = 63;
 const MAX_PREFIX: usize = 253;
+
+/// The operator of a requirement.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum Op {
+    /// The label is there and has one of the values.
+    In,
+    /// The label is not there, or has none of the values.
+    NotIn,
+    /// The label is there.
+    Exists,
+    /// The label is not there.
+    DoesNotExist,
+    /// The label is there, an integer, and greater than the one value.
+    GreaterThan,
+    /// The label is there, an integer, and less than the one value.
+    LessThan,
+}
+
+impl Op {
+    /// The operator's name in `matchExpressions`, and in errors.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::In => "In",
+            Self::NotIn => "NotIn",
+            Self::Exists => "Exists",
+            Self::DoesNotExist => "DoesNotExist",
+            Self::GreaterThan => "Gt",
+            Self::LessThan => "Lt",
+        }
+    }
+
+    pub(super) fn check_count(self, values: usize) -> Result<(), LabelError> {
+        let (fits, expected) = match self {
+            Self::In | Self::NotIn => (values > 0, "at least one value"),
+            Self::Exists | Self::DoesNotExist => (values == 0, "no value"),
+            Self::GreaterThan | Self::LessThan => (values == 1, "exactly one value"),
+        };
+        if fits {
+            Ok(())
+        } else {
+            Err(LabelError::ValueCount { op: self, expected, found: values })
+        }
+    }
+}
 
 /// A label requirement that the API server would refuse.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]

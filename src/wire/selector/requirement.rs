@@ -1,0 +1,94 @@
+//! One requirement of a label selector.
+
+use std::fmt;
+
+use super::syntax::{LabelError, Op, check_key, check_value};
+
+/// One validated condition on one label.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct Requirement {
+    key: String,
+    op: Op,
+    values: Vec<String>,
+}
+
+impl Requirement {
+    /// Validates as apimachinery's `NewRequirement`: the key, the number of values for the
+    /// operator, each value.
+    pub fn new(
+        key: impl Into<String>,
+        op: Op,
+        values: impl IntoIterator<Item = impl Into<String>>,
+    ) -> Result<Self, LabelError> {
+        let key = key.into();
+        check_key(&key)?;
+        let mut values: Vec<String> = values.into_iter().map(Into::into).collect();
+        op.check_count(values.len())?;
+        for value in &values {
+            check_value(value)?;
+            if matches!(op, Op::GreaterThan | Op::LessThan) && value.parse::<i64>().is_err() {
+                return Err(LabelError::NotInteger(value.clone()));
+            }
+        }
+        values.sort_unstable();
+        values.dedup();
+        Ok(Self { key, op, values })
+    }
+
+    /// `key=value`, as one pair of `matchLabels`.
+    pub fn equals(key: impl Into<String>, value: impl Into<String>) -> Result<Self, LabelError> {
+        Self::new(key, Op::In, [value.into()])
+    }
+
+    /// Name of the label.
+    pub fn key(&self) -> &str {
+        &self.key
+    }
+
+    /// The operator.
+    pub const fn op(&self) -> Op {
+        self.op
+    }
+
+    /// The values, sorted and unique: none for `Exists` and `DoesNotExist`, one for `GreaterThan`
+    /// and `LessThan`.
+    pub fn values(&self) -> &[String] {
+        &self.values
+    }
+
+    /// Whether it matches the label's value, which is `None` if there is no such label.
+    pub fn matches(&self, value: Option<&str>) -> bool {
+        match self.op {
+            Op::In => value.is_some_and(|value| self.lists(value)),
+            Op::NotIn => !value.is_some_and(|value| self.lists(value)),
+            Op::Exists => value.is_some(),
+            Op::DoesNotExist => value.is_none(),
+            Op::GreaterThan => self.ordered(value).is_some_and(|(value, bound)| value > bound),
+            Op::LessThan => self.ordered(value).is_some_and(|(value, bound)| value < bound),
+        }
+    }
+
+    fn lists(&self, value: &str) -> bool {
+        self.values.binary_search_by(|listed| listed.as_str().cmp(value)).is_ok()
+    }
+
+    fn ordered(&self, value: Option<&str>) -> Option<(i64, i64)> {
+        Some((value?.parse().ok()?, self.values.first()?.parse().ok()?))
+    }
+}
+
+impl fmt::Display for Requirement {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { key, op, values } = self;
+        match (op, values.as_slice()) {
+            (Op::In, [value]) => write!(f, "{key}={value}"),
+            (Op::NotIn, [value]) => write!(f, "{key}!={value}"),
+            (Op::In, values) => write!(f, "{key} in ({})", values.join(",")),
+            (Op::NotIn, values) => write!(f, "{key} notin ({})", values.join(",")),
+            (Op::Exists, _) => f.write_str(key),
+            (Op::DoesNotExist, _) => write!(f, "!{key}"),
+            (Op::GreaterThan, values) => write!(f, "{key}>{}", values.join(",")),
+            (Op::LessThan, values) => write!(f, "{key}<{}", values.join(",")),
+        }
+    }
+}
