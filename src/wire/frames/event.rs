@@ -3,7 +3,7 @@
 //! Hides how an item is encoded as an event: items of typed lists do not contain their kind,
 //! objects of events do. The object itself is the same bytes.
 
-use super::EventKind;
+use super::facts::EventKind;
 use crate::wire::{
     media::Encoding,
     status::write::{Node, cbor_head, enveloped, framed},

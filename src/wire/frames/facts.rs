@@ -1,9 +1,6 @@
 //! The facts in a body: the same for all encodings.
 
-use super::{
-    place::{INITIAL_EVENTS_END, Node},
-    watch::Event,
-};
+use super::place::{INITIAL_EVENTS_END, Node};
 use crate::wire::rv::ResourceVersion;
 
 /// The type of a watch event.
@@ -20,6 +17,19 @@ pub enum EventKind {
     Unknown,
 }
 
+/// The facts of one event.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Event {
+    /// Its `type`.
+    pub kind: EventKind,
+    /// `object.metadata.resourceVersion`, for a Table that of the Table. Of a repeated key the last
+    /// value counts, as Go decodes.
+    pub resource_version: ResourceVersion,
+    /// Whether this is the bookmark that ends the initial events of a WatchList
+    /// (`k8s.io/initial-events-end: "true"`).
+    pub initial_events_end: bool,
+}
+
 /// The metadata of a list.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct ListMeta {
@@ -31,7 +41,7 @@ pub struct ListMeta {
 
 impl ListMeta {
     /// Longest token that is kept, in bytes; the API server's are about 100.
-    pub const MAX_CONTINUE: usize = 4096;
+    pub const MAX_CONTINUE: usize = Node::CONTINUE_TEXT;
 }
 
 /// `metadata.continue` of a list.

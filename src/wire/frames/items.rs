@@ -4,10 +4,12 @@
 //! caller interprets.
 
 use super::{
-    Fault, FrameError, Mark, Step, Walker,
     facts::{Facts, ListMeta, Object},
-    filter::{KEPT_CAPACITY, MAX_ITEM},
+    fault::{Fault, FrameError},
+    limits::{KEPT_CAPACITY, MAX_ITEM},
     place::Node,
+    step::{Mark, Step},
+    walk::Walker,
 };
 use crate::wire::media::Encoding;
 

@@ -1,8 +1,10 @@
 //! The body of a list.
 
 use super::facts::{Facts, ListMeta};
+use super::fault::{Fault, FrameError};
 use super::place::Node;
-use super::{Fault, FrameError, Step, Walker};
+use super::step::Step;
+use super::walk::Walker;
 use crate::wire::media::Encoding;
 
 /// Scans the body of a list until its own metadata is known, wherever it stands: before the items

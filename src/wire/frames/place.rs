@@ -1,6 +1,5 @@
 //! The places in a body, and the names that lead there: the same for all encodings.
 
-use super::facts::ListMeta;
 use crate::wire::rv::ResourceVersion;
 
 /// A place in a body. From each, known names lead to others, and all other names to [`Node::Skip`].
@@ -104,6 +103,9 @@ impl Node {
 
     /// The longest text of an object that is read: more than any name, namespace or uid may have.
     pub(super) const OBJECT_TEXT: usize = 512;
+
+    /// Longest token of a next page that is kept, in bytes; the API server's are about 100.
+    pub(super) const CONTINUE_TEXT: usize = 4096;
 
     /// The place to which a name leads in JSON and CBOR.
     pub(super) fn named(self, name: &[u8]) -> Self {
@@ -221,7 +223,7 @@ impl Node {
             Self::ResourceVersion => ResourceVersion::MAX_DIGITS + 1,
             Self::InitialEventsEnd | Self::AnnotationValue => 8,
             Self::AnnotationKey => Self::NAME_LIMIT,
-            Self::Continue => ListMeta::MAX_CONTINUE + 1,
+            Self::Continue => Self::CONTINUE_TEXT + 1,
             Self::Namespace
             | Self::Name
             | Self::Uid

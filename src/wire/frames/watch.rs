@@ -1,10 +1,11 @@
 //! The body of a watch.
 
-use super::facts::{EventKind, Facts, Object};
+use super::facts::{Event, Facts, Object};
+use super::fault::{Fault, FrameError};
 use super::place::Node;
-use super::{Fault, FrameError, Step, Walker};
+use super::step::Step;
+use super::walk::Walker;
 use crate::wire::media::Encoding;
-use crate::wire::rv::ResourceVersion;
 
 /// Scans the body of a watch: JSON objects one after the other, protobuf messages with their length
 /// in front, or a CBOR sequence. Tables and PartialObjectMetadata are events like any other.
@@ -15,19 +16,6 @@ pub struct WatchScanner {
     /// Number of bytes scanned.
     offset: u64,
     failed: Option<FrameError>,
-}
-
-/// The facts of one event.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Event {
-    /// Its `type`.
-    pub kind: EventKind,
-    /// `object.metadata.resourceVersion`, for a Table that of the Table. Of a repeated key the last
-    /// value counts, as Go decodes.
-    pub resource_version: ResourceVersion,
-    /// Whether this is the bookmark that ends the initial events of a WatchList
-    /// (`k8s.io/initial-events-end: "true"`).
-    pub initial_events_end: bool,
 }
 
 /// A complete event.

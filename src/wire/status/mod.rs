@@ -16,7 +16,10 @@ use std::borrow::Cow;
 
 use bytes::Bytes;
 
-use self::tree::Node;
+use self::{
+    proto::{enveloped, framed, message, number, text},
+    tree::Node,
+};
 use super::media::Encoding;
 
 /// A failure in the API server's form.
@@ -78,7 +81,7 @@ impl Status {
                 out.push(b'\n');
             }
             Encoding::Yaml => self.tree().yaml(&mut out),
-            Encoding::Protobuf => proto::object(self, &mut out),
+            Encoding::Protobuf => self.proto_object(&mut out),
             Encoding::Cbor => self.tree().cbor(&mut out),
         }
         out.into()
@@ -94,7 +97,7 @@ impl Status {
                 event().json(&mut out);
                 out.push(b'\n');
             }
-            Encoding::Protobuf => proto::error_event(self, &mut out),
+            Encoding::Protobuf => framed("ERROR", &mut out, |raw| self.proto_object(raw)),
             Encoding::Cbor => event().cbor(&mut out),
         }
         out.into()
@@ -116,6 +119,28 @@ impl Status {
         fields.push(("code", Node::Number(self.code.into())));
         Node::Object(fields)
     }
+
+    /// Appends the protobuf in its envelope.
+    fn proto_object(&self, out: &mut Vec<u8>) {
+        enveloped("v1", "Status", out, |raw| self.proto(raw));
+    }
+
+    /// Appends the protobuf, field for field as the generated code of `apimachinery` writes it:
+    /// also empty strings, unless they are pointers.
+    fn proto(&self, out: &mut Vec<u8>) {
+        message(1, out, |list_meta| {
+            text(1, "", list_meta);
+            text(2, "", list_meta);
+            text(3, "", list_meta);
+        });
+        text(2, "Failure", out);
+        text(3, &self.message, out);
+        text(4, self.reason.as_str(), out);
+        if let Some(details) = &self.details {
+            message(5, out, |out| details.proto(out));
+        }
+        number(6, self.code.into(), out);
+    }
 }
 
 impl Details {
@@ -133,6 +158,17 @@ impl Details {
         }
         Node::Map(fields)
     }
+
+    fn proto(&self, out: &mut Vec<u8>) {
+        text(1, &self.name, out);
+        text(2, &self.group, out);
+        text(3, &self.kind, out);
+        for cause in &self.causes {
+            message(4, out, |out| cause.proto(out));
+        }
+        number(5, self.retry_after_seconds, out);
+        text(6, &self.uid, out);
+    }
 }
 
 impl Cause {
@@ -142,6 +178,12 @@ impl Cause {
         push_text(&mut fields, "message", &self.message);
         push_text(&mut fields, "field", &self.field);
         Node::Map(fields)
+    }
+
+    fn proto(&self, out: &mut Vec<u8>) {
+        text(1, &self.reason, out);
+        text(2, &self.message, out);
+        text(3, &self.field, out);
     }
 }
 

@@ -1,17 +1,7 @@
-//! A Status in protobuf, field for field as the generated code of `apimachinery` writes it: also
-//! empty strings, unless they are pointers.
+//! Fields of protobuf, as the generated code of `apimachinery` writes them, and the envelopes of
+//! objects and events.
 
-use super::{Cause, Details, Status};
 use crate::wire::{frames::MAGIC, varint::put_varint};
-
-/// A Status in its envelope.
-pub(super) fn object(status: &Status, out: &mut Vec<u8>) {
-    enveloped("v1", "Status", out, |raw| self::status(status, raw));
-}
-
-pub(super) fn error_event(status: &Status, out: &mut Vec<u8>) {
-    framed("ERROR", out, |raw| object(status, raw));
-}
 
 /// The magic and `runtime.Unknown{typeMeta=1, raw=2, contentEncoding=3, contentType=4}`.
 pub(in crate::wire) fn enveloped(
@@ -42,38 +32,6 @@ pub(in crate::wire) fn framed(kind: &str, out: &mut Vec<u8>, write: impl FnOnce(
     out.extend_from_slice(&event);
 }
 
-fn status(status: &Status, out: &mut Vec<u8>) {
-    message(1, out, |list_meta| {
-        text(1, "", list_meta);
-        text(2, "", list_meta);
-        text(3, "", list_meta);
-    });
-    text(2, "Failure", out);
-    text(3, &status.message, out);
-    text(4, status.reason.as_str(), out);
-    if let Some(details) = &status.details {
-        message(5, out, |out| self::details(details, out));
-    }
-    number(6, status.code.into(), out);
-}
-
-fn details(details: &Details, out: &mut Vec<u8>) {
-    text(1, &details.name, out);
-    text(2, &details.group, out);
-    text(3, &details.kind, out);
-    for cause in &details.causes {
-        message(4, out, |out| self::cause(cause, out));
-    }
-    number(5, details.retry_after_seconds, out);
-    text(6, &details.uid, out);
-}
-
-fn cause(cause: &Cause, out: &mut Vec<u8>) {
-    text(1, &cause.reason, out);
-    text(2, &cause.message, out);
-    text(3, &cause.field, out);
-}
-
 pub(in crate::wire) fn message(field: u8, out: &mut Vec<u8>, write: impl FnOnce(&mut Vec<u8>)) {
     let mut inner = Vec::new();
     write(&mut inner);
@@ -90,7 +48,7 @@ fn bytes(field: u8, value: &[u8], out: &mut Vec<u8>) {
     out.extend_from_slice(value);
 }
 
-fn number(field: u8, value: u32, out: &mut Vec<u8>) {
+pub(super) fn number(field: u8, value: u32, out: &mut Vec<u8>) {
     out.push(field << 3);
     put_varint(value.into(), out);
 }

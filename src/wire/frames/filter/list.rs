@@ -12,11 +12,14 @@
 
 use super::{
     super::{
-        Fault, FrameError, Mark, Step, Walker,
         facts::{Facts, ListMeta},
+        fault::{Fault, FrameError},
+        limits::{KEPT_CAPACITY, MAX_ITEM},
         place::Node,
+        step::{Mark, Step},
+        walk::Walker,
     },
-    Judge, KEPT_CAPACITY, MAX_ITEM, Verdict,
+    judge::{Judge, Verdict},
 };
 use crate::wire::media::Encoding;
 

@@ -7,8 +7,8 @@ use serde::Deserialize;
 use serde_json::value::RawValue;
 
 use super::{
-    super::{Fault, facts::Object},
-    Judge, Verdict,
+    super::{facts::Object, fault::Fault},
+    judge::{Judge, Verdict},
 };
 
 /// Filters the rows of Tables, event by event.

@@ -2,11 +2,13 @@
 
 use super::{
     super::{
-        Bookmark, Fault, FrameError,
-        facts::EventKind,
-        watch::{Event, WatchScanner},
+        bookmark::Bookmark,
+        facts::{Event, EventKind},
+        fault::{Fault, FrameError},
+        limits::{KEPT_CAPACITY, MAX_ITEM},
+        watch::WatchScanner,
     },
-    Judge, KEPT_CAPACITY, MAX_ITEM, Verdict,
+    judge::{Judge, Verdict},
     table::Tables,
 };
 use crate::wire::media::Encoding;

@@ -2,10 +2,15 @@
 //! `WatchEvent`; an object is a magic number and a `runtime.Unknown` whose field `raw` is the
 //! object. Lengths come first, so other fields are skipped unread.
 
-use super::facts::Facts;
-use super::place::{Node, Shape};
-use super::{Fault, MAGIC, Mark, Step};
+use crate::wire::frames::{
+    facts::Facts,
+    fault::Fault,
+    place::{Node, Shape},
+    step::{Mark, Step},
+};
 
+/// The magic in front of every protobuf object (`k8s` and a zero byte).
+pub const MAGIC: &[u8; 4] = b"k8s\0";
 /// Most levels of messages that are parsed: event, extension, envelope, object, metadata,
 /// annotation.
 const LEVELS: usize = 6;
@@ -13,7 +18,7 @@ const LEVELS: usize = 6;
 const NO_END: u64 = u64::MAX;
 
 #[derive(Debug)]
-pub(super) struct Proto {
+pub(in crate::wire::frames) struct Proto {
     root: Node,
     state: State,
     /// Offset in the body of the next byte.

@@ -1,10 +1,15 @@
 //! JSON: one object after the other, whitespace between them.
 
-use super::facts::Facts;
-use super::place::{Node, Shape};
 use super::skip::{Skip, Skipped};
-use super::{Fault, Mark, Step};
-use crate::wire::escape::hex_value;
+use crate::wire::{
+    escape::hex_value,
+    frames::{
+        facts::Facts,
+        fault::Fault,
+        place::{Node, Shape},
+        step::{Mark, Step},
+    },
+};
 
 /// Most levels of containers that are parsed: event, object, rows, row, object, metadata,
 /// annotations.
@@ -13,7 +18,7 @@ const LEVELS: usize = 7;
 const MAX_NUMBER: usize = 32;
 
 #[derive(Debug)]
-pub(super) struct Json {
+pub(in crate::wire::frames) struct Json {
     root: Node,
     state: State,
     escape: Escape,
@@ -88,7 +93,7 @@ impl Json {
         self.state == State::Between
     }
 
-    pub(super) fn lacks_newline(&self) -> bool {
+    pub(in crate::wire::frames) fn lacks_newline(&self) -> bool {
         self.lacks_newline && self.at_boundary()
     }
 

@@ -1,9 +1,12 @@
 //! CBOR (RFC 8949): a sequence of maps (RFC 8742). Kubernetes writes definite lengths and byte
 //! strings; indefinite lengths, text strings and tags anywhere are read too, as by its own decoder.
 
-use super::facts::Facts;
-use super::place::{Node, Shape};
-use super::{Fault, Mark, Step};
+use crate::wire::frames::{
+    facts::Facts,
+    fault::Fault,
+    place::{Node, Shape},
+    step::{Mark, Step},
+};
 
 /// Most levels of containers that are parsed: event, object, rows, row, object, metadata,
 /// annotations.
@@ -17,7 +20,7 @@ const MAX_ITEMS: u64 = 1 << 60;
 const UNTIL_BREAK: u64 = u64::MAX;
 
 #[derive(Debug)]
-pub(super) struct Cbor {
+pub(in crate::wire::frames) struct Cbor {
     root: Node,
     /// Open containers that are parsed, outermost first.
     open: [Container; LEVELS],

@@ -1,0 +1,61 @@
+//! The faults of a body.
+
+/// A body that does not match its Content-Type. It cannot be read any further.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[error("{fault} (byte {at} of the body)")]
+pub struct FrameError {
+    /// The fault.
+    pub fault: Fault,
+    /// Offset in the whole body, in bytes, near the first byte that does not fit.
+    pub at: u64,
+}
+
+/// The faults of a body.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, thiserror::Error)]
+pub enum Fault {
+    /// An event, a list or an item that is no object.
+    #[error("not an object")]
+    NotAnObject,
+    /// The items of a list are no array.
+    #[error("items that are no array")]
+    NotItems,
+    /// A list without items, not even null.
+    #[error("not a list")]
+    NotAList,
+    /// An item whose metadata does not identify its object, or not unambiguously.
+    #[error("item without metadata that can be read in one way")]
+    Item,
+    /// An event of an unknown type, which cannot be judged.
+    #[error("event of a type that nobody knows")]
+    Event,
+    /// An item or event larger than anything that the API server stores.
+    #[error("item too large")]
+    TooLarge,
+    /// JSON or CBOR: a byte or item that cannot follow here.
+    #[error("unexpected byte")]
+    Unexpected,
+    /// JSON: a backslash and a character that cannot follow it.
+    #[error("broken escape in a string")]
+    Escape,
+    /// Nested more deeply than apimachinery would decode.
+    #[error("nested too deeply")]
+    TooDeep,
+    /// Protobuf or CBOR: a length beyond its enclosing item. JSON: a number that is too long.
+    #[error("length out of bounds")]
+    Length,
+    /// Protobuf: a varint of more than 64 bits.
+    #[error("varint of more than 64 bits")]
+    Varint,
+    /// Protobuf: a field number or wire type that does not exist.
+    #[error("no such field number or wire type")]
+    Tag,
+    /// Protobuf: an object without the `k8s\0` in front.
+    #[error("object without its magic number")]
+    Magic,
+    /// CBOR: a reserved value of the initial byte.
+    #[error("reserved initial byte")]
+    Head,
+    /// The body ended in the middle.
+    #[error("body ends in the middle")]
+    Truncated,
+}

@@ -1,0 +1,32 @@
+//! The steps of a walker.
+
+/// The progress of a walker in a chunk.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Step {
+    /// At the end of the chunk.
+    More,
+    /// At the end of an event or a list, this many bytes into the chunk.
+    End(usize),
+    /// The list's metadata is complete, this many bytes into the chunk.
+    Known(usize),
+    /// At a delimiter of the items of a list, this many bytes into the chunk.
+    Mark(Mark, usize),
+}
+
+/// A delimiter of the items of a list. `token` is its length in bytes; it may have begun in an
+/// earlier chunk.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Mark {
+    /// Behind the token that opens the items.
+    Open { token: usize },
+    /// Protobuf: behind the tag of an item.
+    Tag { token: usize },
+    /// Protobuf: behind the length of an item, before its first byte.
+    Body,
+    /// Behind an item.
+    Item,
+    /// Behind the token that closes the items; a CBOR array of definite length has none.
+    Close { token: usize },
+    /// Behind `remainingItemCount`; in protobuf behind its tag.
+    Remaining { token: usize },
+}
