@@ -2,7 +2,11 @@
 
 use std::fmt::Write as _;
 
-use super::{ClusterError, ExplainError, cluster::Cluster, moves::Moves};
+use super::{
+    cluster::{Cluster, ClusterError},
+    error::ExplainError,
+    moves::Moves,
+};
 use crate::policy::{GroupResource, Lock, Policy};
 
 /// The explanation, one paragraph per resource, and the error if it is incomplete.

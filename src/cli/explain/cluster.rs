@@ -14,7 +14,6 @@ use kube::{
 use serde::de::DeserializeOwned;
 use tokio::sync::OnceCell;
 
-use super::ClusterError;
 use crate::{
     api::ShardingConfig,
     net::tls,
@@ -125,6 +124,16 @@ impl Cluster {
         });
         client.await.cloned()
     }
+}
+
+/// A request to the cluster that failed.
+#[derive(Debug, thiserror::Error)]
+#[error("{asked}")]
+pub struct ClusterError {
+    asked: String,
+    #[source]
+    source: Box<dyn Error + Send + Sync>,
+    pub(super) exit_code: u8,
 }
 
 /// Lists page by page.

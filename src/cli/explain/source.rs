@@ -1,37 +1,19 @@
 //! The sources of a policy: a file, standard input, the cluster.
 
 use std::{
-    convert::Infallible,
     fs,
     io::{self, Read},
     path::{Path, PathBuf},
-    str::FromStr,
 };
 
-use super::{ClusterError, ExplainArgs, cluster::Cluster};
+use super::{
+    args::{ExplainArgs, Name},
+    cluster::{Cluster, ClusterError},
+};
 use crate::policy::{self, BadDocument, Draft};
 
 /// The argument that stands for the policy in the cluster.
 const CLUSTER: &str = "cluster";
-
-/// The name of an object, with its namespace if that is given.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Name {
-    namespace: Option<String>,
-    name: String,
-}
-
-impl FromStr for Name {
-    type Err = Infallible;
-
-    fn from_str(text: &str) -> Result<Self, Infallible> {
-        let (namespace, name) = match text.split_once('/') {
-            Some((namespace, name)) => (Some(namespace.to_owned()), name),
-            None => (None, text),
-        };
-        Ok(Self { namespace, name: name.to_owned() })
-    }
-}
 
 /// The reason why there is no policy.
 #[derive(Debug, thiserror::Error)]

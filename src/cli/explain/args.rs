@@ -1,0 +1,69 @@
+//! The flags of `ctrlmesh explain`.
+
+use std::{convert::Infallible, path::PathBuf, str::FromStr};
+
+use clap::Args;
+use http::Method;
+
+/// The flags of `ctrlmesh explain`.
+#[derive(Args, Clone, Debug)]
+#[command(
+    override_usage = "ctrlmesh explain [--policy FILE] --shard [NAMESPACE/]NAME METHOD PATH\n       \
+                            ctrlmesh explain --pod [NAMESPACE/]NAME METHOD PATH\n       \
+                            ctrlmesh explain --diff OLD NEW [--shard [NAMESPACE/]NAME] [--all]"
+)]
+pub struct ExplainArgs {
+    /// The file with the ShardingConfigs, as `ctrlmesh proxy --policy` reads it; without it, the
+    /// cluster of the kubeconfig
+    #[arg(long, env = "CTRLMESH_POLICY", value_name = "FILE", conflicts_with = "diff")]
+    pub(super) policy: Option<PathBuf>,
+
+    /// The shard: the name of its ShardingConfig, NAMESPACE/NAME for one in the cluster
+    #[arg(long, env = "CTRLMESH_SHARD", value_name = "NAME")]
+    pub(super) shard: Option<Name>,
+
+    /// A pod, NAMESPACE/NAME: its labels choose the ShardingConfig, as in its proxy
+    #[arg(long, env = "CTRLMESH_POD", value_name = "NAME",
+          conflicts_with_all = ["policy", "shard", "diff"])]
+    pub(super) pod: Option<Name>,
+
+    /// The pod's namespace, where its lock is; the config's own unless told
+    #[arg(long, env = "POD_NAMESPACE", value_name = "NAME")]
+    pub(super) pod_namespace: Option<String>,
+
+    /// Which objects in the cluster would change hands: two files with ShardingConfigs, where
+    /// `cluster` stands for what is in the cluster and - for standard input
+    #[arg(long, value_names = ["OLD", "NEW"], num_args = 2)]
+    pub(super) diff: Option<Vec<PathBuf>>,
+
+    /// Name all objects, not the first ten, and those that stay too
+    #[arg(long, env = "CTRLMESH_ALL", requires = "diff")]
+    pub(super) all: bool,
+
+    /// The method of the request
+    #[arg(value_name = "METHOD", required_unless_present = "diff", conflicts_with = "diff")]
+    pub(super) method: Option<Method>,
+
+    /// Its path and query, for example `/api/v1/pods?watch=1`
+    #[arg(value_name = "PATH", required_unless_present = "diff", conflicts_with = "diff")]
+    pub(super) target: Option<String>,
+}
+
+/// The name of an object, with its namespace if that is given.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Name {
+    pub(super) namespace: Option<String>,
+    pub(super) name: String,
+}
+
+impl FromStr for Name {
+    type Err = Infallible;
+
+    fn from_str(text: &str) -> Result<Self, Infallible> {
+        let (namespace, name) = match text.split_once('/') {
+            Some((namespace, name)) => (Some(namespace.to_owned()), name),
+            None => (None, text),
+        };
+        Ok(Self { namespace, name: name.to_owned() })
+    }
+}

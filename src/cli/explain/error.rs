@@ -1,0 +1,40 @@
+//! The errors of an explanation, and their exit codes.
+
+use std::io;
+
+use super::{cluster::ClusterError, source::BadSource};
+use crate::wire::request::PathError;
+
+/// The reason why an explanation is missing or incomplete.
+#[derive(Debug, thiserror::Error)]
+pub enum ExplainError {
+    /// There is no usable policy.
+    #[error("the policy")]
+    Source(#[from] BadSource),
+    /// The proxy would refuse the request line.
+    #[error("the proxy refuses {0:?}")]
+    Target(String, #[source] PathError),
+    /// The cluster does not answer, or refuses this user.
+    #[error(transparent)]
+    Cluster(#[from] ClusterError),
+    /// Some of the resources could not be listed.
+    #[error("{0} of the resources could not be listed, the first of them {1}")]
+    Incomplete(usize, String, #[source] ClusterError),
+    /// The output cannot be written.
+    #[error("writing")]
+    Output(#[from] io::Error),
+}
+
+impl ExplainError {
+    /// The exit code, as in sysexits.
+    #[must_use]
+    pub fn exit_code(&self) -> u8 {
+        match self {
+            Self::Source(BadSource::Cluster(error))
+            | Self::Cluster(error)
+            | Self::Incomplete(_, _, error) => error.exit_code,
+            Self::Source(_) | Self::Target(..) => 64,
+            Self::Output(_) => 69,
+        }
+    }
+}
