@@ -6,15 +6,14 @@ use ctrlmesh_init::{EnvFrom, Source};
 use serde_json::{Value, json};
 
 use super::{
-    Mode, Sidecar,
     draft::{Container, Draft, Object, text},
-    parts::{INIT, PROXY},
+    mode::Mode,
+    names::{INIT, PROXY, SERVICE_ACCOUNT},
+    settings::Sidecar,
     volumes::{self, BUNDLE, is_ours, mount},
 };
 use crate::api::keys;
 
-/// The directory in which every official client looks for token and CA.
-pub(super) const SERVICE_ACCOUNT: &str = "/var/run/secrets/kubernetes.io/serviceaccount";
 /// The annotation that names kubectl's default container.
 const DEFAULT_CONTAINER: &str = "kubectl.kubernetes.io/default-container";
 

@@ -3,11 +3,12 @@
 use serde_json::Value;
 
 use super::{
-    Refused, Settings, Sidecar,
-    apps::{ADDRESS, SERVICE_ACCOUNT, is_at_service_account},
+    apps::{ADDRESS, is_at_service_account},
     draft::{Container, Draft, Object, text},
+    names::SERVICE_ACCOUNT,
     parts::ADMIN_PORT,
-    settings::OUTBOUND_PORT,
+    refused::Refused,
+    settings::{OUTBOUND_PORT, Settings, Sidecar},
     volumes::{self, is_token},
 };
 use crate::api::keys;

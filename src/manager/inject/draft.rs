@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use serde_json::{Map, Value};
 
-use super::Refused;
+use super::refused::Refused;
 
 /// An object of the API with arbitrary fields.
 pub(super) type Object = Map<String, Value>;

@@ -17,6 +17,8 @@ mod apps;
 mod check;
 pub mod companions;
 mod draft;
+mod mode;
+mod names;
 mod parts;
 mod refused;
 mod settings;
@@ -27,6 +29,7 @@ use serde_json::Value;
 
 use self::draft::Draft;
 pub use self::{
+    mode::Mode,
     refused::Refused,
     settings::{BadImage, Image, Settings, Sidecar},
 };
@@ -44,27 +47,6 @@ pub enum Injected {
         /// The ServiceAccount that needs to read the policies.
         service_account: String,
     },
-}
-
-/// The way in which a pod's requests reach the proxy.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Mode {
-    /// Redirect rules, which `ctrlmesh-init` puts in place.
-    Iptables,
-    /// The address of the API server in the containers' environment. Needs no privilege, but misses
-    /// clients that take the address from elsewhere.
-    Env,
-}
-
-impl Mode {
-    /// The value of the annotation.
-    #[must_use]
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::Iptables => "iptables",
-            Self::Env => "env",
-        }
-    }
 }
 
 /// Injects `pod`, a Pod or a PodTemplateSpec, if it asks for that. Injecting an injected pod, with

@@ -3,18 +3,15 @@
 use serde_json::{Map, Value, json};
 
 use super::{
-    Mode, Settings, Sidecar,
-    apps::{SERVICE_ACCOUNT, entries_to_look_at},
+    apps::entries_to_look_at,
     draft::{Container, Draft, Object},
-    settings::OUTBOUND_PORT,
+    mode::Mode,
+    names::{INIT, PROXY, SERVICE_ACCOUNT},
+    settings::{OUTBOUND_PORT, Settings, Sidecar},
     volumes::{INIT_RUN, MESH_CA, NO_TOKEN, POD_LABELS, PROXY_ACCESS, STATE, field, mount},
 };
 use crate::net::ClusterDomain;
 
-/// The container that programs the redirect rules and ends.
-pub(super) const INIT: &str = "ctrlmesh-init";
-/// The container that runs the proxy.
-pub(super) const PROXY: &str = "ctrlmesh-proxy";
 /// The port of metrics and health.
 pub(super) const ADMIN_PORT: u16 = 5441;
 

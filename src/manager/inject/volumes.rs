@@ -3,9 +3,9 @@
 use serde_json::{Value, json};
 
 use super::{
-    Mode,
     companions::{BUNDLE_MAP, CA_KEY, MESH_CA_SECRET},
     draft::{Draft, Object, text},
+    mode::Mode,
 };
 
 /// Token, bundle and namespace, for the pod's own containers.
