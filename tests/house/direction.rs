@@ -39,7 +39,7 @@ fn source(module: &str) -> Vec<(PathBuf, String)> {
 }
 
 /// The sources in a folder and below it, without tests, to which these rules do not apply.
-fn files_below(folder: PathBuf) -> Vec<(PathBuf, String)> {
+pub(super) fn files_below(folder: PathBuf) -> Vec<(PathBuf, String)> {
     let mut files = Vec::new();
     let mut folders = vec![folder];
     while let Some(folder) = folders.pop() {

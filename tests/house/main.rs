@@ -12,6 +12,7 @@
 #[path = "../support/mod.rs"]
 mod support;
 
+mod circles;
 mod direction;
 mod docs;
 mod goldens;
