@@ -25,7 +25,7 @@ use crate::{
         workload::PodPath,
     },
     net::{
-        ClusterDomain,
+        Clock, ClusterDomain,
         ca::{CaError, MeshCa},
     },
 };
@@ -172,7 +172,7 @@ fn read_input(path: &Path) -> Result<String, InjectError> {
 
 /// Reads the CAs. Of the certificate files, only certificates are passed on.
 fn trust(args: &InjectArgs) -> Result<Trust, InjectError> {
-    MeshCa::read(&args.mesh_ca_dir)?;
+    MeshCa::read(&args.mesh_ca_dir, &Clock::system())?;
     let read = |flag, path: PathBuf| {
         fs::read_to_string(&path).map_err(|source| InjectError::Unreadable { flag, path, source })
     };

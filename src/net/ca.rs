@@ -9,22 +9,23 @@ use std::{
     net::IpAddr,
     os::unix::fs::OpenOptionsExt,
     path::{Path, PathBuf},
-    time::Duration,
+    slice,
+    time::{Duration, SystemTime},
 };
 
+use jiff::Timestamp;
 use rcgen::{
-    BasicConstraints, CertificateParams, CidrSubnet, DnType, GeneralSubtree, IsCa, Issuer, KeyPair,
-    KeyUsagePurpose, NameConstraints, PKCS_ECDSA_P256_SHA256,
+    BasicConstraints, Certificate, CertificateParams, CidrSubnet, DnType, ExtendedKeyUsagePurpose,
+    GeneralSubtree, IsCa, Issuer, KeyPair, KeyUsagePurpose, NameConstraints,
+    PKCS_ECDSA_P256_SHA256, SanType,
 };
-use rustls_pki_types::{CertificateDer, ServerName, pem::PemObject};
-use x509_parser::{
-    extensions::{GeneralName, ParsedExtension},
-    prelude::{FromDer, X509Certificate},
-};
+use rustls_pki_types::{CertificateDer, ServerName, TrustAnchor, UnixTime, pem::PemObject};
+use webpki::{EndEntityCert, KeyUsage, anchor_from_trusted_cert};
 
-use super::{Clock, ClusterDomain};
+use super::{Clock, ClusterDomain, tls};
 
 const LIFETIME: Duration = Duration::from_secs(2 * 365 * 24 * 3600);
+pub(super) const LEAF_LIFETIME: Duration = Duration::from_secs(24 * 3600);
 const BACKDATE: Duration = Duration::from_secs(300);
 
 /// Why there is no usable mesh CA.
@@ -42,8 +43,8 @@ pub enum CaError {
         #[source]
         source: io::Error,
     },
-    /// The certificate and key do not parse or do not match. The message contains no part of the
-    /// key.
+    /// The certificate and key do not parse or do not match, or the certificate is not valid now.
+    /// The message contains no part of the key.
     #[error("{}: {what}", .path.display())]
     Unusable {
         /// The file.
@@ -79,34 +80,6 @@ impl Cidr {
     pub fn new(addr: IpAddr, prefix: u8) -> Option<Self> {
         let bits = if addr.is_ipv4() { 32 } else { 128 };
         (prefix <= bits).then_some(Self { addr, prefix })
-    }
-
-    /// Whether `ip` is in the range.
-    #[must_use]
-    pub fn contains(&self, ip: IpAddr) -> bool {
-        match (self.addr, ip) {
-            (IpAddr::V4(net), IpAddr::V4(ip)) => {
-                let mask = u32::MAX.checked_shl(32 - u32::from(self.prefix)).unwrap_or(0);
-                u32::from(net) & mask == u32::from(ip) & mask
-            }
-            (IpAddr::V6(net), IpAddr::V6(ip)) => {
-                let mask = u128::MAX.checked_shl(128 - u32::from(self.prefix)).unwrap_or(0);
-                u128::from(net) & mask == u128::from(ip) & mask
-            }
-            _ => false,
-        }
-    }
-
-    /// Reads address and mask, both in network order, from an X.509 name constraint.
-    fn from_constraint(bytes: &[u8]) -> Option<Self> {
-        if let Ok([a, b, c, d, mask @ ..]) = <[u8; 8]>::try_from(bytes) {
-            let ones = u32::from_be_bytes(mask).leading_ones();
-            return Self::new([a, b, c, d].into(), u8::try_from(ones).ok()?);
-        }
-        let (addr, mask) = bytes.split_at_checked(16)?;
-        let addr = <[u8; 16]>::try_from(addr).ok()?;
-        let ones = u128::from_be_bytes(mask.try_into().ok()?).leading_ones();
-        Self::new(addr.into(), u8::try_from(ones).ok()?)
     }
 }
 
@@ -149,22 +122,6 @@ impl Constraints {
         }
     }
 
-    fn permits(&self, name: &ServerName<'_>) -> bool {
-        match name {
-            ServerName::IpAddress(ip) => {
-                let ip = IpAddr::from(*ip);
-                self.ip.iter().any(|range| range.contains(ip))
-            }
-            name => {
-                let name = name.to_str();
-                self.dns.iter().any(|zone| {
-                    name.strip_suffix(zone.as_str())
-                        .is_some_and(|rest| rest.is_empty() || rest.ends_with('.'))
-                })
-            }
-        }
-    }
-
     fn to_extension(&self) -> NameConstraints {
         let dns = self.dns.iter().cloned().map(GeneralSubtree::DnsName);
         let ip = self.ip.iter().map(|range| {
@@ -175,31 +132,13 @@ impl Constraints {
             excluded_subtrees: Vec::new(),
         }
     }
-
-    /// The certificate's name constraints; `None` if it has none.
-    fn of(cert: &X509Certificate<'_>) -> Option<Self> {
-        let constraints =
-            cert.extensions().iter().find_map(|ext| match ext.parsed_extension() {
-                ParsedExtension::NameConstraints(constraints) => Some(constraints),
-                _ => None,
-            })?;
-        let mut found = Self { dns: Vec::new(), ip: Vec::new() };
-        for subtree in constraints.permitted_subtrees.iter().flatten() {
-            match &subtree.base {
-                GeneralName::DNSName(name) => found.dns.push((*name).to_owned()),
-                GeneralName::IPAddress(bytes) => found.ip.extend(Cidr::from_constraint(bytes)),
-                _ => {}
-            }
-        }
-        Some(found)
-    }
 }
 
 /// A CA that can sign leaves.
 pub struct MeshCa {
     path: PathBuf,
     issuer: Issuer<'static, KeyPair>,
-    constraints: Option<Constraints>,
+    anchor: TrustAnchor<'static>,
 }
 
 impl MeshCa {
@@ -236,11 +175,11 @@ impl MeshCa {
         write_new(&cert_path, cert.pem().as_bytes(), 0o644)
     }
 
-    /// Reads the CA in `dir`.
+    /// Reads the CA in `dir`, and checks that it can sign now.
     ///
     /// # Errors
     /// [`CaError::File`] or [`CaError::Unusable`].
-    pub fn read(dir: &Path) -> Result<Self, CaError> {
+    pub fn read(dir: &Path, clock: &Clock) -> Result<Self, CaError> {
         let (cert_path, key_path) = (dir.join("ca.crt"), dir.join("ca.key"));
         let read = |path: &Path| {
             fs::read_to_string(path).map_err(|source| CaError::File { path: path.into(), source })
@@ -254,29 +193,33 @@ impl MeshCa {
             .map_err(|_| unusable(&key_path, "is no PEM private key of a supported kind"))?;
         let der = CertificateDer::from_pem_slice(cert_pem.as_bytes())
             .map_err(|_| unusable(&cert_path, "is no PEM certificate"))?;
-        let (_, cert) = X509Certificate::from_der(&der)
-            .map_err(|_| unusable(&cert_path, "does not parse as X.509"))?;
-        if !cert.is_ca() {
-            return Err(unusable(&cert_path, "is not the certificate of a CA"));
-        }
-        if cert.public_key().subject_public_key.data != key.public_key_raw() {
-            return Err(unusable(&cert_path, "does not belong to ca.key"));
-        }
-        let constraints = Constraints::of(&cert);
-        let issuer = Issuer::from_ca_cert_pem(&cert_pem, key)
-            .map_err(|error| unusable(&cert_path, &error.to_string()))?;
-        Ok(Self { path: cert_path, issuer, constraints })
+        let anchor = anchor_from_trusted_cert(&der)
+            .map_err(|_| unusable(&cert_path, "does not parse as X.509"))?
+            .to_owned();
+        check_is_ca(&der, &anchor, clock).map_err(|what| unusable(&cert_path, &what))?;
+        let refused = |error: rcgen::Error| unusable(&cert_path, &error.to_string());
+        let issuer = Issuer::from_ca_cert_der(&der, key).map_err(refused)?;
+        let ca = Self { path: cert_path.clone(), issuer, anchor };
+        let leaf = ca.sign(&[], ca.issuer.key(), clock.now()).map_err(refused)?;
+        verify(leaf.der(), &ca.anchor, clock).map_err(|error| match error {
+            webpki::Error::NameConstraintViolation | webpki::Error::UnknownIssuer => {
+                unusable(&cert_path, &format!("signs nothing that clients accept: {error}"))
+            }
+            _ => unusable(&cert_path, "does not belong to ca.key"),
+        })?;
+        Ok(ca)
     }
 
-    /// Checks that this CA may sign for every one of `names`.
+    /// Checks that clients which trust this CA accept it as the signer for every one of `names`.
     ///
     /// # Errors
     /// [`CaError::Outside`] with the first name that it may not sign.
-    pub fn permit(&self, names: &[ServerName<'_>]) -> Result<(), CaError> {
-        let Some(constraints) = &self.constraints else {
-            return Ok(());
+    pub fn permit(&self, names: &[ServerName<'_>], clock: &Clock) -> Result<(), CaError> {
+        let is_permitted = |name: &&ServerName<'_>| {
+            self.sign(slice::from_ref(*name), self.issuer.key(), clock.now())
+                .is_ok_and(|leaf| verify(leaf.der(), &self.anchor, clock).is_ok())
         };
-        match names.iter().find(|name| !constraints.permits(name)) {
+        match names.iter().find(|name| !is_permitted(name)) {
             None => Ok(()),
             Some(name) => {
                 Err(CaError::Outside { path: self.path.clone(), name: name.to_str().into_owned() })
@@ -284,9 +227,72 @@ impl MeshCa {
         }
     }
 
-    /// The signing key and the issuer's name.
-    pub(super) fn issuer(&self) -> &Issuer<'static, KeyPair> {
-        &self.issuer
+    /// Signs a certificate for a server of these names that has this key.
+    pub(super) fn sign(
+        &self,
+        names: &[ServerName<'_>],
+        key: &KeyPair,
+        now: SystemTime,
+    ) -> Result<Certificate, rcgen::Error> {
+        let mut params = CertificateParams::default();
+        params.subject_alt_names = names.iter().map(san).collect::<Result<_, _>>()?;
+        params.distinguished_name.remove(DnType::CommonName);
+        params.distinguished_name.push(DnType::CommonName, "ctrlmesh-proxy");
+        params.not_before = (now - BACKDATE).into();
+        params.not_after = (now + LEAF_LIFETIME).into();
+        params.is_ca = IsCa::ExplicitNoCa;
+        params.key_usages = vec![KeyUsagePurpose::DigitalSignature];
+        params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ServerAuth];
+        params.use_authority_key_identifier_extension = true;
+        params.signed_by(key, &self.issuer)
+    }
+}
+
+fn san(name: &ServerName<'_>) -> Result<SanType, rcgen::Error> {
+    Ok(match name {
+        ServerName::IpAddress(ip) => SanType::IpAddress((*ip).into()),
+        name => SanType::DnsName(name.to_str().into_owned().try_into()?),
+    })
+}
+
+/// Verifies a server's certificate as a client does that trusts `anchor` alone.
+fn verify(
+    cert: &CertificateDer<'_>,
+    anchor: &TrustAnchor<'_>,
+    clock: &Clock,
+) -> Result<(), webpki::Error> {
+    let algorithms = tls::provider().signature_verification_algorithms.all;
+    let (anchors, usage) = (slice::from_ref(anchor), KeyUsage::server_auth());
+    let cert = EndEntityCert::try_from(cert)?;
+    cert.verify_for_usage(algorithms, anchors, &[], clock.unix(), usage, None, None).map(drop)
+}
+
+/// Checks that `cert` is of a CA and valid now, which webpki reads from no anchor. A CA's certificate
+/// as a server's is refused for its dates first, and next for being a CA's.
+fn check_is_ca(
+    cert: &CertificateDer<'_>,
+    anchor: &TrustAnchor<'_>,
+    clock: &Clock,
+) -> Result<(), String> {
+    let not_now = |edge, at: UnixTime, now: UnixTime| {
+        let [at, now] = [at, now].map(|time| {
+            Timestamp::from_second(time.as_secs().cast_signed()).unwrap_or(Timestamp::MAX)
+        });
+        Err(format!(
+            "is not valid {edge} {at}, and the clock says {now}: make a new CA with \
+             `ctrlmesh mesh-ca`, or set the clock"
+        ))
+    };
+    match verify(cert, anchor, clock) {
+        Err(webpki::Error::CaUsedAsEndEntity) => Ok(()),
+        Err(webpki::Error::CertExpired { not_after, time }) => not_now("after", not_after, time),
+        Err(webpki::Error::CertNotValidYet { not_before, time }) => {
+            not_now("before", not_before, time)
+        }
+        Ok(()) | Err(webpki::Error::UnknownIssuer) => {
+            Err("is not the certificate of a CA".to_owned())
+        }
+        Err(error) => Err(format!("cannot be used: {error}")),
     }
 }
 
@@ -313,6 +319,8 @@ fn write_new(path: &Path, bytes: &[u8], mode: u32) -> Result<(), CaError> {
 #[cfg(test)]
 mod tests {
     use std::os::unix::fs::PermissionsExt;
+
+    use rcgen::DistinguishedName;
 
     use super::*;
 
@@ -343,8 +351,7 @@ mod tests {
             vec!["10.96.0.0/16".parse().unwrap(), "fd00::/112".parse().unwrap()],
         );
         MeshCa::create(dir.path(), &constraints, &Clock::system()).unwrap();
-        let ca = MeshCa::read(dir.path()).unwrap();
-        assert_eq!(ca.constraints.as_ref(), Some(&constraints));
+        let ca = MeshCa::read(dir.path(), &Clock::system()).unwrap();
         let allowed = [
             "10.96.0.1",
             "fd00::1",
@@ -355,9 +362,9 @@ mod tests {
             "api.example.com",
             "a.api.example.com",
         ];
-        ca.permit(&allowed.map(name)).unwrap();
+        ca.permit(&allowed.map(name), &Clock::system()).unwrap();
         for refused in ["10.97.0.1", "fd01::1", "example.com", "notapi.example.com"] {
-            let error = ca.permit(&[name(refused)]).unwrap_err();
+            let error = ca.permit(&[name(refused)], &Clock::system()).unwrap_err();
             assert!(error.to_string().contains(refused), "{error}");
         }
     }
@@ -368,10 +375,86 @@ mod tests {
         let domain = "corp.example".parse().unwrap();
         let constraints = Constraints::kubernetes_and(&domain, vec![], vec![]);
         MeshCa::create(dir.path(), &constraints, &Clock::system()).unwrap();
-        let ca = MeshCa::read(dir.path()).unwrap();
-        ca.permit(&[name("kubernetes.default.svc.corp.example")]).unwrap();
+        let ca = MeshCa::read(dir.path(), &Clock::system()).unwrap();
+        ca.permit(&[name("kubernetes.default.svc.corp.example")], &Clock::system()).unwrap();
         for refused in ["kubernetes.default.svc.cluster.local", "other.corp.example"] {
-            ca.permit(&[name(refused)]).unwrap_err();
+            ca.permit(&[name(refused)], &Clock::system()).unwrap_err();
+        }
+    }
+
+    /// Writes a CA that is not made by [`MeshCa::create`].
+    fn write(dir: &Path, change: impl FnOnce(&mut CertificateParams)) {
+        let key = KeyPair::generate_for(&PKCS_ECDSA_P256_SHA256).unwrap();
+        let mut params = CertificateParams::default();
+        params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+        change(&mut params);
+        fs::write(dir.join("ca.crt"), params.self_signed(&key).unwrap().pem()).unwrap();
+        fs::write(dir.join("ca.key"), key.serialize_pem()).unwrap();
+    }
+
+    #[test]
+    fn excluded_names_may_not_be_signed_and_others_may_without_a_list() {
+        let dir = tempfile::tempdir().unwrap();
+        write(dir.path(), |params| {
+            let excluded_subtrees = vec![
+                GeneralSubtree::DnsName("internal.example".into()),
+                GeneralSubtree::IpAddress(CidrSubnet::from_v4_prefix([10, 97, 0, 0], 16)),
+            ];
+            let permitted_subtrees = Vec::new();
+            params.name_constraints =
+                Some(NameConstraints { permitted_subtrees, excluded_subtrees });
+        });
+        let ca = MeshCa::read(dir.path(), &Clock::system()).unwrap();
+        ca.permit(&["kubernetes", "10.96.0.1", "fd00::1"].map(name), &Clock::system()).unwrap();
+        for refused in ["internal.example", "api.internal.example", "10.97.0.1"] {
+            let names = ["kubernetes", refused].map(name);
+            let error = ca.permit(&names, &Clock::system()).unwrap_err().to_string();
+            for part in ["ca.crt", &format!("{refused:?}"), "--dns or --ip"] {
+                assert!(error.contains(part), "no {part} in {error}");
+            }
+        }
+    }
+
+    #[test]
+    fn constraints_that_clients_do_not_know_are_refused() {
+        let dir = tempfile::tempdir().unwrap();
+        write(dir.path(), |params| {
+            let subtree = GeneralSubtree::DirectoryName(DistinguishedName::new());
+            params.name_constraints = Some(NameConstraints {
+                permitted_subtrees: vec![subtree],
+                excluded_subtrees: vec![],
+            });
+        });
+        let error = MeshCa::read(dir.path(), &Clock::system()).unwrap_err().to_string();
+        assert!(error.contains("signs nothing that clients accept"), "{error}");
+    }
+
+    #[test]
+    fn a_ca_that_has_expired_or_is_not_valid_yet_is_refused_with_its_date() {
+        let dir = tempfile::tempdir().unwrap();
+        write(dir.path(), |params| {
+            params.not_before = rcgen::date_time_ymd(2001, 2, 3);
+            params.not_after = rcgen::date_time_ymd(2004, 5, 6);
+        });
+        let error = MeshCa::read(dir.path(), &Clock::system()).unwrap_err().to_string();
+        for part in ["ca.crt", "after 2004-05-06T00:00:00Z", "clock says 20", "ctrlmesh mesh-ca"] {
+            assert!(error.contains(part), "no {part} in {error}");
+        }
+        write(dir.path(), |params| {
+            params.not_before = rcgen::date_time_ymd(2201, 2, 3);
+            params.not_after = rcgen::date_time_ymd(2204, 5, 6);
+        });
+        let error = MeshCa::read(dir.path(), &Clock::system()).unwrap_err().to_string();
+        assert!(error.contains("before 2201-02-03T00:00:00Z"), "{error}");
+    }
+
+    #[test]
+    fn a_certificate_of_no_ca_is_refused() {
+        let dir = tempfile::tempdir().unwrap();
+        for is_ca in [IsCa::NoCa, IsCa::ExplicitNoCa] {
+            write(dir.path(), |params| params.is_ca = is_ca);
+            let error = MeshCa::read(dir.path(), &Clock::system()).unwrap_err().to_string();
+            assert!(error.contains("is not the certificate of a CA"), "{error}");
         }
     }
 
@@ -384,7 +467,7 @@ mod tests {
             MeshCa::create(dir.path(), &constraints, &Clock::system()).unwrap();
         }
         fs::copy(b.path().join("ca.key"), a.path().join("ca.key")).unwrap();
-        let error = MeshCa::read(a.path()).unwrap_err();
+        let error = MeshCa::read(a.path(), &Clock::system()).unwrap_err();
         assert!(error.to_string().contains("does not belong"), "{error}");
     }
 
@@ -393,7 +476,7 @@ mod tests {
         for text in ["10.0.0.0/33", "10.0.0", "fd00::/129", "x/8", "10.0.0.0/"] {
             assert!(text.parse::<Cidr>().is_err(), "{text}");
         }
-        let all: Cidr = "0.0.0.0/0".parse().unwrap();
-        assert!(all.contains([1, 2, 3, 4].into()));
+        let whole: Cidr = "fd00::1".parse().unwrap();
+        assert_eq!(Some(whole), Cidr::new(whole.addr, 128));
     }
 }

@@ -36,8 +36,13 @@ impl Clock {
     /// certificate is valid yet, and all are refused.
     #[must_use]
     pub fn now(&self) -> SystemTime {
-        let since = self.0.current_time().map_or(0, |t| t.as_secs());
-        UNIX_EPOCH + Duration::from_secs(since)
+        UNIX_EPOCH + Duration::from_secs(self.unix().as_secs())
+    }
+
+    /// The same time for certificate checks.
+    #[must_use]
+    pub fn unix(&self) -> UnixTime {
+        self.0.current_time().unwrap_or(UnixTime::since_unix_epoch(Duration::ZERO))
     }
 
     /// The same clock for rustls.

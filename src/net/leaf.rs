@@ -7,20 +7,19 @@ use std::{
 };
 
 use arc_swap::ArcSwap;
-use rcgen::{
-    CertificateParams, DnType, ExtendedKeyUsagePurpose, IsCa, KeyPair, KeyUsagePurpose,
-    PKCS_ECDSA_P256_SHA256, SanType,
-};
+use rcgen::{KeyPair, PKCS_ECDSA_P256_SHA256};
 use rustls::{
     server::{ClientHello, ResolvesServerCert},
     sign::CertifiedKey,
 };
 use rustls_pki_types::{PrivateKeyDer, PrivatePkcs8KeyDer, ServerName};
 
-use super::{Clock, ca::MeshCa, tls};
+use super::{
+    Clock,
+    ca::{LEAF_LIFETIME, MeshCa},
+    tls,
+};
 
-const LIFETIME: Duration = Duration::from_secs(24 * 3600);
-const BACKDATE: Duration = Duration::from_secs(300);
 /// Age at which a leaf is renewed: two thirds of its life, which leaves 8 hours for trouble with
 /// the CA.
 const RENEW_AFTER: Duration = Duration::from_secs(16 * 3600);
@@ -90,7 +89,7 @@ impl Leaf {
     /// The time at which to replace the current certificate.
     #[must_use]
     pub fn renew_at(&self) -> SystemTime {
-        self.not_after() - LIFETIME + RENEW_AFTER
+        self.not_after() - LEAF_LIFETIME + RENEW_AFTER
     }
 }
 
@@ -113,28 +112,10 @@ fn sign(
     clock: &Clock,
 ) -> Result<Current, LeafError> {
     let now = clock.now();
-    let not_after = now + LIFETIME;
-    let mut params = CertificateParams::default();
-    params.subject_alt_names = names.iter().map(san).collect::<Result<_, _>>()?;
-    params.distinguished_name.remove(DnType::CommonName);
-    params.distinguished_name.push(DnType::CommonName, "ctrlmesh-proxy");
-    params.not_before = (now - BACKDATE).into();
-    params.not_after = not_after.into();
-    params.is_ca = IsCa::ExplicitNoCa;
-    params.key_usages = vec![KeyUsagePurpose::DigitalSignature];
-    params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ServerAuth];
-    params.use_authority_key_identifier_extension = true;
-    let cert = params.signed_by(key, ca.issuer())?;
+    let cert = ca.sign(names, key, now)?;
     let key = PrivateKeyDer::Pkcs8(PrivatePkcs8KeyDer::from(key.serialize_der()));
     let certified = CertifiedKey::from_der(vec![cert.into()], key, &tls::provider())?;
-    Ok(Current { certified: Arc::new(certified), not_after })
-}
-
-fn san(name: &ServerName<'static>) -> Result<SanType, rcgen::Error> {
-    Ok(match name {
-        ServerName::IpAddress(ip) => SanType::IpAddress((*ip).into()),
-        name => SanType::DnsName(name.to_str().into_owned().try_into()?),
-    })
+    Ok(Current { certified: Arc::new(certified), not_after: now + LEAF_LIFETIME })
 }
 
 #[cfg(test)]
@@ -149,7 +130,7 @@ mod tests {
         let domain = ClusterDomain::default();
         let constraints = Constraints::kubernetes_and(&domain, vec![], vec![]);
         MeshCa::create(dir.path(), &constraints, &clock).unwrap();
-        let ca = MeshCa::read(dir.path()).unwrap();
+        let ca = MeshCa::read(dir.path(), &clock).unwrap();
         let names = ["kubernetes", "127.0.0.1"].map(|n| ServerName::try_from(n).unwrap());
         let leaf = Leaf::new(&ca, names.to_vec(), &clock).unwrap();
         assert!(leaf.covers("Kubernetes") && !leaf.covers("example.com"));

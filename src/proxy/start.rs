@@ -293,8 +293,8 @@ fn start_threads(
 }
 
 fn tls(config: &Config) -> Result<Tls, StartError> {
-    let ca = MeshCa::read(&config.mesh_ca_dir)?;
-    ca.permit(&config.names)?;
+    let ca = MeshCa::read(&config.mesh_ca_dir, &config.clock)?;
+    ca.permit(&config.names, &config.clock)?;
     let leaf = Arc::new(Leaf::new(&ca, config.names.clone(), &config.clock)?);
     let server = ServerConfigs::new(Arc::clone(&leaf) as _, &config.clock)?;
     let upstream = upstream_tls(&config.upstream_ca, &config.clock)?;
@@ -380,10 +380,12 @@ async fn keep_certificates(config: Config, shared: Arc<Shared>) {
 }
 
 fn renew(config: &Config, shared: &Shared) {
-    let renewed = MeshCa::read(&config.mesh_ca_dir).map_err(StartError::MeshCa).and_then(|ca| {
-        ca.permit(&config.names)?;
-        Ok(shared.tls.leaf.renew(&ca, &config.clock)?)
-    });
+    let clock = &config.clock;
+    let renewed =
+        MeshCa::read(&config.mesh_ca_dir, clock).map_err(StartError::MeshCa).and_then(|ca| {
+            ca.permit(&config.names, clock)?;
+            Ok(shared.tls.leaf.renew(&ca, clock)?)
+        });
     match renewed {
         Ok(()) => tracing::info!("certificate renewed"),
         Err(error) => tracing::warn!(%error, "certificate not renewed, the present one stays"),

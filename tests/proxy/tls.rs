@@ -300,8 +300,8 @@ async fn t64_no_client_certificate_is_ever_asked_for() {
 #[tokio::test]
 async fn bad_clock_ten_years_off() {
     let mut upstream = Upstream::start().await;
-    let files = Files::new(&upstream.ca.pem);
     let clock = Clock::ahead_by(TEN_YEARS);
+    let files = Files::made_at(&clock, &upstream.ca.pem);
     let proxy = Setup { clock, ..Setup::of(&upstream) }.start(files).await;
     let refused =
         connect(proxy.addr, config(&proxy.files.mesh_ca_pem(), &[H2]), "kubernetes").await;
@@ -315,8 +315,8 @@ async fn bad_clock_ten_years_off() {
 async fn bad_clock_ten_years_off_and_the_client_refuses_too() {
     let mut upstream =
         Upstream::with(Behaviour { cert: Cert::LongLived, ..Behaviour::default() }).await;
-    let files = Files::new(&upstream.ca.pem);
     let clock = Clock::ahead_by(TEN_YEARS);
+    let files = Files::made_at(&clock, &upstream.ca.pem);
     let proxy = Setup { clock, ..Setup::of(&upstream) }.start(files).await;
     let refused =
         connect(proxy.addr, config(&proxy.files.mesh_ca_pem(), &[H2]), "kubernetes").await;
@@ -472,6 +472,31 @@ async fn bad_mesh_ca_may_not_sign_for_the_upstream() {
     let (code, said) = run(&flags(&files, "api.example.com:6443")).await;
     assert_eq!(code, 64, "{said}");
     assert!(said.contains("api.example.com") && said.contains("--dns"), "{said}");
+}
+
+/// Noon of 2004-05-06, after which a mesh CA lasts two years.
+#[derive(Debug)]
+struct In2004;
+
+impl TimeProvider for In2004 {
+    fn current_time(&self) -> Option<UnixTime> {
+        Some(UnixTime::since_unix_epoch(Duration::from_secs(1_083_844_800)))
+    }
+}
+
+#[tokio::test]
+async fn bad_mesh_ca_that_is_not_valid_now() {
+    for (clock, wanted) in [
+        (Clock::of(Arc::new(In2004)), "not valid after 2006-05-06T12:00:00Z"),
+        (Clock::ahead_by(TEN_YEARS), "not valid before 20"),
+    ] {
+        let files = Files::made_at(&clock, &Ca::new("any").pem);
+        let (code, said) = run(&flags(&files, "127.0.0.1:6443")).await;
+        assert_eq!(code, 64, "{said}");
+        for part in ["--mesh-ca-dir", "ca.crt", wanted, "ctrlmesh mesh-ca"] {
+            assert!(said.contains(part), "no {part} in {said}");
+        }
+    }
 }
 
 #[tokio::test]

@@ -62,13 +62,18 @@ pub struct Setup {
 
 impl Files {
     pub fn new(upstream_ca: &str) -> Self {
+        Self::made_at(&Clock::system(), upstream_ca)
+    }
+
+    /// The same with a mesh CA that was made at the time of this clock.
+    pub fn made_at(clock: &Clock, upstream_ca: &str) -> Self {
         let dir = tempfile::tempdir().unwrap();
         let files = Self { dir };
         let vips = ["10.96.0.1", "fd00:96::1"].map(|ip| ip.parse().unwrap());
         fs::create_dir(files.state()).unwrap();
         let constraints =
             Constraints::kubernetes_and(&ClusterDomain::default(), vec![], vips.to_vec());
-        MeshCa::create(&files.mesh_ca(), &constraints, &Clock::system()).unwrap();
+        MeshCa::create(&files.mesh_ca(), &constraints, clock).unwrap();
         fs::write(files.upstream_ca(), upstream_ca).unwrap();
         files.put_policy(POLICY);
         files
