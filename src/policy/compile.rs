@@ -19,7 +19,10 @@ use crate::{
         self, ClusterScoped, LabelSelector, LabelSelectorRequirement, Limit, Operator, Resources,
         ShardingConfigSpec,
     },
-    wire::selector::{LabelError, Op, Requirement, Selector},
+    wire::{
+        dns::is_label,
+        selector::{LabelError, Op, Requirement, Selector},
+    },
 };
 
 /// All problems of a ShardingConfig.
@@ -253,7 +256,7 @@ fn boundary(at: &str, limit: &Limit, problems: &mut Problems) -> Option<Boundary
             problems.add::<()>(&at, "is empty: give names, a pattern, or a selector");
         }
         for (number, name) in names.iter().enumerate() {
-            if !is_dns_label(name) {
+            if name.len() > 63 || !is_label(name) {
                 let what = format!(
                     "{name:?} is no namespace: give at most 63 of a-z, 0-9 and -, beginning and \
                      ending with a letter or digit"
@@ -290,15 +293,6 @@ fn hash_rule(at: &str, given: &api::Hash, problems: &mut Problems) -> Option<Has
         Ok(rule) => Some(rule),
         Err(what) => problems.add(format!("{at}.ranges"), what),
     }
-}
-
-/// RFC 1123.
-fn is_dns_label(name: &str) -> bool {
-    let is_inner = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'-';
-    (1..=63).contains(&name.len())
-        && name.bytes().all(is_inner)
-        && !name.starts_with('-')
-        && !name.ends_with('-')
 }
 
 fn rules_of(limit: &str, given: &[Resources], problems: &mut Problems) -> Vec<(String, Rule)> {

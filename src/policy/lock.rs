@@ -1,7 +1,10 @@
 //! Leader election: every shard elects its own leader, so every shard gets its own lock.
 
 use super::GroupResource;
-use crate::wire::request::{RequestInfo, Verb};
+use crate::wire::{
+    dns::is_subdomain,
+    request::{RequestInfo, Verb},
+};
 
 /// The lock that the controller asks for and the shard's lock that replaces it.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -44,14 +47,7 @@ impl Lock {
     /// # Errors
     /// [`BadLock`].
     pub fn new(name: &str, shard: &str, namespace: &str) -> Result<Self, BadLock> {
-        let is_label = |label: &str| {
-            let inner = |b: u8| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'-';
-            !label.is_empty()
-                && label.bytes().all(inner)
-                && !label.starts_with('-')
-                && !label.ends_with('-')
-        };
-        if !name.split('.').all(is_label) {
+        if !is_subdomain(name) {
             return Err(BadLock::Name(name.to_owned()));
         }
         let renamed = format!("{name}---{shard}");

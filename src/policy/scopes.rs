@@ -3,7 +3,10 @@
 use std::{collections::HashMap, fmt, sync::Arc};
 
 use super::{Boundary, GroupResource, storing};
-use crate::wire::selector::Selector;
+use crate::wire::{
+    dns::{is_label, is_subdomain},
+    selector::Selector,
+};
 
 /// The shard's objects of a resource: those that a selector selects and that are in every boundary.
 #[derive(Debug, PartialEq, Eq)]
@@ -123,14 +126,10 @@ impl Rule {
     /// # Errors
     /// [`BadRule`].
     pub fn new(group: &str, resource: &str) -> Result<Self, BadRule> {
-        let lower = |name: &str| {
-            !name.is_empty()
-                && name.bytes().all(|b| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'-')
-        };
-        if group != "*" && !group.is_empty() && !group.split('.').all(lower) {
+        if group != "*" && !group.is_empty() && !is_subdomain(group) {
             return Err(BadRule::Group(group.to_owned()));
         }
-        if resource != "*" && !lower(resource) {
+        if resource != "*" && !is_label(resource) {
             return Err(BadRule::Resource(resource.to_owned()));
         }
         Ok(Self { group: Name::new(storing(group, resource)), resource: Name::new(resource) })
@@ -363,7 +362,15 @@ mod tests {
         assert!(rule("", "pods").conflicts(&rule("*", "pods")));
         assert!(!rule("*", "*").conflicts(&rule("", "pods")));
         assert!(!rule("a", "pods").conflicts(&rule("", "pods")));
-        for (group, resource) in [("A", "pods"), ("", "Pods"), ("", "pods/status"), ("", "")] {
+        let wrong = [
+            ("A", "pods"),
+            ("a-", "pods"),
+            ("", "Pods"),
+            ("", "-pods"),
+            ("", "pods/status"),
+            ("", ""),
+        ];
+        for (group, resource) in wrong {
             assert!(Rule::new(group, resource).is_err());
         }
     }

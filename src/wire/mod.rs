@@ -7,11 +7,13 @@
 //! - [`media`]: the encoding of a response.
 //! - [`name`]: the name of the object in a write's body, replaced in place.
 //! - [`delete`]: the options of a deletion.
+//! - [`dns`]: names of objects, groups and namespaces.
 //! - [`status`]: a refusal in the client's encoding.
 //! - [`rv`]: resource versions.
 //! - [`frames`]: bodies of lists and watches, scanned or filtered while they pass.
 
 pub mod delete;
+pub mod dns;
 mod escape;
 pub mod frames;
 pub mod media;

@@ -1,6 +1,8 @@
 //! The syntax of label keys and values (`apimachinery/pkg/api/validate/content`), the operators,
 //! and the errors.
 
+use crate::wire::dns::is_subdomain;
+
 const MAX_NAME: usize = 63;
 const MAX_PREFIX: usize = 253;
 
@@ -90,7 +92,7 @@ pub struct SelectorError {
 pub(super) fn check_key(key: &str) -> Result<(), LabelError> {
     let valid = match key.split_once('/') {
         None => is_name(key),
-        Some((prefix, name)) => is_subdomain(prefix) && is_name(name),
+        Some((prefix, name)) => prefix.len() <= MAX_PREFIX && is_subdomain(prefix) && is_name(name),
     };
     if valid { Ok(()) } else { Err(LabelError::Key(key.to_owned())) }
 }
@@ -110,17 +112,4 @@ fn is_name(name: &str) -> bool {
         && bytes.first().is_some_and(u8::is_ascii_alphanumeric)
         && bytes.last().is_some_and(u8::is_ascii_alphanumeric)
         && bytes.iter().all(inner)
-}
-
-fn is_subdomain(prefix: &str) -> bool {
-    prefix.len() <= MAX_PREFIX && prefix.split('.').all(is_dns_label)
-}
-
-/// The API server's subdomain pattern, which has no limit of its own for the length of a label.
-fn is_dns_label(label: &str) -> bool {
-    let bytes = label.as_bytes();
-    let end = |byte: &u8| byte.is_ascii_lowercase() || byte.is_ascii_digit();
-    bytes.first().is_some_and(end)
-        && bytes.last().is_some_and(end)
-        && bytes.iter().all(|byte| end(byte) || *byte == b'-')
 }
