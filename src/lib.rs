@@ -6,6 +6,7 @@
 //! - [`wire`]: the wire formats of Kubernetes, as functions of bytes.
 //! - [`policy`]: the decisions, as functions of values; without socket, clock or task.
 //! - [`net`]: sockets, original destinations, TLS, the mesh CA and its leaf, drain.
+//! - [`sidecar`]: the ports, files and arguments of a pod's proxy.
 //! - [`proxy`]: the data plane; its first page is the life of a connection.
 //! - [`manager`]: makes pods part of the mesh; its core is the injection.
 //! - [`cli`]: the commands for users.
@@ -24,7 +25,7 @@
 //! | pair | one client connection and its one upstream connection |
 //! | refusal | a response of the proxy in place of the upstream's |
 //! | position | a resourceVersion that a client has received |
-//! | plan | the redirect rules, as data |
+//! | plan | the redirect rules, or the proxy's arguments, as data |
 //! | bundle | the CA set that a pod trusts: cluster CA and mesh CA |
 
 pub mod api;
@@ -33,4 +34,5 @@ pub mod manager;
 pub mod net;
 pub mod policy;
 pub mod proxy;
+pub mod sidecar;
 pub mod wire;

@@ -7,6 +7,7 @@ use ctrlmesh::{
     cli::{crds, explain, inject, log, log::LogError, mesh_ca, wait},
     net::{drain, tls},
     proxy::{Config, Proxy, ProxyArgs},
+    sidecar,
 };
 use tokio::{
     runtime,
@@ -31,6 +32,7 @@ struct Cli {
 #[derive(Debug, Subcommand)]
 enum Command {
     /// Stand between controllers and the API server
+    #[command(name = sidecar::PROXY)]
     Proxy(Box<ProxyArgs>),
     /// Make a mesh CA: a directory with ca.crt and ca.key
     MeshCa(mesh_ca::MeshCaArgs),
@@ -42,7 +44,7 @@ enum Command {
     /// Print the custom resource definitions
     Crds,
     /// Wait until the proxy in this pod is ready
-    #[command(hide = true)]
+    #[command(name = sidecar::WAIT, hide = true)]
     Wait(wait::WaitArgs),
 }
 

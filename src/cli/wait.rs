@@ -13,6 +13,8 @@ use tokio::{
     time::{Instant, Interval, MissedTickBehavior, interval, timeout_at},
 };
 
+use crate::sidecar;
+
 /// The poll interval.
 const PERIOD: Duration = Duration::from_millis(100);
 /// The maximum bytes read of a response body.
@@ -29,7 +31,7 @@ pub struct WaitArgs {
     what: What,
 
     /// Where the proxy serves /readyz and /metrics
-    #[arg(long, value_name = "ADDR", default_value = "127.0.0.1:5441")]
+    #[arg(long, value_name = "ADDR", default_value_t = sidecar::OWN_ADMIN)]
     admin: SocketAddr,
 
     /// How many seconds the proxy has

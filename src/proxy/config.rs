@@ -1,19 +1,21 @@
 //! The flags of `ctrlmesh proxy`, and the configuration that they make once checked together.
 
 use std::{
+    ffi::OsString,
     net::{IpAddr, Ipv4Addr, SocketAddr},
     num::NonZeroUsize,
     path::PathBuf,
     time::Duration,
 };
 
-use clap::{Args, ValueEnum};
+use clap::{Args, Parser, ValueEnum};
 use rustls_pki_types::ServerName;
 
-use crate::net::{Clock, ClusterDomain, UpstreamAddr, addr::BadUpstream};
-
-/// The directory where the kubelet puts the ServiceAccount's files.
-const SERVICE_ACCOUNT: &str = "/var/run/secrets/kubernetes.io/serviceaccount";
+pub use crate::sidecar::Mode;
+use crate::{
+    net::{Clock, ClusterDomain, UpstreamAddr, addr::BadUpstream},
+    sidecar::{self, ProxyPlan},
+};
 
 /// The flags as they are typed.
 #[derive(Args, Clone, Debug)]
@@ -37,12 +39,12 @@ pub struct ProxyArgs {
     pub shard: Option<String>,
 
     /// Where clients reach the proxy; a loopback address means both families' loopback
-    #[arg(long, env = "CTRLMESH_LISTEN", value_name = "ADDR", default_value = "127.0.0.1:5443")]
+    #[arg(long, env = "CTRLMESH_LISTEN", value_name = "ADDR", default_value_t = sidecar::LISTEN)]
     pub listen: SocketAddr,
 
     /// The CA certificates by which the API server is verified
     #[arg(long, env = "CTRLMESH_UPSTREAM_CA", value_name = "FILE",
-          default_value_os_t = PathBuf::from(SERVICE_ACCOUNT).join("ca.crt"))]
+          default_value_os_t = PathBuf::from(sidecar::cluster_ca()))]
     pub upstream_ca: PathBuf,
 
     /// The directory of the mesh CA, as `ctrlmesh mesh-ca` makes it: ca.crt and ca.key
@@ -60,7 +62,7 @@ pub struct ProxyArgs {
 
     /// Where metrics and health are served; 0.0.0.0 means all addresses of both families. /debug
     /// answers loopback peers only
-    #[arg(long, env = "CTRLMESH_ADMIN", value_name = "ADDR", default_value = "0.0.0.0:5441")]
+    #[arg(long, env = "CTRLMESH_ADMIN", value_name = "ADDR", default_value_t = sidecar::ADMIN)]
     pub admin: SocketAddr,
 
     /// A directory that outlives this process but not the pod: what clients were shown is noted
@@ -102,15 +104,6 @@ pub struct ProxyArgs {
     pub kubernetes_service_port: Option<String>,
 }
 
-/// The values of `--mode`.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub enum Mode {
-    /// The original destination of a redirected connection
-    Iptables,
-    /// The address given by --upstream
-    Direct,
-}
-
 /// The values of `--pushdown`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum Pushdown {
@@ -127,6 +120,60 @@ pub enum OnChange {
     Difference,
     /// It ends: its client lists anew
     Expire,
+}
+
+/// The command line of a sidecar.
+#[derive(Debug, Parser)]
+#[command(no_binary_name = true)]
+enum Line {
+    #[command(name = sidecar::PROXY)]
+    Proxy(Box<ProxyArgs>),
+}
+
+impl ProxyArgs {
+    /// Reads the arguments that [`ProxyPlan::to_args`] writes (no program name in front), and the
+    /// environment.
+    ///
+    /// # Errors
+    /// [`clap::Error`], as `ctrlmesh` itself prints it.
+    pub fn from_args<I, S>(args: I) -> Result<Self, clap::Error>
+    where
+        I: IntoIterator<Item = S>,
+        S: Into<OsString> + Clone,
+    {
+        Line::try_parse_from(args).map(|Line::Proxy(args)| *args)
+    }
+}
+
+/// The reason why flags are no plan of a sidecar.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum NoPlan {
+    /// A sidecar always has this flag.
+    #[error("{0} is missing")]
+    Missing(&'static str),
+    /// No argument of a pod has such a path.
+    #[error("{0:?} is not UTF-8")]
+    NotText(OsString),
+}
+
+impl TryFrom<ProxyArgs> for ProxyPlan {
+    type Error = NoPlan;
+
+    /// The flags that no plan has are left out.
+    fn try_from(args: ProxyArgs) -> Result<Self, NoPlan> {
+        let text = |path: PathBuf| path.into_os_string().into_string().map_err(NoPlan::NotText);
+        let given = |path: Option<PathBuf>, flag| path.ok_or(NoPlan::Missing(flag)).and_then(text);
+        Ok(Self {
+            mode: args.mode,
+            listen: args.listen,
+            admin: args.admin,
+            upstream_ca: text(args.upstream_ca)?,
+            mesh_ca_dir: text(args.mesh_ca_dir)?,
+            cluster_domain: args.cluster_domain,
+            pod_labels: given(args.pod_labels, "--pod-labels")?,
+            state_dir: given(args.state_dir, "--state-dir")?,
+        })
+    }
 }
 
 /// The destination of upstream connections.
@@ -308,20 +355,56 @@ fn leaf_names(
 
 #[cfg(test)]
 mod tests {
-    use clap::Parser;
+    use proptest::{prelude::*, sample::select};
 
     use super::*;
 
-    #[derive(Parser)]
-    struct Line {
-        #[command(flatten)]
-        args: ProxyArgs,
+    fn plans() -> impl Strategy<Value = ProxyPlan> {
+        let addr = || (any::<IpAddr>(), any::<u16>()).prop_map(SocketAddr::from);
+        let path = || "\\PC{1,40}";
+        let domain = "[a-z][a-z0-9]{0,8}(\\.[a-z][a-z0-9]{0,8}){0,3}"
+            .prop_map(|name| name.parse::<ClusterDomain>().unwrap());
+        let mode = select(Mode::value_variants());
+        (mode, addr(), addr(), path(), path(), domain, path(), path()).prop_map(
+            |(mode, listen, admin, upstream_ca, mesh_ca_dir, cluster_domain, labels, state_dir)| {
+                ProxyPlan {
+                    mode,
+                    listen,
+                    admin,
+                    upstream_ca,
+                    mesh_ca_dir,
+                    cluster_domain,
+                    pod_labels: labels,
+                    state_dir,
+                }
+            },
+        )
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig { failure_persistence: None, ..Default::default() })]
+
+        #[test]
+        fn i12_what_the_injection_writes_is_what_the_proxy_reads(plan in plans()) {
+            let args = ProxyArgs::from_args(plan.to_args()).unwrap();
+            prop_assert_eq!(ProxyPlan::try_from(args).unwrap(), plan);
+        }
+    }
+
+    #[test]
+    fn a_plan_has_labels_and_state() {
+        let mut args = ProxyPlan::of_pod(Mode::Direct, ClusterDomain::default()).to_args();
+        for flag in ["--state-dir", "--pod-labels"] {
+            args.pop();
+            let read = ProxyArgs::from_args(&args).unwrap();
+            assert_eq!(ProxyPlan::try_from(read), Err(NoPlan::Missing(flag)));
+        }
     }
 
     fn direct(more: &[&str]) -> Result<Config, BadConfig> {
         let common =
             ["proxy", "--mode=direct", "--mesh-ca-dir=/ca", "--policy=/policy", "--shard=one"];
-        Config::new(Line::parse_from(common.iter().chain(more)).args)
+        Config::new(ProxyArgs::from_args(common.iter().chain(more)).unwrap())
     }
 
     #[test]

@@ -7,14 +7,15 @@ use std::{
 };
 
 /// Each module of the library with the modules that it may use.
-const MAY_USE: [(&str, &[&str]); 7] = [
+const MAY_USE: [(&str, &[&str]); 8] = [
     ("api", &[]),
     ("wire", &["api"]),
     ("policy", &["api", "wire"]),
     ("net", &[]),
-    ("proxy", &["api", "wire", "policy", "net"]),
-    ("manager", &["api", "wire", "policy", "net"]),
-    ("cli", &["api", "wire", "policy", "net", "manager"]),
+    ("sidecar", &["net"]),
+    ("proxy", &["api", "wire", "policy", "net", "sidecar"]),
+    ("manager", &["api", "wire", "policy", "net", "sidecar"]),
+    ("cli", &["api", "wire", "policy", "net", "sidecar", "manager"]),
 ];
 
 /// Names that must not occur in the modules without input and output.

@@ -1,6 +1,10 @@
 //! The injection itself: order, privileges of names and users, refusals.
 
-use ctrlmesh::manager::inject::{Injected, Mode, Sidecar, inject};
+use ctrlmesh::{
+    manager::inject::{Injected, Mode, Sidecar, inject},
+    proxy::ProxyArgs,
+    sidecar::{self, ProxyPlan},
+};
 use ctrlmesh_init::{EnvFrom, Plan};
 use serde_json::{Value, json};
 
@@ -118,6 +122,30 @@ fn i09_the_proxys_user_is_refused_to_everybody_else() {
     let plan = Plan::from_args(args.iter().map(|arg| arg.as_str().unwrap())).unwrap();
     assert_eq!(plan.proxy_uid(), uid);
     assert!(plan.upstreams().is_empty() && plan.outbound_port().get() == 5443);
+}
+
+#[test]
+fn i12_the_proxy_reads_its_plan_and_each_path_of_it_is_mounted() {
+    for (pod, mode) in [(pod(), sidecar::Mode::Iptables), (env_mode(pod()), sidecar::Mode::Direct)]
+    {
+        let injected = done(pod, Sidecar::Native);
+        let proxy = named(&injected, "initContainers", "ctrlmesh-proxy");
+        let args = proxy["args"].as_array().unwrap();
+        let args = ProxyArgs::from_args(args.iter().map(|arg| arg.as_str().unwrap())).unwrap();
+        let plan = ProxyPlan::try_from(args).unwrap();
+        assert_eq!(plan, ProxyPlan::of_pod(mode, "cluster.local".parse().unwrap()));
+        let mounts = proxy["volumeMounts"].as_array().unwrap();
+        let is_mounted = |path: &str| {
+            mounts.iter().any(|mount| {
+                let rest = path.strip_prefix(mount["mountPath"].as_str().unwrap());
+                rest.is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
+            })
+        };
+        let ProxyPlan { upstream_ca, mesh_ca_dir, pod_labels, state_dir, .. } = plan;
+        for path in [upstream_ca, mesh_ca_dir, pod_labels, state_dir] {
+            assert!(is_mounted(&path), "{path} is in no volume of the proxy");
+        }
+    }
 }
 
 #[test]

@@ -8,21 +8,28 @@ use serde_json::{Value, json};
 use super::{
     draft::{Container, Draft, Object, text},
     mode::Mode,
-    names::{INIT, PROXY, SERVICE_ACCOUNT},
+    names::{INIT, PROXY},
     settings::Sidecar,
     volumes::{self, BUNDLE, is_ours, mount},
 };
-use crate::api::keys;
+use crate::{
+    api::keys,
+    sidecar::{LISTEN, SERVICE_ACCOUNT},
+};
 
 /// The annotation that names kubectl's default container.
 const DEFAULT_CONTAINER: &str = "kubectl.kubernetes.io/default-container";
 
-/// The variables by which clients find the API server, with their values in env mode.
-pub(super) const ADDRESS: [(&str, &str); 3] = [
-    ("KUBERNETES_SERVICE_HOST", "127.0.0.1"),
-    ("KUBERNETES_SERVICE_PORT", "5443"),
-    ("KUBERNETES_SERVICE_PORT_HTTPS", "5443"),
-];
+/// The variables by which clients find the API server.
+pub(super) const ADDRESS: [&str; 3] =
+    ["KUBERNETES_SERVICE_HOST", "KUBERNETES_SERVICE_PORT", "KUBERNETES_SERVICE_PORT_HTTPS"];
+
+/// The variables with their values in env mode.
+fn proxys_address() -> [(&'static str, String); 3] {
+    let (host, port) = (LISTEN.ip().to_string(), LISTEN.port().to_string());
+    let [host_name, port_name, https_name] = ADDRESS;
+    [(host_name, host), (port_name, port.clone()), (https_name, port)]
+}
 
 /// Removes the parts of an earlier injection. A pod without our mark is left alone: parts with our
 /// names are not ours there.
@@ -70,7 +77,7 @@ pub(super) fn give_address(draft: &mut Draft, sidecar: Sidecar) {
         Sidecar::Classic => &mut [],
     };
     for container in inits.iter_mut().chain(&mut draft.containers) {
-        container.env.splice(0..0, ADDRESS.map(address_entry));
+        container.env.splice(0..0, proxys_address().map(address_entry));
     }
 }
 
@@ -95,7 +102,7 @@ fn entries_of(from: &Value) -> Vec<EnvFrom> {
         let Some(name) = from.get(reference).and_then(|object| object.get("name")?.as_str()) else {
             continue;
         };
-        let keys = ADDRESS.iter().filter_map(|(variable, _)| variable.strip_prefix(prefix));
+        let keys = ADDRESS.iter().filter_map(|variable| variable.strip_prefix(prefix));
         entries.extend(keys.filter(|key| !key.is_empty()).map(|key| EnvFrom {
             source,
             name: name.to_owned(),
@@ -122,12 +129,12 @@ pub(super) fn is_at_service_account(mount: &Object) -> bool {
     text(mount, "mountPath").is_some_and(|path| path.trim_end_matches('/') == SERVICE_ACCOUNT)
 }
 
-fn address_entry((name, value): (&str, &str)) -> Object {
+fn address_entry((name, value): (&str, String)) -> Object {
     Object::from_iter([("name".to_owned(), json!(name)), ("value".to_owned(), json!(value))])
 }
 
 fn is_our_address(entry: &Object) -> bool {
-    ADDRESS.iter().any(|(name, value)| {
-        text(entry, "name") == Some(name) && entry.get("value") == Some(&Value::from(*value))
+    proxys_address().iter().any(|(name, value)| {
+        text(entry, "name") == Some(name) && text(entry, "value") == Some(value)
     })
 }

@@ -5,13 +5,14 @@ use serde_json::Value;
 use super::{
     apps::{ADDRESS, is_at_service_account},
     draft::{Container, Draft, Object, text},
-    names::SERVICE_ACCOUNT,
-    parts::ADMIN_PORT,
     refused::Refused,
-    settings::{OUTBOUND_PORT, Settings, Sidecar},
+    settings::{Settings, Sidecar},
     volumes::{self, is_token},
 };
-use crate::api::keys;
+use crate::{
+    api::keys,
+    sidecar::{ADMIN_PORT, OUTBOUND_PORT, SERVICE_ACCOUNT},
+};
 
 /// The prefix of our containers' names.
 const RESERVED: &str = "ctrlmesh-";
@@ -107,9 +108,8 @@ fn classic(draft: &Draft) -> Result<(), Refused> {
 }
 
 fn ports(container: &Container) -> Result<(), Refused> {
-    let needed =
-        [(ADMIN_PORT, "serves metrics and health"), (OUTBOUND_PORT.get(), "takes requests")];
-    for (port, purpose) in needed {
+    let needed = [(ADMIN_PORT, "serves metrics and health"), (OUTBOUND_PORT, "takes requests")];
+    for (port, purpose) in needed.map(|(port, purpose)| (port.get(), purpose)) {
         if container.tcp_ports().any(|taken| taken == u64::from(port)) {
             return Err(Refused::Port { container: container.name.clone(), port, purpose });
         }
@@ -119,8 +119,8 @@ fn ports(container: &Container) -> Result<(), Refused> {
 
 fn variables(container: &Container) -> Result<(), Refused> {
     let sets = |name: &str| container.env.iter().any(|entry| text(entry, "name") == Some(name));
-    match ADDRESS.iter().find(|(name, _)| sets(name)) {
-        Some((variable, _)) => {
+    match ADDRESS.iter().find(|name| sets(name)) {
+        Some(variable) => {
             Err(Refused::ApiServerVariable { container: container.name.clone(), variable })
         }
         None => Ok(()),

@@ -6,18 +6,13 @@ use super::{
     apps::entries_to_look_at,
     draft::{Container, Draft, Object},
     mode::Mode,
-    names::{INIT, PROXY, SERVICE_ACCOUNT},
-    settings::{OUTBOUND_PORT, Settings, Sidecar},
+    names::{INIT, PROXY},
+    settings::{Settings, Sidecar},
     volumes::{INIT_RUN, MESH_CA, NO_TOKEN, POD_LABELS, PROXY_ACCESS, STATE, field, mount},
 };
-use crate::net::ClusterDomain;
-
-/// The port of metrics and health.
-pub(super) const ADMIN_PORT: u16 = 5441;
-
-const MESH_CA_DIR: &str = "/etc/ctrlmesh/mesh-ca";
-const LABELS_DIR: &str = "/etc/ctrlmesh/pod";
-const STATE_DIR: &str = "/var/lib/ctrlmesh";
+use crate::sidecar::{
+    self, ADMIN_PORT, LABELS_DIR, MESH_CA_DIR, OWN_ADMIN, ProxyPlan, SERVICE_ACCOUNT, STATE_DIR,
+};
 
 /// The time limit of the proxy's start, in seconds, before the proxy is restarted. It covers an API
 /// server that is unavailable for a minute while the proxy waits for a policy.
@@ -69,10 +64,15 @@ fn init(settings: &Settings, to_look_at: Vec<Object>) -> Container {
 
 fn proxy(mode: Mode, settings: &Settings) -> Container {
     let uid = settings.plan.proxy_uid().as_u32();
+    let mode = match mode {
+        Mode::Iptables => sidecar::Mode::Iptables,
+        Mode::Env => sidecar::Mode::Direct,
+    };
+    let plan = ProxyPlan::of_pod(mode, settings.cluster_domain.clone());
     let mut fields = into_object(json!({
         "image": settings.proxy_image.to_string(),
         "imagePullPolicy": "IfNotPresent",
-        "args": proxy_args(mode, &settings.cluster_domain),
+        "args": plan.to_args(),
         "ports": [{ "name": "ctrlmesh-admin", "containerPort": ADMIN_PORT, "protocol": "TCP" }],
         // No livenessProbe: to restart every proxy while the API server is away would not help.
         "readinessProbe": ready(5, 3),
@@ -112,33 +112,13 @@ fn proxy(mode: Mode, settings: &Settings) -> Container {
     Container::new(PROXY, fields, pod_env(), mounts)
 }
 
-/// Every value that the pod depends on is written out, so that another version's defaults change
-/// nothing. In direct mode the API server is that of the kubelet's variables.
-fn proxy_args(mode: Mode, domain: &ClusterDomain) -> Vec<String> {
-    let mode = match mode {
-        Mode::Iptables => "iptables",
-        Mode::Env => "direct",
-    };
-    vec![
-        "proxy".to_owned(),
-        format!("--mode={mode}"),
-        format!("--listen=127.0.0.1:{OUTBOUND_PORT}"),
-        format!("--admin=0.0.0.0:{ADMIN_PORT}"),
-        format!("--upstream-ca={SERVICE_ACCOUNT}/ca.crt"),
-        format!("--mesh-ca-dir={MESH_CA_DIR}"),
-        format!("--cluster-domain={domain}"),
-        format!("--pod-labels={LABELS_DIR}/labels"),
-        format!("--state-dir={STATE_DIR}"),
-    ]
-}
-
 /// The command of a hook: the proxy's image holds this one program and no shell.
 fn wait_command(what: &str, seconds: u32) -> Value {
     json!([
         "/ctrlmesh",
-        "wait",
+        sidecar::WAIT,
         format!("--for={what}"),
-        format!("--admin=127.0.0.1:{ADMIN_PORT}"),
+        format!("--admin={OWN_ADMIN}"),
         format!("--timeout={seconds}")
     ])
 }

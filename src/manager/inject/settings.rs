@@ -1,17 +1,11 @@
 //! The operator's choices for every pod.
 
-use std::{fmt, num::NonZeroU16, str::FromStr};
+use std::{fmt, str::FromStr};
 
 use clap::ValueEnum;
 use ctrlmesh_init::{BackendChoice, Plan, PlanError, ProxyUid};
 
-use crate::net::ClusterDomain;
-
-/// The port of the proxy's listener on the loopback addresses.
-pub(super) const OUTBOUND_PORT: NonZeroU16 = match NonZeroU16::new(5443) {
-    Some(port) => port,
-    None => NonZeroU16::MIN,
-};
+use crate::{net::ClusterDomain, sidecar::OUTBOUND_PORT};
 
 /// The settings that are the same for every pod.
 #[derive(Clone, Debug)]

@@ -7,6 +7,7 @@ use super::{
     draft::{Draft, Object, text},
     mode::Mode,
 };
+use crate::sidecar::{CA_FILE, LABELS_FILE};
 
 /// Token, bundle and namespace, for the pod's own containers.
 pub(super) const BUNDLE: &str = "kube-api-access-ctrlmesh";
@@ -82,7 +83,7 @@ pub(super) fn add(draft: &mut Draft, mode: Mode) {
             "downwardAPI",
             json!({
                 "defaultMode": READABLE,
-                "items": [{ "path": "labels", "fieldRef": field("metadata.labels") }],
+                "items": [{ "path": LABELS_FILE, "fieldRef": field("metadata.labels") }],
             }),
         ),
         volume(STATE, "emptyDir", json!({ "sizeLimit": "16Mi" })),
@@ -104,7 +105,7 @@ pub(super) fn field(path: &str) -> Value {
 fn api_access(name: &str, ca_map: &str) -> Object {
     let sources = json!([
         { "serviceAccountToken": { "expirationSeconds": TOKEN_SECONDS, "path": "token" } },
-        { "configMap": { "name": ca_map, "items": [{ "key": CA_KEY, "path": "ca.crt" }] } },
+        { "configMap": { "name": ca_map, "items": [{ "key": CA_KEY, "path": CA_FILE }] } },
         {
             "downwardAPI": {
                 "items": [{ "path": "namespace", "fieldRef": field("metadata.namespace") }],

@@ -1,0 +1,139 @@
+//! The sidecar of a pod: its ports, its files, and the arguments that it runs with.
+//!
+//! The injection writes them into the pod, `ctrlmesh proxy` and `ctrlmesh wait` read them there.
+//! Neither side knows the other: both know this module.
+
+use std::{
+    fmt,
+    net::{IpAddr, Ipv4Addr, SocketAddr},
+    num::NonZeroU16,
+};
+
+use clap::ValueEnum;
+
+use crate::net::ClusterDomain;
+
+/// The subcommand that the sidecar runs.
+pub const PROXY: &str = "proxy";
+/// The subcommand of a classic sidecar's hooks.
+pub const WAIT: &str = "wait";
+
+/// The port of the listener for clients.
+pub const OUTBOUND_PORT: NonZeroU16 = port(5443);
+/// The port of metrics and health.
+pub const ADMIN_PORT: NonZeroU16 = port(5441);
+
+/// The listener for clients. A loopback address means both families' loopback.
+pub const LISTEN: SocketAddr = at(Ipv4Addr::LOCALHOST, OUTBOUND_PORT);
+/// The listener of metrics and health. The unspecified address means all addresses of both
+/// families.
+pub const ADMIN: SocketAddr = at(Ipv4Addr::UNSPECIFIED, ADMIN_PORT);
+/// Metrics and health, as the pod's own containers reach them.
+pub const OWN_ADMIN: SocketAddr = at(Ipv4Addr::LOCALHOST, ADMIN_PORT);
+
+/// The directory in which every official client looks for token and CA.
+pub const SERVICE_ACCOUNT: &str = "/var/run/secrets/kubernetes.io/serviceaccount";
+/// The file of the cluster's CA in [`SERVICE_ACCOUNT`].
+pub const CA_FILE: &str = "ca.crt";
+/// The directory of the mesh CA.
+pub const MESH_CA_DIR: &str = "/etc/ctrlmesh/mesh-ca";
+/// The directory of the pod's labels.
+pub const LABELS_DIR: &str = "/etc/ctrlmesh/pod";
+/// The file of the pod's labels in [`LABELS_DIR`].
+pub const LABELS_FILE: &str = "labels";
+/// The directory that outlives the proxy's process.
+pub const STATE_DIR: &str = "/var/lib/ctrlmesh";
+
+const fn port(number: u16) -> NonZeroU16 {
+    match NonZeroU16::new(number) {
+        Some(port) => port,
+        None => NonZeroU16::MIN,
+    }
+}
+
+const fn at(ip: Ipv4Addr, port: NonZeroU16) -> SocketAddr {
+    SocketAddr::new(IpAddr::V4(ip), port.get())
+}
+
+/// The path of the cluster's CA.
+#[must_use]
+pub fn cluster_ca() -> String {
+    format!("{SERVICE_ACCOUNT}/{CA_FILE}")
+}
+
+/// The values of `--mode`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum Mode {
+    /// The original destination of a redirected connection
+    Iptables,
+    /// The address given by --upstream
+    Direct,
+}
+
+impl fmt::Display for Mode {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Iptables => "iptables",
+            Self::Direct => "direct",
+        })
+    }
+}
+
+/// The arguments of a pod's sidecar, as data. Paths are text, as in a pod, and never empty.
+///
+/// A plan names no upstream: in direct mode the API server is that of the kubelet's variables.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ProxyPlan {
+    /// The way to the API server.
+    pub mode: Mode,
+    /// The listener for clients.
+    pub listen: SocketAddr,
+    /// The listener of metrics and health.
+    pub admin: SocketAddr,
+    /// The file of the cluster's CA.
+    pub upstream_ca: String,
+    /// The directory of the mesh CA.
+    pub mesh_ca_dir: String,
+    /// The DNS domain of the cluster.
+    pub cluster_domain: ClusterDomain,
+    /// The file of the pod's labels.
+    pub pod_labels: String,
+    /// The directory that outlives the proxy's process.
+    pub state_dir: String,
+}
+
+impl ProxyPlan {
+    /// The plan with the ports and paths of an injected pod.
+    #[must_use]
+    pub fn of_pod(mode: Mode, cluster_domain: ClusterDomain) -> Self {
+        Self {
+            mode,
+            listen: LISTEN,
+            admin: ADMIN,
+            upstream_ca: cluster_ca(),
+            mesh_ca_dir: MESH_CA_DIR.to_owned(),
+            cluster_domain,
+            pod_labels: format!("{LABELS_DIR}/{LABELS_FILE}"),
+            state_dir: STATE_DIR.to_owned(),
+        }
+    }
+
+    /// The arguments of the container, subcommand first.
+    ///
+    /// Every value is written out, defaults included, so that another version's defaults change
+    /// nothing.
+    #[must_use]
+    pub fn to_args(&self) -> Vec<String> {
+        vec![
+            PROXY.to_owned(),
+            format!("--mode={}", self.mode),
+            format!("--listen={}", self.listen),
+            format!("--admin={}", self.admin),
+            format!("--upstream-ca={}", self.upstream_ca),
+            format!("--mesh-ca-dir={}", self.mesh_ca_dir),
+            format!("--cluster-domain={}", self.cluster_domain),
+            format!("--pod-labels={}", self.pod_labels),
+            format!("--state-dir={}", self.state_dir),
+        ]
+    }
+}
