@@ -6,6 +6,7 @@
 //! - [`wire`]: the wire formats of Kubernetes, as functions of bytes.
 //! - [`policy`]: the decisions, as functions of values; without socket, clock or task.
 //! - [`net`]: sockets, original destinations, TLS, the mesh CA and its leaf, drain.
+//! - [`cluster`]: our own calls to the API server, and the objects that they follow.
 //! - [`sidecar`]: the ports, files and arguments of a pod's proxy.
 //! - [`proxy`]: the data plane; its first page is the life of a connection.
 //! - [`manager`]: makes pods part of the mesh; its core is the injection.
@@ -30,6 +31,7 @@
 
 pub mod api;
 pub mod cli;
+pub mod cluster;
 pub mod manager;
 pub mod net;
 pub mod policy;

@@ -25,7 +25,7 @@ use super::{
     Shared, admin,
     config::{Config, PolicySource},
     data_thread,
-    feed::{Access, Feed, PolicyFile, follow_cluster},
+    feed::{Feed, PolicyFile, follow_cluster},
     listen::{self, Hands, Listener, Outages, OwnSockets, Queue},
     metrics::{Leg, Metrics},
     outcome::connection_closed,
@@ -34,13 +34,16 @@ use super::{
     tls::{Tls, UpstreamTls},
     vital::{Lost, Vitals},
 };
-use crate::net::{
-    Clock,
-    ca::{CaError, MeshCa},
-    drain::{self, Draining},
-    leaf::{Leaf, LeafError},
-    socket,
-    tls::{BadRoots, ServerConfigs, read_roots},
+use crate::{
+    cluster::Access,
+    net::{
+        Clock,
+        ca::{CaError, MeshCa},
+        drain::{self, Draining},
+        leaf::{Leaf, LeafError},
+        socket,
+        tls::{BadRoots, ServerConfigs, read_roots},
+    },
 };
 
 /// Interval of checks for what others may change: the upstream's CA file, the end of the leaf.

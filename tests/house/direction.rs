@@ -7,14 +7,15 @@ use std::{
 };
 
 /// Each module of the library with the modules that it may use.
-const MAY_USE: [(&str, &[&str]); 8] = [
+const MAY_USE: [(&str, &[&str]); 9] = [
     ("api", &[]),
     ("wire", &["api"]),
     ("policy", &["api", "wire"]),
     ("net", &[]),
+    ("cluster", &[]),
     ("sidecar", &["net"]),
-    ("proxy", &["api", "wire", "policy", "net", "sidecar"]),
-    ("manager", &["api", "wire", "policy", "net", "sidecar"]),
+    ("proxy", &["api", "wire", "policy", "net", "cluster", "sidecar"]),
+    ("manager", &["api", "wire", "policy", "net", "cluster", "sidecar"]),
     ("cli", &["api", "wire", "policy", "net", "sidecar", "manager"]),
 ];
 

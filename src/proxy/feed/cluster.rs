@@ -10,14 +10,10 @@ use kube::{
 };
 use tokio::time::interval;
 
-use super::{
-    Access, Feed, Source,
-    followed::{Followed, Step, Trouble, describe},
-    labels,
-    namespaces::Resolver,
-};
+use super::{Feed, Source, labels, namespaces::Resolver};
 use crate::{
     api::ShardingConfig,
+    cluster::{Access, Followed, Step, Trouble, describe},
     policy::{Configs, Draft, Present, choose},
 };
 

@@ -4,8 +4,11 @@ use std::{fs, io, path::PathBuf, sync::Arc, time::Duration};
 
 use tokio::time::{MissedTickBehavior, interval};
 
-use super::{Access, Feed, chain, namespaces::Resolver};
-use crate::policy::{self, BadDocument, Draft};
+use super::{Feed, namespaces::Resolver};
+use crate::{
+    cluster::{Access, chain},
+    policy::{self, BadDocument, Draft},
+};
 
 /// Bytes of a policy file at most: people or tools write it, and a larger one is a mistake.
 const MAX_BYTES: u64 = 1 << 20;

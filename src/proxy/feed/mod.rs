@@ -6,14 +6,12 @@
 
 mod cluster;
 mod file;
-mod followed;
 mod labels;
 mod namespaces;
 mod past;
 
 use std::{
     collections::BTreeMap,
-    error::Error,
     path::PathBuf,
     sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError},
     time::{Duration, Instant, SystemTime},
@@ -26,9 +24,12 @@ use tokio::{
 };
 
 use self::past::{PastFile, Unwritable};
-pub(super) use self::{cluster::follow_cluster, file::PolicyFile, followed::Access};
+pub(super) use self::{cluster::follow_cluster, file::PolicyFile};
 use super::metrics::Metrics;
-use crate::policy::{Epoch, Policy, positions::Positions};
+use crate::{
+    cluster::chain,
+    policy::{Epoch, Policy, positions::Positions},
+};
 
 /// Positions that become known within this time are written together.
 const GRAIN: Duration = Duration::from_millis(100);
@@ -237,16 +238,4 @@ impl Feed {
     fn state(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
-}
-
-/// An error and its causes in one line.
-fn chain(error: &dyn Error) -> String {
-    let mut text = error.to_string();
-    let mut cause = error.source();
-    while let Some(error) = cause {
-        text.push_str(": ");
-        text.push_str(&error.to_string());
-        cause = error.source();
-    }
-    text
 }

@@ -13,11 +13,11 @@ use kube::{
 };
 use tokio::time::{Instant, sleep_until};
 
-use super::{
-    Feed, Source,
-    followed::{Access, Followed, Step, describe},
+use super::{Feed, Source};
+use crate::{
+    cluster::{Access, Followed, Step, describe},
+    policy::{Draft, NamespacesUnknown},
 };
-use crate::policy::{Draft, NamespacesUnknown};
 
 /// The shortest interval between two policies of one draft.
 const REST: Duration = Duration::from_millis(100);

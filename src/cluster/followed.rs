@@ -15,30 +15,17 @@ use kube::{
 };
 use tokio::time::sleep;
 
+use super::{Access, NoAccess, chain};
+
 /// Pauses between attempts, which double from the first to the last.
 const FIRST_PAUSE: Duration = Duration::from_millis(400);
 const LAST_PAUSE: Duration = Duration::from_secs(8);
 /// The time without a failure after which pauses start from the first.
 const CALM: Duration = Duration::from_secs(60);
 
-/// The access of our own calls to the API server: by the pod's ServiceAccount and our own name,
-/// never with anything of the controller's.
-#[derive(Clone)]
-pub(in crate::proxy) enum Access {
-    /// This client.
-    Client(Client),
-    /// A client that the environment configures when it is needed.
-    Environment,
-}
-
-/// The reason why our own calls cannot be made.
-#[derive(Debug, thiserror::Error)]
-#[error(transparent)]
-pub(in crate::proxy) struct NoAccess(Box<dyn std::error::Error + Send + Sync>);
-
 /// The reason why nothing arrives from the API server.
 #[derive(Debug, thiserror::Error)]
-pub(super) enum Trouble {
+pub enum Trouble {
     /// No client could be made.
     #[error(transparent)]
     NoAccess(#[from] NoAccess),
@@ -48,7 +35,7 @@ pub(super) enum Trouble {
 }
 
 /// The objects of one kind, by name.
-pub(super) struct Followed<K, V> {
+pub struct Followed<K, V> {
     access: Access,
     watch: Watch<K>,
     named: fn(K) -> (String, V),
@@ -63,7 +50,7 @@ type Watch<K> = Arc<dyn Fn(Client) -> Events<K, watcher::Error> + Send + Sync>;
 
 /// A change of the known objects.
 #[derive(Debug)]
-pub(super) enum Step {
+pub enum Step {
     /// They are complete.
     Whole {
         /// Whether they differ from before.
@@ -75,29 +62,9 @@ pub(super) enum Step {
     Failed(Trouble),
 }
 
-impl Access {
-    /// The client.
-    pub(in crate::proxy) async fn client(self) -> Result<Client, NoAccess> {
-        match self {
-            Self::Client(client) => Ok(client),
-            Self::Environment => infer().await.map_err(NoAccess),
-        }
-    }
-}
-
-async fn infer() -> Result<Client, Box<dyn std::error::Error + Send + Sync>> {
-    let mut config = kube::Config::infer().await?;
-    let agent = concat!("ctrlmesh/", env!("CARGO_PKG_VERSION"));
-    config.headers.push((http::header::USER_AGENT, http::HeaderValue::from_static(agent)));
-    // A refused call is reported at once, and repeated after our own pauses. The client's own retry
-    // would hide 429, 503 and 504 fifteen times over.
-    config.default_retry = false;
-    Ok(Client::try_from(config)?)
-}
-
 impl<K: Send + 'static, V: PartialEq> Followed<K, V> {
     /// `watch` lists and then watches; `named` returns an object's name and the part to keep.
-    pub(super) fn new<S>(
+    pub fn new<S>(
         access: Access,
         watch: impl Fn(Client) -> S + Send + Sync + 'static,
         named: fn(K) -> (String, V),
@@ -118,12 +85,12 @@ impl<K: Send + 'static, V: PartialEq> Followed<K, V> {
     }
 
     /// All objects, or `None` before the first complete list.
-    pub(super) fn known(&self) -> Option<&BTreeMap<String, V>> {
+    pub fn known(&self) -> Option<&BTreeMap<String, V>> {
         self.known.as_ref()
     }
 
     /// Takes the next event. Dropping it loses nothing.
-    pub(super) async fn next(&mut self) -> Step {
+    pub async fn next(&mut self) -> Step {
         match self.events.next().await {
             Some(Ok(event)) => self.apply(event),
             Some(Err(trouble)) => {
@@ -185,7 +152,7 @@ fn begin<K: 'static>(pause: Duration, access: Access, watch: Watch<K>) -> Events
     watching.try_flatten_stream().boxed()
 }
 
-/// Pauses that double, each with up to as much again, so that not all proxies call at once.
+/// Pauses that double, each with up to as much again, so that not all pods call at once.
 struct Pauses(Duration);
 
 impl Iterator for Pauses {
@@ -206,7 +173,7 @@ impl Backoff for Pauses {
 
 /// Describes a failure of the watch of `plural` in words that lead to the remedy. `remedy` is for a
 /// missing right.
-pub(super) fn describe(trouble: &Trouble, plural: &str, remedy: &str) -> String {
+pub fn describe(trouble: &Trouble, plural: &str, remedy: &str) -> String {
     match trouble {
         Trouble::Watch(
             watcher::Error::InitialListFailed(kube::Error::Api(status))
@@ -218,6 +185,6 @@ pub(super) fn describe(trouble: &Trouble, plural: &str, remedy: &str) -> String 
             )
         }
         Trouble::Watch(error) => format!("cannot watch {plural}: {error}"),
-        Trouble::NoAccess(error) => format!("cannot watch {plural}: {}", super::chain(error)),
+        Trouble::NoAccess(error) => format!("cannot watch {plural}: {}", chain(error)),
     }
 }
