@@ -43,6 +43,7 @@ use std::{
     time::{Duration, Instant},
 };
 
+use futures_util::{FutureExt, future::LocalBoxFuture};
 use tokio::{
     net::TcpStream,
     task::{JoinError, JoinSet},
@@ -95,17 +96,21 @@ struct Worker {
 }
 
 /// One connection, from its first byte to its last.
-async fn connection(worker: Rc<Worker>, accepted: Accepted, draining: Draining) -> Closed {
-    let id = worker.shared.connections.fetch_add(1, Ordering::Relaxed) + 1;
-    let _open = LiveConnection::new(&worker.shared.metrics, accepted.leg);
+fn connection(
+    worker: Rc<Worker>,
+    accepted: Accepted,
+    draining: Draining,
+) -> LocalBoxFuture<'static, Closed> {
     match accepted.leg {
-        Leg::Outbound => outbound(worker, id, accepted, draining).await,
+        Leg::Outbound => outbound(worker, accepted, draining).boxed_local(),
     }
 }
 
 /// A connection of the pod's to the API server.
-async fn outbound(worker: Rc<Worker>, id: u64, accepted: Accepted, draining: Draining) -> Closed {
-    let Accepted { client, dialled, to, stream, .. } = accepted;
+async fn outbound(worker: Rc<Worker>, accepted: Accepted, draining: Draining) -> Closed {
+    let Accepted { leg, client, dialled, to, stream } = accepted;
+    let id = worker.shared.connections.fetch_add(1, Ordering::Relaxed) + 1;
+    let _open = LiveConnection::new(&worker.shared.metrics, leg);
     let tls = &worker.shared.tls;
 
     let Ok(stream) = TcpStream::from_std(stream) else {
@@ -155,8 +160,7 @@ async fn data_thread(
                 None => is_open = false,
                 Some((accepted, place)) => {
                     let from = (accepted.leg, accepted.client);
-                    let served =
-                        Box::pin(connection(Rc::clone(&worker), accepted, draining.clone()));
+                    let served = connection(Rc::clone(&worker), accepted, draining.clone());
                     connections.spawn_local(async move {
                         let _place = place;
                         (served.await, from)

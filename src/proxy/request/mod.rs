@@ -98,13 +98,8 @@ async fn answer(
     let position = if request.method() == Method::HEAD { None } else { position(pair, &info)? };
     access.epoch = in_force.epoch;
     let mut decision = in_force.policy.decide(&info);
-    settle(
-        &pair.upstream,
-        &info,
-        &mut decision,
-        OnBehalf { uri: &uri, headers: request.headers() },
-    )
-    .await;
+    let own = OnBehalf { uri: &uri, headers: request.headers() };
+    settle(&pair.upstream, &info, &mut decision, own).await;
     let mut rewrite = in_force.policy.rewrite(&decision, &info)?;
     let mut collection =
         position.map(|position| Collection::new(&info, &decision, position, &in_force));
