@@ -15,7 +15,7 @@ use kube::{
 };
 use tokio::time::sleep;
 
-use super::{Access, NoAccess, chain};
+use super::access::{Access, NoAccess, chain};
 
 /// Pauses between attempts, which double from the first to the last.
 const FIRST_PAUSE: Duration = Duration::from_millis(400);

@@ -12,7 +12,11 @@ use http::{
 use hyper::body::Incoming;
 use tokio::time::timeout;
 
-use super::{Broken, RequestBody, Upstream, strip_hop_by_hop};
+use super::{
+    body::RequestBody,
+    hop_by_hop::strip_hop_by_hop,
+    server::{Broken, Upstream},
+};
 use crate::proxy::outcome::{OwnRequest, Why};
 
 /// Headers of a body, or of a response that we do not read.

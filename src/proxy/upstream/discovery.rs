@@ -3,14 +3,17 @@
 //! Hides the source: the API server's discovery, requested once for each connection and resource,
 //! in the client's name. Only one name over all namespaces depends on it.
 
-use std::{cell::RefCell, collections::HashMap, time::Duration};
+use std::time::Duration;
 
 use http::{HeaderValue, Method, StatusCode};
 use http_body_util::{BodyExt, Limited};
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 use serde::Deserialize;
 
-use super::{OnBehalf, Upstream, behalf::in_time};
+use super::{
+    behalf::{OnBehalf, in_time},
+    server::Upstream,
+};
 use crate::{
     policy::{Decision, Extent, GroupResource},
     proxy::outcome::Why,
@@ -27,10 +30,6 @@ const LIMIT: Duration = Duration::from_secs(5);
 const MAX_ANSWER: usize = 4 << 20;
 /// Resources that are remembered; for others, discovery is requested each time.
 const MAX_RESOURCES: usize = 256;
-
-/// Whether each resource is namespaced, for the API server at the end of one connection.
-#[derive(Debug, Default)]
-pub(in crate::proxy) struct Discovered(RefCell<HashMap<GroupResource, bool>>);
 
 /// `APIResourceList` of `apimachinery/pkg/apis/meta/v1/types.go`.
 #[derive(Deserialize)]

@@ -12,9 +12,9 @@ use http_body_util::{BodyExt, Limited};
 use serde::Deserialize;
 
 use super::{
-    OnBehalf, Upstream,
-    behalf::{METADATA, in_time},
-    strip_hop_by_hop,
+    behalf::{METADATA, OnBehalf, in_time},
+    hop_by_hop::strip_hop_by_hop,
+    server::Upstream,
 };
 use crate::{
     policy::positions::Resume,

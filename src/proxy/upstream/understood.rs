@@ -6,13 +6,18 @@
 //! there, one object must be listed by its own hash and by no other. Each object is judged here
 //! too, whatever arrives.
 
-use std::{cell::RefCell, collections::HashMap, time::Duration};
+use std::time::Duration;
 
 use http::{HeaderValue, Method, Request, StatusCode};
 use http_body_util::{BodyExt, LengthLimitError, Limited};
 use serde::Deserialize;
 
-use super::{OnBehalf, RequestBody, Upstream, behalf::in_time};
+use super::{
+    behalf::{OnBehalf, in_time},
+    body::RequestBody,
+    known::Knowledge,
+    server::Upstream,
+};
 use crate::{
     policy::{Decision, GroupResource, Hashes, Judged, Pushed},
     proxy::{config::Pushdown, outcome::Why},
@@ -28,16 +33,6 @@ const MAX_RESOURCES: usize = 256;
 const PATIENCE: Duration = Duration::from_secs(3);
 /// The media type with the echo: neither a Table nor a list of metadata has it.
 const WHOLE: &str = "application/json";
-
-/// Knowledge of the API server at the end of one connection.
-#[derive(Debug, Default)]
-pub(in crate::proxy) struct Understood(RefCell<HashMap<GroupResource, Knowledge>>);
-
-#[derive(Clone, Copy, Debug, Default)]
-struct Knowledge {
-    hashes: Option<bool>,
-    namespaces: Option<bool>,
-}
 
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
