@@ -130,8 +130,7 @@ fn are_brought_over(shards: &Shards, pod: &str) -> Result<bool> {
     Ok(count("difference").as_deref() == Some("2"))
 }
 
-/// When each watch was brought over: from the API server's reply to the change of the shard's
-/// config until the operator noted what was created after it was seen; by shard and resource.
+/// When each watch was brought over: from the request that changed the shard's config until the operator noted what was created after it was seen; by shard and resource.
 struct Windows(BTreeMap<(String, &'static str), (Timestamp, Timestamp)>);
 
 impl Windows {
@@ -143,21 +142,22 @@ impl Windows {
         for reader in readers {
             let shard = reader.pod.shard.clone();
             let change = |entry: &&AuditEntry| is_change(entry, &shard);
-            let replied: Timestamp =
-                log.iter().find(change).context("the change")?.stage_timestamp.parse()?;
+            let entry = log.iter().find(change).context("the change")?;
+            // The proxy may have brought its watches over before the reply is complete.
+            let asked: Timestamp = entry.request_received_timestamp.parse()?;
             let address = addresses.get(&reader.pod.name).context("an address")?;
             let seen = seen.get(&shard).context("a shard")?;
             let reads = reader.reads()?;
             for (resource, created) in RESOURCES.into_iter().zip(&seen.created) {
                 let noted = reads.iter().find(|read| read.id() == *created);
                 let noted = noted.with_context(|| format!("{shard} did not read {created:?}"))?;
-                windows.insert((shard.clone(), resource), (replied, noted.time));
-                let watches = Watches::of(&log, address, resource, replied)?;
+                windows.insert((shard.clone(), resource), (asked, noted.time));
+                let watches = Watches::of(&log, address, resource, asked)?;
                 println!(
-                    "{shard}, {resource}: the API server's watch ended {:.3} s after the reply, \
+                    "{shard}, {resource}: the API server's watch ended {:.3} s after the request, \
                      brought over before {:.3} s",
-                    seconds(replied, watches.ended),
-                    seconds(replied, seen.at),
+                    seconds(asked, watches.ended),
+                    seconds(asked, seen.at),
                 );
                 ensure!(watches.listed.is_empty(), "{shard}, {resource}: {:?}", watches.listed);
             }
@@ -194,7 +194,7 @@ impl Watches {
                 _ => {}
             }
         }
-        Ok(Self { ended: ended.context("a watch ended")?, listed })
+        Ok(Self { ended: ended.context("no watch ended since the change")?, listed })
     }
 }
 
@@ -204,7 +204,7 @@ fn is_of_change(entry: &AuditEntry) -> bool {
     uri.contains("resourceVersionMatch=Exact") && uri.contains("labelSelector=")
 }
 
-/// Whether it is the reply to the second drawing of a shard, by which the boundary moved.
+/// Whether it is the second drawing of a shard, by which the boundary moved.
 fn is_change(entry: &AuditEntry, shard: &str) -> bool {
     let about = entry.object_ref.as_ref();
     entry.verb == "patch"
