@@ -128,11 +128,11 @@ fn ready(shared: &Shared) -> Response<Full<Bytes>> {
     let news = shared.feed.news();
     let policy = match (shared.feed.in_force(), news.problem) {
         (Some(in_force), None) => {
-            Ok(format!("{} epoch {}", in_force.policy.shard(), in_force.epoch.get()))
+            Ok(format!("{} epoch {}", in_force.sharding.shard(), in_force.epoch.get()))
         }
         (Some(in_force), Some(problem)) => Ok(format!(
             "{} epoch {} stays in force: {problem}",
-            in_force.policy.shard(),
+            in_force.sharding.shard(),
             in_force.epoch.get()
         )),
         (None, problem) => Err(problem.unwrap_or_else(|| "none yet".into())),
@@ -152,7 +152,7 @@ fn ready(shared: &Shared) -> Response<Full<Bytes>> {
 }
 
 fn metrics(shared: &Shared, registry: &Registry) -> Response<Full<Bytes>> {
-    shared.feed.tell_age();
+    shared.feed.set_age();
     let not_after = shared.tls.leaf.not_after().duration_since(UNIX_EPOCH).unwrap_or_default();
     shared.metrics.leaf_not_after.set(not_after.as_secs_f64());
     let mut body = String::new();
@@ -167,19 +167,19 @@ fn config(shared: &Shared) -> serde_json::Value {
     let news = shared.feed.news();
     let policy = shared.feed.in_force().map(|in_force| {
         let scopes: serde_json::Map<_, _> = in_force
-            .policy
+            .sharding
             .rules()
             .map(|(rule, scope)| (rule.to_string(), scope.to_string().into()))
             .collect();
         let namespaces: serde_json::Map<_, _> = in_force
-            .policy
+            .sharding
             .selected_namespaces()
             .map(|selected| (selected.selector().to_string(), json!(selected.names())))
             .collect();
         json!({
-            "shard": in_force.policy.shard(),
+            "shard": in_force.sharding.shard(),
             "epoch": in_force.epoch.get(),
-            "lock": in_force.policy.lock().map(|lock| lock.renamed()),
+            "lock": in_force.sharding.lock().map(|lock| lock.renamed()),
             "limits": scopes,
             "namespaces": namespaces,
         })

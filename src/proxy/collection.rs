@@ -15,7 +15,7 @@ use super::{
 };
 use crate::{
     policy::{
-        Decision, Extent, GroupResource, Judged, Refusal, Refused,
+        Extent, GroupResource, Narrow, Refusal, Refused, Share,
         positions::{Grants, Position, Resume},
     },
     wire::{Query, RequestInfo, Verb, rv::ResourceVersion},
@@ -26,8 +26,8 @@ pub(super) struct Collection {
     pub(super) subject: Subject,
     pub(super) position: Arc<Position>,
     pub(super) in_force: Arc<InForce>,
-    /// The part of its scope that no selector expresses.
-    pub(super) judged: Judged,
+    /// The part of its selected objects that is in the shard.
+    pub(super) share: Share,
     pub(super) bookmarks: Bookmarks,
     /// The position from which a watch resumes.
     pub(super) from: Option<u64>,
@@ -53,7 +53,7 @@ pub(super) enum Bookmarks {
 impl Collection {
     pub(super) fn new(
         info: &RequestInfo<'_>,
-        decision: &Decision,
+        narrow: &Narrow,
         position: Arc<Position>,
         in_force: &Arc<InForce>,
     ) -> Self {
@@ -68,14 +68,14 @@ impl Collection {
         let subject = Subject {
             resource: GroupResource::new(part(|r| &r.group), part(|r| &r.resource)),
             namespace: resource.and_then(|r| r.namespace.as_deref()).map(Into::into),
-            is_narrowed: decision.extent != Extent::One,
-            lock: decision.lock,
+            is_narrowed: narrow.extent != Extent::One,
+            lock: narrow.lock,
         };
         Self {
             subject,
             position,
             in_force: Arc::clone(in_force),
-            judged: decision.judged.clone(),
+            share: narrow.share.clone(),
             bookmarks: Bookmarks::of(info.query, from),
             from,
             asked: None,
@@ -92,8 +92,8 @@ impl Collection {
     /// Keeps its position from now on: some of it is about to be shown.
     pub(super) fn keep_position(&mut self, feed: &Feed) {
         if let Some(positions) = feed.positions() {
-            let InForce { epoch, policy, .. } = &*self.in_force;
-            self.position = positions.keep(&self.subject.resource, *epoch, policy);
+            let InForce { epoch, sharding, .. } = &*self.in_force;
+            self.position = positions.keep(&self.subject.resource, *epoch, sharding);
         }
     }
 

@@ -34,8 +34,8 @@ fn policy(count: u32) -> Policy {
 
 fn decide(policy: &Policy, path: &str, query: Option<&str>) -> Option<String> {
     let info = RequestInfo::parse(&Method::GET, path, query).unwrap();
-    let decision = policy.decide(&info);
-    policy.rewrite(&decision, &info).unwrap().target(&info)
+    let way = policy.sharding.way(&info);
+    policy.sharding.rewrite(&way, &info).unwrap().target(&info)
 }
 
 fn policies(criterion: &mut Criterion) {

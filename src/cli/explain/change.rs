@@ -7,13 +7,13 @@ use super::{
     error::ExplainError,
     moves::Moves,
 };
-use crate::policy::{GroupResource, Lock, Policy};
+use crate::policy::{GroupResource, Lock, Sharding};
 
 /// The explanation, one paragraph per resource, and the error if it is incomplete.
 pub(super) async fn explain(
     cluster: &Cluster,
-    old: &Policy,
-    new: &Policy,
+    old: &Sharding,
+    new: &Sharding,
     names_all: bool,
 ) -> Result<(String, Option<ExplainError>), ClusterError> {
     let served = cluster.resources().await?;
@@ -47,7 +47,7 @@ pub(super) async fn explain(
     let resources = || served.keys().map(|(group, plural)| GroupResource::new(group, plural));
     let mut absent: Vec<_> = [old, new]
         .into_iter()
-        .flat_map(Policy::rules)
+        .flat_map(Sharding::rules)
         .filter(|(rule, _)| !resources().any(|resource| rule.covers(&resource)))
         .map(|(rule, _)| rule.to_string())
         .collect();

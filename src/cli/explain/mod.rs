@@ -34,12 +34,12 @@ async fn explain(args: &ExplainArgs) -> Result<(String, Option<ExplainError>), E
     if let (Some(method), Some(target)) = (&args.method, &args.target) {
         let draft = source::of_request(args, &cluster).await?;
         let policy = cluster.resolve(&draft).await?;
-        let text = request::explain(&policy, method, target)
+        let text = request::explain(&policy.sharding, method, target)
             .map_err(|error| ExplainError::Target(target.clone(), error))?;
         return Ok((text, None));
     }
     let Some([old, new]) = args.diff.as_deref() else { return Err(BadSource::Unnamed.into()) };
     let [old, new] = source::of_change(args, [old, new], &cluster).await?;
     let (old, new) = (cluster.resolve(&old).await?, cluster.resolve(&new).await?);
-    Ok(change::explain(&cluster, &old, &new, args.all).await?)
+    Ok(change::explain(&cluster, &old.sharding, &new.sharding, args.all).await?)
 }

@@ -7,7 +7,7 @@ use std::{fmt::Write as _, sync::Arc};
 use kube::api::ObjectMeta;
 
 use crate::{
-    policy::{GroupResource, Judged, Scope},
+    policy::{GroupResource, Scope},
     wire::frames::{Object, Verdict},
 };
 
@@ -118,25 +118,18 @@ fn line(text: &mut String, name: &str, value: &str) {
     let _ = writeln!(text, "  {name:<8} {value}");
 }
 
-/// Judges as API server and proxy do together: labels by the selector, the rest per object.
 fn judge(scope: Option<&Arc<Scope>>, resource: &GroupResource, meta: &ObjectMeta) -> Verdict {
     let Some(scope) = scope else { return Verdict::Keep };
     let labels = meta.labels.as_ref();
     let label = |key: &str| labels.and_then(|labels| labels.get(key)).map(String::as_str);
-    if !scope.selector().matches(label) {
-        return Verdict::Drop;
-    }
-    let judged = Judged::Each {
-        scope: Arc::clone(scope),
-        are_namespaces: *resource == GroupResource::new("", "namespaces"),
-    };
-    judged.judge(&Object {
+    let object = Object {
         namespace: meta.namespace.as_deref().unwrap_or_default(),
         name: meta.name.as_deref().unwrap_or_default(),
         uid: meta.uid.as_deref().unwrap_or_default(),
         kind: "",
         api_version: "",
-    })
+    };
+    scope.owns(resource, &object, label)
 }
 
 #[cfg(test)]
@@ -169,7 +162,7 @@ mod tests {
 
     fn moves(resource: &str, limits: [&str; 2], objects: &[ObjectMeta], names_all: bool) -> String {
         let resource = GroupResource::new("", resource);
-        let [old, new] = limits.map(policy);
+        let [old, new] = limits.map(|limit| policy(limit).sharding);
         let scopes = [old.scope(&resource), new.scope(&resource)];
         let mut moves = Moves::new(resource.clone(), scopes, names_all);
         objects.iter().for_each(|object| moves.add(object));

@@ -5,30 +5,38 @@ use std::fmt::Write as _;
 use http::Method;
 
 use crate::{
-    policy::{Decision, Extent, Judged, LockIn, Policy, Pushed, Selected},
-    wire::{RequestInfo, Verb, request::PathError},
+    policy::{
+        Extent, GroupResource, LockIn, Narrow, Pushed, Scope, Selected, Sharding, Share, Way,
+    },
+    wire::{RequestInfo, request::PathError},
 };
 
 /// The number of namespaces that are named.
 const FIRST: usize = 10;
 
 /// The explanation, one fact per line.
-pub(super) fn explain(policy: &Policy, method: &Method, target: &str) -> Result<String, PathError> {
+pub(super) fn explain(
+    sharding: &Sharding,
+    method: &Method,
+    target: &str,
+) -> Result<String, PathError> {
     let (path, query) = target.split_once('?').map_or((target, None), |(p, q)| (p, Some(q)));
     let info = RequestInfo::parse(method, path, query)?;
-    let decision = policy.decide(&info);
+    let way = sharding.way(&info);
+    let scope = way.narrow().and_then(|narrow| narrow.scope.as_deref());
     let mut lines = Lines::default();
     lines.add("request", &subject(&info));
-    lines.add("limit", &limit(policy, &info, &decision));
-    if decision.extent == Extent::OneName && decision.scope.is_some() {
+    lines.add("limit", &limit(sharding, &info, scope));
+    let is_one_name = way.narrow().is_some_and(|narrow| narrow.extent == Extent::OneName);
+    if is_one_name && scope.is_some() {
         lines.add("name", "one over all namespaces is a collection; of what is in none, it passes");
     }
-    for boundary in decision.scope.iter().flat_map(|scope| scope.boundaries()) {
+    for boundary in scope.into_iter().flat_map(Scope::boundaries) {
         if let Some(selected) = &boundary.selected {
             lines.add("labels", &namespaces(selected));
         }
     }
-    match policy.rewrite(&decision, &info) {
+    match sharding.rewrite(&way, &info) {
         Err(refused) => {
             let label = refused.refusal.label();
             lines.add("refused", &format!("{} ({label}): {}", refused.status.code, refused.why));
@@ -38,15 +46,16 @@ pub(super) fn explain(policy: &Policy, method: &Method, target: &str) -> Result<
             let sent = rewritten.as_deref().unwrap_or(target);
             let how = if rewritten.is_some() { "" } else { ", as it came" };
             lines.add("upstream", &format!("{method} {sent}{how}"));
-            if let Some(pushed) = pushed(&info, &decision) {
+            if let Some(pushed) = pushed(&info, &way) {
                 lines.add("pushdown", &pushed);
             }
-            lines.add("here", here(&info, &decision));
+            lines.add("here", here(&way));
         }
     }
-    if let (Some(lock), Some(place)) = (policy.lock(), decision.lock) {
+    if let (Some(lock), Some(place)) = (sharding.lock(), way.lock()) {
         let place = match place {
             LockIn::Path => "in the path",
+            LockIn::PathAndBody => "in the path and in the body",
             LockIn::FieldSelector => "in the field selector",
             LockIn::Body => "in the body",
         };
@@ -86,13 +95,12 @@ fn subject(info: &RequestInfo<'_>) -> String {
     }
 }
 
-fn limit(policy: &Policy, info: &RequestInfo<'_>, decision: &Decision) -> String {
-    if let Some(scope) = &decision.scope {
+fn limit(sharding: &Sharding, info: &RequestInfo<'_>, scope: Option<&Scope>) -> String {
+    if let Some(scope) = scope {
         return scope.to_string();
     }
     let Some(resource) = info.resource() else { return "none: it is about no resource".into() };
-    let of_resource = crate::policy::GroupResource::new(&resource.group, &resource.resource);
-    match policy.scope(&of_resource) {
+    match sharding.scope(&GroupResource::new(&resource.group, &resource.resource)) {
         None => "none: the shard sees all of this resource".into(),
         Some(_) if resource.name.is_some() => {
             "none: what is named passes, in or out of the shard".into()
@@ -113,11 +121,9 @@ fn namespaces(selected: &Selected) -> String {
 }
 
 /// The selectors that are also sent upstream, if the API server proves that it supports them.
-fn pushed(info: &RequestInfo<'_>, decision: &Decision) -> Option<String> {
-    if !matches!(info.verb, Verb::List | Verb::Watch) {
-        return None;
-    }
-    let pushed = Pushed::of(&decision.judged, info.query);
+fn pushed(info: &RequestInfo<'_>, way: &Way) -> Option<String> {
+    let (Way::List(narrow) | Way::Watch(narrow)) = way else { return None };
+    let pushed = Pushed::of(&narrow.share, info.query);
     let hashes = pushed.hashes.map(|hashes| format!("shardSelector={hashes}"));
     let namespace = pushed.namespace.map(|name| format!("fieldSelector=metadata.namespace={name}"));
     let all: Vec<_> = hashes.into_iter().chain(namespace).collect();
@@ -125,18 +131,19 @@ fn pushed(info: &RequestInfo<'_>, decision: &Decision) -> Option<String> {
     (!all.is_empty()).then(|| format!("{told}, where the API server understands"))
 }
 
-fn here(info: &RequestInfo<'_>, decision: &Decision) -> &'static str {
-    match (&decision.judged, info.verb) {
-        (Judged::Each { .. }, Verb::Watch) => "each event is judged by what its object is called",
-        (Judged::Each { .. }, Verb::DeleteCollection) => {
+fn here(way: &Way) -> &'static str {
+    let Some(Narrow { share, scope, .. }) = way.narrow() else { return "passes" };
+    match (share, way) {
+        (Share::Each { .. }, Way::Watch(_)) => "each event is judged by what its object is called",
+        (Share::Each { .. }, Way::DeleteCollection(_)) => {
             "a list, whose items are judged, and a DELETE with preconditions for each of the shard's"
         }
-        (Judged::Each { .. }, _) => "each item is judged by what it is called",
-        (Judged::Nothing, _) => "nothing is in the shard: the answer is empty",
-        (Judged::All, Verb::Watch) if decision.scope.is_some() => {
+        (Share::Each { .. }, _) => "each item is judged by what it is called",
+        (Share::None, _) => "nothing is in the shard: the answer is empty",
+        (Share::Whole, Way::Watch(_)) if scope.is_some() => {
             "passes; told what changes hands when the shard's boundary moves"
         }
-        (Judged::All, _) => "passes",
+        (Share::Whole, _) => "passes",
     }
 }
 
@@ -165,7 +172,7 @@ spec:
     fn told(method: &str, target: &str) -> String {
         let policy =
             from_documents(CONFIG.as_bytes(), "blue", None).unwrap().resolve(None).unwrap();
-        explain(&policy, &method.parse().unwrap(), target).unwrap()
+        explain(&policy.sharding, &method.parse().unwrap(), target).unwrap()
     }
 
     #[test]
@@ -199,7 +206,7 @@ spec:
     fn explain_with(old: &str, new: &str, target: &str) -> String {
         let config = CONFIG.replace(old, new);
         let policy = from_documents(config.as_bytes(), "blue", None).unwrap().resolve(None);
-        explain(&policy.unwrap(), &Method::GET, target).unwrap()
+        explain(&policy.unwrap().sharding, &Method::GET, target).unwrap()
     }
 
     #[test]
@@ -222,7 +229,7 @@ spec:
             let known: Namespaces =
                 (0..count).map(|at| (format!("n{at:02}"), gold.clone())).collect();
             let policy = draft.resolve(Some(&known)).unwrap();
-            explain(&policy, &Method::GET, "/api/v1/namespaces/n01/pods").unwrap()
+            explain(&policy.sharding, &Method::GET, "/api/v1/namespaces/n01/pods").unwrap()
         };
         assert_eq!(
             told(2),

@@ -157,5 +157,7 @@ async fn of_pod(pod: &Name, args: &ExplainArgs, cluster: &Cluster) -> Result<Dra
     let namespace = namespace_of(pod, args, cluster).await?;
     let labels = cluster.pod_labels(&namespace, &pod.name).await?;
     let configs = cluster.configs(&namespace).await?;
-    policy::choose(&configs, &labels, &namespace, None).map_err(BadSource::Config)
+    let drafts = policy::drafts(&configs, &namespace);
+    let chosen = policy::choose(drafts, &labels, &namespace, None);
+    chosen.map_err(|why| BadSource::Config(why.to_string()))
 }

@@ -2,9 +2,9 @@
 //!
 //! Hides which query parameters of the watch are kept. Every request keeps the client's selectors.
 
-use super::Part;
+use super::part::Part;
 use crate::{
-    policy::{Refused, decide::own_selector},
+    policy::{refusal::Refused, way::own_selector},
     wire::{Query, RequestInfo},
 };
 

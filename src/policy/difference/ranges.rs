@@ -3,7 +3,7 @@
 use std::fmt;
 
 use crate::{
-    policy::{HashOf, HashRange, boundary::fnv1a},
+    policy::sharding::{HashOf, HashRange, fnv1a},
     wire::Query,
 };
 
@@ -16,12 +16,12 @@ const END: u128 = 1 << 64;
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Hashes {
     of: HashOf,
-    set: HashSet,
+    set: HashSpans,
 }
 
 /// Disjoint spans in order; none touches the next.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(super) struct HashSet(Vec<Span>);
+pub(super) struct HashSpans(Vec<Span>);
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 struct Span {
@@ -30,7 +30,7 @@ struct Span {
 }
 
 impl Hashes {
-    pub(super) fn new(of: HashOf, set: HashSet) -> Self {
+    pub(super) fn new(of: HashOf, set: HashSpans) -> Self {
         Self { of, set }
     }
 
@@ -58,7 +58,7 @@ impl Hashes {
     /// without confirming them.
     #[must_use]
     pub fn of_one(&self, uid: &str, namespace: &str) -> (Self, Self) {
-        let one = HashSet::of_text(self.hashed(uid, namespace));
+        let one = HashSpans::of_text(self.hashed(uid, namespace));
         let others = Self { of: self.of, set: one.not() };
         (Self { of: self.of, set: one }, others)
     }
@@ -99,7 +99,7 @@ impl Hashes {
             spans.push(span);
         }
         let (of, spans) = found?;
-        Some(Self { of, set: HashSet::of(spans) })
+        Some(Self { of, set: HashSpans::of(spans) })
     }
 }
 
@@ -123,7 +123,7 @@ impl fmt::Display for Hashes {
     }
 }
 
-impl HashSet {
+impl HashSpans {
     /// Every hash.
     pub(super) fn all() -> Self {
         Self(vec![Span { from: 0, to: END }])
@@ -185,7 +185,7 @@ impl HashSet {
     }
 }
 
-impl FromIterator<HashRange> for HashSet {
+impl FromIterator<HashRange> for HashSpans {
     fn from_iter<I: IntoIterator<Item = HashRange>>(ranges: I) -> Self {
         let span = |range: HashRange| {
             let (from, to) = range.bounds();
@@ -201,11 +201,11 @@ mod tests {
 
     use super::*;
 
-    fn set(spans: &[(u128, u128)]) -> HashSet {
-        HashSet::of(spans.iter().map(|(from, to)| Span { from: *from, to: *to }).collect())
+    fn set(spans: &[(u128, u128)]) -> HashSpans {
+        HashSpans::of(spans.iter().map(|(from, to)| Span { from: *from, to: *to }).collect())
     }
 
-    fn holds(set: &HashSet, hash: u128) -> bool {
+    fn holds(set: &HashSpans, hash: u128) -> bool {
         set.0.iter().any(|span| span.from <= hash && hash < span.to)
     }
 
@@ -242,7 +242,7 @@ mod tests {
                 prop_assert_eq!(holds(&one.xor(&two), hash), a != b);
                 prop_assert_eq!(holds(&one.not(), hash), !a);
             }
-            prop_assert_eq!(&one.xor(&HashSet::default()), &one);
+            prop_assert_eq!(&one.xor(&HashSpans::default()), &one);
             prop_assert!(!holds(&one.not(), END));
         }
     }

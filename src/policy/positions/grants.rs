@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 
-use super::{Position, Resume};
+use super::{past::Resume, position::Position};
 use crate::policy::Epoch;
 
 /// The complete lists that one connection was given: at exactly these positions it may resume even

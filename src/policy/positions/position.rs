@@ -12,7 +12,7 @@ use std::sync::{
     atomic::{AtomicU64, Ordering::SeqCst},
 };
 
-use super::{Floor, Resume};
+use super::past::{Floor, Resume};
 use crate::policy::Epoch;
 
 /// The positions of one resource, see the module.

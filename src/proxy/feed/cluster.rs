@@ -10,11 +10,15 @@ use kube::{
 };
 use tokio::time::interval;
 
-use super::{Feed, Source, labels, namespaces::Resolver};
+use super::{
+    in_force::{Feed, Source},
+    labels,
+    namespaces::Resolver,
+};
 use crate::{
     api::ShardingConfig,
     cluster::{Access, Followed, Step, Trouble, describe},
-    policy::{Configs, Draft, Present, choose},
+    policy::{Configs, Draft, Present, choose, drafts},
 };
 
 /// Interval between reads of the pod's labels.
@@ -35,16 +39,15 @@ pub(in crate::proxy) async fn follow_cluster(
     let mut resolver = Resolver::new(Arc::clone(&feed), access);
     let mut looks = interval(LOOK);
     let mut labels = Err("not read yet".to_owned());
-    let mut chosen = None;
     loop {
         tokio::select! {
             step = configs.next() => match step {
                 Step::Listing => continue,
                 Step::Failed(trouble) => {
-                    feed.tell_source(SOURCE, Source::Lost(tell(&trouble)));
+                    feed.note_source(SOURCE, Source::Lost(described(&trouble)));
                     continue;
                 }
-                Step::Whole { .. } => feed.tell_source(SOURCE, Source::Current),
+                Step::Whole { .. } => feed.note_source(SOURCE, Source::Current),
             },
             () = resolver.keep_up() => continue,
             _ = looks.tick() => {
@@ -56,12 +59,8 @@ pub(in crate::proxy) async fn follow_cluster(
             }
         }
         let Some(configs) = configs.known() else { continue };
-        let present = present(&feed, chosen.as_ref());
-        match decide(configs, &labels, &namespace, present.as_ref()) {
-            Ok(draft) => {
-                chosen = Some(Present::new(draft.shard(), draft.pods()));
-                resolver.take(draft);
-            }
+        match decide(configs, &labels, &namespace, feed.config().as_ref()) {
+            Ok(draft) => resolver.take(draft),
             Err(problem) => feed.reject(problem),
         }
     }
@@ -81,14 +80,6 @@ fn follow_configs(access: Access, namespace: String) -> Followed<DynamicObject, 
     Followed::new(access, watch, spec)
 }
 
-/// The config in force. `chosen` has its newest selector of pods: a config that changes only that
-/// puts no new policy in force.
-fn present(feed: &Feed, chosen: Option<&Present>) -> Option<Present> {
-    let policy = &feed.in_force()?.policy;
-    let chosen = chosen.filter(|chosen| chosen.shard() == policy.shard()).cloned();
-    chosen.or_else(|| Some(Present::new(policy.shard(), policy.pods())))
-}
-
 fn decide(
     configs: &Configs,
     labels: &Result<BTreeMap<String, String>, String>,
@@ -96,11 +87,11 @@ fn decide(
     present: Option<&Present>,
 ) -> Result<Draft, String> {
     let labels = labels.as_ref().map_err(|what| format!("--pod-labels: {what}"))?;
-    choose(configs, labels, namespace, present)
+    choose(drafts(configs, namespace), labels, namespace, present).map_err(|why| why.to_string())
 }
 
 /// Describes a failure of the watch in words that lead to the remedy.
-fn tell(trouble: &Trouble) -> String {
+fn described(trouble: &Trouble) -> String {
     let plural = ShardingConfig::plural(&());
     match trouble {
         Trouble::Watch(

@@ -4,7 +4,7 @@ use std::{fs, io, path::PathBuf, sync::Arc, time::Duration};
 
 use tokio::time::{MissedTickBehavior, interval};
 
-use super::{Feed, namespaces::Resolver};
+use super::{in_force::Feed, namespaces::Resolver};
 use crate::{
     cluster::{Access, chain},
     policy::{self, BadDocument, Draft},

@@ -13,7 +13,7 @@ use kube::{
 };
 use tokio::time::{Instant, sleep_until};
 
-use super::{Feed, Source};
+use super::in_force::{Feed, Source};
 use crate::{
     cluster::{Access, Followed, Step, describe},
     policy::{Draft, NamespacesUnknown},
@@ -113,7 +113,7 @@ impl Resolver {
 
     fn tell(&self) {
         let state = self.watch.as_ref().map_or(Source::Current, Watch::state);
-        self.feed.tell_source(SOURCE, state);
+        self.feed.note_source(SOURCE, state);
     }
 }
 

@@ -15,7 +15,7 @@ use std::{
 use serde::{Deserialize, Serialize};
 
 use crate::policy::{
-    GroupResource, Policy,
+    GroupResource, Sharding,
     positions::{Floor, Past},
 };
 
@@ -43,7 +43,7 @@ enum Found {
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 struct Content {
-    /// The hash of the policy under which this is valid, or `None` while a change is under way.
+    /// The hash of the sharding under which this is valid, or `None` while a change is under way.
     policy: Option<String>,
     /// Whether resources that `floors` lacks have an unknown past.
     unknown: bool,
@@ -90,24 +90,28 @@ impl PastFile {
         Ok(Self { path: Some(path), found })
     }
 
-    /// The positions shown before this process, if it starts with `policy`.
-    pub(super) fn read(&self, policy: &Policy) -> Past {
+    /// The positions shown before this process, if it starts with `sharding`.
+    pub(super) fn read(&self, sharding: &Sharding) -> Past {
         match &self.found {
             Found::Nothing => Past::none(),
-            Found::Content(content) if content.vouches_for(policy) => content.past(),
+            Found::Content(content) if content.vouches_for(sharding) => content.past(),
             Found::Content(_) | Found::Unknown => Past::unknown(),
         }
     }
 
-    /// Invalidates the file, since `policy` is about to come into force. It stays if it is valid
-    /// under this policy and `is_first`: no policy of this process came before.
+    /// Invalidates the file, since `sharding` is about to come into force. It stays if it is valid
+    /// under it and `is_first`: no other of this process came before.
     ///
     /// # Errors
-    /// [`Unwritable`] if the file stays valid for another policy.
-    pub(super) fn begin_change(&self, policy: &Policy, is_first: bool) -> Result<(), Unwritable> {
+    /// [`Unwritable`] if the file stays valid for another.
+    pub(super) fn begin_change(
+        &self,
+        sharding: &Sharding,
+        is_first: bool,
+    ) -> Result<(), Unwritable> {
         let Some(path) = &self.path else { return Ok(()) };
         let is_true = match &self.found {
-            Found::Content(content) => content.vouches_for(policy),
+            Found::Content(content) => content.vouches_for(sharding),
             Found::Nothing | Found::Unknown => false,
         };
         if is_first && is_true {
@@ -121,17 +125,17 @@ impl PastFile {
         emptied.map(drop).map_err(|source| Unwritable { path: path.clone(), source })
     }
 
-    /// Stores the past, valid under `policy`: nothing is shown under any other from now on.
-    pub(super) fn write(&self, policy: &Policy, past: &Past) {
+    /// Stores the past, valid under `sharding`: nothing is shown under any other from now on.
+    pub(super) fn write(&self, sharding: &Sharding, past: &Past) {
         let Some(path) = &self.path else { return };
-        if let Err(error) = replace(path, &Content::new(policy, past)) {
+        if let Err(error) = replace(path, &Content::new(sharding, past)) {
             tracing::error!(%error, path = %path.display(), "cannot write positions");
         }
     }
 }
 
 impl Content {
-    fn new(policy: &Policy, past: &Past) -> Self {
+    fn new(sharding: &Sharding, past: &Past) -> Self {
         let entry = |(resource, floor): (&GroupResource, &Floor)| Entry {
             group: resource.group().to_owned(),
             resource: resource.resource().to_owned(),
@@ -141,14 +145,14 @@ impl Content {
             },
         };
         Self {
-            policy: Some(hex(policy)),
+            policy: Some(hex(sharding)),
             unknown: past.unknown,
             floors: past.floors.iter().map(entry).collect(),
         }
     }
 
-    fn vouches_for(&self, policy: &Policy) -> bool {
-        self.policy.as_ref() == Some(&hex(policy))
+    fn vouches_for(&self, sharding: &Sharding) -> bool {
+        self.policy.as_ref() == Some(&hex(sharding))
     }
 
     fn past(&self) -> Past {
@@ -184,8 +188,8 @@ fn replace(path: &Path, content: &Content) -> io::Result<()> {
     written
 }
 
-fn hex(policy: &Policy) -> String {
-    policy.hash().iter().fold(String::new(), |mut text, byte| {
+fn hex(sharding: &Sharding) -> String {
+    sharding.hash().iter().fold(String::new(), |mut text, byte| {
         // Writing to a String cannot fail.
         let _ = write!(text, "{byte:02x}");
         text

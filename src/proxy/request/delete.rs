@@ -18,7 +18,7 @@ use serde_json::json;
 
 use super::{Answer, ClientBody, Follow, Held, OnBehalf, Stop, bad_target, body_kind};
 use crate::{
-    policy::{GroupResource, Judged, Refusal, Refused},
+    policy::{GroupResource, Refusal, Refused, Share},
     proxy::{
         feed::InForce,
         outcome::Why,
@@ -77,27 +77,20 @@ struct Page {
 /// The outcome of a request: the value, or the API server's response, which is the client's too.
 type Got<T> = Result<Result<T, Answer>, Stop>;
 
-/// The collection that is deleted.
-pub(super) struct Target<'a> {
-    /// The path and query, with the shard's selectors.
-    pub(super) of: &'a str,
-    pub(super) resource: &'a Resource<'a>,
-    pub(super) judged: &'a Judged,
-    /// The policy of the decision.
-    pub(super) in_force: &'a InForce,
-}
-
 /// Deletes the shard's objects of a collection.
 pub(super) async fn judged(
     pair: &Rc<Pair>,
     request: Request<ClientBody>,
-    target: Target<'_>,
+    resource: &Resource<'_>,
+    share: &Share,
+    in_force: &InForce,
 ) -> Result<Answer, Stop> {
     let (head, body) = request.into_parts();
-    let (path, query) = target.of.split_once('?').map_or((target.of, None), |(p, q)| (p, Some(q)));
-    let query = Query::parse(query).map_err(|error| Refusal::BadRequestLine.because(error))?;
+    let query = Query::parse(head.uri.query());
+    let query = query.map_err(|error| Refusal::BadRequestLine.because(error))?;
     let options = options(pair, &head, body, query).await?;
-    let sweep = Sweep { pair, head, path: path.trim_end_matches('/'), query, options, target };
+    let path = head.uri.path().trim_end_matches('/');
+    let sweep = Sweep { pair, head: &head, path, query, options, resource, share, in_force };
     match sweep.is_served().await? {
         Ok(()) => sweep.delete_all().await,
         Err(answer) => Ok(answer),
@@ -117,18 +110,23 @@ async fn options(
 
 struct Sweep<'a> {
     pair: &'a Rc<Pair>,
-    head: Parts,
+    head: &'a Parts,
+    /// The path without a slash at its end.
     path: &'a str,
+    /// The query, with the shard's selectors.
     query: Query<'a>,
     options: DeleteOptions,
-    target: Target<'a>,
+    resource: &'a Resource<'a>,
+    share: &'a Share,
+    /// The sharding of the decision.
+    in_force: &'a InForce,
 }
 
 impl Sweep<'_> {
     /// Checks that the API server has this verb at this path: not for every resource, and not over
     /// all namespaces. Only discovery shows it without deleting anything.
     async fn is_served(&self) -> Got<()> {
-        let resource = self.target.resource;
+        let resource = self.resource;
         let (code, body) = self.ask(&discovery_path(resource)).await?;
         if code != StatusCode::OK {
             return Ok(Err(whole(code, body)));
@@ -242,12 +240,12 @@ impl Sweep<'_> {
 
     /// Fails if the scope has changed: objects handed over meanwhile are not ours to delete.
     fn is_up_to_date(&self) -> Result<(), Stop> {
-        let Target { resource, in_force, .. } = self.target;
+        let Self { resource, in_force, .. } = self;
         let resource = GroupResource::new(&resource.group, &resource.resource);
         let present = self.pair.worker.shared.feed.in_force();
         let is_same = present.is_some_and(|present| {
             present.epoch == in_force.epoch
-                || present.policy.scope(&resource) == in_force.policy.scope(&resource)
+                || present.sharding.scope(&resource) == in_force.sharding.scope(&resource)
         });
         if is_same {
             return Ok(());
@@ -329,7 +327,7 @@ impl Sweep<'_> {
 
     fn take(&self, item: &Item<'_>, page: &mut Page) {
         page.items += 1;
-        match self.target.judged.judge(&item.object) {
+        match self.share.judge(&item.object) {
             Verdict::Drop => return,
             Verdict::Unknown => {
                 page.unreadable = Some("an item lacks what the boundary goes by");
@@ -337,7 +335,7 @@ impl Sweep<'_> {
             }
             Verdict::Keep => {}
         }
-        let namespace = self.target.resource.namespace.as_deref().unwrap_or_default();
+        let namespace = self.resource.namespace.as_deref().unwrap_or_default();
         match serde_json::from_slice(item.bytes) {
             Ok(_) if page.ours.len() >= MAX_OBJECTS => {
                 page.unreadable = Some("a page has more than 20,000 objects of the shard");

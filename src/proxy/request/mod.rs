@@ -9,10 +9,7 @@ mod upgrade;
 use std::{rc::Rc, sync::Arc};
 
 use bytes::Bytes;
-use http::{
-    HeaderMap, HeaderValue, Method, Request, Response, StatusCode, Uri, Version, header,
-    uri::PathAndQuery,
-};
+use http::{HeaderMap, HeaderValue, Method, Request, Response, StatusCode, Uri, Version, header};
 use hyper::{body::Incoming, upgrade::OnUpgrade};
 
 use self::body::Held;
@@ -30,7 +27,7 @@ use super::{
     },
 };
 use crate::{
-    policy::{Decision, GroupResource, Judged, Refusal, Refused, positions::Position},
+    policy::{GroupResource, Narrow, Refusal, Refused, Way, Write},
     wire::{
         RequestInfo, Verb,
         media::Encoding,
@@ -94,62 +91,70 @@ async fn answer(
     let Some(in_force) = in_force(pair, &info)? else {
         return pass(pair, request).await;
     };
-    // A response to HEAD has no body to follow.
-    let position = if request.method() == Method::HEAD { None } else { position(pair, &info)? };
     access.epoch = in_force.epoch;
-    let mut decision = in_force.policy.decide(&info);
-    let own = OnBehalf { uri: &uri, headers: request.headers() };
-    settle(&pair.upstream, &info, &mut decision, own).await;
-    let mut rewrite = in_force.policy.rewrite(&decision, &info)?;
-    let mut collection =
-        position.map(|position| Collection::new(&info, &decision, position, &in_force));
-    let asked = match info.verb {
-        Verb::Watch => watch(&uri, request.headers_mut())?,
-        _ => None,
-    };
-    if let Some(collection) = &mut collection {
-        collection.asked = asked;
+    let mut way = in_force.sharding.way(&info);
+    if let Some(narrow) = way.narrow_mut() {
         let own = OnBehalf { uri: &uri, headers: request.headers() };
-        collection.may_resume(&pair.grants.borrow())?;
-        let is_get = request.method() == Method::GET;
-        if is_get && let Some(answer) = present::settle(pair, &info, own, collection).await {
+        settle(&pair.upstream, &info, narrow, own).await;
+    }
+    let mut rewrite = in_force.sharding.rewrite(&way, &info)?;
+    let mut collection = collection(pair, &info, &way, &in_force, &mut request)?;
+    if let (Some(collection), Some(narrow)) = (&mut collection, way.narrow())
+        && request.method() == Method::GET
+    {
+        let own = OnBehalf { uri: &uri, headers: request.headers() };
+        if let Some(answer) = present::settle(pair, &info, own, collection).await {
             return Ok(answer);
         }
-        if is_get && decision.scope.is_some() {
-            let (pushed, how) = understood(&pair.upstream, &info, &decision, own).await;
+        if narrow.scope.is_some() {
+            let (pushed, how) = understood(&pair.upstream, &info, &narrow.share, own).await;
             rewrite.push(&pushed, info.query);
             pair.worker.shared.metrics.count_pushdown(how);
         }
     }
     let target = rewrite.target(&info);
-    access.decided = decided(&decision, target.is_some());
-    if let (Verb::DeleteCollection, Some(resource), judged @ Judged::Each { .. }) =
-        (info.verb, info.resource(), &decision.judged)
-    {
-        let own = uri.path_and_query().map_or_else(|| uri.path(), PathAndQuery::as_str);
-        let of = target.as_deref().unwrap_or(own);
-        let target = delete::Target { of, resource, judged, in_force: &in_force };
-        return delete::judged(pair, request, target).await;
-    }
+    access.decided = decided(&way, target.is_some());
     if let Some(target) = target {
         *request.uri_mut() = with_target(uri.clone(), &target).map_err(bad_target)?;
     }
-    let renames_body = matches!(info.verb, Verb::Create | Verb::Update | Verb::Patch);
-    if decision.lock.is_some() && renames_body {
-        return send_renamed(pair, request, &in_force, access).await;
+    match (&way, info.resource()) {
+        (Way::DeleteCollection(Narrow { share, .. }), Some(resource)) if share.is_each() => {
+            delete::judged(pair, request, resource, share, &in_force).await
+        }
+        (Way::Write(Write { lock: Some(place) }), _) if place.is_in_body() => {
+            send_renamed(pair, request, &in_force, access).await
+        }
+        (Way::List(_) | Way::Watch(_), _) => {
+            let answer = pass(pair, request).await?;
+            follow(pair, answer, info.verb, collection).await
+        }
+        _ => pass(pair, request).await,
     }
-    let answer = pass(pair, request).await?;
-    follow(pair, answer, info.verb, collection).await
 }
 
-/// The position of a list or watch. The policy must be taken before: see `Positions::of`.
-fn position(pair: &Pair, info: &RequestInfo<'_>) -> Result<Option<Arc<Position>>, Stop> {
-    let Some(resource) = info.resource() else { return Ok(None) };
-    if !matches!(info.verb, Verb::List | Verb::Watch) {
+/// The collection of a list or watch whose body is followed: a response to HEAD has none.
+fn collection(
+    pair: &Pair,
+    info: &RequestInfo<'_>,
+    way: &Way,
+    in_force: &Arc<InForce>,
+    request: &mut Request<ClientBody>,
+) -> Result<Option<Collection>, Stop> {
+    let (narrow, asked) = match way {
+        Way::List(narrow) => (narrow, None),
+        Way::Watch(narrow) => (narrow, watch(&request.uri().clone(), request.headers_mut())?),
+        _ => return Ok(None),
+    };
+    if request.method() == Method::HEAD {
         return Ok(None);
     }
+    let Some(resource) = info.resource() else { return Ok(None) };
     let positions = pair.worker.shared.feed.positions().ok_or_else(no_policy)?;
-    Ok(Some(positions.of(&GroupResource::new(&resource.group, &resource.resource))))
+    let position = positions.of(&GroupResource::new(&resource.group, &resource.resource));
+    let mut collection = Collection::new(info, narrow, position, in_force);
+    collection.asked = asked;
+    collection.may_resume(&pair.grants.borrow())?;
+    Ok(Some(collection))
 }
 
 /// Discovery, health and version need no policy; everything else does.
@@ -165,10 +170,10 @@ fn no_policy() -> Stop {
     Refusal::NoPolicy.because("there is no policy for this pod yet").into()
 }
 
-fn decided(decision: &Decision, is_rewritten: bool) -> Decided {
-    match (&decision.scope, decision.lock) {
-        (Some(_), _) => Decided::Scoped,
-        (None, Some(_)) if is_rewritten => Decided::Renamed,
+fn decided(way: &Way, is_rewritten: bool) -> Decided {
+    match way.narrow() {
+        Some(Narrow { scope: Some(_), .. }) => Decided::Scoped,
+        _ if is_rewritten => Decided::Renamed,
         _ => Decided::Passed,
     }
 }
@@ -217,7 +222,7 @@ async fn send_renamed(
     strip_hop_by_hop(&mut head.headers, false);
     let kind = body_kind(&head.headers);
     let mut body = Held::whole(&pair.worker.shared.bodies, body, name::MAX_BODY).await?;
-    let renamed = match (in_force.policy.lock(), kind) {
+    let renamed = match (in_force.sharding.lock(), kind) {
         (Some(lock), Some(kind)) => {
             name::rename(kind, body.as_ref(), |name| lock.rename(name)).map_err(Refused::from)?
         }
@@ -251,10 +256,10 @@ async fn follow(
     collection: Option<Collection>,
 ) -> Result<Answer, Stop> {
     let Answer { mut reply, follow } = answer;
-    let is_followed = |collection: &Collection| match collection.judged {
+    let is_followed = |collection: &Collection| match collection.share.is_each() {
         // Any success may have objects in it.
-        Judged::Each { .. } => reply.status().is_success(),
-        _ => reply.status() == StatusCode::OK,
+        true => reply.status().is_success(),
+        false => reply.status() == StatusCode::OK,
     };
     let (body, collection) = match (follow, collection) {
         (Follow::Pass(body), Some(mut collection)) if is_followed(&collection) => {
@@ -273,7 +278,7 @@ async fn follow(
             let readable = encoding.filter(|_| !headers.contains_key(header::CONTENT_ENCODING));
             watched(body, collection, readable)?
         }
-        (_, encoding) if matches!(collection.judged, Judged::Each { .. }) => {
+        (_, encoding) if collection.share.is_each() => {
             let list = judged(pair, headers, body, collection, encoding).await?;
             Follow::JudgedList(Box::new(list))
         }
@@ -288,7 +293,7 @@ fn watched(
     encoding: Option<Encoding>,
 ) -> Result<Follow, Stop> {
     let events =
-        encoding.and_then(|encoding| Some((encoding, Events::new(encoding, &collection.judged)?)));
+        encoding.and_then(|encoding| Some((encoding, Events::new(encoding, &collection.share)?)));
     match events {
         Some((encoding, events)) => Ok(Follow::Watch(body, collection, encoding, events)),
         // The client may see all of it, so no event has to be parsed.

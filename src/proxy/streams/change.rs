@@ -25,7 +25,7 @@ use tokio::{sync::mpsc, time::timeout};
 
 use super::turns::{Member, Turn};
 use crate::{
-    policy::{Decision, Handed, Judged, Page, Part, difference, watch_from},
+    policy::{Handed, Page, Part, Share, Way, difference, watch_from},
     proxy::{
         Shared,
         feed::InForce,
@@ -70,8 +70,8 @@ pub(super) struct Changed {
     pub(super) to: Arc<InForce>,
     /// The new watch.
     pub(super) upstream: Incoming,
-    /// The way its events are judged.
-    pub(super) judged: Judged,
+    /// The part of its selected objects that is in the shard.
+    pub(super) share: Share,
 }
 
 /// The next part of a change.
@@ -156,20 +156,20 @@ impl Plan {
     async fn prepare(&self) -> Option<(Moved, Changed)> {
         let (path, query) = (self.asked.kept.uri().path(), self.asked.kept.uri().query());
         let info = RequestInfo::parse(&Method::GET, path, query).ok()?;
-        let mut before = self.from.policy.decide(&info);
-        let mut after = self.to.policy.decide(&info);
-        for decision in [&mut before, &mut after] {
+        let mut before = self.from.sharding.way(&info);
+        let mut after = self.to.sharding.way(&info);
+        for way in [&mut before, &mut after] {
             let own = self.asked.kept.on_behalf();
-            settle(&self.pair.upstream, &info, decision, own).await.then_some(())?;
+            settle(&self.pair.upstream, &info, way.narrow_mut()?, own).await.then_some(())?;
         }
         let is_in_namespace = info.resource()?.namespace.is_some();
         let mut moved = Moved::new(&self.pair.worker.shared);
-        for part in difference(&before, &after, is_in_namespace)? {
+        for part in difference(before.narrow()?, after.narrow()?, is_in_namespace)? {
             self.list(&info, &part, &mut moved).await?;
         }
         let query = watch_from(info.query, self.at, self.asked.since.elapsed().as_secs());
         let info = RequestInfo::parse(&Method::GET, path, Some(&query)).ok()?;
-        let changed = self.watch(&info, after).await?;
+        let changed = self.watch(&info, &after).await?;
         Some((moved, changed))
     }
 
@@ -269,11 +269,12 @@ impl Plan {
     }
 
     /// Opens the watch under the new policy.
-    async fn watch(&self, info: &RequestInfo<'_>, after: Decision) -> Option<Changed> {
+    async fn watch(&self, info: &RequestInfo<'_>, after: &Way) -> Option<Changed> {
         let own = self.asked.kept.on_behalf();
-        let mut rewrite = self.to.policy.rewrite(&after, info).ok()?;
-        if after.scope.is_some() {
-            let (pushed, _) = understood(&self.pair.upstream, info, &after, own).await;
+        let mut rewrite = self.to.sharding.rewrite(after, info).ok()?;
+        let narrow = after.narrow()?;
+        if narrow.scope.is_some() {
+            let (pushed, _) = understood(&self.pair.upstream, info, &narrow.share, own).await;
             rewrite.push(&pushed, info.query);
         }
         let target = rewrite.target(info);
@@ -284,7 +285,7 @@ impl Plan {
         is_usable.then(|| Changed {
             to: Arc::clone(&self.to),
             upstream: reply.into_body(),
-            judged: after.judged,
+            share: narrow.share.clone(),
         })
     }
 

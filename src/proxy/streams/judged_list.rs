@@ -112,8 +112,8 @@ impl JudgedList {
 
     fn take(&mut self, chunk: &[u8]) -> Result<(), BodyError> {
         let Some(filter) = &mut self.filter else { return Ok(()) };
-        let judged = &self.collection.judged;
-        let mut judge = |object: &Object<'_>| judged.judge(object);
+        let share = &self.collection.share;
+        let mut judge = |object: &Object<'_>| share.judge(object);
         match &mut self.gunzip {
             None => filter.feed(chunk, &mut judge, &mut self.out)?,
             Some(gunzip) => {

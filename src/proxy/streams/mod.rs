@@ -261,7 +261,7 @@ impl LiveStreams {
 impl Subject {
     /// Whether a policy shows only a part of it.
     pub(super) fn is_limited(&self, by: &InForce) -> bool {
-        self.is_narrowed && by.policy.scope(&self.resource).is_some()
+        self.is_narrowed && by.sharding.scope(&self.resource).is_some()
     }
 
     fn is_changed(&self, old: &InForce, new: &InForce) -> bool {
@@ -269,13 +269,13 @@ impl Subject {
             return false;
         }
         let scope = |in_force: &InForce| -> Option<Arc<Scope>> {
-            in_force.policy.scope(&self.resource).cloned()
+            in_force.sharding.scope(&self.resource).cloned()
         };
         (self.is_narrowed && scope(old) != scope(new)) || self.has_another_lock(old, new)
     }
 
     fn has_another_lock(&self, old: &InForce, new: &InForce) -> bool {
-        self.lock.is_some() && old.policy.lock() != new.policy.lock()
+        self.lock.is_some() && old.sharding.lock() != new.sharding.lock()
     }
 }
 

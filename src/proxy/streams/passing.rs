@@ -19,7 +19,7 @@ use tokio::time::{Sleep, sleep};
 
 use super::{BodyError, watch::Live};
 use crate::{
-    policy::Judged,
+    policy::Share,
     proxy::collection::Bookmarks,
     wire::{
         frames::{FrameError, WatchFilter, WatchScanner},
@@ -46,7 +46,7 @@ pub(in crate::proxy) enum Events {
     /// They pass untouched, and their positions are recorded.
     Followed(Box<WatchScanner>),
     /// Events of other shards are left out.
-    Judged(Box<WatchFilter>, Judged),
+    Judged(Box<WatchFilter>, Share),
     /// They cannot be parsed: nothing limits them, and they pass untouched.
     Unread,
 }
@@ -67,10 +67,10 @@ pub(super) enum Passed {
 
 impl Events {
     /// `None` for an encoding whose events cannot be separated.
-    pub(in crate::proxy) fn new(encoding: Encoding, judged: &Judged) -> Option<Self> {
-        Some(match judged {
-            Judged::Each { .. } => {
-                Self::Judged(Box::new(WatchFilter::new(encoding)?), judged.clone())
+    pub(in crate::proxy) fn new(encoding: Encoding, share: &Share) -> Option<Self> {
+        Some(match share {
+            Share::Each { .. } => {
+                Self::Judged(Box::new(WatchFilter::new(encoding)?), share.clone())
             }
             _ => Self::Followed(Box::new(WatchScanner::new(encoding)?)),
         })
@@ -231,13 +231,13 @@ fn followed(
 
 fn filtered(
     filter: &mut WatchFilter,
-    judged: &Judged,
+    share: &Share,
     mut rest: &[u8],
     live: &mut Live,
     out: &mut Vec<u8>,
 ) -> Result<(), FrameError> {
     let (mut kept, mut dropped) = (0, 0);
-    while let Some(passed) = filter.next(rest, &mut |object| judged.judge(object), out)? {
+    while let Some(passed) = filter.next(rest, &mut |object| share.judge(object), out)? {
         live.shows(passed.event);
         if passed.is_kept {
             kept += 1;

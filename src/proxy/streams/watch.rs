@@ -174,7 +174,7 @@ impl WatchBody {
     /// Continues the watch after a change, or expires it if the change failed.
     fn changed(&mut self, changed: Option<Changed>) -> Option<Bytes> {
         let events =
-            changed.as_ref().and_then(|changed| Events::new(self.live.encoding, &changed.judged));
+            changed.as_ref().and_then(|changed| Events::new(self.live.encoding, &changed.share));
         match (changed, events) {
             (Some(Changed { to, upstream, .. }), Some(events)) => {
                 self.live.carried_over(&to);

@@ -15,7 +15,7 @@ use super::{
     server::Upstream,
 };
 use crate::{
-    policy::{Decision, Extent, GroupResource},
+    policy::{Extent, GroupResource, Narrow},
     proxy::outcome::Why,
     wire::{RequestInfo, Resource},
 };
@@ -62,15 +62,15 @@ pub(in crate::proxy) fn path(resource: &Resource<'_>) -> String {
 pub(in crate::proxy) async fn settle(
     upstream: &Upstream,
     info: &RequestInfo<'_>,
-    decision: &mut Decision,
+    narrow: &mut Narrow,
     own: OnBehalf<'_>,
 ) -> bool {
     let Some(resource) = info.resource() else { return true };
-    if decision.extent != Extent::OneName || decision.scope.is_none() {
+    if narrow.extent != Extent::OneName || narrow.scope.is_none() {
         return true;
     }
     let is_namespaced = is_namespaced(upstream, resource, own).await;
-    decision.settle(is_namespaced.unwrap_or(true));
+    narrow.settle(is_namespaced.unwrap_or(true));
     is_namespaced.is_some()
 }
 

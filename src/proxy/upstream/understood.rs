@@ -19,7 +19,7 @@ use super::{
     server::Upstream,
 };
 use crate::{
-    policy::{Decision, GroupResource, Hashes, Judged, Pushed},
+    policy::{GroupResource, Hashes, Pushed, Share},
     proxy::{config::Pushdown, outcome::Why},
     wire::{Query, RequestInfo, selector::equal_to},
 };
@@ -80,13 +80,13 @@ enum No {
 pub(in crate::proxy) async fn understood(
     upstream: &Upstream,
     info: &RequestInfo<'_>,
-    decision: &Decision,
+    share: &Share,
     own: OnBehalf<'_>,
 ) -> (Pushed, &'static str) {
-    if !matches!(decision.judged, Judged::Each { .. }) {
+    if !share.is_each() {
         return (Pushed::default(), "selector");
     }
-    let mut pushed = Pushed::of(&decision.judged, info.query);
+    let mut pushed = Pushed::of(share, info.query);
     let probe = Probe { upstream, info, own };
     if let Some(hashes) = &pushed.hashes
         && !probe.understands_hashes(hashes).await

@@ -48,29 +48,29 @@ fn boundary() -> impl Strategy<Value = Boundary> {
     )
 }
 
-/// Any decision that a policy may make about a collection.
-fn decision(are_namespaces: bool) -> impl Strategy<Value = Decision> {
+/// Any narrow that a policy may make about a collection.
+fn narrow(are_namespaces: bool) -> impl Strategy<Value = Narrow> {
     let requirements = prop::collection::vec(requirement(), 0..3);
     let boundaries = prop::collection::vec(boundary(), 0..3);
     let given = (requirements, boundaries, prop::bool::weighted(0.1));
     prop::option::weighted(0.9, given).prop_map(move |given| {
         let Some((requirements, boundaries, is_nothing)) = given else {
-            return Decision::default();
+            return Narrow::default();
         };
         let scope = Scope::new(requirements.into_iter().collect());
         let scope = Arc::new(boundaries.into_iter().fold(scope, Scope::inside));
-        let judged = match scope.boundaries() {
-            _ if is_nothing => Judged::Nothing,
-            [] => Judged::All,
-            _ => Judged::Each { scope: Arc::clone(&scope), are_namespaces },
+        let share = match scope.boundaries() {
+            _ if is_nothing => Share::None,
+            [] => Share::Whole,
+            _ => Share::Each { scope: Arc::clone(&scope), are_namespaces },
         };
-        Decision { scope: Some(scope), judged, ..Decision::default() }
+        Narrow { scope: Some(scope), share, ..Narrow::default() }
     })
 }
 
-fn shows(decision: &Decision, labels: &Labels, object: &Object<'_>) -> bool {
-    selector(decision).matches(|key| labels.get(key).copied())
-        && decision.judged.judge(object) == Verdict::Keep
+fn shows(narrow: &Narrow, labels: &Labels, object: &Object<'_>) -> bool {
+    selector(narrow).matches(|key| labels.get(key).copied())
+        && narrow.share.judge(object) == Verdict::Keep
 }
 
 fn labels() -> impl Strategy<Value = Labels> {
@@ -80,7 +80,7 @@ fn labels() -> impl Strategy<Value = Labels> {
     })
 }
 
-fn check(before: &Decision, after: &Decision, are_namespaces: bool, labels: &Labels, seed: u8) {
+fn check(before: &Narrow, after: &Narrow, are_namespaces: bool, labels: &Labels, seed: u8) {
     let parts = difference(before, after, false).expect("it can be said");
     for (at, name) in NAMES.iter().enumerate() {
         let uid = format!("uid-{seed}-{at}");
@@ -110,8 +110,8 @@ proptest! {
 
     #[test]
     fn just_what_changes_hands_is_found_and_once(
-        before in decision(false),
-        after in decision(false),
+        before in narrow(false),
+        after in narrow(false),
         labels in labels(),
         seed in any::<u8>(),
     ) {
@@ -120,8 +120,8 @@ proptest! {
 
     #[test]
     fn namespaces_change_hands_as_what_they_name(
-        before in decision(true),
-        after in decision(true),
+        before in narrow(true),
+        after in narrow(true),
         labels in labels(),
         seed in any::<u8>(),
     ) {
@@ -130,31 +130,31 @@ proptest! {
 
     #[test]
     fn t48_t52_the_hashes_that_are_pushed_down_miss_nothing(
-        decision in decision(false),
+        narrow in narrow(false),
         seed in any::<u8>(),
     ) {
         for (at, namespace) in NAMES.into_iter().enumerate() {
             let uid = format!("uid-{seed}-{at}");
             let object = Object { namespace, name: "x", uid: &uid, kind: "", api_version: "" };
-            let is_kept = decision.judged.judge(&object) == Verdict::Keep;
-            if let Some(hashes) = decision.judged.hashes() {
+            let is_kept = narrow.share.judge(&object) == Verdict::Keep;
+            if let Some(hashes) = narrow.share.hashes() {
                 prop_assert!(!is_kept || hashes.has(object.uid, object.namespace));
             }
-            if let Some(only) = decision.judged.only_namespace() {
+            if let Some(only) = narrow.share.only_namespace() {
                 prop_assert!(!is_kept || only == namespace);
             }
         }
     }
 }
 
-fn of(selector: &str, boundary: Option<Boundary>) -> Decision {
+fn of(selector: &str, boundary: Option<Boundary>) -> Narrow {
     let scope = Scope::new(selector.parse().unwrap());
     let scope = Arc::new(boundary.into_iter().fold(scope, Scope::inside));
-    let judged = match scope.boundaries() {
-        [] => Judged::All,
-        _ => Judged::Each { scope: Arc::clone(&scope), are_namespaces: false },
+    let share = match scope.boundaries() {
+        [] => Share::Whole,
+        _ => Share::Each { scope: Arc::clone(&scope), are_namespaces: false },
     };
-    Decision { scope: Some(scope), judged, ..Decision::default() }
+    Narrow { scope: Some(scope), share, ..Narrow::default() }
 }
 
 fn named(names: &[&str]) -> Option<Boundary> {
@@ -173,7 +173,7 @@ fn hashed(from: &str, to: &str) -> Option<Boundary> {
     })
 }
 
-fn said(before: &Decision, after: &Decision) -> Vec<String> {
+fn said(before: &Narrow, after: &Narrow) -> Vec<String> {
     let text = |part: &Part| {
         let namespace = part.namespace.as_deref().unwrap_or("*");
         let hashes = part.hashes.as_ref().map_or_else(|| "*".to_owned(), ToString::to_string);

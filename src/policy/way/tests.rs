@@ -1,7 +1,13 @@
+use std::sync::Arc;
+
 use http::Method;
 
 use super::*;
-use crate::{api::ShardingConfigSpec, policy::compile};
+use crate::{
+    api::ShardingConfigSpec,
+    policy::{Sharding, compile},
+    wire::RequestInfo,
+};
 
 const SPEC: &str = "
 selector: {matchLabels: {app: op}}
@@ -11,18 +17,18 @@ limits:
   selector: {matchLabels: {shard: a}}
 ";
 
-fn policy() -> Policy {
+fn sharding() -> Arc<Sharding> {
     let spec: ShardingConfigSpec = serde_yaml::from_str(SPEC).unwrap();
-    compile("blue", "ns", &spec).unwrap().resolve(None).unwrap()
+    compile("blue", "ns", &spec).unwrap().resolve(None).unwrap().sharding
 }
 
 /// The target sent upstream, `-` if it is unchanged, or the label of the refusal.
 fn sent(method: Method, target: &str) -> String {
     let (path, query) = target.split_once('?').map_or((target, None), |(p, q)| (p, Some(q)));
     let info = RequestInfo::parse(&method, path, query).unwrap();
-    let policy = policy();
-    let decision = policy.decide(&info);
-    match policy.rewrite(&decision, &info) {
+    let sharding = sharding();
+    let way = sharding.way(&info);
+    match sharding.rewrite(&way, &info) {
         Ok(rewrite) => rewrite.target(&info).unwrap_or_else(|| "-".into()),
         Err(refused) => refused.refusal.label().into(),
     }
@@ -88,19 +94,20 @@ fn t29_one_name_over_all_namespaces_is_a_collection() {
 
 #[test]
 fn t29_one_name_of_what_is_in_no_namespace_is_one_object() {
-    let policy = policy();
-    let decide = |target: &str, is_namespaced| {
+    let sharding = sharding();
+    let settled = |target: &str, is_namespaced| {
         let (path, query) = target.split_once('?').unwrap();
         let info = RequestInfo::parse(&Method::GET, path, Some(query)).unwrap();
-        let mut decision = policy.decide(&info);
-        decision.settle(is_namespaced);
-        (decision.extent, decision.scope.is_some())
+        let mut way = sharding.way(&info);
+        let narrow = way.narrow_mut().unwrap();
+        narrow.settle(is_namespaced);
+        (narrow.extent, narrow.scope.is_some())
     };
     let one = "/api/v1/pods?fieldSelector=metadata.name%3Dp";
-    assert_eq!(decide(one, true), (Extent::Many, true));
-    assert_eq!(decide(one, false), (Extent::One, false));
+    assert_eq!(settled(one, true), (Extent::Many, true));
+    assert_eq!(settled(one, false), (Extent::One, false));
     let all = "/api/v1/pods?limit=1";
-    assert_eq!(decide(all, false), (Extent::Many, true), "a collection is one anywhere");
+    assert_eq!(settled(all, false), (Extent::Many, true), "a collection is one anywhere");
 }
 
 #[test]

@@ -1,20 +1,38 @@
-//! The choice of the pod's ShardingConfig among those of its namespace.
+//! The choice of a pod's config among those of its namespace.
 
-use std::collections::BTreeMap;
+use std::{collections::BTreeMap, fmt};
 
-use serde::Deserialize;
-
-use super::{Draft, compile};
-use crate::{api::ShardingConfigSpec, wire::selector::Selector};
-
-/// The specs of a namespace's ShardingConfigs by name, as the API server holds them.
-pub type Configs = BTreeMap<String, serde_json::Value>;
+use super::{draft::Draft, problem::Invalid};
+use crate::wire::selector::Selector;
 
 /// The config whose policy is in force, as it was when last valid.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Present {
     shard: Box<str>,
     pods: Selector,
+}
+
+/// The reason why no config is chosen.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum NotChosen {
+    /// The pod's config cannot be used any more.
+    Invalid(Invalid),
+    /// The pod's config is deleted.
+    Deleted {
+        /// Its name.
+        shard: Box<str>,
+        /// The others that select the pod.
+        waiting: Vec<Box<str>>,
+    },
+    /// Several select the pod.
+    Several(Vec<Box<str>>),
+    /// None selects the pod.
+    None {
+        /// The namespace of the configs.
+        namespace: Box<str>,
+        /// Those that cannot be used: one of them may be meant.
+        invalid: Vec<Invalid>,
+    },
 }
 
 impl Present {
@@ -23,93 +41,97 @@ impl Present {
     pub fn new(shard: &str, pods: &Selector) -> Self {
         Self { shard: shard.into(), pods: pods.clone() }
     }
-
-    /// The name of the ShardingConfig.
-    #[must_use]
-    pub fn shard(&self) -> &str {
-        &self.shard
-    }
 }
 
-/// Chooses the one config that selects `labels`. If `present` selected them and is now deleted or
-/// invalid, no other config replaces it: objects change owners only when a person relabels the pod
-/// or edits that config.
+/// Chooses the one config of `namespace` that selects `labels`. If `present` selected them and is
+/// now deleted or invalid, no other config replaces it: objects change owners only when a person
+/// relabels the pod or edits that config.
 ///
 /// # Errors
-/// A message for the administrator if there is not exactly one.
+/// [`NotChosen`] if there is not exactly one.
 pub fn choose(
-    configs: &Configs,
+    configs: impl IntoIterator<Item = Result<Draft, Invalid>>,
     labels: &BTreeMap<String, String>,
     namespace: &str,
     present: Option<&Present>,
-) -> Result<Draft, String> {
+) -> Result<Draft, NotChosen> {
     let label = |key: &str| labels.get(key).map(String::as_str);
+    let present = present.filter(|present| present.pods.matches(label));
+    let mut is_deleted = present.is_some();
     let mut selecting = Vec::new();
-    let mut broken = Vec::new();
-    for (name, spec) in configs {
-        match draft(name, namespace, spec) {
-            Ok(draft) if draft.pods().matches(label) => {
-                selecting.push(draft);
-            }
+    let mut invalid = Vec::new();
+    for config in configs {
+        let name = config.as_ref().map_or_else(Invalid::name, Draft::shard);
+        let is_present = present.is_some_and(|present| &*present.shard == name);
+        is_deleted &= !is_present;
+        match config {
+            Ok(draft) if draft.pods().matches(label) => selecting.push(draft),
             Ok(_) => {}
-            Err(what) => broken.push((name.as_str(), what)),
+            Err(why) if is_present => return Err(NotChosen::Invalid(why)),
+            Err(why) => invalid.push(why),
         }
     }
-    if let Some(Present { shard, .. }) = present.filter(|present| present.pods.matches(label)) {
-        if let Some((name, what)) = broken.iter().find(|(name, _)| *name == &**shard) {
-            return Err(format!("ShardingConfig {name}: {what}"));
+    let names = || selecting.iter().map(|draft| draft.shard().into()).collect();
+    match present {
+        Some(Present { shard, .. }) if is_deleted => {
+            return Err(NotChosen::Deleted { shard: shard.clone(), waiting: names() });
         }
-        if !configs.contains_key(&**shard) {
-            return Err(is_deleted(shard, &selecting));
-        }
+        _ if selecting.len() > 1 => return Err(NotChosen::Several(names())),
+        _ => {}
     }
-    if selecting.len() > 1 {
-        let names: Vec<_> = selecting.iter().map(Draft::shard).collect();
-        return Err(format!(
-            "the pod's labels are selected by more than one ShardingConfig: {}",
-            names.join(", ")
-        ));
-    }
-    selecting.pop().ok_or_else(|| {
-        let mut why =
-            format!("no ShardingConfig in namespace {namespace} selects the pod's labels");
-        for (name, what) in broken {
-            why.push_str(&format!("; {name} is invalid: {what}"));
-        }
-        why
-    })
+    selecting.pop().ok_or_else(|| NotChosen::None { namespace: namespace.into(), invalid })
 }
 
-fn is_deleted(shard: &str, waiting: &[Draft]) -> String {
-    let mut why = format!(
-        "ShardingConfig {shard} is deleted, and the pod still has the labels that it selected: \
-         create it again, or change the pod's labels"
-    );
-    let waiting: Vec<_> = waiting.iter().map(Draft::shard).collect();
-    if !waiting.is_empty() {
-        why.push_str(&format!("; until then {} waits", waiting.join(", ")));
+impl fmt::Display for NotChosen {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Invalid(why) => write!(f, "ShardingConfig {}: {why}", why.name()),
+            Self::Deleted { shard, waiting } => {
+                write!(
+                    f,
+                    "ShardingConfig {shard} is deleted, and the pod still has the labels that it \
+                     selected: create it again, or change the pod's labels"
+                )?;
+                if !waiting.is_empty() {
+                    write!(f, "; until then {} waits", waiting.join(", "))?;
+                }
+                Ok(())
+            }
+            Self::Several(names) => write!(
+                f,
+                "the pod's labels are selected by more than one ShardingConfig: {}",
+                names.join(", ")
+            ),
+            Self::None { namespace, invalid } => {
+                write!(f, "no ShardingConfig in namespace {namespace} selects the pod's labels")?;
+                invalid.iter().try_for_each(|why| write!(f, "; {} is invalid: {why}", why.name()))
+            }
+        }
     }
-    why
 }
 
-/// Checks the config `name` as the API server holds it, for a pod of `namespace`.
-///
-/// # Errors
-/// A message for the administrator.
-pub fn draft(name: &str, namespace: &str, spec: &serde_json::Value) -> Result<Draft, String> {
-    let spec = ShardingConfigSpec::deserialize(spec).map_err(|error| format!("spec: {error}"))?;
-    compile(name, namespace, &spec).map_err(|error| error.to_string())
-}
+impl std::error::Error for NotChosen {}
 
 #[cfg(test)]
 mod tests {
     use serde_json::json;
 
     use super::*;
+    use crate::policy::dialect::{Configs, drafts};
 
     fn configs(given: &[(&str, &str)]) -> Configs {
         let spec = |label: &str| json!({"selector": {"matchLabels": {"shard": label}}});
         given.iter().map(|(name, label)| ((*name).to_owned(), spec(label))).collect()
+    }
+
+    fn choose(
+        configs: &Configs,
+        labels: &BTreeMap<String, String>,
+        namespace: &str,
+        present: Option<&Present>,
+    ) -> Result<Draft, String> {
+        let drafts = drafts(configs, namespace);
+        super::choose(drafts, labels, namespace, present).map_err(|why| why.to_string())
     }
 
     fn present(name: &str) -> Present {

@@ -3,7 +3,7 @@
 use kube::Resource;
 use serde::Deserialize;
 
-use super::{Draft, Invalid, compile};
+use super::{draft::Draft, kusion::compile, problem::Invalid};
 use crate::api::ShardingConfig;
 
 /// Errors of reading a policy from YAML.

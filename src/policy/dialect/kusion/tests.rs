@@ -3,6 +3,7 @@ use std::collections::BTreeMap;
 use proptest::prelude::*;
 
 use super::*;
+use crate::policy::{Namespaces, Policy};
 use crate::wire::frames::{Object, Verdict};
 
 fn spec(yaml: &str) -> ShardingConfigSpec {
@@ -46,8 +47,9 @@ limits:
 #[test]
 fn the_webhook_is_accepted_and_has_no_effect() {
     let limits = "limits:\n- relateResources: [{apiGroups: [''], resources: [pods]}]\n";
-    let hash =
-        |yaml: &str| *compile("blue", "ns", &spec(yaml)).unwrap().resolve(None).unwrap().hash();
+    let hash = |yaml: &str| {
+        *compile("blue", "ns", &spec(yaml)).unwrap().resolve(None).unwrap().sharding.hash()
+    };
     let plain = format!("{PODS}{limits}  selector: {{matchLabels: {{a: b}}}}\n");
     let with_webhook = format!("{plain}webhook: {{certDir: /certs, port: 9443}}\n");
     assert_eq!(hash(&plain), hash(&with_webhook));
@@ -82,7 +84,7 @@ fn events_of_both_groups_belong_in_one_limit() {
 
     let both = spec(&format!("{PODS}\nlimits:\n{}", limit("'', events.k8s.io")));
     let policy = compile("blue", "ns", &both).unwrap().resolve(None).unwrap();
-    assert_eq!(policy.rules().count(), 1);
+    assert_eq!(policy.sharding.rules().count(), 1);
 }
 
 #[test]
@@ -113,14 +115,14 @@ limits:
 - relateResources: [{apiGroups: [''], resources: [secrets]}, {apiGroups: [''], resources: [pods]}]
   selector: {matchExpressions: [{key: b, operator: In, values: ['2']}], matchLabels: {a: '1'}}",
     );
-    assert_eq!(one.hash(), same.hash());
+    assert_eq!(one.sharding.hash(), same.sharding.hash());
     let other = compile(
         "selector: {matchLabels: {app: op}}
 limits:
 - relateResources: [{apiGroups: [''], resources: [pods]}]
   selector: {matchLabels: {a: '1', b: '2'}}",
     );
-    assert_ne!(one.hash(), other.hash());
+    assert_ne!(one.sharding.hash(), other.sharding.hash());
 }
 
 #[test]
@@ -163,7 +165,7 @@ limits:
 fn a_boundary_is_part_of_what_the_policy_does() {
     let hash = |limit: &str| {
         let yaml = format!("{PODS}\nlimits: [{limit}]");
-        *compile("blue", "ns", &spec(&yaml)).unwrap().resolve(None).unwrap().hash()
+        *compile("blue", "ns", &spec(&yaml)).unwrap().resolve(None).unwrap().sharding.hash()
     };
     let all = [
         "{}",
@@ -202,7 +204,7 @@ fn object<'a>(namespace: &'a str, name: &'a str) -> Object<'a> {
 
 /// The namespaces whose objects the policy's boundary keeps.
 fn kept<'a>(policy: &Policy, namespaces: &[&'a str]) -> Vec<&'a str> {
-    let scope = policy.scope(&GroupResource::new("", "pods")).unwrap();
+    let scope = policy.sharding.scope(&GroupResource::new("", "pods")).unwrap();
     let [boundary] = scope.boundaries() else { panic!("{scope}") };
     let is_kept = |name: &&str| {
         let verdict = boundary.judge(&object(name, "x"), false);
@@ -253,17 +255,17 @@ fn a_relabelled_namespace_makes_another_policy_where_it_matters() {
         known(&[("one", &[("tier", "gold")]), ("two", &[("tier", "tin")]), ("new", &[])]),
     ] {
         assert_eq!(policy(&before), policy(&same));
-        assert_eq!(policy(&before).hash(), policy(&same).hash());
+        assert_eq!(policy(&before).sharding.hash(), policy(&same).sharding.hash());
     }
-    let mut hashes = BTreeSet::from([*policy(&before).hash()]);
+    let mut hashes = BTreeSet::from([*policy(&before).sharding.hash()]);
     let pods = GroupResource::new("", "pods");
     for other in [
         known(&[("one", &[("tier", "tin")]), ("two", &[])]),
         known(&[("one", &[("tier", "gold")]), ("two", &[("tier", "gold")])]),
         known(&[("two", &[("tier", "gold")])]),
     ] {
-        assert!(hashes.insert(*policy(&other).hash()), "{other:?}");
-        assert_ne!(policy(&before).scope(&pods), policy(&other).scope(&pods));
+        assert!(hashes.insert(*policy(&other).sharding.hash()), "{other:?}");
+        assert_ne!(policy(&before).sharding.scope(&pods), policy(&other).sharding.scope(&pods));
     }
 }
 
@@ -343,7 +345,7 @@ fn two_thousand_namespaces_and_selectors_are_resolved_once_each() {
         .collect();
     let draft = compile("blue", "ns", &spec(&format!("{PODS}limits:\n{limits}"))).unwrap();
     let policy = draft.resolve(Some(&known)).unwrap();
-    let mut sets = policy.rules().map(|(_, scope)| {
+    let mut sets = policy.sharding.rules().map(|(_, scope)| {
         scope.boundaries()[0].selected.as_ref().map(|selected| selected.names()).unwrap()
     });
     let first = sets.next().unwrap();

@@ -1,9 +1,11 @@
 //! Leader election: every shard elects its own leader, so every shard gets its own lock.
 
-use super::GroupResource;
-use crate::wire::{
-    dns::is_subdomain,
-    request::{RequestInfo, Verb},
+use crate::{
+    policy::GroupResource,
+    wire::{
+        dns::is_subdomain,
+        request::{RequestInfo, Verb},
+    },
 };
 
 /// The lock that the controller asks for and the shard's lock that replaces it.
@@ -17,8 +19,10 @@ pub struct Lock {
 /// The place where a request names the lock.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LockIn {
-    /// In the path; the body, if any, may name it too.
+    /// In the path.
     Path,
+    /// In the path, and perhaps in the body too.
+    PathAndBody,
     /// Perhaps in the body: a create names its object only there.
     Body,
     /// In `fieldSelector=metadata.name=`.
@@ -36,6 +40,14 @@ pub enum BadLock {
     /// The name is too long once the shard's name is appended.
     #[error("{0:?} is {1} characters long, an object name has at most 253")]
     TooLong(String, usize),
+}
+
+impl LockIn {
+    /// Whether the body may name the lock.
+    #[must_use]
+    pub const fn is_in_body(self) -> bool {
+        matches!(self, Self::Body | Self::PathAndBody)
+    }
 }
 
 impl Lock {
@@ -96,8 +108,11 @@ impl Lock {
         match info.verb {
             Verb::Get | Verb::Update | Verb::Patch | Verb::Delete => {
                 let named = resource.name.as_deref();
-                (named == Some(&*self.name) || named == Some(&*self.renamed))
-                    .then_some(LockIn::Path)
+                let place = match info.verb {
+                    Verb::Update | Verb::Patch => LockIn::PathAndBody,
+                    _ => LockIn::Path,
+                };
+                (named == Some(&*self.name) || named == Some(&*self.renamed)).then_some(place)
             }
             Verb::Create => Some(LockIn::Body),
             Verb::Watch if resource.verb_in_path && resource.name.is_some() => {
@@ -133,8 +148,11 @@ mod tests {
     #[test]
     fn t72_every_verb_of_the_lock_is_found() {
         let one = format!("{LEASES}/op");
-        for method in [Method::GET, Method::PUT, Method::PATCH, Method::DELETE] {
+        for method in [Method::GET, Method::DELETE] {
             assert_eq!(found(method, &one, None), Some(LockIn::Path));
+        }
+        for method in [Method::PUT, Method::PATCH] {
+            assert_eq!(found(method, &one, None), Some(LockIn::PathAndBody));
         }
         assert_eq!(found(Method::POST, LEASES, None), Some(LockIn::Body));
         for (method, query) in [
@@ -183,7 +201,7 @@ mod tests {
         assert_eq!(lock.rename("op---blue"), None);
         assert_eq!(lock.rename("op---green"), None);
         let suffixed = found(Method::PUT, &format!("{LEASES}/op---blue"), None);
-        assert_eq!(suffixed, Some(LockIn::Path), "its body may still say the short name");
+        assert_eq!(suffixed, Some(LockIn::PathAndBody), "its body may still say the short name");
     }
 
     #[test]

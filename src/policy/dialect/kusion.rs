@@ -1,23 +1,21 @@
-//! Compilation of a ShardingConfig to a policy: all of it or nothing.
+//! Compilation of a KusionStack ShardingConfig to a draft: all of it or nothing.
 
-use std::{
-    collections::{BTreeSet, HashMap},
-    fmt,
-    sync::Arc,
-};
+use std::{collections::BTreeSet, sync::Arc};
 
-use sha2::{Digest, Sha256};
+use serde::Deserialize;
 
 use super::{
-    Boundary, GroupResource, HashOf, HashRange, HashRule, Lock, Namespaces, NamespacesUnknown,
-    Pattern, Policy, Scope,
-    namespaces::Resolved,
-    scopes::{Rule, Scopes},
+    draft::{Draft, DraftScope, LabelRule},
+    problem::{Invalid, Problems},
 };
 use crate::{
     api::{
         self, ClusterScoped, LabelSelector, LabelSelectorRequirement, Limit, Operator, Resources,
         ShardingConfigSpec,
+    },
+    policy::{
+        GroupResource,
+        sharding::{Boundary, HashOf, HashRange, HashRule, Lock, Pattern, Rule},
     },
     wire::{
         dns::is_label,
@@ -25,69 +23,14 @@ use crate::{
     },
 };
 
-/// All problems of a ShardingConfig.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Invalid(Vec<Problem>);
-
-/// One field of a ShardingConfig that cannot be used.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Problem {
-    field: String,
-    what: String,
-}
-
-impl Invalid {
-    /// The problems, in the order of the fields.
-    #[must_use]
-    pub fn problems(&self) -> &[Problem] {
-        &self.0
-    }
-}
-
-impl fmt::Display for Problem {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}: {}", self.field, self.what)
-    }
-}
-
-impl fmt::Display for Invalid {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        for (at, problem) in self.0.iter().enumerate() {
-            if at > 0 {
-                f.write_str("; ")?;
-            }
-            problem.fmt(f)?;
-        }
-        Ok(())
-    }
-}
-
-impl std::error::Error for Invalid {}
-
-/// A checked ShardingConfig whose namespace selectors are not resolved: [`Draft::resolve`] makes a
-/// policy of it, again whenever the labels of namespaces change.
-#[derive(Clone, Debug)]
-pub struct Draft {
-    shard: Box<str>,
-    namespace: Box<str>,
-    pods: Selector,
-    lock: Option<Lock>,
-    limits: Vec<(Rule, Arc<DraftScope>)>,
-}
-
-/// The scope that a limit declares.
-#[derive(Debug)]
-struct DraftScope {
-    selector: Selector,
-    boundary: Option<Boundary>,
-    labels: Option<LabelRule>,
-}
-
-/// A limit's selector for namespaces, and its field in the ShardingConfig.
-#[derive(Debug)]
-struct LabelRule {
-    field: String,
-    selector: Selector,
+/// Checks the config `name` as the API server holds it, for a pod of `namespace`.
+///
+/// # Errors
+/// [`Invalid`].
+pub fn draft(name: &str, namespace: &str, spec: &serde_json::Value) -> Result<Draft, Invalid> {
+    let spec = ShardingConfigSpec::deserialize(spec);
+    let spec = spec.map_err(|error| Invalid::one(name, "spec", error))?;
+    compile(name, namespace, &spec)
 }
 
 /// Checks the config `name`, for a pod of `namespace`.
@@ -108,74 +51,8 @@ pub fn compile(name: &str, namespace: &str, spec: &ShardingConfigSpec) -> Result
         problems.add::<()>("spec.selector", "is empty, it must select the pods of this shard");
     }
     let limits = limits(&spec.limits, &mut problems);
-    if !problems.0.is_empty() {
-        return Err(Invalid(problems.0));
-    }
+    problems.none_of(name)?;
     Ok(Draft { shard: name.into(), namespace: namespace.into(), pods, lock, limits })
-}
-
-impl Draft {
-    /// The name of the ShardingConfig.
-    #[must_use]
-    pub fn shard(&self) -> &str {
-        &self.shard
-    }
-
-    /// The selector of the shard's pods.
-    #[must_use]
-    pub fn pods(&self) -> &Selector {
-        &self.pods
-    }
-
-    /// The policy for namespaces with these labels; `None` if the labels are not known.
-    ///
-    /// # Errors
-    /// [`NamespacesUnknown`] if a limit needs labels that are not known.
-    pub fn resolve(&self, known: Option<&Namespaces>) -> Result<Policy, NamespacesUnknown> {
-        let mut resolved = Resolved::default();
-        let mut rules = HashMap::new();
-        // The rules of a limit share its scope.
-        let mut last: Option<(&Arc<DraftScope>, Arc<Scope>)> = None;
-        for (rule, draft) in &self.limits {
-            let scope = match &last {
-                Some((of, scope)) if Arc::ptr_eq(of, draft) => Arc::clone(scope),
-                _ => Arc::new(draft.resolve(known, &mut resolved)?),
-            };
-            last = Some((draft, Arc::clone(&scope)));
-            rules.insert(rule.clone(), scope);
-        }
-        let scopes = Scopes::new(&rules);
-        let hash = hash(&self.shard, &self.namespace, self.lock.as_ref(), &scopes);
-        let (shard, pods, lock) = (self.shard.clone(), self.pods.clone(), self.lock.clone());
-        Ok(Policy { shard, pods, scopes, lock, hash })
-    }
-}
-
-impl DraftScope {
-    fn resolve(
-        &self,
-        known: Option<&Namespaces>,
-        resolved: &mut Resolved,
-    ) -> Result<Scope, NamespacesUnknown> {
-        let scope = Scope::new(self.selector.clone());
-        let Some(mut boundary) = self.boundary.clone() else { return Ok(scope) };
-        if let Some(LabelRule { field, selector }) = &self.labels {
-            let unknown = || NamespacesUnknown { field: field.clone() };
-            boundary.selected = Some(resolved.get(selector, known.ok_or_else(unknown)?));
-        }
-        Ok(scope.inside(boundary))
-    }
-}
-
-/// Collects problems, so that all are reported at once.
-#[derive(Default)]
-struct Problems(Vec<Problem>);
-
-impl Problems {
-    fn add<T>(&mut self, field: impl Into<String>, what: impl ToString) -> Option<T> {
-        self.0.push(Problem { field: field.into(), what: what.to_string() });
-        None
-    }
 }
 
 /// A limit's claim to a pair of group and resource, and the field that makes it.
@@ -274,7 +151,7 @@ fn boundary(at: &str, limit: &Limit, problems: &mut Problems) -> Option<Boundary
 }
 
 fn hash_rule(at: &str, given: &api::Hash, problems: &mut Problems) -> Option<HashRule> {
-    let before = problems.0.len();
+    let before = problems.count();
     let mut ranges = Vec::new();
     for (number, range) in given.ranges.iter().enumerate() {
         match HashRange::new(&range.from, &range.to) {
@@ -282,7 +159,7 @@ fn hash_rule(at: &str, given: &api::Hash, problems: &mut Problems) -> Option<Has
             Err(what) => problems.add(format!("{at}.ranges[{number}]"), what).unwrap_or_default(),
         }
     }
-    if problems.0.len() > before {
+    if problems.count() > before {
         return None;
     }
     let of = match given.of {
@@ -350,34 +227,6 @@ fn requirement(given: &LabelSelectorRequirement) -> Result<Requirement, LabelErr
         Operator::DoesNotExist => Op::DoesNotExist,
     };
     Requirement::new(&given.key, op, &given.values)
-}
-
-/// A digest of the policy's effect: two policies with the same hash treat every request alike.
-fn hash(name: &str, namespace: &str, lock: Option<&Lock>, scopes: &Scopes) -> [u8; 32] {
-    let mut digest = Sha256::new();
-    let mut add = |bytes: &[u8]| {
-        digest.update(u64::try_from(bytes.len()).unwrap_or(u64::MAX).to_be_bytes());
-        digest.update(bytes);
-    };
-    add(b"ctrlmesh policy 2");
-    add(name.as_bytes());
-    add(namespace.as_bytes());
-    add(lock.map_or("", Lock::name).as_bytes());
-    for (rule, scope) in scopes.rules() {
-        add(rule.to_string().as_bytes());
-        add(scope.to_string().as_bytes());
-        for selected in scope.boundaries().iter().filter_map(|boundary| boundary.selected.as_ref())
-        {
-            add(selected.digest());
-        }
-    }
-    digest.finalize().into()
-}
-
-impl From<&GroupResource> for Rule {
-    fn from(one: &GroupResource) -> Self {
-        Self::exact(one.group(), one.resource())
-    }
 }
 
 #[cfg(test)]

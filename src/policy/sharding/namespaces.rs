@@ -34,7 +34,7 @@ pub struct NamespacesUnknown {
 
 /// Resolves each selector once, however many rules use it.
 #[derive(Default)]
-pub(super) struct Resolved(HashMap<Selector, Selected>);
+pub(in crate::policy) struct Resolved(HashMap<Selector, Selected>);
 
 impl Selected {
     fn new(selector: &Selector, known: &Namespaces) -> Self {
@@ -58,7 +58,7 @@ impl Selected {
 
     /// Exactly these namespaces, as if selected by label.
     #[cfg(test)]
-    pub(super) fn of(names: &[&str]) -> Self {
+    pub(in crate::policy) fn of(names: &[&str]) -> Self {
         let label = || BTreeMap::from([("k".to_owned(), "v".to_owned())]);
         let known = names.iter().map(|name| ((*name).to_owned(), label())).collect();
         Self::new(&"k=v".parse().unwrap_or_default(), &known)
@@ -83,7 +83,7 @@ impl Selected {
 }
 
 impl Resolved {
-    pub(super) fn get(&mut self, selector: &Selector, known: &Namespaces) -> Selected {
+    pub(in crate::policy) fn get(&mut self, selector: &Selector, known: &Namespaces) -> Selected {
         if let Some(selected) = self.0.get(selector) {
             return selected.clone();
         }

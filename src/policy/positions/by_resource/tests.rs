@@ -1,5 +1,8 @@
 use super::*;
-use crate::policy::from_documents;
+use crate::policy::{
+    from_documents,
+    positions::{Grants, Resume},
+};
 
 fn resource(name: &str) -> GroupResource {
     GroupResource::new("", name)
@@ -10,7 +13,7 @@ fn pods() -> GroupResource {
 }
 
 /// A policy that limits each of these resources to a `shard` label.
-fn policy(limits: &[(&str, &str)]) -> Arc<Policy> {
+fn policy(limits: &[(&str, &str)]) -> Arc<Sharding> {
     let limit = |(resource, shard): &(&str, &str)| {
         format!(
             "{{relateResources: [{{apiGroups: [\"\"], resources: [\"{resource}\"]}}], \
@@ -25,14 +28,14 @@ fn policy(limits: &[(&str, &str)]) -> Arc<Policy> {
         limits.join(", ")
     );
     let draft = from_documents(text.as_bytes(), "blue", None).unwrap();
-    Arc::new(draft.resolve(None).unwrap())
+    draft.resolve(None).unwrap().sharding
 }
 
-fn a() -> Arc<Policy> {
+fn a() -> Arc<Sharding> {
     policy(&[("pods", "a")])
 }
 
-fn b() -> Arc<Policy> {
+fn b() -> Arc<Sharding> {
     policy(&[("pods", "b")])
 }
 

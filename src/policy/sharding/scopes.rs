@@ -2,19 +2,11 @@
 
 use std::{collections::HashMap, fmt, sync::Arc};
 
-use super::{Boundary, GroupResource, storing};
-use crate::wire::{
-    dns::{is_label, is_subdomain},
-    selector::Selector,
+use super::Scope;
+use crate::{
+    policy::{GroupResource, resource::storing},
+    wire::dns::{is_label, is_subdomain},
 };
-
-/// The shard's objects of a resource: those that a selector selects and that are in every boundary.
-#[derive(Debug, PartialEq, Eq)]
-pub struct Scope {
-    selector: Selector,
-    text: String,
-    boundaries: Vec<Boundary>,
-}
 
 /// A pair of API group and plural resource name, either of which may be a wildcard. Two groups that
 /// serve the same storage are one, as in [`GroupResource`].
@@ -59,61 +51,6 @@ struct ByGroup {
     any: Option<Arc<Scope>>,
 }
 
-impl Scope {
-    /// The objects that `selector` selects.
-    #[must_use]
-    pub fn new(selector: Selector) -> Self {
-        Self { text: selector.to_string(), selector, boundaries: Vec::new() }
-    }
-
-    /// The same scope, restricted to the objects inside `boundary`.
-    #[must_use]
-    pub fn inside(mut self, boundary: Boundary) -> Self {
-        self.boundaries.push(boundary);
-        self
-    }
-
-    fn and(&self, other: &Self) -> Self {
-        let both = Self::new(self.selector.and(&other.selector));
-        let boundaries = [&*self.boundaries, &*other.boundaries].concat();
-        Self { boundaries, ..both }
-    }
-
-    fn is_everything(&self) -> bool {
-        self.selector.is_everything() && self.boundaries.is_empty()
-    }
-
-    /// The boundaries, which no selector can express.
-    #[must_use]
-    pub fn boundaries(&self) -> &[Boundary] {
-        &self.boundaries
-    }
-
-    /// The selector.
-    #[must_use]
-    pub fn selector(&self) -> &Selector {
-        &self.selector
-    }
-
-    /// The selector as the value of `labelSelector=`.
-    #[must_use]
-    pub fn text(&self) -> &str {
-        &self.text
-    }
-}
-
-impl fmt::Display for Scope {
-    /// The canonical text of a scope: `team=blue; namespace in (a,b)`.
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.text)?;
-        for (at, boundary) in self.boundaries.iter().enumerate() {
-            let gap = if at == 0 && self.text.is_empty() { "" } else { "; " };
-            write!(f, "{gap}{boundary}")?;
-        }
-        Ok(())
-    }
-}
-
 impl Rule {
     /// Every resource of every group.
     #[must_use]
@@ -133,11 +70,6 @@ impl Rule {
             return Err(BadRule::Resource(resource.to_owned()));
         }
         Ok(Self { group: Name::new(storing(group, resource)), resource: Name::new(resource) })
-    }
-
-    /// A rule for one resource, without wildcards.
-    pub(super) fn exact(group: &str, resource: &str) -> Self {
-        Self { group: Name::Exact(group.into()), resource: Name::Exact(resource.into()) }
     }
 
     /// Whether its names match the resource. A rule for all resources also matches those that

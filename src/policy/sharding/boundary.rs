@@ -82,7 +82,7 @@ pub enum BadRange {
 
 impl Boundary {
     /// Whether it sets no condition.
-    pub(super) fn is_everything(&self) -> bool {
+    pub(in crate::policy) fn is_everything(&self) -> bool {
         let Self { names, pattern, selected, hash, has_cluster_scoped } = self;
         names.is_empty()
             && pattern.is_none()
@@ -92,7 +92,7 @@ impl Boundary {
     }
 
     /// The hash rule, and the boundary without it.
-    pub(super) fn without_hash(&self) -> (Option<&HashRule>, Self) {
+    pub(in crate::policy) fn without_hash(&self) -> (Option<&HashRule>, Self) {
         (self.hash.as_ref(), Self { hash: None, ..self.clone() })
     }
 
@@ -121,14 +121,14 @@ impl Boundary {
     }
 
     /// A superset of the shard's namespaces, or `None` if they cannot be listed.
-    pub(super) fn namespaces(&self) -> Option<&BTreeSet<Box<str>>> {
+    pub(in crate::policy) fn namespaces(&self) -> Option<&BTreeSet<Box<str>>> {
         let named = Some(&self.names).filter(|names| !names.is_empty());
         let selected = self.selected.as_ref().map(Selected::names);
         [named, selected].into_iter().flatten().min_by_key(|names| names.len())
     }
 
     /// Whether objects of the namespace may be in the shard; `""` means cluster-scoped.
-    pub(super) fn has_namespace(&self, namespace: &str) -> bool {
+    pub(in crate::policy) fn has_namespace(&self, namespace: &str) -> bool {
         if namespace.is_empty() {
             return self.has_cluster_scoped;
         }
@@ -219,7 +219,7 @@ impl HashRule {
 
 impl HashRange {
     /// The first hash in it, and the first after it, or `None` if it has no end.
-    pub(super) fn bounds(self) -> (u64, Option<u64>) {
+    pub(in crate::policy) fn bounds(self) -> (u64, Option<u64>) {
         (self.from, self.to)
     }
 
@@ -257,7 +257,7 @@ fn holds(ranges: &[HashRange], hash: u64) -> bool {
 
 /// FNV-1a with 64 bits, of the bytes as they are: the hash of KEP-5866, so that the API server and
 /// the proxy draw the same boundary.
-pub(super) fn fnv1a(text: &str) -> u64 {
+pub(in crate::policy) fn fnv1a(text: &str) -> u64 {
     text.bytes().fold(0xcbf2_9ce4_8422_2325, |hash, byte| {
         (hash ^ u64::from(byte)).wrapping_mul(0x0000_0100_0000_01b3)
     })

@@ -1,0 +1,166 @@
+//! The positions of every resource.
+
+use std::{
+    collections::HashMap,
+    sync::{Arc, PoisonError, RwLock},
+};
+
+use super::{
+    past::{Floor, Past},
+    position::Position,
+};
+use crate::policy::{Epoch, GroupResource, Sharding};
+
+/// Resources with a position of their own. All others share one, which costs them only needless
+/// lists.
+const MAX_RESOURCES: usize = 1024;
+
+/// The positions of every resource that clients were shown.
+#[derive(Debug)]
+pub struct Positions {
+    known: RwLock<Known>,
+    beyond: Arc<Position>,
+}
+
+#[derive(Debug)]
+struct Known {
+    by_resource: HashMap<GroupResource, Arc<Position>>,
+    /// The past, for resources that are not in `by_resource`.
+    past: Past,
+    /// The policy at the start of this process. Unless `past` is unknown, the last process showed
+    /// all positions above its floors under this policy.
+    first: Arc<Sharding>,
+    present: Arc<Sharding>,
+    epoch: Epoch,
+}
+
+impl Positions {
+    /// The positions of a process that starts with the policy `first`, under which `past` was read.
+    #[must_use]
+    pub fn new(past: Past, first: Arc<Sharding>) -> Self {
+        let highest = past.floors.values().fold(Floor::At(0), |a, b| a.max(*b));
+        let highest = if past.unknown { Floor::Unknown } else { highest };
+        let beyond = match past.had_process {
+            true => Position::inherited(highest, false),
+            false => Position::default(),
+        };
+        let known = Known {
+            by_resource: HashMap::new(),
+            past,
+            present: Arc::clone(&first),
+            first,
+            epoch: Epoch::default(),
+        };
+        Self { known: RwLock::new(known), beyond: Arc::new(beyond) }
+    }
+
+    /// The position of `resource`, to decide whether a client may resume. It is not kept if nothing
+    /// of the resource was shown yet: anybody may invent names.
+    ///
+    /// A request must take its policy *before* it calls this: floors are raised before a policy
+    /// comes into force.
+    #[must_use]
+    pub fn of(&self, resource: &GroupResource) -> Arc<Position> {
+        if resource.is_too_long() {
+            return Arc::clone(&self.beyond);
+        }
+        let known = self.known.read().unwrap_or_else(PoisonError::into_inner);
+        match known.by_resource.get(resource) {
+            Some(position) => Arc::clone(position),
+            None if known.by_resource.len() >= MAX_RESOURCES => Arc::clone(&self.beyond),
+            None => Arc::new(known.make(resource)),
+        }
+    }
+
+    /// The position of `resource`, kept from now on, for a request that `sharding` decided in `epoch`
+    /// and that is about to show something of it.
+    #[must_use]
+    pub fn keep(
+        &self,
+        resource: &GroupResource,
+        epoch: Epoch,
+        sharding: &Sharding,
+    ) -> Arc<Position> {
+        if resource.is_too_long() {
+            return Arc::clone(&self.beyond);
+        }
+        let known = self.known.read().unwrap_or_else(PoisonError::into_inner);
+        if let Some(position) = known.by_resource.get(resource) {
+            known.mark(position, resource, epoch, sharding);
+            return Arc::clone(position);
+        }
+        drop(known);
+        let mut known = self.known.write().unwrap_or_else(PoisonError::into_inner);
+        if !known.by_resource.contains_key(resource) {
+            if known.by_resource.len() >= MAX_RESOURCES {
+                return Arc::clone(&self.beyond);
+            }
+            let position = Arc::new(known.make(resource));
+            known.by_resource.insert(resource.clone(), position);
+        }
+        let position = known.by_resource.get(resource).unwrap_or(&self.beyond);
+        known.mark(position, resource, epoch, sharding);
+        Arc::clone(position)
+    }
+
+    /// Raises the floors: `sharding` is about to come into force in `epoch`.
+    pub fn change(&self, epoch: Epoch, sharding: &Arc<Sharding>) {
+        let mut known = self.known.write().unwrap_or_else(PoisonError::into_inner);
+        known.epoch = epoch;
+        if known.present.hash() == sharding.hash() {
+            return;
+        }
+        for (resource, position) in &known.by_resource {
+            if known.present.differs(sharding, resource) {
+                position.change(epoch);
+            }
+        }
+        self.beyond.change(epoch);
+        known.present = Arc::clone(sharding);
+    }
+
+    /// The past that the next process must know.
+    #[must_use]
+    pub fn past(&self) -> Past {
+        let known = self.known.read().unwrap_or_else(PoisonError::into_inner);
+        let mut past = known.past.clone();
+        if past.had_process && known.first.hash() != known.present.hash() {
+            // Resources that nobody requested may be affected too, and cannot be listed.
+            past.unknown = true;
+            past.floors.retain(|resource, _| !known.first.differs(&known.present, resource));
+        }
+        for (resource, position) in &known.by_resource {
+            match position.floor() {
+                Floor::At(0) if !past.unknown => drop(past.floors.remove(resource)),
+                floor => drop(past.floors.insert(resource.clone(), floor)),
+            }
+        }
+        past
+    }
+}
+
+impl Known {
+    fn make(&self, resource: &GroupResource) -> Position {
+        if !self.past.had_process {
+            return Position::default();
+        }
+        let is_changed = self.first.differs(&self.present, resource);
+        Position::inherited(self.past.floor(resource), is_changed)
+    }
+
+    /// Marks the change for a position that was not kept when the policy changed.
+    fn mark(
+        &self,
+        position: &Position,
+        resource: &GroupResource,
+        epoch: Epoch,
+        sharding: &Sharding,
+    ) {
+        if epoch < self.epoch && sharding.differs(&self.present, resource) {
+            position.mark(epoch.next());
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,75 @@
+//! What clients were shown before, and where one resumes.
+
+use std::collections::HashMap;
+
+use crate::{policy::GroupResource, wire::rv::ResourceVersion};
+
+/// The positions that clients were shown before this process, as far as they are known.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Past {
+    /// The floors at the end of the last process.
+    pub floors: HashMap<GroupResource, Floor>,
+    /// Whether clients may have been shown anything of resources that `floors` lacks.
+    pub unknown: bool,
+    /// Whether there was a process before this one. Under its last policy it may have shown any
+    /// position above the floors: at the next change, all of these are of an older scope.
+    pub had_process: bool,
+}
+
+/// The highest position that was shown under an older scope.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Floor {
+    /// This position; 0 if nothing was shown.
+    At(u64),
+    /// Any position.
+    Unknown,
+}
+
+/// The position from which a client resumes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Resume {
+    /// A position that can be compared.
+    Number(u64),
+    /// A position that an aggregated API made up, or that is too large for etcd.
+    Opaque,
+}
+
+impl Resume {
+    /// The position in a request's `resourceVersion`, or `None` if the request does not resume.
+    #[must_use]
+    pub fn at(version: ResourceVersion) -> Option<Self> {
+        match version {
+            ResourceVersion::Unset | ResourceVersion::Zero => None,
+            ResourceVersion::Opaque => Some(Self::Opaque),
+            ResourceVersion::At(rv) => Some(u64::try_from(rv).map_or(Self::Opaque, Self::Number)),
+        }
+    }
+}
+
+impl Past {
+    /// No client was ever shown anything.
+    #[must_use]
+    pub fn none() -> Self {
+        Self { floors: HashMap::new(), unknown: false, had_process: false }
+    }
+
+    /// Clients may have been shown anything.
+    #[must_use]
+    pub fn unknown() -> Self {
+        Self { floors: HashMap::new(), unknown: true, had_process: true }
+    }
+
+    pub(super) fn floor(&self, resource: &GroupResource) -> Floor {
+        let other = if self.unknown { Floor::Unknown } else { Floor::At(0) };
+        self.floors.get(resource).copied().unwrap_or(other)
+    }
+}
+
+impl Floor {
+    pub(super) fn max(self, other: Self) -> Self {
+        match (self, other) {
+            (Self::At(a), Self::At(b)) => Self::At(a.max(b)),
+            _ => Self::Unknown,
+        }
+    }
+}

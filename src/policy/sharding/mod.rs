@@ -1,0 +1,109 @@
+//! The shard's objects, and its lock.
+//!
+//! Hides how limits become scopes and how a scope is drawn. Knows no dialect and no request but for
+//! where one names the lock.
+
+mod boundary;
+mod lock;
+mod namespaces;
+mod scope;
+mod scopes;
+mod share;
+
+use std::sync::Arc;
+
+use sha2::{Digest, Sha256};
+
+pub(super) use self::{boundary::fnv1a, namespaces::Resolved};
+pub use self::{
+    boundary::{BadRange, Boundary, HashOf, HashRange, HashRule, Pattern},
+    lock::{BadLock, Lock, LockIn},
+    namespaces::{Namespaces, NamespacesUnknown, Selected},
+    scope::Scope,
+    scopes::{BadRule, Rule, Scopes},
+    share::Share,
+};
+use super::GroupResource;
+
+/// The part of a policy that says which objects are the shard's. Immutable: a request takes one at
+/// its start and keeps it.
+#[derive(Debug, PartialEq, Eq)]
+pub struct Sharding {
+    shard: Box<str>,
+    scopes: Scopes,
+    lock: Option<Lock>,
+    hash: [u8; 32],
+}
+
+impl Sharding {
+    /// The sharding of the shard `shard`, for pods of `namespace`.
+    #[must_use]
+    pub fn new(shard: &str, namespace: &str, lock: Option<Lock>, scopes: Scopes) -> Self {
+        let hash = hash(shard, namespace, lock.as_ref(), &scopes);
+        Self { shard: shard.into(), scopes, lock, hash }
+    }
+
+    /// The name of the shard: that of its config.
+    #[must_use]
+    pub fn shard(&self) -> &str {
+        &self.shard
+    }
+
+    /// The renaming of the controller's lock.
+    #[must_use]
+    pub fn lock(&self) -> Option<&Lock> {
+        self.lock.as_ref()
+    }
+
+    /// The scope of a resource, or `None` if the shard sees all of it.
+    #[must_use]
+    pub fn scope(&self, resource: &GroupResource) -> Option<&Arc<Scope>> {
+        self.scopes.find(resource)
+    }
+
+    /// The limits in an order that does not depend on how they were written.
+    pub fn rules(&self) -> impl Iterator<Item = (&Rule, &Arc<Scope>)> {
+        self.scopes.rules()
+    }
+
+    /// The namespaces selected by label, one item for each boundary with such a selector.
+    pub fn selected_namespaces(&self) -> impl Iterator<Item = &Selected> {
+        let boundaries = self.rules().flat_map(|(_, scope)| scope.boundaries());
+        boundaries.filter_map(|boundary| boundary.selected.as_ref())
+    }
+
+    /// Whether the two show different objects of a resource. Resources that can hold a lock differ
+    /// if the lock does.
+    #[must_use]
+    pub fn differs(&self, other: &Self, resource: &GroupResource) -> bool {
+        self.scope(resource) != other.scope(resource)
+            || (self.lock != other.lock && Lock::is_kind(resource))
+    }
+
+    /// A digest: shardings with the same hash treat every request alike.
+    #[must_use]
+    pub fn hash(&self) -> &[u8; 32] {
+        &self.hash
+    }
+}
+
+fn hash(shard: &str, namespace: &str, lock: Option<&Lock>, scopes: &Scopes) -> [u8; 32] {
+    let mut digest = Sha256::new();
+    let mut add = |bytes: &[u8]| {
+        digest.update(u64::try_from(bytes.len()).unwrap_or(u64::MAX).to_be_bytes());
+        digest.update(bytes);
+    };
+    add(b"ctrlmesh policy 2");
+    add(shard.as_bytes());
+    add(namespace.as_bytes());
+    add(lock.map_or("", Lock::name).as_bytes());
+    for (rule, scope) in scopes.rules() {
+        add(rule.to_string().as_bytes());
+        add(scope.to_string().as_bytes());
+        for selected in scope.boundaries().iter().filter_map(|boundary| boundary.selected.as_ref())
+        {
+            add(selected.digest());
+        }
+    }
+    digest.finalize().into()
+}

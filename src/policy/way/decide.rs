@@ -1,0 +1,161 @@
+//! The way of a request, decided by its line alone.
+
+use std::sync::Arc;
+
+use crate::{
+    policy::{
+        resource::GroupResource,
+        sharding::{LockIn, Scope, Sharding, Share},
+    },
+    wire::request::{RequestInfo, Resource, Verb},
+};
+
+/// The way of a request: `ctrlmesh explain` prints it, and the proxy obeys it.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub enum Way {
+    /// It passes as it came. So does a get of one object: a controller that does not find what it
+    /// names would create it anew.
+    #[default]
+    Pass,
+    /// A get of the lock.
+    Lock(LockIn),
+    /// A list.
+    List(Narrow),
+    /// A watch.
+    Watch(Narrow),
+    /// A deletecollection.
+    DeleteCollection(Narrow),
+    /// A write of one object.
+    Write(Write),
+}
+
+/// The narrowing of a collection to the shard's part.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Narrow {
+    /// The number of objects it can concern.
+    pub extent: Extent,
+    /// The scope that narrows it. `None` if the client may see all of it.
+    pub scope: Option<Arc<Scope>>,
+    /// The part of the objects that the scope's selector selects.
+    pub share: Share,
+    /// The place where it may name the lock.
+    pub lock: Option<LockIn>,
+}
+
+/// A write of one object.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Write {
+    /// The place where it may name the lock.
+    pub lock: Option<LockIn>,
+}
+
+/// The number of objects that a list, watch or deletecollection can concern.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Extent {
+    /// One object: a get by another spelling.
+    #[default]
+    One,
+    /// The objects of one name in all namespaces: a collection, unless the resource is
+    /// cluster-scoped. The path does not show which: see [`Narrow::settle`].
+    OneName,
+    /// A collection.
+    Many,
+}
+
+impl Sharding {
+    /// The way of a request.
+    #[must_use]
+    pub fn way(&self, info: &RequestInfo<'_>) -> Way {
+        let Some(resource) = info.resource() else { return Way::Pass };
+        let lock = self.lock().and_then(|lock| lock.find(info));
+        let narrow = || self.narrow(info, resource, lock);
+        match info.verb {
+            Verb::List => Way::List(narrow()),
+            Verb::Watch => Way::Watch(narrow()),
+            Verb::DeleteCollection => Way::DeleteCollection(narrow()),
+            Verb::Create | Verb::Update | Verb::Patch | Verb::Delete => Way::Write(Write { lock }),
+            _ => lock.map_or(Way::Pass, Way::Lock),
+        }
+    }
+
+    fn narrow(
+        &self,
+        info: &RequestInfo<'_>,
+        resource: &Resource<'_>,
+        lock: Option<LockIn>,
+    ) -> Narrow {
+        let extent = Extent::of(info, resource);
+        let named = || GroupResource::new(&resource.group, &resource.resource);
+        let is_narrowed = extent != Extent::One;
+        let scope = is_narrowed.then(|| self.scope(&named()).cloned()).flatten();
+        let namespace = resource.namespace.as_deref();
+        let share = scope.as_ref().map(|scope| Share::of(scope, resource, namespace));
+        Narrow { extent, share: share.unwrap_or_default(), scope, lock }
+    }
+}
+
+impl Way {
+    /// The narrowing of a collection. `None` for other requests.
+    #[must_use]
+    pub fn narrow(&self) -> Option<&Narrow> {
+        match self {
+            Self::List(narrow) | Self::Watch(narrow) | Self::DeleteCollection(narrow) => {
+                Some(narrow)
+            }
+            Self::Pass | Self::Lock(_) | Self::Write(_) => None,
+        }
+    }
+
+    /// The same, to be settled.
+    pub fn narrow_mut(&mut self) -> Option<&mut Narrow> {
+        match self {
+            Self::List(narrow) | Self::Watch(narrow) | Self::DeleteCollection(narrow) => {
+                Some(narrow)
+            }
+            Self::Pass | Self::Lock(_) | Self::Write(_) => None,
+        }
+    }
+
+    /// The place where the request may name the lock. `None` if it cannot.
+    #[must_use]
+    pub fn lock(&self) -> Option<LockIn> {
+        match self {
+            Self::Pass => None,
+            Self::Lock(place) => Some(*place),
+            Self::Write(Write { lock }) => *lock,
+            Self::List(narrow) | Self::Watch(narrow) | Self::DeleteCollection(narrow) => {
+                narrow.lock
+            }
+        }
+    }
+}
+
+impl Narrow {
+    /// Settles [`Extent::OneName`] once it is known whether the resource is namespaced. Until then,
+    /// one name over all namespaces counts as a collection.
+    pub fn settle(&mut self, is_namespaced: bool) {
+        if self.extent != Extent::OneName {
+            return;
+        }
+        self.extent = Extent::Many;
+        if !is_namespaced {
+            *self = Self { lock: self.lock, ..Self::default() };
+        }
+    }
+}
+
+impl Extent {
+    /// The extent: a list or watch of one name in one namespace counts as a get.
+    fn of(info: &RequestInfo<'_>, resource: &Resource<'_>) -> Self {
+        if resource.subresource.is_some() {
+            return Self::One;
+        }
+        let is_one_name = info.verb != Verb::DeleteCollection && resource.name.is_some();
+        match () {
+            () if !is_one_name => Self::Many,
+            // A path with the verb in it names the namespace too, if the resource has one.
+            () if info.namespace().is_some() || resource.verb_in_path => Self::One,
+            () => Self::OneName,
+        }
+    }
+}

@@ -1,0 +1,13 @@
+//! What becomes of a request.
+
+mod decide;
+mod rewrite;
+
+pub(super) use self::rewrite::own_selector;
+pub use self::{
+    decide::{Extent, Narrow, Way, Write},
+    rewrite::{Pushed, Rewrite},
+};
+
+#[cfg(test)]
+mod tests;

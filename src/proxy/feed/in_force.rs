@@ -1,0 +1,281 @@
+//! The policy in force, part by part, and the news of it.
+
+use std::{
+    collections::BTreeMap,
+    path::PathBuf,
+    sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError},
+    time::{Duration, Instant, SystemTime},
+};
+
+use arc_swap::ArcSwapOption;
+use tokio::{
+    sync::{Notify, oneshot, watch},
+    time::sleep,
+};
+
+use super::past::{PastFile, Unwritable};
+use crate::{
+    cluster::chain,
+    policy::{Epoch, Policy, Present, Sharding, positions::Positions},
+    proxy::metrics::Metrics,
+};
+
+/// Positions that become known within this time are written together.
+const GRAIN: Duration = Duration::from_millis(100);
+
+/// The sharding part of a policy in force, with its number.
+#[derive(Debug)]
+pub(in crate::proxy) struct InForce {
+    pub(in crate::proxy) epoch: Epoch,
+    pub(in crate::proxy) sharding: Arc<Sharding>,
+    since: Instant,
+    /// Dropped with the last request that was decided by it.
+    _until: oneshot::Sender<()>,
+}
+
+/// The policy in force, part by part, for all threads.
+#[derive(Debug)]
+pub(in crate::proxy) struct Feed {
+    in_force: ArcSwapOption<InForce>,
+    positions: OnceLock<Positions>,
+    changed: watch::Sender<Epoch>,
+    past: PastFile,
+    /// Notified when more is known for the next process than stands on disk.
+    has_settled: Notify,
+    state: Mutex<State>,
+    metrics: Arc<Metrics>,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    news: News,
+    /// The config of the policy in force, as it was when last valid.
+    config: Option<Present>,
+    /// Problems of the sources that the policy comes from, by source.
+    sources: BTreeMap<&'static str, String>,
+    /// Resolves when nobody uses the sharding in force any more.
+    in_use: Option<oneshot::Receiver<()>>,
+    /// The same for those before it.
+    former: Vec<oneshot::Receiver<()>>,
+}
+
+/// News of the policy, for people.
+#[derive(Clone, Debug, Default)]
+pub(in crate::proxy) struct News {
+    /// The reason why the newest input is not in force, or `None` if it is.
+    pub(in crate::proxy) problem: Option<String>,
+    /// The time when the policy came into force.
+    pub(in crate::proxy) since: Option<SystemTime>,
+}
+
+/// The state of a source.
+#[derive(Debug)]
+pub(super) enum Source {
+    /// Its data is up to date.
+    Current,
+    /// Its first data has not arrived yet.
+    Awaited(String),
+    /// It failed: its data is missing or may be old.
+    Lost(String),
+}
+
+impl Feed {
+    /// # Errors
+    /// [`Unwritable`].
+    pub(in crate::proxy) fn new(
+        state_dir: Option<PathBuf>,
+        metrics: Arc<Metrics>,
+    ) -> Result<Self, Unwritable> {
+        Ok(Self {
+            in_force: ArcSwapOption::empty(),
+            positions: OnceLock::new(),
+            changed: watch::Sender::new(Epoch::default()),
+            past: PastFile::open(state_dir)?,
+            has_settled: Notify::new(),
+            state: Mutex::default(),
+            metrics,
+        })
+    }
+
+    /// The policy in force, or `None` before the first.
+    pub(in crate::proxy) fn in_force(&self) -> Option<Arc<InForce>> {
+        self.in_force.load_full()
+    }
+
+    /// The config of the policy in force. `None` before the first.
+    pub(super) fn config(&self) -> Option<Present> {
+        self.state().config.clone()
+    }
+
+    /// The positions of this process; `None` before the first policy.
+    pub(in crate::proxy) fn positions(&self) -> Option<&Positions> {
+        self.positions.get()
+    }
+
+    /// Notifies of every change.
+    pub(in crate::proxy) fn changes(&self) -> watch::Receiver<Epoch> {
+        self.changed.subscribe()
+    }
+
+    /// The news, with the problems of the sources.
+    pub(in crate::proxy) fn news(&self) -> News {
+        let state = self.state();
+        let problems: Vec<&str> =
+            state.news.problem.iter().chain(state.sources.values()).map(String::as_str).collect();
+        let problem = (!problems.is_empty()).then(|| problems.join("; "));
+        News { problem, since: state.news.since }
+    }
+
+    /// Records that the newest input is good.
+    pub(super) fn accept(&self) {
+        self.state().news.problem = None;
+    }
+
+    /// Records the state of a source, and logs a new problem.
+    pub(super) fn note_source(&self, source: &'static str, is: Source) {
+        let mut state = self.state();
+        let (Source::Awaited(problem) | Source::Lost(problem)) = &is else {
+            state.sources.remove(source);
+            return;
+        };
+        if state.sources.get(source) == Some(problem) {
+            return;
+        }
+        let has_policy = self.in_force.load().is_some();
+        match is {
+            Source::Lost(_) => {
+                self.metrics.policy_rejected.inc();
+                tracing::warn!(problem, has_policy, "policy source lost");
+            }
+            _ => tracing::info!(problem, has_policy, "policy source awaited"),
+        }
+        state.sources.insert(source, problem.clone());
+    }
+
+    /// Reports that the newest input cannot be put in force.
+    pub(in crate::proxy) fn reject(&self, problem: String) {
+        let mut state = self.state();
+        if state.news.problem.as_ref() != Some(&problem) {
+            self.metrics.policy_rejected.inc();
+            let last_good_stays = self.in_force.load().is_some();
+            tracing::warn!(problem, last_good_stays, "policy rejected");
+            state.news.problem = Some(problem);
+        }
+    }
+
+    /// Puts a policy in force, each part that is another than the present one.
+    pub(in crate::proxy) fn install(&self, policy: Policy) {
+        let Policy { pods, sharding } = policy;
+        let mut state = self.state();
+        let config = Present::new(sharding.shard(), &pods);
+        match self.install_sharding(&mut state, sharding) {
+            Ok(()) => state.config = Some(config),
+            Err(error) => {
+                drop(state);
+                self.reject(format!("--state-dir: {}", chain(&error)));
+            }
+        }
+    }
+
+    /// Begins an epoch, unless the sharding treats every request as the present one does.
+    fn install_sharding(
+        &self,
+        state: &mut State,
+        sharding: Arc<Sharding>,
+    ) -> Result<(), Unwritable> {
+        let old = self.in_force.load_full();
+        if old.as_ref().is_some_and(|old| old.sharding.hash() == sharding.hash()) {
+            return Ok(());
+        }
+        self.past.begin_change(&sharding, old.is_none())?;
+        let epoch = old.as_ref().map_or_else(Epoch::default, |old| old.epoch).next();
+        tracing::info!(epoch = epoch.get(), shard = sharding.shard(), "policy in force");
+        self.metrics.name_resources(sharding.rules().filter_map(|(rule, _)| rule.resource()));
+        // Floors first, so that no request of the new epoch meets a floor of the old one.
+        self.positions
+            .get_or_init(|| Positions::new(self.past.read(&sharding), Arc::clone(&sharding)))
+            .change(epoch, &sharding);
+        let (until, ended) = oneshot::channel();
+        let since = Instant::now();
+        self.in_force.store(Some(Arc::new(InForce { epoch, sharding, since, _until: until })));
+        let former = state.in_use.replace(ended);
+        state.former.extend(former);
+        state.news.since = Some(SystemTime::now());
+        self.changed.send_replace(epoch);
+        Ok(())
+    }
+
+    /// Stores the past for the next process. A change is stored as complete when the last request
+    /// of the epochs before it has ended: until then it may still show positions.
+    pub(in crate::proxy) async fn keep_past(&self) {
+        let mut changes = self.changes();
+        loop {
+            let epoch = *changes.borrow_and_update();
+            for ended in self.take_former() {
+                let _ = ended.await;
+            }
+            if let (Some(in_force), Some(positions)) = (self.in_force(), self.positions())
+                && in_force.epoch == epoch
+            {
+                self.past.write(&in_force.sharding, &positions.past());
+            }
+            tokio::select! {
+                changed = changes.changed() => if changed.is_err() {
+                    return;
+                },
+                () = self.has_settled.notified() => sleep(GRAIN).await,
+            }
+        }
+    }
+
+    /// Requests a write of the past: a floor that was unknown is known.
+    pub(in crate::proxy) fn has_settled(&self) {
+        self.has_settled.notify_one();
+    }
+
+    /// Updates the metric of the policy's age.
+    pub(in crate::proxy) fn set_age(&self) {
+        if let Some(in_force) = self.in_force() {
+            self.metrics.policy_age.set(in_force.since.elapsed().as_secs_f64());
+        }
+    }
+
+    fn take_former(&self) -> Vec<oneshot::Receiver<()>> {
+        std::mem::take(&mut self.state().former)
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::policy::from_documents;
+
+    fn policy(pods: &str, limit: &str) -> Policy {
+        let yaml = format!(
+            "apiVersion: ctrlmesh.kusionstack.io/v1alpha1\nkind: ShardingConfig\n\
+             metadata: {{name: blue}}\n\
+             spec: {{selector: {{matchLabels: {{app: {pods}}}}}, limits: [{{selector: \
+             {{matchLabels: {{shard: {limit}}}}}}}]}}\n"
+        );
+        from_documents(yaml.as_bytes(), "blue", None).unwrap().resolve(None).unwrap()
+    }
+
+    #[test]
+    fn a_part_that_stays_keeps_its_epoch() {
+        let feed = Feed::new(None, Arc::new(Metrics::new().0)).unwrap();
+        feed.install(policy("one", "a"));
+        let first = feed.in_force().unwrap();
+        let other = policy("two", "a");
+        let config = Present::new("blue", &other.pods);
+        assert_ne!(feed.config().as_ref(), Some(&config));
+        feed.install(other);
+        assert_eq!(feed.config(), Some(config));
+        assert!(Arc::ptr_eq(&first, &feed.in_force().unwrap()));
+        feed.install(policy("two", "b"));
+        assert_eq!(feed.in_force().unwrap().epoch, first.epoch.next());
+    }
+}
