@@ -6,7 +6,7 @@ use clap::{Parser, Subcommand};
 use ctrlmesh::{
     cli::{crds, explain, inject, log, log::LogError, mesh_ca, wait},
     net::{drain, tls},
-    proxy::{Config, Proxy, ProxyArgs},
+    proxy::{Config, ProxyArgs, start::Proxy},
     sidecar,
 };
 use tokio::{

@@ -22,7 +22,7 @@ use tokio::{
     time::timeout,
 };
 
-use super::Shared;
+use super::shared::Shared;
 use crate::net::{addr::canonical, socket};
 
 /// A scrape takes milliseconds; a peer still connected after this is considered gone.

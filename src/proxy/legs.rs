@@ -29,10 +29,10 @@ use tokio::{
 use tokio_rustls::server;
 
 use super::{
-    LAST_CALL, Worker,
     outcome::Closed,
     pair::{Pair, Tasks},
     request,
+    shared::{LAST_CALL, Worker},
     streams::Stalls,
     tls::{UpstreamConn, UpstreamTlsStream},
     upstream::{Leftover, Line, Upstream},

@@ -28,7 +28,8 @@ mod metrics;
 mod outcome;
 mod pair;
 mod request;
-mod start;
+mod shared;
+pub mod start;
 mod streams;
 mod tls;
 mod upstream;
@@ -36,11 +37,8 @@ mod vital;
 
 use std::{
     rc::Rc,
-    sync::{
-        Arc,
-        atomic::{AtomicU64, Ordering},
-    },
-    time::{Duration, Instant},
+    sync::{Arc, atomic::Ordering},
+    time::Instant,
 };
 
 use futures_util::{FutureExt, future::LocalBoxFuture};
@@ -52,48 +50,17 @@ use tokio::{
 
 pub use self::{
     config::{BadConfig, Config, ProxyArgs},
-    start::{Proxy, ServeError, StartError},
     vital::Lost,
 };
 use self::{
-    feed::Feed,
-    listen::{Accepted, Outages, Queue},
-    metrics::{Leg, Metrics},
+    listen::{Accepted, Queue},
+    metrics::Leg,
     outcome::{Closed, LiveConnection, connection_closed},
-    request::Room,
-    streams::{LiveStreams, StreamTable, Turns, Unread},
-    tls::Tls,
+    shared::{LAST_CALL, Shared, Worker},
+    streams::LiveStreams,
     vital::Vitals,
 };
-use crate::net::{ClientAddr, Clock, drain::Draining};
-
-/// The time before a drain's deadline when connections and watches that came during the drain are
-/// asked to finish.
-const LAST_CALL: Duration = Duration::from_secs(1);
-
-/// State shared by all threads.
-#[derive(Debug)]
-struct Shared {
-    metrics: Arc<Metrics>,
-    tls: Tls,
-    feed: Arc<Feed>,
-    streams: Arc<StreamTable>,
-    turns: Arc<Turns>,
-    bodies: Arc<Room>,
-    unread: Arc<Unread>,
-    outages: Outages,
-    pushdown: config::Pushdown,
-    on_change: config::OnChange,
-    clock: Clock,
-    connections: AtomicU64,
-}
-
-/// State shared by the connections of one data thread.
-#[derive(Debug)]
-struct Worker {
-    shared: Arc<Shared>,
-    live: Rc<LiveStreams>,
-}
+use crate::net::{ClientAddr, drain::Draining};
 
 /// One connection, from its first byte to its last.
 fn connection(

@@ -14,7 +14,7 @@ use hyper::rt::Executor;
 use tokio::task::{self, JoinSet};
 
 use super::{
-    Worker,
+    shared::Worker,
     streams::Stalls,
     upstream::{Leftover, Upstream},
 };

@@ -22,7 +22,7 @@ use tokio::{
 };
 
 use super::{
-    Shared, admin,
+    admin,
     config::{Config, PolicySource},
     data_thread,
     feed::{Feed, PolicyFile, follow_cluster},
@@ -30,6 +30,7 @@ use super::{
     metrics::{Leg, Metrics},
     outcome::connection_closed,
     request::Room,
+    shared::Shared,
     streams::{StreamTable, Turns},
     tls::{Tls, UpstreamTls},
     vital::{Lost, Vitals},

@@ -17,8 +17,9 @@ use ctrlmesh::{
         drain::{self, Drain},
     },
     proxy::{
-        Config, Proxy as Inner, ProxyArgs, ServeError,
+        Config, ProxyArgs,
         config::{Mode, OnChange, Pushdown},
+        start::{Proxy as Inner, ServeError},
     },
 };
 use nix::unistd::{Uid, setfsuid};

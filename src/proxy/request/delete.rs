@@ -16,14 +16,19 @@ use percent_encoding::utf8_percent_encode;
 use serde::Deserialize;
 use serde_json::json;
 
-use super::{Answer, ClientBody, Follow, Held, OnBehalf, Stop, bad_target, body_kind};
+use super::{
+    answer::{Answer, Follow, Stop, bad_target, body_kind},
+    body::Held,
+};
 use crate::{
     policy::{GroupResource, Refusal, Refused, Share},
     proxy::{
         feed::InForce,
         outcome::Why,
         pair::Pair,
-        upstream::{METADATA, SEGMENT, Served, ServedResource, discovery_path},
+        upstream::{
+            ClientBody, METADATA, OnBehalf, SEGMENT, Served, ServedResource, discovery_path,
+        },
     },
     wire::{
         Query,

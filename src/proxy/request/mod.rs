@@ -1,26 +1,31 @@
 //! One request, from its head to the head of its response.
 
+mod answer;
 mod authority;
 mod body;
 mod delete;
+mod follow;
 mod present;
 mod upgrade;
 
 use std::{rc::Rc, sync::Arc};
 
-use bytes::Bytes;
 use http::{HeaderMap, HeaderValue, Method, Request, Response, StatusCode, Uri, Version, header};
-use hyper::{body::Incoming, upgrade::OnUpgrade};
+use hyper::body::Incoming;
 
-use self::body::Held;
 pub(super) use self::body::Room;
+use self::{
+    answer::{Answer, Follow, Stop, bad_target, body_kind},
+    body::Held,
+    follow::follow,
+};
 use super::{
     collection::Collection,
     feed::InForce,
     metrics::Leg,
     outcome::{Access, Decided, Ended},
     pair::Pair,
-    streams::{Asked, BodyError, Events, JudgedList, ListBody, ReplyBody, WatchBody},
+    streams::{Asked, ListBody, ReplyBody, WatchBody},
     upstream::{
         Broken, ClientBody, Kept, OnBehalf, RequestBody, settle, strip_hop_by_hop, understood,
         with_target,
@@ -28,33 +33,8 @@ use super::{
 };
 use crate::{
     policy::{GroupResource, Narrow, Refusal, Refused, Way, Write},
-    wire::{
-        RequestInfo, Verb,
-        media::Encoding,
-        name::{self, BodyKind},
-    },
+    wire::{RequestInfo, Verb, media::Encoding, name},
 };
-
-/// The reason why a request ends without the upstream's response.
-enum Stop {
-    Refused(Refused),
-    Broken(Broken),
-}
-
-/// The upstream's response and the treatment of its body.
-struct Answer {
-    reply: Response<()>,
-    follow: Follow,
-}
-
-enum Follow {
-    Pass(Incoming),
-    Whole(Bytes),
-    Splice(OnUpgrade),
-    List(Incoming, Collection, Option<Encoding>),
-    JudgedList(Box<JudgedList>),
-    Watch(Incoming, Collection, Encoding, Events),
-}
 
 /// Answers one request. An error ends the client's stream as the upstream's end would have.
 pub(super) async fn serve(
@@ -178,10 +158,6 @@ fn decided(way: &Way, is_rewritten: bool) -> Decided {
     }
 }
 
-fn bad_target(error: http::Error) -> Stop {
-    Refusal::BadRequestLine.because(error).into()
-}
-
 /// The request of a watch, or `None` if it is too long to be kept. Its events are read one by one,
 /// so they must not be compressed.
 fn watch(uri: &Uri, headers: &mut HeaderMap) -> Result<Option<Asked>, Stop> {
@@ -238,102 +214,6 @@ async fn send_renamed(
     let mut reply = pair.upstream.send(request).await?;
     strip_hop_by_hop(reply.headers_mut(), false);
     Ok(reply.into())
-}
-
-/// The kind of a request's body, or `None` if the API server accepts no object in it.
-fn body_kind(headers: &HeaderMap) -> Option<BodyKind> {
-    match headers.get(header::CONTENT_TYPE).map(HeaderValue::to_str) {
-        None => BodyKind::of_content_type(None),
-        Some(kind) => kind.ok().and_then(|kind| BodyKind::of_content_type(Some(kind))),
-    }
-}
-
-/// Decides how the body is followed: lists and watches are read on their way, errors are not.
-async fn follow(
-    pair: &Rc<Pair>,
-    answer: Answer,
-    verb: Verb,
-    collection: Option<Collection>,
-) -> Result<Answer, Stop> {
-    let Answer { mut reply, follow } = answer;
-    let is_followed = |collection: &Collection| match collection.share.is_each() {
-        // Any success may have objects in it.
-        true => reply.status().is_success(),
-        false => reply.status() == StatusCode::OK,
-    };
-    let (body, collection) = match (follow, collection) {
-        (Follow::Pass(body), Some(mut collection)) if is_followed(&collection) => {
-            collection.keep_position(&pair.worker.shared.feed);
-            (body, collection)
-        }
-        (follow, _) => return Ok(Answer { reply, follow }),
-    };
-    let headers = reply.headers_mut();
-    let encoding = headers
-        .get(header::CONTENT_TYPE)
-        .and_then(|kind| kind.to_str().ok())
-        .and_then(Encoding::of_content_type);
-    let follow = match (verb, encoding) {
-        (Verb::Watch, encoding) => {
-            let readable = encoding.filter(|_| !headers.contains_key(header::CONTENT_ENCODING));
-            watched(body, collection, readable)?
-        }
-        (_, encoding) if collection.share.is_each() => {
-            let list = judged(pair, headers, body, collection, encoding).await?;
-            Follow::JudgedList(Box::new(list))
-        }
-        (_, encoding) => Follow::List(body, collection, encoding),
-    };
-    Ok(Answer { reply, follow })
-}
-
-fn watched(
-    body: Incoming,
-    collection: Collection,
-    encoding: Option<Encoding>,
-) -> Result<Follow, Stop> {
-    let events =
-        encoding.and_then(|encoding| Some((encoding, Events::new(encoding, &collection.share)?)));
-    match events {
-        Some((encoding, events)) => Ok(Follow::Watch(body, collection, encoding, events)),
-        // The client may see all of it, so no event has to be parsed.
-        None if !collection.is_limited() => {
-            Ok(Follow::Watch(body, collection, Encoding::Json, Events::Unread))
-        }
-        None => {
-            let why = "the API server answers this watch in an encoding that cannot be followed; \
-                       ask for JSON, protobuf or CBOR";
-            Err(Refusal::UnknownEncoding.because(why).into())
-        }
-    }
-}
-
-/// A list whose items are judged one by one. Nothing of it is sent before the first is judged.
-async fn judged(
-    pair: &Rc<Pair>,
-    headers: &mut HeaderMap,
-    body: Incoming,
-    collection: Collection,
-    encoding: Option<Encoding>,
-) -> Result<JudgedList, Stop> {
-    let compression = headers.remove(header::CONTENT_ENCODING);
-    // The body that is sent differs from the one that arrived.
-    headers.remove(header::CONTENT_LENGTH);
-    let is_gzip = compression.as_ref().is_some_and(|name| name == "gzip");
-    let is_readable = is_gzip || compression.is_none();
-    let list = encoding
-        .filter(|_| is_readable)
-        .and_then(|encoding| JudgedList::new(pair, body, collection, encoding, is_gzip));
-    let Some(list) = list else {
-        let why = "the API server answers this list in an encoding that cannot be judged item by \
-                   item; ask for JSON, protobuf or CBOR, plain or in gzip";
-        return Err(Refusal::UnknownEncoding.because(why).into());
-    };
-    list.begun().await.map_err(|error| match error {
-        BodyError::Upstream(error) => Stop::Broken(error.into()),
-        BodyError::Unreadable(error) => Refusal::UnreadableList.because(error).into(),
-        error => Refusal::UnreadableList.because(error).into(),
-    })
 }
 
 /// The upstream's response on its way to the client.
@@ -393,23 +273,4 @@ fn refuse(
 
 fn is_upgrade(request: &Request<ClientBody>) -> bool {
     request.version() == Version::HTTP_11 && request.headers().contains_key(header::UPGRADE)
-}
-
-impl From<Response<Incoming>> for Answer {
-    fn from(reply: Response<Incoming>) -> Self {
-        let (head, body) = reply.into_parts();
-        Self { reply: Response::from_parts(head, ()), follow: Follow::Pass(body) }
-    }
-}
-
-impl From<Refused> for Stop {
-    fn from(refused: Refused) -> Self {
-        Self::Refused(refused)
-    }
-}
-
-impl From<Broken> for Stop {
-    fn from(broken: Broken) -> Self {
-        Self::Broken(broken)
-    }
 }

@@ -1,7 +1,7 @@
 //! Positions that clients may hold and that we did not parse, settled by the API server's current
 //! version.
 
-use super::{Answer, Follow};
+use super::answer::{Answer, Follow};
 use crate::{
     proxy::{
         collection::Collection,

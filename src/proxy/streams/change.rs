@@ -27,10 +27,10 @@ use super::turns::{Member, Turn};
 use crate::{
     policy::{Handed, Page, Part, Share, Way, difference, watch_from},
     proxy::{
-        Shared,
         feed::InForce,
         outcome::Why,
         pair::Pair,
+        shared::Shared,
         upstream::{Kept, Probe, settle, understood},
     },
     wire::{

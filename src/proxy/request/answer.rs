@@ -1,0 +1,69 @@
+//! The end of a request: the upstream's response, or the reason why there is none.
+
+use bytes::Bytes;
+use http::{HeaderMap, HeaderValue, Response, header};
+use hyper::{body::Incoming, upgrade::OnUpgrade};
+
+use crate::{
+    policy::{Refusal, Refused},
+    proxy::{
+        collection::Collection,
+        streams::{Events, JudgedList},
+        upstream::Broken,
+    },
+    wire::{media::Encoding, name::BodyKind},
+};
+
+/// The reason why a request ends without the upstream's response.
+pub(super) enum Stop {
+    Refused(Refused),
+    Broken(Broken),
+}
+
+/// The upstream's response and the treatment of its body.
+pub(super) struct Answer {
+    pub(super) reply: Response<()>,
+    pub(super) follow: Follow,
+}
+
+/// The treatment of a response's body.
+pub(super) enum Follow {
+    Pass(Incoming),
+    Whole(Bytes),
+    Splice(OnUpgrade),
+    List(Incoming, Collection, Option<Encoding>),
+    JudgedList(Box<JudgedList>),
+    Watch(Incoming, Collection, Encoding, Events),
+}
+
+/// A path or query that is no target of a request.
+pub(super) fn bad_target(error: http::Error) -> Stop {
+    Refusal::BadRequestLine.because(error).into()
+}
+
+/// The kind of a request's body, or `None` if the API server accepts no object in it.
+pub(super) fn body_kind(headers: &HeaderMap) -> Option<BodyKind> {
+    match headers.get(header::CONTENT_TYPE).map(HeaderValue::to_str) {
+        None => BodyKind::of_content_type(None),
+        Some(kind) => kind.ok().and_then(|kind| BodyKind::of_content_type(Some(kind))),
+    }
+}
+
+impl From<Response<Incoming>> for Answer {
+    fn from(reply: Response<Incoming>) -> Self {
+        let (head, body) = reply.into_parts();
+        Self { reply: Response::from_parts(head, ()), follow: Follow::Pass(body) }
+    }
+}
+
+impl From<Refused> for Stop {
+    fn from(refused: Refused) -> Self {
+        Self::Refused(refused)
+    }
+}
+
+impl From<Broken> for Stop {
+    fn from(broken: Broken) -> Self {
+        Self::Broken(broken)
+    }
+}
