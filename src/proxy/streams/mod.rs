@@ -227,8 +227,9 @@ impl LiveStreams {
         let mut others = Vec::new();
         for stream in self.streams.borrow().values() {
             let is_changed = stream.subject.is_changed(&stream.in_force.borrow(), present);
-            let is_under_way = stream.is_changing.get() || stream.next.borrow().is_some();
-            if !is_changed && !is_under_way {
+            if !is_changed && !stream.is_changing.get() {
+                // Nothing is to be done any more for a policy in between.
+                stream.next.take();
                 stream.carry_over(present);
             } else if stream.may_change.get() {
                 let member = Some(self.teller.member(present.epoch));

@@ -372,9 +372,8 @@ async fn t75_there_and_back_is_no_change() {
     assert_eq!(bytes(&mut seen, 20).await, half.as_bytes()[..20], "an event has begun");
     proxy.change_policy(&moved_policy("green")).await;
     proxy.change_policy(&moved_policy("blue")).await;
-    events.send(half[20..].to_owned()).await;
-    events.send(event("ADDED", 102)).await;
     let rest = format!("{}{}", &half[20..], event("ADDED", 102));
+    events.send(rest.clone()).await;
     assert_eq!(bytes(&mut seen, rest.len()).await, rest.as_bytes());
     assert!(upstream.is_quiet());
 }
