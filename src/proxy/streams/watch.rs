@@ -323,7 +323,8 @@ impl Live {
     /// that is another object.
     fn plan(&self, next: Next) -> Option<Plan> {
         let Next { to, member } = next;
-        if self.registered.stream.is_of_another_lock(&to) {
+        let stream = &self.registered.stream;
+        if !stream.may_change.get() || stream.is_of_another_lock(&to) {
             return None;
         }
         Some(Plan {
