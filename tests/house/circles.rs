@@ -23,7 +23,6 @@ const OPEN: [&[&str]; 1] = [&[
     "src/proxy/streams/change.rs",
     "src/proxy/streams/judged_list.rs",
     "src/proxy/streams/list.rs",
-    "src/proxy/streams/mod.rs",
     "src/proxy/streams/passing.rs",
     "src/proxy/streams/watch.rs",
 ]];

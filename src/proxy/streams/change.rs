@@ -82,8 +82,8 @@ pub(super) enum Progress {
     Done(Option<Changed>),
 }
 
-/// The plan of a change.
-pub(super) struct Plan {
+/// A change that can be begun.
+pub(super) struct Transfer {
     pub(super) asked: Rc<Asked>,
     pub(super) pair: Rc<Pair>,
     pub(super) encoding: Encoding,
@@ -101,9 +101,9 @@ impl Asked {
 }
 
 impl Changing {
-    pub(super) fn begin(plan: Plan) -> Self {
+    pub(super) fn begin(transfer: Transfer) -> Self {
         let (sender, events) = mpsc::channel(1);
-        Self { work: Box::pin(plan.carry_out(sender)), events, end: None }
+        Self { work: Box::pin(transfer.carry_out(sender)), events, end: None }
     }
 
     pub(super) fn poll(&mut self, cx: &mut Context<'_>) -> Poll<Progress> {
@@ -120,7 +120,7 @@ impl Changing {
     }
 }
 
-impl Plan {
+impl Transfer {
     async fn carry_out(mut self, out: mpsc::Sender<Bytes>) -> Option<Changed> {
         let (mut moved, changed) = timeout(LIMIT, self.prepare()).await.ok()??;
         let bookmark = match &moved.kind {
@@ -335,10 +335,10 @@ impl Moved {
 
     fn hold(&mut self, bytes: usize) {
         let after = self.bytes.saturating_add(bytes);
-        self.tell_held(after);
+        self.set_held(after);
     }
 
-    fn tell_held(&mut self, after: usize) {
+    fn set_held(&mut self, after: usize) {
         self.shared.metrics.filter_memory(self.bytes, after);
         self.shared.turns.hold(self.bytes, after);
         self.bytes = after;
@@ -363,6 +363,6 @@ impl Moved {
 
 impl Drop for Moved {
     fn drop(&mut self) {
-        self.tell_held(0);
+        self.set_held(0);
     }
 }

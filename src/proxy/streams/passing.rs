@@ -17,7 +17,7 @@ use http_body::Body;
 use hyper::body::Incoming;
 use tokio::time::{Sleep, sleep};
 
-use super::{BodyError, watch::Live};
+use super::{body::BodyError, watch::Live};
 use crate::{
     policy::Share,
     proxy::collection::Bookmarks,
@@ -51,8 +51,8 @@ pub(in crate::proxy) enum Events {
     Unread,
 }
 
-/// The next part of the upstream's watch.
-pub(super) enum Passed {
+/// The next portion of the upstream's watch.
+pub(super) enum Portion {
     /// Bytes for the client.
     Bytes(Bytes),
     /// The same, up to the end of an event: the watch is to end or change here.
@@ -83,7 +83,7 @@ impl Passing {
     }
 
     /// Whether the stream is between two events, where it may end or get an event of our own.
-    pub(super) fn at_boundary(&self) -> bool {
+    pub(super) fn is_between_events(&self) -> bool {
         match &self.events {
             Events::Followed(scanner) => scanner.at_boundary(),
             Events::Judged(..) => true,
@@ -99,14 +99,14 @@ impl Passing {
         }
     }
 
-    /// The next part for the client. `is_last` is true if the watch is to end or change at the end
+    /// The next portion for the client. `is_last` is true if the watch is to end or change at the end
     /// of an event.
     pub(super) fn poll(
         &mut self,
         live: &mut Live,
         is_last: bool,
         cx: &mut Context<'_>,
-    ) -> Poll<Result<Passed, BodyError>> {
+    ) -> Poll<Result<Portion, BodyError>> {
         loop {
             let frame = match Pin::new(&mut self.upstream).poll_frame(cx) {
                 Poll::Pending => return self.poll_timer(live, is_last, cx),
@@ -117,12 +117,12 @@ impl Passing {
             let passed = match frame.into_data() {
                 Ok(chunk) => self.take(chunk, live, is_last)?,
                 Err(frame) => match frame.into_trailers() {
-                    Ok(trailers) => Passed::Trailers(trailers),
+                    Ok(trailers) => Portion::Trailers(trailers),
                     Err(_) => continue,
                 },
             };
             match passed {
-                Passed::Bytes(bytes) if bytes.is_empty() => {}
+                Portion::Bytes(bytes) if bytes.is_empty() => {}
                 passed => return Poll::Ready(Ok(passed)),
             }
         }
@@ -133,18 +133,18 @@ impl Passing {
         mut chunk: Bytes,
         live: &mut Live,
         is_last: bool,
-    ) -> Result<Passed, BodyError> {
+    ) -> Result<Portion, BodyError> {
         match &mut self.events {
             Events::Unread if is_last => Err(BodyError::Unread),
             Events::Unread => {
                 live.shows_unread();
-                Ok(Passed::Bytes(chunk))
+                Ok(Portion::Bytes(chunk))
             }
             Events::Followed(scanner) => match followed(scanner, &chunk, live, is_last) {
-                Ok(None) => Ok(Passed::Bytes(chunk)),
+                Ok(None) => Ok(Portion::Bytes(chunk)),
                 Ok(Some(at)) => {
                     chunk.truncate(at);
-                    Ok(Passed::Last(chunk))
+                    Ok(Portion::Last(chunk))
                 }
                 Err(error) if live.is_limited() => Err(error.into()),
                 Err(_) => {
@@ -152,14 +152,14 @@ impl Passing {
                     self.take(chunk, live, is_last)
                 }
             },
-            Events::Judged(filter, judged) => {
+            Events::Judged(filter, share) => {
                 let mut out = Vec::new();
-                let failed = filtered(filter, judged, &chunk, live, &mut out).err();
+                let failed = filtered(filter, share, &chunk, live, &mut out).err();
                 let held = filter.held();
-                self.tell_held(live, held);
+                self.set_held(live, held);
                 Ok(match failed {
-                    None => Passed::Bytes(out.into()),
-                    Some(error) => Passed::Unreadable(out, error),
+                    None => Portion::Bytes(out.into()),
+                    Some(error) => Portion::Unreadable(out, error),
                 })
             }
         }
@@ -171,7 +171,7 @@ impl Passing {
         live: &Live,
         is_last: bool,
         cx: &mut Context<'_>,
-    ) -> Poll<Result<Passed, BodyError>> {
+    ) -> Poll<Result<Portion, BodyError>> {
         match &mut self.events {
             Events::Unread if is_last => Poll::Ready(Err(BodyError::Unread)),
             Events::Followed(_) if is_last => {
@@ -184,7 +184,7 @@ impl Passing {
                 ready!(poll_in(&mut self.timer, BOOKMARK_DELAY, cx));
                 self.timer = None;
                 let bookmark = filter.take_bookmark().unwrap_or_default();
-                Poll::Ready(Ok(Passed::Bytes(bookmark.into())))
+                Poll::Ready(Ok(Portion::Bytes(bookmark.into())))
             }
             _ => {
                 self.timer = None;
@@ -193,22 +193,22 @@ impl Passing {
         }
     }
 
-    fn end(&mut self, live: &Live) -> Result<Passed, BodyError> {
-        self.tell_held(live, 0);
+    fn end(&mut self, live: &Live) -> Result<Portion, BodyError> {
+        self.set_held(live, 0);
         match &self.events {
             Events::Judged(filter, _) if !filter.at_boundary() => Err(BodyError::Stalled),
-            _ => Ok(Passed::End),
+            _ => Ok(Portion::End),
         }
     }
 
-    fn tell_held(&mut self, live: &Live, held: usize) {
+    fn set_held(&mut self, live: &Live, held: usize) {
         live.metrics().filter_memory(self.held, held);
         self.held = held;
     }
 
     /// Ends the upstream's watch, and the count of the memory that it held.
     pub(super) fn close(mut self, live: &Live) {
-        self.tell_held(live, 0);
+        self.set_held(live, 0);
     }
 }
 

@@ -13,9 +13,11 @@ use http_body::Frame;
 use hyper::body::Incoming;
 
 use super::{
-    BodyError, Next, Order, Registered,
-    change::{Asked, Changed, Changing, Plan, Progress},
-    passing::{Events, Passed, Passing},
+    body::BodyError,
+    change::{Asked, Changed, Changing, Progress, Transfer},
+    live::{LiveStream, Subject},
+    machine::{Goal, Input, Output},
+    passing::{Events, Passing, Portion},
 };
 use crate::{
     policy::{
@@ -38,20 +40,21 @@ use crate::{
 
 /// The body of a watch, see the module.
 pub(in crate::proxy) struct WatchBody {
-    state: State,
+    source: Source,
     live: Live,
 }
 
-enum State {
-    Passing(Box<Passing>),
-    Changing(Changing),
-    Ended,
+/// The source of the bytes for the client.
+enum Source {
+    Upstream(Box<Passing>),
+    Change(Changing),
+    None,
 }
 
 /// The state of a watch, whatever happens to its events.
 pub(super) struct Live {
     encoding: Encoding,
-    registered: Registered,
+    stream: Rc<LiveStream>,
     position: Arc<Position>,
     resource: GroupResource,
     bookmarks: Bookmarks,
@@ -72,7 +75,7 @@ impl WatchBody {
         events: Events,
     ) -> Self {
         Self {
-            state: State::Passing(Box::new(Passing::new(upstream, events))),
+            source: Source::Upstream(Box::new(Passing::new(upstream, events))),
             live: Live::new(pair, collection, encoding),
         }
     }
@@ -87,27 +90,25 @@ impl WatchBody {
         cx: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, BodyError>>> {
         loop {
-            let bytes = match &mut self.state {
-                State::Ended => return Poll::Ready(None),
-                State::Changing(changing) => match ready!(changing.poll(cx)) {
+            let bytes = match &mut self.source {
+                Source::None => return Poll::Ready(None),
+                Source::Change(changing) => match ready!(changing.poll(cx)) {
                     Progress::Bytes(bytes) => Some(bytes),
                     Progress::Done(changed) => self.changed(changed),
                 },
-                State::Passing(passing) => {
-                    let order = self.live.ordered();
-                    if let Some(order) = order
-                        && passing.at_boundary()
-                    {
-                        self.obey(order)
+                Source::Upstream(passing) => {
+                    let is_last = self.live.stream.has_order();
+                    if is_last && passing.is_between_events() {
+                        self.step(Input::BetweenEvents)
                     } else {
-                        self.live.wake_by(cx);
-                        match ready!(passing.poll(&mut self.live, order.is_some(), cx)) {
-                            Ok(Passed::Trailers(trailers)) => {
+                        self.live.stream.wake_by(cx.waker());
+                        match ready!(passing.poll(&mut self.live, is_last, cx)) {
+                            Ok(Portion::Trailers(trailers)) => {
                                 return Poll::Ready(Some(Ok(Frame::trailers(trailers))));
                             }
-                            Ok(passed) => self.passed(passed, order),
+                            Ok(portion) => self.pass(portion),
                             Err(error) => {
-                                self.close();
+                                self.end();
                                 return Poll::Ready(Some(Err(error)));
                             }
                         }
@@ -120,54 +121,58 @@ impl WatchBody {
         }
     }
 
-    /// The bytes for the client in a part of the upstream's watch.
-    fn passed(&mut self, passed: Passed, order: Option<Order>) -> Option<Bytes> {
-        match passed {
-            Passed::Bytes(bytes) => Some(bytes),
-            Passed::Last(bytes) => {
+    /// The bytes for the client in a portion of the upstream's watch.
+    fn pass(&mut self, portion: Portion) -> Option<Bytes> {
+        match portion {
+            Portion::Bytes(bytes) => Some(bytes),
+            Portion::Last(bytes) => {
                 let mut whole = BytesMut::from(&bytes[..]);
-                if let Some(more) = order.and_then(|order| self.obey(order)) {
-                    whole.extend(more);
-                }
+                whole.extend(self.step(Input::BetweenEvents).unwrap_or_default());
                 Some(whole.freeze())
             }
-            Passed::Unreadable(mut bytes, error) => {
-                self.close();
+            Portion::Unreadable(mut bytes, error) => {
+                self.end();
                 let why = format!("an event cannot be judged, {error}: list again");
                 bytes.extend_from_slice(&self.live.expire(&why));
                 Some(bytes.into())
             }
-            Passed::Trailers(_) | Passed::End => {
-                self.close();
+            Portion::Trailers(_) | Portion::End => {
+                self.end();
                 None
             }
         }
     }
 
-    /// Ends or changes the watch between two events; returns the last bytes to send, if any.
-    fn obey(&mut self, order: Order) -> Option<Bytes> {
-        let separator = match &self.state {
-            State::Passing(passing) => passing.separator(),
+    /// Does what has to be done; returns the bytes to send for it, if any.
+    fn step(&mut self, input: Input<'_, Subject>) -> Option<Bytes> {
+        let separator = match &self.source {
+            Source::Upstream(passing) => passing.separator(),
             _ => b"",
         };
-        match order {
-            Order::Drain => {
-                self.close();
+        match self.live.stream.step(input) {
+            Output::Change(goal) => {
+                let Some(transfer) = self.live.transfer(goal) else {
+                    return self.step(Input::Failed);
+                };
+                self.leave();
+                self.source = Source::Change(Changing::begin(transfer));
+                (!separator.is_empty()).then(|| Bytes::from_static(separator))
+            }
+            Output::Expire { .. } => {
+                self.leave();
+                let why = "the objects that this shard sees have changed: list again";
+                Some([separator, &self.live.expire(why)].concat().into())
+            }
+            Output::Drain => {
+                self.leave();
                 self.live.ended = Ended::Drained;
                 None
             }
-            Order::Change => match self.live.registered.stream.take_next() {
-                None => None,
-                Some(next) => match self.live.plan(next) {
-                    None => Some(self.expire(separator)),
-                    Some(plan) => {
-                        self.close();
-                        self.state = State::Changing(Changing::begin(plan));
-                        (!separator.is_empty()).then(|| Bytes::from_static(separator))
-                    }
-                },
-            },
-            Order::Expire => Some(self.expire(separator)),
+            Output::Nothing
+            | Output::CarriedOver
+            | Output::Ordered
+            | Output::OrderedToExpire
+            | Output::Late => None,
         }
     }
 
@@ -178,24 +183,21 @@ impl WatchBody {
         match (changed, events) {
             (Some(Changed { to, upstream, .. }), Some(events)) => {
                 self.live.carried_over(&to);
-                self.state = State::Passing(Box::new(Passing::new(upstream, events)));
-                None
+                self.source = Source::Upstream(Box::new(Passing::new(upstream, events)));
+                self.step(Input::Changed)
             }
-            _ => Some(self.expire(b"")),
+            _ => self.step(Input::Failed),
         }
     }
 
-    fn expire(&mut self, separator: &[u8]) -> Bytes {
-        self.close();
-        if self.live.ordered() != Some(Order::Expire) {
-            self.live.count_change("expired");
-        }
-        let event = self.live.expire("the objects that this shard sees have changed: list again");
-        [separator, &event].concat().into()
+    fn end(&mut self) {
+        self.leave();
+        self.live.stream.step(Input::Ended);
     }
 
-    fn close(&mut self) {
-        if let State::Passing(passing) = std::mem::replace(&mut self.state, State::Ended) {
+    /// Leaves the source.
+    fn leave(&mut self) {
+        if let Source::Upstream(passing) = std::mem::replace(&mut self.source, Source::None) {
             passing.close(&self.live);
         }
     }
@@ -203,7 +205,7 @@ impl WatchBody {
 
 impl Drop for WatchBody {
     fn drop(&mut self) {
-        self.close();
+        self.leave();
     }
 }
 
@@ -224,7 +226,7 @@ impl Live {
         }
         let resource = subject.resource.clone();
         let present = worker.shared.feed.in_force().unwrap_or_else(|| in_force.clone());
-        let registered = worker.live.register(pair.id, subject, in_force, &present);
+        let stream = worker.live.register(pair.id, subject, in_force);
         let by_difference = worker.shared.on_change == OnChange::Difference;
         // HTTP/1.1 needs a second connection for it, which to the API server is another client.
         let asked = asked.filter(|_| by_difference && pair.upstream.is_h2()).map(Rc::new);
@@ -232,7 +234,7 @@ impl Live {
         let ended = Ended::Complete;
         let live = Self {
             encoding,
-            registered,
+            stream,
             position,
             resource,
             bookmarks,
@@ -242,18 +244,9 @@ impl Live {
             pair,
             ended,
         };
-        live.tell_whether_it_may_change();
+        live.update_may_change();
+        live.stream.catch_up(&present);
         live
-    }
-
-    /// The order to obey, if one was given.
-    fn ordered(&self) -> Option<Order> {
-        self.registered.stream.ordered()
-    }
-
-    /// Sets the waker for orders that are given from now on.
-    fn wake_by(&self, cx: &Context<'_>) {
-        self.registered.stream.wake_by(cx.waker());
     }
 
     pub(super) fn bookmarks(&self) -> Bookmarks {
@@ -270,8 +263,7 @@ impl Live {
 
     /// Records an event before the client can see it.
     pub(super) fn shows(&mut self, event: Event) {
-        let stream = &self.registered.stream;
-        let epoch = stream.epoch();
+        let epoch = self.stream.epoch();
         let shown = Resume::at(event.resource_version).filter(|_| event.kind != EventKind::Error);
         if let Some(at) = shown {
             self.position.show(at, epoch);
@@ -281,28 +273,28 @@ impl Live {
             _ => None,
         };
         self.at = number.or(self.at);
-        stream.showed(number);
+        self.stream.showed(number);
         if event.initial_events_end
             && let Some(at) = Resume::at(event.resource_version)
         {
             self.pair.grants.borrow_mut().give(self.key, at, epoch);
             if self.bookmarks == Bookmarks::AfterInitial {
                 self.bookmarks = Bookmarks::Always;
-                self.tell_whether_it_may_change();
+                self.update_may_change();
             }
         }
     }
 
     /// Whether the client may see only a part of it.
     pub(super) fn is_limited(&self) -> bool {
-        self.registered.stream.is_limited()
+        self.stream.is_limited()
     }
 
     /// Records that the client is about to see events that cannot be parsed.
     pub(super) fn shows_unread(&mut self) {
-        self.position.show_unread(self.registered.stream.epoch());
+        self.position.show_unread(self.stream.epoch());
         self.asked = None;
-        self.tell_whether_it_may_change();
+        self.update_may_change();
     }
 
     /// The last event to send to a client that must list anew.
@@ -313,39 +305,28 @@ impl Live {
 
     /// Updates whether it can be brought over: a stream without bookmarks, or before the end of its
     /// initial events, has no position for that.
-    fn tell_whether_it_may_change(&self) {
+    fn update_may_change(&self) {
         let may_change =
             self.bookmarks == Bookmarks::Always && self.at.is_some() && self.asked.is_some();
-        self.registered.stream.may_change(may_change);
+        self.stream.step(Input::MayChange(may_change));
     }
 
-    /// The plan to bring the watch over, or `None` if it has no position, or is of another lock:
-    /// that is another object.
-    fn plan(&self, next: Next) -> Option<Plan> {
-        let Next { to, member } = next;
-        let stream = &self.registered.stream;
-        if !stream.may_change.get() || stream.is_of_another_lock(&to) {
-            return None;
-        }
-        Some(Plan {
+    /// The change that brings the watch over; `None` without a position.
+    fn transfer(&self, goal: Goal<Subject>) -> Option<Transfer> {
+        Some(Transfer {
             asked: Rc::clone(self.asked.as_ref()?),
             pair: Rc::clone(&self.pair),
             encoding: self.encoding,
             at: self.at?,
-            from: self.registered.stream.in_force(),
-            to,
-            member,
+            from: self.stream.in_force(),
+            to: goal.to,
+            member: goal.member,
         })
     }
 
     fn carried_over(&self, to: &Arc<InForce>) {
-        self.count_change("difference");
+        self.metrics().count_stream_change("difference");
         let (resource, epoch) = (&self.resource, to.epoch.get());
         tracing::debug!(%resource, epoch, at = self.at, "a watch was brought over by difference");
-        self.registered.stream.carry_over(to);
-    }
-
-    fn count_change(&self, how: &'static str) {
-        self.metrics().count_stream_change(how);
     }
 }

@@ -1,0 +1,310 @@
+//! The live watches of a data thread, and those of all threads for `/debug/streams`.
+
+use std::{
+    cell::RefCell,
+    collections::{BTreeMap, VecDeque},
+    rc::{Rc, Weak},
+    sync::{
+        Arc, Mutex, MutexGuard, PoisonError,
+        atomic::{AtomicU64, Ordering},
+    },
+    task::Waker,
+    time::Duration,
+};
+
+use serde::Serialize;
+use serde_json::{Value, json};
+use tokio::time::{Instant, sleep_until};
+
+use super::{
+    machine::{Difference, Input, Machine, Output, Sight},
+    turns::{Member, Teller, Turns},
+};
+use crate::{
+    policy::{Epoch, GroupResource, LockIn, Scope},
+    proxy::{
+        feed::{Feed, InForce},
+        metrics::Metrics,
+        outcome::LiveStreamCount,
+    },
+};
+
+/// The time over which the watches that one change ends are spread, so that they do not all list at
+/// the same instant.
+const SPREAD: Duration = Duration::from_millis(100);
+/// The shortest pause: a timer's grain is a millisecond, so several watches share one.
+const GRAIN: Duration = Duration::from_millis(5);
+
+/// The watches of one data thread.
+#[derive(Debug)]
+pub(in crate::proxy) struct LiveStreams {
+    streams: RefCell<BTreeMap<u64, Weak<LiveStream>>>,
+    table: Arc<StreamTable>,
+    metrics: Arc<Metrics>,
+    teller: Teller,
+}
+
+/// The collection of a watch, as far as a change of policy may concern it.
+#[derive(Clone, Debug)]
+pub(in crate::proxy) struct Subject {
+    pub(in crate::proxy) resource: GroupResource,
+    pub(in crate::proxy) namespace: Option<Box<str>>,
+    /// Whether a policy may narrow it: a watch of one name is not narrowed.
+    pub(in crate::proxy) is_narrowed: bool,
+    pub(in crate::proxy) lock: Option<LockIn>,
+}
+
+/// One live watch, which is among the others until it is dropped.
+#[derive(Debug)]
+pub(super) struct LiveStream {
+    machine: RefCell<Machine<Subject>>,
+    waker: RefCell<Option<Waker>>,
+    row: Arc<Row>,
+    all: Rc<LiveStreams>,
+    _count: LiveStreamCount,
+}
+
+/// The watches of all threads, for `/debug/streams`.
+#[derive(Debug, Default)]
+pub(in crate::proxy) struct StreamTable {
+    rows: Mutex<BTreeMap<u64, Arc<Row>>>,
+    next: AtomicU64,
+}
+
+/// One line of `/debug/streams`.
+#[derive(Debug, Serialize)]
+struct Row {
+    id: u64,
+    connection: u64,
+    kind: &'static str,
+    resource: String,
+    namespace: Option<Box<str>>,
+    epoch: AtomicU64,
+    events: AtomicU64,
+    position: AtomicU64,
+}
+
+impl LiveStreams {
+    pub(in crate::proxy) fn new(
+        table: Arc<StreamTable>,
+        turns: &Arc<Turns>,
+        metrics: Arc<Metrics>,
+    ) -> Rc<Self> {
+        Rc::new(Self { streams: RefCell::default(), table, metrics, teller: turns.teller() })
+    }
+
+    /// Registers a new watch, which was decided by this policy.
+    pub(super) fn register(
+        self: &Rc<Self>,
+        connection: u64,
+        subject: Subject,
+        in_force: Arc<InForce>,
+    ) -> Rc<LiveStream> {
+        let row = self.table.add(connection, &subject, in_force.epoch);
+        let id = row.id;
+        let stream = Rc::new(LiveStream {
+            machine: RefCell::new(Machine::new(subject, in_force)),
+            waker: RefCell::default(),
+            row,
+            all: Rc::clone(self),
+            _count: LiveStreamCount::new(&self.metrics, "watch"),
+        });
+        self.streams.borrow_mut().insert(id, Rc::downgrade(&stream));
+        stream
+    }
+
+    /// Brings the watches over to every policy that comes into force, for as long as it is polled.
+    pub(in crate::proxy) async fn follow(self: Rc<Self>, feed: Arc<Feed>) {
+        let mut changes = feed.changes();
+        let mut late = VecDeque::new();
+        let mut pause = Duration::ZERO;
+        let mut at = Instant::now();
+        loop {
+            changes.mark_unchanged();
+            if let Some(present) = feed.in_force() {
+                late.extend(self.change(&present));
+                self.teller.has_told(present.epoch);
+                pause = SPREAD / u32::try_from(late.len()).unwrap_or(u32::MAX).max(1);
+                fastrand::shuffle(late.make_contiguous());
+            }
+            loop {
+                tokio::select! {
+                    changed = changes.changed() => match changed {
+                        Ok(()) => break,
+                        Err(_) => return,
+                    },
+                    () = sleep_until(at), if !late.is_empty() => {
+                        at = expire(&mut late, pause);
+                    }
+                }
+            }
+        }
+    }
+
+    /// Orders every watch to end cleanly.
+    pub(in crate::proxy) fn drain(&self) {
+        for stream in self.streams.borrow().values().filter_map(Weak::upgrade) {
+            stream.step(Input::Drain);
+        }
+    }
+
+    /// Tells all watches the present policy; returns those that cannot be brought over.
+    fn change(&self, present: &Arc<InForce>) -> Vec<Weak<LiveStream>> {
+        let join = || Some(self.teller.member(present.epoch));
+        let is_late = |stream: &Rc<LiveStream>| {
+            matches!(stream.step(Input::Policy(present, &join)), Output::Late)
+        };
+        let streams = self.streams.borrow();
+        let late = streams.values().filter_map(Weak::upgrade).filter(is_late);
+        late.map(|stream| Rc::downgrade(&stream)).collect()
+    }
+}
+
+/// Expires some of the watches that are left; returns the time for the next.
+fn expire(late: &mut VecDeque<Weak<LiveStream>>, pause: Duration) -> Instant {
+    let now = Instant::now();
+    let mut waits = Duration::ZERO;
+    while waits < GRAIN
+        && let Some(stream) = late.pop_front()
+    {
+        if let Some(stream) = stream.upgrade() {
+            stream.step(Input::Expire);
+        }
+        waits += pause;
+    }
+    now + waits
+}
+
+impl Subject {
+    /// Whether a policy shows only a part of it.
+    pub(in crate::proxy) fn is_limited(&self, by: &InForce) -> bool {
+        self.is_narrowed && by.sharding.scope(&self.resource).is_some()
+    }
+}
+
+impl Sight for Subject {
+    type Policy = Arc<InForce>;
+    /// `None` for a watch that came too late to be waited for.
+    type Member = Option<Member>;
+
+    fn difference(&self, old: &Arc<InForce>, new: &Arc<InForce>) -> Difference {
+        let scope = |in_force: &InForce| -> Option<Arc<Scope>> {
+            in_force.sharding.scope(&self.resource).cloned()
+        };
+        match () {
+            () if old.epoch == new.epoch => Difference::None,
+            () if self.lock.is_some() && old.sharding.lock() != new.sharding.lock() => {
+                Difference::Lock
+            }
+            () if self.is_narrowed && scope(old) != scope(new) => Difference::Objects,
+            () => Difference::None,
+        }
+    }
+}
+
+impl LiveStream {
+    /// Lets something happen to the watch, and records what has to be done.
+    pub(super) fn step(&self, input: Input<'_, Subject>) -> Output<Subject> {
+        let output = self.machine.borrow_mut().step(input);
+        match output {
+            Output::CarriedOver => self.row.epoch.store(self.epoch().get(), Ordering::Relaxed),
+            Output::Ordered => self.wake(),
+            Output::OrderedToExpire => {
+                self.all.metrics.count_stream_change("expired");
+                self.wake();
+            }
+            Output::Expire { is_counted: false } => {
+                self.all.metrics.count_stream_change("expired");
+            }
+            Output::Nothing
+            | Output::Late
+            | Output::Change(_)
+            | Output::Expire { is_counted: true }
+            | Output::Drain => {}
+        }
+        output
+    }
+
+    /// Brings it over if the policy has changed before its first bytes arrived.
+    pub(super) fn catch_up(&self, present: &Arc<InForce>) {
+        if let Output::Late = self.step(Input::Policy(present, &|| None)) {
+            self.step(Input::Expire);
+        }
+    }
+
+    /// Whether an order waits for the end of an event.
+    pub(super) fn has_order(&self) -> bool {
+        self.machine.borrow().has_order()
+    }
+
+    /// The policy whose scope this watch shows.
+    pub(super) fn in_force(&self) -> Arc<InForce> {
+        Arc::clone(self.machine.borrow().shown())
+    }
+
+    /// The epoch of that policy.
+    pub(super) fn epoch(&self) -> Epoch {
+        self.machine.borrow().shown().epoch
+    }
+
+    /// Whether that policy shows only a part of it.
+    pub(super) fn is_limited(&self) -> bool {
+        let machine = self.machine.borrow();
+        machine.sight().is_limited(machine.shown())
+    }
+
+    /// Sets the waker for the next order.
+    pub(super) fn wake_by(&self, waker: &Waker) {
+        let mut mine = self.waker.borrow_mut();
+        if !mine.as_ref().is_some_and(|known| known.will_wake(waker)) {
+            *mine = Some(waker.clone());
+        }
+    }
+
+    /// Records that an event was shown.
+    pub(super) fn showed(&self, position: Option<u64>) {
+        self.row.events.fetch_add(1, Ordering::Relaxed);
+        if let Some(position) = position {
+            self.row.position.store(position, Ordering::Relaxed);
+        }
+    }
+
+    fn wake(&self) {
+        if let Some(waker) = self.waker.borrow_mut().take() {
+            waker.wake();
+        }
+    }
+}
+
+impl Drop for LiveStream {
+    fn drop(&mut self) {
+        self.all.streams.borrow_mut().remove(&self.row.id);
+        self.all.table.rows().remove(&self.row.id);
+    }
+}
+
+impl StreamTable {
+    /// The live watches, oldest first.
+    pub(in crate::proxy) fn list(&self) -> Vec<Value> {
+        self.rows().values().map(|row| json!(**row)).collect()
+    }
+
+    fn add(&self, connection: u64, subject: &Subject, epoch: Epoch) -> Arc<Row> {
+        let row = Arc::new(Row {
+            id: self.next.fetch_add(1, Ordering::Relaxed),
+            connection,
+            kind: "watch",
+            resource: subject.resource.to_string(),
+            namespace: subject.namespace.clone(),
+            epoch: AtomicU64::new(epoch.get()),
+            events: AtomicU64::new(0),
+            position: AtomicU64::new(0),
+        });
+        self.rows().insert(row.id, Arc::clone(&row));
+        row
+    }
+
+    fn rows(&self) -> MutexGuard<'_, BTreeMap<u64, Arc<Row>>> {
+        self.rows.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
