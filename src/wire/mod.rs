@@ -10,6 +10,7 @@
 //! - [`dns`]: names of objects, groups and namespaces.
 //! - [`status`]: a refusal in the client's encoding.
 //! - [`rv`]: resource versions.
+//! - [`object`]: what an object says of itself.
 //! - [`frames`]: bodies of lists and watches, scanned or filtered while they pass.
 
 pub mod delete;
@@ -18,6 +19,7 @@ mod escape;
 pub mod frames;
 pub mod media;
 pub mod name;
+pub mod object;
 pub mod query;
 pub mod request;
 pub mod rv;

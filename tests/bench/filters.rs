@@ -13,7 +13,8 @@ use criterion::{
 };
 use ctrlmesh::wire::{
     Encoding,
-    frames::{ListFilter, Object, Verdict, WatchFilter},
+    frames::{ListFilter, Verdict, WatchFilter},
+    object::Object,
 };
 use ctrlmesh_bench::{KEPT, list, watch};
 use serde::{Deserialize, Serialize};

@@ -8,7 +8,7 @@ use kube::api::ObjectMeta;
 
 use crate::{
     policy::{GroupResource, Scope},
-    wire::frames::{Object, Verdict},
+    wire::{frames::Verdict, object::Object},
 };
 
 /// The number of objects named without `--all`.
@@ -126,8 +126,7 @@ fn judge(scope: Option<&Arc<Scope>>, resource: &GroupResource, meta: &ObjectMeta
         namespace: meta.namespace.as_deref().unwrap_or_default(),
         name: meta.name.as_deref().unwrap_or_default(),
         uid: meta.uid.as_deref().unwrap_or_default(),
-        kind: "",
-        api_version: "",
+        ..Object::default()
     };
     scope.owns(resource, &object, label)
 }

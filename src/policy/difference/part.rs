@@ -9,7 +9,8 @@ use crate::{
         way::Narrow,
     },
     wire::{
-        frames::{Object, Verdict},
+        frames::Verdict,
+        object::Object,
         selector::{Op, Requirement, Selector},
     },
 };

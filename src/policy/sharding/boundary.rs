@@ -8,7 +8,7 @@ use std::{collections::BTreeSet, fmt};
 use regex::{Regex, RegexBuilder};
 
 use super::Selected;
-use crate::wire::frames::{Object, Verdict};
+use crate::wire::{frames::Verdict, object::Object};
 
 /// Longest pattern for namespaces, in bytes.
 const MAX_PATTERN: usize = 1024;
@@ -309,7 +309,7 @@ mod tests {
     use super::*;
 
     fn object<'a>(namespace: &'a str, name: &'a str, uid: &'a str) -> Object<'a> {
-        Object { namespace, name, uid, kind: "", api_version: "" }
+        Object { namespace, name, uid, ..Object::default() }
     }
 
     fn any() -> Boundary {

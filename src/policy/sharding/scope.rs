@@ -5,10 +5,7 @@ use std::fmt;
 use super::Boundary;
 use crate::{
     policy::GroupResource,
-    wire::{
-        frames::{Object, Verdict},
-        selector::Selector,
-    },
+    wire::{frames::Verdict, object::Object, selector::Selector},
 };
 
 /// The shard's objects of a resource: those that a selector selects and that are in every boundary.

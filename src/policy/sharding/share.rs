@@ -3,10 +3,7 @@
 use std::sync::Arc;
 
 use super::Scope;
-use crate::wire::{
-    frames::{Object, Verdict},
-    request::Resource,
-};
+use crate::wire::{frames::Verdict, object::Object, request::Resource};
 
 /// The part of a collection's selected objects that is in the shard, by the boundaries of its
 /// scope.

@@ -19,10 +19,7 @@ use super::{
 };
 use crate::{
     proxy::{collection::Collection, pair::Pair},
-    wire::{
-        frames::{ListFilter, Object},
-        media::Encoding,
-    },
+    wire::{frames::ListFilter, media::Encoding, object::Object},
 };
 
 /// Bytes of output that are gathered before they are sent.

@@ -3,9 +3,9 @@
 //! Hides how an item is encoded as an event: items of typed lists do not contain their kind,
 //! objects of events do. The object itself is the same bytes.
 
-use super::facts::EventKind;
 use crate::wire::{
     media::Encoding,
+    object::walk::EventKind,
     status::write::{Node, cbor_head, enveloped, framed},
 };
 

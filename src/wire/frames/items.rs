@@ -3,15 +3,14 @@
 //! Hides where in each encoding an item begins and ends. Memory is that of one item, which the
 //! caller interprets.
 
-use super::{
-    facts::{Facts, ListMeta, Object},
-    fault::{Fault, FrameError},
-    limits::{KEPT_CAPACITY, MAX_ITEM},
-    place::Node,
-    step::{Mark, Step},
-    walk::Walker,
+use super::limits::{KEPT_CAPACITY, MAX_ITEM};
+use crate::wire::{
+    media::Encoding,
+    object::{
+        Object, Wanted,
+        walk::{Facts, Fault, FrameError, ListMeta, Mark, Node, Step, Walker},
+    },
 };
-use crate::wire::media::Encoding;
 
 /// Reads the items from the body of a list, fed in chunks that are cut anywhere.
 #[derive(Debug)]
@@ -31,7 +30,7 @@ pub struct ListItems {
 /// One item of a list.
 #[derive(Debug, Clone, Copy)]
 pub struct Item<'a> {
-    /// Its identity.
+    /// What it says of itself.
     pub object: Object<'a>,
     /// Whether another object owns it.
     pub has_owner: bool,
@@ -54,10 +53,16 @@ impl ListItems {
     /// `None` for YAML, which would have to be held as a whole.
     #[must_use]
     pub fn new(encoding: Encoding) -> Option<Self> {
+        Self::wanting(encoding, Wanted::default())
+    }
+
+    /// Reads what is wanted of each item, too.
+    #[must_use]
+    pub fn wanting(encoding: Encoding, wanted: Wanted) -> Option<Self> {
         Some(Self {
             encoding,
             walker: Walker::new(encoding, Node::ItemList)?,
-            facts: Facts::default(),
+            facts: Facts::new(wanted),
             meta: None,
             item: Vec::new(),
             is_inside: false,

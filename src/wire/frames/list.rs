@@ -1,11 +1,9 @@
 //! The body of a list.
 
-use super::facts::{Facts, ListMeta};
-use super::fault::{Fault, FrameError};
-use super::place::Node;
-use super::step::Step;
-use super::walk::Walker;
-use crate::wire::media::Encoding;
+use crate::wire::{
+    media::Encoding,
+    object::walk::{Facts, Fault, FrameError, ListMeta, Node, Step, Walker},
+};
 
 /// Scans the body of a list until its own metadata is known, wherever it stands: before the items
 /// in JSON and protobuf, behind them in CBOR. Tables and PartialObjectMetadataLists are lists, too.

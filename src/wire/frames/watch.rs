@@ -1,11 +1,12 @@
 //! The body of a watch.
 
-use super::facts::{Event, Facts, Object};
-use super::fault::{Fault, FrameError};
-use super::place::Node;
-use super::step::Step;
-use super::walk::Walker;
-use crate::wire::media::Encoding;
+use crate::wire::{
+    media::Encoding,
+    object::{
+        Object, Wanted,
+        walk::{Event, Facts, Fault, FrameError, Node, Step, Walker},
+    },
+};
 
 /// Scans the body of a watch: JSON objects one after the other, protobuf messages with their length
 /// in front, or a CBOR sequence. Tables and PartialObjectMetadata are events like any other.
@@ -31,8 +32,13 @@ pub struct EventEnd {
 impl WatchScanner {
     /// `None` for YAML, in which there are no streams.
     pub fn new(encoding: Encoding) -> Option<Self> {
+        Self::wanting(encoding, Wanted::default())
+    }
+
+    /// Reads what is wanted of each object, too.
+    pub fn wanting(encoding: Encoding, wanted: Wanted) -> Option<Self> {
         let walker = Walker::new(encoding, Node::Event)?;
-        Some(Self { walker, facts: Facts::default(), offset: 0, failed: None })
+        Some(Self { walker, facts: Facts::new(wanted), offset: 0, failed: None })
     }
 
     /// Scans the next chunk of the body, and yields each event that ends in it. Dropping the

@@ -2,7 +2,8 @@
 
 use ctrlmesh::wire::{
     Encoding,
-    frames::{Counts, Fault, ListFilter, ListMeta, Object, Verdict},
+    frames::{Counts, Fault, ListFilter, ListMeta, Verdict},
+    object::Object,
 };
 
 use crate::{

@@ -1,6 +1,6 @@
 //! Ways to cut an input, and what the targets judge by.
 
-use ctrlmesh::wire::frames::{Object, Verdict};
+use ctrlmesh::wire::{frames::Verdict, object::Object};
 
 /// A number that depends on every byte.
 pub(crate) fn hash(bytes: &[u8]) -> usize {

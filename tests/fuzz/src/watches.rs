@@ -2,7 +2,8 @@
 
 use ctrlmesh::wire::{
     Encoding, ResourceVersion,
-    frames::{EventKind, Fault, Object, Verdict, WatchFilter},
+    frames::{EventKind, Fault, Verdict, WatchFilter},
+    object::Object,
 };
 
 use crate::{

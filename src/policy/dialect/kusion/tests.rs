@@ -4,7 +4,7 @@ use proptest::prelude::*;
 
 use super::*;
 use crate::policy::{Namespaces, Policy};
-use crate::wire::frames::{Object, Verdict};
+use crate::wire::{frames::Verdict, object::Object};
 
 fn spec(yaml: &str) -> ShardingConfigSpec {
     serde_yaml::from_str(yaml).unwrap()
@@ -199,7 +199,7 @@ fn draft(limit: &str) -> Draft {
 }
 
 fn object<'a>(namespace: &'a str, name: &'a str) -> Object<'a> {
-    Object { namespace, name, uid: "u", kind: "", api_version: "" }
+    Object { namespace, name, uid: "u", ..Object::default() }
 }
 
 /// The namespaces whose objects the policy's boundary keeps.

@@ -85,7 +85,7 @@ fn check(before: &Narrow, after: &Narrow, are_namespaces: bool, labels: &Labels,
     for (at, name) in NAMES.iter().enumerate() {
         let uid = format!("uid-{seed}-{at}");
         let (namespace, name) = if are_namespaces { ("", *name) } else { (*name, "x") };
-        let object = Object { namespace, name, uid: &uid, kind: "", api_version: "" };
+        let object = Object { namespace, name, uid: &uid, ..Object::default() };
         let found: Vec<_> = parts
             .iter()
             .filter(|part| part.selector.matches(|key| labels.get(key).copied()))
@@ -135,7 +135,7 @@ proptest! {
     ) {
         for (at, namespace) in NAMES.into_iter().enumerate() {
             let uid = format!("uid-{seed}-{at}");
-            let object = Object { namespace, name: "x", uid: &uid, kind: "", api_version: "" };
+            let object = Object { namespace, name: "x", uid: &uid, ..Object::default() };
             let is_kept = narrow.share.judge(&object) == Verdict::Keep;
             if let Some(hashes) = narrow.share.hashes() {
                 prop_assert!(!is_kept || hashes.has(object.uid, object.namespace));

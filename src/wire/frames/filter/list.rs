@@ -11,17 +11,16 @@
 //! out of every list with a selector.
 
 use super::{
-    super::{
-        facts::{Facts, ListMeta},
-        fault::{Fault, FrameError},
-        limits::{KEPT_CAPACITY, MAX_ITEM},
-        place::Node,
-        step::{Mark, Step},
-        walk::Walker,
-    },
+    super::limits::{KEPT_CAPACITY, MAX_ITEM},
     judge::{Judge, Verdict},
 };
-use crate::wire::media::Encoding;
+use crate::wire::{
+    media::Encoding,
+    object::{
+        Wanted,
+        walk::{Facts, Fault, FrameError, ListMeta, Mark, Node, Step, Walker},
+    },
+};
 
 /// Most bytes in front of the items: kind and metadata, and the columns of a Table.
 const MAX_HEAD: usize = 4 << 20;
@@ -83,6 +82,12 @@ impl ListFilter {
     /// `None` for YAML, which would have to be held as a whole.
     #[must_use]
     pub fn new(encoding: Encoding) -> Option<Self> {
+        Self::wanting(encoding, Wanted::default())
+    }
+
+    /// Shows the judge what is wanted of each object, too.
+    #[must_use]
+    pub fn wanting(encoding: Encoding, wanted: Wanted) -> Option<Self> {
         let place = match encoding {
             Encoding::Protobuf => Place::Outside,
             _ => Place::Head,
@@ -90,7 +95,7 @@ impl ListFilter {
         Some(Self {
             encoding,
             walker: Walker::new(encoding, Node::ItemList)?,
-            facts: Facts::default(),
+            facts: Facts::new(wanted),
             meta: None,
             place,
             held: Vec::new(),

@@ -6,10 +6,8 @@ use std::{borrow::Cow, collections::BTreeMap};
 use serde::Deserialize;
 use serde_json::value::RawValue;
 
-use super::{
-    super::{facts::Object, fault::Fault},
-    judge::{Judge, Verdict},
-};
+use super::judge::{Judge, Verdict};
+use crate::wire::object::{Object, walk::Fault};
 
 /// Filters the rows of Tables, event by event.
 ///
@@ -117,7 +115,7 @@ fn kept<'a>(rows: &[&'a RawValue], judge: Judge<'_>) -> Result<Vec<&'a RawValue>
     for row in rows {
         let Row { object } = serde_json::from_str(row.get()).map_err(|_| Fault::Item)?;
         let RowMeta { namespace, name, uid } = &object.metadata;
-        let object = Object { namespace, name, uid, kind: "", api_version: "" };
+        let object = Object { namespace, name, uid, ..Object::default() };
         match judge(&object) {
             Verdict::Keep => kept.push(*row),
             Verdict::Drop => {}

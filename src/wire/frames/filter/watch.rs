@@ -3,15 +3,19 @@
 use super::{
     super::{
         bookmark::Bookmark,
-        facts::{Event, EventKind},
-        fault::{Fault, FrameError},
         limits::{KEPT_CAPACITY, MAX_ITEM},
         watch::WatchScanner,
     },
     judge::{Judge, Verdict},
     table::Tables,
 };
-use crate::wire::media::Encoding;
+use crate::wire::{
+    media::Encoding,
+    object::{
+        Wanted,
+        walk::{Event, EventKind, Fault, FrameError},
+    },
+};
 
 /// Removes events from the body of a watch while it passes, fed in chunks that are cut anywhere.
 ///
@@ -44,9 +48,15 @@ impl WatchFilter {
     /// `None` for YAML, in which there are no streams.
     #[must_use]
     pub fn new(encoding: Encoding) -> Option<Self> {
+        Self::wanting(encoding, Wanted::default())
+    }
+
+    /// Shows the judge what is wanted of each object, too.
+    #[must_use]
+    pub fn wanting(encoding: Encoding, wanted: Wanted) -> Option<Self> {
         Some(Self {
             encoding,
-            scanner: WatchScanner::new(encoding)?,
+            scanner: WatchScanner::wanting(encoding, wanted)?,
             tables: Tables::default(),
             held: Vec::new(),
             unseen: None,

@@ -8,6 +8,7 @@ mod json;
 mod lists;
 mod protobuf;
 mod random;
+mod said;
 mod write;
 
 use serde_json::{Value, json};

@@ -10,9 +10,9 @@ use super::write;
 use crate::wire::{
     Encoding, ResourceVersion,
     frames::{
-        Bookmark, Counts, EventKind, Fault, FrameError, ListFilter, ListMeta, Object, Verdict,
-        WatchFilter,
+        Bookmark, Counts, EventKind, Fault, FrameError, ListFilter, ListMeta, Verdict, WatchFilter,
     },
+    object::Object,
 };
 
 /// The rule of these tests: objects in a namespace whose name begins with `k` are kept.

@@ -1,7 +1,7 @@
 //! CBOR (RFC 8949): a sequence of maps (RFC 8742). Kubernetes writes definite lengths and byte
 //! strings; indefinite lengths, text strings and tags anywhere are read too, as by its own decoder.
 
-use crate::wire::frames::{
+use super::{
     facts::Facts,
     fault::Fault,
     place::{Node, Shape},
@@ -20,7 +20,7 @@ const MAX_ITEMS: u64 = 1 << 60;
 const UNTIL_BREAK: u64 = u64::MAX;
 
 #[derive(Debug)]
-pub(in crate::wire::frames) struct Cbor {
+pub(in crate::wire) struct Cbor {
     root: Node,
     /// Open containers that are parsed, outermost first.
     open: [Container; LEVELS],
@@ -197,7 +197,9 @@ impl Cbor {
             container.count();
         }
         let null = head.major == 7 && matches!(head.argument, Some(22 | 23));
-        if !null {
+        if null {
+            facts.null(node);
+        } else {
             facts.begin(node);
         }
         match (node.shape(), head.major) {
@@ -214,9 +216,12 @@ impl Cbor {
             _ if node.is_item() => return Err(Fault::NotAnObject),
             _ if node.is_items() && !null => return Err(Fault::NotItems),
             (Shape::Number, 0 | 1) => return Ok(Some(Mark::Remaining { token: head.length })),
-            (shape, _) => {
-                if matches!(shape, Shape::Text | Shape::Map) && !null {
-                    facts.misfit(node);
+            (shape, major) => {
+                match (shape, major, head.argument) {
+                    (Shape::Skip, ..) => {}
+                    _ if null => {}
+                    (Shape::Flag, 7, Some(20 | 21)) => facts.flag(node, head.argument == Some(21)),
+                    _ => facts.misfit(node),
                 }
                 if node.is_items() {
                     facts.no_items();
@@ -305,7 +310,7 @@ impl Cbor {
             Target::Nothing => {}
             Target::Name => {
                 let node = self.innermost().map_or(Node::Skip, |container| container.node);
-                self.named(node.named(facts.name()));
+                self.named(facts.named(node));
             }
             Target::Place(node) => facts.end_text(node),
         }

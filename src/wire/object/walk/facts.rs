@@ -1,7 +1,13 @@
 //! The facts in a body: the same for all encodings.
 
-use super::place::{INITIAL_EVENTS_END, Node};
-use crate::wire::rv::ResourceVersion;
+use super::{
+    collect::Collected,
+    place::{INITIAL_EVENTS_END, Node},
+};
+use crate::wire::{
+    object::{Object, Wanted},
+    rv::ResourceVersion,
+};
 
 /// The type of a watch event.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
@@ -58,7 +64,8 @@ pub enum Continue {
 
 /// The facts so far in one event or list.
 #[derive(Debug, Default)]
-pub(super) struct Facts {
+pub(in crate::wire) struct Facts {
+    wanted: Wanted,
     kind: EventKind,
     resource_version: ResourceVersion,
     initial_events_end: bool,
@@ -68,7 +75,7 @@ pub(super) struct Facts {
     /// The list's kind, and its group and version.
     list_kind: String,
     list_api_version: String,
-    object: ObjectFacts,
+    object: Collected,
     /// The text being read; only `limit` bytes of it are kept.
     text: Vec<u8>,
     limit: usize,
@@ -78,6 +85,20 @@ pub(super) struct Facts {
 }
 
 impl Facts {
+    pub(in crate::wire) fn new(wanted: Wanted) -> Self {
+        Self { wanted, ..Self::default() }
+    }
+
+    /// The place to which the name that was read leads; longer names are cut.
+    pub(super) fn named(&self, from: Node) -> Node {
+        from.named(&self.text, self.wanted)
+    }
+
+    /// The place to which a field number leads.
+    pub(super) const fn numbered(&self, from: Node, number: u64) -> Node {
+        from.numbered(number, self.wanted)
+    }
+
     /// Begins a value other than null at this place. Facts of an earlier value of the same name are
     /// forgotten where Go's decoder replaces (`RawExtension`), and kept where it merges (all
     /// others, which are structs and maps).
@@ -90,10 +111,15 @@ impl Facts {
             Node::Enveloped => self.forget_position(),
             Node::EventEnvelope => self.object.clear(),
             Node::Item | Node::ItemRow => self.object.clear(),
-            Node::Meta | Node::ItemMeta => self.object.begin_meta(),
-            Node::ItemOwners => self.object.has_owner = true,
-            // Nothing else identifies the object of a row.
-            Node::RowItem => self.object.begin_row(),
+            Node::Meta
+            | Node::ItemMeta
+            | Node::RowItem
+            | Node::ItemOwners
+            | Node::Labels
+            | Node::Label
+            | Node::LabelEntry
+            | Node::Owners
+            | Node::Owner => self.object.begin(node, &self.text),
             Node::Annotation => self.annotation = (false, false),
             _ => {}
         }
@@ -105,14 +131,21 @@ impl Facts {
     }
 
     /// Forgets the object.
-    pub(super) fn forget_object(&mut self) {
+    pub(in crate::wire) fn forget_object(&mut self) {
         self.object.clear();
+    }
+
+    /// Notes a null at this place. Of a label it is an empty value to some, and no label to others.
+    pub(super) fn null(&mut self, node: Node) {
+        self.object.is_broken |= matches!(node, Node::Label | Node::Owner);
     }
 
     /// Ends the map or array at this place.
     pub(super) fn end(&mut self, node: Node) {
-        if let (Node::Annotation, (true, value)) = (node, self.annotation) {
-            self.initial_events_end = value;
+        match (node, self.annotation) {
+            (Node::Annotation, (true, value)) => self.initial_events_end = value,
+            (Node::Meta | Node::ItemMeta, _) if self.wanted.labels => self.object.end_meta(),
+            _ => {}
         }
     }
 
@@ -141,11 +174,6 @@ impl Facts {
         }
     }
 
-    /// The name that was read; longer ones are cut.
-    pub(super) fn name(&self) -> &[u8] {
-        &self.text
-    }
-
     /// Ends the text at this place.
     pub(super) fn end_text(&mut self, node: Node) {
         let text = self.text.as_slice();
@@ -160,34 +188,69 @@ impl Facts {
                     _ => EventKind::Unknown,
                 }
             }
-            Node::ResourceVersion => self.resource_version = ResourceVersion::parse(text),
+            Node::ResourceVersion => {
+                self.resource_version = ResourceVersion::parse(text);
+                if self.wanted.version {
+                    self.object.set_version(self.resource_version);
+                }
+            }
+            Node::ItemVersion => self.object.set_version(ResourceVersion::parse(text)),
             Node::InitialEventsEnd => self.initial_events_end = text == b"true",
             Node::AnnotationKey => self.annotation.0 = text == INITIAL_EVENTS_END,
             Node::AnnotationValue => self.annotation.1 = text == b"true",
             Node::Continue => self.continue_token = continue_token(text),
             Node::ListKind => self.list_kind = whole_text(text),
             Node::ListApiVersion => self.list_api_version = whole_text(text),
-            Node::Namespace | Node::Name | Node::Uid | Node::Kind | Node::ApiVersion => {
-                self.object.set(node, text);
-            }
+            Node::Namespace
+            | Node::Name
+            | Node::Uid
+            | Node::Kind
+            | Node::ApiVersion
+            | Node::Label
+            | Node::LabelKey
+            | Node::LabelValue
+            | Node::OwnerApiVersion
+            | Node::OwnerKind
+            | Node::OwnerName
+            | Node::OwnerUid => self.object.set(node, text),
             _ => {}
         }
     }
 
-    /// Notes a value of another type, not null, in place of text or a map.
+    /// Reads the truth value at this place.
+    pub(super) fn flag(&mut self, node: Node, value: bool) {
+        if node == Node::OwnerIsController {
+            self.object.set_controller(value);
+        }
+    }
+
+    /// Notes a value of another type, not null.
     pub(super) fn misfit(&mut self, node: Node) {
         match node {
             Node::Type => self.kind = EventKind::Unknown,
-            Node::ResourceVersion => self.resource_version = ResourceVersion::Opaque,
+            Node::ResourceVersion => {
+                self.resource_version = ResourceVersion::Opaque;
+                self.object.is_broken |= self.wanted.version;
+            }
             Node::InitialEventsEnd => self.initial_events_end = false,
             Node::Continue => self.continue_token = Continue::Unreadable,
             Node::Meta
             | Node::ItemMeta
+            | Node::ItemVersion
             | Node::Namespace
             | Node::Name
             | Node::Uid
             | Node::Kind
-            | Node::ApiVersion => self.object.is_broken = true,
+            | Node::ApiVersion
+            | Node::Labels
+            | Node::Label
+            | Node::Owners
+            | Node::Owner
+            | Node::OwnerApiVersion
+            | Node::OwnerKind
+            | Node::OwnerName
+            | Node::OwnerUid
+            | Node::OwnerIsController => self.object.is_broken = true,
             _ => {}
         }
     }
@@ -197,26 +260,26 @@ impl Facts {
         self.has_no_items = true;
     }
 
-    pub(super) fn has_no_items(&self) -> bool {
+    pub(in crate::wire) fn has_no_items(&self) -> bool {
         self.has_no_items
     }
 
     /// The object that was read last; `None` if its metadata is missing, no text, or ambiguous.
-    pub(super) fn object(&self) -> Option<Object<'_>> {
+    pub(in crate::wire) fn object(&self) -> Option<Object<'_>> {
         self.object.read()
     }
 
     /// Whether that object has an owner.
-    pub(super) fn has_owner(&self) -> bool {
+    pub(in crate::wire) fn has_owner(&self) -> bool {
         self.object.has_owner
     }
 
     /// The list's `apiVersion` and `kind`; empty if absent.
-    pub(super) fn list_type(&self) -> (&str, &str) {
+    pub(in crate::wire) fn list_type(&self) -> (&str, &str) {
         (&self.list_api_version, &self.list_kind)
     }
 
-    pub(super) fn take_event(&mut self) -> Event {
+    pub(in crate::wire) fn take_event(&mut self) -> Event {
         let event = Event {
             kind: self.kind,
             resource_version: self.resource_version,
@@ -229,108 +292,11 @@ impl Facts {
         event
     }
 
-    pub(super) fn take_list(&mut self) -> ListMeta {
+    pub(in crate::wire) fn take_list(&mut self) -> ListMeta {
         ListMeta {
             resource_version: std::mem::take(&mut self.resource_version),
             continue_token: std::mem::take(&mut self.continue_token),
         }
-    }
-}
-
-/// The facts of an object. The buffers are used again for the next one.
-#[derive(Debug, Default)]
-struct ObjectFacts {
-    namespace: Field,
-    name: Field,
-    uid: Field,
-    kind: Field,
-    api_version: Field,
-    has_meta: bool,
-    has_row: bool,
-    has_owner: bool,
-    /// Whether its metadata is ambiguous, or unreadable.
-    is_broken: bool,
-}
-
-#[derive(Debug, Default)]
-struct Field {
-    text: Vec<u8>,
-    is_set: bool,
-}
-
-/// An object's identity: the facts for a rule that needs no label.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Object<'a> {
-    /// `metadata.namespace`; empty if cluster-scoped.
-    pub namespace: &'a str,
-    /// `metadata.name`.
-    pub name: &'a str,
-    /// `metadata.uid`; empty if the server sets none.
-    pub uid: &'a str,
-    /// `kind`; empty for the items of typed lists.
-    pub kind: &'a str,
-    /// `apiVersion`; empty for the items of typed lists.
-    pub api_version: &'a str,
-}
-
-impl ObjectFacts {
-    fn clear(&mut self) {
-        let fields = [
-            &mut self.namespace,
-            &mut self.name,
-            &mut self.uid,
-            &mut self.kind,
-            &mut self.api_version,
-        ];
-        for field in fields {
-            field.text.clear();
-            field.is_set = false;
-        }
-        (self.has_meta, self.has_row) = (false, false);
-        (self.has_owner, self.is_broken) = (false, false);
-    }
-
-    /// Repeated metadata is ambiguous: decoders merge it, or take either.
-    fn begin_meta(&mut self) {
-        self.is_broken |= std::mem::replace(&mut self.has_meta, true);
-    }
-
-    fn begin_row(&mut self) {
-        self.is_broken |= std::mem::replace(&mut self.has_row, true);
-    }
-
-    fn set(&mut self, node: Node, text: &[u8]) {
-        let field = match node {
-            Node::Namespace => &mut self.namespace,
-            Node::Name => &mut self.name,
-            Node::Uid => &mut self.uid,
-            Node::Kind => &mut self.kind,
-            _ => &mut self.api_version,
-        };
-        self.is_broken |= field.is_set || text.len() > Node::OBJECT_TEXT;
-        field.is_set = true;
-        field.text.clear();
-        field.text.extend_from_slice(text);
-    }
-
-    /// The object; `None` if it is ambiguous or has no metadata.
-    fn read(&self) -> Option<Object<'_>> {
-        if self.is_broken || !self.has_meta {
-            return None;
-        }
-        Some(Object {
-            namespace: self.namespace.read()?,
-            name: self.name.read()?,
-            uid: self.uid.read()?,
-            kind: self.kind.read()?,
-            api_version: self.api_version.read()?,
-        })
-    }
-}
-
-impl Field {
-    fn read(&self) -> Option<&str> {
-        std::str::from_utf8(&self.text).ok()
     }
 }
 

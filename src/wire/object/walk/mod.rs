@@ -1,18 +1,31 @@
-//! Walkers, one per encoding.
+//! Walkers, one per encoding: down the paths of `place`, past everything else, to the facts.
 
 mod cbor;
+mod collect;
+mod facts;
+mod fault;
 mod json;
+mod place;
 mod proto;
 mod skip;
+mod step;
 
-pub use self::proto::MAGIC;
 use self::{cbor::Cbor, json::Json, proto::Proto};
-use super::{facts::Facts, fault::Fault, place::Node, step::Step};
+pub(in crate::wire) use self::{
+    facts::Facts,
+    place::Node,
+    step::{Mark, Step},
+};
+pub use self::{
+    facts::{Continue, Event, EventKind, ListMeta},
+    fault::{Fault, FrameError},
+    proto::MAGIC,
+};
 use crate::wire::media::Encoding;
 
 /// The walker of an encoding.
 #[derive(Debug)]
-pub(super) enum Walker {
+pub(in crate::wire) enum Walker {
     Json(Json),
     Proto(Proto),
     Cbor(Cbor),
@@ -20,7 +33,7 @@ pub(super) enum Walker {
 
 impl Walker {
     /// `None` for YAML, which is never streamed.
-    pub(super) fn new(encoding: Encoding, root: Node) -> Option<Self> {
+    pub(in crate::wire) fn new(encoding: Encoding, root: Node) -> Option<Self> {
         Some(match encoding {
             Encoding::Json => Self::Json(Json::new(root)),
             Encoding::Protobuf => Self::Proto(Proto::new(root)),
@@ -30,7 +43,7 @@ impl Walker {
     }
 
     /// Walks to the next step, takes the bytes in front of it off `rest` and returns them.
-    pub(super) fn step<'c>(
+    pub(in crate::wire) fn step<'c>(
         &mut self,
         rest: &mut &'c [u8],
         facts: &mut Facts,
@@ -45,7 +58,7 @@ impl Walker {
         Ok((step, piece))
     }
 
-    pub(super) fn walk(&mut self, chunk: &[u8], facts: &mut Facts) -> Result<Step, Fault> {
+    pub(in crate::wire) fn walk(&mut self, chunk: &[u8], facts: &mut Facts) -> Result<Step, Fault> {
         match self {
             Self::Json(json) => json.walk(chunk, facts),
             Self::Proto(proto) => proto.walk(chunk, facts),
@@ -54,7 +67,7 @@ impl Walker {
     }
 
     /// Number of bytes, at the end of the walked ones, of a token that is incomplete.
-    pub(super) fn pending(&self) -> usize {
+    pub(in crate::wire) fn pending(&self) -> usize {
         match self {
             Self::Json(json) => json.pending(),
             Self::Proto(proto) => proto.pending(),
@@ -63,7 +76,7 @@ impl Walker {
     }
 
     /// Whether a body may end here.
-    pub(super) fn at_boundary(&self) -> bool {
+    pub(in crate::wire) fn at_boundary(&self) -> bool {
         match self {
             Self::Json(json) => json.at_boundary(),
             Self::Proto(proto) => proto.at_boundary(),

@@ -2,7 +2,7 @@
 
 /// The progress of a walker in a chunk.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Step {
+pub(in crate::wire) enum Step {
     /// At the end of the chunk.
     More,
     /// At the end of an event or a list, this many bytes into the chunk.
@@ -16,7 +16,7 @@ pub(super) enum Step {
 /// A delimiter of the items of a list. `token` is its length in bytes; it may have begun in an
 /// earlier chunk.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Mark {
+pub(in crate::wire) enum Mark {
     /// Behind the token that opens the items.
     Open { token: usize },
     /// Protobuf: behind the tag of an item.

@@ -1,15 +1,13 @@
 //! JSON: one object after the other, whitespace between them.
 
-use super::skip::{Skip, Skipped};
-use crate::wire::{
-    escape::hex_value,
-    frames::{
-        facts::Facts,
-        fault::Fault,
-        place::{Node, Shape},
-        step::{Mark, Step},
-    },
+use super::{
+    facts::Facts,
+    fault::Fault,
+    place::{Node, Shape},
+    skip::{Skip, Skipped},
+    step::{Mark, Step},
 };
+use crate::wire::escape::hex_value;
 
 /// Most levels of containers that are parsed: event, object, rows, row, object, metadata,
 /// annotations.
@@ -18,7 +16,7 @@ const LEVELS: usize = 7;
 const MAX_NUMBER: usize = 32;
 
 #[derive(Debug)]
-pub(in crate::wire::frames) struct Json {
+pub(in crate::wire) struct Json {
     root: Node,
     state: State,
     escape: Escape,
@@ -93,7 +91,7 @@ impl Json {
         self.state == State::Between
     }
 
-    pub(in crate::wire::frames) fn lacks_newline(&self) -> bool {
+    pub(in crate::wire) fn lacks_newline(&self) -> bool {
         self.lacks_newline && self.at_boundary()
     }
 
@@ -203,7 +201,9 @@ impl Json {
     /// Reads the first byte of a value.
     fn value(&mut self, node: Node, byte: u8, facts: &mut Facts) -> Result<Option<Turn>, Fault> {
         let is_null = byte == b'n';
-        if !is_null {
+        if is_null {
+            facts.null(node);
+        } else {
             facts.begin(node);
         }
         let shape = node.shape();
@@ -222,6 +222,11 @@ impl Json {
             _ if node.is_item() => return Err(Fault::NotAnObject),
             _ if node.is_items() && !is_null => return Err(Fault::NotItems),
             b'-' | b'0'..=b'9' | b'n' if shape == Shape::Number => self.state = State::Remaining(1),
+            b't' | b'f' if shape == Shape::Flag => {
+                facts.flag(node, byte == b't');
+                self.state = State::Scalar;
+                return Ok(None);
+            }
             b'"' => self.state = State::Text(Target::Nothing),
             b'{' | b'[' => self.state = State::Skip(Skip::new()),
             b'-' | b'0'..=b'9' | b't' | b'f' | b'n' => self.state = State::Scalar,
@@ -230,7 +235,7 @@ impl Json {
         if node.is_items() {
             facts.no_items();
         }
-        if matches!(shape, Shape::Text | Shape::Map) && !is_null {
+        if shape != Shape::Skip && !is_null {
             facts.misfit(node);
         }
         Ok(None)
@@ -305,7 +310,7 @@ impl Json {
         self.state = match target {
             Target::Name => {
                 let node = self.innermost().unwrap_or(Node::Skip);
-                State::Colon(node.named(facts.name()))
+                State::Colon(facts.named(node))
             }
             Target::Place(node) => {
                 facts.end_text(node);

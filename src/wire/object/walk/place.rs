@@ -1,10 +1,10 @@
 //! The places in a body, and the names that lead there: the same for all encodings.
 
-use crate::wire::rv::ResourceVersion;
+use crate::wire::{object::Wanted, rv::ResourceVersion};
 
 /// A place in a body. From each, known names lead to others, and all other names to [`Node::Skip`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Node {
+pub(in crate::wire) enum Node {
     /// A value that does not matter.
     Skip,
     /// A watch event.
@@ -44,6 +44,12 @@ pub(super) enum Node {
     Item,
     /// The owner references of an item; only their presence matters.
     ItemOwners,
+    Labels,
+    /// Protobuf: one entry of the labels.
+    LabelEntry,
+    /// The owner references of an object.
+    Owners,
+    Owner,
     /// Protobuf: the kind in the envelope of a list.
     ListTypeMeta,
     /// `ObjectMeta` of an item.
@@ -80,6 +86,24 @@ pub(super) enum Node {
     ListKind,
     /// Text, of a list.
     ListApiVersion,
+    /// Text: the version of an item.
+    ItemVersion,
+    /// Text: the value of a label.
+    Label,
+    /// Protobuf, text.
+    LabelKey,
+    /// Protobuf, text.
+    LabelValue,
+    /// Text.
+    OwnerApiVersion,
+    /// Text.
+    OwnerKind,
+    /// Text.
+    OwnerName,
+    /// Text.
+    OwnerUid,
+    /// A truth value.
+    OwnerIsController,
     /// A number: the items on further pages.
     Remaining,
 }
@@ -91,6 +115,7 @@ pub(super) enum Shape {
     Array,
     Text,
     Number,
+    Flag,
     Skip,
 }
 
@@ -98,8 +123,14 @@ pub(super) enum Shape {
 pub(super) const INITIAL_EVENTS_END: &[u8] = b"k8s.io/initial-events-end";
 
 impl Node {
-    /// The longest known name, and one byte more.
-    pub(super) const NAME_LIMIT: usize = INITIAL_EVENTS_END.len() + 1;
+    /// The longest key of a label: a DNS name, a slash, and a name.
+    const LABEL_KEY: usize = 253 + 1 + 63;
+
+    /// The longest value of a label.
+    const LABEL_VALUE: usize = 63;
+
+    /// The longest name that is read, and one byte more. No known name is longer.
+    pub(super) const NAME_LIMIT: usize = Self::LABEL_KEY + 1;
 
     /// The longest text of an object that is read: more than any name, namespace or uid may have.
     pub(super) const OBJECT_TEXT: usize = 512;
@@ -108,7 +139,7 @@ impl Node {
     pub(super) const CONTINUE_TEXT: usize = 4096;
 
     /// The place to which a name leads in JSON and CBOR.
-    pub(super) fn named(self, name: &[u8]) -> Self {
+    pub(super) fn named(self, name: &[u8], wanted: Wanted) -> Self {
         match (self, name) {
             (Self::Event, b"type") => Self::Type,
             (Self::Event, b"object") => Self::Object,
@@ -131,7 +162,16 @@ impl Node {
             (Self::ItemList, b"apiVersion") => Self::ListApiVersion,
             (Self::Item, b"kind") => Self::Kind,
             (Self::Item, b"apiVersion") => Self::ApiVersion,
+            (Self::ItemMeta, b"resourceVersion") if wanted.version => Self::ItemVersion,
+            (Self::Meta | Self::ItemMeta, b"labels") if wanted.labels => Self::Labels,
+            (Self::Labels, _) => Self::Label,
+            (Self::Meta | Self::ItemMeta, b"ownerReferences") if wanted.owners => Self::Owners,
             (Self::ItemMeta, b"ownerReferences") => Self::ItemOwners,
+            (Self::Owner, b"apiVersion") => Self::OwnerApiVersion,
+            (Self::Owner, b"kind") => Self::OwnerKind,
+            (Self::Owner, b"name") => Self::OwnerName,
+            (Self::Owner, b"uid") => Self::OwnerUid,
+            (Self::Owner, b"controller") => Self::OwnerIsController,
             (Self::ItemRow, b"object") => Self::RowItem,
             (Self::Item | Self::RowItem, b"metadata") => Self::ItemMeta,
             (Self::ListMeta, b"continue") => Self::Continue,
@@ -142,7 +182,7 @@ impl Node {
 
     /// The place to which a field number leads in protobuf (`generated.proto` of `apimachinery`).
     /// Every kind has its metadata in field 1, every list its items in field 2.
-    pub(super) const fn numbered(self, number: u64) -> Self {
+    pub(super) const fn numbered(self, number: u64, wanted: Wanted) -> Self {
         match (self, number) {
             (Self::Event, 1) => Self::Type,
             (Self::Event, 2) => Self::Extension,
@@ -164,7 +204,17 @@ impl Node {
             (Self::ItemsEnvelope, 2) => Self::ItemList,
             (Self::ListTypeMeta, 1) => Self::ListApiVersion,
             (Self::ListTypeMeta, 2) => Self::ListKind,
+            (Self::ItemMeta, 6) if wanted.version => Self::ItemVersion,
+            (Self::Meta | Self::ItemMeta, 11) if wanted.labels => Self::LabelEntry,
+            (Self::LabelEntry, 1) => Self::LabelKey,
+            (Self::LabelEntry, 2) => Self::LabelValue,
+            (Self::Meta | Self::ItemMeta, 13) if wanted.owners => Self::Owner,
             (Self::ItemMeta, 13) => Self::ItemOwners,
+            (Self::Owner, 1) => Self::OwnerKind,
+            (Self::Owner, 3) => Self::OwnerName,
+            (Self::Owner, 4) => Self::OwnerUid,
+            (Self::Owner, 5) => Self::OwnerApiVersion,
+            (Self::Owner, 6) => Self::OwnerIsController,
             (Self::List | Self::ItemList, 1) => Self::ListMeta,
             (Self::ItemList, 2) => Self::Item,
             (Self::Item, 1) => Self::ItemMeta,
@@ -180,6 +230,7 @@ impl Node {
             Self::Rows => Self::Row,
             Self::Items => Self::Item,
             Self::ItemRows => Self::ItemRow,
+            Self::Owners => Self::Owner,
             _ => Self::Skip,
         }
     }
@@ -197,8 +248,9 @@ impl Node {
     pub(super) const fn shape(self) -> Shape {
         match self {
             Self::Skip | Self::ItemOwners => Shape::Skip,
-            Self::Rows | Self::Items | Self::ItemRows => Shape::Array,
+            Self::Rows | Self::Items | Self::ItemRows | Self::Owners => Shape::Array,
             Self::Remaining => Shape::Number,
+            Self::OwnerIsController => Shape::Flag,
             Self::Type
             | Self::ResourceVersion
             | Self::InitialEventsEnd
@@ -211,7 +263,15 @@ impl Node {
             | Self::Kind
             | Self::ApiVersion
             | Self::ListKind
-            | Self::ListApiVersion => Shape::Text,
+            | Self::ListApiVersion
+            | Self::ItemVersion
+            | Self::Label
+            | Self::LabelKey
+            | Self::LabelValue
+            | Self::OwnerApiVersion
+            | Self::OwnerKind
+            | Self::OwnerName
+            | Self::OwnerUid => Shape::Text,
             _ => Shape::Map,
         }
     }
@@ -220,9 +280,10 @@ impl Node {
     pub(super) const fn text_limit(self) -> usize {
         match self {
             Self::Type => 16,
-            Self::ResourceVersion => ResourceVersion::MAX_DIGITS + 1,
+            Self::ResourceVersion | Self::ItemVersion => ResourceVersion::MAX_DIGITS + 1,
             Self::InitialEventsEnd | Self::AnnotationValue => 8,
-            Self::AnnotationKey => Self::NAME_LIMIT,
+            Self::AnnotationKey | Self::LabelKey => Self::NAME_LIMIT,
+            Self::Label | Self::LabelValue => Self::LABEL_VALUE + 1,
             Self::Continue => Self::CONTINUE_TEXT + 1,
             Self::Namespace
             | Self::Name
@@ -230,7 +291,11 @@ impl Node {
             | Self::Kind
             | Self::ApiVersion
             | Self::ListKind
-            | Self::ListApiVersion => Self::OBJECT_TEXT + 1,
+            | Self::ListApiVersion
+            | Self::OwnerApiVersion
+            | Self::OwnerKind
+            | Self::OwnerName
+            | Self::OwnerUid => Self::OBJECT_TEXT + 1,
             _ => 0,
         }
     }

@@ -2,7 +2,7 @@
 //! `WatchEvent`; an object is a magic number and a `runtime.Unknown` whose field `raw` is the
 //! object. Lengths come first, so other fields are skipped unread.
 
-use crate::wire::frames::{
+use super::{
     facts::Facts,
     fault::Fault,
     place::{Node, Shape},
@@ -18,7 +18,7 @@ const LEVELS: usize = 6;
 const NO_END: u64 = u64::MAX;
 
 #[derive(Debug)]
-pub(in crate::wire::frames) struct Proto {
+pub(in crate::wire) struct Proto {
     root: Node,
     state: State,
     /// Offset in the body of the next byte.
@@ -47,8 +47,8 @@ enum State {
     Tag,
     /// The length of a field.
     Length(Node),
-    /// A number, which does not matter.
-    Number,
+    /// A number.
+    Number(Node),
     /// The text of a place, until this offset.
     Text(Node, u64),
     /// Skipped bytes, until this offset.
@@ -188,8 +188,14 @@ impl Proto {
     ) -> Result<Option<Mark>, Fault> {
         self.state = match self.state {
             State::Tag => {
-                self.state = self.tag(value)?;
-                return Ok(self.mark_of_tag(value, token));
+                let around = self.innermost().ok_or(Fault::Tag)?;
+                let node = facts.numbered(around.node, value >> 3);
+                self.state = self.tag(value, node, around.end)?;
+                return Ok(self.mark_of_tag(node, token));
+            }
+            State::Number(node) => {
+                facts.flag(node, value != 0);
+                State::Tag
             }
             State::Length(node) => {
                 let end = self.at.checked_add(value).ok_or(Fault::Length)?;
@@ -209,7 +215,7 @@ impl Proto {
                         }
                         Self::until(State::Text(node, end), value)
                     }
-                    Shape::Skip | Shape::Array | Shape::Number => {
+                    Shape::Skip | Shape::Array | Shape::Number | Shape::Flag => {
                         Self::until(State::Skip(end), value)
                     }
                 }
@@ -219,29 +225,27 @@ impl Proto {
         Ok(None)
     }
 
-    fn mark_of_tag(&self, tag: u64, token: usize) -> Option<Mark> {
-        let node = self.innermost()?.node.numbered(tag >> 3);
+    const fn mark_of_tag(&self, node: Node, token: usize) -> Option<Mark> {
         match (node, self.state) {
             (Node::Item, State::Length(_)) => Some(Mark::Tag { token }),
-            (Node::Remaining, State::Number) => Some(Mark::Remaining { token }),
+            (Node::Remaining, State::Number(_)) => Some(Mark::Remaining { token }),
             _ => None,
         }
     }
 
-    fn tag(&self, tag: u64) -> Result<State, Fault> {
-        let message = self.innermost().ok_or(Fault::Tag)?;
-        let number = tag >> 3;
-        if !(1..1 << 29).contains(&number) {
+    /// The state behind the tag of a field, whose message ends at `end`.
+    fn tag(&self, tag: u64, node: Node, end: u64) -> Result<State, Fault> {
+        if !(1..1 << 29).contains(&(tag >> 3)) {
             return Err(Fault::Tag);
         }
         let fixed = |length: u64| {
-            let end = self.at.saturating_add(length);
-            if end > message.end { Err(Fault::Length) } else { Ok(State::Skip(end)) }
+            let until = self.at.saturating_add(length);
+            if until > end { Err(Fault::Length) } else { Ok(State::Skip(until)) }
         };
         match tag & 7 {
-            0 => Ok(State::Number),
+            0 => Ok(State::Number(node)),
             1 => fixed(8),
-            2 => Ok(State::Length(message.node.numbered(number))),
+            2 => Ok(State::Length(node)),
             5 => fixed(4),
             _ => Err(Fault::Tag),
         }

@@ -1,0 +1,9 @@
+//! What an object says of itself: one reader for what streams show and for what writes carry.
+//!
+//! Hides the encodings. `walk` descends along the few paths that matter, and skips everything else;
+//! [`crate::wire::frames`] walks bodies of lists and watches with it.
+
+mod said;
+pub(in crate::wire) mod walk;
+
+pub use said::{Labels, Object, Owner, Owners, Wanted};

@@ -1,0 +1,126 @@
+//! An object's facts.
+
+use std::cmp::Ordering;
+
+use crate::wire::rv::ResourceVersion;
+
+/// What an object says of itself. Texts that it does not have are empty.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Object<'a> {
+    /// `metadata.namespace`; empty if cluster-scoped.
+    pub namespace: &'a str,
+    /// `metadata.name`.
+    pub name: &'a str,
+    /// `metadata.uid`; empty if the server sets none.
+    pub uid: &'a str,
+    /// `kind`; empty for the items of typed lists.
+    pub kind: &'a str,
+    /// `apiVersion`; empty for the items of typed lists.
+    pub api_version: &'a str,
+    /// `metadata.resourceVersion`, if it is [`Wanted`].
+    pub resource_version: ResourceVersion,
+    /// `metadata.labels`, if they are [`Wanted`].
+    pub labels: Labels<'a>,
+    /// `metadata.ownerReferences`, if they are [`Wanted`].
+    pub owners: Owners<'a>,
+}
+
+/// The facts that are read only for those who ask: the others identify an object and never change.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Wanted {
+    /// The resource version.
+    pub version: bool,
+    /// The labels.
+    pub labels: bool,
+    /// The owners.
+    pub owners: bool,
+}
+
+/// The labels of an object, in the order of their keys.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Labels<'a> {
+    pub(super) text: &'a str,
+    pub(super) at: &'a [LabelAt],
+}
+
+/// The owners of an object, in its order.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Owners<'a> {
+    pub(super) text: &'a str,
+    pub(super) at: &'a [OwnerAt],
+}
+
+/// An owner of an object. Texts that it does not have are empty.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Owner<'a> {
+    /// `apiVersion`.
+    pub api_version: &'a str,
+    /// `kind`.
+    pub kind: &'a str,
+    /// `name`.
+    pub name: &'a str,
+    /// `uid`.
+    pub uid: &'a str,
+    /// `controller`.
+    pub is_controller: bool,
+}
+
+/// The place of a text; `None` if it is absent.
+pub(super) type Span = Option<(usize, usize)>;
+
+/// The places of a label's texts.
+#[derive(Debug, Clone, Copy, Default)]
+pub(super) struct LabelAt {
+    pub(super) key: Span,
+    pub(super) value: Span,
+}
+
+/// The places of an owner's texts.
+#[derive(Debug, Clone, Copy, Default)]
+pub(super) struct OwnerAt {
+    pub(super) api_version: Span,
+    pub(super) kind: Span,
+    pub(super) name: Span,
+    pub(super) uid: Span,
+    pub(super) is_controller: Option<bool>,
+}
+
+impl<'a> Labels<'a> {
+    /// The value of a label; `None` if there is no such label.
+    #[must_use]
+    pub fn get(&self, key: &str) -> Option<&'a str> {
+        let at = self.at.binary_search_by(|at| text(self.text, at.key).cmp(key)).ok()?;
+        self.at.get(at).map(|at| text(self.text, at.value))
+    }
+
+    /// Keys and values.
+    pub fn iter(&self) -> impl Iterator<Item = (&'a str, &'a str)> + use<'a> {
+        let Self { text: all, at } = *self;
+        at.iter().map(move |at| (text(all, at.key), text(all, at.value)))
+    }
+}
+
+impl LabelAt {
+    /// The order of the keys in `all`.
+    pub(super) fn order(all: &str, one: &Self, other: &Self) -> Ordering {
+        text(all, one.key).cmp(text(all, other.key))
+    }
+}
+
+impl<'a> Owners<'a> {
+    /// Each owner.
+    pub fn iter(&self) -> impl Iterator<Item = Owner<'a>> + use<'a> {
+        let Self { text: all, at } = *self;
+        at.iter().map(move |at| Owner {
+            api_version: text(all, at.api_version),
+            kind: text(all, at.kind),
+            name: text(all, at.name),
+            uid: text(all, at.uid),
+            is_controller: at.is_controller.unwrap_or(false),
+        })
+    }
+}
+
+fn text(all: &str, span: Span) -> &str {
+    span.and_then(|(from, to)| all.get(from..to)).unwrap_or_default()
+}

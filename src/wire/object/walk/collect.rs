@@ -1,0 +1,189 @@
+//! The facts of one object, as they are found.
+
+use super::place::Node;
+use crate::wire::{
+    object::{
+        Labels, Object, Owners,
+        said::{LabelAt, OwnerAt, Span},
+    },
+    rv::ResourceVersion,
+};
+
+/// Most bytes that are held of an object's labels and owners: about 150 of the longest labels. The
+/// API server sets no limit but that of the whole object; what says more is not known.
+const MAX_HELD: usize = 64 << 10;
+
+/// The facts of an object. The buffers are used again for the next one.
+#[derive(Debug, Default)]
+pub(super) struct Collected {
+    namespace: Field,
+    name: Field,
+    uid: Field,
+    kind: Field,
+    api_version: Field,
+    resource_version: Option<ResourceVersion>,
+    /// The texts of labels and owners.
+    text: String,
+    labels: Vec<LabelAt>,
+    owners: Vec<OwnerAt>,
+    has_labels: bool,
+    has_owners: bool,
+    has_meta: bool,
+    /// Whether that which identifies it began: the object of a row, the message of an envelope.
+    has_body: bool,
+    /// Whether another object owns it.
+    pub(super) has_owner: bool,
+    /// Whether its metadata is ambiguous, or unreadable.
+    pub(super) is_broken: bool,
+}
+
+#[derive(Debug, Default)]
+struct Field {
+    text: Vec<u8>,
+    is_set: bool,
+}
+
+impl Collected {
+    pub(super) fn clear(&mut self) {
+        let fields = [
+            &mut self.namespace,
+            &mut self.name,
+            &mut self.uid,
+            &mut self.kind,
+            &mut self.api_version,
+        ];
+        for field in fields {
+            field.text.clear();
+            field.is_set = false;
+        }
+        self.resource_version = None;
+        self.text.clear();
+        self.labels.clear();
+        self.owners.clear();
+        (self.has_labels, self.has_owners) = (false, false);
+        (self.has_meta, self.has_body) = (false, false);
+        (self.has_owner, self.is_broken) = (false, false);
+    }
+
+    /// Begins a value other than null; `name` is the one that led to it. What is repeated is
+    /// ambiguous: decoders merge it, or take either.
+    pub(super) fn begin(&mut self, node: Node, name: &[u8]) {
+        let has_begun = match node {
+            Node::Meta | Node::ItemMeta => &mut self.has_meta,
+            // Nothing else identifies the object of a row.
+            Node::RowItem | Node::Enveloped => &mut self.has_body,
+            Node::Labels => &mut self.has_labels,
+            Node::Owners => {
+                self.has_owner = true;
+                &mut self.has_owners
+            }
+            Node::ItemOwners => {
+                self.has_owner = true;
+                return;
+            }
+            _ => return self.begin_entry(node, name),
+        };
+        self.is_broken |= std::mem::replace(has_begun, true);
+    }
+
+    /// Begins a label or an owner.
+    fn begin_entry(&mut self, node: Node, name: &[u8]) {
+        let labels = self.labels.len().saturating_mul(size_of::<LabelAt>());
+        let owners = self.owners.len().saturating_mul(size_of::<OwnerAt>());
+        let held = self.text.len().saturating_add(labels).saturating_add(owners);
+        self.is_broken |= held > MAX_HELD;
+        match node {
+            _ if self.is_broken => {}
+            Node::Label => {
+                self.labels.push(LabelAt::default());
+                self.keep(Node::LabelKey, name);
+            }
+            Node::LabelEntry => self.labels.push(LabelAt::default()),
+            _ => {
+                self.has_owner = true;
+                self.owners.push(OwnerAt::default());
+            }
+        }
+    }
+
+    /// Ends the metadata.
+    pub(super) fn end_meta(&mut self) {
+        let text = self.text.as_str();
+        self.labels.sort_unstable_by(|one, other| LabelAt::order(text, one, other));
+        let mut keys = self.labels.windows(2);
+        self.is_broken |= keys.any(|two| match two {
+            [one, other] => LabelAt::order(text, one, other).is_eq(),
+            _ => false,
+        });
+    }
+
+    /// Ends a text.
+    pub(super) fn set(&mut self, node: Node, text: &[u8]) {
+        let field = match node {
+            Node::Namespace => &mut self.namespace,
+            Node::Name => &mut self.name,
+            Node::Uid => &mut self.uid,
+            Node::Kind => &mut self.kind,
+            Node::ApiVersion => &mut self.api_version,
+            _ => return self.keep(node, text),
+        };
+        self.is_broken |= field.is_set || text.len() > Node::OBJECT_TEXT;
+        field.is_set = true;
+        field.text.clear();
+        field.text.extend_from_slice(text);
+    }
+
+    /// Ends a text of the last label or owner.
+    fn keep(&mut self, node: Node, text: &[u8]) {
+        let (label, owner) = (self.labels.last_mut(), self.owners.last_mut());
+        let place: Option<&mut Span> = match node {
+            Node::LabelKey => label.map(|at| &mut at.key),
+            Node::Label | Node::LabelValue => label.map(|at| &mut at.value),
+            Node::OwnerApiVersion => owner.map(|at| &mut at.api_version),
+            Node::OwnerKind => owner.map(|at| &mut at.kind),
+            Node::OwnerName => owner.map(|at| &mut at.name),
+            _ => owner.map(|at| &mut at.uid),
+        };
+        match (place, std::str::from_utf8(text)) {
+            (Some(place @ None), Ok(text)) if text.len() < node.text_limit() => {
+                let from = self.text.len();
+                self.text.push_str(text);
+                *place = Some((from, self.text.len()));
+            }
+            _ => self.is_broken = true,
+        }
+    }
+
+    /// Sets whether the last owner is the controller.
+    pub(super) fn set_controller(&mut self, value: bool) {
+        let last = self.owners.last_mut();
+        self.is_broken |= last.is_none_or(|at| at.is_controller.replace(value).is_some());
+    }
+
+    pub(super) fn set_version(&mut self, version: ResourceVersion) {
+        self.is_broken |= self.resource_version.replace(version).is_some();
+    }
+
+    /// The object; `None` if it is ambiguous or has no metadata.
+    pub(super) fn read(&self) -> Option<Object<'_>> {
+        if self.is_broken || !self.has_meta {
+            return None;
+        }
+        Some(Object {
+            namespace: self.namespace.read()?,
+            name: self.name.read()?,
+            uid: self.uid.read()?,
+            kind: self.kind.read()?,
+            api_version: self.api_version.read()?,
+            resource_version: self.resource_version.unwrap_or_default(),
+            labels: Labels { text: &self.text, at: &self.labels },
+            owners: Owners { text: &self.text, at: &self.owners },
+        })
+    }
+}
+
+impl Field {
+    fn read(&self) -> Option<&str> {
+        std::str::from_utf8(&self.text).ok()
+    }
+}

@@ -1,0 +1,366 @@
+//! What objects say, against serde_json, in lists and watches of every encoding.
+
+use std::collections::BTreeMap;
+
+use proptest::prelude::*;
+use serde_json::{Value, json};
+
+use super::{
+    ALL,
+    filter::cbor,
+    random::{any_value, pretty, split},
+    write,
+};
+use crate::wire::{
+    Encoding, ResourceVersion,
+    frames::{Fault, FrameError, ListFilter, ListItems, Verdict, WatchFilter},
+    object::{Object, Wanted},
+};
+
+const EVERYTHING: Wanted = Wanted { version: true, labels: true, owners: true };
+
+/// An object's facts with texts of their own.
+#[derive(Debug, Default, PartialEq)]
+struct Said {
+    texts: [String; 5],
+    version: ResourceVersion,
+    labels: BTreeMap<String, String>,
+    /// Group and version, kind, name, uid; whether it is the controller.
+    owners: Vec<([String; 4], bool)>,
+}
+
+impl Said {
+    fn new(object: &Object<'_>) -> Self {
+        let Object { namespace, name, uid, kind, api_version, .. } = *object;
+        let owned = |(key, value): (&str, &str)| (key.to_owned(), value.to_owned());
+        let labels: BTreeMap<_, _> = object.labels.iter().map(owned).collect();
+        for (key, value) in &labels {
+            assert_eq!(object.labels.get(key), Some(value.as_str()));
+        }
+        assert_eq!(object.labels.get("no such"), None);
+        let owners = object.owners.iter().map(|owner| {
+            let texts = [owner.api_version, owner.kind, owner.name, owner.uid];
+            (texts.map(str::to_owned), owner.is_controller)
+        });
+        Self {
+            texts: [namespace, name, uid, kind, api_version].map(str::to_owned),
+            version: object.resource_version,
+            labels,
+            owners: owners.collect(),
+        }
+    }
+
+    /// The facts as serde_json reads them.
+    fn of(object: &Value) -> Self {
+        let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
+        let meta = &object["metadata"];
+        let owners = meta["ownerReferences"].as_array().into_iter().flatten();
+        let labels = meta["labels"].as_object().into_iter().flatten();
+        Self {
+            texts: [
+                &meta["namespace"],
+                &meta["name"],
+                &meta["uid"],
+                &object["kind"],
+                &object["apiVersion"],
+            ]
+            .map(text),
+            version: ResourceVersion::parse(text(&meta["resourceVersion"]).as_bytes()),
+            labels: labels.map(|(key, value)| (key.clone(), text(value))).collect(),
+            owners: owners
+                .map(|owner| {
+                    let texts =
+                        ["apiVersion", "kind", "name", "uid"].map(|name| text(&owner[name]));
+                    (texts, owner["controller"] == true)
+                })
+                .collect(),
+        }
+    }
+
+    /// Without what nobody wanted.
+    fn only(self, wanted: Wanted) -> Self {
+        Self {
+            texts: self.texts,
+            version: if wanted.version { self.version } else { ResourceVersion::Unset },
+            labels: if wanted.labels { self.labels } else { BTreeMap::new() },
+            owners: if wanted.owners { self.owners } else { Vec::new() },
+        }
+    }
+}
+
+/// The object in protobuf, with fields that are not read.
+fn proto(object: &Value) -> Vec<u8> {
+    let text = |value: &Value| value.as_str().unwrap_or_default().as_bytes().to_vec();
+    let meta = &object["metadata"];
+    let mut fields = write::noise();
+    for (number, name) in [(1, "name"), (3, "namespace"), (5, "uid"), (6, "resourceVersion")] {
+        if meta[name].is_string() {
+            fields.extend(write::field(number, &text(&meta[name])));
+        }
+    }
+    for (key, value) in meta["labels"].as_object().into_iter().flatten() {
+        let entry = [write::field(1, key.as_bytes()), write::field(2, &text(value))];
+        fields.extend(write::field(11, &entry.concat()));
+    }
+    fields.extend(write::annotation("labels", "no"));
+    for owner in meta["ownerReferences"].as_array().into_iter().flatten() {
+        let mut reference = write::noise();
+        for (number, name) in [(1, "kind"), (3, "name"), (4, "uid"), (5, "apiVersion")] {
+            reference.extend(write::field(number, &text(&owner[name])));
+        }
+        if let Some(is_controller) = owner["controller"].as_bool() {
+            reference.extend([6 << 3, u8::from(is_controller), 7 << 3, 1]);
+        }
+        fields.extend(write::field(13, &reference));
+    }
+    [write::field(1, &fields), write::noise()].concat()
+}
+
+fn encoded(encoding: Encoding, value: &Value, style: u8) -> Vec<u8> {
+    match encoding {
+        Encoding::Json => pretty(value, style),
+        _ => cbor(value, style & 5),
+    }
+}
+
+/// A list of the objects; a Table of them if it is to have rows.
+fn list(encoding: Encoding, objects: &[Value], style: u8, has_rows: bool) -> Vec<u8> {
+    if encoding == Encoding::Protobuf {
+        let items: Vec<u8> =
+            objects.iter().flat_map(|object| write::field(2, &proto(object))).collect();
+        return write::envelope(&[write::field(1, &write::field(2, b"77")), items].concat());
+    }
+    let rows = objects.iter().map(|object| json!({"cells": [1], "object": object}));
+    let mut list = json!({"kind": "PodList", "metadata": {"resourceVersion": "77"}});
+    match has_rows {
+        true => list["rows"] = rows.collect(),
+        false => list["items"] = objects.into(),
+    }
+    encoded(encoding, &list, style)
+}
+
+fn watch(encoding: Encoding, objects: &[Value], style: u8) -> Vec<u8> {
+    let event = |object: &Value| {
+        if encoding == Encoding::Protobuf {
+            let types = [write::field(1, b"v1"), write::field(2, b"Pod")];
+            let envelope = [write::field(1, &types.concat()), write::field(2, &proto(object))];
+            let object = write::field(1, &[b"k8s\0".to_vec(), envelope.concat()].concat());
+            return write::frame(&[write::field(1, b"ADDED"), write::field(2, &object)].concat());
+        }
+        encoded(encoding, &json!({"type": "ADDED", "object": object}), style)
+    };
+    objects.iter().flat_map(event).collect()
+}
+
+fn in_list(encoding: Encoding, wanted: Wanted, chunks: &[&[u8]]) -> Result<Vec<Said>, FrameError> {
+    let mut found = Vec::new();
+    let mut items = ListItems::wanting(encoding, wanted).expect("a list");
+    for chunk in chunks {
+        items.feed(chunk, &mut |item| found.push(Said::new(&item.object)))?;
+    }
+    items.finish()?;
+    let mut judged = Vec::new();
+    let mut filter = ListFilter::wanting(encoding, wanted).expect("a list");
+    let mut judge = |object: &Object<'_>| {
+        judged.push(Said::new(object));
+        Verdict::Drop
+    };
+    for chunk in chunks {
+        filter.feed(chunk, &mut judge, &mut Vec::new())?;
+    }
+    assert_eq!(judged, found);
+    Ok(found)
+}
+
+fn in_watch(encoding: Encoding, wanted: Wanted, chunks: &[&[u8]]) -> Result<Vec<Said>, FrameError> {
+    let mut found = Vec::new();
+    let mut filter = WatchFilter::wanting(encoding, wanted).expect("a stream");
+    let mut judge = |object: &Object<'_>| {
+        found.push(Said::new(object));
+        Verdict::Drop
+    };
+    for chunk in chunks {
+        let mut rest = *chunk;
+        while let Some(passed) = filter.next(rest, &mut judge, &mut Vec::new())? {
+            rest = &rest[passed.at..];
+        }
+    }
+    Ok(found)
+}
+
+/// Texts with the characters that matter to an encoding.
+fn text(limit: usize) -> impl Strategy<Value = String> {
+    let cut = move |text: String| {
+        let end = (0..=limit).rev().find(|at| text.is_char_boundary(*at)).unwrap_or(0);
+        text[..end.min(text.len())].to_owned()
+    };
+    prop_oneof![
+        4 => "[a-z./]{1,20}".prop_map(cut),
+        1 => "\\PC{0,40}".prop_map(cut),
+        1 => prop::sample::select(vec!["labels", "name", "\"}]{", "\\", "\u{1f600}", ""]).prop_map(str::to_owned),
+        1 => Just("k".repeat(limit)),
+    ]
+}
+
+fn any_object() -> impl Strategy<Value = Value> {
+    let labels = prop::option::of(prop::collection::btree_map(text(317), text(63), 0..6));
+    let owner = (text(99), text(99), prop::option::of(any::<bool>()), any_value()).prop_map(
+        |(kind, name, controller, noise)| {
+            json!({"apiVersion": "a/v1", "kind": kind, "name": name, "uid": "u-" , "controller": controller, "noise": noise})
+        },
+    );
+    let owners = prop::option::of(prop::collection::vec(owner, 0..3));
+    (labels, owners, text(99), "[0-9]{0,3}", any_value()).prop_map(|(labels, owners, name, version, noise)| {
+        let mut object = json!({"kind": "Pod", "apiVersion": "v1", "spec": {"metadata": {"labels": noise}},
+            "metadata": {"name": name, "namespace": "team", "uid": "u", "resourceVersion": version,
+                "annotations": {"labels": "no"}, "managedFields": [{"f:labels": noise}]}});
+        let meta = &mut object["metadata"];
+        if let Some(labels) = labels {
+            meta["labels"] = json!(labels);
+        }
+        if let Some(owners) = owners {
+            meta["ownerReferences"] = json!(owners);
+        }
+        object
+    })
+}
+
+fn any_wanted() -> impl Strategy<Value = Wanted> {
+    let wanted = |(version, labels, owners)| Wanted { version, labels, owners };
+    any::<(bool, bool, bool)>().prop_map(wanted)
+}
+
+proptest! {
+    #[test]
+    fn t35_any_split_of_lists_and_watches_says_what_serde_finds(
+        objects in prop::collection::vec(any_object(), 1..4),
+        wanted in any_wanted(),
+        style in 0u8..8,
+        has_rows in any::<bool>(),
+        cuts in prop::collection::vec(any::<prop::sample::Index>(), 0..6),
+    ) {
+        for encoding in ALL {
+            let said = |has_kind: bool| objects.iter().map(|object| {
+                let mut said = Said::of(object).only(wanted);
+                if !has_kind {
+                    said.texts[3].clear();
+                    said.texts[4].clear();
+                }
+                said
+            }).collect::<Vec<_>>();
+            let is_proto = encoding == Encoding::Protobuf;
+            let body = list(encoding, &objects, style, has_rows);
+            let has_kind = !is_proto && !has_rows;
+            prop_assert_eq!(in_list(encoding, wanted, &split(&body, &cuts)), Ok(said(has_kind)));
+            let body = watch(encoding, &objects, style);
+            prop_assert_eq!(in_watch(encoding, wanted, &split(&body, &cuts)), Ok(said(true)));
+            let bytes: Vec<_> = body.chunks(1).collect();
+            prop_assert_eq!(in_watch(encoding, wanted, &bytes), Ok(said(true)));
+        }
+    }
+}
+
+/// The fault of a list and of a watch of this one object.
+fn refused(wanted: Wanted, object: &str) -> [Option<Fault>; 2] {
+    let list = format!(r#"{{"items":[{object}]}}"#);
+    let watch = format!(r#"{{"type":"ADDED","object":{object}}}"#);
+    [
+        in_list(Encoding::Json, wanted, &[list.as_bytes()]).err().map(|error| error.fault),
+        in_watch(Encoding::Json, wanted, &[watch.as_bytes()]).err().map(|error| error.fault),
+    ]
+}
+
+#[test]
+fn t44_what_says_its_labels_or_owners_in_two_ways_is_refused_where_they_matter() {
+    let none = Wanted::default();
+    let labels = Wanted { labels: true, ..none };
+    let owners = Wanted { owners: true, ..none };
+    let version = Wanted { version: true, ..none };
+    let (long, longer) = ("v".repeat(63), "v".repeat(64));
+    let (key, longer_key) = ("k".repeat(317), "k".repeat(318));
+    for (wanted, meta, is_refused) in [
+        (labels, r#""labels":{"a":"1","a":"2"}"#, true),
+        (labels, r#""labels":{"a":"1","b":"1","\u0061":"1"}"#, true),
+        (labels, r#""labels":{"a":"1"},"labels":{}"#, true),
+        (labels, r#""labels":{"a":null}"#, true),
+        (labels, r#""labels":{"a":7}"#, true),
+        (labels, r#""labels":{"a":{}}"#, true),
+        (labels, r#""labels":["a"]"#, true),
+        (labels, r#""labels":"a""#, true),
+        (labels, r#""labels":null"#, false),
+        (labels, r#""labels":{}"#, false),
+        (labels, &format!(r#""labels":{{"a":"{long}"}}"#), false),
+        (labels, &format!(r#""labels":{{"a":"{longer}"}}"#), true),
+        (labels, &format!(r#""labels":{{"{key}":""}}"#), false),
+        (labels, &format!(r#""labels":{{"{longer_key}":""}}"#), true),
+        (owners, r#""ownerReferences":[{"uid":"1"}],"ownerReferences":[]"#, true),
+        (owners, r#""ownerReferences":[{"uid":"1","uid":"1"}]"#, true),
+        (owners, r#""ownerReferences":[{"uid":1}]"#, true),
+        (owners, r#""ownerReferences":[{"controller":true,"controller":false}]"#, true),
+        (owners, r#""ownerReferences":[{"controller":"true"}]"#, true),
+        (owners, r#""ownerReferences":[{"controller":null,"uid":null}]"#, false),
+        (owners, r#""ownerReferences":[null]"#, true),
+        (owners, r#""ownerReferences":["a"]"#, true),
+        (owners, r#""ownerReferences":{}"#, true),
+        (owners, r#""ownerReferences":null"#, false),
+        (version, r#""resourceVersion":"1","resourceVersion":"1""#, true),
+        (version, r#""resourceVersion":1"#, true),
+        (version, r#""resourceVersion":null"#, false),
+    ] {
+        let object = format!(r#"{{"metadata":{{"name":"x",{meta}}}}}"#);
+        let fault = is_refused.then_some(Fault::Item);
+        assert_eq!(refused(wanted, &object), [fault; 2], "{meta}");
+        assert_eq!(refused(none, &object), [None; 2], "{meta}");
+    }
+    let broken = b"{\"items\":[{\"metadata\":{\"labels\":{\"a\":\"\xff\"}}}]}".as_slice();
+    let fault = |wanted| in_list(Encoding::Json, wanted, &[broken]).err().map(|error| error.fault);
+    assert_eq!([fault(labels), fault(none)], [Some(Fault::Item), None]);
+}
+
+#[test]
+fn t44_labels_in_odd_protobuf() {
+    let entry = |fields: &[Vec<u8>]| write::field(11, &fields.concat());
+    let (key, value) = (write::field(1, b"a"), write::field(2, b"1"));
+    let said = |entries: &[Vec<u8>]| {
+        let body = write::proto_event("ADDED", &entries.concat());
+        in_watch(Encoding::Protobuf, EVERYTHING, &[&body]).map(|mut said| said.remove(0).labels)
+    };
+    let labels = |all: &[(&str, &str)]| {
+        let owned = |(key, value): &(&str, &str)| ((*key).to_owned(), (*value).to_owned());
+        Ok(all.iter().map(owned).collect())
+    };
+    assert_eq!(said(&[entry(&[value.clone(), key.clone()])]), labels(&[("a", "1")]));
+    assert_eq!(said(&[entry(&[])]), labels(&[("", "")]));
+    assert_eq!(said(&[entry(std::slice::from_ref(&key))]), labels(&[("a", "")]));
+    let twice = [entry(&[key.clone(), value.clone()]), entry(std::slice::from_ref(&key))];
+    assert!(said(&twice).is_err());
+    assert!(said(&[entry(&[key.clone(), key, value])]).is_err());
+}
+
+#[test]
+fn t44_more_labels_than_are_held_are_unknown() {
+    let object = |count: usize, key: usize| {
+        let key = |at: usize| format!("{at:0key$}");
+        let labels: BTreeMap<_, _> = (0..count).map(|at| (key(at), "")).collect();
+        json!({"metadata": {"name": "x", "labels": labels}})
+    };
+    for (count, key, is_known) in
+        [(300, 100, true), (150, 317, true), (250, 317, false), (2000, 4, false)]
+    {
+        for encoding in ALL {
+            let body = watch(encoding, &[object(count, key)], 0);
+            let said = in_watch(encoding, EVERYTHING, &[&body]);
+            assert_eq!(
+                said.as_ref().ok().map(|said| said[0].labels.len()),
+                is_known.then_some(count)
+            );
+            assert!(in_watch(encoding, Wanted::default(), &[&body]).is_ok());
+        }
+    }
+    let owners: Vec<_> = (0..1000).map(|_| json!({"uid": "u"})).collect();
+    let object = json!({"metadata": {"name": "x", "ownerReferences": owners}});
+    for encoding in ALL {
+        let body = watch(encoding, std::slice::from_ref(&object), 0);
+        assert!(in_watch(encoding, EVERYTHING, &[&body]).is_err());
+    }
+}
