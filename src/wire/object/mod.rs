@@ -3,7 +3,10 @@
 //! Hides the encodings. `walk` descends along the few paths that matter, and skips everything else;
 //! [`crate::wire::frames`] walks bodies of lists and watches with it.
 
+mod read;
 mod said;
 pub(in crate::wire) mod walk;
 
+pub use read::Reader;
 pub use said::{Labels, Object, Owner, Owners, Wanted};
+pub use walk::Fault;

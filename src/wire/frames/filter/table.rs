@@ -7,14 +7,18 @@ use serde::Deserialize;
 use serde_json::value::RawValue;
 
 use super::judge::{Judge, Verdict};
-use crate::wire::object::{Object, walk::Fault};
+use crate::wire::{
+    media::Encoding,
+    object::{Fault, Object, Reader, Wanted},
+};
 
 /// Filters the rows of Tables, event by event.
 ///
 /// The API server describes the columns only in the first event. If that is dropped, the first kept
 /// event gets the description.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(super) struct Tables {
+    reader: Reader,
     columns: Option<Box<RawValue>>,
     has_shown: bool,
 }
@@ -30,27 +34,14 @@ struct Event<'a> {
 #[derive(Deserialize)]
 struct Row<'a> {
     #[serde(borrow)]
-    object: RowObject<'a>,
-}
-
-#[derive(Deserialize)]
-struct RowObject<'a> {
-    #[serde(borrow)]
-    metadata: RowMeta<'a>,
-}
-
-#[derive(Default, Deserialize)]
-#[serde(default)]
-struct RowMeta<'a> {
-    #[serde(borrow)]
-    namespace: Cow<'a, str>,
-    #[serde(borrow)]
-    name: Cow<'a, str>,
-    #[serde(borrow)]
-    uid: Cow<'a, str>,
+    object: &'a RawValue,
 }
 
 impl Tables {
+    pub(super) fn new(wanted: Wanted) -> Self {
+        Self { reader: Reader::new(Encoding::Json, wanted), columns: None, has_shown: false }
+    }
+
     /// Appends the event without its dropped rows, and returns `true`; `false` if all of them are
     /// dropped. Rows are judged only if `is_change` shows that the event is about an object.
     pub(super) fn event(
@@ -63,7 +54,7 @@ impl Tables {
         let Event { kind, mut object } =
             serde_json::from_slice(event).map_err(|_| Fault::Unexpected)?;
         let all = rows(&object)?;
-        let kept = if is_change { kept(&all, judge)? } else { all.clone() };
+        let kept = if is_change { self.kept(&all, judge)? } else { all.clone() };
         let columns = object.get("columnDefinitions").filter(|columns| columns.get() != "null");
         if kept.is_empty() && is_change {
             if let (Some(columns), false) = (columns, self.has_shown) {
@@ -89,6 +80,25 @@ impl Tables {
         write(whole, out)?;
         Ok(true)
     }
+
+    fn kept<'a>(
+        &mut self,
+        rows: &[&'a RawValue],
+        judge: Judge<'_>,
+    ) -> Result<Vec<&'a RawValue>, Fault> {
+        let mut kept = Vec::with_capacity(rows.len());
+        for row in rows {
+            let Row { object } = serde_json::from_str(row.get()).map_err(|_| Fault::Item)?;
+            let object = self.reader.read(object.get().as_bytes()).map_err(|_| Fault::Item)?;
+            // What a row stands for does not say what it is.
+            match judge(&Object { kind: "", api_version: "", ..object }) {
+                Verdict::Keep => kept.push(*row),
+                Verdict::Drop => {}
+                Verdict::Unknown => return Err(Fault::Item),
+            }
+        }
+        Ok(kept)
+    }
 }
 
 fn write(
@@ -108,19 +118,4 @@ fn rows<'a>(table: &BTreeMap<Cow<'a, str>, &'a RawValue>) -> Result<Vec<&'a RawV
     let rows: Option<Vec<&RawValue>> =
         serde_json::from_str(rows.get()).map_err(|_| Fault::NotItems)?;
     Ok(rows.unwrap_or_default())
-}
-
-fn kept<'a>(rows: &[&'a RawValue], judge: Judge<'_>) -> Result<Vec<&'a RawValue>, Fault> {
-    let mut kept = Vec::with_capacity(rows.len());
-    for row in rows {
-        let Row { object } = serde_json::from_str(row.get()).map_err(|_| Fault::Item)?;
-        let RowMeta { namespace, name, uid } = &object.metadata;
-        let object = Object { namespace, name, uid, ..Object::default() };
-        match judge(&object) {
-            Verdict::Keep => kept.push(*row),
-            Verdict::Drop => {}
-            Verdict::Unknown => return Err(Fault::Item),
-        }
-    }
-    Ok(kept)
 }

@@ -57,7 +57,7 @@ impl WatchFilter {
         Some(Self {
             encoding,
             scanner: WatchScanner::wanting(encoding, wanted)?,
-            tables: Tables::default(),
+            tables: Tables::new(wanted),
             held: Vec::new(),
             unseen: None,
         })

@@ -164,8 +164,9 @@ impl Cbor {
             self.piece(head, facts)?;
         } else {
             match (head.major, self.innermost()) {
-                // A tag changes nothing that matters here.
-                (6, _) => {}
+                // A tag changes nothing, but for bytes that stand for base64.
+                (6, Some(Container { value: Some(Node::Skip), .. }) | None) => {}
+                (6, _) => facts.odd(),
                 (7, Some(_)) if head.is_break() => self.end_by_break()?,
                 (5, None) => self.enter(self.root, head)?,
                 (_, None) => return Err(Fault::NotAnObject),
@@ -187,6 +188,7 @@ impl Cbor {
             return self.string(head, Target::Name, facts);
         }
         // Only names that are text lead to a place.
+        facts.odd();
         self.named(Node::Skip);
         self.skip_item_first(head)
     }

@@ -66,6 +66,8 @@ pub enum Continue {
 #[derive(Debug, Default)]
 pub(in crate::wire) struct Facts {
     wanted: Wanted,
+    /// Whether what readers decode differently is refused, also where no API server sends it.
+    is_strict: bool,
     kind: EventKind,
     resource_version: ResourceVersion,
     initial_events_end: bool,
@@ -89,6 +91,11 @@ impl Facts {
         Self { wanted, ..Self::default() }
     }
 
+    /// The facts in what a client sends.
+    pub(in crate::wire) fn of_write(wanted: Wanted) -> Self {
+        Self { is_strict: true, ..Self::new(wanted) }
+    }
+
     /// The place to which the name that was read leads; longer names are cut.
     pub(super) fn named(&self, from: Node) -> Node {
         from.named(&self.text, self.wanted)
@@ -108,8 +115,13 @@ impl Facts {
                 self.forget_position();
                 self.object.clear();
             }
-            Node::Enveloped => self.forget_position(),
-            Node::EventEnvelope => self.object.clear(),
+            Node::Enveloped => {
+                self.forget_position();
+                if self.is_strict {
+                    self.object.begin(node, &[]);
+                }
+            }
+            Node::ObjectEnvelope => self.object.clear(),
             Node::Item | Node::ItemRow => self.object.clear(),
             Node::Meta
             | Node::ItemMeta
@@ -135,9 +147,25 @@ impl Facts {
         self.object.clear();
     }
 
-    /// Notes a null at this place. Of a label it is an empty value to some, and no label to others.
+    /// Notes a null at this place.
     pub(super) fn null(&mut self, node: Node) {
-        self.object.is_broken |= matches!(node, Node::Label | Node::Owner);
+        match node {
+            // An empty label to some, none to others.
+            Node::Label | Node::Owner => self.object.is_broken = true,
+            _ if !self.is_strict => {}
+            Node::Meta => self.object.is_broken = true,
+            Node::Labels | Node::Owners => self.object.begin(node, &[]),
+            Node::OwnerIsController => self.flag(node, false),
+            _ => {
+                self.text.clear();
+                self.end_text(node);
+            }
+        }
+    }
+
+    /// Notes what some readers of a write take for something else.
+    pub(super) fn odd(&mut self) {
+        self.object.is_broken |= self.is_strict;
     }
 
     /// Ends the map or array at this place.

@@ -11,17 +11,17 @@ pub(in crate::wire) enum Node {
     Event,
     /// Protobuf: the `RawExtension` of an event.
     Extension,
-    /// Protobuf: magic and `runtime.Unknown` around the object of an event.
-    EventEnvelope,
+    /// Protobuf: magic and `runtime.Unknown` around an object.
+    ObjectEnvelope,
     /// Protobuf: magic and `runtime.Unknown` around a list.
     ListEnvelope,
     /// Protobuf: magic and `runtime.Unknown` around a list whose items are parsed.
     ItemsEnvelope,
     /// Protobuf: the kind in an envelope.
     TypeMeta,
-    /// The object of an event.
+    /// The object of an event, or one that stands alone.
     Object,
-    /// The object of an event in an envelope, which contains its kind.
+    /// The object in an envelope, which contains its kind.
     Enveloped,
     /// `ObjectMeta`, or the `ListMeta` of a Table.
     Meta,
@@ -186,9 +186,9 @@ impl Node {
         match (self, number) {
             (Self::Event, 1) => Self::Type,
             (Self::Event, 2) => Self::Extension,
-            (Self::Extension, 1) => Self::EventEnvelope,
-            (Self::EventEnvelope, 1) => Self::TypeMeta,
-            (Self::EventEnvelope, 2) => Self::Enveloped,
+            (Self::Extension, 1) => Self::ObjectEnvelope,
+            (Self::ObjectEnvelope, 1) => Self::TypeMeta,
+            (Self::ObjectEnvelope, 2) => Self::Enveloped,
             (Self::TypeMeta, 1) => Self::ApiVersion,
             (Self::TypeMeta, 2) => Self::Kind,
             (Self::Enveloped, 1) => Self::Meta,

@@ -67,6 +67,7 @@ impl Proto {
             shift: 0,
         };
         let envelope = match root {
+            Node::Object => Some(Node::ObjectEnvelope),
             Node::List => Some(Node::ListEnvelope),
             Node::ItemList => Some(Node::ItemsEnvelope),
             _ => None,
@@ -90,7 +91,7 @@ impl Proto {
 
     pub(super) fn at_boundary(&self) -> bool {
         match self.root {
-            Node::List | Node::ItemList => {
+            Node::Object | Node::List | Node::ItemList => {
                 self.level == 1 && self.shift == 0 && self.state == State::Tag
             }
             _ => self.state == State::Frame(0, 0),
@@ -258,7 +259,7 @@ impl Proto {
 
     fn enter(&mut self, node: Node, end: u64) -> Result<(), Fault> {
         let envelope =
-            matches!(node, Node::EventEnvelope | Node::ListEnvelope | Node::ItemsEnvelope);
+            matches!(node, Node::ObjectEnvelope | Node::ListEnvelope | Node::ItemsEnvelope);
         if envelope && end < self.at.saturating_add(MAGIC.len() as u64) {
             return Err(Fault::Magic);
         }

@@ -14,7 +14,7 @@ use super::{
 use crate::wire::{
     Encoding, ResourceVersion,
     frames::{Fault, FrameError, ListFilter, ListItems, Verdict, WatchFilter},
-    object::{Object, Wanted},
+    object::{Object, Reader, Wanted},
 };
 
 const EVERYTHING: Wanted = Wanted { version: true, labels: true, owners: true };
@@ -114,6 +114,15 @@ fn proto(object: &Value) -> Vec<u8> {
         fields.extend(write::field(13, &reference));
     }
     [write::field(1, &fields), write::noise()].concat()
+}
+
+/// The object alone, as a write carries it.
+fn alone(encoding: Encoding, object: &Value, style: u8) -> Vec<u8> {
+    match encoding {
+        Encoding::Protobuf => write::envelope(&proto(object)),
+        // Without tags.
+        _ => encoded(encoding, object, style & 3),
+    }
 }
 
 fn encoded(encoding: Encoding, value: &Value, style: u8) -> Vec<u8> {
@@ -256,7 +265,30 @@ proptest! {
             prop_assert_eq!(in_watch(encoding, wanted, &split(&body, &cuts)), Ok(said(true)));
             let bytes: Vec<_> = body.chunks(1).collect();
             prop_assert_eq!(in_watch(encoding, wanted, &bytes), Ok(said(true)));
+            let mut reader = Reader::new(encoding, wanted);
+            for (object, said) in objects.iter().zip(said(true)) {
+                let body = alone(encoding, object, style);
+                prop_assert_eq!(reader.read(&body).map(|object| Said::new(&object)), Ok(said));
+                // A protobuf object may end behind any field.
+                let cut = cuts.first().map_or(0, |cut| cut.index(body.trim_ascii_end().len()));
+                let is_whole = reader.read(&body[..cut]).is_ok();
+                prop_assert!(!is_whole || encoding == Encoding::Protobuf);
+            }
         }
+    }
+
+    #[test]
+    fn rows_of_a_watched_table_say_what_serde_finds(
+        objects in prop::collection::vec(any_object(), 1..4),
+        wanted in any_wanted(),
+        style in 0u8..2,
+    ) {
+        let rows: Vec<_> = objects.iter().map(|object| json!({"cells": [1], "object": object})).collect();
+        let table = json!({"type": "ADDED", "object": {"kind": "Table", "apiVersion": "meta.k8s.io/v1",
+            "metadata": {"resourceVersion": "5"}, "rows": rows}});
+        let mut expected: Vec<_> = objects.iter().map(|object| Said::of(object).only(wanted)).collect();
+        expected.iter_mut().flat_map(|said| &mut said.texts[3..]).for_each(String::clear);
+        prop_assert_eq!(in_watch(Encoding::Json, wanted, &[&pretty(&table, style)]), Ok(expected));
     }
 }
 
@@ -363,4 +395,89 @@ fn t44_more_labels_than_are_held_are_unknown() {
         let body = watch(encoding, std::slice::from_ref(&object), 0);
         assert!(in_watch(encoding, EVERYTHING, &[&body]).is_err());
     }
+}
+
+#[test]
+fn t44_a_write_that_readers_decode_differently_is_refused() {
+    let mut json = Reader::new(Encoding::Json, EVERYTHING);
+    let plain = r#"{"metadata":{"name":"x","labels":null,"uid":null,"ownerReferences":null}}"#;
+    for body in [plain, &format!(" \n{plain}\r\n\t ")] {
+        assert_eq!(json.read(body.as_bytes()).map(|object| object.name), Ok("x"));
+    }
+    for meta in [
+        r#""labels":{"a":"1"},"labels":null"#,
+        r#""labels":null,"labels":{"a":"1"}"#,
+        r#""namespace":"a","namespace":null"#,
+        r#""namespace":null,"namespace":"a""#,
+        r#""resourceVersion":null,"resourceVersion":"1""#,
+        r#""ownerReferences":null,"ownerReferences":[]"#,
+        r#""ownerReferences":[{"controller":null,"controller":true}]"#,
+        r#""ownerReferences":[{"uid":null,"uid":"1"}]"#,
+    ] {
+        let body = format!(r#"{{"metadata":{{"name":"x",{meta}}}}}"#);
+        assert_eq!(json.read(body.as_bytes()).err(), Some(Fault::Item), "{meta}");
+    }
+    for (body, fault) in [
+        (r#"{"metadata":{"name":"x"},"metadata":null}"#, Fault::Item),
+        (r#"{"metadata":null,"metadata":{"name":"x"}}"#, Fault::Item),
+        (r#"{"metadata":{"name":"x"},"kind":"A","kind":null}"#, Fault::Item),
+        (r#"{"metadata":{}} {}"#, Fault::Unexpected),
+        (r#"{"metadata":{}}x"#, Fault::Unexpected),
+        ("{}", Fault::Item),
+        ("[]", Fault::NotAnObject),
+        (r#"{"metadata":{}"#, Fault::Truncated),
+        (" ", Fault::Truncated),
+        ("", Fault::Truncated),
+    ] {
+        assert_eq!(json.read(body.as_bytes()).err(), Some(fault), "{body}");
+    }
+    assert_eq!(Reader::new(Encoding::Yaml, EVERYTHING).read(b"{}").err(), Some(Fault::NotAnObject));
+}
+
+#[test]
+fn t44_a_binary_write_that_readers_decode_differently_is_refused() {
+    let read = |encoding, body: &[u8]| {
+        let mut reader = Reader::new(encoding, EVERYTHING);
+        reader.read(body).map(|object| object.name.to_owned())
+    };
+    let meta = write::field(1, &write::field(1, b"x"));
+    let fault = |body: &[u8]| read(Encoding::Protobuf, body).err();
+    assert_eq!(read(Encoding::Protobuf, &write::envelope(&meta)), Ok("x".to_owned()));
+    for (fields, expected) in [
+        (vec![write::field(2, &meta), write::field(2, b"")], Fault::Item),
+        (vec![write::field(2, b""), write::field(2, &meta)], Fault::Item),
+        (vec![write::field(2, &meta.repeat(2))], Fault::Item),
+        (vec![write::field(2, b"")], Fault::Item),
+        (vec![], Fault::Item),
+        (vec![vec![0x12, 9, 0x0a, 1]], Fault::Truncated),
+    ] {
+        assert_eq!(
+            fault(&[b"k8s\0".to_vec(), fields.concat()].concat()),
+            Some(expected),
+            "{fields:?}"
+        );
+    }
+    assert_eq!(
+        [fault(b""), fault(b"k8"), fault(b"{}")],
+        [Some(Fault::Truncated), Some(Fault::Truncated), Some(Fault::Magic)]
+    );
+
+    let text = |text: &str| cbor(&text.into(), 0);
+    // The value of the name, and what stands before it and behind the object.
+    let object = |before: &[u8], key: &[u8], behind: &[u8]| {
+        let meta = [&[0xa1][..], &text("name"), before, &text("x")].concat();
+        [&[0xd9, 0xd9, 0xf7, 0xa2], key, &[0xf6], &text("metadata"), &meta, behind].concat()
+    };
+    let odd = text("spec");
+    assert_eq!(read(Encoding::Cbor, &object(&[], &odd, &[])), Ok("x".to_owned()));
+    assert_eq!(read(Encoding::Cbor, &object(&[], &odd, &[0xf6])).err(), Some(Fault::Unexpected));
+    // Tags 22 and 23: text in base64, and in base16.
+    assert_eq!(read(Encoding::Cbor, &object(&[0xd6], &odd, &[])).err(), Some(Fault::Item));
+    let tagged = [&[0xd7][..], &odd].concat();
+    assert_eq!(read(Encoding::Cbor, &object(&[], &tagged, &[])).err(), Some(Fault::Item));
+    assert_eq!(read(Encoding::Cbor, &object(&[], &[7], &[])).err(), Some(Fault::Item));
+    // Before a value that is not read, a tag changes nothing.
+    let mut skipped = odd;
+    skipped.push(0xc1);
+    assert_eq!(read(Encoding::Cbor, &object(&[], &skipped, &[])), Ok("x".to_owned()));
 }
