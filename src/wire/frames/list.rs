@@ -2,8 +2,14 @@
 
 use crate::wire::{
     media::Encoding,
-    object::walk::{Facts, Fault, FrameError, ListMeta, Node, Step, Walker},
+    object::{
+        Object, Wanted,
+        walk::{Facts, Fault, FrameError, ListMeta, Mark, Node, Step, Walker},
+    },
 };
+
+/// Takes each object that a list shows; `None` if what it says cannot be read in one way.
+pub type Shown<'s> = &'s mut dyn FnMut(Option<Object<'_>>);
 
 /// Scans the body of a list until its own metadata is known, wherever it stands: before the items
 /// in JSON and protobuf, behind them in CBOR. Tables and PartialObjectMetadataLists are lists, too.
@@ -12,50 +18,89 @@ use crate::wire::{
 pub struct ListScanner {
     walker: Walker,
     facts: Facts,
+    /// Whether the items are shown, and so the whole body is scanned.
+    shows_items: bool,
+    meta: Option<ListMeta>,
+    /// Whether nothing more needs to be fed.
+    is_over: bool,
     offset: u64,
-    outcome: Option<Result<ListMeta, FrameError>>,
+    failed: Option<FrameError>,
 }
 
 impl ListScanner {
     /// `None` for YAML, which would have to be held as a whole.
     pub fn new(encoding: Encoding) -> Option<Self> {
-        let walker = Walker::new(encoding, Node::List)?;
-        Some(Self { walker, facts: Facts::default(), offset: 0, outcome: None })
+        Self::of(encoding, Node::List, Wanted::default())
+    }
+
+    /// Shows each object, with what is wanted of it; rows of a Table show theirs. Every chunk has
+    /// to be fed.
+    pub fn showing(encoding: Encoding, wanted: Wanted) -> Option<Self> {
+        Self::of(encoding, Node::ItemList, wanted)
+    }
+
+    fn of(encoding: Encoding, root: Node, wanted: Wanted) -> Option<Self> {
+        Some(Self {
+            walker: Walker::new(encoding, root)?,
+            facts: Facts::new(wanted),
+            shows_items: root == Node::ItemList,
+            meta: None,
+            is_over: false,
+            offset: 0,
+            failed: None,
+        })
     }
 
     /// Scans the next chunk. `Some` if the metadata is known: nothing more needs to be fed, and
     /// further chunks cost nothing.
     pub fn feed(&mut self, chunk: &[u8]) -> Result<Option<&ListMeta>, FrameError> {
-        if self.outcome.is_none() {
-            self.outcome = self.walk(chunk);
-            self.offset = self.offset.saturating_add(chunk.len() as u64);
-        }
-        match &self.outcome {
-            None => Ok(None),
-            Some(Ok(meta)) => Ok(Some(meta)),
-            Some(Err(error)) => Err(*error),
-        }
+        self.feed_each(chunk, &mut |_| {})
     }
 
-    /// The outcome; `None` if it is not known yet.
-    fn walk(&mut self, mut rest: &[u8]) -> Option<Result<ListMeta, FrameError>> {
-        loop {
-            match self.walker.walk(rest, &mut self.facts) {
-                Ok(Step::More) => return None,
-                Ok(Step::Mark(_, at)) => rest = rest.get(at..)?,
-                Ok(Step::Known(_) | Step::End(_)) => return Some(Ok(self.facts.take_list())),
-                Err(fault) => return Some(Err(FrameError { fault, at: self.offset })),
+    /// Scans the next chunk and shows each object that ends in it. `Some` if the metadata is known.
+    pub fn feed_each(
+        &mut self,
+        chunk: &[u8],
+        shown: Shown<'_>,
+    ) -> Result<Option<&ListMeta>, FrameError> {
+        if let Some(failed) = self.failed {
+            return Err(failed);
+        }
+        if !self.is_over {
+            self.walk(chunk, shown)
+                .map_err(|fault| *self.failed.insert(FrameError { fault, at: self.offset }))?;
+            self.offset = self.offset.saturating_add(chunk.len() as u64);
+        }
+        Ok(self.meta.as_ref())
+    }
+
+    fn walk(&mut self, mut rest: &[u8], shown: Shown<'_>) -> Result<(), Fault> {
+        while !self.is_over {
+            let (step, _) = self.walker.step(&mut rest, &mut self.facts)?;
+            match step {
+                Step::More => break,
+                Step::Mark(Mark::Item, _) => shown(self.facts.object()),
+                Step::Mark(..) => {}
+                Step::Known(_) | Step::End(_) => {
+                    self.meta.get_or_insert_with(|| self.facts.take_list());
+                    self.is_over = !self.shows_items || matches!(step, Step::End(_));
+                }
             }
         }
+        Ok(())
     }
 
     /// The metadata at the end of the body.
     pub fn finish(mut self) -> Result<ListMeta, FrameError> {
-        match self.outcome.take() {
-            Some(outcome) => outcome,
-            // A protobuf list ends with its body, and may have no metadata.
-            None if self.offset > 0 && self.walker.at_boundary() => Ok(self.facts.take_list()),
-            None => Err(FrameError { fault: Fault::Truncated, at: self.offset }),
+        if let Some(failed) = self.failed {
+            return Err(failed);
+        }
+        // A protobuf list ends with its body, and may have no metadata.
+        let has_ended = self.is_over || self.offset > 0 && self.walker.at_boundary();
+        match self.meta {
+            _ if !has_ended => Err(FrameError { fault: Fault::Truncated, at: self.offset }),
+            Some(meta) => Ok(meta),
+            None => Ok(self.facts.take_list()),
         }
     }
 }

@@ -109,6 +109,15 @@ pub struct Events<'a> {
     at: usize,
 }
 
+impl Events<'_> {
+    /// The object of the event that was yielded last; of a Table not its rows. `None` if what it
+    /// says cannot be read in one way.
+    #[must_use]
+    pub fn object(&self) -> Option<Object<'_>> {
+        self.scanner.object()
+    }
+}
+
 impl Iterator for Events<'_> {
     type Item = Result<EventEnd, FrameError>;
 

@@ -12,7 +12,7 @@ use super::{
 use crate::wire::{
     media::Encoding,
     object::{
-        Wanted,
+        Object, Wanted,
         walk::{Event, EventKind, Fault, FrameError},
     },
 };
@@ -95,6 +95,13 @@ impl WatchFilter {
         };
         let is_kept = is_kept.map_err(|fault| self.scanner.fail(fault))?;
         Ok(Some(Passed { at, event, is_kept }))
+    }
+
+    /// The object of the event that was taken last; of a Table not its rows, which only the judge
+    /// sees. `None` if what it says cannot be read in one way.
+    #[must_use]
+    pub fn object(&self) -> Option<Object<'_>> {
+        self.scanner.object()
     }
 
     /// A bookmark at the stream's position, if events were dropped since the client last received a

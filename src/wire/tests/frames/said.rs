@@ -13,7 +13,10 @@ use super::{
 };
 use crate::wire::{
     Encoding, ResourceVersion,
-    frames::{Fault, FrameError, ListFilter, ListItems, Verdict, WatchFilter},
+    frames::{
+        EventKind, Fault, FrameError, ListFilter, ListItems, ListScanner, Verdict, WatchFilter,
+        WatchScanner,
+    },
     object::{Object, Reader, Wanted},
 };
 
@@ -197,6 +200,46 @@ fn in_watch(encoding: Encoding, wanted: Wanted, chunks: &[&[u8]]) -> Result<Vec<
     Ok(found)
 }
 
+/// What a scanner of a list shows, which lets everything pass.
+fn shown_in_list(
+    encoding: Encoding,
+    wanted: Wanted,
+    chunks: &[&[u8]],
+) -> Result<Vec<Option<Said>>, FrameError> {
+    let mut found = Vec::new();
+    let mut scanner = ListScanner::showing(encoding, wanted).expect("a list");
+    for chunk in chunks {
+        scanner
+            .feed_each(chunk, &mut |object| found.push(object.map(|object| Said::new(&object))))?;
+    }
+    assert_eq!(scanner.finish()?.resource_version, ResourceVersion::At(77));
+    Ok(found)
+}
+
+/// What a scanner and a filter of a watch show.
+fn shown_in_watch(encoding: Encoding, wanted: Wanted, chunks: &[&[u8]]) -> Vec<Option<Said>> {
+    let mut found = Vec::new();
+    let mut scanner = WatchScanner::wanting(encoding, wanted).expect("a stream");
+    for chunk in chunks {
+        let mut events = scanner.feed(chunk);
+        while let Some(end) = events.next() {
+            assert_eq!(end.expect("an event").event.kind, EventKind::Added);
+            found.push(events.object().map(|object| Said::new(&object)));
+        }
+    }
+    let mut filtered = Vec::new();
+    let mut filter = WatchFilter::wanting(encoding, wanted).expect("a stream");
+    for mut rest in chunks.iter().copied() {
+        while let Ok(Some(passed)) = filter.next(rest, &mut |_| Verdict::Keep, &mut Vec::new()) {
+            filtered.push(filter.object().map(|object| Said::new(&object)));
+            rest = &rest[passed.at..];
+        }
+    }
+    let known: Vec<_> = found.iter().take_while(|said| said.is_some()).collect();
+    assert_eq!(filtered.iter().collect::<Vec<_>>(), known);
+    found
+}
+
 /// Texts with the characters that matter to an encoding.
 fn text(limit: usize) -> impl Strategy<Value = String> {
     let cut = move |text: String| {
@@ -261,8 +304,11 @@ proptest! {
             let body = list(encoding, &objects, style, has_rows);
             let has_kind = !is_proto && !has_rows;
             prop_assert_eq!(in_list(encoding, wanted, &split(&body, &cuts)), Ok(said(has_kind)));
+            let shown = |has_kind| said(has_kind).into_iter().map(Some).collect::<Vec<_>>();
+            prop_assert_eq!(shown_in_list(encoding, wanted, &split(&body, &cuts)), Ok(shown(has_kind)));
             let body = watch(encoding, &objects, style);
             prop_assert_eq!(in_watch(encoding, wanted, &split(&body, &cuts)), Ok(said(true)));
+            prop_assert_eq!(shown_in_watch(encoding, wanted, &split(&body, &cuts)), shown(true));
             let bytes: Vec<_> = body.chunks(1).collect();
             prop_assert_eq!(in_watch(encoding, wanted, &bytes), Ok(said(true)));
             let mut reader = Reader::new(encoding, wanted);
@@ -480,4 +526,40 @@ fn t44_a_binary_write_that_readers_decode_differently_is_refused() {
     let mut skipped = odd;
     skipped.push(0xc1);
     assert_eq!(read(Encoding::Cbor, &object(&[], &skipped, &[])), Ok("x".to_owned()));
+}
+
+#[test]
+fn t44_what_cannot_be_read_in_one_way_is_shown_as_unknown() {
+    let objects = [
+        r#"{"metadata":{"name":"a"}}"#,
+        r#"{"metadata":{"name":"b","labels":{"k":"1","k":"2"}}}"#,
+        r#"{"metadata":{"name":"c"}}"#,
+    ];
+    let names = |shown: Vec<Option<Said>>| -> Vec<_> {
+        shown.into_iter().map(|said| said.map(|said| said.texts[1].clone())).collect()
+    };
+    let list =
+        format!(r#"{{"items":[{}],"metadata":{{"resourceVersion":"77"}}}}"#, objects.join(","));
+    let watch = objects.map(|object| format!(r#"{{"type":"ADDED","object":{object}}}"#)).concat();
+    for (wanted, second) in [(Wanted::default(), Some("b")), (EVERYTHING, None)] {
+        let expected = [Some("a"), second, Some("c")].map(|name| name.map(str::to_owned));
+        let shown = shown_in_list(Encoding::Json, wanted, &[list.as_bytes()]).expect("a list");
+        assert_eq!(names(shown), expected);
+        assert_eq!(names(shown_in_watch(Encoding::Json, wanted, &[watch.as_bytes()])), expected);
+    }
+    for end in 1..list.len() {
+        assert!(shown_in_list(Encoding::Json, EVERYTHING, &[&list.as_bytes()[..end]]).is_err());
+    }
+}
+
+#[test]
+fn items_that_nobody_asked_for_are_not_read() {
+    let body =
+        br#"{"metadata":{"resourceVersion":"7"},"items":[{"metadata":{"name":"a"}},"no item"]}"#;
+    let mut scanner = ListScanner::new(Encoding::Json).expect("a list");
+    let known = scanner.feed_each(body, &mut |_| panic!("an item"));
+    assert_eq!(known.expect("a list").expect("known").resource_version, ResourceVersion::At(7));
+    let body = br#"{"items":[{"metadata":{"name":"a"}}],"metadata":{"resourceVersion":"7"}}"#;
+    let mut scanner = ListScanner::new(Encoding::Json).expect("a list");
+    assert!(scanner.feed_each(body, &mut |_| panic!("an item")).is_ok());
 }
