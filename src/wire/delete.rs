@@ -2,7 +2,12 @@
 
 use serde_json::{Map, Value, json};
 
-use super::{frames::MAGIC, name::BodyKind, query::Query};
+use super::{
+    frames::MAGIC,
+    name::BodyKind,
+    protobuf::{Delimited, Fields, Payload},
+    query::Query,
+};
 
 /// The client's options for each deletion.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -92,30 +97,33 @@ fn of_yaml(body: &[u8]) -> Result<Map<String, Value>, BadOptions> {
 
 /// `DeleteOptions` of `apimachinery/pkg/apis/meta/v1/generated.proto`, in its envelope.
 fn of_protobuf(body: &[u8]) -> Option<Map<String, Value>> {
-    let envelope = body.strip_prefix(MAGIC)?;
-    let mut raw: &[u8] = &[];
-    for field in Fields(envelope) {
-        if let (2, Field::Bytes(bytes)) = field? {
-            raw = bytes;
+    let envelope = body.starts_with(MAGIC).then_some(MAGIC.len()..body.len())?;
+    let mut raw = 0..0;
+    for field in Fields::new(body, &envelope) {
+        match field.ok()? {
+            (2, Payload::Bytes(bytes)) => raw = bytes.content,
+            (_, Payload::Fixed) => return None,
+            _ => {}
         }
     }
     let mut fields = Map::new();
     let mut dry_run = Vec::new();
-    for field in Fields(raw) {
-        let text = |bytes: &[u8]| std::str::from_utf8(bytes).ok().map(Value::from);
-        match field? {
-            (1, Field::Number(seconds)) => {
+    for field in Fields::new(body, &raw) {
+        let text =
+            |bytes: Delimited| std::str::from_utf8(body.get(bytes.content)?).ok().map(Value::from);
+        match field.ok()? {
+            (1, Payload::Number(seconds)) => {
                 fields.insert("gracePeriodSeconds".to_owned(), seconds.cast_signed().into());
             }
-            (2, Field::Bytes(_)) => drop(fields.insert("preconditions".to_owned(), json!({}))),
-            (3, Field::Number(orphan)) => {
+            (2, Payload::Bytes(_)) => drop(fields.insert("preconditions".to_owned(), json!({}))),
+            (3, Payload::Number(orphan)) => {
                 fields.insert("orphanDependents".to_owned(), (orphan != 0).into());
             }
-            (4, Field::Bytes(policy)) => {
+            (4, Payload::Bytes(policy)) => {
                 fields.insert("propagationPolicy".to_owned(), text(policy)?);
             }
-            (5, Field::Bytes(mode)) => dry_run.push(text(mode)?),
-            (6, Field::Number(ignore)) => {
+            (5, Payload::Bytes(mode)) => dry_run.push(text(mode)?),
+            (6, Payload::Number(ignore)) => {
                 let name = "ignoreStoreReadErrorWithClusterBreakingPotential";
                 fields.insert(name.to_owned(), (ignore != 0).into());
             }
@@ -127,59 +135,6 @@ fn of_protobuf(body: &[u8]) -> Option<Map<String, Value>> {
         fields.insert("dryRun".to_owned(), dry_run.into());
     }
     Some(fields)
-}
-
-/// The fields of a protobuf message; `None` if one is malformed.
-struct Fields<'a>(&'a [u8]);
-
-enum Field<'a> {
-    Number(u64),
-    Bytes(&'a [u8]),
-}
-
-impl<'a> Iterator for Fields<'a> {
-    type Item = Option<(u64, Field<'a>)>;
-
-    fn next(&mut self) -> Option<Self::Item> {
-        if self.0.is_empty() {
-            return None;
-        }
-        let field = self.field();
-        if field.is_none() {
-            self.0 = &[];
-        }
-        Some(field)
-    }
-}
-
-impl<'a> Fields<'a> {
-    fn field(&mut self) -> Option<(u64, Field<'a>)> {
-        let tag = self.varint()?;
-        let field = match tag & 7 {
-            0 => Field::Number(self.varint()?),
-            2 => {
-                let length = usize::try_from(self.varint()?).ok()?;
-                let (bytes, rest) = self.0.split_at_checked(length)?;
-                self.0 = rest;
-                Field::Bytes(bytes)
-            }
-            _ => return None,
-        };
-        Some((tag >> 3, field))
-    }
-
-    fn varint(&mut self) -> Option<u64> {
-        let mut value = 0;
-        for shift in (0..64).step_by(7) {
-            let (byte, rest) = self.0.split_first()?;
-            self.0 = rest;
-            value |= u64::from(byte & 0x7f) << shift;
-            if *byte < 0x80 {
-                return Some(value);
-            }
-        }
-        None
-    }
 }
 
 #[cfg(test)]
@@ -230,7 +185,17 @@ mod tests {
         for yaml in [&b"dryRun: [All]\n"[..], b"a: &a {dryRun: [All]}\n<<: *a\n", b"[]"] {
             assert_eq!(read(BodyKind::Yaml, yaml, ""), Err(BadOptions::Encoding));
         }
-        for body in [&b"x"[..], b"k8s\0\x12\x05", b"k8s\0\x12\x02\x38\x01", b"k8s\0\x12\x01\xff"] {
+        for body in [
+            &b"x"[..],
+            b"k8s\0\x12\x05",
+            b"k8s\0\x12\x02\x38\x01",
+            b"k8s\0\x12\x01\xff",
+            // A number that goes on behind its message.
+            b"k8s\0\x12\x01\x08\x18\0",
+            // Four bytes, which no envelope has; a number of more than 64 bits.
+            b"k8s\0\x0d\0\0\0\0",
+            b"k8s\0\x12\x0b\x08\xff\xff\xff\xff\xff\xff\xff\xff\xff\x02",
+        ] {
             assert_eq!(read(BodyKind::Protobuf, body, ""), Err(BadOptions::Unreadable));
         }
         assert_eq!(read(BodyKind::Json, b"", "gracePeriodSeconds=x"), Err(BadOptions::Unreadable));

@@ -20,12 +20,12 @@ pub mod frames;
 pub mod media;
 pub mod name;
 pub mod object;
+mod protobuf;
 pub mod query;
 pub mod request;
 pub mod rv;
 pub mod selector;
 pub mod status;
-mod varint;
 
 pub use media::Encoding;
 pub use query::Query;

@@ -3,6 +3,7 @@
 //! (`apimachinery/pkg/runtime/serializer/cbor/internal/modes/decode.go`).
 
 use super::{BodyKind, Found, METADATA, NAME, NameError, OBJECT};
+use crate::wire::{object::walk::CborHead as Head, status::write::cbor_head};
 
 /// Finds the object's name.
 pub(super) fn find(body: &[u8]) -> Result<Option<Found>, NameError> {
@@ -35,18 +36,9 @@ pub(super) fn find(body: &[u8]) -> Result<Option<Found>, NameError> {
 
 /// A string of definite length, text or bytes as the old one.
 pub(super) fn encode(old: &[u8], new: &str) -> Vec<u8> {
-    let major = old.first().copied().unwrap_or(BYTES << 5) & 0xe0;
-    let length = new.len() as u64;
-    let bytes = length.to_be_bytes();
-    let (low, tail) = match length {
-        0..24 => (bytes[7], &bytes[8..]),
-        24..0x100 => (24, &bytes[7..]),
-        0x100..0x1_0000 => (25, &bytes[6..]),
-        0x1_0000..0x1_0000_0000 => (26, &bytes[4..]),
-        _ => (27, &bytes[..]),
-    };
-    let mut out = vec![major | low];
-    out.extend_from_slice(tail);
+    let major = old.first().copied().unwrap_or(BYTES << 5) >> 5;
+    let mut out = Vec::with_capacity(new.len().saturating_add(Head::MAX));
+    cbor_head(major, new.len(), &mut out);
     out.extend_from_slice(new.as_bytes());
     out
 }
@@ -68,12 +60,6 @@ const TAG: u8 = 6;
 
 const BREAK: u8 = 0xff;
 const NULL: u8 = 0xf6;
-
-/// The head of an item: its major type and its argument, `None` for an indefinite length.
-struct Head {
-    major: u8,
-    argument: Option<u64>,
-}
 
 /// A collection with items still to read.
 enum Open {
@@ -125,7 +111,7 @@ impl Reader<'_> {
 
     /// Reads a string, text or bytes, in one piece or in chunks; `None` if the item is no string.
     fn string(&mut self) -> Result<Option<Vec<u8>>, NameError> {
-        let Head { major, argument } = self.head()?;
+        let Head { major, argument, .. } = self.head()?;
         if !matches!(major, BYTES | TEXT) {
             return Ok(None);
         }
@@ -146,7 +132,9 @@ impl Reader<'_> {
             return Ok(None);
         }
         match self.head()? {
-            Head { major, argument: Some(length) } if major == of => self.take(length).map(Some),
+            Head { major, argument: Some(length), .. } if major == of => {
+                self.take(length).map(Some)
+            }
             _ => Err(MALFORMED),
         }
     }
@@ -185,7 +173,7 @@ impl Reader<'_> {
 
     /// Skips an item; of one that holds others only the head, which it returns.
     fn enter(&mut self) -> Result<Option<Open>, NameError> {
-        let Head { major, argument } = self.head()?;
+        let Head { major, argument, .. } = self.head()?;
         Ok(match (major, argument) {
             (BYTES | TEXT, Some(length)) => {
                 self.take(length)?;
@@ -206,18 +194,10 @@ impl Reader<'_> {
     }
 
     fn head(&mut self) -> Result<Head, NameError> {
-        let first = *self.take(1)?.first().ok_or(MALFORMED)?;
-        let low = first & 0x1f;
-        let argument = match low {
-            0..=23 => Some(u64::from(low)),
-            24..=27 => {
-                let bytes = self.take(1 << (low - 24))?;
-                Some(bytes.iter().fold(0, |sum, byte| sum << 8 | u64::from(*byte)))
-            }
-            31 => None,
-            _ => return Err(MALFORMED),
-        };
-        Ok(Head { major: first >> 5, argument })
+        let head = Head::read(self.body.get(self.at..).unwrap_or_default());
+        let head = head.ok().flatten().ok_or(MALFORMED)?;
+        self.take(head.length as u64)?;
+        Ok(head)
     }
 
     fn take(&mut self, length: u64) -> Result<&[u8], NameError> {

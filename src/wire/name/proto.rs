@@ -4,7 +4,10 @@
 use std::ops::Range;
 
 use super::{BodyKind, METADATA, NAME, NameError, OBJECT};
-use crate::wire::{frames::MAGIC, varint::put_varint};
+use crate::wire::{
+    frames::MAGIC,
+    protobuf::{Delimited, Fields, Malformed, Payload, put_varint},
+};
 
 /// Replaces the name and the three lengths around it: its own, the metadata's and the object's.
 pub(super) fn rename(
@@ -17,7 +20,7 @@ pub(super) fn rename(
     let mut around = MAGIC.len()..body.len();
     let mut way = Vec::with_capacity(3);
     for (number, field) in [(2, OBJECT), (1, METADATA), (1, NAME)] {
-        let Some(delimited) = only(body, around, number, field)? else {
+        let Some(delimited) = only(body, &around, number, field)? else {
             return Ok(None);
         };
         around = delimited.content.clone();
@@ -44,86 +47,22 @@ pub(super) fn rename(
 
 const MALFORMED: NameError = NameError::Malformed(BodyKind::Protobuf);
 
-/// A length-delimited field: the offset of its length, and its content, which follows that.
-struct Delimited {
-    length_at: usize,
-    content: Range<usize>,
-}
-
 /// The only field of this number in the message that fills `around`. Go merges repeated messages,
 /// and takes the last of other repeated fields; no encoder writes these, so they are refused.
 fn only(
     body: &[u8],
-    around: Range<usize>,
+    around: &Range<usize>,
     number: u32,
     field: &'static str,
 ) -> Result<Option<Delimited>, NameError> {
-    let mut reader = Reader { body, at: around.start, end: around.end };
     let mut found = None;
-    while reader.at < reader.end {
-        let (this, delimited) = reader.field()?;
-        if this == number && found.replace(delimited.ok_or(MALFORMED)?).is_some() {
-            return Err(NameError::Repeated { field });
+    for this in Fields::new(body, around) {
+        match this.map_err(|Malformed| MALFORMED)? {
+            (this, _) if this != number => {}
+            (_, Payload::Bytes(_)) if found.is_some() => return Err(NameError::Repeated { field }),
+            (_, Payload::Bytes(delimited)) => found = Some(delimited),
+            _ => return Err(MALFORMED),
         }
     }
     Ok(found)
-}
-
-struct Reader<'a> {
-    body: &'a [u8],
-    at: usize,
-    end: usize,
-}
-
-impl Reader<'_> {
-    /// Reads past one field: its number, and its place if it is length-delimited.
-    fn field(&mut self) -> Result<(u32, Option<Delimited>), NameError> {
-        // A key has 32 bits. Go truncates longer ones, which makes another field of them.
-        let key = u32::try_from(self.varint()?).map_err(|_| MALFORMED)?;
-        let number = key >> 3;
-        if number == 0 {
-            return Err(MALFORMED);
-        }
-        match key & 7 {
-            0 => {
-                self.varint()?;
-            }
-            1 => self.pass(8)?,
-            2 => {
-                let length_at = self.at;
-                let length = self.varint()?;
-                let start = self.at;
-                self.pass(length)?;
-                return Ok((number, Some(Delimited { length_at, content: start..self.at })));
-            }
-            5 => self.pass(4)?,
-            // 3 and 4 are groups, which Kubernetes does not use.
-            _ => return Err(MALFORMED),
-        }
-        Ok((number, None))
-    }
-
-    fn varint(&mut self) -> Result<u64, NameError> {
-        let mut value = 0u64;
-        for shift in (0..64).step_by(7) {
-            let byte = self.body.get(self.at).filter(|_| self.at < self.end);
-            let byte = *byte.ok_or(MALFORMED)?;
-            self.at += 1;
-            let bits = u64::from(byte & 0x7f);
-            if bits.leading_zeros() < shift {
-                return Err(MALFORMED);
-            }
-            value |= bits << shift;
-            if byte < 0x80 {
-                return Ok(value);
-            }
-        }
-        Err(MALFORMED)
-    }
-
-    fn pass(&mut self, length: u64) -> Result<(), NameError> {
-        let end = usize::try_from(length).ok().and_then(|length| self.at.checked_add(length));
-        self.at = end.filter(|end| *end <= self.end).ok_or(MALFORMED)?;
-        Ok(())
-    }
 }

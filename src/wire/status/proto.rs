@@ -1,7 +1,7 @@
 //! Fields of protobuf, as the generated code of `apimachinery` writes them, and the envelopes of
 //! objects and events.
 
-use crate::wire::{frames::MAGIC, varint::put_varint};
+use crate::wire::{frames::MAGIC, protobuf::put_varint};
 
 /// The magic and `runtime.Unknown{typeMeta=1, raw=2, contentEncoding=3, contentType=4}`.
 pub(in crate::wire) fn enveloped(

@@ -61,11 +61,12 @@ enum Target {
 
 /// The head of an item.
 #[derive(Debug, Clone, Copy)]
-struct Head {
-    major: u8,
+pub(in crate::wire) struct Head {
+    pub(in crate::wire) major: u8,
     /// `None`: indefinite length, or a break.
-    argument: Option<u64>,
-    length: usize,
+    pub(in crate::wire) argument: Option<u64>,
+    /// Its own bytes.
+    pub(in crate::wire) length: usize,
 }
 
 impl Cbor {
@@ -422,11 +423,11 @@ impl Container {
 
 impl Head {
     /// Longest head: the initial byte and eight more.
-    const MAX: usize = 9;
+    pub(in crate::wire) const MAX: usize = 9;
 
     /// `None` if the bytes end before the head does.
     #[inline]
-    fn read(bytes: &[u8]) -> Result<Option<Self>, Fault> {
+    pub(in crate::wire) fn read(bytes: &[u8]) -> Result<Option<Self>, Fault> {
         let Some((initial, behind)) = bytes.split_first() else {
             return Ok(None);
         };

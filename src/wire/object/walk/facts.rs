@@ -156,6 +156,7 @@ impl Facts {
             Node::Meta => self.object.is_broken = true,
             Node::Labels | Node::Owners => self.object.begin(node, &[]),
             Node::OwnerIsController => self.flag(node, false),
+            _ if node.text_limit() == 0 => {}
             _ => {
                 self.text.clear();
                 self.end_text(node);
@@ -229,19 +230,7 @@ impl Facts {
             Node::Continue => self.continue_token = continue_token(text),
             Node::ListKind => self.list_kind = whole_text(text),
             Node::ListApiVersion => self.list_api_version = whole_text(text),
-            Node::Namespace
-            | Node::Name
-            | Node::Uid
-            | Node::Kind
-            | Node::ApiVersion
-            | Node::Label
-            | Node::LabelKey
-            | Node::LabelValue
-            | Node::OwnerApiVersion
-            | Node::OwnerKind
-            | Node::OwnerName
-            | Node::OwnerUid => self.object.set(node, text),
-            _ => {}
+            _ => self.object.set(node, text),
         }
     }
 

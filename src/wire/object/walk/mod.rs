@@ -12,6 +12,7 @@ mod step;
 
 use self::{cbor::Cbor, json::Json, proto::Proto};
 pub(in crate::wire) use self::{
+    cbor::Head as CborHead,
     facts::Facts,
     place::Node,
     step::{Mark, Step},

@@ -251,32 +251,13 @@ impl Node {
             Self::Rows | Self::Items | Self::ItemRows | Self::Owners => Shape::Array,
             Self::Remaining => Shape::Number,
             Self::OwnerIsController => Shape::Flag,
-            Self::Type
-            | Self::ResourceVersion
-            | Self::InitialEventsEnd
-            | Self::AnnotationKey
-            | Self::AnnotationValue
-            | Self::Continue
-            | Self::Namespace
-            | Self::Name
-            | Self::Uid
-            | Self::Kind
-            | Self::ApiVersion
-            | Self::ListKind
-            | Self::ListApiVersion
-            | Self::ItemVersion
-            | Self::Label
-            | Self::LabelKey
-            | Self::LabelValue
-            | Self::OwnerApiVersion
-            | Self::OwnerKind
-            | Self::OwnerName
-            | Self::OwnerUid => Shape::Text,
+            _ if self.text_limit() > 0 => Shape::Text,
             _ => Shape::Map,
         }
     }
 
-    /// Most bytes of its text that are read: one more than the longest valid one.
+    /// Most bytes of its text that are read: one more than the longest valid one. 0 for what is no
+    /// text.
     pub(super) const fn text_limit(self) -> usize {
         match self {
             Self::Type => 16,
