@@ -30,9 +30,9 @@ use tokio_rustls::server;
 
 use super::{
     outcome::Closed,
-    pair::{Pair, Tasks},
     request,
     shared::{LAST_CALL, Worker},
+    shared::{Pair, Tasks},
     streams::Stalls,
     tls::{UpstreamConn, UpstreamTlsStream},
     upstream::{Leftover, Line, Upstream},

@@ -2,7 +2,7 @@
 //!
 //! 1. [`listen`]: accept, find the original destination, deal the connection to a data thread.
 //! 2. [`tls`]: read the ClientHello, dial and verify the upstream, then answer the client.
-//! 3. [`legs`]: both connections of a [`pair`] in one HTTP version, until one of them ends.
+//! 3. [`legs`]: both connections of a pair in one HTTP version, until one of them ends.
 //! 4. [`request`]: classify, decide, rewrite, send, and choose how the response is followed.
 //! 5. [`streams`]: lists and watches on their way to the client; objects that no selector could
 //!    leave out are left out here, and live watches are brought over when the policy changes.
@@ -15,8 +15,8 @@
 //! end of a task that must not end.
 //!
 //! Each data thread runs its connections on a runtime of its own and shares with the others only
-//! [`Shared`], such as the policy, the positions and the counters. One control thread does all the
-//! rest, so it responds also when the data threads are busy.
+//! [`Shared`], such as the policy, the positions and the counters ([`shared`] has what is shared by
+//! whom). One control thread does all the rest, so it responds also when the data threads are busy.
 
 mod admin;
 mod collection;
@@ -26,7 +26,6 @@ mod legs;
 mod listen;
 mod metrics;
 mod outcome;
-mod pair;
 mod request;
 mod shared;
 pub mod start;

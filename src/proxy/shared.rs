@@ -1,10 +1,20 @@
-//! State that connections share.
+//! State that is shared: by all threads, by the connections of one thread, by the requests of one
+//! pair. A pair is a client connection and its one upstream connection; all of it lives on one
+//! thread.
 
 use std::{
+    cell::{Cell, RefCell},
+    collections::HashMap,
+    future::poll_fn,
+    pin::Pin,
     rc::Rc,
     sync::{Arc, atomic::AtomicU64},
+    task::Context,
     time::Duration,
 };
+
+use hyper::rt::Executor;
+use tokio::task::{self, JoinSet};
 
 use super::{
     config::{OnChange, Pushdown},
@@ -12,10 +22,11 @@ use super::{
     listen::Outages,
     metrics::Metrics,
     request::Room,
-    streams::{LiveStreams, StreamTable, Turns, Unread},
+    streams::{LiveStreams, Stalls, StreamTable, Turns, Unread},
     tls::Tls,
+    upstream::{Leftover, Upstream},
 };
-use crate::net::Clock;
+use crate::{net::Clock, policy::positions::Grants};
 
 /// The time before a drain's deadline when connections and watches that came during the drain are
 /// asked to finish.
@@ -43,4 +54,85 @@ pub(super) struct Shared {
 pub(super) struct Worker {
     pub(super) shared: Arc<Shared>,
     pub(super) live: Rc<LiveStreams>,
+}
+
+/// State shared by the requests of one pair.
+pub(super) struct Pair {
+    pub(super) id: u64,
+    pub(super) worker: Rc<Worker>,
+    pub(super) upstream: Upstream,
+    pub(super) grants: RefCell<Grants>,
+    pub(super) tasks: Tasks,
+    pub(super) stalls: Rc<Stalls>,
+    /// Whether the awaited response may end HTTP on the upstream connection.
+    pub(super) is_upgrading: Rc<Cell<bool>>,
+    /// The rest of an HTTP/1.1 request's body, which precedes the next request.
+    pub(super) leftover: Option<Rc<Leftover>>,
+}
+
+/// The tasks of one pair.
+#[derive(Clone, Default)]
+pub(super) struct Tasks(Rc<RefCell<TaskSet>>);
+
+#[derive(Default)]
+struct TaskSet {
+    running: JoinSet<()>,
+    handles: HashMap<task::Id, task::AbortHandle>,
+    panics: u64,
+}
+
+impl Tasks {
+    /// Starts a task and forgets those that have ended. The runtime copies a task whole when it
+    /// starts and when it ends, so it gets a box.
+    pub(super) fn spawn(&self, task: impl Future<Output = ()> + 'static) {
+        let mut set = self.0.borrow_mut();
+        while let Some(ended) = set.running.try_join_next_with_id() {
+            set.forget(&ended);
+        }
+        let task: Pin<Box<dyn Future<Output = ()>>> = Box::pin(task);
+        let handle = set.running.spawn_local(task);
+        set.handles.insert(handle.id(), handle);
+    }
+
+    /// Waits until all have ended.
+    pub(super) async fn finished(&self) {
+        let next = |cx: &mut Context<'_>| self.0.borrow_mut().running.poll_join_next_with_id(cx);
+        while let Some(ended) = poll_fn(next).await {
+            self.0.borrow_mut().forget(&ended);
+        }
+    }
+
+    /// Resets the responses that these tasks send.
+    pub(super) fn reset(&self, tasks: &[task::Id]) {
+        let set = self.0.borrow();
+        for handle in tasks.iter().filter_map(|id| set.handles.get(id)) {
+            handle.abort();
+        }
+    }
+
+    /// Ends all; returns how many panicked. Tasks and pair hold each other: nothing else would.
+    pub(super) fn end(&self) -> u64 {
+        let mut set = self.0.borrow_mut();
+        set.running.abort_all();
+        set.panics
+    }
+}
+
+impl TaskSet {
+    fn forget(&mut self, ended: &Result<(task::Id, ()), task::JoinError>) {
+        let id = match ended {
+            Ok((id, ())) => *id,
+            Err(error) => {
+                self.panics += u64::from(error.is_panic());
+                error.id()
+            }
+        };
+        self.handles.remove(&id);
+    }
+}
+
+impl<F: Future<Output = ()> + 'static> Executor<F> for Tasks {
+    fn execute(&self, task: F) {
+        self.spawn(task);
+    }
 }

@@ -25,7 +25,7 @@ use crate::{
     proxy::{
         feed::InForce,
         outcome::Why,
-        pair::Pair,
+        shared::Pair,
         upstream::{
             ClientBody, METADATA, OnBehalf, SEGMENT, Served, ServedResource, discovery_path,
         },

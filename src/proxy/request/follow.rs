@@ -10,7 +10,7 @@ use crate::{
     policy::Refusal,
     proxy::{
         collection::Collection,
-        pair::Pair,
+        shared::Pair,
         streams::{BodyError, Events, JudgedList},
     },
     wire::{Verb, media::Encoding},

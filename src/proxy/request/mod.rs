@@ -24,7 +24,7 @@ use super::{
     feed::InForce,
     metrics::Leg,
     outcome::{Access, Decided, Ended},
-    pair::Pair,
+    shared::Pair,
     streams::{Asked, ListBody, ReplyBody, WatchBody},
     upstream::{
         Broken, ClientBody, Kept, OnBehalf, RequestBody, settle, strip_hop_by_hop, understood,

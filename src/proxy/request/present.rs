@@ -5,7 +5,7 @@ use super::answer::{Answer, Follow};
 use crate::{
     proxy::{
         collection::Collection,
-        pair::Pair,
+        shared::Pair,
         upstream::{OnBehalf, Present, present},
     },
     wire::RequestInfo,

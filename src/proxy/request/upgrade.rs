@@ -9,7 +9,7 @@ use tokio::io::copy_bidirectional;
 
 use crate::proxy::{
     outcome::{Access, Ended, LiveStreamCount},
-    pair::Pair,
+    shared::Pair,
 };
 
 /// Copies both ways, half-closes included, until both directions have ended.

@@ -9,11 +9,13 @@ use bytes::{Bytes, BytesMut};
 use http_body::{Body, Frame, SizeHint};
 use hyper::body::Incoming;
 
-use super::{JudgedList, ListBody, WatchBody, stall::Follower};
-use crate::{
-    proxy::outcome::{Access, Ended},
-    wire::frames::FrameError,
+use super::{
+    error::BodyError,
+    list::{ListBody, judged::JudgedList},
+    stall::Follower,
+    watch::WatchBody,
 };
+use crate::proxy::outcome::{Access, Ended};
 
 /// Bytes of one frame to the client: with its head (RFC 9113 section 4.1) it fills one TLS record
 /// (RFC 8446 section 5.1), and no record holds the rest of another's.
@@ -41,26 +43,6 @@ enum Kind {
 
 /// A frame, an error, or the end.
 type Step = Option<Result<Frame<Bytes>, BodyError>>;
-
-/// Reasons to break off: the client's stream is reset, so that no part is taken for a whole.
-#[derive(Debug, thiserror::Error)]
-pub(in crate::proxy) enum BodyError {
-    /// The upstream broke off.
-    #[error("the upstream broke off")]
-    Upstream(#[from] hyper::Error),
-    /// The body is not what its content type says.
-    #[error("the response cannot be followed")]
-    Unreadable(#[from] FrameError),
-    /// A compressed body does not decompress.
-    #[error("the response cannot be decompressed")]
-    Compression,
-    /// A watch whose events cannot be parsed has to end, and the end of an event is not known.
-    #[error("a watch whose events cannot be told apart had to end")]
-    Unread,
-    /// An event stayed incomplete when the watch had to end.
-    #[error("the upstream stopped in the middle of an event")]
-    Stalled,
-}
 
 impl ReplyBody {
     pub(in crate::proxy) fn empty() -> Self {

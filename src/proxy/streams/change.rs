@@ -29,8 +29,7 @@ use crate::{
     proxy::{
         feed::InForce,
         outcome::Why,
-        pair::Pair,
-        shared::Shared,
+        shared::{Pair, Shared},
         upstream::{Kept, Probe, settle, understood},
     },
     wire::{

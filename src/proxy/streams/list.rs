@@ -3,6 +3,8 @@
 //! A list that cannot be parsed is broken off if the shard sees only a part of it; else it passes
 //! untouched, at an unknown position.
 
+pub(super) mod judged;
+
 use std::{
     io::Write,
     pin::Pin,
@@ -16,12 +18,12 @@ use http::HeaderValue;
 use http_body::{Body, Frame, SizeHint};
 use hyper::body::Incoming;
 
-use super::body::BodyError;
+use super::error::BodyError;
 use crate::{
     policy::positions::Resume,
     proxy::{
         collection::{Collection, token_key, token_position},
-        pair::Pair,
+        shared::Pair,
     },
     wire::{
         frames::{Continue, FrameError, ListMeta, ListScanner},

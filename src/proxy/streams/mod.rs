@@ -4,20 +4,21 @@
 
 mod body;
 mod change;
-mod judged_list;
+mod error;
 mod list;
 mod live;
 mod machine;
 mod passing;
+mod shown;
 mod stall;
 mod turns;
 mod watch;
 
 pub(super) use self::{
-    body::{BodyError, ReplyBody},
+    body::ReplyBody,
     change::Asked,
-    judged_list::JudgedList,
-    list::ListBody,
+    error::BodyError,
+    list::{ListBody, judged::JudgedList},
     live::{LiveStreams, StreamTable, Subject},
     passing::Events,
     stall::{Stalls, Unread},

@@ -17,7 +17,7 @@ use http_body::Body;
 use hyper::body::Incoming;
 use tokio::time::{Sleep, sleep};
 
-use super::{body::BodyError, watch::Live};
+use super::{error::BodyError, shown::Shown};
 use crate::{
     policy::Share,
     proxy::collection::Bookmarks,
@@ -103,19 +103,19 @@ impl Passing {
     /// of an event.
     pub(super) fn poll(
         &mut self,
-        live: &mut Live,
+        shown: &mut Shown,
         is_last: bool,
         cx: &mut Context<'_>,
     ) -> Poll<Result<Portion, BodyError>> {
         loop {
             let frame = match Pin::new(&mut self.upstream).poll_frame(cx) {
-                Poll::Pending => return self.poll_timer(live, is_last, cx),
-                Poll::Ready(None) => return Poll::Ready(self.end(live)),
+                Poll::Pending => return self.poll_timer(shown, is_last, cx),
+                Poll::Ready(None) => return Poll::Ready(self.end(shown)),
                 Poll::Ready(Some(Err(error))) => return Poll::Ready(Err(error.into())),
                 Poll::Ready(Some(Ok(frame))) => frame,
             };
             let passed = match frame.into_data() {
-                Ok(chunk) => self.take(chunk, live, is_last)?,
+                Ok(chunk) => self.take(chunk, shown, is_last)?,
                 Err(frame) => match frame.into_trailers() {
                     Ok(trailers) => Portion::Trailers(trailers),
                     Err(_) => continue,
@@ -131,32 +131,32 @@ impl Passing {
     fn take(
         &mut self,
         mut chunk: Bytes,
-        live: &mut Live,
+        shown: &mut Shown,
         is_last: bool,
     ) -> Result<Portion, BodyError> {
         match &mut self.events {
             Events::Unread if is_last => Err(BodyError::Unread),
             Events::Unread => {
-                live.shows_unread();
+                shown.shows_unread();
                 Ok(Portion::Bytes(chunk))
             }
-            Events::Followed(scanner) => match followed(scanner, &chunk, live, is_last) {
+            Events::Followed(scanner) => match followed(scanner, &chunk, shown, is_last) {
                 Ok(None) => Ok(Portion::Bytes(chunk)),
                 Ok(Some(at)) => {
                     chunk.truncate(at);
                     Ok(Portion::Last(chunk))
                 }
-                Err(error) if live.is_limited() => Err(error.into()),
+                Err(error) if shown.is_limited() => Err(error.into()),
                 Err(_) => {
                     self.events = Events::Unread;
-                    self.take(chunk, live, is_last)
+                    self.take(chunk, shown, is_last)
                 }
             },
             Events::Judged(filter, share) => {
                 let mut out = Vec::new();
-                let failed = filtered(filter, share, &chunk, live, &mut out).err();
+                let failed = filtered(filter, share, &chunk, shown, &mut out).err();
                 let held = filter.held();
-                self.set_held(live, held);
+                self.set_held(shown, held);
                 Ok(match failed {
                     None => Portion::Bytes(out.into()),
                     Some(error) => Portion::Unreadable(out, error),
@@ -168,7 +168,7 @@ impl Passing {
     /// Waits for the timer while nothing arrives from the upstream.
     fn poll_timer(
         &mut self,
-        live: &Live,
+        shown: &Shown,
         is_last: bool,
         cx: &mut Context<'_>,
     ) -> Poll<Result<Portion, BodyError>> {
@@ -179,7 +179,7 @@ impl Passing {
                 Poll::Ready(Err(BodyError::Stalled))
             }
             Events::Judged(filter, _)
-                if live.bookmarks() == Bookmarks::Always && filter.has_bookmark() =>
+                if shown.bookmarks() == Bookmarks::Always && filter.has_bookmark() =>
             {
                 ready!(poll_in(&mut self.timer, BOOKMARK_DELAY, cx));
                 self.timer = None;
@@ -193,22 +193,22 @@ impl Passing {
         }
     }
 
-    fn end(&mut self, live: &Live) -> Result<Portion, BodyError> {
-        self.set_held(live, 0);
+    fn end(&mut self, shown: &Shown) -> Result<Portion, BodyError> {
+        self.set_held(shown, 0);
         match &self.events {
             Events::Judged(filter, _) if !filter.at_boundary() => Err(BodyError::Stalled),
             _ => Ok(Portion::End),
         }
     }
 
-    fn set_held(&mut self, live: &Live, held: usize) {
-        live.metrics().filter_memory(self.held, held);
+    fn set_held(&mut self, shown: &Shown, held: usize) {
+        shown.metrics().filter_memory(self.held, held);
         self.held = held;
     }
 
     /// Ends the upstream's watch, and the count of the memory that it held.
-    pub(super) fn close(mut self, live: &Live) {
-        self.set_held(live, 0);
+    pub(super) fn close(mut self, shown: &Shown) {
+        self.set_held(shown, 0);
     }
 }
 
@@ -216,12 +216,12 @@ impl Passing {
 fn followed(
     scanner: &mut WatchScanner,
     chunk: &[u8],
-    live: &mut Live,
+    shown: &mut Shown,
     is_last: bool,
 ) -> Result<Option<usize>, FrameError> {
     for end in scanner.feed(chunk) {
         let end = end?;
-        live.shows(end.event);
+        shown.shows(end.event);
         if is_last {
             return Ok(Some(end.at));
         }
@@ -233,12 +233,12 @@ fn filtered(
     filter: &mut WatchFilter,
     share: &Share,
     mut rest: &[u8],
-    live: &mut Live,
+    shown: &mut Shown,
     out: &mut Vec<u8>,
 ) -> Result<(), FrameError> {
     let (mut kept, mut dropped) = (0, 0);
     while let Some(passed) = filter.next(rest, &mut |object| share.judge(object), out)? {
-        live.shows(passed.event);
+        shown.shows(passed.event);
         if passed.is_kept {
             kept += 1;
         } else {
@@ -246,7 +246,7 @@ fn filtered(
         }
         rest = rest.get(passed.at..).unwrap_or_default();
     }
-    live.metrics().filtered(live.resource(), kept, dropped);
+    shown.metrics().filtered(shown.resource(), kept, dropped);
     Ok(())
 }
 

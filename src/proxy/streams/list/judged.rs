@@ -13,12 +13,9 @@ use flate2::write::MultiGzDecoder;
 use http_body::{Body, Frame};
 use hyper::body::Incoming;
 
-use super::{
-    body::BodyError,
-    list::{grant, note},
-};
+use super::{grant, note};
 use crate::{
-    proxy::{collection::Collection, pair::Pair},
+    proxy::{collection::Collection, shared::Pair, streams::error::BodyError},
     wire::{frames::ListFilter, media::Encoding, object::Object},
 };
 
@@ -68,7 +65,7 @@ impl JudgedList {
         Ok(self)
     }
 
-    pub(super) fn poll_frame(
+    pub(in crate::proxy::streams) fn poll_frame(
         &mut self,
         cx: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, BodyError>>> {
@@ -81,7 +78,7 @@ impl JudgedList {
         Poll::Ready(Some(Ok(Frame::data(std::mem::take(&mut self.out).into()))))
     }
 
-    pub(super) fn is_complete(&self) -> bool {
+    pub(in crate::proxy::streams) fn is_complete(&self) -> bool {
         self.filter.is_none() && self.out.is_empty()
     }
 

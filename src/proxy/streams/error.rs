@@ -1,0 +1,23 @@
+//! The reasons why a body breaks off.
+
+use crate::wire::frames::FrameError;
+
+/// Reasons to break off: the client's stream is reset, so that no part is taken for a whole.
+#[derive(Debug, thiserror::Error)]
+pub(in crate::proxy) enum BodyError {
+    /// The upstream broke off.
+    #[error("the upstream broke off")]
+    Upstream(#[from] hyper::Error),
+    /// The body is not what its content type says.
+    #[error("the response cannot be followed")]
+    Unreadable(#[from] FrameError),
+    /// A compressed body does not decompress.
+    #[error("the response cannot be decompressed")]
+    Compression,
+    /// A watch whose events cannot be parsed has to end, and the end of an event is not known.
+    #[error("a watch whose events cannot be told apart had to end")]
+    Unread,
+    /// An event stayed incomplete when the watch had to end.
+    #[error("the upstream stopped in the middle of an event")]
+    Stalled,
+}

@@ -1,0 +1,160 @@
+//! What the client of a watch was shown, whatever happens to its events.
+
+use std::{rc::Rc, sync::Arc};
+
+use bytes::Bytes;
+
+use super::{
+    change::{Asked, Transfer},
+    live::{LiveStream, Subject},
+    machine::{Goal, Input},
+};
+use crate::{
+    policy::{
+        GroupResource, Refusal,
+        positions::{Position, Resume},
+    },
+    proxy::{
+        collection::{Bookmarks, Collection},
+        config::OnChange,
+        feed::InForce,
+        metrics::Metrics,
+        outcome::Ended,
+        shared::Pair,
+    },
+    wire::{
+        frames::{Event, EventKind},
+        media::Encoding,
+    },
+};
+
+/// What the client of a watch was shown, and what follows from it.
+pub(super) struct Shown {
+    pub(super) encoding: Encoding,
+    pub(super) stream: Rc<LiveStream>,
+    position: Arc<Position>,
+    resource: GroupResource,
+    bookmarks: Bookmarks,
+    /// The last position that the client was shown, or the one that it asked for.
+    at: Option<u64>,
+    asked: Option<Rc<Asked>>,
+    key: u64,
+    pair: Rc<Pair>,
+    pub(super) ended: Ended,
+}
+
+impl Shown {
+    pub(super) fn new(pair: &Rc<Pair>, collection: Collection, encoding: Encoding) -> Self {
+        let Collection { subject, position, in_force, key, bookmarks, from, asked, .. } =
+            collection;
+        let worker = &pair.worker;
+        if let Some(from) = from {
+            // A client that resumes from this position later has seen events of this policy.
+            position.show(Resume::Number(from), in_force.epoch);
+        }
+        let resource = subject.resource.clone();
+        let present = worker.shared.feed.in_force().unwrap_or_else(|| in_force.clone());
+        let stream = worker.live.register(pair.id, subject, in_force);
+        let by_difference = worker.shared.on_change == OnChange::Difference;
+        // HTTP/1.1 needs a second connection for it, which to the API server is another client.
+        let asked = asked.filter(|_| by_difference && pair.upstream.is_h2()).map(Rc::new);
+        let pair = Rc::clone(pair);
+        let ended = Ended::Complete;
+        let shown = Self {
+            encoding,
+            stream,
+            position,
+            resource,
+            bookmarks,
+            at: from,
+            asked,
+            key,
+            pair,
+            ended,
+        };
+        shown.update_may_change();
+        shown.stream.catch_up(&present);
+        shown
+    }
+
+    pub(super) fn bookmarks(&self) -> Bookmarks {
+        self.bookmarks
+    }
+
+    pub(super) fn resource(&self) -> &GroupResource {
+        &self.resource
+    }
+
+    pub(super) fn metrics(&self) -> &Metrics {
+        &self.pair.worker.shared.metrics
+    }
+
+    /// Records an event before the client can see it.
+    pub(super) fn shows(&mut self, event: Event) {
+        let epoch = self.stream.epoch();
+        let shown = Resume::at(event.resource_version).filter(|_| event.kind != EventKind::Error);
+        if let Some(at) = shown {
+            self.position.show(at, epoch);
+        }
+        let number = match shown {
+            Some(Resume::Number(at)) => Some(at),
+            _ => None,
+        };
+        self.at = number.or(self.at);
+        self.stream.showed(number);
+        if event.initial_events_end
+            && let Some(at) = Resume::at(event.resource_version)
+        {
+            self.pair.grants.borrow_mut().give(self.key, at, epoch);
+            if self.bookmarks == Bookmarks::AfterInitial {
+                self.bookmarks = Bookmarks::Always;
+                self.update_may_change();
+            }
+        }
+    }
+
+    /// Whether the client may see only a part of it.
+    pub(super) fn is_limited(&self) -> bool {
+        self.stream.is_limited()
+    }
+
+    /// Records that the client is about to see events that cannot be parsed.
+    pub(super) fn shows_unread(&mut self) {
+        self.position.show_unread(self.stream.epoch());
+        self.asked = None;
+        self.update_may_change();
+    }
+
+    /// The last event to send to a client that must list anew.
+    pub(super) fn expire(&mut self, why: &str) -> Bytes {
+        self.ended = Ended::Expired;
+        Refusal::Expired.because(why).status.error_event(self.encoding)
+    }
+
+    /// Updates whether it can be brought over: a stream without bookmarks, or before the end of its
+    /// initial events, has no position for that.
+    fn update_may_change(&self) {
+        let may_change =
+            self.bookmarks == Bookmarks::Always && self.at.is_some() && self.asked.is_some();
+        self.stream.step(Input::MayChange(may_change));
+    }
+
+    /// The change that brings the watch over; `None` without a position.
+    pub(super) fn transfer(&self, goal: Goal<Subject>) -> Option<Transfer> {
+        Some(Transfer {
+            asked: Rc::clone(self.asked.as_ref()?),
+            pair: Rc::clone(&self.pair),
+            encoding: self.encoding,
+            at: self.at?,
+            from: self.stream.in_force(),
+            to: goal.to,
+            member: goal.member,
+        })
+    }
+
+    pub(super) fn carried_over(&self, to: &Arc<InForce>) {
+        self.metrics().count_stream_change("difference");
+        let (resource, epoch) = (&self.resource, to.epoch.get());
+        tracing::debug!(%resource, epoch, at = self.at, "a watch was brought over by difference");
+    }
+}
