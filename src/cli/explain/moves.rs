@@ -2,13 +2,16 @@
 //!
 //! Hides the verdict of each policy on an object, and its text. Knows nothing of the cluster.
 
-use std::{fmt::Write as _, sync::Arc};
+use std::{collections::BTreeMap, fmt::Write as _, sync::Arc};
 
 use kube::api::ObjectMeta;
 
 use crate::{
     policy::{GroupResource, Scope},
-    wire::{frames::Verdict, object::Object},
+    wire::{
+        frames::Verdict,
+        object::{Labels, Object},
+    },
 };
 
 /// The number of objects named without `--all`.
@@ -120,21 +123,19 @@ fn line(text: &mut String, name: &str, value: &str) {
 
 fn judge(scope: Option<&Arc<Scope>>, resource: &GroupResource, meta: &ObjectMeta) -> Verdict {
     let Some(scope) = scope else { return Verdict::Keep };
-    let labels = meta.labels.as_ref();
-    let label = |key: &str| labels.and_then(|labels| labels.get(key)).map(String::as_str);
+    let none = BTreeMap::new();
     let object = Object {
         namespace: meta.namespace.as_deref().unwrap_or_default(),
         name: meta.name.as_deref().unwrap_or_default(),
         uid: meta.uid.as_deref().unwrap_or_default(),
+        labels: Some(Labels::of(meta.labels.as_ref().unwrap_or(&none))),
         ..Object::default()
     };
-    scope.owns(resource, &object, label)
+    scope.owns(resource, &object)
 }
 
 #[cfg(test)]
 mod tests {
-    use std::collections::BTreeMap;
-
     use super::*;
     use crate::policy::{Namespaces, Policy, from_documents};
 

@@ -40,16 +40,16 @@ impl Scope {
         self.selector.is_everything() && self.boundaries.is_empty()
     }
 
-    /// The verdict on a whole object of `resource`, by its labels too. `Unknown` if it lacks an
-    /// attribute that decides.
+    /// The verdict on a whole object of `resource`, by its labels too. `Unknown` if a fact that
+    /// decides is not known.
     #[must_use]
-    pub fn owns<'o>(
-        &self,
-        resource: &GroupResource,
-        object: &Object<'_>,
-        label: impl Fn(&str) -> Option<&'o str>,
-    ) -> Verdict {
-        if !self.selector.matches(label) {
+    pub fn owns(&self, resource: &GroupResource, object: &Object<'_>) -> Verdict {
+        let is_selected = match object.labels {
+            Some(labels) => self.selector.matches(|key| labels.get(key)),
+            None if self.selector.is_everything() => true,
+            None => return Verdict::Unknown,
+        };
+        if !is_selected {
             return Verdict::Drop;
         }
         self.bounds(object, *resource == GroupResource::new("", "namespaces"))
@@ -93,5 +93,51 @@ impl fmt::Display for Scope {
             write!(f, "{gap}{boundary}")?;
         }
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+
+    use super::*;
+    use crate::{policy::sharding::Selected, wire::object::Labels};
+
+    fn boundary(names: &[&str]) -> Boundary {
+        Boundary {
+            names: names.iter().map(|name| (*name).into()).collect(),
+            pattern: None,
+            selected: None::<Selected>,
+            hash: None,
+            has_cluster_scoped: false,
+        }
+    }
+
+    #[test]
+    fn a_whole_object_is_judged_by_labels_and_boundaries() {
+        let scope = Scope::new("team=red".parse().unwrap()).inside(boundary(&["a"]));
+        let pods = GroupResource::new("", "pods");
+        let red = BTreeMap::from([("team".to_owned(), "red".to_owned())]);
+        let object = |namespace, labels| Object {
+            namespace,
+            name: "x",
+            uid: "u",
+            labels,
+            ..Object::default()
+        };
+        let none = BTreeMap::new();
+        for (namespace, labels, verdict) in [
+            ("a", Some(Labels::of(&red)), Verdict::Keep),
+            ("b", Some(Labels::of(&red)), Verdict::Drop),
+            ("a", Some(Labels::of(&none)), Verdict::Drop),
+            ("a", None, Verdict::Unknown),
+        ] {
+            assert_eq!(scope.owns(&pods, &object(namespace, labels)), verdict, "{namespace}");
+        }
+        let any = Scope::new(Selector::everything()).inside(boundary(&["a"]));
+        assert_eq!(any.owns(&pods, &object("a", None)), Verdict::Keep);
+        assert_eq!(any.owns(&pods, &object("", None)), Verdict::Drop);
+        let named = Object { name: "a", uid: "u", ..Object::default() };
+        assert_eq!(any.owns(&GroupResource::new("", "namespaces"), &named), Verdict::Keep);
     }
 }

@@ -1,6 +1,6 @@
 //! An object's facts.
 
-use std::cmp::Ordering;
+use std::{cmp::Ordering, collections::BTreeMap};
 
 use crate::wire::rv::ResourceVersion;
 
@@ -17,12 +17,12 @@ pub struct Object<'a> {
     pub kind: &'a str,
     /// `apiVersion`; empty for the items of typed lists.
     pub api_version: &'a str,
-    /// `metadata.resourceVersion`, if it is [`Wanted`].
+    /// `metadata.resourceVersion`; unset if it is not [`Wanted`].
     pub resource_version: ResourceVersion,
-    /// `metadata.labels`, if they are [`Wanted`].
-    pub labels: Labels<'a>,
-    /// `metadata.ownerReferences`, if they are [`Wanted`].
-    pub owners: Owners<'a>,
+    /// `metadata.labels`. `None` if they are not known.
+    pub labels: Option<Labels<'a>>,
+    /// `metadata.ownerReferences`. `None` if they are not known.
+    pub owners: Option<Owners<'a>>,
 }
 
 /// The facts that are read only for those who ask: the others identify an object and never change.
@@ -37,17 +37,20 @@ pub struct Wanted {
 }
 
 /// The labels of an object, in the order of their keys.
-#[derive(Debug, Clone, Copy, Default)]
-pub struct Labels<'a> {
-    pub(super) text: &'a str,
-    pub(super) at: &'a [LabelAt],
+#[derive(Debug, Clone, Copy)]
+pub struct Labels<'a>(From<'a>);
+
+#[derive(Debug, Clone, Copy)]
+enum From<'a> {
+    Read { text: &'a str, at: &'a [LabelAt] },
+    Map(&'a BTreeMap<String, String>),
 }
 
 /// The owners of an object, in its order.
-#[derive(Debug, Clone, Copy, Default)]
+#[derive(Debug, Clone, Copy)]
 pub struct Owners<'a> {
-    pub(super) text: &'a str,
-    pub(super) at: &'a [OwnerAt],
+    text: &'a str,
+    at: &'a [OwnerAt],
 }
 
 /// An owner of an object. Texts that it does not have are empty.
@@ -86,17 +89,36 @@ pub(super) struct OwnerAt {
 }
 
 impl<'a> Labels<'a> {
+    /// The labels of an object that is decoded already.
+    #[must_use]
+    pub fn of(map: &'a BTreeMap<String, String>) -> Self {
+        Self(From::Map(map))
+    }
+
+    pub(super) fn read(text: &'a str, at: &'a [LabelAt]) -> Self {
+        Self(From::Read { text, at })
+    }
+
     /// The value of a label; `None` if there is no such label.
     #[must_use]
     pub fn get(&self, key: &str) -> Option<&'a str> {
-        let at = self.at.binary_search_by(|at| text(self.text, at.key).cmp(key)).ok()?;
-        self.at.get(at).map(|at| text(self.text, at.value))
+        match self.0 {
+            From::Map(map) => map.get(key).map(String::as_str),
+            From::Read { text: all, at } => {
+                let found = at.binary_search_by(|at| text(all, at.key).cmp(key)).ok()?;
+                at.get(found).map(|at| text(all, at.value))
+            }
+        }
     }
 
     /// Keys and values.
     pub fn iter(&self) -> impl Iterator<Item = (&'a str, &'a str)> + use<'a> {
-        let Self { text: all, at } = *self;
-        at.iter().map(move |at| (text(all, at.key), text(all, at.value)))
+        let (all, at, map) = match self.0 {
+            From::Read { text, at } => (text, at, None),
+            From::Map(map) => ("", [].as_slice(), Some(map)),
+        };
+        let read = at.iter().map(move |at| (text(all, at.key), text(all, at.value)));
+        read.chain(map.into_iter().flatten().map(|(key, value)| (key.as_str(), value.as_str())))
     }
 }
 
@@ -108,6 +130,10 @@ impl LabelAt {
 }
 
 impl<'a> Owners<'a> {
+    pub(super) fn read(text: &'a str, at: &'a [OwnerAt]) -> Self {
+        Self { text, at }
+    }
+
     /// Each owner.
     pub fn iter(&self) -> impl Iterator<Item = Owner<'a>> + use<'a> {
         let Self { text: all, at } = *self;

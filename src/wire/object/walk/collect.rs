@@ -3,7 +3,7 @@
 use super::place::Node;
 use crate::wire::{
     object::{
-        Labels, Object, Owners,
+        Labels, Object, Owners, Wanted,
         said::{LabelAt, OwnerAt, Span},
     },
     rv::ResourceVersion,
@@ -165,7 +165,7 @@ impl Collected {
     }
 
     /// The object; `None` if it is ambiguous or has no metadata.
-    pub(super) fn read(&self) -> Option<Object<'_>> {
+    pub(super) fn read(&self, wanted: Wanted) -> Option<Object<'_>> {
         if self.is_broken || !self.has_meta {
             return None;
         }
@@ -176,8 +176,8 @@ impl Collected {
             kind: self.kind.read()?,
             api_version: self.api_version.read()?,
             resource_version: self.resource_version.unwrap_or_default(),
-            labels: Labels { text: &self.text, at: &self.labels },
-            owners: Owners { text: &self.text, at: &self.owners },
+            labels: wanted.labels.then(|| Labels::read(&self.text, &self.labels)),
+            owners: wanted.owners.then(|| Owners::read(&self.text, &self.owners)),
         })
     }
 }

@@ -283,7 +283,7 @@ impl Facts {
 
     /// The object that was read last; `None` if its metadata is missing, no text, or ambiguous.
     pub(in crate::wire) fn object(&self) -> Option<Object<'_>> {
-        self.object.read()
+        self.object.read(self.wanted)
     }
 
     /// Whether that object has an owner.
