@@ -17,8 +17,10 @@
 //! | word | meaning |
 //! |---|---|
 //! | dialect | one user-facing API that compiles to a policy |
-//! | policy | the internal model of a shard's limits and lock; immutable; has an epoch |
-//! | epoch | number of a policy; a request takes one policy at its start and keeps it |
+//! | policy | what all objects of one pod compile to, in parts; immutable |
+//! | sharding | the part of a policy that says which objects are the shard's; it alone has an epoch |
+//! | epoch | number of a sharding; a request takes one sharding at its start and keeps it |
+//! | way | what becomes of a request |
 //! | shard | the part of the objects that one group of pods owns |
 //! | scope | the objects of one resource that a shard sees |
 //! | client, upstream | the controller's side, the API server's side of the proxy |
