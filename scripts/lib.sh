@@ -21,9 +21,32 @@ step() {
     say "$text: done in $((SECONDS - from)) s"
 }
 
-# cargo ARG...: a person sees what it is at, a log is spared hundreds of lines.
+# cargo ARG...: a person sees what it is at; a log gets a line every ten seconds and no hundreds more.
 compile() {
-    if [ -t 2 ]; then cargo "$@"; else cargo "$@" --quiet; fi
+    if [ -t 2 ]; then cargo "$@"; else cargo "$@" 2>&1 | count_crates; fi
+}
+
+# count_crates: copies cargo's warnings and errors, and counts the rest.
+count_crates() {
+    local line state count=0 last=$SECONDS
+    while true; do
+        state=0
+        IFS= read -r -t 10 line || state=$?
+        # Above 128 the time is over; else there is no more to read.
+        if [ "$state" != 0 ] && [ "$state" -le 128 ]; then break; fi
+        if [ "$state" = 0 ]; then
+            case $line in
+                *" Compiling "*) count=$((count + 1)) ;;
+                *" Downloading "* | *" Downloaded "* | *" Locking "* | *" Updating "* | *" Adding "*) ;;
+                *" Blocking "* | *" Finished "* | *" Executable "*) ;;
+                *) printf '%s\n' "$line" >&2 ;;
+            esac
+        fi
+        if [ $((SECONDS - last)) -ge 10 ]; then
+            last=$SECONDS
+            say "  $count crates begun"
+        fi
+    done
 }
 
 # What cannot be built from here: compilers. Everything else is `testbed deps`.
@@ -44,9 +67,10 @@ need_root() {
     [ "$(id -u)" = 0 ] || die "run it as root: namespaces, iptables and a kubelet need it"
 }
 
-# The binaries of the images: static, so that the image needs nothing else.
+# The binaries of the images: static, so that the image needs nothing else; for tests and the demo
+# without the link-time optimisation that takes most of a release's time.
 build_static() {
-    RUSTFLAGS="-C target-feature=+crt-static" compile build --release --target "$host" \
+    RUSTFLAGS="-C target-feature=+crt-static" compile build --profile static --target "$host" \
         -p ctrlmesh -p ctrlmesh-init
 }
-static_dir() { printf '%s\n' "${CARGO_TARGET_DIR:-$root/target}/$host/release"; }
+static_dir() { printf '%s\n' "${CARGO_TARGET_DIR:-$root/target}/$host/static"; }

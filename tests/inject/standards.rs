@@ -1,6 +1,6 @@
 //! The Pod Security Standards, from their text (kubernetes.io, "Pod Security Standards", as of
 //! Kubernetes 1.34), for the containers that we add. The real evaluator judges the same in
-//! `tests/e2e/tests/inject.rs`.
+//! `tests/e2e/tests/injected.rs`.
 
 use ctrlmesh::manager::inject::Sidecar;
 use serde_json::{Value, json};
