@@ -8,18 +8,17 @@ use hyper::body::Incoming;
 use serde_json::{Value, json};
 use tokio::time::{sleep, timeout};
 
+use super::shared::{CHANGES, SECRETS, ends_clean, event, object, page, resumes, watch};
 use crate::support::{
     CONFIGMAPS, TOKEN,
     client::{Client, Http, bytes, chunk, request},
-    events::{expired, too_old},
+    events::expired,
     policies::moved_policy,
     proxy::{Files, Proxy, Setup},
     soon,
-    upstream::{Call, Stream, Upstream},
+    upstream::{Call, Upstream},
 };
 
-const SECRETS: &str = "/api/v1/namespaces/ns/secrets";
-const CHANGES: &str = "ctrlmesh_stream_changes_total";
 /// The watch of an informer that has a list.
 const GO_ON: &str = "watch=1&allowWatchBookmarks=true&resourceVersion=100&timeoutSeconds=300";
 
@@ -42,39 +41,14 @@ async fn scene() -> (Upstream, Proxy, Client) {
     scene_with(Http::Two).await
 }
 
-async fn watch(
-    client: &mut Client,
-    upstream: &mut Upstream,
-    path: &str,
-    query: &str,
-) -> (Stream, Response<Incoming>) {
-    let mut sent = request(Method::GET, &format!("{path}?{query}"));
-    sent.headers_mut().insert(header::ACCEPT, HeaderValue::from_static("application/json"));
-    let pending = client.send(sent);
-    let call = upstream.call().await;
-    (call.stream(200, &[("content-type", "application/json")]), pending.await.unwrap())
-}
-
-fn object(name: &str, rv: u64, owners: usize) -> Value {
+/// An item of a list, which has no kind of its own.
+fn item(name: &str, rv: u64, owners: usize) -> Value {
     let owners: Vec<_> = (0..owners).map(|_| json!({"kind": "Parent", "uid": "p"})).collect();
-    let mut meta =
-        json!({"name": name, "namespace": "ns", "uid": name, "resourceVersion": rv.to_string()});
+    let mut meta = object("ns", name, rv)["metadata"].take();
     if !owners.is_empty() {
         meta["ownerReferences"] = owners.into();
     }
     json!({"metadata": meta, "data": {"of": name}})
-}
-
-fn page(at: u64, token: &str, items: &[Value]) -> String {
-    json!({"kind": "ConfigMapList", "apiVersion": "v1",
-        "metadata": {"resourceVersion": at.to_string(), "continue": token}, "items": items})
-    .to_string()
-}
-
-fn event(kind: &str, rv: u64) -> String {
-    let meta = json!({"name": "x", "namespace": "ns", "resourceVersion": rv.to_string()});
-    let object = json!({"kind": "ConfigMap", "apiVersion": "v1", "metadata": meta});
-    format!("{}\n", json!({"type": kind, "object": object}))
 }
 
 /// The next event of a stream: its type, and name or position.
@@ -109,11 +83,6 @@ async fn sees(response: &mut Response<Incoming>, expected: &[(&str, &str)]) {
     assert_eq!(rest, b"", "nothing more");
 }
 
-async fn ends_clean(response: &mut Response<Incoming>) {
-    let end = soon("the end", chunk(response)).await;
-    assert!(end.is_none(), "{end:?}");
-}
-
 fn is_list(call: &Call, selector: &str, at: &str) {
     assert_eq!(call.query("labelSelector").as_deref(), Some(selector), "{}", call.target());
     assert_eq!(call.query("resourceVersion").as_deref(), Some(at));
@@ -138,8 +107,9 @@ async fn moves(upstream: &mut Upstream, at: u64, over: &[Value], new: &[Value]) 
 async fn t13_t14_a_change_is_told_at_one_position_and_the_watch_goes_on() {
     let (mut upstream, proxy, mut client) = scene().await;
     let query = format!("{GO_ON}&fieldSelector=metadata.name%21%3Dz&labelSelector=a");
-    let (events, mut seen) = watch(&mut client, &mut upstream, CONFIGMAPS, &query).await;
-    events.send(event("ADDED", 105)).await;
+    let (events, mut seen) =
+        watch(&mut client, &mut upstream, CONFIGMAPS, &query, Encoding::Json).await;
+    events.send(event("ADDED", "ns", 105)).await;
     sees(&mut seen, &[("ADDED", "x")]).await;
     proxy.change_policy(&moved_policy("green")).await;
     events.given_up().await;
@@ -148,14 +118,14 @@ async fn t13_t14_a_change_is_told_at_one_position_and_the_watch_goes_on() {
     is_list(&call, "a,shard=blue,shard!=green", "105");
     assert_eq!(call.query("fieldSelector").as_deref(), Some("metadata.name!=z"));
     assert_eq!(call.header("authorization"), Some(format!("Bearer {TOKEN}")));
-    call.json(200, &page(105, "more", &[object("one", 7, 0)]));
+    call.json(200, &page(105, "more", &[item("one", 7, 0)]));
     let call = upstream.call().await;
     assert_eq!(call.query("continue").as_deref(), Some("more"));
     assert_eq!(call.query("resourceVersion"), None, "the token has it");
-    call.json(200, &page(105, "", &[object("two", 8, 0)]));
+    call.json(200, &page(105, "", &[item("two", 8, 0)]));
     let call = upstream.call().await;
     is_list(&call, "a,shard=green,shard!=blue", "105");
-    call.json(200, &page(105, "", &[object("three", 9, 0)]));
+    call.json(200, &page(105, "", &[item("three", 9, 0)]));
 
     let call = upstream.call().await;
     assert_eq!(call.query("watch").as_deref(), Some("1"));
@@ -165,7 +135,7 @@ async fn t13_t14_a_change_is_told_at_one_position_and_the_watch_goes_on() {
     let left: u64 = call.query("timeoutSeconds").unwrap().parse().unwrap();
     assert!((200..=300).contains(&left), "{left}");
     let events = call.stream(200, &[("content-type", "application/json")]);
-    events.send(event("MODIFIED", 106)).await;
+    events.send(event("MODIFIED", "ns", 106)).await;
     let told = [
         ("DELETED", "one"),
         ("DELETED", "two"),
@@ -182,9 +152,10 @@ async fn t13_t14_a_change_is_told_at_one_position_and_the_watch_goes_on() {
 #[tokio::test]
 async fn t20_what_is_told_is_the_object_as_it_was_listed() {
     let (mut upstream, proxy, mut client) = scene().await;
-    let (_events, mut seen) = watch(&mut client, &mut upstream, CONFIGMAPS, GO_ON).await;
+    let (_events, mut seen) =
+        watch(&mut client, &mut upstream, CONFIGMAPS, GO_ON, Encoding::Json).await;
     proxy.change_policy(&moved_policy("green")).await;
-    moves(&mut upstream, 100, &[], &[object("new", 42, 1)]).await;
+    moves(&mut upstream, 100, &[], &[item("new", 42, 1)]).await;
     let _events = upstream.call().await.stream(200, &[("content-type", "application/json")]);
     let mut lines = Vec::new();
     while !lines.contains(&b'\n') {
@@ -195,28 +166,29 @@ async fn t20_what_is_told_is_the_object_as_it_was_listed() {
     let fields = told["object"].as_object_mut().unwrap();
     assert_eq!(fields.remove("kind"), Some(json!("ConfigMap")));
     assert_eq!(fields.remove("apiVersion"), Some(json!("v1")));
-    assert_eq!(told, json!({"type": "ADDED", "object": object("new", 42, 1)}));
+    assert_eq!(told, json!({"type": "ADDED", "object": item("new", 42, 1)}));
 }
 
 #[tokio::test]
 async fn t19_what_cannot_be_listed_as_of_the_position_is_told_to_list_anew() {
-    let good = page(100, "", &[object("one", 7, 0)]);
+    let good = page(100, "", &[item("one", 7, 0)]);
     let nameless = json!({"kind": "ConfigMapList", "apiVersion": "v1",
         "metadata": {"resourceVersion": "100"}, "items": [{"data": {}}]});
-    let mut huge = object("huge", 8, 0);
+    let mut huge = item("huge", 8, 0);
     huge["data"] = json!({"more than is held": "x".repeat(17 << 20)});
     let bad = [
         (200, page(100, "", &[huge])),
         (410, page(100, "", &[])),
         (403, "{}".to_owned()),
-        (200, page(101, "", &[object("one", 7, 0)])),
+        (200, page(101, "", &[item("one", 7, 0)])),
         (200, page(100, "", &[]).replace("ConfigMapList", "Table")),
         (200, nameless.to_string()),
         (200, good[..good.len() - 5].to_owned()),
     ];
     for (code, body) in bad {
         let (mut upstream, proxy, mut client) = scene().await;
-        let (_events, mut seen) = watch(&mut client, &mut upstream, CONFIGMAPS, GO_ON).await;
+        let (_events, mut seen) =
+            watch(&mut client, &mut upstream, CONFIGMAPS, GO_ON, Encoding::Json).await;
         proxy.change_policy(&moved_policy("green")).await;
         upstream.call().await.json(200, &good);
         upstream.call().await.json(code, &body);
@@ -239,8 +211,9 @@ async fn t23_a_watch_without_a_position_of_its_own_is_told_to_list_anew() {
     ];
     for query in queries {
         let (mut upstream, proxy, mut client) = scene().await;
-        let (events, mut seen) = watch(&mut client, &mut upstream, CONFIGMAPS, query).await;
-        events.send(event("ADDED", 50)).await;
+        let (events, mut seen) =
+            watch(&mut client, &mut upstream, CONFIGMAPS, query, Encoding::Json).await;
+        events.send(event("ADDED", "ns", 50)).await;
         sees(&mut seen, &[("ADDED", "x")]).await;
         proxy.change_policy(&moved_policy("green")).await;
         sees(&mut seen, &[("ERROR", "Expired")]).await;
@@ -254,14 +227,15 @@ async fn t17_a_streamed_list_has_a_position_once_it_has_ended() {
     let (mut upstream, proxy, mut client) = scene().await;
     let query =
         "watch=1&allowWatchBookmarks=true&sendInitialEvents=true&resourceVersionMatch=NotOlderThan";
-    let (events, mut seen) = watch(&mut client, &mut upstream, CONFIGMAPS, query).await;
+    let (events, mut seen) =
+        watch(&mut client, &mut upstream, CONFIGMAPS, query, Encoding::Json).await;
     let annotations = json!({"k8s.io/initial-events-end": "true"});
     let meta = json!({"resourceVersion": "120", "annotations": annotations});
     let end = json!({"type": "BOOKMARK", "object": {"kind": "ConfigMap", "apiVersion": "v1", "metadata": meta}});
-    events.send(format!("{}{end}\n", event("ADDED", 50))).await;
+    events.send(format!("{}{end}\n", event("ADDED", "ns", 50))).await;
     sees(&mut seen, &[("ADDED", "x"), ("BOOKMARK", "120")]).await;
     proxy.change_policy(&moved_policy("green")).await;
-    moves(&mut upstream, 120, &[object("one", 7, 0)], &[]).await;
+    moves(&mut upstream, 120, &[item("one", 7, 0)], &[]).await;
     let call = upstream.call().await;
     for gone in ["sendInitialEvents", "resourceVersionMatch"] {
         assert_eq!(call.query(gone), None, "{}", call.target());
@@ -275,7 +249,8 @@ async fn t72_a_watch_of_the_lock_is_of_another_object_when_the_lock_is_another()
     let (mut upstream, proxy, mut client) = scene().await;
     let leases = "/apis/coordination.k8s.io/v1/namespaces/ns/leases";
     let query = format!("{GO_ON}&fieldSelector=metadata.name%3Dop");
-    let (_events, mut seen) = watch(&mut client, &mut upstream, leases, &query).await;
+    let (_events, mut seen) =
+        watch(&mut client, &mut upstream, leases, &query, Encoding::Json).await;
     let other = moved_policy("blue").replace("leaderElectionName: op", "leaderElectionName: other");
     proxy.change_policy(&other).await;
     sees(&mut seen, &[("ERROR", "Expired")]).await;
@@ -285,14 +260,15 @@ async fn t72_a_watch_of_the_lock_is_of_another_object_when_the_lock_is_another()
 #[tokio::test]
 async fn t75_a_change_during_a_change_waits_for_its_end() {
     let (mut upstream, proxy, mut client) = scene().await;
-    let (_events, mut seen) = watch(&mut client, &mut upstream, CONFIGMAPS, GO_ON).await;
+    let (_events, mut seen) =
+        watch(&mut client, &mut upstream, CONFIGMAPS, GO_ON, Encoding::Json).await;
     proxy.change_policy(&moved_policy("green")).await;
     let call = upstream.call().await;
     // Two more changes meanwhile are one change afterwards.
     proxy.change_policy(&moved_policy("red")).await;
     proxy.change_policy(&moved_policy("grey")).await;
     is_list(&call, "shard=blue,shard!=green", "100");
-    call.json(200, &page(100, "", &[object("one", 7, 0)]));
+    call.json(200, &page(100, "", &[item("one", 7, 0)]));
     upstream.call().await.json(200, &page(100, "", &[]));
     let _green = upstream.call().await.stream(200, &[("content-type", "application/json")]);
     let call = upstream.call().await;
@@ -300,11 +276,11 @@ async fn t75_a_change_during_a_change_waits_for_its_end() {
     call.json(200, &page(100, "", &[]));
     let call = upstream.call().await;
     is_list(&call, "shard=grey,shard!=green", "100");
-    call.json(200, &page(100, "", &[object("two", 8, 0)]));
+    call.json(200, &page(100, "", &[item("two", 8, 0)]));
     let events = upstream.call().await.stream(200, &[("content-type", "application/json")]);
     let told = [("DELETED", "one"), ("BOOKMARK", "100"), ("ADDED", "two"), ("BOOKMARK", "100")];
     sees(&mut seen, &told).await;
-    events.send(event("ADDED", 130)).await;
+    events.send(event("ADDED", "ns", 130)).await;
     sees(&mut seen, &[("ADDED", "x")]).await;
     assert!(upstream.is_quiet());
 }
@@ -321,7 +297,7 @@ async fn t23_a_watch_that_is_answered_after_a_change_is_brought_over() {
     proxy.change_policy(&moved_policy("green")).await;
     let _events = call.stream(200, &[("content-type", "application/json")]);
     let mut seen = pending.await.unwrap();
-    moves(&mut upstream, 100, &[object("one", 7, 0)], &[object("two", 8, 0)]).await;
+    moves(&mut upstream, 100, &[item("one", 7, 0)], &[item("two", 8, 0)]).await;
     let call = upstream.call().await;
     assert_eq!(call.query("labelSelector").as_deref(), Some("shard=green"));
     let _events = call.stream(200, &[("content-type", "application/json")]);
@@ -331,7 +307,8 @@ async fn t23_a_watch_that_is_answered_after_a_change_is_brought_over() {
 #[tokio::test]
 async fn t14_a_watchs_time_goes_on_over_a_change() {
     let (mut upstream, proxy, mut client) = scene().await;
-    let (_events, _seen) = watch(&mut client, &mut upstream, CONFIGMAPS, GO_ON).await;
+    let (_events, _seen) =
+        watch(&mut client, &mut upstream, CONFIGMAPS, GO_ON, Encoding::Json).await;
     // This is no synchronisation: the test is about the time that has passed.
     sleep(Duration::from_millis(1100)).await;
     proxy.change_policy(&moved_policy("green")).await;
@@ -366,13 +343,14 @@ async fn t63_what_changes_hands_is_asked_for_with_each_watchs_own_token() {
 #[tokio::test]
 async fn t75_there_and_back_is_no_change() {
     let (mut upstream, proxy, mut client) = scene().await;
-    let (events, mut seen) = watch(&mut client, &mut upstream, CONFIGMAPS, GO_ON).await;
-    let half = event("ADDED", 101);
+    let (events, mut seen) =
+        watch(&mut client, &mut upstream, CONFIGMAPS, GO_ON, Encoding::Json).await;
+    let half = event("ADDED", "ns", 101);
     events.send(half[..20].to_owned()).await;
     assert_eq!(bytes(&mut seen, 20).await, half.as_bytes()[..20], "an event has begun");
     proxy.change_policy(&moved_policy("green")).await;
     proxy.change_policy(&moved_policy("blue")).await;
-    let rest = format!("{}{}", &half[20..], event("ADDED", 102));
+    let rest = format!("{}{}", &half[20..], event("ADDED", "ns", 102));
     events.send(rest.clone()).await;
     assert_eq!(bytes(&mut seen, rest.len()).await, rest.as_bytes());
     assert!(upstream.is_quiet());
@@ -381,11 +359,12 @@ async fn t75_there_and_back_is_no_change() {
 #[tokio::test]
 async fn t08_a_drain_waits_for_the_end_of_a_change() {
     let (mut upstream, proxy, mut client) = scene().await;
-    let (_events, mut seen) = watch(&mut client, &mut upstream, CONFIGMAPS, GO_ON).await;
+    let (_events, mut seen) =
+        watch(&mut client, &mut upstream, CONFIGMAPS, GO_ON, Encoding::Json).await;
     proxy.change_policy(&moved_policy("green")).await;
     let call = upstream.call().await;
     proxy.drain(Duration::from_secs(10));
-    call.json(200, &page(100, "", &[object("one", 7, 0)]));
+    call.json(200, &page(100, "", &[item("one", 7, 0)]));
     upstream.call().await.json(200, &page(100, "", &[]));
     let _events = upstream.call().await.stream(200, &[("content-type", "application/json")]);
     sees(&mut seen, &[("DELETED", "one"), ("BOOKMARK", "100")]).await;
@@ -395,9 +374,10 @@ async fn t08_a_drain_waits_for_the_end_of_a_change() {
 #[tokio::test]
 async fn t08_a_drain_comes_after_a_change_that_waits_for_the_end_of_an_event() {
     let (mut upstream, proxy, mut client) = scene().await;
-    let (_idle, mut idle) = watch(&mut client, &mut upstream, SECRETS, GO_ON).await;
-    let (events, mut seen) = watch(&mut client, &mut upstream, CONFIGMAPS, GO_ON).await;
-    let whole = event("ADDED", 101);
+    let (_idle, mut idle) = watch(&mut client, &mut upstream, SECRETS, GO_ON, Encoding::Json).await;
+    let (events, mut seen) =
+        watch(&mut client, &mut upstream, CONFIGMAPS, GO_ON, Encoding::Json).await;
+    let whole = event("ADDED", "ns", 101);
     events.send(whole[..20].to_owned()).await;
     let mut begun = bytes(&mut seen, 20).await;
     assert_eq!(begun, whole.as_bytes()[..20]);
@@ -406,7 +386,7 @@ async fn t08_a_drain_comes_after_a_change_that_waits_for_the_end_of_an_event() {
     // The drain has reached all watches once it has ended this one.
     ends_clean(&mut idle).await;
     events.send(whole[20..].to_owned()).await;
-    moves(&mut upstream, 101, &[object("one", 7, 0)], &[]).await;
+    moves(&mut upstream, 101, &[item("one", 7, 0)], &[]).await;
     let _events = upstream.call().await.watch();
     for expected in [("ADDED", "x"), ("DELETED", "one"), ("BOOKMARK", "101")] {
         let (kind, what) = next(&mut seen, &mut begun).await;
@@ -415,46 +395,28 @@ async fn t08_a_drain_comes_after_a_change_that_waits_for_the_end_of_an_event() {
     ends_clean(&mut seen).await;
 }
 
-/// Whether a watch from this position goes upstream.
-async fn resumes(client: &mut Client, upstream: &mut Upstream, rv: u64) -> bool {
-    let target = format!("{CONFIGMAPS}?watch=1&resourceVersion={rv}");
-    let mut pending = Box::pin(client.send(request(Method::GET, &target)));
-    tokio::select! {
-        call = upstream.call() => {
-            call.watch().end();
-            pending.await.unwrap();
-            true
-        }
-        answer = &mut pending => {
-            let mut answer = answer.unwrap();
-            let told = too_old(Encoding::Json);
-            assert_eq!(bytes(&mut answer, told.len()).await, told);
-            false
-        }
-    }
-}
-
 #[tokio::test]
 async fn t23_a_bookmark_that_was_sent_may_not_have_been_read() {
     let (mut upstream, proxy, mut client) = scene().await;
-    let (_events, mut seen) = watch(&mut client, &mut upstream, CONFIGMAPS, GO_ON).await;
+    let (_events, mut seen) =
+        watch(&mut client, &mut upstream, CONFIGMAPS, GO_ON, Encoding::Json).await;
     proxy.change_policy(&moved_policy("green")).await;
-    moves(&mut upstream, 100, &[object("one", 7, 0)], &[]).await;
+    moves(&mut upstream, 100, &[item("one", 7, 0)], &[]).await;
     let events = upstream.call().await.stream(200, &[("content-type", "application/json")]);
     sees(&mut seen, &[("DELETED", "one"), ("BOOKMARK", "100")]).await;
     // A client that resumes from it may have the store of before. No list of ours ever showed it:
     // it is the position that the client itself came with.
-    assert!(!resumes(&mut client, &mut upstream, 100).await);
-    events.send(event("ADDED", 101)).await;
+    assert!(!resumes(&mut client, &mut upstream, CONFIGMAPS, 100).await);
+    events.send(event("ADDED", "ns", 101)).await;
     sees(&mut seen, &[("ADDED", "x")]).await;
-    assert!(resumes(&mut client, &mut upstream, 101).await);
+    assert!(resumes(&mut client, &mut upstream, CONFIGMAPS, 101).await);
 }
 
 #[tokio::test]
 async fn t21_children_come_before_their_parents_in_all_watches() {
     let (mut upstream, proxy, mut client) = scene().await;
-    let (_a, mut maps) = watch(&mut client, &mut upstream, CONFIGMAPS, GO_ON).await;
-    let (_b, mut secrets) = watch(&mut client, &mut upstream, SECRETS, GO_ON).await;
+    let (_a, mut maps) = watch(&mut client, &mut upstream, CONFIGMAPS, GO_ON, Encoding::Json).await;
+    let (_b, mut secrets) = watch(&mut client, &mut upstream, SECRETS, GO_ON, Encoding::Json).await;
     proxy.change_policy(&both("green")).await;
     let mut held = None;
     let mut streams = Vec::new();
@@ -464,12 +426,12 @@ async fn t21_children_come_before_their_parents_in_all_watches() {
         match (call.path() == CONFIGMAPS, call.query("watch").is_some(), is_leaving) {
             (_, true, _) => streams.push(call.stream(200, &[("content-type", "application/json")])),
             (true, _, true) => {
-                call.json(200, &page(100, "", &[object("m-old", 7, 0), object("m-oldchild", 7, 1)]))
+                call.json(200, &page(100, "", &[item("m-old", 7, 0), item("m-oldchild", 7, 1)]))
             }
             (true, _, false) => {
-                call.json(200, &page(100, "", &[object("m-new", 8, 0), object("m-child", 8, 2)]))
+                call.json(200, &page(100, "", &[item("m-new", 8, 0), item("m-child", 8, 2)]))
             }
-            (false, _, true) => call.json(200, &page(100, "", &[object("s-oldchild", 7, 1)])),
+            (false, _, true) => call.json(200, &page(100, "", &[item("s-oldchild", 7, 1)])),
             (false, _, false) => held = Some(call),
         }
     }
@@ -477,7 +439,7 @@ async fn t21_children_come_before_their_parents_in_all_watches() {
     sees(&mut maps, &[("DELETED", "m-old")]).await;
     let early = timeout(Duration::from_millis(200), chunk(&mut maps)).await;
     assert!(early.is_err(), "{early:?}");
-    held.expect("a list").json(200, &page(100, "", &[object("s-child", 9, 1)]));
+    held.expect("a list").json(200, &page(100, "", &[item("s-child", 9, 1)]));
     streams.push(upstream.call().await.stream(200, &[("content-type", "application/json")]));
     let told =
         [("DELETED", "m-oldchild"), ("ADDED", "m-child"), ("ADDED", "m-new"), ("BOOKMARK", "100")];
@@ -489,8 +451,8 @@ async fn t21_children_come_before_their_parents_in_all_watches() {
 #[tokio::test]
 async fn a_client_that_does_not_read_is_not_waited_for_long() {
     let (mut upstream, proxy, mut client) = scene().await;
-    let (_a, mut maps) = watch(&mut client, &mut upstream, CONFIGMAPS, GO_ON).await;
-    let (_b, _secrets) = watch(&mut client, &mut upstream, SECRETS, GO_ON).await;
+    let (_a, mut maps) = watch(&mut client, &mut upstream, CONFIGMAPS, GO_ON, Encoding::Json).await;
+    let (_b, _secrets) = watch(&mut client, &mut upstream, SECRETS, GO_ON, Encoding::Json).await;
     proxy.change_policy(&both("green")).await;
     let mut held = Vec::new();
     for _ in 0..4 {
@@ -500,10 +462,10 @@ async fn a_client_that_does_not_read_is_not_waited_for_long() {
             (false, ..) => held.push(call),
             (_, true, _) => {
                 let events = call.stream(200, &[("content-type", "application/json")]);
-                events.send(event("ADDED", 101)).await;
+                events.send(event("ADDED", "ns", 101)).await;
             }
             (_, _, true) => call.json(200, &page(100, "", &[])),
-            (_, _, false) => call.json(200, &page(100, "", &[object("new", 8, 0)])),
+            (_, _, false) => call.json(200, &page(100, "", &[item("new", 8, 0)])),
         }
     }
     sees(&mut maps, &[("ADDED", "new"), ("BOOKMARK", "100"), ("ADDED", "x")]).await;
@@ -521,7 +483,7 @@ async fn a_watch_that_asked_at_length_is_told_to_list_anew() {
         let mut seen = pending.await.unwrap();
         proxy.change_policy(&moved_policy("green")).await;
         if how == "difference" {
-            moves(&mut upstream, 100, &[], &[object("new", 7, 0)]).await;
+            moves(&mut upstream, 100, &[], &[item("new", 7, 0)]).await;
             let _new = upstream.call().await.watch();
             sees(&mut seen, &[("ADDED", "new"), ("BOOKMARK", "100")]).await;
         } else {
@@ -536,7 +498,8 @@ async fn a_watch_that_asked_at_length_is_told_to_list_anew() {
 #[tokio::test]
 async fn http_1_has_no_second_request_for_it() {
     let (mut upstream, proxy, mut client) = scene_with(Http::One).await;
-    let (_events, mut seen) = watch(&mut client, &mut upstream, CONFIGMAPS, GO_ON).await;
+    let (_events, mut seen) =
+        watch(&mut client, &mut upstream, CONFIGMAPS, GO_ON, Encoding::Json).await;
     proxy.change_policy(&moved_policy("green")).await;
     sees(&mut seen, &[("ERROR", "Expired")]).await;
     ends_clean(&mut seen).await;

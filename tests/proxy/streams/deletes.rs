@@ -4,6 +4,7 @@
 use http::{HeaderValue, Method, header};
 use serde_json::{Value, json};
 
+use super::shared::{ALL, object, page, scene_of};
 use crate::support::{
     CONFIGMAPS, TOKEN,
     client::{self, Client, Http, request, request_with},
@@ -11,9 +12,6 @@ use crate::support::{
     proxy::Proxy,
     upstream::{Call, Upstream},
 };
-
-/// All ConfigMaps.
-const ALL: &str = "/api/v1/configmaps";
 
 /// The shard of half of all uids.
 fn half() -> String {
@@ -27,13 +25,6 @@ fn other_half() -> String {
     half().replace("0x8000000000000000", "").replace("0x0000000000000000", "0x8000000000000000")
 }
 
-async fn scene(http: Http) -> (Upstream, Proxy, Client) {
-    let upstream = Upstream::speaking(http).await;
-    let proxy = Proxy::with_policy(&upstream, &half()).await;
-    let client = Client::new(&proxy, http).await;
-    (upstream, proxy, client)
-}
-
 /// A uid of the shard, or of the other one.
 fn uid(name: &str, is_ours: bool) -> String {
     let hash = |text: &str| {
@@ -45,9 +36,9 @@ fn uid(name: &str, is_ours: bool) -> String {
 }
 
 fn object_in(namespace: &str, name: &str, is_ours: bool, rv: u64) -> Value {
-    let uid = uid(name, is_ours);
-    json!({"kind": "ConfigMap", "apiVersion": "v1", "metadata":
-        {"name": name, "namespace": namespace, "uid": uid, "resourceVersion": rv.to_string()}})
+    let mut object = object(namespace, name, rv);
+    object["metadata"]["uid"] = uid(name, is_ours).into();
+    object
 }
 
 fn ours(name: &str, rv: u64) -> Value {
@@ -56,12 +47,6 @@ fn ours(name: &str, rv: u64) -> Value {
 
 fn others(name: &str, rv: u64) -> Value {
     object_in("ns", name, false, rv)
-}
-
-fn page(token: &str, items: &[Value]) -> String {
-    let meta = json!({"resourceVersion": "100", "continue": token});
-    json!({"kind": "ConfigMapList", "apiVersion": "v1", "metadata": meta, "items": items})
-        .to_string()
 }
 
 /// The resources that the API server names in discovery.
@@ -104,13 +89,13 @@ async fn deletes(upstream: &mut Upstream, name: &str) -> Call {
 #[tokio::test]
 async fn t56_a_judged_deletecollection_deletes_versions_of_its_own() {
     for http in Http::BOTH {
-        let (mut upstream, _proxy, mut client) = scene(http).await;
+        let (mut upstream, _proxy, mut client) = scene_of(&half(), http).await;
         let target = format!("{CONFIGMAPS}?labelSelector=a%3Db&gracePeriodSeconds=0");
         let pending = client.send(request(Method::DELETE, &target));
         is_there(&mut upstream).await;
         let call = list(&mut upstream).await;
         assert_eq!(call.target(), format!("{CONFIGMAPS}?labelSelector=a%3Db&limit=500"));
-        call.json(200, &page("", &[ours("a", 1), others("b", 2), ours("c", 3), ours("d", 4)]));
+        call.json(200, &page(100, "", &[ours("a", 1), others("b", 2), ours("c", 3), ours("d", 4)]));
         // One of the objects is gone meanwhile.
         for (name, rv, code) in [("a", "1", 200), ("c", "3", 404), ("d", "4", 409)] {
             let mut call = deletes(&mut upstream, name).await;
@@ -126,7 +111,7 @@ async fn t56_a_judged_deletecollection_deletes_versions_of_its_own() {
             let again = list(&mut upstream).await;
             assert_eq!(again.query("fieldSelector").as_deref(), Some("metadata.name=d"));
             assert_eq!(again.query("labelSelector").as_deref(), Some("a=b"));
-            again.json(200, &page("", &[object_in("ns", "d", is_ours, rv)]));
+            again.json(200, &page(100, "", &[object_in("ns", "d", is_ours, rv)]));
             if is_ours {
                 deletes(&mut upstream, "d").await.json(409, "{\"kind\":\"Status\"}");
             }
@@ -139,18 +124,18 @@ async fn t56_a_judged_deletecollection_deletes_versions_of_its_own() {
 
 #[tokio::test]
 async fn t56_a_judged_deletecollection_goes_through_all_pages_and_stops_at_a_no() {
-    let (mut upstream, _proxy, mut client) = scene(Http::Two).await;
+    let (mut upstream, _proxy, mut client) = scene_of(&half(), Http::Two).await;
     let target = format!("{CONFIGMAPS}?resourceVersion=7&resourceVersionMatch=Exact");
     let pending = client.send(request(Method::DELETE, &target));
     is_there(&mut upstream).await;
     let call = list(&mut upstream).await;
     assert_eq!(call.query("resourceVersion").as_deref(), Some("7"));
     assert_eq!(call.query("resourceVersionMatch").as_deref(), Some("Exact"));
-    call.json(200, &page("token", &[others("b", 2)]));
+    call.json(200, &page(100, "token", &[others("b", 2)]));
     let call = list(&mut upstream).await;
     assert_eq!(call.query("continue").as_deref(), Some("token"));
     assert_eq!(call.query("resourceVersion"), None, "the token has it");
-    call.json(200, &page("", &[ours("a", 1), ours("c", 1)]));
+    call.json(200, &page(100, "", &[ours("a", 1), ours("c", 1)]));
     deletes(&mut upstream, "a").await.json(403, "{\"kind\":\"Status\",\"code\":403}");
     let (code, body) = client::text(pending.await.unwrap()).await;
     assert_eq!((code, body.as_str()), (403, "{\"kind\":\"Status\",\"code\":403}"));
@@ -160,11 +145,11 @@ async fn t56_a_judged_deletecollection_goes_through_all_pages_and_stops_at_a_no(
 #[tokio::test]
 async fn t56_a_token_that_expires_under_way_begins_anew() {
     for own in [false, true] {
-        let (mut upstream, _proxy, mut client) = scene(Http::Two).await;
+        let (mut upstream, _proxy, mut client) = scene_of(&half(), Http::Two).await;
         let query = if own { "?continue=mine" } else { "" };
         let pending = client.send(request(Method::DELETE, &format!("{CONFIGMAPS}{query}")));
         is_there(&mut upstream).await;
-        list(&mut upstream).await.json(200, &page("token", &[others("a", 1)]));
+        list(&mut upstream).await.json(200, &page(100, "token", &[others("a", 1)]));
         list(&mut upstream).await.json(410, "{\"kind\":\"Status\",\"code\":410}");
         if own {
             // Objects before the client's own token are not its to delete.
@@ -173,7 +158,7 @@ async fn t56_a_token_that_expires_under_way_begins_anew() {
         }
         let call = list(&mut upstream).await;
         assert_eq!(call.query("continue"), None);
-        call.json(200, &page("", &[]));
+        call.json(200, &page(100, "", &[]));
         assert_eq!(client::text(pending.await.unwrap()).await.0, 200);
     }
 }
@@ -181,7 +166,7 @@ async fn t56_a_token_that_expires_under_way_begins_anew() {
 /// A resource without the verb, or over all namespaces: the API server answers 405 to anybody.
 #[tokio::test]
 async fn bad_t56_deletecollection_that_the_api_server_does_not_have() {
-    let (mut upstream, proxy, mut client) = scene(Http::Two).await;
+    let (mut upstream, proxy, mut client) = scene_of(&half(), Http::Two).await;
     let all = ["delete", "deletecollection", "list"];
     let absent = [
         (ALL, names(true, &all)),
@@ -206,14 +191,14 @@ async fn bad_t56_deletecollection_that_the_api_server_does_not_have() {
 
 #[tokio::test]
 async fn t56_what_is_in_no_namespace_is_deleted() {
-    let (mut upstream, _proxy, mut client) = scene(Http::Two).await;
+    let (mut upstream, _proxy, mut client) = scene_of(&half(), Http::Two).await;
     let pending = client.send(request(Method::DELETE, ALL));
     upstream.call().await.json(200, &names(false, &["deletecollection"]));
     let mut cluster = ours("a", 1);
     cluster["metadata"].as_object_mut().unwrap().remove("namespace");
     let call = upstream.call().await;
     assert_eq!(call.path(), ALL);
-    call.json(200, &page("", &[cluster]));
+    call.json(200, &page(100, "", &[cluster]));
     let call = upstream.call().await;
     assert_eq!((call.head.parts.method.as_str(), call.target()), ("DELETE", &*format!("{ALL}/a")));
     call.json(200, "{}");
@@ -221,7 +206,7 @@ async fn t56_what_is_in_no_namespace_is_deleted() {
     // An object of a namespace has another path.
     let pending = client.send(request(Method::DELETE, ALL));
     upstream.call().await.json(200, &names(false, &["deletecollection"]));
-    upstream.call().await.json(200, &page("", &[ours("a", 1)]));
+    upstream.call().await.json(200, &page(100, "", &[ours("a", 1)]));
     assert_eq!(client::text(pending.await.unwrap()).await.0, 500);
     assert!(upstream.is_quiet());
 }
@@ -229,7 +214,7 @@ async fn t56_what_is_in_no_namespace_is_deleted() {
 /// As many objects as the client's limit, and the token of the rest.
 #[tokio::test]
 async fn t56_a_limit_is_of_the_shards_objects() {
-    let (mut upstream, _proxy, mut client) = scene(Http::Two).await;
+    let (mut upstream, _proxy, mut client) = scene_of(&half(), Http::Two).await;
     let pending =
         client.send(request(Method::DELETE, &format!("{CONFIGMAPS}?limit=3&continue=mine")));
     is_there(&mut upstream).await;
@@ -238,7 +223,7 @@ async fn t56_a_limit_is_of_the_shards_objects() {
         (call.query("limit"), call.query("continue")),
         (Some("3".into()), Some("mine".into()))
     );
-    call.json(200, &page("one", &[others("a", 1), ours("b", 1), others("c", 1)]));
+    call.json(200, &page(100, "one", &[others("a", 1), ours("b", 1), others("c", 1)]));
     deletes(&mut upstream, "b").await.json(200, "{}");
     // Pages grow if few objects are the shard's.
     let call = list(&mut upstream).await;
@@ -247,14 +232,14 @@ async fn t56_a_limit_is_of_the_shards_objects() {
         (Some("6".into()), Some("one".into()))
     );
     let rest = [others("d", 1), ours("e", 1), ours("f", 1), others("g", 1), ours("h", 1)];
-    call.json(200, &page("two", &rest));
+    call.json(200, &page(100, "two", &rest));
     // A page that was too large is listed again, with a token for its very end.
     let call = list(&mut upstream).await;
     assert_eq!(
         (call.query("limit"), call.query("continue")),
         (Some("3".into()), Some("one".into()))
     );
-    call.json(200, &page("three", &rest[..3]));
+    call.json(200, &page(100, "three", &rest[..3]));
     deletes(&mut upstream, "e").await.json(200, "{}");
     deletes(&mut upstream, "f").await.json(200, "{}");
     let (code, body) = client::text(pending.await.unwrap()).await;
@@ -268,7 +253,7 @@ async fn t56_a_limit_is_of_the_shards_objects() {
     // A server that ignores `limit` is not asked for ever.
     let pending = client.send(request(Method::DELETE, &format!("{CONFIGMAPS}?limit=1")));
     is_there(&mut upstream).await;
-    list(&mut upstream).await.json(200, &page("", &[ours("a", 1), ours("b", 1)]));
+    list(&mut upstream).await.json(200, &page(100, "", &[ours("a", 1), ours("b", 1)]));
     deletes(&mut upstream, "a").await.json(200, "{}");
     assert_eq!(client::text(pending.await.unwrap()).await.0, 200);
 
@@ -283,10 +268,10 @@ async fn t56_a_limit_is_of_the_shards_objects() {
 
 #[tokio::test]
 async fn bad_t56_the_boundary_moves_while_a_collection_is_deleted() {
-    let (mut upstream, proxy, mut client) = scene(Http::Two).await;
+    let (mut upstream, proxy, mut client) = scene_of(&half(), Http::Two).await;
     let pending = client.send(request(Method::DELETE, CONFIGMAPS));
     is_there(&mut upstream).await;
-    list(&mut upstream).await.json(200, &page("", &[ours("a", 1), ours("b", 1)]));
+    list(&mut upstream).await.json(200, &page(100, "", &[ours("a", 1), ours("b", 1)]));
     let first = deletes(&mut upstream, "a").await;
     proxy.change_policy(&other_half()).await;
     first.json(200, "{}");
@@ -298,7 +283,7 @@ async fn bad_t56_the_boundary_moves_while_a_collection_is_deleted() {
     // A change of another part of the policy does not count.
     let pending = client.send(request(Method::DELETE, CONFIGMAPS));
     is_there(&mut upstream).await;
-    list(&mut upstream).await.json(200, &page("", &[others("b", 1)]));
+    list(&mut upstream).await.json(200, &page(100, "", &[others("b", 1)]));
     let first = deletes(&mut upstream, "b").await;
     let other_lock =
         other_half().replace("spec: {", "spec: {controller: {leaderElectionName: x}, ");
@@ -309,7 +294,7 @@ async fn bad_t56_the_boundary_moves_while_a_collection_is_deleted() {
 
 #[tokio::test]
 async fn t47_a_collection_of_large_objects_is_deleted() {
-    let (mut upstream, _proxy, mut client) = scene(Http::Two).await;
+    let (mut upstream, _proxy, mut client) = scene_of(&half(), Http::Two).await;
     let pending = client.send(request(Method::DELETE, CONFIGMAPS));
     is_there(&mut upstream).await;
     let answer = list(&mut upstream).await.stream(200, &[("content-type", "application/json")]);
@@ -329,7 +314,7 @@ async fn t47_a_collection_of_large_objects_is_deleted() {
 
 #[tokio::test]
 async fn t63_a_judged_deletecollection_is_made_with_its_own_token() {
-    let (mut upstream, _proxy, mut client) = scene(Http::Two).await;
+    let (mut upstream, _proxy, mut client) = scene_of(&half(), Http::Two).await;
     let deletes = |token: &'static str| {
         let mut sent = request(Method::DELETE, CONFIGMAPS);
         sent.headers_mut().insert(header::AUTHORIZATION, HeaderValue::from_static(token));
@@ -344,7 +329,7 @@ async fn t63_a_judged_deletecollection_is_made_with_its_own_token() {
         call.json(200, &names(true, &["deletecollection"]));
         let call = list(&mut upstream).await;
         assert_eq!(call.header("authorization").as_deref(), Some(token));
-        call.json(200, &page("", &[ours("a", 1)]));
+        call.json(200, &page(100, "", &[ours("a", 1)]));
         let call = upstream.call().await;
         assert_eq!(call.head.parts.method, Method::DELETE);
         assert_eq!(call.header("authorization").as_deref(), Some(token));
@@ -357,7 +342,7 @@ async fn t63_a_judged_deletecollection_is_made_with_its_own_token() {
 
 #[tokio::test]
 async fn bad_delete_options_of_a_judged_collection() {
-    let (mut upstream, proxy, mut client) = scene(Http::Two).await;
+    let (mut upstream, proxy, mut client) = scene_of(&half(), Http::Two).await;
     for body in ["[", r#"{"preconditions":{"uid":"x"}}"#] {
         let refused = client.send(request_with(Method::DELETE, CONFIGMAPS, body)).await.unwrap();
         assert_eq!(client::text(refused).await.0, 400);
@@ -370,9 +355,9 @@ async fn bad_delete_options_of_a_judged_collection() {
     assert!(upstream.is_quiet());
     for bad in [
         "{\"items\":[{\"metadata\":{\"name\":\"a\"}}]}".to_owned(),
-        page("", &[ours("a", 1)]).replace("\"resourceVersion\":\"1\"", "\"other\":\"1\""),
-        page("", &[])[..20].to_owned(),
-        page("", &vec![ours("a", 1); 20_001]),
+        page(100, "", &[ours("a", 1)]).replace("\"resourceVersion\":\"1\"", "\"other\":\"1\""),
+        page(100, "", &[])[..20].to_owned(),
+        page(100, "", &vec![ours("a", 1); 20_001]),
         "[]".to_owned(),
     ] {
         let pending = client.send(request(Method::DELETE, CONFIGMAPS));

@@ -9,6 +9,7 @@ use hyper::body::Incoming;
 use serde_json::{Value, json};
 use tokio::time::timeout;
 
+use super::shared::{ALL, event, object, opened, scene_of};
 use crate::support::{
     CONFIGMAPS,
     client::{self, Client, Http, bytes, chunk, request},
@@ -18,8 +19,6 @@ use crate::support::{
     upstream::{Stream, Upstream},
 };
 
-/// All ConfigMaps.
-const ALL: &str = "/api/v1/configmaps";
 const FILTERED: &str = "ctrlmesh_filtered_items_total";
 
 /// The shard of these namespaces.
@@ -28,29 +27,13 @@ fn policy(namespaces: &str) -> String {
 }
 
 async fn scene() -> (Upstream, Proxy, Client) {
-    scene_of("ours, ns", Http::Two).await
-}
-
-async fn scene_of(namespaces: &str, http: Http) -> (Upstream, Proxy, Client) {
-    let upstream = Upstream::speaking(http).await;
-    let proxy = Proxy::with_policy(&upstream, &policy(namespaces)).await;
-    let client = Client::new(&proxy, http).await;
-    (upstream, proxy, client)
-}
-
-fn object(namespace: &str, name: &str, rv: u64) -> Value {
-    json!({"kind": "ConfigMap", "apiVersion": "v1", "metadata":
-        {"name": name, "namespace": namespace, "uid": name, "resourceVersion": rv.to_string()}})
+    scene_of(&policy("ours, ns"), Http::Two).await
 }
 
 fn list_of(items: &[Value]) -> String {
     let meta = json!({"resourceVersion": "100", "remainingItemCount": 7, "continue": ""});
     json!({"kind": "ConfigMapList", "apiVersion": "v1", "metadata": meta, "items": items})
         .to_string()
-}
-
-fn event(kind: &str, namespace: &str, rv: u64) -> String {
-    format!("{}\n", json!({"type": kind, "object": object(namespace, "x", rv)}))
 }
 
 fn ours_and_others() -> String {
@@ -66,7 +49,7 @@ fn names(body: &str) -> Vec<String> {
 #[tokio::test]
 async fn t49_a_list_has_the_shards_objects_alone() {
     for http in Http::BOTH {
-        let (mut upstream, proxy, mut client) = scene_of("ours", http).await;
+        let (mut upstream, proxy, mut client) = scene_of(&policy("ours"), http).await;
         let pending = client.send(request(Method::GET, &format!("{ALL}?limit=500")));
         let call = upstream.call().await;
         assert_eq!(call.target(), format!("{ALL}?limit=500"), "no selector says it");
@@ -218,9 +201,8 @@ async fn watch(
     upstream: &mut Upstream,
     query: &str,
 ) -> (Stream, Response<Incoming>) {
-    let pending = client.send(request(Method::GET, &format!("{ALL}?watch=1{query}")));
-    let call = upstream.call().await;
-    (call.stream(200, &[("content-type", "application/json")]), pending.await.unwrap())
+    let sent = request(Method::GET, &format!("{ALL}?watch=1{query}"));
+    opened(client, upstream, sent, Encoding::Json).await
 }
 
 /// Lists at position 100, to resume from there.

@@ -8,4 +8,5 @@ mod lists;
 mod named;
 mod pushdown;
 mod restarts;
+mod shared;
 mod watches;

@@ -3,25 +3,18 @@
 use http::Method;
 use serde_json::{Value, json};
 
+use super::shared::scene_of;
 use crate::support::{
     TOKEN,
-    client::{self, Client, Http, request},
+    client::{self, Http, request},
     events::{added, list, too_old},
     policies::{POLICY, configmaps_policy, moved_policy},
-    proxy::Proxy,
     upstream::{Call, Upstream},
 };
 use ctrlmesh::wire::media::Encoding;
 
 const ONE: &str = "/api/v1/configmaps?fieldSelector=metadata.name%3Dx";
 const BY_LABEL: Option<&str> = Some("shard=blue");
-
-async fn scene(policy: &str, http: Http) -> (Upstream, Proxy, Client) {
-    let upstream = Upstream::speaking(http).await;
-    let proxy = Proxy::with_policy(&upstream, policy).await;
-    let client = Client::new(&proxy, http).await;
-    (upstream, proxy, client)
-}
 
 fn namespaces() -> String {
     configmaps_policy("namespaces: {names: [ours]}, clusterScoped: Exclude")
@@ -66,7 +59,7 @@ fn uids(body: &str) -> Vec<String> {
 #[tokio::test]
 async fn t29_one_name_over_all_namespaces_is_narrowed() {
     for http in Http::BOTH {
-        let (mut upstream, _proxy, mut client) = scene(POLICY, http).await;
+        let (mut upstream, _proxy, mut client) = scene_of(POLICY, http).await;
         for (query, is_first) in [("", true), ("&watch=1", false)] {
             let pending = client.send(request(Method::GET, &format!("{ONE}{query}")));
             if is_first {
@@ -82,7 +75,7 @@ async fn t29_one_name_over_all_namespaces_is_narrowed() {
 
 #[tokio::test]
 async fn t29_one_name_over_all_namespaces_is_judged() {
-    let (mut upstream, _proxy, mut client) = scene(&namespaces(), Http::Two).await;
+    let (mut upstream, _proxy, mut client) = scene_of(&namespaces(), Http::Two).await;
     let pending = client.send(request(Method::GET, ONE));
     asked(&mut upstream).await.json(200, &served(true));
     upstream.call().await.json(200, &list_of(&["ours", "other"]));
@@ -103,7 +96,7 @@ async fn t29_one_name_over_all_namespaces_is_judged() {
 #[tokio::test]
 async fn t29_one_name_of_what_is_in_no_namespace_passes() {
     for policy in [POLICY, &namespaces()] {
-        let (mut upstream, proxy, mut client) = scene(policy, Http::Two).await;
+        let (mut upstream, proxy, mut client) = scene_of(policy, Http::Two).await;
         let pending = client.send(request(Method::GET, ONE));
         asked(&mut upstream).await.json(200, &served(false));
         let call = upstream.call().await;
@@ -130,7 +123,7 @@ async fn t29_one_name_of_what_is_in_no_namespace_passes() {
 /// Fail closed: it may be namespaced.
 #[tokio::test]
 async fn t29_one_name_is_narrowed_where_nobody_tells_what_it_is_of() {
-    let (mut upstream, _proxy, mut client) = scene(POLICY, Http::Two).await;
+    let (mut upstream, _proxy, mut client) = scene_of(POLICY, Http::Two).await;
     let other = "{\"resources\":[{\"name\":\"pods\",\"namespaced\":false}]}";
     for (code, body) in [(403, "{}"), (503, "{}"), (200, "no JSON"), (200, other)] {
         let pending = client.send(request(Method::GET, ONE));
@@ -144,7 +137,7 @@ async fn t29_one_name_is_narrowed_where_nobody_tells_what_it_is_of() {
 
 #[tokio::test]
 async fn t29_one_name_over_all_namespaces_follows_the_boundary() {
-    let (mut upstream, proxy, mut client) = scene(POLICY, Http::Two).await;
+    let (mut upstream, proxy, mut client) = scene_of(POLICY, Http::Two).await;
     let pending = client.send(request(Method::GET, &format!("{ONE}&watch=1")));
     asked(&mut upstream).await.json(200, &served(true));
     let events = upstream.call().await.watch();
@@ -166,7 +159,7 @@ async fn t29_one_name_over_all_namespaces_follows_the_boundary() {
 
 #[tokio::test]
 async fn t29_one_name_in_one_namespace_is_asked_about_by_nobody() {
-    let (mut upstream, _proxy, mut client) = scene(POLICY, Http::Two).await;
+    let (mut upstream, _proxy, mut client) = scene_of(POLICY, Http::Two).await;
     for target in [
         "/api/v1/namespaces/ns/configmaps?fieldSelector=metadata.name%3Dx",
         "/api/v1/configmaps?fieldSelector=metadata.name%3Dx,metadata.namespace%3Dns",

@@ -3,6 +3,7 @@
 use http::{HeaderValue, Method, header};
 use serde_json::{Value, json};
 
+use super::shared::ALL;
 use crate::support::{
     TOKEN,
     client::{self, Client, Http, request},
@@ -12,7 +13,6 @@ use crate::support::{
 };
 use ctrlmesh::proxy::config::Pushdown;
 
-const ALL: &str = "/api/v1/configmaps";
 const PUSHDOWN: &str = "ctrlmesh_pushdown_total";
 const HALF: &str = "shardRange(object.metadata.uid, '0x0000000000000000', '0x8000000000000000')";
 

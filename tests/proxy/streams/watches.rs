@@ -3,10 +3,10 @@
 use std::time::Duration;
 
 use ctrlmesh::wire::media::Encoding;
-use http::{HeaderValue, Method, Response, header};
-use hyper::body::Incoming;
+use http::{HeaderValue, Method, header};
 use tokio::time::Instant;
 
+use super::shared::{CHANGES, SECRETS, ends_clean, resumes, watch};
 use crate::support::{
     CONFIGMAPS,
     client::{self, Client, Http, bytes, chunk, request},
@@ -14,29 +14,13 @@ use crate::support::{
     policies::{everything_policy, moved_policy},
     proxy::Proxy,
     scene, scene_before, scene_speaking,
-    upstream::{Behaviour, Stream, Upstream},
+    upstream::{Behaviour, Upstream},
 };
 
-const SECRETS: &str = "/api/v1/namespaces/ns/secrets";
 /// The watch of an informer that has a list.
 const GO_ON: &str = "watch=1&allowWatchBookmarks=true&resourceVersion=100";
-const CHANGES: &str = "ctrlmesh_stream_changes_total";
-
-/// Opens a watch; returns both ends of it.
-async fn watch(
-    client: &mut Client,
-    upstream: &mut Upstream,
-    path: &str,
-    encoding: Encoding,
-) -> (Stream, Response<Incoming>) {
-    let mut sent = request(Method::GET, &format!("{path}?watch=1&allowWatchBookmarks=true"));
-    let accept = HeaderValue::from_static(encoding.stream_content_type());
-    sent.headers_mut().insert(header::ACCEPT, accept);
-    let pending = client.send(sent);
-    let call = upstream.call().await;
-    let events = call.stream(200, &[("content-type", encoding.stream_content_type())]);
-    (events, pending.await.unwrap())
-}
+/// The watch of a client that has none.
+const FROM_ANY: &str = "watch=1&allowWatchBookmarks=true";
 
 /// Lists at this position, read to the end.
 async fn listed(client: &mut Client, upstream: &mut Upstream, path: &str, rv: u64) {
@@ -45,38 +29,13 @@ async fn listed(client: &mut Client, upstream: &mut Upstream, path: &str, rv: u6
     assert_eq!(client::text(pending.await.unwrap()).await, (200, list(rv)));
 }
 
-/// Whether a watch from this position goes upstream; otherwise it must get a 410.
-async fn resumes(client: &mut Client, upstream: &mut Upstream, path: &str, rv: u64) -> bool {
-    let target = format!("{path}?watch=1&resourceVersion={rv}");
-    let mut pending = Box::pin(client.send(request(Method::GET, &target)));
-    tokio::select! {
-        call = upstream.call() => {
-            assert!(call.target().contains(&format!("resourceVersion={rv}")));
-            call.watch().end();
-            let answer = client::text(pending.await.unwrap()).await;
-            assert_eq!(answer, (200, String::new()));
-            true
-        }
-        answer = &mut pending => {
-            let (code, body) = client::whole(answer.unwrap()).await.unwrap();
-            assert_eq!(code, 200, "an HTTP 410 would be repeated for ever by some");
-            assert_eq!(body, too_old(Encoding::Json));
-            false
-        }
-    }
-}
-
-async fn ends_clean(response: &mut Response<Incoming>) {
-    let end = chunk(response).await;
-    assert!(end.is_none(), "{end:?}");
-}
-
 #[tokio::test]
 async fn t07_an_event_waits_for_nothing() {
     for http in Http::BOTH {
         let (mut upstream, _proxy, mut client) = scene_speaking(http).await;
         let json = Encoding::Json;
-        let (events, mut response) = watch(&mut client, &mut upstream, CONFIGMAPS, json).await;
+        let (events, mut response) =
+            watch(&mut client, &mut upstream, CONFIGMAPS, FROM_ANY, json).await;
         let mut times = Vec::new();
         for rv in 1..=100 {
             let event = added(json, rv);
@@ -103,7 +62,7 @@ async fn t08_the_end_of_a_watch_is_clean_and_quick() {
         for encoding in ENCODINGS {
             let (mut upstream, proxy, mut client) = scene_speaking(http).await;
             let (events, mut response) =
-                watch(&mut client, &mut upstream, CONFIGMAPS, encoding).await;
+                watch(&mut client, &mut upstream, CONFIGMAPS, FROM_ANY, encoding).await;
             let event = added(encoding, 5);
             events.send(event.clone()).await;
             let ended = Instant::now();
@@ -121,7 +80,7 @@ async fn bad_upstream_killed_in_mid_watch() {
     for http in Http::BOTH {
         let (mut upstream, proxy, mut client) = scene_speaking(http).await;
         let (events, mut response) =
-            watch(&mut client, &mut upstream, CONFIGMAPS, Encoding::Json).await;
+            watch(&mut client, &mut upstream, CONFIGMAPS, FROM_ANY, Encoding::Json).await;
         events.send(added(Encoding::Json, 5)).await;
         chunk(&mut response).await.unwrap().unwrap();
         upstream.kill(0).await;
@@ -142,9 +101,9 @@ async fn t23_t75_a_change_ends_just_the_affected_watches() {
             // HTTP/1.1 carries one watch per connection.
             let mut clients = [Client::new(&proxy, http).await, Client::new(&proxy, http).await];
             let (moved, mut moved_seen) =
-                watch(&mut clients[0], &mut upstream, CONFIGMAPS, encoding).await;
+                watch(&mut clients[0], &mut upstream, CONFIGMAPS, FROM_ANY, encoding).await;
             let (other, mut other_seen) =
-                watch(&mut clients[1], &mut upstream, SECRETS, encoding).await;
+                watch(&mut clients[1], &mut upstream, SECRETS, FROM_ANY, encoding).await;
             let event = added(encoding, 5);
             for (events, seen) in [(&moved, &mut moved_seen), (&other, &mut other_seen)] {
                 events.send(event.clone()).await;
@@ -172,7 +131,8 @@ async fn t23_t75_a_change_ends_just_the_affected_watches() {
 async fn t75_a_change_in_mid_event_waits_for_its_end() {
     for encoding in ENCODINGS {
         let (mut upstream, proxy, mut client) = scene(Http::Two).await;
-        let (events, mut seen) = watch(&mut client, &mut upstream, CONFIGMAPS, encoding).await;
+        let (events, mut seen) =
+            watch(&mut client, &mut upstream, CONFIGMAPS, FROM_ANY, encoding).await;
         let (first, second) = (added(encoding, 5), added(encoding, 6));
         let half = first.len() / 2;
         events.send(first[..half].to_vec()).await;
@@ -191,7 +151,8 @@ async fn t75_a_change_in_mid_event_waits_for_its_end() {
 #[tokio::test]
 async fn t75_an_event_that_never_ends_is_broken_off() {
     let (mut upstream, proxy, mut client) = scene(Http::Two).await;
-    let (events, mut seen) = watch(&mut client, &mut upstream, CONFIGMAPS, Encoding::Json).await;
+    let (events, mut seen) =
+        watch(&mut client, &mut upstream, CONFIGMAPS, FROM_ANY, Encoding::Json).await;
     events.send("{\"type\":").await;
     bytes(&mut seen, 8).await;
     proxy.change_policy(&moved_policy("green")).await;
@@ -207,7 +168,7 @@ async fn t75_300_watches_hear_of_one_change() {
     let mut watches = Vec::new();
     for n in 0..300 {
         let path = format!("/api/v1/namespaces/ns-{n}/configmaps");
-        watches.push(watch(&mut client, &mut upstream, &path, Encoding::Json).await);
+        watches.push(watch(&mut client, &mut upstream, &path, FROM_ANY, Encoding::Json).await);
     }
     proxy.change_policy(&moved_policy("green")).await;
     let last = expired(Encoding::Json);
@@ -351,7 +312,8 @@ async fn bad_watch_that_nothing_limits_passes_unread() {
 #[tokio::test]
 async fn bad_watch_that_is_no_json_is_broken_off() {
     let (mut upstream, _proxy, mut client) = scene(Http::Two).await;
-    let (events, mut seen) = watch(&mut client, &mut upstream, CONFIGMAPS, Encoding::Json).await;
+    let (events, mut seen) =
+        watch(&mut client, &mut upstream, CONFIGMAPS, FROM_ANY, Encoding::Json).await;
     events.send("<html>").await;
     chunk(&mut seen).await.expect("no clean end").expect_err("a broken body");
     events.given_up().await;
