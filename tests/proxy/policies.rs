@@ -238,6 +238,21 @@ async fn bad_own_account_may_not_watch() {
     cluster.until_ready_says(503, "may not list and watch shardingconfigs").await;
 }
 
+/// A client that repeats by itself says nothing before its last attempt: none but the first is
+/// answered here.
+#[tokio::test]
+async fn a_refused_call_of_our_own_is_reported_before_it_is_repeated() {
+    for code in [429, 503, 504] {
+        let mut cluster = Cluster::start().await;
+        let status = format!(
+            "{{\"kind\":\"Status\",\"apiVersion\":\"v1\",\"status\":\"Failure\",\
+             \"message\":\"not now\",\"reason\":\"x\",\"code\":{code}}}"
+        );
+        cluster.upstream.call().await.json(code, &status);
+        cluster.until_ready_says(503, "not now").await;
+    }
+}
+
 #[tokio::test]
 async fn bad_no_config_selects_the_pod() {
     let mut cluster = Cluster::start().await;
