@@ -7,20 +7,20 @@ use hyper::body::Incoming;
 
 use super::answer::{Answer, Follow, Stop};
 use crate::{
-    policy::Refusal,
+    policy::{Refusal, Way},
     proxy::{
         collection::Collection,
         shared::Pair,
         streams::{BodyError, Events, JudgedList},
     },
-    wire::{Verb, media::Encoding},
+    wire::media::Encoding,
 };
 
 /// Decides how the body is followed: lists and watches are read on their way, errors are not.
 pub(super) async fn follow(
     pair: &Rc<Pair>,
     answer: Answer,
-    verb: Verb,
+    way: &Way,
     collection: Option<Collection>,
 ) -> Result<Answer, Stop> {
     let Answer { mut reply, follow } = answer;
@@ -41,8 +41,8 @@ pub(super) async fn follow(
         .get(header::CONTENT_TYPE)
         .and_then(|kind| kind.to_str().ok())
         .and_then(Encoding::of_content_type);
-    let follow = match (verb, encoding) {
-        (Verb::Watch, encoding) => {
+    let follow = match (way, encoding) {
+        (Way::Watch(_), encoding) => {
             let readable = encoding.filter(|_| !headers.contains_key(header::CONTENT_ENCODING));
             watched(body, collection, readable)?
         }

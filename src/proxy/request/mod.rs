@@ -106,7 +106,7 @@ async fn answer(
         }
         (Way::List(_) | Way::Watch(_), _) => {
             let answer = pass(pair, request).await?;
-            follow(pair, answer, info.verb, collection).await
+            follow(pair, answer, &way, collection).await
         }
         _ => pass(pair, request).await,
     }
