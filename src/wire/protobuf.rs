@@ -26,7 +26,7 @@ pub(super) struct Delimited {
     pub(super) content: Range<usize>,
 }
 
-/// What is no message.
+/// Bytes that are no message.
 pub(super) struct Malformed;
 
 impl<'a> Fields<'a> {

@@ -78,7 +78,7 @@ async fn answer(
         settle(&pair.upstream, &info, narrow, own).await;
     }
     let mut rewrite = in_force.sharding.rewrite(&way, &info)?;
-    let mut collection = collection(pair, &info, &way, &in_force, &mut request)?;
+    let mut collection = collection(pair, &info, &way, &in_force, &uri, &mut request)?;
     if let (Some(collection), Some(narrow)) = (&mut collection, way.narrow())
         && request.method() == Method::GET
     {
@@ -118,11 +118,12 @@ fn collection(
     info: &RequestInfo<'_>,
     way: &Way,
     in_force: &Arc<InForce>,
+    uri: &Uri,
     request: &mut Request<ClientBody>,
 ) -> Result<Option<Collection>, Stop> {
     let (narrow, asked) = match way {
         Way::List(narrow) => (narrow, None),
-        Way::Watch(narrow) => (narrow, watch(&request.uri().clone(), request.headers_mut())?),
+        Way::Watch(narrow) => (narrow, watch(uri, request.headers_mut())?),
         _ => return Ok(None),
     };
     if request.method() == Method::HEAD {

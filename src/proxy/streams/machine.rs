@@ -83,7 +83,7 @@ pub(super) enum Input<'a, S: Sight> {
     Ended,
 }
 
-/// What has to be done.
+/// The action that the owner of the machine has to take.
 #[derive(Debug)]
 pub(super) enum Output<S: Sight> {
     Nothing,

@@ -1,4 +1,4 @@
-//! What the client of a watch was shown, whatever happens to its events.
+//! The state of a watch as its client knows it, whatever happens to its events.
 
 use std::{rc::Rc, sync::Arc};
 
@@ -28,7 +28,7 @@ use crate::{
     },
 };
 
-/// What the client of a watch was shown, and what follows from it.
+/// The position that the client of a watch was shown, and the state that follows from it.
 pub(super) struct Shown {
     pub(super) encoding: Encoding,
     pub(super) stream: Rc<LiveStream>,

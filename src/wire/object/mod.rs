@@ -1,4 +1,4 @@
-//! What an object says of itself: one reader for what streams show and for what writes carry.
+//! The facts that an object states of itself: one reader for streams and for bodies of writes.
 //!
 //! Hides the encodings. `walk` descends along the few paths that matter, and skips everything else;
 //! [`crate::wire::frames`] walks bodies of lists and watches with it.

@@ -4,7 +4,7 @@ use std::{cmp::Ordering, collections::BTreeMap};
 
 use crate::wire::rv::ResourceVersion;
 
-/// What an object says of itself. Texts that it does not have are empty.
+/// The facts that an object states of itself. Texts that it does not have are empty.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Object<'a> {
     /// `metadata.namespace`; empty if cluster-scoped.

@@ -11,7 +11,7 @@ use proptest::prelude::*;
 
 use super::*;
 
-/// What a watch would show under a policy with this number.
+/// The view of a watch under a policy with this number.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Policy {
     number: usize,
@@ -282,7 +282,7 @@ fn every_state_takes_every_input() {
     assert!(cells.is_empty(), "no such states or inputs: {cells:?}");
 }
 
-/// What was done in a random life.
+/// The record of a random life.
 #[derive(Default)]
 struct Record {
     is_changing: bool,
