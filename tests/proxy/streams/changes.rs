@@ -45,9 +45,8 @@ async fn scene() -> (Upstream, Proxy, Client) {
 fn item(name: &str, rv: u64, owners: usize) -> Value {
     let owners: Vec<_> = (0..owners).map(|_| json!({"kind": "Parent", "uid": "p"})).collect();
     let mut meta = object("ns", name, rv)["metadata"].take();
-    if !owners.is_empty() {
-        meta["ownerReferences"] = owners.into();
-    }
+    // An empty list of owners is no owner.
+    meta["ownerReferences"] = owners.into();
     json!({"metadata": meta, "data": {"of": name}})
 }
 

@@ -73,11 +73,8 @@ impl Collected {
             // Nothing else identifies the object of a row.
             Node::RowItem | Node::Enveloped => &mut self.has_body,
             Node::Labels => &mut self.has_labels,
-            Node::Owners => {
-                self.has_owner = true;
-                &mut self.has_owners
-            }
-            Node::ItemOwners => {
+            Node::Owners => &mut self.has_owners,
+            Node::ItemOwner => {
                 self.has_owner = true;
                 return;
             }

@@ -126,7 +126,7 @@ impl Facts {
             Node::Meta
             | Node::ItemMeta
             | Node::RowItem
-            | Node::ItemOwners
+            | Node::ItemOwner
             | Node::Labels
             | Node::Label
             | Node::LabelEntry
@@ -286,7 +286,8 @@ impl Facts {
         self.object.read(self.wanted)
     }
 
-    /// Whether that object has an owner.
+    /// Whether that object has an owner. An empty list of owners is none, as for the garbage
+    /// collector.
     pub(in crate::wire) fn has_owner(&self) -> bool {
         self.object.has_owner
     }

@@ -42,8 +42,9 @@ pub(in crate::wire) enum Node {
     /// The items of a list.
     Items,
     Item,
-    /// The owner references of an item; only their presence matters.
+    /// The owner references of an item, of which only the number matters.
     ItemOwners,
+    ItemOwner,
     Labels,
     /// Protobuf: one entry of the labels.
     LabelEntry,
@@ -209,7 +210,7 @@ impl Node {
             (Self::LabelEntry, 1) => Self::LabelKey,
             (Self::LabelEntry, 2) => Self::LabelValue,
             (Self::Meta | Self::ItemMeta, 13) if wanted.owners => Self::Owner,
-            (Self::ItemMeta, 13) => Self::ItemOwners,
+            (Self::ItemMeta, 13) => Self::ItemOwner,
             (Self::Owner, 1) => Self::OwnerKind,
             (Self::Owner, 3) => Self::OwnerName,
             (Self::Owner, 4) => Self::OwnerUid,
@@ -231,6 +232,7 @@ impl Node {
             Self::Items => Self::Item,
             Self::ItemRows => Self::ItemRow,
             Self::Owners => Self::Owner,
+            Self::ItemOwners => Self::ItemOwner,
             _ => Self::Skip,
         }
     }
@@ -247,8 +249,10 @@ impl Node {
 
     pub(super) const fn shape(self) -> Shape {
         match self {
-            Self::Skip | Self::ItemOwners => Shape::Skip,
-            Self::Rows | Self::Items | Self::ItemRows | Self::Owners => Shape::Array,
+            Self::Skip | Self::ItemOwner => Shape::Skip,
+            Self::Rows | Self::Items | Self::ItemRows | Self::Owners | Self::ItemOwners => {
+                Shape::Array
+            }
             Self::Remaining => Shape::Number,
             Self::OwnerIsController => Shape::Flag,
             _ if self.text_limit() > 0 => Shape::Text,

@@ -12,6 +12,7 @@ use crate::wire::{
         EventKind, Fault, FrameError, ListHead, ListItems, Listed, TypeMeta, WatchScanner,
         object_event,
     },
+    object::Wanted,
 };
 
 /// Namespace, name, whether it has an owner, whether it contains its kind, bytes.
@@ -22,7 +23,16 @@ fn items(
     body: &[u8],
     size: usize,
 ) -> Result<(Vec<Found>, ListHead), FrameError> {
-    let mut list = ListItems::new(encoding).expect("a list");
+    items_wanting(encoding, body, size, Wanted::default())
+}
+
+fn items_wanting(
+    encoding: Encoding,
+    body: &[u8],
+    size: usize,
+    wanted: Wanted,
+) -> Result<(Vec<Found>, ListHead), FrameError> {
+    let mut list = ListItems::wanting(encoding, wanted).expect("a list");
     let mut found = Vec::new();
     for chunk in body.chunks(size) {
         list.feed(chunk, &mut |item| {
@@ -38,7 +48,7 @@ fn items(
 fn pods() -> Value {
     let owner = json!([{"kind": "ReplicaSet", "uid": "1"}]);
     json!({"kind": "PodList", "apiVersion": "v1", "metadata": {"resourceVersion": "77"}, "items": [
-        {"metadata": {"namespace": "a", "name": "one", "uid": "u1"}, "spec": {"x": ["}]", {"items": []}]}},
+        {"metadata": {"namespace": "a", "name": "one", "uid": "u1", "ownerReferences": []}, "spec": {"x": ["}]", {"items": []}]}},
         {"metadata": {"namespace": "b", "name": "two", "uid": "u2", "ownerReferences": owner}},
         {"kind": "Own", "apiVersion": "of/v1", "metadata": {"name": "three", "uid": "u3"}},
     ]})
@@ -68,6 +78,9 @@ fn check(encoding: Encoding, body: &[u8], read: impl Fn(&[u8]) -> Value) {
         let names: Vec<_> =
             found.iter().map(|(ns, name, owned, ..)| (&**ns, &**name, *owned)).collect();
         assert_eq!(names, [("a", "one", false), ("b", "two", true), ("", "three", false)]);
+        let owners = Wanted { owners: true, ..Wanted::default() };
+        let (wanting, _) = items_wanting(encoding, body, size, owners).expect("a list");
+        assert_eq!(wanting, found, "owners are the same, read or only counted");
         assert_eq!((&*head.api_version, &*head.kind), ("v1", "PodList"));
         assert_eq!(head.meta.resource_version, ResourceVersion::At(77));
         for (at, found) in found.iter().enumerate() {
