@@ -8,6 +8,7 @@
 mod dialect;
 mod difference;
 mod epoch;
+mod object;
 mod parts;
 pub mod positions;
 mod refusal;
@@ -17,17 +18,18 @@ mod way;
 
 pub use self::{
     dialect::{
-        BadDocument, Configs, Draft, Invalid, NotChosen, Present, Problem, choose, compile, draft,
-        drafts, from_documents, names,
+        BadDocument, Checked, Draft, Invalid, NamespacesUnknown, NotChosen, Problem, ShardingDraft,
+        choose, draft, from_documents, names, object_of,
     },
     difference::{Handed, Hashes, Page, Part, difference, watch_from},
     epoch::Epoch,
-    parts::Policy,
+    object::{Kind, ObjectRef},
+    parts::{PodConfig, Policy},
     refusal::{Refusal, Refused},
     resource::GroupResource,
     sharding::{
         BadLock, BadRange, BadRule, Boundary, HashOf, HashRange, HashRule, Lock, LockIn,
-        Namespaces, NamespacesUnknown, Pattern, Rule, Scope, Scopes, Selected, Sharding, Share,
+        Namespaces, Pattern, Rule, Scope, Scopes, Selected, Sharding, Share,
     },
     way::{Extent, Narrow, Pushed, Rewrite, Way, Write},
 };

@@ -320,7 +320,7 @@ async fn source(config: &Config, feed: &Feed) -> Result<Source, StartError> {
                 Err(unknown) => {
                     let client = Access::Environment.client().await;
                     client.map_err(|error| StartError::Labels {
-                        field: unknown.field,
+                        field: format!("{}: {}", unknown.object, unknown.field),
                         error: error.into(),
                     })?;
                 }

@@ -8,28 +8,29 @@ use std::{fmt::Write as _, hint::black_box};
 
 use criterion::{Criterion, criterion_group, criterion_main};
 use ctrlmesh::{
-    api::ShardingConfigSpec,
-    policy::{Policy, compile},
+    policy::{Policy, from_documents},
     wire::RequestInfo,
 };
 use http::Method;
 
 /// One limit for each of `count` resources; that of the requests stands in the middle.
 fn policy(count: u32) -> Policy {
-    let mut text = String::from("selector: {matchLabels: {app: op}}\nlimits:\n");
+    let mut text = String::from(
+        "apiVersion: ctrlmesh.kusionstack.io/v1alpha1\nkind: ShardingConfig\n\
+         metadata: {name: shard}\nspec:\n  selector: {matchLabels: {app: op}}\n  limits:\n",
+    );
     for number in 0..count {
         let resource = if number == count / 2 { "pods".into() } else { format!("kind{number}s") };
         let group =
             if number == count / 2 { "''".into() } else { format!("g{number}.example.com") };
         writeln!(
             text,
-            "- {{relateResources: [{{apiGroups: [{group}], resources: [{resource}]}}], \
+            "  - {{relateResources: [{{apiGroups: [{group}], resources: [{resource}]}}], \
              selector: {{matchLabels: {{shard: a}}}}}}"
         )
         .unwrap();
     }
-    let spec: ShardingConfigSpec = serde_yaml::from_str(&text).unwrap();
-    compile("shard", "ns", &spec).unwrap().resolve(None).unwrap()
+    from_documents(text.as_bytes(), "shard", Some("ns")).unwrap().resolve(None).unwrap()
 }
 
 fn decide(policy: &Policy, path: &str, query: Option<&str>) -> Option<String> {

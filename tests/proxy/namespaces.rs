@@ -20,8 +20,8 @@ use crate::support::{
 const NAMESPACES: &str = "/api/v1/namespaces";
 /// ConfigMaps of one namespace: requested unchanged if in the shard, else with a contradiction.
 const CONFIGMAPS_OF_ONE: &str = "/api/v1/namespaces/one/configmaps";
-const NOT_KNOWN: &str =
-    "spec.limits[0].namespaces.selector needs the labels of namespaces, which are not known yet";
+const NOT_KNOWN: &str = "ShardingConfig ns/blue: spec.limits[0].namespaces.selector needs the \
+                         labels of namespaces, which are not known yet";
 
 /// A ShardingConfig whose ConfigMaps are those of the namespaces with the label `tier: gold`.
 fn gold() -> String {
@@ -197,7 +197,7 @@ async fn bad_namespaces_may_not_be_watched() {
     cluster.until_ready_says(503, &format!("[-]policy failed: {NOT_KNOWN}\n")).await;
     list.json(403, FORBIDDEN);
     for part in [
-        "spec.limits[0].namespaces.selector needs the labels of namespaces: ",
+        "ShardingConfig ns/blue: spec.limits[0].namespaces.selector needs the labels of namespaces: ",
         "may not list and watch namespaces (ClusterRole ctrlmesh-proxy-namespaces, ",
         "`ctrlmesh inject --namespace-labels`",
         "who are you",
@@ -270,10 +270,10 @@ async fn an_outage_of_namespaces_is_over_once_the_pods_labels_choose_a_policy_wi
 async fn bad_config_change_does_not_hide_the_labels() {
     let (mut cluster, configs, events) = started().await;
     configs.send(modified(&gold().replace("Exclude", "Both"))).await;
-    cluster.until_ready_says(200, "blue epoch 1 stays in force: ShardingConfig blue: spec").await;
+    cluster.until_ready_says(200, "blue epoch 1 stays in force: ShardingConfig ns/blue: spec").await;
     // The policy in force selects by labels, so it follows them.
     events.send(event("MODIFIED", &namespace("one", "tin"))).await;
-    cluster.until_ready_says(200, "blue epoch 2 stays in force: ShardingConfig blue: spec").await;
+    cluster.until_ready_says(200, "blue epoch 2 stays in force: ShardingConfig ns/blue: spec").await;
     assert!(!has_one(&mut cluster).await);
     configs.send(modified(&gold())).await;
     cluster.until_ready_says(200, "[+]policy ok: blue epoch 2\n").await;
@@ -285,7 +285,8 @@ async fn bad_policy_file_by_labels_without_a_cluster() {
     files.put_policy(&gold());
     let (code, said) = run(&flags(&files, "127.0.0.1:6443")).await;
     assert_eq!(code, 64, "{said}");
-    let why = "the policy: spec.limits[0].namespaces.selector needs the labels of namespaces";
+    let why = "the policy: ShardingConfig ns/blue: spec.limits[0].namespaces.selector needs the \
+               labels of namespaces";
     assert!(said.contains(why) && said.contains("because: "), "{said}");
 
     // The same file later is a change that is refused.
@@ -293,8 +294,9 @@ async fn bad_policy_file_by_labels_without_a_cluster() {
     let process = Process::start(&flags(&files, "127.0.0.1:6443")).await;
     files.put_policy(&gold());
     let ready = || async { soon("readyz", scrape::page(process.admin, "/readyz")).await };
-    let why = "blue epoch 1 stays in force: spec.limits[0].namespaces.selector needs the labels \
-               of namespaces: cannot watch namespaces: ";
+    let why = "blue epoch 1 stays in force: ShardingConfig ns/blue: \
+               spec.limits[0].namespaces.selector needs the labels of namespaces: cannot watch \
+               namespaces: ";
     until("readyz", ready, |(code, body)| *code == 200 && body.contains(why)).await;
     files.put_policy(POLICY);
     until("readyz", ready, |(_, body)| body.contains("[+]policy ok: blue epoch 1\n")).await;

@@ -269,20 +269,23 @@ async fn bad_second_config_matches_and_the_first_is_deleted() {
     assert!(own.target().contains("watch=true"), "{}", own.target());
     let events = own.watch();
     events.send(format!("{{\"type\":\"ADDED\",\"object\":{}}}\n", config("green", "op"))).await;
-    cluster.until_ready_says(200, "stays in force: the pod's labels are selected by more than one ShardingConfig: blue, green").await;
+    cluster.until_ready_says(200, &format!("stays in force: {BOTH}")).await;
     events.send(format!("{{\"type\":\"DELETED\",\"object\":{}}}\n", config("green", "op"))).await;
     cluster.until_ready_says(200, "[+]policy ok: blue epoch 1\n").await;
     events.send(format!("{{\"type\":\"DELETED\",\"object\":{}}}\n", config("blue", "op"))).await;
     cluster.until_ready_says(200, &format!("{DELETED}change the pod's labels\n")).await;
     // A config that is added later does not take its place either.
     events.send(format!("{{\"type\":\"ADDED\",\"object\":{}}}\n", config("green", "op"))).await;
-    cluster.until_ready_says(200, "change the pod's labels; until then green waits\n").await;
+    cluster.until_ready_says(200, "change the pod's labels; until then ShardingConfig ns/green waits\n").await;
     events.send(format!("{{\"type\":\"ADDED\",\"object\":{}}}\n", config("blue", "op"))).await;
-    cluster.until_ready_says(200, "more than one ShardingConfig: blue, green").await;
+    cluster.until_ready_says(200, BOTH).await;
 }
 
-const DELETED: &str = "[+]policy ok: blue epoch 1 stays in force: ShardingConfig blue is deleted, \
-                       and the pod still has the labels that it selected: create it again, or ";
+const DELETED: &str = "[+]policy ok: blue epoch 1 stays in force: ShardingConfig ns/blue is \
+                       deleted, and the pod still has the labels that it selected: create it \
+                       again, or ";
+const BOTH: &str = "the pod's labels are selected by ShardingConfig ns/blue, ShardingConfig \
+                    ns/green: exactly one config must select them";
 
 #[tokio::test]
 async fn bad_config_in_force_is_deleted_and_another_selects_the_pod() {
@@ -304,9 +307,9 @@ async fn bad_config_in_force_is_deleted_and_another_selects_the_pod() {
     let blue = config("blue", "op").replace("{\"app\":\"op\"}", "{\"tier\":\"x\"}");
     tell("MODIFIED", &blue).await;
     tell("ADDED", &config("green", "op")).await;
-    cluster.until_ready_says(200, "more than one ShardingConfig: blue, green").await;
+    cluster.until_ready_says(200, BOTH).await;
     tell("DELETED", &blue).await;
-    let waits = format!("{DELETED}change the pod's labels; until then green waits\n");
+    let waits = format!("{DELETED}change the pod's labels; until then ShardingConfig ns/green waits\n");
     cluster.until_ready_says(200, &waits).await;
     cluster.files.put_pod_labels("app=\"op\"\n");
     cluster.until_ready_says(200, "[+]policy ok: green epoch 2\n").await;

@@ -7,7 +7,7 @@ use std::{collections::BTreeMap, error::Error};
 
 use k8s_openapi::api::core::v1::{Namespace, Pod};
 use kube::{
-    Api, Client, Resource,
+    Api, Client,
     api::{ApiResource, DynamicObject, ListParams, ObjectMeta},
     discovery::{Discovery, verbs},
 };
@@ -15,9 +15,8 @@ use serde::de::DeserializeOwned;
 use tokio::sync::OnceCell;
 
 use crate::{
-    api::ShardingConfig,
     net::tls,
-    policy::{Configs, Draft, Namespaces, Policy},
+    policy::{Checked, Kind, Namespaces, Policy, ShardingDraft, draft},
 };
 
 /// The number of objects per page.
@@ -48,24 +47,20 @@ impl Cluster {
         Ok(pod.metadata.labels.unwrap_or_default())
     }
 
-    /// The specs of all ShardingConfigs of a namespace.
-    pub(super) async fn configs(&self, namespace: &str) -> Result<Configs, ClusterError> {
-        let kind = ApiResource::erase::<ShardingConfig>(&());
+    /// All ShardingConfigs of a namespace, each checked by itself.
+    pub(super) async fn configs(&self, namespace: &str) -> Result<Vec<Checked>, ClusterError> {
+        let kind = Kind::ShardingConfig.api_resource();
         let client = self.client().await?;
         let api: Api<DynamicObject> = Api::namespaced_with(client, namespace, &kind);
         let list = api.list(&ListParams::default()).await;
-        let asked = || format!("{} of namespace {namespace}", ShardingConfig::plural(&()));
+        let asked = || format!("{} of namespace {namespace}", kind.plural);
         let list = list.map_err(|error| failed(asked(), error))?;
-        let spec = |mut config: DynamicObject| {
-            let spec = config.data.get_mut("spec").map(serde_json::Value::take);
-            (config.metadata.name.unwrap_or_default(), spec.unwrap_or_default())
-        };
-        Ok(list.items.into_iter().map(spec).collect())
+        Ok(list.items.iter().map(|config| draft(Kind::ShardingConfig, config)).collect())
     }
 
     /// The policy, with the current labels of the namespaces, which are listed only if it needs
     /// them.
-    pub(super) async fn resolve(&self, draft: &Draft) -> Result<Policy, ClusterError> {
+    pub(super) async fn resolve(&self, draft: &ShardingDraft) -> Result<Policy, ClusterError> {
         if let Ok(policy) = draft.resolve(None) {
             return Ok(policy);
         }

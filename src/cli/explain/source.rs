@@ -10,7 +10,7 @@ use super::{
     args::{ExplainArgs, Name},
     cluster::{Cluster, ClusterError},
 };
-use crate::policy::{self, BadDocument, Draft};
+use crate::policy::{self, BadDocument, Draft, ShardingDraft, object_of};
 
 /// The argument that stands for the policy in the cluster.
 const CLUSTER: &str = "cluster";
@@ -44,7 +44,10 @@ pub enum BadSource {
 }
 
 /// The policy by which a request is explained.
-pub(super) async fn of_request(args: &ExplainArgs, cluster: &Cluster) -> Result<Draft, BadSource> {
+pub(super) async fn of_request(
+    args: &ExplainArgs,
+    cluster: &Cluster,
+) -> Result<ShardingDraft, BadSource> {
     match (&args.pod, &args.shard, &args.policy) {
         (Some(pod), ..) => of_pod(pod, args, cluster).await,
         (None, Some(shard), Some(path)) => Text::read(path)?.draft(shard, args),
@@ -58,7 +61,7 @@ pub(super) async fn of_change(
     args: &ExplainArgs,
     [old, new]: [&Path; 2],
     cluster: &Cluster,
-) -> Result<[Draft; 2], BadSource> {
+) -> Result<[ShardingDraft; 2], BadSource> {
     let text = |path: &Path| match path.to_str() {
         Some(CLUSTER) => Ok(None),
         _ => Text::read(path).map(Some),
@@ -96,7 +99,7 @@ impl Text {
         Ok(Self { path: path.to_owned(), bytes })
     }
 
-    fn draft(&self, name: &Name, args: &ExplainArgs) -> Result<Draft, BadSource> {
+    fn draft(&self, name: &Name, args: &ExplainArgs) -> Result<ShardingDraft, BadSource> {
         let namespace = args.pod_namespace.as_deref().or(name.namespace.as_deref());
         policy::from_documents(&self.bytes, &name.name, namespace)
             .map_err(|error| BadSource::Document(self.path.clone(), error))
@@ -137,27 +140,33 @@ async fn of_cluster(
     shard: &Name,
     args: &ExplainArgs,
     cluster: &Cluster,
-) -> Result<Draft, BadSource> {
+) -> Result<ShardingDraft, BadSource> {
     let namespace = namespace_of(shard, args, cluster).await?;
     let configs = cluster.configs(&namespace).await?;
-    let name = &shard.name;
-    let spec = configs.get(name).ok_or_else(|| {
-        let others: Vec<_> = configs.keys().map(String::as_str).collect();
+    let name = &*shard.name;
+    let found = configs.iter().find(|config| &*object_of(config).name == name);
+    let found = found.ok_or_else(|| {
+        let others: Vec<_> = configs.iter().map(|config| &*object_of(config).name).collect();
         let others = if others.is_empty() { "none".to_owned() } else { others.join(", ") };
         BadSource::Config(format!(
             "no ShardingConfig of namespace {namespace} is named {name:?}, there is {others}"
         ))
     })?;
-    let draft = policy::draft(name, &namespace, spec);
-    draft.map_err(|what| BadSource::Config(format!("ShardingConfig {namespace}/{name}: {what}")))
+    match found {
+        Ok(Draft::Sharding(draft)) => Ok(draft.clone()),
+        Err(why) => Err(BadSource::Config(why.to_string())),
+    }
 }
 
 /// The policy of a pod, chosen as its proxy does.
-async fn of_pod(pod: &Name, args: &ExplainArgs, cluster: &Cluster) -> Result<Draft, BadSource> {
+async fn of_pod(
+    pod: &Name,
+    args: &ExplainArgs,
+    cluster: &Cluster,
+) -> Result<ShardingDraft, BadSource> {
     let namespace = namespace_of(pod, args, cluster).await?;
     let labels = cluster.pod_labels(&namespace, &pod.name).await?;
     let configs = cluster.configs(&namespace).await?;
-    let drafts = policy::drafts(&configs, &namespace);
-    let chosen = policy::choose(drafts, &labels, &namespace, None);
-    chosen.map_err(|why| BadSource::Config(why.to_string()))
+    let chosen = policy::choose(&configs, &labels, &namespace, None);
+    chosen.cloned().map_err(|why| BadSource::Config(why.to_string()))
 }

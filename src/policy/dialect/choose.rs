@@ -2,15 +2,14 @@
 
 use std::{collections::BTreeMap, fmt};
 
-use super::{draft::Draft, problem::Invalid};
-use crate::wire::selector::Selector;
-
-/// The config whose policy is in force, as it was when last valid.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Present {
-    shard: Box<str>,
-    pods: Selector,
-}
+use super::{
+    draft::{Checked, Draft, ShardingDraft, object_of},
+    problem::Invalid,
+};
+use crate::policy::{
+    object::{Kind, ObjectRef},
+    parts::PodConfig,
+};
 
 /// The reason why no config is chosen.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -19,13 +18,13 @@ pub enum NotChosen {
     Invalid(Invalid),
     /// The pod's config is deleted.
     Deleted {
-        /// Its name.
-        shard: Box<str>,
+        /// The config that was deleted.
+        config: ObjectRef,
         /// The others that select the pod.
-        waiting: Vec<Box<str>>,
+        waiting: Vec<ObjectRef>,
     },
     /// Several select the pod.
-    Several(Vec<Box<str>>),
+    Several(Vec<ObjectRef>),
     /// None selects the pod.
     None {
         /// The namespace of the configs.
@@ -35,46 +34,39 @@ pub enum NotChosen {
     },
 }
 
-impl Present {
-    /// The config `shard`, for the pods that `pods` selects.
-    #[must_use]
-    pub fn new(shard: &str, pods: &Selector) -> Self {
-        Self { shard: shard.into(), pods: pods.clone() }
-    }
-}
-
-/// Chooses the one config of `namespace` that selects `labels`. If `present` selected them and is
-/// now deleted or invalid, no other config replaces it: objects change owners only when a person
-/// relabels the pod or edits that config.
+/// Chooses the one config among the checked objects of `namespace` that selects `labels`. If
+/// `present` selected them and is now deleted or invalid, no other config replaces it: objects
+/// change owners only when a person relabels the pod or edits that config.
 ///
 /// # Errors
 /// [`NotChosen`] if there is not exactly one.
-pub fn choose(
-    configs: impl IntoIterator<Item = Result<Draft, Invalid>>,
+pub fn choose<'c>(
+    checked: impl IntoIterator<Item = &'c Checked>,
     labels: &BTreeMap<String, String>,
     namespace: &str,
-    present: Option<&Present>,
-) -> Result<Draft, NotChosen> {
+    present: Option<&PodConfig>,
+) -> Result<&'c ShardingDraft, NotChosen> {
     let label = |key: &str| labels.get(key).map(String::as_str);
     let present = present.filter(|present| present.pods.matches(label));
     let mut is_deleted = present.is_some();
     let mut selecting = Vec::new();
     let mut invalid = Vec::new();
-    for config in configs {
-        let name = config.as_ref().map_or_else(Invalid::name, Draft::shard);
-        let is_present = present.is_some_and(|present| &*present.shard == name);
+    for checked in checked {
+        let is_present = present.is_some_and(|present| present.object.is_same(object_of(checked)));
         is_deleted &= !is_present;
-        match config {
-            Ok(draft) if draft.pods().matches(label) => selecting.push(draft),
-            Ok(_) => {}
-            Err(why) if is_present => return Err(NotChosen::Invalid(why)),
-            Err(why) => invalid.push(why),
+        match checked {
+            Ok(Draft::Sharding(draft)) if draft.config.pods.matches(label) => {
+                selecting.push(draft);
+            }
+            Ok(Draft::Sharding(_)) => {}
+            Err(why) if is_present => return Err(NotChosen::Invalid(why.clone())),
+            Err(why) => invalid.push(why.clone()),
         }
     }
-    let names = || selecting.iter().map(|draft| draft.shard().into()).collect();
+    let names = || selecting.iter().map(|draft| draft.config.object.clone()).collect();
     match present {
-        Some(Present { shard, .. }) if is_deleted => {
-            return Err(NotChosen::Deleted { shard: shard.clone(), waiting: names() });
+        Some(PodConfig { object, .. }) if is_deleted => {
+            return Err(NotChosen::Deleted { config: object.clone(), waiting: names() });
         }
         _ if selecting.len() > 1 => return Err(NotChosen::Several(names())),
         _ => {}
@@ -84,27 +76,31 @@ pub fn choose(
 
 impl fmt::Display for NotChosen {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let list = |objects: &[ObjectRef]| {
+            objects.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ")
+        };
         match self {
-            Self::Invalid(why) => write!(f, "ShardingConfig {}: {why}", why.name()),
-            Self::Deleted { shard, waiting } => {
+            Self::Invalid(why) => why.fmt(f),
+            Self::Deleted { config, waiting } => {
                 write!(
                     f,
-                    "ShardingConfig {shard} is deleted, and the pod still has the labels that it \
-                     selected: create it again, or change the pod's labels"
+                    "{config} is deleted, and the pod still has the labels that it selected: \
+                     create it again, or change the pod's labels"
                 )?;
-                if !waiting.is_empty() {
-                    write!(f, "; until then {} waits", waiting.join(", "))?;
+                if waiting.is_empty() {
+                    return Ok(());
                 }
-                Ok(())
+                write!(f, "; until then {} waits", list(waiting))
             }
-            Self::Several(names) => write!(
+            Self::Several(configs) => write!(
                 f,
-                "the pod's labels are selected by more than one ShardingConfig: {}",
-                names.join(", ")
+                "the pod's labels are selected by {}: exactly one config must select them",
+                list(configs)
             ),
             Self::None { namespace, invalid } => {
-                write!(f, "no ShardingConfig in namespace {namespace} selects the pod's labels")?;
-                invalid.iter().try_for_each(|why| write!(f, "; {} is invalid: {why}", why.name()))
+                let kind = Kind::ShardingConfig;
+                write!(f, "no {kind} in namespace {namespace} selects the pod's labels")?;
+                invalid.iter().try_for_each(|why| write!(f, "; invalid: {why}"))
             }
         }
     }
@@ -114,28 +110,41 @@ impl std::error::Error for NotChosen {}
 
 #[cfg(test)]
 mod tests {
-    use serde_json::json;
+    use serde_json::{Value, json};
 
     use super::*;
-    use crate::policy::dialect::{Configs, drafts};
+    use crate::policy::dialect::draft;
+
+    type Configs = Vec<Checked>;
+
+    fn config(name: &str, selector: Value) -> Checked {
+        let object = json!({
+            "metadata": {"namespace": "ns", "name": name, "uid": "u", "generation": 7},
+            "spec": {"selector": selector},
+        });
+        draft(Kind::ShardingConfig, &serde_json::from_value(object).unwrap())
+    }
 
     fn configs(given: &[(&str, &str)]) -> Configs {
-        let spec = |label: &str| json!({"selector": {"matchLabels": {"shard": label}}});
-        given.iter().map(|(name, label)| ((*name).to_owned(), spec(label))).collect()
+        let selector = |label: &str| json!({"matchLabels": {"shard": label}});
+        given.iter().map(|(name, label)| config(name, selector(label))).collect()
     }
 
     fn choose(
         configs: &Configs,
         labels: &BTreeMap<String, String>,
-        namespace: &str,
-        present: Option<&Present>,
-    ) -> Result<Draft, String> {
-        let drafts = drafts(configs, namespace);
-        super::choose(drafts, labels, namespace, present).map_err(|why| why.to_string())
+        present: Option<&PodConfig>,
+    ) -> Result<String, String> {
+        super::choose(configs, labels, "ns", present)
+            .map(|draft| draft.config.object.name.to_string())
+            .map_err(|why| why.to_string())
     }
 
-    fn present(name: &str) -> Present {
-        Present::new(name, &"shard=a".parse().unwrap())
+    fn present(name: &str) -> PodConfig {
+        let object = object_of(&config(name, json!({}))).clone();
+        // The config was created anew since.
+        let object = ObjectRef { uid: None, generation: None, ..object };
+        PodConfig { object, pods: "shard=a".parse().unwrap() }
     }
 
     fn labels() -> BTreeMap<String, String> {
@@ -145,43 +154,51 @@ mod tests {
     #[test]
     fn the_one_that_selects_the_pod_is_chosen() {
         let configs = configs(&[("one", "a"), ("two", "b")]);
-        assert_eq!(choose(&configs, &labels(), "ns", None).unwrap().shard(), "one");
+        assert_eq!(choose(&configs, &labels(), None).unwrap(), "one");
     }
 
     #[test]
     fn two_that_select_the_pod_are_none() {
-        let error = choose(&configs(&[("one", "a"), ("two", "a")]), &labels(), "ns", None);
-        assert!(error.unwrap_err().contains("one, two"));
+        let error = choose(&configs(&[("one", "a"), ("two", "a")]), &labels(), None);
+        assert!(error.unwrap_err().contains("ShardingConfig ns/one, ShardingConfig ns/two"));
     }
 
     #[test]
     fn none_names_the_invalid_ones() {
         let mut configs = configs(&[("two", "b")]);
-        configs.insert("three".into(), json!({"selector": {"matchLabel": {}}}));
-        let error = choose(&configs, &labels(), "ns", None).unwrap_err();
-        assert!(error.contains("three is invalid") && error.contains("matchLabel"), "{error}");
+        configs.push(config("three", json!({"matchLabel": {}})));
+        let error = choose(&configs, &labels(), None).unwrap_err();
+        assert!(
+            error.contains("; invalid: ShardingConfig ns/three: spec: unknown field `matchLabel`"),
+            "{error}"
+        );
     }
 
     #[test]
     fn nobody_takes_the_place_of_a_config_that_broke() {
         let mut configs = configs(&[("other", "a")]);
-        configs.insert("mine".into(), json!({"selector": {}}));
-        let error = choose(&configs, &labels(), "ns", Some(&present("mine"))).unwrap_err();
-        assert!(error.contains("mine") && error.contains("spec.selector"), "{error}");
-        assert_eq!(choose(&configs, &labels(), "ns", None).unwrap().shard(), "other");
+        configs.push(config("mine", json!({})));
+        let error = choose(&configs, &labels(), Some(&present("mine"))).unwrap_err();
+        assert!(error.starts_with("ShardingConfig ns/mine: spec.selector: "), "{error}");
+        assert_eq!(choose(&configs, &labels(), None).unwrap(), "other");
     }
 
     #[test]
     fn nobody_takes_the_place_of_a_config_that_is_deleted() {
-        for (others, waits) in [(&[("other", "a")][..], "until then other waits"), (&[], "")] {
-            let error = choose(&configs(others), &labels(), "ns", Some(&present("mine")));
+        for (others, waits) in
+            [(&[("other", "a")][..], "until then ShardingConfig ns/other waits"), (&[], "")]
+        {
+            let error = choose(&configs(others), &labels(), Some(&present("mine")));
             let error = error.unwrap_err();
-            assert!(error.contains("ShardingConfig mine is deleted"), "{error}");
+            assert!(error.contains("ShardingConfig ns/mine is deleted"), "{error}");
             assert!(error.ends_with(if waits.is_empty() { "labels" } else { waits }), "{error}");
         }
         let both = configs(&[("other", "a"), ("third", "a")]);
-        let error = choose(&both, &labels(), "ns", Some(&present("mine"))).unwrap_err();
-        assert!(error.ends_with("until then other, third waits"), "{error}");
+        let error = choose(&both, &labels(), Some(&present("mine"))).unwrap_err();
+        assert!(
+            error.ends_with("ShardingConfig ns/other, ShardingConfig ns/third waits"),
+            "{error}"
+        );
     }
 
     #[test]
@@ -191,14 +208,14 @@ mod tests {
         let others = configs(&[("other", "a"), ("third", "b")]);
         let mine = present("mine");
         let chosen =
-            |configs: &Configs, labels: &BTreeMap<_, _>| choose(configs, labels, "ns", Some(&mine));
+            |configs: &Configs, labels: &BTreeMap<_, _>| choose(configs, labels, Some(&mine));
         chosen(&others, &changed).expect_err("it would select these labels too");
         changed.insert("shard".into(), "b".into());
-        assert_eq!(chosen(&others, &changed).unwrap().shard(), "third", "of the pod");
+        assert_eq!(chosen(&others, &changed).unwrap(), "third", "of the pod");
         let mut broken = others;
-        broken.insert("mine".into(), json!({"selector": {}}));
-        assert_eq!(chosen(&broken, &changed).unwrap().shard(), "third", "of the pod");
+        broken.push(config("mine", json!({})));
+        assert_eq!(chosen(&broken, &changed).unwrap(), "third", "of the pod");
         let moved = configs(&[("mine", "c"), ("other", "a")]);
-        assert_eq!(chosen(&moved, &labels()).unwrap().shard(), "other", "of the config");
+        assert_eq!(chosen(&moved, &labels()).unwrap(), "other", "of the config");
     }
 }

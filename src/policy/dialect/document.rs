@@ -1,26 +1,30 @@
 //! A policy in a file of one or more YAML documents.
 
-use kube::Resource;
+use kube::api::DynamicObject;
 use serde::Deserialize;
 
-use super::{draft::Draft, kusion::compile, problem::Invalid};
-use crate::api::ShardingConfig;
+use super::{
+    draft,
+    draft::{Draft, ShardingDraft},
+    problem::Invalid,
+};
+use crate::policy::object::Kind;
 
 /// Errors of reading a policy from YAML.
 #[derive(Debug, thiserror::Error)]
 pub enum BadDocument {
-    /// A document is malformed YAML or a malformed ShardingConfig.
-    #[error("document {0} is no ShardingConfig")]
+    /// A document is malformed YAML or a malformed object.
+    #[error("document {0}")]
     Document(usize, #[source] serde_yaml::Error),
-    /// No ShardingConfig has the name.
-    #[error("no ShardingConfig is named {0:?}, there is {1}")]
-    Absent(String, String),
-    /// Two ShardingConfigs have the name.
-    #[error("two ShardingConfigs are named {0:?}")]
-    Twice(String),
-    /// The ShardingConfig cannot be compiled.
-    #[error("ShardingConfig {0:?}")]
-    Invalid(String, #[source] Invalid),
+    /// No object of the kind has the name.
+    #[error("no {0} is named {1:?}, there is {2}")]
+    Absent(Kind, String, String),
+    /// Two objects of the kind have the name.
+    #[error("two {0}s are named {1:?}, a name must be unique")]
+    Twice(Kind, String),
+    /// The object cannot be compiled.
+    #[error(transparent)]
+    Invalid(#[from] Invalid),
 }
 
 #[derive(Deserialize)]
@@ -30,7 +34,7 @@ struct Head {
     kind: Option<String>,
 }
 
-/// Compiles the ShardingConfig named `shard` for a pod of `namespace`, by default the config's own
+/// Checks the ShardingConfig named `shard` for a pod of `namespace`, by default the config's own
 /// namespace. Documents of other kinds are skipped.
 ///
 /// # Errors
@@ -39,27 +43,30 @@ pub fn from_documents(
     bytes: &[u8],
     shard: &str,
     namespace: Option<&str>,
-) -> Result<Draft, BadDocument> {
+) -> Result<ShardingDraft, BadDocument> {
+    let kind = Kind::ShardingConfig;
     let mut found = None;
     let mut others = Vec::new();
-    for config in sharding_configs(bytes) {
-        let config = config?;
-        match config.metadata.name.clone() {
+    for object in objects(bytes, kind) {
+        let object = object?;
+        match object.metadata.name.clone() {
             Some(name) if name == shard => {
-                if found.replace(config).is_some() {
-                    return Err(BadDocument::Twice(name));
+                if found.replace(object).is_some() {
+                    return Err(BadDocument::Twice(kind, name));
                 }
             }
             name => others.push(name.unwrap_or_default()),
         }
     }
-    let Some(config) = found else {
+    let Some(mut object) = found else {
         let others = if others.is_empty() { "none".to_owned() } else { others.join(", ") };
-        return Err(BadDocument::Absent(shard.to_owned(), others));
+        return Err(BadDocument::Absent(kind, shard.to_owned(), others));
     };
-    let namespace = namespace.or(config.metadata.namespace.as_deref());
-    compile(shard, namespace.unwrap_or("default"), &config.spec)
-        .map_err(|error| BadDocument::Invalid(shard.to_owned(), error))
+    if let Some(namespace) = namespace {
+        object.metadata.namespace = Some(namespace.to_owned());
+    }
+    let Draft::Sharding(draft) = draft(kind, &object)?;
+    Ok(draft)
 }
 
 /// The namespace, if given, and the name of each ShardingConfig.
@@ -67,29 +74,33 @@ pub fn from_documents(
 /// # Errors
 /// [`BadDocument`] if a document is malformed.
 pub fn names(bytes: &[u8]) -> Result<Vec<(Option<String>, String)>, BadDocument> {
-    let name = |config: ShardingConfig| {
-        (config.metadata.namespace, config.metadata.name.unwrap_or_default())
+    let name = |object: DynamicObject| {
+        (object.metadata.namespace, object.metadata.name.unwrap_or_default())
     };
-    sharding_configs(bytes).map(|config| config.map(name)).collect()
+    objects(bytes, Kind::ShardingConfig).map(|object| object.map(name)).collect()
 }
 
-fn sharding_configs(bytes: &[u8]) -> impl Iterator<Item = Result<ShardingConfig, BadDocument>> {
+/// The objects of this kind, in the order of the documents.
+fn objects(bytes: &[u8], kind: Kind) -> impl Iterator<Item = Result<DynamicObject, BadDocument>> {
     let documents = serde_yaml::Deserializer::from_slice(bytes).enumerate();
-    documents.filter_map(|(at, document)| {
+    documents.filter_map(move |(at, document)| {
         serde_yaml::Value::deserialize(document)
-            .and_then(sharding_config)
+            .and_then(|value| object(value, kind))
             .map_err(|error| BadDocument::Document(at + 1, error))
             .transpose()
     })
 }
 
-/// The document as a ShardingConfig, or `None` if it is another object.
-fn sharding_config(value: serde_yaml::Value) -> Result<Option<ShardingConfig>, serde_yaml::Error> {
+/// The document as an object of this kind, or `None` if it is another object.
+fn object(
+    value: serde_yaml::Value,
+    kind: Kind,
+) -> Result<Option<DynamicObject>, serde_yaml::Error> {
     if value.is_null() {
         return Ok(None);
     }
     let head = Head::deserialize(&value)?;
-    let is_ours = head.kind.as_deref() == Some(&*ShardingConfig::kind(&()))
-        && head.api_version.as_deref() == Some(&*ShardingConfig::api_version(&()));
-    if is_ours { ShardingConfig::deserialize(value).map(Some) } else { Ok(None) }
+    let wanted = kind.api_resource();
+    let is_wanted = head.api_version == Some(wanted.api_version) && head.kind == Some(wanted.kind);
+    if is_wanted { DynamicObject::deserialize(value).map(Some) } else { Ok(None) }
 }

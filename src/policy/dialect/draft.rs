@@ -1,56 +1,71 @@
-//! A policy whose namespace selectors are not resolved yet.
+//! Checked objects, before they are resolved to parts of a policy.
 
 use std::{collections::HashMap, sync::Arc};
 
+use super::problem::Invalid;
 use crate::{
     policy::{
-        parts::Policy,
-        sharding::{
-            Boundary, Lock, Namespaces, NamespacesUnknown, Resolved, Rule, Scope, Scopes, Sharding,
-        },
+        object::ObjectRef,
+        parts::{PodConfig, Policy},
+        sharding::{Boundary, Lock, Namespaces, Resolved, Rule, Scope, Scopes, Sharding},
     },
     wire::selector::Selector,
 };
 
-/// A checked ShardingConfig whose namespace selectors are not resolved: [`Draft::resolve`] makes a
+/// A checked object, by the part of the policy that it compiles to.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Draft {
+    /// The shard's objects and lock.
+    Sharding(ShardingDraft),
+}
+
+/// The result of the check of one object.
+pub type Checked = Result<Draft, Invalid>;
+
+/// A checked config whose namespace selectors are not resolved: [`ShardingDraft::resolve`] makes a
 /// policy of it, again whenever the labels of namespaces change.
-#[derive(Clone, Debug)]
-pub struct Draft {
-    pub(super) shard: Box<str>,
-    pub(super) namespace: Box<str>,
-    pub(super) pods: Selector,
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ShardingDraft {
+    /// The config, and the pods that it selects.
+    pub config: PodConfig,
     pub(super) lock: Option<Lock>,
     pub(super) limits: Vec<(Rule, Arc<DraftScope>)>,
 }
 
+/// A limit needs the labels of namespaces, and they are not known.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{object}: {field} needs the labels of namespaces, which are not known")]
+pub struct NamespacesUnknown {
+    /// The config with the limit.
+    pub object: ObjectRef,
+    /// The field that needs them.
+    pub field: String,
+}
+
 /// The scope that a limit declares.
-#[derive(Debug)]
+#[derive(Debug, PartialEq, Eq)]
 pub(super) struct DraftScope {
     pub(super) selector: Selector,
     pub(super) boundary: Option<Boundary>,
     pub(super) labels: Option<LabelRule>,
 }
 
-/// A limit's selector for namespaces, and its field in the ShardingConfig.
-#[derive(Debug)]
+/// A limit's selector for namespaces, and its field in the config.
+#[derive(Debug, PartialEq, Eq)]
 pub(super) struct LabelRule {
     pub(super) field: String,
     pub(super) selector: Selector,
 }
 
-impl Draft {
-    /// The name of the ShardingConfig.
-    #[must_use]
-    pub fn shard(&self) -> &str {
-        &self.shard
+/// The object that was checked.
+pub fn object_of(checked: &Checked) -> &ObjectRef {
+    match checked {
+        Ok(Draft::Sharding(draft)) => &draft.config.object,
+        Err(invalid) => &invalid.object,
     }
+}
 
-    /// The selector of the shard's pods.
-    #[must_use]
-    pub fn pods(&self) -> &Selector {
-        &self.pods
-    }
-
+impl ShardingDraft {
     /// The policy for namespaces with these labels; `None` if the labels are not known.
     ///
     /// # Errors
@@ -63,28 +78,32 @@ impl Draft {
         for (rule, draft) in &self.limits {
             let scope = match &last {
                 Some((of, scope)) if Arc::ptr_eq(of, draft) => Arc::clone(scope),
-                _ => Arc::new(draft.resolve(known, &mut resolved)?),
+                _ => Arc::new(draft.resolve(known, &mut resolved).map_err(|field| {
+                    NamespacesUnknown { object: self.config.object.clone(), field }
+                })?),
             };
             last = Some((draft, Arc::clone(&scope)));
             rules.insert(rule.clone(), scope);
         }
         let scopes = Scopes::new(&rules);
-        let sharding = Sharding::new(&self.shard, &self.namespace, self.lock.clone(), scopes);
-        Ok(Policy { pods: self.pods.clone(), sharding: Arc::new(sharding) })
+        let ObjectRef { name, namespace, .. } = &self.config.object;
+        let sharding = Sharding::new(name, namespace, self.lock.clone(), scopes);
+        Ok(Policy { config: self.config.clone(), sharding: Arc::new(sharding) })
     }
 }
 
 impl DraftScope {
+    /// The scope, or the field that needs labels that are not known.
     fn resolve(
         &self,
         known: Option<&Namespaces>,
         resolved: &mut Resolved,
-    ) -> Result<Scope, NamespacesUnknown> {
+    ) -> Result<Scope, String> {
         let scope = Scope::new(self.selector.clone());
         let Some(mut boundary) = self.boundary.clone() else { return Ok(scope) };
         if let Some(LabelRule { field, selector }) = &self.labels {
-            let unknown = || NamespacesUnknown { field: field.clone() };
-            boundary.selected = Some(resolved.get(selector, known.ok_or_else(unknown)?));
+            let known = known.ok_or_else(|| field.clone())?;
+            boundary.selected = Some(resolved.get(selector, known));
         }
         Ok(scope.inside(boundary))
     }

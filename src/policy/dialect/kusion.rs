@@ -5,7 +5,7 @@ use std::{collections::BTreeSet, sync::Arc};
 use serde::Deserialize;
 
 use super::{
-    draft::{Draft, DraftScope, LabelRule},
+    draft::{DraftScope, LabelRule, ShardingDraft},
     problem::{Invalid, Problems},
 };
 use crate::{
@@ -15,6 +15,8 @@ use crate::{
     },
     policy::{
         GroupResource,
+        object::ObjectRef,
+        parts::PodConfig,
         sharding::{Boundary, HashOf, HashRange, HashRule, Lock, Pattern, Rule},
     },
     wire::{
@@ -23,25 +25,25 @@ use crate::{
     },
 };
 
-/// Checks the config `name` as the API server holds it, for a pod of `namespace`.
+/// Checks the ShardingConfig `object` with this spec.
 ///
 /// # Errors
 /// [`Invalid`].
-pub fn draft(name: &str, namespace: &str, spec: &serde_json::Value) -> Result<Draft, Invalid> {
-    let spec = ShardingConfigSpec::deserialize(spec);
-    let spec = spec.map_err(|error| Invalid::one(name, "spec", error))?;
-    compile(name, namespace, &spec)
+pub(super) fn sharding(
+    object: ObjectRef,
+    spec: &serde_json::Value,
+) -> Result<ShardingDraft, Invalid> {
+    match ShardingConfigSpec::deserialize(spec) {
+        Ok(spec) => compile(object, &spec),
+        Err(error) => Err(Invalid::one(object, "spec", error)),
+    }
 }
 
-/// Checks the config `name`, for a pod of `namespace`.
-///
-/// # Errors
-/// [`Invalid`] names every field that is wrong, its value, and what would be right.
-pub fn compile(name: &str, namespace: &str, spec: &ShardingConfigSpec) -> Result<Draft, Invalid> {
+fn compile(object: ObjectRef, spec: &ShardingConfigSpec) -> Result<ShardingDraft, Invalid> {
     let mut problems = Problems::default();
     let lock = spec.controller.as_ref().and_then(|controller| {
         let at = "spec.controller.leaderElectionName";
-        match Lock::new(&controller.leader_election_name, name, namespace) {
+        match Lock::new(&controller.leader_election_name, &object.name, &object.namespace) {
             Ok(lock) => Some(lock),
             Err(what) => problems.add(at, what),
         }
@@ -51,8 +53,8 @@ pub fn compile(name: &str, namespace: &str, spec: &ShardingConfigSpec) -> Result
         problems.add::<()>("spec.selector", "is empty, it must select the pods of this shard");
     }
     let limits = limits(&spec.limits, &mut problems);
-    problems.none_of(name)?;
-    Ok(Draft { shard: name.into(), namespace: namespace.into(), pods, lock, limits })
+    let object = problems.none_of(object)?;
+    Ok(ShardingDraft { config: PodConfig { object, pods }, lock, limits })
 }
 
 /// A limit's claim to a pair of group and resource, and the field that makes it.

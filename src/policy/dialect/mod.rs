@@ -1,7 +1,7 @@
-//! The objects that users write, in each of their APIs, made drafts of policies.
+//! The objects that users write, in each of their APIs, made drafts of parts of the policy.
 //!
-//! Hides the fields and the rules of each API. What it makes of them is the same for all, and the
-//! choice among several knows no API.
+//! Hides the fields and the rules of each API. An object is checked by itself, for no pod; the
+//! choice of a pod's config among several knows no API.
 
 mod choose;
 mod document;
@@ -9,23 +9,29 @@ mod draft;
 mod kusion;
 mod problem;
 
-use std::collections::BTreeMap;
+use kube::api::DynamicObject;
 
 pub use self::{
-    choose::{NotChosen, Present, choose},
+    choose::{NotChosen, choose},
     document::{BadDocument, from_documents, names},
-    draft::Draft,
-    kusion::{compile, draft},
+    draft::{Checked, Draft, NamespacesUnknown, ShardingDraft, object_of},
     problem::{Invalid, Problem},
 };
+use super::object::{Kind, ObjectRef};
 
-/// The specs of a namespace's ShardingConfigs by name, as the API server holds them.
-pub type Configs = BTreeMap<String, serde_json::Value>;
-
-/// The drafts of all configs, for a pod of `namespace`.
-pub fn drafts<'c>(
-    configs: &'c Configs,
-    namespace: &'c str,
-) -> impl Iterator<Item = Result<Draft, Invalid>> + 'c {
-    configs.iter().map(move |(name, spec)| draft(name, namespace, spec))
+/// Checks an object of this kind, as the API server holds it.
+///
+/// # Errors
+/// [`Invalid`] names every field that is wrong, its value, and what would be right.
+pub fn draft(kind: Kind, object: &DynamicObject) -> Checked {
+    let identity = ObjectRef::new(kind, &object.metadata);
+    let Some(spec) = object.data.get("spec").filter(|spec| !spec.is_null()) else {
+        return Err(Invalid::one(identity, "spec", "is missing: give a selector of the pods"));
+    };
+    match kind {
+        Kind::ShardingConfig => kusion::sharding(identity, spec).map(Draft::Sharding),
+    }
 }
+
+#[cfg(test)]
+mod tests;

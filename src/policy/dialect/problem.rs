@@ -2,37 +2,31 @@
 
 use std::fmt;
 
+use crate::policy::object::ObjectRef;
+
 /// An object with all its problems.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Invalid {
-    name: Box<str>,
-    problems: Vec<Problem>,
+    /// The object.
+    pub object: ObjectRef,
+    /// The problems, in the order of the fields.
+    pub problems: Vec<Problem>,
 }
 
 /// One field of an object that cannot be used.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Problem {
-    field: String,
-    what: String,
+    /// The path of the field.
+    pub field: String,
+    /// The value, and what would be right.
+    pub what: String,
 }
 
 impl Invalid {
     /// An object with one problem.
-    pub(super) fn one(name: &str, field: &str, what: impl ToString) -> Self {
+    pub(super) fn one(object: ObjectRef, field: &str, what: impl ToString) -> Self {
         let problem = Problem { field: field.to_owned(), what: what.to_string() };
-        Self { name: name.into(), problems: vec![problem] }
-    }
-
-    /// The name of the object.
-    #[must_use]
-    pub fn name(&self) -> &str {
-        &self.name
-    }
-
-    /// The problems, in the order of the fields.
-    #[must_use]
-    pub fn problems(&self) -> &[Problem] {
-        &self.problems
+        Self { object, problems: vec![problem] }
     }
 }
 
@@ -44,11 +38,9 @@ impl fmt::Display for Problem {
 
 impl fmt::Display for Invalid {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.object.fmt(f)?;
         for (at, problem) in self.problems.iter().enumerate() {
-            if at > 0 {
-                f.write_str("; ")?;
-            }
-            problem.fmt(f)?;
+            write!(f, "{} {problem}", if at == 0 { ":" } else { ";" })?;
         }
         Ok(())
     }
@@ -72,12 +64,14 @@ impl Problems {
         self.0.len()
     }
 
+    /// The object, if it has no problems.
+    ///
     /// # Errors
-    /// [`Invalid`] if there are problems of the object `name`.
-    pub(super) fn none_of(self, name: &str) -> Result<(), Invalid> {
+    /// [`Invalid`] if it has.
+    pub(super) fn none_of(self, object: ObjectRef) -> Result<ObjectRef, Invalid> {
         if self.0.is_empty() {
-            return Ok(());
+            return Ok(object);
         }
-        Err(Invalid { name: name.into(), problems: self.0 })
+        Err(Invalid { object, problems: self.0 })
     }
 }

@@ -24,14 +24,6 @@ pub struct Selected {
     digest: [u8; 32],
 }
 
-/// A rule needs the labels of namespaces, and they are not known.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("{field} needs the labels of namespaces, which are not known")]
-pub struct NamespacesUnknown {
-    /// The field that needs them.
-    pub field: String,
-}
-
 /// Resolves each selector once, however many rules use it.
 #[derive(Default)]
 pub(in crate::policy) struct Resolved(HashMap<Selector, Selected>);

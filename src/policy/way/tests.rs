@@ -4,22 +4,25 @@ use http::Method;
 
 use super::*;
 use crate::{
-    api::ShardingConfigSpec,
-    policy::{Sharding, compile},
+    policy::{Sharding, from_documents},
     wire::RequestInfo,
 };
 
-const SPEC: &str = "
-selector: {matchLabels: {app: op}}
-controller: {leaderElectionName: op}
-limits:
-- relateResources: [{apiGroups: [''], resources: [pods, configmaps]}]
-  selector: {matchLabels: {shard: a}}
+const CONFIG: &str = "
+apiVersion: ctrlmesh.kusionstack.io/v1alpha1
+kind: ShardingConfig
+metadata: {name: blue}
+spec:
+  selector: {matchLabels: {app: op}}
+  controller: {leaderElectionName: op}
+  limits:
+  - relateResources: [{apiGroups: [''], resources: [pods, configmaps]}]
+    selector: {matchLabels: {shard: a}}
 ";
 
 fn sharding() -> Arc<Sharding> {
-    let spec: ShardingConfigSpec = serde_yaml::from_str(SPEC).unwrap();
-    compile("blue", "ns", &spec).unwrap().resolve(None).unwrap().sharding
+    let draft = from_documents(CONFIG.as_bytes(), "blue", Some("ns")).unwrap();
+    draft.resolve(None).unwrap().sharding
 }
 
 /// The target sent upstream, `-` if it is unchanged, or the label of the refusal.

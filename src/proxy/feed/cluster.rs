@@ -4,8 +4,8 @@
 use std::{collections::BTreeMap, path::PathBuf, sync::Arc, time::Duration};
 
 use kube::{
-    Api, Client, Resource,
-    api::{ApiResource, DynamicObject},
+    Api, Client,
+    api::DynamicObject,
     runtime::watcher::{self, watcher},
 };
 use tokio::time::interval;
@@ -16,9 +16,8 @@ use super::{
     namespaces::Resolver,
 };
 use crate::{
-    api::ShardingConfig,
     cluster::{Access, Followed, Step, Trouble, describe},
-    policy::{Configs, Draft, Present, choose, drafts},
+    policy::{Checked, Kind, PodConfig, ShardingDraft, choose, draft},
 };
 
 /// Interval between reads of the pod's labels.
@@ -66,33 +65,34 @@ pub(in crate::proxy) async fn follow_cluster(
     }
 }
 
-/// Objects are not parsed here, so that a malformed one leaves the others in place.
-fn follow_configs(access: Access, namespace: String) -> Followed<DynamicObject, serde_json::Value> {
+/// The watch parses no spec, so that a malformed object leaves the others in place.
+fn follow_configs(access: Access, namespace: String) -> Followed<DynamicObject, Checked> {
     let watch = move |client: Client| {
-        let kind = ApiResource::erase::<ShardingConfig>(&());
+        let kind = Kind::ShardingConfig.api_resource();
         let api: Api<DynamicObject> = Api::namespaced_with(client, &namespace, &kind);
         watcher(api, watcher::Config::default())
     };
-    let spec = |mut object: DynamicObject| {
-        let spec = object.data.get_mut("spec").map(serde_json::Value::take);
-        (object.metadata.name.unwrap_or_default(), spec.unwrap_or_default())
+    let checked = |object: DynamicObject| {
+        let draft = draft(Kind::ShardingConfig, &object);
+        (object.metadata.name.unwrap_or_default(), draft)
     };
-    Followed::new(access, watch, spec)
+    Followed::new(access, watch, checked)
 }
 
 fn decide(
-    configs: &Configs,
+    configs: &BTreeMap<String, Checked>,
     labels: &Result<BTreeMap<String, String>, String>,
     namespace: &str,
-    present: Option<&Present>,
-) -> Result<Draft, String> {
+    present: Option<&PodConfig>,
+) -> Result<ShardingDraft, String> {
     let labels = labels.as_ref().map_err(|what| format!("--pod-labels: {what}"))?;
-    choose(drafts(configs, namespace), labels, namespace, present).map_err(|why| why.to_string())
+    let chosen = choose(configs.values(), labels, namespace, present);
+    chosen.cloned().map_err(|why| why.to_string())
 }
 
 /// Describes a failure of the watch in words that lead to the remedy.
 fn described(trouble: &Trouble) -> String {
-    let plural = ShardingConfig::plural(&());
+    let plural = Kind::ShardingConfig.api_resource().plural;
     match trouble {
         Trouble::Watch(
             watcher::Error::InitialListFailed(kube::Error::Api(status))

@@ -7,7 +7,7 @@ use tokio::time::{MissedTickBehavior, interval};
 use super::{in_force::Feed, namespaces::Resolver};
 use crate::{
     cluster::{Access, chain},
-    policy::{self, BadDocument, Draft},
+    policy::{self, BadDocument, ShardingDraft},
 };
 
 /// Bytes of a policy file at most: people or tools write it, and a larger one is a mistake.
@@ -50,7 +50,7 @@ impl PolicyFile {
     }
 
     /// Reads the file now.
-    pub(in crate::proxy) fn read(&self) -> Result<Draft, BadPolicyFile> {
+    pub(in crate::proxy) fn read(&self) -> Result<ShardingDraft, BadPolicyFile> {
         self.bytes().and_then(|bytes| self.parse(&bytes)).map_err(|what| self.bad(what))
     }
 
@@ -90,7 +90,7 @@ impl PolicyFile {
         fs::read(&self.path).map_err(Fault::Unreadable)
     }
 
-    fn parse(&self, bytes: &[u8]) -> Result<Draft, Fault> {
+    fn parse(&self, bytes: &[u8]) -> Result<ShardingDraft, Fault> {
         Ok(policy::from_documents(bytes, &self.shard, self.namespace.as_deref())?)
     }
 }

@@ -16,7 +16,7 @@ use tokio::{
 use super::past::{PastFile, Unwritable};
 use crate::{
     cluster::chain,
-    policy::{Epoch, Policy, Present, Sharding, positions::Positions},
+    policy::{Epoch, PodConfig, Policy, Sharding, positions::Positions},
     proxy::metrics::Metrics,
 };
 
@@ -50,7 +50,7 @@ pub(in crate::proxy) struct Feed {
 struct State {
     news: News,
     /// The config of the policy in force, as it was when last valid.
-    config: Option<Present>,
+    config: Option<PodConfig>,
     /// Problems of the sources that the policy comes from, by source.
     sources: BTreeMap<&'static str, String>,
     /// Resolves when nobody uses the sharding in force any more.
@@ -103,7 +103,7 @@ impl Feed {
     }
 
     /// The config of the policy in force. `None` before the first.
-    pub(super) fn config(&self) -> Option<Present> {
+    pub(super) fn config(&self) -> Option<PodConfig> {
         self.state().config.clone()
     }
 
@@ -165,9 +165,8 @@ impl Feed {
 
     /// Puts a policy in force, each part that is another than the present one.
     pub(in crate::proxy) fn install(&self, policy: Policy) {
-        let Policy { pods, sharding } = policy;
+        let Policy { config, sharding } = policy;
         let mut state = self.state();
-        let config = Present::new(sharding.shard(), &pods);
         match self.install_sharding(&mut state, sharding) {
             Ok(()) => state.config = Some(config),
             Err(error) => {
@@ -270,7 +269,7 @@ mod tests {
         feed.install(policy("one", "a"));
         let first = feed.in_force().unwrap();
         let other = policy("two", "a");
-        let config = Present::new("blue", &other.pods);
+        let config = other.config.clone();
         assert_ne!(feed.config().as_ref(), Some(&config));
         feed.install(other);
         assert_eq!(feed.config(), Some(config));

@@ -16,7 +16,7 @@ use tokio::time::{Instant, sleep_until};
 use super::in_force::{Feed, Source};
 use crate::{
     cluster::{Access, Followed, Step, describe},
-    policy::{Draft, NamespacesUnknown},
+    policy::{NamespacesUnknown, ShardingDraft},
 };
 
 /// The shortest interval between two policies of one draft.
@@ -34,7 +34,7 @@ type Labels = BTreeMap<String, String>;
 pub(super) struct Resolver {
     feed: Arc<Feed>,
     access: Access,
-    draft: Option<Draft>,
+    draft: Option<ShardingDraft>,
     /// Open while the draft needs it.
     watch: Option<Watch>,
 }
@@ -57,7 +57,7 @@ impl Resolver {
     }
 
     /// Puts a draft in force, as soon as the labels that it needs are known.
-    pub(super) fn take(&mut self, draft: Draft) {
+    pub(super) fn take(&mut self, draft: ShardingDraft) {
         self.feed.accept();
         match draft.resolve(None) {
             Ok(policy) => {
@@ -129,7 +129,7 @@ impl Watch {
     }
 
     fn state(&self) -> Source {
-        let field = &self.needed_by.field;
+        let NamespacesUnknown { object, field } = &self.needed_by;
         match (self.followed.known(), &self.trouble) {
             (Some(_), None) => Source::Current,
             (Some(_), Some(trouble)) => {
@@ -137,7 +137,7 @@ impl Watch {
             }
             (None, None) => Source::Awaited(format!("{} yet", self.needed_by)),
             (None, Some(trouble)) => {
-                Source::Lost(format!("{field} needs the labels of namespaces: {trouble}"))
+                Source::Lost(format!("{object}: {field} needs the labels of namespaces: {trouble}"))
             }
         }
     }

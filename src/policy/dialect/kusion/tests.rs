@@ -3,16 +3,20 @@ use std::collections::BTreeMap;
 use proptest::prelude::*;
 
 use super::*;
-use crate::policy::{Namespaces, Policy};
+use crate::policy::{Kind, Namespaces, Policy};
 use crate::wire::{frames::Verdict, object::Object};
 
-fn spec(yaml: &str) -> ShardingConfigSpec {
-    serde_yaml::from_str(yaml).unwrap()
+fn compiled(yaml: &str) -> Result<ShardingDraft, Invalid> {
+    let kind = Kind::ShardingConfig;
+    let (namespace, name) = ("ns".into(), "blue".into());
+    let object = ObjectRef { kind, namespace, name, uid: None, generation: None };
+    sharding(object, &serde_yaml::from_str(yaml).unwrap())
 }
 
 fn problems(yaml: &str) -> Vec<String> {
-    let invalid = compile("blue", "ns", &spec(yaml)).unwrap_err();
-    invalid.problems().iter().map(ToString::to_string).collect()
+    let invalid = compiled(yaml).unwrap_err();
+    assert!(invalid.to_string().starts_with("ShardingConfig ns/blue: spec."), "{invalid}");
+    invalid.problems.iter().map(ToString::to_string).collect()
 }
 
 const PODS: &str = "selector: {matchLabels: {app: op}}\n";
@@ -47,9 +51,7 @@ limits:
 #[test]
 fn the_webhook_is_accepted_and_has_no_effect() {
     let limits = "limits:\n- relateResources: [{apiGroups: [''], resources: [pods]}]\n";
-    let hash = |yaml: &str| {
-        *compile("blue", "ns", &spec(yaml)).unwrap().resolve(None).unwrap().sharding.hash()
-    };
+    let hash = |yaml: &str| *compiled(yaml).unwrap().resolve(None).unwrap().sharding.hash();
     let plain = format!("{PODS}{limits}  selector: {{matchLabels: {{a: b}}}}\n");
     let with_webhook = format!("{plain}webhook: {{certDir: /certs, port: 9443}}\n");
     assert_eq!(hash(&plain), hash(&with_webhook));
@@ -82,8 +84,8 @@ fn events_of_both_groups_belong_in_one_limit() {
                 core group";
     assert!(problems[0].contains("limits[1]") && problems[0].contains(says), "{problems:?}");
 
-    let both = spec(&format!("{PODS}\nlimits:\n{}", limit("'', events.k8s.io")));
-    let policy = compile("blue", "ns", &both).unwrap().resolve(None).unwrap();
+    let both = format!("{PODS}\nlimits:\n{}", limit("'', events.k8s.io"));
+    let policy = compiled(&both).unwrap().resolve(None).unwrap();
     assert_eq!(policy.sharding.rules().count(), 1);
 }
 
@@ -102,21 +104,21 @@ fn an_unknown_operator_or_field_is_refused_by_name() {
 
 #[test]
 fn the_hash_tells_what_a_policy_does_and_not_how_it_is_written() {
-    let compile = |yaml: &str| compile("blue", "ns", &spec(yaml)).unwrap().resolve(None).unwrap();
-    let one = compile(
+    let policy = |yaml: &str| compiled(yaml).unwrap().resolve(None).unwrap();
+    let one = policy(
         "selector: {matchLabels: {app: op}}
 limits:
 - relateResources: [{apiGroups: [''], resources: [pods, secrets]}]
   selector: {matchLabels: {a: '1', b: '2'}}",
     );
-    let same = compile(
+    let same = policy(
         "selector: {matchLabels: {app: other}}
 limits:
 - relateResources: [{apiGroups: [''], resources: [secrets]}, {apiGroups: [''], resources: [pods]}]
   selector: {matchExpressions: [{key: b, operator: In, values: ['2']}], matchLabels: {a: '1'}}",
     );
     assert_eq!(one.sharding.hash(), same.sharding.hash());
-    let other = compile(
+    let other = policy(
         "selector: {matchLabels: {app: op}}
 limits:
 - relateResources: [{apiGroups: [''], resources: [pods]}]
@@ -165,7 +167,7 @@ limits:
 fn a_boundary_is_part_of_what_the_policy_does() {
     let hash = |limit: &str| {
         let yaml = format!("{PODS}\nlimits: [{limit}]");
-        *compile("blue", "ns", &spec(&yaml)).unwrap().resolve(None).unwrap().sharding.hash()
+        *compiled(&yaml).unwrap().resolve(None).unwrap().sharding.hash()
     };
     let all = [
         "{}",
@@ -192,10 +194,10 @@ fn known(all: &[(&str, &[(&str, &str)])]) -> Namespaces {
 }
 
 /// A draft that limits Pods by `limit`.
-fn draft(limit: &str) -> Draft {
+fn draft(limit: &str) -> ShardingDraft {
     let resources = "relateResources: [{apiGroups: [''], resources: [pods]}]";
     let yaml = format!("{PODS}\nlimits: [{{{resources}, {limit}, clusterScoped: Exclude}}]");
-    compile("blue", "ns", &spec(&yaml)).unwrap()
+    compiled(&yaml).unwrap()
 }
 
 fn object<'a>(namespace: &'a str, name: &'a str) -> Object<'a> {
@@ -343,7 +345,7 @@ fn two_thousand_namespaces_and_selectors_are_resolved_once_each() {
             )
         })
         .collect();
-    let draft = compile("blue", "ns", &spec(&format!("{PODS}limits:\n{limits}"))).unwrap();
+    let draft = compiled(&format!("{PODS}limits:\n{limits}")).unwrap();
     let policy = draft.resolve(Some(&known)).unwrap();
     let mut sets = policy.sharding.rules().map(|(_, scope)| {
         scope.boundaries()[0].selected.as_ref().map(|selected| selected.names()).unwrap()

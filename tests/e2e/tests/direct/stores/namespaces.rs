@@ -201,7 +201,8 @@ fn bad_rights_to_namespaces_are_missing() -> Result<()> {
         .policy_of_cluster(&account.kubeconfig, &bed.namespace)
         .start(&bed.api)?;
     for why in [
-        "[-]policy failed: spec.limits[0].namespaces.selector needs the labels of namespaces: ",
+        "[-]policy failed: ShardingConfig ",
+        ": spec.limits[0].namespaces.selector needs the labels of namespaces: ",
         "may not list and watch namespaces (ClusterRole ctrlmesh-proxy-namespaces, ",
         "cannot list resource \"namespaces\"",
     ] {
