@@ -125,8 +125,7 @@ fn is_loopback(ip: IpAddr) -> bool {
 /// Ready if there is a policy and a certificate. A policy input that was refused later is reported
 /// and does not make the pod unready: the last good one is in force.
 fn ready(shared: &Shared) -> Response<Full<Bytes>> {
-    let news = shared.feed.news();
-    let policy = match (shared.feed.in_force(), news.problem) {
+    let policy = match (shared.feed.in_force(), shared.feed.problem()) {
         (Some(in_force), None) => {
             Ok(format!("{} epoch {}", in_force.sharding.shard(), in_force.epoch.get()))
         }
@@ -164,7 +163,6 @@ fn metrics(shared: &Shared, registry: &Registry) -> Response<Full<Bytes>> {
 }
 
 fn config(shared: &Shared) -> serde_json::Value {
-    let news = shared.feed.news();
     let policy = shared.feed.in_force().map(|in_force| {
         let scopes: serde_json::Map<_, _> = in_force
             .sharding
@@ -187,7 +185,7 @@ fn config(shared: &Shared) -> serde_json::Value {
     json!({
         "version": env!("CARGO_PKG_VERSION"),
         "policy": policy,
-        "problem": news.problem,
+        "problem": shared.feed.problem(),
     })
 }
 

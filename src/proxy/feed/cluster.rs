@@ -11,7 +11,7 @@ use kube::{
 use tokio::time::interval;
 
 use super::{
-    in_force::{Feed, Source},
+    in_force::{Feed, SourceState},
     labels,
     namespaces::Resolver,
 };
@@ -43,10 +43,10 @@ pub(in crate::proxy) async fn follow_cluster(
             step = configs.next() => match step {
                 Step::Listing => continue,
                 Step::Failed(trouble) => {
-                    feed.note_source(SOURCE, Source::Lost(described(&trouble)));
+                    feed.note(SOURCE, SourceState::Lost(described(&trouble)));
                     continue;
                 }
-                Step::Whole { .. } => feed.note_source(SOURCE, Source::Current),
+                Step::Whole { .. } => feed.note(SOURCE, SourceState::Current),
             },
             () = resolver.keep_up() => continue,
             _ = looks.tick() => {

@@ -1,10 +1,10 @@
-//! The policy in force, part by part, and the news of it.
+//! The policy in force, part by part, and the problems of its sources.
 
 use std::{
     collections::BTreeMap,
     path::PathBuf,
     sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError},
-    time::{Duration, Instant, SystemTime},
+    time::{Duration, Instant},
 };
 
 use arc_swap::ArcSwapOption;
@@ -48,36 +48,31 @@ pub(in crate::proxy) struct Feed {
 
 #[derive(Debug, Default)]
 struct State {
-    news: News,
     /// The config of the policy in force, as it was when last valid.
     config: Option<PodConfig>,
     /// Problems of the sources that the policy comes from, by source.
-    sources: BTreeMap<&'static str, String>,
+    problems: BTreeMap<&'static str, String>,
     /// Resolves when nobody uses the sharding in force any more.
     in_use: Option<oneshot::Receiver<()>>,
     /// The same for those before it.
     former: Vec<oneshot::Receiver<()>>,
 }
 
-/// News of the policy, for people.
-#[derive(Clone, Debug, Default)]
-pub(in crate::proxy) struct News {
-    /// The reason why the newest input is not in force, or `None` if it is.
-    pub(in crate::proxy) problem: Option<String>,
-    /// The time when the policy came into force.
-    pub(in crate::proxy) since: Option<SystemTime>,
-}
-
-/// The state of a source.
+/// The state of a source of the policy.
 #[derive(Debug)]
-pub(super) enum Source {
-    /// Its data is up to date.
+pub(super) enum SourceState {
+    /// Its data is up to date, and in force.
     Current,
     /// Its first data has not arrived yet.
     Awaited(String),
     /// It failed: its data is missing or may be old.
     Lost(String),
+    /// Its newest data cannot be put in force.
+    Rejected(String),
 }
+
+/// The name of the source of the sharding: the pod's config. Each part of the policy has its own.
+const CONFIG: &str = "config";
 
 impl Feed {
     /// # Errors
@@ -117,50 +112,50 @@ impl Feed {
         self.changed.subscribe()
     }
 
-    /// The news, with the problems of the sources.
-    pub(in crate::proxy) fn news(&self) -> News {
+    /// The problems of the sources; `None` if the newest input is in force.
+    pub(in crate::proxy) fn problem(&self) -> Option<String> {
         let state = self.state();
-        let problems: Vec<&str> =
-            state.news.problem.iter().chain(state.sources.values()).map(String::as_str).collect();
-        let problem = (!problems.is_empty()).then(|| problems.join("; "));
-        News { problem, since: state.news.since }
+        let problems: Vec<&str> = state.problems.values().map(String::as_str).collect();
+        (!problems.is_empty()).then(|| problems.join("; "))
     }
 
-    /// Records that the newest input is good.
+    /// Records that the newest config is good.
     pub(super) fn accept(&self) {
-        self.state().news.problem = None;
+        self.note(CONFIG, SourceState::Current);
+    }
+
+    /// Records that the newest config cannot be put in force.
+    pub(super) fn reject(&self, problem: String) {
+        self.note(CONFIG, SourceState::Rejected(problem));
     }
 
     /// Records the state of a source, and logs a new problem.
-    pub(super) fn note_source(&self, source: &'static str, is: Source) {
+    pub(super) fn note(&self, source: &'static str, is: SourceState) {
         let mut state = self.state();
-        let (Source::Awaited(problem) | Source::Lost(problem)) = &is else {
-            state.sources.remove(source);
+        let (SourceState::Awaited(problem)
+        | SourceState::Lost(problem)
+        | SourceState::Rejected(problem)) = &is
+        else {
+            state.problems.remove(source);
             return;
         };
-        if state.sources.get(source) == Some(problem) {
+        if state.problems.get(source) == Some(problem) {
             return;
         }
         let has_policy = self.in_force.load().is_some();
         match is {
-            Source::Lost(_) => {
-                self.metrics.policy_rejected.inc();
-                tracing::warn!(problem, has_policy, "policy source lost");
+            SourceState::Current | SourceState::Awaited(_) => {
+                tracing::info!(problem, has_policy, "policy source awaited");
             }
-            _ => tracing::info!(problem, has_policy, "policy source awaited"),
+            SourceState::Lost(_) => tracing::warn!(problem, has_policy, "policy source lost"),
+            SourceState::Rejected(_) => {
+                tracing::warn!(problem, last_good_stays = has_policy, "policy rejected");
+            }
         }
-        state.sources.insert(source, problem.clone());
-    }
-
-    /// Reports that the newest input cannot be put in force.
-    pub(in crate::proxy) fn reject(&self, problem: String) {
-        let mut state = self.state();
-        if state.news.problem.as_ref() != Some(&problem) {
+        if !matches!(is, SourceState::Awaited(_)) {
             self.metrics.policy_rejected.inc();
-            let last_good_stays = self.in_force.load().is_some();
-            tracing::warn!(problem, last_good_stays, "policy rejected");
-            state.news.problem = Some(problem);
         }
+        state.problems.insert(source, problem.clone());
     }
 
     /// Puts a policy in force, each part that is another than the present one.
@@ -199,7 +194,6 @@ impl Feed {
         self.in_force.store(Some(Arc::new(InForce { epoch, sharding, since, _until: until })));
         let former = state.in_use.replace(ended);
         state.former.extend(former);
-        state.news.since = Some(SystemTime::now());
         self.changed.send_replace(epoch);
         Ok(())
     }

@@ -13,7 +13,7 @@ use kube::{
 };
 use tokio::time::{Instant, sleep_until};
 
-use super::in_force::{Feed, Source};
+use super::in_force::{Feed, SourceState};
 use crate::{
     cluster::{Access, Followed, Step, describe},
     policy::{NamespacesUnknown, ShardingDraft},
@@ -112,8 +112,8 @@ impl Resolver {
     }
 
     fn tell(&self) {
-        let state = self.watch.as_ref().map_or(Source::Current, Watch::state);
-        self.feed.note_source(SOURCE, state);
+        let state = self.watch.as_ref().map_or(SourceState::Current, Watch::state);
+        self.feed.note(SOURCE, state);
     }
 }
 
@@ -128,17 +128,17 @@ impl Watch {
         Self { followed, needed_by, trouble: None, due: None, rested: Instant::now() }
     }
 
-    fn state(&self) -> Source {
+    fn state(&self) -> SourceState {
         let NamespacesUnknown { object, field } = &self.needed_by;
         match (self.followed.known(), &self.trouble) {
-            (Some(_), None) => Source::Current,
+            (Some(_), None) => SourceState::Current,
             (Some(_), Some(trouble)) => {
-                Source::Lost(format!("{trouble}; the labels that were known last count"))
+                SourceState::Lost(format!("{trouble}; the labels that were known last count"))
             }
-            (None, None) => Source::Awaited(format!("{} yet", self.needed_by)),
-            (None, Some(trouble)) => {
-                Source::Lost(format!("{object}: {field} needs the labels of namespaces: {trouble}"))
-            }
+            (None, None) => SourceState::Awaited(format!("{} yet", self.needed_by)),
+            (None, Some(trouble)) => SourceState::Lost(format!(
+                "{object}: {field} needs the labels of namespaces: {trouble}"
+            )),
         }
     }
 }
