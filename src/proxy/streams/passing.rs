@@ -85,7 +85,7 @@ impl Passing {
     /// Whether the stream is between two events, where it may end or get an event of our own.
     pub(super) fn is_between_events(&self) -> bool {
         match &self.events {
-            Events::Followed(scanner) => scanner.at_boundary(),
+            Events::Followed(scanner) => scanner.is_between(),
             Events::Judged(..) => true,
             Events::Unread => false,
         }
@@ -196,7 +196,7 @@ impl Passing {
     fn end(&mut self, shown: &Shown) -> Result<Portion, BodyError> {
         self.set_held(shown, 0);
         match &self.events {
-            Events::Judged(filter, _) if !filter.at_boundary() => Err(BodyError::Stalled),
+            Events::Judged(filter, _) if !filter.is_between() => Err(BodyError::Stalled),
             _ => Ok(Portion::End),
         }
     }

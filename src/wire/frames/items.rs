@@ -93,7 +93,7 @@ impl ListItems {
         if let Some(failed) = self.failed {
             return Err(failed);
         }
-        if self.offset == 0 || !self.walker.at_boundary() {
+        if self.offset == 0 || !self.walker.is_between() {
             return Err(FrameError { fault: Fault::Truncated, at: self.offset });
         }
         let (api_version, kind) = self.facts.list_type();

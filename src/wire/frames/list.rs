@@ -96,7 +96,7 @@ impl ListScanner {
             return Err(failed);
         }
         // A protobuf list ends with its body, and may have no metadata.
-        let has_ended = self.is_over || self.offset > 0 && self.walker.at_boundary();
+        let has_ended = self.is_over || self.offset > 0 && self.walker.is_between();
         match self.meta {
             _ if !has_ended => Err(FrameError { fault: Fault::Truncated, at: self.offset }),
             Some(meta) => Ok(meta),

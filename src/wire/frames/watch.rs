@@ -51,8 +51,8 @@ impl WatchScanner {
 
     /// Whether all bytes so far are whole events: only here may an event be inserted or a stream
     /// end.
-    pub fn at_boundary(&self) -> bool {
-        self.failed.is_none() && self.walker.at_boundary()
+    pub fn is_between(&self) -> bool {
+        self.failed.is_none() && self.walker.is_between()
     }
 
     /// The bytes between those so far and an inserted event: a newline if the last event of a JSON
@@ -79,7 +79,7 @@ impl WatchScanner {
         if let Some(failed) = self.failed {
             return Err(failed);
         }
-        if self.walker.at_boundary() {
+        if self.walker.is_between() {
             self.facts.forget_object();
         }
         let fail = |fault| FrameError { fault, at: self.offset };

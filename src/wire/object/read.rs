@@ -34,7 +34,7 @@ impl Reader {
         let behind = match walker.walk(bytes, &mut self.facts)? {
             Step::End(at) => bytes.get(at..).unwrap_or_default(),
             // The envelope ends with the bytes.
-            Step::More if self.encoding == Encoding::Protobuf && walker.at_boundary() => &[],
+            Step::More if self.encoding == Encoding::Protobuf && walker.is_between() => &[],
             Step::More => return Err(Fault::Truncated),
             // Only lists have these steps.
             Step::Known(_) | Step::Mark(..) => return Err(Fault::Unexpected),

@@ -100,7 +100,7 @@ pub(crate) fn follow(input: &[u8]) {
         };
         let told = (tree::event_kind(event.kind.as_bytes()), u128::from(version), is_kept);
         assert_eq!(found, Ok(vec![told]), "{event:?}");
-        assert!(filter.at_boundary());
+        assert!(filter.is_between());
         assert_eq!(filter.has_bookmark(), model.unseen.is_some());
         if choices.byte() % 3 == 0 {
             let bookmark = filter.take_bookmark();
@@ -141,7 +141,7 @@ fn feed(
         }
         fed += chunk.len();
         let is_whole = body[fed..].is_empty() || body[fed..] == *b"\n";
-        assert_eq!(filter.at_boundary(), is_whole, "after {fed} of {} bytes", body.len());
+        assert_eq!(filter.is_between(), is_whole, "after {fed} of {} bytes", body.len());
     }
     Ok(judged)
 }

@@ -24,7 +24,7 @@ struct Outcome {
     fault: Option<Fault>,
     left: Vec<u8>,
     seen: Vec<Seen>,
-    at_boundary: bool,
+    is_between: bool,
     bookmark: Option<Vec<u8>>,
 }
 
@@ -59,8 +59,8 @@ fn run(encoding: Encoding, chunks: &[&[u8]]) -> Outcome {
             }
         }
     }
-    let at_boundary = filter.at_boundary();
-    Outcome { events, fault, left, seen, at_boundary, bookmark: filter.take_bookmark() }
+    let is_between = filter.is_between();
+    Outcome { events, fault, left, seen, is_between, bookmark: filter.take_bookmark() }
 }
 
 /// Any split gives the same; what the encoding's plain decoder reads is filtered as it says.
@@ -103,7 +103,7 @@ fn check(encoding: Encoding, told: Vec<(&[u8], Option<Told>)>, whole: &Outcome) 
         let Some(Told { kind, version, object }) = told else {
             // A number that is cut off by the end of its message is known by the byte behind it.
             fault = whole.fault;
-            assert!(fault.is_some() || !whole.at_boundary, "passed what is no event");
+            assert!(fault.is_some() || !whole.is_between, "passed what is no event");
             is_whole = false;
             break;
         };
@@ -142,7 +142,7 @@ fn check(encoding: Encoding, told: Vec<(&[u8], Option<Told>)>, whole: &Outcome) 
     assert_eq!(whole.events, events);
     assert_eq!(whole.seen, seen);
     assert_eq!(whole.left, left);
-    assert_eq!(whole.at_boundary, is_whole && fault.is_none());
+    assert_eq!(whole.is_between, is_whole && fault.is_none());
 }
 
 /// No row that is dropped has left.

@@ -156,7 +156,7 @@ impl ListFilter {
             return Err(failed);
         }
         let fail = |fault| FrameError { fault, at: self.offset };
-        if self.offset == 0 || !self.walker.at_boundary() {
+        if self.offset == 0 || !self.walker.is_between() {
             return Err(fail(Fault::Truncated));
         }
         let has_null = self.facts.has_no_items();

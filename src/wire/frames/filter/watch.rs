@@ -119,8 +119,8 @@ impl WatchFilter {
 
     /// Whether all bytes so far are whole events.
     #[must_use]
-    pub fn at_boundary(&self) -> bool {
-        self.scanner.at_boundary()
+    pub fn is_between(&self) -> bool {
+        self.scanner.is_between()
     }
 
     /// Memory for held bytes, in bytes.

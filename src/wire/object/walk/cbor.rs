@@ -85,7 +85,7 @@ impl Cbor {
         }
     }
 
-    pub(super) fn at_boundary(&self) -> bool {
+    pub(super) fn is_between(&self) -> bool {
         !self.inside
     }
 

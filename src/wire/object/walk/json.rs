@@ -87,12 +87,12 @@ impl Json {
         }
     }
 
-    pub(super) fn at_boundary(&self) -> bool {
+    pub(super) fn is_between(&self) -> bool {
         self.state == State::Between
     }
 
     pub(in crate::wire) fn lacks_newline(&self) -> bool {
-        self.lacks_newline && self.at_boundary()
+        self.lacks_newline && self.is_between()
     }
 
     pub(super) fn pending(&self) -> usize {

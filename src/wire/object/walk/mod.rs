@@ -77,11 +77,11 @@ impl Walker {
     }
 
     /// Whether a body may end here.
-    pub(in crate::wire) fn at_boundary(&self) -> bool {
+    pub(in crate::wire) fn is_between(&self) -> bool {
         match self {
-            Self::Json(json) => json.at_boundary(),
-            Self::Proto(proto) => proto.at_boundary(),
-            Self::Cbor(cbor) => cbor.at_boundary(),
+            Self::Json(json) => json.is_between(),
+            Self::Proto(proto) => proto.is_between(),
+            Self::Cbor(cbor) => cbor.is_between(),
         }
     }
 }

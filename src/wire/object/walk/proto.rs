@@ -89,7 +89,7 @@ impl Proto {
         usize::try_from(self.shift / 7).unwrap_or_default()
     }
 
-    pub(super) fn at_boundary(&self) -> bool {
+    pub(super) fn is_between(&self) -> bool {
         match self.root {
             Node::Object | Node::List | Node::ItemList => {
                 self.level == 1 && self.shift == 0 && self.state == State::Tag

@@ -91,7 +91,7 @@ fn check(encoding: Encoding, body: &[u8], read: impl Fn(&[u8]) -> Value) {
             let seen: Vec<_> = scanner.feed(&event).collect::<Result<_, _>>().expect("an event");
             assert_eq!(seen.len(), 1);
             assert_eq!(seen[0].event.kind, EventKind::Added);
-            assert!(scanner.at_boundary());
+            assert!(scanner.is_between());
         }
     }
 }

@@ -94,7 +94,7 @@ fn an_error_stays() {
     assert!(found[0].is_ok());
     assert_eq!(found[1..], [Err(error)]);
     assert_eq!(scanner.feed(b"{}").collect::<Vec<_>>(), [Err(error)]);
-    assert!(!scanner.at_boundary());
+    assert!(!scanner.is_between());
     assert_eq!(error.to_string(), "not an object (byte 3 of the body)");
 }
 
@@ -102,6 +102,6 @@ fn an_error_stays() {
 fn events_that_nobody_takes_are_still_scanned() {
     let mut scanner = WatchScanner::new(Encoding::Json).expect("a stream");
     assert!(scanner.feed(b"{}{}{\"type").next().is_some());
-    assert!(!scanner.at_boundary());
+    assert!(!scanner.is_between());
     assert_eq!(scanner.feed(b"\":\"ADDED\"}").count(), 1);
 }

@@ -42,9 +42,9 @@ fn scan(encoding: Encoding, chunks: &[&[u8]]) -> Scan {
 /// All events of a well-formed body that ends behind an event.
 fn events(encoding: Encoding, body: &[u8]) -> Vec<Event> {
     let mut scanner = WatchScanner::new(encoding).expect("a stream");
-    assert!(scanner.at_boundary());
+    assert!(scanner.is_between());
     let found: Result<Vec<_>, _> = scanner.feed(body).map(|end| end.map(|end| end.event)).collect();
-    assert!(scanner.at_boundary(), "{}", String::from_utf8_lossy(body));
+    assert!(scanner.is_between(), "{}", String::from_utf8_lossy(body));
     found.unwrap_or_else(|error| panic!("{error}: {}", String::from_utf8_lossy(body)))
 }
 
@@ -213,12 +213,12 @@ fn t03_an_error_event_fits_only_at_a_boundary() {
     for encoding in ALL {
         let first = encode(encoding, &pod("ADDED", "1"));
         let mut scanner = WatchScanner::new(encoding).expect("a stream");
-        assert!(scanner.at_boundary());
+        assert!(scanner.is_between());
         for (position, byte) in first.iter().enumerate() {
             let ended = scanner.feed(&[*byte]).count();
             let left = &first[position + 1..];
             let whole = left.is_empty() || left == b"\n";
-            assert_eq!(scanner.at_boundary(), whole, "{encoding:?} {position}");
+            assert_eq!(scanner.is_between(), whole, "{encoding:?} {position}");
             assert_eq!(ended == 1, whole && *byte != b'\n');
             assert_eq!(scanner.separator(), if left == b"\n" { b"\n".as_slice() } else { b"" });
         }
