@@ -7,7 +7,7 @@ use kube::Client;
 /// The access of our own calls to the API server: by the pod's ServiceAccount and our own name,
 /// never with anything of the controller's.
 #[derive(Clone)]
-pub enum Access {
+pub enum OwnAccess {
     /// This client.
     Client(Client),
     /// A client that the environment configures when it is needed.
@@ -19,7 +19,7 @@ pub enum Access {
 #[error(transparent)]
 pub struct NoAccess(Box<dyn Error + Send + Sync>);
 
-impl Access {
+impl OwnAccess {
     /// The client.
     ///
     /// # Errors

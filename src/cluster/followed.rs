@@ -15,7 +15,7 @@ use kube::{
 };
 use tokio::time::sleep;
 
-use super::access::{Access, NoAccess, chain};
+use super::access::{NoAccess, OwnAccess, chain};
 
 /// Pauses between attempts, which double from the first to the last.
 const FIRST_PAUSE: Duration = Duration::from_millis(400);
@@ -36,7 +36,7 @@ pub enum Trouble {
 
 /// The objects of one kind, by name.
 pub struct Followed<K, V> {
-    access: Access,
+    access: OwnAccess,
     watch: Watch<K>,
     named: fn(K) -> (String, V),
     events: Events<K, Trouble>,
@@ -65,7 +65,7 @@ pub enum Step {
 impl<K: Send + 'static, V: PartialEq> Followed<K, V> {
     /// `watch` lists and then watches; `named` returns an object's name and the part to keep.
     pub fn new<S>(
-        access: Access,
+        access: OwnAccess,
         watch: impl Fn(Client) -> S + Send + Sync + 'static,
         named: fn(K) -> (String, V),
     ) -> Self
@@ -144,7 +144,7 @@ impl<K: Send + 'static, V: PartialEq> Followed<K, V> {
     }
 }
 
-fn begin<K: 'static>(pause: Duration, access: Access, watch: Watch<K>) -> Events<K, Trouble> {
+fn begin<K: 'static>(pause: Duration, access: OwnAccess, watch: Watch<K>) -> Events<K, Trouble> {
     let watching = async move {
         sleep(pause).await;
         Ok(watch(access.client().await?).map_err(Trouble::from))

@@ -7,6 +7,6 @@ mod followed;
 
 pub(crate) use self::access::chain;
 pub use self::{
-    access::{Access, NoAccess},
+    access::{NoAccess, OwnAccess},
     followed::{Followed, Step, Trouble, describe},
 };

@@ -36,7 +36,7 @@ use super::{
     vital::{Lost, Vitals},
 };
 use crate::{
-    cluster::Access,
+    cluster::OwnAccess,
     net::{
         Clock,
         ca::{CaError, MeshCa},
@@ -318,7 +318,7 @@ async fn source(config: &Config, feed: &Feed) -> Result<Source, StartError> {
                 Ok(policy) => feed.install(policy),
                 // The labels come from the API server: without one the policy would wait for ever.
                 Err(unknown) => {
-                    let client = Access::Environment.client().await;
+                    let client = OwnAccess::Environment.client().await;
                     client.map_err(|error| StartError::Labels {
                         field: format!("{}: {}", unknown.object, unknown.field),
                         error: error.into(),
@@ -328,7 +328,7 @@ async fn source(config: &Config, feed: &Feed) -> Result<Source, StartError> {
             Ok(Source::File(file))
         }
         PolicySource::Cluster { namespace, pod_labels } => {
-            let client = Access::Environment.client().await;
+            let client = OwnAccess::Environment.client().await;
             let client = client.map_err(|error| StartError::Cluster(error.into()))?;
             Ok(Source::Cluster {
                 client,

@@ -16,7 +16,7 @@ use super::{
     namespaces::Resolver,
 };
 use crate::{
-    cluster::{Access, Followed, Step, Trouble, describe},
+    cluster::{Followed, OwnAccess, Step, Trouble, describe},
     policy::{Checked, Kind, PodConfig, ShardingDraft, choose, draft},
 };
 
@@ -33,7 +33,7 @@ pub(in crate::proxy) async fn follow_cluster(
     pod_labels: PathBuf,
     feed: Arc<Feed>,
 ) {
-    let access = Access::Client(client);
+    let access = OwnAccess::Client(client);
     let mut configs = follow_configs(access.clone(), namespace.clone());
     let mut resolver = Resolver::new(Arc::clone(&feed), access);
     let mut looks = interval(LOOK);
@@ -66,7 +66,7 @@ pub(in crate::proxy) async fn follow_cluster(
 }
 
 /// The watch parses no spec, so that a malformed object leaves the others in place.
-fn follow_configs(access: Access, namespace: String) -> Followed<DynamicObject, Checked> {
+fn follow_configs(access: OwnAccess, namespace: String) -> Followed<DynamicObject, Checked> {
     let watch = move |client: Client| {
         let kind = Kind::ShardingConfig.api_resource();
         let api: Api<DynamicObject> = Api::namespaced_with(client, &namespace, &kind);

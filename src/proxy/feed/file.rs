@@ -6,7 +6,7 @@ use tokio::time::{MissedTickBehavior, interval};
 
 use super::{in_force::Feed, namespaces::Resolver};
 use crate::{
-    cluster::{Access, chain},
+    cluster::{OwnAccess, chain},
     policy::{self, BadDocument, ShardingDraft},
 };
 
@@ -59,7 +59,7 @@ impl PolicyFile {
         let mut looks = interval(LOOK);
         looks.set_missed_tick_behavior(MissedTickBehavior::Delay);
         let mut last = None;
-        let mut resolver = Resolver::new(Arc::clone(&feed), Access::Environment);
+        let mut resolver = Resolver::new(Arc::clone(&feed), OwnAccess::Environment);
         loop {
             tokio::select! {
                 _ = looks.tick() => {}

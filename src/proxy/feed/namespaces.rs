@@ -15,7 +15,7 @@ use tokio::time::{Instant, sleep_until};
 
 use super::in_force::{Feed, SourceState};
 use crate::{
-    cluster::{Access, Followed, Step, describe},
+    cluster::{Followed, OwnAccess, Step, describe},
     policy::{NamespacesUnknown, ShardingDraft},
 };
 
@@ -33,7 +33,7 @@ type Labels = BTreeMap<String, String>;
 /// Keeps the newest good draft in force, resolved by the present labels of namespaces.
 pub(super) struct Resolver {
     feed: Arc<Feed>,
-    access: Access,
+    access: OwnAccess,
     draft: Option<ShardingDraft>,
     /// Open while the draft needs it.
     watch: Option<Watch>,
@@ -52,7 +52,7 @@ struct Watch {
 }
 
 impl Resolver {
-    pub(super) fn new(feed: Arc<Feed>, access: Access) -> Self {
+    pub(super) fn new(feed: Arc<Feed>, access: OwnAccess) -> Self {
         Self { feed, access, draft: None, watch: None }
     }
 
@@ -118,7 +118,7 @@ impl Resolver {
 }
 
 impl Watch {
-    fn new(needed_by: NamespacesUnknown, access: Access) -> Self {
+    fn new(needed_by: NamespacesUnknown, access: OwnAccess) -> Self {
         let watch = |client: Client| watcher(Api::<Metadata>::all(client), Config::default());
         let labels = |namespace: Metadata| {
             let meta = namespace.metadata;
