@@ -37,20 +37,20 @@ pub enum Trouble {
 /// The objects of one kind, by name.
 pub struct Followed<K, V> {
     access: OwnAccess,
-    watch: Watch<K>,
+    watch: StartWatch<K>,
     named: fn(K) -> (String, V),
-    events: Events<K, Trouble>,
+    events: EventStream<K, Trouble>,
     pauses: ResetTimerBackoff<Pauses>,
     known: Option<BTreeMap<String, V>>,
     listed: Option<BTreeMap<String, V>>,
 }
 
-type Events<K, E> = BoxStream<'static, Result<Event<K>, E>>;
-type Watch<K> = Arc<dyn Fn(Client) -> Events<K, watcher::Error> + Send + Sync>;
+type EventStream<K, E> = BoxStream<'static, Result<Event<K>, E>>;
+type StartWatch<K> = Arc<dyn Fn(Client) -> EventStream<K, watcher::Error> + Send + Sync>;
 
 /// A change of the known objects.
 #[derive(Debug)]
-pub enum Step {
+pub enum Progress {
     /// They are complete.
     Whole {
         /// Whether they differ from before.
@@ -72,7 +72,7 @@ impl<K: Send + 'static, V: PartialEq> Followed<K, V> {
     where
         S: Stream<Item = Result<Event<K>, watcher::Error>> + Send + 'static,
     {
-        let watch: Watch<K> = Arc::new(move |client| watch(client).boxed());
+        let watch: StartWatch<K> = Arc::new(move |client| watch(client).boxed());
         Self {
             events: begin(Duration::ZERO, access.clone(), Arc::clone(&watch)),
             access,
@@ -90,16 +90,16 @@ impl<K: Send + 'static, V: PartialEq> Followed<K, V> {
     }
 
     /// Takes the next event. Dropping it loses nothing.
-    pub async fn next(&mut self) -> Step {
+    pub async fn next(&mut self) -> Progress {
         match self.events.next().await {
             Some(Ok(event)) => self.apply(event),
             Some(Err(trouble)) => {
                 self.begin_anew();
-                Step::Failed(trouble)
+                Progress::Failed(trouble)
             }
             None => {
                 self.begin_anew();
-                Step::Listing
+                Progress::Listing
             }
         }
     }
@@ -112,39 +112,43 @@ impl<K: Send + 'static, V: PartialEq> Followed<K, V> {
         self.events = begin(pause, self.access.clone(), Arc::clone(&self.watch));
     }
 
-    fn apply(&mut self, event: Event<K>) -> Step {
+    fn apply(&mut self, event: Event<K>) -> Progress {
         match event {
             Event::Init => {
                 self.listed = Some(BTreeMap::new());
-                Step::Listing
+                Progress::Listing
             }
             Event::InitApply(object) => {
                 self.listed.get_or_insert_default().extend([(self.named)(object)]);
-                Step::Listing
+                Progress::Listing
             }
             Event::InitDone => {
                 let listed = Some(self.listed.take().unwrap_or_default());
                 let is_other = self.known != listed;
                 self.known = listed;
-                Step::Whole { is_other }
+                Progress::Whole { is_other }
             }
             Event::Apply(object) => {
                 let (name, value) = (self.named)(object);
                 let known = self.known.get_or_insert_default();
                 let is_other = known.get(&name) != Some(&value);
                 known.insert(name, value);
-                Step::Whole { is_other }
+                Progress::Whole { is_other }
             }
             Event::Delete(object) => {
                 let (name, _) = (self.named)(object);
                 let gone = self.known.get_or_insert_default().remove(&name);
-                Step::Whole { is_other: gone.is_some() }
+                Progress::Whole { is_other: gone.is_some() }
             }
         }
     }
 }
 
-fn begin<K: 'static>(pause: Duration, access: OwnAccess, watch: Watch<K>) -> Events<K, Trouble> {
+fn begin<K: 'static>(
+    pause: Duration,
+    access: OwnAccess,
+    watch: StartWatch<K>,
+) -> EventStream<K, Trouble> {
     let watching = async move {
         sleep(pause).await;
         Ok(watch(access.client().await?).map_err(Trouble::from))

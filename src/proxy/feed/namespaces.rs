@@ -15,7 +15,7 @@ use tokio::time::{Instant, sleep_until};
 
 use super::in_force::{Feed, SourceState};
 use crate::{
-    cluster::{Followed, OwnAccess, Step, describe},
+    cluster::{Followed, OwnAccess, Progress, describe},
     policy::{NamespacesUnknown, ShardingDraft},
 };
 
@@ -85,9 +85,11 @@ impl Resolver {
                 }
             };
             match step {
-                Step::Listing => continue,
-                Step::Failed(trouble) => watch.trouble = Some(describe(&trouble, SOURCE, REMEDY)),
-                Step::Whole { is_other } => {
+                Progress::Listing => continue,
+                Progress::Failed(trouble) => {
+                    watch.trouble = Some(describe(&trouble, SOURCE, REMEDY))
+                }
+                Progress::Whole { is_other } => {
                     watch.trouble = None;
                     if is_other && watch.due.is_none() {
                         watch.due = Some(watch.rested.max(Instant::now()));
