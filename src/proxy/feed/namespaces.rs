@@ -36,10 +36,10 @@ pub(super) struct Resolver {
     access: OwnAccess,
     draft: Option<ShardingDraft>,
     /// Open while the draft needs it.
-    watch: Option<Watch>,
+    watch: Option<LabelWatch>,
 }
 
-struct Watch {
+struct LabelWatch {
     followed: Followed<Metadata, Labels>,
     /// The field that needs the labels.
     needed_by: NamespacesUnknown,
@@ -66,7 +66,7 @@ impl Resolver {
             }
             Err(needed_by) => match &mut self.watch {
                 Some(watch) => watch.needed_by = needed_by,
-                None => self.watch = Some(Watch::new(needed_by, self.access.clone())),
+                None => self.watch = Some(LabelWatch::new(needed_by, self.access.clone())),
             },
         }
         self.draft = Some(draft);
@@ -114,12 +114,12 @@ impl Resolver {
     }
 
     fn tell(&self) {
-        let state = self.watch.as_ref().map_or(SourceState::Current, Watch::state);
+        let state = self.watch.as_ref().map_or(SourceState::Current, LabelWatch::state);
         self.feed.note(SOURCE, state);
     }
 }
 
-impl Watch {
+impl LabelWatch {
     fn new(needed_by: NamespacesUnknown, access: OwnAccess) -> Self {
         let watch = |client: Client| watcher(Api::<Metadata>::all(client), Config::default());
         let labels = |namespace: Metadata| {
