@@ -8,7 +8,7 @@ use crate::{
     policy::{Refusal, Refused},
     proxy::{
         collection::Collection,
-        streams::{Events, JudgedList},
+        streams::{JudgedList, Treatment},
         upstream::Broken,
     },
     wire::{media::Encoding, name::BodyKind},
@@ -33,7 +33,7 @@ pub(super) enum Follow {
     Splice(OnUpgrade),
     List(Incoming, Collection, Option<Encoding>),
     JudgedList(Box<JudgedList>),
-    Watch(Incoming, Collection, Encoding, Events),
+    Watch(Incoming, Collection, Encoding, Treatment),
 }
 
 /// A path or query that is no target of a request.

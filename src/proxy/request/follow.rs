@@ -11,7 +11,7 @@ use crate::{
     proxy::{
         collection::Collection,
         shared::Pair,
-        streams::{BodyError, Events, JudgedList},
+        streams::{BodyError, JudgedList, Treatment},
     },
     wire::media::Encoding,
 };
@@ -60,13 +60,13 @@ fn watched(
     collection: Collection,
     encoding: Option<Encoding>,
 ) -> Result<Follow, Stop> {
-    let events =
-        encoding.and_then(|encoding| Some((encoding, Events::new(encoding, &collection.share)?)));
+    let events = encoding
+        .and_then(|encoding| Some((encoding, Treatment::new(encoding, &collection.share)?)));
     match events {
         Some((encoding, events)) => Ok(Follow::Watch(body, collection, encoding, events)),
         // The client may see all of it, so no event has to be parsed.
         None if !collection.is_limited() => {
-            Ok(Follow::Watch(body, collection, Encoding::Json, Events::Unread))
+            Ok(Follow::Watch(body, collection, Encoding::Json, Treatment::Unparsed))
         }
         None => {
             let why = "the API server answers this watch in an encoding that cannot be followed; \

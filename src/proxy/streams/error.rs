@@ -16,7 +16,7 @@ pub(in crate::proxy) enum BodyError {
     Compression,
     /// A watch whose events cannot be parsed has to end, and the end of an event is not known.
     #[error("a watch whose events cannot be told apart had to end")]
-    Unread,
+    Unparsed,
     /// An event stayed incomplete when the watch had to end.
     #[error("the upstream stopped in the middle of an event")]
     Stalled,

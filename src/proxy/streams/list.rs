@@ -46,7 +46,7 @@ enum Scan {
     Gzip(Box<MultiGzDecoder<Sink>>),
     Known(ListMeta),
     /// The body cannot be parsed.
-    Unread,
+    Unparsed,
     Ended,
 }
 
@@ -73,7 +73,7 @@ impl ListBody {
             Some(scanner) if is(b"gzip") => {
                 Scan::Gzip(Box::new(MultiGzDecoder::new(Sink { scanner, failed: None })))
             }
-            _ => Scan::Unread,
+            _ => Scan::Unparsed,
         };
         Self { upstream, scan, collection, pair: Rc::clone(pair), is_complete: false }
     }
@@ -119,7 +119,7 @@ impl ListBody {
             }
             Err(error) => self.give_up(error)?,
         }
-        if matches!(self.scan, Scan::Unread) {
+        if matches!(self.scan, Scan::Unparsed) {
             note_unknown(&self.collection);
         }
         Ok(())
@@ -146,7 +146,7 @@ impl ListBody {
         if self.collection.is_limited() {
             return Err(error);
         }
-        self.scan = Scan::Unread;
+        self.scan = Scan::Unparsed;
         Ok(())
     }
 }
@@ -155,7 +155,7 @@ impl Scan {
     /// The list's own metadata, once it has arrived.
     fn feed(&mut self, chunk: &Bytes) -> Result<Option<ListMeta>, BodyError> {
         match self {
-            Self::Known(_) | Self::Unread | Self::Ended => Ok(None),
+            Self::Known(_) | Self::Unparsed | Self::Ended => Ok(None),
             Self::Plain(scanner) => Ok(scanner.feed(chunk)?.cloned()),
             Self::Gzip(decoder) => {
                 let fed = decoder.write_all(chunk).and_then(|()| decoder.flush());
@@ -171,7 +171,7 @@ impl Scan {
 
     fn finish(self) -> Result<Option<ListMeta>, BodyError> {
         match self {
-            Self::Unread | Self::Ended => Ok(None),
+            Self::Unparsed | Self::Ended => Ok(None),
             Self::Known(meta) => Ok(Some(meta)),
             Self::Plain(scanner) => Ok(Some(scanner.finish()?)),
             Self::Gzip(decoder) => {

@@ -36,19 +36,19 @@ const BOOKMARK_DELAY: Duration = Duration::from_millis(200);
 /// The upstream's side of a watch, see the module. Dropping it ends the upstream's watch.
 pub(in crate::proxy) struct Passing {
     upstream: Incoming,
-    events: Events,
+    events: Treatment,
     timer: Option<Pin<Box<Sleep>>>,
     held: usize,
 }
 
 /// The treatment of the events.
-pub(in crate::proxy) enum Events {
+pub(in crate::proxy) enum Treatment {
     /// They pass untouched, and their positions are recorded.
     Followed(Box<WatchScanner>),
     /// Events of other shards are left out.
     Judged(Box<WatchFilter>, Share),
     /// They cannot be parsed: nothing limits them, and they pass untouched.
-    Unread,
+    Unparsed,
 }
 
 /// The next portion of the upstream's watch.
@@ -65,7 +65,7 @@ pub(super) enum Portion {
     End,
 }
 
-impl Events {
+impl Treatment {
     /// `None` for an encoding whose events cannot be separated.
     pub(in crate::proxy) fn new(encoding: Encoding, share: &Share) -> Option<Self> {
         Some(match share {
@@ -78,24 +78,24 @@ impl Events {
 }
 
 impl Passing {
-    pub(super) fn new(upstream: Incoming, events: Events) -> Self {
+    pub(super) fn new(upstream: Incoming, events: Treatment) -> Self {
         Self { upstream, events, timer: None, held: 0 }
     }
 
     /// Whether the stream is between two events, where it may end or get an event of our own.
     pub(super) fn is_between_events(&self) -> bool {
         match &self.events {
-            Events::Followed(scanner) => scanner.is_between(),
-            Events::Judged(..) => true,
-            Events::Unread => false,
+            Treatment::Followed(scanner) => scanner.is_between(),
+            Treatment::Judged(..) => true,
+            Treatment::Unparsed => false,
         }
     }
 
     /// The bytes that must precede an event of our own.
     pub(super) fn separator(&self) -> &'static [u8] {
         match &self.events {
-            Events::Followed(scanner) => scanner.separator(),
-            Events::Judged(..) | Events::Unread => b"",
+            Treatment::Followed(scanner) => scanner.separator(),
+            Treatment::Judged(..) | Treatment::Unparsed => b"",
         }
     }
 
@@ -135,12 +135,12 @@ impl Passing {
         is_last: bool,
     ) -> Result<Portion, BodyError> {
         match &mut self.events {
-            Events::Unread if is_last => Err(BodyError::Unread),
-            Events::Unread => {
+            Treatment::Unparsed if is_last => Err(BodyError::Unparsed),
+            Treatment::Unparsed => {
                 shown.shows_unread();
                 Ok(Portion::Bytes(chunk))
             }
-            Events::Followed(scanner) => match followed(scanner, &chunk, shown, is_last) {
+            Treatment::Followed(scanner) => match followed(scanner, &chunk, shown, is_last) {
                 Ok(None) => Ok(Portion::Bytes(chunk)),
                 Ok(Some(at)) => {
                     chunk.truncate(at);
@@ -148,11 +148,11 @@ impl Passing {
                 }
                 Err(error) if shown.is_limited() => Err(error.into()),
                 Err(_) => {
-                    self.events = Events::Unread;
+                    self.events = Treatment::Unparsed;
                     self.take(chunk, shown, is_last)
                 }
             },
-            Events::Judged(filter, share) => {
+            Treatment::Judged(filter, share) => {
                 let mut out = Vec::new();
                 let failed = filtered(filter, share, &chunk, shown, &mut out).err();
                 let held = filter.held();
@@ -173,12 +173,12 @@ impl Passing {
         cx: &mut Context<'_>,
     ) -> Poll<Result<Portion, BodyError>> {
         match &mut self.events {
-            Events::Unread if is_last => Poll::Ready(Err(BodyError::Unread)),
-            Events::Followed(_) if is_last => {
+            Treatment::Unparsed if is_last => Poll::Ready(Err(BodyError::Unparsed)),
+            Treatment::Followed(_) if is_last => {
                 ready!(poll_in(&mut self.timer, EVENT_TIMEOUT, cx));
                 Poll::Ready(Err(BodyError::Stalled))
             }
-            Events::Judged(filter, _)
+            Treatment::Judged(filter, _)
                 if shown.bookmarks() == Bookmarks::Always && filter.has_bookmark() =>
             {
                 ready!(poll_in(&mut self.timer, BOOKMARK_DELAY, cx));
@@ -196,7 +196,7 @@ impl Passing {
     fn end(&mut self, shown: &Shown) -> Result<Portion, BodyError> {
         self.set_held(shown, 0);
         match &self.events {
-            Events::Judged(filter, _) if !filter.is_between() => Err(BodyError::Stalled),
+            Treatment::Judged(filter, _) if !filter.is_between() => Err(BodyError::Stalled),
             _ => Ok(Portion::End),
         }
     }

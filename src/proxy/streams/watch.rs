@@ -16,7 +16,7 @@ use super::{
     error::BodyError,
     live::Subject,
     machine::{Input, Output},
-    passing::{Events, Passing, Portion},
+    passing::{Passing, Portion, Treatment},
     shown::Shown,
 };
 use crate::{
@@ -43,7 +43,7 @@ impl WatchBody {
         upstream: Incoming,
         collection: Collection,
         encoding: Encoding,
-        events: Events,
+        events: Treatment,
     ) -> Self {
         Self {
             source: Source::Upstream(Box::new(Passing::new(upstream, events))),
@@ -149,8 +149,9 @@ impl WatchBody {
 
     /// Continues the watch after a change, or expires it if the change failed.
     fn changed(&mut self, changed: Option<Changed>) -> Option<Bytes> {
-        let events =
-            changed.as_ref().and_then(|changed| Events::new(self.shown.encoding, &changed.share));
+        let events = changed
+            .as_ref()
+            .and_then(|changed| Treatment::new(self.shown.encoding, &changed.share));
         match (changed, events) {
             (Some(Changed { to, upstream, .. }), Some(events)) => {
                 self.shown.carried_over(&to);
