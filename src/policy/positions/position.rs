@@ -1,7 +1,7 @@
 //! One resource's positions: the highest that clients were shown, and the floor at or below which
 //! none may be resumed.
 //!
-//! *Unread* positions are those that clients may hold but that we did not parse: those that an
+//! *Unparsed* positions are those that clients may hold but that we did not parse: those that an
 //! earlier process showed, and those of responses in an encoding that we do not parse. Their bound
 //! is unknown until the API server reports its current version ([`Question`]). A version that a
 //! client is shown is no such bound: an object's own version in initial events, a list `Exact` at a
@@ -24,12 +24,12 @@ pub struct Position {
     floor: AtomicU64,
     /// The epoch of the last change of scope.
     changed_in: AtomicU64,
-    unread: Mutex<Unread>,
+    unparsed: Mutex<Unparsed>,
 }
 
 /// Positions that clients may hold but that we did not parse.
 #[derive(Debug, Default)]
-struct Unread {
+struct Unparsed {
     bound: Bound,
     /// Whether they may be of an older scope. Never true with a known bound: that raises the floor.
     is_old: bool,
@@ -37,10 +37,10 @@ struct Unread {
     count: u64,
 }
 
-/// The upper bound of the unread positions.
+/// The upper bound of the unparsed positions.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 enum Bound {
-    /// There are no unread positions.
+    /// There are no unparsed positions.
     #[default]
     None,
     At(u64),
@@ -64,8 +64,9 @@ impl Position {
             Floor::At(floor) => (floor, true),
             Floor::Unknown => (0, false),
         };
-        let unread = Unread { bound: Bound::Unknown, is_old: is_changed || !is_known, count: 0 };
-        Self { floor: AtomicU64::new(floor), unread: Mutex::new(unread), ..Self::default() }
+        let unparsed =
+            Unparsed { bound: Bound::Unknown, is_old: is_changed || !is_known, count: 0 };
+        Self { floor: AtomicU64::new(floor), unparsed: Mutex::new(unparsed), ..Self::default() }
     }
 
     /// Records that a request decided in `epoch` shows its client the position `at`.
@@ -81,25 +82,25 @@ impl Position {
         }
     }
 
-    /// Records that a request decided in `epoch` shows its client an unread position. Call it once
+    /// Records that a request decided in `epoch` shows its client an unparsed position. Call it once
     /// the API server has responded, and for a stream at its end too.
     pub fn show_unread(&self, epoch: Epoch) {
         self.hide(Bound::Unknown, epoch);
     }
 
     fn hide(&self, bound: Bound, epoch: Epoch) {
-        let mut unread = self.unread();
-        if unread.bound != Bound::Never {
-            unread.bound = bound;
+        let mut unparsed = self.unparsed();
+        if unparsed.bound != Bound::Never {
+            unparsed.bound = bound;
         }
-        unread.count += 1;
-        unread.is_old |= self.is_stale(epoch);
+        unparsed.count += 1;
+        unparsed.is_old |= self.is_stale(epoch);
     }
 
     /// Whether a client may resume at this position without a grant of exactly this one.
     #[must_use]
     pub fn may_resume(&self, at: Resume) -> bool {
-        let is_old = self.unread().is_old;
+        let is_old = self.unparsed().is_old;
         let floor = self.floor.load(SeqCst);
         match at {
             Resume::Number(rv) => rv > floor && !is_old,
@@ -117,7 +118,7 @@ impl Position {
     /// After a restart it is asked before it matters, since versions grow meanwhile.
     #[must_use]
     pub fn question(&self) -> Option<Question> {
-        let Unread { bound, is_old, count } = *self.unread();
+        let Unparsed { bound, is_old, count } = *self.unparsed();
         let is_asked = bound == Bound::Unknown && (is_old || count == 0);
         is_asked.then_some(Question { count })
     }
@@ -125,16 +126,16 @@ impl Position {
     /// Answers a question with the API server's version at some later time. No position that a
     /// client was shown before the question is above it.
     pub fn settle(&self, question: Question, version: Resume) {
-        let mut unread = self.unread();
-        if unread.bound != Bound::Unknown || unread.count != question.count {
+        let mut unparsed = self.unparsed();
+        if unparsed.bound != Bound::Unknown || unparsed.count != question.count {
             return;
         }
-        unread.bound = match version {
+        unparsed.bound = match version {
             Resume::Number(bound) => Bound::At(bound),
             Resume::Opaque => Bound::Never,
         };
-        if unread.is_old {
-            self.leave_behind(&mut unread);
+        if unparsed.is_old {
+            self.leave_behind(&mut unparsed);
         }
     }
 
@@ -144,7 +145,7 @@ impl Position {
         // `shown` before we load it.
         self.mark(epoch);
         self.floor.fetch_max(self.shown.load(SeqCst), SeqCst);
-        self.leave_behind(&mut self.unread());
+        self.leave_behind(&mut self.unparsed());
     }
 
     /// Records that requests decided before `epoch` had another scope than the present one.
@@ -154,26 +155,26 @@ impl Position {
 
     /// The floor that the next process must know.
     pub(super) fn floor(&self) -> Floor {
-        if self.unread().is_old {
+        if self.unparsed().is_old {
             return Floor::Unknown;
         }
         Floor::At(self.floor.load(SeqCst))
     }
 
-    /// Counts the unread positions as of an older scope: a known bound raises the floor.
-    fn leave_behind(&self, unread: &mut Unread) {
-        unread.is_old = match unread.bound {
+    /// Counts the unparsed positions as of an older scope: a known bound raises the floor.
+    fn leave_behind(&self, unparsed: &mut Unparsed) {
+        unparsed.is_old = match unparsed.bound {
             Bound::None => false,
             Bound::At(bound) => {
                 self.floor.fetch_max(bound, SeqCst);
-                unread.bound = Bound::None;
+                unparsed.bound = Bound::None;
                 false
             }
             Bound::Unknown | Bound::Never => true,
         };
     }
 
-    fn unread(&self) -> MutexGuard<'_, Unread> {
-        self.unread.lock().unwrap_or_else(PoisonError::into_inner)
+    fn unparsed(&self) -> MutexGuard<'_, Unparsed> {
+        self.unparsed.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
