@@ -6,9 +6,9 @@ use ctrlmesh_init::{EnvFrom, Source};
 use serde_json::{Value, json};
 
 use super::{
-    draft::{Container, Draft, Object, text},
     mode::Mode,
     names::{INIT, PROXY},
+    pod::{Container, JsonObject, ParsedPod, text},
     settings::Sidecar,
     volumes::{self, BUNDLE, is_ours, mount},
 };
@@ -33,7 +33,7 @@ fn proxys_address() -> [(&'static str, String); 3] {
 
 /// Removes the parts of an earlier injection. A pod without our mark is left alone: parts with our
 /// names are not ours there.
-pub(super) fn remove_ours(draft: &mut Draft) {
+pub(super) fn remove_ours(draft: &mut ParsedPod) {
     let Some(mode) = draft.annotations.remove(keys::INJECTED) else { return };
     let is_part = |container: &Container| [INIT, PROXY].contains(&container.name.as_str());
     draft.init_containers.retain(|container| !is_part(container));
@@ -48,7 +48,7 @@ pub(super) fn remove_ours(draft: &mut Draft) {
 }
 
 /// Sets the mark, and keeps the pod's own first container the default of kubectl.
-pub(super) fn mark(draft: &mut Draft, mode: Mode) {
+pub(super) fn mark(draft: &mut ParsedPod, mode: Mode) {
     draft.annotations.insert(keys::INJECTED.to_owned(), mode.name().to_owned());
     let first = draft.containers.first().map(|container| container.name.clone());
     if let Some(first) = first {
@@ -58,7 +58,7 @@ pub(super) fn mark(draft: &mut Draft, mode: Mode) {
 
 /// Mounts the bundle in every container, also in those that end before the proxy runs: it has the
 /// cluster's CA too. It replaces the mounts of ServiceAccount admission.
-pub(super) fn give_bundle(draft: &mut Draft) {
+pub(super) fn give_bundle(draft: &mut ParsedPod) {
     for container in draft.all_containers_mut() {
         container.mounts.retain(|mount| !is_at_service_account(mount));
         container.mounts.push(mount(BUNDLE, SERVICE_ACCOUNT, true));
@@ -71,7 +71,7 @@ pub(super) fn give_bundle(draft: &mut Draft) {
 ///
 /// Init containers before a classic sidecar can only call the API server itself, as with the order
 /// of the redirect rules.
-pub(super) fn give_address(draft: &mut Draft, sidecar: Sidecar) {
+pub(super) fn give_address(draft: &mut ParsedPod, sidecar: Sidecar) {
     let inits = match sidecar {
         Sidecar::Native => draft.init_containers.as_mut_slice(),
         Sidecar::Classic => &mut [],
@@ -83,7 +83,7 @@ pub(super) fn give_address(draft: &mut Draft, sidecar: Sidecar) {
 
 /// The variables that the init container checks before containers start: each holds an `envFrom`
 /// entry that would set the API server's address, if it exists.
-pub(super) fn entries_to_look_at(draft: &Draft) -> Vec<Object> {
+pub(super) fn entries_to_look_at(draft: &ParsedPod) -> Vec<JsonObject> {
     let all = |container: &Container| match container.fields.get("envFrom") {
         Some(Value::Array(sources)) => sources.clone(),
         _ => Vec::new(),
@@ -112,28 +112,28 @@ fn entries_of(from: &Value) -> Vec<EnvFrom> {
     entries
 }
 
-fn look(entry: &EnvFrom) -> Object {
+fn look(entry: &EnvFrom) -> JsonObject {
     let reference = match entry.source {
         Source::ConfigMap => "configMapKeyRef",
         Source::Secret => "secretKeyRef",
     };
     let key = json!({ "name": entry.name, "key": entry.key, "optional": true });
-    Object::from_iter([
+    JsonObject::from_iter([
         ("name".to_owned(), json!(entry.variable())),
         ("valueFrom".to_owned(), json!({ reference: key })),
     ])
 }
 
 /// Whether the mount is at the ServiceAccount's path itself, trailing slashes or not.
-pub(super) fn is_at_service_account(mount: &Object) -> bool {
+pub(super) fn is_at_service_account(mount: &JsonObject) -> bool {
     text(mount, "mountPath").is_some_and(|path| path.trim_end_matches('/') == SERVICE_ACCOUNT)
 }
 
-fn address_entry((name, value): (&str, String)) -> Object {
-    Object::from_iter([("name".to_owned(), json!(name)), ("value".to_owned(), json!(value))])
+fn address_entry((name, value): (&str, String)) -> JsonObject {
+    JsonObject::from_iter([("name".to_owned(), json!(name)), ("value".to_owned(), json!(value))])
 }
 
-fn is_our_address(entry: &Object) -> bool {
+fn is_our_address(entry: &JsonObject) -> bool {
     proxys_address().iter().any(|(name, value)| {
         text(entry, "name") == Some(name) && text(entry, "value") == Some(value)
     })

@@ -4,7 +4,7 @@ use serde_json::Value;
 
 use super::{
     apps::{ADDRESS, is_at_service_account},
-    draft::{Container, Draft, Object, text},
+    pod::{Container, JsonObject, ParsedPod, text},
     refused::Refused,
     settings::{Settings, Sidecar},
     volumes::{self, is_token},
@@ -18,7 +18,7 @@ use crate::{
 const RESERVED: &str = "ctrlmesh-";
 
 /// Refuses unsuitable pods. Parts of an earlier injection must be removed before.
-pub(super) fn refuse(draft: &Draft, settings: &Settings) -> Result<(), Refused> {
+pub(super) fn refuse(draft: &ParsedPod, settings: &Settings) -> Result<(), Refused> {
     node(draft)?;
     names(draft)?;
     users(draft, settings)?;
@@ -33,7 +33,7 @@ pub(super) fn refuse(draft: &Draft, settings: &Settings) -> Result<(), Refused> 
     })
 }
 
-fn node(draft: &Draft) -> Result<(), Refused> {
+fn node(draft: &ParsedPod) -> Result<(), Refused> {
     let spec = &draft.spec;
     if spec.get("hostNetwork") == Some(&Value::Bool(true)) {
         return Err(Refused::HostNetwork);
@@ -56,7 +56,7 @@ fn node(draft: &Draft) -> Result<(), Refused> {
     }
 }
 
-fn names(draft: &Draft) -> Result<(), Refused> {
+fn names(draft: &ParsedPod) -> Result<(), Refused> {
     let foreign = |kind, name: &str| Refused::ForeignName { kind, name: name.to_owned() };
     for container in draft.all_containers() {
         if container.name.starts_with(RESERVED) {
@@ -74,7 +74,7 @@ fn names(draft: &Draft) -> Result<(), Refused> {
 }
 
 /// The pod's own user counts too: debug containers run as it, and come later and unseen.
-fn users(draft: &Draft, settings: &Settings) -> Result<(), Refused> {
+fn users(draft: &ParsedPod, settings: &Settings) -> Result<(), Refused> {
     let uid = settings.plan.proxy_uid();
     let is_proxys = |user: Option<u64>| user == Some(uid.as_u32().into());
     let pods = draft.spec.get("securityContext").and_then(|context| context.get("runAsUser"));
@@ -89,7 +89,7 @@ fn users(draft: &Draft, settings: &Settings) -> Result<(), Refused> {
     }
 }
 
-fn token(draft: &Draft) -> Result<(), Refused> {
+fn token(draft: &ParsedPod) -> Result<(), Refused> {
     let is_unwanted = draft.spec.get("automountServiceAccountToken") == Some(&Value::Bool(false));
     if is_unwanted && keys::find(&draft.annotations, keys::MOUNT_TOKEN) != Some("true") {
         return Err(Refused::NoToken);
@@ -97,7 +97,7 @@ fn token(draft: &Draft) -> Result<(), Refused> {
     Ok(())
 }
 
-fn classic(draft: &Draft) -> Result<(), Refused> {
+fn classic(draft: &ParsedPod) -> Result<(), Refused> {
     if let Some(policy @ ("Never" | "OnFailure")) = text(&draft.spec, "restartPolicy") {
         return Err(Refused::RunsToCompletion { policy: policy.to_owned() });
     }
@@ -129,7 +129,7 @@ fn variables(container: &Container) -> Result<(), Refused> {
 
 /// The bundle replaces only admission's own volume at the ServiceAccount's path; below it, nothing
 /// can be mounted into a read-only volume whose files change.
-fn token_mounts(container: &Container, volumes: &[Object]) -> Result<(), Refused> {
+fn token_mounts(container: &Container, volumes: &[JsonObject]) -> Result<(), Refused> {
     let is_tokens = |name: &str| {
         volumes.iter().any(|volume| text(volume, "name") == Some(name) && is_token(volume))
     };

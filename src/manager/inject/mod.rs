@@ -16,10 +16,10 @@
 mod apps;
 mod check;
 pub mod companions;
-mod draft;
 mod mode;
 mod names;
 mod parts;
+mod pod;
 mod refused;
 mod settings;
 mod volumes;
@@ -27,7 +27,7 @@ pub mod workload;
 
 use serde_json::Value;
 
-use self::draft::Draft;
+use self::pod::ParsedPod;
 pub use self::{
     mode::Mode,
     refused::Refused,
@@ -58,7 +58,7 @@ pub fn inject(pod: &mut Value, settings: &Settings) -> Result<Injected, Refused>
     if !is_asked_for(pod)? {
         return Ok(Injected::NotAsked);
     }
-    let mut draft = Draft::of(pod)?;
+    let mut draft = ParsedPod::of(pod)?;
     let mode = mode(&draft);
     let service_account = service_account(&draft)?;
     apps::remove_ours(&mut draft);
@@ -96,7 +96,7 @@ pub fn is_asked_for(pod: &Value) -> Result<bool, Refused> {
 }
 
 /// The pod's mode. The annotation takes precedence over the label.
-fn mode(draft: &Draft) -> Mode {
+fn mode(draft: &ParsedPod) -> Mode {
     let wanted = keys::find(&draft.annotations, keys::ENABLE_IPTABLES)
         .or_else(|| keys::find(&draft.labels, keys::ENABLE_IPTABLES));
     match wanted {
@@ -106,7 +106,7 @@ fn mode(draft: &Draft) -> Mode {
 }
 
 /// The ServiceAccount that the API server chooses; `serviceAccount` is the field's old name.
-fn service_account(draft: &Draft) -> Result<String, Refused> {
+fn service_account(draft: &ParsedPod) -> Result<String, Refused> {
     for key in ["serviceAccountName", "serviceAccount"] {
         match draft.spec.get(key) {
             None | Some(Value::Null) => {}

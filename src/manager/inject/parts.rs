@@ -4,9 +4,9 @@ use serde_json::{Map, Value, json};
 
 use super::{
     apps::entries_to_look_at,
-    draft::{Container, Draft, Object},
     mode::Mode,
     names::{INIT, PROXY},
+    pod::{Container, JsonObject, ParsedPod},
     settings::{Settings, Sidecar},
     volumes::{INIT_RUN, MESH_CA, NO_TOKEN, POD_LABELS, PROXY_ACCESS, STATE, field, mount},
 };
@@ -26,7 +26,7 @@ const STOP_TIMEOUT: u32 = 3600;
 /// Native: init container, proxy, then all others, so that all of them are covered. Classic: the
 /// init container comes last of its kind, since later ones could reach nothing while no proxy runs,
 /// and the proxy first of the containers.
-pub(super) fn add(draft: &mut Draft, mode: Mode, settings: &Settings) {
+pub(super) fn add(draft: &mut ParsedPod, mode: Mode, settings: &Settings) {
     let init = match mode {
         Mode::Iptables => Some(init(settings, entries_to_look_at(draft))),
         Mode::Env => None,
@@ -43,7 +43,7 @@ pub(super) fn add(draft: &mut Draft, mode: Mode, settings: &Settings) {
     }
 }
 
-fn init(settings: &Settings, to_look_at: Vec<Object>) -> Container {
+fn init(settings: &Settings, to_look_at: Vec<JsonObject>) -> Container {
     let fields = json!({
         "image": settings.init_image.to_string(),
         "imagePullPolicy": "IfNotPresent",
@@ -153,7 +153,7 @@ fn security(user: u32, capabilities: &[&str]) -> Value {
     })
 }
 
-fn pod_env() -> Vec<Object> {
+fn pod_env() -> Vec<JsonObject> {
     vec![
         env_field("POD_NAME", "metadata.name"),
         env_field("POD_NAMESPACE", "metadata.namespace"),
@@ -161,15 +161,15 @@ fn pod_env() -> Vec<Object> {
     ]
 }
 
-fn env_field(name: &str, path: &str) -> Object {
-    Object::from_iter([
+fn env_field(name: &str, path: &str) -> JsonObject {
+    JsonObject::from_iter([
         ("name".to_owned(), json!(name)),
         ("valueFrom".to_owned(), json!({ "fieldRef": field(path) })),
     ])
 }
 
 /// The object of a `json!` value.
-fn into_object(value: Value) -> Object {
+fn into_object(value: Value) -> JsonObject {
     match value {
         Value::Object(object) => object,
         _ => Map::new(),

@@ -4,8 +4,8 @@ use serde_json::{Value, json};
 
 use super::{
     companions::{BUNDLE_MAP, CA_KEY, MESH_CA_SECRET},
-    draft::{Draft, Object, text},
     mode::Mode,
+    pod::{JsonObject, ParsedPod, text},
 };
 use crate::sidecar::{CA_FILE, LABELS_FILE};
 
@@ -42,14 +42,14 @@ pub(super) fn is_ours(name: &str) -> bool {
 }
 
 /// Whether ServiceAccount admission added this volume.
-pub(super) fn is_token(volume: &Object) -> bool {
+pub(super) fn is_token(volume: &JsonObject) -> bool {
     text(volume, "name").is_some_and(|name| name.starts_with(TOKEN_PREFIX))
         && volume.contains_key("projected")
 }
 
 /// The mount of a volume.
-pub(super) fn mount(volume: &str, path: &str, is_read_only: bool) -> Object {
-    let mut mount = Object::from_iter([
+pub(super) fn mount(volume: &str, path: &str, is_read_only: bool) -> JsonObject {
+    let mut mount = JsonObject::from_iter([
         ("name".to_owned(), json!(volume)),
         ("mountPath".to_owned(), json!(path)),
     ]);
@@ -60,7 +60,7 @@ pub(super) fn mount(volume: &str, path: &str, is_read_only: bool) -> Object {
 }
 
 /// Removes the volumes of admission that no container mounts any more.
-pub(super) fn remove_unused_tokens(draft: &mut Draft) {
+pub(super) fn remove_unused_tokens(draft: &mut ParsedPod) {
     let mounted: Vec<String> = draft
         .all_containers()
         .flat_map(|container| &container.mounts)
@@ -73,7 +73,7 @@ pub(super) fn remove_unused_tokens(draft: &mut Draft) {
 }
 
 /// Adds our volumes behind the pod's own.
-pub(super) fn add(draft: &mut Draft, mode: Mode) {
+pub(super) fn add(draft: &mut ParsedPod, mode: Mode) {
     let common = [
         api_access(BUNDLE, BUNDLE_MAP),
         api_access(PROXY_ACCESS, "kube-root-ca.crt"),
@@ -102,7 +102,7 @@ pub(super) fn field(path: &str) -> Value {
 }
 
 /// A volume as ServiceAccount admission adds it, with the CA of our choice.
-fn api_access(name: &str, ca_map: &str) -> Object {
+fn api_access(name: &str, ca_map: &str) -> JsonObject {
     let sources = json!([
         { "serviceAccountToken": { "expirationSeconds": TOKEN_SECONDS, "path": "token" } },
         { "configMap": { "name": ca_map, "items": [{ "key": CA_KEY, "path": CA_FILE }] } },
@@ -115,6 +115,6 @@ fn api_access(name: &str, ca_map: &str) -> Object {
     volume(name, "projected", json!({ "defaultMode": 0o644, "sources": sources }))
 }
 
-fn volume(name: &str, kind: &str, source: Value) -> Object {
-    Object::from_iter([("name".to_owned(), json!(name)), (kind.to_owned(), source)])
+fn volume(name: &str, kind: &str, source: Value) -> JsonObject {
+    JsonObject::from_iter([("name".to_owned(), json!(name)), (kind.to_owned(), source)])
 }

@@ -7,23 +7,23 @@ use serde_json::{Map, Value};
 use super::refused::Refused;
 
 /// An object of the API with arbitrary fields.
-pub(super) type Object = Map<String, Value>;
+pub(super) type JsonObject = Map<String, Value>;
 
-/// A pod or a pod template. [`Draft::into_value`] reassembles it: empty lists and maps are left
+/// A pod or a pod template. [`ParsedPod::into_value`] reassembles it: empty lists and maps are left
 /// out, everything else is unchanged.
 #[derive(Clone, Debug)]
-pub(super) struct Draft {
+pub(super) struct ParsedPod {
     /// The fields beside metadata and spec.
-    root: Object,
+    root: JsonObject,
     /// The metadata without the two maps below.
-    metadata: Object,
+    metadata: JsonObject,
     pub(super) labels: BTreeMap<String, String>,
     pub(super) annotations: BTreeMap<String, String>,
     /// The spec without the three lists below.
-    pub(super) spec: Object,
+    pub(super) spec: JsonObject,
     pub(super) init_containers: Vec<Container>,
     pub(super) containers: Vec<Container>,
-    pub(super) volumes: Vec<Object>,
+    pub(super) volumes: Vec<JsonObject>,
 }
 
 /// A container, with the lists that injection works on.
@@ -31,17 +31,17 @@ pub(super) struct Draft {
 pub(super) struct Container {
     pub(super) name: String,
     /// Everything but the two lists below.
-    pub(super) fields: Object,
-    pub(super) env: Vec<Object>,
-    pub(super) mounts: Vec<Object>,
+    pub(super) fields: JsonObject,
+    pub(super) env: Vec<JsonObject>,
+    pub(super) mounts: Vec<JsonObject>,
 }
 
-impl Draft {
+impl ParsedPod {
     /// Parses a copy of `pod`.
     pub(super) fn of(pod: &Value) -> Result<Self, Refused> {
         let mut root = object(pod.clone(), "the pod")?;
         let mut metadata = match root.remove("metadata") {
-            None | Some(Value::Null) => Object::new(),
+            None | Some(Value::Null) => JsonObject::new(),
             Some(metadata) => object(metadata, "metadata")?,
         };
         let mut spec = object(root.remove("spec").unwrap_or_default(), "spec")?;
@@ -64,11 +64,15 @@ impl Draft {
     /// Reassembles the pod.
     pub(super) fn into_value(self) -> Value {
         let Self { mut root, mut metadata, mut spec, .. } = self;
-        put(&mut metadata, "labels", self.labels.into_iter().map(text_entry).collect::<Object>());
+        put(
+            &mut metadata,
+            "labels",
+            self.labels.into_iter().map(text_entry).collect::<JsonObject>(),
+        );
         put(
             &mut metadata,
             "annotations",
-            self.annotations.into_iter().map(text_entry).collect::<Object>(),
+            self.annotations.into_iter().map(text_entry).collect::<JsonObject>(),
         );
         put_list(&mut spec, "initContainers", self.init_containers, Container::into_value);
         put_list(&mut spec, "containers", self.containers, Container::into_value);
@@ -91,7 +95,12 @@ impl Draft {
 
 impl Container {
     /// A container of ours.
-    pub(super) fn new(name: &str, fields: Object, env: Vec<Object>, mounts: Vec<Object>) -> Self {
+    pub(super) fn new(
+        name: &str,
+        fields: JsonObject,
+        env: Vec<JsonObject>,
+        mounts: Vec<JsonObject>,
+    ) -> Self {
         Self { name: name.to_owned(), fields, env, mounts }
     }
 
@@ -137,11 +146,11 @@ impl Container {
 }
 
 /// The string under `key`.
-pub(super) fn text<'a>(object: &'a Object, key: &str) -> Option<&'a str> {
+pub(super) fn text<'a>(object: &'a JsonObject, key: &str) -> Option<&'a str> {
     object.get(key).and_then(Value::as_str)
 }
 
-fn containers(spec: &mut Object, key: &str) -> Result<Vec<Container>, Refused> {
+fn containers(spec: &mut JsonObject, key: &str) -> Result<Vec<Container>, Refused> {
     let field = format!("spec.{key}");
     objects(spec.remove(key), &field)?
         .into_iter()
@@ -150,7 +159,7 @@ fn containers(spec: &mut Object, key: &str) -> Result<Vec<Container>, Refused> {
         .collect()
 }
 
-fn objects(value: Option<Value>, field: &str) -> Result<Vec<Object>, Refused> {
+fn objects(value: Option<Value>, field: &str) -> Result<Vec<JsonObject>, Refused> {
     match value {
         None | Some(Value::Null) => Ok(Vec::new()),
         Some(Value::Array(items)) => items
@@ -162,7 +171,7 @@ fn objects(value: Option<Value>, field: &str) -> Result<Vec<Object>, Refused> {
     }
 }
 
-fn object(value: Value, field: &str) -> Result<Object, Refused> {
+fn object(value: Value, field: &str) -> Result<JsonObject, Refused> {
     match value {
         Value::Object(object) => Ok(object),
         _ => Err(malformed(field, "an object")),
@@ -190,13 +199,13 @@ fn text_entry((key, text): (String, String)) -> (String, Value) {
     (key, Value::String(text))
 }
 
-fn put(into: &mut Object, key: &str, object: Object) {
+fn put(into: &mut JsonObject, key: &str, object: JsonObject) {
     if !object.is_empty() {
         into.insert(key.to_owned(), Value::Object(object));
     }
 }
 
-fn put_list<T>(into: &mut Object, key: &str, items: Vec<T>, value: impl Fn(T) -> Value) {
+fn put_list<T>(into: &mut JsonObject, key: &str, items: Vec<T>, value: impl Fn(T) -> Value) {
     if !items.is_empty() {
         into.insert(key.to_owned(), items.into_iter().map(value).collect());
     }
