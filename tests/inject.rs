@@ -22,7 +22,7 @@ use std::{
     process::{Command, Output, Stdio},
 };
 
-use ctrlmesh::manager::inject::{Injected, Refused, Settings, Sidecar, inject};
+use ctrlmesh::manager::inject::{Injected, NotInjected, Settings, Sidecar, inject};
 use ctrlmesh_init::ProxyUid;
 use serde_json::{Value, json};
 
@@ -146,7 +146,7 @@ fn done(mut pod: Value, sidecar: Sidecar) -> Value {
     }
 }
 
-fn refusal(pod: &Value, sidecar: Sidecar) -> Refused {
+fn refusal(pod: &Value, sidecar: Sidecar) -> NotInjected {
     let mut after = pod.clone();
     let refused = inject(&mut after, &settings(sidecar)).unwrap_err();
     assert_eq!(after, *pod, "a refused pod was changed");

@@ -19,7 +19,7 @@ use serde_json::Value;
 use super::yaml::{self, YamlError};
 use crate::{
     manager::inject::{
-        Image, Injected, Refused, Settings, Sidecar,
+        Image, Injected, NotInjected, Settings, Sidecar,
         companions::{self, Trust},
         inject, is_asked_for,
         workload::PodPath,
@@ -123,14 +123,14 @@ pub enum InjectError {
     LineBreak(usize),
     /// A workload cannot be injected.
     #[error("document {at}, {workload}, cannot be injected")]
-    Refused {
+    NotInjected {
         /// The number of the document, from 1.
         at: usize,
         /// Kind, namespace and name.
         workload: String,
         /// The reason.
         #[source]
-        reason: Refused,
+        reason: NotInjected,
     },
     /// The result cannot be written.
     #[error("standard output")]
@@ -282,9 +282,12 @@ impl<'a> Manifest<'a> {
         };
         let namespace = self.namespace_of(object).to_owned();
         let asks_too_high = is_asked_for(object).unwrap_or(false);
-        let refused = |reason| InjectError::Refused { at, workload: workload.clone(), reason };
+        let refused = |reason| InjectError::NotInjected { at, workload: workload.clone(), reason };
         let pod = path.find(object).ok_or_else(|| {
-            refused(Refused::Malformed { field: "the pod template".into(), wanted: "an object" })
+            refused(NotInjected::Malformed {
+                field: "the pod template".into(),
+                wanted: "an object",
+            })
         })?;
         match inject(pod, settings).map_err(refused)? {
             Injected::Done { service_account: name, .. } => {

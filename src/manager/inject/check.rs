@@ -4,8 +4,8 @@ use serde_json::Value;
 
 use super::{
     apps::{ADDRESS, is_at_service_account},
+    not_injected::NotInjected,
     pod::{Container, JsonObject, ParsedPod, text},
-    refused::Refused,
     settings::{Settings, Sidecar},
     volumes::{self, is_token},
 };
@@ -18,7 +18,7 @@ use crate::{
 const RESERVED: &str = "ctrlmesh-";
 
 /// Refuses unsuitable pods. Parts of an earlier injection must be removed before.
-pub(super) fn refuse(draft: &ParsedPod, settings: &Settings) -> Result<(), Refused> {
+pub(super) fn refuse(draft: &ParsedPod, settings: &Settings) -> Result<(), NotInjected> {
     node(draft)?;
     names(draft)?;
     users(draft, settings)?;
@@ -33,15 +33,15 @@ pub(super) fn refuse(draft: &ParsedPod, settings: &Settings) -> Result<(), Refus
     })
 }
 
-fn node(draft: &ParsedPod) -> Result<(), Refused> {
+fn node(draft: &ParsedPod) -> Result<(), NotInjected> {
     let spec = &draft.spec;
     if spec.get("hostNetwork") == Some(&Value::Bool(true)) {
-        return Err(Refused::HostNetwork);
+        return Err(NotInjected::HostNetwork);
     }
     // No capability need be added for it: container runtimes let root change its user by default.
     for field in ["shareProcessNamespace", "hostPID"] {
         if spec.get(field) == Some(&Value::Bool(true)) {
-            return Err(Refused::SharedProcesses { field });
+            return Err(NotInjected::SharedProcesses { field });
         }
     }
     let selector = |key| spec.get("nodeSelector").and_then(|selector| selector.get(key));
@@ -51,13 +51,13 @@ fn node(draft: &ParsedPod) -> Result<(), Refused> {
         ("spec.nodeSelector[\"beta.kubernetes.io/os\"]", selector("beta.kubernetes.io/os")),
     ];
     match says.iter().find(|(_, os)| os.is_some_and(|os| os == "windows")) {
-        Some((field, _)) => Err(Refused::Windows { field }),
+        Some((field, _)) => Err(NotInjected::Windows { field }),
         None => Ok(()),
     }
 }
 
-fn names(draft: &ParsedPod) -> Result<(), Refused> {
-    let foreign = |kind, name: &str| Refused::ForeignName { kind, name: name.to_owned() };
+fn names(draft: &ParsedPod) -> Result<(), NotInjected> {
+    let foreign = |kind, name: &str| NotInjected::ForeignName { kind, name: name.to_owned() };
     for container in draft.all_containers() {
         if container.name.starts_with(RESERVED) {
             return Err(foreign("container", &container.name));
@@ -74,54 +74,54 @@ fn names(draft: &ParsedPod) -> Result<(), Refused> {
 }
 
 /// The pod's own user counts too: debug containers run as it, and come later and unseen.
-fn users(draft: &ParsedPod, settings: &Settings) -> Result<(), Refused> {
+fn users(draft: &ParsedPod, settings: &Settings) -> Result<(), NotInjected> {
     let uid = settings.plan.proxy_uid();
     let is_proxys = |user: Option<u64>| user == Some(uid.as_u32().into());
     let pods = draft.spec.get("securityContext").and_then(|context| context.get("runAsUser"));
     if is_proxys(pods.and_then(Value::as_u64)) {
-        return Err(Refused::ProxyUser { who: "the pod's securityContext".to_owned(), uid });
+        return Err(NotInjected::ProxyUser { who: "the pod's securityContext".to_owned(), uid });
     }
     match draft.all_containers().find(|container| is_proxys(container.user())) {
         Some(container) => {
-            Err(Refused::ProxyUser { who: format!("container `{}`", container.name), uid })
+            Err(NotInjected::ProxyUser { who: format!("container `{}`", container.name), uid })
         }
         None => Ok(()),
     }
 }
 
-fn token(draft: &ParsedPod) -> Result<(), Refused> {
+fn token(draft: &ParsedPod) -> Result<(), NotInjected> {
     let is_unwanted = draft.spec.get("automountServiceAccountToken") == Some(&Value::Bool(false));
     if is_unwanted && keys::find(&draft.annotations, keys::MOUNT_TOKEN) != Some("true") {
-        return Err(Refused::NoToken);
+        return Err(NotInjected::NoToken);
     }
     Ok(())
 }
 
-fn classic(draft: &ParsedPod) -> Result<(), Refused> {
+fn classic(draft: &ParsedPod) -> Result<(), NotInjected> {
     if let Some(policy @ ("Never" | "OnFailure")) = text(&draft.spec, "restartPolicy") {
-        return Err(Refused::RunsToCompletion { policy: policy.to_owned() });
+        return Err(NotInjected::RunsToCompletion { policy: policy.to_owned() });
     }
     match draft.init_containers.iter().find(|container| container.is_native_sidecar()) {
-        Some(container) => Err(Refused::NeedsNative { container: container.name.clone() }),
+        Some(container) => Err(NotInjected::NeedsNative { container: container.name.clone() }),
         None => Ok(()),
     }
 }
 
-fn ports(container: &Container) -> Result<(), Refused> {
+fn ports(container: &Container) -> Result<(), NotInjected> {
     let needed = [(ADMIN_PORT, "serves metrics and health"), (OUTBOUND_PORT, "takes requests")];
     for (port, purpose) in needed.map(|(port, purpose)| (port.get(), purpose)) {
         if container.tcp_ports().any(|taken| taken == u64::from(port)) {
-            return Err(Refused::Port { container: container.name.clone(), port, purpose });
+            return Err(NotInjected::Port { container: container.name.clone(), port, purpose });
         }
     }
     Ok(())
 }
 
-fn variables(container: &Container) -> Result<(), Refused> {
+fn variables(container: &Container) -> Result<(), NotInjected> {
     let sets = |name: &str| container.env.iter().any(|entry| text(entry, "name") == Some(name));
     match ADDRESS.iter().find(|name| sets(name)) {
         Some(variable) => {
-            Err(Refused::ApiServerVariable { container: container.name.clone(), variable })
+            Err(NotInjected::ApiServerVariable { container: container.name.clone(), variable })
         }
         None => Ok(()),
     }
@@ -129,7 +129,7 @@ fn variables(container: &Container) -> Result<(), Refused> {
 
 /// The bundle replaces only admission's own volume at the ServiceAccount's path; below it, nothing
 /// can be mounted into a read-only volume whose files change.
-fn token_mounts(container: &Container, volumes: &[JsonObject]) -> Result<(), Refused> {
+fn token_mounts(container: &Container, volumes: &[JsonObject]) -> Result<(), NotInjected> {
     let is_tokens = |name: &str| {
         volumes.iter().any(|volume| text(volume, "name") == Some(name) && is_token(volume))
     };
@@ -141,7 +141,7 @@ fn token_mounts(container: &Container, volumes: &[JsonObject]) -> Result<(), Ref
             && path[SERVICE_ACCOUNT.len()..].starts_with('/')
             && !is_at_service_account(mount);
         if is_below || (is_at_service_account(mount) && !is_tokens(volume)) {
-            return Err(Refused::TokenMount {
+            return Err(NotInjected::TokenMount {
                 container: container.name.clone(),
                 volume: volume.to_owned(),
                 path: path.to_owned(),

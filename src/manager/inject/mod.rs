@@ -4,7 +4,7 @@
 //!
 //! 1. whether the pod asks for it, and how its requests reach the proxy ([`Mode`]);
 //! 2. the parts of an earlier injection are removed, so that injecting twice equals injecting once;
-//! 3. the pod is refused if the mesh could not keep its promises ([`Refused`]);
+//! 3. the pod is refused if the mesh could not keep its promises ([`NotInjected`]);
 //! 4. every container gets the bundle, and in env mode the proxy's address (`apps`);
 //! 5. volumes, init container and proxy are added (`volumes`, `parts`), in an order in which no
 //!    container starts before the proxy and bypasses it later.
@@ -18,9 +18,9 @@ mod check;
 pub mod companions;
 mod mode;
 mod names;
+mod not_injected;
 mod parts;
 mod pod;
-mod refused;
 mod settings;
 mod volumes;
 pub mod workload;
@@ -30,7 +30,7 @@ use serde_json::Value;
 use self::pod::ParsedPod;
 pub use self::{
     mode::Mode,
-    refused::Refused,
+    not_injected::NotInjected,
     settings::{BadImage, Image, Settings, Sidecar},
 };
 use crate::api::keys;
@@ -53,8 +53,8 @@ pub enum Injected {
 /// any settings, gives the same as injecting the original.
 ///
 /// # Errors
-/// [`Refused`]; the pod is unchanged.
-pub fn inject(pod: &mut Value, settings: &Settings) -> Result<Injected, Refused> {
+/// [`NotInjected`]; the pod is unchanged.
+pub fn inject(pod: &mut Value, settings: &Settings) -> Result<Injected, NotInjected> {
     if !is_asked_for(pod)? {
         return Ok(Injected::NotAsked);
     }
@@ -78,8 +78,8 @@ pub fn inject(pod: &mut Value, settings: &Settings) -> Result<Injected, Refused>
 /// Whether the pod carries the label, in either dialect's spelling.
 ///
 /// # Errors
-/// [`Refused::Malformed`] if the label's value is no string, as an unquoted `true` in YAML.
-pub fn is_asked_for(pod: &Value) -> Result<bool, Refused> {
+/// [`NotInjected::Malformed`] if the label's value is no string, as an unquoted `true` in YAML.
+pub fn is_asked_for(pod: &Value) -> Result<bool, NotInjected> {
     let Some(labels) = pod.pointer("/metadata/labels") else { return Ok(false) };
     let spellings = [keys::PREFIX, keys::KRIDGE_PREFIX];
     for key in spellings.map(|prefix| format!("{prefix}{}", keys::ENABLE_PROXY)) {
@@ -88,7 +88,10 @@ pub fn is_asked_for(pod: &Value) -> Result<bool, Refused> {
             Some(Value::String(text)) => return Ok(text == "true"),
             Some(_) => {
                 let field = format!("metadata.labels[{key:?}]");
-                return Err(Refused::Malformed { field, wanted: "a string: put it into quotes" });
+                return Err(NotInjected::Malformed {
+                    field,
+                    wanted: "a string: put it into quotes",
+                });
             }
         }
     }
@@ -106,7 +109,7 @@ fn mode(draft: &ParsedPod) -> Mode {
 }
 
 /// The ServiceAccount that the API server chooses; `serviceAccount` is the field's old name.
-fn service_account(draft: &ParsedPod) -> Result<String, Refused> {
+fn service_account(draft: &ParsedPod) -> Result<String, NotInjected> {
     for key in ["serviceAccountName", "serviceAccount"] {
         match draft.spec.get(key) {
             None | Some(Value::Null) => {}
@@ -114,7 +117,10 @@ fn service_account(draft: &ParsedPod) -> Result<String, Refused> {
             Some(Value::String(name)) => return Ok(name.clone()),
             Some(_) => {
                 let field = format!("spec.{key}");
-                return Err(Refused::Malformed { field, wanted: "a string: put it into quotes" });
+                return Err(NotInjected::Malformed {
+                    field,
+                    wanted: "a string: put it into quotes",
+                });
             }
         }
     }

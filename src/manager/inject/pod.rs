@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use serde_json::{Map, Value};
 
-use super::refused::Refused;
+use super::not_injected::NotInjected;
 
 /// An object of the API with arbitrary fields.
 pub(super) type JsonObject = Map<String, Value>;
@@ -38,7 +38,7 @@ pub(super) struct Container {
 
 impl ParsedPod {
     /// Parses a copy of `pod`.
-    pub(super) fn of(pod: &Value) -> Result<Self, Refused> {
+    pub(super) fn of(pod: &Value) -> Result<Self, NotInjected> {
         let mut root = object(pod.clone(), "the pod")?;
         let mut metadata = match root.remove("metadata") {
             None | Some(Value::Null) => JsonObject::new(),
@@ -122,7 +122,7 @@ impl Container {
             .filter_map(|port| port.get("containerPort")?.as_u64())
     }
 
-    fn of(value: Value, field: &str) -> Result<Self, Refused> {
+    fn of(value: Value, field: &str) -> Result<Self, NotInjected> {
         let mut fields = object(value, field)?;
         let name = match fields.get("name") {
             Some(Value::String(name)) => name.clone(),
@@ -150,7 +150,7 @@ pub(super) fn text<'a>(object: &'a JsonObject, key: &str) -> Option<&'a str> {
     object.get(key).and_then(Value::as_str)
 }
 
-fn containers(spec: &mut JsonObject, key: &str) -> Result<Vec<Container>, Refused> {
+fn containers(spec: &mut JsonObject, key: &str) -> Result<Vec<Container>, NotInjected> {
     let field = format!("spec.{key}");
     objects(spec.remove(key), &field)?
         .into_iter()
@@ -159,7 +159,7 @@ fn containers(spec: &mut JsonObject, key: &str) -> Result<Vec<Container>, Refuse
         .collect()
 }
 
-fn objects(value: Option<Value>, field: &str) -> Result<Vec<JsonObject>, Refused> {
+fn objects(value: Option<Value>, field: &str) -> Result<Vec<JsonObject>, NotInjected> {
     match value {
         None | Some(Value::Null) => Ok(Vec::new()),
         Some(Value::Array(items)) => items
@@ -171,14 +171,14 @@ fn objects(value: Option<Value>, field: &str) -> Result<Vec<JsonObject>, Refused
     }
 }
 
-fn object(value: Value, field: &str) -> Result<JsonObject, Refused> {
+fn object(value: Value, field: &str) -> Result<JsonObject, NotInjected> {
     match value {
         Value::Object(object) => Ok(object),
         _ => Err(malformed(field, "an object")),
     }
 }
 
-fn strings(value: Option<Value>, field: &str) -> Result<BTreeMap<String, String>, Refused> {
+fn strings(value: Option<Value>, field: &str) -> Result<BTreeMap<String, String>, NotInjected> {
     let map = match value {
         None | Some(Value::Null) => return Ok(BTreeMap::new()),
         Some(value) => object(value, field)?,
@@ -191,8 +191,8 @@ fn strings(value: Option<Value>, field: &str) -> Result<BTreeMap<String, String>
         .collect()
 }
 
-fn malformed(field: &str, wanted: &'static str) -> Refused {
-    Refused::Malformed { field: field.to_owned(), wanted }
+fn malformed(field: &str, wanted: &'static str) -> NotInjected {
+    NotInjected::Malformed { field: field.to_owned(), wanted }
 }
 
 fn text_entry((key, text): (String, String)) -> (String, Value) {

@@ -4,7 +4,7 @@ use ctrlmesh_init::ProxyUid;
 
 /// A reason to refuse a pod. Each message names the remedy.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum Refused {
+pub enum NotInjected {
     /// The pod does not have the shape of the Kubernetes API.
     #[error("{field} is not {wanted}")]
     Malformed {
@@ -122,7 +122,7 @@ pub enum Refused {
     },
 }
 
-impl Refused {
+impl NotInjected {
     /// A word for metrics and events.
     #[must_use]
     pub fn reason(&self) -> &'static str {
