@@ -26,12 +26,12 @@ use crate::{
 
 /// The body of a watch, see the module.
 pub(in crate::proxy) struct WatchBody {
-    source: Source,
+    stage: Stage,
     shown: Shown,
 }
 
 /// The source of the bytes for the client.
-enum Source {
+enum Stage {
     Upstream(Box<Passing>),
     Change(Changing),
     None,
@@ -46,7 +46,7 @@ impl WatchBody {
         events: Treatment,
     ) -> Self {
         Self {
-            source: Source::Upstream(Box::new(Passing::new(upstream, events))),
+            stage: Stage::Upstream(Box::new(Passing::new(upstream, events))),
             shown: Shown::new(pair, collection, encoding),
         }
     }
@@ -61,13 +61,13 @@ impl WatchBody {
         cx: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, BodyError>>> {
         loop {
-            let bytes = match &mut self.source {
-                Source::None => return Poll::Ready(None),
-                Source::Change(changing) => match ready!(changing.poll(cx)) {
+            let bytes = match &mut self.stage {
+                Stage::None => return Poll::Ready(None),
+                Stage::Change(changing) => match ready!(changing.poll(cx)) {
                     Progress::Bytes(bytes) => Some(bytes),
                     Progress::Done(changed) => self.changed(changed),
                 },
-                Source::Upstream(passing) => {
+                Stage::Upstream(passing) => {
                     let is_last = self.shown.stream.has_order();
                     if is_last && passing.is_between_events() {
                         self.step(Input::BetweenEvents)
@@ -116,8 +116,8 @@ impl WatchBody {
 
     /// Does what has to be done; returns the bytes to send for it, if any.
     fn step(&mut self, input: Input<'_, Subject>) -> Option<Bytes> {
-        let separator = match &self.source {
-            Source::Upstream(passing) => passing.separator(),
+        let separator = match &self.stage {
+            Stage::Upstream(passing) => passing.separator(),
             _ => b"",
         };
         match self.shown.stream.step(input) {
@@ -126,7 +126,7 @@ impl WatchBody {
                     return self.step(Input::Failed);
                 };
                 self.leave();
-                self.source = Source::Change(Changing::begin(transfer));
+                self.stage = Stage::Change(Changing::begin(transfer));
                 (!separator.is_empty()).then(|| Bytes::from_static(separator))
             }
             Output::Expire { .. } => {
@@ -155,7 +155,7 @@ impl WatchBody {
         match (changed, events) {
             (Some(Changed { to, upstream, .. }), Some(events)) => {
                 self.shown.carried_over(&to);
-                self.source = Source::Upstream(Box::new(Passing::new(upstream, events)));
+                self.stage = Stage::Upstream(Box::new(Passing::new(upstream, events)));
                 self.step(Input::Changed)
             }
             _ => self.step(Input::Failed),
@@ -169,7 +169,7 @@ impl WatchBody {
 
     /// Leaves the source.
     fn leave(&mut self) {
-        if let Source::Upstream(passing) = std::mem::replace(&mut self.source, Source::None) {
+        if let Stage::Upstream(passing) = std::mem::replace(&mut self.stage, Stage::None) {
             passing.close(&self.shown);
         }
     }
