@@ -41,7 +41,7 @@ pub use crate::exit::{ExitCode, InitError};
 pub use crate::family::Family;
 pub use crate::plan::{BackendChoice, Inbound, Plan, PlanError, ProxyUid, Upstream};
 pub use crate::pod::Pod;
-pub use crate::pod::env_from::{EnvFrom, Source};
+pub use crate::pod::env_from::{EnvFrom, EnvSource};
 pub use crate::prove::Proof;
 pub use crate::rules::RuleSet;
 pub use crate::targets::Targets;

@@ -13,7 +13,7 @@ const PREFIX: &str = "CTRLMESH_ENV_FROM_";
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub struct EnvFrom {
     /// The kind of object.
-    pub source: Source,
+    pub source: EnvSource,
     /// Its `metadata.name`.
     pub name: String,
     /// The key of the entry, without dots.
@@ -22,7 +22,7 @@ pub struct EnvFrom {
 
 /// The kinds of object that `envFrom` may refer to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Source {
+pub enum EnvSource {
     /// `configMapRef`.
     ConfigMap,
     /// `secretRef`.
@@ -40,8 +40,8 @@ impl EnvFrom {
         let (source, rest) = variable.strip_prefix(PREFIX)?.split_once('.')?;
         let (name, key) = rest.rsplit_once('.')?;
         let source = match source {
-            "ConfigMap" => Source::ConfigMap,
-            "Secret" => Source::Secret,
+            "ConfigMap" => EnvSource::ConfigMap,
+            "Secret" => EnvSource::Secret,
             _ => return None,
         };
         Some(Self { source, name: name.to_owned(), key: key.to_owned() })
@@ -54,7 +54,7 @@ impl fmt::Display for EnvFrom {
     }
 }
 
-impl fmt::Display for Source {
+impl fmt::Display for EnvSource {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Self::ConfigMap => "ConfigMap",
@@ -69,7 +69,7 @@ mod tests {
 
     #[test]
     fn a_variable_says_which_entry_it_is() {
-        for (source, name) in [(Source::ConfigMap, "shared"), (Source::Secret, "a.b-c.d")] {
+        for (source, name) in [(EnvSource::ConfigMap, "shared"), (EnvSource::Secret, "a.b-c.d")] {
             let key = "SERVICE_HOST".to_owned();
             let entry = EnvFrom { source, name: name.to_owned(), key };
             assert_eq!(EnvFrom::of_variable(&entry.variable()), Some(entry));

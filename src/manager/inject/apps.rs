@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use ctrlmesh_init::{EnvFrom, Source};
+use ctrlmesh_init::{EnvFrom, EnvSource};
 use serde_json::{Value, json};
 
 use super::{
@@ -96,7 +96,7 @@ pub(super) fn entries_to_look_at(draft: &ParsedPod) -> Vec<JsonObject> {
 /// The entries of an `envFrom` that would set one of [`ADDRESS`].
 fn entries_of(from: &Value) -> Vec<EnvFrom> {
     let prefix = from.get("prefix").and_then(Value::as_str).unwrap_or_default();
-    let objects = [("configMapRef", Source::ConfigMap), ("secretRef", Source::Secret)];
+    let objects = [("configMapRef", EnvSource::ConfigMap), ("secretRef", EnvSource::Secret)];
     let mut entries = Vec::new();
     for (reference, source) in objects {
         let Some(name) = from.get(reference).and_then(|object| object.get("name")?.as_str()) else {
@@ -114,8 +114,8 @@ fn entries_of(from: &Value) -> Vec<EnvFrom> {
 
 fn look(entry: &EnvFrom) -> JsonObject {
     let reference = match entry.source {
-        Source::ConfigMap => "configMapKeyRef",
-        Source::Secret => "secretKeyRef",
+        EnvSource::ConfigMap => "configMapKeyRef",
+        EnvSource::Secret => "secretKeyRef",
     };
     let key = json!({ "name": entry.name, "key": entry.key, "optional": true });
     JsonObject::from_iter([
