@@ -18,7 +18,7 @@ mod watch;
 
 pub use bookmark::Bookmark;
 pub use event::{Listed, TypeMeta, object_event};
-pub use filter::{Counts, Judge, ListFilter, Passed, Verdict, WatchFilter};
+pub use filter::{Counts, Judge, JudgedEvent, ListFilter, Verdict, WatchFilter};
 pub use items::{Item, ListHead, ListItems};
 pub use list::{ListScanner, Shown};
 pub use watch::{EventEnd, Events, WatchScanner};

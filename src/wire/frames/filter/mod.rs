@@ -12,5 +12,5 @@ mod watch;
 pub use self::{
     judge::{Judge, Verdict},
     list::{Counts, ListFilter},
-    watch::{Passed, WatchFilter},
+    watch::{JudgedEvent, WatchFilter},
 };

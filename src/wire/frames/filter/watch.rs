@@ -35,7 +35,7 @@ pub struct WatchFilter {
 
 /// A judged event.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Passed {
+pub struct JudgedEvent {
     /// Offset in the fed chunk behind the event's last byte.
     pub at: usize,
     /// The event's facts.
@@ -64,7 +64,7 @@ impl WatchFilter {
     }
 
     /// Takes the next event that ends in `chunk`, and appends it to `out` if it is kept. Feed the
-    /// bytes behind [`Passed::at`] next. `None` if no event ends in the chunk, which is then taken
+    /// bytes behind [`JudgedEvent::at`] next. `None` if no event ends in the chunk, which is then taken
     /// whole.
     ///
     /// # Errors
@@ -74,7 +74,7 @@ impl WatchFilter {
         chunk: &[u8],
         judge: Judge<'_>,
         out: &mut Vec<u8>,
-    ) -> Result<Option<Passed>, FrameError> {
+    ) -> Result<Option<JudgedEvent>, FrameError> {
         let Some((at, event)) = self.scanner.next(chunk)? else {
             self.hold(chunk)?;
             return Ok(None);
@@ -94,7 +94,7 @@ impl WatchFilter {
             is_kept
         };
         let is_kept = is_kept.map_err(|fault| self.scanner.fail(fault))?;
-        Ok(Some(Passed { at, event, is_kept }))
+        Ok(Some(JudgedEvent { at, event, is_kept }))
     }
 
     /// The object of the event that was taken last; of a Table not its rows, which only the judge
