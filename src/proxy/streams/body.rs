@@ -25,15 +25,15 @@ const FRAME: usize = (16 << 10) - 9;
 /// when the body is.
 #[derive(Debug)]
 pub(in crate::proxy) struct ReplyBody {
-    kind: Kind,
+    content: Content,
     /// The step after the frame that was given last.
-    next: Option<Step>,
+    next: Option<Polled>,
     access: Option<Access>,
     follower: Option<Follower>,
 }
 
 #[derive(Debug)]
-enum Kind {
+enum Content {
     Whole(Option<Bytes>),
     Passed(Incoming),
     List(Box<ListBody>),
@@ -42,31 +42,31 @@ enum Kind {
 }
 
 /// A frame, an error, or the end.
-type Step = Option<Result<Frame<Bytes>, BodyError>>;
+type Polled = Option<Result<Frame<Bytes>, BodyError>>;
 
 impl ReplyBody {
     pub(in crate::proxy) fn empty() -> Self {
-        Self { kind: Kind::Whole(None), next: None, access: None, follower: None }
+        Self { content: Content::Whole(None), next: None, access: None, follower: None }
     }
 
     pub(in crate::proxy) fn whole(body: Bytes, access: Access) -> Self {
-        Self::new(Kind::Whole(Some(body)), access)
+        Self::new(Content::Whole(Some(body)), access)
     }
 
     pub(in crate::proxy) fn passed(body: Incoming, access: Access) -> Self {
-        Self::new(Kind::Passed(body), access)
+        Self::new(Content::Passed(body), access)
     }
 
     pub(in crate::proxy) fn list(body: ListBody, access: Access) -> Self {
-        Self::new(Kind::List(Box::new(body)), access)
+        Self::new(Content::List(Box::new(body)), access)
     }
 
     pub(in crate::proxy) fn judged_list(body: Box<JudgedList>, access: Access) -> Self {
-        Self::new(Kind::JudgedList(body), access)
+        Self::new(Content::JudgedList(body), access)
     }
 
     pub(in crate::proxy) fn watch(body: WatchBody, access: Access) -> Self {
-        Self::new(Kind::Watch(Box::new(body)), access)
+        Self::new(Content::Watch(Box::new(body)), access)
     }
 
     /// Observes from now on whether the client reads.
@@ -75,8 +75,8 @@ impl ReplyBody {
         self
     }
 
-    fn new(kind: Kind, access: Access) -> Self {
-        let mut body = Self { kind, next: None, access: Some(access), follower: None };
+    fn new(content: Content, access: Access) -> Self {
+        let mut body = Self { content, next: None, access: Some(access), follower: None };
         // A body without bytes may never be polled.
         if body.is_end_stream() {
             body.end(Ended::Complete);
@@ -105,10 +105,10 @@ impl ReplyBody {
                 self.next = Some(Some(Ok(Frame::data(bytes))));
                 break;
             }
-            if gathered.len() == FRAME || self.kind.is_end_stream() {
+            if gathered.len() == FRAME || self.content.is_end_stream() {
                 break;
             }
-            let Poll::Ready(step) = self.kind.poll_frame(cx) else { break };
+            let Poll::Ready(step) = self.content.poll_frame(cx) else { break };
             let other = match step {
                 Some(Ok(frame)) => match frame.into_data() {
                     Ok(more) => {
@@ -192,7 +192,7 @@ impl Body for ReplyBody {
         }
         let step = match self.next.take() {
             Some(next) => next,
-            None => ready!(self.kind.poll_frame(cx)),
+            None => ready!(self.content.poll_frame(cx)),
         };
         let frame = match step {
             Some(Ok(frame)) => Some(Ok(self.gather(frame, cx))),
@@ -210,8 +210,8 @@ impl Body for ReplyBody {
             Some(Err(BodyError::Upstream(_))) => self.end(Ended::UpstreamBroken),
             Some(Err(_)) => self.end(Ended::Reset),
             None => {
-                let how = match &self.kind {
-                    Kind::Watch(body) => body.ended(),
+                let how = match &self.content {
+                    Content::Watch(body) => body.ended(),
                     _ => Ended::Complete,
                 };
                 self.end(how);
@@ -221,19 +221,19 @@ impl Body for ReplyBody {
     }
 
     fn is_end_stream(&self) -> bool {
-        self.next.is_none() && self.kind.is_end_stream()
+        self.next.is_none() && self.content.is_end_stream()
     }
 
     fn size_hint(&self) -> SizeHint {
         match &self.next {
-            None => self.kind.size_hint(),
+            None => self.content.size_hint(),
             Some(_) => SizeHint::default(),
         }
     }
 }
 
-impl Kind {
-    fn poll_frame(&mut self, cx: &mut Context<'_>) -> Poll<Step> {
+impl Content {
+    fn poll_frame(&mut self, cx: &mut Context<'_>) -> Poll<Polled> {
         match self {
             Self::Whole(body) => Poll::Ready(body.take().map(|body| Ok(Frame::data(body)))),
             Self::Passed(body) => {
