@@ -30,12 +30,12 @@ const LOOK: Duration = Duration::from_millis(20);
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Address {
     ip: IpAddr,
-    state: State,
+    state: AddressState,
 }
 
 /// The state of an address.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum State {
+enum AddressState {
     /// Packets can be sent and received.
     Usable,
     /// Duplicate address detection still runs (RFC 4862, section 5.4): no packet can be sent from
@@ -59,13 +59,13 @@ impl Address {
             }
         }
         let state = if flags.contains(AddressFlags::Dadfailed) {
-            State::Duplicate
+            AddressState::Duplicate
         } else if flags.contains(AddressFlags::Tentative)
             && !flags.contains(AddressFlags::Optimistic)
         {
-            State::Tentative
+            AddressState::Tentative
         } else {
-            State::Usable
+            AddressState::Usable
         };
         // If both are set, `address` is the far end of a point-to-point link.
         local.or(address).map(|ip| Self { ip, state })
@@ -73,11 +73,11 @@ impl Address {
 
     /// Whether the pod is reachable over the network at this address, now or soon.
     fn is_of_the_pod(&self) -> bool {
-        self.state != State::Duplicate && interceptable(self.ip).is_ok()
+        self.state != AddressState::Duplicate && interceptable(self.ip).is_ok()
     }
 
     fn is_awaited(&self) -> bool {
-        self.state == State::Tentative && self.is_of_the_pod()
+        self.state == AddressState::Tentative && self.is_of_the_pod()
     }
 }
 
@@ -93,7 +93,7 @@ pub fn families() -> io::Result<BTreeSet<Family>> {
 
 /// The kernel's route for a packet.
 #[derive(Debug)]
-enum Way {
+enum Route {
     /// Out into the network.
     Out,
     /// To this pod itself.
@@ -120,20 +120,20 @@ pub fn reachable(targets: &BTreeSet<SocketAddr>) -> Result<Vec<SocketAddr>, Rout
         Ok(ways)
     });
     judge(asked.unwrap_or_else(|error| {
-        let untold = || Way::Untold(io::Error::new(error.kind(), error.to_string()));
+        let untold = || Route::Untold(io::Error::new(error.kind(), error.to_string()));
         targets.map(|target| (target, untold())).collect()
     }))
 }
 
-fn judge(ways: Vec<(SocketAddr, Way)>) -> Result<Vec<SocketAddr>, RouteError> {
+fn judge(ways: Vec<(SocketAddr, Route)>) -> Result<Vec<SocketAddr>, RouteError> {
     let mut reachable = Vec::new();
     let mut unroutable = Vec::new();
     for (address, way) in ways {
         match way {
-            Way::Out => reachable.push(address),
-            Way::Own => return Err(RouteError::OwnAddress { address }),
-            Way::Nowhere(source) => unroutable.push(RouteError::Unroutable { address, source }),
-            Way::Untold(error) => {
+            Route::Out => reachable.push(address),
+            Route::Own => return Err(RouteError::OwnAddress { address }),
+            Route::Nowhere(source) => unroutable.push(RouteError::Unroutable { address, source }),
+            Route::Untold(error) => {
                 tracing::warn!("the kernel does not say whether {address} has a route: {error}");
                 reachable.push(address);
             }
@@ -207,7 +207,7 @@ async fn settle(handle: &Handle) -> io::Result<()> {
 }
 
 /// Asks for the route to an address, as `ip route get` does.
-async fn way(handle: &Handle, to: IpAddr) -> Way {
+async fn way(handle: &Handle, to: IpAddr) -> Route {
     let mut question = RouteMessage::default();
     question.header.address_family = match to {
         IpAddr::V4(_) => AddressFamily::Inet,
@@ -219,25 +219,25 @@ async fn way(handle: &Handle, to: IpAddr) -> Way {
     match answers.next().await {
         Some(Ok(route)) => of_kind(route.header.kind),
         Some(Err(error)) => of_error(into_io(error)),
-        None => Way::Untold(io::ErrorKind::UnexpectedEof.into()),
+        None => Route::Untold(io::ErrorKind::UnexpectedEof.into()),
     }
 }
 
-fn of_kind(kind: RouteType) -> Way {
+fn of_kind(kind: RouteType) -> Route {
     match kind {
-        RouteType::Unicast => Way::Out,
-        RouteType::Local => Way::Own,
-        kind => Way::Nowhere(io::Error::other(format!("its route is {kind:?}"))),
+        RouteType::Unicast => Route::Out,
+        RouteType::Local => Route::Own,
+        kind => Route::Nowhere(io::Error::other(format!("its route is {kind:?}"))),
     }
 }
 
 /// Maps the kernel's errors: no route in the table, or one of the types unreachable, prohibit and
 /// blackhole (`ip-route(8)`).
-fn of_error(error: io::Error) -> Way {
+fn of_error(error: io::Error) -> Route {
     let none = [Errno::ENETUNREACH, Errno::EHOSTUNREACH, Errno::EACCES, Errno::EINVAL];
     match error.raw_os_error().map(Errno::from_raw) {
-        Some(errno) if none.contains(&errno) => Way::Nowhere(error),
-        _ => Way::Untold(error),
+        Some(errno) if none.contains(&errno) => Route::Nowhere(error),
+        _ => Route::Untold(error),
     }
 }
 
@@ -274,10 +274,10 @@ mod tests {
         let tentative = permanent | AddressFlags::Tentative;
         let own = ip("fd01::2");
         for (flags, state) in [
-            (permanent, State::Usable),
-            (tentative, State::Tentative),
-            (tentative | AddressFlags::Optimistic, State::Usable),
-            (tentative | AddressFlags::Dadfailed, State::Duplicate),
+            (permanent, AddressState::Usable),
+            (tentative, AddressState::Tentative),
+            (tentative | AddressFlags::Optimistic, AddressState::Usable),
+            (tentative | AddressFlags::Dadfailed, AddressState::Duplicate),
         ] {
             let wanted = Some(Address { ip: own, state });
             assert_eq!(address(flags, &[Far(own)]), wanted);
@@ -291,13 +291,13 @@ mod tests {
     #[test]
     fn a_tentative_address_is_the_pods_and_a_duplicate_or_local_one_is_not() {
         for (text, state, is_of_the_pod, is_awaited) in [
-            ("fd01::2", State::Usable, true, false),
-            ("fd01::2", State::Tentative, true, true),
-            ("fd01::2", State::Duplicate, false, false),
-            ("10.1.0.2", State::Usable, true, false),
-            ("fe80::1", State::Tentative, false, false),
-            ("::1", State::Usable, false, false),
-            ("127.0.0.1", State::Usable, false, false),
+            ("fd01::2", AddressState::Usable, true, false),
+            ("fd01::2", AddressState::Tentative, true, true),
+            ("fd01::2", AddressState::Duplicate, false, false),
+            ("10.1.0.2", AddressState::Usable, true, false),
+            ("fe80::1", AddressState::Tentative, false, false),
+            ("::1", AddressState::Usable, false, false),
+            ("127.0.0.1", AddressState::Usable, false, false),
         ] {
             let own = Address { ip: ip(text), state };
             let found = (own.is_of_the_pod(), own.is_awaited());
@@ -308,25 +308,25 @@ mod tests {
     #[test]
     fn a_way_is_out_own_or_nowhere() {
         let kinds = [RouteType::Broadcast, RouteType::Anycast, RouteType::Multicast];
-        assert!(matches!(of_kind(RouteType::Unicast), Way::Out));
-        assert!(matches!(of_kind(RouteType::Local), Way::Own));
-        assert!(kinds.into_iter().all(|kind| matches!(of_kind(kind), Way::Nowhere(_))));
+        assert!(matches!(of_kind(RouteType::Unicast), Route::Out));
+        assert!(matches!(of_kind(RouteType::Local), Route::Own));
+        assert!(kinds.into_iter().all(|kind| matches!(of_kind(kind), Route::Nowhere(_))));
         for errno in [Errno::ENETUNREACH, Errno::EHOSTUNREACH, Errno::EACCES, Errno::EINVAL] {
-            assert!(matches!(of_error(errno.into()), Way::Nowhere(_)), "{errno}");
+            assert!(matches!(of_error(errno.into()), Route::Nowhere(_)), "{errno}");
         }
         for errno in [Errno::EOPNOTSUPP, Errno::EPERM] {
-            assert!(matches!(of_error(errno.into()), Way::Untold(_)), "{errno}");
+            assert!(matches!(of_error(errno.into()), Route::Untold(_)), "{errno}");
         }
-        assert!(matches!(of_error(io::ErrorKind::UnexpectedEof.into()), Way::Untold(_)));
+        assert!(matches!(of_error(io::ErrorKind::UnexpectedEof.into()), Route::Untold(_)));
     }
 
     #[test]
     fn one_way_out_is_enough_and_an_address_of_the_pods_own_never_is() {
         let [one, two] = ["10.96.0.1:443", "[fd00:96::1]:443"].map(|text| text.parse().unwrap());
-        let nowhere = || Way::Nowhere(Errno::ENETUNREACH.into());
-        let untold = || Way::Untold(Errno::EOPNOTSUPP.into());
-        assert_eq!(judge(vec![(one, Way::Out), (two, Way::Out)]).unwrap(), [one, two]);
-        assert_eq!(judge(vec![(one, Way::Out), (two, nowhere())]).unwrap(), [one]);
+        let nowhere = || Route::Nowhere(Errno::ENETUNREACH.into());
+        let untold = || Route::Untold(Errno::EOPNOTSUPP.into());
+        assert_eq!(judge(vec![(one, Route::Out), (two, Route::Out)]).unwrap(), [one, two]);
+        assert_eq!(judge(vec![(one, Route::Out), (two, nowhere())]).unwrap(), [one]);
         assert_eq!(judge(vec![(one, untold()), (two, nowhere())]).unwrap(), [one]);
         let told = |ways| {
             let error = InitError::from(judge(ways).unwrap_err());
@@ -336,7 +336,7 @@ mod tests {
         assert_eq!(code, 69);
         assert!(text.starts_with("upstream [fd00:96::1]:443 cannot be reached"), "{text}");
         assert!(text.contains("an IPv6 route to it, and an address of its own to send from"));
-        let (code, text) = told(vec![(one, Way::Out), (two, Way::Own)]);
+        let (code, text) = told(vec![(one, Route::Out), (two, Route::Own)]);
         assert_eq!(code, 64);
         assert!(
             text.starts_with("upstream [fd00:96::1]:443 is on an address of this pod"),
