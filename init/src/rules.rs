@@ -159,12 +159,12 @@ pub struct Rule {
     pub(crate) port: Option<u16>,
     pub(crate) owner: Option<u32>,
     pub(crate) comment: String,
-    pub(crate) verdict: Verdict,
+    pub(crate) action: Action,
 }
 
 /// The verdict on a new connection that a rule matches.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) enum Verdict {
+pub(crate) enum Action {
     /// ACCEPT: the connection is unchanged; no later rule of the table sees it.
     Accept,
     /// A jump to this chain.
@@ -184,7 +184,7 @@ impl Rule {
             port: None,
             owner: None,
             comment: comment.to_owned(),
-            verdict: Verdict::Jump(chain.name().to_owned()),
+            action: Action::Jump(chain.name().to_owned()),
         }
     }
 
@@ -194,7 +194,7 @@ impl Rule {
             port: Some(address.port()),
             owner: Some(proxy.as_u32()),
             comment: "ctrlmesh: the proxy goes straight to the API server".to_owned(),
-            verdict: Verdict::Accept,
+            action: Action::Accept,
         }
     }
 
@@ -204,7 +204,7 @@ impl Rule {
             port: Some(address.port()),
             owner: None,
             comment: "ctrlmesh: everyone else goes to the proxy".to_owned(),
-            verdict: Verdict::Redirect(listener),
+            action: Action::Redirect(listener),
         }
     }
 
@@ -214,7 +214,7 @@ impl Rule {
             port: Some(port),
             owner: None,
             comment: "ctrlmesh: webhook calls go to the proxy".to_owned(),
-            verdict: Verdict::Redirect(listener),
+            action: Action::Redirect(listener),
         }
     }
 }
@@ -234,10 +234,10 @@ impl fmt::Display for Rule {
             write!(f, " -m owner --uid-owner {owner}")?;
         }
         write!(f, " -m comment --comment \"{}\"", self.comment)?;
-        match &self.verdict {
-            Verdict::Accept => f.write_str(" -j ACCEPT"),
-            Verdict::Jump(chain) => write!(f, " -j {chain}"),
-            Verdict::Redirect(port) => write!(f, " -j REDIRECT --to-ports {port}"),
+        match &self.action {
+            Action::Accept => f.write_str(" -j ACCEPT"),
+            Action::Jump(chain) => write!(f, " -j {chain}"),
+            Action::Redirect(port) => write!(f, " -j REDIRECT --to-ports {port}"),
         }
     }
 }

@@ -8,7 +8,7 @@ mod commit;
 use std::fmt;
 use std::net::IpAddr;
 
-use crate::rules::{Chain, FamilyRules, PREFIX, Rule, Verdict};
+use crate::rules::{Action, Chain, FamilyRules, PREFIX, Rule};
 
 /// Table `nat` of one family.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -208,7 +208,7 @@ impl Rule {
     /// of iptables differ in writing it.
     fn from_words(words: &[String]) -> Option<Self> {
         let (mut destination, mut port, mut owner) = (None, None, None);
-        let (mut comment, mut verdict, mut is_tcp) = (String::new(), None, false);
+        let (mut comment, mut action, mut is_tcp) = (String::new(), None, false);
         let mut words = words.iter().map(String::as_str);
         while let Some(option) = words.next() {
             let value = words.next()?;
@@ -219,21 +219,21 @@ impl Rule {
                 "--dport" => port = Some(value.parse().ok()?),
                 "--uid-owner" => owner = Some(value.parse().ok()?),
                 "--comment" => comment = value.to_owned(),
-                "-j" => verdict = Some(value),
-                "--to-ports" if verdict == Some("REDIRECT") => {
-                    let verdict = Verdict::Redirect(value.parse().ok()?);
+                "-j" => action = Some(value),
+                "--to-ports" if action == Some("REDIRECT") => {
+                    let action = Action::Redirect(value.parse().ok()?);
                     let complete = is_tcp && words.next().is_none();
-                    return complete.then_some(Self { destination, port, owner, comment, verdict });
+                    return complete.then_some(Self { destination, port, owner, comment, action });
                 }
                 _ => return None,
             }
         }
-        let verdict = match verdict? {
-            "ACCEPT" => Verdict::Accept,
-            chain if chain.starts_with(PREFIX) => Verdict::Jump(chain.to_owned()),
+        let action = match action? {
+            "ACCEPT" => Action::Accept,
+            chain if chain.starts_with(PREFIX) => Action::Jump(chain.to_owned()),
             _ => return None,
         };
-        is_tcp.then_some(Self { destination, port, owner, comment, verdict })
+        is_tcp.then_some(Self { destination, port, owner, comment, action })
     }
 }
 
