@@ -51,7 +51,7 @@ enum State {
 }
 
 /// The effect of one byte on the structure.
-enum Turn {
+enum Effect {
     /// The items of a list were opened.
     Opened,
     Closed(Node),
@@ -142,22 +142,22 @@ impl Json {
                     let at = chunk.len() - behind.len();
                     match self.structure(*first, facts)? {
                         None => behind,
-                        Some(Turn::Opened) => {
+                        Some(Effect::Opened) => {
                             return Ok(Step::Mark(Mark::Open { token: 1 }, at));
                         }
-                        Some(Turn::Closed(Node::ListMeta)) => return Ok(Step::Known(at)),
-                        Some(Turn::Closed(node)) if node.is_item() => {
+                        Some(Effect::Closed(Node::ListMeta)) => return Ok(Step::Known(at)),
+                        Some(Effect::Closed(node)) if node.is_item() => {
                             return Ok(Step::Mark(Mark::Item, at));
                         }
-                        Some(Turn::Closed(node)) if node.is_items() => {
+                        Some(Effect::Closed(node)) if node.is_items() => {
                             return Ok(Step::Mark(Mark::Close { token: 1 }, at));
                         }
-                        Some(Turn::Closed(_)) if self.level == 0 => {
+                        Some(Effect::Closed(_)) if self.level == 0 => {
                             let newline = behind.first() == Some(&b'\n');
                             self.lacks_newline = !newline;
                             return Ok(Step::End(at + usize::from(newline)));
                         }
-                        Some(Turn::Closed(_)) => behind,
+                        Some(Effect::Closed(_)) => behind,
                     }
                 }
             };
@@ -166,7 +166,7 @@ impl Json {
     }
 
     /// Reads one byte of structure; returns its effect.
-    fn structure(&mut self, byte: u8, facts: &mut Facts) -> Result<Option<Turn>, Fault> {
+    fn structure(&mut self, byte: u8, facts: &mut Facts) -> Result<Option<Effect>, Fault> {
         match (self.state, byte) {
             (State::Between, b'{') => self.enter(self.root)?,
             (State::Between, _) => return Err(Fault::NotAnObject),
@@ -199,7 +199,7 @@ impl Json {
     }
 
     /// Reads the first byte of a value.
-    fn value(&mut self, node: Node, byte: u8, facts: &mut Facts) -> Result<Option<Turn>, Fault> {
+    fn value(&mut self, node: Node, byte: u8, facts: &mut Facts) -> Result<Option<Effect>, Fault> {
         let is_null = byte == b'n';
         if is_null {
             facts.null(node);
@@ -211,7 +211,7 @@ impl Json {
             b'{' if shape == Shape::Map => return self.enter(node).map(|()| None),
             b'[' if shape == Shape::Array => {
                 self.enter(node)?;
-                return Ok(node.is_items().then_some(Turn::Opened));
+                return Ok(node.is_items().then_some(Effect::Opened));
             }
             b'"' if shape == Shape::Text => {
                 facts.begin_text(node);
@@ -251,12 +251,12 @@ impl Json {
         Ok(())
     }
 
-    fn close(&mut self, facts: &mut Facts) -> Result<Option<Turn>, Fault> {
+    fn close(&mut self, facts: &mut Facts) -> Result<Option<Effect>, Fault> {
         let node = self.innermost().ok_or(Fault::Unexpected)?;
         self.level -= 1;
         self.state = if self.level == 0 { State::Between } else { State::Next };
         facts.end(node);
-        Ok(Some(Turn::Closed(node)))
+        Ok(Some(Effect::Closed(node)))
     }
 
     fn innermost(&self) -> Option<Node> {
