@@ -69,22 +69,22 @@ pub struct Owner<'a> {
 }
 
 /// The place of a text; `None` if it is absent.
-pub(super) type Span = Option<(usize, usize)>;
+pub(super) type TextRange = Option<(usize, usize)>;
 
 /// The places of a label's texts.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct LabelAt {
-    pub(super) key: Span,
-    pub(super) value: Span,
+    pub(super) key: TextRange,
+    pub(super) value: TextRange,
 }
 
 /// The places of an owner's texts.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct OwnerAt {
-    pub(super) api_version: Span,
-    pub(super) kind: Span,
-    pub(super) name: Span,
-    pub(super) uid: Span,
+    pub(super) api_version: TextRange,
+    pub(super) kind: TextRange,
+    pub(super) name: TextRange,
+    pub(super) uid: TextRange,
     pub(super) is_controller: Option<bool>,
 }
 
@@ -147,6 +147,6 @@ impl<'a> Owners<'a> {
     }
 }
 
-fn text(all: &str, span: Span) -> &str {
+fn text(all: &str, span: TextRange) -> &str {
     span.and_then(|(from, to)| all.get(from..to)).unwrap_or_default()
 }

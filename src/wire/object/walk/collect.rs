@@ -4,7 +4,7 @@ use super::place::Node;
 use crate::wire::{
     object::{
         Labels, Object, Owners, Wanted,
-        said::{LabelAt, OwnerAt, Span},
+        said::{LabelAt, OwnerAt, TextRange},
     },
     rv::ResourceVersion,
 };
@@ -133,7 +133,7 @@ impl Collected {
     /// Ends a text of the last label or owner.
     fn keep(&mut self, node: Node, text: &[u8]) {
         let (label, owner) = (self.labels.last_mut(), self.owners.last_mut());
-        let place: Option<&mut Span> = match node {
+        let place: Option<&mut TextRange> = match node {
             Node::LabelKey => label.map(|at| &mut at.key),
             Node::Label | Node::LabelValue => label.map(|at| &mut at.value),
             Node::OwnerApiVersion => owner.map(|at| &mut at.api_version),
