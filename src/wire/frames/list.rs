@@ -9,7 +9,7 @@ use crate::wire::{
 };
 
 /// Takes each object that a list shows; `None` if what it says cannot be read in one way.
-pub type Shown<'s> = &'s mut dyn FnMut(Option<Object<'_>>);
+pub type OnObject<'s> = &'s mut dyn FnMut(Option<Object<'_>>);
 
 /// Scans the body of a list until its own metadata is known, wherever it stands: before the items
 /// in JSON and protobuf, behind them in CBOR. Tables and PartialObjectMetadataLists are lists, too.
@@ -61,7 +61,7 @@ impl ListScanner {
     pub fn feed_each(
         &mut self,
         chunk: &[u8],
-        shown: Shown<'_>,
+        shown: OnObject<'_>,
     ) -> Result<Option<&ListMeta>, FrameError> {
         if let Some(failed) = self.failed {
             return Err(failed);
@@ -74,7 +74,7 @@ impl ListScanner {
         Ok(self.meta.as_ref())
     }
 
-    fn walk(&mut self, mut rest: &[u8], shown: Shown<'_>) -> Result<(), Fault> {
+    fn walk(&mut self, mut rest: &[u8], shown: OnObject<'_>) -> Result<(), Fault> {
         while !self.is_over {
             let (step, _) = self.walker.step(&mut rest, &mut self.facts)?;
             match step {

@@ -20,7 +20,7 @@ pub use bookmark::Bookmark;
 pub use event::{Listed, TypeMeta, object_event};
 pub use filter::{Counts, Judge, JudgedEvent, ListFilter, Verdict, WatchFilter};
 pub use items::{Item, ListHead, ListItems};
-pub use list::{ListScanner, Shown};
+pub use list::{ListScanner, OnObject};
 pub use watch::{EventEnd, Events, WatchScanner};
 
 pub use super::object::walk::{Continue, Event, EventKind, Fault, FrameError, ListMeta, MAGIC};
