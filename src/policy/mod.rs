@@ -29,7 +29,7 @@ pub use self::{
     resource::GroupResource,
     sharding::{
         BadLock, BadRange, BadRule, Boundary, HashOf, HashRange, HashRule, Lock, LockIn,
-        Namespaces, Pattern, Rule, Scope, Scopes, Selected, Sharding, Share,
+        NamespaceLabels, Pattern, Rule, Scope, Scopes, Selected, Sharding, Share,
     },
     way::{Extent, Narrow, Pushed, Rewrite, Way, Write},
 };

@@ -16,7 +16,7 @@ use tokio::sync::OnceCell;
 
 use crate::{
     net::tls,
-    policy::{Checked, Kind, Namespaces, Policy, ShardingDraft, draft},
+    policy::{Checked, Kind, NamespaceLabels, Policy, ShardingDraft, draft},
 };
 
 /// The number of objects per page.
@@ -26,7 +26,7 @@ const PAGE: u32 = 500;
 #[derive(Default)]
 pub(super) struct Cluster {
     client: OnceCell<Client>,
-    namespaces: OnceCell<Namespaces>,
+    namespaces: OnceCell<NamespaceLabels>,
 }
 
 impl Cluster {
@@ -68,9 +68,9 @@ impl Cluster {
         draft.resolve(Some(known)).map_err(|error| unavailable("namespaces".into(), error))
     }
 
-    async fn list_namespaces(&self) -> Result<Namespaces, ClusterError> {
+    async fn list_namespaces(&self) -> Result<NamespaceLabels, ClusterError> {
         let api: Api<Namespace> = Api::all(self.client().await?);
-        let mut namespaces = Namespaces::new();
+        let mut namespaces = NamespaceLabels::new();
         let listed = all(&api, |meta| {
             let labels = meta.labels.unwrap_or_default();
             namespaces.insert(meta.name.unwrap_or_default(), labels);

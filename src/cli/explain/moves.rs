@@ -137,7 +137,7 @@ fn judge(scope: Option<&Arc<Scope>>, resource: &GroupResource, meta: &ObjectMeta
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::policy::{Namespaces, Policy, from_documents};
+    use crate::policy::{NamespaceLabels, Policy, from_documents};
 
     fn policy(limit: &str) -> Policy {
         let yaml = format!(
@@ -146,7 +146,8 @@ mod tests {
              spec: {{selector: {{matchLabels: {{app: op}}}}, limits: [{{clusterScoped: Exclude, {limit}}}]}}\n"
         );
         let gold = BTreeMap::from([("tier".to_owned(), "gold".to_owned())]);
-        let known = Namespaces::from([("a".to_owned(), gold), ("b".to_owned(), BTreeMap::new())]);
+        let known =
+            NamespaceLabels::from([("a".to_owned(), gold), ("b".to_owned(), BTreeMap::new())]);
         from_documents(yaml.as_bytes(), "blue", None).unwrap().resolve(Some(&known)).unwrap()
     }
 

@@ -152,7 +152,7 @@ mod tests {
     use std::collections::BTreeMap;
 
     use super::*;
-    use crate::policy::{Namespaces, from_documents};
+    use crate::policy::{NamespaceLabels, from_documents};
 
     const CONFIG: &str = r#"
 apiVersion: ctrlmesh.kusionstack.io/v1alpha1
@@ -226,7 +226,7 @@ spec:
         let draft = from_documents(config.as_bytes(), "blue", None).unwrap();
         let told = |count: usize| {
             let gold = BTreeMap::from([("tier".to_owned(), "gold".to_owned())]);
-            let known: Namespaces =
+            let known: NamespaceLabels =
                 (0..count).map(|at| (format!("n{at:02}"), gold.clone())).collect();
             let policy = draft.resolve(Some(&known)).unwrap();
             explain(&policy.sharding, &Method::GET, "/api/v1/namespaces/n01/pods").unwrap()

@@ -7,7 +7,7 @@ use crate::{
     policy::{
         object::ObjectRef,
         parts::{PodConfig, Policy},
-        sharding::{Boundary, Lock, Namespaces, Resolved, Rule, Scope, Scopes, Sharding},
+        sharding::{Boundary, Lock, NamespaceLabels, Resolved, Rule, Scope, Scopes, Sharding},
     },
     wire::selector::Selector,
 };
@@ -70,7 +70,7 @@ impl ShardingDraft {
     ///
     /// # Errors
     /// [`NamespacesUnknown`] if a limit needs labels that are not known.
-    pub fn resolve(&self, known: Option<&Namespaces>) -> Result<Policy, NamespacesUnknown> {
+    pub fn resolve(&self, known: Option<&NamespaceLabels>) -> Result<Policy, NamespacesUnknown> {
         let mut resolved = Resolved::default();
         let mut rules = HashMap::new();
         // The rules of a limit share its scope.
@@ -96,7 +96,7 @@ impl DraftScope {
     /// The scope, or the field that needs labels that are not known.
     fn resolve(
         &self,
-        known: Option<&Namespaces>,
+        known: Option<&NamespaceLabels>,
         resolved: &mut Resolved,
     ) -> Result<Scope, String> {
         let scope = Scope::new(self.selector.clone());

@@ -18,7 +18,7 @@ pub(super) use self::{boundary::fnv1a, namespaces::Resolved};
 pub use self::{
     boundary::{BadRange, Boundary, HashOf, HashRange, HashRule, Pattern},
     lock::{BadLock, Lock, LockIn},
-    namespaces::{Namespaces, Selected},
+    namespaces::{NamespaceLabels, Selected},
     scope::Scope,
     scopes::{BadRule, Rule, Scopes},
     share::Share,

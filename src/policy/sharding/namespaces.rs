@@ -13,7 +13,7 @@ use sha2::{Digest, Sha256};
 use crate::wire::selector::Selector;
 
 /// The labels of all namespaces at one time, by the namespace's name.
-pub type Namespaces = BTreeMap<String, BTreeMap<String, String>>;
+pub type NamespaceLabels = BTreeMap<String, BTreeMap<String, String>>;
 
 /// Namespaces selected by label: their names at the time when the policy was made. A namespace that
 /// was not known then is not among them.
@@ -29,7 +29,7 @@ pub struct Selected {
 pub(in crate::policy) struct Resolved(HashMap<Selector, Selected>);
 
 impl Selected {
-    fn new(selector: &Selector, known: &Namespaces) -> Self {
+    fn new(selector: &Selector, known: &NamespaceLabels) -> Self {
         let is_selected = |labels: &BTreeMap<String, String>| {
             selector.matches(|key| labels.get(key).map(String::as_str))
         };
@@ -75,7 +75,11 @@ impl Selected {
 }
 
 impl Resolved {
-    pub(in crate::policy) fn get(&mut self, selector: &Selector, known: &Namespaces) -> Selected {
+    pub(in crate::policy) fn get(
+        &mut self,
+        selector: &Selector,
+        known: &NamespaceLabels,
+    ) -> Selected {
         if let Some(selected) = self.0.get(selector) {
             return selected.clone();
         }

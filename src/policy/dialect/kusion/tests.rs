@@ -3,7 +3,7 @@ use std::collections::BTreeMap;
 use proptest::prelude::*;
 
 use super::*;
-use crate::policy::{Kind, Namespaces, Policy};
+use crate::policy::{Kind, NamespaceLabels, Policy};
 use crate::wire::{frames::Verdict, object::Object};
 
 fn compiled(yaml: &str) -> Result<ShardingDraft, Invalid> {
@@ -188,7 +188,7 @@ fn a_boundary_is_part_of_what_the_policy_does() {
     );
 }
 
-fn known(all: &[(&str, &[(&str, &str)])]) -> Namespaces {
+fn known(all: &[(&str, &[(&str, &str)])]) -> NamespaceLabels {
     let owned = |(key, value): &(&str, &str)| ((*key).to_owned(), (*value).to_owned());
     all.iter().map(|(name, labels)| ((*name).into(), labels.iter().map(owned).collect())).collect()
 }
@@ -243,13 +243,13 @@ fn labels_that_are_not_known_make_no_policy() {
     let unknown = draft(GOLD).resolve(None).unwrap_err();
     assert_eq!(unknown.field, "spec.limits[0].namespaces.selector");
     assert!(draft("namespaces: {names: [a]}").resolve(None).is_ok());
-    assert_eq!(kept(&draft(GOLD).resolve(Some(&Namespaces::new())).unwrap(), &ALL), [""; 0]);
+    assert_eq!(kept(&draft(GOLD).resolve(Some(&NamespaceLabels::new())).unwrap(), &ALL), [""; 0]);
 }
 
 #[test]
 fn a_relabelled_namespace_makes_another_policy_where_it_matters() {
     let draft = draft(GOLD);
-    let policy = |known: &Namespaces| draft.resolve(Some(known)).unwrap();
+    let policy = |known: &NamespaceLabels| draft.resolve(Some(known)).unwrap();
     let before = known(&[("one", &[("tier", "gold")]), ("two", &[])]);
     for same in [
         known(&[("one", &[("tier", "gold"), ("x", "y")]), ("two", &[])]),
@@ -336,7 +336,7 @@ fn two_thousand_namespaces_and_selectors_are_resolved_once_each() {
     let names: Vec<String> = (0..2000).map(|at| format!("tenant-{at}")).collect();
     let tiers = ["gold", "tin"].map(|tier| BTreeMap::from([("tier".to_owned(), tier.to_owned())]));
     let known = names.iter().zip(tiers.iter().cycle()).map(|(n, l)| (n.clone(), l.clone()));
-    let known: Namespaces = known.collect();
+    let known: NamespaceLabels = known.collect();
     let limits: String = (0..200)
         .map(|at| {
             format!(
