@@ -20,12 +20,12 @@ pub struct ExplainArgs {
 
     /// The shard: the name of its ShardingConfig, NAMESPACE/NAME for one in the cluster
     #[arg(long, env = "CTRLMESH_SHARD", value_name = "NAME")]
-    pub(super) shard: Option<Name>,
+    pub(super) shard: Option<ObjectName>,
 
     /// A pod, NAMESPACE/NAME: its labels choose the ShardingConfig, as in its proxy
     #[arg(long, env = "CTRLMESH_POD", value_name = "NAME",
           conflicts_with_all = ["policy", "shard", "diff"])]
-    pub(super) pod: Option<Name>,
+    pub(super) pod: Option<ObjectName>,
 
     /// The pod's namespace, where its lock is; the config's own unless told
     #[arg(long, env = "POD_NAMESPACE", value_name = "NAME")]
@@ -51,12 +51,12 @@ pub struct ExplainArgs {
 
 /// The name of an object, with its namespace if that is given.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Name {
+pub(super) struct ObjectName {
     pub(super) namespace: Option<String>,
     pub(super) name: String,
 }
 
-impl FromStr for Name {
+impl FromStr for ObjectName {
     type Err = Infallible;
 
     fn from_str(text: &str) -> Result<Self, Infallible> {

@@ -7,7 +7,7 @@ use std::{
 };
 
 use super::{
-    args::{ExplainArgs, Name},
+    args::{ExplainArgs, ObjectName},
     cluster::{Cluster, ClusterError},
 };
 use crate::policy::{self, BadDocument, Draft, ShardingDraft, object_of};
@@ -99,18 +99,20 @@ impl Text {
         Ok(Self { path: path.to_owned(), bytes })
     }
 
-    fn draft(&self, name: &Name, args: &ExplainArgs) -> Result<ShardingDraft, BadSource> {
+    fn draft(&self, name: &ObjectName, args: &ExplainArgs) -> Result<ShardingDraft, BadSource> {
         let namespace = args.pod_namespace.as_deref().or(name.namespace.as_deref());
         policy::from_documents(&self.bytes, &name.name, namespace)
             .map_err(|error| BadSource::Document(self.path.clone(), error))
     }
 
     /// The name of its only ShardingConfig.
-    fn sole(&self) -> Result<Name, BadSource> {
+    fn sole(&self) -> Result<ObjectName, BadSource> {
         let names = policy::names(&self.bytes)
             .map_err(|error| BadSource::Document(self.path.clone(), error))?;
         match &names[..] {
-            [(namespace, name)] => Ok(Name { namespace: namespace.clone(), name: name.clone() }),
+            [(namespace, name)] => {
+                Ok(ObjectName { namespace: namespace.clone(), name: name.clone() })
+            }
             [] => Err(self.has("no ShardingConfig".to_owned())),
             several => {
                 let names: Vec<_> = several.iter().map(|(_, name)| name.as_str()).collect();
@@ -126,7 +128,7 @@ impl Text {
 
 /// The namespace of a name: its own, else the pod's, else the kubeconfig's.
 async fn namespace_of(
-    name: &Name,
+    name: &ObjectName,
     args: &ExplainArgs,
     cluster: &Cluster,
 ) -> Result<String, BadSource> {
@@ -137,7 +139,7 @@ async fn namespace_of(
 }
 
 async fn of_cluster(
-    shard: &Name,
+    shard: &ObjectName,
     args: &ExplainArgs,
     cluster: &Cluster,
 ) -> Result<ShardingDraft, BadSource> {
@@ -160,7 +162,7 @@ async fn of_cluster(
 
 /// The policy of a pod, chosen as its proxy does.
 async fn of_pod(
-    pod: &Name,
+    pod: &ObjectName,
     args: &ExplainArgs,
     cluster: &Cluster,
 ) -> Result<ShardingDraft, BadSource> {
