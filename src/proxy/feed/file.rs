@@ -30,12 +30,12 @@ pub(in crate::proxy) struct PolicyFile {
 pub(in crate::proxy) struct BadPolicyFile {
     path: PathBuf,
     #[source]
-    what: Fault,
+    what: FileFault,
 }
 
 /// The fault of a policy file.
 #[derive(Debug, thiserror::Error)]
-enum Fault {
+enum FileFault {
     #[error("cannot be read")]
     Unreadable(#[source] io::Error),
     #[error("is larger than 1 MiB")]
@@ -79,18 +79,18 @@ impl PolicyFile {
         }
     }
 
-    fn bad(&self, what: Fault) -> BadPolicyFile {
+    fn bad(&self, what: FileFault) -> BadPolicyFile {
         BadPolicyFile { path: self.path.clone(), what }
     }
 
-    fn bytes(&self) -> Result<Vec<u8>, Fault> {
-        if fs::metadata(&self.path).map_err(Fault::Unreadable)?.len() > MAX_BYTES {
-            return Err(Fault::TooLarge);
+    fn bytes(&self) -> Result<Vec<u8>, FileFault> {
+        if fs::metadata(&self.path).map_err(FileFault::Unreadable)?.len() > MAX_BYTES {
+            return Err(FileFault::TooLarge);
         }
-        fs::read(&self.path).map_err(Fault::Unreadable)
+        fs::read(&self.path).map_err(FileFault::Unreadable)
     }
 
-    fn parse(&self, bytes: &[u8]) -> Result<ShardingDraft, Fault> {
+    fn parse(&self, bytes: &[u8]) -> Result<ShardingDraft, FileFault> {
         Ok(policy::from_documents(bytes, &self.shard, self.namespace.as_deref())?)
     }
 }
