@@ -70,17 +70,17 @@ pub(super) struct Hands {
 
 #[derive(Clone, Debug)]
 struct Hand {
-    tx: mpsc::Sender<(Accepted, Place)>,
+    tx: mpsc::Sender<(Accepted, Slot)>,
     load: Arc<AtomicUsize>,
 }
 
 /// A data thread's end.
 #[derive(Debug)]
-pub(super) struct Queue(mpsc::Receiver<(Accepted, Place)>);
+pub(super) struct Queue(mpsc::Receiver<(Accepted, Slot)>);
 
 /// A connection's place on its data thread, free again when this is dropped.
 #[derive(Debug)]
-pub(super) struct Place {
+pub(super) struct Slot {
     load: Arc<AtomicUsize>,
     open: Arc<watch::Sender<usize>>,
 }
@@ -116,7 +116,7 @@ impl Hands {
             }
             // A thread that ends meanwhile is left out next time.
             if let Ok(room) = hand.tx.reserve().await {
-                room.send((accepted, Place::take(&hand.load, &self.open)));
+                room.send((accepted, Slot::take(&hand.load, &self.open)));
                 return Ok(());
             }
         }
@@ -125,12 +125,12 @@ impl Hands {
 
 impl Queue {
     /// The next connection. `None` when the listener is gone.
-    pub(super) async fn next(&mut self) -> Option<(Accepted, Place)> {
+    pub(super) async fn next(&mut self) -> Option<(Accepted, Slot)> {
         self.0.recv().await
     }
 }
 
-impl Place {
+impl Slot {
     fn take(load: &Arc<AtomicUsize>, open: &Arc<watch::Sender<usize>>) -> Self {
         load.fetch_add(1, Ordering::Relaxed);
         open.send_modify(|open| *open += 1);
@@ -138,7 +138,7 @@ impl Place {
     }
 }
 
-impl Drop for Place {
+impl Drop for Slot {
     fn drop(&mut self) {
         self.load.fetch_sub(1, Ordering::Relaxed);
         self.open.send_modify(|open| *open -= 1);
