@@ -54,7 +54,7 @@ const JSON: HeaderValue = HeaderValue::from_static("application/json");
 const MAX_OPTIONS: usize = 64 << 10;
 
 #[derive(Deserialize)]
-struct Listed {
+struct ListedObject {
     metadata: Meta,
 }
 
@@ -70,7 +70,7 @@ struct Meta {
 
 /// The shard's objects of one page.
 #[derive(Default)]
-struct Page {
+struct OwnPage {
     /// Objects, each with the number of items of the page up to and with it.
     ours: Vec<(usize, Meta)>,
     items: usize,
@@ -189,7 +189,12 @@ impl Sweep<'_> {
 
     /// A page that has at most `left` of the shard's objects. A page with more is listed again with
     /// fewer items, so that its token follows the last of them.
-    async fn page(&self, token: Option<&str>, mut size: usize, left: Option<usize>) -> Got<Page> {
+    async fn page(
+        &self,
+        token: Option<&str>,
+        mut size: usize,
+        left: Option<usize>,
+    ) -> Got<OwnPage> {
         loop {
             let mut page = match self.list(&self.page_query(token, size)).await? {
                 Ok(page) => page,
@@ -301,7 +306,7 @@ impl Sweep<'_> {
     }
 
     /// Lists a page. Memory holds one item of it, and the metadata of the shard's objects.
-    async fn list(&self, query: &str) -> Got<Page> {
+    async fn list(&self, query: &str) -> Got<OwnPage> {
         let target = format!("{}?{query}", self.path);
         let reply = self.send(Method::GET, &target, METADATA, None).await?;
         let code = reply.status();
@@ -309,7 +314,7 @@ impl Sweep<'_> {
             return Ok(Err(whole(code, read(reply).await?)));
         }
         let unreadable = |error: FrameError| Refusal::UnreadableList.because(error);
-        let mut page = Page::default();
+        let mut page = OwnPage::default();
         let items = ListItems::new(Encoding::Json);
         let mut items = items.ok_or_else(|| Refusal::UnreadableList.because("it is no JSON"))?;
         let mut body = reply.into_body();
@@ -330,7 +335,7 @@ impl Sweep<'_> {
         Ok(Ok(page))
     }
 
-    fn take(&self, item: &Item<'_>, page: &mut Page) {
+    fn take(&self, item: &Item<'_>, page: &mut OwnPage) {
         page.items += 1;
         match self.share.judge(&item.object) {
             Verdict::Drop => return,
@@ -345,7 +350,7 @@ impl Sweep<'_> {
             Ok(_) if page.ours.len() >= MAX_OBJECTS => {
                 page.unreadable = Some("a page has more than 20,000 objects of the shard");
             }
-            Ok(Listed { metadata }) if metadata.namespace == namespace => {
+            Ok(ListedObject { metadata }) if metadata.namespace == namespace => {
                 page.ours.push((page.items, metadata));
             }
             Ok(_) => page.unreadable = Some("an item is of another namespace"),
