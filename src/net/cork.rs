@@ -21,10 +21,10 @@ const MOST: usize = 64 << 10;
 
 /// Holds written bytes until it is uncorked or holds `MOST` bytes. Clones share one stream.
 #[derive(Debug)]
-pub struct Corked<T>(Rc<RefCell<Held<T>>>);
+pub struct Corked<T>(Rc<RefCell<Buffered<T>>>);
 
 #[derive(Debug)]
-struct Held<T> {
+struct Buffered<T> {
     inner: T,
     bytes: Vec<u8>,
     /// Number of `bytes` written to `inner`.
@@ -41,7 +41,7 @@ impl<T> Clone for Corked<T> {
 impl<T> Corked<T> {
     /// Wraps `inner`. Nothing is held yet.
     pub fn new(inner: T) -> Self {
-        let held = Held { inner, bytes: Vec::new(), written: 0, must_flush: false };
+        let held = Buffered { inner, bytes: Vec::new(), written: 0, must_flush: false };
         Self(Rc::new(RefCell::new(held)))
     }
 }
@@ -57,7 +57,7 @@ impl<T: AsyncWrite + Unpin> Corked<T> {
     }
 }
 
-impl<T: AsyncWrite + Unpin> Held<T> {
+impl<T: AsyncWrite + Unpin> Buffered<T> {
     fn poll_send(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         while let Some(rest) = self.bytes.get(self.written..).filter(|rest| !rest.is_empty()) {
             match ready!(Pin::new(&mut self.inner).poll_write(cx, rest))? {
