@@ -26,12 +26,12 @@ const MAX_BYTES: u64 = 1 << 20;
 #[derive(Debug)]
 pub(super) struct PastFile {
     path: Option<PathBuf>,
-    found: Found,
+    at_start: AtStart,
 }
 
 /// The file's content at the start of the process.
 #[derive(Debug)]
-enum Found {
+enum AtStart {
     /// There was no process before this one.
     Nothing,
     Content(Content),
@@ -75,27 +75,27 @@ impl PastFile {
     /// [`Unwritable`] if the next process would not know that there was this one.
     pub(super) fn open(state_dir: Option<PathBuf>) -> Result<Self, Unwritable> {
         let Some(path) = state_dir.map(|dir| dir.join("positions.json")) else {
-            return Ok(Self { path: None, found: Found::Unknown });
+            return Ok(Self { path: None, at_start: AtStart::Unknown });
         };
-        let found = match read(&path) {
-            Ok(bytes) => serde_json::from_slice(&bytes).map_or(Found::Unknown, Found::Content),
-            Err(error) if error.kind() == io::ErrorKind::NotFound => Found::Nothing,
+        let at_start = match read(&path) {
+            Ok(bytes) => serde_json::from_slice(&bytes).map_or(AtStart::Unknown, AtStart::Content),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => AtStart::Nothing,
             Err(error) => {
                 tracing::warn!(%error, path = %path.display(), "cannot read positions");
-                Found::Unknown
+                AtStart::Unknown
             }
         };
         let opened = OpenOptions::new().append(true).create(true).open(&path);
         opened.map_err(|source| Unwritable { path: path.clone(), source })?;
-        Ok(Self { path: Some(path), found })
+        Ok(Self { path: Some(path), at_start })
     }
 
     /// The positions shown before this process, if it starts with `sharding`.
     pub(super) fn read(&self, sharding: &Sharding) -> Past {
-        match &self.found {
-            Found::Nothing => Past::none(),
-            Found::Content(content) if content.vouches_for(sharding) => content.past(),
-            Found::Content(_) | Found::Unknown => Past::unknown(),
+        match &self.at_start {
+            AtStart::Nothing => Past::none(),
+            AtStart::Content(content) if content.vouches_for(sharding) => content.past(),
+            AtStart::Content(_) | AtStart::Unknown => Past::unknown(),
         }
     }
 
@@ -110,9 +110,9 @@ impl PastFile {
         is_first: bool,
     ) -> Result<(), Unwritable> {
         let Some(path) = &self.path else { return Ok(()) };
-        let is_true = match &self.found {
-            Found::Content(content) => content.vouches_for(sharding),
-            Found::Nothing | Found::Unknown => false,
+        let is_true = match &self.at_start {
+            AtStart::Content(content) => content.vouches_for(sharding),
+            AtStart::Nothing | AtStart::Unknown => false,
         };
         if is_first && is_true {
             return Ok(());
