@@ -182,18 +182,18 @@ impl Buffer {
 }
 
 impl<'a> MakeWriter<'a> for Buffer {
-    type Writer = Line<'a>;
+    type Writer = LineWriter<'a>;
 
-    fn make_writer(&'a self) -> Line<'a> {
-        Line(self)
+    fn make_writer(&'a self) -> LineWriter<'a> {
+        LineWriter(self)
     }
 }
 
 /// One line: the formatter writes it in one call.
 #[derive(Debug)]
-struct Line<'a>(&'a Buffer);
+struct LineWriter<'a>(&'a Buffer);
 
-impl Write for Line<'_> {
+impl Write for LineWriter<'_> {
     fn write(&mut self, line: &[u8]) -> io::Result<usize> {
         self.0.add(line);
         Ok(line.len())

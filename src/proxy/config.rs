@@ -125,7 +125,7 @@ pub enum OnChange {
 /// The command line of a sidecar.
 #[derive(Debug, Parser)]
 #[command(no_binary_name = true)]
-enum Line {
+enum CommandLine {
     #[command(name = sidecar::PROXY)]
     Proxy(Box<ProxyArgs>),
 }
@@ -141,7 +141,7 @@ impl ProxyArgs {
         I: IntoIterator<Item = S>,
         S: Into<OsString> + Clone,
     {
-        Line::try_parse_from(args).map(|Line::Proxy(args)| *args)
+        CommandLine::try_parse_from(args).map(|CommandLine::Proxy(args)| *args)
     }
 }
 
