@@ -59,7 +59,7 @@ pub(in crate::proxy) struct Subject {
 pub(super) struct LiveStream {
     machine: RefCell<Machine<Subject>>,
     waker: RefCell<Option<Waker>>,
-    row: Arc<Row>,
+    row: Arc<StreamRow>,
     all: Rc<LiveStreams>,
     _count: LiveStreamCount,
 }
@@ -67,13 +67,13 @@ pub(super) struct LiveStream {
 /// The watches of all threads, for `/debug/streams`.
 #[derive(Debug, Default)]
 pub(in crate::proxy) struct StreamTable {
-    rows: Mutex<BTreeMap<u64, Arc<Row>>>,
+    rows: Mutex<BTreeMap<u64, Arc<StreamRow>>>,
     next: AtomicU64,
 }
 
 /// One line of `/debug/streams`.
 #[derive(Debug, Serialize)]
-struct Row {
+struct StreamRow {
     id: u64,
     connection: u64,
     kind: &'static str,
@@ -289,8 +289,8 @@ impl StreamTable {
         self.rows().values().map(|row| json!(**row)).collect()
     }
 
-    fn add(&self, connection: u64, subject: &Subject, epoch: Epoch) -> Arc<Row> {
-        let row = Arc::new(Row {
+    fn add(&self, connection: u64, subject: &Subject, epoch: Epoch) -> Arc<StreamRow> {
+        let row = Arc::new(StreamRow {
             id: self.next.fetch_add(1, Ordering::Relaxed),
             connection,
             kind: "watch",
@@ -304,7 +304,7 @@ impl StreamTable {
         row
     }
 
-    fn rows(&self) -> MutexGuard<'_, BTreeMap<u64, Arc<Row>>> {
+    fn rows(&self) -> MutexGuard<'_, BTreeMap<u64, Arc<StreamRow>>> {
         self.rows.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
