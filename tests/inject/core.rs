@@ -1,7 +1,7 @@
 //! The injection itself: order, privileges of names and users, refusals.
 
 use ctrlmesh::{
-    manager::inject::{Injected, Mode, Sidecar, inject},
+    manager::inject::{Injected, CaptureMode, Sidecar, inject},
     proxy::ProxyArgs,
     sidecar::{self, ProxyPlan},
 };
@@ -260,8 +260,8 @@ fn annotation_or_label_in_either_spelling_chooses_the_mode() {
         for key in
             ["ctrlmesh.kusionstack.io/enable-iptables", "kridge.kusionstack.io/enable-iptables"]
         {
-            assert_eq!(choose(place, key, "false"), Mode::Env);
-            assert_eq!(choose(place, key, "true"), Mode::Iptables);
+            assert_eq!(choose(place, key, "false"), CaptureMode::Env);
+            assert_eq!(choose(place, key, "true"), CaptureMode::Iptables);
         }
     }
 }

@@ -6,7 +6,7 @@ use ctrlmesh_init::{EnvFrom, EnvSource};
 use serde_json::{Value, json};
 
 use super::{
-    mode::Mode,
+    mode::CaptureMode,
     names::{INIT, PROXY},
     pod::{Container, JsonObject, ParsedPod, text},
     settings::Sidecar,
@@ -41,14 +41,14 @@ pub(super) fn remove_ours(draft: &mut ParsedPod) {
     draft.volumes.retain(|volume| !text(volume, "name").is_some_and(is_ours));
     for container in draft.all_containers_mut() {
         container.mounts.retain(|mount| !text(mount, "name").is_some_and(is_ours));
-        if mode == Mode::Env.name() {
+        if mode == CaptureMode::Env.name() {
             container.env.retain(|entry| !is_our_address(entry));
         }
     }
 }
 
 /// Sets the mark, and keeps the pod's own first container the default of kubectl.
-pub(super) fn mark(draft: &mut ParsedPod, mode: Mode) {
+pub(super) fn mark(draft: &mut ParsedPod, mode: CaptureMode) {
     draft.annotations.insert(keys::INJECTED.to_owned(), mode.name().to_owned());
     let first = draft.containers.first().map(|container| container.name.clone());
     if let Some(first) = first {

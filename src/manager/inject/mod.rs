@@ -2,7 +2,7 @@
 //!
 //! [`inject`] reads top-down:
 //!
-//! 1. whether the pod asks for it, and how its requests reach the proxy ([`Mode`]);
+//! 1. whether the pod asks for it, and how its requests reach the proxy ([`CaptureMode`]);
 //! 2. the parts of an earlier injection are removed, so that injecting twice equals injecting once;
 //! 3. the pod is refused if the mesh could not keep its promises ([`NotInjected`]);
 //! 4. every container gets the bundle, and in env mode the proxy's address (`apps`);
@@ -29,7 +29,7 @@ use serde_json::Value;
 
 use self::pod::ParsedPod;
 pub use self::{
-    mode::Mode,
+    mode::CaptureMode,
     not_injected::NotInjected,
     settings::{BadImage, Image, Settings, Sidecar},
 };
@@ -43,7 +43,7 @@ pub enum Injected {
     /// The pod is part of the mesh.
     Done {
         /// The mode.
-        mode: Mode,
+        mode: CaptureMode,
         /// The ServiceAccount that needs to read the policies.
         service_account: String,
     },
@@ -66,7 +66,7 @@ pub fn inject(pod: &mut Value, settings: &Settings) -> Result<Injected, NotInjec
 
     apps::mark(&mut draft, mode);
     apps::give_bundle(&mut draft);
-    if mode == Mode::Env {
+    if mode == CaptureMode::Env {
         apps::give_address(&mut draft, settings.sidecar);
     }
     volumes::add(&mut draft, mode);
@@ -99,12 +99,12 @@ pub fn is_asked_for(pod: &Value) -> Result<bool, NotInjected> {
 }
 
 /// The pod's mode. The annotation takes precedence over the label.
-fn mode(draft: &ParsedPod) -> Mode {
+fn mode(draft: &ParsedPod) -> CaptureMode {
     let wanted = keys::find(&draft.annotations, keys::ENABLE_IPTABLES)
         .or_else(|| keys::find(&draft.labels, keys::ENABLE_IPTABLES));
     match wanted {
-        Some("false") => Mode::Env,
-        _ => Mode::Iptables,
+        Some("false") => CaptureMode::Env,
+        _ => CaptureMode::Iptables,
     }
 }
 

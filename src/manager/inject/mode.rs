@@ -2,7 +2,7 @@
 
 /// The way in which a pod's requests reach the proxy.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Mode {
+pub enum CaptureMode {
     /// Redirect rules, which `ctrlmesh-init` puts in place.
     Iptables,
     /// The address of the API server in the containers' environment. Needs no privilege, but misses
@@ -10,7 +10,7 @@ pub enum Mode {
     Env,
 }
 
-impl Mode {
+impl CaptureMode {
     /// The value of the annotation.
     #[must_use]
     pub fn name(self) -> &'static str {

@@ -4,7 +4,7 @@ use serde_json::{Map, Value, json};
 
 use super::{
     apps::entries_to_look_at,
-    mode::Mode,
+    mode::CaptureMode,
     names::{INIT, PROXY},
     pod::{Container, JsonObject, ParsedPod},
     settings::{Settings, Sidecar},
@@ -26,10 +26,10 @@ const STOP_TIMEOUT: u32 = 3600;
 /// Native: init container, proxy, then all others, so that all of them are covered. Classic: the
 /// init container comes last of its kind, since later ones could reach nothing while no proxy runs,
 /// and the proxy first of the containers.
-pub(super) fn add(draft: &mut ParsedPod, mode: Mode, settings: &Settings) {
+pub(super) fn add(draft: &mut ParsedPod, mode: CaptureMode, settings: &Settings) {
     let init = match mode {
-        Mode::Iptables => Some(init(settings, entries_to_look_at(draft))),
-        Mode::Env => None,
+        CaptureMode::Iptables => Some(init(settings, entries_to_look_at(draft))),
+        CaptureMode::Env => None,
     };
     let proxy = proxy(mode, settings);
     match settings.sidecar {
@@ -62,11 +62,11 @@ fn init(settings: &Settings, to_look_at: Vec<JsonObject>) -> Container {
     Container::new(INIT, into_object(fields), env, mounts)
 }
 
-fn proxy(mode: Mode, settings: &Settings) -> Container {
+fn proxy(mode: CaptureMode, settings: &Settings) -> Container {
     let uid = settings.plan.proxy_uid().as_u32();
     let mode = match mode {
-        Mode::Iptables => sidecar::Mode::Iptables,
-        Mode::Env => sidecar::Mode::Direct,
+        CaptureMode::Iptables => sidecar::Mode::Iptables,
+        CaptureMode::Env => sidecar::Mode::Direct,
     };
     let plan = ProxyPlan::of_pod(mode, settings.cluster_domain.clone());
     let mut fields = into_object(json!({

@@ -4,7 +4,7 @@ use serde_json::{Value, json};
 
 use super::{
     companions::{BUNDLE_MAP, CA_KEY, MESH_CA_SECRET},
-    mode::Mode,
+    mode::CaptureMode,
     pod::{JsonObject, ParsedPod, text},
 };
 use crate::sidecar::{CA_FILE, LABELS_FILE};
@@ -73,7 +73,7 @@ pub(super) fn remove_unused_tokens(draft: &mut ParsedPod) {
 }
 
 /// Adds our volumes behind the pod's own.
-pub(super) fn add(draft: &mut ParsedPod, mode: Mode) {
+pub(super) fn add(draft: &mut ParsedPod, mode: CaptureMode) {
     let common = [
         api_access(BUNDLE, BUNDLE_MAP),
         api_access(PROXY_ACCESS, "kube-root-ca.crt"),
@@ -89,7 +89,7 @@ pub(super) fn add(draft: &mut ParsedPod, mode: Mode) {
         volume(STATE, "emptyDir", json!({ "sizeLimit": "16Mi" })),
     ];
     draft.volumes.extend(common);
-    if mode == Mode::Iptables {
+    if mode == CaptureMode::Iptables {
         let small = json!({ "medium": "Memory", "sizeLimit": "1Mi" });
         draft.volumes.push(volume(INIT_RUN, "emptyDir", small.clone()));
         draft.volumes.push(volume(NO_TOKEN, "emptyDir", small));
