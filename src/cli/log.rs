@@ -119,19 +119,19 @@ struct Buffer(Arc<Inner>);
 
 #[derive(Debug, Default)]
 struct Inner {
-    state: Mutex<State>,
+    state: Mutex<Queued>,
     wake: Condvar,
 }
 
 #[derive(Debug, Default)]
-struct State {
+struct Queued {
     lines: Vec<u8>,
     dropped: u64,
     is_closed: bool,
 }
 
 impl Buffer {
-    fn lock(&self) -> MutexGuard<'_, State> {
+    fn lock(&self) -> MutexGuard<'_, Queued> {
         self.0.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -159,7 +159,7 @@ impl Buffer {
             while state.lines.is_empty() && !state.is_closed {
                 state = self.0.wake.wait(state).unwrap_or_else(PoisonError::into_inner);
             }
-            let gathering = |state: &mut State| !state.is_closed && state.lines.len() < WAKE;
+            let gathering = |state: &mut Queued| !state.is_closed && state.lines.len() < WAKE;
             let waited = self.0.wake.wait_timeout_while(state, DELAY, gathering);
             state = waited.unwrap_or_else(PoisonError::into_inner).0;
             let (is_closed, dropped) = (state.is_closed, std::mem::take(&mut state.dropped));

@@ -54,7 +54,7 @@ impl Turn {
 /// The changes that are under way, of all data threads.
 #[derive(Debug, Default)]
 pub(in crate::proxy) struct Turns {
-    state: Mutex<State>,
+    state: Mutex<UnderWay>,
     moved: Notify,
     /// Bytes that wait for their turn.
     held: AtomicUsize,
@@ -63,7 +63,7 @@ pub(in crate::proxy) struct Turns {
 }
 
 #[derive(Debug, Default)]
-struct State {
+struct UnderWay {
     /// The epoch up to which each data thread has notified its watches, by the thread's number.
     told: BTreeMap<u64, Epoch>,
     next: u64,
@@ -132,7 +132,7 @@ impl Turns {
         is_open.then(|| is_of_kin && change.has_moved.get(before).is_some_and(|moved| *moved))
     }
 
-    fn state(&self) -> MutexGuard<'_, State> {
+    fn state(&self) -> MutexGuard<'_, UnderWay> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
