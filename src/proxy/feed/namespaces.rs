@@ -27,8 +27,8 @@ const SOURCE: &str = "namespaces";
 const REMEDY: &str = " (ClusterRole ctrlmesh-proxy-namespaces, which `ctrlmesh inject \
                       --namespace-labels` prints)";
 
-type Metadata = PartialObjectMeta<Namespace>;
-type Labels = BTreeMap<String, String>;
+type NamespaceMeta = PartialObjectMeta<Namespace>;
+type LabelMap = BTreeMap<String, String>;
 
 /// Keeps the newest good draft in force, resolved by the present labels of namespaces.
 pub(super) struct Resolver {
@@ -40,7 +40,7 @@ pub(super) struct Resolver {
 }
 
 struct LabelWatch {
-    followed: Followed<Metadata, Labels>,
+    followed: Followed<NamespaceMeta, LabelMap>,
     /// The field that needs the labels.
     needed_by: NamespacesUnknown,
     /// The failure that keeps labels from arriving.
@@ -121,8 +121,8 @@ impl Resolver {
 
 impl LabelWatch {
     fn new(needed_by: NamespacesUnknown, access: OwnAccess) -> Self {
-        let watch = |client: Client| watcher(Api::<Metadata>::all(client), Config::default());
-        let labels = |namespace: Metadata| {
+        let watch = |client: Client| watcher(Api::<NamespaceMeta>::all(client), Config::default());
+        let labels = |namespace: NamespaceMeta| {
             let meta = namespace.metadata;
             (meta.name.unwrap_or_default(), meta.labels.unwrap_or_default())
         };
