@@ -33,13 +33,13 @@ fn proxys_address() -> [(&'static str, String); 3] {
 
 /// Removes the parts of an earlier injection. A pod without our mark is left alone: parts with our
 /// names are not ours there.
-pub(super) fn remove_ours(draft: &mut ParsedPod) {
-    let Some(mode) = draft.annotations.remove(keys::INJECTED) else { return };
+pub(super) fn remove_ours(parsed: &mut ParsedPod) {
+    let Some(mode) = parsed.annotations.remove(keys::INJECTED) else { return };
     let is_part = |container: &Container| [INIT, PROXY].contains(&container.name.as_str());
-    draft.init_containers.retain(|container| !is_part(container));
-    draft.containers.retain(|container| !is_part(container));
-    draft.volumes.retain(|volume| !text(volume, "name").is_some_and(is_ours));
-    for container in draft.all_containers_mut() {
+    parsed.init_containers.retain(|container| !is_part(container));
+    parsed.containers.retain(|container| !is_part(container));
+    parsed.volumes.retain(|volume| !text(volume, "name").is_some_and(is_ours));
+    for container in parsed.all_containers_mut() {
         container.mounts.retain(|mount| !text(mount, "name").is_some_and(is_ours));
         if mode == CaptureMode::Env.name() {
             container.env.retain(|entry| !is_our_address(entry));
@@ -48,22 +48,22 @@ pub(super) fn remove_ours(draft: &mut ParsedPod) {
 }
 
 /// Sets the mark, and keeps the pod's own first container the default of kubectl.
-pub(super) fn mark(draft: &mut ParsedPod, mode: CaptureMode) {
-    draft.annotations.insert(keys::INJECTED.to_owned(), mode.name().to_owned());
-    let first = draft.containers.first().map(|container| container.name.clone());
+pub(super) fn mark(parsed: &mut ParsedPod, mode: CaptureMode) {
+    parsed.annotations.insert(keys::INJECTED.to_owned(), mode.name().to_owned());
+    let first = parsed.containers.first().map(|container| container.name.clone());
     if let Some(first) = first {
-        draft.annotations.entry(DEFAULT_CONTAINER.to_owned()).or_insert(first);
+        parsed.annotations.entry(DEFAULT_CONTAINER.to_owned()).or_insert(first);
     }
 }
 
 /// Mounts the bundle in every container, also in those that end before the proxy runs: it has the
 /// cluster's CA too. It replaces the mounts of ServiceAccount admission.
-pub(super) fn give_bundle(draft: &mut ParsedPod) {
-    for container in draft.all_containers_mut() {
+pub(super) fn give_bundle(parsed: &mut ParsedPod) {
+    for container in parsed.all_containers_mut() {
         container.mounts.retain(|mount| !is_at_service_account(mount));
         container.mounts.push(mount(BUNDLE, SERVICE_ACCOUNT, true));
     }
-    volumes::remove_unused_tokens(draft);
+    volumes::remove_unused_tokens(parsed);
 }
 
 /// Sets the proxy's address in every container that runs beside the proxy. First in the list, so
@@ -71,24 +71,24 @@ pub(super) fn give_bundle(draft: &mut ParsedPod) {
 ///
 /// Init containers before a classic sidecar can only call the API server itself, as with the order
 /// of the redirect rules.
-pub(super) fn give_address(draft: &mut ParsedPod, sidecar: Sidecar) {
+pub(super) fn give_address(parsed: &mut ParsedPod, sidecar: Sidecar) {
     let inits = match sidecar {
-        Sidecar::Native => draft.init_containers.as_mut_slice(),
+        Sidecar::Native => parsed.init_containers.as_mut_slice(),
         Sidecar::Classic => &mut [],
     };
-    for container in inits.iter_mut().chain(&mut draft.containers) {
+    for container in inits.iter_mut().chain(&mut parsed.containers) {
         container.env.splice(0..0, proxys_address().map(address_entry));
     }
 }
 
 /// The variables that the init container checks before containers start: each holds an `envFrom`
 /// entry that would set the API server's address, if it exists.
-pub(super) fn entries_to_look_at(draft: &ParsedPod) -> Vec<JsonObject> {
+pub(super) fn entries_to_look_at(parsed: &ParsedPod) -> Vec<JsonObject> {
     let all = |container: &Container| match container.fields.get("envFrom") {
         Some(Value::Array(sources)) => sources.clone(),
         _ => Vec::new(),
     };
-    let sources: Vec<Value> = draft.all_containers().flat_map(all).collect();
+    let sources: Vec<Value> = parsed.all_containers().flat_map(all).collect();
     let entries: BTreeSet<EnvFrom> = sources.iter().flat_map(entries_of).collect();
     entries.iter().map(look).collect()
 }

@@ -18,23 +18,23 @@ use crate::{
 const RESERVED: &str = "ctrlmesh-";
 
 /// Refuses unsuitable pods. Parts of an earlier injection must be removed before.
-pub(super) fn refuse(draft: &ParsedPod, settings: &Settings) -> Result<(), NotInjected> {
-    node(draft)?;
-    names(draft)?;
-    users(draft, settings)?;
-    token(draft)?;
+pub(super) fn refuse(parsed: &ParsedPod, settings: &Settings) -> Result<(), NotInjected> {
+    node(parsed)?;
+    names(parsed)?;
+    users(parsed, settings)?;
+    token(parsed)?;
     if settings.sidecar == Sidecar::Classic {
-        classic(draft)?;
+        classic(parsed)?;
     }
-    draft.all_containers().try_for_each(|container| {
+    parsed.all_containers().try_for_each(|container| {
         ports(container)?;
         variables(container)?;
-        token_mounts(container, &draft.volumes)
+        token_mounts(container, &parsed.volumes)
     })
 }
 
-fn node(draft: &ParsedPod) -> Result<(), NotInjected> {
-    let spec = &draft.spec;
+fn node(parsed: &ParsedPod) -> Result<(), NotInjected> {
+    let spec = &parsed.spec;
     if spec.get("hostNetwork") == Some(&Value::Bool(true)) {
         return Err(NotInjected::HostNetwork);
     }
@@ -56,16 +56,16 @@ fn node(draft: &ParsedPod) -> Result<(), NotInjected> {
     }
 }
 
-fn names(draft: &ParsedPod) -> Result<(), NotInjected> {
+fn names(parsed: &ParsedPod) -> Result<(), NotInjected> {
     let foreign = |kind, name: &str| NotInjected::ForeignName { kind, name: name.to_owned() };
-    for container in draft.all_containers() {
+    for container in parsed.all_containers() {
         if container.name.starts_with(RESERVED) {
             return Err(foreign("container", &container.name));
         }
     }
     // A mount alone would reach a volume of ours as soon as we add it.
-    let volumes = draft.volumes.iter();
-    let mounts = draft.all_containers().flat_map(|container| &container.mounts);
+    let volumes = parsed.volumes.iter();
+    let mounts = parsed.all_containers().flat_map(|container| &container.mounts);
     let mut named = volumes.chain(mounts).filter_map(|object| text(object, "name"));
     match named.find(|name| volumes::is_ours(name)) {
         Some(name) => Err(foreign("volume", name)),
@@ -74,14 +74,14 @@ fn names(draft: &ParsedPod) -> Result<(), NotInjected> {
 }
 
 /// The pod's own user counts too: debug containers run as it, and come later and unseen.
-fn users(draft: &ParsedPod, settings: &Settings) -> Result<(), NotInjected> {
+fn users(parsed: &ParsedPod, settings: &Settings) -> Result<(), NotInjected> {
     let uid = settings.plan.proxy_uid();
     let is_proxys = |user: Option<u64>| user == Some(uid.as_u32().into());
-    let pods = draft.spec.get("securityContext").and_then(|context| context.get("runAsUser"));
+    let pods = parsed.spec.get("securityContext").and_then(|context| context.get("runAsUser"));
     if is_proxys(pods.and_then(Value::as_u64)) {
         return Err(NotInjected::ProxyUser { who: "the pod's securityContext".to_owned(), uid });
     }
-    match draft.all_containers().find(|container| is_proxys(container.user())) {
+    match parsed.all_containers().find(|container| is_proxys(container.user())) {
         Some(container) => {
             Err(NotInjected::ProxyUser { who: format!("container `{}`", container.name), uid })
         }
@@ -89,19 +89,19 @@ fn users(draft: &ParsedPod, settings: &Settings) -> Result<(), NotInjected> {
     }
 }
 
-fn token(draft: &ParsedPod) -> Result<(), NotInjected> {
-    let is_unwanted = draft.spec.get("automountServiceAccountToken") == Some(&Value::Bool(false));
-    if is_unwanted && keys::find(&draft.annotations, keys::MOUNT_TOKEN) != Some("true") {
+fn token(parsed: &ParsedPod) -> Result<(), NotInjected> {
+    let is_unwanted = parsed.spec.get("automountServiceAccountToken") == Some(&Value::Bool(false));
+    if is_unwanted && keys::find(&parsed.annotations, keys::MOUNT_TOKEN) != Some("true") {
         return Err(NotInjected::NoToken);
     }
     Ok(())
 }
 
-fn classic(draft: &ParsedPod) -> Result<(), NotInjected> {
-    if let Some(policy @ ("Never" | "OnFailure")) = text(&draft.spec, "restartPolicy") {
+fn classic(parsed: &ParsedPod) -> Result<(), NotInjected> {
+    if let Some(policy @ ("Never" | "OnFailure")) = text(&parsed.spec, "restartPolicy") {
         return Err(NotInjected::RunsToCompletion { policy: policy.to_owned() });
     }
-    match draft.init_containers.iter().find(|container| container.is_native_sidecar()) {
+    match parsed.init_containers.iter().find(|container| container.is_native_sidecar()) {
         Some(container) => Err(NotInjected::NeedsNative { container: container.name.clone() }),
         None => Ok(()),
     }

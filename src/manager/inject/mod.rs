@@ -58,20 +58,20 @@ pub fn inject(pod: &mut Value, settings: &Settings) -> Result<Injected, NotInjec
     if !is_asked_for(pod)? {
         return Ok(Injected::NotAsked);
     }
-    let mut draft = ParsedPod::of(pod)?;
-    let mode = mode(&draft);
-    let service_account = service_account(&draft)?;
-    apps::remove_ours(&mut draft);
-    check::refuse(&draft, settings)?;
+    let mut parsed = ParsedPod::of(pod)?;
+    let mode = mode(&parsed);
+    let service_account = service_account(&parsed)?;
+    apps::remove_ours(&mut parsed);
+    check::refuse(&parsed, settings)?;
 
-    apps::mark(&mut draft, mode);
-    apps::give_bundle(&mut draft);
+    apps::mark(&mut parsed, mode);
+    apps::give_bundle(&mut parsed);
     if mode == CaptureMode::Env {
-        apps::give_address(&mut draft, settings.sidecar);
+        apps::give_address(&mut parsed, settings.sidecar);
     }
-    volumes::add(&mut draft, mode);
-    parts::add(&mut draft, mode, settings);
-    *pod = draft.into_value();
+    volumes::add(&mut parsed, mode);
+    parts::add(&mut parsed, mode, settings);
+    *pod = parsed.into_value();
     Ok(Injected::Done { mode, service_account })
 }
 
@@ -99,9 +99,9 @@ pub fn is_asked_for(pod: &Value) -> Result<bool, NotInjected> {
 }
 
 /// The pod's mode. The annotation takes precedence over the label.
-fn mode(draft: &ParsedPod) -> CaptureMode {
-    let wanted = keys::find(&draft.annotations, keys::ENABLE_IPTABLES)
-        .or_else(|| keys::find(&draft.labels, keys::ENABLE_IPTABLES));
+fn mode(parsed: &ParsedPod) -> CaptureMode {
+    let wanted = keys::find(&parsed.annotations, keys::ENABLE_IPTABLES)
+        .or_else(|| keys::find(&parsed.labels, keys::ENABLE_IPTABLES));
     match wanted {
         Some("false") => CaptureMode::Env,
         _ => CaptureMode::Iptables,
@@ -109,9 +109,9 @@ fn mode(draft: &ParsedPod) -> CaptureMode {
 }
 
 /// The ServiceAccount that the API server chooses; `serviceAccount` is the field's old name.
-fn service_account(draft: &ParsedPod) -> Result<String, NotInjected> {
+fn service_account(parsed: &ParsedPod) -> Result<String, NotInjected> {
     for key in ["serviceAccountName", "serviceAccount"] {
-        match draft.spec.get(key) {
+        match parsed.spec.get(key) {
             None | Some(Value::Null) => {}
             Some(Value::String(name)) if name.is_empty() => {}
             Some(Value::String(name)) => return Ok(name.clone()),

@@ -26,19 +26,19 @@ const STOP_TIMEOUT: u32 = 3600;
 /// Native: init container, proxy, then all others, so that all of them are covered. Classic: the
 /// init container comes last of its kind, since later ones could reach nothing while no proxy runs,
 /// and the proxy first of the containers.
-pub(super) fn add(draft: &mut ParsedPod, mode: CaptureMode, settings: &Settings) {
+pub(super) fn add(parsed: &mut ParsedPod, mode: CaptureMode, settings: &Settings) {
     let init = match mode {
-        CaptureMode::Iptables => Some(init(settings, entries_to_look_at(draft))),
+        CaptureMode::Iptables => Some(init(settings, entries_to_look_at(parsed))),
         CaptureMode::Env => None,
     };
     let proxy = proxy(mode, settings);
     match settings.sidecar {
         Sidecar::Native => {
-            draft.init_containers.splice(0..0, init.into_iter().chain([proxy]));
+            parsed.init_containers.splice(0..0, init.into_iter().chain([proxy]));
         }
         Sidecar::Classic => {
-            draft.init_containers.extend(init);
-            draft.containers.insert(0, proxy);
+            parsed.init_containers.extend(init);
+            parsed.containers.insert(0, proxy);
         }
     }
 }

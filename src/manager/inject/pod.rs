@@ -45,7 +45,7 @@ impl ParsedPod {
             Some(metadata) => object(metadata, "metadata")?,
         };
         let mut spec = object(root.remove("spec").unwrap_or_default(), "spec")?;
-        let draft = Self {
+        let parsed = Self {
             labels: strings(metadata.remove("labels"), "metadata.labels")?,
             annotations: strings(metadata.remove("annotations"), "metadata.annotations")?,
             init_containers: containers(&mut spec, "initContainers")?,
@@ -55,10 +55,10 @@ impl ParsedPod {
             metadata,
             spec,
         };
-        if draft.containers.is_empty() {
+        if parsed.containers.is_empty() {
             return Err(malformed("spec.containers", "a list of at least one container"));
         }
-        Ok(draft)
+        Ok(parsed)
     }
 
     /// Reassembles the pod.

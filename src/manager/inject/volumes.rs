@@ -60,20 +60,20 @@ pub(super) fn mount(volume: &str, path: &str, is_read_only: bool) -> JsonObject 
 }
 
 /// Removes the volumes of admission that no container mounts any more.
-pub(super) fn remove_unused_tokens(draft: &mut ParsedPod) {
-    let mounted: Vec<String> = draft
+pub(super) fn remove_unused_tokens(parsed: &mut ParsedPod) {
+    let mounted: Vec<String> = parsed
         .all_containers()
         .flat_map(|container| &container.mounts)
         .filter_map(|mount| text(mount, "name").map(str::to_owned))
         .collect();
-    draft.volumes.retain(|volume| {
+    parsed.volumes.retain(|volume| {
         !is_token(volume)
             || text(volume, "name").is_some_and(|name| mounted.iter().any(|m| m == name))
     });
 }
 
 /// Adds our volumes behind the pod's own.
-pub(super) fn add(draft: &mut ParsedPod, mode: CaptureMode) {
+pub(super) fn add(parsed: &mut ParsedPod, mode: CaptureMode) {
     let common = [
         api_access(BUNDLE, BUNDLE_MAP),
         api_access(PROXY_ACCESS, "kube-root-ca.crt"),
@@ -88,11 +88,11 @@ pub(super) fn add(draft: &mut ParsedPod, mode: CaptureMode) {
         ),
         volume(STATE, "emptyDir", json!({ "sizeLimit": "16Mi" })),
     ];
-    draft.volumes.extend(common);
+    parsed.volumes.extend(common);
     if mode == CaptureMode::Iptables {
         let small = json!({ "medium": "Memory", "sizeLimit": "1Mi" });
-        draft.volumes.push(volume(INIT_RUN, "emptyDir", small.clone()));
-        draft.volumes.push(volume(NO_TOKEN, "emptyDir", small));
+        parsed.volumes.push(volume(INIT_RUN, "emptyDir", small.clone()));
+        parsed.volumes.push(volume(NO_TOKEN, "emptyDir", small));
     }
 }
 
