@@ -31,15 +31,15 @@ struct Cli {
 
 #[derive(Debug, Subcommand)]
 enum Command {
-    /// Stand between controllers and the API server
+    /// Run the proxy between a controller and the API server
     #[command(name = sidecar::PROXY)]
     Proxy(Box<ProxyArgs>),
     /// Make a mesh CA: a directory with ca.crt and ca.key
     MeshCa(mesh_ca::MeshCaArgs),
     /// Print workloads with the init container and the proxy added, for `kubectl apply -f -`
     Inject(inject::InjectArgs),
-    /// Print what would become of a request to the API server, and why; or which objects a change
-    /// of policy would move
+    /// Print how the proxy would treat a request to the API server, and why; or the objects that a
+    /// change of policy would move between shards
     Explain(Box<explain::ExplainArgs>),
     /// Print the custom resource definitions
     Crds,

@@ -77,12 +77,12 @@ pub fn command() -> clap::Command {
 /// Programs the pod's network so that connections to the API server reach the ctrlmesh proxy,
 /// proves it by traffic, and ends.
 ///
-/// Exit codes: 0 done; 64 bad arguments; 69 iptables or the kernel cannot; 70 the rules read back
-/// differ; 77 NET_ADMIN is missing; 95 a test connection was not intercepted.
+/// Exit codes: 0 done; 64 bad arguments; 69 iptables or the network is not usable; 70 the rules
+/// read back differ; 77 NET_ADMIN is missing; 95 a test connection was not intercepted.
 #[derive(Debug, Parser)]
 #[command(name = "ctrlmesh-init", version, term_width = 100)]
 struct Flags {
-    /// API server to intercept; may be repeated, a name stands for all its addresses [default:
+    /// API server to intercept; may be repeated; a name means all its addresses [default:
     /// KUBERNETES_SERVICE_HOST and KUBERNETES_SERVICE_PORT]
     #[arg(
         long,
@@ -93,11 +93,11 @@ struct Flags {
     )]
     upstream: Vec<Upstream>,
 
-    /// Numeric user of the proxy: its own connections go straight to the API server
+    /// Numeric user of the proxy, whose connections are not redirected
     #[arg(long, env = "CTRLMESH_PROXY_UID", hide_env_values = true, value_name = "UID", default_value_t = ProxyUid::DEFAULT)]
     proxy_uid: ProxyUid,
 
-    /// The proxy's listener on loopback for connections to the API server
+    /// Port of the proxy's listener on loopback for connections to the API server
     #[arg(
         long,
         env = "CTRLMESH_OUTBOUND_PORT",
@@ -107,11 +107,11 @@ struct Flags {
     )]
     outbound_port: NonZeroU16,
 
-    /// Also redirect the pod's webhook port PORT to the proxy's LISTENER
+    /// The pod's webhook port PORT to redirect too, to the proxy's port LISTENER
     #[arg(long, env = "CTRLMESH_INBOUND", hide_env_values = true, value_name = "PORT:LISTENER")]
     inbound: Option<Inbound>,
 
-    /// Which iptables to use; auto tries nft first, and legacy only if nft is shown not to work
+    /// The iptables backend; auto uses nft, or legacy if nft is shown not to work
     #[arg(long, env = "CTRLMESH_BACKEND", hide_env_values = true, value_enum, default_value_t = BackendChoice::Auto)]
     backend: BackendChoice,
 
@@ -210,7 +210,7 @@ mod tests {
         (&["--upstream=[ff02::1]:443"], &["a multicast address"]),
         (&["--upstream=255.255.255.255:443"], &["the broadcast address"]),
         (&["--upstream=[fe80::1]:443"], &["a link-local address"]),
-        (&["--upstream=fd00::1:443"], &["`fd00::1:443`", "write [ADDRESS]:PORT"]),
+        (&["--upstream=fd00::1:443"], &["`fd00::1:443`", "as [ADDRESS]:PORT"]),
         (&["--upstream=10.0.0.1"], &["`10.0.0.1` has no port", "HOST:PORT"]),
         (&["--upstream=10.0.0.1:0"], &["`0` is not a number from 1 to 65535"]),
         (&["--upstream=10.0.0.1:65536"], &["`65536` is not a number"]),

@@ -305,7 +305,7 @@ pub enum PlanError {
         kind: &'static str,
     },
     /// IPv6 without brackets.
-    #[error("upstream `{value}` does not tell address from port: write [ADDRESS]:PORT")]
+    #[error("upstream `{value}` is ambiguous: write an IPv6 address as [ADDRESS]:PORT")]
     Ambiguous {
         /// The given text.
         value: String,

@@ -36,7 +36,7 @@ const MAX_INPUT: u64 = 16 << 20;
 /// The flags of `ctrlmesh inject`.
 #[derive(Args, Clone, Debug)]
 pub struct InjectArgs {
-    /// YAML or JSON documents, `-` for standard input. Pods and pod templates with the label
+    /// The YAML or JSON documents to read, `-` for standard input. Pods and pod templates with the label
     /// ctrlmesh.kusionstack.io/enable-proxy: "true" are injected
     #[arg(short, long, env = "CTRLMESH_FILENAME", value_name = "FILE")]
     filename: PathBuf,
@@ -49,7 +49,7 @@ pub struct InjectArgs {
     #[arg(long, env = "CTRLMESH_PROXY_IMAGE", value_name = "IMAGE")]
     proxy_image: Image,
 
-    /// The directory of the mesh CA, as `ctrlmesh mesh-ca` makes it. Its key is printed, in a
+    /// The directory of the mesh CA, as `ctrlmesh mesh-ca` makes it. The CA's key is printed in a
     /// Secret
     #[arg(long, env = "CTRLMESH_MESH_CA_DIR", value_name = "DIR")]
     mesh_ca_dir: PathBuf,
@@ -63,20 +63,20 @@ pub struct InjectArgs {
           default_value = ClusterDomain::DEFAULT)]
     cluster_domain: ClusterDomain,
 
-    /// What kind of container the proxy is
+    /// The kind of container that the proxy runs in
     #[arg(long, env = "CTRLMESH_SIDECAR", value_enum, default_value_t = Sidecar::Native)]
     sidecar: Sidecar,
 
-    /// The user that the proxy runs as; no container of the pod may run as it
+    /// The numeric user of the proxy; no other container of the pod may run as it
     #[arg(long, env = "CTRLMESH_PROXY_UID", value_name = "UID", default_value_t = ProxyUid::DEFAULT)]
     proxy_uid: ProxyUid,
 
-    /// Let the pods' ServiceAccounts list and watch namespaces in the whole cluster, by a
-    /// ClusterRole: limits with `namespaces.selector` need it
+    /// Print also a ClusterRole that lets the pods' ServiceAccounts list and watch all namespaces:
+    /// limits with `namespaces.selector` need it
     #[arg(long, env = "CTRLMESH_NAMESPACE_LABELS")]
     namespace_labels: bool,
 
-    /// The namespace of workloads that name none
+    /// The namespace of workloads without one
     #[arg(short, long, env = "CTRLMESH_NAMESPACE", value_name = "NAME", default_value = "default")]
     namespace: String,
 }
@@ -133,7 +133,7 @@ pub enum InjectError {
         reason: NotInjected,
     },
     /// The result cannot be written.
-    #[error("standard output")]
+    #[error("cannot write to standard output")]
     Output(#[source] io::Error),
 }
 

@@ -42,7 +42,7 @@ pub enum LogError {
     /// The variable's value is invalid.
     #[error(
         "{VARIABLE} is {value:?}: {part:?} is neither a level (off, error, warn, info, debug, \
-         trace) nor TARGET=LEVEL; right would be, for example, \"info,access=off\""
+         trace) nor TARGET=LEVEL: give, for example, \"info,access=off\""
     )]
     Filter {
         /// The value.

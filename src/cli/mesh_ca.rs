@@ -12,7 +12,7 @@ use crate::net::{
 /// The flags of `ctrlmesh mesh-ca`.
 #[derive(Args, Clone, Debug)]
 pub struct MeshCaArgs {
-    /// Where ca.crt and ca.key are written; nothing there is ever overwritten
+    /// The directory for ca.crt and ca.key; existing files are never overwritten
     #[arg(value_name = "DIR")]
     dir: PathBuf,
 
@@ -21,11 +21,11 @@ pub struct MeshCaArgs {
           default_value = ClusterDomain::DEFAULT)]
     cluster_domain: ClusterDomain,
 
-    /// A further name of the API server for which, and below which, the CA may sign
+    /// A further DNS name of the API server: the CA may sign for it and its subdomains
     #[arg(long, env = "CTRLMESH_DNS", value_name = "NAME", value_delimiter = ',')]
     dns: Vec<String>,
 
-    /// Further addresses of the API server for which the CA may sign
+    /// A further address or range of addresses of the API server that the CA may sign for
     #[arg(long, env = "CTRLMESH_IP", value_name = "CIDR", value_delimiter = ',')]
     ip: Vec<Cidr>,
 }

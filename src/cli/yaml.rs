@@ -19,13 +19,13 @@ pub enum YamlError {
     #[error("{0}")]
     Malformed(String),
     /// The same key twice.
-    #[error("the key `{0}` stands twice in one mapping")]
+    #[error("the key `{0}` occurs twice in one mapping: keep one")]
     Twice(String),
     /// A key that JSON cannot have.
-    #[error("line {0}: a key is neither text nor a whole number")]
+    #[error("line {0}: a key is neither text nor a whole number: quote it")]
     Key(usize),
     /// A tag that Kubernetes does not know.
-    #[error("line {line}: the tag `{tag}` has no meaning here")]
+    #[error("line {line}: the tag `{tag}` is not supported: remove it")]
     Tag {
         /// Its line.
         line: usize,
@@ -33,7 +33,7 @@ pub enum YamlError {
         tag: String,
     },
     /// Infinity and other numbers that JSON lacks.
-    #[error("line {line}: `{text}` is no number that JSON has")]
+    #[error("line {line}: `{text}` is not a number in JSON: quote it, or write it in decimal")]
     Number {
         /// Its line.
         line: usize,

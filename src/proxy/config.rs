@@ -20,8 +20,8 @@ use crate::{
 /// The flags as they are typed.
 #[derive(Args, Clone, Debug)]
 pub struct ProxyArgs {
-    /// How the API server is found: by the address that the client dialled before the redirect
-    /// rule changed it, or by --upstream
+    /// The source of the API server's address: the destination that the client dialled before a
+    /// redirect rule changed it, or --upstream
     #[arg(long, env = "CTRLMESH_MODE", value_enum, default_value_t = Mode::Iptables)]
     pub mode: Mode,
 
@@ -34,15 +34,15 @@ pub struct ProxyArgs {
     #[arg(long, env = "CTRLMESH_POLICY", value_name = "FILE", requires = "shard")]
     pub policy: Option<PathBuf>,
 
-    /// The ShardingConfig in --policy that is in force here, by its metadata.name
+    /// The metadata.name of the ShardingConfig in --policy to put in force
     #[arg(long, env = "CTRLMESH_SHARD", value_name = "NAME", requires = "policy")]
     pub shard: Option<String>,
 
-    /// Where clients reach the proxy; a loopback address means both families' loopback
+    /// The address that clients connect to; a loopback address means that of both families
     #[arg(long, env = "CTRLMESH_LISTEN", value_name = "ADDR", default_value_t = sidecar::LISTEN)]
     pub listen: SocketAddr,
 
-    /// The CA certificates by which the API server is verified
+    /// The CA certificates that verify the API server's certificate
     #[arg(long, env = "CTRLMESH_UPSTREAM_CA", value_name = "FILE",
           default_value_os_t = PathBuf::from(sidecar::cluster_ca()))]
     pub upstream_ca: PathBuf,
@@ -56,42 +56,43 @@ pub struct ProxyArgs {
           default_value = ClusterDomain::DEFAULT)]
     pub cluster_domain: ClusterDomain,
 
-    /// The labels of this pod, as a downwardAPI volume writes them; they choose the ShardingConfig
+    /// The file with the labels of this pod, as a downwardAPI volume writes it; the ShardingConfig
+    /// that selects them is put in force
     #[arg(long, env = "CTRLMESH_POD_LABELS", value_name = "FILE")]
     pub pod_labels: Option<PathBuf>,
 
-    /// Where metrics and health are served; 0.0.0.0 means all addresses of both families. /debug
-    /// answers loopback peers only
+    /// The address of metrics and health checks; 0.0.0.0 means all addresses of both families.
+    /// /debug is served to loopback peers only
     #[arg(long, env = "CTRLMESH_ADMIN", value_name = "ADDR", default_value_t = sidecar::ADMIN)]
     pub admin: SocketAddr,
 
-    /// A directory that outlives this process but not the pod: what clients were shown is noted
-    /// there, so that a restart costs no relist
+    /// A directory that outlives this process but not the pod. It keeps the positions that clients
+    /// were shown, so that a restart costs no relist
     #[arg(long, env = "CTRLMESH_STATE_DIR", value_name = "DIR")]
     pub state_dir: Option<PathBuf>,
 
-    /// What the API server is told of a boundary that labels do not draw, where it proves that it
-    /// understands; the proxy judges each object in any case
+    /// The boundaries other than labels that are sent to the API server if it proves that it
+    /// supports them; the proxy judges each object in any case
     #[arg(long, env = "CTRLMESH_PUSHDOWN", value_enum, default_value_t = Pushdown::Auto)]
     pub pushdown: Pushdown,
 
-    /// What becomes of a live watch whose objects change hands
+    /// The way in which a live watch learns that objects move between shards
     #[arg(long, env = "CTRLMESH_ON_CHANGE", value_enum, default_value_t = OnChange::Difference)]
     pub on_change: OnChange,
 
-    /// Threads that carry connections; a connection stays on one of them
+    /// The number of threads that carry connections; a connection stays on one of them
     #[arg(long, env = "CTRLMESH_THREADS", value_name = "COUNT", default_value = "2")]
     pub threads: NonZeroUsize,
 
-    /// After SIGTERM: how many seconds open requests have to finish
+    /// The seconds that open requests have to finish after SIGTERM
     #[arg(long, env = "CTRLMESH_DRAIN_TIMEOUT", value_name = "SECONDS", default_value = "15")]
     pub drain_timeout: u16,
 
-    /// The pod's name, for the log: its first line tells which pod of many this one is
+    /// The pod's name, for the first line of the log
     #[arg(long, env = "POD_NAME", value_name = "NAME")]
     pub pod_name: Option<String>,
 
-    /// The pod's namespace; leader election locks are renamed in it alone
+    /// The pod's namespace; leader election locks are renamed only in it
     #[arg(long, env = "POD_NAMESPACE", value_name = "NAME")]
     pub pod_namespace: Option<String>,
 
@@ -99,7 +100,7 @@ pub struct ProxyArgs {
     #[arg(long, env = "KUBERNETES_SERVICE_HOST", hide = true)]
     pub kubernetes_service_host: Option<String>,
 
-    /// Its port
+    /// The port of that address
     #[arg(long, env = "KUBERNETES_SERVICE_PORT", hide = true)]
     pub kubernetes_service_port: Option<String>,
 }
@@ -107,18 +108,18 @@ pub struct ProxyArgs {
 /// The values of `--pushdown`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum Pushdown {
-    /// All that it understands
+    /// All boundaries that it supports
     Auto,
-    /// Nothing: it sends all objects, and the proxy leaves out those of others
+    /// None: it sends all objects, and the proxy leaves out those of other shards
     Off,
 }
 
 /// The values of `--on-change`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum OnChange {
-    /// It stays open and is told what leaves and what comes, where that is possible
+    /// By DELETED and ADDED events in the open stream, where that is possible
     Difference,
-    /// It ends: its client lists anew
+    /// By an ERROR event 410, which ends the watch: its client lists again
     Expire,
 }
 
@@ -250,11 +251,12 @@ pub enum BadConfig {
     DirectWithoutUpstream,
     /// The upstream's address would be ignored.
     #[error(
-        "--upstream {0} has no meaning in --mode iptables: the client's own destination counts"
+        "--upstream {0} has no effect in --mode iptables, where the client's destination is used: \
+         remove it, or give --mode direct"
     )]
     UpstreamWithoutDirect(UpstreamAddr),
     /// The pod must be known if the policy is not in a file.
-    #[error("without --policy the ShardingConfig is found by the pod: {0} is needed")]
+    #[error("without --policy the pod's labels select the ShardingConfig: give {0}")]
     NoPod(&'static str),
     /// The kubelet's variable holds no address.
     #[error("KUBERNETES_SERVICE_HOST")]

@@ -194,7 +194,7 @@ impl Metrics {
 
     fn register(&self) -> Registry {
         let mut all = Registry::with_prefix("ctrlmesh");
-        all.register("requests", "Requests by what was done with them", self.requests.clone());
+        all.register("requests", "Requests by the proxy's decision", self.requests.clone());
         all.register_with_unit(
             "request_duration",
             "Time until the response was complete; of streams, until its headers",
@@ -203,21 +203,21 @@ impl Metrics {
         );
         all.register(
             "own_requests",
-            "Requests of the proxy's own on a client's behalf, by what they are for",
+            "Requests of the proxy's own on a client's behalf, by purpose",
             self.own_requests.clone(),
         );
-        all.register("refusals", "Answers given instead of the upstream's", self.refusals.clone());
+        all.register("refusals", "Responses of the proxy in place of the upstream's", self.refusals.clone());
         all.register("connections", "Client connections open now", self.connections.clone());
         all.register(
             "closed_connections",
-            "Connections that ended other than by a peer's orderly close",
+            "Connections that did not end by a peer's orderly close",
             self.closed_connections.clone(),
         );
         self.register_streams(&mut all);
         all.register("policy_epoch", "Number of the policy in force", self.policy_epoch.clone());
         all.register(
             "policy_rejected",
-            "Policies that were refused while the last good one stayed in force",
+            "Policies that were rejected while the last good one stayed in force",
             self.policy_rejected.clone(),
         );
         all.register_with_unit(
@@ -247,12 +247,12 @@ impl Metrics {
         all.register("streams", "Long-lived responses open now", self.streams.clone());
         all.register(
             "stream_changes",
-            "Watches that a policy change reached, by how they were brought over",
+            "Watches that a policy change affected, by the way they were brought over",
             self.stream_changes.clone(),
         );
         all.register(
             "pushdown",
-            "Narrowed lists and watches, by what of the boundary the API server was told",
+            "Narrowed lists and watches, by the part of the boundary that was sent to the API server",
             self.pushdown.clone(),
         );
         all.register(
@@ -262,7 +262,7 @@ impl Metrics {
         );
         all.register_with_unit(
             "filter_memory",
-            "Memory that holds objects until they are whole and judged",
+            "Memory for objects that are not complete or not judged yet",
             Unit::Bytes,
             self.filter_memory.clone(),
         );

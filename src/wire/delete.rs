@@ -17,13 +17,13 @@ pub struct DeleteOptions(Map<String, Value>);
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum BadOptions {
     /// The body or the query is no `DeleteOptions`.
-    #[error("the body is no DeleteOptions")]
+    #[error("the body is not DeleteOptions")]
     Unreadable,
     /// The body's encoding is not supported.
     #[error("DeleteOptions in this encoding cannot be read: send JSON or protobuf")]
     Encoding,
     /// The options have preconditions, which are for one object.
-    #[error("preconditions are for one object: delete it by its name")]
+    #[error("preconditions identify one object: delete it by its name")]
     Preconditions,
 }
 

@@ -217,7 +217,7 @@ fn bad_input_prints_nothing_and_says_where() {
             "document 2, Pod default/one, cannot be injected",
         ),
         (format!("{POD}---\na: [b\n"), &[], "document 2"),
-        (format!("{POD}---\na: 1\na: 2\n"), &[], "the key `a` stands twice"),
+        (format!("{POD}---\na: 1\na: 2\n"), &[], "the key `a` occurs twice"),
         (format!("{POD}---\na: !secret x\n"), &[], "line 1: the tag `!secret`"),
         (format!("{POD}...\n{POD}"), &[], "a second document begins"),
         (POD.replace("image: app", "image: \"a\u{2028}b\""), &[], "document 1 has a line break"),

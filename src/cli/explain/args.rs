@@ -13,30 +13,30 @@ use http::Method;
                             ctrlmesh explain --diff OLD NEW [--shard [NAMESPACE/]NAME] [--all]"
 )]
 pub struct ExplainArgs {
-    /// The file with the ShardingConfigs, as `ctrlmesh proxy --policy` reads it; without it, the
+    /// Read the ShardingConfigs from this file, as `ctrlmesh proxy --policy` does, instead of the
     /// cluster of the kubeconfig
     #[arg(long, env = "CTRLMESH_POLICY", value_name = "FILE", conflicts_with = "diff")]
     pub(super) policy: Option<PathBuf>,
 
-    /// The shard: the name of its ShardingConfig, NAMESPACE/NAME for one in the cluster
+    /// The name of the shard's ShardingConfig; NAMESPACE/NAME for one in the cluster
     #[arg(long, env = "CTRLMESH_SHARD", value_name = "NAME")]
     pub(super) shard: Option<ObjectName>,
 
-    /// A pod, NAMESPACE/NAME: its labels choose the ShardingConfig, as in its proxy
+    /// The pod NAMESPACE/NAME, whose labels select the ShardingConfig, as in its proxy
     #[arg(long, env = "CTRLMESH_POD", value_name = "NAME",
           conflicts_with_all = ["policy", "shard", "diff"])]
     pub(super) pod: Option<ObjectName>,
 
-    /// The pod's namespace, where its lock is; the config's own unless told
+    /// The namespace of the pod and of its lock [default: that of the ShardingConfig]
     #[arg(long, env = "POD_NAMESPACE", value_name = "NAME")]
     pub(super) pod_namespace: Option<String>,
 
-    /// Which objects in the cluster would change hands: two files with ShardingConfigs, where
-    /// `cluster` stands for what is in the cluster and - for standard input
+    /// List the objects in the cluster that would move between shards: OLD and NEW are files with
+    /// ShardingConfigs, `cluster` for those in the cluster, or - for standard input
     #[arg(long, value_names = ["OLD", "NEW"], num_args = 2)]
     pub(super) diff: Option<Vec<PathBuf>>,
 
-    /// Name all objects, not the first ten, and those that stay too
+    /// List all objects, not only the first ten, and those that stay too
     #[arg(long, env = "CTRLMESH_ALL", requires = "diff")]
     pub(super) all: bool,
 
@@ -44,7 +44,7 @@ pub struct ExplainArgs {
     #[arg(value_name = "METHOD", required_unless_present = "diff", conflicts_with = "diff")]
     pub(super) method: Option<Method>,
 
-    /// Its path and query, for example `/api/v1/pods?watch=1`
+    /// The path and query of the request, for example `/api/v1/pods?watch=1`
     #[arg(value_name = "PATH", required_unless_present = "diff", conflicts_with = "diff")]
     pub(super) target: Option<String>,
 }

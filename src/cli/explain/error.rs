@@ -21,7 +21,7 @@ pub enum ExplainError {
     #[error("{0} of the resources could not be listed, the first of them {1}")]
     Incomplete(usize, String, #[source] ClusterError),
     /// The output cannot be written.
-    #[error("writing")]
+    #[error("cannot write to standard output")]
     Output(#[from] io::Error),
 }
 

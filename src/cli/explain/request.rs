@@ -141,7 +141,7 @@ fn here(way: &Way) -> &'static str {
         (Share::Each { .. }, _) => "each item is judged by what it is called",
         (Share::None, _) => "nothing is in the shard: the answer is empty",
         (Share::Whole, Way::Watch(_)) if scope.is_some() => {
-            "passes; told what changes hands when the shard's boundary moves"
+            "passes; gets events for objects that change shards when the boundary moves"
         }
         (Share::Whole, _) => "passes",
     }
@@ -182,7 +182,7 @@ spec:
             "request   watch deployments.apps\n\
              limit     team=blue\n\
              upstream  GET /apis/apps/v1/deployments?watch=1&labelSelector=team%3Dblue%2Cx\n\
-             here      passes; told what changes hands when the shard's boundary moves\n"
+             here      passes; gets events for objects that change shards when the boundary moves\n"
         );
     }
 

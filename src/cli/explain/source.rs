@@ -19,7 +19,7 @@ const CLUSTER: &str = "cluster";
 #[derive(Debug, thiserror::Error)]
 pub enum BadSource {
     /// No flag names the policy.
-    #[error("say which: by --pod, or by --shard and, where it is in a file, --policy")]
+    #[error("no policy is chosen: give --pod or --shard, and --policy if it is in a file")]
     Unnamed,
     /// A file cannot be read.
     #[error("{}", .0.display())]
@@ -28,7 +28,7 @@ pub enum BadSource {
     #[error("{}", .0.display())]
     Document(PathBuf, #[source] BadDocument),
     /// The file has no ShardingConfig or several, and no flag chooses one.
-    #[error("{} has {has}: say by --shard which is meant", .path.display())]
+    #[error("{} has {has}: choose one of its ShardingConfigs by --shard", .path.display())]
     Which {
         /// The file.
         path: PathBuf,

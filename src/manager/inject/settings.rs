@@ -43,12 +43,12 @@ impl Settings {
     }
 }
 
-/// What kind of container the proxy is.
+/// The kind of container that the proxy runs in.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum Sidecar {
-    /// An init container that goes on running (KEP-753): Kubernetes 1.29 and later
+    /// An init container that keeps running (KEP-753), for Kubernetes 1.29 and later
     Native,
-    /// The first of the pod's containers; older clusters
+    /// The first of the pod's containers, for older clusters
     Classic,
 }
 

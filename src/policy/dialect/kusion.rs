@@ -50,7 +50,7 @@ fn compile(object: ObjectRef, spec: &ShardingConfigSpec) -> Result<ShardingDraft
     });
     let pods = selector("spec.selector", &spec.selector, &mut problems);
     if pods.is_everything() {
-        problems.add::<()>("spec.selector", "is empty, it must select the pods of this shard");
+        problems.add::<()>("spec.selector", "is empty: give labels that select the pods of this shard");
     }
     let limits = limits(&spec.limits, &mut problems);
     let object = problems.none_of(object)?;
@@ -92,7 +92,7 @@ fn limits(limits: &[Limit], problems: &mut Problems) -> Vec<(Rule, Arc<DraftScop
 
 fn conflict(rule: &Rule, other: &Claim) -> String {
     let mut what = format!(
-        "{rule} is limited already by {} as {}: a resource belongs in one limit",
+        "{rule} is limited already by {} as {}: name a resource in one limit only",
         other.field, other.rule
     );
     if rule.covers(&GroupResource::new("", "events")) {
@@ -117,8 +117,8 @@ fn boundary(at: &str, limit: &Limit, problems: &mut Problems) -> Option<Boundary
     let is_silent = namespaces.is_some()
         || hash.as_ref().is_some_and(|hash| matches!(hash.of, api::HashOf::Namespace));
     if is_silent && cluster_scoped.is_none() {
-        let what = "is missing: namespaces say nothing of objects that are in none; give Include \
-                    in one shard and Exclude in the others";
+        let what = "is missing: namespaces do not decide about objects that are in none; give \
+                    Include in one shard and Exclude in the others";
         problems.add::<()>(format!("{at}.clusterScoped"), what);
     }
     let hash = hash.as_ref().and_then(|hash| hash_rule(&format!("{at}.hash"), hash, problems));
@@ -137,7 +137,7 @@ fn boundary(at: &str, limit: &Limit, problems: &mut Problems) -> Option<Boundary
         for (number, name) in names.iter().enumerate() {
             if name.len() > 63 || !is_label(name) {
                 let what = format!(
-                    "{name:?} is no namespace: give at most 63 of a-z, 0-9 and -, beginning and \
+                    "{name:?} is not a namespace: give at most 63 of a-z, 0-9 and -, beginning and \
                      ending with a letter or digit"
                 );
                 problems.add::<()>(format!("{at}.names[{number}]"), what);

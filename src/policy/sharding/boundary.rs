@@ -62,10 +62,10 @@ pub struct HashRange {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum BadRange {
     /// The text is not a hash.
-    #[error("{0:?} is no hash: give 0x and sixteen digits 0-9a-f")]
+    #[error("{0:?} is not a hash: give 0x and sixteen digits 0-9a-f")]
     Hash(String),
     /// The range is empty.
-    #[error("from {from} to {to} has no hash in it: `to` is exclusive and must be larger")]
+    #[error("from {from} to {to} contains no hash: `to` is exclusive and must be larger than `from`")]
     Empty {
         /// The start, inclusive.
         from: String,
@@ -159,7 +159,9 @@ impl Pattern {
             regex::Error::CompiledTooBig(_) => {
                 "is too large once compiled: use fewer or smaller repetitions".to_owned()
             }
-            error => format!("{text:?} is no regular expression: {}", one_line(&error.to_string())),
+            error => {
+                format!("{text:?} is not a regular expression: {}", one_line(&error.to_string()))
+            }
         })
     }
 
@@ -419,7 +421,7 @@ mod tests {
         assert_eq!(boundary("^team-[a-f]").judge(&team, false), Verdict::Keep);
         assert_eq!(boundary("^team-[c-f]$").judge(&team, false), Verdict::Drop);
         assert_eq!(boundary("b").judge(&team, false), Verdict::Keep);
-        assert!(Pattern::new("a{").unwrap_err().contains("no regular expression"));
+        assert!(Pattern::new("a{").unwrap_err().contains("not a regular expression"));
         assert!(Pattern::new("(((a{100}){100}){100})").unwrap_err().contains("too large"));
         assert!(Pattern::new(&"a".repeat(2000)).unwrap_err().contains("at most"));
     }

@@ -34,11 +34,11 @@ pub enum LockIn {
 pub enum BadLock {
     /// The name is not an object name.
     #[error(
-        "{0:?} is no object name: give lower case letters, digits, '-' and '.', such as \"my-operator\""
+        "{0:?} is not an object name: give lower case letters, digits, '-' and '.', such as \"my-operator\""
     )]
     Name(String),
     /// The name is too long once the shard's name is appended.
-    #[error("{0:?} is {1} characters long, an object name has at most 253")]
+    #[error("{0:?} is {1} characters long: shorten it, an object name has at most 253")]
     TooLong(String, usize),
 }
 

@@ -27,12 +27,12 @@ enum Name {
 pub enum BadRule {
     /// The group is not a DNS subdomain.
     #[error(
-        "apiGroups: {0:?} is no API group: give \"\" for the core group, a name such as \"apps\", or \"*\""
+        "apiGroups: {0:?} is not an API group: give \"\" for the core group, a name such as \"apps\", or \"*\""
     )]
     Group(String),
     /// The resource is not a plural name.
     #[error(
-        "resources: {0:?} is no resource: give a plural name in lower case without a subresource, such as \"pods\", or \"*\""
+        "resources: {0:?} is not a resource: give a plural name in lower case without a subresource, such as \"pods\", or \"*\""
     )]
     Resource(String),
 }

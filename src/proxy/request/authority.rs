@@ -19,7 +19,7 @@ pub(super) fn complete<B>(request: &mut Request<B>, upstream: &str) -> Result<()
     let host = request.headers_mut().remove(header::HOST);
     let host = host.as_ref().map_or(upstream.as_bytes(), HeaderValue::as_bytes);
     let authority = Authority::try_from(host)
-        .map_err(|_| Refusal::BadRequestLine.because("Host is no HOST or HOST:PORT"))?;
+        .map_err(|_| Refusal::BadRequestLine.because("Host is not HOST or HOST:PORT"))?;
     let mut parts = std::mem::take(request.uri_mut()).into_parts();
     parts.scheme = Some(Scheme::HTTPS);
     parts.authority = Some(authority);

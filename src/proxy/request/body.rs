@@ -77,7 +77,7 @@ impl Held {
         match timeout(WHOLE_WITHIN, held.fill(body, limit)).await {
             Ok(filled) => filled.map(|()| held),
             Err(_) => {
-                let why = format!("the body was not whole within {WHOLE_WITHIN:?}");
+                let why = format!("the body was not complete within {WHOLE_WITHIN:?}: send it faster");
                 Err(Refusal::BodyTimeout.because(why))
             }
         }
@@ -108,8 +108,8 @@ impl Held {
         if length > self.taken {
             let capacity = length.max(self.taken + self.taken / 2).min(limit);
             if !self.room.take(capacity - self.taken, capacity) {
-                let why = "the bodies of requests that are under way fill the room that there is \
-                           for them";
+                let why = "the bodies of other requests fill the memory for bodies: send the \
+                           request again";
                 return Err(Refusal::NoRoom.because(why));
             }
             self.taken = capacity;
@@ -128,7 +128,7 @@ impl Held {
 fn too_large(limit: usize) -> Refused {
     let (most, unit) = if limit < 1 << 20 { (limit >> 10, "KiB") } else { (limit >> 20, "MiB") };
     Refusal::BodyTooLarge
-        .because(format!("the body is larger than the {most} {unit} that are taken"))
+        .because(format!("the body is larger than {most} {unit}: send less"))
 }
 
 impl AsRef<[u8]> for Held {

@@ -137,7 +137,7 @@ impl Sweep<'_> {
             return Ok(Err(whole(code, body)));
         }
         let served: Served = serde_json::from_slice(&body)
-            .map_err(|_| Refusal::UnreadableList.because("discovery is no APIResourceList"))?;
+            .map_err(|_| Refusal::UnreadableList.because("the discovery response is not an APIResourceList"))?;
         let is_it = |served: &ServedResource| {
             served.name == resource.resource
                 && served.verbs.iter().any(|verb| verb == "deletecollection")
@@ -316,7 +316,7 @@ impl Sweep<'_> {
         let unreadable = |error: FrameError| Refusal::UnreadableList.because(error);
         let mut page = OwnPage::default();
         let items = ListItems::new(Encoding::Json);
-        let mut items = items.ok_or_else(|| Refusal::UnreadableList.because("it is no JSON"))?;
+        let mut items = items.ok_or_else(|| Refusal::UnreadableList.because("the list is not JSON"))?;
         let mut body = reply.into_body();
         while let Some(frame) = body.frame().await {
             let Ok(chunk) = frame.map_err(|_| cut_off())?.into_data() else { continue };
@@ -329,7 +329,7 @@ impl Sweep<'_> {
             Continue::None => String::new(),
             Continue::Token(token) => token,
             Continue::Unreadable => {
-                return Err(Refusal::UnreadableList.because("its token is too long").into());
+                return Err(Refusal::UnreadableList.because("the list's continue token is too long").into());
             }
         };
         Ok(Ok(page))
@@ -340,7 +340,7 @@ impl Sweep<'_> {
         match self.share.judge(&item.object) {
             Verdict::Drop => return,
             Verdict::Unknown => {
-                page.unreadable = Some("an item lacks what the boundary goes by");
+                page.unreadable = Some("an item lacks metadata that the boundary needs");
                 return;
             }
             Verdict::Keep => {}
@@ -398,7 +398,7 @@ fn segment(name: &str) -> String {
 async fn read(reply: Response<Incoming>) -> Result<Bytes, Stop> {
     let body = Limited::new(reply.into_body(), MAX_ANSWER).collect().await;
     let body = body.map_err(|error| match error.is::<LengthLimitError>() {
-        true => Refusal::UnreadableList.because("an answer to one request has more than 4 MiB"),
+        true => Refusal::UnreadableList.because("a response to one request has more than 4 MiB"),
         false => cut_off(),
     })?;
     Ok(body.to_bytes())
@@ -414,7 +414,7 @@ async fn pass_over(reply: Response<Incoming>) -> Result<(), Stop> {
 }
 
 fn cut_off() -> Refused {
-    Refusal::UnreadableList.because("it was cut off")
+    Refusal::UnreadableList.because("the list was cut off")
 }
 
 /// The response after the last DELETE, with the token of the rest, if any.

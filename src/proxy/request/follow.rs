@@ -69,7 +69,7 @@ fn watched(
             Ok(Follow::Watch(body, collection, Encoding::Json, Treatment::Unparsed))
         }
         None => {
-            let why = "the API server answers this watch in an encoding that cannot be followed; \
+            let why = "the API server answers this watch in an encoding that cannot be followed: \
                        ask for JSON, protobuf or CBOR";
             Err(Refusal::UnknownEncoding.because(why).into())
         }
@@ -94,7 +94,7 @@ async fn judged(
         .and_then(|encoding| JudgedList::new(pair, body, collection, encoding, is_gzip));
     let Some(list) = list else {
         let why = "the API server answers this list in an encoding that cannot be judged item by \
-                   item; ask for JSON, protobuf or CBOR, plain or in gzip";
+                   item: ask for JSON, protobuf or CBOR, plain or in gzip";
         return Err(Refusal::UnknownEncoding.because(why).into());
     };
     list.begun().await.map_err(|error| match error {

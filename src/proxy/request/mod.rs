@@ -163,7 +163,7 @@ fn decided(way: &Way, is_rewritten: bool) -> Decided {
 /// so they must not be compressed.
 fn watch(uri: &Uri, headers: &mut HeaderMap) -> Result<Option<Asked>, Stop> {
     if headers.contains_key(header::UPGRADE) {
-        let why = "a watch over WebSocket cannot be followed; watch over HTTP";
+        let why = "a watch over WebSocket is not supported: watch over plain HTTP";
         return Err(Refusal::WebSocketWatch.because(why).into());
     }
     headers.remove(header::ACCEPT_ENCODING);

@@ -15,7 +15,7 @@ pub(in crate::proxy) enum BodyError {
     #[error("the response cannot be decompressed")]
     Compression,
     /// A watch whose events cannot be parsed has to end, and the end of an event is not known.
-    #[error("a watch whose events cannot be told apart had to end")]
+    #[error("a watch whose events cannot be parsed had to end")]
     Unparsed,
     /// An event stayed incomplete when the watch had to end.
     #[error("the upstream stopped in the middle of an event")]

@@ -79,8 +79,8 @@ fn events_of_both_groups_belong_in_one_limit() {
     let (core, other) = (limit("''"), limit("events.k8s.io"));
     let problems = problems(&format!("{PODS}\nlimits:\n{core}{other}"));
     assert_eq!(problems.len(), 1, "{problems:#?}");
-    let says = "events is limited already by spec.limits[0].relateResources[0] as events: a \
-                resource belongs in one limit, and the events of events.k8s.io are those of the \
+    let says = "events is limited already by spec.limits[0].relateResources[0] as events: name \
+                a resource in one limit only, and the events of events.k8s.io are those of the \
                 core group";
     assert!(problems[0].contains("limits[1]") && problems[0].contains(says), "{problems:?}");
 
@@ -153,7 +153,7 @@ limits:
         "spec.limits[0].namespaces.pattern: \"a(\"",
         "spec.limits[1].namespaces: is empty",
         "spec.limits[2].clusterScoped: is missing",
-        "spec.limits[2].hash.ranges[0]: \"0x0\" is no hash",
+        "spec.limits[2].hash.ranges[0]: \"0x0\" is not a hash",
         "spec.limits[3].hash.ranges: [0x8000000000000000, end) overlaps",
         "spec.limits[4].hash.ranges: is empty",
     ];

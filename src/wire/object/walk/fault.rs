@@ -17,16 +17,16 @@ pub enum Fault {
     #[error("not an object")]
     NotAnObject,
     /// The items of a list are no array.
-    #[error("items that are no array")]
+    #[error("items that are not an array")]
     NotItems,
     /// A list without items, not even null.
     #[error("not a list")]
     NotAList,
     /// An item whose metadata does not identify its object, or not unambiguously.
-    #[error("item without metadata that can be read in one way")]
+    #[error("item whose metadata is missing or ambiguous")]
     Item,
     /// An event of an unknown type, which cannot be judged.
-    #[error("event of a type that nobody knows")]
+    #[error("event of an unknown type")]
     Event,
     /// An item or event larger than anything that the API server stores.
     #[error("item too large")]
