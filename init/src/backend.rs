@@ -67,7 +67,7 @@ fn prove(backend: Backend, families: &[Family]) -> Result<(), ToolError> {
 /// The reason why no backend works.
 #[derive(Debug, thiserror::Error)]
 pub enum BackendError {
-    /// Both were tried.
+    /// Neither backend works.
     #[error("no iptables backend works; nft: {nft}; legacy: {legacy}")]
     Neither {
         /// The error of nft.
@@ -80,7 +80,7 @@ pub enum BackendError {
     Refused {
         /// The backend.
         backend: Backend,
-        /// Its error.
+        /// The error of the backend.
         source: ToolError,
     },
 }

@@ -104,7 +104,7 @@ pub enum InitError {
     /// The plan is invalid.
     #[error(transparent)]
     Plan(#[from] PlanError),
-    /// This process is exempt from the rules that it has to prove.
+    /// The process runs as the proxy's user, so it is exempt from the rules that it has to prove.
     #[error("ctrlmesh-init runs as uid {proxy}, the proxy's: run it as another user, such as 0")]
     OwnUid {
         /// The uid of both.

@@ -78,7 +78,7 @@ impl Plan {
 /// The numeric user that the proxy runs as.
 ///
 /// Never 0: a rule that exempts root would exempt every root process of the pod. Never
-/// 4294967295, which is no user (`(uid_t) -1`).
+/// 4294967295, which is not a user (`(uid_t) -1`).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ProxyUid(u32);
 
@@ -323,7 +323,7 @@ pub enum PlanError {
         /// The given text.
         value: String,
     },
-    /// Not two ports.
+    /// The value is not two ports.
     #[error("inbound `{value}` is not PORT:LISTENER, two numbers from 1 to 65535")]
     Inbound {
         /// The given text.
@@ -338,7 +338,7 @@ pub enum PlanError {
     /// No upstream given and none in the environment.
     #[error("no API server to intercept: {0}; set both or give --upstream HOST:PORT")]
     NoUpstream(&'static str),
-    /// Not a port.
+    /// The value is not a port.
     #[error("upstream port `{value}` is not a number from 1 to 65535")]
     Port {
         /// The given text.
@@ -364,7 +364,7 @@ pub enum PlanError {
         /// The number of upstream addresses.
         count: usize,
     },
-    /// Not the uid of an unprivileged user.
+    /// The value is not the uid of an unprivileged user.
     #[error("proxy uid `{value}` is not a numeric unprivileged user from 1 to 4294967294")]
     Uid {
         /// The given text.

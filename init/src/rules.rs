@@ -132,7 +132,7 @@ pub enum Chain {
 }
 
 impl Chain {
-    /// Both.
+    /// Both chains.
     pub const ALL: [Self; 2] = [Self::Out, Self::In];
 
     /// The chain's name (28 bytes at most, by xtables).

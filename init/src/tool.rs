@@ -87,7 +87,7 @@ pub enum ToolError {
     Conflict {
         /// The program.
         program: String,
-        /// Its stderr.
+        /// The program's stderr.
         text: String,
     },
     /// Any other failure: this kernel or this build lacks a feature.
@@ -95,9 +95,9 @@ pub enum ToolError {
     Failed {
         /// The program.
         program: String,
-        /// Its exit status.
+        /// The program's exit status.
         status: String,
-        /// Its stderr.
+        /// The program's stderr.
         text: String,
     },
     /// The lock of the legacy tools is held by another process, or cannot be opened.
@@ -105,10 +105,10 @@ pub enum ToolError {
     Lock {
         /// The program.
         program: String,
-        /// Its stderr.
+        /// The program's stderr.
         text: String,
     },
-    /// Not in PATH.
+    /// The program is not in PATH.
     #[error("{program} is not in PATH")]
     Missing {
         /// The program.
@@ -119,7 +119,7 @@ pub enum ToolError {
     NotPermitted {
         /// The program.
         program: String,
-        /// Its stderr.
+        /// The program's stderr.
         text: String,
     },
     /// Found, but cannot be run.

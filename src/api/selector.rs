@@ -24,7 +24,7 @@ pub struct LabelSelector {
 pub struct LabelSelectorRequirement {
     /// The label key.
     pub key: String,
-    /// How the key's value relates to `values`.
+    /// The relation of the key's value to `values`.
     pub operator: Operator,
     /// Non-empty for `In` and `NotIn`, empty for `Exists` and `DoesNotExist`.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]

@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 
 use super::LabelSelector;
 
-/// Which objects the selected pods see, and under which lock they elect their leader.
+/// The objects that the selected pods see, and the lock by which they elect their leader.
 #[derive(
     CustomResource, Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema,
 )]
@@ -18,7 +18,7 @@ use super::LabelSelector;
     shortname = "shard",
     namespaced,
     derive = "PartialEq",
-    doc = "One shard: which pods it is made of and which objects they see.",
+    doc = "One shard: its pods, and the objects that they see.",
     printcolumn = r#"{"name":"Lock", "type":"string", "jsonPath":".spec.controller.leaderElectionName"}"#,
     printcolumn = r#"{"name":"Age", "type":"date", "jsonPath":".metadata.creationTimestamp"}"#
 )]
@@ -27,13 +27,13 @@ pub struct ShardingConfigSpec {
     /// The pods of this shard, in the namespace of the config. A pod must be selected by exactly
     /// one config.
     pub selector: LabelSelector,
-    /// What the proxy knows of the controller itself.
+    /// The controller behind the proxy.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub controller: Option<Controller>,
-    /// Where the controller serves its admission webhooks.
+    /// The controller's admission webhook server. Accepted without effect.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub webhook: Option<Webhook>,
-    /// What the pods of this shard see. A resource that no limit names is seen whole.
+    /// The objects that the pods of this shard see. Of a resource that no limit names they see all.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 256))]
     pub limits: Vec<Limit>,
@@ -59,7 +59,7 @@ pub struct Webhook {
     pub port: u16,
 }
 
-/// What the shard sees of a set of resources. All that is given must hold.
+/// The objects that the shard sees of a set of resources. All given conditions must hold.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 #[schemars(extend("x-kubernetes-validations" = [{
@@ -70,26 +70,27 @@ pub struct Webhook {
     "fieldPath": ".clusterScoped",
 }]))]
 pub struct Limit {
-    /// The resources that it applies to. When none is given it applies to every resource but those
-    /// that shards must share: leases, events, reviews, custom resource definitions.
+    /// The resources that the limit applies to. Empty means every resource except those that shards
+    /// must share: leases, events, reviews, custom resource definitions.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub relate_resources: Vec<Resources>,
-    /// Objects by their labels. Absent means any.
+    /// The labels of the objects. Absent means any.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub selector: Option<LabelSelector>,
-    /// Objects by their namespace; a Namespace counts as what it names. Absent means any.
+    /// The namespaces of the objects; a Namespace object counts as the namespace that it names.
+    /// Absent means any.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub namespaces: Option<Namespaces>,
-    /// Objects by a hash. Absent means any.
+    /// The hashes of the objects. Absent means any.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub hash: Option<Hash>,
-    /// Whether the shard sees objects that are in no namespace. Must be said with `namespaces` and
-    /// with the hash of a namespace, which say nothing of them.
+    /// Whether the shard sees objects that are in no namespace. Required with `namespaces` and with
+    /// the hash of a namespace, which do not decide about them.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cluster_scoped: Option<ClusterScoped>,
 }
 
-/// Namespaces. All that is given must hold.
+/// A set of namespaces. All given conditions must hold.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 #[schemars(extend("x-kubernetes-validations" = [{
@@ -101,15 +102,16 @@ pub struct Limit {
     "fieldPath": ".pattern",
 }]))]
 pub struct Namespaces {
-    /// Their names. Empty means any.
+    /// The names of the namespaces. Empty means any.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(inner(length(max = 63), regex(pattern = "^[a-z0-9]([-a-z0-9]*[a-z0-9])?$")))]
     pub names: Vec<String>,
-    /// A regular expression that matches somewhere in the name.
+    /// A regular expression that matches a part of the name.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = 1024))]
     pub pattern: Option<String>,
-    /// Their labels, as they are now: when a namespace is relabelled, its objects change hands.
+    /// The current labels of the namespaces: when a namespace is relabelled, its objects move
+    /// between shards.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub selector: Option<LabelSelector>,
 }
@@ -124,20 +126,21 @@ pub struct Namespaces {
     "fieldPath": ".ranges",
 }]))]
 pub struct Hash {
-    /// What is hashed.
+    /// The attribute that is hashed.
     pub of: HashOf,
-    /// Ranges that do not overlap. The shards of a controller must cover all hashes together.
+    /// The ranges of hashes; they must not overlap. Together, the shards of a controller must cover
+    /// all hashes.
     #[schemars(length(min = 1, max = 32))]
     pub ranges: Vec<HashRange>,
 }
 
-/// What of an object is hashed.
+/// The attribute of an object that is hashed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub enum HashOf {
-    /// Its uid.
+    /// The object's uid.
     Uid,
-    /// The name of its namespace.
+    /// The name of the object's namespace.
     Namespace,
 }
 
@@ -146,13 +149,13 @@ pub enum HashOf {
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 #[schemars(extend("x-kubernetes-validations" = [{
     "rule": "self.to == '' || self.from < self.to",
-    "message": "has no hash in it: `to` is exclusive and must be larger than `from`",
+    "message": "contains no hash: `to` is exclusive and must be larger than `from`",
 }]))]
 pub struct HashRange {
-    /// The first hash in it: `0x` and sixteen digits.
+    /// The first hash in the range: `0x` and sixteen digits.
     #[schemars(length(max = 18), regex(pattern = "^0x[0-9a-f]{16}$"))]
     pub from: String,
-    /// The first hash behind it, or `""`: the end.
+    /// The first hash behind the range, or `""` for the end of all hashes.
     #[schemars(length(max = 18), regex(pattern = "^(0x[0-9a-f]{16})?$"))]
     pub to: String,
 }
@@ -160,9 +163,9 @@ pub struct HashRange {
 /// Whether a shard sees objects that are in no namespace.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub enum ClusterScoped {
-    /// It does.
+    /// The shard sees them.
     Include,
-    /// It does not.
+    /// The shard does not see them.
     Exclude,
 }
 

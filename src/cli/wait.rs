@@ -26,15 +26,15 @@ const QUIET: u32 = 10;
 /// The flags of `ctrlmesh wait`.
 #[derive(Args, Clone, Debug)]
 pub struct WaitArgs {
-    /// What is waited for
+    /// The state of the proxy to wait for
     #[arg(long = "for", value_enum, default_value_t = What::Ready)]
     what: What,
 
-    /// Where the proxy serves /readyz and /metrics
+    /// The address at which the proxy serves /readyz and /metrics
     #[arg(long, value_name = "ADDR", default_value_t = sidecar::OWN_ADMIN)]
     admin: SocketAddr,
 
-    /// How many seconds the proxy has
+    /// The seconds that the proxy has to reach the state
     #[arg(long, value_name = "SECONDS", default_value = "120")]
     timeout: u16,
 }
@@ -125,7 +125,7 @@ async fn no_clients(admin: SocketAddr, last: &mut String) {
     }
 }
 
-/// Whether the line counts an open connection. Before the first client there is no such line.
+/// Whether the line counts an open connection. No line counts connections before the first client.
 fn tells_of_clients(line: &str) -> bool {
     line.starts_with("ctrlmesh_connections{") && !line.ends_with("} 0")
 }

@@ -15,10 +15,10 @@ const MAX_NODES: usize = 1 << 20;
 /// The reason why kubectl would not read a text as one document.
 #[derive(Debug, thiserror::Error)]
 pub enum YamlError {
-    /// Not YAML.
+    /// The text is not YAML.
     #[error("{0}")]
     Malformed(String),
-    /// The same key twice.
+    /// A mapping has the same key twice.
     #[error("the key `{0}` occurs twice in one mapping: keep one")]
     Twice(String),
     /// A key that JSON cannot have.
@@ -27,7 +27,7 @@ pub enum YamlError {
     /// A tag that Kubernetes does not know.
     #[error("line {line}: the tag `{tag}` is not supported: remove it")]
     Tag {
-        /// Its line.
+        /// The line of the document.
         line: usize,
         /// The tag.
         tag: String,
@@ -35,7 +35,7 @@ pub enum YamlError {
     /// Infinity and other numbers that JSON lacks.
     #[error("line {line}: `{text}` is not a number in JSON: quote it, or write it in decimal")]
     Number {
-        /// Its line.
+        /// The line of the document.
         line: usize,
         /// The scalar.
         text: String,
@@ -43,7 +43,7 @@ pub enum YamlError {
     /// Aliases that grow without bound.
     #[error("it has more than {MAX_NODES} values")]
     TooLarge,
-    /// A merge of a value that is no mapping.
+    /// A merge of a value other than a mapping.
     #[error("line {0}: `<<` merges mappings only")]
     Merge(usize),
     /// More than one document.

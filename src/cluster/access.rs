@@ -8,7 +8,7 @@ use kube::Client;
 /// never with anything of the controller's.
 #[derive(Clone)]
 pub enum OwnAccess {
-    /// This client.
+    /// A client that is ready.
     Client(Client),
     /// A client that the environment configures when it is needed.
     Environment,

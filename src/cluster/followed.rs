@@ -1,7 +1,7 @@
 //! Objects that our own calls list and watch, by name.
 //!
-//! Hides how a list and a watch begin, fail, pause and begin anew. Does not know what is followed,
-//! or for what purpose.
+//! Hides how a list and a watch begin, fail, pause and begin anew. Does not know the kind of the
+//! objects, or the purpose.
 
 use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
@@ -51,12 +51,12 @@ type StartWatch<K> = Arc<dyn Fn(Client) -> EventStream<K, watcher::Error> + Send
 /// A change of the known objects.
 #[derive(Debug)]
 pub enum Progress {
-    /// They are complete.
+    /// The known objects are complete.
     Whole {
         /// Whether they differ from before.
         is_other: bool,
     },
-    /// They are being listed. Those known before are still known.
+    /// The objects are being listed. Those known before are still known.
     Listing,
     /// The watch failed. Those known before are still known.
     Failed(Trouble),

@@ -28,7 +28,7 @@ const LIFETIME: Duration = Duration::from_secs(2 * 365 * 24 * 3600);
 pub(super) const LEAF_LIFETIME: Duration = Duration::from_secs(24 * 3600);
 const BACKDATE: Duration = Duration::from_secs(300);
 
-/// Why there is no usable mesh CA.
+/// The reason why a mesh CA is not usable.
 #[derive(Debug, thiserror::Error)]
 pub enum CaError {
     /// A file of the CA exists already.
@@ -69,7 +69,7 @@ pub struct Cidr {
     prefix: u8,
 }
 
-/// Why a text is no range of addresses.
+/// The error for a text that is not a range of addresses.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{0:?} is not an address or a CIDR range, for example 10.96.0.1 or fd00::/112")]
 pub struct BadCidr(String);
@@ -267,8 +267,8 @@ fn verify(
     cert.verify_for_usage(algorithms, anchors, &[], clock.unix(), usage, None, None).map(drop)
 }
 
-/// Checks that `cert` is of a CA and valid now, which webpki reads from no anchor. A CA's certificate
-/// as a server's is refused for its dates first, and next for being a CA's.
+/// Checks that `cert` is of a CA and valid now, which webpki reads from no anchor. A CA's
+/// certificate as a server's is refused for its dates first, and next for being a CA's.
 fn check_is_ca(
     cert: &CertificateDer<'_>,
     anchor: &TrustAnchor<'_>,

@@ -39,13 +39,13 @@ impl Clock {
         UNIX_EPOCH + Duration::from_secs(self.unix().as_secs())
     }
 
-    /// The same time for certificate checks.
+    /// The time for certificate checks.
     #[must_use]
     pub fn unix(&self) -> UnixTime {
         self.0.current_time().unwrap_or(UnixTime::since_unix_epoch(Duration::ZERO))
     }
 
-    /// The same clock for rustls.
+    /// The clock for rustls.
     #[must_use]
     pub fn provider(&self) -> Arc<dyn TimeProvider> {
         Arc::clone(&self.0)

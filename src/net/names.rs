@@ -6,14 +6,14 @@ use rustls_pki_types::DnsName;
 
 /// The API server's Service by the short names that clients in any namespace may use.
 const SERVICE: [&str; 3] = ["kubernetes", "kubernetes.default", "kubernetes.default.svc"];
-/// This machine: never a name of the API server, even if a certificate has it.
+/// The name of this machine: never a name of the API server, even if a certificate has it.
 pub const LOCALHOST: &str = "localhost";
 
 /// The DNS domain of a cluster's Services: the kubelet's `clusterDomain`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ClusterDomain(String);
 
-/// Why a text is no DNS domain.
+/// The error for a text that is not a DNS domain.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{0:?} is not a DNS domain, for example cluster.local")]
 pub struct BadDomain(String);

@@ -12,7 +12,7 @@ use crate::wire::{
 /// The reason why a request is not forwarded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Refusal {
-    /// There is no policy yet, so what the shard may see is not known.
+    /// No policy is in force yet, so the shard's objects are not known.
     NoPolicy,
     /// The API server might read the path or query otherwise than we do.
     BadRequestLine,

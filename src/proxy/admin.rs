@@ -40,8 +40,8 @@ struct Guests {
 }
 
 impl Guests {
-    /// Serves one more connection. If there is no place left, one of the address that has most of
-    /// them ends, so that nobody keeps a probe or a scrape out.
+    /// Serves one more connection. If all places are taken, a connection of the address that has
+    /// most of them is closed, so that no peer keeps probes or scrapes out.
     fn serve(&mut self, peer: IpAddr, connection: impl Future<Output = ()> + Send + 'static) {
         while self.tasks.try_join_next().is_some() {}
         self.places.retain(|(_, task)| !task.is_finished());

@@ -46,7 +46,7 @@ pub(super) enum Bookmarks {
     Never,
     /// After its initial events, which are in no order.
     AfterInitial,
-    /// From its first event on.
+    /// Bookmarks are sent from the first event on.
     Always,
 }
 

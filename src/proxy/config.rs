@@ -146,13 +146,13 @@ impl ProxyArgs {
     }
 }
 
-/// The reason why flags are no plan of a sidecar.
+/// The reason why flags are not the plan of a sidecar.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum NoPlan {
     /// A sidecar always has this flag.
     #[error("{0} is missing")]
     Missing(&'static str),
-    /// No argument of a pod has such a path.
+    /// A path is not UTF-8, as an argument of a pod must be.
     #[error("{0:?} is not UTF-8")]
     NotText(OsString),
 }
@@ -189,7 +189,7 @@ pub enum Route {
 /// The source of the policy.
 #[derive(Clone, Debug)]
 pub enum PolicySource {
-    /// One document of a file.
+    /// A file, and the name of one document in it.
     File {
         /// The file.
         path: PathBuf,

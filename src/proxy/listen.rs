@@ -34,7 +34,7 @@ const BACK_OFF: Duration = Duration::from_millis(100);
 /// Interval between log lines about listeners that cannot accept.
 const SAY_AGAIN: Duration = Duration::from_secs(1);
 
-/// A bound socket, and the treatment of what it accepts.
+/// A bound socket, and the leg of the connections that it accepts.
 #[derive(Debug)]
 pub(super) struct Listener {
     pub(super) leg: Leg,

@@ -47,7 +47,7 @@ pub(super) struct Metrics {
 /// The kind of a listener, and of all that came through it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) enum Leg {
-    /// From the controller to the API server.
+    /// The leg from the controller to the API server.
     Outbound,
 }
 
@@ -206,7 +206,11 @@ impl Metrics {
             "Requests of the proxy's own on a client's behalf, by purpose",
             self.own_requests.clone(),
         );
-        all.register("refusals", "Responses of the proxy in place of the upstream's", self.refusals.clone());
+        all.register(
+            "refusals",
+            "Responses of the proxy in place of the upstream's",
+            self.refusals.clone(),
+        );
         all.register("connections", "Client connections open now", self.connections.clone());
         all.register(
             "closed_connections",

@@ -1,4 +1,4 @@
-//! From the first bytes of a connection to TLS on both legs.
+//! The start of a connection: from its first bytes to TLS on both legs.
 //!
 //! The upstream is dialled and verified *before* the client gets an answer: so the client sees an
 //! outage as it would without us.

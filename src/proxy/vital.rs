@@ -40,7 +40,7 @@ impl Vitals {
     }
 
     /// Runs `task` to its end, which is a loss: it is logged by this name, and a panic is counted.
-    /// It is no loss if the task is dropped, or returns during a drain.
+    /// The end is not a loss if the task is dropped, or returns during a drain.
     pub(super) async fn watch(self, name: &'static str, task: impl Future<Output = ()>) {
         // State that a panic left half done is never seen: the process ends.
         let how = match AssertUnwindSafe(task).catch_unwind().await {

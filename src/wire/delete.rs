@@ -16,7 +16,7 @@ pub struct DeleteOptions(Map<String, Value>);
 /// Why options cannot be used.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum BadOptions {
-    /// The body or the query is no `DeleteOptions`.
+    /// The body or the query is not `DeleteOptions`.
     #[error("the body is not DeleteOptions")]
     Unreadable,
     /// The body's encoding is not supported.

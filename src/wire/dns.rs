@@ -1,5 +1,5 @@
 //! Names in the characters of DNS (RFC 1123), as the API server checks them. The limits of length
-//! are the caller's: they differ with what is named.
+//! are the caller's: they differ by kind of name.
 
 /// Whether `text` is lower-case letters, digits and `-`, with a letter or digit at both ends.
 #[must_use]

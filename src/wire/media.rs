@@ -34,7 +34,8 @@ impl Encoding {
         clauses.iter().find_map(Clause::encoding).unwrap_or(Self::Json)
     }
 
-    /// The encoding of a body with this `Content-Type`; `None` if it is no encoding of API objects.
+    /// The encoding of a body with this `Content-Type`; `None` if API objects have no such
+    /// encoding.
     pub fn of_content_type(content_type: &str) -> Option<Self> {
         let essence = content_type.split(';').next().unwrap_or_default().trim();
         let named = |name: &str| essence.eq_ignore_ascii_case(name);

@@ -26,7 +26,7 @@ pub(super) struct Delimited {
     pub(super) content: Range<usize>,
 }
 
-/// Bytes that are no message.
+/// The error for bytes that are not a message.
 pub(super) struct Malformed;
 
 impl<'a> Fields<'a> {

@@ -16,7 +16,7 @@ pub struct RequestInfo<'a> {
     pub path: &'a str,
     /// The query, without the `?`.
     pub query: Query<'a>,
-    /// The verb; the HTTP method if the target is no resource.
+    /// The verb; the HTTP method if the target is not a resource.
     pub verb: Verb,
     /// The target of the verb.
     pub target: Target<'a>,
@@ -69,13 +69,13 @@ pub enum Verb {
     DeleteCollection,
     /// `/api/v1/proxy/…`: removed in 1.16, still classified.
     Proxy,
-    /// Only for a target that is no resource.
+    /// The method, for a target that is not a resource.
     Head,
-    /// Only for a target that is no resource.
+    /// The method, for a target that is not a resource.
     Post,
-    /// Only for a target that is no resource.
+    /// The method, for a target that is not a resource.
     Put,
-    /// Only for a target that is no resource.
+    /// The method, for a target that is not a resource.
     Options,
     /// Any other method: `""` to the API server if it is a resource request.
     Other,
@@ -201,7 +201,7 @@ impl<'a> RequestInfo<'a> {
 
 impl<'a> Resource<'a> {
     /// Reads `/api/VERSION/…` or `/apis/GROUP/VERSION/…` with at least one segment more; `None` if
-    /// the path is no resource.
+    /// the path is not a resource.
     fn prefix(segments: &mut Segments<'a>) -> Result<Option<Self>, PathError> {
         let group = match segments.next()?.as_deref() {
             Some("api") => Cow::Borrowed(""),

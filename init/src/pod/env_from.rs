@@ -14,7 +14,7 @@ const PREFIX: &str = "CTRLMESH_ENV_FROM_";
 pub struct EnvFrom {
     /// The kind of object.
     pub source: EnvSource,
-    /// Its `metadata.name`.
+    /// The object's `metadata.name`.
     pub name: String,
     /// The key of the entry, without dots.
     pub key: String,

@@ -94,9 +94,9 @@ pub fn families() -> io::Result<BTreeSet<Family>> {
 /// The kernel's route for a packet.
 #[derive(Debug)]
 enum Route {
-    /// Out into the network.
+    /// The route leads out into the network.
     Out,
-    /// To this pod itself.
+    /// The route leads to this pod itself.
     Own,
     /// No route, for this reason.
     Nowhere(io::Error),

@@ -191,7 +191,7 @@ pub enum SavedError {
     Unreadable {
         /// The number of the line, from 1.
         number: usize,
-        /// Its first 120 characters.
+        /// The line's first 120 characters.
         line: String,
     },
 }

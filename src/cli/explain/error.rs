@@ -8,7 +8,7 @@ use crate::wire::request::PathError;
 /// The reason why an explanation is missing or incomplete.
 #[derive(Debug, thiserror::Error)]
 pub enum ExplainError {
-    /// There is no usable policy.
+    /// No policy is usable.
     #[error("the policy")]
     Source(#[from] BadSource),
     /// The proxy would refuse the request line.

@@ -239,7 +239,11 @@ spec:
              upstream  GET /api/v1/namespaces/n01/pods, as it came\n\
              here      passes\n"
         );
-        assert!(told(0).contains("labels    tier=gold is no namespace\n"), "{}", told(0));
+        assert!(
+            told(0).contains("labels    tier=gold is the label of no namespace\n"),
+            "{}",
+            told(0)
+        );
         assert!(told(0).contains("the answer is empty"), "{}", told(0));
         assert!(told(12).contains("n09 and 2 more\n"), "{}", told(12));
     }

@@ -88,7 +88,7 @@ struct Text {
 }
 
 impl Text {
-    /// `-` is standard input.
+    /// Reads a file; `-` is standard input.
     fn read(path: &Path) -> Result<Self, BadSource> {
         let mut bytes = Vec::new();
         let read = match path.to_str() {

@@ -21,7 +21,7 @@ const RBAC: &str = "rbac.authorization.k8s.io";
 pub struct Trust {
     /// The certificate of the mesh CA.
     pub mesh_ca: String,
-    /// Its key.
+    /// The mesh CA's key.
     pub mesh_ca_key: String,
     /// The certificates of the cluster's CA.
     pub cluster_ca: String,

@@ -78,7 +78,7 @@ pub fn inject(pod: &mut Value, settings: &Settings) -> Result<Injected, NotInjec
 /// Whether the pod carries the label, in either dialect's spelling.
 ///
 /// # Errors
-/// [`NotInjected::Malformed`] if the label's value is no string, as an unquoted `true` in YAML.
+/// [`NotInjected::Malformed`] if the label's value is not a string, as an unquoted `true` in YAML.
 pub fn is_asked_for(pod: &Value) -> Result<bool, NotInjected> {
     let Some(labels) = pod.pointer("/metadata/labels") else { return Ok(false) };
     let spellings = [keys::PREFIX, keys::KRIDGE_PREFIX];

@@ -58,7 +58,7 @@ pub enum NotInjected {
         /// The proxy's use of the port.
         purpose: &'static str,
     },
-    /// The pod declares that it is no client of the API server.
+    /// The pod declares that it is not a client of the API server.
     #[error(
         "the pod has automountServiceAccountToken: false: either it is no client of the API \
          server and needs no proxy, or it brings credentials of its own, which the proxy does not \
@@ -74,7 +74,7 @@ pub enum NotInjected {
     ForeignName {
         /// Container or volume.
         kind: &'static str,
-        /// Its name.
+        /// The object's name.
         name: String,
     },
     /// Another mount is where clients look for the CA.

@@ -87,7 +87,7 @@ impl ParsedPod {
         self.init_containers.iter().chain(&self.containers)
     }
 
-    /// The same, mutable.
+    /// All containers, mutable.
     pub(super) fn all_containers_mut(&mut self) -> impl Iterator<Item = &mut Container> {
         self.init_containers.iter_mut().chain(&mut self.containers)
     }

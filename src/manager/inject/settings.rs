@@ -36,7 +36,7 @@ impl Settings {
         Ok(Self { proxy_image, init_image, sidecar, cluster_domain, plan })
     }
 
-    /// The same for a cluster with this DNS domain.
+    /// The settings for a cluster with this DNS domain.
     #[must_use]
     pub fn in_domain(self, cluster_domain: ClusterDomain) -> Self {
         Self { cluster_domain, ..self }
@@ -56,7 +56,7 @@ pub enum Sidecar {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Image(String);
 
-/// The error for a text that is no image reference.
+/// The error for a text that is not an image reference.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{0:?} is not an image reference, for example registry.example.com/ctrlmesh:1.0")]
 pub struct BadImage(String);

@@ -23,13 +23,13 @@ pub enum NotChosen {
         /// The others that select the pod.
         waiting: Vec<ObjectRef>,
     },
-    /// Several select the pod.
+    /// Several configs select the pod.
     Several(Vec<ObjectRef>),
-    /// None selects the pod.
+    /// No config selects the pod.
     None {
         /// The namespace of the configs.
         namespace: Box<str>,
-        /// Those that cannot be used: one of them may be meant.
+        /// The invalid configs: one of them may be meant.
         invalid: Vec<Invalid>,
     },
 }

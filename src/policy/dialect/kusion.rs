@@ -50,7 +50,8 @@ fn compile(object: ObjectRef, spec: &ShardingConfigSpec) -> Result<ShardingDraft
     });
     let pods = selector("spec.selector", &spec.selector, &mut problems);
     if pods.is_everything() {
-        problems.add::<()>("spec.selector", "is empty: give labels that select the pods of this shard");
+        problems
+            .add::<()>("spec.selector", "is empty: give labels that select the pods of this shard");
     }
     let limits = limits(&spec.limits, &mut problems);
     let object = problems.none_of(object)?;

@@ -39,7 +39,7 @@ pub enum Handed {
     Over,
     /// The object enters the shard.
     In,
-    /// Nothing changes.
+    /// The object stays where it is.
     Not,
     /// The object lacks an attribute that a rule needs.
     Unknown,

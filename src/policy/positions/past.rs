@@ -1,4 +1,4 @@
-//! What clients were shown before, and where one resumes.
+//! The positions that clients were shown before, and the one that a client resumes from.
 
 use std::collections::HashMap;
 
@@ -19,7 +19,7 @@ pub struct Past {
 /// The highest position that was shown under an older scope.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Floor {
-    /// This position; 0 if nothing was shown.
+    /// A known position; 0 if nothing was shown.
     At(u64),
     /// Any position.
     Unknown,
@@ -47,7 +47,7 @@ impl Resume {
 }
 
 impl Past {
-    /// No client was ever shown anything.
+    /// The past of a new pod: no client was shown anything.
     #[must_use]
     pub fn none() -> Self {
         Self { floors: HashMap::new(), unknown: false, had_process: false }

@@ -40,11 +40,11 @@ struct Unparsed {
 /// The upper bound of the unparsed positions.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 enum Bound {
-    /// There are no unparsed positions.
+    /// No position is unparsed.
     #[default]
     None,
     At(u64),
-    /// Not known yet: the API server can report it.
+    /// The bound is not known yet: the API server can report it.
     Unknown,
     /// Never known: the positions cannot be compared.
     Never,
@@ -82,8 +82,8 @@ impl Position {
         }
     }
 
-    /// Records that a request decided in `epoch` shows its client an unparsed position. Call it once
-    /// the API server has responded, and for a stream at its end too.
+    /// Records that a request decided in `epoch` shows its client an unparsed position. Call it
+    /// once the API server has responded, and for a stream at its end too.
     pub fn show_unread(&self, epoch: Epoch) {
         self.hide(Bound::Unknown, epoch);
     }

@@ -65,7 +65,9 @@ pub enum BadRange {
     #[error("{0:?} is not a hash: give 0x and sixteen digits 0-9a-f")]
     Hash(String),
     /// The range is empty.
-    #[error("from {from} to {to} contains no hash: `to` is exclusive and must be larger than `from`")]
+    #[error(
+        "from {from} to {to} contains no hash: `to` is exclusive and must be larger than `from`"
+    )]
     Empty {
         /// The start, inclusive.
         from: String,
@@ -75,7 +77,7 @@ pub enum BadRange {
     /// Two ranges overlap.
     #[error("{0} overlaps {1}: the ranges of a shard must be disjoint")]
     Overlap(HashRange, HashRange),
-    /// There is no range.
+    /// No range is given.
     #[error("is empty: name a range, for example from 0x0000000000000000 to \"\", the end")]
     None,
 }

@@ -19,13 +19,13 @@ pub struct Lock {
 /// The place where a request names the lock.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LockIn {
-    /// In the path.
+    /// The path names the lock.
     Path,
-    /// In the path, and perhaps in the body too.
+    /// The path names the lock, and perhaps the body too.
     PathAndBody,
-    /// Perhaps in the body: a create names its object only there.
+    /// The body perhaps names the lock: a create names its object only there.
     Body,
-    /// In `fieldSelector=metadata.name=`.
+    /// The query names the lock by `fieldSelector=metadata.name=`.
     FieldSelector,
 }
 

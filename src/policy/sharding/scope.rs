@@ -23,7 +23,7 @@ impl Scope {
         Self { text: selector.to_string(), selector, boundaries: Vec::new() }
     }
 
-    /// The same scope, restricted to the objects inside `boundary`.
+    /// The scope, restricted to the objects inside `boundary`.
     #[must_use]
     pub fn inside(mut self, boundary: Boundary) -> Self {
         self.boundaries.push(boundary);

@@ -1,4 +1,4 @@
-//! How much of a collection is in the shard.
+//! The share of a collection that is in the shard.
 
 use std::sync::Arc;
 

@@ -13,8 +13,8 @@ use crate::{
 /// The way of a request: `ctrlmesh explain` prints it, and the proxy obeys it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum Way {
-    /// It passes as it came. So does a get of one object: a controller that does not find what it
-    /// names would create it anew.
+    /// The request passes unchanged. So does a get of one object: a controller that does not find
+    /// the object would create it again.
     #[default]
     Pass,
     /// A get of the lock.
@@ -106,7 +106,7 @@ impl Way {
         }
     }
 
-    /// The same, to be settled.
+    /// The narrowing, mutable.
     pub fn narrow_mut(&mut self) -> Option<&mut Narrow> {
         match self {
             Self::List(narrow) | Self::Watch(narrow) | Self::DeleteCollection(narrow) => {

@@ -1,4 +1,4 @@
-//! What becomes of a request.
+//! The way of a request: pass, or be narrowed or renamed.
 
 mod decide;
 mod rewrite;

@@ -19,9 +19,9 @@ const CONTRADICTION: &str = "ctrlmesh.kusionstack.io/none,!ctrlmesh.kusionstack.
 /// each object is still judged when it arrives.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Pushed {
-    /// As `shardSelector` (KEP-5866).
+    /// The hashes to send as `shardSelector` (KEP-5866).
     pub hashes: Option<Hashes>,
-    /// As a field selector for `metadata.namespace`.
+    /// The namespace to send as a field selector for `metadata.namespace`.
     pub namespace: Option<Box<str>>,
 }
 

@@ -29,7 +29,7 @@ pub(in crate::proxy) struct InForce {
     pub(in crate::proxy) epoch: Epoch,
     pub(in crate::proxy) sharding: Arc<Sharding>,
     since: Instant,
-    /// Dropped with the last request that was decided by it.
+    /// The sender whose drop marks the end of the last request decided by it.
     _until: oneshot::Sender<()>,
 }
 
@@ -52,22 +52,22 @@ struct Details {
     config: Option<PodConfig>,
     /// Problems of the sources that the policy comes from, by source.
     problems: BTreeMap<&'static str, String>,
-    /// Resolves when nobody uses the sharding in force any more.
+    /// The end of the last request under the sharding in force.
     in_use: Option<oneshot::Receiver<()>>,
-    /// The same for those before it.
+    /// The ends of those under earlier shardings.
     former: Vec<oneshot::Receiver<()>>,
 }
 
 /// The state of a source of the policy.
 #[derive(Debug)]
 pub(super) enum SourceState {
-    /// Its data is up to date, and in force.
+    /// The source's data is up to date, and in force.
     Current,
-    /// Its first data has not arrived yet.
+    /// The source's first data has not arrived yet.
     Awaited(String),
-    /// It failed: its data is missing or may be old.
+    /// The source failed: its data is missing or may be old.
     Lost(String),
-    /// Its newest data cannot be put in force.
+    /// The source's newest data cannot be put in force.
     Rejected(String),
 }
 

@@ -32,7 +32,7 @@ pub(super) struct PastFile {
 /// The file's content at the start of the process.
 #[derive(Debug)]
 enum AtStart {
-    /// There was no process before this one.
+    /// No process ran in this pod before.
     Nothing,
     Content(Content),
     /// Clients may have been shown anything.

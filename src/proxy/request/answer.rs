@@ -36,7 +36,7 @@ pub(super) enum Follow {
     Watch(Incoming, Collection, Encoding, Treatment),
 }
 
-/// A path or query that is no target of a request.
+/// The refusal of a path or query that cannot be the target of a request.
 pub(super) fn bad_target(error: http::Error) -> Stop {
     Refusal::BadRequestLine.because(error).into()
 }

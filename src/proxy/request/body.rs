@@ -77,7 +77,8 @@ impl Held {
         match timeout(WHOLE_WITHIN, held.fill(body, limit)).await {
             Ok(filled) => filled.map(|()| held),
             Err(_) => {
-                let why = format!("the body was not complete within {WHOLE_WITHIN:?}: send it faster");
+                let why =
+                    format!("the body was not complete within {WHOLE_WITHIN:?}: send it faster");
                 Err(Refusal::BodyTimeout.because(why))
             }
         }
@@ -127,8 +128,7 @@ impl Held {
 
 fn too_large(limit: usize) -> Refused {
     let (most, unit) = if limit < 1 << 20 { (limit >> 10, "KiB") } else { (limit >> 20, "MiB") };
-    Refusal::BodyTooLarge
-        .because(format!("the body is larger than {most} {unit}: send less"))
+    Refusal::BodyTooLarge.because(format!("the body is larger than {most} {unit}: send less"))
 }
 
 impl AsRef<[u8]> for Held {
@@ -175,7 +175,7 @@ mod tests {
         held.map_err(|refused| refused.refusal)
     }
 
-    /// As many bodies as the room takes.
+    /// Takes bodies until the room is full.
     fn fill(room: &Arc<Room>, length: usize) -> Vec<Held> {
         std::iter::from_fn(|| match hold(room, length) {
             Ok(held) => Some(held),

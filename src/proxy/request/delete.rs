@@ -136,8 +136,9 @@ impl Sweep<'_> {
         if code != StatusCode::OK {
             return Ok(Err(whole(code, body)));
         }
-        let served: Served = serde_json::from_slice(&body)
-            .map_err(|_| Refusal::UnreadableList.because("the discovery response is not an APIResourceList"))?;
+        let served: Served = serde_json::from_slice(&body).map_err(|_| {
+            Refusal::UnreadableList.because("the discovery response is not an APIResourceList")
+        })?;
         let is_it = |served: &ServedResource| {
             served.name == resource.resource
                 && served.verbs.iter().any(|verb| verb == "deletecollection")
@@ -316,7 +317,8 @@ impl Sweep<'_> {
         let unreadable = |error: FrameError| Refusal::UnreadableList.because(error);
         let mut page = OwnPage::default();
         let items = ListItems::new(Encoding::Json);
-        let mut items = items.ok_or_else(|| Refusal::UnreadableList.because("the list is not JSON"))?;
+        let mut items =
+            items.ok_or_else(|| Refusal::UnreadableList.because("the list is not JSON"))?;
         let mut body = reply.into_body();
         while let Some(frame) = body.frame().await {
             let Ok(chunk) = frame.map_err(|_| cut_off())?.into_data() else { continue };
@@ -329,7 +331,9 @@ impl Sweep<'_> {
             Continue::None => String::new(),
             Continue::Token(token) => token,
             Continue::Unreadable => {
-                return Err(Refusal::UnreadableList.because("the list's continue token is too long").into());
+                return Err(Refusal::UnreadableList
+                    .because("the list's continue token is too long")
+                    .into());
             }
         };
         Ok(Ok(page))

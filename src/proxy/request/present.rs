@@ -12,7 +12,7 @@ use crate::{
 };
 
 /// Settles the bound of the positions that clients may hold of a collection. If that fails, the
-/// bound stays unknown, and nobody may resume once the scope has changed.
+/// bound stays unknown, and no client may resume once the scope has changed.
 ///
 /// Some API servers close a connection after an anonymous request
 /// (`UnauthenticatedHTTP2DOSMitigation`). So nothing is requested for anonymous clients, and a

@@ -203,7 +203,7 @@ impl Sight for Subject {
 }
 
 impl LiveStream {
-    /// Lets something happen to the watch, and records what has to be done.
+    /// Gives the watch an input, records its effect, and returns it.
     pub(super) fn step(&self, input: Input<'_, Subject>) -> Output<Subject> {
         let output = self.machine.borrow_mut().step(input);
         match output {

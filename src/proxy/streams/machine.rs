@@ -1,6 +1,6 @@
 //! The life of a watch, as a machine without input and output of its own.
 //!
-//! What happens goes in as a value, and what has to be done comes out as one. The list of live
+//! Inputs and effects are values. The list of live
 //! watches gives orders, at any time; the body of the watch obeys them, between two events.
 
 use std::{fmt::Debug, mem};
@@ -21,7 +21,7 @@ pub(super) enum Difference {
     None,
     /// Some objects leave or enter.
     Objects,
-    /// It is of another lock, which is another object: there is no way over.
+    /// The watch is of another lock, which is another object: it cannot be brought over.
     Lock,
 }
 
@@ -40,7 +40,7 @@ pub(super) struct Machine<S: Sight> {
 enum State<S: Sight> {
     /// Events of the upstream pass; the order waits for the end of one.
     Passing(Order<S>),
-    /// It is brought over to another policy; the order waits for the end of that.
+    /// The watch is brought over to another policy; the order waits for the end of that.
     Changing { to: S::Policy, order: Order<S> },
     /// The client gets nothing more.
     Ended,
@@ -63,13 +63,13 @@ pub(super) struct Goal<S: Sight> {
     pub(super) member: S::Member,
 }
 
-/// What happens to a watch.
+/// An input of a watch's machine.
 pub(super) enum Input<'a, S: Sight> {
-    /// This policy came into force. A watch that changes for it takes part by this function.
+    /// The policy came into force. A watch that changes for it takes part by this function.
     Policy(&'a S::Policy, &'a dyn Fn() -> S::Member),
-    /// From now on it can be brought over by difference, or cannot.
+    /// The watch can be brought over by difference from now on, or cannot.
     MayChange(bool),
-    /// Its client must list again.
+    /// The client must list again.
     Expire,
     /// The proxy ends.
     Drain,
@@ -91,7 +91,7 @@ pub(super) enum Output<S: Sight> {
     CarriedOver,
     /// Wake the body: there is an order.
     Ordered,
-    /// The same, and count it: the order is to expire.
+    /// Wake the body and count an expired watch: the order is to expire.
     OrderedToExpire,
     /// Give the order to expire, at a time that suits.
     Late,

@@ -43,11 +43,11 @@ pub(in crate::proxy) struct Passing {
 
 /// The treatment of the events.
 pub(in crate::proxy) enum Treatment {
-    /// They pass untouched, and their positions are recorded.
+    /// Events pass unchanged, and their positions are recorded.
     Followed(Box<WatchScanner>),
     /// Events of other shards are left out.
     Judged(Box<WatchFilter>, Share),
-    /// They cannot be parsed: nothing limits them, and they pass untouched.
+    /// Events cannot be parsed: no limit applies to them, and they pass unchanged.
     Unparsed,
 }
 
@@ -55,7 +55,7 @@ pub(in crate::proxy) enum Treatment {
 pub(super) enum Portion {
     /// Bytes for the client.
     Bytes(Bytes),
-    /// The same, up to the end of an event: the watch is to end or change here.
+    /// Bytes up to the end of an event: the watch is to end or change here.
     Last(Bytes),
     /// An event cannot be judged: the client has to list again, after these bytes.
     Unreadable(Vec<u8>, FrameError),
@@ -99,8 +99,8 @@ impl Passing {
         }
     }
 
-    /// The next portion for the client. `is_last` is true if the watch is to end or change at the end
-    /// of an event.
+    /// The next portion for the client. `is_last` is true if the watch is to end or change at the
+    /// end of an event.
     pub(super) fn poll(
         &mut self,
         shown: &mut Shown,

@@ -86,7 +86,7 @@ pub(super) struct Teller {
     id: u64,
 }
 
-/// One watch in one change. Nobody waits for it once it is dropped.
+/// The part of one watch in one change. Dropping it ends the waiting for it.
 #[derive(Debug)]
 pub(super) struct Member {
     turns: Arc<Turns>,

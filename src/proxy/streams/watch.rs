@@ -114,7 +114,7 @@ impl WatchBody {
         }
     }
 
-    /// Does what has to be done; returns the bytes to send for it, if any.
+    /// Carries out the effect of an input; returns the bytes to send for it, if any.
     fn step(&mut self, input: Input<'_, Subject>) -> Option<Bytes> {
         let separator = match &self.stage {
             Stage::Upstream(passing) => passing.separator(),

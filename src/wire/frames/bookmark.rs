@@ -15,7 +15,7 @@ pub struct Bookmark {
 }
 
 impl Bookmark {
-    /// `None` if the kind is not known, or the version is no position.
+    /// A bookmark; `None` if the kind is not known, or the version is not a position.
     #[must_use]
     pub fn new(api_version: &str, kind: &str, version: ResourceVersion) -> Option<Self> {
         let position = version.position()?.to_string();

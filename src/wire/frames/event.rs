@@ -20,7 +20,7 @@ pub struct TypeMeta {
 
 impl TypeMeta {
     /// The kind of a list's items. `None` if the list does not show it: a custom resource may name
-    /// its list anything, and a Table is no list of objects.
+    /// its list anything, and a Table is not a list of objects.
     #[must_use]
     pub fn of_items(list_api_version: &str, list_kind: &str) -> Option<Self> {
         let kind = list_kind.strip_suffix("List").filter(|kind| !kind.is_empty())?;
@@ -32,7 +32,7 @@ impl TypeMeta {
 /// An object of a list.
 #[derive(Debug, Clone, Copy)]
 pub struct Listed<'a> {
-    /// Its bytes.
+    /// The object's bytes.
     pub bytes: &'a [u8],
     /// Whether it contains `kind` and `apiVersion`.
     pub has_type: bool,

@@ -30,11 +30,11 @@ pub struct ListItems {
 /// One item of a list.
 #[derive(Debug, Clone, Copy)]
 pub struct Item<'a> {
-    /// What it says of itself.
+    /// The object's own facts.
     pub object: Object<'a>,
     /// Whether another object owns it.
     pub has_owner: bool,
-    /// Its bytes, as in the list.
+    /// The item's bytes, as in the list.
     pub bytes: &'a [u8],
 }
 
@@ -45,18 +45,18 @@ pub struct ListHead {
     pub api_version: String,
     /// `kind`; empty if absent.
     pub kind: String,
-    /// Its metadata.
+    /// The list's metadata.
     pub meta: ListMeta,
 }
 
 impl ListItems {
-    /// `None` for YAML, which would have to be held as a whole.
+    /// A reader for this encoding; `None` for YAML, which would have to be held as a whole.
     #[must_use]
     pub fn new(encoding: Encoding) -> Option<Self> {
         Self::wanting(encoding, Wanted::default())
     }
 
-    /// Reads what is wanted of each item, too.
+    /// A reader that also reads the wanted facts of each item.
     #[must_use]
     pub fn wanting(encoding: Encoding, wanted: Wanted) -> Option<Self> {
         Some(Self {

@@ -8,7 +8,7 @@ use crate::wire::{
     },
 };
 
-/// Takes each object that a list shows; `None` if what it says cannot be read in one way.
+/// The receiver of each object in a list; `None` if its facts are missing or ambiguous.
 pub type OnObject<'s> = &'s mut dyn FnMut(Option<Object<'_>>);
 
 /// Scans the body of a list until its own metadata is known, wherever it stands: before the items
@@ -33,8 +33,8 @@ impl ListScanner {
         Self::of(encoding, Node::List, Wanted::default())
     }
 
-    /// Shows each object, with what is wanted of it; rows of a Table show theirs. Every chunk has
-    /// to be fed.
+    /// A scanner that shows each object with its wanted facts; rows of a Table show theirs. Every
+    /// chunk has to be fed.
     pub fn showing(encoding: Encoding, wanted: Wanted) -> Option<Self> {
         Self::of(encoding, Node::ItemList, wanted)
     }

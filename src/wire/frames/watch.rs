@@ -30,12 +30,12 @@ pub struct EventEnd {
 }
 
 impl WatchScanner {
-    /// `None` for YAML, in which there are no streams.
+    /// A scanner for this encoding; `None` for YAML, which is not streamed.
     pub fn new(encoding: Encoding) -> Option<Self> {
         Self::wanting(encoding, Wanted::default())
     }
 
-    /// Reads what is wanted of each object, too.
+    /// A scanner that also reads the wanted facts of each object.
     pub fn wanting(encoding: Encoding, wanted: Wanted) -> Option<Self> {
         let walker = Walker::new(encoding, Node::Event)?;
         Some(Self { walker, facts: Facts::new(wanted), offset: 0, failed: None })

@@ -75,7 +75,7 @@ struct Reader<'a> {
 }
 
 impl Reader<'_> {
-    /// Reads past a map and returns the offset of the value of `key`. Keys that are no strings are
+    /// Reads past a map and returns the offset of the value of `key`. Keys other than strings are
     /// refused, and so are tagged ones, which may stand for base64.
     fn member(
         &mut self,
@@ -109,7 +109,8 @@ impl Reader<'_> {
         }
     }
 
-    /// Reads a string, text or bytes, in one piece or in chunks; `None` if the item is no string.
+    /// Reads a string, text or bytes, in one piece or in chunks; `None` if the item is not a
+    /// string.
     fn string(&mut self) -> Result<Option<Vec<u8>>, NameError> {
         let Head { major, argument, .. } = self.head()?;
         if !matches!(major, BYTES | TEXT) {

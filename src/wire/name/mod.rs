@@ -82,7 +82,7 @@ pub enum NameError {
         /// Bytes.
         length: usize,
     },
-    /// Not the encoding that `Content-Type` names.
+    /// The body is not in the encoding that `Content-Type` names.
     #[error("request body: not well-formed {0}")]
     Malformed(BodyKind),
     /// Nested deeper than the API server reads.

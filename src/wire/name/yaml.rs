@@ -4,7 +4,7 @@
 use super::{NameError, json, splice};
 
 /// # Errors
-/// [`NameError::NotJson`] for everything that is no JSON, well-formed YAML or not.
+/// [`NameError::NotJson`] for everything other than JSON, well-formed YAML or not.
 pub(super) fn rename(
     body: &[u8],
     rename: impl Fn(&str) -> Option<String>,

@@ -1,4 +1,4 @@
-//! One object as a write carries it.
+//! The object in the body of a write.
 
 use super::{
     Object, Wanted,
@@ -17,7 +17,7 @@ pub struct Reader {
 }
 
 impl Reader {
-    /// A reader of what is wanted, which reads nothing in YAML.
+    /// A reader of the wanted facts; it reads no object in YAML.
     #[must_use]
     pub fn new(encoding: Encoding, wanted: Wanted) -> Self {
         Self { encoding, facts: Facts::of_write(wanted) }

@@ -25,7 +25,7 @@ pub struct Object<'a> {
     pub owners: Option<Owners<'a>>,
 }
 
-/// The facts that are read only for those who ask: the others identify an object and never change.
+/// The facts that are read only on request; the others identify an object and never change.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Wanted {
     /// The resource version.

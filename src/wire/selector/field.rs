@@ -9,7 +9,7 @@ pub struct FieldSelector<'a> {
     terms: Vec<Term<'a>>,
 }
 
-/// The operators of a field selector; there are no others.
+/// The operators of a field selector.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum FieldOp {
     /// `=` or `==`.
@@ -18,7 +18,7 @@ pub enum FieldOp {
     NotEquals,
 }
 
-/// Why a text is no field selector.
+/// The error for a text that is not a field selector.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum FieldSelectorError {
     /// A term without an operator.

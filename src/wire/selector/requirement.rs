@@ -1,4 +1,4 @@
-//! One requirement of a label selector.
+//! The requirements of a label selector.
 
 use std::fmt;
 

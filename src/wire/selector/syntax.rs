@@ -53,13 +53,13 @@ impl Op {
 /// A label requirement that the API server would refuse.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum LabelError {
-    /// Not `[PREFIX/]NAME`.
+    /// The key is not `[PREFIX/]NAME`.
     #[error(
         "label key {0:?} is invalid: must be [PREFIX/]NAME, NAME at most 63 of [-A-Za-z0-9_.] with an alphanumeric at both ends, \
          PREFIX a lowercase DNS subdomain of at most 253"
     )]
     Key(String),
-    /// Not a label's value.
+    /// The value is not a label's.
     #[error(
         "label value {0:?} is invalid: must be empty, or at most 63 of [-A-Za-z0-9_.] with an alphanumeric at both ends"
     )]
@@ -79,7 +79,7 @@ pub enum LabelError {
     },
 }
 
-/// Why a text is no label selector.
+/// The error for a text that is not a label selector.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("label selector: at byte {position}: {reason}")]
 pub struct SelectorError {

@@ -27,9 +27,9 @@ use super::media::Encoding;
 pub struct Status {
     /// HTTP status code.
     pub code: u16,
-    /// For machines.
+    /// The reason, for programs.
     pub reason: Reason,
-    /// For people.
+    /// The message, for people.
     pub message: Cow<'static, str>,
     /// The object of the failure.
     pub details: Option<Details>,

@@ -133,8 +133,8 @@ fn output_name(output: &Output<Eyes>) -> &'static str {
     }
 }
 
-/// Each state with each input: the next state, and what has to be done. `.` is the same state, and
-/// nothing. `!` marks the watches that cannot be brought over by difference, where it matters.
+/// Each state with each input: the next state, and the effect. `.` is the same state, without an
+/// effect. `!` marks the watches that cannot be brought over by difference, where it matters.
 const TABLE: [&str; 4] = [
     "
               same              other               lock

@@ -67,11 +67,11 @@ pub struct Counts {
 /// The part of the list that the next byte is in.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Place {
-    /// JSON and CBOR: in front of the items. Held, because a body without items is no list.
+    /// JSON and CBOR: in front of the items. Held, because a body without items is not a list.
     Head,
     /// Outside of the items.
     Outside,
-    /// In the array of items, or in protobuf in one item.
+    /// Inside the array of items, or in protobuf inside one item.
     Inside {
         /// Protobuf: bytes of tag and length in front of the item.
         head: usize,
@@ -79,13 +79,13 @@ enum Place {
 }
 
 impl ListFilter {
-    /// `None` for YAML, which would have to be held as a whole.
+    /// A filter for this encoding; `None` for YAML, which would have to be held as a whole.
     #[must_use]
     pub fn new(encoding: Encoding) -> Option<Self> {
         Self::wanting(encoding, Wanted::default())
     }
 
-    /// Shows the judge what is wanted of each object, too.
+    /// A filter whose judge is also shown the wanted facts of each object.
     #[must_use]
     pub fn wanting(encoding: Encoding, wanted: Wanted) -> Option<Self> {
         let place = match encoding {

@@ -45,13 +45,13 @@ pub struct JudgedEvent {
 }
 
 impl WatchFilter {
-    /// `None` for YAML, in which there are no streams.
+    /// A filter for this encoding; `None` for YAML, which is not streamed.
     #[must_use]
     pub fn new(encoding: Encoding) -> Option<Self> {
         Self::wanting(encoding, Wanted::default())
     }
 
-    /// Shows the judge what is wanted of each object, too.
+    /// A filter whose judge is also shown the wanted facts of each object.
     #[must_use]
     pub fn wanting(encoding: Encoding, wanted: Wanted) -> Option<Self> {
         Some(Self {
@@ -64,8 +64,8 @@ impl WatchFilter {
     }
 
     /// Takes the next event that ends in `chunk`, and appends it to `out` if it is kept. Feed the
-    /// bytes behind [`JudgedEvent::at`] next. `None` if no event ends in the chunk, which is then taken
-    /// whole.
+    /// bytes behind [`JudgedEvent::at`] next. `None` if no event ends in the chunk, which is then
+    /// taken whole.
     ///
     /// # Errors
     /// [`FrameError`], also for every later call.
@@ -98,7 +98,7 @@ impl WatchFilter {
     }
 
     /// The object of the event that was taken last; of a Table not its rows, which only the judge
-    /// sees. `None` if what it says cannot be read in one way.
+    /// sees. `None` if its facts are missing or ambiguous.
     #[must_use]
     pub fn object(&self) -> Option<Object<'_>> {
         self.scanner.object()

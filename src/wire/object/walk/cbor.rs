@@ -65,7 +65,7 @@ pub(in crate::wire) struct Head {
     pub(in crate::wire) major: u8,
     /// `None`: indefinite length, or a break.
     pub(in crate::wire) argument: Option<u64>,
-    /// Its own bytes.
+    /// The number of the head's own bytes.
     pub(in crate::wire) length: usize,
 }
 

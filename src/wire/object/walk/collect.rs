@@ -29,7 +29,7 @@ pub(super) struct Collected {
     has_labels: bool,
     has_owners: bool,
     has_meta: bool,
-    /// Whether that which identifies it began: the object of a row, the message of an envelope.
+    /// Whether the identifying part began: the object of a row, the message of an envelope.
     has_body: bool,
     /// Whether another object owns it.
     pub(super) has_owner: bool,

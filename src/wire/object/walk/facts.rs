@@ -26,7 +26,7 @@ pub enum EventKind {
 /// The facts of one event.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Event {
-    /// Its `type`.
+    /// The event's `type`.
     pub kind: EventKind,
     /// `object.metadata.resourceVersion`, for a Table that of the Table. Of a repeated key the last
     /// value counts, as Go decodes.
@@ -53,7 +53,7 @@ impl ListMeta {
 /// `metadata.continue` of a list.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub enum Continue {
-    /// This is the last page.
+    /// The page is the last.
     #[default]
     None,
     /// More pages follow.
@@ -164,7 +164,7 @@ impl Facts {
         }
     }
 
-    /// Notes what some readers of a write take for something else.
+    /// Records a construct of a write that some readers read differently.
     pub(super) fn odd(&mut self) {
         self.object.is_broken |= self.is_strict;
     }

@@ -13,10 +13,10 @@ pub struct FrameError {
 /// The faults of a body.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, thiserror::Error)]
 pub enum Fault {
-    /// An event, a list or an item that is no object.
+    /// An event, a list or an item is not an object.
     #[error("not an object")]
     NotAnObject,
-    /// The items of a list are no array.
+    /// The items of a list are not an array.
     #[error("items that are not an array")]
     NotItems,
     /// A list without items, not even null.

@@ -260,8 +260,8 @@ impl Node {
         }
     }
 
-    /// Most bytes of its text that are read: one more than the longest valid one. 0 for what is no
-    /// text.
+    /// Most bytes of its text that are read: one more than the longest valid one. 0 if
+    /// the place is not a text.
     pub(super) const fn text_limit(self) -> usize {
         match self {
             Self::Type => 16,

@@ -24,7 +24,7 @@ pub(super) enum Skipped {
 const MAX_DEPTH: u32 = 10_000;
 const BLOCK: usize = 64;
 
-/// One bit for each byte of a block.
+/// Bit masks of a block, one bit for each byte.
 struct Masks {
     quote: u64,
     backslash: u64,

@@ -3,13 +3,13 @@
 /// The progress of a walker in a chunk.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(in crate::wire) enum Step {
-    /// At the end of the chunk.
+    /// The walker is at the end of the chunk.
     More,
-    /// At the end of an event or a list, this many bytes into the chunk.
+    /// The walker is at the end of an event or a list, this many bytes into the chunk.
     End(usize),
     /// The list's metadata is complete, this many bytes into the chunk.
     Known(usize),
-    /// At a delimiter of the items of a list, this many bytes into the chunk.
+    /// The walker is at a delimiter of a list's items, this many bytes into the chunk.
     Mark(Mark, usize),
 }
 

@@ -1,4 +1,4 @@
-//! What objects say, against serde_json, in lists and watches of every encoding.
+//! The facts of objects, against serde_json, in lists and watches of every encoding.
 
 use std::collections::BTreeMap;
 
@@ -82,7 +82,7 @@ impl Said {
         }
     }
 
-    /// Without what nobody wanted.
+    /// The facts without those that were not wanted.
     fn only(self, wanted: Wanted) -> Self {
         Self {
             texts: self.texts,
@@ -202,7 +202,7 @@ fn in_watch(encoding: Encoding, wanted: Wanted, chunks: &[&[u8]]) -> Result<Vec<
     Ok(found)
 }
 
-/// What a scanner of a list shows, which lets everything pass.
+/// The objects that a scanner of a list shows, which lets everything pass.
 fn shown_in_list(
     encoding: Encoding,
     wanted: Wanted,
@@ -218,7 +218,7 @@ fn shown_in_list(
     Ok(found)
 }
 
-/// What a scanner and a filter of a watch show.
+/// The objects that a scanner and a filter of a watch show.
 fn shown_in_watch(encoding: Encoding, wanted: Wanted, chunks: &[&[u8]]) -> Vec<Option<Said>> {
     let mut found = Vec::new();
     let mut scanner = WatchScanner::wanting(encoding, wanted).expect("a stream");
