@@ -1,7 +1,7 @@
 //! `ctrlmesh inject -f FILE`: the mesh without a manager.
 //!
-//! An injected workload is printed anew, every other document verbatim. The objects that a
-//! namespace needs precede its first workload.
+//! An injected workload is printed from its parsed form, every other document verbatim. The objects
+//! that a namespace needs precede its first workload.
 
 use std::{
     collections::BTreeSet,
@@ -36,8 +36,8 @@ const MAX_INPUT: u64 = 16 << 20;
 /// The flags of `ctrlmesh inject`.
 #[derive(Args, Clone, Debug)]
 pub struct InjectArgs {
-    /// The YAML or JSON documents to read, `-` for standard input. Pods and pod templates with the label
-    /// ctrlmesh.kusionstack.io/enable-proxy: "true" are injected
+    /// The YAML or JSON documents to read, `-` for standard input. Pods and pod templates with the
+    /// label ctrlmesh.kusionstack.io/enable-proxy: "true" are injected
     #[arg(short, long, env = "CTRLMESH_FILENAME", value_name = "FILE")]
     filename: PathBuf,
 
@@ -227,7 +227,7 @@ struct Manifest<'a> {
 enum Piece {
     /// Printed verbatim. The value serves to recognize our own objects.
     Untouched(String, Option<Value>),
-    /// Printed anew.
+    /// Printed from its parsed form.
     Injected(Value, Vec<Account>),
 }
 
@@ -309,7 +309,7 @@ impl<'a> Manifest<'a> {
         let template = object.pointer("/spec/template");
         if template.is_some_and(|pod| is_asked_for(pod).unwrap_or(true)) {
             self.notes.push(format!(
-                "{workload} is NOT injected, although its pods ask for it: {} is no kind whose \
+                "{workload} is NOT injected, although its pods ask for it: {} is not a kind whose \
                  pods ctrlmesh knows",
                 object["kind"]
             ));

@@ -115,7 +115,7 @@ async fn no_clients(admin: SocketAddr, last: &mut String) {
     while quiet < QUIET {
         periods.tick().await;
         match ask(admin, "/metrics").await {
-            Ok((_, metrics)) => match metrics.lines().find(|line| tells_of_clients(line)) {
+            Ok((_, metrics)) => match metrics.lines().find(|line| counts_clients(line)) {
                 None => quiet += 1,
                 Some(line) => (quiet, *last) = (0, line.to_owned()),
             },
@@ -126,7 +126,7 @@ async fn no_clients(admin: SocketAddr, last: &mut String) {
 }
 
 /// Whether the line counts an open connection. No line counts connections before the first client.
-fn tells_of_clients(line: &str) -> bool {
+fn counts_clients(line: &str) -> bool {
     line.starts_with("ctrlmesh_connections{") && !line.ends_with("} 0")
 }
 

@@ -1,6 +1,6 @@
 //! Objects that our own calls list and watch, by name.
 //!
-//! Hides how a list and a watch begin, fail, pause and begin anew. Does not know the kind of the
+//! Hides how a list and a watch begin, fail, pause and restart. Does not know the kind of the
 //! objects, or the purpose.
 
 use std::{collections::BTreeMap, sync::Arc, time::Duration};

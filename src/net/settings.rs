@@ -32,7 +32,7 @@ pub struct SettingsTap<T> {
 #[derive(Debug)]
 struct First {
     bytes: Vec<u8>,
-    tell: oneshot::Sender<StreamLimit>,
+    sender: oneshot::Sender<StreamLimit>,
 }
 
 /// `SETTINGS_MAX_CONCURRENT_STREAMS`; `None` if the peer sets no limit.
@@ -42,8 +42,8 @@ impl<T> SettingsTap<T> {
     /// Wraps `inner`. The receiver ends without a value if the first frame is not SETTINGS or is
     /// too long.
     pub fn new(inner: T) -> (Self, oneshot::Receiver<StreamLimit>) {
-        let (tell, told) = oneshot::channel();
-        (Self { inner, first: Some(First { bytes: Vec::new(), tell }) }, told)
+        let (sender, limit_read) = oneshot::channel();
+        (Self { inner, first: Some(First { bytes: Vec::new(), sender }) }, limit_read)
     }
 
     fn read(&mut self, fresh: &[u8]) {
@@ -52,7 +52,7 @@ impl<T> SettingsTap<T> {
         first.bytes.extend(fresh.iter().take(room));
         match parse(&first.bytes) {
             Parsed::Partial if first.bytes.len() < MAX_FRAME => self.first = Some(first),
-            Parsed::Settings(limit) => drop(first.tell.send(limit)),
+            Parsed::Settings(limit) => drop(first.sender.send(limit)),
             Parsed::Partial | Parsed::Other => {}
         }
     }
@@ -163,7 +163,7 @@ mod tests {
     #[tokio::test]
     async fn bytes_pass_and_the_limit_is_told_once() {
         let (mut far, near) = tokio::io::duplex(8);
-        let (mut tap, told) = SettingsTap::new(near);
+        let (mut tap, limit_read) = SettingsTap::new(near);
         let mut frame = settings(&[(MAX_CONCURRENT_STREAMS, 7)]);
         frame.extend(b"more");
         let sent = frame.clone();
@@ -174,6 +174,6 @@ mod tests {
         let (_, read) = tokio::join!(writing, tap.read_exact(&mut got));
         read.unwrap();
         assert_eq!(got, frame);
-        assert_eq!(told.await, Ok(Some(7)));
+        assert_eq!(limit_read.await, Ok(Some(7)));
     }
 }

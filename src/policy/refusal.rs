@@ -18,7 +18,7 @@ pub enum Refusal {
     BadRequestLine,
     /// A selector cannot be read, so it cannot be narrowed.
     BadSelector,
-    /// The position belongs to an older policy: the client must list anew.
+    /// The position belongs to an older policy: the client must list again.
     Expired,
     /// A watch over WebSocket cannot be followed.
     WebSocketWatch,
@@ -96,7 +96,7 @@ impl Refusal {
     }
 
     /// The Status's reason, which implies its HTTP code. client-go retries a 503 or 429 that has a
-    /// `Retry-After`, and lists anew after `Expired`.
+    /// `Retry-After`, and lists again after `Expired`.
     const fn reason(self) -> Reason {
         match self {
             Self::NoPolicy => Reason::ServiceUnavailable,

@@ -93,10 +93,10 @@ impl Moves {
             ("stays", &self.stays),
             ("neither", &self.neither),
         ] {
-            objects.tell(what, &mut text);
+            objects.write(what, &mut text);
         }
         if self.unjudged.count > 0 {
-            self.unjudged.tell("refused", &mut text);
+            self.unjudged.write("refused", &mut text);
             line(&mut text, "", "without a uid: a list with them is refused");
         }
         text
@@ -104,7 +104,7 @@ impl Moves {
 }
 
 impl Objects {
-    fn tell(&self, what: &str, text: &mut String) {
+    fn write(&self, what: &str, text: &mut String) {
         line(text, what, &self.count.to_string());
         for name in &self.names {
             line(text, "", name);
@@ -194,20 +194,20 @@ mod tests {
     #[test]
     fn a_namespace_is_what_it_names() {
         let objects = [object("", "a", ""), object("", "b", "red"), object("", "c", "red")];
-        let told = moves("namespaces", [GOLD, RED_B], &objects, true);
-        assert!(told.contains("leaves   1\n           a\n"), "{told}");
-        assert!(told.contains("comes    1\n           b\n"), "{told}");
+        let text = moves("namespaces", [GOLD, RED_B], &objects, true);
+        assert!(text.contains("leaves   1\n           a\n"), "{text}");
+        assert!(text.contains("comes    1\n           b\n"), "{text}");
     }
 
     #[test]
     fn the_first_are_named_unless_all_are_asked_for() {
         let objects: Vec<_> = (0..12).map(|at| object("a", &format!("o-{at:02}"), "")).collect();
-        let told = moves("pods", [GOLD, RED_B], &objects, false);
-        assert!(told.contains("a/o-09\n           and 2 more\n  comes    0\n"), "{told}");
-        let told = moves("pods", [GOLD, RED_B], &objects, true);
-        assert!(told.contains("a/o-11\n  comes    0\n"), "{told}");
-        let told = moves("pods", [GOLD, GOLD], &objects, false);
-        assert!(told.contains("stays    12\n  neither  0\n"), "{told}");
+        let text = moves("pods", [GOLD, RED_B], &objects, false);
+        assert!(text.contains("a/o-09\n           and 2 more\n  comes    0\n"), "{text}");
+        let text = moves("pods", [GOLD, RED_B], &objects, true);
+        assert!(text.contains("a/o-11\n  comes    0\n"), "{text}");
+        let text = moves("pods", [GOLD, GOLD], &objects, false);
+        assert!(text.contains("stays    12\n  neither  0\n"), "{text}");
         assert!(moves("pods", [GOLD, GOLD], &objects, true).contains("12\n           a/o-00\n"));
     }
 
@@ -215,8 +215,8 @@ mod tests {
     fn what_the_proxy_cannot_judge_is_not_told_as_something_else() {
         let hash = "hash: {of: uid, ranges: [{from: '0x0000000000000000', to: ''}]}";
         let without = ObjectMeta { uid: None, ..object("a", "metrics", "") };
-        let told = moves("pods", [hash, GOLD], &[without], false);
-        assert!(told.contains("refused  1\n           a/metrics\n"), "{told}");
-        assert!(told.contains("leaves   0\n"), "{told}");
+        let text = moves("pods", [hash, GOLD], &[without], false);
+        assert!(text.contains("refused  1\n           a/metrics\n"), "{text}");
+        assert!(text.contains("leaves   0\n"), "{text}");
     }
 }

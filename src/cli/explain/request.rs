@@ -105,7 +105,7 @@ fn limit(sharding: &Sharding, info: &RequestInfo<'_>, scope: Option<&Scope>) -> 
         Some(_) if resource.name.is_some() => {
             "none: what is named passes, in or out of the shard".into()
         }
-        Some(_) => "none: it is no list, watch or deletecollection".into(),
+        Some(_) => "none: it is not a list, watch or deletecollection".into(),
     }
 }
 
@@ -127,8 +127,8 @@ fn pushed(info: &RequestInfo<'_>, way: &Way) -> Option<String> {
     let hashes = pushed.hashes.map(|hashes| format!("shardSelector={hashes}"));
     let namespace = pushed.namespace.map(|name| format!("fieldSelector=metadata.namespace={name}"));
     let all: Vec<_> = hashes.into_iter().chain(namespace).collect();
-    let told = all.join(", ");
-    (!all.is_empty()).then(|| format!("{told}, where the API server understands"))
+    let parts = all.join(", ");
+    (!all.is_empty()).then(|| format!("{parts}, where the API server understands"))
 }
 
 fn here(way: &Way) -> &'static str {
@@ -239,11 +239,7 @@ spec:
              upstream  GET /api/v1/namespaces/n01/pods, as it came\n\
              here      passes\n"
         );
-        assert!(
-            told(0).contains("labels    tier=gold is the label of no namespace\n"),
-            "{}",
-            told(0)
-        );
+        assert!(told(0).contains("labels    tier=gold is no namespace\n"), "{}", told(0));
         assert!(told(0).contains("the answer is empty"), "{}", told(0));
         assert!(told(12).contains("n09 and 2 more\n"), "{}", told(12));
     }
@@ -259,7 +255,7 @@ spec:
         for (method, target, why) in [
             ("GET", "/api/v1/secrets", "the shard sees all of this resource"),
             ("GET", "/api/v1/namespaces/c/pods/x", "what is named passes"),
-            ("POST", "/api/v1/namespaces/c/pods", "it is no list, watch or deletecollection"),
+            ("POST", "/api/v1/namespaces/c/pods", "it is not a list, watch or deletecollection"),
             ("GET", "/version", "it is about no resource"),
         ] {
             let told = told(method, target);

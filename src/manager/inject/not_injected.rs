@@ -60,7 +60,7 @@ pub enum NotInjected {
     },
     /// The pod declares that it is not a client of the API server.
     #[error(
-        "the pod has automountServiceAccountToken: false: either it is no client of the API \
+        "the pod has automountServiceAccountToken: false: either it is not a client of the API \
          server and needs no proxy, or it brings credentials of its own, which the proxy does not \
          see; where its containers shall have the token all the same, set the annotation \
          ctrlmesh.kusionstack.io/mount-token: \"true\""

@@ -142,7 +142,7 @@ mod tests {
 
     fn present(name: &str) -> PodConfig {
         let object = object_of(&config(name, json!({}))).clone();
-        // The config was created anew since.
+        // The config was created again since.
         let object = ObjectRef { uid: None, generation: None, ..object };
         PodConfig { object, pods: "shard=a".parse().unwrap() }
     }

@@ -71,7 +71,7 @@ impl Hashes {
     }
 
     /// Whether `text`, the selector in a list's `metadata.shardInfo`, means this set. The API
-    /// server prints the selector anew.
+    /// server prints the selector in its own form.
     #[must_use]
     pub fn is_said_by(&self, text: &str) -> bool {
         Self::read(text).as_ref() == Some(self)

@@ -72,8 +72,8 @@ impl Positions {
         }
     }
 
-    /// The position of `resource`, kept from now on, for a request that `sharding` decided in `epoch`
-    /// and that is about to show something of it.
+    /// The position of `resource`, kept from now on, for a request that `sharding` decided in
+    /// `epoch` and that is about to show something of it.
     #[must_use]
     pub fn keep(
         &self,
@@ -125,7 +125,7 @@ impl Positions {
         let known = self.known.read().unwrap_or_else(PoisonError::into_inner);
         let mut past = known.past.clone();
         if past.had_process && known.first.hash() != known.present.hash() {
-            // Resources that nobody requested may be affected too, and cannot be listed.
+            // Resources that no client requested may be affected too, and cannot be listed.
             past.unknown = true;
             past.floors.retain(|resource, _| !known.first.differs(&known.present, resource));
         }

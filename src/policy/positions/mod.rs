@@ -1,7 +1,7 @@
 //! The resource versions that a client may resume from.
 //!
 //! A watch resumes from a position that the client was shown. If the scope of the resource
-//! changed since, the client's store belongs to the old scope and must be listed anew. So for
+//! changed since, the client's store belongs to the old scope and must be listed again. So for
 //! each resource there is a floor F: the highest position shown to any client under an older
 //! scope. A resumption at or below F is refused with 410, unless the very connection was given a
 //! complete list at that position under the present scope.

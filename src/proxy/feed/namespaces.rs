@@ -96,7 +96,7 @@ impl Resolver {
                     }
                 }
             }
-            self.tell();
+            self.report();
         }
     }
 
@@ -110,10 +110,10 @@ impl Resolver {
                 self.feed.install(policy);
             }
         }
-        self.tell();
+        self.report();
     }
 
-    fn tell(&self) {
+    fn report(&self) {
         let state = self.watch.as_ref().map_or(SourceState::Current, LabelWatch::state);
         self.feed.note(SOURCE, state);
     }

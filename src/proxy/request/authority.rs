@@ -11,7 +11,7 @@ use crate::policy::{Refusal, Refused};
 /// alone, or neither (RFC 9113 section 8.3.1); towards the upstream there has to be one.
 ///
 /// # Errors
-/// When `Host` is no authority.
+/// When `Host` is not an authority.
 pub(super) fn complete<B>(request: &mut Request<B>, upstream: &str) -> Result<(), Refused> {
     if request.uri().authority().is_some() {
         return Ok(());

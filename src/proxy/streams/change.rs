@@ -250,7 +250,7 @@ impl Transfer {
         }
         let head = items.finish().ok()?;
         // A server that responds with another version does not honour `Exact`. A Table has rows, of
-        // which one alone is no event.
+        // which one alone is not an event.
         let at = ResourceVersion::parse(self.at.to_string().as_bytes());
         if head.meta.resource_version != at || head.kind == "Table" {
             return None;

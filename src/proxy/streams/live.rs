@@ -18,7 +18,7 @@ use tokio::time::{Instant, sleep_until};
 
 use super::{
     machine::{Difference, Input, Machine, Output, Sight},
-    turns::{Member, Teller, Turns},
+    turns::{Member, Notifier, Turns},
 };
 use crate::{
     policy::{Epoch, GroupResource, LockIn, Scope},
@@ -41,7 +41,7 @@ pub(in crate::proxy) struct LiveStreams {
     streams: RefCell<BTreeMap<u64, Weak<LiveStream>>>,
     table: Arc<StreamTable>,
     metrics: Arc<Metrics>,
-    teller: Teller,
+    notifier: Notifier,
 }
 
 /// The collection of a watch, as far as a change of policy may concern it.
@@ -90,7 +90,7 @@ impl LiveStreams {
         turns: &Arc<Turns>,
         metrics: Arc<Metrics>,
     ) -> Rc<Self> {
-        Rc::new(Self { streams: RefCell::default(), table, metrics, teller: turns.teller() })
+        Rc::new(Self { streams: RefCell::default(), table, metrics, notifier: turns.notifier() })
     }
 
     /// Registers a new watch, which was decided by this policy.
@@ -123,7 +123,7 @@ impl LiveStreams {
             changes.mark_unchanged();
             if let Some(present) = feed.in_force() {
                 late.extend(self.change(&present));
-                self.teller.has_told(present.epoch);
+                self.notifier.has_notified(present.epoch);
                 pause = SPREAD / u32::try_from(late.len()).unwrap_or(u32::MAX).max(1);
                 fastrand::shuffle(late.make_contiguous());
             }
@@ -148,9 +148,9 @@ impl LiveStreams {
         }
     }
 
-    /// Tells all watches the present policy; returns those that cannot be brought over.
+    /// Notifies all watches of the present policy; returns those that cannot be brought over.
     fn change(&self, present: &Arc<InForce>) -> Vec<Weak<LiveStream>> {
-        let join = || Some(self.teller.member(present.epoch));
+        let join = || Some(self.notifier.member(present.epoch));
         let is_late = |stream: &Rc<LiveStream>| {
             matches!(stream.step(Input::Policy(present, &join)), Output::Late)
         };

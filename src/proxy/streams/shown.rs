@@ -125,7 +125,7 @@ impl Shown {
         self.update_may_change();
     }
 
-    /// The last event to send to a client that must list anew.
+    /// The last event to send to a client that must list again.
     pub(super) fn expire(&mut self, why: &str) -> Bytes {
         self.ended = Ended::Expired;
         Refusal::Expired.because(why).status.error_event(self.encoding)

@@ -1,6 +1,6 @@
 //! Turns of the watches whose objects change hands at once.
 //!
-//! A controller that sees a parent before its children creates the children anew, and so does one
+//! A controller that sees a parent before its children creates the children again, and so does one
 //! that sees the children leave before their parent. So all watches of the pod take the same turns:
 //! objects without an owner leave first and come last. A watch that takes too long is not waited
 //! for: its client does not read, or its lists are large.
@@ -65,7 +65,7 @@ pub(in crate::proxy) struct Turns {
 #[derive(Debug, Default)]
 struct UnderWay {
     /// The epoch up to which each data thread has notified its watches, by the thread's number.
-    told: BTreeMap<u64, Epoch>,
+    notified: BTreeMap<u64, Epoch>,
     next: u64,
     changes: BTreeMap<Epoch, Change>,
 }
@@ -81,7 +81,7 @@ struct Change {
 
 /// A data thread, which notifies its watches of every change.
 #[derive(Debug)]
-pub(super) struct Teller {
+pub(super) struct Notifier {
     turns: Arc<Turns>,
     id: u64,
 }
@@ -102,12 +102,12 @@ impl Turns {
     }
 
     /// Registers a data thread.
-    pub(super) fn teller(self: &Arc<Self>) -> Teller {
+    pub(super) fn notifier(self: &Arc<Self>) -> Notifier {
         let mut state = self.state();
         let id = state.next;
         state.next += 1;
-        state.told.insert(id, Epoch::default());
-        Teller { turns: Arc::clone(self), id }
+        state.notified.insert(id, Epoch::default());
+        Notifier { turns: Arc::clone(self), id }
     }
 
     /// Bytes that wait for their turn, of all watches.
@@ -126,8 +126,8 @@ impl Turns {
         let state = self.state();
         let change = state.changes.get(&epoch)?;
         let before = turn.index().checked_sub(1)?;
-        let is_told = state.told.values().all(|told| *told >= epoch);
-        let is_open = is_told && change.waited_for.get(before).is_none_or(|count| *count == 0);
+        let is_notified = state.notified.values().all(|notified| *notified >= epoch);
+        let is_open = is_notified && change.waited_for.get(before).is_none_or(|count| *count == 0);
         let is_of_kin = matches!(turn, Turn::ChildrenLeave | Turn::ParentsCome);
         is_open.then(|| is_of_kin && change.has_moved.get(before).is_some_and(|moved| *moved))
     }
@@ -137,7 +137,7 @@ impl Turns {
     }
 }
 
-impl Teller {
+impl Notifier {
     /// A watch of this thread that takes part in the change to `epoch`.
     pub(super) fn member(&self, epoch: Epoch) -> Member {
         let mut state = self.turns.state();
@@ -148,19 +148,19 @@ impl Teller {
     }
 
     /// Records that all watches of this thread know of `epoch`.
-    pub(super) fn has_told(&self, epoch: Epoch) {
+    pub(super) fn has_notified(&self, epoch: Epoch) {
         let mut state = self.turns.state();
-        state.told.insert(self.id, epoch);
+        state.notified.insert(self.id, epoch);
         // Under the lock, or a slower thread would set it back.
-        self.turns.epoch.set(state.told.values().min().map_or(0, |told| told.get()));
+        self.turns.epoch.set(state.notified.values().min().map_or(0, |notified| notified.get()));
         drop(state);
         self.turns.moved.notify_waiters();
     }
 }
 
-impl Drop for Teller {
+impl Drop for Notifier {
     fn drop(&mut self) {
-        self.turns.state().told.remove(&self.id);
+        self.turns.state().notified.remove(&self.id);
         self.turns.moved.notify_waiters();
     }
 }
@@ -223,9 +223,9 @@ mod tests {
 
     use super::*;
 
-    fn two_threads() -> (Teller, Teller) {
+    fn two_threads() -> (Notifier, Notifier) {
         let turns = Arc::new(Turns::default());
-        (turns.teller(), turns.teller())
+        (turns.notifier(), turns.notifier())
     }
 
     #[tokio::test(start_paused = true)]
@@ -233,13 +233,13 @@ mod tests {
         let (one, two) = two_threads();
         let epoch = Epoch::new(2);
         let mut fast = one.member(epoch);
-        one.has_told(epoch);
+        one.has_notified(epoch);
         fast.wait_for(Turn::ParentsLeave).await;
         fast.end(Turn::ParentsLeave, false);
         let mut waiting = pin!(fast.wait_for(Turn::ChildrenLeave));
         assert!(waiting.as_mut().now_or_never().is_none(), "another thread may have watches too");
         let mut slow = two.member(epoch);
-        two.has_told(epoch);
+        two.has_notified(epoch);
         assert!(waiting.as_mut().now_or_never().is_none());
         slow.end(Turn::ParentsLeave, false);
         assert!(waiting.now_or_never().is_some(), "and nothing left that had children");
@@ -250,8 +250,8 @@ mod tests {
         let (one, two) = two_threads();
         let epoch = Epoch::new(2);
         let (mut parents, mut children) = (one.member(epoch), two.member(epoch));
-        one.has_told(epoch);
-        two.has_told(epoch);
+        one.has_notified(epoch);
+        two.has_notified(epoch);
         parents.end(Turn::ChildrenCome, false);
         children.end(Turn::ChildrenCome, true);
         let before = Instant::now();
@@ -263,12 +263,12 @@ mod tests {
     fn t75_the_epoch_that_is_shown_is_known_to_all_threads() {
         let shown = Gauge::default();
         let turns = Arc::new(Turns::new(shown.clone()));
-        let (one, two) = (turns.teller(), turns.teller());
-        one.has_told(Epoch::new(2));
+        let (one, two) = (turns.notifier(), turns.notifier());
+        one.has_notified(Epoch::new(2));
         assert_eq!(shown.get(), 0);
-        two.has_told(Epoch::new(1));
+        two.has_notified(Epoch::new(1));
         assert_eq!(shown.get(), 1);
-        two.has_told(Epoch::new(2));
+        two.has_notified(Epoch::new(2));
         assert_eq!(shown.get(), 2);
     }
 
@@ -277,7 +277,7 @@ mod tests {
         let (one, two) = two_threads();
         let epoch = Epoch::new(2);
         let (mut fast, slow, gone) = (one.member(epoch), two.member(epoch), two.member(epoch));
-        one.has_told(epoch);
+        one.has_notified(epoch);
         fast.end(Turn::ParentsLeave, false);
         let mut waiting = Box::pin(fast.wait_for(Turn::ChildrenLeave));
         assert!(waiting.as_mut().now_or_never().is_none());
@@ -297,9 +297,9 @@ mod tests {
         let (first, second) = (Epoch::new(2), Epoch::new(3));
         let mut member = one.member(first);
         let _other = two.member(second);
-        one.has_told(first);
+        one.has_notified(first);
         // A thread that notified of a later epoch is not waited for in an earlier one.
-        two.has_told(second);
+        two.has_notified(second);
         member.end(Turn::ParentsLeave, false);
         assert!(member.wait_for(Turn::ChildrenLeave).now_or_never().is_some());
     }

@@ -44,7 +44,7 @@ impl WatchScanner {
     /// Scans the next chunk of the body, and yields each event that ends in it. Dropping the
     /// iterator loses its remaining events, but the whole chunk is scanned either way. After an
     /// error every further call yields that error.
-    #[must_use = "the events of a chunk are told once"]
+    #[must_use = "the events of a chunk are yielded once"]
     pub fn feed<'a>(&'a mut self, chunk: &'a [u8]) -> Events<'a> {
         Events { scanner: self, chunk, at: 0 }
     }

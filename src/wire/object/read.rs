@@ -27,7 +27,7 @@ impl Reader {
     ///
     /// # Errors
     /// [`Fault::Item`] if what it says cannot be read, or not in one way. Another [`Fault`] if the
-    /// bytes are no object. What says nothing is not validated.
+    /// bytes are not an object. Values that carry no fact are not validated.
     pub fn read(&mut self, bytes: &[u8]) -> Result<Object<'_>, Fault> {
         self.facts.forget_object();
         let mut walker = Walker::new(self.encoding, Node::Object).ok_or(Fault::NotAnObject)?;

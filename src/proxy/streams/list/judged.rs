@@ -123,7 +123,7 @@ impl JudgedList {
             self.is_position_noted = true;
         }
         let held = filter.held();
-        self.tell_held(held);
+        self.set_held(held);
         Ok(())
     }
 
@@ -140,11 +140,11 @@ impl JudgedList {
         let meta = filter.finish(&mut self.out)?;
         note(&self.collection, &meta);
         grant(&self.collection, &self.pair, &meta);
-        self.tell_held(0);
+        self.set_held(0);
         Ok(())
     }
 
-    fn tell_held(&mut self, held: usize) {
+    fn set_held(&mut self, held: usize) {
         let metrics = &self.pair.worker.shared.metrics;
         metrics.filter_memory(self.held, held);
         self.held = held;
@@ -153,7 +153,7 @@ impl JudgedList {
 
 impl Drop for JudgedList {
     fn drop(&mut self) {
-        self.tell_held(0);
+        self.set_held(0);
     }
 }
 
