@@ -159,12 +159,12 @@ pub struct Rule {
     pub(crate) port: Option<u16>,
     pub(crate) owner: Option<u32>,
     pub(crate) comment: String,
-    pub(crate) action: Action,
+    pub(crate) action: RuleTarget,
 }
 
 /// The verdict on a new connection that a rule matches.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) enum Action {
+pub(crate) enum RuleTarget {
     /// ACCEPT: the connection is unchanged; no later rule of the table sees it.
     Accept,
     /// A jump to this chain.
@@ -184,7 +184,7 @@ impl Rule {
             port: None,
             owner: None,
             comment: comment.to_owned(),
-            action: Action::Jump(chain.name().to_owned()),
+            action: RuleTarget::Jump(chain.name().to_owned()),
         }
     }
 
@@ -194,7 +194,7 @@ impl Rule {
             port: Some(address.port()),
             owner: Some(proxy.as_u32()),
             comment: "ctrlmesh: the proxy goes straight to the API server".to_owned(),
-            action: Action::Accept,
+            action: RuleTarget::Accept,
         }
     }
 
@@ -204,7 +204,7 @@ impl Rule {
             port: Some(address.port()),
             owner: None,
             comment: "ctrlmesh: everyone else goes to the proxy".to_owned(),
-            action: Action::Redirect(listener),
+            action: RuleTarget::Redirect(listener),
         }
     }
 
@@ -214,7 +214,7 @@ impl Rule {
             port: Some(port),
             owner: None,
             comment: "ctrlmesh: webhook calls go to the proxy".to_owned(),
-            action: Action::Redirect(listener),
+            action: RuleTarget::Redirect(listener),
         }
     }
 }
@@ -235,9 +235,9 @@ impl fmt::Display for Rule {
         }
         write!(f, " -m comment --comment \"{}\"", self.comment)?;
         match &self.action {
-            Action::Accept => f.write_str(" -j ACCEPT"),
-            Action::Jump(chain) => write!(f, " -j {chain}"),
-            Action::Redirect(port) => write!(f, " -j REDIRECT --to-ports {port}"),
+            RuleTarget::Accept => f.write_str(" -j ACCEPT"),
+            RuleTarget::Jump(chain) => write!(f, " -j {chain}"),
+            RuleTarget::Redirect(port) => write!(f, " -j REDIRECT --to-ports {port}"),
         }
     }
 }

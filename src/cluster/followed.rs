@@ -50,7 +50,7 @@ type StartWatch<K> = Arc<dyn Fn(Client) -> EventStream<K, watcher::Error> + Send
 
 /// A change of the known objects.
 #[derive(Debug)]
-pub enum Progress {
+pub enum Update {
     /// The known objects are complete.
     Whole {
         /// Whether they differ from before.
@@ -90,16 +90,16 @@ impl<K: Send + 'static, V: PartialEq> Followed<K, V> {
     }
 
     /// Takes the next event. Dropping it loses nothing.
-    pub async fn next(&mut self) -> Progress {
+    pub async fn next(&mut self) -> Update {
         match self.events.next().await {
             Some(Ok(event)) => self.apply(event),
             Some(Err(trouble)) => {
                 self.begin_anew();
-                Progress::Failed(trouble)
+                Update::Failed(trouble)
             }
             None => {
                 self.begin_anew();
-                Progress::Listing
+                Update::Listing
             }
         }
     }
@@ -112,33 +112,33 @@ impl<K: Send + 'static, V: PartialEq> Followed<K, V> {
         self.events = begin(pause, self.access.clone(), Arc::clone(&self.watch));
     }
 
-    fn apply(&mut self, event: Event<K>) -> Progress {
+    fn apply(&mut self, event: Event<K>) -> Update {
         match event {
             Event::Init => {
                 self.listed = Some(BTreeMap::new());
-                Progress::Listing
+                Update::Listing
             }
             Event::InitApply(object) => {
                 self.listed.get_or_insert_default().extend([(self.named)(object)]);
-                Progress::Listing
+                Update::Listing
             }
             Event::InitDone => {
                 let listed = Some(self.listed.take().unwrap_or_default());
                 let is_other = self.known != listed;
                 self.known = listed;
-                Progress::Whole { is_other }
+                Update::Whole { is_other }
             }
             Event::Apply(object) => {
                 let (name, value) = (self.named)(object);
                 let known = self.known.get_or_insert_default();
                 let is_other = known.get(&name) != Some(&value);
                 known.insert(name, value);
-                Progress::Whole { is_other }
+                Update::Whole { is_other }
             }
             Event::Delete(object) => {
                 let (name, _) = (self.named)(object);
                 let gone = self.known.get_or_insert_default().remove(&name);
-                Progress::Whole { is_other: gone.is_some() }
+                Update::Whole { is_other: gone.is_some() }
             }
         }
     }

@@ -93,7 +93,7 @@ pub fn families() -> io::Result<BTreeSet<Family>> {
 
 /// The kernel's route for a packet.
 #[derive(Debug)]
-enum Route {
+enum KernelRoute {
     /// The route leads out into the network.
     Out,
     /// The route leads to this pod itself.
@@ -120,20 +120,22 @@ pub fn reachable(targets: &BTreeSet<SocketAddr>) -> Result<Vec<SocketAddr>, Rout
         Ok(ways)
     });
     judge(asked.unwrap_or_else(|error| {
-        let untold = || Route::Untold(io::Error::new(error.kind(), error.to_string()));
+        let untold = || KernelRoute::Untold(io::Error::new(error.kind(), error.to_string()));
         targets.map(|target| (target, untold())).collect()
     }))
 }
 
-fn judge(ways: Vec<(SocketAddr, Route)>) -> Result<Vec<SocketAddr>, RouteError> {
+fn judge(ways: Vec<(SocketAddr, KernelRoute)>) -> Result<Vec<SocketAddr>, RouteError> {
     let mut reachable = Vec::new();
     let mut unroutable = Vec::new();
     for (address, way) in ways {
         match way {
-            Route::Out => reachable.push(address),
-            Route::Own => return Err(RouteError::OwnAddress { address }),
-            Route::Nowhere(source) => unroutable.push(RouteError::Unroutable { address, source }),
-            Route::Untold(error) => {
+            KernelRoute::Out => reachable.push(address),
+            KernelRoute::Own => return Err(RouteError::OwnAddress { address }),
+            KernelRoute::Nowhere(source) => {
+                unroutable.push(RouteError::Unroutable { address, source })
+            }
+            KernelRoute::Untold(error) => {
                 tracing::warn!("the kernel does not say whether {address} has a route: {error}");
                 reachable.push(address);
             }
@@ -207,7 +209,7 @@ async fn settle(handle: &Handle) -> io::Result<()> {
 }
 
 /// Asks for the route to an address, as `ip route get` does.
-async fn way(handle: &Handle, to: IpAddr) -> Route {
+async fn way(handle: &Handle, to: IpAddr) -> KernelRoute {
     let mut question = RouteMessage::default();
     question.header.address_family = match to {
         IpAddr::V4(_) => AddressFamily::Inet,
@@ -219,25 +221,25 @@ async fn way(handle: &Handle, to: IpAddr) -> Route {
     match answers.next().await {
         Some(Ok(route)) => of_kind(route.header.kind),
         Some(Err(error)) => of_error(into_io(error)),
-        None => Route::Untold(io::ErrorKind::UnexpectedEof.into()),
+        None => KernelRoute::Untold(io::ErrorKind::UnexpectedEof.into()),
     }
 }
 
-fn of_kind(kind: RouteType) -> Route {
+fn of_kind(kind: RouteType) -> KernelRoute {
     match kind {
-        RouteType::Unicast => Route::Out,
-        RouteType::Local => Route::Own,
-        kind => Route::Nowhere(io::Error::other(format!("its route is {kind:?}"))),
+        RouteType::Unicast => KernelRoute::Out,
+        RouteType::Local => KernelRoute::Own,
+        kind => KernelRoute::Nowhere(io::Error::other(format!("its route is {kind:?}"))),
     }
 }
 
 /// Maps the kernel's errors: no route in the table, or one of the types unreachable, prohibit and
 /// blackhole (`ip-route(8)`).
-fn of_error(error: io::Error) -> Route {
+fn of_error(error: io::Error) -> KernelRoute {
     let none = [Errno::ENETUNREACH, Errno::EHOSTUNREACH, Errno::EACCES, Errno::EINVAL];
     match error.raw_os_error().map(Errno::from_raw) {
-        Some(errno) if none.contains(&errno) => Route::Nowhere(error),
-        _ => Route::Untold(error),
+        Some(errno) if none.contains(&errno) => KernelRoute::Nowhere(error),
+        _ => KernelRoute::Untold(error),
     }
 }
 
@@ -308,25 +310,28 @@ mod tests {
     #[test]
     fn a_way_is_out_own_or_nowhere() {
         let kinds = [RouteType::Broadcast, RouteType::Anycast, RouteType::Multicast];
-        assert!(matches!(of_kind(RouteType::Unicast), Route::Out));
-        assert!(matches!(of_kind(RouteType::Local), Route::Own));
-        assert!(kinds.into_iter().all(|kind| matches!(of_kind(kind), Route::Nowhere(_))));
+        assert!(matches!(of_kind(RouteType::Unicast), KernelRoute::Out));
+        assert!(matches!(of_kind(RouteType::Local), KernelRoute::Own));
+        assert!(kinds.into_iter().all(|kind| matches!(of_kind(kind), KernelRoute::Nowhere(_))));
         for errno in [Errno::ENETUNREACH, Errno::EHOSTUNREACH, Errno::EACCES, Errno::EINVAL] {
-            assert!(matches!(of_error(errno.into()), Route::Nowhere(_)), "{errno}");
+            assert!(matches!(of_error(errno.into()), KernelRoute::Nowhere(_)), "{errno}");
         }
         for errno in [Errno::EOPNOTSUPP, Errno::EPERM] {
-            assert!(matches!(of_error(errno.into()), Route::Untold(_)), "{errno}");
+            assert!(matches!(of_error(errno.into()), KernelRoute::Untold(_)), "{errno}");
         }
-        assert!(matches!(of_error(io::ErrorKind::UnexpectedEof.into()), Route::Untold(_)));
+        assert!(matches!(of_error(io::ErrorKind::UnexpectedEof.into()), KernelRoute::Untold(_)));
     }
 
     #[test]
     fn one_way_out_is_enough_and_an_address_of_the_pods_own_never_is() {
         let [one, two] = ["10.96.0.1:443", "[fd00:96::1]:443"].map(|text| text.parse().unwrap());
-        let nowhere = || Route::Nowhere(Errno::ENETUNREACH.into());
-        let untold = || Route::Untold(Errno::EOPNOTSUPP.into());
-        assert_eq!(judge(vec![(one, Route::Out), (two, Route::Out)]).unwrap(), [one, two]);
-        assert_eq!(judge(vec![(one, Route::Out), (two, nowhere())]).unwrap(), [one]);
+        let nowhere = || KernelRoute::Nowhere(Errno::ENETUNREACH.into());
+        let untold = || KernelRoute::Untold(Errno::EOPNOTSUPP.into());
+        assert_eq!(
+            judge(vec![(one, KernelRoute::Out), (two, KernelRoute::Out)]).unwrap(),
+            [one, two]
+        );
+        assert_eq!(judge(vec![(one, KernelRoute::Out), (two, nowhere())]).unwrap(), [one]);
         assert_eq!(judge(vec![(one, untold()), (two, nowhere())]).unwrap(), [one]);
         let told = |ways| {
             let error = InitError::from(judge(ways).unwrap_err());
@@ -336,7 +341,7 @@ mod tests {
         assert_eq!(code, 69);
         assert!(text.starts_with("upstream [fd00:96::1]:443 cannot be reached"), "{text}");
         assert!(text.contains("an IPv6 route to it, and an address of its own to send from"));
-        let (code, text) = told(vec![(one, Route::Out), (two, Route::Own)]);
+        let (code, text) = told(vec![(one, KernelRoute::Out), (two, KernelRoute::Own)]);
         assert_eq!(code, 64);
         assert!(
             text.starts_with("upstream [fd00:96::1]:443 is on an address of this pod"),

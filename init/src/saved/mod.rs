@@ -8,7 +8,7 @@ mod commit;
 use std::fmt;
 use std::net::IpAddr;
 
-use crate::rules::{Action, Chain, FamilyRules, PREFIX, Rule};
+use crate::rules::{Chain, FamilyRules, PREFIX, Rule, RuleTarget};
 
 /// Table `nat` of one family.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -221,7 +221,7 @@ impl Rule {
                 "--comment" => comment = value.to_owned(),
                 "-j" => action = Some(value),
                 "--to-ports" if action == Some("REDIRECT") => {
-                    let action = Action::Redirect(value.parse().ok()?);
+                    let action = RuleTarget::Redirect(value.parse().ok()?);
                     let complete = is_tcp && words.next().is_none();
                     return complete.then_some(Self { destination, port, owner, comment, action });
                 }
@@ -229,8 +229,8 @@ impl Rule {
             }
         }
         let action = match action? {
-            "ACCEPT" => Action::Accept,
-            chain if chain.starts_with(PREFIX) => Action::Jump(chain.to_owned()),
+            "ACCEPT" => RuleTarget::Accept,
+            chain if chain.starts_with(PREFIX) => RuleTarget::Jump(chain.to_owned()),
             _ => return None,
         };
         is_tcp.then_some(Self { destination, port, owner, comment, action })

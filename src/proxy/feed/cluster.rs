@@ -16,7 +16,7 @@ use super::{
     namespaces::Resolver,
 };
 use crate::{
-    cluster::{Followed, OwnAccess, Progress, Trouble, describe},
+    cluster::{Followed, OwnAccess, Trouble, Update, describe},
     policy::{Checked, Kind, PodConfig, ShardingDraft, choose, draft},
 };
 
@@ -41,12 +41,12 @@ pub(in crate::proxy) async fn follow_cluster(
     loop {
         tokio::select! {
             step = configs.next() => match step {
-                Progress::Listing => continue,
-                Progress::Failed(trouble) => {
+                Update::Listing => continue,
+                Update::Failed(trouble) => {
                     feed.note(SOURCE, SourceState::Lost(described(&trouble)));
                     continue;
                 }
-                Progress::Whole { .. } => feed.note(SOURCE, SourceState::Current),
+                Update::Whole { .. } => feed.note(SOURCE, SourceState::Current),
             },
             () = resolver.keep_up() => continue,
             _ = looks.tick() => {

@@ -42,12 +42,12 @@ pub(in crate::proxy) struct Feed {
     past: PastFile,
     /// Notified when more is known for the next process than stands on disk.
     has_settled: Notify,
-    state: Mutex<Details>,
+    state: Mutex<FeedState>,
     metrics: Arc<Metrics>,
 }
 
 #[derive(Debug, Default)]
-struct Details {
+struct FeedState {
     /// The config of the policy in force, as it was when last valid.
     config: Option<PodConfig>,
     /// Problems of the sources that the policy comes from, by source.
@@ -174,7 +174,7 @@ impl Feed {
     /// Begins an epoch, unless the sharding treats every request as the present one does.
     fn install_sharding(
         &self,
-        state: &mut Details,
+        state: &mut FeedState,
         sharding: Arc<Sharding>,
     ) -> Result<(), Unwritable> {
         let old = self.in_force.load_full();
@@ -237,7 +237,7 @@ impl Feed {
         std::mem::take(&mut self.state().former)
     }
 
-    fn state(&self) -> MutexGuard<'_, Details> {
+    fn state(&self) -> MutexGuard<'_, FeedState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

@@ -15,7 +15,7 @@ use tokio::time::{Instant, sleep_until};
 
 use super::in_force::{Feed, SourceState};
 use crate::{
-    cluster::{Followed, OwnAccess, Progress, describe},
+    cluster::{Followed, OwnAccess, Update, describe},
     policy::{NamespacesUnknown, ShardingDraft},
 };
 
@@ -85,11 +85,9 @@ impl Resolver {
                 }
             };
             match step {
-                Progress::Listing => continue,
-                Progress::Failed(trouble) => {
-                    watch.trouble = Some(describe(&trouble, SOURCE, REMEDY))
-                }
-                Progress::Whole { is_other } => {
+                Update::Listing => continue,
+                Update::Failed(trouble) => watch.trouble = Some(describe(&trouble, SOURCE, REMEDY)),
+                Update::Whole { is_other } => {
                     watch.trouble = None;
                     if is_other && watch.due.is_none() {
                         watch.due = Some(watch.rested.max(Instant::now()));

@@ -25,7 +25,7 @@ const FRAME: usize = (16 << 10) - 9;
 /// when the body is.
 #[derive(Debug)]
 pub(in crate::proxy) struct ReplyBody {
-    content: Content,
+    backing: Backing,
     /// The step after the frame that was given last.
     next: Option<Polled>,
     access: Option<Access>,
@@ -33,7 +33,7 @@ pub(in crate::proxy) struct ReplyBody {
 }
 
 #[derive(Debug)]
-enum Content {
+enum Backing {
     Whole(Option<Bytes>),
     Passed(Incoming),
     List(Box<ListBody>),
@@ -46,27 +46,27 @@ type Polled = Option<Result<Frame<Bytes>, BodyError>>;
 
 impl ReplyBody {
     pub(in crate::proxy) fn empty() -> Self {
-        Self { content: Content::Whole(None), next: None, access: None, follower: None }
+        Self { backing: Backing::Whole(None), next: None, access: None, follower: None }
     }
 
     pub(in crate::proxy) fn whole(body: Bytes, access: Access) -> Self {
-        Self::new(Content::Whole(Some(body)), access)
+        Self::new(Backing::Whole(Some(body)), access)
     }
 
     pub(in crate::proxy) fn passed(body: Incoming, access: Access) -> Self {
-        Self::new(Content::Passed(body), access)
+        Self::new(Backing::Passed(body), access)
     }
 
     pub(in crate::proxy) fn list(body: ListBody, access: Access) -> Self {
-        Self::new(Content::List(Box::new(body)), access)
+        Self::new(Backing::List(Box::new(body)), access)
     }
 
     pub(in crate::proxy) fn judged_list(body: Box<JudgedList>, access: Access) -> Self {
-        Self::new(Content::JudgedList(body), access)
+        Self::new(Backing::JudgedList(body), access)
     }
 
     pub(in crate::proxy) fn watch(body: WatchBody, access: Access) -> Self {
-        Self::new(Content::Watch(Box::new(body)), access)
+        Self::new(Backing::Watch(Box::new(body)), access)
     }
 
     /// Observes from now on whether the client reads.
@@ -75,8 +75,8 @@ impl ReplyBody {
         self
     }
 
-    fn new(content: Content, access: Access) -> Self {
-        let mut body = Self { content, next: None, access: Some(access), follower: None };
+    fn new(backing: Backing, access: Access) -> Self {
+        let mut body = Self { backing, next: None, access: Some(access), follower: None };
         // A body without bytes may never be polled.
         if body.is_end_stream() {
             body.end(Ended::Complete);
@@ -105,10 +105,10 @@ impl ReplyBody {
                 self.next = Some(Some(Ok(Frame::data(bytes))));
                 break;
             }
-            if gathered.len() == FRAME || self.content.is_end_stream() {
+            if gathered.len() == FRAME || self.backing.is_end_stream() {
                 break;
             }
-            let Poll::Ready(step) = self.content.poll_frame(cx) else { break };
+            let Poll::Ready(step) = self.backing.poll_frame(cx) else { break };
             let other = match step {
                 Some(Ok(frame)) => match frame.into_data() {
                     Ok(more) => {
@@ -192,7 +192,7 @@ impl Body for ReplyBody {
         }
         let step = match self.next.take() {
             Some(next) => next,
-            None => ready!(self.content.poll_frame(cx)),
+            None => ready!(self.backing.poll_frame(cx)),
         };
         let frame = match step {
             Some(Ok(frame)) => Some(Ok(self.gather(frame, cx))),
@@ -210,8 +210,8 @@ impl Body for ReplyBody {
             Some(Err(BodyError::Upstream(_))) => self.end(Ended::UpstreamBroken),
             Some(Err(_)) => self.end(Ended::Reset),
             None => {
-                let how = match &self.content {
-                    Content::Watch(body) => body.ended(),
+                let how = match &self.backing {
+                    Backing::Watch(body) => body.ended(),
                     _ => Ended::Complete,
                 };
                 self.end(how);
@@ -221,18 +221,18 @@ impl Body for ReplyBody {
     }
 
     fn is_end_stream(&self) -> bool {
-        self.next.is_none() && self.content.is_end_stream()
+        self.next.is_none() && self.backing.is_end_stream()
     }
 
     fn size_hint(&self) -> SizeHint {
         match &self.next {
-            None => self.content.size_hint(),
+            None => self.backing.size_hint(),
             Some(_) => SizeHint::default(),
         }
     }
 }
 
-impl Content {
+impl Backing {
     fn poll_frame(&mut self, cx: &mut Context<'_>) -> Poll<Polled> {
         match self {
             Self::Whole(body) => Poll::Ready(body.take().map(|body| Ok(Frame::data(body)))),
