@@ -14,8 +14,8 @@ use tokio::time::timeout;
 
 use super::{
     body::RequestBody,
+    connection::{Broken, Upstream},
     hop_by_hop::strip_hop_by_hop,
-    server::{Broken, Upstream},
 };
 use crate::proxy::outcome::{OwnRequest, Why};
 

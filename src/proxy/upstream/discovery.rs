@@ -12,7 +12,7 @@ use serde::Deserialize;
 
 use super::{
     behalf::{OnBehalf, in_time},
-    server::Upstream,
+    connection::Upstream,
 };
 use crate::{
     policy::{Extent, GroupResource, Narrow},

@@ -6,19 +6,19 @@
 
 mod behalf;
 mod body;
+mod connection;
 mod discovery;
 mod hop_by_hop;
 mod known;
 mod present;
-mod server;
 mod understood;
 
 pub(super) use self::{
     behalf::{Kept, METADATA, OnBehalf, with_target},
     body::{ClientBody, Leftover, RequestBody},
+    connection::{Broken, Line, Upstream},
     discovery::{SEGMENT, Served, ServedResource, path as discovery_path, settle},
     hop_by_hop::strip_hop_by_hop,
     present::{Present, present},
-    server::{Broken, Line, Upstream},
     understood::{Probe, understood},
 };

@@ -13,8 +13,8 @@ use serde::Deserialize;
 
 use super::{
     behalf::{METADATA, OnBehalf, in_time},
+    connection::Upstream,
     hop_by_hop::strip_hop_by_hop,
-    server::Upstream,
 };
 use crate::{
     policy::positions::Resume,

@@ -15,8 +15,8 @@ use serde::Deserialize;
 use super::{
     behalf::{OnBehalf, in_time},
     body::RequestBody,
+    connection::Upstream,
     known::Knowledge,
-    server::Upstream,
 };
 use crate::{
     policy::{GroupResource, Hashes, Pushed, Share},

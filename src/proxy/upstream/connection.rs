@@ -1,4 +1,4 @@
-//! The API server as requests may use it.
+//! One connection to an API server, as requests may use it.
 
 use std::{cell::RefCell, future::poll_fn, sync::Arc};
 
