@@ -74,44 +74,59 @@ pub fn roots_from_pem(pem: &[u8]) -> Option<RootCertStore> {
     (!roots.is_empty()).then_some(roots)
 }
 
-/// The verifier of the API server's certificate.
-///
-/// # Errors
-/// If rustls refuses the roots or the provider.
-pub fn upstream_verifier(roots: RootCertStore) -> Result<Arc<WebPkiServerVerifier>, rustls::Error> {
+/// The TLS library's reason for a failed handshake. `None` if the connection itself failed.
+#[must_use]
+pub fn tls_error(error: &io::Error) -> Option<&rustls::Error> {
+    error.get_ref()?.downcast_ref()
+}
+
+/// TLS towards an API server, which is always verified. Its connections share a store of sessions.
+#[derive(Debug)]
+pub struct UpstreamTls {
+    verifier: Arc<WebPkiServerVerifier>,
+    config: ClientConfig,
+}
+
+impl UpstreamTls {
+    /// TLS towards a server that has a certificate of these roots.
+    ///
+    /// # Errors
+    /// If rustls refuses the roots or the provider.
+    pub fn new(roots: RootCertStore, clock: &Clock) -> Result<Self, rustls::Error> {
+        let verifier = upstream_verifier(roots)?;
+        let config = ClientConfig::builder_with_details(provider(), clock.provider())
+            .with_safe_default_protocol_versions()?
+            .with_webpki_verifier(Arc::clone(&verifier))
+            .with_no_client_auth();
+        Ok(Self { verifier, config })
+    }
+
+    /// The configuration of one connection, for a client that offers these protocols.
+    pub fn offering<'p>(&self, protocols: impl Iterator<Item = &'p [u8]>) -> ClientConfig {
+        let offered: Vec<_> = protocols.collect();
+        let known = [H2, HTTP_11].into_iter().filter(|known| offered.contains(known));
+        let mut config = self.config.clone();
+        config.alpn_protocols = known.map(<[u8]>::to_vec).collect();
+        config
+    }
+
+    /// The same for a connection to `dialled` by a client that sent a server name (SNI): the
+    /// certificate may be for the name or for the address.
+    #[must_use]
+    pub fn by_name_or_address(&self, mut config: ClientConfig, dialled: IpAddr) -> ClientConfig {
+        // A resumed session does not record the address for which it was verified.
+        config.resumption = Resumption::disabled();
+        let verifier =
+            NameOrAddress { webpki: Arc::clone(&self.verifier), dialled: dialled.into() };
+        config.dangerous().set_certificate_verifier(Arc::new(verifier));
+        config
+    }
+}
+
+fn upstream_verifier(roots: RootCertStore) -> Result<Arc<WebPkiServerVerifier>, rustls::Error> {
     WebPkiServerVerifier::builder_with_provider(Arc::new(roots), provider())
         .build()
         .map_err(|error| rustls::Error::General(error.to_string()))
-}
-
-/// The configuration towards the API server: verified, no client certificate.
-///
-/// # Errors
-/// If rustls refuses the provider.
-pub fn upstream_config(
-    verifier: Arc<WebPkiServerVerifier>,
-    clock: &Clock,
-) -> Result<ClientConfig, rustls::Error> {
-    Ok(ClientConfig::builder_with_details(provider(), clock.provider())
-        .with_safe_default_protocol_versions()?
-        .with_webpki_verifier(verifier)
-        .with_no_client_auth())
-}
-
-/// The upstream configuration for one connection to `dialled`, for a client that sent a server name
-/// (SNI): the certificate may be for the name or for the address.
-#[must_use]
-pub fn by_name_or_address(
-    config: &ClientConfig,
-    verifier: &Arc<WebPkiServerVerifier>,
-    dialled: IpAddr,
-) -> ClientConfig {
-    let mut config = config.clone();
-    // A resumed session does not record the address for which it was verified.
-    config.resumption = Resumption::disabled();
-    let verifier = NameOrAddress { webpki: Arc::clone(verifier), dialled: dialled.into() };
-    config.dangerous().set_certificate_verifier(Arc::new(verifier));
-    config
 }
 
 /// Verifies a certificate by the server's name and, if it is not valid for that, by the dialled
@@ -164,41 +179,31 @@ impl ServerCertVerifier for NameOrAddress {
     }
 }
 
-/// The configurations towards clients, one for each protocol that the upstream may have chosen.
+/// TLS towards clients. Its connections share a key of tickets.
 #[derive(Clone, Debug)]
-pub struct ServerConfigs {
-    h2: Arc<ServerConfig>,
-    http_11: Arc<ServerConfig>,
-    no_alpn: Arc<ServerConfig>,
-}
+pub struct ClientTls(ServerConfig);
 
-impl ServerConfigs {
-    /// Makes all of them with the certificate of `leaf` and one ticket key.
+impl ClientTls {
+    /// TLS with the certificate of `leaf`.
     ///
     /// # Errors
     /// If rustls refuses the provider.
     pub fn new(leaf: Arc<dyn ResolvesServerCert>, clock: &Clock) -> Result<Self, rustls::Error> {
-        let mut base = ServerConfig::builder_with_details(provider(), clock.provider())
+        let mut config = ServerConfig::builder_with_details(provider(), clock.provider())
             .with_safe_default_protocol_versions()?
             .with_no_client_auth()
             .with_cert_resolver(leaf);
-        base.ticketer = aws_lc_rs::Ticketer::new()?;
-        let with = |alpn: &[&[u8]]| {
-            let mut config = base.clone();
-            config.alpn_protocols = alpn.iter().map(|p| p.to_vec()).collect();
-            Arc::new(config)
-        };
-        Ok(Self { h2: with(&[H2]), http_11: with(&[HTTP_11]), no_alpn: with(&[]) })
+        config.ticketer = aws_lc_rs::Ticketer::new()?;
+        Ok(Self(config))
     }
 
     /// The configuration that selects `alpn`, the protocol of the upstream connection.
     #[must_use]
-    pub fn speaking(&self, alpn: Option<&[u8]>) -> Arc<ServerConfig> {
-        Arc::clone(match alpn {
-            Some(H2) => &self.h2,
-            Some(_) => &self.http_11,
-            None => &self.no_alpn,
-        })
+    pub fn speaking(&self, alpn: Option<&[u8]>) -> ServerConfig {
+        let mut config = self.0.clone();
+        let known = alpn.map(|alpn| if alpn == H2 { H2 } else { HTTP_11 });
+        config.alpn_protocols = known.map(<[u8]>::to_vec).into_iter().collect();
+        config
     }
 }
 

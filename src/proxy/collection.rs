@@ -10,8 +10,9 @@ use base64::{Engine, prelude::BASE64_URL_SAFE_NO_PAD};
 use serde::Deserialize;
 
 use super::{
-    feed::{Feed, InForce},
+    feed::InForce,
     streams::{Asked, Subject},
+    upstream::Server,
 };
 use crate::{
     policy::{
@@ -90,8 +91,8 @@ impl Collection {
     }
 
     /// Keeps its position from now on: some of it is about to be shown.
-    pub(super) fn keep_position(&mut self, feed: &Feed) {
-        if let Some(positions) = feed.positions() {
+    pub(super) fn keep_position(&mut self, server: &Server) {
+        if let Some(positions) = server.positions.get() {
             let InForce { epoch, sharding, .. } = &*self.in_force;
             self.position = positions.keep(&self.subject.resource, *epoch, sharding);
         }

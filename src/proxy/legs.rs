@@ -34,8 +34,7 @@ use super::{
     shared::{LAST_CALL, Worker},
     shared::{Pair, Tasks},
     streams::Stalls,
-    tls::{UpstreamConn, UpstreamTlsStream},
-    upstream::{Leftover, Line, Upstream},
+    upstream::{Leftover, Line, Server, Upstream, UpstreamConn, UpstreamTlsStream},
 };
 use crate::net::{cork::Corked, drain::Draining, settings::SettingsTap, tls::H2};
 
@@ -76,11 +75,11 @@ pub(super) async fn serve(
     upstream: UpstreamConn,
     draining: Draining,
 ) -> Closed {
-    let UpstreamConn { stream: upstream, name, own } = upstream;
+    let UpstreamConn { stream: upstream, server, name, own } = upstream;
     let tasks = Tasks::default();
     let is_h2 = upstream.get_ref().1.alpn_protocol() == Some(H2);
     let metrics = Arc::clone(&worker.shared.metrics);
-    let legs = Legs { worker, id, client, upstream, name, draining };
+    let legs = Legs { worker, id, client, upstream, server, name, draining };
     let closed = if is_h2 { serve_h2(legs, &tasks).await } else { serve_h1(legs, &tasks).await };
     metrics.panics.inc_by(tasks.end());
     drop(own);
@@ -93,12 +92,13 @@ struct Legs {
     id: u64,
     client: server::TlsStream<TcpStream>,
     upstream: UpstreamTlsStream,
+    server: Arc<Server>,
     name: String,
     draining: Draining,
 }
 
 async fn serve_h2(legs: Legs, tasks: &Tasks) -> Closed {
-    let Legs { worker, id, client, upstream, name, draining } = legs;
+    let Legs { worker, id, client, upstream, server, name, draining } = legs;
     let (tap, limit) = SettingsTap::new(upstream);
     let handshake = upstream_conn::http2::Builder::new(tasks.clone())
         .timer(TokioTimer::new())
@@ -117,11 +117,11 @@ async fn serve_h2(legs: Legs, tasks: &Tasks) -> Closed {
         return Closed::UpstreamLost;
     };
     let stalls = Rc::new(Stalls::new(Arc::clone(&worker.shared.unread)));
-    let server = upstream_of(&worker, id, Line::H2(sender), name);
+    let metrics = Arc::clone(&worker.shared.metrics);
     let pair = Rc::new(Pair {
         id,
         worker,
-        upstream: server,
+        upstream: Upstream::new(Line::H2(sender), server, name, id, metrics),
         grants: RefCell::default(),
         tasks: tasks.clone(),
         stalls: Rc::clone(&stalls),
@@ -153,7 +153,7 @@ async fn serve_h2(legs: Legs, tasks: &Tasks) -> Closed {
 }
 
 async fn serve_h1(legs: Legs, tasks: &Tasks) -> Closed {
-    let Legs { worker, id, client, upstream, name, draining } = legs;
+    let Legs { worker, id, client, upstream, server, name, draining } = legs;
     let handshake = upstream_conn::http1::Builder::new()
         .max_headers(MAX_HEADER_COUNT)
         .handshake(TokioIo::new(upstream));
@@ -162,11 +162,11 @@ async fn serve_h1(legs: Legs, tasks: &Tasks) -> Closed {
     };
     let is_upgrading = Rc::new(Cell::new(false));
     let leftover = Rc::new(Leftover::default());
-    let server = upstream_of(&worker, id, Line::H1(RefCell::new(sender)), name);
+    let metrics = Arc::clone(&worker.shared.metrics);
     let pair = Rc::new(Pair {
         id,
         worker,
-        upstream: server,
+        upstream: Upstream::new(Line::H1(RefCell::new(sender)), server, name, id, metrics),
         grants: RefCell::default(),
         tasks: tasks.clone(),
         stalls: Rc::default(),
@@ -193,11 +193,6 @@ async fn serve_h1(legs: Legs, tasks: &Tasks) -> Closed {
         () = tasks.finished() => closed,
         () = async { sleep_until(draining.begun().await).await } => Closed::Drained,
     }
-}
-
-fn upstream_of(worker: &Worker, id: u64, line: Line, name: String) -> Upstream {
-    let shared = &worker.shared;
-    Upstream::new(line, name, id, Arc::clone(&shared.metrics), shared.pushdown)
 }
 
 /// Resets unread responses of the pair beyond their bound, for as long as it is polled.

@@ -1,7 +1,6 @@
 //! Accepts connections, finds the original destination of each, and deals it to a data thread.
 
 use std::{
-    collections::HashSet,
     io,
     net::SocketAddr,
     sync::{
@@ -17,12 +16,12 @@ use tokio::{
     time::{Instant, sleep},
 };
 
-use super::{config::Route, metrics::Leg, outcome::Closed};
-use crate::net::{
-    ClientAddr, OrigDst,
-    addr::{NotRedirected, UpstreamAddr, canonical},
-    socket,
+use super::{
+    metrics::Leg,
+    outcome::Closed,
+    upstream::{Destination, Server},
 };
+use crate::net::{ClientAddr, OrigDst, addr::canonical, socket};
 
 /// Connections that one data thread may carry. A pod's controllers open a handful; this is the
 /// bound on what a runaway client can make us hold.
@@ -39,7 +38,8 @@ const SAY_AGAIN: Duration = Duration::from_secs(1);
 pub(super) struct Listener {
     pub(super) leg: Leg,
     pub(super) socket: TcpListener,
-    pub(super) route: Route,
+    /// The API server of its connections.
+    pub(super) server: Arc<Server>,
 }
 
 /// A client's connection and its destination.
@@ -51,13 +51,6 @@ pub(super) struct Accepted {
     pub(super) dialled: SocketAddr,
     pub(super) to: Destination,
     pub(super) stream: std::net::TcpStream,
-}
-
-/// The destination of the upstream connection.
-#[derive(Clone, Debug)]
-pub(super) enum Destination {
-    Original(OrigDst),
-    Fixed(UpstreamAddr),
 }
 
 /// The listener's end of the data threads.
@@ -167,46 +160,6 @@ impl Outages {
     }
 }
 
-/// Our own upstream connections, by their local and their dialled address. One that arrives at our
-/// own listener would loop for ever.
-///
-/// The local address alone is not enough: a client on this machine may have the port of one of our
-/// sockets, as long as the two dial different addresses.
-#[derive(Clone, Debug, Default)]
-pub(super) struct OwnSockets(Arc<Mutex<HashSet<Ends>>>);
-
-/// The local and the dialled address.
-type Ends = (SocketAddr, SocketAddr);
-
-/// Keeps a connection in [`OwnSockets`].
-#[derive(Debug)]
-pub(super) struct OwnSocket {
-    all: OwnSockets,
-    ends: Ends,
-}
-
-impl OwnSockets {
-    /// Remembers the socket until the value is dropped.
-    pub(super) fn remember(&self, local: SocketAddr, dialled: SocketAddr) -> OwnSocket {
-        let ends = (canonical(local), canonical(dialled));
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).insert(ends);
-        OwnSocket { all: self.clone(), ends }
-    }
-
-    /// Whether the `client` that dialled this is one of ours. Call it once its first bytes have
-    /// arrived: the dialling side is remembered before it sends any.
-    pub(super) fn contains(&self, client: ClientAddr, dialled: SocketAddr) -> bool {
-        let ends = (client.get(), dialled);
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).contains(&ends)
-    }
-}
-
-impl Drop for OwnSocket {
-    fn drop(&mut self) {
-        self.all.0.lock().unwrap_or_else(PoisonError::into_inner).remove(&self.ends);
-    }
-}
-
 /// Accepts until it is dropped. Every connection that is not dealt is closed with a reason, which
 /// `closed` counts.
 pub(super) async fn accept(
@@ -242,14 +195,7 @@ fn admit(stream: TcpStream, client: ClientAddr, listener: &Listener) -> Result<A
         Ok(dst) => dst.get(),
         Err(_) => canonical(stream.local_addr().map_err(|_| Closed::ClientGone)?),
     };
-    let to = match &listener.route {
-        Route::Fixed(upstream) => Destination::Fixed(upstream.clone()),
-        Route::Original => match redirected {
-            Ok(dst) => Destination::Original(dst),
-            Err(NotRedirected::Direct(_)) => return Err(Closed::DirectHit),
-            Err(NotRedirected::Unknown(_)) => return Err(Closed::NoOriginalDestination),
-        },
-    };
+    let to = Destination::new(&listener.server, redirected)?;
     socket::keep_alive(&stream).map_err(|_| Closed::ClientGone)?;
     let stream = stream.into_std().map_err(|_| Closed::ClientGone)?;
     Ok(Accepted { leg: listener.leg, client, dialled, to, stream })
@@ -260,16 +206,18 @@ mod tests {
     use std::net::Ipv4Addr;
 
     use super::*;
+    use crate::net::addr::NotRedirected;
 
     async fn accepted() -> Accepted {
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.unwrap();
         let dialled = listener.local_addr().unwrap();
         let stream = TcpStream::connect(dialled).await.unwrap();
+        let server = Server::never_dialled(None);
         Accepted {
             leg: Leg::Outbound,
             client: ClientAddr::new(stream.local_addr().unwrap()),
             dialled,
-            to: Destination::Fixed(UpstreamAddr::from_host_port("localhost", 443).unwrap()),
+            to: Destination::new(&server, Err(NotRedirected::Direct(dialled))).unwrap(),
             stream: stream.into_std().unwrap(),
         }
     }

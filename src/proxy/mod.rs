@@ -1,13 +1,14 @@
 //! The data plane: the life of a connection, in the order in which it happens.
 //!
 //! 1. [`listen`]: accept, find the original destination, deal the connection to a data thread.
-//! 2. [`tls`]: read the ClientHello, dial and verify the upstream, then answer the client.
+//! 2. [`tls`]: read the ClientHello; [`upstream`]: dial and verify; [`tls`]: answer the client.
 //! 3. [`legs`]: both connections of a pair in one HTTP version, until one of them ends.
 //! 4. [`request`]: classify, decide, rewrite, send, and choose how the response is followed.
 //! 5. [`streams`]: lists and watches on their way to the client; objects that no selector could
 //!    leave out are left out here, and live watches are brought over when the policy changes.
 //!
-//! [`upstream`] is the API server as steps 4 and 5 use it: for the client's request and for our own.
+//! [`upstream`] is the API server also as steps 4 and 5 use it: for the client's request and for our
+//! own. All that its connections share is one value, which each connection names.
 //!
 //! Beside that path: [`feed`] keeps the policy in force, [`admin`] answers people and kubelets,
 //! [`outcome`] turns every exit into one log line and one count, [`metrics`] declares the counts,
@@ -82,12 +83,12 @@ async fn outbound(worker: Rc<Worker>, accepted: Accepted, draining: Draining) ->
     let Ok(stream) = TcpStream::from_std(stream) else {
         return Closed::ClientGone;
     };
-    let hello = match tls.hello(stream, client, dialled).await {
+    let hello = match tls.hello(stream, client, dialled, &to.server).await {
         Ok(hello) => hello,
         Err(why) => return why,
     };
     let started = Instant::now();
-    let upstream = match tls.dial(&to, &hello).await {
+    let upstream = match to.dial(hello.client_hello()).await {
         Ok(upstream) => upstream,
         Err(why) => {
             tls.turn_away(hello, why).await;

@@ -17,7 +17,7 @@ use hyper::rt::Executor;
 use tokio::task::{self, JoinSet};
 
 use super::{
-    config::{OnChange, Pushdown},
+    config::OnChange,
     feed::Feed,
     listen::Outages,
     metrics::Metrics,
@@ -43,7 +43,6 @@ pub(super) struct Shared {
     pub(super) bodies: Arc<Room>,
     pub(super) unread: Arc<Unread>,
     pub(super) outages: Outages,
-    pub(super) pushdown: Pushdown,
     pub(super) on_change: OnChange,
     pub(super) clock: Clock,
     pub(super) connections: AtomicU64,

@@ -26,13 +26,14 @@ use super::{
     config::{Config, PolicySource},
     data_thread,
     feed::{Feed, PolicyFile, follow_cluster},
-    listen::{self, Hands, Listener, Outages, OwnSockets, Queue},
+    listen::{self, Hands, Listener, Outages, Queue},
     metrics::{Leg, Metrics},
     outcome::connection_closed,
     request::Room,
     shared::Shared,
     streams::{StreamTable, Turns},
-    tls::{Tls, UpstreamTls},
+    tls::Tls,
+    upstream::{KeptPositions, OwnSockets, Server},
     vital::{Lost, Vitals},
 };
 use crate::{
@@ -43,7 +44,7 @@ use crate::{
         drain::{self, Draining},
         leaf::{Leaf, LeafError},
         socket,
-        tls::{BadRoots, ServerConfigs, read_roots},
+        tls::{BadRoots, ClientTls, UpstreamTls, read_roots},
     },
 };
 
@@ -55,6 +56,7 @@ const LOOK: Duration = Duration::from_secs(10);
 pub struct Proxy {
     config: Config,
     shared: Arc<Shared>,
+    server: Arc<Server>,
     registry: Registry,
     listeners: Vec<Listener>,
     admin: TcpListener,
@@ -158,8 +160,8 @@ impl Proxy {
         let (metrics, registry) = Metrics::new();
         let metrics = Arc::new(metrics);
         let tls = tls(&config)?;
-        let feed = Feed::new(config.state_dir.clone(), Arc::clone(&metrics));
-        let feed = Arc::new(feed.map_err(|error| StartError::StateDir(error.into()))?);
+        let server = Arc::new(server(&config)?);
+        let feed = Arc::new(Feed::new(vec![Arc::clone(&server)], Arc::clone(&metrics)));
         let policy = source(&config, &feed).await?;
         let listen = |flag, addr, bound: io::Result<_>| {
             bound.map_err(|source| StartError::Listen { flag, addr, source })
@@ -167,7 +169,7 @@ impl Proxy {
         let sockets =
             listen("--listen", config.listen, socket::listen_on_loopbacks(config.listen))?;
         let outbound =
-            |socket| Listener { leg: Leg::Outbound, socket, route: config.route.clone() };
+            |socket| Listener { leg: Leg::Outbound, socket, server: Arc::clone(&server) };
         let listeners = sockets.into_iter().map(outbound).collect();
         let admin = socket::listen_on_all(config.admin).map_err(|source| StartError::Listen {
             flag: "--admin",
@@ -184,12 +186,11 @@ impl Proxy {
             turns,
             unread: Arc::default(),
             outages: Outages::default(),
-            pushdown: config.pushdown,
             on_change: config.on_change,
             clock: config.clock.clone(),
             connections: AtomicU64::new(0),
         });
-        Ok(Self { config, shared, registry, listeners, admin, policy })
+        Ok(Self { config, shared, server, registry, listeners, admin, policy })
     }
 
     /// The address for clients.
@@ -211,7 +212,7 @@ impl Proxy {
     pub async fn run(self, mut draining: Draining) -> Result<(), ServeError> {
         let addr = self.listen_addr().map(tracing::field::display);
         let admin_addr = self.admin_addr().map(tracing::field::display);
-        let Self { config, shared, registry, listeners, admin, policy } = self;
+        let Self { config, shared, server, registry, listeners, admin, policy } = self;
         let (pod, namespace) = (config.pod.as_deref(), config.namespace.as_deref());
         tracing::info!(addr, admin = admin_addr, pod, namespace, "listening");
         let (drain, inner) = drain::channel();
@@ -229,8 +230,10 @@ impl Proxy {
             tasks.spawn(vitals.clone().watch(name, task));
         };
         vital("admin port", admin::serve(admin, Arc::clone(&shared), registry).boxed());
-        vital("state directory", keep_past(Arc::clone(&shared.feed)).boxed());
-        vital("certificates", keep_certificates(config.clone(), Arc::clone(&shared)).boxed());
+        let feed = Arc::clone(&shared.feed);
+        vital("state directory", async move { feed.keep_past().await }.boxed());
+        let certificates = keep_certificates(config.clone(), Arc::clone(&shared), server);
+        vital("certificates", certificates.boxed());
         vital("policy feed", follow(policy, Arc::clone(&shared.feed)).boxed());
 
         let deadline = tokio::select! {
@@ -300,9 +303,20 @@ fn tls(config: &Config) -> Result<Tls, StartError> {
     let ca = MeshCa::read(&config.mesh_ca_dir, &config.clock)?;
     ca.permit(&config.names, &config.clock)?;
     let leaf = Arc::new(Leaf::new(&ca, config.names.clone(), &config.clock)?);
-    let server = ServerConfigs::new(Arc::clone(&leaf) as _, &config.clock)?;
-    let upstream = upstream_tls(&config.upstream_ca, &config.clock)?;
-    Ok(Tls { leaf, server, upstream: ArcSwap::from_pointee(upstream), own: OwnSockets::default() })
+    let client = ClientTls::new(Arc::clone(&leaf) as _, &config.clock)?;
+    Ok(Tls { leaf, client })
+}
+
+fn server(config: &Config) -> Result<Server, StartError> {
+    let tls = upstream_tls(&config.upstream_ca, &config.clock)?;
+    let positions = KeptPositions::open(config.state_dir.clone());
+    Ok(Server {
+        route: config.route.clone(),
+        tls: ArcSwap::from_pointee(tls),
+        sockets: OwnSockets::default(),
+        pushdown: config.pushdown,
+        positions: positions.map_err(|error| StartError::StateDir(error.into()))?,
+    })
 }
 
 fn upstream_tls(path: &std::path::Path, clock: &Clock) -> Result<UpstreamTls, StartError> {
@@ -346,10 +360,6 @@ async fn accept(listener: Listener, hands: Hands, shared: Arc<Shared>) {
     .await;
 }
 
-async fn keep_past(feed: Arc<Feed>) {
-    feed.keep_past().await;
-}
-
 async fn follow(policy: Source, feed: Arc<Feed>) {
     match policy {
         Source::File(file) => file.follow(feed).await,
@@ -359,8 +369,8 @@ async fn follow(policy: Source, feed: Arc<Feed>) {
     }
 }
 
-/// Renews the leaf before it expires, and loads a new CA of the upstream.
-async fn keep_certificates(config: Config, shared: Arc<Shared>) {
+/// Renews the leaf before it expires, and loads a new CA of the API server.
+async fn keep_certificates(config: Config, shared: Arc<Shared>, server: Arc<Server>) {
     let mut looks = interval(LOOK);
     let mut roots = std::fs::read(&config.upstream_ca).ok();
     loop {
@@ -375,7 +385,7 @@ async fn keep_certificates(config: Config, shared: Arc<Shared>) {
         match upstream_tls(&config.upstream_ca, &config.clock) {
             Ok(tls) => {
                 tracing::info!("the upstream's CA was read anew");
-                shared.tls.upstream.store(Arc::new(tls));
+                server.tls.store(Arc::new(tls));
                 roots = now;
             }
             Err(error) => tracing::warn!(%error, "the upstream's new CA cannot be used"),

@@ -2,8 +2,7 @@
 
 use std::{
     collections::BTreeMap,
-    path::PathBuf,
-    sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError},
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
     time::{Duration, Instant},
 };
 
@@ -13,11 +12,13 @@ use tokio::{
     time::sleep,
 };
 
-use super::past::{PastFile, Unwritable};
 use crate::{
     cluster::chain,
-    policy::{Epoch, PodConfig, Policy, Sharding, positions::Positions},
-    proxy::metrics::Metrics,
+    policy::{Epoch, PodConfig, Policy, Sharding},
+    proxy::{
+        metrics::Metrics,
+        upstream::{Server, Unwritable},
+    },
 };
 
 /// Positions that become known within this time are written together.
@@ -37,9 +38,9 @@ pub(in crate::proxy) struct InForce {
 #[derive(Debug)]
 pub(in crate::proxy) struct Feed {
     in_force: ArcSwapOption<InForce>,
-    positions: OnceLock<Positions>,
+    /// The API servers whose positions depend on the policy.
+    servers: Vec<Arc<Server>>,
     changed: watch::Sender<Epoch>,
-    past: PastFile,
     /// Notified when more is known for the next process than stands on disk.
     has_settled: Notify,
     state: Mutex<FeedState>,
@@ -75,21 +76,16 @@ pub(super) enum SourceState {
 const CONFIG: &str = "config";
 
 impl Feed {
-    /// # Errors
-    /// [`Unwritable`].
-    pub(in crate::proxy) fn new(
-        state_dir: Option<PathBuf>,
-        metrics: Arc<Metrics>,
-    ) -> Result<Self, Unwritable> {
-        Ok(Self {
+    /// The feed of a process that uses these API servers, before its first policy.
+    pub(in crate::proxy) fn new(servers: Vec<Arc<Server>>, metrics: Arc<Metrics>) -> Self {
+        Self {
             in_force: ArcSwapOption::empty(),
-            positions: OnceLock::new(),
+            servers,
             changed: watch::Sender::new(Epoch::default()),
-            past: PastFile::open(state_dir)?,
             has_settled: Notify::new(),
             state: Mutex::default(),
             metrics,
-        })
+        }
     }
 
     /// The policy in force, or `None` before the first.
@@ -100,11 +96,6 @@ impl Feed {
     /// The config of the policy in force. `None` before the first.
     pub(super) fn config(&self) -> Option<PodConfig> {
         self.state().config.clone()
-    }
-
-    /// The positions of this process; `None` before the first policy.
-    pub(in crate::proxy) fn positions(&self) -> Option<&Positions> {
-        self.positions.get()
     }
 
     /// Notifies of every change.
@@ -181,14 +172,16 @@ impl Feed {
         if old.as_ref().is_some_and(|old| old.sharding.hash() == sharding.hash()) {
             return Ok(());
         }
-        self.past.begin_change(&sharding, old.is_none())?;
+        for server in &self.servers {
+            server.positions.begin_change(&sharding, old.is_none())?;
+        }
         let epoch = old.as_ref().map_or_else(Epoch::default, |old| old.epoch).next();
         tracing::info!(epoch = epoch.get(), shard = sharding.shard(), "policy in force");
         self.metrics.name_resources(sharding.rules().filter_map(|(rule, _)| rule.resource()));
         // Floors first, so that no request of the new epoch meets a floor of the old one.
-        self.positions
-            .get_or_init(|| Positions::new(self.past.read(&sharding), Arc::clone(&sharding)))
-            .change(epoch, &sharding);
+        for server in &self.servers {
+            server.positions.raise_floors(epoch, &sharding);
+        }
         let (until, ended) = oneshot::channel();
         let since = Instant::now();
         self.in_force.store(Some(Arc::new(InForce { epoch, sharding, since, _until: until })));
@@ -207,10 +200,10 @@ impl Feed {
             for ended in self.take_former() {
                 let _ = ended.await;
             }
-            if let (Some(in_force), Some(positions)) = (self.in_force(), self.positions())
-                && in_force.epoch == epoch
-            {
-                self.past.write(&in_force.sharding, &positions.past());
+            if let Some(in_force) = self.in_force().filter(|present| present.epoch == epoch) {
+                for server in &self.servers {
+                    server.positions.store(&in_force.sharding);
+                }
             }
             tokio::select! {
                 changed = changes.changed() => if changed.is_err() {
@@ -259,7 +252,7 @@ mod tests {
 
     #[test]
     fn a_part_that_stays_keeps_its_epoch() {
-        let feed = Feed::new(None, Arc::new(Metrics::new().0)).unwrap();
+        let feed = Feed::new(Vec::new(), Arc::new(Metrics::new().0));
         feed.install(policy("one", "a"));
         let first = feed.in_force().unwrap();
         let other = policy("two", "a");

@@ -9,7 +9,6 @@ mod file;
 mod in_force;
 mod labels;
 mod namespaces;
-mod past;
 
 pub(super) use self::{
     cluster::follow_cluster,

@@ -31,7 +31,7 @@ pub(super) async fn follow(
     };
     let (body, collection) = match (follow, collection) {
         (Follow::Pass(body), Some(mut collection)) if is_followed(&collection) => {
-            collection.keep_position(&pair.worker.shared.feed);
+            collection.keep_position(&pair.upstream.server);
             (body, collection)
         }
         (follow, _) => return Ok(Answer { reply, follow }),

@@ -130,7 +130,7 @@ fn collection(
         return Ok(None);
     }
     let Some(resource) = info.resource() else { return Ok(None) };
-    let positions = pair.worker.shared.feed.positions().ok_or_else(no_policy)?;
+    let positions = pair.upstream.server.positions.get().ok_or_else(no_policy)?;
     let position = positions.of(&GroupResource::new(&resource.group, &resource.resource));
     let mut collection = Collection::new(info, narrow, position, in_force);
     collection.asked = asked;

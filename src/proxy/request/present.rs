@@ -34,10 +34,9 @@ pub(super) async fn settle(
             return Some(Answer { reply, follow: Follow::Whole(body) });
         }
         Present::Version(version) => {
-            let feed = &pair.worker.shared.feed;
-            collection.keep_position(feed);
+            collection.keep_position(&pair.upstream.server);
             collection.position.settle(question, version);
-            feed.has_settled();
+            pair.worker.shared.feed.has_settled();
         }
     }
     None

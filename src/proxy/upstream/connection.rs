@@ -1,27 +1,27 @@
 //! One connection to an API server, as requests may use it.
 
-use std::{cell::RefCell, future::poll_fn, sync::Arc};
+use std::{cell::RefCell, collections::HashMap, future::poll_fn, sync::Arc};
 
 use http::{Request, Response, Version};
 use hyper::{body::Incoming, client::conn};
 
-use super::{
-    body::RequestBody,
-    known::{Discovered, Understood},
-};
-use crate::proxy::{config::Pushdown, metrics::Metrics};
+use super::{body::RequestBody, server::Server};
+use crate::{policy::GroupResource, proxy::metrics::Metrics};
 
-/// The API server at the end of one connection, and what it was found to be able to do.
+/// Resources of which anything is remembered.
+const MAX_RESOURCES: usize = 256;
+
+/// The API server at the end of one connection, and the abilities that it has shown there: behind
+/// one address there may be servers of several versions.
 pub(in crate::proxy) struct Upstream {
     line: Line,
+    pub(in crate::proxy) server: Arc<Server>,
     /// `HOST:PORT`.
     pub(in crate::proxy) name: String,
     /// The number of the pair, for the log.
     pub(super) connection: u64,
     pub(super) metrics: Arc<Metrics>,
-    pub(super) pushdown: Pushdown,
     pub(super) understood: Understood,
-    pub(super) discovered: Discovered,
 }
 
 /// The HTTP connection.
@@ -45,13 +45,12 @@ impl Upstream {
     /// An API server of which nothing is known yet.
     pub(in crate::proxy) fn new(
         line: Line,
+        server: Arc<Server>,
         name: String,
         connection: u64,
         metrics: Arc<Metrics>,
-        pushdown: Pushdown,
     ) -> Self {
-        let (understood, discovered) = (Understood::default(), Discovered::default());
-        Self { line, name, connection, metrics, pushdown, understood, discovered }
+        Self { line, server, name, connection, metrics, understood: Understood::default() }
     }
 
     /// Whether it carries several requests at a time.
@@ -80,5 +79,36 @@ impl Upstream {
             Some(_) => Broken::Unsent(h2::Reason::REFUSED_STREAM.into()),
             None => Broken::Upstream(error.into_error()),
         })
+    }
+}
+
+/// Knowledge of the API server at the end of one connection.
+#[derive(Debug, Default)]
+pub(super) struct Understood(RefCell<HashMap<GroupResource, Knowledge>>);
+
+/// Knowledge of one resource; `None` for each ability that is not known yet.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Knowledge {
+    /// Whether it is selected by hashes.
+    pub(super) hashes: Option<bool>,
+    /// Whether it is selected by namespace as a field.
+    pub(super) namespaces: Option<bool>,
+    /// Whether it is in namespaces at all.
+    pub(super) is_namespaced: Option<bool>,
+}
+
+impl Understood {
+    /// The knowledge of a resource. `None` if no more resources are remembered.
+    pub(super) fn of(&self, resource: &GroupResource) -> Option<Knowledge> {
+        let all = self.0.borrow();
+        let fresh = || (all.len() < MAX_RESOURCES).then(Knowledge::default);
+        all.get(resource).copied().or_else(fresh)
+    }
+
+    /// Adds to the knowledge of a resource, if it is remembered.
+    pub(super) fn note(&self, resource: GroupResource, what: impl FnOnce(&mut Knowledge)) {
+        if self.of(&resource).is_some() {
+            what(self.0.borrow_mut().entry(resource).or_default());
+        }
     }
 }

@@ -28,8 +28,6 @@ pub(in crate::proxy) const SEGMENT: AsciiSet =
 const LIMIT: Duration = Duration::from_secs(5);
 /// Bytes of one group's discovery at most; that of the core group has 10,000.
 const MAX_ANSWER: usize = 4 << 20;
-/// Resources that are remembered; for others, discovery is requested each time.
-const MAX_RESOURCES: usize = 256;
 
 /// `APIResourceList` of `apimachinery/pkg/apis/meta/v1/types.go`.
 #[derive(Deserialize)]
@@ -80,16 +78,13 @@ async fn is_namespaced(
     own: OnBehalf<'_>,
 ) -> Option<bool> {
     let key = GroupResource::new(&resource.group, &resource.resource);
-    let known = upstream.discovered.0.borrow().get(&key).copied();
+    let known = upstream.understood.of(&key).and_then(|known| known.is_namespaced);
     if known.is_some() || own.is_anonymous() {
         return known;
     }
     let served = in_time(upstream, LIMIT, ask(upstream, resource, own)).await??;
     let one = served.resources.iter().find(|one| one.name == *resource.resource)?;
-    let mut all = upstream.discovered.0.borrow_mut();
-    if all.len() < MAX_RESOURCES {
-        all.insert(key, one.namespaced);
-    }
+    upstream.understood.note(key, |known| known.is_namespaced = Some(one.namespaced));
     Some(one.namespaced)
 }
 

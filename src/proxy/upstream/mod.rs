@@ -1,24 +1,29 @@
-//! The API server at the end of one connection, as requests may use it.
+//! API servers: [`Server`] is one of them, [`Upstream`] one connection to it, as requests may use it.
 //!
-//! Hides the HTTP version, the part of a client's request that goes along with one of our own, and
-//! the probes by which the server's abilities are found out. Knows no policy in force and nothing
-//! of the client's connection.
+//! Hides the server's address and roots, the HTTP version, the part of a client's request that goes
+//! along with one of our own, and the probes by which the server's abilities are found out. Knows no
+//! policy in force and nothing of the client's connection but what it offers in TLS.
 
 mod behalf;
 mod body;
 mod connection;
+mod dial;
 mod discovery;
 mod hop_by_hop;
-mod known;
+mod past;
 mod present;
+mod server;
 mod understood;
 
 pub(super) use self::{
     behalf::{Kept, METADATA, OnBehalf, with_target},
     body::{ClientBody, Leftover, RequestBody},
     connection::{Broken, Line, Upstream},
+    dial::{Destination, UpstreamConn, UpstreamTlsStream},
     discovery::{SEGMENT, Served, ServedResource, path as discovery_path, settle},
     hop_by_hop::strip_hop_by_hop,
+    past::{KeptPositions, Unwritable},
     present::{Present, present},
+    server::{OwnSockets, Server},
     understood::{Probe, understood},
 };

@@ -15,8 +15,7 @@ use serde::Deserialize;
 use super::{
     behalf::{OnBehalf, in_time},
     body::RequestBody,
-    connection::Upstream,
-    known::Knowledge,
+    connection::{Knowledge, Upstream},
 };
 use crate::{
     policy::{GroupResource, Hashes, Pushed, Share},
@@ -26,8 +25,6 @@ use crate::{
 
 /// Bytes of a response at most: a list of one object has fewer.
 const MAX_ANSWER: usize = 4 << 20;
-/// Resources that are remembered; for others, nothing is pushed down.
-const MAX_RESOURCES: usize = 256;
 /// Timeout of one list of one object. The client's request waits for it, and later ones use its
 /// result too.
 const PATIENCE: Duration = Duration::from_secs(3);
@@ -185,21 +182,18 @@ impl Probe<'_> {
 
     /// Whether probes are off. The API server may close a connection after an anonymous request.
     fn is_off(&self) -> bool {
-        self.upstream.pushdown == Pushdown::Off || self.own.is_anonymous()
+        self.upstream.server.pushdown == Pushdown::Off || self.own.is_anonymous()
     }
 
     fn known(&self, of: impl Fn(&Knowledge) -> Option<bool>) -> Option<bool> {
-        let all = self.upstream.understood.0.borrow();
-        let Some(resource) = self.resource() else { return Some(false) };
-        match all.get(&resource) {
-            Some(knowledge) => of(knowledge),
-            None => (all.len() >= MAX_RESOURCES).then_some(false),
-        }
+        // Nothing is pushed down for a resource that is not remembered.
+        let known = self.resource().and_then(|resource| self.upstream.understood.of(&resource));
+        known.map_or(Some(false), |known| of(&known))
     }
 
     fn know(&self, what: impl FnOnce(&mut Knowledge)) {
         if let Some(resource) = self.resource() {
-            what(self.upstream.understood.0.borrow_mut().entry(resource).or_default());
+            self.upstream.understood.note(resource, what);
         }
     }
 

@@ -10,23 +10,26 @@ use std::{
     fs::{self, File, OpenOptions},
     io::{self, Read},
     path::{Path, PathBuf},
+    sync::{Arc, OnceLock},
 };
 
 use serde::{Deserialize, Serialize};
 
 use crate::policy::{
-    GroupResource, Sharding,
-    positions::{Floor, Past},
+    Epoch, GroupResource, Sharding,
+    positions::{Floor, Past, Positions},
 };
 
 /// Bytes of the file for as many resources as have a position of their own, with the longest names.
 const MAX_BYTES: u64 = 1 << 20;
 
-/// The file in the state directory.
+/// The positions that clients were shown of one API server, and the file that keeps them.
 #[derive(Debug)]
-pub(super) struct PastFile {
+pub(in crate::proxy) struct KeptPositions {
     path: Option<PathBuf>,
     at_start: AtStart,
+    /// Set by the first policy.
+    present: OnceLock<Positions>,
 }
 
 /// The file's content at the start of the process.
@@ -68,14 +71,15 @@ pub(in crate::proxy) struct Unwritable {
     source: io::Error,
 }
 
-impl PastFile {
+impl KeptPositions {
     /// Opens the file. Without a directory nothing is known of any process before this one.
     ///
     /// # Errors
     /// [`Unwritable`] if the next process would not know that there was this one.
-    pub(super) fn open(state_dir: Option<PathBuf>) -> Result<Self, Unwritable> {
+    pub(in crate::proxy) fn open(state_dir: Option<PathBuf>) -> Result<Self, Unwritable> {
+        let present = OnceLock::new();
         let Some(path) = state_dir.map(|dir| dir.join("positions.json")) else {
-            return Ok(Self { path: None, at_start: AtStart::Unknown });
+            return Ok(Self { path: None, at_start: AtStart::Unknown, present });
         };
         let at_start = match read(&path) {
             Ok(bytes) => serde_json::from_slice(&bytes).map_or(AtStart::Unknown, AtStart::Content),
@@ -87,11 +91,23 @@ impl PastFile {
         };
         let opened = OpenOptions::new().append(true).create(true).open(&path);
         opened.map_err(|source| Unwritable { path: path.clone(), source })?;
-        Ok(Self { path: Some(path), at_start })
+        Ok(Self { path: Some(path), at_start, present })
+    }
+
+    /// The positions; `None` before the first policy.
+    pub(in crate::proxy) fn get(&self) -> Option<&Positions> {
+        self.present.get()
+    }
+
+    /// Raises the floors: `sharding` is about to come into force in `epoch`.
+    pub(in crate::proxy) fn raise_floors(&self, epoch: Epoch, sharding: &Arc<Sharding>) {
+        self.present
+            .get_or_init(|| Positions::new(self.read(sharding), Arc::clone(sharding)))
+            .change(epoch, sharding);
     }
 
     /// The positions shown before this process, if it starts with `sharding`.
-    pub(super) fn read(&self, sharding: &Sharding) -> Past {
+    fn read(&self, sharding: &Sharding) -> Past {
         match &self.at_start {
             AtStart::Nothing => Past::none(),
             AtStart::Content(content) if content.vouches_for(sharding) => content.past(),
@@ -104,7 +120,7 @@ impl PastFile {
     ///
     /// # Errors
     /// [`Unwritable`] if the file stays valid for another.
-    pub(super) fn begin_change(
+    pub(in crate::proxy) fn begin_change(
         &self,
         sharding: &Sharding,
         is_first: bool,
@@ -126,9 +142,9 @@ impl PastFile {
     }
 
     /// Stores the past, valid under `sharding`: nothing is shown under any other from now on.
-    pub(super) fn write(&self, sharding: &Sharding, past: &Past) {
-        let Some(path) = &self.path else { return };
-        if let Err(error) = replace(path, &Content::new(sharding, past)) {
+    pub(in crate::proxy) fn store(&self, sharding: &Sharding) {
+        let (Some(path), Some(positions)) = (&self.path, self.get()) else { return };
+        if let Err(error) = replace(path, &Content::new(sharding, &positions.past())) {
             tracing::error!(%error, path = %path.display(), "cannot write positions");
         }
     }

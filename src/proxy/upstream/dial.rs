@@ -1,0 +1,143 @@
+//! The way to a server: its address, TCP and TLS.
+
+use std::{io, sync::Arc, time::Duration};
+
+use rustls::{ClientConfig, server::ClientHello};
+use rustls_pki_types::ServerName;
+use tokio::{io::BufReader, net::TcpStream, time::timeout};
+use tokio_rustls::{TlsConnector, client};
+
+use super::server::{OwnSocket, Server};
+use crate::{
+    net::{OrigDst, UpstreamAddr, addr::NotRedirected, names::LOCALHOST, socket, tls::tls_error},
+    proxy::{config::Route, outcome::Closed},
+};
+
+/// Timeout of TCP and TLS, together.
+const DIAL_TIMEOUT: Duration = Duration::from_secs(10);
+/// Bytes that are read from the socket at once.
+const READ_BUFFER: usize = 64 << 10;
+
+/// The server of one connection, and the address at which it is dialled.
+#[derive(Clone, Debug)]
+pub(in crate::proxy) struct Destination {
+    pub(in crate::proxy) server: Arc<Server>,
+    address: Address,
+}
+
+#[derive(Clone, Debug)]
+enum Address {
+    Original(OrigDst),
+    Fixed(UpstreamAddr),
+}
+
+/// TLS reads 4 KiB from a socket at once, which is as much as the API server puts into one record
+/// of a list: a buffer below it saves most of the calls.
+pub(in crate::proxy) type UpstreamTlsStream = client::TlsStream<BufReader<TcpStream>>;
+
+/// The upstream leg.
+#[derive(Debug)]
+pub(in crate::proxy) struct UpstreamConn {
+    pub(in crate::proxy) stream: UpstreamTlsStream,
+    pub(in crate::proxy) server: Arc<Server>,
+    /// `HOST:PORT`, as it was dialled.
+    pub(in crate::proxy) name: String,
+    pub(in crate::proxy) own: OwnSocket,
+}
+
+impl UpstreamConn {
+    /// The protocol that the upstream chose.
+    pub(in crate::proxy) fn alpn(&self) -> Option<&[u8]> {
+        self.stream.get_ref().1.alpn_protocol()
+    }
+}
+
+impl Destination {
+    /// The destination of a connection that a listener for `server` accepted.
+    ///
+    /// # Errors
+    /// When the server's address is the one that the client dialled, and that is not known.
+    pub(in crate::proxy) fn new(
+        server: &Arc<Server>,
+        redirected: Result<OrigDst, NotRedirected>,
+    ) -> Result<Self, Closed> {
+        let address = match &server.route {
+            Route::Fixed(upstream) => Address::Fixed(upstream.clone()),
+            Route::Original => Address::Original(redirected.map_err(|error| match error {
+                NotRedirected::Direct(_) => Closed::DirectHit,
+                NotRedirected::Unknown(_) => Closed::NoOriginalDestination,
+            })?),
+        };
+        Ok(Self { server: Arc::clone(server), address })
+    }
+
+    /// Connects with the protocols that the client offers, and verifies the server.
+    pub(in crate::proxy) async fn dial(
+        &self,
+        hello: ClientHello<'_>,
+    ) -> Result<UpstreamConn, Closed> {
+        let (config, name) = self.verified(&hello);
+        let connecting = async {
+            let tcp = self.address.connect().await.map_err(|_| Closed::UpstreamUnreachable)?;
+            let ends = tcp.local_addr().and_then(|local| Ok((local, tcp.peer_addr()?)));
+            let (local, dialled) = ends.map_err(|_| Closed::UpstreamUnreachable)?;
+            let own = self.server.sockets.remember(local, dialled);
+            let stream = TlsConnector::from(Arc::new(config))
+                .connect(name, BufReader::with_capacity(READ_BUFFER, tcp))
+                .await
+                .map_err(|error| upstream_error(&error))?;
+            let (server, name) = (Arc::clone(&self.server), self.address.host_port());
+            Ok(UpstreamConn { stream, server, name, own })
+        };
+        timeout(DIAL_TIMEOUT, connecting).await.unwrap_or(Err(Closed::UpstreamUnreachable))
+    }
+
+    /// The configuration, and the name for which the certificate must be valid. At the address that
+    /// the client dialled, the name in its SNI is sent and verified, as the client itself would: an
+    /// API server may have a certificate for its names alone, or choose it by the name.
+    fn verified(&self, hello: &ClientHello<'_>) -> (ClientConfig, ServerName<'static>) {
+        let tls = self.server.tls.load();
+        let config = tls.offering(hello.alpn().into_iter().flatten());
+        let dialled = match &self.address {
+            Address::Original(dst) => dst.get().ip(),
+            Address::Fixed(addr) => return (config, addr.host().clone()),
+        };
+        let asked = hello.server_name().filter(|name| !name.eq_ignore_ascii_case(LOCALHOST));
+        match asked.map(|name| ServerName::try_from(name.to_owned())) {
+            Some(Ok(name)) => (tls.by_name_or_address(config, dialled), name),
+            _ => (config, ServerName::from(dialled)),
+        }
+    }
+}
+
+impl Address {
+    async fn connect(&self) -> io::Result<TcpStream> {
+        let upstream = match self {
+            Self::Original(dst) => return socket::dial(dst.get()).await,
+            Self::Fixed(upstream) => upstream,
+        };
+        let mut last = io::Error::from(io::ErrorKind::AddrNotAvailable);
+        let host = upstream.host().to_str().into_owned();
+        for addr in tokio::net::lookup_host((host, upstream.port())).await? {
+            match socket::dial(addr).await {
+                Ok(stream) => return Ok(stream),
+                Err(error) => last = error,
+            }
+        }
+        Err(last)
+    }
+
+    fn host_port(&self) -> String {
+        match self {
+            Self::Original(dst) => dst.get().to_string(),
+            Self::Fixed(upstream) => upstream.to_string(),
+        }
+    }
+}
+
+fn upstream_error(error: &io::Error) -> Closed {
+    match tls_error(error) {
+        Some(rustls::Error::InvalidCertificate(_)) => Closed::UpstreamUntrusted,
+        _ => Closed::UpstreamUnreachable,
+    }
+}
