@@ -19,7 +19,7 @@ use crate::{
         Extent, GroupResource, Narrow, Refusal, Refused, Share,
         positions::{Grants, Position, Resume},
     },
-    wire::{Query, RequestInfo, Verb, rv::ResourceVersion},
+    wire::{ListOptions, RequestInfo, Verb},
 };
 
 /// A list or watch, as far as positions and changes of policy concern it.
@@ -77,7 +77,11 @@ impl Collection {
             position,
             in_force: Arc::clone(in_force),
             share: narrow.share.clone(),
-            bookmarks: Bookmarks::of(info.query, from),
+            bookmarks: match from {
+                _ if !info.options.allows_bookmarks => Bookmarks::Never,
+                Some(_) => Bookmarks::Always,
+                None => Bookmarks::AfterInitial,
+            },
             from,
             asked: None,
             key,
@@ -120,34 +124,23 @@ impl Collection {
     }
 }
 
-impl Bookmarks {
-    fn of(query: Query<'_>, from: Option<u64>) -> Self {
-        match () {
-            () if query.flag("allowWatchBookmarks") != Some(true) => Self::Never,
-            () if from.is_some() => Self::Always,
-            () => Self::AfterInitial,
-        }
-    }
-}
-
 /// The position a watch or a continued list resumes from, after the key of the grant that gave it.
 /// `None` if the request starts from the current state.
 fn resumes(info: &RequestInfo<'_>, key: u64) -> Option<(u64, Resume)> {
-    let query = info.query;
+    let options = &info.options;
     if info.verb == Verb::Watch {
-        let is_fresh = query.flag("sendInitialEvents").unwrap_or_default();
-        let version = query.first("resourceVersion").filter(|_| !is_fresh)?;
-        return Resume::at(ResourceVersion::parse(version.as_bytes())).map(|at| (key, at));
+        let at = Resume::at(options.resource_version).filter(|_| !options.sends_initial_events);
+        return at.map(|at| (key, at));
     }
-    let token = query.first("continue").filter(|token| !token.is_empty())?;
-    token_position(&token).map(|at| (token_key(&token), at))
+    let token = options.continue_token.as_deref()?;
+    token_position(token).map(|at| (token_key(token), at))
 }
 
 static HASHER: LazyLock<RandomState> = LazyLock::new(RandomState::new);
 
 fn collection_key(info: &RequestInfo<'_>) -> u64 {
-    let selectors = (info.query.first("labelSelector"), info.query.first("fieldSelector"));
-    HASHER.hash_one((info.path.trim_end_matches('/'), selectors))
+    let ListOptions { label_text, field_text, .. } = &info.options;
+    HASHER.hash_one((info.path.trim_end_matches('/'), label_text, field_text))
 }
 
 /// The key of a continued list: the token stands for its collection and position.

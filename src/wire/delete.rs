@@ -6,7 +6,7 @@ use super::{
     frames::MAGIC,
     name::BodyKind,
     protobuf::{Delimited, Fields, Payload},
-    query::Query,
+    query::{Query, is_true},
 };
 
 /// The client's options for each deletion.
@@ -73,8 +73,8 @@ fn of_query(query: Query<'_>) -> Result<Map<String, Value>, BadOptions> {
         fields.insert("gracePeriodSeconds".to_owned(), seconds.into());
     }
     for name in ["orphanDependents", "ignoreStoreReadErrorWithClusterBreakingPotential"] {
-        if let Some(flag) = query.flag(name) {
-            fields.insert(name.to_owned(), flag.into());
+        if let Some(flag) = query.first(name) {
+            fields.insert(name.to_owned(), is_true(&flag).into());
         }
     }
     if let Some(dry_run) = query.first("dryRun") {

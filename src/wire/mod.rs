@@ -3,6 +3,7 @@
 //!
 //! - [`request`]: a method, a path and a query as the API server classifies them.
 //! - [`query`]: the raw query, read and rewritten as Go reads it.
+//! - [`options`]: the options of a list, watch or deletecollection.
 //! - [`selector`]: label and field selectors.
 //! - [`media`]: the encoding of a response.
 //! - [`name`]: the name of the object in a write's body, replaced in place.
@@ -20,6 +21,7 @@ pub mod frames;
 pub mod media;
 pub mod name;
 pub mod object;
+pub mod options;
 mod protobuf;
 pub mod query;
 pub mod request;
@@ -28,6 +30,7 @@ pub mod selector;
 pub mod status;
 
 pub use media::Encoding;
+pub use options::ListOptions;
 pub use query::Query;
 pub use request::{RequestInfo, Resource, Target, Verb};
 pub use rv::ResourceVersion;

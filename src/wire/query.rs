@@ -13,9 +13,10 @@ use super::escape::{Mode, is_escaped_well, unescape};
 /// far below, whatever the server was built with.
 pub const MAX_PAIRS: usize = 1024;
 
-/// Characters that we escape in a query: all but RFC 3986's unreserved ones, as Go's
-/// `url.QueryEscape`.
-const ESCAPED: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'_').remove(b'.').remove(b'~');
+/// Characters that we escape in a query or a segment of a path: all but RFC 3986's unreserved ones,
+/// as Go's `url.QueryEscape`.
+pub const ESCAPED: &AsciiSet =
+    &NON_ALPHANUMERIC.remove(b'-').remove(b'_').remove(b'.').remove(b'~');
 
 /// A query that an API server might read differently.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
@@ -60,18 +61,7 @@ impl<'a> Query<'a> {
     /// uses. A key without `=` has the value `""`. Pairs that Go rejects are skipped. Bytes that
     /// are not UTF-8 become U+FFFD, which no key, selector or name has.
     pub fn first(&self, key: &str) -> Option<Cow<'a, str>> {
-        self.pairs().find(|pair| pair.key_is(key)).map(|pair| pair.value())
-    }
-
-    /// A boolean as the API server reads it (`apimachinery/pkg/runtime/conversion.go`): `0` and
-    /// `false` in any case are false, every other value is true, also the empty one. `None` if
-    /// there is no such pair.
-    pub fn flag(&self, key: &str) -> Option<bool> {
-        // Go's `strings.EqualFold`, for which U+017F equals `s`.
-        let is_false = |value: &str| {
-            value == "0" || value.replace('\u{17f}', "s").eq_ignore_ascii_case("false")
-        };
-        self.first(key).map(|value| !is_false(&value))
+        self.pairs().find(|pair| pair.key_is(key)).map(Pair::value)
     }
 
     /// Number of pairs that Go drops: broken percent-encoding, or a `;`.
@@ -79,9 +69,10 @@ impl<'a> Query<'a> {
         self.pieces().filter(|piece| Pair::parse(piece).is_none()).count()
     }
 
-    /// The same query with keys set (`Some`, unescaped) or removed (`None`). A key that is set
-    /// occurs once, at its first place or at the end, canonically escaped. All other pairs stay
-    /// byte for byte, except those that Go drops: another server might read them.
+    /// The same query with keys set (`Some`, unescaped) or removed (`None`). A key that is set occurs
+    /// once, at its first place or at the end, canonically escaped; one that is set and removed is
+    /// set if that comes first. All other pairs stay byte for byte, except those that Go drops:
+    /// another server might read them.
     pub fn rewrite(&self, changes: &[(&str, Option<&str>)]) -> String {
         let added: usize =
             changes.iter().map(|(key, value)| key.len() + 3 * value.map_or(0, str::len) + 2).sum();
@@ -106,18 +97,26 @@ impl<'a> Query<'a> {
         out
     }
 
-    fn pairs(&self) -> impl Iterator<Item = Pair<'a>> + use<'a> {
+    /// The pairs that Go accepts.
+    pub(super) fn pairs(&self) -> impl DoubleEndedIterator<Item = Pair<'a>> + use<'a> {
         self.pieces().filter_map(Pair::parse)
     }
 
-    fn pieces(&self) -> impl Iterator<Item = &'a str> + use<'a> {
+    fn pieces(&self) -> impl DoubleEndedIterator<Item = &'a str> + use<'a> {
         self.raw.split('&').filter(|piece| !piece.is_empty())
     }
 }
 
+/// A boolean as the API server reads it (`apimachinery/pkg/runtime/conversion.go`): `0` and `false`
+/// in any case are false, every other value is true, also the empty one.
+pub(super) fn is_true(value: &str) -> bool {
+    // Go's `strings.EqualFold`, for which U+017F equals `s`.
+    value != "0" && !value.replace('\u{17f}', "s").eq_ignore_ascii_case("false")
+}
+
 /// One pair that Go accepts, not decoded.
 #[derive(Clone, Copy)]
-struct Pair<'a> {
+pub(super) struct Pair<'a> {
     raw: &'a str,
     key: &'a str,
     value: &'a str,
@@ -130,13 +129,18 @@ impl<'a> Pair<'a> {
         accepted.then_some(Self { raw, key, value })
     }
 
-    fn key_is(&self, key: &str) -> bool {
+    fn key_is(self, key: &str) -> bool {
         // Decoding never lengthens a key.
-        self.key.len() >= key.len()
-            && unescape(self.key, Mode::Query).is_ok_and(|own| *own == *key.as_bytes())
+        self.key.len() >= key.len() && *self.key() == *key.as_bytes()
     }
 
-    fn value(self) -> Cow<'a, str> {
+    /// The decoded key.
+    pub(super) fn key(self) -> Cow<'a, [u8]> {
+        unescape(self.key, Mode::Query).unwrap_or_default()
+    }
+
+    /// The decoded value.
+    pub(super) fn value(self) -> Cow<'a, str> {
         match unescape(self.value, Mode::Query) {
             Ok(Cow::Owned(bytes)) => Cow::Owned(match String::from_utf8(bytes) {
                 Ok(text) => text,

@@ -6,8 +6,8 @@ use std::borrow::Cow;
 use http::Method;
 
 use super::escape::{Mode, unescape};
+use super::options::ListOptions;
 use super::query::{Query, QueryError};
-use super::selector::{FieldSelector, Selector};
 
 /// One request, classified as the API server's own `RequestInfo` would classify it.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -16,6 +16,8 @@ pub struct RequestInfo<'a> {
     pub path: &'a str,
     /// The query, without the `?`.
     pub query: Query<'a>,
+    /// The options in the query of a list, watch or deletecollection.
+    pub options: ListOptions<'a>,
     /// The verb; the HTTP method if the target is not a resource.
     pub verb: Verb,
     /// The target of the verb.
@@ -124,7 +126,8 @@ impl<'a> RequestInfo<'a> {
     ) -> Result<Self, PathError> {
         let query = Query::parse(query)?;
         let verb = Verb::of_method(method);
-        let non_resource = Self { path, query, verb, target: Target::NonResource };
+        let options = ListOptions::default();
+        let non_resource = Self { path, query, options, verb, target: Target::NonResource };
         if path == "*" {
             return Ok(non_resource);
         }
@@ -141,27 +144,24 @@ impl<'a> RequestInfo<'a> {
         };
         resource.verb_in_path = path_verb.is_some();
         resource.parts(first, path_verb == Some(Verb::Proxy), &mut segments)?;
-        let verb = match path_verb {
-            Some(verb) => verb,
-            None => resource.verb(method, query),
+        let is_list = resource.name.is_none()
+            && matches!(*method, Method::GET | Method::HEAD | Method::DELETE);
+        let options = match is_list || path_verb == Some(Verb::Watch) {
+            true => ListOptions::read(query),
+            false => ListOptions::default(),
         };
-        Ok(Self { path, query, verb, target: Target::Resource(resource) })
+        let verb = path_verb.unwrap_or_else(|| resource.verb(method, &options));
+        Ok(Self { path, query, options, verb, target: Target::Resource(resource) })
     }
 
     /// The one namespace of the request: from its path, or as the field selector of a list or watch
     /// requires it.
-    pub fn namespace(&self) -> Option<Cow<'_, str>> {
-        let resource = self.resource()?;
-        if let Some(namespace) = &resource.namespace {
-            return Some(Cow::Borrowed(namespace));
-        }
-        if !matches!(self.verb, Verb::List | Verb::Watch) {
-            return None;
-        }
-        let text = self.query.first("fieldSelector")?;
-        let fields = FieldSelector::parse(&text).ok()?;
-        let namespace = fields.requires("metadata.namespace")?;
-        Some(namespace.into_owned().into()).filter(|namespace: &Cow<'_, str>| !namespace.is_empty())
+    pub fn namespace(&self) -> Option<&str> {
+        let by_options = || match self.verb {
+            Verb::List | Verb::Watch => self.options.namespace(),
+            _ => None,
+        };
+        self.resource()?.namespace.as_deref().or_else(by_options)
     }
 
     /// The path of the collection or object itself, without a verb in it.
@@ -256,14 +256,13 @@ impl<'a> Resource<'a> {
     }
 
     /// The verb of a method; sets the name that a field selector requires.
-    fn verb(&mut self, method: &Method, query: Query<'_>) -> Verb {
+    fn verb(&mut self, method: &Method, options: &ListOptions<'_>) -> Verb {
         let named = self.name.is_some();
         match *method {
             Method::GET | Method::HEAD if named => Verb::Get,
             Method::GET | Method::HEAD => {
-                let options = ListOptions::read(query);
-                self.name = options.name.map(Cow::Owned);
-                if options.watch { Verb::Watch } else { Verb::List }
+                self.name = options.name().map(|name| Cow::Owned(name.to_owned()));
+                if options.is_watch() { Verb::Watch } else { Verb::List }
             }
             Method::POST => Verb::Create,
             Method::PUT => Verb::Update,
@@ -308,55 +307,6 @@ impl Verb {
             _ => Self::Other,
         }
     }
-}
-
-/// The two list options that decide the verb and the name.
-struct ListOptions {
-    watch: bool,
-    name: Option<String>,
-}
-
-impl ListOptions {
-    fn read(query: Query<'_>) -> Self {
-        if query.as_str().is_empty() {
-            return Self { watch: false, name: None };
-        }
-        let watch = query.first("watch");
-        let name = query.first("fieldSelector").and_then(|raw| {
-            let selector = FieldSelector::parse(&raw).ok()?;
-            selector.requires("metadata.name").map(Cow::into_owned)
-        });
-        // The API server decodes the options as a whole: a malformed one drops the name, and
-        // `watch` is read again, by `strings.ToLower`. That matters only for a name, and for a
-        // value that is "false" by Unicode's case folding alone.
-        let odd = watch.as_deref().is_some_and(|value| !value.is_ascii());
-        let malformed = (name.is_some() || odd) && Self::malformed(query);
-        let lowered = |value: &str| value != "0" && !value.eq_ignore_ascii_case("false");
-        Self {
-            watch: match malformed {
-                false => query.flag("watch").unwrap_or_default(),
-                true => watch.is_some_and(|value| lowered(&value)),
-            },
-            name: name.filter(|name| !malformed && is_segment_name(name)),
-        }
-    }
-
-    /// Whether the API server fails to decode the options (`metav1.ListOptions` and its
-    /// conversion).
-    fn malformed(query: Query<'_>) -> bool {
-        let number = |key| query.first(key).is_some_and(|value| value.parse::<i64>().is_err());
-        let labels = || query.first("labelSelector");
-        let fields = || query.first("fieldSelector");
-        number("timeoutSeconds")
-            || number("limit")
-            || labels().is_some_and(|raw| Selector::parse(&raw).is_err())
-            || fields().is_some_and(|raw| FieldSelector::parse(&raw).is_err())
-    }
-}
-
-/// `IsPathSegmentName` of apimachinery, and not empty.
-fn is_segment_name(name: &str) -> bool {
-    !name.is_empty() && name != "." && name != ".." && !name.contains(['/', '%'])
 }
 
 /// The segments of a raw path, one at a time, each checked. One trailing slash is ignored, as by

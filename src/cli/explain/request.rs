@@ -123,7 +123,7 @@ fn namespaces(selected: &Selected) -> String {
 /// The selectors that are also sent upstream, if the API server proves that it supports them.
 fn pushed(info: &RequestInfo<'_>, way: &Way) -> Option<String> {
     let (Way::List(narrow) | Way::Watch(narrow)) = way else { return None };
-    let pushed = Pushed::of(&narrow.share, info.query);
+    let pushed = Pushed::of(&narrow.share, &info.options);
     let hashes = pushed.hashes.map(|hashes| format!("shardSelector={hashes}"));
     let namespace = pushed.namespace.map(|name| format!("fieldSelector=metadata.namespace={name}"));
     let all: Vec<_> = hashes.into_iter().chain(namespace).collect();

@@ -5,7 +5,7 @@
 use super::part::Part;
 use crate::{
     policy::{refusal::Refused, way::own_selector},
-    wire::{Query, RequestInfo},
+    wire::RequestInfo,
 };
 
 /// Query parameters for the start, duration and initial events of a watch.
@@ -38,21 +38,18 @@ impl Part {
     /// # Errors
     /// [`Refused`] when the client's own selectors cannot be read.
     pub fn list(&self, info: &RequestInfo<'_>, page: Page<'_>) -> Result<Option<String>, Refused> {
-        let query = info.query;
         let Some(path) = self.path(info) else { return Ok(None) };
-        let own = own_selector(query)?;
+        let own = own_selector(&info.options)?;
         let selector = own.map_or_else(|| self.selector.clone(), |own| own.and(&self.selector));
         let selector = selector.to_string();
         let hashes = self
             .hashes
             .as_ref()
-            .filter(|hashes| page.is_hash_pushed && hashes.may_be_pushed(query));
+            .filter(|hashes| page.is_hash_pushed && hashes.may_be_pushed(&info.options));
         let hashes = hashes.map(ToString::to_string);
         let at = page.at.to_string();
-        let mut changes: Vec<(&str, Option<&str>)> =
-            OF_THE_WATCH.iter().map(|name| (*name, None)).collect();
-        changes.push(("labelSelector", Some(selector.as_str()).filter(|text| !text.is_empty())));
-        changes.push(("limit", Some(PAGE)));
+        let selector = Some(selector.as_str()).filter(|text| !text.is_empty());
+        let mut changes = vec![("labelSelector", selector), ("limit", Some(PAGE))];
         if page.token.is_empty() {
             changes.push(("resourceVersion", Some(&at)));
             changes.push(("resourceVersionMatch", Some("Exact")));
@@ -63,11 +60,9 @@ impl Part {
         if let Some(hashes) = &hashes {
             changes.push(("shardSelector", Some(hashes)));
         }
-        // Each name occurs once in the changes: a parameter that is set is not removed.
-        let is_set = |name: &str| changes.iter().any(|(n, value)| *n == name && value.is_some());
-        let changes: Vec<_> =
-            changes.iter().filter(|(n, value)| value.is_some() || !is_set(n)).copied().collect();
-        Ok(Some(format!("{path}?{}", query.rewrite(&changes))))
+        // Last, so that those that were set stay.
+        changes.extend(OF_THE_WATCH.map(|name| (name, None)));
+        Ok(Some(format!("{path}?{}", info.query.rewrite(&changes))))
     }
 
     /// The path of the collection, or of one namespace of it.
@@ -83,9 +78,10 @@ impl Part {
 
 /// The query of a watch that resumes from `at`, for the rest of the client's `timeoutSeconds`.
 #[must_use]
-pub fn watch_from(query: Query<'_>, at: u64, elapsed: u64) -> String {
-    let left = query.first("timeoutSeconds").and_then(|text| text.parse::<u64>().ok());
-    let left = left.map(|seconds| seconds.saturating_sub(elapsed).max(1).to_string());
+pub fn watch_from(info: &RequestInfo<'_>, at: u64, elapsed: u64) -> String {
+    let given = info.options.timeout_seconds.as_ref().and_then(|given| given.as_ref().ok());
+    let given = given.and_then(|seconds| u64::try_from(*seconds).ok());
+    let left = given.map(|seconds| seconds.saturating_sub(elapsed).max(1).to_string());
     let at = at.to_string();
     let mut changes = vec![
         ("resourceVersion", Some(at.as_str())),
@@ -95,5 +91,5 @@ pub fn watch_from(query: Query<'_>, at: u64, elapsed: u64) -> String {
     if let Some(left) = &left {
         changes.push(("timeoutSeconds", Some(left)));
     }
-    query.rewrite(&changes)
+    info.query.rewrite(&changes)
 }

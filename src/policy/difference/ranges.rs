@@ -4,7 +4,7 @@ use std::fmt;
 
 use crate::{
     policy::sharding::{HashOf, HashRange, fnv1a},
-    wire::Query,
+    wire::ListOptions,
 };
 
 /// The most ranges in a request line that servers accept.
@@ -40,12 +40,11 @@ impl Hashes {
         self.set.0.is_empty()
     }
 
-    /// Whether the set may be added to this query of a client: not if it has too many ranges, or if
-    /// the client has a `shardSelector` of its own.
+    /// Whether the set may be added to a client's options: not if it has too many ranges, or if the
+    /// client has a `shardSelector` of its own.
     #[must_use]
-    pub fn may_be_pushed(&self, query: Query<'_>) -> bool {
-        let has_own = query.first("shardSelector").is_some_and(|text| !text.is_empty());
-        self.set.0.len() <= MAX_RANGES && !has_own
+    pub fn may_be_pushed(&self, options: &ListOptions<'_>) -> bool {
+        self.set.0.len() <= MAX_RANGES && !options.has_shard_selector
     }
 
     /// Whether an object with this uid, in this namespace, has one of the hashes.

@@ -100,7 +100,7 @@ impl Lock {
     pub fn find(&self, info: &RequestInfo<'_>) -> Option<LockIn> {
         let resource = info.resource()?;
         if !is_kind(&resource.group, &resource.resource)
-            || info.namespace().as_deref() != Some(&*self.namespace)
+            || info.namespace() != Some(&*self.namespace)
             || resource.subresource.is_some()
         {
             return None;

@@ -5,11 +5,7 @@ use std::borrow::Cow;
 use super::{Narrow, Way};
 use crate::{
     policy::{Hashes, Lock, LockIn, Refusal, Refused, Scope, Sharding, Share},
-    wire::{
-        query::Query,
-        request::RequestInfo,
-        selector::{FieldSelector, Selector},
-    },
+    wire::{ListOptions, RequestInfo, Selector},
 };
 
 /// A selector of nothing: the API server itself answers, with a real position and bookmarks.
@@ -34,11 +30,11 @@ pub struct Rewrite<'w> {
 }
 
 impl Pushed {
-    /// The part of the boundaries that may be sent with this query, if the API server understands
+    /// The part of the boundaries that may be sent with these options, if the API server understands
     /// it. Hashes are left out if the client has a `shardSelector` of its own.
     #[must_use]
-    pub fn of(share: &Share, query: Query<'_>) -> Self {
-        let hashes = share.hashes().filter(|hashes| hashes.may_be_pushed(query));
+    pub fn of(share: &Share, options: &ListOptions<'_>) -> Self {
+        let hashes = share.hashes().filter(|hashes| hashes.may_be_pushed(options));
         Self { hashes, namespace: share.only_namespace().map(Into::into) }
     }
 }
@@ -55,13 +51,13 @@ impl Sharding {
     ) -> Result<Rewrite<'w>, Refused> {
         let mut rewrite = Rewrite::default();
         if let Some(narrow) = way.narrow() {
-            rewrite.narrow(narrow, info.query)?;
+            rewrite.narrow(narrow, &info.options)?;
         }
         if let (Some(lock), Some(place)) = (self.lock(), way.lock()) {
             match place {
                 LockIn::Path | LockIn::PathAndBody => rewrite.path = renamed_path(lock, info),
                 LockIn::FieldSelector => {
-                    if let Some(text) = renamed_field(lock, info.query)? {
+                    if let Some(text) = renamed_field(lock, &info.options)? {
                         rewrite.set("fieldSelector", text);
                     }
                 }
@@ -73,29 +69,27 @@ impl Sharding {
 }
 
 impl<'w> Rewrite<'w> {
-    fn narrow(&mut self, narrow: &'w Narrow, query: Query<'_>) -> Result<(), Refused> {
+    fn narrow(&mut self, narrow: &'w Narrow, options: &ListOptions<'_>) -> Result<(), Refused> {
         if let Some(scope) = &narrow.scope
-            && let Some(text) = narrowed(query, scope, &narrow.share)?
+            && let Some(text) = narrowed(options, scope, &narrow.share)?
         {
             self.set("labelSelector", text);
         }
         // Rows of a Table are judged by their objects, so those must be included.
-        let has_no_objects = || query.first("includeObject").is_some_and(|given| given == "None");
-        if narrow.share.is_each() && has_no_objects() {
+        if narrow.share.is_each() && options.leaves_out_objects {
             self.set("includeObject", "Metadata");
         }
         Ok(())
     }
 
     /// Adds the part of the boundaries that the API server understands.
-    pub fn push(&mut self, pushed: &Pushed, query: Query<'_>) {
+    pub fn push(&mut self, pushed: &Pushed, options: &ListOptions<'_>) {
         if let Some(hashes) = &pushed.hashes {
             self.set("shardSelector", hashes.to_string());
         }
         if let Some(namespace) = &pushed.namespace {
-            let own = query.first("fieldSelector").filter(|own| !own.is_empty());
-            let own = own.map_or_else(String::new, |own| format!("{own},"));
-            self.set("fieldSelector", format!("{own}metadata.namespace={namespace}"));
+            let term = format!("metadata.namespace={namespace}");
+            self.set("fieldSelector", options.fields_and(&term));
         }
     }
 
@@ -119,12 +113,12 @@ impl<'w> Rewrite<'w> {
 /// The client's label selector AND the shard's, or `None` if the client's is sent unchanged.
 /// Neither can undo the other: a contradiction selects nothing.
 fn narrowed<'s>(
-    query: Query<'_>,
+    options: &ListOptions<'_>,
     scope: &'s Scope,
     share: &Share,
 ) -> Result<Option<Cow<'s, str>>, Refused> {
-    // Parsed even if nothing is added, so that refusals do not depend on the boundary.
-    let own = own_selector(query)?;
+    // Refused even if nothing is added, so that refusals do not depend on the boundary.
+    let own = own_selector(options)?;
     if *share == Share::None {
         return Ok(Some(Cow::Borrowed(CONTRADICTION)));
     }
@@ -138,17 +132,17 @@ fn narrowed<'s>(
 }
 
 /// The client's own label selector.
-pub(in crate::policy) fn own_selector(query: Query<'_>) -> Result<Option<Selector>, Refused> {
-    let own = query.first("labelSelector");
-    own.map(|text| Selector::parse(&text).map_err(|e| Refusal::BadSelector.because(e))).transpose()
+pub(in crate::policy) fn own_selector<'o>(
+    options: &'o ListOptions<'_>,
+) -> Result<Option<&'o Selector>, Refused> {
+    let own = options.labels.as_ref().map(Result::as_ref).transpose();
+    own.map_err(|error| Refusal::BadSelector.because(error))
 }
 
-fn renamed_field(lock: &Lock, query: Query<'_>) -> Result<Option<String>, Refused> {
-    let Some(text) = query.first("fieldSelector") else {
-        return Ok(None);
-    };
-    let fields = FieldSelector::parse(&text).map_err(|e| Refusal::BadSelector.because(e))?;
-    Ok(fields.replace("metadata.name", |name| lock.rename(name)))
+fn renamed_field(lock: &Lock, options: &ListOptions<'_>) -> Result<Option<String>, Refused> {
+    let own = options.fields.as_ref().map(Result::as_ref).transpose();
+    let own = own.map_err(|error| Refusal::BadSelector.because(error))?;
+    Ok(own.and_then(|fields| fields.replace("metadata.name", |name| lock.rename(name))))
 }
 
 /// The path with its last segment, the name, replaced. Names of locks need no escaping.

@@ -31,7 +31,7 @@ use crate::{
         },
     },
     wire::{
-        Query,
+        ListOptions, Query, ResourceVersion,
         delete::DeleteOptions,
         frames::{Continue, FrameError, Item, ListItems, Verdict},
         media::Encoding,
@@ -95,7 +95,8 @@ pub(super) async fn judged(
     let query = query.map_err(|error| Refusal::BadRequestLine.because(error))?;
     let options = options(pair, &head, body, query).await?;
     let path = head.uri.path().trim_end_matches('/');
-    let sweep = Sweep { pair, head: &head, path, query, options, resource, share, in_force };
+    let list = ListOptions::read(query);
+    let sweep = Sweep { pair, head: &head, path, query, list, options, resource, share, in_force };
     match sweep.is_served().await? {
         Ok(()) => sweep.delete_all().await,
         Err(answer) => Ok(answer),
@@ -120,6 +121,7 @@ struct Sweep<'a> {
     path: &'a str,
     /// The query, with the shard's selectors.
     query: Query<'a>,
+    list: ListOptions<'a>,
     options: DeleteOptions,
     resource: &'a Resource<'a>,
     share: &'a Share,
@@ -269,22 +271,21 @@ impl Sweep<'_> {
     /// The number of objects to delete, or `None` if the client gave none, or one that the API
     /// server has to refuse.
     fn limit(&self) -> Option<usize> {
-        let limit = self.query.first("limit")?.parse::<usize>().ok()?;
-        Some(limit).filter(|limit| *limit > 0)
+        let limit = self.list.limit.as_ref()?.as_ref().ok()?;
+        usize::try_from(*limit).ok().filter(|limit| *limit > 0)
     }
 
     /// Whether the deletion may start over: not if the client gave a start or a limit.
     fn may_begin_anew(&self) -> bool {
-        let is_given = |name| self.query.first(name).is_some_and(|value| !value.is_empty());
-        !["limit", "continue", "resourceVersion"].into_iter().any(is_given)
+        let ListOptions { limit, continue_token, resource_version, .. } = &self.list;
+        limit.is_none() && continue_token.is_none() && *resource_version == ResourceVersion::Unset
     }
 
     /// The query of a page. The first page starts where the client asked.
     fn page_query(&self, token: Option<&str>, size: usize) -> String {
         let size = size.to_string();
         let mut changes = Vec::from(NOT_OF_A_LIST);
-        let own = self.query.first("limit");
-        if own.is_none_or(|own| own.parse::<i64>().is_ok()) {
+        if !matches!(self.list.limit, Some(Err(_))) {
             changes.push(("limit", Some(&*size)));
         }
         if let Some(token) = token {
@@ -296,9 +297,7 @@ impl Sweep<'_> {
 
     /// The query of a list of the one object, as it is now.
     fn one_query(&self, name: &str) -> String {
-        let own = self.query.first("fieldSelector").filter(|own| !own.is_empty());
-        let name = equal_to("metadata.name", name);
-        let fields = own.map_or_else(|| name.clone(), |own| format!("{own},{name}"));
+        let fields = self.list.fields_and(&equal_to("metadata.name", name));
         let mut changes = Vec::from(NOT_OF_A_LIST);
         changes.push(("fieldSelector", Some(&fields)));
         let all = ["limit", "continue", "resourceVersion", "resourceVersionMatch"];

@@ -88,7 +88,7 @@ async fn answer(
         }
         if narrow.scope.is_some() {
             let (pushed, how) = understood(&pair.upstream, &info, &narrow.share, own).await;
-            rewrite.push(&pushed, info.query);
+            rewrite.push(&pushed, &info.options);
             pair.worker.shared.metrics.count_pushdown(how);
         }
     }

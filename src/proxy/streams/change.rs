@@ -166,7 +166,7 @@ impl Transfer {
         for part in difference(before.narrow()?, after.narrow()?, is_in_namespace)? {
             self.list(&info, &part, &mut moved).await?;
         }
-        let query = watch_from(info.query, self.at, self.asked.since.elapsed().as_secs());
+        let query = watch_from(&info, self.at, self.asked.since.elapsed().as_secs());
         let info = RequestInfo::parse(&Method::GET, path, Some(&query)).ok()?;
         let changed = self.watch(&info, &after).await?;
         Some((moved, changed))
@@ -181,7 +181,7 @@ impl Transfer {
         };
         let probe = Probe { upstream: &self.pair.upstream, info, own };
         let is_hash_pushed = match &part.hashes {
-            Some(hashes) if hashes.may_be_pushed(info.query) => {
+            Some(hashes) if hashes.may_be_pushed(&info.options) => {
                 probe.understands_hashes(hashes).await
             }
             _ => false,
@@ -274,7 +274,7 @@ impl Transfer {
         let narrow = after.narrow()?;
         if narrow.scope.is_some() {
             let (pushed, _) = understood(&self.pair.upstream, info, &narrow.share, own).await;
-            rewrite.push(&pushed, info.query);
+            rewrite.push(&pushed, &info.options);
         }
         let target = rewrite.target(info);
         let target = target.unwrap_or_else(|| format!("{}?{}", info.path, info.query.as_str()));

@@ -83,7 +83,7 @@ pub(in crate::proxy) async fn understood(
     if !share.is_each() {
         return (Pushed::default(), "selector");
     }
-    let mut pushed = Pushed::of(share, info.query);
+    let mut pushed = Pushed::of(share, &info.options);
     let probe = Probe { upstream, info, own };
     if let Some(hashes) = &pushed.hashes
         && !probe.understands_hashes(hashes).await

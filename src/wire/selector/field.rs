@@ -5,8 +5,8 @@ use std::borrow::Cow;
 
 /// A parsed field selector, which keeps the text of its terms.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct FieldSelector<'a> {
-    terms: Vec<Term<'a>>,
+pub struct FieldSelector {
+    terms: Vec<Term>,
 }
 
 /// The operators of a field selector.
@@ -30,26 +30,26 @@ pub enum FieldSelectorError {
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
-struct Term<'a> {
-    raw: &'a str,
-    field: &'a str,
+struct Term {
+    raw: String,
+    field: String,
     op: FieldOp,
-    value: Cow<'a, str>,
+    value: String,
 }
 
-impl<'a> FieldSelector<'a> {
+impl FieldSelector {
     /// Reads the API server's string form, as in `?fieldSelector=`. Spaces are part of the field or
     /// value around them, as in the API server.
-    pub fn parse(text: &'a str) -> Result<Self, FieldSelectorError> {
+    pub fn parse(text: &str) -> Result<Self, FieldSelectorError> {
         let terms = split(text).filter(|term| !term.is_empty()).map(Term::parse);
         Ok(Self { terms: terms.collect::<Result<_, _>>()? })
     }
 
     /// The value that a field must have. Of several, the API server's first: it sorts the terms by
     /// their text.
-    pub fn requires(&self, field: &str) -> Option<Cow<'a, str>> {
-        let demands = |term: &&Term<'_>| term.field == field && term.op == FieldOp::Equals;
-        self.terms.iter().filter(demands).min_by_key(|term| term.raw).map(|term| term.value.clone())
+    pub fn requires(&self, field: &str) -> Option<&str> {
+        let demands = |term: &&Term| term.field == field && term.op == FieldOp::Equals;
+        self.terms.iter().filter(demands).min_by_key(|term| &term.raw).map(|term| &*term.value)
     }
 
     /// The same selector with values of one field replaced if `replace` returns a new one, for both
@@ -71,7 +71,7 @@ impl<'a> FieldSelector<'a> {
                         replaced = true;
                         Cow::Owned(format!("{field}{}{}", term.op.as_str(), escape(&new)))
                     }
-                    None => Cow::Borrowed(term.raw),
+                    None => Cow::Borrowed(&*term.raw),
                 }
             })
             .collect();
@@ -79,8 +79,8 @@ impl<'a> FieldSelector<'a> {
     }
 }
 
-impl<'a> Term<'a> {
-    fn parse(raw: &'a str) -> Result<Self, FieldSelectorError> {
+impl Term {
+    fn parse(raw: &str) -> Result<Self, FieldSelectorError> {
         // The first operator of the text; of two at one place the longer one.
         let at = raw
             .find(['=', '!'])
@@ -88,9 +88,9 @@ impl<'a> Term<'a> {
         let Some((at, (op, length))) = at.and_then(|at| Some((at, operator(raw, at)?))) else {
             return Err(FieldSelectorError::NoOperator(raw.to_owned()));
         };
-        let field = raw.get(..at).unwrap_or_default();
+        let field = raw.get(..at).unwrap_or_default().to_owned();
         let value = unescape(raw.get(at + length..).unwrap_or_default())?;
-        Ok(Self { raw, field, op, value })
+        Ok(Self { raw: raw.to_owned(), field, op, value })
     }
 }
 
@@ -122,10 +122,7 @@ fn split(text: &str) -> impl Iterator<Item = &str> {
     })
 }
 
-fn unescape(value: &str) -> Result<Cow<'_, str>, FieldSelectorError> {
-    if !value.contains(['\\', ',', '=']) {
-        return Ok(Cow::Borrowed(value));
-    }
+fn unescape(value: &str) -> Result<String, FieldSelectorError> {
     let broken = || FieldSelectorError::Escape(value.to_owned());
     let mut plain = String::with_capacity(value.len());
     let mut characters = value.chars();
@@ -139,7 +136,7 @@ fn unescape(value: &str) -> Result<Cow<'_, str>, FieldSelectorError> {
             other => other,
         });
     }
-    Ok(Cow::Owned(plain))
+    Ok(plain)
 }
 
 /// The term that requires one value of a field.

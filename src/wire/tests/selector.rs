@@ -200,7 +200,7 @@ fn field_selectors_find_the_name() {
         ("metadata.name=b,metadata.name==z", Some("z")),
     ] {
         let selector = FieldSelector::parse(text).expect(text);
-        assert_eq!(selector.requires("metadata.name").as_deref(), name, "{text:?}");
+        assert_eq!(selector.requires("metadata.name"), name, "{text:?}");
     }
     for text in ["a", "a,b=c", "a!b"] {
         assert!(matches!(FieldSelector::parse(text), Err(FieldSelectorError::NoOperator(_))));

@@ -179,10 +179,10 @@ pub(crate) fn required(terms: &[Term], field: &str) -> Option<String> {
     Some(found.2.clone())
 }
 
-fn check_field(own: &FieldSelector<'_>, naive: &[Term]) {
+fn check_field(own: &FieldSelector, naive: &[Term]) {
     let fields = naive.iter().map(|(field, _, _)| field.as_str()).chain(["metadata.name"]);
     for field in fields {
-        assert_eq!(own.requires(field).map(Cow::into_owned), required(naive, field), "{field:?}");
+        assert_eq!(own.requires(field).map(str::to_owned), required(naive, field), "{field:?}");
         let is_there = naive.iter().any(|(lhs, _, _)| lhs == field);
         // Every character that must be escaped.
         let new = own.replace(field, |old| Some(format!("{old}\\,=!x")));
