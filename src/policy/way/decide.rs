@@ -56,7 +56,7 @@ pub enum Extent {
     #[default]
     One,
     /// The objects of one name in all namespaces: a collection, unless the resource is
-    /// cluster-scoped. The path does not show which: see [`Narrow::settle`].
+    /// cluster-scoped. The path does not show which: see [`Sharding::settled_way`].
     OneName,
     /// A collection.
     Many,
@@ -66,9 +66,20 @@ impl Sharding {
     /// The way of a request.
     #[must_use]
     pub fn way(&self, info: &RequestInfo<'_>) -> Way {
+        self.way_if(info, None)
+    }
+
+    /// The way of a request whose first one [depends on it](Way::depends_on_namespaced), once it is
+    /// known whether the resource is namespaced.
+    #[must_use]
+    pub fn settled_way(&self, info: &RequestInfo<'_>, is_namespaced: bool) -> Way {
+        self.way_if(info, Some(is_namespaced))
+    }
+
+    fn way_if(&self, info: &RequestInfo<'_>, is_namespaced: Option<bool>) -> Way {
         let Some(resource) = info.resource() else { return Way::Pass };
         let lock = self.lock().and_then(|lock| lock.find(info));
-        let narrow = || self.narrow(info, resource, lock);
+        let narrow = || self.narrow(info, resource, is_namespaced, lock);
         match info.verb {
             Verb::List => Way::List(narrow()),
             Verb::Watch => Way::Watch(narrow()),
@@ -82,9 +93,10 @@ impl Sharding {
         &self,
         info: &RequestInfo<'_>,
         resource: &Resource<'_>,
+        is_namespaced: Option<bool>,
         lock: Option<LockIn>,
     ) -> Narrow {
-        let extent = Extent::of(info, resource);
+        let extent = Extent::of(info, resource, is_namespaced);
         let named = || GroupResource::new(&resource.group, &resource.resource);
         let is_narrowed = extent != Extent::One;
         let scope = is_narrowed.then(|| self.scope(&named()).cloned()).flatten();
@@ -106,14 +118,12 @@ impl Way {
         }
     }
 
-    /// The narrowing, mutable.
-    pub fn narrow_mut(&mut self) -> Option<&mut Narrow> {
-        match self {
-            Self::List(narrow) | Self::Watch(narrow) | Self::DeleteCollection(narrow) => {
-                Some(narrow)
-            }
-            Self::Pass | Self::Lock(_) | Self::Write(_) => None,
-        }
+    /// Whether another way may follow once it is known whether the resource is namespaced. Until
+    /// then, one name over all namespaces counts as a collection.
+    #[must_use]
+    pub fn depends_on_namespaced(&self) -> bool {
+        let depends = |narrow: &Narrow| narrow.extent == Extent::OneName && narrow.scope.is_some();
+        self.narrow().is_some_and(depends)
     }
 
     /// The place where the request may name the lock. `None` if it cannot.
@@ -123,30 +133,14 @@ impl Way {
             Self::Pass => None,
             Self::Lock(place) => Some(*place),
             Self::Write(Write { lock }) => *lock,
-            Self::List(narrow) | Self::Watch(narrow) | Self::DeleteCollection(narrow) => {
-                narrow.lock
-            }
-        }
-    }
-}
-
-impl Narrow {
-    /// Settles [`Extent::OneName`] once it is known whether the resource is namespaced. Until then,
-    /// one name over all namespaces counts as a collection.
-    pub fn settle(&mut self, is_namespaced: bool) {
-        if self.extent != Extent::OneName {
-            return;
-        }
-        self.extent = Extent::Many;
-        if !is_namespaced {
-            *self = Self { lock: self.lock, ..Self::default() };
+            Self::List(_) | Self::Watch(_) | Self::DeleteCollection(_) => self.narrow()?.lock,
         }
     }
 }
 
 impl Extent {
     /// The extent: a list or watch of one name in one namespace counts as a get.
-    fn of(info: &RequestInfo<'_>, resource: &Resource<'_>) -> Self {
+    fn of(info: &RequestInfo<'_>, resource: &Resource<'_>, is_namespaced: Option<bool>) -> Self {
         if resource.subresource.is_some() {
             return Self::One;
         }
@@ -155,7 +149,11 @@ impl Extent {
             () if !is_one_name => Self::Many,
             // A path with the verb in it names the namespace too, if the resource has one.
             () if info.namespace().is_some() || resource.verb_in_path => Self::One,
-            () => Self::OneName,
+            () => match is_namespaced {
+                None => Self::OneName,
+                Some(true) => Self::Many,
+                Some(false) => Self::One,
+            },
         }
     }
 }

@@ -101,9 +101,8 @@ fn t29_one_name_of_what_is_in_no_namespace_is_one_object() {
     let settled = |target: &str, is_namespaced| {
         let (path, query) = target.split_once('?').unwrap();
         let info = RequestInfo::parse(&Method::GET, path, Some(query)).unwrap();
-        let mut way = sharding.way(&info);
-        let narrow = way.narrow_mut().unwrap();
-        narrow.settle(is_namespaced);
+        let way = sharding.settled_way(&info, is_namespaced);
+        let narrow = way.narrow().unwrap();
         (narrow.extent, narrow.scope.is_some())
     };
     let one = "/api/v1/pods?fieldSelector=metadata.name%3Dp";

@@ -27,7 +27,7 @@ use super::{
     shared::Pair,
     streams::{Asked, ListBody, ReplyBody, WatchBody},
     upstream::{
-        Broken, ClientBody, Kept, OnBehalf, RequestBody, settle, strip_hop_by_hop, understood,
+        Broken, ClientBody, Kept, OnBehalf, RequestBody, settled_way, strip_hop_by_hop, understood,
         with_target,
     },
 };
@@ -72,11 +72,9 @@ async fn answer(
         return pass(pair, request).await;
     };
     access.epoch = in_force.epoch;
-    let mut way = in_force.sharding.way(&info);
-    if let Some(narrow) = way.narrow_mut() {
-        let own = OnBehalf { uri: &uri, headers: request.headers() };
-        settle(&pair.upstream, &info, narrow, own).await;
-    }
+    let own = OnBehalf { uri: &uri, headers: request.headers() };
+    let way = settled_way(&pair.upstream, &in_force.sharding, &info, own).await;
+    let way = way.unwrap_or_else(|unknown| unknown);
     let mut rewrite = in_force.sharding.rewrite(&way, &info)?;
     let mut collection = collection(pair, &info, &way, &in_force, &uri, &mut request)?;
     if let (Some(collection), Some(narrow)) = (&mut collection, way.narrow())

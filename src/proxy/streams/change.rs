@@ -30,7 +30,7 @@ use crate::{
         feed::InForce,
         outcome::Why,
         shared::{Pair, Shared},
-        upstream::{Kept, Probe, settle, understood},
+        upstream::{Kept, Probe, settled_way, understood},
     },
     wire::{
         RequestInfo, ResourceVersion,
@@ -155,12 +155,10 @@ impl Transfer {
     async fn prepare(&self) -> Option<(Moved, Changed)> {
         let (path, query) = (self.asked.kept.uri().path(), self.asked.kept.uri().query());
         let info = RequestInfo::parse(&Method::GET, path, query).ok()?;
-        let mut before = self.from.sharding.way(&info);
-        let mut after = self.to.sharding.way(&info);
-        for way in [&mut before, &mut after] {
-            let own = self.asked.kept.on_behalf();
-            settle(&self.pair.upstream, &info, way.narrow_mut()?, own).await.then_some(())?;
-        }
+        let own = self.asked.kept.on_behalf();
+        let upstream = &self.pair.upstream;
+        let before = settled_way(upstream, &self.from.sharding, &info, own).await.ok()?;
+        let after = settled_way(upstream, &self.to.sharding, &info, own).await.ok()?;
         let is_in_namespace = info.resource()?.namespace.is_some();
         let mut moved = Moved::new(&self.pair.worker.shared);
         for part in difference(before.narrow()?, after.narrow()?, is_in_namespace)? {

@@ -15,7 +15,7 @@ use super::{
     connection::Upstream,
 };
 use crate::{
-    policy::{Extent, GroupResource, Narrow},
+    policy::{GroupResource, Sharding, Way},
     proxy::outcome::Why,
     wire::{RequestInfo, Resource},
 };
@@ -55,21 +55,25 @@ pub(in crate::proxy) fn path(resource: &Resource<'_>) -> String {
     }
 }
 
-/// Settles whether one name over all namespaces is one object. Returns `false` if discovery fails:
-/// it counts as a collection then, and discovery is requested again the next time.
-pub(in crate::proxy) async fn settle(
+/// The way of a request under `sharding`, with the knowledge of whether one name over all namespaces
+/// is one object.
+///
+/// # Errors
+/// When discovery fails: the way if it is a collection. Discovery is requested again the next time.
+pub(in crate::proxy) async fn settled_way(
     upstream: &Upstream,
+    sharding: &Sharding,
     info: &RequestInfo<'_>,
-    narrow: &mut Narrow,
     own: OnBehalf<'_>,
-) -> bool {
-    let Some(resource) = info.resource() else { return true };
-    if narrow.extent != Extent::OneName || narrow.scope.is_none() {
-        return true;
+) -> Result<Way, Way> {
+    let way = sharding.way(info);
+    let Some(resource) = info.resource().filter(|_| way.depends_on_namespaced()) else {
+        return Ok(way);
+    };
+    match is_namespaced(upstream, resource, own).await {
+        Some(is_namespaced) => Ok(sharding.settled_way(info, is_namespaced)),
+        None => Err(sharding.settled_way(info, true)),
     }
-    let is_namespaced = is_namespaced(upstream, resource, own).await;
-    narrow.settle(is_namespaced.unwrap_or(true));
-    is_namespaced.is_some()
 }
 
 async fn is_namespaced(

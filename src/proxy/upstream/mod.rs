@@ -20,7 +20,7 @@ pub(super) use self::{
     body::{ClientBody, Leftover, RequestBody},
     connection::{Broken, Line, Upstream},
     dial::{Destination, UpstreamConn, UpstreamTlsStream},
-    discovery::{SEGMENT, Served, ServedResource, path as discovery_path, settle},
+    discovery::{SEGMENT, Served, ServedResource, path as discovery_path, settled_way},
     hop_by_hop::strip_hop_by_hop,
     past::{KeptPositions, Unwritable},
     present::{Present, present},
