@@ -10,6 +10,7 @@ use std::fmt;
 use std::io::{self, BufRead as _, BufReader, Read as _, Write as _};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV4, SocketAddrV6};
 use std::net::{TcpListener, TcpStream};
+use std::os::fd::AsFd;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::Duration;
@@ -158,10 +159,11 @@ fn ask(address: SocketAddr, length: usize) -> io::Result<Vec<u8>> {
     Ok(answer)
 }
 
-/// The original destination of a redirected connection. The peer's canonical family chooses the
-/// option: on an IPv6 socket with an IPv4-mapped peer only the IPv4 option works.
-pub fn original_destination(connection: &TcpStream, peer: SocketAddr) -> io::Result<SocketAddr> {
-    Ok(match peer.ip().to_canonical() {
+/// The original destination of a redirected connection with this local or remote end. The end's
+/// canonical family chooses the option: on an IPv6 socket with an IPv4-mapped peer only the IPv4
+/// option works.
+pub fn original_destination(connection: &impl AsFd, end: SocketAddr) -> io::Result<SocketAddr> {
+    Ok(match end.ip().to_canonical() {
         IpAddr::V4(_) => {
             let address = getsockopt(connection, OriginalDst)?;
             let ip = Ipv4Addr::from(u32::from_be(address.sin_addr.s_addr));
@@ -170,7 +172,8 @@ pub fn original_destination(connection: &TcpStream, peer: SocketAddr) -> io::Res
         IpAddr::V6(_) => {
             let address = getsockopt(connection, Ip6tOriginalDst)?;
             let ip = Ipv6Addr::from(address.sin6_addr.s6_addr);
-            SocketAddrV6::new(ip, u16::from_be(address.sin6_port), 0, 0).into()
+            let port = u16::from_be(address.sin6_port);
+            SocketAddrV6::new(ip, port, 0, address.sin6_scope_id).into()
         }
     })
 }

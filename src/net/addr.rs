@@ -2,11 +2,12 @@
 
 use std::{
     fmt, io,
-    net::{IpAddr, SocketAddr, SocketAddrV4, SocketAddrV6},
+    net::{IpAddr, SocketAddr},
+    num::NonZeroU16,
     str::FromStr,
 };
 
-use nix::sys::socket::{getsockopt, sockopt};
+use ctrlmesh_init::prove::original_destination;
 use rustls_pki_types::ServerName;
 
 /// The source of the client's connection. IPv4-mapped addresses are IPv4 here.
@@ -49,33 +50,16 @@ pub enum NotRedirected {
 }
 
 impl OrigDst {
-    /// Asks the kernel. The socket option is that of the connection's canonical family: on a
-    /// dual-stack listener only the IPv4 option knows an IPv4 peer.
+    /// Asks the kernel.
     ///
     /// # Errors
     /// [`NotRedirected`] if the answer is missing or is the listener itself.
     pub fn of(socket: &tokio::net::TcpStream) -> Result<Self, NotRedirected> {
         let local = canonical(socket.local_addr().map_err(NotRedirected::Unknown)?);
-        let dst = if local.is_ipv4() {
-            getsockopt(socket, sockopt::OriginalDst).map(|raw| {
-                let ip = u32::from_be(raw.sin_addr.s_addr);
-                SocketAddr::V4(SocketAddrV4::new(ip.into(), u16::from_be(raw.sin_port)))
-            })
-        } else {
-            getsockopt(socket, sockopt::Ip6tOriginalDst).map(|raw| {
-                let ip = raw.sin6_addr.s6_addr.into();
-                SocketAddr::V6(SocketAddrV6::new(
-                    ip,
-                    u16::from_be(raw.sin6_port),
-                    0,
-                    raw.sin6_scope_id,
-                ))
-            })
-        };
-        match dst {
+        match original_destination(socket, local) {
             Ok(dst) if canonical(dst) == local => Err(NotRedirected::Direct(local)),
             Ok(dst) => Ok(Self(canonical(dst))),
-            Err(errno) => Err(NotRedirected::Unknown(errno.into())),
+            Err(error) => Err(NotRedirected::Unknown(error)),
         }
     }
 
@@ -139,11 +123,11 @@ impl FromStr for UpstreamAddr {
     fn from_str(text: &str) -> Result<Self, BadUpstream> {
         let bad = || BadUpstream(text.to_owned());
         let (host, port) = text.rsplit_once(':').ok_or_else(bad)?;
-        let port = port.parse().ok().filter(|p| *p != 0).ok_or_else(bad)?;
+        let port: NonZeroU16 = port.parse().map_err(|_| bad())?;
         if host.contains(':') && !host.starts_with('[') {
             return Err(bad());
         }
-        Self::from_host_port(host, port).map_err(|_| bad())
+        Self::from_host_port(host, port.get()).map_err(|_| bad())
     }
 }
 

@@ -3,7 +3,7 @@
 use std::{
     ffi::OsString,
     net::{IpAddr, Ipv4Addr, SocketAddr},
-    num::NonZeroUsize,
+    num::{NonZeroU16, NonZeroUsize},
     path::PathBuf,
     time::Duration,
 };
@@ -318,9 +318,8 @@ fn kubelets_upstream(host: Option<&str>, port: Option<&str>) -> Result<UpstreamA
     let (Some(host), Some(port)) = (host, port) else {
         return Err(BadConfig::DirectWithoutUpstream);
     };
-    let number = port.parse().ok().filter(|number| *number != 0);
-    let number = number.ok_or_else(|| BadConfig::ServicePort(port.to_owned()))?;
-    Ok(UpstreamAddr::from_host_port(host, number)?)
+    let number: NonZeroU16 = port.parse().map_err(|_| BadConfig::ServicePort(port.to_owned()))?;
+    Ok(UpstreamAddr::from_host_port(host, number.get())?)
 }
 
 /// Every name and address by which a client may call the API server through us.
