@@ -101,7 +101,7 @@ fn answer(
     if !matches!(*request.method(), Method::GET | Method::HEAD) {
         return text(StatusCode::METHOD_NOT_ALLOWED, "only GET is answered here\n".into());
     }
-    let is_local = is_loopback(canonical(peer).ip());
+    let is_local = canonical(peer).ip().is_loopback();
     match request.uri().path() {
         "/healthz" => text(StatusCode::OK, "ok\n".into()),
         "/readyz" => ready(shared),
@@ -116,10 +116,6 @@ fn answer(
             "there is /metrics, /healthz, /readyz, /debug/config, /debug/streams\n".into(),
         ),
     }
-}
-
-fn is_loopback(ip: IpAddr) -> bool {
-    ip.is_loopback()
 }
 
 /// Ready if there is a policy and a certificate. A policy input that was refused later is reported

@@ -27,7 +27,7 @@ use crate::{
         outcome::Why,
         shared::Pair,
         upstream::{
-            ClientBody, METADATA, OnBehalf, SEGMENT, Served, ServedResource, discovery_path,
+            ClientBody, MAX_ANSWER, METADATA, OnBehalf, Served, ServedResource, discovery_path,
         },
     },
     wire::{
@@ -35,6 +35,7 @@ use crate::{
         delete::DeleteOptions,
         frames::{Continue, FrameError, Item, ListItems, Verdict},
         media::Encoding,
+        query::ESCAPED,
         request::Resource,
         selector::equal_to,
     },
@@ -47,8 +48,6 @@ const ATTEMPTS: usize = 10;
 const PAGE: usize = 500;
 /// Objects of the shard in one page at most, from a server that ignores `limit`.
 const MAX_OBJECTS: usize = 20_000;
-/// Bytes of a response that is not a list: discovery, a Status.
-const MAX_ANSWER: usize = 4 << 20;
 const JSON: HeaderValue = HeaderValue::from_static("application/json");
 /// Bytes of the request's body at most: a hundred times those of its options.
 const MAX_OPTIONS: usize = 64 << 10;
@@ -93,7 +92,9 @@ pub(super) async fn judged(
     let (head, body) = request.into_parts();
     let query = Query::parse(head.uri.query());
     let query = query.map_err(|error| Refusal::BadRequestLine.because(error))?;
-    let options = options(pair, &head, body, query).await?;
+    let body = Held::whole(&pair.worker.shared.bodies, body, MAX_OPTIONS).await?;
+    let options = DeleteOptions::read(body_kind(&head.headers), body.as_ref(), query);
+    let options = options.map_err(Refused::from)?;
     let path = head.uri.path().trim_end_matches('/');
     let list = ListOptions::read(query);
     let sweep = Sweep { pair, head: &head, path, query, list, options, resource, share, in_force };
@@ -101,17 +102,6 @@ pub(super) async fn judged(
         Ok(()) => sweep.delete_all().await,
         Err(answer) => Ok(answer),
     }
-}
-
-async fn options(
-    pair: &Pair,
-    head: &Parts,
-    body: ClientBody,
-    query: Query<'_>,
-) -> Result<DeleteOptions, Stop> {
-    let kind = body_kind(&head.headers);
-    let body = Held::whole(&pair.worker.shared.bodies, body, MAX_OPTIONS).await?;
-    Ok(DeleteOptions::read(kind, body.as_ref(), query).map_err(Refused::from)?)
 }
 
 struct Sweep<'a> {
@@ -225,7 +215,7 @@ impl Sweep<'_> {
         let mut attempts = 0;
         loop {
             self.is_up_to_date()?;
-            let path = format!("{}/{}", self.path, segment(&meta.name));
+            let path = format!("{}/{}", self.path, utf8_percent_encode(&meta.name, ESCAPED));
             let body = self.options.only(&meta.uid, &meta.resource_version);
             let reply = self.send(Method::DELETE, &path, JSON, Some(body.into())).await?;
             let code = reply.status();
@@ -392,10 +382,6 @@ const NOT_OF_A_LIST: [(&str, Option<&str>); 6] = [
     ("timeoutSeconds", None),
     ("watch", None),
 ];
-
-fn segment(name: &str) -> String {
-    utf8_percent_encode(name, &SEGMENT).to_string()
-}
 
 /// The body of a response that is not a list.
 async fn read(reply: Response<Incoming>) -> Result<Bytes, Stop> {

@@ -28,6 +28,10 @@ pub(in crate::proxy) const METADATA: HeaderValue = HeaderValue::from_static(
     "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1,application/json",
 );
 
+/// Bytes of a response at most that is read whole: a list of one object, discovery, a Status. The
+/// core group's discovery has 10,000.
+pub(in crate::proxy) const MAX_ANSWER: usize = 4 << 20;
+
 /// Headers that a later GET needs: the host, the client's identity, the encoding, and the ids for
 /// audit and traces.
 const KEPT: [HeaderName; 7] = [

@@ -7,27 +7,21 @@ use std::time::Duration;
 
 use http::{HeaderValue, Method, StatusCode};
 use http_body_util::{BodyExt, Limited};
-use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
+use percent_encoding::utf8_percent_encode;
 use serde::Deserialize;
 
 use super::{
-    behalf::{OnBehalf, in_time},
+    behalf::{MAX_ANSWER, OnBehalf, in_time},
     connection::Upstream,
 };
 use crate::{
     policy::{GroupResource, Sharding, Way},
     proxy::outcome::Why,
-    wire::{RequestInfo, Resource},
+    wire::{RequestInfo, Resource, query::ESCAPED},
 };
-
-/// Characters that a segment of a path must escape: all but the unreserved ones (RFC 3986).
-pub(in crate::proxy) const SEGMENT: AsciiSet =
-    NON_ALPHANUMERIC.remove(b'-').remove(b'.').remove(b'_').remove(b'~');
 
 /// Timeout of a discovery request.
 const LIMIT: Duration = Duration::from_secs(5);
-/// Bytes of one group's discovery at most; that of the core group has 10,000.
-const MAX_ANSWER: usize = 4 << 20;
 
 /// `APIResourceList` of `apimachinery/pkg/apis/meta/v1/types.go`.
 #[derive(Deserialize)]
@@ -47,7 +41,7 @@ pub(in crate::proxy) struct ServedResource {
 
 /// The path of the discovery of the resource's group and version.
 pub(in crate::proxy) fn path(resource: &Resource<'_>) -> String {
-    let segment = |text| utf8_percent_encode(text, &SEGMENT);
+    let segment = |text| utf8_percent_encode(text, ESCAPED);
     let version = segment(&resource.version);
     match &*resource.group {
         "" => format!("/api/{version}"),

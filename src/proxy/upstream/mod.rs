@@ -16,11 +16,11 @@ mod server;
 mod understood;
 
 pub(super) use self::{
-    behalf::{Kept, METADATA, OnBehalf, with_target},
+    behalf::{Kept, MAX_ANSWER, METADATA, OnBehalf, with_target},
     body::{ClientBody, Leftover, RequestBody},
     connection::{Broken, Line, Upstream},
     dial::{Destination, UpstreamConn, UpstreamTlsStream},
-    discovery::{SEGMENT, Served, ServedResource, path as discovery_path, settled_way},
+    discovery::{Served, ServedResource, path as discovery_path, settled_way},
     hop_by_hop::strip_hop_by_hop,
     past::{KeptPositions, Unwritable},
     present::{Present, present},

@@ -12,7 +12,7 @@ use http_body_util::{BodyExt, Limited};
 use serde::Deserialize;
 
 use super::{
-    behalf::{METADATA, OnBehalf, in_time},
+    behalf::{MAX_ANSWER, METADATA, OnBehalf, in_time},
     connection::Upstream,
     hop_by_hop::strip_hop_by_hop,
 };
@@ -24,8 +24,6 @@ use crate::{
 
 /// Timeout of the list, during which the client's request waits.
 const LIMIT: Duration = Duration::from_secs(5);
-/// Bytes of a list of one object's metadata at most.
-const MAX_ANSWER: usize = 4 << 20;
 
 #[derive(Deserialize)]
 struct List {

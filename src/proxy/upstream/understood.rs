@@ -13,7 +13,7 @@ use http_body_util::{BodyExt, LengthLimitError, Limited};
 use serde::Deserialize;
 
 use super::{
-    behalf::{OnBehalf, in_time},
+    behalf::{MAX_ANSWER, OnBehalf, in_time},
     body::RequestBody,
     connection::{Knowledge, Upstream},
 };
@@ -23,8 +23,6 @@ use crate::{
     wire::{Query, RequestInfo, selector::equal_to},
 };
 
-/// Bytes of a response at most: a list of one object has fewer.
-const MAX_ANSWER: usize = 4 << 20;
 /// Timeout of one list of one object. The client's request waits for it, and later ones use its
 /// result too.
 const PATIENCE: Duration = Duration::from_secs(3);
