@@ -1,11 +1,6 @@
 //! The roles of an address. A value of one role cannot be passed where another is meant.
 
-use std::{
-    fmt, io,
-    net::{IpAddr, SocketAddr},
-    num::NonZeroU16,
-    str::FromStr,
-};
+use std::{fmt, io, net::SocketAddr, num::NonZeroU16, str::FromStr};
 
 use ctrlmesh_init::prove::original_destination;
 use rustls_pki_types::ServerName;
@@ -106,15 +101,6 @@ impl UpstreamAddr {
     pub fn port(&self) -> u16 {
         self.port
     }
-
-    /// The host's IP address; `None` if it is a name.
-    #[must_use]
-    pub fn ip(&self) -> Option<IpAddr> {
-        match &self.host {
-            ServerName::IpAddress(ip) => Some(IpAddr::from(*ip)),
-            _ => None,
-        }
-    }
 }
 
 impl FromStr for UpstreamAddr {
@@ -133,9 +119,9 @@ impl FromStr for UpstreamAddr {
 
 impl fmt::Display for UpstreamAddr {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self.ip() {
-            Some(ip) => SocketAddr::new(ip, self.port).fmt(f),
-            None => write!(f, "{}:{}", self.host.to_str(), self.port),
+        match &self.host {
+            ServerName::IpAddress(ip) => SocketAddr::new((*ip).into(), self.port).fmt(f),
+            name => write!(f, "{}:{}", name.to_str(), self.port),
         }
     }
 }

@@ -93,7 +93,9 @@ impl UpstreamTls {
     /// # Errors
     /// If rustls refuses the roots or the provider.
     pub fn new(roots: RootCertStore, clock: &Clock) -> Result<Self, rustls::Error> {
-        let verifier = upstream_verifier(roots)?;
+        let verifier = WebPkiServerVerifier::builder_with_provider(Arc::new(roots), provider())
+            .build()
+            .map_err(|error| rustls::Error::General(error.to_string()))?;
         let config = ClientConfig::builder_with_details(provider(), clock.provider())
             .with_safe_default_protocol_versions()?
             .with_webpki_verifier(Arc::clone(&verifier))
@@ -121,12 +123,6 @@ impl UpstreamTls {
         config.dangerous().set_certificate_verifier(Arc::new(verifier));
         config
     }
-}
-
-fn upstream_verifier(roots: RootCertStore) -> Result<Arc<WebPkiServerVerifier>, rustls::Error> {
-    WebPkiServerVerifier::builder_with_provider(Arc::new(roots), provider())
-        .build()
-        .map_err(|error| rustls::Error::General(error.to_string()))
 }
 
 /// Verifies a certificate by the server's name and, if it is not valid for that, by the dialled
@@ -242,7 +238,7 @@ mod tests {
     #[test]
     fn a_certificate_is_for_the_name_or_for_the_address_and_else_for_nobody() {
         let ((issuer, roots), (other, _)) = (ca(), ca());
-        let webpki = upstream_verifier(roots).unwrap();
+        let webpki = UpstreamTls::new(roots, &Clock::system()).unwrap().verifier;
         let dialled = ServerName::try_from(DIALLED).unwrap();
         let either = NameOrAddress { webpki, dialled };
         let asked = ServerName::try_from("kubernetes.default.svc").unwrap();

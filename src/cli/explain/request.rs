@@ -5,9 +5,7 @@ use std::fmt::Write as _;
 use http::Method;
 
 use crate::{
-    policy::{
-        Extent, GroupResource, LockIn, Narrow, Pushed, Scope, Selected, Sharding, Share, Way,
-    },
+    policy::{GroupResource, LockIn, Narrow, Pushed, Scope, Selected, Sharding, Share, Way},
     wire::{RequestInfo, request::PathError},
 };
 
@@ -27,8 +25,7 @@ pub(super) fn explain(
     let mut lines = Lines::default();
     lines.add("request", &subject(&info));
     lines.add("limit", &limit(sharding, &info, scope));
-    let is_one_name = way.narrow().is_some_and(|narrow| narrow.extent == Extent::OneName);
-    if is_one_name && scope.is_some() {
+    if way.depends_on_namespaced() {
         lines.add("name", "one over all namespaces is a collection; of what is in none, it passes");
     }
     for boundary in scope.into_iter().flat_map(Scope::boundaries) {

@@ -9,15 +9,6 @@ pub struct FieldSelector {
     terms: Vec<Term>,
 }
 
-/// The operators of a field selector.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum FieldOp {
-    /// `=` or `==`.
-    Equals,
-    /// `!=`.
-    NotEquals,
-}
-
 /// The error for a text that is not a field selector.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum FieldSelectorError {
@@ -33,7 +24,8 @@ pub enum FieldSelectorError {
 struct Term {
     raw: String,
     field: String,
-    op: FieldOp,
+    /// Whether the field must have the value; else it must not.
+    has_value: bool,
     value: String,
 }
 
@@ -48,7 +40,7 @@ impl FieldSelector {
     /// The value that a field must have. Of several, the API server's first: it sorts the terms by
     /// their text.
     pub fn requires(&self, field: &str) -> Option<&str> {
-        let demands = |term: &&Term| term.field == field && term.op == FieldOp::Equals;
+        let demands = |term: &&Term| term.field == field && term.has_value;
         self.terms.iter().filter(demands).min_by_key(|term| &term.raw).map(|term| &*term.value)
     }
 
@@ -69,7 +61,8 @@ impl FieldSelector {
                 {
                     Some(new) => {
                         replaced = true;
-                        Cow::Owned(format!("{field}{}{}", term.op.as_str(), escape(&new)))
+                        let operator = if term.has_value { "=" } else { "!=" };
+                        Cow::Owned(format!("{field}{operator}{}", escape(&new)))
                     }
                     None => Cow::Borrowed(&*term.raw),
                 }
@@ -85,29 +78,22 @@ impl Term {
         let at = raw
             .find(['=', '!'])
             .and_then(|first| (first..raw.len()).find(|at| operator(raw, *at).is_some()));
-        let Some((at, (op, length))) = at.and_then(|at| Some((at, operator(raw, at)?))) else {
+        let Some((at, (has_value, length))) = at.and_then(|at| Some((at, operator(raw, at)?)))
+        else {
             return Err(FieldSelectorError::NoOperator(raw.to_owned()));
         };
         let field = raw.get(..at).unwrap_or_default().to_owned();
         let value = unescape(raw.get(at + length..).unwrap_or_default())?;
-        Ok(Self { raw: raw.to_owned(), field, op, value })
+        Ok(Self { raw: raw.to_owned(), field, has_value, value })
     }
 }
 
-impl FieldOp {
-    const fn as_str(self) -> &'static str {
-        match self {
-            Self::Equals => "=",
-            Self::NotEquals => "!=",
-        }
-    }
-}
-
-fn operator(raw: &str, at: usize) -> Option<(FieldOp, usize)> {
+/// Whether the operator at a place is no `!=`, and its length. There are `=`, `==` and `!=` alone.
+fn operator(raw: &str, at: usize) -> Option<(bool, usize)> {
     match raw.as_bytes().get(at..)? {
-        [b'!', b'=', ..] => Some((FieldOp::NotEquals, 2)),
-        [b'=', b'=', ..] => Some((FieldOp::Equals, 2)),
-        [b'=', ..] => Some((FieldOp::Equals, 1)),
+        [b'!', b'=', ..] => Some((false, 2)),
+        [b'=', b'=', ..] => Some((true, 2)),
+        [b'=', ..] => Some((true, 1)),
         _ => None,
     }
 }

@@ -7,7 +7,7 @@ mod parse;
 mod requirement;
 mod syntax;
 
-pub use field::{FieldOp, FieldSelector, FieldSelectorError, equal_to};
+pub use field::{FieldSelector, FieldSelectorError, equal_to};
 pub use label::Selector;
 pub use requirement::Requirement;
 pub use syntax::{LabelError, Op, SelectorError};
