@@ -2,6 +2,7 @@
 
 mod frames;
 mod media;
+mod options;
 mod query;
 mod request;
 mod rv;

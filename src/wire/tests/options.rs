@@ -1,0 +1,28 @@
+use crate::wire::{ListOptions, Query};
+
+fn read(raw: &str) -> ListOptions<'_> {
+    ListOptions::read(Query::parse(Some(raw)).expect("few pairs"))
+}
+
+#[test]
+fn t46_the_first_value_of_each_option_counts() {
+    for (key, first, other) in [
+        ("limit", "1", "2"),
+        ("timeoutSeconds", "1", "x"),
+        ("continue", "", "a"),
+        ("resourceVersion", "1", "0"),
+        ("sendInitialEvents", "false", "true"),
+        ("allowWatchBookmarks", "", "0"),
+        ("shardSelector", "", "a"),
+        ("includeObject", "None", "Object"),
+        ("labelSelector", "a", "("),
+        ("fieldSelector", "a=", "b=1"),
+        ("watch", "0", "1"),
+    ] {
+        let alone = format!("{key}={first}");
+        assert_ne!(read(&alone), read(&format!("{key}={other}")), "{key}");
+        let broken =
+            format!("x&{key}=%zz&%{:x}{}={first}&{key}={other}", key.as_bytes()[0], &key[1..]);
+        assert_eq!(read(&broken), read(&alone), "{key}");
+    }
+}
