@@ -1,5 +1,6 @@
 #![allow(clippy::too_many_lines, reason = "tables of cases")]
 
+mod delete;
 mod frames;
 mod media;
 mod options;

@@ -1,5 +1,9 @@
 //! The facts of objects, against serde_json, in lists and watches of every encoding.
 
+mod cbor;
+mod json;
+mod protobuf;
+
 use std::collections::BTreeMap;
 
 use proptest::prelude::*;
@@ -202,6 +206,12 @@ fn in_watch(encoding: Encoding, wanted: Wanted, chunks: &[&[u8]]) -> Result<Vec<
     Ok(found)
 }
 
+/// The name in an object that stands alone.
+fn named(encoding: Encoding, body: &[u8]) -> Result<String, Fault> {
+    let mut reader = Reader::new(encoding, EVERYTHING);
+    reader.read(body).map(|object| object.name.to_owned())
+}
+
 /// The objects that a scanner of a list shows, which lets everything pass.
 fn shown_in_list(
     encoding: Encoding,
@@ -340,83 +350,6 @@ proptest! {
     }
 }
 
-/// The fault of a list and of a watch of this one object.
-fn refused(wanted: Wanted, object: &str) -> [Option<Fault>; 2] {
-    let list = format!(r#"{{"items":[{object}]}}"#);
-    let watch = format!(r#"{{"type":"ADDED","object":{object}}}"#);
-    [
-        in_list(Encoding::Json, wanted, &[list.as_bytes()]).err().map(|error| error.fault),
-        in_watch(Encoding::Json, wanted, &[watch.as_bytes()]).err().map(|error| error.fault),
-    ]
-}
-
-#[test]
-fn t44_what_says_its_labels_or_owners_in_two_ways_is_refused_where_they_matter() {
-    let none = Wanted::default();
-    let labels = Wanted { labels: true, ..none };
-    let owners = Wanted { owners: true, ..none };
-    let version = Wanted { version: true, ..none };
-    let (long, longer) = ("v".repeat(63), "v".repeat(64));
-    let (key, longer_key) = ("k".repeat(317), "k".repeat(318));
-    for (wanted, meta, is_refused) in [
-        (labels, r#""labels":{"a":"1","a":"2"}"#, true),
-        (labels, r#""labels":{"a":"1","b":"1","\u0061":"1"}"#, true),
-        (labels, r#""labels":{"a":"1"},"labels":{}"#, true),
-        (labels, r#""labels":{"a":null}"#, true),
-        (labels, r#""labels":{"a":7}"#, true),
-        (labels, r#""labels":{"a":{}}"#, true),
-        (labels, r#""labels":["a"]"#, true),
-        (labels, r#""labels":"a""#, true),
-        (labels, r#""labels":null"#, false),
-        (labels, r#""labels":{}"#, false),
-        (labels, &format!(r#""labels":{{"a":"{long}"}}"#), false),
-        (labels, &format!(r#""labels":{{"a":"{longer}"}}"#), true),
-        (labels, &format!(r#""labels":{{"{key}":""}}"#), false),
-        (labels, &format!(r#""labels":{{"{longer_key}":""}}"#), true),
-        (owners, r#""ownerReferences":[{"uid":"1"}],"ownerReferences":[]"#, true),
-        (owners, r#""ownerReferences":[{"uid":"1","uid":"1"}]"#, true),
-        (owners, r#""ownerReferences":[{"uid":1}]"#, true),
-        (owners, r#""ownerReferences":[{"controller":true,"controller":false}]"#, true),
-        (owners, r#""ownerReferences":[{"controller":"true"}]"#, true),
-        (owners, r#""ownerReferences":[{"controller":null,"uid":null}]"#, false),
-        (owners, r#""ownerReferences":[null]"#, true),
-        (owners, r#""ownerReferences":["a"]"#, true),
-        (owners, r#""ownerReferences":{}"#, true),
-        (owners, r#""ownerReferences":null"#, false),
-        (version, r#""resourceVersion":"1","resourceVersion":"1""#, true),
-        (version, r#""resourceVersion":1"#, true),
-        (version, r#""resourceVersion":null"#, false),
-    ] {
-        let object = format!(r#"{{"metadata":{{"name":"x",{meta}}}}}"#);
-        let fault = is_refused.then_some(Fault::Item);
-        assert_eq!(refused(wanted, &object), [fault; 2], "{meta}");
-        assert_eq!(refused(none, &object), [None; 2], "{meta}");
-    }
-    let broken = b"{\"items\":[{\"metadata\":{\"labels\":{\"a\":\"\xff\"}}}]}".as_slice();
-    let fault = |wanted| in_list(Encoding::Json, wanted, &[broken]).err().map(|error| error.fault);
-    assert_eq!([fault(labels), fault(none)], [Some(Fault::Item), None]);
-}
-
-#[test]
-fn t44_labels_in_odd_protobuf() {
-    let entry = |fields: &[Vec<u8>]| write::field(11, &fields.concat());
-    let (key, value) = (write::field(1, b"a"), write::field(2, b"1"));
-    let said = |entries: &[Vec<u8>]| {
-        let body = write::proto_event("ADDED", &entries.concat());
-        in_watch(Encoding::Protobuf, EVERYTHING, &[&body]).map(|mut said| said.remove(0).labels)
-    };
-    let labels = |all: &[(&str, &str)]| {
-        let owned = |(key, value): &(&str, &str)| ((*key).to_owned(), (*value).to_owned());
-        Ok(Some(all.iter().map(owned).collect()))
-    };
-    assert_eq!(said(&[entry(&[value.clone(), key.clone()])]), labels(&[("a", "1")]));
-    assert_eq!(said(&[entry(&[])]), labels(&[("", "")]));
-    assert_eq!(said(&[entry(std::slice::from_ref(&key))]), labels(&[("a", "")]));
-    let twice = [entry(&[key.clone(), value.clone()]), entry(std::slice::from_ref(&key))];
-    assert!(said(&twice).is_err());
-    assert!(said(&[entry(&[key.clone(), key, value])]).is_err());
-}
-
 #[test]
 fn t44_more_labels_than_are_held_are_unknown() {
     let object = |count: usize, key: usize| {
@@ -443,125 +376,4 @@ fn t44_more_labels_than_are_held_are_unknown() {
         let body = watch(encoding, std::slice::from_ref(&object), 0);
         assert!(in_watch(encoding, EVERYTHING, &[&body]).is_err());
     }
-}
-
-#[test]
-fn t44_a_write_that_readers_decode_differently_is_refused() {
-    let mut json = Reader::new(Encoding::Json, EVERYTHING);
-    let plain = r#"{"metadata":{"name":"x","labels":null,"uid":null,"ownerReferences":null}}"#;
-    for body in [plain, &format!(" \n{plain}\r\n\t ")] {
-        assert_eq!(json.read(body.as_bytes()).map(|object| object.name), Ok("x"));
-    }
-    for meta in [
-        r#""labels":{"a":"1"},"labels":null"#,
-        r#""labels":null,"labels":{"a":"1"}"#,
-        r#""namespace":"a","namespace":null"#,
-        r#""namespace":null,"namespace":"a""#,
-        r#""resourceVersion":null,"resourceVersion":"1""#,
-        r#""ownerReferences":null,"ownerReferences":[]"#,
-        r#""ownerReferences":[{"controller":null,"controller":true}]"#,
-        r#""ownerReferences":[{"uid":null,"uid":"1"}]"#,
-    ] {
-        let body = format!(r#"{{"metadata":{{"name":"x",{meta}}}}}"#);
-        assert_eq!(json.read(body.as_bytes()).err(), Some(Fault::Item), "{meta}");
-    }
-    for (body, fault) in [
-        (r#"{"metadata":{"name":"x"},"metadata":null}"#, Fault::Item),
-        (r#"{"metadata":null,"metadata":{"name":"x"}}"#, Fault::Item),
-        (r#"{"metadata":{"name":"x"},"kind":"A","kind":null}"#, Fault::Item),
-        (r#"{"metadata":{}} {}"#, Fault::Unexpected),
-        (r#"{"metadata":{}}x"#, Fault::Unexpected),
-        ("{}", Fault::Item),
-        ("[]", Fault::NotAnObject),
-        (r#"{"metadata":{}"#, Fault::Truncated),
-        (" ", Fault::Truncated),
-        ("", Fault::Truncated),
-    ] {
-        assert_eq!(json.read(body.as_bytes()).err(), Some(fault), "{body}");
-    }
-    assert_eq!(Reader::new(Encoding::Yaml, EVERYTHING).read(b"{}").err(), Some(Fault::NotAnObject));
-}
-
-#[test]
-fn t44_a_binary_write_that_readers_decode_differently_is_refused() {
-    let read = |encoding, body: &[u8]| {
-        let mut reader = Reader::new(encoding, EVERYTHING);
-        reader.read(body).map(|object| object.name.to_owned())
-    };
-    let meta = write::field(1, &write::field(1, b"x"));
-    let fault = |body: &[u8]| read(Encoding::Protobuf, body).err();
-    assert_eq!(read(Encoding::Protobuf, &write::envelope(&meta)), Ok("x".to_owned()));
-    for (fields, expected) in [
-        (vec![write::field(2, &meta), write::field(2, b"")], Fault::Item),
-        (vec![write::field(2, b""), write::field(2, &meta)], Fault::Item),
-        (vec![write::field(2, &meta.repeat(2))], Fault::Item),
-        (vec![write::field(2, b"")], Fault::Item),
-        (vec![], Fault::Item),
-        (vec![vec![0x12, 9, 0x0a, 1]], Fault::Truncated),
-    ] {
-        assert_eq!(
-            fault(&[b"k8s\0".to_vec(), fields.concat()].concat()),
-            Some(expected),
-            "{fields:?}"
-        );
-    }
-    assert_eq!(
-        [fault(b""), fault(b"k8"), fault(b"{}")],
-        [Some(Fault::Truncated), Some(Fault::Truncated), Some(Fault::Magic)]
-    );
-
-    let text = |text: &str| cbor(&text.into(), 0);
-    // The value of the name, and what stands before it and behind the object.
-    let object = |before: &[u8], key: &[u8], behind: &[u8]| {
-        let meta = [&[0xa1][..], &text("name"), before, &text("x")].concat();
-        [&[0xd9, 0xd9, 0xf7, 0xa2], key, &[0xf6], &text("metadata"), &meta, behind].concat()
-    };
-    let odd = text("spec");
-    assert_eq!(read(Encoding::Cbor, &object(&[], &odd, &[])), Ok("x".to_owned()));
-    assert_eq!(read(Encoding::Cbor, &object(&[], &odd, &[0xf6])).err(), Some(Fault::Unexpected));
-    // Tags 22 and 23: text in base64, and in base16.
-    assert_eq!(read(Encoding::Cbor, &object(&[0xd6], &odd, &[])).err(), Some(Fault::Item));
-    let tagged = [&[0xd7][..], &odd].concat();
-    assert_eq!(read(Encoding::Cbor, &object(&[], &tagged, &[])).err(), Some(Fault::Item));
-    assert_eq!(read(Encoding::Cbor, &object(&[], &[7], &[])).err(), Some(Fault::Item));
-    // Before a value that is not read, a tag changes nothing.
-    let mut skipped = odd;
-    skipped.push(0xc1);
-    assert_eq!(read(Encoding::Cbor, &object(&[], &skipped, &[])), Ok("x".to_owned()));
-}
-
-#[test]
-fn t44_what_cannot_be_read_in_one_way_is_shown_as_unknown() {
-    let objects = [
-        r#"{"metadata":{"name":"a"}}"#,
-        r#"{"metadata":{"name":"b","labels":{"k":"1","k":"2"}}}"#,
-        r#"{"metadata":{"name":"c"}}"#,
-    ];
-    let names = |shown: Vec<Option<Said>>| -> Vec<_> {
-        shown.into_iter().map(|said| said.map(|said| said.texts[1].clone())).collect()
-    };
-    let list =
-        format!(r#"{{"items":[{}],"metadata":{{"resourceVersion":"77"}}}}"#, objects.join(","));
-    let watch = objects.map(|object| format!(r#"{{"type":"ADDED","object":{object}}}"#)).concat();
-    for (wanted, second) in [(Wanted::default(), Some("b")), (EVERYTHING, None)] {
-        let expected = [Some("a"), second, Some("c")].map(|name| name.map(str::to_owned));
-        let shown = shown_in_list(Encoding::Json, wanted, &[list.as_bytes()]).expect("a list");
-        assert_eq!(names(shown), expected);
-        assert_eq!(names(shown_in_watch(Encoding::Json, wanted, &[watch.as_bytes()])), expected);
-    }
-    for end in 1..list.len() {
-        assert!(shown_in_list(Encoding::Json, EVERYTHING, &[&list.as_bytes()[..end]]).is_err());
-    }
-}
-
-#[test]
-fn items_that_nobody_asked_for_are_not_read() {
-    let body =
-        br#"{"metadata":{"resourceVersion":"7"},"items":[{"metadata":{"name":"a"}},"no item"]}"#;
-    let mut scanner = ListScanner::new(Encoding::Json).expect("a list");
-    let known = scanner.feed_each(body, &mut |_| panic!("an item"));
-    assert_eq!(known.expect("a list").expect("known").resource_version, ResourceVersion::At(7));
-    let body = br#"{"items":[{"metadata":{"name":"a"}}],"metadata":{"resourceVersion":"7"}}"#;
-    let mut scanner = ListScanner::new(Encoding::Json).expect("a list");
-    assert!(scanner.feed_each(body, &mut |_| panic!("an item")).is_ok());
 }
