@@ -1,11 +1,18 @@
 //! `DeleteOptions`: read from a client's request, and written again for each object.
 
+use std::ops::Range;
+
 use serde_json::{Map, Value, json};
 
 use super::{
-    frames::MAGIC,
+    media::Encoding,
     name::BodyKind,
-    protobuf::{Delimited, Fields, Payload},
+    object::{
+        Wanted,
+        walk::{Facts, Node},
+        walk_one,
+    },
+    protobuf::number,
     query::{Query, is_true},
 };
 
@@ -97,42 +104,48 @@ fn of_yaml(body: &[u8]) -> Result<Map<String, Value>, BadOptions> {
 
 /// `DeleteOptions` of `apimachinery/pkg/apis/meta/v1/generated.proto`, in its envelope.
 fn of_protobuf(body: &[u8]) -> Option<Map<String, Value>> {
-    let envelope = body.starts_with(MAGIC).then_some(MAGIC.len()..body.len())?;
-    let mut raw = 0..0;
-    for field in Fields::new(body, &envelope) {
-        match field.ok()? {
-            (2, Payload::Bytes(bytes)) => raw = bytes.content,
-            (_, Payload::Fixed) => return None,
-            _ => {}
-        }
-    }
-    let mut fields = Map::new();
-    let mut dry_run = Vec::new();
-    for field in Fields::new(body, &raw) {
-        let text =
-            |bytes: Delimited| std::str::from_utf8(body.get(bytes.content)?).ok().map(Value::from);
-        match field.ok()? {
-            (1, Payload::Number(seconds)) => {
-                fields.insert("gracePeriodSeconds".to_owned(), seconds.cast_signed().into());
-            }
-            (2, Payload::Bytes(_)) => drop(fields.insert("preconditions".to_owned(), json!({}))),
-            (3, Payload::Number(orphan)) => {
-                fields.insert("orphanDependents".to_owned(), (orphan != 0).into());
-            }
-            (4, Payload::Bytes(policy)) => {
-                fields.insert("propagationPolicy".to_owned(), text(policy)?);
-            }
-            (5, Payload::Bytes(mode)) => dry_run.push(text(mode)?),
-            (6, Payload::Number(ignore)) => {
-                let name = "ignoreStoreReadErrorWithClusterBreakingPotential";
-                fields.insert(name.to_owned(), (ignore != 0).into());
-            }
+    let (mut fields, mut dry_run) = (Map::new(), Vec::new());
+    let (mut is_read, mut has_options) = (true, false);
+    let mut facts = Facts::of_write(Wanted::default());
+    walk_one(Encoding::Protobuf, Node::Options, body, &mut facts, &mut |node, token| {
+        is_read &= match node {
             // An unknown field, which the API server might obey, must not be lost.
-            _ => return None,
-        }
-    }
+            Node::KnownOption => option(body, token, &mut fields, &mut dry_run).is_some(),
+            Node::Options => !std::mem::replace(&mut has_options, true),
+            _ => node == Node::BesideOptions,
+        };
+    })
+    .ok()?;
     if !dry_run.is_empty() {
         fields.insert("dryRun".to_owned(), dry_run.into());
     }
-    Some(fields)
+    is_read.then_some(fields)
+}
+
+/// Reads an option. `None` if it has another type. `token` is the number that it is, or the length
+/// in front of it.
+fn option(
+    body: &[u8],
+    token: Range<usize>,
+    fields: &mut Map<String, Value>,
+    dry_run: &mut Vec<Value>,
+) -> Option<()> {
+    // The numbers of these fields fit into one byte.
+    let tag = *body.get(token.start.checked_sub(1)?)?;
+    let number = number(body.get(token.clone())?);
+    let text = || {
+        let text = body.get(token.end..)?.get(..usize::try_from(number).ok()?)?;
+        str::from_utf8(text).ok().map(Value::from)
+    };
+    let (name, value) = match (tag >> 3, tag & 7) {
+        (1, 0) => ("gracePeriodSeconds", number.cast_signed().into()),
+        (2, 2) => ("preconditions", json!({})),
+        (3, 0) => ("orphanDependents", (number != 0).into()),
+        (4, 2) => ("propagationPolicy", text()?),
+        (5, 2) => return Some(dry_run.push(text()?)),
+        (6, 0) => ("ignoreStoreReadErrorWithClusterBreakingPotential", (number != 0).into()),
+        _ => return None,
+    };
+    fields.insert(name.to_owned(), value);
+    Some(())
 }

@@ -5,7 +5,7 @@
 
 use crate::wire::{
     media::Encoding,
-    object::walk::EventKind,
+    object::walk::{CborHead, EventKind},
     status::write::{Node, cbor_head, enveloped, framed},
 };
 
@@ -105,32 +105,15 @@ fn cbor(name: &str, type_meta: Option<&TypeMeta>, object: &[u8], out: &mut Vec<u
         out.extend_from_slice(object);
         return Some(());
     };
-    let (first, behind) = object.split_first()?;
-    let fields = match (first >> 5, first & 0x1f) {
-        _ if *first == OPEN_MAP => {
-            out.push(OPEN_MAP);
-            behind
-        }
-        (MAP, low @ 0..=23) => {
-            cbor_head(MAP, usize::from(low) + 2, out);
-            behind
-        }
-        // No API object has more top-level fields than two bytes can count.
-        (MAP, 24) => {
-            let ([count], behind) = behind.split_first_chunk()?;
-            cbor_head(MAP, usize::from(*count) + 2, out);
-            behind
-        }
-        (MAP, 25) => {
-            let (count, behind) = behind.split_first_chunk()?;
-            cbor_head(MAP, usize::from(u16::from_be_bytes(*count)) + 2, out);
-            behind
-        }
+    let head = CborHead::read(object).ok()??;
+    match (head.major, head.argument) {
+        (MAP, None) => out.push(OPEN_MAP),
+        (MAP, Some(count)) => cbor_head(MAP, usize::try_from(count).ok()?.checked_add(2)?, out),
         _ => return None,
-    };
+    }
     for text in ["kind", kind, "apiVersion", api_version] {
         Node::Text(text).cbor(out);
     }
-    out.extend_from_slice(fields);
+    out.extend_from_slice(object.get(head.length..)?);
     Some(())
 }

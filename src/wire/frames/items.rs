@@ -119,7 +119,7 @@ impl ListItems {
                 }
                 Some(Mark::Item) => self.give(each)?,
                 Some(Mark::Close { .. }) => self.is_inside = false,
-                Some(Mark::Tag { .. } | Mark::Remaining { .. }) => {}
+                Some(_) => {}
                 None if matches!(step, Step::More) => return Ok(()),
                 None => {}
             }

@@ -4,17 +4,19 @@
 //! A body that the API server might read differently is refused, never guessed at: a lock that
 //! keeps its name is a lock that two shards share.
 
-mod cbor;
-mod json;
+mod find;
 mod patch;
-mod proto;
-mod yaml;
+mod write;
 
 #[cfg(test)]
 mod tests;
 
 use std::fmt;
-use std::ops::Range;
+
+use serde::de::IgnoredAny;
+
+use self::find::{Found, Way};
+use super::object::walk::Node;
 
 /// Most bytes of a body: the API server's limit (`MaxRequestBodyBytes`, 3 MiB).
 pub const MAX_BODY: usize = 3 << 20;
@@ -120,11 +122,6 @@ pub enum NameError {
     LineBreak,
 }
 
-/// Paths in errors.
-const OBJECT: &str = "the whole";
-const METADATA: &str = "metadata";
-const NAME: &str = "metadata.name";
-
 /// Replaces each name that the body gives its object by `rename` of the decoded one (a JSON Patch
 /// may give several), and returns the new body; `None` if no name changes. Takes time in proportion
 /// to the body: milliseconds for the worst 3 MiB.
@@ -136,42 +133,43 @@ pub fn rename(
     if body.len() > MAX_BODY {
         return Err(NameError::TooLarge { length: body.len() });
     }
-    let rename = |old: &str| rename(old).filter(|new| new != old);
-    let text = || std::str::from_utf8(body).map_err(|_| NameError::Malformed(kind));
+    let found = match kind {
+        BodyKind::JsonPatch => patch::find(body)?,
+        _ => Vec::from_iter(in_object(kind, body)?),
+    };
+    let mut edits = Vec::new();
+    for found in found {
+        if let Some(new) = rename(&found.name).filter(|new| *new != found.name) {
+            write::edit(kind, body, &found, &new, &mut edits);
+        }
+    }
+    Ok(write::splice(body, edits))
+}
+
+/// The name of the object that is the body.
+fn in_object(kind: BodyKind, body: &[u8]) -> Result<Option<Found>, NameError> {
     match kind {
-        BodyKind::Json => Ok(splice(body, json::find(text()?)?, rename, json::quote)),
-        BodyKind::JsonPatch => Ok(splice(body, patch::find(text()?)?, rename, json::quote)),
-        BodyKind::Yaml => yaml::rename(body, rename),
-        BodyKind::Protobuf => proto::rename(body, rename),
-        BodyKind::Cbor => Ok(splice(body, cbor::find(body)?, rename, cbor::encode)),
+        BodyKind::Protobuf | BodyKind::Cbor => {
+            let way = Way::walk(kind, Node::Written, body, 0)?;
+            if way.end < body.len() { Err(NameError::Malformed(kind)) } else { way.name() }
+        }
+        BodyKind::Yaml => match in_object(BodyKind::Json, body) {
+            Err(NameError::Malformed(_)) => Err(NameError::NotJson),
+            Ok(Some(found)) if write::has_line_break(body, &found) => Err(NameError::LineBreak),
+            found => found,
+        },
+        _ => {
+            check_json(kind, body)?;
+            Way::walk(kind, Node::Written, body, 0)?.name()
+        }
     }
 }
 
-/// A decoded name and the place of its bytes: quotes or header included.
-#[derive(Debug)]
-struct Found {
-    name: String,
-    at: Range<usize>,
-}
-
-/// Replaces the names in `found` for which `rename` returns a new one; they come in the body's
-/// order. `encode` gets the old bytes and the new name.
-fn splice(
-    body: &[u8],
-    found: impl IntoIterator<Item = Found>,
-    rename: impl Fn(&str) -> Option<String>,
-    encode: impl Fn(&[u8], &str) -> Vec<u8>,
-) -> Option<Vec<u8>> {
-    let mut out = Vec::new();
-    let mut copied = 0;
-    for Found { name, at } in found {
-        let Some(new) = rename(&name) else { continue };
-        out.extend_from_slice(body.get(copied..at.start).unwrap_or_default());
-        out.extend_from_slice(&encode(body.get(at.clone()).unwrap_or_default(), &new));
-        copied = at.end;
+/// Checks that the whole body is one JSON value: the walkers do not validate what they skip.
+fn check_json(kind: BodyKind, body: &[u8]) -> Result<(), NameError> {
+    let text = std::str::from_utf8(body).ok();
+    match text.map(serde_json::from_str::<IgnoredAny>) {
+        Some(Ok(IgnoredAny)) => Ok(()),
+        _ => Err(NameError::Malformed(kind)),
     }
-    (copied > 0).then(|| {
-        out.extend_from_slice(body.get(copied..).unwrap_or_default());
-        out
-    })
 }

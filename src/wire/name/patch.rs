@@ -1,83 +1,58 @@
 //! The names in a JSON Patch (RFC 6902), as `evanphx/json-patch` applies it.
 
-use std::fmt;
-
-use serde::de::{Deserializer as _, SeqAccess, Visitor};
-use serde_json::value::RawValue;
-
-use super::{BodyKind, Found, NameError, json};
+use super::{
+    BodyKind, NameError, check_json,
+    find::{Found, Type, Way},
+};
+use crate::wire::object::walk::Node;
 
 /// Finds the names that operations set or test, in the patch's order. `move` and `copy` take their
 /// value from the stored object and stay as they are.
-pub(super) fn find(body: &str) -> Result<Vec<Found>, NameError> {
-    let mut from = serde_json::Deserializer::from_str(body);
-    let found =
-        from.deserialize_seq(Operations { body }).and_then(|found| from.end().map(|()| found));
-    found.map_err(|_| NameError::Malformed(BodyKind::JsonPatch))?
-}
-
-struct Operations<'a> {
-    body: &'a str,
-}
-
-impl<'de> Visitor<'de> for Operations<'_> {
-    type Value = Result<Vec<Found>, NameError>;
-
-    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("a list of operations")
-    }
-
-    fn visit_seq<A: SeqAccess<'de>>(self, mut operations: A) -> Result<Self::Value, A::Error> {
-        let mut names = Vec::new();
-        let mut wrong = None;
-        while let Some(operation) = operations.next_element()? {
-            match in_operation(self.body, operation) {
-                Ok(found) => names.extend(found),
-                // Later operations are read, too: a malformed body is reported first.
-                Err(error) => wrong = wrong.or(Some(error)),
-            }
+pub(super) fn find(body: &[u8]) -> Result<Vec<Found>, NameError> {
+    const KIND: BodyKind = BodyKind::JsonPatch;
+    check_json(KIND, body)?;
+    let opening = body.trim_ascii_start().strip_prefix(b"[");
+    let mut rest = opening.ok_or(NameError::Malformed(KIND))?;
+    let mut names = Vec::new();
+    loop {
+        // Between the operations of well-formed JSON are commas and white space.
+        while let [b',' | b' ' | b'\t' | b'\r' | b'\n', behind @ ..] = rest {
+            rest = behind;
         }
-        Ok(wrong.map_or(Ok(names), Err))
+        if let [] | [b']', ..] = rest {
+            return Ok(names);
+        }
+        let operation = Way::walk(KIND, Node::Operation, body, body.len() - rest.len())?;
+        names.extend(in_operation(body, &operation)?);
+        rest = body.get(operation.end..).unwrap_or_default();
     }
 }
 
-fn in_operation(body: &str, operation: &RawValue) -> Result<Option<Found>, NameError> {
-    let keys = [("op", "op"), ("path", "path"), ("value", "value")];
-    let [op, path, value] = json::members(operation, "an operation", keys)?;
-    let (Some(op), Some(path), Some(value)) = (op, path, value) else {
-        return Ok(None);
-    };
-    let op = json::string(op, "op")?;
-    if !matches!(op.as_str(), "add" | "replace" | "test") || json::is_null(value) {
+fn in_operation(body: &[u8], operation: &Way<'_>) -> Result<Option<Found>, NameError> {
+    let [op, path, value] =
+        [Node::Op, Node::OpPath, Node::OpValue].map(|node| operation.place(node));
+    let (Some(op), Some(path), Some(value)) = (op, path, value) else { return Ok(None) };
+    let op = operation.text(op, Node::Op)?.name;
+    if !matches!(op.as_str(), "add" | "replace" | "test") || value.is == Type::Null {
         return Ok(None);
     }
-    match Target::parse(&json::string(path, "path")?) {
-        Some(Target::Object) => json::in_object(body, value),
-        Some(Target::Metadata) => json::in_metadata(body, value),
-        Some(Target::Name) => json::in_name(body, value),
+    match target(&operation.text(path, Node::OpPath)?.name) {
+        Some(Node::WrittenName) => operation.text(value, Node::WrittenName).map(Some),
+        Some(root) => Way::walk(BodyKind::JsonPatch, root, body, value.token.start)?.name(),
         None => Ok(None),
     }
 }
 
-/// The part of the path to the name that an operation changes.
-enum Target {
-    Object,
-    Metadata,
-    Name,
-}
-
-impl Target {
-    /// Reads a JSON pointer. `~0` and `~1` stand for characters that are in neither key, so a token
-    /// with an escape is another key. The text before the first `/` is dropped, as by the API
-    /// server.
-    fn parse(pointer: &str) -> Option<Self> {
-        if pointer.is_empty() {
-            return Some(Self::Object);
-        }
-        match pointer.split_once('/')?.1 {
-            "metadata" => Some(Self::Metadata),
-            "metadata/name" => Some(Self::Name),
-            _ => None,
-        }
+/// The part of the way to the name that an operation changes, by its JSON pointer. `~0` and `~1`
+/// stand for characters that are in neither key, so a token with an escape is another key. The text
+/// before the first `/` is dropped, as by the API server.
+fn target(pointer: &str) -> Option<Node> {
+    if pointer.is_empty() {
+        return Some(Node::Written);
+    }
+    match pointer.split_once('/')?.1 {
+        "metadata" => Some(Node::WrittenMeta),
+        "metadata/name" => Some(Node::WrittenName),
+        _ => None,
     }
 }

@@ -8,5 +8,6 @@ mod said;
 pub(in crate::wire) mod walk;
 
 pub use read::Reader;
+pub(in crate::wire) use read::walk_one;
 pub use said::{Labels, Object, Owner, Owners, Wanted};
 pub use walk::Fault;

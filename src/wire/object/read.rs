@@ -1,8 +1,10 @@
 //! The object in the body of a write.
 
+use std::ops::Range;
+
 use super::{
     Object, Wanted,
-    walk::{Facts, Fault, Node, Step, Walker},
+    walk::{Facts, Fault, Mark, Node, SELF_DESCRIBED, Step, Walker},
 };
 use crate::wire::media::Encoding;
 
@@ -30,15 +32,8 @@ impl Reader {
     /// bytes are not an object. Values that carry no fact are not validated.
     pub fn read(&mut self, bytes: &[u8]) -> Result<Object<'_>, Fault> {
         self.facts.forget_object();
-        let mut walker = Walker::new(self.encoding, Node::Object).ok_or(Fault::NotAnObject)?;
-        let behind = match walker.walk(bytes, &mut self.facts)? {
-            Step::End(at) => bytes.get(at..).unwrap_or_default(),
-            // The envelope ends with the bytes.
-            Step::More if self.encoding == Encoding::Protobuf && walker.is_between() => &[],
-            Step::More => return Err(Fault::Truncated),
-            // Only lists have these steps.
-            Step::Known(_) | Step::Mark(..) => return Err(Fault::Unexpected),
-        };
+        let end = walk_one(self.encoding, Node::Object, bytes, &mut self.facts, &mut |_, _| {})?;
+        let behind = bytes.get(end..).unwrap_or_default();
         let is_over = match self.encoding {
             Encoding::Json => behind.trim_ascii().is_empty(),
             _ => behind.is_empty(),
@@ -47,5 +42,32 @@ impl Reader {
             return Err(Fault::Unexpected);
         }
         self.facts.object().ok_or(Fault::Item)
+    }
+}
+
+/// Walks the object in front of `bytes`, and returns the offset behind it. Each marked value is
+/// shown with the place of its first token.
+pub(in crate::wire) fn walk_one(
+    encoding: Encoding,
+    root: Node,
+    bytes: &[u8],
+    facts: &mut Facts,
+    each: &mut dyn FnMut(Node, Range<usize>),
+) -> Result<usize, Fault> {
+    let mut walker = Walker::new(encoding, root).ok_or(Fault::NotAnObject)?;
+    let tagged = bytes.strip_prefix(SELF_DESCRIBED).filter(|_| encoding == Encoding::Cbor);
+    let mut rest = tagged.unwrap_or(bytes);
+    loop {
+        let (step, _) = walker.step(&mut rest, facts)?;
+        let at = bytes.len() - rest.len();
+        match step {
+            Step::End(_) => return Ok(at),
+            // The envelope ends with the bytes.
+            Step::More if encoding == Encoding::Protobuf && walker.is_between() => return Ok(at),
+            Step::More => return Err(Fault::Truncated),
+            Step::Mark(Mark::Value { node, token }, _) => each(node, at.saturating_sub(token)..at),
+            // Only lists have these steps.
+            Step::Known(_) | Step::Mark(..) => return Err(Fault::Unexpected),
+        }
     }
 }

@@ -1,5 +1,7 @@
 //! A tree, written as JSON, YAML or CBOR as Kubernetes' serializers write it.
 
+use crate::wire::object::walk::SELF_DESCRIBED;
+
 /// A value in a Status or a similar object.
 pub(in crate::wire) enum Node<'a> {
     /// An API object: tagged as self-described in CBOR.
@@ -9,9 +11,6 @@ pub(in crate::wire) enum Node<'a> {
     Text(&'a str),
     Number(u32),
 }
-
-/// Tag 55799, in front of every object.
-const SELF_DESCRIBED: &[u8] = &[0xd9, 0xd9, 0xf7];
 
 impl Node<'_> {
     /// Appends JSON: fields in the given order, without spaces.

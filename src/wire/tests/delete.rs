@@ -59,8 +59,16 @@ fn what_cannot_be_read_is_refused() {
         b"k8s\0\x12\x01\xff",
         // A number that goes on behind its message.
         b"k8s\0\x12\x01\x08\x18\0",
-        // Four bytes, which no envelope has; a number of more than 64 bits.
+        // The kind in four bytes; a number of more than 64 bits.
         b"k8s\0\x0d\0\0\0\0",
+        // Options twice; options that are a number; a tag in more bytes than it needs.
+        b"k8s\0\x12\0\x12\0",
+        b"k8s\0\x10\x01",
+        b"k8s\0\x12\x03\x88\0\x05",
+        // A period in bytes, modes of a dry run in a number, text that is none.
+        b"k8s\0\x12\x02\x0a\0",
+        b"k8s\0\x12\x02\x28\0",
+        b"k8s\0\x12\x03\x22\x01\xff",
         b"k8s\0\x12\x0b\x08\xff\xff\xff\xff\xff\xff\xff\xff\xff\x02",
     ] {
         assert_eq!(read(BodyKind::Protobuf, body, ""), Err(BadOptions::Unreadable));

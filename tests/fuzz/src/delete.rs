@@ -107,15 +107,18 @@ fn of_query(raw: &str) -> Option<Fields> {
 fn of_protobuf(body: &[u8]) -> Option<Option<Fields>> {
     let Some(envelope) = body.strip_prefix(MAGIC) else { return Some(None) };
     let envelope = protobuf::fields(envelope)?;
-    if envelope.iter().any(|field| !matches!(field.wire, 0 | 2)) {
+    if envelope.iter().any(|field| field.number <= 4 && field.wire != 2) {
         return Some(None);
     }
-    let raw = envelope.iter().rev().find(|field| field.number == 2 && field.wire == 2);
+    let mut raws = envelope.iter().filter(|field| field.number == 2);
+    let (raw, None) = (raws.next(), raws.next()) else { return Some(None) };
     let (mut given, mut modes) = (Fields::new(), Vec::new());
     for field in protobuf::fields(raw.map_or(&[][..], |raw| raw.bytes))? {
         let number = protobuf::varint(field.bytes, &mut 0);
         let text = std::str::from_utf8(field.bytes);
+        // Whoever writes a tag in more bytes than it needs is no client.
         let (name, value) = match (field.number, field.wire, number, text) {
+            _ if field.tag_length > 1 => return Some(None),
             (1, 0, Some(seconds), _) => ("gracePeriodSeconds", seconds.cast_signed().into()),
             (2, 2, ..) => ("preconditions", json!({})),
             (3, 0, Some(orphan), _) => ("orphanDependents", (orphan > 0).into()),

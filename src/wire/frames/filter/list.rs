@@ -261,6 +261,8 @@ impl ListFilter {
                 Ok(())
             }
             Mark::Remaining { token } => self.remaining(piece, token, out),
+            // Only writes have these.
+            Mark::Value { .. } => Err(Fault::Unexpected),
         }
     }
 

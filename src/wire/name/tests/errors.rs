@@ -2,7 +2,7 @@ use std::fmt::Write as _;
 use std::path::Path;
 
 use super::ALL;
-use crate::wire::name::{NameError, OBJECT};
+use crate::wire::name::NameError;
 
 #[test]
 fn t72_errors_say_what_is_wrong_and_what_would_be_right() {
@@ -13,7 +13,7 @@ fn t72_errors_say_what_is_wrong_and_what_would_be_right() {
         NameError::TooDeep,
         NameError::Repeated { field },
         NameError::WrongType { field, expected: "a string" },
-        NameError::WrongType { field: OBJECT, expected: "an object" },
+        NameError::WrongType { field: "the whole", expected: "an object" },
         NameError::Indirect { field },
         NameError::NotJson,
         NameError::LineBreak,

@@ -80,10 +80,17 @@ fn t72_json_that_cannot_be_relied_on_is_refused() {
 }
 
 #[test]
-fn t72_json_of_any_depth_takes_no_stack() {
-    let deep = "[".repeat(700_000) + &"]".repeat(700_000);
-    let body = |name| format!(r#"{{"x":{deep},"metadata":{{"y":{deep},"name":"{name}"}}}}"#);
-    assert_eq!(renamed_text(Json, &body("lock")), Ok(Some(body("lock---s1"))));
+fn t72_json_is_read_as_deep_as_upstream_reads_it() {
+    let body = |depth, name| {
+        let deep = "[".repeat(depth) + &"]".repeat(depth);
+        format!(r#"{{"x":{deep},"metadata":{{"y":{deep},"name":"{name}"}}}}"#)
+    };
+    let deepest = renamed_text(Json, &body(10_000, "lock"));
+    assert!(deepest == Ok(Some(body(10_000, "lock---s1"))));
+    // Takes no stack. The depth is compared once in 64 bytes.
+    for depth in [10_064, 700_000] {
+        assert!(renamed(Json, body(depth, "lock")) == Err(NameError::TooDeep), "{depth}");
+    }
     let open = "{\"metadata\":".repeat(100_000);
     assert_eq!(renamed(Json, open), Err(NameError::Malformed(Json)));
 }

@@ -1,5 +1,5 @@
 use super::{renamed, renamed_text, repeated, wrong};
-use crate::wire::name::{BodyKind::Json, BodyKind::JsonPatch, NameError};
+use crate::wire::name::{BodyKind::JsonPatch, NameError};
 
 #[test]
 fn t72_json_patch_names_are_found_wherever_an_operation_has_them() {
@@ -82,6 +82,6 @@ fn t72_json_patch_that_cannot_be_relied_on_is_refused() {
     }
     assert_eq!(
         renamed(JsonPatch, r#"[{"op":"add","path":"/metadata/name","value":"\ud800"}]"#),
-        Err(NameError::Malformed(Json))
+        Err(malformed)
     );
 }

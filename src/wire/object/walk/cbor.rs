@@ -4,6 +4,7 @@
 use super::{
     facts::Facts,
     fault::Fault,
+    head::{Head, MAX_ITEMS, UNTIL_BREAK},
     place::{Node, Shape},
     step::{Mark, Step},
 };
@@ -14,10 +15,11 @@ const LEVELS: usize = 7;
 /// Most levels of indefinite length in skipped items. Definite ones inside each other need no
 /// memory.
 const MAX_OPEN: usize = 256;
-/// Most items of a container: far more than a body can hold, far less than overflows a sum.
-const MAX_ITEMS: u64 = 1 << 60;
-/// Number of items that stands for an indefinite length.
-const UNTIL_BREAK: u64 = u64::MAX;
+/// Deepest nesting in a write, tags counted, as in Kubernetes.
+const MAX_DEPTH: usize = 10_000;
+
+/// Tag 55799 in front of every CBOR object.
+pub(in crate::wire) const SELF_DESCRIBED: &[u8] = &[0xd9, 0xd9, 0xf7];
 
 #[derive(Debug)]
 pub(in crate::wire) struct Cbor {
@@ -25,15 +27,14 @@ pub(in crate::wire) struct Cbor {
     /// Open containers that are parsed, outermost first.
     open: [Container; LEVELS],
     level: usize,
-    /// Skipped items: number left at each level; only levels around an [`UNTIL_BREAK`] are kept
-    /// apart.
-    skipped: Vec<u64>,
+    /// Skipped items. Outside of writes only levels around an indefinite length are kept apart.
+    skipped: Vec<Left>,
     /// Bytes left of the current string.
     payload: u64,
     /// The use of the current string.
     target: Target,
-    /// Whether the string is in pieces, up to a break.
-    in_pieces: bool,
+    /// The major type of a string that is in pieces, up to a break.
+    in_pieces: Option<u8>,
     /// The first bytes of a head that is cut by the end of a chunk.
     cut: [u8; Head::MAX],
     cut_length: usize,
@@ -52,21 +53,25 @@ struct Container {
     has_break: bool,
 }
 
+/// The skipped items that are left at one level.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Left {
+    Items(u64),
+    /// Items up to a break.
+    Array,
+    /// Names and values up to a break, which cannot follow a name.
+    Map {
+        is_odd: bool,
+    },
+    /// Pieces of a string of this major type, up to a break.
+    Pieces(u8),
+}
+
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Target {
     Nothing,
     Name,
     Place(Node),
-}
-
-/// The head of an item.
-#[derive(Debug, Clone, Copy)]
-pub(in crate::wire) struct Head {
-    pub(in crate::wire) major: u8,
-    /// `None`: indefinite length, or a break.
-    pub(in crate::wire) argument: Option<u64>,
-    /// The number of the head's own bytes.
-    pub(in crate::wire) length: usize,
 }
 
 impl Cbor {
@@ -78,7 +83,7 @@ impl Cbor {
             skipped: Vec::new(),
             payload: 0,
             target: Target::Nothing,
-            in_pieces: false,
+            in_pieces: None,
             cut: [0; Head::MAX],
             cut_length: 0,
             inside: false,
@@ -116,7 +121,7 @@ impl Cbor {
                 return Ok(Step::More);
             }
             self.inside = true;
-            if !self.skipped.is_empty() && self.cut_length == 0 {
+            if !self.skipped.is_empty() && self.cut_length == 0 && !facts.is_strict() {
                 rest = self.skip(rest)?;
                 if self.payload > 0 || self.skipped.is_empty() {
                     continue;
@@ -160,14 +165,17 @@ impl Cbor {
     /// Reads an item according to its place.
     fn item(&mut self, head: Head, facts: &mut Facts) -> Result<Option<Mark>, Fault> {
         if !self.skipped.is_empty() {
-            self.skip_item(head)?;
-        } else if self.in_pieces {
+            self.skip_item(head, facts)?;
+        } else if self.in_pieces.is_some() {
             self.piece(head, facts)?;
         } else {
             match (head.major, self.innermost()) {
                 // A tag changes nothing, but for bytes that stand for base64.
-                (6, Some(Container { value: Some(Node::Skip), .. }) | None) => {}
-                (6, _) => facts.odd(),
+                (6, Some(Container { value: Some(Node::Skip), .. })) => {
+                    return self.value(Node::Skip, head, facts);
+                }
+                (6, Some(Container { node, value, .. })) => facts.odd(value.unwrap_or(node))?,
+                (6, None) => facts.odd(self.root)?,
                 (7, Some(_)) if head.is_break() => self.end_by_break()?,
                 (5, None) => self.enter(self.root, head)?,
                 (_, None) => return Err(Fault::NotAnObject),
@@ -189,9 +197,9 @@ impl Cbor {
             return self.string(head, Target::Name, facts);
         }
         // Only names that are text lead to a place.
-        facts.odd();
+        facts.odd(self.innermost().map_or(self.root, |container| container.node))?;
         self.named(Node::Skip);
-        self.skip_item_first(head)
+        self.skip_item_first(head, facts)
     }
 
     fn value(&mut self, node: Node, head: Head, facts: &mut Facts) -> Result<Option<Mark>, Fault> {
@@ -206,6 +214,10 @@ impl Cbor {
             facts.begin(node);
         }
         match (node.shape(), head.major) {
+            (Shape::Skip, _) => {
+                self.skip_item_first(head, facts)?;
+                return Ok(None);
+            }
             (Shape::Map, 5) => self.enter(node, head)?,
             (Shape::Array, 4) => {
                 self.enter(node, head)?;
@@ -221,7 +233,6 @@ impl Cbor {
             (Shape::Number, 0 | 1) => return Ok(Some(Mark::Remaining { token: head.length })),
             (shape, major) => {
                 match (shape, major, head.argument) {
-                    (Shape::Skip, ..) => {}
                     _ if null => {}
                     (Shape::Flag, 7, Some(20 | 21)) => facts.flag(node, head.argument == Some(21)),
                     _ => facts.misfit(node),
@@ -229,10 +240,10 @@ impl Cbor {
                 if node.is_items() {
                     facts.no_items();
                 }
-                self.skip_item_first(head)?;
+                self.skip_item_first(head, facts)?;
             }
         }
-        Ok(None)
+        Ok(node.is_marked().then_some(Mark::Value { node, token: head.length }))
     }
 
     fn enter(&mut self, node: Node, head: Head) -> Result<(), Fault> {
@@ -245,7 +256,7 @@ impl Cbor {
 
     /// Ends the innermost container if no items are left in it.
     fn close(&mut self, facts: &mut Facts) -> Option<Container> {
-        let busy = self.payload > 0 || self.in_pieces || !self.skipped.is_empty();
+        let busy = self.payload > 0 || self.in_pieces.is_some() || !self.skipped.is_empty();
         let container = self.innermost().filter(|container| container.left == 0 && !busy)?;
         self.level -= 1;
         facts.end(container.node);
@@ -273,7 +284,7 @@ impl Cbor {
     fn string(&mut self, head: Head, target: Target, facts: &mut Facts) -> Result<(), Fault> {
         self.target = target;
         match head.argument {
-            None => self.in_pieces = true,
+            None => self.in_pieces = Some(head.major),
             Some(0) => self.end_string(facts),
             Some(length) => self.payload = length,
         }
@@ -283,11 +294,11 @@ impl Cbor {
     fn piece(&mut self, head: Head, facts: &mut Facts) -> Result<(), Fault> {
         match (head.major, head.argument) {
             (7, None) => {
-                self.in_pieces = false;
+                self.in_pieces = None;
                 self.end_string(facts);
                 Ok(())
             }
-            (2 | 3, Some(length)) => {
+            (major, Some(length)) if self.in_pieces == Some(major) => {
                 self.payload = length;
                 Ok(())
             }
@@ -301,7 +312,7 @@ impl Cbor {
         self.payload -= piece.len() as u64;
         if self.target != Target::Nothing {
             facts.push(piece);
-            if self.payload == 0 && !self.in_pieces {
+            if self.payload == 0 && self.in_pieces.is_none() {
                 self.end_string(facts);
             }
         }
@@ -328,52 +339,51 @@ impl Cbor {
     }
 
     /// Begins to skip an item at its first head.
-    fn skip_item_first(&mut self, head: Head) -> Result<(), Fault> {
-        self.skipped.push(1);
-        self.skip_item(head)
+    fn skip_item_first(&mut self, head: Head, facts: &Facts) -> Result<(), Fault> {
+        self.skipped.push(Left::Items(1));
+        self.skip_item(head, facts)
     }
 
     /// Skips one head inside skipped items.
-    fn skip_item(&mut self, head: Head) -> Result<(), Fault> {
+    fn skip_item(&mut self, head: Head, facts: &Facts) -> Result<(), Fault> {
+        let depth = self.skipped.len();
         let top = self.skipped.last_mut().ok_or(Fault::Unexpected)?;
         if head.is_break() {
-            if *top != UNTIL_BREAK {
+            if matches!(top, Left::Items(_) | Left::Map { is_odd: true }) {
                 return Err(Fault::Unexpected);
             }
             self.skipped.pop();
-        } else if head.major != 6 {
-            if *top != UNTIL_BREAK {
-                *top -= 1;
-            }
-            match head.major {
-                2 | 3 if head.argument.is_some() => self.payload = head.argument.unwrap_or(0),
-                2..=5 => {
-                    let items = head.items()?;
-                    if items == UNTIL_BREAK || *top == UNTIL_BREAK {
-                        if self.skipped.len() >= MAX_OPEN {
-                            return Err(Fault::TooDeep);
-                        }
-                        self.skipped.push(items);
-                    } else {
-                        *top = top
-                            .checked_add(items)
-                            .filter(|sum| *sum < MAX_ITEMS)
-                            .ok_or(Fault::Length)?;
-                    }
+        } else {
+            top.count(head)?;
+            match (top, Left::within(head)?) {
+                (_, None) if matches!(head.major, 2 | 3) => {
+                    self.payload = head.argument.unwrap_or_default();
                 }
-                _ => {}
+                (_, None) => {}
+                (Left::Items(left), Some(Left::Items(more))) if !facts.is_strict() => {
+                    *left = sum(*left, more)?;
+                }
+                (_, Some(_)) if depth > if facts.is_strict() { MAX_DEPTH } else { MAX_OPEN } => {
+                    return Err(Fault::TooDeep);
+                }
+                (_, Some(inner)) => self.skipped.push(inner),
             }
         }
-        while self.skipped.last() == Some(&0) {
+        self.end_skipped();
+        Ok(())
+    }
+
+    /// Leaves the levels in which no items are left.
+    fn end_skipped(&mut self) {
+        while self.skipped.last() == Some(&Left::Items(0)) {
             self.skipped.pop();
         }
-        Ok(())
     }
 
     /// The fast way to skip: items of definite length that are whole in the chunk. Stops at any
     /// other.
     fn skip<'c>(&mut self, mut rest: &'c [u8]) -> Result<&'c [u8], Fault> {
-        let Some(top) = self.skipped.last_mut().filter(|top| **top != UNTIL_BREAK) else {
+        let Some(Left::Items(top)) = self.skipped.last_mut() else {
             return Ok(rest);
         };
         let mut left = *top;
@@ -397,17 +407,42 @@ impl Cbor {
                 6 => items = 1,
                 _ => {}
             }
-            left = (left - 1)
-                .checked_add(items)
-                .filter(|sum| *sum < MAX_ITEMS)
-                .ok_or(Fault::Length)?;
+            left = sum(left - 1, items)?;
             rest = rest.get(length..).unwrap_or_default();
         }
         *top = left;
-        while self.skipped.last() == Some(&0) {
-            self.skipped.pop();
-        }
+        self.end_skipped();
         Ok(rest)
+    }
+}
+
+fn sum(left: u64, more: u64) -> Result<u64, Fault> {
+    left.checked_add(more).filter(|sum| *sum < MAX_ITEMS).ok_or(Fault::Length)
+}
+
+impl Left {
+    /// The items in one; `None` if it holds no others.
+    fn within(head: Head) -> Result<Option<Self>, Fault> {
+        Ok(Some(match (head.major, head.argument) {
+            (4, None) => Self::Array,
+            (5, None) => Self::Map { is_odd: false },
+            (major @ (2 | 3), None) => Self::Pieces(major),
+            (4 | 5, Some(_)) => Self::Items(head.items()?),
+            (6, _) => Self::Items(1),
+            _ => return Ok(None),
+        }))
+    }
+
+    /// Counts an item that is no break.
+    fn count(&mut self, head: Head) -> Result<(), Fault> {
+        match self {
+            Self::Items(left) => *left -= 1,
+            Self::Array => {}
+            Self::Map { is_odd } => *is_odd = !*is_odd,
+            Self::Pieces(major) if *major == head.major && head.argument.is_some() => {}
+            Self::Pieces(_) => return Err(Fault::Unexpected),
+        }
+        Ok(())
     }
 }
 
@@ -417,47 +452,6 @@ impl Container {
     fn count(&mut self) {
         if self.left != UNTIL_BREAK {
             self.left = self.left.saturating_sub(1);
-        }
-    }
-}
-
-impl Head {
-    /// Longest head: the initial byte and eight more.
-    pub(in crate::wire) const MAX: usize = 9;
-
-    /// `None` if the bytes end before the head does.
-    #[inline]
-    pub(in crate::wire) fn read(bytes: &[u8]) -> Result<Option<Self>, Fault> {
-        let Some((initial, behind)) = bytes.split_first() else {
-            return Ok(None);
-        };
-        let major = initial >> 5;
-        let low = initial & 0x1f;
-        let (argument, length) = match low {
-            0..24 => (Some(u64::from(low)), 1),
-            24 => (behind.first().map(|byte| u64::from(*byte)), 2),
-            25 => (behind.first_chunk().map(|bytes| u64::from(u16::from_be_bytes(*bytes))), 3),
-            26 => (behind.first_chunk().map(|bytes| u64::from(u32::from_be_bytes(*bytes))), 5),
-            27 => (behind.first_chunk().map(|bytes| u64::from_be_bytes(*bytes)), 9),
-            31 if (2..=5).contains(&major) || major == 7 => {
-                return Ok(Some(Self { major, argument: None, length: 1 }));
-            }
-            _ => return Err(Fault::Head),
-        };
-        Ok(argument.map(|argument| Self { major, argument: Some(argument), length }))
-    }
-
-    const fn is_break(&self) -> bool {
-        self.major == 7 && self.argument.is_none()
-    }
-
-    /// Number of items in an array, map or string in pieces.
-    fn items(&self) -> Result<u64, Fault> {
-        let each = if self.major == 5 { 2 } else { 1 };
-        match self.argument {
-            None => Ok(UNTIL_BREAK),
-            Some(count) if count < MAX_ITEMS / 2 => Ok(count * each),
-            Some(_) => Err(Fault::Length),
         }
     }
 }

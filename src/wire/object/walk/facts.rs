@@ -2,6 +2,7 @@
 
 use super::{
     collect::Collected,
+    fault::Fault,
     place::{INITIAL_EVENTS_END, Node},
 };
 use crate::wire::{
@@ -68,6 +69,7 @@ pub(in crate::wire) struct Facts {
     wanted: Wanted,
     /// Whether what readers decode differently is refused, also where no API server sends it.
     is_strict: bool,
+    odd: Option<Node>,
     kind: EventKind,
     resource_version: ResourceVersion,
     initial_events_end: bool,
@@ -164,9 +166,23 @@ impl Facts {
         }
     }
 
-    /// Records a construct of a write that some readers read differently.
-    pub(super) fn odd(&mut self) {
-        self.object.is_broken |= self.is_strict;
+    /// Whether this is a write, whose sender chooses the bytes.
+    pub(super) const fn is_strict(&self) -> bool {
+        self.is_strict
+    }
+
+    /// Refuses what some readers of a write at this place take for something else.
+    pub(super) const fn odd(&mut self, node: Node) -> Result<(), Fault> {
+        if !self.is_strict {
+            return Ok(());
+        }
+        self.odd = Some(node);
+        Err(Fault::Item)
+    }
+
+    /// The place of what was refused.
+    pub(in crate::wire) const fn odd_place(&self) -> Option<Node> {
+        self.odd
     }
 
     /// Ends the map or array at this place.

@@ -55,6 +55,8 @@ enum Effect {
     /// The items of a list were opened.
     Opened,
     Closed(Node),
+    /// The value of a marked place began.
+    Begun(Node),
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -145,6 +147,9 @@ impl Json {
                         Some(Effect::Opened) => {
                             return Ok(Step::Mark(Mark::Open { token: 1 }, at));
                         }
+                        Some(Effect::Begun(node)) => {
+                            return Ok(Step::Mark(Mark::Value { node, token: 1 }, at));
+                        }
                         Some(Effect::Closed(Node::ListMeta)) => return Ok(Step::Known(at)),
                         Some(Effect::Closed(node)) if node.is_item() => {
                             return Ok(Step::Mark(Mark::Item, at));
@@ -207,8 +212,9 @@ impl Json {
             facts.begin(node);
         }
         let shape = node.shape();
+        let begun = || node.is_marked().then_some(Effect::Begun(node));
         match byte {
-            b'{' if shape == Shape::Map => return self.enter(node).map(|()| None),
+            b'{' if shape == Shape::Map => return self.enter(node).map(|()| begun()),
             b'[' if shape == Shape::Array => {
                 self.enter(node)?;
                 return Ok(node.is_items().then_some(Effect::Opened));
@@ -235,10 +241,13 @@ impl Json {
         if node.is_items() {
             facts.no_items();
         }
-        if shape != Shape::Skip && !is_null {
+        if shape == Shape::Skip {
+            return Ok(None);
+        }
+        if !is_null {
             facts.misfit(node);
         }
-        Ok(None)
+        Ok(begun())
     }
 
     fn enter(&mut self, node: Node) -> Result<(), Fault> {

@@ -4,6 +4,7 @@ mod cbor;
 mod collect;
 mod facts;
 mod fault;
+mod head;
 mod json;
 mod place;
 mod proto;
@@ -12,8 +13,9 @@ mod step;
 
 use self::{cbor::Cbor, json::Json, proto::Proto};
 pub(in crate::wire) use self::{
-    cbor::Head as CborHead,
+    cbor::SELF_DESCRIBED,
     facts::Facts,
+    head::Head as CborHead,
     place::Node,
     step::{Mark, Step},
 };

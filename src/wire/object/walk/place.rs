@@ -60,6 +60,25 @@ pub(in crate::wire) enum Node {
     ItemRow,
     /// The object of a row, in a Table that is a list.
     RowItem,
+    /// Protobuf: magic and `runtime.Unknown` around an object that is written.
+    WrittenEnvelope,
+    /// An object that is written: only its name matters.
+    Written,
+    WrittenMeta,
+    WrittenName,
+    /// An operation of a JSON Patch.
+    Operation,
+    Op,
+    OpPath,
+    OpValue,
+    /// Protobuf: magic and `runtime.Unknown` around `DeleteOptions`.
+    OptionsEnvelope,
+    /// Protobuf: a field of that envelope beside them.
+    BesideOptions,
+    Options,
+    /// Protobuf: one of the options.
+    KnownOption,
+    UnknownOption,
 
     /// Text: the type of an event.
     Type,
@@ -117,6 +136,8 @@ pub(super) enum Shape {
     Text,
     Number,
     Flag,
+    /// Only its place matters.
+    Any,
     Skip,
 }
 
@@ -177,6 +198,11 @@ impl Node {
             (Self::Item | Self::RowItem, b"metadata") => Self::ItemMeta,
             (Self::ListMeta, b"continue") => Self::Continue,
             (Self::ListMeta, b"remainingItemCount") => Self::Remaining,
+            (Self::Written, b"metadata") => Self::WrittenMeta,
+            (Self::WrittenMeta, b"name") => Self::WrittenName,
+            (Self::Operation, b"op") => Self::Op,
+            (Self::Operation, b"path") => Self::OpPath,
+            (Self::Operation, b"value") => Self::OpValue,
             _ => Self::Skip,
         }
     }
@@ -221,6 +247,13 @@ impl Node {
             (Self::Item, 1) => Self::ItemMeta,
             (Self::ListMeta, 3) => Self::Continue,
             (Self::ListMeta, 4) => Self::Remaining,
+            (Self::WrittenEnvelope, 2) => Self::Written,
+            (Self::Written, 1) => Self::WrittenMeta,
+            (Self::WrittenMeta, 1) => Self::WrittenName,
+            (Self::OptionsEnvelope, 1 | 3 | 4) => Self::BesideOptions,
+            (Self::OptionsEnvelope, 2) => Self::Options,
+            (Self::Options, 1..=6) => Self::KnownOption,
+            (Self::Options, _) => Self::UnknownOption,
             _ => Self::Skip,
         }
     }
@@ -247,6 +280,12 @@ impl Node {
         matches!(self, Self::Item | Self::ItemRow)
     }
 
+    /// Whether the caller is told where its value stands, whatever type it has.
+    pub(super) const fn is_marked(self) -> bool {
+        matches!(self, Self::Written | Self::WrittenMeta | Self::Options)
+            || matches!(self.shape(), Shape::Any)
+    }
+
     pub(super) const fn shape(self) -> Shape {
         match self {
             Self::Skip | Self::ItemOwner => Shape::Skip,
@@ -255,6 +294,13 @@ impl Node {
             }
             Self::Remaining => Shape::Number,
             Self::OwnerIsController => Shape::Flag,
+            Self::WrittenName
+            | Self::Op
+            | Self::OpPath
+            | Self::OpValue
+            | Self::BesideOptions
+            | Self::KnownOption
+            | Self::UnknownOption => Shape::Any,
             _ if self.text_limit() > 0 => Shape::Text,
             _ => Shape::Map,
         }

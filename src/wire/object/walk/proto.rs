@@ -70,6 +70,8 @@ impl Proto {
             Node::Object => Some(Node::ObjectEnvelope),
             Node::List => Some(Node::ListEnvelope),
             Node::ItemList => Some(Node::ItemsEnvelope),
+            Node::Written => Some(Node::WrittenEnvelope),
+            Node::Options => Some(Node::OptionsEnvelope),
             _ => None,
         };
         if let Some(envelope) = envelope {
@@ -91,10 +93,8 @@ impl Proto {
 
     pub(super) fn is_between(&self) -> bool {
         match self.root {
-            Node::Object | Node::List | Node::ItemList => {
-                self.level == 1 && self.shift == 0 && self.state == State::Tag
-            }
-            _ => self.state == State::Frame(0, 0),
+            Node::Event => self.state == State::Frame(0, 0),
+            _ => self.level == 1 && self.shift == 0 && self.state == State::Tag,
         }
     }
 
@@ -196,7 +196,8 @@ impl Proto {
             }
             State::Number(node) => {
                 facts.flag(node, value != 0);
-                State::Tag
+                self.state = State::Tag;
+                return Ok(node.is_marked().then_some(Mark::Value { node, token }));
             }
             State::Length(node) => {
                 let end = self.at.checked_add(value).ok_or(Fault::Length)?;
@@ -207,7 +208,10 @@ impl Proto {
                 match node.shape() {
                     Shape::Map => {
                         self.enter(node, end)?;
-                        return Ok((node == Node::Item).then_some(Mark::Body));
+                        return Ok(match node {
+                            Node::Item => Some(Mark::Body),
+                            _ => node.is_marked().then_some(Mark::Value { node, token }),
+                        });
                     }
                     Shape::Text => {
                         facts.begin_text(node);
@@ -215,6 +219,10 @@ impl Proto {
                             facts.end_text(node);
                         }
                         Self::until(State::Text(node, end), value)
+                    }
+                    Shape::Any => {
+                        self.state = Self::until(State::Skip(end), value);
+                        return Ok(Some(Mark::Value { node, token }));
                     }
                     Shape::Skip | Shape::Array | Shape::Number | Shape::Flag => {
                         Self::until(State::Skip(end), value)
@@ -244,10 +252,11 @@ impl Proto {
             if until > end { Err(Fault::Length) } else { Ok(State::Skip(until)) }
         };
         match tag & 7 {
-            0 => Ok(State::Number(node)),
-            1 => fixed(8),
             2 => Ok(State::Length(node)),
-            5 => fixed(4),
+            0 if node == Node::KnownOption || !node.is_marked() => Ok(State::Number(node)),
+            1 if !node.is_marked() => fixed(8),
+            5 if !node.is_marked() => fixed(4),
+            // Among them known fields of another type, which Go refuses.
             _ => Err(Fault::Tag),
         }
     }
@@ -258,8 +267,14 @@ impl Proto {
     }
 
     fn enter(&mut self, node: Node, end: u64) -> Result<(), Fault> {
-        let envelope =
-            matches!(node, Node::ObjectEnvelope | Node::ListEnvelope | Node::ItemsEnvelope);
+        let envelope = matches!(
+            node,
+            Node::ObjectEnvelope
+                | Node::ListEnvelope
+                | Node::ItemsEnvelope
+                | Node::WrittenEnvelope
+                | Node::OptionsEnvelope
+        );
         if envelope && end < self.at.saturating_add(MAGIC.len() as u64) {
             return Err(Fault::Magic);
         }

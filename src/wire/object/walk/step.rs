@@ -1,5 +1,7 @@
 //! The steps of a walker.
 
+use super::place::Node;
+
 /// The progress of a walker in a chunk.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(in crate::wire) enum Step {
@@ -13,8 +15,8 @@ pub(in crate::wire) enum Step {
     Mark(Mark, usize),
 }
 
-/// A delimiter of the items of a list. `token` is its length in bytes; it may have begun in an
-/// earlier chunk.
+/// A delimiter of the items of a list, or of the values in a write. `token` is its length in bytes;
+/// it may have begun in an earlier chunk.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(in crate::wire) enum Mark {
     /// Behind the token that opens the items.
@@ -29,4 +31,7 @@ pub(in crate::wire) enum Mark {
     Close { token: usize },
     /// Behind `remainingItemCount`; in protobuf behind its tag.
     Remaining { token: usize },
+    /// Behind the first token of a value in a write: in JSON one byte, in CBOR its head, in protobuf
+    /// a number or a length.
+    Value { node: Node, token: usize },
 }

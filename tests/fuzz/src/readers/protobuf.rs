@@ -20,7 +20,7 @@ pub(crate) struct Field<'a> {
     start: usize,
     payload: usize,
     end: usize,
-    tag_length: usize,
+    pub(crate) tag_length: usize,
     pub(crate) bytes: &'a [u8],
 }
 

@@ -18,6 +18,8 @@ fn t44_a_cbor_write_that_readers_decode_differently_is_refused() {
     let tagged = [&[0xd7][..], &odd].concat();
     assert_eq!(named(Encoding::Cbor, &object(&[], &tagged, &[])).err(), Some(Fault::Item));
     assert_eq!(named(Encoding::Cbor, &object(&[], &[7], &[])).err(), Some(Fault::Item));
+    let twice = [&[0xd9, 0xd9, 0xf7][..], &object(&[], &odd, &[])].concat();
+    assert_eq!(named(Encoding::Cbor, &twice).err(), Some(Fault::Item));
     // Before a value that is not read, a tag changes nothing.
     let mut skipped = odd;
     skipped.push(0xc1);
