@@ -104,32 +104,23 @@ fn of_yaml(body: &[u8]) -> Result<Map<String, Value>, BadOptions> {
 
 /// `DeleteOptions` of `apimachinery/pkg/apis/meta/v1/generated.proto`, in its envelope.
 fn of_protobuf(body: &[u8]) -> Option<Map<String, Value>> {
-    let (mut fields, mut dry_run) = (Map::new(), Vec::new());
-    let (mut is_read, mut has_options) = (true, false);
+    let (mut fields, mut is_read, mut has_options) = (Map::new(), true, false);
     let mut facts = Facts::of_write(Wanted::default());
     walk_one(Encoding::Protobuf, Node::Options, body, &mut facts, &mut |node, token| {
         is_read &= match node {
             // An unknown field, which the API server might obey, must not be lost.
-            Node::KnownOption => option(body, token, &mut fields, &mut dry_run).is_some(),
+            Node::KnownOption => option(body, token, &mut fields).is_some(),
             Node::Options => !std::mem::replace(&mut has_options, true),
             _ => node == Node::BesideOptions,
         };
     })
     .ok()?;
-    if !dry_run.is_empty() {
-        fields.insert("dryRun".to_owned(), dry_run.into());
-    }
     is_read.then_some(fields)
 }
 
 /// Reads an option. `None` if it has another type. `token` is the number that it is, or the length
 /// in front of it.
-fn option(
-    body: &[u8],
-    token: Range<usize>,
-    fields: &mut Map<String, Value>,
-    dry_run: &mut Vec<Value>,
-) -> Option<()> {
+fn option(body: &[u8], token: Range<usize>, fields: &mut Map<String, Value>) -> Option<()> {
     // The numbers of these fields fit into one byte.
     let tag = *body.get(token.start.checked_sub(1)?)?;
     let number = number(body.get(token.clone())?);
@@ -137,12 +128,15 @@ fn option(
         let text = body.get(token.end..)?.get(..usize::try_from(number).ok()?)?;
         str::from_utf8(text).ok().map(Value::from)
     };
+    if (tag >> 3, tag & 7) == (5, 2) {
+        let modes = fields.entry("dryRun").or_insert_with(|| json!([]));
+        return modes.as_array_mut().zip(text()).map(|(modes, mode)| modes.push(mode));
+    }
     let (name, value) = match (tag >> 3, tag & 7) {
         (1, 0) => ("gracePeriodSeconds", number.cast_signed().into()),
         (2, 2) => ("preconditions", json!({})),
         (3, 0) => ("orphanDependents", (number != 0).into()),
         (4, 2) => ("propagationPolicy", text()?),
-        (5, 2) => return Some(dry_run.push(text()?)),
         (6, 0) => ("ignoreStoreReadErrorWithClusterBreakingPotential", (number != 0).into()),
         _ => return None,
     };

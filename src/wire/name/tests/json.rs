@@ -4,10 +4,12 @@ use super::{objects, renamed, renamed_text, repeated, wrong};
 use crate::wire::name::{BodyKind::Json, BodyKind::Yaml, NameError};
 
 /// Bodies in which `<name>` stands for the value.
-const OBJECTS: [&str; 9] = [
+const OBJECTS: [&str; 10] = [
     r#"{"kind":"Lease","apiVersion":"coordination.k8s.io/v1","metadata":{"name":<name>,"namespace":"ns"},"spec":{"holderIdentity":"lock","leaseDurationSeconds":15,"strategy":"OldestEmulationVersion"}}"#,
     "\r\n{ \"metadata\" :\t{ \"labels\": {\"name\": \"lock\"}, \"name\" : <name> } ,\n \"data\": {\"name\":\"lock\", \"metadata\":\"{\\\"name\\\":\\\"lock\\\"}\"}, \"kind\":\"ConfigMap\"} \n",
     r#"{"subsets":[{"ports":[{"name":"lock","port":1.50E+2}]}],"metadata":{"annotations":{"é\ud83d\ude00\/":"\u0000"},"name":<name>},"kind":"Endpoints"}"#,
+    // What only looks like the way to the name.
+    r#"{"name":"lock","metadata":{"metadata":{"name":"lock"},"name":<name>},"x":{"metadata":{"name":"lock"}}}"#,
     // Escaped keys equal the plain ones.
     r#"{"met\u0061data":{"n\u0061me":<name>}}"#,
     // Keys are case-sensitive.

@@ -52,11 +52,9 @@ enum State {
 
 /// The effect of one byte on the structure.
 enum Effect {
-    /// The items of a list were opened.
-    Opened,
+    /// The items of a list were opened, or a marked value began.
+    Mark(Mark),
     Closed(Node),
-    /// The value of a marked place began.
-    Begun(Node),
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -144,12 +142,7 @@ impl Json {
                     let at = chunk.len() - behind.len();
                     match self.structure(*first, facts)? {
                         None => behind,
-                        Some(Effect::Opened) => {
-                            return Ok(Step::Mark(Mark::Open { token: 1 }, at));
-                        }
-                        Some(Effect::Begun(node)) => {
-                            return Ok(Step::Mark(Mark::Value { node, token: 1 }, at));
-                        }
+                        Some(Effect::Mark(mark)) => return Ok(Step::Mark(mark, at)),
                         Some(Effect::Closed(Node::ListMeta)) => return Ok(Step::Known(at)),
                         Some(Effect::Closed(node)) if node.is_item() => {
                             return Ok(Step::Mark(Mark::Item, at));
@@ -212,12 +205,12 @@ impl Json {
             facts.begin(node);
         }
         let shape = node.shape();
-        let begun = || node.is_marked().then_some(Effect::Begun(node));
+        let begun = || node.is_marked().then_some(Effect::Mark(Mark::Value { node, token: 1 }));
         match byte {
             b'{' if shape == Shape::Map => return self.enter(node).map(|()| begun()),
             b'[' if shape == Shape::Array => {
                 self.enter(node)?;
-                return Ok(node.is_items().then_some(Effect::Opened));
+                return Ok(node.is_items().then_some(Effect::Mark(Mark::Open { token: 1 })));
             }
             b'"' if shape == Shape::Text => {
                 facts.begin_text(node);

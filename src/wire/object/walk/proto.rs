@@ -194,10 +194,13 @@ impl Proto {
                 self.state = self.tag(value, node, around.end)?;
                 return Ok(self.mark_of_tag(node, token));
             }
+            State::Number(node @ Node::KnownOption) => {
+                self.state = State::Tag;
+                return Ok(Some(Mark::Value { node, token }));
+            }
             State::Number(node) => {
                 facts.flag(node, value != 0);
-                self.state = State::Tag;
-                return Ok(node.is_marked().then_some(Mark::Value { node, token }));
+                State::Tag
             }
             State::Length(node) => {
                 let end = self.at.checked_add(value).ok_or(Fault::Length)?;
@@ -253,10 +256,13 @@ impl Proto {
         };
         match tag & 7 {
             2 => Ok(State::Length(node)),
-            0 if node == Node::KnownOption || !node.is_marked() => Ok(State::Number(node)),
-            1 if !node.is_marked() => fixed(8),
-            5 if !node.is_marked() => fixed(4),
-            // Among them known fields of another type, which Go refuses.
+            // Go refuses a known field of another type.
+            0 | 1 | 5 if node.is_marked() && (tag & 7, node) != (0, Node::KnownOption) => {
+                Err(Fault::Tag)
+            }
+            0 => Ok(State::Number(node)),
+            1 => fixed(8),
+            5 => fixed(4),
             _ => Err(Fault::Tag),
         }
     }
