@@ -55,7 +55,9 @@ fn what_cannot_be_read_is_refused() {
     for body in [
         &b"x"[..],
         b"k8s\0\x12\x05",
+        // Unknown options.
         b"k8s\0\x12\x02\x38\x01",
+        b"k8s\0\x12\x02\x3a\0",
         b"k8s\0\x12\x01\xff",
         // A number that goes on behind its message.
         b"k8s\0\x12\x01\x08\x18\0",
