@@ -171,10 +171,9 @@ impl Cbor {
         } else {
             match (head.major, self.innermost()) {
                 // A tag changes nothing, but for bytes that stand for base64.
-                (6, Some(Container { value: Some(Node::Skip), .. })) => {
-                    return self.value(Node::Skip, head, facts);
+                (6, Some(Container { node, value, .. })) if value != Some(Node::Skip) => {
+                    facts.odd(value.unwrap_or(node))?;
                 }
-                (6, Some(Container { node, value, .. })) => facts.odd(value.unwrap_or(node))?,
                 (6, None) => facts.odd(self.root)?,
                 (7, Some(_)) if head.is_break() => self.end_by_break()?,
                 (5, None) => self.enter(self.root, head)?,
@@ -182,10 +181,9 @@ impl Cbor {
                 (_, Some(Container { node, value: None, .. })) if node.shape() == Shape::Map => {
                     self.name(head, facts)?;
                 }
-                (_, Some(Container { value: Some(place), .. })) => {
-                    return self.value(place, head, facts);
+                (_, Some(Container { node, value, .. })) => {
+                    return self.value(value.unwrap_or_else(|| node.item()), head, facts);
                 }
-                (_, Some(Container { node, .. })) => return self.value(node.item(), head, facts),
             }
         }
         Ok(None)
