@@ -1,7 +1,7 @@
 //! The injection itself: order, privileges of names and users, refusals.
 
 use ctrlmesh::{
-    manager::inject::{Injected, CaptureMode, Sidecar, inject},
+    manager::inject::{CaptureMode, Injected, Sidecar, inject},
     proxy::ProxyArgs,
     sidecar::{self, ProxyPlan},
 };

@@ -270,10 +270,14 @@ async fn an_outage_of_namespaces_is_over_once_the_pods_labels_choose_a_policy_wi
 async fn bad_config_change_does_not_hide_the_labels() {
     let (mut cluster, configs, events) = started().await;
     configs.send(modified(&gold().replace("Exclude", "Both"))).await;
-    cluster.until_ready_says(200, "blue epoch 1 stays in force: ShardingConfig ns/blue: spec").await;
+    cluster
+        .until_ready_says(200, "blue epoch 1 stays in force: ShardingConfig ns/blue: spec")
+        .await;
     // The policy in force selects by labels, so it follows them.
     events.send(event("MODIFIED", &namespace("one", "tin"))).await;
-    cluster.until_ready_says(200, "blue epoch 2 stays in force: ShardingConfig ns/blue: spec").await;
+    cluster
+        .until_ready_says(200, "blue epoch 2 stays in force: ShardingConfig ns/blue: spec")
+        .await;
     assert!(!has_one(&mut cluster).await);
     configs.send(modified(&gold())).await;
     cluster.until_ready_says(200, "[+]policy ok: blue epoch 2\n").await;

@@ -276,7 +276,12 @@ async fn bad_second_config_matches_and_the_first_is_deleted() {
     cluster.until_ready_says(200, &format!("{DELETED}change the pod's labels\n")).await;
     // A config that is added later does not take its place either.
     events.send(format!("{{\"type\":\"ADDED\",\"object\":{}}}\n", config("green", "op"))).await;
-    cluster.until_ready_says(200, "change the pod's labels; until then ShardingConfig ns/green waits\n").await;
+    cluster
+        .until_ready_says(
+            200,
+            "change the pod's labels; until then ShardingConfig ns/green waits\n",
+        )
+        .await;
     events.send(format!("{{\"type\":\"ADDED\",\"object\":{}}}\n", config("blue", "op"))).await;
     cluster.until_ready_says(200, BOTH).await;
 }
@@ -309,7 +314,8 @@ async fn bad_config_in_force_is_deleted_and_another_selects_the_pod() {
     tell("ADDED", &config("green", "op")).await;
     cluster.until_ready_says(200, BOTH).await;
     tell("DELETED", &blue).await;
-    let waits = format!("{DELETED}change the pod's labels; until then ShardingConfig ns/green waits\n");
+    let waits =
+        format!("{DELETED}change the pod's labels; until then ShardingConfig ns/green waits\n");
     cluster.until_ready_says(200, &waits).await;
     cluster.files.put_pod_labels("app=\"op\"\n");
     cluster.until_ready_says(200, "[+]policy ok: green epoch 2\n").await;
