@@ -11,10 +11,12 @@ use anyhow::{Context, Result};
 use ctrlmesh_e2e::{ApiServer, Client, Network, Rule};
 use serde_json::{Value, json};
 
-use crate::{Args, note, running::Running};
+use crate::{Args, counter::Counter, note, running::Running};
 
 /// The namespace of the objects of most rows.
 const NAMESPACE: &str = "bench";
+/// The file of the policy in force.
+const POLICY: &str = "policy.yaml";
 /// The label that the policy in force selects. All objects have it.
 pub(crate) const LABEL: &str = "shard=bench";
 /// The limited resources beside ConfigMaps.
@@ -82,6 +84,13 @@ pub(crate) struct Proxy {
     end: End,
 }
 
+/// The command that starts a proxy, and the end of it that clients use.
+struct Launch {
+    program: PathBuf,
+    args: Vec<String>,
+    end: End,
+}
+
 /// The URL for a client, and the CA by which it verifies the server there.
 #[derive(Clone)]
 struct End {
@@ -118,8 +127,8 @@ impl TestBed {
     pub(crate) fn start(args: &Args) -> Result<Self> {
         note("starting the API server and the proxies");
         let maker = Maker::new(args)?;
-        let ours = maker.start_ours("ours")?;
-        let haproxy = maker.start_haproxy("haproxy")?;
+        let ours = maker.start("ours", maker.ours(POLICY)?)?;
+        let haproxy = maker.start("haproxy", maker.haproxy()?)?;
         Ok(Self { ours, haproxy, maker })
     }
 
@@ -134,20 +143,26 @@ impl TestBed {
 
     /// A proxy without earlier traffic.
     pub(crate) fn fresh(&self, way: Proxied) -> Result<Proxy> {
-        match way {
-            Proxied::Ours => self.maker.start_ours("fresh-ours"),
-            Proxied::Haproxy => self.maker.start_haproxy("fresh-haproxy"),
-        }
+        self.maker.start(&format!("fresh-{way:?}"), self.maker.launch(way)?)
+    }
+
+    /// A proxy without earlier traffic whose instructions are counted.
+    pub(crate) fn counted(&self, way: Proxied) -> Result<(Proxy, Counter)> {
+        let name = format!("counted-{way:?}");
+        let counter = Counter::new(self.maker.file(&name));
+        let mut launch = self.maker.launch(way)?;
+        (launch.program, launch.args) = counter.command(&launch.program, launch.args);
+        Ok((self.maker.start(&name, launch)?, counter))
     }
 
     /// A ctrlmesh proxy that leaves out half of all ConfigMaps by itself.
     pub(crate) fn judging(&self) -> Result<Proxy> {
-        self.maker.start_ours_by("judging", "judging.yaml")
+        self.maker.start("judging", self.maker.ours("judging.yaml")?)
     }
 
     /// A ctrlmesh proxy that judges each ConfigMap, and leaves out none.
     pub(crate) fn judging_all(&self) -> Result<Proxy> {
-        self.maker.start_ours_by("judging-all", "judging-all.yaml")
+        self.maker.start("judging-all", self.maker.ours("judging-all.yaml")?)
     }
 
     /// Runs `clients load` over a way and returns its figures.
@@ -193,7 +208,7 @@ impl Maker {
         let (ctrlmesh, clients) = (args.ctrlmesh.clone(), args.clients.clone());
         let maker = Self { ctrlmesh, clients, api, token_file };
         let selected = json!({ "selector": { "matchLabels": { "shard": "bench" } } });
-        fs::write(maker.file("policy.yaml"), policy(&selected).to_string())?;
+        fs::write(maker.file(POLICY), policy(&selected).to_string())?;
         let half = json!([{ "from": "0x0000000000000000", "to": "0x8000000000000000" }]);
         let all = json!([{ "from": "0x0000000000000000", "to": "" }]);
         for (file, ranges) in [("judging.yaml", half), ("judging-all.yaml", all)] {
@@ -209,11 +224,14 @@ impl Maker {
         End { url: self.api.url(), ca: self.api.ca_file() }
     }
 
-    fn start_ours(&self, name: &str) -> Result<Proxy> {
-        self.start_ours_by(name, "policy.yaml")
+    fn launch(&self, way: Proxied) -> Result<Launch> {
+        match way {
+            Proxied::Ours => self.ours(POLICY),
+            Proxied::Haproxy => self.haproxy(),
+        }
     }
 
-    fn start_ours_by(&self, name: &str, policy: &str) -> Result<Proxy> {
+    fn ours(&self, policy: &str) -> Result<Launch> {
         let path = |file: &str| self.file(file).display().to_string();
         let (listen, admin) = (free_address()?, free_address()?);
         let args = [
@@ -235,25 +253,27 @@ impl Maker {
         let args: Vec<String> =
             args.iter().flat_map(|arg| arg.split(' ')).map(str::to_owned).collect();
         let end = End { url: format!("https://{listen}"), ca: self.file("mesh-ca/ca.crt") };
-        self.ready(Proxy { running: self.run(name, &self.ctrlmesh, &args)?, end })
+        Ok(Launch { program: self.ctrlmesh.clone(), args, end })
     }
 
-    fn start_haproxy(&self, name: &str) -> Result<Proxy> {
+    fn haproxy(&self) -> Result<Launch> {
         let listen = free_address()?;
         let identity =
             self.api.authority().server("haproxy", &["127.0.0.1".into(), "localhost".into()])?;
         let pem = self.file("haproxy.pem");
         fs::write(&pem, identity.cert_pem + &identity.key_pem)?;
-        let config = self.file(&format!("{name}.cfg"));
+        let config = self.file(&format!("{listen}.cfg"));
         let ca = self.api.ca_file();
         fs::write(&config, haproxy_config(&listen, &pem, &self.api.address().to_string(), &ca))?;
         let args = ["-db".into(), "-f".into(), config.display().to_string()];
         let end = End { url: format!("https://{listen}"), ca };
-        self.ready(Proxy { running: self.run(name, Path::new("haproxy"), &args)?, end })
+        Ok(Launch { program: "haproxy".into(), args: args.into(), end })
     }
 
-    /// Waits until the API server answers through a proxy.
-    fn ready(&self, mut proxy: Proxy) -> Result<Proxy> {
+    /// Starts a proxy and waits until the API server answers through it.
+    fn start(&self, name: &str, launch: Launch) -> Result<Proxy> {
+        let Launch { program, args, end } = launch;
+        let mut proxy = Proxy { running: self.run(name, &program, &args)?, end };
         let ca = fs::read_to_string(&proxy.end.ca)?;
         let client = Client::new(&proxy.end.url, &ca, self.api.admin_token(), &Network::Own)?;
         proxy.running.await_that("leads to the API server", START_LIMIT, |_| {

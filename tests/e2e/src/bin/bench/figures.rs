@@ -21,6 +21,11 @@ impl Series {
         f64::midpoint(low, high)
     }
 
+    /// The mean; NaN without measurements.
+    pub(crate) fn mean(&self) -> f64 {
+        self.0.iter().sum::<f64>() / self.0.len() as f64
+    }
+
     /// The excess of each round over the same round of `base`.
     pub(crate) fn beyond(&self, base: &Self) -> Self {
         Self(self.0.iter().zip(&base.0).map(|(value, base)| value - base).collect())

@@ -5,10 +5,11 @@
 //!    limits in force, and haproxy.
 //! 2. [`rows`]: one measurement after the other. In each round of one, the ways take turns, so that
 //!    a disturbance of the machine affects them all.
-//! 3. [`table`]: medians over the rounds, as Markdown. Delays are the excess of a way over the
+//! 3. [`table`]: medians over the rounds, as Markdown; CPU times are means. Delays are the excess of a way over the
 //!    direct one of the same round.
 
 mod bed;
+mod counter;
 mod figures;
 mod rows;
 mod running;
@@ -38,7 +39,7 @@ struct Args {
     #[arg(long, value_name = "ROW", value_delimiter = ',', value_enum)]
     rows: Vec<Row>,
 
-    /// How often each way is measured
+    /// How often each way is measured; by the row load, twice as often
     #[arg(long, value_name = "COUNT", default_value_t = 5,
           value_parser = clap::value_parser!(u32).range(1..=100))]
     rounds: u32,

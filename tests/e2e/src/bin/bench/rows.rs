@@ -18,6 +18,8 @@ use crate::{
 /// The number of requests that warm up connections and caches first.
 const WARM_UP: &str = "50";
 const WORKERS: &str = "16";
+/// The requests of the two loads of which the instructions are counted.
+const COUNTED: [u32; 2] = [1000, 3000];
 /// The updates per second that watches receive.
 const UPDATES: &str = "100";
 /// The number of objects at the start of the watches of the memory row.
@@ -33,6 +35,8 @@ pub(crate) enum Row {
     Get,
     /// GET by 16 workers: requests a second, CPU a request
     Load,
+    /// The same: user instructions a request
+    Instructions,
     /// The delay of watch events
     Watch,
     /// The delay that judging adds to watch events
@@ -68,6 +72,7 @@ impl Row {
         match self {
             Self::Get => get(args, bed, table)?,
             Self::Load => load(args, bed, table)?,
+            Self::Instructions => return instructions(bed, table),
             Self::Watch => watch(args, bed, table)?,
             Self::Judged => return judged(args, bed, table),
             Self::List => list(args, bed, table)?,
@@ -87,7 +92,7 @@ impl Row {
     fn title(self) -> &'static str {
         match self {
             Self::Get => "GET, one at a time",
-            Self::Load => "GET, 16 workers",
+            Self::Load | Self::Instructions => "GET, 16 workers",
             Self::Watch | Self::Judged => "the watch events",
             Self::List => "the lists",
             Self::Memory => "the watches",
@@ -99,7 +104,7 @@ impl Row {
 fn get(args: &Args, bed: &TestBed, table: &mut Table) -> Result<()> {
     let (mut p50, mut p99) = (Ways::default(), Ways::default());
     let seconds = args.seconds.to_string();
-    rounds(args, "GET, one at a time", &Way::ALL, |way| {
+    rounds(args.rounds, "GET, one at a time", &Way::ALL, |way| {
         let figures = bed.load(
             way,
             &["--mode", "get", "--labels", LABEL, "--warmup", WARM_UP, "--seconds", &seconds],
@@ -114,19 +119,35 @@ fn get(args: &Args, bed: &TestBed, table: &mut Table) -> Result<()> {
 }
 
 fn load(args: &Args, bed: &TestBed, table: &mut Table) -> Result<()> {
-    let (mut throughput, mut cpu) = (Ways::default(), Ways::default());
+    let (mut throughput, mut cpu, mut cpu_of_twin) =
+        (Ways::default(), Ways::default(), Series::default());
     let seconds = args.seconds.to_string();
-    rounds(args, "GET, 16 workers", &Way::ALL, |way| {
-        let spent = || bed.proxy(way).map(|proxy| proxy.running.cpu()).transpose();
+    let twin = bed.fresh(Proxied::Ours)?;
+    let measure = |proxy: Option<&Proxy>| -> Result<(f64, Option<f64>)> {
+        let spent = || proxy.map(|proxy| proxy.running.cpu()).transpose();
         let before = spent()?;
-        let figures = bed.load(
-            way,
-            &["--mode", "get", "--labels", LABEL, "--workers", WORKERS, "--seconds", &seconds],
-        )?;
-        throughput.of(way).add(number(&figures["per_second"])?);
-        if let (Some(before), Some(after)) = (before, spent()?) {
-            let requests = number(&figures["requests"])?;
-            cpu.of(way).add((after - before).as_secs_f64() * 1e6 / requests);
+        let client =
+            ["--mode", "get", "--labels", LABEL, "--workers", WORKERS, "--seconds", &seconds];
+        let figures = match proxy {
+            Some(proxy) => bed.load_through(proxy, &client)?,
+            None => bed.load(Way::Direct, &client)?,
+        };
+        let requests = number(&figures["requests"])?;
+        let spent = before.zip(spent()?).map(|(before, after)| after - before);
+        let cpu = spent.map(|spent| spent.as_secs_f64() * 1e6 / requests);
+        Ok((number(&figures["per_second"])?, cpu))
+    };
+    let twice = args.rounds * 2;
+    rounds(twice, "GET, 16 workers", &Way::ALL, |way| {
+        let (per_second, spent) = measure(bed.proxy(way))?;
+        throughput.of(way).add(per_second);
+        if let Some(spent) = spent {
+            cpu.of(way).add(spent);
+        }
+        if way == Way::Ours
+            && let (_, Some(spent)) = measure(Some(&twin))?
+        {
+            cpu_of_twin.add(spent);
         }
         Ok(())
     })?;
@@ -136,7 +157,32 @@ fn load(args: &Args, bed: &TestBed, table: &mut Table) -> Result<()> {
         &throughput.ours,
         &throughput.haproxy,
     );
-    table.cpu("the same, proxy CPU a request", &cpu.ours, &cpu.haproxy);
+    table.cpu("the same, proxy CPU a request", &cpu.ours, &cpu_of_twin, &cpu.haproxy);
+    Ok(())
+}
+
+/// Two loads differ in nothing but their length, so their difference is that of a steady load: the
+/// connection's beginning and end are in both.
+fn instructions(bed: &TestBed, table: &mut Table) -> Result<()> {
+    const WANTED: f64 = 100_000.0;
+    let measure = |way: Proxied| -> Result<f64> {
+        note(&format!("instructions of {way:?}"));
+        let (proxy, counter) = bed.counted(way)?;
+        counter.begin(&proxy.running)?;
+        let load = |requests: u32| {
+            let count = requests.to_string();
+            let client =
+                ["--mode", "get", "--labels", LABEL, "--workers", WORKERS, "--count", &count];
+            bed.load_through(&proxy, &client)?;
+            counter.take(&proxy.running)
+        };
+        let [few, many] = COUNTED;
+        load(few)?;
+        let (less, more) = (load(few)?, load(many)?);
+        Ok((more - less) / f64::from(many - few))
+    };
+    let (ours, haproxy) = (measure(Proxied::Ours)?, measure(Proxied::Haproxy)?);
+    table.count("GET, 16 workers, user instructions a request", ours, haproxy, WANTED);
     Ok(())
 }
 
@@ -144,7 +190,7 @@ fn watch(args: &Args, bed: &TestBed, table: &mut Table) -> Result<()> {
     let (mut p50, mut p99) = (Ways::default(), Ways::default());
     let seconds = args.seconds.to_string();
     let writer = bed.writer();
-    rounds(args, "watch events", &Way::ALL, |way| {
+    rounds(args.rounds, "watch events", &Way::ALL, |way| {
         let mut client = vec!["--mode", "watch", "--labels", LABEL, "--rate", UPDATES];
         client.extend(["--seconds", &seconds]);
         client.extend(writer.iter().map(String::as_str));
@@ -204,7 +250,7 @@ fn list(args: &Args, bed: &TestBed, table: &mut Table) -> Result<()> {
         let half = format!("the same, half of it left out by ctrlmesh, {encoding}");
         for (title, ours) in [(whole, &bed.ours), (half, &judging)] {
             let mut seconds = Ways::default();
-            rounds(args, &title, &Way::ALL, |way| {
+            rounds(args.rounds, &title, &Way::ALL, |way| {
                 let args = ["--mode", "list", "--namespace", "lists", "--selector", LABEL, flag];
                 let args = [&args[..], &["--count", LISTS_A_ROUND, "--warmup", "1"]].concat();
                 let figures = match way {
@@ -294,13 +340,13 @@ fn fill(bed: &TestBed, namespace: &str, count: &str) -> Result<()> {
 
 /// Measures all ways in each round; the first one rotates.
 fn rounds(
-    args: &Args,
+    count: u32,
     title: &str,
     ways: &[Way],
     mut measure: impl FnMut(Way) -> Result<()>,
 ) -> Result<()> {
-    for round in 0..args.rounds {
-        note(&format!("{title}: round {} of {}", round + 1, args.rounds));
+    for round in 0..count {
+        note(&format!("{title}: round {} of {count}", round + 1));
         let first = usize::try_from(round)? % ways.len();
         for way in ways.iter().cycle().skip(first).take(ways.len()) {
             measure(*way).with_context(|| format!("{title}, {way}"))?;

@@ -52,6 +52,10 @@ impl Running {
         Ok(Self { name: name.to_owned(), child, output })
     }
 
+    pub(crate) fn id(&self) -> u32 {
+        self.child.id()
+    }
+
     /// Waits until `ask` returns true. Fails if the program ends before.
     pub(crate) fn await_that(
         &mut self,
@@ -130,7 +134,7 @@ impl Running {
     }
 
     fn proc(&self, file: &str) -> PathBuf {
-        PathBuf::from(format!("/proc/{}/{file}", self.child.id()))
+        PathBuf::from(format!("/proc/{}/{file}", self.id()))
     }
 
     fn printed(&self) -> Result<String> {
