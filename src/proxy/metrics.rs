@@ -1,9 +1,11 @@
 //! The metrics, declared once. A golden file holds their table.
 
 use std::{
-    collections::BTreeSet,
+    cell::RefCell,
+    collections::{BTreeMap, BTreeSet},
     fmt,
     sync::{Arc, atomic::AtomicU64},
+    time::Duration,
 };
 
 use arc_swap::ArcSwap;
@@ -44,8 +46,16 @@ pub(super) struct Metrics {
     named: ArcSwap<BTreeSet<Arc<str>>>,
 }
 
+/// The metrics, and the series of requests that one thread has counted: it finds them without
+/// hashing their labels.
+#[derive(Debug)]
+pub(super) struct RequestCounts {
+    pub(super) metrics: Arc<Metrics>,
+    counted: RefCell<BTreeMap<RequestLabels, (Counter, Histogram)>>,
+}
+
 /// The kind of a listener, and of all that came through it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(super) enum Leg {
     /// The leg from the controller to the API server.
     Outbound,
@@ -66,7 +76,7 @@ impl EncodeLabelValue for Leg {
     }
 }
 
-#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, EncodeLabelSet)]
 pub(super) struct RequestLabels {
     pub(super) leg: Leg,
     pub(super) verb: &'static str,
@@ -273,11 +283,31 @@ impl Metrics {
     }
 }
 
+impl RequestCounts {
+    pub(super) fn new(metrics: Arc<Metrics>) -> Self {
+        Self { metrics, counted: RefCell::default() }
+    }
+
+    /// Counts a request and its duration.
+    pub(super) fn add(&self, labels: RequestLabels, took: Duration) {
+        let mut counted = self.counted.borrow_mut();
+        let (count, duration) = counted.entry(labels).or_insert_with_key(|labels| {
+            let of_verb = DurationLabels { leg: labels.leg, verb: labels.verb };
+            (
+                self.metrics.requests.get_or_create_owned(labels),
+                self.metrics.request_duration.get_or_create_owned(&of_verb),
+            )
+        });
+        count.inc();
+        duration.observe(took.as_secs_f64());
+    }
+}
+
 /// The resource of a request or an object, as a label: one of a bounded number.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(super) struct ResourceLabel(Value);
 
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 enum Value {
     BuiltIn(&'static str),
     Named(Arc<str>),

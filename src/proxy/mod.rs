@@ -54,7 +54,7 @@ pub use self::{
 };
 use self::{
     listen::{Accepted, Queue},
-    metrics::Leg,
+    metrics::{Leg, RequestCounts},
     outcome::{Closed, LiveConnection, connection_closed},
     shared::{LAST_CALL, Shared, Worker},
     streams::LiveStreams,
@@ -113,7 +113,8 @@ async fn data_thread(
 ) {
     let live =
         LiveStreams::new(Arc::clone(&shared.streams), &shared.turns, Arc::clone(&shared.metrics));
-    let worker = Rc::new(Worker { shared: Arc::clone(&shared), live: Rc::clone(&live) });
+    let requests = Rc::new(RequestCounts::new(Arc::clone(&shared.metrics)));
+    let worker = Rc::new(Worker { shared: Arc::clone(&shared), live: Rc::clone(&live), requests });
     let mut follower = JoinSet::new();
     let follow = Rc::clone(&live).follow(Arc::clone(&shared.feed));
     follower.spawn_local(vitals.watch("what brings watches over", follow));

@@ -2,6 +2,7 @@
 //! here alone they become metrics and log lines.
 
 use std::{
+    rc::Rc,
     sync::Arc,
     time::{Duration, Instant},
 };
@@ -9,8 +10,8 @@ use std::{
 use http::{Method, Request, StatusCode};
 
 use super::metrics::{
-    DurationLabels, KindLabel, Leg, LegLabel, Metrics, OwnRequestLabels, ReasonLabel,
-    RequestLabels, ResourceLabel, code_class,
+    KindLabel, Leg, LegLabel, Metrics, OwnRequestLabels, ReasonLabel, RequestCounts, RequestLabels,
+    ResourceLabel, code_class,
 };
 use crate::{
     net::ClientAddr,
@@ -245,7 +246,7 @@ impl Ended {
 /// dropped, whatever path led there.
 #[derive(Debug)]
 pub(super) struct Access {
-    metrics: Arc<Metrics>,
+    counts: Rc<RequestCounts>,
     started: Instant,
     leg: Leg,
     pub(super) connection: u64,
@@ -264,9 +265,9 @@ pub(super) struct Access {
 
 impl Access {
     /// Begins the record of a request that has arrived.
-    pub(super) fn begin(metrics: &Arc<Metrics>, leg: Leg, connection: u64) -> Self {
+    pub(super) fn begin(counts: &Rc<RequestCounts>, leg: Leg, connection: u64) -> Self {
         Self {
-            metrics: Arc::clone(metrics),
+            counts: Rc::clone(counts),
             started: Instant::now(),
             leg,
             connection,
@@ -306,19 +307,17 @@ impl Access {
             leg: self.leg,
             verb: self.verb,
             resource: match &self.resource {
-                Some(resource) => self.metrics.resource_label(resource),
+                Some(resource) => self.counts.metrics.resource_label(resource),
                 None => ResourceLabel::NONE,
             },
             code_class: code_class(code),
             decision: self.decided.label(),
         };
-        self.metrics.requests.get_or_create_owned(&labels).inc();
-        let labels = DurationLabels { leg: self.leg, verb: self.verb };
         let took = if self.is_stream { self.headers_after.unwrap_or(took) } else { took };
-        self.metrics.request_duration.get_or_create_owned(&labels).observe(took.as_secs_f64());
+        self.counts.add(labels, took);
         if let Decided::Refused(refusal) = self.decided {
             let reason = ReasonLabel { reason: refusal.label() };
-            self.metrics.refusals.get_or_create_owned(&reason).inc();
+            self.counts.metrics.refusals.get_or_create_owned(&reason).inc();
         }
     }
 }

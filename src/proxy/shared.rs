@@ -20,7 +20,7 @@ use super::{
     config::OnChange,
     feed::Feed,
     listen::Outages,
-    metrics::Metrics,
+    metrics::{Metrics, RequestCounts},
     request::Room,
     streams::{LiveStreams, Stalls, StreamTable, Turns, Unread},
     tls::Tls,
@@ -53,6 +53,7 @@ pub(super) struct Shared {
 pub(super) struct Worker {
     pub(super) shared: Arc<Shared>,
     pub(super) live: Rc<LiveStreams>,
+    pub(super) requests: Rc<RequestCounts>,
 }
 
 /// State shared by the requests of one pair.

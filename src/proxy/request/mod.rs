@@ -41,7 +41,7 @@ pub(super) async fn serve(
     pair: Rc<Pair>,
     request: Request<Incoming>,
 ) -> Result<Response<ReplyBody>, Broken> {
-    let mut access = Access::begin(&pair.worker.shared.metrics, Leg::Outbound, pair.id);
+    let mut access = Access::begin(&pair.worker.requests, Leg::Outbound, pair.id);
     let accept = request.headers().get(header::ACCEPT).cloned();
     let (head, body) = request.into_parts();
     let body = ClientBody::new(body, &head.headers, pair.leftover.clone());
