@@ -313,12 +313,14 @@ impl Verb {
 /// the API server.
 struct Segments<'a> {
     rest: Option<&'a str>,
+    is_escaped: bool,
 }
 
 impl<'a> Segments<'a> {
     fn of(path: &'a str) -> Result<Self, PathError> {
         let path = path.strip_prefix('/').ok_or(PathError::NotAbsolute)?;
-        Ok(Self { rest: Some(path).filter(|path| !path.is_empty()) })
+        let is_escaped = memchr::memchr(b'%', path.as_bytes()).is_some();
+        Ok(Self { rest: Some(path).filter(|path| !path.is_empty()), is_escaped })
     }
 
     fn at_end(&self) -> bool {
@@ -344,7 +346,11 @@ impl<'a> Segments<'a> {
                     rest
                 }
             };
-        segment(raw).map(Some)
+        match raw {
+            "" | "." | ".." => segment(raw).map(Some),
+            _ if self.is_escaped => segment(raw).map(Some),
+            _ => Ok(Some(Cow::Borrowed(raw))),
+        }
     }
 
     fn check_rest(&mut self) -> Result<(), PathError> {
