@@ -109,14 +109,12 @@ impl Collection {
 
     /// Checks that a watch or a continued list resumes from a position that was shown under the
     /// present scope.
-    pub(super) fn may_resume(&self, grants: &Grants) -> Result<(), Refused> {
+    pub(super) fn may_resume(&self, grants: &mut Grants) -> Result<(), Refused> {
         if !self.has_scope() {
             return Ok(());
         }
         let Some((key, resume)) = self.resumes else { return Ok(()) };
-        let is_allowed =
-            self.position.may_resume(resume) || grants.allow(key, resume, &self.position);
-        if is_allowed {
+        if grants.resume(key, resume, self.in_force.epoch, &self.position) {
             return Ok(());
         }
         let why = "the objects that this shard sees have changed since: list again";

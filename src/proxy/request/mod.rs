@@ -132,7 +132,7 @@ fn collection(
     let position = positions.of(&GroupResource::new(&resource.group, &resource.resource));
     let mut collection = Collection::new(info, narrow, position, in_force);
     collection.asked = asked;
-    collection.may_resume(&pair.grants.borrow())?;
+    collection.may_resume(&mut pair.grants.borrow_mut())?;
     Ok(Some(collection))
 }
 

@@ -202,7 +202,8 @@ pub(super) fn grant(collection: &Collection, pair: &Pair, meta: &ListMeta) {
         Continue::Unreadable => None,
     };
     if let Some((key, at)) = given {
-        pair.grants.borrow_mut().give(key, at, collection.in_force.epoch);
+        let Collection { in_force, position, .. } = collection;
+        pair.grants.borrow_mut().give(key, at, in_force.epoch, position);
     }
 }
 

@@ -105,7 +105,7 @@ impl Shown {
         if event.initial_events_end
             && let Some(at) = Resume::at(event.resource_version)
         {
-            self.pair.grants.borrow_mut().give(self.key, at, epoch);
+            self.pair.grants.borrow_mut().give(self.key, at, epoch, &self.position);
             if self.bookmarks == Bookmarks::AfterInitial {
                 self.bookmarks = Bookmarks::Always;
                 self.update_may_change();
@@ -128,6 +128,7 @@ impl Shown {
     /// The last event to send to a client that must list again.
     pub(super) fn expire(&mut self, why: &str) -> Bytes {
         self.ended = Ended::Expired;
+        self.pair.grants.borrow_mut().leave(self.key);
         Refusal::Expired.because(why).status.error_event(self.encoding)
     }
 
@@ -153,6 +154,7 @@ impl Shown {
     }
 
     pub(super) fn carried_over(&self, to: &Arc<InForce>) {
+        self.pair.grants.borrow_mut().bring_over(self.key, to.epoch, &self.position);
         self.metrics().count_stream_change("difference");
         let (resource, epoch) = (&self.resource, to.epoch.get());
         tracing::debug!(%resource, epoch, at = self.at, "a watch was brought over by difference");

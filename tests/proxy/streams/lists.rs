@@ -7,6 +7,7 @@ use ctrlmesh::wire::media::Encoding;
 use flate2::{Compression, write::GzEncoder};
 use http::{HeaderValue, Method, header};
 
+use super::shared::ALL;
 use crate::support::{
     CONFIGMAPS,
     client::{self, Http, request},
@@ -162,8 +163,8 @@ async fn t23_a_list_in_yaml_is_no_position_to_resume_from_after_a_change() {
 #[tokio::test]
 async fn t01_the_end_of_the_initial_events_is_a_position_to_resume_from() {
     let (mut upstream, proxy, mut client) = scene(Http::Two).await;
-    // Something was shown at 100 before the change.
-    let pending = client.send(request(Method::GET, CONFIGMAPS));
+    // Another collection of the resource was shown at 100 before the change.
+    let pending = client.send(request(Method::GET, ALL));
     upstream.call().await.json(200, &list(100));
     client::text(pending.await.unwrap()).await;
     proxy.change_policy(&moved_policy("green")).await;

@@ -202,6 +202,22 @@ async fn t23_a_watch_from_before_a_change_is_told_to_list() {
     assert!(resumes(&mut other, &mut upstream, CONFIGMAPS, 101).await, "beyond the floor");
 }
 
+/// Two informers of one process share a connection, and nothing is written between their lists.
+#[tokio::test]
+async fn t23_the_list_of_another_client_of_the_connection_is_no_base() {
+    for http in Http::BOTH {
+        let (mut upstream, proxy, mut client) = scene_speaking(http).await;
+        listed(&mut client, &mut upstream, CONFIGMAPS, 100).await;
+        proxy.change_policy(&moved_policy("green")).await;
+        listed(&mut client, &mut upstream, CONFIGMAPS, 100).await;
+        let mut resume = async || resumes(&mut client, &mut upstream, CONFIGMAPS, 100).await;
+        assert!(!resume().await, "the first has the old shard");
+        assert!(!resume().await, "the second cannot be distinguished from it");
+        listed(&mut client, &mut upstream, CONFIGMAPS, 100).await;
+        assert!(resumes(&mut client, &mut upstream, CONFIGMAPS, 100).await, "neither has it now");
+    }
+}
+
 #[tokio::test]
 async fn t23_a_list_under_way_during_a_change_is_no_base() {
     let (mut upstream, proxy, mut client) = scene(Http::Two).await;

@@ -182,12 +182,65 @@ fn t23_a_list_of_the_present_scope_may_be_resumed_at_the_floor_itself() {
     let pods = positions.keep(&pods(), ONE, &a());
     let mut grants = Grants::default();
     pods.show(at(100), ONE);
-    grants.give(7, at(100), ONE);
+    grants.give(7, at(100), ONE, &pods);
     positions.change(TWO, &b());
-    assert!(!grants.allow(7, at(100), &pods), "a list of the old scope");
-    grants.give(7, at(100), TWO);
-    assert!(grants.allow(7, at(100), &pods));
-    assert!(!grants.allow(7, at(99), &pods) && !grants.allow(8, at(100), &pods));
+    assert!(!grants.resume(7, at(100), TWO, &pods), "a list of the old scope");
+    grants.give(7, at(100), TWO, &pods);
+    assert!(grants.resume(7, at(100), TWO, &pods));
+    assert!(!grants.resume(8, at(100), TWO, &pods), "another collection");
+    assert!(!grants.resume(7, at(99), TWO, &pods), "another position");
+}
+
+/// The list of one client is no way for another of its connection.
+#[test]
+fn t23_a_list_lets_nobody_resume_who_may_hold_an_old_one() {
+    let positions = Positions::new(Past::none(), a());
+    let pods = positions.keep(&pods(), ONE, &a());
+    pods.show(at(100), ONE);
+    let mut grants = Grants::default();
+    grants.give(7, at(100), ONE, &pods);
+    positions.change(TWO, &b());
+    for _ in 0..3 {
+        grants.give(7, at(100), TWO, &pods);
+        assert!(!grants.resume(7, at(100), TWO, &pods), "it may be the first client");
+    }
+    // Both have been refused: whoever lists now has the present scope.
+    assert!(!grants.resume(7, at(100), TWO, &pods));
+    grants.give(7, at(100), TWO, &pods);
+    assert!(grants.resume(7, at(100), TWO, &pods));
+}
+
+#[test]
+fn t23_a_watch_that_was_brought_over_keeps_nobody_from_resuming() {
+    for is_brought_over in [true, false] {
+        let positions = Positions::new(Past::none(), a());
+        let pods = positions.keep(&pods(), ONE, &a());
+        pods.show(at(100), ONE);
+        let mut grants = Grants::default();
+        // A client that listed on another connection.
+        assert!(grants.resume(7, at(101), ONE, &pods));
+        positions.change(TWO, &b());
+        if is_brought_over {
+            grants.bring_over(7, TWO, &pods);
+        }
+        grants.give(7, at(100), TWO, &pods);
+        assert_eq!(grants.resume(7, at(100), TWO, &pods), is_brought_over);
+    }
+}
+
+#[test]
+fn t23_of_a_collection_that_was_forgotten_somebody_may_hold_an_old_list() {
+    let positions = Positions::new(Past::none(), a());
+    let pods = positions.keep(&pods(), ONE, &a());
+    pods.show(at(100), ONE);
+    let mut grants = Grants::default();
+    (0..2000).for_each(|collection| grants.give(collection, at(100), ONE, &pods));
+    positions.change(TWO, &b());
+    grants.give(7, at(100), TWO, &pods);
+    assert!(!grants.resume(7, at(100), TWO, &pods));
+    assert!(!grants.resume(7, at(100), TWO, &pods));
+    grants.give(7, at(100), TWO, &pods);
+    assert!(grants.resume(7, at(100), TWO, &pods));
 }
 
 /// The positions of the pod's next process, under the policy in force.
