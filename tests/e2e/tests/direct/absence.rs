@@ -156,7 +156,8 @@ fn come_back(bed: &Bed, front: Option<&Front>, keeps_state: bool) -> Result<()> 
     }
     for round in 0..rounds()? {
         // A watch that has shown nothing is begun anew by a list.
-        bed.config_map(&format!("shown-{round}"), "team=a")?;
+        let team = teams.first().context("a shard has a team")?;
+        bed.config_map(&format!("shown-{round}"), &format!("team={team}"))?;
         history.go_on(bed, 10)?;
         let expected = oracle(bed, &teams)?;
         let mut lists = Vec::new();

@@ -4,10 +4,10 @@
 use std::{thread, time::Duration};
 
 use anyhow::{Context, Result};
-use ctrlmesh_e2e::{Client, Proxy, until};
+use ctrlmesh_e2e::{ApiServer, Client, Proxy, until};
 
 use crate::{
-    history::History,
+    history::{History, Resource},
     informer::LIMIT,
     lane::Lane,
     plan::{Disruption, Plan},
@@ -43,8 +43,8 @@ impl World<'_> {
         let (api, proxy) = (&self.lane.api, &mut self.proxy);
         match what {
             Disruption::Compaction => api.compact().map(drop),
-            Disruption::Restart => api.stop().and_then(|()| api.start_again()),
-            Disruption::Kill => api.kill().and_then(|()| api.start_again()),
+            Disruption::Restart => api.stop().and_then(|()| start_again(api)),
+            Disruption::Kill => api.kill().and_then(|()| start_again(api)),
             Disruption::ProxyKill => {
                 let killed = proxy.kill();
                 pass(AWAY);
@@ -67,6 +67,20 @@ impl World<'_> {
             self.proxy.set_policy(&policy).map(drop)
         }
     }
+}
+
+/// Starts the API server again and waits until it serves the resources of histories. It is ready
+/// before its caches are filled, and until then answers a list or a deletion of a collection by 429.
+fn start_again(api: &ApiServer) -> Result<()> {
+    api.start_again()?;
+    until("the API server serves all resources", LIMIT, || {
+        for resource in Resource::ALL {
+            if api.client().get(&resource.path(None))?.status != 200 {
+                return Ok(None);
+            }
+        }
+        Ok(Some(()))
+    })
 }
 
 /// Moves the boundary while writes go on, once or twice in a row.
