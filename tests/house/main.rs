@@ -16,4 +16,5 @@ mod circles;
 mod direction;
 mod docs;
 mod goldens;
+mod modules;
 mod readme;
