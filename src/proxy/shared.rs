@@ -22,7 +22,7 @@ use super::{
     listen::Outages,
     metrics::{Metrics, RequestCounts},
     request::Room,
-    streams::{LiveStreams, Stalls, StreamTable, Turns, Unread},
+    streams::{HeldRoom, LiveStreams, Stalls, StreamTable, Turns, Unread},
     tls::Tls,
     upstream::{Leftover, Upstream},
 };
@@ -42,6 +42,7 @@ pub(super) struct Shared {
     pub(super) turns: Arc<Turns>,
     pub(super) bodies: Arc<Room>,
     pub(super) unread: Arc<Unread>,
+    pub(super) held: Arc<HeldRoom>,
     pub(super) outages: Outages,
     pub(super) on_change: OnChange,
     pub(super) clock: Clock,

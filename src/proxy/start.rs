@@ -31,7 +31,7 @@ use super::{
     outcome::connection_closed,
     request::Room,
     shared::Shared,
-    streams::{StreamTable, Turns},
+    streams::{HeldRoom, StreamTable, Turns},
     tls::Tls,
     upstream::{KeptPositions, OwnSockets, Server},
     vital::{Lost, Vitals},
@@ -179,6 +179,7 @@ impl Proxy {
         let turns = Arc::new(Turns::new(metrics.policy_epoch.clone()));
         let shared = Arc::new(Shared {
             bodies: Arc::new(Room::new(Arc::clone(&metrics))),
+            held: HeldRoom::new(Arc::clone(&metrics)),
             metrics,
             tls,
             feed,

@@ -99,7 +99,7 @@ async fn judged(
     };
     list.begun().await.map_err(|error| match error {
         BodyError::Upstream(error) => Stop::Broken(error.into()),
-        BodyError::Unreadable(error) => Refusal::UnreadableList.because(error).into(),
+        error @ BodyError::NoRoom => Refusal::NoRoom.because(error).into(),
         error => Refusal::UnreadableList.because(error).into(),
     })
 }

@@ -17,6 +17,9 @@ pub(in crate::proxy) enum BodyError {
     /// A watch whose events cannot be parsed has to end, and the end of an event is not known.
     #[error("a watch whose events cannot be parsed had to end")]
     Unparsed,
+    /// The objects that are not whole yet take all the room for them.
+    #[error("too many large objects are not whole yet")]
+    NoRoom,
     /// An event stayed incomplete when the watch had to end.
     #[error("the upstream stopped in the middle of an event")]
     Stalled,

@@ -20,7 +20,7 @@ pub(super) use self::{
     error::BodyError,
     list::{ListBody, judged::JudgedList},
     live::{LiveStreams, StreamTable, Subject},
-    passing::Treatment,
+    passing::{HeldRoom, Treatment},
     stall::{Stalls, Unread},
     turns::Turns,
     watch::WatchBody,

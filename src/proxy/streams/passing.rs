@@ -5,8 +5,11 @@
 //! position current. A watch that nothing limits passes even if its events cannot be parsed; it is
 //! broken off when it must end or change.
 
+mod held;
+
 use std::{
     pin::Pin,
+    sync::Arc,
     task::{Context, Poll, ready},
     time::Duration,
 };
@@ -17,6 +20,8 @@ use http_body::Body;
 use hyper::body::Incoming;
 use tokio::time::{Sleep, sleep};
 
+pub(super) use self::held::Held;
+pub(in crate::proxy) use self::held::HeldRoom;
 use super::{error::BodyError, shown::Shown};
 use crate::{
     policy::Share,
@@ -38,7 +43,7 @@ pub(in crate::proxy) struct Passing {
     upstream: Incoming,
     events: Treatment,
     timer: Option<Pin<Box<Sleep>>>,
-    held: usize,
+    held: Held,
 }
 
 /// The treatment of the events.
@@ -78,8 +83,8 @@ impl Treatment {
 }
 
 impl Passing {
-    pub(super) fn new(upstream: Incoming, events: Treatment) -> Self {
-        Self { upstream, events, timer: None, held: 0 }
+    pub(super) fn new(upstream: Incoming, events: Treatment, room: &Arc<HeldRoom>) -> Self {
+        Self { upstream, events, timer: None, held: Held::new(room) }
     }
 
     /// Whether the stream is between two events, where it may end or get an event of our own.
@@ -110,7 +115,7 @@ impl Passing {
         loop {
             let frame = match Pin::new(&mut self.upstream).poll_frame(cx) {
                 Poll::Pending => return self.poll_timer(shown, is_last, cx),
-                Poll::Ready(None) => return Poll::Ready(self.end(shown)),
+                Poll::Ready(None) => return Poll::Ready(self.end()),
                 Poll::Ready(Some(Err(error))) => return Poll::Ready(Err(error.into())),
                 Poll::Ready(Some(Ok(frame))) => frame,
             };
@@ -156,7 +161,7 @@ impl Passing {
                 let mut out = Vec::new();
                 let failed = filtered(filter, share, &chunk, shown, &mut out).err();
                 let held = filter.held();
-                self.set_held(shown, held);
+                self.held.set(held)?;
                 Ok(match failed {
                     None => Portion::Bytes(out.into()),
                     Some(error) => Portion::Unreadable(out, error),
@@ -193,22 +198,11 @@ impl Passing {
         }
     }
 
-    fn end(&mut self, shown: &Shown) -> Result<Portion, BodyError> {
-        self.set_held(shown, 0);
+    fn end(&self) -> Result<Portion, BodyError> {
         match &self.events {
             Treatment::Judged(filter, _) if !filter.is_between() => Err(BodyError::Stalled),
             _ => Ok(Portion::End),
         }
-    }
-
-    fn set_held(&mut self, shown: &Shown, held: usize) {
-        shown.metrics().filter_memory(self.held, held);
-        self.held = held;
-    }
-
-    /// Ends the upstream's watch, and the count of the memory that it held.
-    pub(super) fn close(mut self, shown: &Shown) {
-        self.set_held(shown, 0);
     }
 }
 

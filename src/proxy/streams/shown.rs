@@ -8,6 +8,7 @@ use super::{
     change::{Asked, Transfer},
     live::{LiveStream, Subject},
     machine::{Goal, Input},
+    passing::HeldRoom,
 };
 use crate::{
     policy::{
@@ -83,6 +84,10 @@ impl Shown {
 
     pub(super) fn resource(&self) -> &GroupResource {
         &self.resource
+    }
+
+    pub(super) fn held_room(&self) -> &Arc<HeldRoom> {
+        &self.pair.worker.shared.held
     }
 
     pub(super) fn metrics(&self) -> &Metrics {

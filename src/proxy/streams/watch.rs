@@ -46,7 +46,11 @@ impl WatchBody {
         events: Treatment,
     ) -> Self {
         Self {
-            stage: Stage::Upstream(Box::new(Passing::new(upstream, events))),
+            stage: Stage::Upstream(Box::new(Passing::new(
+                upstream,
+                events,
+                &pair.worker.shared.held,
+            ))),
             shown: Shown::new(pair, collection, encoding),
         }
     }
@@ -155,7 +159,8 @@ impl WatchBody {
         match (changed, events) {
             (Some(Changed { to, upstream, .. }), Some(events)) => {
                 self.shown.carried_over(&to);
-                self.stage = Stage::Upstream(Box::new(Passing::new(upstream, events)));
+                let passing = Passing::new(upstream, events, self.shown.held_room());
+                self.stage = Stage::Upstream(Box::new(passing));
                 self.step(Input::Changed)
             }
             _ => self.step(Input::Failed),
@@ -169,9 +174,7 @@ impl WatchBody {
 
     /// Leaves the source.
     fn leave(&mut self) {
-        if let Stage::Upstream(passing) = std::mem::replace(&mut self.stage, Stage::None) {
-            passing.close(&self.shown);
-        }
+        self.stage = Stage::None;
     }
 }
 

@@ -16,6 +16,7 @@ use crate::support::{
     events::expired,
     policies::{POLICY, configmaps_policy},
     proxy::Proxy,
+    until,
     upstream::{Stream, Upstream},
 };
 
@@ -406,4 +407,38 @@ async fn a_policy_without_boundaries_judges_nothing() {
     upstream.call().await.json(200, "{\"entries\":[]}");
     assert_eq!(client::text(pending.await.unwrap()).await.0, 200);
     assert_eq!(proxy.metric(FILTERED, &[]).await, 0.0);
+}
+
+/// Large objects that never become whole: some streams break off, and the others go on.
+#[tokio::test]
+async fn bad_unfinished_objects_share_one_room() {
+    let (mut upstream, proxy, mut client) = scene().await;
+    let mut large = object("ours", "x", 5);
+    large["data"] = json!({ "text": "x".repeat(1 << 20) });
+    let whole = format!("{}\n", json!({"type": "ADDED", "object": large}));
+    let (begun, rest) = whole.split_at(whole.len() - 10);
+    let mut watches = Vec::new();
+    for _ in 0..40 {
+        let sent = request(Method::GET, &format!("{ALL}?watch=1"));
+        let (events, seen) = opened(&mut client, &mut upstream, sent, Encoding::Json).await;
+        events.send(begun.to_owned()).await;
+        watches.push((events, seen));
+    }
+    let broken = || async { watches.iter().filter(|(events, _)| events.is_given_up()).count() };
+    until("there is room for the others", broken, |count| *count >= 8).await;
+    let held = proxy.metric("ctrlmesh_filter_memory_bytes", &[]).await;
+    // Each may hold 64 KiB besides.
+    assert!(held <= f64::from((32 << 20) + 40 * (64 << 10)), "{held}");
+    let mut went_on = 0;
+    for (events, mut seen) in watches {
+        if events.is_given_up() {
+            continue;
+        }
+        events.send(rest.to_owned()).await;
+        assert_eq!(bytes(&mut seen, whole.len()).await, whole.as_bytes());
+        went_on += 1;
+    }
+    // A buffer that grows has up to twice its content.
+    assert!(went_on >= 15, "{went_on}");
+    proxy.until_metric("ctrlmesh_filter_memory_bytes", &[], 0.0).await;
 }

@@ -15,7 +15,11 @@ use hyper::body::Incoming;
 
 use super::{grant, note};
 use crate::{
-    proxy::{collection::Collection, shared::Pair, streams::error::BodyError},
+    proxy::{
+        collection::Collection,
+        shared::Pair,
+        streams::{error::BodyError, passing::Held},
+    },
     wire::{frames::ListFilter, media::Encoding, object::Object},
 };
 
@@ -34,7 +38,7 @@ pub(in crate::proxy) struct JudgedList {
     collection: Collection,
     pair: Rc<Pair>,
     is_position_noted: bool,
-    held: usize,
+    held: Held,
 }
 
 impl JudgedList {
@@ -54,7 +58,7 @@ impl JudgedList {
             collection,
             pair: Rc::clone(pair),
             is_position_noted: false,
-            held: 0,
+            held: Held::new(&pair.worker.shared.held),
         })
     }
 
@@ -122,9 +126,7 @@ impl JudgedList {
             note(&self.collection, meta);
             self.is_position_noted = true;
         }
-        let held = filter.held();
-        self.set_held(held);
-        Ok(())
+        self.held.set(filter.held())
     }
 
     /// Ends the list: the client has all of it and may resume from here.
@@ -140,20 +142,7 @@ impl JudgedList {
         let meta = filter.finish(&mut self.out)?;
         note(&self.collection, &meta);
         grant(&self.collection, &self.pair, &meta);
-        self.set_held(0);
-        Ok(())
-    }
-
-    fn set_held(&mut self, held: usize) {
-        let metrics = &self.pair.worker.shared.metrics;
-        metrics.filter_memory(self.held, held);
-        self.held = held;
-    }
-}
-
-impl Drop for JudgedList {
-    fn drop(&mut self) {
-        self.set_held(0);
+        self.held.set(0)
     }
 }
 
