@@ -9,7 +9,6 @@ pub mod cork;
 pub mod drain;
 pub mod leaf;
 pub mod names;
-pub mod settings;
 pub mod socket;
 pub mod tls;
 

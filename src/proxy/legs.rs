@@ -16,7 +16,7 @@ use std::{
 use futures_util::FutureExt;
 use hyper::{
     body::{Body, Incoming},
-    client::conn as upstream_conn,
+    client::conn::http1,
     rt::bounds::Http2ServerConnExec,
     server::conn as client_conn,
     service::{HttpService, service_fn},
@@ -34,32 +34,23 @@ use super::{
     shared::{LAST_CALL, Worker},
     shared::{Pair, Tasks},
     streams::Stalls,
-    upstream::{Leftover, Line, Server, Upstream, UpstreamConn, UpstreamTlsStream},
+    upstream::{
+        ClientBody, Leftover, Line, Server, Upstream, UpstreamConn, UpstreamTlsStream,
+        http2::{self, MAX_HEADERS, PING_INTERVAL, PING_TIMEOUT, SEND_BUFFER},
+    },
 };
-use crate::net::{cork::Corked, drain::Draining, settings::SettingsTap, tls::H2};
+use crate::net::{cork::Corked, drain::Draining, tls::H2};
 
 type BoxError = Box<dyn Error + Send + Sync>;
 
-/// HTTP/2 windows towards the upstream. A stalled watch holds at most one stream window; the
-/// connection window is that of 128 of them, so stalled watches never starve a Lease. With half the
-/// stream window the API server stops in the middle of a long list, and waits for us.
-const STREAM_WINDOW: u32 = 512 << 10;
-const CONNECTION_WINDOW: u32 = 64 << 20;
 /// HTTP/2 windows towards the client, for its uploads.
-const CLIENT_STREAM_WINDOW: u32 = 256 << 10;
-const CLIENT_CONNECTION_WINDOW: u32 = 4 << 20;
-/// Unsent bytes that one response may hold.
-const SEND_BUFFER: usize = 64 << 10;
-/// Bytes of headers: Go accepts a mebibyte, in any number of lines.
-const MAX_HEADERS: u32 = 1 << 20;
+const STREAM_WINDOW: u32 = 256 << 10;
+const CONNECTION_WINDOW: u32 = 4 << 20;
 /// Header lines of an HTTP/1.1 head. Each head takes room for all of them, 64 bytes a line. This
 /// many cost 60 ns; twice as many are given back to the kernel each time and cost 20 µs.
 const MAX_HEADER_COUNT: usize = 2 << 10;
 /// Streams at once if the upstream names no limit: the API server's own default.
 const STREAM_LIMIT: u32 = 250;
-/// HTTP/2 PINGs as in client-go.
-const PING_INTERVAL: Duration = Duration::from_secs(30);
-const PING_TIMEOUT: Duration = Duration::from_secs(15);
 /// Timeout of the upstream's SETTINGS.
 const SETTINGS_TIMEOUT: Duration = Duration::from_secs(10);
 /// Longer than the API server keeps an idle connection, so that it is the one to close it.
@@ -99,23 +90,12 @@ struct Legs {
 
 async fn serve_h2(legs: Legs, tasks: &Tasks) -> Closed {
     let Legs { worker, id, client, upstream, server, name, draining } = legs;
-    let (tap, limit) = SettingsTap::new(upstream);
-    let handshake = upstream_conn::http2::Builder::new(tasks.clone())
-        .timer(TokioTimer::new())
-        .initial_stream_window_size(STREAM_WINDOW)
-        .initial_connection_window_size(CONNECTION_WINDOW)
-        .max_header_list_size(MAX_HEADERS)
-        .max_send_buf_size(SEND_BUFFER)
-        .keep_alive_interval(PING_INTERVAL)
-        .keep_alive_timeout(PING_TIMEOUT)
-        .keep_alive_while_idle(true)
-        .handshake(TokioIo::new(tap));
-    let Ok((sender, upstream)) = handshake.await else {
+    let connected = timeout(SETTINGS_TIMEOUT, http2::connect(upstream));
+    let Ok(Some((sender, connection))) = connected.await else {
         return Closed::UpstreamLost;
     };
-    let Ok(Ok(limit)) = timeout(SETTINGS_TIMEOUT, limit).await else {
-        return Closed::UpstreamLost;
-    };
+    let (limit, upstream) = (connection.stream_limit(), sender.over());
+    tasks.spawn(connection.run());
     let stalls = Rc::new(Stalls::new(Arc::clone(&worker.shared.unread)));
     let metrics = Arc::clone(&worker.shared.metrics);
     let pair = Rc::new(Pair {
@@ -128,14 +108,17 @@ async fn serve_h2(legs: Legs, tasks: &Tasks) -> Closed {
         is_upgrading: Rc::default(),
         leftover: None,
     });
-    let service = service_fn(move |request| Box::pin(request::serve(Rc::clone(&pair), request)));
+    let service = service_fn(move |request| {
+        let request = ClientBody::of(request, pair.leftover.clone());
+        Box::pin(request::serve(Rc::clone(&pair), request))
+    });
     let io = Corked::new(client);
     let client = client_conn::http2::Builder::new(tasks.clone())
         .timer(TokioTimer::new())
         .auto_date_header(false)
         .max_concurrent_streams(limit.unwrap_or(STREAM_LIMIT))
-        .initial_stream_window_size(CLIENT_STREAM_WINDOW)
-        .initial_connection_window_size(CLIENT_CONNECTION_WINDOW)
+        .initial_stream_window_size(STREAM_WINDOW)
+        .initial_connection_window_size(CONNECTION_WINDOW)
         .max_header_list_size(MAX_HEADERS)
         .max_send_buf_size(SEND_BUFFER)
         .keep_alive_interval(PING_INTERVAL)
@@ -154,9 +137,8 @@ async fn serve_h2(legs: Legs, tasks: &Tasks) -> Closed {
 
 async fn serve_h1(legs: Legs, tasks: &Tasks) -> Closed {
     let Legs { worker, id, client, upstream, server, name, draining } = legs;
-    let handshake = upstream_conn::http1::Builder::new()
-        .max_headers(MAX_HEADER_COUNT)
-        .handshake(TokioIo::new(upstream));
+    let handshake =
+        http1::Builder::new().max_headers(MAX_HEADER_COUNT).handshake(TokioIo::new(upstream));
     let Ok((sender, upstream)) = handshake.await else {
         return Closed::UpstreamLost;
     };
@@ -173,7 +155,10 @@ async fn serve_h1(legs: Legs, tasks: &Tasks) -> Closed {
         is_upgrading: Rc::clone(&is_upgrading),
         leftover: Some(Rc::clone(&leftover)),
     });
-    let service = service_fn(move |request| Box::pin(request::serve(Rc::clone(&pair), request)));
+    let service = service_fn(move |request| {
+        let request = ClientBody::of(request, pair.leftover.clone());
+        Box::pin(request::serve(Rc::clone(&pair), request))
+    });
     let client = client_conn::http1::Builder::new()
         .timer(TokioTimer::new())
         .auto_date_header(false)
@@ -269,7 +254,7 @@ impl<C: ClientConnection> ClientConnection for Uncorking<C> {
 /// When the upstream closes, the client's connection is closed too, after the requests under way. A
 /// drain does the same; a connection that came during a drain (a controller that releases its
 /// lease) is served until shortly before the deadline.
-async fn drive<C, U>(
+async fn drive<C, U, E>(
     mut client: Pin<Box<C>>,
     upstream: U,
     mut draining: Draining,
@@ -277,7 +262,7 @@ async fn drive<C, U>(
 ) -> Closed
 where
     C: ClientConnection,
-    U: Future<Output = hyper::Result<()>>,
+    U: Future<Output = Result<(), E>>,
 {
     // Fused, so that it is dropped when it has ended: it holds the requests that it did not send.
     let mut upstream = pin!(upstream.fuse());
@@ -320,9 +305,9 @@ async fn maybe_until(at: Option<Instant>) {
     }
 }
 
-fn how_it_ended(
+fn how_it_ended<E>(
     client: hyper::Result<()>,
-    upstream: Option<hyper::Result<()>>,
+    upstream: Option<Result<(), E>>,
     deadline: Option<Instant>,
 ) -> Closed {
     match (client, upstream) {

@@ -32,6 +32,11 @@ const FOREIGN: [&str; 9] = [
     "SystemTime",
 ];
 
+/// Names of the HTTP engines, and the files of the proxy that may name them.
+const ENGINES: [&str; 3] = ["Incoming", "h2::", "hyper::client"];
+const OF_ENGINES: [&str; 5] =
+    ["admin.rs", "legs.rs", "upstream/body.rs", "upstream/connection.rs", "upstream/http2.rs"];
+
 fn source(module: &str) -> Vec<(PathBuf, String)> {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("src");
     let single = root.join(format!("{module}.rs"));
@@ -115,6 +120,21 @@ fn dependencies_point_one_way() {
                     wrong.push(format!("{} uses {other}", path.display()));
                 }
             }
+        }
+    }
+    assert!(wrong.is_empty(), "{wrong:#?}");
+}
+
+#[test]
+fn requests_and_streams_name_no_http_engine() {
+    let mut wrong = Vec::new();
+    for (path, text) in source("proxy") {
+        let code = code(&text);
+        let named = ENGINES.iter().find(|name| code.contains(**name));
+        if let Some(name) = named
+            && !OF_ENGINES.iter().any(|file| path.ends_with(file))
+        {
+            wrong.push(format!("{} names {name}", path.display()));
         }
     }
     assert!(wrong.is_empty(), "{wrong:#?}");

@@ -2,14 +2,14 @@
 
 use bytes::Bytes;
 use http::{HeaderMap, HeaderValue, Response, header};
-use hyper::{body::Incoming, upgrade::OnUpgrade};
+use hyper::upgrade::OnUpgrade;
 
 use crate::{
     policy::{Refusal, Refused},
     proxy::{
         collection::Collection,
         streams::{JudgedList, Treatment},
-        upstream::Broken,
+        upstream::{Broken, UpstreamBody},
     },
     wire::{media::Encoding, name::BodyKind},
 };
@@ -28,12 +28,12 @@ pub(super) struct Answer {
 
 /// The treatment of a response's body.
 pub(super) enum Follow {
-    Pass(Incoming),
+    Pass(UpstreamBody),
     Whole(Bytes),
     Splice(OnUpgrade),
-    List(Incoming, Collection, Option<Encoding>),
+    List(UpstreamBody, Collection, Option<Encoding>),
     JudgedList(Box<JudgedList>),
-    Watch(Incoming, Collection, Encoding, Treatment),
+    Watch(UpstreamBody, Collection, Encoding, Treatment),
 }
 
 /// The refusal of a path or query that cannot be the target of a request.
@@ -49,8 +49,8 @@ pub(super) fn body_kind(headers: &HeaderMap) -> Option<BodyKind> {
     }
 }
 
-impl From<Response<Incoming>> for Answer {
-    fn from(reply: Response<Incoming>) -> Self {
+impl From<Response<UpstreamBody>> for Answer {
+    fn from(reply: Response<UpstreamBody>) -> Self {
         let (head, body) = reply.into_parts();
         Self { reply: Response::from_parts(head, ()), follow: Follow::Pass(body) }
     }

@@ -11,7 +11,6 @@ use std::rc::Rc;
 use bytes::Bytes;
 use http::{HeaderValue, Method, Request, Response, StatusCode, header, request::Parts};
 use http_body_util::{BodyExt, LengthLimitError, Limited};
-use hyper::body::Incoming;
 use percent_encoding::utf8_percent_encode;
 use serde::Deserialize;
 use serde_json::json;
@@ -27,7 +26,8 @@ use crate::{
         outcome::Why,
         shared::Pair,
         upstream::{
-            ClientBody, MAX_ANSWER, METADATA, OnBehalf, Served, ServedResource, discovery_path,
+            ClientBody, MAX_ANSWER, METADATA, OnBehalf, Served, ServedResource, UpstreamBody,
+            discovery_path,
         },
     },
     wire::{
@@ -364,7 +364,7 @@ impl Sweep<'_> {
         target: &str,
         accept: HeaderValue,
         json: Option<Bytes>,
-    ) -> Result<Response<Incoming>, Stop> {
+    ) -> Result<Response<UpstreamBody>, Stop> {
         let own = OnBehalf { uri: &self.head.uri, headers: &self.head.headers };
         let request = own
             .request(&self.pair.upstream, method, target, Some(accept), json)
@@ -384,7 +384,7 @@ const NOT_OF_A_LIST: [(&str, Option<&str>); 6] = [
 ];
 
 /// The body of a response that is not a list.
-async fn read(reply: Response<Incoming>) -> Result<Bytes, Stop> {
+async fn read(reply: Response<UpstreamBody>) -> Result<Bytes, Stop> {
     let body = Limited::new(reply.into_body(), MAX_ANSWER).collect().await;
     let body = body.map_err(|error| match error.is::<LengthLimitError>() {
         true => Refusal::UnreadableList.because("a response to one request has more than 4 MiB"),
@@ -394,7 +394,7 @@ async fn read(reply: Response<Incoming>) -> Result<Bytes, Stop> {
 }
 
 /// Discards the body of a response: on HTTP/1.1 the next response is behind it.
-async fn pass_over(reply: Response<Incoming>) -> Result<(), Stop> {
+async fn pass_over(reply: Response<UpstreamBody>) -> Result<(), Stop> {
     let mut body = reply.into_body();
     while let Some(frame) = body.frame().await {
         frame.map_err(|_| cut_off())?;

@@ -3,7 +3,6 @@
 use std::rc::Rc;
 
 use http::{HeaderMap, StatusCode, header};
-use hyper::body::Incoming;
 
 use super::answer::{Answer, Follow, Stop};
 use crate::{
@@ -12,6 +11,7 @@ use crate::{
         collection::Collection,
         shared::Pair,
         streams::{BodyError, JudgedList, Treatment},
+        upstream::UpstreamBody,
     },
     wire::media::Encoding,
 };
@@ -56,7 +56,7 @@ pub(super) async fn follow(
 }
 
 fn watched(
-    body: Incoming,
+    body: UpstreamBody,
     collection: Collection,
     encoding: Option<Encoding>,
 ) -> Result<Follow, Stop> {
@@ -80,7 +80,7 @@ fn watched(
 async fn judged(
     pair: &Rc<Pair>,
     headers: &mut HeaderMap,
-    body: Incoming,
+    body: UpstreamBody,
     collection: Collection,
     encoding: Option<Encoding>,
 ) -> Result<JudgedList, Stop> {

@@ -11,7 +11,6 @@ mod upgrade;
 use std::{rc::Rc, sync::Arc};
 
 use http::{HeaderMap, HeaderValue, Method, Request, Response, StatusCode, Uri, Version, header};
-use hyper::body::Incoming;
 
 pub(super) use self::body::Room;
 use self::{
@@ -39,13 +38,10 @@ use crate::{
 /// Answers one request. An error ends the client's stream as the upstream's end would have.
 pub(super) async fn serve(
     pair: Rc<Pair>,
-    request: Request<Incoming>,
+    request: Request<ClientBody>,
 ) -> Result<Response<ReplyBody>, Broken> {
     let mut access = Access::begin(&pair.worker.requests, Leg::Outbound, pair.id);
     let accept = request.headers().get(header::ACCEPT).cloned();
-    let (head, body) = request.into_parts();
-    let body = ClientBody::new(body, &head.headers, pair.leftover.clone());
-    let request = Request::from_parts(head, body);
     match answer(&pair, request, &mut access).await {
         Ok(answer) => Ok(deliver(&pair, answer, access)),
         Err(Stop::Refused(refused)) => Ok(refuse(&refused, accept.as_ref(), access)),

@@ -7,7 +7,6 @@ use std::{
 
 use bytes::{Bytes, BytesMut};
 use http_body::{Body, Frame, SizeHint};
-use hyper::body::Incoming;
 
 use super::{
     error::BodyError,
@@ -15,7 +14,10 @@ use super::{
     stall::Follower,
     watch::WatchBody,
 };
-use crate::proxy::outcome::{Access, Ended};
+use crate::proxy::{
+    outcome::{Access, Ended},
+    upstream::UpstreamBody,
+};
 
 /// Bytes of one frame to the client: with its head (RFC 9113 section 4.1) it fills one TLS record
 /// (RFC 8446 section 5.1), and no record holds the rest of another's.
@@ -23,7 +25,6 @@ const FRAME: usize = (16 << 10) - 9;
 
 /// A response's body on its way to the client, and the record of the request, which is complete
 /// when the body is.
-#[derive(Debug)]
 pub(in crate::proxy) struct ReplyBody {
     backing: Backing,
     /// The step after the frame that was given last.
@@ -32,10 +33,9 @@ pub(in crate::proxy) struct ReplyBody {
     follower: Option<Follower>,
 }
 
-#[derive(Debug)]
 enum Backing {
     Whole(Option<Bytes>),
-    Passed(Incoming),
+    Passed(UpstreamBody),
     List(Box<ListBody>),
     JudgedList(Box<JudgedList>),
     Watch(Box<WatchBody>),
@@ -53,7 +53,7 @@ impl ReplyBody {
         Self::new(Backing::Whole(Some(body)), access)
     }
 
-    pub(in crate::proxy) fn passed(body: Incoming, access: Access) -> Self {
+    pub(in crate::proxy) fn passed(body: UpstreamBody, access: Access) -> Self {
         Self::new(Backing::Passed(body), access)
     }
 

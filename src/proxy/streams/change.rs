@@ -20,7 +20,6 @@ use std::{
 use bytes::Bytes;
 use http::{HeaderMap, Method, Response, StatusCode, header};
 use http_body_util::BodyExt;
-use hyper::body::Incoming;
 use tokio::{sync::mpsc, time::timeout};
 
 use super::turns::{Member, Turn};
@@ -30,7 +29,7 @@ use crate::{
         feed::InForce,
         outcome::Why,
         shared::{Pair, Shared},
-        upstream::{Kept, Probe, settled_way, understood},
+        upstream::{Kept, Probe, UpstreamBody, settled_way, understood},
     },
     wire::{
         RequestInfo, ResourceVersion,
@@ -68,7 +67,7 @@ pub(super) struct Changed {
     /// The policy that the watch shows from now on.
     pub(super) to: Arc<InForce>,
     /// The new watch.
-    pub(super) upstream: Incoming,
+    pub(super) upstream: UpstreamBody,
     /// The part of its selected objects that is in the shard.
     pub(super) share: Share,
 }
@@ -207,7 +206,7 @@ impl Transfer {
 
     async fn page(
         &self,
-        reply: Response<Incoming>,
+        reply: Response<UpstreamBody>,
         part: &Part,
         moved: &mut Moved,
     ) -> Option<ListHead> {

@@ -1,13 +1,13 @@
 //! The reasons why a body breaks off.
 
-use crate::wire::frames::FrameError;
+use crate::{proxy::upstream::Cut, wire::frames::FrameError};
 
 /// Reasons to break off: the client's stream is reset, so that no part is taken for a whole.
 #[derive(Debug, thiserror::Error)]
 pub(in crate::proxy) enum BodyError {
     /// The upstream broke off.
     #[error("the upstream broke off")]
-    Upstream(#[from] hyper::Error),
+    Upstream(#[from] Cut),
     /// The body is not what its content type says.
     #[error("the response cannot be followed")]
     Unreadable(#[from] FrameError),

@@ -16,7 +16,6 @@ use bytes::Bytes;
 use flate2::write::MultiGzDecoder;
 use http::HeaderValue;
 use http_body::{Body, Frame, SizeHint};
-use hyper::body::Incoming;
 
 use super::error::BodyError;
 use crate::{
@@ -24,6 +23,7 @@ use crate::{
     proxy::{
         collection::{Collection, token_key, token_position},
         shared::Pair,
+        upstream::UpstreamBody,
     },
     wire::{
         frames::{Continue, FrameError, ListMeta, ListScanner},
@@ -33,7 +33,7 @@ use crate::{
 
 /// The body of a list, see the module.
 pub(in crate::proxy) struct ListBody {
-    upstream: Incoming,
+    upstream: UpstreamBody,
     scan: Scan,
     collection: Collection,
     pair: Rc<Pair>,
@@ -59,7 +59,7 @@ struct Sink {
 impl ListBody {
     pub(in crate::proxy) fn new(
         pair: &Rc<Pair>,
-        upstream: Incoming,
+        upstream: UpstreamBody,
         collection: Collection,
         encoding: Option<Encoding>,
         compression: Option<&HeaderValue>,
@@ -204,12 +204,6 @@ pub(super) fn grant(collection: &Collection, pair: &Pair, meta: &ListMeta) {
     if let Some((key, at)) = given {
         let Collection { in_force, position, .. } = collection;
         pair.grants.borrow_mut().give(key, at, in_force.epoch, position);
-    }
-}
-
-impl std::fmt::Debug for ListBody {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("ListBody").finish_non_exhaustive()
     }
 }
 

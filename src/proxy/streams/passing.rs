@@ -17,7 +17,6 @@ use std::{
 use bytes::Bytes;
 use http::HeaderMap;
 use http_body::Body;
-use hyper::body::Incoming;
 use tokio::time::{Sleep, sleep};
 
 pub(super) use self::held::Held;
@@ -25,7 +24,7 @@ pub(in crate::proxy) use self::held::HeldRoom;
 use super::{error::BodyError, shown::Shown};
 use crate::{
     policy::Share,
-    proxy::collection::Bookmarks,
+    proxy::{collection::Bookmarks, upstream::UpstreamBody},
     wire::{
         frames::{FrameError, WatchFilter, WatchScanner},
         media::Encoding,
@@ -40,7 +39,7 @@ const BOOKMARK_DELAY: Duration = Duration::from_millis(200);
 
 /// The upstream's side of a watch, see the module. Dropping it ends the upstream's watch.
 pub(in crate::proxy) struct Passing {
-    upstream: Incoming,
+    upstream: UpstreamBody,
     events: Treatment,
     timer: Option<Pin<Box<Sleep>>>,
     held: Held,
@@ -83,7 +82,7 @@ impl Treatment {
 }
 
 impl Passing {
-    pub(super) fn new(upstream: Incoming, events: Treatment, room: &Arc<HeldRoom>) -> Self {
+    pub(super) fn new(upstream: UpstreamBody, events: Treatment, room: &Arc<HeldRoom>) -> Self {
         Self { upstream, events, timer: None, held: Held::new(room) }
     }
 

@@ -9,7 +9,6 @@ use std::{
 
 use bytes::{Bytes, BytesMut};
 use http_body::Frame;
-use hyper::body::Incoming;
 
 use super::{
     change::{Changed, Changing, Progress},
@@ -20,7 +19,7 @@ use super::{
     shown::Shown,
 };
 use crate::{
-    proxy::{collection::Collection, outcome::Ended, shared::Pair},
+    proxy::{collection::Collection, outcome::Ended, shared::Pair, upstream::UpstreamBody},
     wire::media::Encoding,
 };
 
@@ -40,7 +39,7 @@ enum Stage {
 impl WatchBody {
     pub(in crate::proxy) fn new(
         pair: &Rc<Pair>,
-        upstream: Incoming,
+        upstream: UpstreamBody,
         collection: Collection,
         encoding: Encoding,
         events: Treatment,
@@ -181,11 +180,5 @@ impl WatchBody {
 impl Drop for WatchBody {
     fn drop(&mut self) {
         self.leave();
-    }
-}
-
-impl std::fmt::Debug for WatchBody {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("WatchBody").field("ended", &self.shown.ended).finish_non_exhaustive()
     }
 }

@@ -9,12 +9,11 @@ use bytes::Bytes;
 use http::{
     HeaderMap, HeaderName, HeaderValue, Method, Request, Response, Uri, header, uri::PathAndQuery,
 };
-use hyper::body::Incoming;
 use tokio::time::timeout;
 
 use super::{
     body::RequestBody,
-    connection::{Broken, Upstream},
+    connection::{Broken, Upstream, UpstreamBody},
     hop_by_hop::strip_hop_by_hop,
 };
 use crate::proxy::outcome::{OwnRequest, Why};
@@ -101,7 +100,7 @@ impl OnBehalf<'_> {
         upstream: &Upstream,
         why: Why,
         request: Request<RequestBody>,
-    ) -> Result<Response<Incoming>, Broken> {
+    ) -> Result<Response<UpstreamBody>, Broken> {
         let Upstream { metrics, connection, .. } = upstream;
         let mut record = OwnRequest::begin(metrics, *connection, why, &request);
         let reply = upstream.send(request).await?;

@@ -9,7 +9,7 @@ use std::{
 };
 
 use bytes::Bytes;
-use http::{HeaderMap, header};
+use http::{Request, header};
 use http_body::{Body, Frame, SizeHint};
 use http_body_util::BodyExt;
 use hyper::body::Incoming;
@@ -72,13 +72,13 @@ pub(in crate::proxy) struct ClientBody {
 }
 
 impl ClientBody {
-    /// The body of a request with these headers. `leftover` takes the part that is not read.
-    pub(in crate::proxy) fn new(
-        body: Incoming,
-        headers: &HeaderMap,
+    /// The request with its body. `leftover` takes the part that is not read.
+    pub(in crate::proxy) fn of(
+        request: Request<Incoming>,
         leftover: Option<Rc<Leftover>>,
-    ) -> Self {
-        Self { body: Some(body), leftover, is_awaited: !headers.contains_key(header::EXPECT) }
+    ) -> Request<Self> {
+        let is_awaited = !request.headers().contains_key(header::EXPECT);
+        request.map(|body| Self { body: Some(body), leftover, is_awaited })
     }
 }
 

@@ -1,11 +1,25 @@
 //! One connection to an API server, as requests may use it.
 
-use std::{cell::RefCell, collections::HashMap, future::poll_fn, sync::Arc};
+use std::{
+    cell::RefCell,
+    collections::HashMap,
+    future::poll_fn,
+    pin::Pin,
+    sync::Arc,
+    task::{Context, Poll},
+};
 
+use bytes::Bytes;
+use futures_util::future::Either;
 use http::{Request, Response, Version};
-use hyper::{body::Incoming, client::conn};
+use http_body::{Body, Frame, SizeHint};
+use hyper::{body::Incoming, client::conn::http1};
 
-use super::{body::RequestBody, server::Server};
+use super::{
+    body::RequestBody,
+    http2::{self, Received},
+    server::Server,
+};
 use crate::{policy::GroupResource, proxy::metrics::Metrics};
 
 /// Resources of which anything is remembered.
@@ -26,8 +40,8 @@ pub(in crate::proxy) struct Upstream {
 
 /// The HTTP connection.
 pub(in crate::proxy) enum Line {
-    H2(conn::http2::SendRequest<RequestBody>),
-    H1(RefCell<conn::http1::SendRequest<RequestBody>>),
+    H2(http2::Sender),
+    H1(RefCell<http1::SendRequest<RequestBody>>),
 }
 
 /// Reasons for no response: the client gets a protocol error, never an invented response.
@@ -38,7 +52,51 @@ pub(in crate::proxy) enum Broken {
     Unsent(#[source] h2::Error),
     /// The upstream broke off.
     #[error("the upstream broke off")]
-    Upstream(#[from] hyper::Error),
+    Upstream(#[from] Cut),
+}
+
+/// The body of an upstream's response.
+pub(in crate::proxy) enum UpstreamBody {
+    H1(Incoming),
+    H2(Received),
+}
+
+/// An error of the upstream's connection, or of one stream of it.
+#[derive(Debug, thiserror::Error)]
+pub(in crate::proxy) enum Cut {
+    #[error("HTTP/1.1 to the upstream ended early")]
+    H1(#[from] hyper::Error),
+    #[error("HTTP/2 to the upstream ended early")]
+    H2(#[from] h2::Error),
+}
+
+impl Body for UpstreamBody {
+    type Data = Bytes;
+    type Error = Cut;
+
+    fn poll_frame(
+        self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, Cut>>> {
+        match self.get_mut() {
+            Self::H1(body) => Pin::new(body).poll_frame(cx).map_err(Cut::from),
+            Self::H2(body) => Pin::new(body).poll_frame(cx).map_err(Cut::from),
+        }
+    }
+
+    fn is_end_stream(&self) -> bool {
+        match self {
+            Self::H1(body) => body.is_end_stream(),
+            Self::H2(body) => body.is_end_stream(),
+        }
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        match self {
+            Self::H1(body) => body.size_hint(),
+            Self::H2(body) => body.size_hint(),
+        }
+    }
 }
 
 impl Upstream {
@@ -62,24 +120,40 @@ impl Upstream {
         if self.is_h2() { Version::HTTP_2 } else { Version::HTTP_11 }
     }
 
-    /// Sends a request and waits for the head of the response.
-    pub(in crate::proxy) async fn send(
+    /// Sends a request; the future waits for the head of the response. The request of HTTP/2 is
+    /// gone by then: what a future holds is copied when its task starts.
+    pub(in crate::proxy) fn send(
         &self,
         request: Request<RequestBody>,
-    ) -> Result<Response<Incoming>, Broken> {
-        let sent = match &self.line {
-            Line::H2(sender) => sender.clone().try_send_request(request).await,
-            Line::H1(sender) => {
-                poll_fn(|cx| sender.borrow_mut().poll_ready(cx)).await?;
-                let sending = sender.borrow_mut().try_send_request(request);
-                sending.await
+    ) -> impl Future<Output = Result<Response<UpstreamBody>, Broken>> {
+        match &self.line {
+            Line::H2(sender) => {
+                let sent = sender.send(request);
+                Either::Left(async {
+                    let reply = sent.ok_or_else(unsent)?.await.map_err(Cut::from)?;
+                    Ok(reply.map(UpstreamBody::H2))
+                })
             }
-        };
-        sent.map_err(|mut error| match error.take_message() {
-            Some(_) => Broken::Unsent(h2::Reason::REFUSED_STREAM.into()),
-            None => Broken::Upstream(error.into_error()),
-        })
+            Line::H1(sender) => Either::Right(Box::pin(send_h1(sender, request))),
+        }
     }
+}
+
+async fn send_h1(
+    sender: &RefCell<http1::SendRequest<RequestBody>>,
+    request: Request<RequestBody>,
+) -> Result<Response<UpstreamBody>, Broken> {
+    poll_fn(|cx| sender.borrow_mut().poll_ready(cx)).await.map_err(Cut::from)?;
+    let sending = sender.borrow_mut().try_send_request(request);
+    let reply = sending.await.map_err(|mut error| match error.take_message() {
+        Some(_) => unsent(),
+        None => Cut::from(error.into_error()).into(),
+    })?;
+    Ok(reply.map(UpstreamBody::H1))
+}
+
+fn unsent() -> Broken {
+    Broken::Unsent(h2::Reason::REFUSED_STREAM.into())
 }
 
 /// Knowledge of the API server at the end of one connection.

@@ -10,6 +10,7 @@ mod connection;
 mod dial;
 mod discovery;
 mod hop_by_hop;
+pub(super) mod http2;
 mod past;
 mod present;
 mod server;
@@ -18,7 +19,7 @@ mod understood;
 pub(super) use self::{
     behalf::{Kept, MAX_ANSWER, METADATA, OnBehalf, with_target},
     body::{ClientBody, Leftover, RequestBody},
-    connection::{Broken, Line, Upstream},
+    connection::{Broken, Cut, Line, Upstream, UpstreamBody},
     dial::{Destination, UpstreamConn, UpstreamTlsStream},
     discovery::{Served, ServedResource, path as discovery_path, settled_way},
     hop_by_hop::strip_hop_by_hop,

@@ -11,7 +11,6 @@ use std::{
 use bytes::Bytes;
 use flate2::write::MultiGzDecoder;
 use http_body::{Body, Frame};
-use hyper::body::Incoming;
 
 use super::{grant, note};
 use crate::{
@@ -19,6 +18,7 @@ use crate::{
         collection::Collection,
         shared::Pair,
         streams::{error::BodyError, passing::Held},
+        upstream::UpstreamBody,
     },
     wire::{frames::ListFilter, media::Encoding, object::Object},
 };
@@ -28,7 +28,7 @@ const PIECE: usize = 64 << 10;
 
 /// The body of a judged list, see the module.
 pub(in crate::proxy) struct JudgedList {
-    upstream: Incoming,
+    upstream: UpstreamBody,
     /// `None` once the body has ended.
     filter: Option<ListFilter>,
     /// The decompressor, if it is needed. The client is on this machine and gets plain bytes.
@@ -45,7 +45,7 @@ impl JudgedList {
     /// `None` for an encoding that cannot be filtered.
     pub(in crate::proxy) fn new(
         pair: &Rc<Pair>,
-        upstream: Incoming,
+        upstream: UpstreamBody,
         collection: Collection,
         encoding: Encoding,
         is_gzip: bool,
@@ -143,11 +143,5 @@ impl JudgedList {
         note(&self.collection, &meta);
         grant(&self.collection, &self.pair, &meta);
         self.held.set(0)
-    }
-}
-
-impl std::fmt::Debug for JudgedList {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("JudgedList").finish_non_exhaustive()
     }
 }
