@@ -168,13 +168,14 @@ fn watch(uri: &Uri, headers: &mut HeaderMap) -> Result<Option<Asked>, Stop> {
 async fn pass(pair: &Rc<Pair>, mut request: Request<ClientBody>) -> Result<Answer, Stop> {
     let upgrade = is_upgrade(&request).then(|| hyper::upgrade::on(&mut request));
     let (mut head, body) = request.into_parts();
-    strip_hop_by_hop(&mut head.headers, upgrade.is_some());
+    let is_h2 = pair.upstream.is_h2();
+    strip_hop_by_hop(&mut head.headers, is_h2 || upgrade.is_some());
     let request = Request::from_parts(head, RequestBody::Streamed(body));
     pair.is_upgrading.set(upgrade.is_some());
     let mut reply = pair.upstream.send(request).await?;
     let switched = reply.status() == StatusCode::SWITCHING_PROTOCOLS;
     pair.is_upgrading.set(switched);
-    strip_hop_by_hop(reply.headers_mut(), switched);
+    strip_hop_by_hop(reply.headers_mut(), is_h2 || switched);
     let mut answer = Answer::from(reply);
     if let (Some(client), true) = (upgrade, switched) {
         answer.follow = Follow::Splice(client);

@@ -12,9 +12,10 @@ const HOP_BY_HOP: [HeaderName; 5] = [
     header::UPGRADE,
 ];
 
-/// Removes them from a head that goes on, except from one of an upgrade.
-pub(in crate::proxy) fn strip_hop_by_hop(headers: &mut HeaderMap, is_upgrade: bool) {
-    if is_upgrade {
+/// Removes them from a head that goes on, unless it `keeps` them: that of an upgrade does, and in
+/// HTTP/2 there are none, since they are an error on both legs (RFC 9113 section 8.2.2).
+pub(in crate::proxy) fn strip_hop_by_hop(headers: &mut HeaderMap, keeps: bool) {
+    if keeps {
         return;
     }
     for name in &HOP_BY_HOP {
