@@ -52,6 +52,7 @@ pub(super) async fn serve(
     }
 }
 
+/// Boxes the futures that most requests do not need: theirs is copied when its task starts.
 async fn answer(
     pair: &Rc<Pair>,
     mut request: Request<ClientBody>,
@@ -77,11 +78,12 @@ async fn answer(
         && request.method() == Method::GET
     {
         let own = OnBehalf { uri: &uri, headers: request.headers() };
-        if let Some(answer) = present::settle(pair, &info, own, collection).await {
+        if let Some(answer) = Box::pin(present::settle(pair, &info, own, collection)).await {
             return Ok(answer);
         }
         if narrow.scope.is_some() {
-            let (pushed, how) = understood(&pair.upstream, &info, &narrow.share, own).await;
+            let asked = understood(&pair.upstream, &info, &narrow.share, own);
+            let (pushed, how) = Box::pin(asked).await;
             rewrite.push(&pushed, &info.options);
             pair.worker.shared.metrics.count_pushdown(how);
         }
@@ -93,14 +95,14 @@ async fn answer(
     }
     match (&way, info.resource()) {
         (Way::DeleteCollection(Narrow { share, .. }), Some(resource)) if share.is_each() => {
-            delete::judged(pair, request, resource, share, &in_force).await
+            Box::pin(delete::judged(pair, request, resource, share, &in_force)).await
         }
         (Way::Write(Write { lock: Some(place) }), _) if place.is_in_body() => {
-            send_renamed(pair, request, &in_force, access).await
+            Box::pin(send_renamed(pair, request, &in_force, access)).await
         }
         (Way::List(_) | Way::Watch(_), _) => {
             let answer = pass(pair, request).await?;
-            follow(pair, answer, &way, collection).await
+            Box::pin(follow(pair, answer, &way, collection)).await
         }
         _ => pass(pair, request).await,
     }

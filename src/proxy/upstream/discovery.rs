@@ -64,7 +64,8 @@ pub(in crate::proxy) async fn settled_way(
     let Some(resource) = info.resource().filter(|_| way.depends_on_namespaced()) else {
         return Ok(way);
     };
-    match is_namespaced(upstream, resource, own).await {
+    // Boxed, as most requests do not need it.
+    match Box::pin(is_namespaced(upstream, resource, own)).await {
         Some(is_namespaced) => Ok(sharding.settled_way(info, is_namespaced)),
         None => Err(sharding.settled_way(info, true)),
     }
