@@ -48,6 +48,10 @@ impl Held {
     /// [`BodyError::NoRoom`] if they are more than before, and more than there is room for.
     pub(in crate::proxy::streams) fn set(&mut self, bytes: usize) -> Result<(), BodyError> {
         let before = self.bytes;
+        // Most pieces change nothing, and the count is of all threads.
+        if bytes == before {
+            return Ok(());
+        }
         let all = self.hold(bytes);
         let is_alone = all == bytes;
         if bytes <= before || bytes <= SMALL || all <= MAX_HELD || is_alone {
