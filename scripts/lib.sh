@@ -5,7 +5,21 @@ set -euo pipefail
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 cache=${CTRLMESH_CACHE:-${XDG_CACHE_HOME:-$HOME/.cache}/ctrlmesh}
 host=$(uname -m)-unknown-linux-gnu
+target=${CARGO_TARGET_DIR:-$root/target}/$host
 started=$SECONDS
+
+# Everything is built once, for tests and images alike: static, since an image holds nothing else.
+# The target is named so that the flag is not that of build scripts and procedural macros as well.
+export CARGO_BUILD_TARGET=$host
+static="-C target-feature=+crt-static"
+case ${RUSTFLAGS-} in
+    *"$static"*) ;; # One script called another: the same flags twice are other flags to cargo.
+    *) export RUSTFLAGS="${RUSTFLAGS:+$RUSTFLAGS }$static" ;;
+esac
+
+# The programs, by the selection of packages of `cargo test --workspace`: another has other features
+# and compiles the dependencies once more. (One test asks for the features of the tests.)
+programs=(--workspace --bins --test golden)
 
 export CARGO_TERM_COLOR=${CARGO_TERM_COLOR:-auto}
 
@@ -66,11 +80,3 @@ install_package() {
 need_root() {
     [ "$(id -u)" = 0 ] || die "run it as root: namespaces, iptables and a kubelet need it"
 }
-
-# The binaries of the images: static, so that the image needs nothing else; for tests and the demo
-# without the link-time optimisation that takes most of a release's time.
-build_static() {
-    RUSTFLAGS="-C target-feature=+crt-static" compile build --profile static --target "$host" \
-        -p ctrlmesh -p ctrlmesh-init
-}
-static_dir() { printf '%s\n' "${CARGO_TARGET_DIR:-$root/target}/$host/static"; }
