@@ -45,7 +45,7 @@ type BoxError = Box<dyn Error + Send + Sync>;
 
 /// HTTP/2 windows towards the client, for its uploads.
 const STREAM_WINDOW: u32 = 256 << 10;
-const CONNECTION_WINDOW: u32 = 4 << 20;
+const CONNECTION_WINDOW: u32 = 1 << 20;
 /// Header lines of an HTTP/1.1 head. Each head takes room for all of them, 64 bytes a line. This
 /// many cost 60 ns; twice as many are given back to the kernel each time and cost 20 µs.
 const MAX_HEADER_COUNT: usize = 2 << 10;
@@ -94,7 +94,7 @@ async fn serve_h2(legs: Legs, tasks: &Tasks) -> Closed {
     let Ok(Some((sender, connection))) = connected.await else {
         return Closed::UpstreamLost;
     };
-    let (limit, upstream) = (connection.stream_limit(), sender.over());
+    let (limit, upstream) = (connection.stream_limit().unwrap_or(STREAM_LIMIT), sender.over());
     tasks.spawn(connection.run());
     let stalls = Rc::new(Stalls::new(Arc::clone(&worker.shared.unread)));
     let metrics = Arc::clone(&worker.shared.metrics);
@@ -116,7 +116,8 @@ async fn serve_h2(legs: Legs, tasks: &Tasks) -> Closed {
     let client = client_conn::http2::Builder::new(tasks.clone())
         .timer(TokioTimer::new())
         .auto_date_header(false)
-        .max_concurrent_streams(limit.unwrap_or(STREAM_LIMIT))
+        .max_concurrent_streams(limit)
+        .max_pending_accept_reset_streams(4 * limit as usize)
         .initial_stream_window_size(STREAM_WINDOW)
         .initial_connection_window_size(CONNECTION_WINDOW)
         .max_header_list_size(MAX_HEADERS)

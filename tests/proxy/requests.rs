@@ -529,6 +529,57 @@ async fn bad_http2_that_is_none() {
     assert!(upstream.is_quiet());
 }
 
+/// A client that cancels what it has asked for keeps its connection, as at Go's server.
+#[tokio::test]
+async fn requests_that_are_cancelled_at_once_end_no_connection() {
+    let mut upstream = Upstream::start().await;
+    let proxy = Proxy::start(&upstream).await;
+    let trust = config(&proxy.files.mesh_ca_pem(), &[H2]);
+    let mut tls = connect(proxy.addr, trust, "kubernetes").await.unwrap();
+    let mut sent = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\0\x04\0\0\0\0\0".to_vec();
+    for stream in (1..=399).step_by(2) {
+        sent.extend(get_frame(stream, "/version"));
+        sent.extend(frame(3, 0, stream, &8u32.to_be_bytes()));
+    }
+    sent.extend(get_frame(401, "/livez"));
+    tls.write_all(&sent).await.unwrap();
+    let mut call = upstream.call().await;
+    while call.target() != "/livez" {
+        call = upstream.call().await;
+    }
+    call.json(200, "{}");
+    let answer = async {
+        loop {
+            let mut head = [0; 9];
+            tls.read_exact(&mut head).await.unwrap();
+            let [_, high, low, kind, _, stream @ ..] = head;
+            let mut payload = vec![0; usize::from(u16::from_be_bytes([high, low]))];
+            tls.read_exact(&mut payload).await.unwrap();
+            assert_ne!(kind, 7, "GOAWAY");
+            if kind == 1 && u32::from_be_bytes(stream) == 401 {
+                break;
+            }
+        }
+    };
+    soon("the answer to the last", answer).await;
+}
+
+/// One frame of HTTP/2 (RFC 9113 section 4.1).
+fn frame(kind: u8, flags: u8, stream: u32, payload: &[u8]) -> Vec<u8> {
+    let length = u8::try_from(payload.len()).unwrap();
+    [&[0, 0, length, kind, flags], &stream.to_be_bytes()[..], payload].concat()
+}
+
+/// The HEADERS of a whole GET, with literal fields (RFC 7541 section 6.2.2).
+fn get_frame(stream: u32, path: &str) -> Vec<u8> {
+    let mut fields = vec![0x82, 0x87];
+    for (name, value) in [(1, "kubernetes"), (4, path)] {
+        fields.extend([name, u8::try_from(value.len()).unwrap()]);
+        fields.extend(value.bytes());
+    }
+    frame(1, 0x5, stream, &fields)
+}
+
 #[tokio::test]
 async fn an_http1_connection_is_used_again_on_both_legs() {
     let (mut upstream, _proxy, mut client) = scene_speaking(Http::One).await;

@@ -269,6 +269,7 @@ async fn connection(
         drive!(
             conn::http2::Builder::new(TokioExecutor::new())
                 .max_concurrent_streams(state.behaviour.max_streams)
+                .max_pending_accept_reset_streams(1000)
                 .max_header_list_size(4 << 20)
                 .serve_connection(TokioIo::new(tls), service)
         )

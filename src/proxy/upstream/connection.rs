@@ -17,7 +17,7 @@ use hyper::{body::Incoming, client::conn::http1};
 
 use super::{
     body::RequestBody,
-    http2::{self, Received},
+    http2::{self, NoResponse, Received},
     server::Server,
 };
 use crate::{policy::GroupResource, proxy::metrics::Metrics};
@@ -47,9 +47,10 @@ pub(in crate::proxy) enum Line {
 /// Reasons for no response: the client gets a protocol error, never an invented response.
 #[derive(Debug, thiserror::Error)]
 pub(in crate::proxy) enum Broken {
-    /// The upstream never saw the request, so the client may send it again elsewhere.
-    #[error("the request was not sent upstream")]
-    Unsent(#[source] h2::Error),
+    /// The upstream has not processed the request and will not, so the client may send it again
+    /// elsewhere.
+    #[error("the upstream did not process the request")]
+    Unprocessed(#[source] h2::Error),
     /// The upstream broke off.
     #[error("the upstream broke off")]
     Upstream(#[from] Cut),
@@ -130,7 +131,7 @@ impl Upstream {
             Line::H2(sender) => {
                 let sent = sender.send(request);
                 Either::Left(async {
-                    let reply = sent.ok_or_else(unsent)?.await.map_err(Cut::from)?;
+                    let reply = sent?.await?;
                     Ok(reply.map(UpstreamBody::H2))
                 })
             }
@@ -146,14 +147,23 @@ async fn send_h1(
     poll_fn(|cx| sender.borrow_mut().poll_ready(cx)).await.map_err(Cut::from)?;
     let sending = sender.borrow_mut().try_send_request(request);
     let reply = sending.await.map_err(|mut error| match error.take_message() {
-        Some(_) => unsent(),
+        Some(_) => unprocessed(),
         None => Cut::from(error.into_error()).into(),
     })?;
     Ok(reply.map(UpstreamBody::H1))
 }
 
-fn unsent() -> Broken {
-    Broken::Unsent(h2::Reason::REFUSED_STREAM.into())
+fn unprocessed() -> Broken {
+    Broken::Unprocessed(h2::Reason::REFUSED_STREAM.into())
+}
+
+impl From<NoResponse> for Broken {
+    fn from(why: NoResponse) -> Self {
+        match why {
+            NoResponse::Unprocessed => unprocessed(),
+            NoResponse::Cut(error) => Cut::from(error).into(),
+        }
+    }
 }
 
 /// Knowledge of the API server at the end of one connection.

@@ -4,10 +4,10 @@
 //! sends the request's body meanwhile: hyper's client has a task and two channels in between.
 
 use std::{
-    cell::Cell,
+    cell::{Cell, RefCell},
     future::poll_fn,
     pin::Pin,
-    rc::Rc,
+    rc::{Rc, Weak},
     task::{Context, Poll, ready},
     time::Duration,
 };
@@ -42,7 +42,7 @@ const UNKNOWN: usize = usize::MAX - 1;
 /// Sends requests over one connection.
 #[derive(Clone)]
 pub(in crate::proxy) struct Sender {
-    h2: client::SendRequest<Bytes>,
+    h2: Rc<Requests>,
     heard: Heard,
     /// Notified when no request can be sent any more.
     over: Rc<Notify>,
@@ -51,8 +51,23 @@ pub(in crate::proxy) struct Sender {
 /// The connection: requests and responses advance only [while it runs](Self::run).
 pub(in crate::proxy) struct Connection<T> {
     h2: client::Connection<T, Bytes>,
+    /// The senders' end: the connection ends with the last of them.
+    requests: Weak<Requests>,
     heard: Heard,
     over: Rc<Notify>,
+}
+
+/// The engine's end for requests.
+type Requests = RefCell<client::SendRequest<Bytes>>;
+
+/// Reasons for no response.
+#[derive(Debug)]
+pub(in crate::proxy) enum NoResponse {
+    /// The upstream has not processed the request and will not: it may be sent again. A GOAWAY says
+    /// so of the streams beyond its last (RFC 9113 section 6.8).
+    Unprocessed,
+    /// The stream or the connection was cut off.
+    Cut(h2::Error),
 }
 
 /// The body of a response. The rest of the request's body is sent while this is polled.
@@ -93,8 +108,10 @@ where
         return None;
     }
     let (heard, over) = (Rc::new(Cell::new(Instant::now())), Rc::<Notify>::default());
-    let sender = Sender { h2: sender, heard: Rc::clone(&heard), over: Rc::clone(&over) };
-    Some((sender, Connection { h2: connection, heard, over }))
+    let h2 = Rc::new(RefCell::new(sender));
+    let requests = Rc::downgrade(&h2);
+    let sender = Sender { h2, heard: Rc::clone(&heard), over: Rc::clone(&over) };
+    Some((sender, Connection { h2: connection, requests, heard, over }))
 }
 
 impl<T: AsyncRead + AsyncWrite + Unpin> Connection<T> {
@@ -107,11 +124,23 @@ impl<T: AsyncRead + AsyncWrite + Unpin> Connection<T> {
     /// senders and responses.
     pub(in crate::proxy) async fn run(mut self) {
         let pings = self.h2.ping_pong();
+        let Self { h2: mut connection, mut requests, heard, over } = self;
+        // A GOAWAY is heard at once, so that no request of the client's comes too late.
+        let ended = poll_fn(|cx| {
+            let ended = connection.poll_unpin(cx);
+            let is_over =
+                |h2: Rc<Requests>| !matches!(h2.borrow_mut().poll_ready(cx), Poll::Ready(Ok(())));
+            if requests.upgrade().is_some_and(is_over) {
+                over.notify_one();
+                requests = Weak::new();
+            }
+            ended
+        });
         tokio::select! {
-            _ended = self.h2 => {}
-            () = silence(pings, &self.heard) => {}
+            _ended = ended => {}
+            () = silence(pings, &heard) => {}
         }
-        self.over.notify_one();
+        over.notify_one();
     }
 }
 
@@ -136,10 +165,10 @@ impl Sender {
     /// # Errors
     /// When the upstream did not end the connection in an orderly way.
     pub(in crate::proxy) fn over(&self) -> impl Future<Output = Result<(), h2::Error>> + use<> {
-        let Self { mut h2, over, .. } = self.clone();
+        let Self { h2, over, .. } = self.clone();
         async move {
             over.notified().await;
-            let ended = poll_fn(|cx| h2.poll_ready(cx)).await;
+            let ended = poll_fn(|cx| h2.borrow_mut().poll_ready(cx)).await;
             ended.or_else(|error| match error.reason() {
                 Some(Reason::NO_ERROR) => Ok(()),
                 _ => Err(error),
@@ -147,13 +176,15 @@ impl Sender {
         }
     }
 
-    /// Sends a request; the future waits for the head of the response. `None` if no request can be
-    /// sent any more. Streams beyond the upstream's limit wait in the engine: clients are held to
-    /// that limit, so they are few.
+    /// Sends a request; the future waits for the head of the response. Streams beyond the upstream's
+    /// limit wait in the engine: clients are held to that limit, so they are few.
+    ///
+    /// # Errors
+    /// [`NoResponse::Unprocessed`] if no request can be sent any more.
     pub(in crate::proxy) fn send<B>(
         &self,
         request: Request<B>,
-    ) -> Option<impl Future<Output = Result<Response<Received>, h2::Error>> + use<B>>
+    ) -> Result<impl Future<Output = Result<Response<Received>, NoResponse>> + use<B>, NoResponse>
     where
         B: Body<Data = Bytes> + Unpin + 'static,
     {
@@ -163,14 +194,16 @@ impl Sender {
             head.headers.entry(header::CONTENT_LENGTH).or_insert_with(|| length.into());
         }
         let is_whole = body.is_end_stream();
-        let sent = self.h2.clone().send_request(Request::from_parts(head, ()), is_whole);
-        let Ok((mut response, to)) = sent else {
+        // Of its own: one that has a stream beyond the limit takes no other.
+        let mut h2 = self.h2.borrow().clone();
+        let Ok((mut response, to)) = h2.send_request(Request::from_parts(head, ()), is_whole)
+        else {
             self.over.notify_one();
-            return None;
+            return Err(NoResponse::Unprocessed);
         };
         let mut upload: Upload = if is_whole { None } else { Some(Box::pin(send(body, to))) };
         let heard = Rc::clone(&self.heard);
-        Some(async move {
+        Ok(async move {
             let response = poll_fn(|cx| {
                 advance(&mut upload, cx);
                 response.poll_unpin(cx)
@@ -215,6 +248,12 @@ async fn send(mut body: impl Body<Data = Bytes> + Unpin, mut to: SendStream<Byte
     let _ = to.send_data(Bytes::new(), true);
 }
 
+impl From<h2::Error> for NoResponse {
+    fn from(error: h2::Error) -> Self {
+        if error.is_go_away() && error.is_remote() { Self::Unprocessed } else { Self::Cut(error) }
+    }
+}
+
 impl Body for Received {
     type Data = Bytes;
     type Error = h2::Error;
@@ -234,11 +273,7 @@ impl Body for Received {
             None => ready!(self.stream.poll_trailers(cx)).map(|last| last.map(Frame::trailers)),
         };
         self.heard.set(Instant::now());
-        Poll::Ready(match frame {
-            // The upstream has responded without the rest of the request (RFC 9113 section 8.1).
-            Err(error) if error.reason() == Some(Reason::NO_ERROR) => None,
-            frame => frame.transpose(),
-        })
+        Poll::Ready(frame.transpose())
     }
 
     fn is_end_stream(&self) -> bool {
@@ -252,7 +287,7 @@ mod tests {
 
     use futures_util::stream::iter;
     use h2::server;
-    use http_body_util::StreamBody;
+    use http_body_util::{Empty, StreamBody};
     use tokio::{
         io::{DuplexStream, duplex},
         task::{JoinSet, LocalSet},
@@ -278,6 +313,10 @@ mod tests {
         let frame = || Ok::<_, Infallible>(Frame::data(Bytes::from_static(&[b'x'; 30_000])));
         let body = StreamBody::new(iter(repeat_with(frame).take(10)));
         Request::post("https://upstream/api/v1/pods").body(body).unwrap()
+    }
+
+    fn get() -> Request<impl Body<Data = Bytes> + Unpin> {
+        Request::get("https://upstream/api/v1/pods").body(Empty::new()).unwrap()
     }
 
     /// Drives both ends of a connection while `script` runs. The server gives each request to it.
@@ -344,6 +383,84 @@ mod tests {
             let read =
                 async { sent.await.unwrap().into_body().collect().await.unwrap().to_bytes() };
             assert_eq!(tokio::join!(read, serve).0, "300000");
+        };
+        driven(connection, server, script).await;
+    }
+
+    #[tokio::test]
+    async fn a_goaway_is_heard_while_a_response_goes_on() {
+        let (sender, connection, mut server) = connected(None).await;
+        let script = async {
+            let sent = sender.send(get()).unwrap();
+            let (_request, mut respond) = server.accept().await.unwrap().unwrap();
+            let mut reply = respond.send_response(Response::new(()), false).unwrap();
+            server.graceful_shutdown();
+            let serve = async { while server.accept().await.is_some() {} };
+            let read = async {
+                sender.over().await.unwrap();
+                reply.send_data(Bytes::from_static(b"all"), true).unwrap();
+                drop(reply);
+                let body = sent.await.unwrap().into_body();
+                assert_eq!(body.collect().await.unwrap().to_bytes(), "all");
+                assert!(matches!(sender.send(get()), Err(NoResponse::Unprocessed)));
+                drop(sender);
+            };
+            tokio::join!(serve, read);
+        };
+        tokio::join!(connection.run(), script);
+    }
+
+    #[tokio::test]
+    async fn a_request_beyond_the_last_stream_of_a_goaway_may_be_sent_again() {
+        let (sender, connection, mut server) = connected(None).await;
+        let script = async {
+            let first = sender.send(get()).unwrap();
+            let mut respond = server.accept().await.unwrap().unwrap().1;
+            let _reply = respond.send_response(Response::new(()), false).unwrap();
+            let begun = tokio::select! {
+                begun = first => begun.unwrap(),
+                _ = server.accept() => unreachable!(),
+            };
+            let second = sender.send(get()).unwrap();
+            // The server has not read the second request.
+            server.abrupt_shutdown(Reason::NO_ERROR);
+            let serve = async { while server.accept().await.is_some() {} };
+            let (second, begun, ()) = tokio::join!(second, begun.into_body().collect(), serve);
+            assert!(matches!(second, Err(NoResponse::Unprocessed)));
+            assert!(begun.is_err(), "the first was processed, and is cut off");
+        };
+        tokio::join!(connection.run(), script);
+    }
+
+    #[tokio::test]
+    async fn a_response_that_is_reset_without_an_error_is_cut_off() {
+        let (sender, connection, server) = connected(None).await;
+        let script = |mut accepts: Accepts| async move {
+            let sent = sender.send(get()).unwrap();
+            let mut respond = accepts.recv().await.unwrap().1;
+            let mut reply = respond.send_response(Response::new(()), false).unwrap();
+            let mut body = sent.await.unwrap().into_body();
+            reply.send_data(Bytes::from_static(b"half"), false).unwrap();
+            assert_eq!(body.frame().await.unwrap().unwrap().into_data().unwrap(), "half");
+            reply.send_reset(Reason::NO_ERROR);
+            let cut = body.collect().await.unwrap_err();
+            assert_eq!(cut.reason(), Some(Reason::NO_ERROR));
+        };
+        driven(connection, server, script).await;
+    }
+
+    /// RFC 9113 section 8.1: the server resets the stream with NO_ERROR behind its response.
+    #[tokio::test]
+    async fn a_response_before_the_end_of_the_request_is_whole() {
+        let (sender, connection, server) = connected(None).await;
+        let script = |mut accepts: Accepts| async move {
+            let sent = sender.send(post()).unwrap();
+            let (request, mut respond) = accepts.recv().await.unwrap();
+            let mut reply = respond.send_response(Response::new(()), false).unwrap();
+            reply.send_data(Bytes::from_static(b"enough"), true).unwrap();
+            drop((request, respond, reply));
+            let body = sent.await.unwrap().into_body().collect().await.unwrap();
+            assert_eq!(body.to_bytes(), "enough");
         };
         driven(connection, server, script).await;
     }
