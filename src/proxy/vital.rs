@@ -3,7 +3,7 @@
 //!
 //! Hides how the end of one is noticed, on whatever thread it runs. Does not know what they do.
 
-use std::{fmt, panic::AssertUnwindSafe, sync::Arc};
+use std::{panic::AssertUnwindSafe, sync::Arc};
 
 use futures_util::FutureExt;
 use tokio::sync::watch;
@@ -24,13 +24,7 @@ pub(super) struct Vitals {
 #[error("{task} {how}, without which the proxy must not go on")]
 pub struct Lost {
     task: &'static str,
-    how: How,
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum How {
-    Returned,
-    Panicked,
+    how: &'static str,
 }
 
 impl Vitals {
@@ -45,13 +39,13 @@ impl Vitals {
         // State that a panic left half done is never seen: the process ends.
         let how = match AssertUnwindSafe(task).catch_unwind().await {
             Ok(()) if self.draining.deadline().is_some() => return,
-            Ok(()) => How::Returned,
+            Ok(()) => "returned",
             Err(_) => {
                 self.metrics.panics.inc();
-                How::Panicked
+                "panicked"
             }
         };
-        tracing::error!(task = name, how = %how, "a task that must not end has ended");
+        tracing::error!(task = name, how, "a task that must not end has ended");
         self.first.send_if_modified(|first| {
             let is_first = first.is_none();
             first.get_or_insert(Lost { task: name, how });
@@ -60,29 +54,14 @@ impl Vitals {
     }
 
     /// Waits for the first loss.
-    pub(super) async fn loss(&self) -> Lost {
-        let mut first = self.first.subscribe();
-        loop {
-            if let Some(lost) = *first.borrow_and_update() {
-                return lost;
-            }
-            // The sender is our own, so this does not fail.
-            let _ = first.changed().await;
-        }
+    pub(super) async fn loss(&self) {
+        // The sender is our own, so this does not fail.
+        let _ = self.first.subscribe().wait_for(Option::is_some).await;
     }
 
     /// The first loss so far.
     pub(super) fn lost(&self) -> Option<Lost> {
         *self.first.borrow()
-    }
-}
-
-impl fmt::Display for How {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::Returned => "returned",
-            Self::Panicked => "panicked",
-        })
     }
 }
 
@@ -112,7 +91,8 @@ mod tests {
         }));
         assert_eq!(vitals.lost(), None);
         end.send(()).unwrap();
-        let lost = vitals.loss().await;
+        vitals.loss().await;
+        let lost = vitals.lost().unwrap();
         assert!(lost.to_string().starts_with("one that panics panicked"), "{lost}");
         assert_eq!(vitals.metrics.panics.get(), 1);
 
