@@ -26,14 +26,14 @@ const CONNECT_BUCKETS: [f64; 7] = [0.001, 0.0025, 0.005, 0.01, 0.05, 0.5, 5.0];
 #[derive(Debug)]
 pub(super) struct Metrics {
     pub(super) requests: Family<RequestLabels, Counter>,
-    pub(super) own_requests: Family<OwnRequestLabels, Counter>,
-    pub(super) request_duration: Family<DurationLabels, Histogram, fn() -> Histogram>,
-    pub(super) refusals: Family<ReasonLabel, Counter>,
-    pub(super) connections: Family<LegLabel, Gauge>,
-    pub(super) closed_connections: Family<ReasonLabel, Counter>,
-    pub(super) streams: Family<KindLabel, Gauge>,
-    pub(super) stream_changes: Family<HowLabel, Counter>,
-    pub(super) pushdown: Family<HowLabel, Counter>,
+    pub(super) own_requests: Family<Labels<2>, Counter>,
+    pub(super) request_duration: Family<Labels<2>, Histogram, fn() -> Histogram>,
+    pub(super) refusals: Family<Labels<1>, Counter>,
+    pub(super) connections: Family<Labels<1>, Gauge>,
+    pub(super) closed_connections: Family<Labels<1>, Counter>,
+    pub(super) streams: Family<Labels<1>, Gauge>,
+    pub(super) stream_changes: Family<Labels<1>, Counter>,
+    pub(super) pushdown: Family<Labels<1>, Counter>,
     pub(super) filtered_items: Family<FilterLabels, Counter>,
     pub(super) filter_memory: Gauge,
     pub(super) policy_epoch: Gauge<u64, AtomicU64>,
@@ -45,6 +45,9 @@ pub(super) struct Metrics {
     /// The resources that policies have named so far.
     named: ArcSwap<BTreeSet<Arc<str>>>,
 }
+
+/// Names and values of labels whose values are known when we are compiled.
+pub(super) type Labels<const N: usize> = [(&'static str, &'static str); N];
 
 /// The metrics, and the series of requests that one thread has counted: it finds them without
 /// hashing their labels.
@@ -83,38 +86,6 @@ pub(super) struct RequestLabels {
     pub(super) resource: ResourceLabel,
     pub(super) code_class: &'static str,
     pub(super) decision: &'static str,
-}
-
-#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
-pub(super) struct OwnRequestLabels {
-    pub(super) why: &'static str,
-    pub(super) code_class: &'static str,
-}
-
-#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
-pub(super) struct DurationLabels {
-    pub(super) leg: Leg,
-    pub(super) verb: &'static str,
-}
-
-#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
-pub(super) struct ReasonLabel {
-    pub(super) reason: &'static str,
-}
-
-#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
-pub(super) struct LegLabel {
-    pub(super) leg: Leg,
-}
-
-#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
-pub(super) struct KindLabel {
-    pub(super) kind: &'static str,
-}
-
-#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
-pub(super) struct HowLabel {
-    pub(super) how: &'static str,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
@@ -188,12 +159,12 @@ impl Metrics {
 
     /// Counts a list or watch that was narrowed.
     pub(super) fn count_pushdown(&self, how: &'static str) {
-        self.pushdown.get_or_create_owned(&HowLabel { how }).inc();
+        self.pushdown.get_or_create_owned(&[("how", how)]).inc();
     }
 
     /// Counts a live watch that a change of policy reached, by how.
     pub(super) fn count_stream_change(&self, how: &'static str) {
-        self.stream_changes.get_or_create_owned(&HowLabel { how }).inc();
+        self.stream_changes.get_or_create_owned(&[("how", how)]).inc();
     }
 
     /// Records that a filter that held `before` bytes holds `after`.
@@ -292,7 +263,7 @@ impl RequestCounts {
     pub(super) fn add(&self, labels: RequestLabels, took: Duration) {
         let mut counted = self.counted.borrow_mut();
         let (count, duration) = counted.entry(labels).or_insert_with_key(|labels| {
-            let of_verb = DurationLabels { leg: labels.leg, verb: labels.verb };
+            let of_verb = [("leg", labels.leg.label()), ("verb", labels.verb)];
             (
                 self.metrics.requests.get_or_create_owned(labels),
                 self.metrics.request_duration.get_or_create_owned(&of_verb),

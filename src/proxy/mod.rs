@@ -49,13 +49,13 @@ use tokio::{
 };
 
 pub use self::{
-    config::{BadConfig, Config, ProxyArgs},
+    config::{BadConfig, Config, PlainFlags, ProxyArgs},
     vital::Lost,
 };
 use self::{
     listen::{Accepted, Queue},
     metrics::{Leg, RequestCounts},
-    outcome::{Closed, LiveConnection, connection_closed},
+    outcome::{Closed, Live, connection_closed},
     shared::{LAST_CALL, Shared, Worker},
     streams::LiveStreams,
     vital::Vitals,
@@ -77,7 +77,7 @@ fn connection(
 async fn outbound(worker: Rc<Worker>, accepted: Accepted, draining: Draining) -> Closed {
     let Accepted { leg, client, dialled, to, stream } = accepted;
     let id = worker.shared.connections.fetch_add(1, Ordering::Relaxed) + 1;
-    let _open = LiveConnection::new(&worker.shared.metrics, leg);
+    let _open = Live::connection(&worker.shared.metrics, leg);
     let tls = &worker.shared.tls;
 
     let Ok(stream) = TcpStream::from_std(stream) else {

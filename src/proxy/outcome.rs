@@ -9,10 +9,9 @@ use std::{
 
 use http::{Method, Request, StatusCode};
 
-use super::metrics::{
-    KindLabel, Leg, LegLabel, Metrics, OwnRequestLabels, ReasonLabel, RequestCounts, RequestLabels,
-    ResourceLabel, code_class,
-};
+use prometheus_client::metrics::gauge::Gauge;
+
+use super::metrics::{Leg, Metrics, RequestCounts, RequestLabels, ResourceLabel, code_class};
 use crate::{
     net::ClientAddr,
     policy::{Epoch, Refusal},
@@ -61,29 +60,6 @@ pub(super) enum Closed {
 }
 
 impl Closed {
-    #[cfg(test)]
-    /// Every reason, in the order of the life of a connection.
-    pub(super) const ALL: [Self; 18] = [
-        Self::Finished,
-        Self::Drained,
-        Self::NotTls,
-        Self::HelloTimeout,
-        Self::HelloTooLarge,
-        Self::UnknownServerName,
-        Self::DirectHit,
-        Self::NoOriginalDestination,
-        Self::Loop,
-        Self::Overloaded,
-        Self::UpstreamUnreachable,
-        Self::UpstreamUntrusted,
-        Self::ClientDistrusts,
-        Self::ClientHandshake,
-        Self::ClientGone,
-        Self::UpstreamLost,
-        Self::Protocol,
-        Self::Panicked,
-    ];
-
     /// The metric label and log field.
     pub(super) fn label(self) -> &'static str {
         match self {
@@ -134,8 +110,7 @@ pub(super) fn connection_closed(
     if closed == Closed::Finished {
         return;
     }
-    let reason = ReasonLabel { reason: closed.label() };
-    metrics.closed_connections.get_or_create_owned(&reason).inc();
+    metrics.closed_connections.get_or_create_owned(&[("reason", closed.label())]).inc();
     if closed == Closed::Panicked {
         metrics.panics.inc();
     }
@@ -149,41 +124,28 @@ pub(super) fn connection_closed(
     }
 }
 
-/// Counts a connection for as long as it lives.
+/// A connection or a long-lived response, counted for as long as this lives.
 #[derive(Debug)]
-pub(super) struct LiveConnection {
-    metrics: Arc<Metrics>,
-    leg: Leg,
-}
+pub(super) struct Live(Gauge);
 
-impl LiveConnection {
-    pub(super) fn new(metrics: &Arc<Metrics>, leg: Leg) -> Self {
-        metrics.connections.get_or_create_owned(&LegLabel { leg }).inc();
-        Self { metrics: Arc::clone(metrics), leg }
+impl Live {
+    pub(super) fn connection(metrics: &Metrics, leg: Leg) -> Self {
+        Self::of(metrics.connections.get_or_create_owned(&[("leg", leg.label())]))
+    }
+
+    pub(super) fn stream(metrics: &Metrics, kind: &'static str) -> Self {
+        Self::of(metrics.streams.get_or_create_owned(&[("kind", kind)]))
+    }
+
+    fn of(gauge: Gauge) -> Self {
+        gauge.inc();
+        Self(gauge)
     }
 }
 
-impl Drop for LiveConnection {
+impl Drop for Live {
     fn drop(&mut self) {
-        self.metrics.connections.get_or_create_owned(&LegLabel { leg: self.leg }).dec();
-    }
-}
-
-/// Counts a long-lived response for as long as it lives.
-#[derive(Debug)]
-pub(super) struct LiveStreamCount(Arc<Metrics>, KindLabel);
-
-impl LiveStreamCount {
-    pub(super) fn new(metrics: &Arc<Metrics>, kind: &'static str) -> Self {
-        let label = KindLabel { kind };
-        metrics.streams.get_or_create_owned(&label).inc();
-        Self(Arc::clone(metrics), label)
-    }
-}
-
-impl Drop for LiveStreamCount {
-    fn drop(&mut self) {
-        self.0.streams.get_or_create_owned(&self.1).dec();
+        self.0.dec();
     }
 }
 
@@ -316,8 +278,8 @@ impl Access {
         let took = if self.is_stream { self.headers_after.unwrap_or(took) } else { took };
         self.counts.add(labels, took);
         if let Decided::Refused(refusal) = self.decided {
-            let reason = ReasonLabel { reason: refusal.label() };
-            self.counts.metrics.refusals.get_or_create_owned(&reason).inc();
+            let refusals = &self.counts.metrics.refusals;
+            refusals.get_or_create_owned(&[("reason", refusal.label())]).inc();
         }
     }
 }
@@ -422,7 +384,7 @@ impl Drop for OwnRequest {
     fn drop(&mut self) {
         let code = self.code.map(|code| code.as_u16());
         let why = self.why.label();
-        let labels = OwnRequestLabels { why, code_class: code_class(code) };
+        let labels = [("why", why), ("code_class", code_class(code))];
         self.metrics.own_requests.get_or_create_owned(&labels).inc();
         tracing::debug!(
             connection = self.connection,
@@ -446,9 +408,31 @@ mod tests {
 
     use super::*;
 
+    /// Every reason, in the order of the life of a connection.
+    const ALL: [Closed; 18] = [
+        Closed::Finished,
+        Closed::Drained,
+        Closed::NotTls,
+        Closed::HelloTimeout,
+        Closed::HelloTooLarge,
+        Closed::UnknownServerName,
+        Closed::DirectHit,
+        Closed::NoOriginalDestination,
+        Closed::Loop,
+        Closed::Overloaded,
+        Closed::UpstreamUnreachable,
+        Closed::UpstreamUntrusted,
+        Closed::ClientDistrusts,
+        Closed::ClientHandshake,
+        Closed::ClientGone,
+        Closed::UpstreamLost,
+        Closed::Protocol,
+        Closed::Panicked,
+    ];
+
     #[test]
     fn every_reason_has_a_label_of_its_own() {
-        let labels: BTreeSet<_> = Closed::ALL.iter().map(|closed| closed.label()).collect();
-        assert_eq!(labels.len(), Closed::ALL.len());
+        let labels: BTreeSet<_> = ALL.iter().map(|closed| closed.label()).collect();
+        assert_eq!(labels.len(), ALL.len());
     }
 }

@@ -8,13 +8,13 @@ use hyper_util::rt::TokioIo;
 use tokio::io::copy_bidirectional;
 
 use crate::proxy::{
-    outcome::{Access, Ended, LiveStreamCount},
+    outcome::{Access, Ended, Live},
     shared::Pair,
 };
 
 /// Copies both ways, half-closes included, until both directions have ended.
 pub(super) fn splice(pair: &Rc<Pair>, client: OnUpgrade, upstream: OnUpgrade, access: Access) {
-    let open = LiveStreamCount::new(&pair.worker.shared.metrics, "upgrade");
+    let open = Live::stream(&pair.worker.shared.metrics, "upgrade");
     pair.tasks.spawn(async move {
         let _open = open;
         let mut access = access;

@@ -25,7 +25,7 @@ use crate::{
     proxy::{
         feed::{Feed, InForce},
         metrics::Metrics,
-        outcome::LiveStreamCount,
+        outcome::Live,
     },
 };
 
@@ -61,7 +61,7 @@ pub(super) struct LiveStream {
     waker: RefCell<Option<Waker>>,
     row: Arc<StreamRow>,
     all: Rc<LiveStreams>,
-    _count: LiveStreamCount,
+    _count: Live,
 }
 
 /// The watches of all threads, for `/debug/streams`.
@@ -107,7 +107,7 @@ impl LiveStreams {
             waker: RefCell::default(),
             row,
             all: Rc::clone(self),
-            _count: LiveStreamCount::new(&self.metrics, "watch"),
+            _count: Live::stream(&self.metrics, "watch"),
         });
         self.streams.borrow_mut().insert(id, Rc::downgrade(&stream));
         stream
