@@ -1,6 +1,10 @@
 //! The `ctrlmesh` binary: parse, build, run.
 
-use std::{error::Error, process::ExitCode};
+use std::{
+    error::Error,
+    io::{self, Write},
+    process::ExitCode,
+};
 
 use clap::{Parser, Subcommand};
 use ctrlmesh::{
@@ -57,58 +61,40 @@ fn main() -> ExitCode {
             return ExitCode::from(code);
         }
     };
-    match cli.command {
+    let ran = match cli.command {
         Command::Proxy(args) => proxy(*args),
-        Command::MeshCa(args) => match mesh_ca::run(args) {
-            Ok(()) => ExitCode::SUCCESS,
-            Err(error) => fail(&error, USAGE),
-        },
-        Command::Inject(args) => match inject::run(args) {
-            Ok(()) => ExitCode::SUCCESS,
-            Err(error) => fail(&error, USAGE),
-        },
-        Command::Explain(args) => match explain::run(&args) {
-            Ok(()) => ExitCode::SUCCESS,
-            Err(error) => fail(&error, error.exit_code()),
-        },
+        Command::MeshCa(args) => mesh_ca::run(args).map_err(with(USAGE)),
+        Command::Inject(args) => inject::run(args).map_err(with(USAGE)),
+        Command::Explain(args) => {
+            explain::run(&args).map_err(|error| with(error.exit_code())(error))
+        }
         Command::Crds => print_crds(),
-        Command::Wait(args) => match wait::run(&args) {
-            Ok(()) => ExitCode::SUCCESS,
-            Err(error) => fail(&error, UNAVAILABLE),
-        },
+        Command::Wait(args) => wait::run(&args).map_err(with(UNAVAILABLE)),
+    };
+    match ran {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(failure) => failure.report(),
     }
 }
 
-fn proxy(args: ProxyArgs) -> ExitCode {
-    let config = match Config::new(args) {
-        Ok(config) => config,
-        Err(error) => return fail(&error, USAGE),
-    };
-    let _log = match log::start() {
-        Ok(log) => log,
-        Err(error @ LogError::Filter { .. }) => return fail(&error, USAGE),
-        Err(error @ LogError::Thread(_)) => return fail(&error, SOFTWARE),
-    };
+fn proxy(args: ProxyArgs) -> Result<(), Failure> {
+    let config = Config::new(args).map_err(with(USAGE))?;
+    let _log = log::start().map_err(|error| match error {
+        LogError::Filter { .. } => with(USAGE)(error),
+        LogError::Thread(_) => with(SOFTWARE)(error),
+    })?;
     // The only process-wide setting: the kube crate's TLS requires it.
     let _ = rustls::crypto::CryptoProvider::install_default(tls::provider_value());
-    let runtime = match runtime::Builder::new_current_thread().enable_all().build() {
-        Ok(runtime) => runtime,
-        Err(error) => return fail(&error, SOFTWARE),
-    };
-    runtime.block_on(serve(config))
+    let runtime = runtime::Builder::new_current_thread().enable_all().build();
+    runtime.map_err(with(SOFTWARE))?.block_on(serve(config))
 }
 
-async fn serve(config: Config) -> ExitCode {
+async fn serve(config: Config) -> Result<(), Failure> {
     let drain_timeout = config.drain_timeout;
-    let proxy = match Proxy::build(config).await {
-        Ok(proxy) => proxy,
-        Err(error) => return fail(&error, error.exit_code()),
-    };
-    let (mut term, mut int) =
-        match (signal(SignalKind::terminate()), signal(SignalKind::interrupt())) {
-            (Ok(term), Ok(int)) => (term, int),
-            (Err(error), _) | (_, Err(error)) => return fail(&error, SOFTWARE),
-        };
+    let proxy = Proxy::build(config).await;
+    let proxy = proxy.map_err(|error| with(error.exit_code())(error))?;
+    let mut term = signal(SignalKind::terminate()).map_err(with(SOFTWARE))?;
+    let mut int = signal(SignalKind::interrupt()).map_err(with(SOFTWARE))?;
     let (drain, draining) = drain::channel();
     let asked_to_end = async {
         first_of(&mut term, &mut int).await;
@@ -118,11 +104,8 @@ async fn serve(config: Config) -> ExitCode {
         tracing::warn!("ending at once");
     };
     tokio::select! {
-        () = asked_to_end => ExitCode::SUCCESS,
-        served = proxy.run(draining) => match served {
-            Ok(()) => ExitCode::SUCCESS,
-            Err(error) => fail(&error, error.exit_code()),
-        },
+        () = asked_to_end => Ok(()),
+        served = proxy.run(draining) => served.map_err(|error| with(error.exit_code())(error)),
     }
 }
 
@@ -133,28 +116,32 @@ async fn first_of(term: &mut Signal, int: &mut Signal) {
     }
 }
 
-fn print_crds() -> ExitCode {
-    use std::io::Write;
-
-    match crds::yaml() {
-        Ok(yaml) => match std::io::stdout().write_all(yaml.as_bytes()) {
-            Ok(()) => ExitCode::SUCCESS,
-            Err(error) => fail(&error, SOFTWARE),
-        },
-        Err(error) => fail(&error, SOFTWARE),
-    }
+fn print_crds() -> Result<(), Failure> {
+    let yaml = crds::yaml().map_err(with(SOFTWARE))?;
+    io::stdout().write_all(yaml.as_bytes()).map_err(with(SOFTWARE))
 }
 
-/// Prints the error and each of its causes, one per line.
-fn fail(error: &dyn Error, code: u8) -> ExitCode {
-    use std::io::Write;
+/// An error, and the exit code for it.
+struct Failure {
+    error: Box<dyn Error>,
+    code: u8,
+}
 
-    let mut text = format!("ctrlmesh: {error}\n");
-    let mut cause = error.source();
-    while let Some(error) = cause {
-        text.push_str(&format!("  because: {error}\n"));
-        cause = error.source();
+/// Gives an error its exit code.
+fn with<E: Error + 'static>(code: u8) -> impl FnOnce(E) -> Failure {
+    move |error| Failure { error: error.into(), code }
+}
+
+impl Failure {
+    /// Prints the error and each of its causes, one per line.
+    fn report(self) -> ExitCode {
+        let mut text = format!("ctrlmesh: {}\n", self.error);
+        let mut cause = self.error.source();
+        while let Some(error) = cause {
+            text.push_str(&format!("  because: {error}\n"));
+            cause = error.source();
+        }
+        let _ = io::stderr().write_all(text.as_bytes());
+        ExitCode::from(self.code)
     }
-    let _ = std::io::stderr().write_all(text.as_bytes());
-    ExitCode::from(code)
 }
