@@ -17,8 +17,8 @@ use tokio::{
 };
 
 use super::{
-    metrics::Leg,
-    outcome::Closed,
+    metrics::{Leg, Metrics},
+    outcome::{Closed, connection_closed},
     upstream::{Destination, Server},
 };
 use crate::net::{ClientAddr, OrigDst, addr::canonical, socket};
@@ -67,9 +67,8 @@ struct Hand {
     load: Arc<AtomicUsize>,
 }
 
-/// A data thread's end.
-#[derive(Debug)]
-pub(super) struct Queue(mpsc::Receiver<(Accepted, Slot)>);
+/// A data thread's end: it has no more connections once the listeners are gone.
+pub(super) type Queue = mpsc::Receiver<(Accepted, Slot)>;
 
 /// A connection's place on its data thread, free again when this is dropped.
 #[derive(Debug)]
@@ -82,7 +81,7 @@ pub(super) struct Slot {
 pub(super) fn hands(count: usize, most: usize) -> (Hands, Vec<Queue>) {
     let pair = || {
         let (tx, rx) = mpsc::channel(HAND_OVER);
-        (Hand { tx, load: Arc::default() }, Queue(rx))
+        (Hand { tx, load: Arc::default() }, rx)
     };
     let (threads, queues) = (0..count).map(|_| pair()).unzip();
     (Hands { threads, open: Arc::new(watch::Sender::new(0)), most }, queues)
@@ -113,13 +112,6 @@ impl Hands {
                 return Ok(());
             }
         }
-    }
-}
-
-impl Queue {
-    /// The next connection. `None` when the listener is gone.
-    pub(super) async fn next(&mut self) -> Option<(Accepted, Slot)> {
-        self.0.recv().await
     }
 }
 
@@ -160,14 +152,9 @@ impl Outages {
     }
 }
 
-/// Accepts until it is dropped. Every connection that is not dealt is closed with a reason, which
-/// `closed` counts.
-pub(super) async fn accept(
-    listener: Listener,
-    hands: Hands,
-    outages: &Outages,
-    closed: impl Fn(Closed, (Leg, ClientAddr)),
-) {
+/// Accepts until it is dropped. Every connection that is not dealt is closed with a reason, which is
+/// counted.
+pub(super) async fn accept(listener: Listener, hands: Hands, outages: &Outages, metrics: &Metrics) {
     loop {
         let (stream, peer) = match listener.socket.accept().await {
             Ok(accepted) => accepted,
@@ -183,7 +170,7 @@ pub(super) async fn accept(
             Err(reason) => Err(reason),
         };
         if let Err(reason) = dealt {
-            closed(reason, (listener.leg, client));
+            connection_closed(metrics, reason, Some((listener.leg, client)));
         }
     }
 }
@@ -229,7 +216,7 @@ mod tests {
             hands.deal(accepted().await).await.unwrap();
         }
         assert_eq!(hands.deal(accepted().await).await.unwrap_err(), Closed::Overloaded);
-        drop(queues[0].next().await.unwrap());
+        drop(queues[0].recv().await.unwrap());
         hands.deal(accepted().await).await.unwrap();
     }
 
@@ -244,7 +231,7 @@ mod tests {
             hands.deal(accepted().await).await.unwrap();
         }
         for _ in 0..4 {
-            queues[0].next().await.unwrap();
+            queues[0].recv().await.unwrap();
         }
         assert_eq!(hands.threads[1].load.load(Ordering::Relaxed), 0, "each place is free again");
         hands.idle().await;

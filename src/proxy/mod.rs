@@ -49,7 +49,7 @@ use tokio::{
 };
 
 pub use self::{
-    config::{BadConfig, Config, PlainFlags, ProxyArgs},
+    config::{BadConfig, Config, ProxyArgs},
     vital::Lost,
 };
 use self::{
@@ -124,7 +124,7 @@ async fn data_thread(
     let mut deadline = None;
     while is_open || !connections.is_empty() {
         tokio::select! {
-            accepted = queue.next(), if is_open => match accepted {
+            accepted = queue.recv(), if is_open => match accepted {
                 None => is_open = false,
                 Some((accepted, place)) => {
                     let from = (accepted.leg, accepted.client);

@@ -3,7 +3,6 @@
 use std::{
     io,
     net::SocketAddr,
-    path::PathBuf,
     sync::{Arc, atomic::AtomicU64, mpsc},
     thread,
     time::Duration,
@@ -11,7 +10,6 @@ use std::{
 
 use arc_swap::ArcSwap;
 use futures_util::{FutureExt, future::BoxFuture};
-use kube::Client;
 use prometheus_client::registry::Registry;
 use tokio::{
     net::TcpListener,
@@ -26,9 +24,8 @@ use super::{
     config::{Config, PolicySource},
     data_thread,
     feed::{Feed, PolicyFile, follow_cluster},
-    listen::{self, Hands, Listener, Outages, Queue},
+    listen::{self, Listener, Outages, Queue},
     metrics::{Leg, Metrics},
-    outcome::connection_closed,
     request::Room,
     shared::Shared,
     streams::{HeldRoom, StreamTable, Turns},
@@ -52,7 +49,6 @@ use crate::{
 const LOOK: Duration = Duration::from_secs(10);
 
 /// A proxy that is bound and has not served yet.
-#[derive(Debug)]
 pub struct Proxy {
     config: Config,
     shared: Arc<Shared>,
@@ -60,13 +56,8 @@ pub struct Proxy {
     registry: Registry,
     listeners: Vec<Listener>,
     admin: TcpListener,
-    policy: Source,
-}
-
-/// A policy source that was found usable.
-enum Source {
-    File(PolicyFile),
-    Cluster { client: Client, namespace: String, pod_labels: PathBuf },
+    /// What keeps the policy in force up to date.
+    follow_policy: BoxFuture<'static, ()>,
 }
 
 /// Reasons why the proxy does not start.
@@ -130,9 +121,7 @@ impl ServeError {
     /// The exit code, as sysexits names it.
     #[must_use]
     pub fn exit_code(&self) -> u8 {
-        match self {
-            Self::Thread(_) | Self::Lost(_) => 70,
-        }
+        70
     }
 }
 
@@ -162,20 +151,15 @@ impl Proxy {
         let tls = tls(&config)?;
         let server = Arc::new(server(&config)?);
         let feed = Arc::new(Feed::new(vec![Arc::clone(&server)], Arc::clone(&metrics)));
-        let policy = source(&config, &feed).await?;
-        let listen = |flag, addr, bound: io::Result<_>| {
-            bound.map_err(|source| StartError::Listen { flag, addr, source })
-        };
-        let sockets =
-            listen("--listen", config.listen, socket::listen_on_loopbacks(config.listen))?;
+        let follow_policy = policy(&config, &feed).await?;
+        let cannot = |flag, addr| move |source| StartError::Listen { flag, addr, source };
+        let sockets = socket::listen_on_loopbacks(config.listen)
+            .map_err(cannot("--listen", config.listen))?;
         let outbound =
             |socket| Listener { leg: Leg::Outbound, socket, server: Arc::clone(&server) };
         let listeners = sockets.into_iter().map(outbound).collect();
-        let admin = socket::listen_on_all(config.admin).map_err(|source| StartError::Listen {
-            flag: "--admin",
-            addr: config.admin,
-            source,
-        })?;
+        let admin = socket::listen_on_all(config.admin)
+            .map_err(cannot("--admin", config.admin))?;
         let turns = Arc::new(Turns::new(metrics.policy_epoch.clone()));
         let shared = Arc::new(Shared {
             bodies: Arc::new(Room::new(Arc::clone(&metrics))),
@@ -191,7 +175,7 @@ impl Proxy {
             clock: config.clock.clone(),
             connections: AtomicU64::new(0),
         });
-        Ok(Self { config, shared, server, registry, listeners, admin, policy })
+        Ok(Self { config, shared, server, registry, listeners, admin, follow_policy })
     }
 
     /// The address for clients.
@@ -213,8 +197,9 @@ impl Proxy {
     pub async fn run(self, mut draining: Draining) -> Result<(), ServeError> {
         let addr = self.listen_addr().map(tracing::field::display);
         let admin_addr = self.admin_addr().map(tracing::field::display);
-        let Self { config, shared, server, registry, listeners, admin, policy } = self;
-        let (pod, namespace) = (config.pod.as_deref(), config.namespace.as_deref());
+        let Self { config, shared, server, registry, listeners, admin, follow_policy } = self;
+        let (pod, namespace) =
+            (config.pod.as_deref(), config.podspace.as_deref());
         tracing::info!(addr, admin = admin_addr, pod, namespace, "listening");
         let (drain, inner) = drain::channel();
         let vitals = Vitals::new(Arc::clone(&shared.metrics), inner.clone());
@@ -223,7 +208,10 @@ impl Proxy {
         let idle = hands.idle();
         let mut tasks = JoinSet::new();
         for listener in listeners {
-            let accept = accept(listener, hands.clone(), Arc::clone(&shared));
+            let (hands, shared) = (hands.clone(), Arc::clone(&shared));
+            let accept = async move {
+                listen::accept(listener, hands, &shared.outages, &shared.metrics).await;
+            };
             tasks.spawn(vitals.clone().watch("acceptor", accept));
         }
         drop(hands);
@@ -235,7 +223,7 @@ impl Proxy {
         vital("state directory", async move { feed.keep_past().await }.boxed());
         let certificates = keep_certificates(config.clone(), Arc::clone(&shared), server);
         vital("certificates", certificates.boxed());
-        vital("policy feed", follow(policy, Arc::clone(&shared.feed)).boxed());
+        vital("policy feed", follow_policy);
 
         let deadline = tokio::select! {
             deadline = draining.begun() => deadline,
@@ -252,15 +240,6 @@ impl Proxy {
             let _ = thread.join();
         }
         vitals.lost().map_or(Ok(()), |lost| Err(lost.into()))
-    }
-}
-
-impl std::fmt::Debug for Source {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        match self {
-            Self::File(file) => f.debug_tuple("File").field(file).finish(),
-            Self::Cluster { namespace, .. } => f.debug_tuple("Cluster").field(namespace).finish(),
-        }
     }
 }
 
@@ -324,10 +303,12 @@ fn upstream_tls(path: &std::path::Path, clock: &Clock) -> Result<UpstreamTls, St
     Ok(UpstreamTls::new(read_roots(path)?, clock)?)
 }
 
-async fn source(config: &Config, feed: &Feed) -> Result<Source, StartError> {
-    match &config.policy {
+/// Finds the source of the policy usable; returns what puts its changes in force.
+async fn policy(config: &Config, feed: &Arc<Feed>) -> Result<BoxFuture<'static, ()>, StartError> {
+    let feed = Arc::clone(feed);
+    match config.policy.clone() {
         PolicySource::File { path, shard } => {
-            let file = PolicyFile::new(path.clone(), shard.clone(), config.namespace.clone());
+            let file = PolicyFile { path, shard, namespace: config.podspace.clone() };
             let draft = file.read().map_err(|error| StartError::Policy(error.into()))?;
             match draft.resolve(None) {
                 Ok(policy) => feed.install(policy),
@@ -340,32 +321,12 @@ async fn source(config: &Config, feed: &Feed) -> Result<Source, StartError> {
                     })?;
                 }
             }
-            Ok(Source::File(file))
+            Ok(file.follow(feed).boxed())
         }
         PolicySource::Cluster { namespace, pod_labels } => {
             let client = OwnAccess::Environment.client().await;
             let client = client.map_err(|error| StartError::Cluster(error.into()))?;
-            Ok(Source::Cluster {
-                client,
-                namespace: namespace.clone(),
-                pod_labels: pod_labels.clone(),
-            })
-        }
-    }
-}
-
-async fn accept(listener: Listener, hands: Hands, shared: Arc<Shared>) {
-    listen::accept(listener, hands, &shared.outages, |closed, from| {
-        connection_closed(&shared.metrics, closed, Some(from));
-    })
-    .await;
-}
-
-async fn follow(policy: Source, feed: Arc<Feed>) {
-    match policy {
-        Source::File(file) => file.follow(feed).await,
-        Source::Cluster { client, namespace, pod_labels } => {
-            follow_cluster(client, namespace, pod_labels, feed).await;
+            Ok(follow_cluster(client, namespace, pod_labels, feed).boxed())
         }
     }
 }

@@ -19,9 +19,9 @@ const LOOK: Duration = Duration::from_millis(500);
 /// A file, and the name of one document in it.
 #[derive(Clone, Debug)]
 pub(in crate::proxy) struct PolicyFile {
-    path: PathBuf,
-    shard: String,
-    namespace: Option<String>,
+    pub(in crate::proxy) path: PathBuf,
+    pub(in crate::proxy) shard: String,
+    pub(in crate::proxy) namespace: Option<String>,
 }
 
 /// The reason why the file gives no policy.
@@ -45,10 +45,6 @@ enum FileFault {
 }
 
 impl PolicyFile {
-    pub(in crate::proxy) fn new(path: PathBuf, shard: String, namespace: Option<String>) -> Self {
-        Self { path, shard, namespace }
-    }
-
     /// Reads the file now.
     pub(in crate::proxy) fn read(&self) -> Result<ShardingDraft, BadPolicyFile> {
         self.bytes().and_then(|bytes| self.parse(&bytes)).map_err(|what| self.bad(what))
