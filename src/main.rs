@@ -90,7 +90,7 @@ fn proxy(args: ProxyArgs) -> Result<(), Failure> {
 }
 
 async fn serve(config: Config) -> Result<(), Failure> {
-    let drain_timeout = config.drain_timeout;
+    let drain_timeout = config.plain.drain_timeout();
     let proxy = Proxy::build(config).await;
     let proxy = proxy.map_err(|error| with(error.exit_code())(error))?;
     let mut term = signal(SignalKind::terminate()).map_err(with(SOFTWARE))?;

@@ -14,7 +14,7 @@ use rustls_pki_types::ServerName;
 pub use crate::sidecar::Mode;
 use crate::{
     net::{Clock, ClusterDomain, UpstreamAddr, addr::BadUpstream},
-    sidecar::{self, ProxyPlan},
+    sidecar,
 };
 
 /// The flags as they are typed.
@@ -38,6 +38,22 @@ pub struct ProxyArgs {
     #[arg(long, env = "CTRLMESH_SHARD", value_name = "NAME", requires = "policy")]
     pub shard: Option<String>,
 
+    /// The flags that the configuration takes as they are typed.
+    #[command(flatten)]
+    pub plain: PlainFlags,
+
+    /// The API server's address as this container's clients see it
+    #[arg(long, env = "KUBERNETES_SERVICE_HOST", hide = true)]
+    pub kubernetes_service_host: Option<String>,
+
+    /// The port of that address
+    #[arg(long, env = "KUBERNETES_SERVICE_PORT", hide = true)]
+    pub kubernetes_service_port: Option<String>,
+}
+
+/// The flags that the configuration takes as they are typed.
+#[derive(Args, Clone, Debug)]
+pub struct PlainFlags {
     /// The address that clients connect to; a loopback address means that of both families
     #[arg(long, env = "CTRLMESH_LISTEN", value_name = "ADDR", default_value_t = sidecar::LISTEN)]
     pub listen: SocketAddr,
@@ -95,14 +111,6 @@ pub struct ProxyArgs {
     /// The pod's namespace; leader election locks are renamed only in it
     #[arg(long, env = "POD_NAMESPACE", value_name = "NAME")]
     pub pod_namespace: Option<String>,
-
-    /// The API server's address as this container's clients see it
-    #[arg(long, env = "KUBERNETES_SERVICE_HOST", hide = true)]
-    pub kubernetes_service_host: Option<String>,
-
-    /// The port of that address
-    #[arg(long, env = "KUBERNETES_SERVICE_PORT", hide = true)]
-    pub kubernetes_service_port: Option<String>,
 }
 
 /// The values of `--pushdown`.
@@ -132,7 +140,7 @@ enum CommandLine {
 }
 
 impl ProxyArgs {
-    /// Reads the arguments that [`ProxyPlan::to_args`] writes (no program name in front), and the
+    /// Reads the arguments that [`sidecar::ProxyPlan::to_args`] writes (no program name in front), and the
     /// environment.
     ///
     /// # Errors
@@ -143,37 +151,6 @@ impl ProxyArgs {
         S: Into<OsString> + Clone,
     {
         CommandLine::try_parse_from(args).map(|CommandLine::Proxy(args)| *args)
-    }
-}
-
-/// The reason why flags are not the plan of a sidecar.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum NoPlan {
-    /// A sidecar always has this flag.
-    #[error("{0} is missing")]
-    Missing(&'static str),
-    /// A path is not UTF-8, as an argument of a pod must be.
-    #[error("{0:?} is not UTF-8")]
-    NotText(OsString),
-}
-
-impl TryFrom<ProxyArgs> for ProxyPlan {
-    type Error = NoPlan;
-
-    /// The flags that no plan has are left out.
-    fn try_from(args: ProxyArgs) -> Result<Self, NoPlan> {
-        let text = |path: PathBuf| path.into_os_string().into_string().map_err(NoPlan::NotText);
-        let given = |path: Option<PathBuf>, flag| path.ok_or(NoPlan::Missing(flag)).and_then(text);
-        Ok(Self {
-            mode: args.mode,
-            listen: args.listen,
-            admin: args.admin,
-            upstream_ca: text(args.upstream_ca)?,
-            mesh_ca_dir: text(args.mesh_ca_dir)?,
-            cluster_domain: args.cluster_domain,
-            pod_labels: given(args.pod_labels, "--pod-labels")?,
-            state_dir: given(args.state_dir, "--state-dir")?,
-        })
     }
 }
 
@@ -212,30 +189,10 @@ pub struct Config {
     pub route: Route,
     /// The source of the policy.
     pub policy: PolicySource,
-    /// The address for clients.
-    pub listen: SocketAddr,
-    /// The address for metrics and health.
-    pub admin: SocketAddr,
-    /// PEM file of the upstream's CA.
-    pub upstream_ca: PathBuf,
-    /// Directory of the mesh CA.
-    pub mesh_ca_dir: PathBuf,
     /// The names that the leaf certifies.
     pub names: Vec<ServerName<'static>>,
-    /// The directory where positions outlive the process.
-    pub state_dir: Option<PathBuf>,
-    /// Whether boundaries are pushed to the API server.
-    pub pushdown: Pushdown,
-    /// The treatment of a live watch when the policy changes.
-    pub on_change: OnChange,
-    /// The number of data threads.
-    pub threads: NonZeroUsize,
-    /// The longest time that a drain may take.
-    pub drain_timeout: Duration,
-    /// The pod's name, if known.
-    pub pod: Option<String>,
-    /// The pod's namespace, if known.
-    pub namespace: Option<String>,
+    /// The flags that are taken as they are typed.
+    pub plain: PlainFlags,
     /// The clock by which certificates are made and verified.
     pub clock: Clock,
 }
@@ -281,35 +238,28 @@ impl Config {
                 args.kubernetes_service_port.as_deref(),
             )?),
         };
+        let plain = args.plain;
         let policy = match (args.policy, args.shard) {
             (Some(path), Some(shard)) => PolicySource::File { path, shard },
             _ => PolicySource::Cluster {
-                namespace: args
+                namespace: plain
                     .pod_namespace
                     .clone()
                     .ok_or(BadConfig::NoPod("POD_NAMESPACE or --pod-namespace"))?,
-                pod_labels: args.pod_labels.ok_or(BadConfig::NoPod("--pod-labels"))?,
+                pod_labels: plain.pod_labels.clone().ok_or(BadConfig::NoPod("--pod-labels"))?,
             },
         };
         let service_host = args.kubernetes_service_host.as_deref();
-        let names = leaf_names(&route, args.listen.ip(), &args.cluster_domain, service_host)?;
-        Ok(Self {
-            route,
-            policy,
-            listen: args.listen,
-            admin: args.admin,
-            upstream_ca: args.upstream_ca,
-            mesh_ca_dir: args.mesh_ca_dir,
-            names,
-            state_dir: args.state_dir,
-            pushdown: args.pushdown,
-            on_change: args.on_change,
-            threads: args.threads,
-            drain_timeout: Duration::from_secs(args.drain_timeout.into()),
-            pod: args.pod_name,
-            namespace: args.pod_namespace,
-            clock: Clock::system(),
-        })
+        let names = leaf_names(&route, plain.listen.ip(), &plain.cluster_domain, service_host)?;
+        Ok(Self { route, policy, names, plain, clock: Clock::system() })
+    }
+}
+
+impl PlainFlags {
+    /// The longest time that a drain may take.
+    #[must_use]
+    pub fn drain_timeout(&self) -> Duration {
+        Duration::from_secs(self.drain_timeout.into())
     }
 }
 
@@ -359,6 +309,7 @@ mod tests {
     use proptest::{prelude::*, sample::select};
 
     use super::*;
+    use crate::sidecar::ProxyPlan;
 
     fn plans() -> impl Strategy<Value = ProxyPlan> {
         let addr = || (any::<IpAddr>(), any::<u16>()).prop_map(SocketAddr::from);
@@ -387,18 +338,22 @@ mod tests {
 
         #[test]
         fn i12_what_the_injection_writes_is_what_the_proxy_reads(plan in plans()) {
-            let args = ProxyArgs::from_args(plan.to_args()).unwrap();
-            prop_assert_eq!(ProxyPlan::try_from(args).unwrap(), plan);
-        }
-    }
-
-    #[test]
-    fn a_plan_has_labels_and_state() {
-        let mut args = ProxyPlan::of_pod(Mode::Direct, ClusterDomain::default()).to_args();
-        for flag in ["--state-dir", "--pod-labels"] {
-            args.pop();
-            let read = ProxyArgs::from_args(&args).unwrap();
-            assert_eq!(ProxyPlan::try_from(read), Err(NoPlan::Missing(flag)));
+            let read = ProxyArgs::from_args(plan.to_args()).unwrap();
+            let text = |path: PathBuf| path.into_os_string().into_string().unwrap();
+            let PlainFlags { listen, admin, cluster_domain, .. } = read.plain;
+            prop_assert_eq!(
+                ProxyPlan {
+                    mode: read.mode,
+                    listen,
+                    admin,
+                    upstream_ca: text(read.plain.upstream_ca),
+                    mesh_ca_dir: text(read.plain.mesh_ca_dir),
+                    cluster_domain,
+                    pod_labels: text(read.plain.pod_labels.unwrap()),
+                    state_dir: text(read.plain.state_dir.unwrap()),
+                },
+                plan
+            );
         }
     }
 

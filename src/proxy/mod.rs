@@ -49,7 +49,7 @@ use tokio::{
 };
 
 pub use self::{
-    config::{BadConfig, Config, ProxyArgs},
+    config::{BadConfig, Config, PlainFlags, ProxyArgs},
     vital::Lost,
 };
 use self::{

@@ -153,13 +153,13 @@ impl Proxy {
         let feed = Arc::new(Feed::new(vec![Arc::clone(&server)], Arc::clone(&metrics)));
         let follow_policy = policy(&config, &feed).await?;
         let cannot = |flag, addr| move |source| StartError::Listen { flag, addr, source };
-        let sockets = socket::listen_on_loopbacks(config.listen)
-            .map_err(cannot("--listen", config.listen))?;
+        let sockets = socket::listen_on_loopbacks(config.plain.listen)
+            .map_err(cannot("--listen", config.plain.listen))?;
         let outbound =
             |socket| Listener { leg: Leg::Outbound, socket, server: Arc::clone(&server) };
         let listeners = sockets.into_iter().map(outbound).collect();
-        let admin = socket::listen_on_all(config.admin)
-            .map_err(cannot("--admin", config.admin))?;
+        let admin = socket::listen_on_all(config.plain.admin)
+            .map_err(cannot("--admin", config.plain.admin))?;
         let turns = Arc::new(Turns::new(metrics.policy_epoch.clone()));
         let shared = Arc::new(Shared {
             bodies: Arc::new(Room::new(Arc::clone(&metrics))),
@@ -171,7 +171,7 @@ impl Proxy {
             turns,
             unread: Arc::default(),
             outages: Outages::default(),
-            on_change: config.on_change,
+            on_change: config.plain.on_change,
             clock: config.clock.clone(),
             connections: AtomicU64::new(0),
         });
@@ -199,11 +199,11 @@ impl Proxy {
         let admin_addr = self.admin_addr().map(tracing::field::display);
         let Self { config, shared, server, registry, listeners, admin, follow_policy } = self;
         let (pod, namespace) =
-            (config.pod.as_deref(), config.podspace.as_deref());
+            (config.plain.pod_name.as_deref(), config.plain.pod_namespace.as_deref());
         tracing::info!(addr, admin = admin_addr, pod, namespace, "listening");
         let (drain, inner) = drain::channel();
         let vitals = Vitals::new(Arc::clone(&shared.metrics), inner.clone());
-        let (hands, queues) = listen::hands(config.threads.get(), socket::most_connections());
+        let (hands, queues) = listen::hands(config.plain.threads.get(), socket::most_connections());
         let threads = start_threads(queues, &shared, &inner, &vitals)?;
         let idle = hands.idle();
         let mut tasks = JoinSet::new();
@@ -227,7 +227,7 @@ impl Proxy {
 
         let deadline = tokio::select! {
             deadline = draining.begun() => deadline,
-            _ = vitals.loss() => Instant::now() + config.drain_timeout,
+            _ = vitals.loss() => Instant::now() + config.plain.drain_timeout(),
         };
         drain.start_until(deadline);
         tokio::select! {
@@ -280,7 +280,7 @@ fn start_threads(
 }
 
 fn tls(config: &Config) -> Result<Tls, StartError> {
-    let ca = MeshCa::read(&config.mesh_ca_dir, &config.clock)?;
+    let ca = MeshCa::read(&config.plain.mesh_ca_dir, &config.clock)?;
     ca.permit(&config.names, &config.clock)?;
     let leaf = Arc::new(Leaf::new(&ca, config.names.clone(), &config.clock)?);
     let client = ClientTls::new(Arc::clone(&leaf) as _, &config.clock)?;
@@ -288,13 +288,13 @@ fn tls(config: &Config) -> Result<Tls, StartError> {
 }
 
 fn server(config: &Config) -> Result<Server, StartError> {
-    let tls = upstream_tls(&config.upstream_ca, &config.clock)?;
-    let positions = KeptPositions::open(config.state_dir.clone());
+    let tls = upstream_tls(&config.plain.upstream_ca, &config.clock)?;
+    let positions = KeptPositions::open(config.plain.state_dir.clone());
     Ok(Server {
         route: config.route.clone(),
         tls: ArcSwap::from_pointee(tls),
         sockets: OwnSockets::default(),
-        pushdown: config.pushdown,
+        pushdown: config.plain.pushdown,
         positions: positions.map_err(|error| StartError::StateDir(error.into()))?,
     })
 }
@@ -308,7 +308,7 @@ async fn policy(config: &Config, feed: &Arc<Feed>) -> Result<BoxFuture<'static, 
     let feed = Arc::clone(feed);
     match config.policy.clone() {
         PolicySource::File { path, shard } => {
-            let file = PolicyFile { path, shard, namespace: config.podspace.clone() };
+            let file = PolicyFile { path, shard, namespace: config.plain.pod_namespace.clone() };
             let draft = file.read().map_err(|error| StartError::Policy(error.into()))?;
             match draft.resolve(None) {
                 Ok(policy) => feed.install(policy),
@@ -334,17 +334,17 @@ async fn policy(config: &Config, feed: &Arc<Feed>) -> Result<BoxFuture<'static, 
 /// Renews the leaf before it expires, and loads a new CA of the API server.
 async fn keep_certificates(config: Config, shared: Arc<Shared>, server: Arc<Server>) {
     let mut looks = interval(LOOK);
-    let mut roots = std::fs::read(&config.upstream_ca).ok();
+    let mut roots = std::fs::read(&config.plain.upstream_ca).ok();
     loop {
         looks.tick().await;
         if config.clock.now() >= shared.tls.leaf.renew_at() {
             renew(&config, &shared);
         }
-        let now = std::fs::read(&config.upstream_ca).ok();
+        let now = std::fs::read(&config.plain.upstream_ca).ok();
         if now == roots {
             continue;
         }
-        match upstream_tls(&config.upstream_ca, &config.clock) {
+        match upstream_tls(&config.plain.upstream_ca, &config.clock) {
             Ok(tls) => {
                 tracing::info!("the upstream's CA was read anew");
                 server.tls.store(Arc::new(tls));
@@ -358,7 +358,7 @@ async fn keep_certificates(config: Config, shared: Arc<Shared>, server: Arc<Serv
 fn renew(config: &Config, shared: &Shared) {
     let clock = &config.clock;
     let renewed =
-        MeshCa::read(&config.mesh_ca_dir, clock).map_err(StartError::MeshCa).and_then(|ca| {
+        MeshCa::read(&config.plain.mesh_ca_dir, clock).map_err(StartError::MeshCa).and_then(|ca| {
             ca.permit(&config.names, clock)?;
             Ok(shared.tls.leaf.renew(&ca, clock)?)
         });
