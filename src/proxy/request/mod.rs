@@ -11,6 +11,7 @@ mod upgrade;
 use std::{rc::Rc, sync::Arc};
 
 use http::{HeaderMap, HeaderValue, Method, Request, Response, StatusCode, Uri, Version, header};
+use http_body_util::Full;
 
 pub(super) use self::body::Room;
 use self::{
@@ -24,7 +25,7 @@ use super::{
     metrics::Leg,
     outcome::{Access, Decided, Ended},
     shared::Pair,
-    streams::{Asked, ListBody, ReplyBody, WatchBody},
+    streams::{Asked, Backing, ListBody, ReplyBody, WatchBody},
     upstream::{
         Broken, ClientBody, Kept, OnBehalf, RequestBody, settled_way, strip_hop_by_hop, understood,
         with_target,
@@ -172,7 +173,7 @@ async fn pass(pair: &Rc<Pair>, mut request: Request<ClientBody>) -> Result<Answe
     let (mut head, body) = request.into_parts();
     let is_h2 = pair.upstream.is_h2();
     strip_hop_by_hop(&mut head.headers, is_h2 || upgrade.is_some());
-    let request = Request::from_parts(head, RequestBody::Streamed(body));
+    let request = Request::from_parts(head, RequestBody::Left(body));
     pair.is_upgrading.set(upgrade.is_some());
     let mut reply = pair.upstream.send(request).await?;
     let switched = reply.status() == StatusCode::SWITCHING_PROTOCOLS;
@@ -208,7 +209,7 @@ async fn send_renamed(
         body.replace(renamed);
     }
     head.headers.remove(header::CONTENT_LENGTH);
-    let request = Request::from_parts(head, RequestBody::Whole(Some(body.into())));
+    let request = Request::from_parts(head, RequestBody::Right(Full::new(body.into())));
     let mut reply = pair.upstream.send(request).await?;
     strip_hop_by_hop(reply.headers_mut(), false);
     Ok(reply.into())
@@ -227,17 +228,19 @@ fn deliver(pair: &Rc<Pair>, answer: Answer, mut access: Access) -> Response<Repl
         }
         Follow::Watch(body, collection, encoding, events) => {
             access.is_stream = true;
-            ReplyBody::watch(WatchBody::new(pair, body, collection, encoding, events), access)
+            Backing::Watch(Box::new(WatchBody::new(pair, body, collection, encoding, events)))
         }
         Follow::List(body, collection, encoding) => {
             let compression = reply.headers().get(header::CONTENT_ENCODING);
-            ReplyBody::list(ListBody::new(pair, body, collection, encoding, compression), access)
+            let list = ListBody::new(pair, body, collection, encoding, compression);
+            Backing::List(Box::new(list))
         }
-        Follow::JudgedList(list) => ReplyBody::judged_list(list, access),
-        Follow::Pass(body) => ReplyBody::passed(body, access),
-        Follow::Whole(body) => ReplyBody::whole(body, access),
+        Follow::JudgedList(list) => Backing::JudgedList(list),
+        Follow::Pass(body) => Backing::Passed(body),
+        Follow::Whole(body) => Backing::Whole(Full::new(body)),
     };
-    reply.map(|()| body.followed_by(pair.stalls.follower()))
+    let body = ReplyBody::new(body, access).followed_by(pair.stalls.follower());
+    reply.map(|()| body)
 }
 
 /// Our own response. A watch with an expired position gets its 410 inside the stream, as from the
@@ -258,7 +261,8 @@ fn refuse(
         (code, encoding.content_type(), status.encode(encoding))
     };
     access.answered(code);
-    let mut reply = Response::new(ReplyBody::whole(body, access));
+    let body = Backing::Whole(Full::new(body));
+    let mut reply = Response::new(ReplyBody::new(body, access));
     *reply.status_mut() = code;
     let headers = reply.headers_mut();
     headers.insert(header::CONTENT_TYPE, HeaderValue::from_static(kind));

@@ -7,6 +7,7 @@ use std::{
 
 use bytes::{Bytes, BytesMut};
 use http_body::{Body, Frame, SizeHint};
+use http_body_util::Full;
 
 use super::{
     error::BodyError,
@@ -33,8 +34,9 @@ pub(in crate::proxy) struct ReplyBody {
     follower: Option<Follower>,
 }
 
-enum Backing {
-    Whole(Option<Bytes>),
+/// The source of a response's body.
+pub(in crate::proxy) enum Backing {
+    Whole(Full<Bytes>),
     Passed(UpstreamBody),
     List(Box<ListBody>),
     JudgedList(Box<JudgedList>),
@@ -46,27 +48,7 @@ type Polled = Option<Result<Frame<Bytes>, BodyError>>;
 
 impl ReplyBody {
     pub(in crate::proxy) fn empty() -> Self {
-        Self { backing: Backing::Whole(None), next: None, access: None, follower: None }
-    }
-
-    pub(in crate::proxy) fn whole(body: Bytes, access: Access) -> Self {
-        Self::new(Backing::Whole(Some(body)), access)
-    }
-
-    pub(in crate::proxy) fn passed(body: UpstreamBody, access: Access) -> Self {
-        Self::new(Backing::Passed(body), access)
-    }
-
-    pub(in crate::proxy) fn list(body: ListBody, access: Access) -> Self {
-        Self::new(Backing::List(Box::new(body)), access)
-    }
-
-    pub(in crate::proxy) fn judged_list(body: Box<JudgedList>, access: Access) -> Self {
-        Self::new(Backing::JudgedList(body), access)
-    }
-
-    pub(in crate::proxy) fn watch(body: WatchBody, access: Access) -> Self {
-        Self::new(Backing::Watch(Box::new(body)), access)
+        Self { backing: Backing::Whole(Full::default()), next: None, access: None, follower: None }
     }
 
     /// Observes from now on whether the client reads.
@@ -75,7 +57,7 @@ impl ReplyBody {
         self
     }
 
-    fn new(backing: Backing, access: Access) -> Self {
+    pub(in crate::proxy) fn new(backing: Backing, access: Access) -> Self {
         let mut body = Self { backing, next: None, access: Some(access), follower: None };
         // A body without bytes may never be polled.
         if body.is_end_stream() {
@@ -97,7 +79,7 @@ impl ReplyBody {
             Ok(bytes) => bytes,
             Err(trailers) => return trailers,
         };
-        let mut gathered = Gathered::None;
+        let mut gathered = Gathered::default();
         loop {
             let part = bytes.split_to(bytes.len().min(FRAME - gathered.len()));
             gathered.push(part);
@@ -140,42 +122,32 @@ impl Drop for ReplyBody {
     }
 }
 
-/// Small frames on their way into a large one.
-enum Gathered {
-    None,
-    /// A single frame, as in most bodies: it is not copied.
-    One(Bytes),
-    Many(BytesMut),
+/// Small frames on their way into a large one. A single frame, as in most bodies, is not copied.
+#[derive(Default)]
+struct Gathered {
+    one: Bytes,
+    many: BytesMut,
 }
 
 impl Gathered {
     fn len(&self) -> usize {
-        match self {
-            Self::None => 0,
-            Self::One(bytes) => bytes.len(),
-            Self::Many(bytes) => bytes.len(),
-        }
+        self.one.len() + self.many.len()
     }
 
     fn push(&mut self, more: Bytes) {
-        match self {
-            Self::None => *self = Self::One(more),
-            Self::Many(bytes) => bytes.extend_from_slice(&more),
-            Self::One(first) => {
-                let mut bytes = BytesMut::with_capacity(FRAME);
-                bytes.extend_from_slice(first);
-                bytes.extend_from_slice(&more);
-                *self = Self::Many(bytes);
-            }
+        if self.len() == 0 {
+            self.one = more;
+            return;
         }
+        if self.many.is_empty() {
+            self.many.reserve(FRAME);
+            self.many.extend_from_slice(&std::mem::take(&mut self.one));
+        }
+        self.many.extend_from_slice(&more);
     }
 
     fn into_bytes(self) -> Bytes {
-        match self {
-            Self::None => Bytes::new(),
-            Self::One(bytes) => bytes,
-            Self::Many(bytes) => bytes.freeze(),
-        }
+        if self.many.is_empty() { self.one } else { self.many.freeze() }
     }
 }
 
@@ -235,11 +207,8 @@ impl Body for ReplyBody {
 impl Backing {
     fn poll_frame(&mut self, cx: &mut Context<'_>) -> Poll<Polled> {
         match self {
-            Self::Whole(body) => Poll::Ready(body.take().map(|body| Ok(Frame::data(body)))),
-            Self::Passed(body) => {
-                let frame = ready!(Pin::new(body).poll_frame(cx));
-                Poll::Ready(frame.map(|frame| frame.map_err(BodyError::from)))
-            }
+            Self::Whole(body) => Pin::new(body).poll_frame(cx).map_err(|never| match never {}),
+            Self::Passed(body) => Pin::new(body).poll_frame(cx).map_err(BodyError::from),
             Self::List(body) => body.poll_frame(cx),
             Self::JudgedList(body) => body.poll_frame(cx),
             Self::Watch(body) => body.poll_frame(cx),
@@ -248,7 +217,7 @@ impl Backing {
 
     fn is_end_stream(&self) -> bool {
         match self {
-            Self::Whole(body) => body.is_none(),
+            Self::Whole(body) => body.is_end_stream(),
             Self::Passed(body) => body.is_end_stream(),
             // The end is an event of its own: from now on the client may resume from the position.
             Self::List(body) => body.is_complete(),
@@ -259,14 +228,10 @@ impl Backing {
 
     fn size_hint(&self) -> SizeHint {
         match self {
-            Self::Whole(body) => SizeHint::with_exact(length(body.as_ref())),
+            Self::Whole(body) => body.size_hint(),
             Self::Passed(body) => body.size_hint(),
             Self::List(body) => body.size_hint(),
             Self::JudgedList(_) | Self::Watch(_) => SizeHint::default(),
         }
     }
-}
-
-fn length(body: Option<&Bytes>) -> u64 {
-    body.map_or(0, |body| u64::try_from(body.len()).unwrap_or(u64::MAX))
 }

@@ -15,7 +15,7 @@ mod turns;
 mod watch;
 
 pub(super) use self::{
-    body::ReplyBody,
+    body::{Backing, ReplyBody},
     change::Asked,
     error::BodyError,
     list::{ListBody, judged::JudgedList},

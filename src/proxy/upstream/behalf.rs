@@ -9,6 +9,7 @@ use bytes::Bytes;
 use http::{
     HeaderMap, HeaderName, HeaderValue, Method, Request, Response, Uri, header, uri::PathAndQuery,
 };
+use http_body_util::Full;
 use tokio::time::timeout;
 
 use super::{
@@ -69,7 +70,7 @@ impl OnBehalf<'_> {
         json: Option<Bytes>,
     ) -> Result<Request<RequestBody>, http::Error> {
         let has_body = json.is_some();
-        let mut request = Request::new(RequestBody::Whole(json));
+        let mut request = Request::new(RequestBody::Right(json.map(Full::new).unwrap_or_default()));
         *request.method_mut() = method;
         *request.uri_mut() = with_target(self.uri.clone(), target)?;
         *request.version_mut() = upstream.version();

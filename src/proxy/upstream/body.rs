@@ -11,7 +11,7 @@ use std::{
 use bytes::Bytes;
 use http::{Request, header};
 use http_body::{Body, Frame, SizeHint};
-use http_body_util::BodyExt;
+use http_body_util::{BodyExt, Either, Full};
 use hyper::body::Incoming;
 use tokio::{sync::Notify, time::timeout};
 
@@ -20,46 +20,9 @@ use tokio::{sync::Notify, time::timeout};
 const READ_AWAY: usize = 16 << 20;
 const READ_AWAY_WITHIN: Duration = Duration::from_secs(5);
 
-/// A request's body on its way upstream.
-#[derive(Debug)]
-pub(in crate::proxy) enum RequestBody {
-    /// Streamed as it arrives.
-    Streamed(ClientBody),
-    /// Buffered whole and perhaps changed.
-    Whole(Option<Bytes>),
-}
-
-impl Body for RequestBody {
-    type Data = Bytes;
-    type Error = hyper::Error;
-
-    fn poll_frame(
-        self: Pin<&mut Self>,
-        cx: &mut Context<'_>,
-    ) -> Poll<Option<Result<Frame<Bytes>, hyper::Error>>> {
-        match self.get_mut() {
-            Self::Streamed(body) => Pin::new(body).poll_frame(cx),
-            Self::Whole(body) => Poll::Ready(body.take().map(|body| Ok(Frame::data(body)))),
-        }
-    }
-
-    fn is_end_stream(&self) -> bool {
-        match self {
-            Self::Streamed(body) => body.is_end_stream(),
-            Self::Whole(body) => body.is_none(),
-        }
-    }
-
-    fn size_hint(&self) -> SizeHint {
-        match self {
-            Self::Streamed(body) => body.size_hint(),
-            Self::Whole(body) => {
-                let length = body.as_ref().map_or(0, Bytes::len);
-                SizeHint::with_exact(u64::try_from(length).unwrap_or(u64::MAX))
-            }
-        }
-    }
-}
+/// A request's body on its way upstream: streamed as it arrives, or buffered whole and perhaps
+/// changed.
+pub(in crate::proxy) type RequestBody = Either<ClientBody, Full<Bytes>>;
 
 /// The body of a client's request.
 #[derive(Debug)]

@@ -1,18 +1,10 @@
 //! One connection to an API server, as requests may use it.
 
-use std::{
-    cell::RefCell,
-    collections::HashMap,
-    future::poll_fn,
-    pin::Pin,
-    sync::Arc,
-    task::{Context, Poll},
-};
+use std::{cell::RefCell, collections::HashMap, error::Error, future::poll_fn, sync::Arc};
 
-use bytes::Bytes;
-use futures_util::future::Either;
+use futures_util::future;
 use http::{Request, Response, Version};
-use http_body::{Body, Frame, SizeHint};
+use http_body_util::Either;
 use hyper::{body::Incoming, client::conn::http1};
 
 use super::{
@@ -56,49 +48,11 @@ pub(in crate::proxy) enum Broken {
     Upstream(#[from] Cut),
 }
 
-/// The body of an upstream's response.
-pub(in crate::proxy) enum UpstreamBody {
-    H1(Incoming),
-    H2(Received),
-}
+/// The body of an upstream's response, in HTTP/1.1 or HTTP/2.
+pub(in crate::proxy) type UpstreamBody = Either<Incoming, Received>;
 
 /// An error of the upstream's connection, or of one stream of it.
-#[derive(Debug, thiserror::Error)]
-pub(in crate::proxy) enum Cut {
-    #[error("HTTP/1.1 to the upstream ended early")]
-    H1(#[from] hyper::Error),
-    #[error("HTTP/2 to the upstream ended early")]
-    H2(#[from] h2::Error),
-}
-
-impl Body for UpstreamBody {
-    type Data = Bytes;
-    type Error = Cut;
-
-    fn poll_frame(
-        self: Pin<&mut Self>,
-        cx: &mut Context<'_>,
-    ) -> Poll<Option<Result<Frame<Bytes>, Cut>>> {
-        match self.get_mut() {
-            Self::H1(body) => Pin::new(body).poll_frame(cx).map_err(Cut::from),
-            Self::H2(body) => Pin::new(body).poll_frame(cx).map_err(Cut::from),
-        }
-    }
-
-    fn is_end_stream(&self) -> bool {
-        match self {
-            Self::H1(body) => body.is_end_stream(),
-            Self::H2(body) => body.is_end_stream(),
-        }
-    }
-
-    fn size_hint(&self) -> SizeHint {
-        match self {
-            Self::H1(body) => body.size_hint(),
-            Self::H2(body) => body.size_hint(),
-        }
-    }
-}
+pub(in crate::proxy) type Cut = Box<dyn Error + Send + Sync>;
 
 impl Upstream {
     /// An API server of which nothing is known yet.
@@ -130,12 +84,12 @@ impl Upstream {
         match &self.line {
             Line::H2(sender) => {
                 let sent = sender.send(request);
-                Either::Left(async {
+                future::Either::Left(async {
                     let reply = sent?.await?;
-                    Ok(reply.map(UpstreamBody::H2))
+                    Ok(reply.map(UpstreamBody::Right))
                 })
             }
-            Line::H1(sender) => Either::Right(Box::pin(send_h1(sender, request))),
+            Line::H1(sender) => future::Either::Right(Box::pin(send_h1(sender, request))),
         }
     }
 }
@@ -148,9 +102,9 @@ async fn send_h1(
     let sending = sender.borrow_mut().try_send_request(request);
     let reply = sending.await.map_err(|mut error| match error.take_message() {
         Some(_) => unprocessed(),
-        None => Cut::from(error.into_error()).into(),
+        None => Broken::Upstream(error.into_error().into()),
     })?;
-    Ok(reply.map(UpstreamBody::H1))
+    Ok(reply.map(UpstreamBody::Left))
 }
 
 fn unprocessed() -> Broken {
@@ -161,7 +115,7 @@ impl From<NoResponse> for Broken {
     fn from(why: NoResponse) -> Self {
         match why {
             NoResponse::Unprocessed => unprocessed(),
-            NoResponse::Cut(error) => Cut::from(error).into(),
+            NoResponse::Cut(error) => Broken::Upstream(error.into()),
         }
     }
 }
