@@ -17,6 +17,8 @@ use crate::{
 /// The reason why a request ends without the upstream's response.
 pub(super) enum Stop {
     Refused(Refused),
+    /// By the API server's answer to a request of our own, which is the client's answer too.
+    Answered(Box<Answer>),
     Broken(Broken),
 }
 
@@ -53,6 +55,12 @@ impl From<Response<UpstreamBody>> for Answer {
     fn from(reply: Response<UpstreamBody>) -> Self {
         let (head, body) = reply.into_parts();
         Self { reply: Response::from_parts(head, ()), follow: Follow::Pass(body) }
+    }
+}
+
+impl From<Answer> for Stop {
+    fn from(answer: Answer) -> Self {
+        Self::Answered(Box::new(answer))
     }
 }
 

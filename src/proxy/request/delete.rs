@@ -78,9 +78,6 @@ struct OwnPage {
     next: String,
 }
 
-/// The outcome of a request: the value, or the API server's response, which is the client's too.
-type Got<T> = Result<Result<T, Answer>, Stop>;
-
 /// Deletes the shard's objects of a collection.
 pub(super) async fn judged(
     pair: &Rc<Pair>,
@@ -98,10 +95,8 @@ pub(super) async fn judged(
     let path = head.uri.path().trim_end_matches('/');
     let list = ListOptions::read(query);
     let sweep = Sweep { pair, head: &head, path, query, list, options, resource, share, in_force };
-    match sweep.is_served().await? {
-        Ok(()) => sweep.delete_all().await,
-        Err(answer) => Ok(answer),
-    }
+    sweep.is_served().await?;
+    sweep.delete_all().await
 }
 
 struct Sweep<'a> {
@@ -122,11 +117,11 @@ struct Sweep<'a> {
 impl Sweep<'_> {
     /// Checks that the API server has this verb at this path: not for every resource, and not over
     /// all namespaces. Only discovery shows it without deleting anything.
-    async fn is_served(&self) -> Got<()> {
+    async fn is_served(&self) -> Result<(), Stop> {
         let resource = self.resource;
         let (code, body) = self.ask(&discovery_path(resource)).await?;
         if code != StatusCode::OK {
-            return Ok(Err(whole(code, body)));
+            return Err(whole(code, body).into());
         }
         let served: Served = serde_json::from_slice(&body).map_err(|_| {
             Refusal::UnreadableList.because("the discovery response is not an APIResourceList")
@@ -137,7 +132,7 @@ impl Sweep<'_> {
                 && (resource.namespace.is_some() || !served.namespaced)
         };
         if served.resources.iter().any(is_it) {
-            return Ok(Ok(()));
+            return Ok(());
         }
         let why = "the API server has no deletecollection for this resource, or only within one \
                    namespace";
@@ -150,9 +145,8 @@ impl Sweep<'_> {
         let mut token = None;
         let mut begun = 0;
         loop {
-            let page = match self.page(token.as_deref(), size, left).await? {
-                Ok(page) => page,
-                Err(expired)
+            let page = match self.page(token.as_deref(), size, left).await {
+                Err(Stop::Answered(expired))
                     if expired.reply.status() == StatusCode::GONE
                         && token.is_some()
                         && self.may_begin_anew()
@@ -162,13 +156,11 @@ impl Sweep<'_> {
                     begun += 1;
                     continue;
                 }
-                Err(answer) => return Ok(answer),
+                page => page?,
             };
             let count = page.ours.len();
             for (_, meta) in page.ours {
-                if let Err(answer) = self.delete(meta).await? {
-                    return Ok(answer);
-                }
+                self.delete(meta).await?;
             }
             left = left.map(|left| left.saturating_sub(count));
             if page.next.is_empty() || left == Some(0) {
@@ -187,14 +179,11 @@ impl Sweep<'_> {
         token: Option<&str>,
         mut size: usize,
         left: Option<usize>,
-    ) -> Got<OwnPage> {
+    ) -> Result<OwnPage, Stop> {
         loop {
-            let mut page = match self.list(&self.page_query(token, size)).await? {
-                Ok(page) => page,
-                no => return Ok(no),
-            };
+            let mut page = self.list(&self.page_query(token, size)).await?;
             let Some(left) = left.filter(|left| *left < page.ours.len()) else {
-                return Ok(Ok(page));
+                return Ok(page);
             };
             let end = left.checked_sub(1).and_then(|last| page.ours.get(last));
             match end.map(|(items, _)| *items) {
@@ -203,7 +192,7 @@ impl Sweep<'_> {
                 _ => {
                     page.ours.truncate(left);
                     page.next.clear();
-                    return Ok(Ok(page));
+                    return Ok(page);
                 }
             }
         }
@@ -211,7 +200,7 @@ impl Sweep<'_> {
 
     /// Deletes one object of the shard. An object that has changed since it was listed is listed
     /// again: it may be another shard's.
-    async fn delete(&self, mut meta: Meta) -> Got<()> {
+    async fn delete(&self, mut meta: Meta) -> Result<(), Stop> {
         let mut attempts = 0;
         loop {
             self.is_up_to_date()?;
@@ -220,23 +209,19 @@ impl Sweep<'_> {
             let reply = self.send(Method::DELETE, &path, JSON, Some(body.into())).await?;
             let code = reply.status();
             if code.is_success() {
-                pass_over(reply).await?;
-                return Ok(Ok(()));
+                return pass_over(reply).await;
             }
             let body = read(reply).await?;
             attempts += 1;
             match code {
-                StatusCode::NOT_FOUND => return Ok(Ok(())),
+                StatusCode::NOT_FOUND => return Ok(()),
                 StatusCode::CONFLICT if attempts < ATTEMPTS => {}
-                _ => return Ok(Err(whole(code, body))),
+                _ => return Err(whole(code, body).into()),
             }
-            let page = match self.list(&self.one_query(&meta.name)).await? {
-                Ok(page) => page,
-                Err(answer) => return Ok(Err(answer)),
-            };
+            let page = self.list(&self.one_query(&meta.name)).await?;
             match page.ours.into_iter().map(|(_, now)| now).find(|now| now.name == meta.name) {
                 Some(now) => meta = now,
-                None => return Ok(Ok(())),
+                None => return Ok(()),
             }
         }
     }
@@ -296,12 +281,12 @@ impl Sweep<'_> {
     }
 
     /// Lists a page. Memory holds one item of it, and the metadata of the shard's objects.
-    async fn list(&self, query: &str) -> Got<OwnPage> {
+    async fn list(&self, query: &str) -> Result<OwnPage, Stop> {
         let target = format!("{}?{query}", self.path);
         let reply = self.send(Method::GET, &target, METADATA, None).await?;
         let code = reply.status();
         if code != StatusCode::OK {
-            return Ok(Err(whole(code, read(reply).await?)));
+            return Err(whole(code, read(reply).await?).into());
         }
         let unreadable = |error: FrameError| Refusal::UnreadableList.because(error);
         let mut page = OwnPage::default();
@@ -325,7 +310,7 @@ impl Sweep<'_> {
                     .into());
             }
         };
-        Ok(Ok(page))
+        Ok(page)
     }
 
     fn take(&self, item: &Item<'_>, page: &mut OwnPage) {

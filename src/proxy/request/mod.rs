@@ -45,6 +45,7 @@ pub(super) async fn serve(
     let accept = request.headers().get(header::ACCEPT).cloned();
     match answer(&pair, request, &mut access).await {
         Ok(answer) => Ok(deliver(&pair, answer, access)),
+        Err(Stop::Answered(answer)) => Ok(deliver(&pair, *answer, access)),
         Err(Stop::Refused(refused)) => Ok(refuse(&refused, accept.as_ref(), access)),
         Err(Stop::Broken(broken)) => {
             access.ended = Ended::UpstreamBroken;
@@ -79,9 +80,7 @@ async fn answer(
         && request.method() == Method::GET
     {
         let own = OnBehalf { uri: &uri, headers: request.headers() };
-        if let Some(answer) = Box::pin(present::settle(pair, &info, own, collection)).await {
-            return Ok(answer);
-        }
+        Box::pin(present::settle(pair, &info, own, collection)).await?;
         if narrow.scope.is_some() {
             let asked = understood(&pair.upstream, &info, &narrow.share, own);
             let (pushed, how) = Box::pin(asked).await;

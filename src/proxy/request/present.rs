@@ -1,7 +1,7 @@
 //! Positions that clients may hold and that we did not parse, settled by the API server's current
 //! version.
 
-use super::answer::{Answer, Follow};
+use super::answer::{Answer, Follow, Stop};
 use crate::{
     proxy::{
         collection::Collection,
@@ -22,22 +22,23 @@ pub(super) async fn settle(
     info: &RequestInfo<'_>,
     own: OnBehalf<'_>,
     collection: &mut Collection,
-) -> Option<Answer> {
+) -> Result<(), Stop> {
     if own.is_anonymous() || !collection.has_scope() {
-        return None;
+        return Ok(());
     }
-    let question = collection.position.question()?;
-    match present(&pair.upstream, info, own).await? {
-        Present::Unauthorized(reply) => {
+    let Some(question) = collection.position.question() else { return Ok(()) };
+    match present(&pair.upstream, info, own).await {
+        Some(Present::Unauthorized(reply)) => {
             let (head, body) = reply.into_parts();
             let reply = http::Response::from_parts(head, ());
-            return Some(Answer { reply, follow: Follow::Whole(body) });
+            return Err(Answer { reply, follow: Follow::Whole(body) }.into());
         }
-        Present::Version(version) => {
+        Some(Present::Version(version)) => {
             collection.keep_position(&pair.upstream.server);
             collection.position.settle(question, version);
             pair.worker.shared.feed.has_settled();
         }
+        None => {}
     }
-    None
+    Ok(())
 }
