@@ -111,13 +111,11 @@ pub(in crate::proxy) struct Probe<'a> {
 impl Probe<'_> {
     /// Whether the API server selects this resource by hashes.
     pub(in crate::proxy) async fn understands_hashes(&self, hashes: &Hashes) -> bool {
-        if self.is_off() {
-            return false;
-        }
-        if let Some(known) = self.known(|knowledge| knowledge.hashes) {
-            return known;
-        }
-        let understands = match self.ask(&[("shardSelector", &hashes.to_string())]).await {
+        self.remembered(|known| &mut known.hashes, self.selects_by(hashes)).await
+    }
+
+    async fn selects_by(&self, hashes: &Hashes) -> Option<bool> {
+        match self.ask(&[("shardSelector", &hashes.to_string())]).await {
             Err(No::Ever) => Some(false),
             Err(No::Now) => None,
             Ok(Answer { metadata: Metadata { shard_info: Some(info) }, .. }) => {
@@ -131,11 +129,7 @@ impl Probe<'_> {
                     false => Some(false),
                 }
             }
-        };
-        if understands.is_some() {
-            self.know(|knowledge| knowledge.hashes = understands);
         }
-        understands.unwrap_or_default()
     }
 
     /// Whether some object is listed by its own hash and by no other, or `None` if there is no
@@ -162,42 +156,40 @@ impl Probe<'_> {
 
     /// Whether the API server selects by namespace as a field: it responds with an error if not.
     async fn understands_namespaces(&self, namespace: &str) -> bool {
-        if self.is_off() {
+        let field = equal_to("metadata.namespace", namespace);
+        let selects = async {
+            match self.ask(&[("fieldSelector", &field)]).await {
+                Ok(_) => Some(true),
+                Err(No::Ever) => Some(false),
+                Err(No::Now) => None,
+            }
+        };
+        self.remembered(|known| &mut known.namespaces, selects).await
+    }
+
+    /// What is known of an ability; `probe` finds it out if nothing is. An ability that stays
+    /// unknown is not used, nor that of a resource that is not remembered.
+    async fn remembered(
+        &self,
+        ability: fn(&mut Knowledge) -> &mut Option<bool>,
+        probe: impl Future<Output = Option<bool>>,
+    ) -> bool {
+        let Upstream { server, understood, .. } = self.upstream;
+        // The API server may close a connection after an anonymous request.
+        if server.pushdown == Pushdown::Off || self.own.is_anonymous() {
             return false;
         }
-        if let Some(known) = self.known(|knowledge| knowledge.namespaces) {
+        let Some(resource) = self.info.resource() else { return false };
+        let resource = GroupResource::new(&resource.group, &resource.resource);
+        let Some(mut known) = understood.of(&resource) else { return false };
+        if let Some(known) = *ability(&mut known) {
             return known;
         }
-        let field = equal_to("metadata.namespace", namespace);
-        let understands = match self.ask(&[("fieldSelector", &field)]).await {
-            Ok(_) => true,
-            Err(No::Ever) => false,
-            Err(No::Now) => return false,
-        };
-        self.know(|knowledge| knowledge.namespaces = Some(understands));
-        understands
-    }
-
-    /// Whether probes are off. The API server may close a connection after an anonymous request.
-    fn is_off(&self) -> bool {
-        self.upstream.server.pushdown == Pushdown::Off || self.own.is_anonymous()
-    }
-
-    fn known(&self, of: impl Fn(&Knowledge) -> Option<bool>) -> Option<bool> {
-        // Nothing is pushed down for a resource that is not remembered.
-        let known = self.resource().and_then(|resource| self.upstream.understood.of(&resource));
-        known.map_or(Some(false), |known| of(&known))
-    }
-
-    fn know(&self, what: impl FnOnce(&mut Knowledge)) {
-        if let Some(resource) = self.resource() {
-            self.upstream.understood.note(resource, what);
+        let found = probe.await;
+        if found.is_some() {
+            understood.note(resource, |known| *ability(known) = found);
         }
-    }
-
-    fn resource(&self) -> Option<GroupResource> {
-        let resource = self.info.resource()?;
-        Some(GroupResource::new(&resource.group, &resource.resource))
+        found.unwrap_or_default()
     }
 
     /// A list of one object, at the path without a `watch` verb: that would open a second watch.
