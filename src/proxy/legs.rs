@@ -15,11 +15,9 @@ use std::{
 
 use futures_util::FutureExt;
 use hyper::{
-    body::{Body, Incoming},
     client::conn::http1,
-    rt::bounds::Http2ServerConnExec,
-    server::conn as client_conn,
-    service::{HttpService, service_fn},
+    server::conn::{self as client_conn, http1::UpgradeableConnection},
+    service::service_fn,
 };
 use hyper_util::rt::{TokioIo, TokioTimer};
 use tokio::{
@@ -40,8 +38,6 @@ use super::{
     },
 };
 use crate::net::{cork::Corked, drain::Draining, tls::H2};
-
-type BoxError = Box<dyn Error + Send + Sync>;
 
 /// HTTP/2 windows towards the client, for its uploads.
 const STREAM_WINDOW: u32 = 256 << 10;
@@ -127,8 +123,15 @@ async fn serve_h2(legs: Legs, tasks: &Tasks) -> Closed {
         .serve_connection(TokioIo::new(io.clone()), service);
     let client = Box::pin(Uncorking { connection: Box::pin(client), io });
     let never_upgrades = Cell::new(false);
+    let served = drive(
+        client,
+        |mut client| client.connection.as_mut().graceful_shutdown(),
+        upstream,
+        draining,
+        &never_upgrades,
+    );
     let closed = tokio::select! {
-        closed = drive(client, upstream, draining, &never_upgrades) => closed,
+        closed = served => closed,
         () = reset_stalled(&stalls, tasks) => Closed::Finished,
     };
     // Requests notice by themselves that their client is gone; the upstream gets a GOAWAY.
@@ -170,7 +173,7 @@ async fn serve_h1(legs: Legs, tasks: &Tasks) -> Closed {
         .with_upgrades();
     let (client, upstream) = (Box::pin(client), upstream.with_upgrades());
     let closed = tokio::select! {
-        closed = drive(client, upstream, draining.clone(), &is_upgrading) => closed,
+        closed = drive(client, UpgradeableConnection::graceful_shutdown, upstream, draining.clone(), &is_upgrading) => closed,
         () = leftover.read_away() => Closed::Finished,
     };
     // The remaining tasks are upgraded connections: they end with their peers or with the drain.
@@ -193,47 +196,13 @@ async fn reset_stalled(stalls: &Stalls, tasks: &Tasks) {
     }
 }
 
-/// A server connection that can be asked to take no further requests.
-trait ClientConnection: Future<Output = hyper::Result<()>> {
-    fn finish(self: Pin<&mut Self>);
-}
-
-impl<I, S, B> ClientConnection for client_conn::http2::Connection<I, S, Tasks>
-where
-    Self: Future<Output = hyper::Result<()>>,
-    S: HttpService<Incoming, ResBody = B>,
-    S::Error: Into<BoxError>,
-    I: hyper::rt::Read + hyper::rt::Write + Unpin,
-    B: Body + 'static,
-    B::Error: Into<BoxError>,
-    Tasks: Http2ServerConnExec<S::Future, B>,
-{
-    fn finish(self: Pin<&mut Self>) {
-        self.graceful_shutdown();
-    }
-}
-
-impl<I, S, B> ClientConnection for client_conn::http1::UpgradeableConnection<I, S>
-where
-    Self: Future<Output = hyper::Result<()>>,
-    S: HttpService<Incoming, ResBody = B>,
-    S::Error: Into<BoxError>,
-    I: hyper::rt::Read + hyper::rt::Write + Unpin,
-    B: Body + 'static,
-    B::Error: Into<BoxError>,
-{
-    fn finish(self: Pin<&mut Self>) {
-        self.graceful_shutdown();
-    }
-}
-
 /// A connection whose writes are flushed whenever it was polled.
 struct Uncorking<C> {
     connection: Pin<Box<C>>,
     io: Corked<server::TlsStream<TcpStream>>,
 }
 
-impl<C: ClientConnection> Future for Uncorking<C> {
+impl<C: Future<Output = hyper::Result<()>>> Future for Uncorking<C> {
     type Output = hyper::Result<()>;
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<hyper::Result<()>> {
@@ -244,25 +213,21 @@ impl<C: ClientConnection> Future for Uncorking<C> {
     }
 }
 
-impl<C: ClientConnection> ClientConnection for Uncorking<C> {
-    fn finish(mut self: Pin<&mut Self>) {
-        self.connection.as_mut().finish();
-    }
-}
-
-/// Runs both legs until the client's has ended.
+/// Runs both legs until the client's has ended. `finish` asks the client's connection to take no
+/// further requests.
 ///
 /// When the upstream closes, the client's connection is closed too, after the requests under way. A
 /// drain does the same; a connection that came during a drain (a controller that releases its
 /// lease) is served until shortly before the deadline.
 async fn drive<C, U, E>(
     mut client: Pin<Box<C>>,
+    finish: impl Fn(Pin<&mut C>),
     upstream: U,
     mut draining: Draining,
     is_upgrading: &Cell<bool>,
 ) -> Closed
 where
-    C: ClientConnection,
+    C: Future<Output = hyper::Result<()>>,
     U: Future<Output = Result<(), E>>,
 {
     // Fused, so that it is dropped when it has ended: it holds the requests that it did not send.
@@ -277,19 +242,19 @@ where
             ended = &mut upstream, if upstream_ended.is_none() => {
                 upstream_ended = Some(ended);
                 if !is_upgrading.get() {
-                    client.as_mut().finish();
+                    finish(client.as_mut());
                 }
             }
             at = draining.begun(), if deadline.is_none() => {
                 deadline = Some(at);
                 last_call = Some(at.checked_sub(LAST_CALL).unwrap_or(at));
                 if !came_late {
-                    client.as_mut().finish();
+                    finish(client.as_mut());
                 }
             }
             () = maybe_until(last_call), if last_call.is_some() => {
                 last_call = None;
-                client.as_mut().finish();
+                finish(client.as_mut());
             }
             () = maybe_until(deadline), if deadline.is_some() => break Closed::Drained,
         }
