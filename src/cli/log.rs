@@ -13,9 +13,7 @@ use std::{
 };
 
 use tracing::level_filters::LevelFilter;
-use tracing_subscriber::{
-    filter::Targets, fmt::MakeWriter, layer::SubscriberExt, util::SubscriberInitExt,
-};
+use tracing_subscriber::{filter::Targets, layer::SubscriberExt, util::SubscriberInitExt};
 
 use super::line::JsonLine;
 
@@ -29,7 +27,7 @@ const WAKE: usize = 256 << 10;
 /// The guard of the log: its drop writes the buffered lines.
 #[derive(Debug)]
 pub struct LogGuard {
-    buffer: Buffer,
+    buffer: Arc<Buffer>,
     thread: Option<thread::JoinHandle<()>>,
 }
 
@@ -62,12 +60,12 @@ pub enum LogError {
 /// [`LogError`]; nothing was logged.
 pub fn start() -> Result<LogGuard, LogError> {
     let filter = filter(env::var_os(VARIABLE).as_deref().unwrap_or_default())?;
-    let buffer = Buffer::default();
-    let writer = buffer.clone();
+    let buffer = Arc::<Buffer>::default();
+    let writer = Arc::clone(&buffer);
     let thread = thread::Builder::new()
         .name("log".to_owned())
         .spawn(move || writer.write_until_closed(&mut io::stderr()))?;
-    let layer = tracing_subscriber::fmt::layer().with_writer(buffer.clone());
+    let layer = tracing_subscriber::fmt::layer().with_writer(Arc::clone(&buffer));
     let filtered = tracing_subscriber::registry().with(filter);
     if io::stderr().is_terminal() {
         filtered.with(layer).init();
@@ -107,18 +105,15 @@ fn level_of(word: &str) -> Option<LevelFilter> {
 impl Drop for LogGuard {
     fn drop(&mut self) {
         self.buffer.lock().is_closed = true;
-        self.buffer.0.wake.notify_one();
+        self.buffer.wake.notify_one();
         if let Some(thread) = self.thread.take() {
             let _ = thread.join();
         }
     }
 }
 
-#[derive(Clone, Debug, Default)]
-struct Buffer(Arc<Inner>);
-
 #[derive(Debug, Default)]
-struct Inner {
+struct Buffer {
     state: Mutex<Queued>,
     wake: Condvar,
 }
@@ -132,7 +127,7 @@ struct Queued {
 
 impl Buffer {
     fn lock(&self) -> MutexGuard<'_, Queued> {
-        self.0.state.lock().unwrap_or_else(PoisonError::into_inner)
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn add(&self, line: &[u8]) {
@@ -147,7 +142,7 @@ impl Buffer {
         let is_full = before < WAKE && state.lines.len() >= WAKE;
         drop(state);
         if was_idle || is_full {
-            self.0.wake.notify_one();
+            self.wake.notify_one();
         }
     }
 
@@ -157,10 +152,10 @@ impl Buffer {
         loop {
             let mut state = self.lock();
             while state.lines.is_empty() && !state.is_closed {
-                state = self.0.wake.wait(state).unwrap_or_else(PoisonError::into_inner);
+                state = self.wake.wait(state).unwrap_or_else(PoisonError::into_inner);
             }
             let gathering = |state: &mut Queued| !state.is_closed && state.lines.len() < WAKE;
-            let waited = self.0.wake.wait_timeout_while(state, DELAY, gathering);
+            let waited = self.wake.wait_timeout_while(state, DELAY, gathering);
             state = waited.unwrap_or_else(PoisonError::into_inner).0;
             let (is_closed, dropped) = (state.is_closed, std::mem::take(&mut state.dropped));
             std::mem::swap(&mut state.lines, &mut spare);
@@ -181,21 +176,10 @@ impl Buffer {
     }
 }
 
-impl<'a> MakeWriter<'a> for Buffer {
-    type Writer = LineWriter<'a>;
-
-    fn make_writer(&'a self) -> LineWriter<'a> {
-        LineWriter(self)
-    }
-}
-
-/// One line: the formatter writes it in one call.
-#[derive(Debug)]
-struct LineWriter<'a>(&'a Buffer);
-
-impl Write for LineWriter<'_> {
+/// The formatter writes each line in one call.
+impl Write for &Buffer {
     fn write(&mut self, line: &[u8]) -> io::Result<usize> {
-        self.0.add(line);
+        self.add(line);
         Ok(line.len())
     }
 
