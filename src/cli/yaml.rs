@@ -240,8 +240,7 @@ fn untagged(tag: Option<&Tag>, core: &str, line: usize) -> Result<(), YamlError>
 }
 
 fn is_core(tag: &Tag, suffix: &str) -> bool {
-    tag.to_string() == format!("tag:yaml.org,2002:{suffix}")
-        || tag.to_string() == format!("!!{suffix}")
+    ["tag:yaml.org,2002:", "!!"].iter().any(|core| tag.to_string() == format!("{core}{suffix}"))
 }
 
 fn scalar(text: &str, is_plain: bool, tag: Option<&Tag>, line: usize) -> Result<Value, YamlError> {
@@ -269,12 +268,9 @@ fn resolve(text: &str) -> Option<Value> {
         | "-.inf" | "-.Inf" | "-.INF" => return None,
         _ if text.starts_with(|c: char| c.is_ascii_digit() || "+-.".contains(c)) => {
             // A scalar that starts with a point keeps its underscores.
-            let plain = match text.starts_with('.') {
-                true => text.to_owned(),
-                false => text.replace('_', ""),
-            };
+            let plain = if text.starts_with('.') { text.to_owned() } else { text.replace('_', "") };
             // A float that is out of range is text.
-            let number = integer(&plain).or_else(|| is_float(&plain).then(|| float(&plain))?);
+            let number = integer(&plain).or_else(|| float(&plain));
             number.map_or_else(|| text.into(), Value::Number)
         }
         _ => text.into(),
@@ -307,27 +303,12 @@ fn integer(text: &str) -> Option<Number> {
     }
 }
 
-/// `[-+]?(\.[0-9]+|[0-9]+(\.[0-9]*)?)([eE][-+]?[0-9]+)?`
-fn is_float(text: &str) -> bool {
-    let text = text.strip_prefix(['-', '+']).unwrap_or(text);
-    let (size, exponent) = match text.split_once(['e', 'E']) {
-        Some((size, exponent)) => (size, Some(exponent)),
-        None => (text, None),
-    };
-    let is_digits = |text: &str| text.bytes().all(|byte| byte.is_ascii_digit());
-    let is_number = |text: &str| !text.is_empty() && is_digits(text);
-    let is_size = match size.split_once('.') {
-        Some(("", fraction)) => is_number(fraction),
-        Some((whole, fraction)) => is_number(whole) && is_digits(fraction),
-        None => is_number(size),
-    };
-    is_size && exponent.is_none_or(|e| is_number(e.strip_prefix(['-', '+']).unwrap_or(e)))
-}
-
-/// Reads a float. A whole number is an integer in JSON, as Go prints it.
+/// Reads a float: `[-+]?(\.[0-9]+|[0-9]+(\.[0-9]*)?)([eE][-+]?[0-9]+)?`. A whole number is an integer
+/// in JSON, as Go prints it.
 fn float(text: &str) -> Option<Number> {
     const WHOLE: f64 = (1_u64 << 53) as f64;
-    let float: f64 = text.parse().ok()?;
+    // Rust reads the same, and `inf`, `infinity` and `nan` too.
+    let float: f64 = text.parse().ok().filter(|_| !text.contains(['n', 'N']))?;
     if float.fract() == 0.0 && float.abs() < WHOLE {
         return format!("{float:.0}").parse::<i64>().ok().map(Number::from);
     }
