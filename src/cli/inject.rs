@@ -333,30 +333,22 @@ impl<'a> Manifest<'a> {
 
     /// Prints all documents. Our own objects of an earlier run are replaced.
     fn print(self, companions: &Companions) -> Output {
-        let accounts: BTreeSet<&Account> = self
-            .pieces
-            .iter()
-            .filter_map(|piece| match piece {
-                Piece::Injected(_, accounts) => Some(accounts),
-                Piece::Untouched(..) => None,
-            })
-            .flatten()
-            .collect();
         let mut done = BTreeSet::new();
-        let ours: Vec<Value> =
-            accounts.into_iter().flat_map(|account| companions.of(account, &mut done)).collect();
-        let is_ours = |object: &Value| ours.iter().any(|ours| self.is_same(ours, object));
-        let (mut yaml, mut done) = (String::new(), BTreeSet::new());
-        for piece in &self.pieces {
+        let mut needed = |piece: &Piece| match piece {
+            Piece::Injected(_, accounts) => {
+                accounts.iter().flat_map(|account| companions.of(account, &mut done)).collect()
+            }
+            Piece::Untouched(..) => Vec::new(),
+        };
+        let ours: Vec<Vec<Value>> = self.pieces.iter().map(&mut needed).collect();
+        let is_ours = |object: &Value| ours.iter().flatten().any(|one| self.is_same(one, object));
+        let mut yaml = String::new();
+        for (piece, companions) in self.pieces.iter().zip(&ours) {
+            companions.iter().for_each(|companion| push(&mut yaml, &yaml::print(companion)));
             match piece {
                 Piece::Untouched(_, Some(object)) if is_ours(object) => {}
                 Piece::Untouched(text, _) => push(&mut yaml, text),
-                Piece::Injected(object, accounts) => {
-                    for companion in accounts.iter().flat_map(|a| companions.of(a, &mut done)) {
-                        push(&mut yaml, &yaml::print(&companion));
-                    }
-                    push(&mut yaml, &yaml::print(object));
-                }
+                Piece::Injected(object, _) => push(&mut yaml, &yaml::print(object)),
             }
         }
         Output { yaml, notes: self.notes }
