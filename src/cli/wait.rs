@@ -1,7 +1,7 @@
 //! `ctrlmesh wait`: ends once the proxy of its pod is ready, or has no clients left. The postStart
 //! and preStop hooks of a classic sidecar, because the image holds no other program.
 
-use std::{io, net::SocketAddr, time::Duration};
+use std::{error::Error, io, net::SocketAddr, time::Duration};
 
 use clap::{Args, ValueEnum};
 use futures_util::FutureExt;
@@ -102,7 +102,7 @@ async fn ready(admin: SocketAddr, last: &mut String) {
         match ask(admin, "/readyz").await {
             Ok((StatusCode::OK, _)) => return,
             Ok((status, body)) => *last = format!("{status}: {}", body.trim_end()),
-            Err(reason) => *last = reason,
+            Err(reason) => *last = reason.to_string(),
         }
     }
 }
@@ -130,18 +130,14 @@ fn counts_clients(line: &str) -> bool {
     line.starts_with("ctrlmesh_connections{") && !line.ends_with("} 0")
 }
 
-/// Sends one request. Returns status and body, or the error as text.
-async fn ask(admin: SocketAddr, path: &str) -> Result<(StatusCode, String), String> {
-    let stream = TcpStream::connect(admin).await.map_err(|error| error.to_string())?;
-    let (mut sender, connection) = http1::handshake::<_, Empty<Bytes>>(TokioIo::new(stream))
-        .await
-        .map_err(|error| error.to_string())?;
-    let request = Request::get(path)
-        .header(http::header::HOST, admin.to_string())
-        .body(Empty::new())
-        .map_err(|error| error.to_string())?;
+/// Sends one request. Returns status and body.
+async fn ask(admin: SocketAddr, path: &str) -> Result<(StatusCode, String), Box<dyn Error>> {
+    let stream = TokioIo::new(TcpStream::connect(admin).await?);
+    let (mut sender, connection) = http1::handshake::<_, Empty<Bytes>>(stream).await?;
+    let host = admin.to_string();
+    let request = Request::get(path).header(http::header::HOST, host).body(Empty::new())?;
     let answer = async move {
-        let answer = sender.send_request(request).await.map_err(|error| error.to_string())?;
+        let answer = sender.send_request(request).await?;
         let status = answer.status();
         let body = Limited::new(answer.into_body(), MAX_ANSWER).collect().await;
         let body = body.map(|body| body.to_bytes()).unwrap_or_default();
