@@ -122,7 +122,7 @@ impl Transfer {
     async fn carry_out(mut self, out: mpsc::Sender<Bytes>) -> Option<Changed> {
         let (mut moved, changed) = timeout(LIMIT, self.prepare()).await.ok()??;
         let bookmark = match &moved.kind {
-            _ if moved.is_empty() => None,
+            _ if moved.events.is_empty() => None,
             Some(TypeMeta { api_version, kind }) => {
                 let at = ResourceVersion::parse(self.at.to_string().as_bytes());
                 Some(Bookmark::new(api_version, kind, at)?.event(self.encoding))
@@ -237,7 +237,7 @@ impl Transfer {
                     });
                 }
                 let turn = Turn::of(kind, item.has_owner);
-                moved.hold(item.bytes.len());
+                moved.set_held(moved.bytes.saturating_add(item.bytes.len()));
                 page.push((turn, kind, has_type, item.bytes.to_vec()));
             });
             taken.ok()?;
@@ -259,7 +259,7 @@ impl Transfer {
         for (turn, event, has_type, bytes) in page {
             let listed = Listed { bytes: &bytes, has_type };
             let event = object_event(self.encoding, event, kind.as_ref(), listed)?;
-            moved.push(turn, event);
+            moved.events.push((turn, event));
         }
         Some(head)
     }
@@ -319,19 +319,6 @@ impl Moved {
 
     fn is_within_bounds(&self) -> bool {
         self.bytes <= MAX_MOVED && self.shared.turns.held() <= MAX_MOVED_IN_ALL
-    }
-
-    fn is_empty(&self) -> bool {
-        self.events.is_empty()
-    }
-
-    fn push(&mut self, turn: Turn, event: Vec<u8>) {
-        self.events.push((turn, event));
-    }
-
-    fn hold(&mut self, bytes: usize) {
-        let after = self.bytes.saturating_add(bytes);
-        self.set_held(after);
     }
 
     fn set_held(&mut self, after: usize) {

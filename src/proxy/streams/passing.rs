@@ -150,7 +150,7 @@ impl Passing {
                     chunk.truncate(at);
                     Ok(Portion::Last(chunk))
                 }
-                Err(error) if shown.is_limited() => Err(error.into()),
+                Err(error) if shown.stream.is_limited() => Err(error.into()),
                 Err(_) => {
                     self.events = Treatment::Unparsed;
                     self.take(chunk, shown, is_last)
@@ -183,7 +183,7 @@ impl Passing {
                 Poll::Ready(Err(BodyError::Stalled))
             }
             Treatment::Judged(filter, _)
-                if shown.bookmarks() == Bookmarks::Always && filter.has_bookmark() =>
+                if shown.bookmarks == Bookmarks::Always && filter.has_bookmark() =>
             {
                 ready!(poll_in(&mut self.timer, BOOKMARK_DELAY, cx));
                 self.timer = None;
@@ -239,7 +239,7 @@ fn filtered(
         }
         rest = rest.get(passed.at..).unwrap_or_default();
     }
-    shown.metrics().filtered(shown.resource(), kept, dropped);
+    shown.metrics().filtered(&shown.resource, kept, dropped);
     Ok(())
 }
 

@@ -34,8 +34,8 @@ pub(super) struct Shown {
     pub(super) encoding: Encoding,
     pub(super) stream: Rc<LiveStream>,
     position: Arc<Position>,
-    resource: GroupResource,
-    bookmarks: Bookmarks,
+    pub(super) resource: GroupResource,
+    pub(super) bookmarks: Bookmarks,
     /// The last position that the client was shown, or the one that it asked for.
     at: Option<u64>,
     asked: Option<Rc<Asked>>,
@@ -78,14 +78,6 @@ impl Shown {
         shown
     }
 
-    pub(super) fn bookmarks(&self) -> Bookmarks {
-        self.bookmarks
-    }
-
-    pub(super) fn resource(&self) -> &GroupResource {
-        &self.resource
-    }
-
     pub(super) fn held_room(&self) -> &Arc<HeldRoom> {
         &self.pair.worker.shared.held
     }
@@ -116,11 +108,6 @@ impl Shown {
                 self.update_may_change();
             }
         }
-    }
-
-    /// Whether the client may see only a part of it.
-    pub(super) fn is_limited(&self) -> bool {
-        self.stream.is_limited()
     }
 
     /// Records that the client is about to see events that cannot be parsed.
