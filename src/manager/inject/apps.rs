@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 use super::{
     mode::CaptureMode,
     names::{INIT, PROXY},
-    pod::{Container, JsonObject, ParsedPod, text},
+    pod::{Container, JsonObject, ParsedPod, named, text},
     settings::Sidecar,
     volumes::{self, BUNDLE, is_ours, mount},
 };
@@ -77,7 +77,8 @@ pub(super) fn give_address(parsed: &mut ParsedPod, sidecar: Sidecar) {
         Sidecar::Classic => &mut [],
     };
     for container in inits.iter_mut().chain(&mut parsed.containers) {
-        container.env.splice(0..0, proxys_address().map(address_entry));
+        let address = proxys_address().map(|(name, value)| named(name, "value", value.into()));
+        container.env.splice(0..0, address);
     }
 }
 
@@ -118,19 +119,12 @@ fn look(entry: &EnvFrom) -> JsonObject {
         EnvSource::Secret => "secretKeyRef",
     };
     let key = json!({ "name": entry.name, "key": entry.key, "optional": true });
-    JsonObject::from_iter([
-        ("name".to_owned(), json!(entry.variable())),
-        ("valueFrom".to_owned(), json!({ reference: key })),
-    ])
+    named(&entry.variable(), "valueFrom", json!({ reference: key }))
 }
 
 /// Whether the mount is at the ServiceAccount's path itself, trailing slashes or not.
 pub(super) fn is_at_service_account(mount: &JsonObject) -> bool {
     text(mount, "mountPath").is_some_and(|path| path.trim_end_matches('/') == SERVICE_ACCOUNT)
-}
-
-fn address_entry((name, value): (&str, String)) -> JsonObject {
-    JsonObject::from_iter([("name".to_owned(), json!(name)), ("value".to_owned(), json!(value))])
 }
 
 fn is_our_address(entry: &JsonObject) -> bool {

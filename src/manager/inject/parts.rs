@@ -6,7 +6,7 @@ use super::{
     apps::entries_to_look_at,
     mode::CaptureMode,
     names::{INIT, PROXY},
-    pod::{Container, JsonObject, ParsedPod},
+    pod::{Container, JsonObject, ParsedPod, named},
     settings::{Settings, Sidecar},
     volumes::{INIT_RUN, MESH_CA, NO_TOKEN, POD_LABELS, PROXY_ACCESS, STATE, field, mount},
 };
@@ -162,10 +162,7 @@ fn pod_env() -> Vec<JsonObject> {
 }
 
 fn env_field(name: &str, path: &str) -> JsonObject {
-    JsonObject::from_iter([
-        ("name".to_owned(), json!(name)),
-        ("valueFrom".to_owned(), json!({ "fieldRef": field(path) })),
-    ])
+    named(name, "valueFrom", json!({ "fieldRef": field(path) }))
 }
 
 /// The object of a `json!` value.

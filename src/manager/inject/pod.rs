@@ -64,16 +64,10 @@ impl ParsedPod {
     /// Reassembles the pod.
     pub(super) fn into_value(self) -> Value {
         let Self { mut root, mut metadata, mut spec, .. } = self;
-        put(
-            &mut metadata,
-            "labels",
-            self.labels.into_iter().map(text_entry).collect::<JsonObject>(),
-        );
-        put(
-            &mut metadata,
-            "annotations",
-            self.annotations.into_iter().map(text_entry).collect::<JsonObject>(),
-        );
+        for (key, texts) in [("labels", self.labels), ("annotations", self.annotations)] {
+            let texts = texts.into_iter().map(|(key, text)| (key, Value::String(text)));
+            put(&mut metadata, key, texts.collect());
+        }
         put_list(&mut spec, "initContainers", self.init_containers, Container::into_value);
         put_list(&mut spec, "containers", self.containers, Container::into_value);
         put_list(&mut spec, "volumes", self.volumes, Value::Object);
@@ -145,6 +139,11 @@ impl Container {
     }
 }
 
+/// An entry of the API's lists: its name, and a value under another key.
+pub(super) fn named(name: &str, key: &str, value: Value) -> JsonObject {
+    JsonObject::from_iter([("name".to_owned(), name.into()), (key.to_owned(), value)])
+}
+
 /// The string under `key`.
 pub(super) fn text<'a>(object: &'a JsonObject, key: &str) -> Option<&'a str> {
     object.get(key).and_then(Value::as_str)
@@ -193,10 +192,6 @@ fn strings(value: Option<Value>, field: &str) -> Result<BTreeMap<String, String>
 
 fn malformed(field: &str, wanted: &'static str) -> NotInjected {
     NotInjected::Malformed { field: field.to_owned(), wanted }
-}
-
-fn text_entry((key, text): (String, String)) -> (String, Value) {
-    (key, Value::String(text))
 }
 
 fn put(into: &mut JsonObject, key: &str, object: JsonObject) {

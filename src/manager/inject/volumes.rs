@@ -5,7 +5,7 @@ use serde_json::{Value, json};
 use super::{
     companions::{BUNDLE_MAP, CA_KEY, MESH_CA_SECRET},
     mode::CaptureMode,
-    pod::{JsonObject, ParsedPod, text},
+    pod::{JsonObject, ParsedPod, named, text},
 };
 use crate::sidecar::{CA_FILE, LABELS_FILE};
 
@@ -49,10 +49,7 @@ pub(super) fn is_token(volume: &JsonObject) -> bool {
 
 /// The mount of a volume.
 pub(super) fn mount(volume: &str, path: &str, is_read_only: bool) -> JsonObject {
-    let mut mount = JsonObject::from_iter([
-        ("name".to_owned(), json!(volume)),
-        ("mountPath".to_owned(), json!(path)),
-    ]);
+    let mut mount = named(volume, "mountPath", json!(path));
     if is_read_only {
         mount.insert("readOnly".to_owned(), Value::Bool(true));
     }
@@ -77,8 +74,8 @@ pub(super) fn add(parsed: &mut ParsedPod, mode: CaptureMode) {
     let common = [
         api_access(BUNDLE, BUNDLE_MAP),
         api_access(PROXY_ACCESS, "kube-root-ca.crt"),
-        volume(MESH_CA, "secret", json!({ "secretName": MESH_CA_SECRET, "defaultMode": READABLE })),
-        volume(
+        named(MESH_CA, "secret", json!({ "secretName": MESH_CA_SECRET, "defaultMode": READABLE })),
+        named(
             POD_LABELS,
             "downwardAPI",
             json!({
@@ -86,13 +83,13 @@ pub(super) fn add(parsed: &mut ParsedPod, mode: CaptureMode) {
                 "items": [{ "path": LABELS_FILE, "fieldRef": field("metadata.labels") }],
             }),
         ),
-        volume(STATE, "emptyDir", json!({ "sizeLimit": "16Mi" })),
+        named(STATE, "emptyDir", json!({ "sizeLimit": "16Mi" })),
     ];
     parsed.volumes.extend(common);
     if mode == CaptureMode::Iptables {
         let small = json!({ "medium": "Memory", "sizeLimit": "1Mi" });
-        parsed.volumes.push(volume(INIT_RUN, "emptyDir", small.clone()));
-        parsed.volumes.push(volume(NO_TOKEN, "emptyDir", small));
+        parsed.volumes.push(named(INIT_RUN, "emptyDir", small.clone()));
+        parsed.volumes.push(named(NO_TOKEN, "emptyDir", small));
     }
 }
 
@@ -112,9 +109,5 @@ fn api_access(name: &str, ca_map: &str) -> JsonObject {
             },
         },
     ]);
-    volume(name, "projected", json!({ "defaultMode": 0o644, "sources": sources }))
-}
-
-fn volume(name: &str, kind: &str, source: Value) -> JsonObject {
-    JsonObject::from_iter([("name".to_owned(), json!(name)), (kind.to_owned(), source)])
+    named(name, "projected", json!({ "defaultMode": 0o644, "sources": sources }))
 }
