@@ -6,7 +6,7 @@
 //! else is as in `Store.DeleteCollection` (`apiserver/pkg/registry/generic/registry/store.go`):
 //! with a limit as many objects as that, from the client's position or token.
 
-use std::rc::Rc;
+use std::{fmt::Display, rc::Rc};
 
 use bytes::Bytes;
 use http::{HeaderValue, Method, Request, Response, StatusCode, header, request::Parts};
@@ -33,7 +33,7 @@ use crate::{
     wire::{
         ListOptions, Query, ResourceVersion,
         delete::DeleteOptions,
-        frames::{Continue, FrameError, Item, ListItems, Verdict},
+        frames::{Continue, Item, ListItems, Verdict},
         media::Encoding,
         query::ESCAPED,
         request::Resource,
@@ -119,13 +119,14 @@ impl Sweep<'_> {
     /// all namespaces. Only discovery shows it without deleting anything.
     async fn is_served(&self) -> Result<(), Stop> {
         let resource = self.resource;
-        let (code, body) = self.ask(&discovery_path(resource)).await?;
+        let reply = self.send(Method::GET, &discovery_path(resource), JSON, None).await?;
+        let code = reply.status();
+        let body = read(reply).await?;
         if code != StatusCode::OK {
             return Err(whole(code, body).into());
         }
-        let served: Served = serde_json::from_slice(&body).map_err(|_| {
-            Refusal::UnreadableList.because("the discovery response is not an APIResourceList")
-        })?;
+        let served: Served = serde_json::from_slice(&body)
+            .map_err(|_| unreadable("the discovery response is not an APIResourceList"))?;
         let is_it = |served: &ServedResource| {
             served.name == resource.resource
                 && served.verbs.iter().any(|verb| verb == "deletecollection")
@@ -288,26 +289,22 @@ impl Sweep<'_> {
         if code != StatusCode::OK {
             return Err(whole(code, read(reply).await?).into());
         }
-        let unreadable = |error: FrameError| Refusal::UnreadableList.because(error);
         let mut page = OwnPage::default();
         let items = ListItems::new(Encoding::Json);
-        let mut items =
-            items.ok_or_else(|| Refusal::UnreadableList.because("the list is not JSON"))?;
+        let mut items = items.ok_or_else(|| unreadable("the list is not JSON"))?;
         let mut body = reply.into_body();
         while let Some(frame) = body.frame().await {
             let Ok(chunk) = frame.map_err(|_| cut_off())?.into_data() else { continue };
             items.feed(&chunk, &mut |item| self.take(&item, &mut page)).map_err(unreadable)?;
             if let Some(why) = page.unreadable {
-                return Err(Refusal::UnreadableList.because(why).into());
+                return Err(unreadable(why).into());
             }
         }
         page.next = match items.finish().map_err(unreadable)?.meta.continue_token {
             Continue::None => String::new(),
             Continue::Token(token) => token,
             Continue::Unreadable => {
-                return Err(Refusal::UnreadableList
-                    .because("the list's continue token is too long")
-                    .into());
+                return Err(unreadable("the list's continue token is too long").into());
             }
         };
         Ok(page)
@@ -334,12 +331,6 @@ impl Sweep<'_> {
             Ok(_) => page.unreadable = Some("an item is of another namespace"),
             Err(_) => page.unreadable = Some("an item lacks its name, uid or resourceVersion"),
         }
-    }
-
-    /// Sends a GET with a short response in JSON.
-    async fn ask(&self, path: &str) -> Result<(StatusCode, Bytes), Stop> {
-        let reply = self.send(Method::GET, path, JSON, None).await?;
-        Ok((reply.status(), read(reply).await?))
     }
 
     /// Sends one request as the client, with its credentials.
@@ -372,7 +363,7 @@ const NOT_OF_A_LIST: [(&str, Option<&str>); 6] = [
 async fn read(reply: Response<UpstreamBody>) -> Result<Bytes, Stop> {
     let body = Limited::new(reply.into_body(), MAX_ANSWER).collect().await;
     let body = body.map_err(|error| match error.is::<LengthLimitError>() {
-        true => Refusal::UnreadableList.because("a response to one request has more than 4 MiB"),
+        true => unreadable("a response to one request has more than 4 MiB"),
         false => cut_off(),
     })?;
     Ok(body.to_bytes())
@@ -388,7 +379,11 @@ async fn pass_over(reply: Response<UpstreamBody>) -> Result<(), Stop> {
 }
 
 fn cut_off() -> Refused {
-    Refusal::UnreadableList.because("the list was cut off")
+    unreadable("the list was cut off")
+}
+
+fn unreadable(why: impl Display) -> Refused {
+    Refusal::UnreadableList.because(why)
 }
 
 /// The response after the last DELETE, with the token of the rest, if any.
