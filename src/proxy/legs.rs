@@ -5,7 +5,6 @@
 use std::{
     cell::{Cell, RefCell},
     error::Error,
-    future::pending,
     pin::{Pin, pin},
     rc::Rc,
     sync::Arc,
@@ -29,8 +28,7 @@ use tokio_rustls::server;
 use super::{
     outcome::Closed,
     request,
-    shared::{LAST_CALL, Worker},
-    shared::{Pair, Tasks},
+    shared::{LAST_CALL, Pair, Tasks, Worker, reached},
     streams::Stalls,
     upstream::{
         ClientBody, Leftover, Line, Server, Upstream, UpstreamConn, UpstreamTlsStream,
@@ -252,23 +250,16 @@ where
                     finish(client.as_mut());
                 }
             }
-            () = maybe_until(last_call), if last_call.is_some() => {
+            () = reached(last_call) => {
                 last_call = None;
                 finish(client.as_mut());
             }
-            () = maybe_until(deadline), if deadline.is_some() => break Closed::Drained,
+            () = reached(deadline) => break Closed::Drained,
         }
     };
     // The client's connection holds the upstream's request sender: without it the upstream ends.
     drop(client);
     closed
-}
-
-async fn maybe_until(at: Option<Instant>) {
-    match at {
-        Some(at) => sleep_until(at).await,
-        None => pending().await,
-    }
 }
 
 fn how_it_ended<E>(

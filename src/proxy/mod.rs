@@ -45,7 +45,6 @@ use futures_util::{FutureExt, future::LocalBoxFuture};
 use tokio::{
     net::TcpStream,
     task::{JoinError, JoinSet},
-    time::sleep_until,
 };
 
 pub use self::{
@@ -54,9 +53,9 @@ pub use self::{
 };
 use self::{
     listen::{Accepted, Queue},
-    metrics::{Leg, RequestCounts},
+    metrics::{Leg, Metrics, RequestCounts},
     outcome::{Closed, Live, connection_closed},
-    shared::{LAST_CALL, Shared, Worker},
+    shared::{LAST_CALL, Shared, Worker, reached},
     streams::LiveStreams,
     vital::Vitals,
 };
@@ -135,36 +134,31 @@ async fn data_thread(
                     });
                 }
             },
-            Some(ended) = connections.join_next() => {
-                let (closed, from) = how_it_ended(ended);
-                connection_closed(&shared.metrics, closed, from);
-            }
+            Some(ended) = connections.join_next() => has_ended(&shared.metrics, ended),
             at = draining.begun(), if deadline.is_none() => {
                 live.drain();
                 deadline = Some(at);
                 last_call = at.checked_sub(LAST_CALL);
             }
-            () = sleep_until(last_call.unwrap_or_else(tokio::time::Instant::now)), if last_call.is_some() => {
+            () = reached(last_call) => {
                 live.drain();
                 last_call = None;
             }
-            () = sleep_until(deadline.unwrap_or_else(tokio::time::Instant::now)), if deadline.is_some() => break,
+            () = reached(deadline) => break,
         }
     }
     connections.abort_all();
     while let Some(ended) = connections.join_next().await {
-        let (closed, from) = how_it_ended(ended);
-        connection_closed(&shared.metrics, closed, from);
+        has_ended(&shared.metrics, ended);
     }
 }
 
-/// The origin of a connection.
-type Origin = (Leg, ClientAddr);
-
-fn how_it_ended(task: Result<(Closed, Origin), JoinError>) -> (Closed, Option<Origin>) {
-    match task {
+/// Counts and logs the end of a connection's task, which returns the connection's origin.
+fn has_ended(metrics: &Metrics, task: Result<(Closed, (Leg, ClientAddr)), JoinError>) {
+    let (closed, from) = match task {
         Ok((closed, from)) => (closed, Some(from)),
         Err(error) if error.is_panic() => (Closed::Panicked, None),
         Err(_cut_at_the_deadline) => (Closed::Drained, None),
-    }
+    };
+    connection_closed(metrics, closed, from);
 }

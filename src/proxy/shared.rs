@@ -5,7 +5,7 @@
 use std::{
     cell::{Cell, RefCell},
     collections::HashMap,
-    future::poll_fn,
+    future::{pending, poll_fn},
     pin::Pin,
     rc::Rc,
     sync::{Arc, atomic::AtomicU64},
@@ -14,7 +14,10 @@ use std::{
 };
 
 use hyper::rt::Executor;
-use tokio::task::{self, JoinSet};
+use tokio::{
+    task::{self, JoinSet},
+    time::{Instant, sleep_until},
+};
 
 use super::{
     config::OnChange,
@@ -31,6 +34,14 @@ use crate::{net::Clock, policy::positions::Grants};
 /// The time before a drain's deadline when connections and watches that came during the drain are
 /// asked to finish.
 pub(super) const LAST_CALL: Duration = Duration::from_secs(1);
+
+/// Waits until a time, or for ever if there is none.
+pub(super) async fn reached(at: Option<Instant>) {
+    match at {
+        Some(at) => sleep_until(at).await,
+        None => pending().await,
+    }
+}
 
 /// State shared by all threads.
 #[derive(Debug)]

@@ -11,12 +11,13 @@ use kube::{
     core::PartialObjectMeta,
     runtime::watcher::{Config, watcher},
 };
-use tokio::time::{Instant, sleep_until};
+use tokio::time::Instant;
 
 use super::in_force::{Feed, SourceState};
 use crate::{
     cluster::{Followed, OwnAccess, Update, describe},
     policy::{NamespacesUnknown, ShardingDraft},
+    proxy::shared::reached,
 };
 
 /// The shortest interval between two policies of one draft.
@@ -140,12 +141,5 @@ impl LabelWatch {
                 "{object}: {field} needs the labels of namespaces: {trouble}"
             )),
         }
-    }
-}
-
-async fn reached(due: Option<Instant>) {
-    match due {
-        Some(due) => sleep_until(due).await,
-        None => pending().await,
     }
 }
