@@ -121,23 +121,16 @@ fn answer(
 /// Ready if there is a policy and a certificate. A policy input that was refused later is reported
 /// and does not make the pod unready: the last good one is in force.
 fn ready(shared: &Shared) -> Response<Full<Bytes>> {
-    let policy = match (shared.feed.in_force(), shared.feed.problem()) {
-        (Some(in_force), None) => {
-            Ok(format!("{} epoch {}", in_force.sharding.shard(), in_force.epoch.get()))
-        }
-        (Some(in_force), Some(problem)) => Ok(format!(
-            "{} epoch {} stays in force: {problem}",
-            in_force.sharding.shard(),
-            in_force.epoch.get()
-        )),
+    let in_force = shared.feed.in_force();
+    let present = in_force.map(|it| format!("{} epoch {}", it.sharding.shard(), it.epoch.get()));
+    let policy = match (present, shared.feed.problem()) {
+        (Some(present), None) => Ok(present),
+        (Some(present), Some(problem)) => Ok(format!("{present} stays in force: {problem}")),
         (None, problem) => Err(problem.unwrap_or_else(|| "none yet".into())),
     };
-    let leaf = if shared.tls.leaf.not_after() > shared.clock.now() {
-        Ok("valid".to_owned())
-    } else {
-        Err("expired".to_owned())
-    };
-    let is_ready = policy.is_ok() && leaf.is_ok();
+    let is_valid = shared.tls.leaf.not_after() > shared.clock.now();
+    let leaf = if is_valid { Ok("valid".into()) } else { Err("expired".into()) };
+    let is_ready = policy.is_ok() && is_valid;
     let line = |name: &str, state: Result<String, String>| match state {
         Ok(what) => format!("[+]{name} ok: {what}\n"),
         Err(what) => format!("[-]{name} failed: {what}\n"),
