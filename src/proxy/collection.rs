@@ -11,8 +11,8 @@ use serde::Deserialize;
 
 use super::{
     feed::InForce,
-    streams::{Asked, Subject},
-    upstream::Server,
+    streams::Subject,
+    upstream::{Kept, Server},
 };
 use crate::{
     policy::{
@@ -33,7 +33,7 @@ pub(super) struct Collection {
     /// The position from which a watch resumes.
     pub(super) from: Option<u64>,
     /// The request of a watch; `None` if it is too long to be kept.
-    pub(super) asked: Option<Asked>,
+    pub(super) asked: Option<Kept>,
     /// A hash of path and selectors: equal for a list and the watch that resumes from it.
     pub(super) key: u64,
     /// The position it resumes from, after the key of the grant that gave it.

@@ -25,7 +25,7 @@ use super::{
     metrics::Leg,
     outcome::{Access, Decided, Ended},
     shared::Pair,
-    streams::{Asked, Backing, ListBody, ReplyBody, WatchBody},
+    streams::{Backing, ListBody, ReplyBody, WatchBody},
     upstream::{
         Broken, ClientBody, Kept, OnBehalf, RequestBody, settled_way, strip_hop_by_hop, understood,
         with_target,
@@ -157,13 +157,13 @@ fn decided(way: &Way, is_rewritten: bool) -> Decided {
 
 /// The request of a watch, or `None` if it is too long to be kept. Its events are read one by one,
 /// so they must not be compressed.
-fn watch(uri: &Uri, headers: &mut HeaderMap) -> Result<Option<Asked>, Stop> {
+fn watch(uri: &Uri, headers: &mut HeaderMap) -> Result<Option<Kept>, Stop> {
     if headers.contains_key(header::UPGRADE) {
         let why = "a watch over WebSocket is not supported: watch over plain HTTP";
         return Err(Refusal::WebSocketWatch.because(why).into());
     }
     headers.remove(header::ACCEPT_ENCODING);
-    Ok(Kept::of(uri, headers).map(Asked::new))
+    Ok(Kept::of(uri, headers))
 }
 
 /// Sends the request upstream as it is now.

@@ -14,7 +14,7 @@ use std::{
     rc::Rc,
     sync::Arc,
     task::{Context, Poll},
-    time::{Duration, Instant},
+    time::Duration,
 };
 
 use bytes::Bytes;
@@ -48,13 +48,6 @@ const MAX_MOVED_IN_ALL: usize = 32 << 20;
 /// Bytes that are sent to the client at once.
 const PIECE: usize = 64 << 10;
 
-/// The request of a watch: enough to send more requests in its name.
-#[derive(Debug)]
-pub(in crate::proxy) struct Asked {
-    kept: Kept,
-    since: Instant,
-}
-
 /// A change that is under way.
 pub(super) struct Changing {
     work: Pin<Box<dyn Future<Output = Option<Changed>>>>,
@@ -82,7 +75,7 @@ pub(super) enum Progress {
 
 /// A change that can be begun.
 pub(super) struct Transfer {
-    pub(super) asked: Rc<Asked>,
+    pub(super) asked: Rc<Kept>,
     pub(super) pair: Rc<Pair>,
     pub(super) encoding: Encoding,
     /// The position that the client was shown last.
@@ -90,12 +83,6 @@ pub(super) struct Transfer {
     pub(super) from: Arc<InForce>,
     pub(super) to: Arc<InForce>,
     pub(super) member: Option<Member>,
-}
-
-impl Asked {
-    pub(in crate::proxy) fn new(kept: Kept) -> Self {
-        Self { kept, since: Instant::now() }
-    }
 }
 
 impl Changing {
@@ -152,9 +139,9 @@ impl Transfer {
 
     /// Lists the objects that change hands and opens the new watch. Nothing was sent if it fails.
     async fn prepare(&self) -> Option<(Moved, Changed)> {
-        let (path, query) = (self.asked.kept.uri().path(), self.asked.kept.uri().query());
+        let (path, query) = (self.asked.uri.path(), self.asked.uri.query());
         let info = RequestInfo::parse(&Method::GET, path, query).ok()?;
-        let own = self.asked.kept.on_behalf();
+        let own = self.asked.on_behalf();
         let upstream = &self.pair.upstream;
         let before = settled_way(upstream, &self.from.sharding, &info, own).await.ok()?;
         let after = settled_way(upstream, &self.to.sharding, &info, own).await.ok()?;
@@ -171,7 +158,7 @@ impl Transfer {
 
     /// Lists all pages of one part; `None` if one fails.
     async fn list(&self, info: &RequestInfo<'_>, part: &Part, moved: &mut Moved) -> Option<()> {
-        let own = self.asked.kept.on_behalf();
+        let own = self.asked.on_behalf();
         let accept = match own.headers.get(header::ACCEPT) {
             Some(accept) => Some(as_list(accept.to_str().ok()?).parse().ok()?),
             None => None,
@@ -266,7 +253,7 @@ impl Transfer {
 
     /// Opens the watch under the new policy.
     async fn watch(&self, info: &RequestInfo<'_>, after: &Way) -> Option<Changed> {
-        let own = self.asked.kept.on_behalf();
+        let own = self.asked.on_behalf();
         let mut rewrite = self.to.sharding.rewrite(after, info).ok()?;
         let narrow = after.narrow()?;
         if narrow.scope.is_some() {

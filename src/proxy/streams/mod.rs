@@ -16,7 +16,6 @@ mod watch;
 
 pub(super) use self::{
     body::{Backing, ReplyBody},
-    change::Asked,
     error::BodyError,
     list::{ListBody, judged::JudgedList},
     live::{LiveStreams, StreamTable, Subject},

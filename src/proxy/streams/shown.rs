@@ -5,7 +5,7 @@ use std::{rc::Rc, sync::Arc};
 use bytes::Bytes;
 
 use super::{
-    change::{Asked, Transfer},
+    change::Transfer,
     live::{LiveStream, Subject},
     machine::{Goal, Input},
     passing::HeldRoom,
@@ -22,6 +22,7 @@ use crate::{
         metrics::Metrics,
         outcome::Ended,
         shared::Pair,
+        upstream::Kept,
     },
     wire::{
         frames::{Event, EventKind},
@@ -38,7 +39,7 @@ pub(super) struct Shown {
     pub(super) bookmarks: Bookmarks,
     /// The last position that the client was shown, or the one that it asked for.
     at: Option<u64>,
-    asked: Option<Rc<Asked>>,
+    asked: Option<Rc<Kept>>,
     key: u64,
     pair: Rc<Pair>,
     pub(super) ended: Ended,

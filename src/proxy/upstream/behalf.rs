@@ -3,7 +3,7 @@
 //! Hides which parts of the client's request are copied: its identity and preferences, nothing of
 //! its connection or its body. Does not know what is requested, or for what purpose.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use http::{
@@ -123,8 +123,10 @@ pub(super) async fn in_time<T>(
 /// The part of a client's request that is kept for as long as its response lasts.
 #[derive(Debug)]
 pub(in crate::proxy) struct Kept {
-    uri: Uri,
+    pub(in crate::proxy) uri: Uri,
     headers: HeaderMap,
+    /// The time of the request.
+    pub(in crate::proxy) since: Instant,
 }
 
 impl Kept {
@@ -144,11 +146,7 @@ impl Kept {
             copy.set_sensitive(value.is_sensitive());
             kept.append(name, copy);
         }
-        Some(Self { uri: uri.parse().ok()?, headers: kept })
-    }
-
-    pub(in crate::proxy) fn uri(&self) -> &Uri {
-        &self.uri
+        Some(Self { uri: uri.parse().ok()?, headers: kept, since: Instant::now() })
     }
 
     pub(in crate::proxy) fn on_behalf(&self) -> OnBehalf<'_> {
@@ -207,7 +205,7 @@ mod tests {
         let (whole, headers) = head(&lines);
         let uri = Uri::from_maybe_shared(Bytes::from("/api/v1/pods?watch=1")).unwrap();
         let kept = Kept::of(&uri, &headers).expect("it is short");
-        assert_eq!(kept.uri(), &uri);
+        assert_eq!(kept.uri, uri);
         let own = kept.on_behalf();
         assert_eq!(own.headers.len(), names.len());
         for name in names {
