@@ -100,8 +100,18 @@ impl LiveStreams {
         subject: Subject,
         in_force: Arc<InForce>,
     ) -> Rc<LiveStream> {
-        let row = self.table.add(connection, &subject, in_force.epoch);
-        let id = row.id;
+        let id = self.table.next.fetch_add(1, Ordering::Relaxed);
+        let row = Arc::new(StreamRow {
+            id,
+            connection,
+            kind: "watch",
+            resource: subject.resource.to_string(),
+            namespace: subject.namespace.clone(),
+            epoch: AtomicU64::new(in_force.epoch.get()),
+            events: AtomicU64::new(0),
+            position: AtomicU64::new(0),
+        });
+        self.table.rows().insert(id, Arc::clone(&row));
         let stream = Rc::new(LiveStream {
             machine: RefCell::new(Machine::new(subject, in_force)),
             waker: RefCell::default(),
@@ -287,21 +297,6 @@ impl StreamTable {
     /// The live watches, oldest first.
     pub(in crate::proxy) fn list(&self) -> Vec<Value> {
         self.rows().values().map(|row| json!(**row)).collect()
-    }
-
-    fn add(&self, connection: u64, subject: &Subject, epoch: Epoch) -> Arc<StreamRow> {
-        let row = Arc::new(StreamRow {
-            id: self.next.fetch_add(1, Ordering::Relaxed),
-            connection,
-            kind: "watch",
-            resource: subject.resource.to_string(),
-            namespace: subject.namespace.clone(),
-            epoch: AtomicU64::new(epoch.get()),
-            events: AtomicU64::new(0),
-            position: AtomicU64::new(0),
-        });
-        self.rows().insert(row.id, Arc::clone(&row));
-        row
     }
 
     fn rows(&self) -> MutexGuard<'_, BTreeMap<u64, Arc<StreamRow>>> {

@@ -128,17 +128,17 @@ impl WatchBody {
                 let Some(transfer) = self.shown.transfer(goal) else {
                     return self.step(Input::Failed);
                 };
-                self.leave();
+                self.stage = Stage::None;
                 self.stage = Stage::Change(Changing::begin(transfer));
                 (!separator.is_empty()).then(|| Bytes::from_static(separator))
             }
             Output::Expire { .. } => {
-                self.leave();
+                self.stage = Stage::None;
                 let why = "the objects that this shard sees have changed: list again";
                 Some([separator, &self.shown.expire(why)].concat().into())
             }
             Output::Drain => {
-                self.leave();
+                self.stage = Stage::None;
                 self.shown.ended = Ended::Drained;
                 None
             }
@@ -167,18 +167,7 @@ impl WatchBody {
     }
 
     fn end(&mut self) {
-        self.leave();
-        self.shown.stream.step(Input::Ended);
-    }
-
-    /// Leaves the source.
-    fn leave(&mut self) {
         self.stage = Stage::None;
-    }
-}
-
-impl Drop for WatchBody {
-    fn drop(&mut self) {
-        self.leave();
+        self.shown.stream.step(Input::Ended);
     }
 }
