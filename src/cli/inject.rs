@@ -99,13 +99,8 @@ pub enum InjectError {
     #[error("--filename {}: more than {MAX_INPUT} bytes", .0.display())]
     TooLarge(PathBuf),
     /// The file has no usable certificates.
-    #[error("--cluster-ca {}: PEM certificates are needed, and it has {what}", .path.display())]
-    ClusterCa {
-        /// The file.
-        path: PathBuf,
-        /// The certificates it has instead.
-        what: &'static str,
-    },
+    #[error("--cluster-ca {}: PEM certificates are needed, and it has {}", .0.display(), .1)]
+    ClusterCa(PathBuf, &'static str),
     /// The mesh CA cannot be used.
     #[error("--mesh-ca-dir")]
     MeshCa(#[from] CaError),
@@ -176,7 +171,7 @@ fn trust(args: &InjectArgs) -> Result<Trust, InjectError> {
     let read = |flag, path: PathBuf| {
         fs::read_to_string(&path).map_err(|source| InjectError::Unreadable { flag, path, source })
     };
-    let bad = |what| InjectError::ClusterCa { path: args.cluster_ca.clone(), what };
+    let bad = |what| InjectError::ClusterCa(args.cluster_ca.clone(), what);
     let bad_mesh_ca = |what| CaError::Unusable {
         path: args.mesh_ca_dir.join("ca.crt"),
         what: format!("has {what} of the certificates"),

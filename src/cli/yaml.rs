@@ -25,21 +25,11 @@ pub enum YamlError {
     #[error("line {0}: a key is neither text nor a whole number: quote it")]
     Key(usize),
     /// A tag that Kubernetes does not know.
-    #[error("line {line}: the tag `{tag}` is not supported: remove it")]
-    Tag {
-        /// The line of the document.
-        line: usize,
-        /// The tag.
-        tag: String,
-    },
+    #[error("line {0}: the tag `{1}` is not supported: remove it")]
+    Tag(usize, String),
     /// Infinity and other numbers that JSON lacks.
-    #[error("line {line}: `{text}` is not a number in JSON: quote it, or write it in decimal")]
-    Number {
-        /// The line of the document.
-        line: usize,
-        /// The scalar.
-        text: String,
-    },
+    #[error("line {0}: `{1}` is not a number in JSON: quote it, or write it in decimal")]
+    Number(usize, String),
     /// Aliases that grow without bound.
     #[error("it has more than {MAX_NODES} values")]
     TooLarge,
@@ -234,7 +224,7 @@ fn unexpected(event: &Event<'_>, line: usize) -> YamlError {
 
 fn untagged(tag: Option<&Tag>, core: &str, line: usize) -> Result<(), YamlError> {
     match tag {
-        Some(tag) if !is_core(tag, core) => Err(YamlError::Tag { line, tag: tag.to_string() }),
+        Some(tag) if !is_core(tag, core) => Err(YamlError::Tag(line, tag.to_string())),
         _ => Ok(()),
     }
 }
@@ -245,12 +235,10 @@ fn is_core(tag: &Tag, suffix: &str) -> bool {
 
 fn scalar(text: &str, is_plain: bool, tag: Option<&Tag>, line: usize) -> Result<Value, YamlError> {
     match tag {
-        None if is_plain => {
-            resolve(text).ok_or_else(|| YamlError::Number { line, text: text.to_owned() })
-        }
+        None if is_plain => resolve(text).ok_or_else(|| YamlError::Number(line, text.to_owned())),
         None => Ok(text.into()),
         Some(tag) if is_core(tag, "str") => Ok(text.into()),
-        Some(tag) => Err(YamlError::Tag { line, tag: tag.to_string() }),
+        Some(tag) => Err(YamlError::Tag(line, tag.to_string())),
     }
 }
 

@@ -82,14 +82,8 @@ pub enum StartError {
     #[error("the policy")]
     Policy(#[source] Box<dyn std::error::Error + Send + Sync>),
     /// The policy selects namespaces by label, but there is no API server to read the labels from.
-    #[error("the policy: {field} needs the labels of namespaces, from the API server")]
-    Labels {
-        /// The field that needs them.
-        field: String,
-        /// The reason why there is no API server.
-        #[source]
-        error: Box<dyn std::error::Error + Send + Sync>,
-    },
+    #[error("the policy: {0} needs the labels of namespaces, from the API server")]
+    Labels(String, #[source] Box<dyn std::error::Error + Send + Sync>),
     /// The way to the API server cannot be determined.
     #[error("how the API server is reached")]
     Cluster(#[source] Box<dyn std::error::Error + Send + Sync>),
@@ -131,7 +125,7 @@ impl StartError {
     pub fn exit_code(&self) -> u8 {
         match self {
             Self::MeshCa(_) | Self::UpstreamCa(_) | Self::Policy(_) => 64,
-            Self::Labels { .. } | Self::Cluster(_) => 64,
+            Self::Labels(..) | Self::Cluster(_) => 64,
             Self::Listen { source, .. } if source.kind() == io::ErrorKind::PermissionDenied => 77,
             Self::Listen { .. } | Self::StateDir(_) => 69,
             Self::Leaf(_) | Self::Tls(_) => 70,
@@ -315,10 +309,8 @@ async fn policy(config: &Config, feed: &Arc<Feed>) -> Result<BoxFuture<'static, 
                 // The labels come from the API server: without one the policy would wait for ever.
                 Err(unknown) => {
                     let client = OwnAccess::Environment.client().await;
-                    client.map_err(|error| StartError::Labels {
-                        field: format!("{}: {}", unknown.object, unknown.field),
-                        error: error.into(),
-                    })?;
+                    let field = format!("{}: {}", unknown.object, unknown.field);
+                    client.map_err(|error| StartError::Labels(field, error.into()))?;
                 }
             }
             Ok(file.follow(feed).boxed())

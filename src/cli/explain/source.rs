@@ -28,13 +28,8 @@ pub enum BadSource {
     #[error("{}", .0.display())]
     Document(PathBuf, #[source] BadDocument),
     /// The file has no ShardingConfig or several, and no flag chooses one.
-    #[error("{} has {has}: choose one of its ShardingConfigs by --shard", .path.display())]
-    Which {
-        /// The file.
-        path: PathBuf,
-        /// The ShardingConfigs of the file.
-        has: String,
-    },
+    #[error("{} has {}: choose one of its ShardingConfigs by --shard", .0.display(), .1)]
+    Which(PathBuf, String),
     /// The cluster has no such ShardingConfig, or an unusable one.
     #[error("in the cluster: {0}")]
     Config(String),
@@ -113,16 +108,13 @@ impl Text {
             [(namespace, name)] => {
                 Ok(ObjectName { namespace: namespace.clone(), name: name.clone() })
             }
-            [] => Err(self.has("no ShardingConfig".to_owned())),
+            [] => Err(BadSource::Which(self.path.clone(), "no ShardingConfig".to_owned())),
             several => {
                 let names: Vec<_> = several.iter().map(|(_, name)| name.as_str()).collect();
-                Err(self.has(format!("several ShardingConfigs, {}", names.join(", "))))
+                let has = format!("several ShardingConfigs, {}", names.join(", "));
+                Err(BadSource::Which(self.path.clone(), has))
             }
         }
-    }
-
-    fn has(&self, has: String) -> BadSource {
-        BadSource::Which { path: self.path.clone(), has }
     }
 }
 

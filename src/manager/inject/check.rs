@@ -41,7 +41,7 @@ fn node(parsed: &ParsedPod) -> Result<(), NotInjected> {
     // No capability need be added for it: container runtimes let root change its user by default.
     for field in ["shareProcessNamespace", "hostPID"] {
         if spec.get(field) == Some(&Value::Bool(true)) {
-            return Err(NotInjected::SharedProcesses { field });
+            return Err(NotInjected::SharedProcesses(field));
         }
     }
     let selector = |key| spec.get("nodeSelector").and_then(|selector| selector.get(key));
@@ -51,7 +51,7 @@ fn node(parsed: &ParsedPod) -> Result<(), NotInjected> {
         ("spec.nodeSelector[\"beta.kubernetes.io/os\"]", selector("beta.kubernetes.io/os")),
     ];
     match says.iter().find(|(_, os)| os.is_some_and(|os| os == "windows")) {
-        Some((field, _)) => Err(NotInjected::Windows { field }),
+        Some((field, _)) => Err(NotInjected::Windows(field)),
         None => Ok(()),
     }
 }
@@ -99,10 +99,10 @@ fn token(parsed: &ParsedPod) -> Result<(), NotInjected> {
 
 fn classic(parsed: &ParsedPod) -> Result<(), NotInjected> {
     if let Some(policy @ ("Never" | "OnFailure")) = text(&parsed.spec, "restartPolicy") {
-        return Err(NotInjected::RunsToCompletion { policy: policy.to_owned() });
+        return Err(NotInjected::RunsToCompletion(policy.to_owned()));
     }
     match parsed.init_containers.iter().find(|container| container.is_native_sidecar()) {
-        Some(container) => Err(NotInjected::NeedsNative { container: container.name.clone() }),
+        Some(container) => Err(NotInjected::NeedsNative(container.name.clone())),
         None => Ok(()),
     }
 }

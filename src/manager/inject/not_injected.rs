@@ -21,19 +21,13 @@ pub enum NotInjected {
     HostNetwork,
     /// Other containers would see the proxy's processes.
     #[error(
-        "the pod has {field}: true, so that a container's root can become the proxy's user and \
+        "the pod has {0}: true, so that a container's root can become the proxy's user and \
          read the mesh CA's key below /proc: remove the field"
     )]
-    SharedProcesses {
-        /// The field.
-        field: &'static str,
-    },
+    SharedProcesses(&'static str),
     /// The proxy and its init container do not run on Windows.
-    #[error("{field} asks for Windows: the proxy and its redirect rules need Linux")]
-    Windows {
-        /// The field.
-        field: &'static str,
-    },
+    #[error("{0} asks for Windows: the proxy and its redirect rules need Linux")]
+    Windows(&'static str),
     /// The redirect rules exempt the proxy by its user.
     #[error(
         "{who} runs as user {uid}, which is the proxy's: its requests would go past the proxy; \
@@ -104,22 +98,16 @@ pub enum NotInjected {
     },
     /// The container would start before the proxy and bypass it.
     #[error(
-        "init container `{container}` has restartPolicy: Always and would start before a classic \
+        "init container `{0}` has restartPolicy: Always and would start before a classic \
          sidecar, so its requests would go past the proxy: use --sidecar native"
     )]
-    NeedsNative {
-        /// The container.
-        container: String,
-    },
+    NeedsNative(String),
     /// A classic sidecar does not end by itself.
     #[error(
-        "the pod has restartPolicy: {policy}, as those of Jobs have: a classic sidecar would keep \
+        "the pod has restartPolicy: {0}, as those of Jobs have: a classic sidecar would keep \
          it from ever completing; use --sidecar native"
     )]
-    RunsToCompletion {
-        /// The policy.
-        policy: String,
-    },
+    RunsToCompletion(String),
 }
 
 impl NotInjected {
@@ -129,16 +117,16 @@ impl NotInjected {
         match self {
             Self::Malformed { .. } => "Malformed",
             Self::HostNetwork => "HostNetwork",
-            Self::SharedProcesses { .. } => "SharedProcesses",
-            Self::Windows { .. } => "Windows",
+            Self::SharedProcesses(_) => "SharedProcesses",
+            Self::Windows(_) => "Windows",
             Self::ProxyUser { .. } => "ProxyUser",
             Self::Port { .. } => "Port",
             Self::NoToken => "NoToken",
             Self::ForeignName { .. } => "ForeignName",
             Self::TokenMount { .. } => "TokenMount",
             Self::ApiServerVariable { .. } => "ApiServerVariable",
-            Self::NeedsNative { .. } => "NeedsNative",
-            Self::RunsToCompletion { .. } => "RunsToCompletion",
+            Self::NeedsNative(_) => "NeedsNative",
+            Self::RunsToCompletion(_) => "RunsToCompletion",
         }
     }
 }
