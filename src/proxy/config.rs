@@ -1,14 +1,13 @@
 //! The flags of `ctrlmesh proxy`, and the configuration that they make once checked together.
 
 use std::{
-    ffi::OsString,
     net::{IpAddr, Ipv4Addr, SocketAddr},
     num::{NonZeroU16, NonZeroUsize},
     path::PathBuf,
     time::Duration,
 };
 
-use clap::{Args, Parser, ValueEnum};
+use clap::{Args, ValueEnum};
 use rustls_pki_types::ServerName;
 
 pub use crate::sidecar::Mode;
@@ -129,29 +128,6 @@ pub enum OnChange {
     Difference,
     /// By an ERROR event 410, which ends the watch: its client lists again
     Expire,
-}
-
-/// The command line of a sidecar.
-#[derive(Debug, Parser)]
-#[command(no_binary_name = true)]
-enum CommandLine {
-    #[command(name = sidecar::PROXY)]
-    Proxy(Box<ProxyArgs>),
-}
-
-impl ProxyArgs {
-    /// Reads the arguments that [`sidecar::ProxyPlan::to_args`] writes (no program name in front), and the
-    /// environment.
-    ///
-    /// # Errors
-    /// [`clap::Error`], as `ctrlmesh` itself prints it.
-    pub fn from_args<I, S>(args: I) -> Result<Self, clap::Error>
-    where
-        I: IntoIterator<Item = S>,
-        S: Into<OsString> + Clone,
-    {
-        CommandLine::try_parse_from(args).map(|CommandLine::Proxy(args)| *args)
-    }
 }
 
 /// The destination of upstream connections.
@@ -306,10 +282,26 @@ fn leaf_names(
 
 #[cfg(test)]
 mod tests {
+    use std::ffi::OsString;
+
+    use clap::Parser;
     use proptest::{prelude::*, sample::select};
 
     use super::*;
     use crate::sidecar::ProxyPlan;
+
+    /// The command line of a sidecar.
+    #[derive(Debug, Parser)]
+    #[command(no_binary_name = true)]
+    enum CommandLine {
+        #[command(name = sidecar::PROXY)]
+        Proxy(Box<ProxyArgs>),
+    }
+
+    fn read<S: Into<OsString> + Clone>(args: impl IntoIterator<Item = S>) -> ProxyArgs {
+        let CommandLine::Proxy(args) = CommandLine::try_parse_from(args).unwrap();
+        *args
+    }
 
     fn plans() -> impl Strategy<Value = ProxyPlan> {
         let addr = || (any::<IpAddr>(), any::<u16>()).prop_map(SocketAddr::from);
@@ -338,7 +330,7 @@ mod tests {
 
         #[test]
         fn i12_what_the_injection_writes_is_what_the_proxy_reads(plan in plans()) {
-            let read = ProxyArgs::from_args(plan.to_args()).unwrap();
+            let read = read(plan.to_args());
             let text = |path: PathBuf| path.into_os_string().into_string().unwrap();
             let PlainFlags { listen, admin, cluster_domain, .. } = read.plain;
             prop_assert_eq!(
@@ -360,7 +352,7 @@ mod tests {
     fn direct(more: &[&str]) -> Result<Config, BadConfig> {
         let common =
             ["proxy", "--mode=direct", "--mesh-ca-dir=/ca", "--policy=/policy", "--shard=one"];
-        Config::new(ProxyArgs::from_args(common.iter().chain(more)).unwrap())
+        Config::new(read(common.iter().chain(more)))
     }
 
     #[test]
