@@ -11,6 +11,7 @@ use std::{fmt::Display, rc::Rc};
 use bytes::Bytes;
 use http::{HeaderValue, Method, Request, Response, StatusCode, header, request::Parts};
 use http_body_util::{BodyExt, LengthLimitError, Limited};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{APIResource, APIResourceList};
 use percent_encoding::utf8_percent_encode;
 use serde::Deserialize;
 use serde_json::json;
@@ -25,10 +26,7 @@ use crate::{
         feed::InForce,
         outcome::Why,
         shared::Pair,
-        upstream::{
-            ClientBody, MAX_ANSWER, METADATA, OnBehalf, Served, ServedResource, UpstreamBody,
-            discovery_path,
-        },
+        upstream::{ClientBody, MAX_ANSWER, METADATA, OnBehalf, UpstreamBody, discovery_path},
     },
     wire::{
         ListOptions, Query, ResourceVersion,
@@ -125,9 +123,9 @@ impl Sweep<'_> {
         if code != StatusCode::OK {
             return Err(whole(code, body).into());
         }
-        let served: Served = serde_json::from_slice(&body)
+        let served: APIResourceList = serde_json::from_slice(&body)
             .map_err(|_| unreadable("the discovery response is not an APIResourceList"))?;
-        let is_it = |served: &ServedResource| {
+        let is_it = |served: &APIResource| {
             served.name == resource.resource
                 && served.verbs.iter().any(|verb| verb == "deletecollection")
                 && (resource.namespace.is_some() || !served.namespaced)

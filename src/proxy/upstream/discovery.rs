@@ -7,8 +7,8 @@ use std::time::Duration;
 
 use http::{HeaderValue, Method, StatusCode};
 use http_body_util::{BodyExt, Limited};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::APIResourceList;
 use percent_encoding::utf8_percent_encode;
-use serde::Deserialize;
 
 use super::{
     behalf::{MAX_ANSWER, OnBehalf, in_time},
@@ -22,22 +22,6 @@ use crate::{
 
 /// Timeout of a discovery request.
 const LIMIT: Duration = Duration::from_secs(5);
-
-/// `APIResourceList` of `apimachinery/pkg/apis/meta/v1/types.go`.
-#[derive(Deserialize)]
-pub(in crate::proxy) struct Served {
-    #[serde(default)]
-    pub(in crate::proxy) resources: Vec<ServedResource>,
-}
-
-#[derive(Deserialize)]
-pub(in crate::proxy) struct ServedResource {
-    pub(in crate::proxy) name: String,
-    #[serde(default)]
-    pub(in crate::proxy) namespaced: bool,
-    #[serde(default)]
-    pub(in crate::proxy) verbs: Vec<String>,
-}
 
 /// The path of the discovery of the resource's group and version.
 pub(in crate::proxy) fn path(resource: &Resource<'_>) -> String {
@@ -87,7 +71,11 @@ async fn is_namespaced(
     Some(one.namespaced)
 }
 
-async fn ask(upstream: &Upstream, resource: &Resource<'_>, own: OnBehalf<'_>) -> Option<Served> {
+async fn ask(
+    upstream: &Upstream,
+    resource: &Resource<'_>,
+    own: OnBehalf<'_>,
+) -> Option<APIResourceList> {
     let accept = Some(HeaderValue::from_static("application/json"));
     let request = own.request(upstream, Method::GET, &path(resource), accept, None).ok()?;
     let reply = own.send(upstream, Why::Discovery, request).await.ok()?;

@@ -21,7 +21,7 @@ pub(super) use self::{
     body::{ClientBody, Leftover, RequestBody},
     connection::{Broken, Cut, Line, Upstream, UpstreamBody},
     dial::{Destination, UpstreamConn, UpstreamTlsStream},
-    discovery::{Served, ServedResource, path as discovery_path, settled_way},
+    discovery::{path as discovery_path, settled_way},
     hop_by_hop::strip_hop_by_hop,
     past::{KeptPositions, Unwritable},
     present::{Present, present},
