@@ -16,7 +16,7 @@ const ROLE: &str = "ctrlmesh-proxy";
 const NAMESPACES_ROLE: &str = "ctrlmesh-proxy-namespaces";
 const RBAC: &str = "rbac.authorization.k8s.io";
 
-/// The certificate authorities, as PEM.
+/// The certificate authorities, as PEM. Not printable, since one has its key.
 #[derive(Clone)]
 pub struct Trust {
     /// The certificate of the mesh CA.
@@ -25,15 +25,6 @@ pub struct Trust {
     pub mesh_ca_key: String,
     /// The certificates of the cluster's CA.
     pub cluster_ca: String,
-}
-
-impl std::fmt::Debug for Trust {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Trust")
-            .field("mesh_ca", &self.mesh_ca)
-            .field("cluster_ca", &self.cluster_ca)
-            .finish_non_exhaustive()
-    }
 }
 
 /// The objects for a namespace with injected pods: the mesh CA, the bundle, and the right to read
@@ -112,9 +103,7 @@ fn cluster_metadata(name: &str) -> Value {
 }
 
 fn metadata(name: &str, namespace: &str) -> Value {
-    json!({
-        "name": name,
-        "namespace": namespace,
-        "labels": { "app.kubernetes.io/managed-by": "ctrlmesh" },
-    })
+    let mut metadata = cluster_metadata(name);
+    metadata["namespace"] = json!(namespace);
+    metadata
 }

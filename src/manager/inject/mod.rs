@@ -27,7 +27,7 @@ pub mod workload;
 
 use serde_json::Value;
 
-use self::pod::ParsedPod;
+use self::pod::{ParsedPod, unquoted};
 pub use self::{
     mode::CaptureMode,
     not_injected::NotInjected,
@@ -86,13 +86,7 @@ pub fn is_asked_for(pod: &Value) -> Result<bool, NotInjected> {
         match labels.get(&key) {
             None => {}
             Some(Value::String(text)) => return Ok(text == "true"),
-            Some(_) => {
-                let field = format!("metadata.labels[{key:?}]");
-                return Err(NotInjected::Malformed {
-                    field,
-                    wanted: "a string: put it into quotes",
-                });
-            }
+            Some(_) => return Err(unquoted(format!("metadata.labels[{key:?}]"))),
         }
     }
     Ok(false)
@@ -115,13 +109,7 @@ fn service_account(parsed: &ParsedPod) -> Result<String, NotInjected> {
             None | Some(Value::Null) => {}
             Some(Value::String(name)) if name.is_empty() => {}
             Some(Value::String(name)) => return Ok(name.clone()),
-            Some(_) => {
-                let field = format!("spec.{key}");
-                return Err(NotInjected::Malformed {
-                    field,
-                    wanted: "a string: put it into quotes",
-                });
-            }
+            Some(_) => return Err(unquoted(format!("spec.{key}"))),
         }
     }
     Ok("default".to_owned())

@@ -185,9 +185,14 @@ fn strings(value: Option<Value>, field: &str) -> Result<BTreeMap<String, String>
     map.into_iter()
         .map(|(key, value)| match value {
             Value::String(text) => Ok((key, text)),
-            _ => Err(malformed(&format!("{field}[{key:?}]"), "a string: put it into quotes")),
+            _ => Err(unquoted(format!("{field}[{key:?}]"))),
         })
         .collect()
+}
+
+/// The refusal of a text that YAML reads as another type.
+pub(super) fn unquoted(field: String) -> NotInjected {
+    NotInjected::Malformed { field, wanted: "a string: put it into quotes" }
 }
 
 fn malformed(field: &str, wanted: &'static str) -> NotInjected {
