@@ -80,21 +80,17 @@ pub fn start() -> Result<LogGuard, LogError> {
 fn filter(value: &OsStr) -> Result<Targets, LogError> {
     let text = value.to_string_lossy();
     let mut targets = Targets::new().with_default(LevelFilter::INFO);
-    let (mut level, mut of_targets) = (None, Vec::new());
     for part in text.split(',').map(str::trim).filter(|part| !part.is_empty()) {
         let bad = || LogError::Filter { value: text.clone().into_owned(), part: part.to_owned() };
-        match part.split_once('=') {
-            None => level = Some(level_of(part).ok_or_else(bad)?),
+        targets = match part.split_once('=') {
+            None => targets.with_default(level_of(part).ok_or_else(bad)?),
             Some((target, level)) if !target.trim().is_empty() => {
-                of_targets.push((target.trim(), level_of(level.trim()).ok_or_else(bad)?));
+                targets.with_target(target.trim(), level_of(level.trim()).ok_or_else(bad)?)
             }
             Some(_) => return Err(bad()),
-        }
+        };
     }
-    if let Some(level) = level {
-        targets = targets.with_default(level);
-    }
-    Ok(targets.with_targets(of_targets))
+    Ok(targets)
 }
 
 fn level_of(word: &str) -> Option<LevelFilter> {
