@@ -85,16 +85,8 @@ pub struct InjectArgs {
 #[derive(Debug, thiserror::Error)]
 pub enum InjectError {
     /// A file cannot be read.
-    #[error("{flag} {}", .path.display())]
-    Unreadable {
-        /// The flag that names it.
-        flag: &'static str,
-        /// The file.
-        path: PathBuf,
-        /// The system's reason.
-        #[source]
-        source: io::Error,
-    },
+    #[error("{} {}", .0, .1.display())]
+    Unreadable(&'static str, PathBuf, #[source] io::Error),
     /// The input exceeds the maximum.
     #[error("--filename {}: more than {MAX_INPUT} bytes", .0.display())]
     TooLarge(PathBuf),
@@ -117,16 +109,8 @@ pub enum InjectError {
     )]
     LineBreak(usize),
     /// A workload cannot be injected.
-    #[error("document {at}, {workload}, cannot be injected")]
-    NotInjected {
-        /// The number of the document, from 1.
-        at: usize,
-        /// Kind, namespace and name.
-        workload: String,
-        /// The reason.
-        #[source]
-        reason: NotInjected,
-    },
+    #[error("document {0}, {1}, cannot be injected")]
+    NotInjected(usize, String, #[source] NotInjected),
     /// The result cannot be written.
     #[error("cannot write to standard output")]
     Output(#[source] io::Error),
@@ -151,8 +135,7 @@ pub fn run(args: InjectArgs) -> Result<(), InjectError> {
 }
 
 fn read_input(path: &Path) -> Result<String, InjectError> {
-    let unreadable =
-        |source| InjectError::Unreadable { flag: "--filename", path: path.to_owned(), source };
+    let unreadable = |error| InjectError::Unreadable("--filename", path.to_owned(), error);
     let input: Box<dyn Read> = match path.to_str() {
         Some("-") => Box::new(io::stdin().lock()),
         _ => Box::new(fs::File::open(path).map_err(unreadable)?),
@@ -169,7 +152,7 @@ fn read_input(path: &Path) -> Result<String, InjectError> {
 fn trust(args: &InjectArgs) -> Result<Trust, InjectError> {
     MeshCa::read(&args.mesh_ca_dir, &Clock::system())?;
     let read = |flag, path: PathBuf| {
-        fs::read_to_string(&path).map_err(|source| InjectError::Unreadable { flag, path, source })
+        fs::read_to_string(&path).map_err(|error| InjectError::Unreadable(flag, path, error))
     };
     let bad = |what| InjectError::ClusterCa(args.cluster_ca.clone(), what);
     let bad_mesh_ca = |what| CaError::Unusable {
@@ -277,7 +260,7 @@ impl<'a> Manifest<'a> {
         };
         let namespace = self.namespace_of(object).to_owned();
         let asks_too_high = is_asked_for(object).unwrap_or(false);
-        let refused = |reason| InjectError::NotInjected { at, workload: workload.clone(), reason };
+        let refused = |reason| InjectError::NotInjected(at, workload.clone(), reason);
         let pod = path.find(object).ok_or_else(|| {
             refused(NotInjected::Malformed {
                 field: "the pod template".into(),

@@ -88,16 +88,8 @@ pub enum StartError {
     #[error("how the API server is reached")]
     Cluster(#[source] Box<dyn std::error::Error + Send + Sync>),
     /// An address cannot be listened on.
-    #[error("{flag} {addr}")]
-    Listen {
-        /// The flag.
-        flag: &'static str,
-        /// Its value.
-        addr: SocketAddr,
-        /// The system's reason.
-        #[source]
-        source: io::Error,
-    },
+    #[error("{0} {1}")]
+    Listen(&'static str, SocketAddr, #[source] io::Error),
 }
 
 /// Reasons why the proxy stops serving.
@@ -126,8 +118,8 @@ impl StartError {
         match self {
             Self::MeshCa(_) | Self::UpstreamCa(_) | Self::Policy(_) => 64,
             Self::Labels(..) | Self::Cluster(_) => 64,
-            Self::Listen { source, .. } if source.kind() == io::ErrorKind::PermissionDenied => 77,
-            Self::Listen { .. } | Self::StateDir(_) => 69,
+            Self::Listen(.., error) if error.kind() == io::ErrorKind::PermissionDenied => 77,
+            Self::Listen(..) | Self::StateDir(_) => 69,
             Self::Leaf(_) | Self::Tls(_) => 70,
         }
     }
@@ -146,7 +138,7 @@ impl Proxy {
         let server = Arc::new(server(&config)?);
         let feed = Arc::new(Feed::new(vec![Arc::clone(&server)], Arc::clone(&metrics)));
         let follow_policy = policy(&config, &feed).await?;
-        let cannot = |flag, addr| move |source| StartError::Listen { flag, addr, source };
+        let cannot = |flag, addr| move |error| StartError::Listen(flag, addr, error);
         let sockets = socket::listen_on_loopbacks(config.plain.listen)
             .map_err(cannot("--listen", config.plain.listen))?;
         let outbound =
