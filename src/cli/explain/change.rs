@@ -18,7 +18,7 @@ pub(super) async fn explain(
 ) -> Result<(String, Option<ExplainError>), ClusterError> {
     let served = cluster.resources().await?;
     let mut text = lock(old.lock(), new.lock());
-    let mut total = Total::default();
+    let [mut leaves, mut comes, mut stays, mut limited_as_before] = [0; 4];
     let mut failures = Vec::new();
     for ((group, plural), kind) in &served {
         let resource = GroupResource::new(group, plural);
@@ -29,14 +29,16 @@ pub(super) async fn explain(
         let scopes = [old.scope(&resource), new.scope(&resource)];
         let [before, after] = scopes;
         if before == after {
-            total.same += usize::from(before.is_some());
+            limited_as_before += usize::from(before.is_some());
             continue;
         }
         let mut moves = Moves::new(resource.clone(), scopes, names_all);
         match cluster.list(kind, |meta| moves.add(&meta)).await {
             Ok(()) => {
                 text.push_str(&moves.text());
-                total.add(&moves);
+                leaves += moves.leaves.count;
+                comes += moves.comes.count;
+                stays += moves.stays.count;
             }
             Err(error) => {
                 let _ = writeln!(text, "{resource}\n  cannot be listed");
@@ -56,39 +58,17 @@ pub(super) async fn explain(
     for rule in absent {
         let _ = writeln!(text, "{rule}\n  is not in the cluster");
     }
-    text.push_str(&total.text());
+    let _ = writeln!(
+        text,
+        "in all\n  leaves   {leaves}\n  comes    {comes}\n  stays    {stays}\n\
+         resources limited as before: {limited_as_before}"
+    );
     let count = failures.len();
     let missing = failures
         .into_iter()
         .next()
         .map(|(resource, error)| ExplainError::Incomplete(count, resource.to_string(), error));
     Ok((text, missing))
-}
-
-/// The summary at the end.
-#[derive(Default)]
-struct Total {
-    leaves: usize,
-    comes: usize,
-    stays: usize,
-    /// The number of resources with an unchanged limit.
-    same: usize,
-}
-
-impl Total {
-    fn add(&mut self, moves: &Moves) {
-        self.leaves += moves.leaves.count;
-        self.comes += moves.comes.count;
-        self.stays += moves.stays.count;
-    }
-
-    fn text(&self) -> String {
-        let Self { leaves, comes, stays, same } = self;
-        format!(
-            "in all\n  leaves   {leaves}\n  comes    {comes}\n  stays    {stays}\n\
-             resources limited as before: {same}\n"
-        )
-    }
 }
 
 fn lock(old: Option<&Lock>, new: Option<&Lock>) -> String {
