@@ -352,7 +352,8 @@ pub(super) struct OwnRequest {
     why: Why,
     method: Method,
     path: Box<str>,
-    code: Option<StatusCode>,
+    /// The code of the response, once its head is known.
+    pub(super) code: Option<StatusCode>,
 }
 
 impl OwnRequest {
@@ -372,11 +373,6 @@ impl OwnRequest {
             path: request.uri().path().into(),
             code: None,
         }
-    }
-
-    /// Records the code: the response's head is known.
-    pub(super) fn answered(&mut self, code: StatusCode) {
-        self.code = Some(code);
     }
 }
 

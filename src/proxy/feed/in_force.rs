@@ -197,7 +197,8 @@ impl Feed {
         let mut changes = self.changes();
         loop {
             let epoch = *changes.borrow_and_update();
-            for ended in self.take_former() {
+            let former = std::mem::take(&mut self.state().former);
+            for ended in former {
                 let _ = ended.await;
             }
             if let Some(in_force) = self.in_force().filter(|present| present.epoch == epoch) {
@@ -224,10 +225,6 @@ impl Feed {
         if let Some(in_force) = self.in_force() {
             self.metrics.policy_age.set(in_force.since.elapsed().as_secs_f64());
         }
-    }
-
-    fn take_former(&self) -> Vec<oneshot::Receiver<()>> {
-        std::mem::take(&mut self.state().former)
     }
 
     fn state(&self) -> MutexGuard<'_, FeedState> {

@@ -183,7 +183,7 @@ impl Body for ReplyBody {
             Some(Err(_)) => self.end(Ended::Reset),
             None => {
                 let how = match &self.backing {
-                    Backing::Watch(body) => body.ended(),
+                    Backing::Watch(body) => body.shown.ended,
                     _ => Ended::Complete,
                 };
                 self.end(how);
@@ -220,7 +220,7 @@ impl Backing {
             Self::Whole(body) => body.is_end_stream(),
             Self::Passed(body) => body.is_end_stream(),
             // The end is an event of its own: from now on the client may resume from the position.
-            Self::List(body) => body.is_complete(),
+            Self::List(body) => body.is_complete,
             Self::JudgedList(body) => body.is_complete(),
             Self::Watch(_) => false,
         }
@@ -230,7 +230,7 @@ impl Backing {
         match self {
             Self::Whole(body) => body.size_hint(),
             Self::Passed(body) => body.size_hint(),
-            Self::List(body) => body.size_hint(),
+            Self::List(body) => body.upstream.size_hint(),
             Self::JudgedList(_) | Self::Watch(_) => SizeHint::default(),
         }
     }

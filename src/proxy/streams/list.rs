@@ -15,7 +15,7 @@ use std::{
 use bytes::Bytes;
 use flate2::write::MultiGzDecoder;
 use http::HeaderValue;
-use http_body::{Body, Frame, SizeHint};
+use http_body::{Body, Frame};
 
 use super::error::BodyError;
 use crate::{
@@ -33,11 +33,11 @@ use crate::{
 
 /// The body of a list, see the module.
 pub(in crate::proxy) struct ListBody {
-    upstream: UpstreamBody,
+    pub(super) upstream: UpstreamBody,
     scan: Scan,
     collection: Collection,
     pair: Rc<Pair>,
-    is_complete: bool,
+    pub(super) is_complete: bool,
 }
 
 /// The scan of the body, until the position is known. It is decompressed aside if it must be.
@@ -99,14 +99,6 @@ impl ListBody {
             return Poll::Ready(Some(Err(error)));
         }
         Poll::Ready(Some(Ok(frame)))
-    }
-
-    pub(super) fn is_complete(&self) -> bool {
-        self.is_complete
-    }
-
-    pub(super) fn size_hint(&self) -> SizeHint {
-        self.upstream.size_hint()
     }
 
     /// Records the position before the client can see it.

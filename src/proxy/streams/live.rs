@@ -249,18 +249,18 @@ impl LiveStream {
 
     /// The policy whose scope this watch shows.
     pub(super) fn in_force(&self) -> Arc<InForce> {
-        Arc::clone(self.machine.borrow().shown())
+        Arc::clone(&self.machine.borrow().shown)
     }
 
     /// The epoch of that policy.
     pub(super) fn epoch(&self) -> Epoch {
-        self.machine.borrow().shown().epoch
+        self.machine.borrow().shown.epoch
     }
 
     /// Whether that policy shows only a part of it.
     pub(super) fn is_limited(&self) -> bool {
         let machine = self.machine.borrow();
-        machine.sight().is_limited(machine.shown())
+        machine.sight.is_limited(&machine.shown)
     }
 
     /// Sets the waker for the next order.

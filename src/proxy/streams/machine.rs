@@ -28,9 +28,9 @@ pub(super) enum Difference {
 /// The life of one watch, see the module.
 #[derive(Debug)]
 pub(super) struct Machine<S: Sight> {
-    sight: S,
+    pub(super) sight: S,
     /// The policy whose scope the client sees.
-    shown: S::Policy,
+    pub(super) shown: S::Policy,
     /// Whether it can be brought over by difference.
     may_change: bool,
     state: State<S>,
@@ -109,14 +109,6 @@ impl<S: Sight> Machine<S> {
     /// A watch that was decided by this policy.
     pub(super) fn new(sight: S, shown: S::Policy) -> Self {
         Self { sight, shown, may_change: false, state: State::Passing(Order::None) }
-    }
-
-    pub(super) fn sight(&self) -> &S {
-        &self.sight
-    }
-
-    pub(super) fn shown(&self) -> &S::Policy {
-        &self.shown
     }
 
     /// Whether an order waits for the end of an event.

@@ -45,10 +45,6 @@ const TURNS: usize = 4;
 impl Turn {
     pub(super) const ALL: [Self; TURNS] =
         [Self::ParentsLeave, Self::ChildrenLeave, Self::ChildrenCome, Self::ParentsCome];
-
-    const fn index(self) -> usize {
-        self as usize
-    }
 }
 
 /// The changes that are under way, of all data threads.
@@ -125,7 +121,7 @@ impl Turns {
     fn is_open(&self, epoch: Epoch, turn: Turn) -> Option<bool> {
         let state = self.state();
         let change = state.changes.get(&epoch)?;
-        let before = turn.index().checked_sub(1)?;
+        let before = (turn as usize).checked_sub(1)?;
         let is_notified = state.notified.values().all(|notified| *notified >= epoch);
         let is_open = is_notified && change.waited_for.get(before).is_none_or(|count| *count == 0);
         let is_of_kin = matches!(turn, Turn::ChildrenLeave | Turn::ParentsCome);
@@ -187,10 +183,10 @@ impl Member {
     pub(super) fn end(&mut self, turn: Turn, has_moved: bool) {
         let mut state = self.turns.state();
         if let Some(change) = state.changes.get_mut(&self.epoch) {
-            if let (Some(moved), true) = (change.has_moved.get_mut(turn.index()), has_moved) {
+            if let (Some(moved), true) = (change.has_moved.get_mut(turn as usize), has_moved) {
                 *moved = true;
             }
-            let ended = turn.index() + 1;
+            let ended = turn as usize + 1;
             for count in change.waited_for.iter_mut().take(ended).skip(self.ended) {
                 *count = count.saturating_sub(1);
             }

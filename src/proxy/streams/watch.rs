@@ -26,7 +26,7 @@ use crate::{
 /// The body of a watch, see the module.
 pub(in crate::proxy) struct WatchBody {
     stage: Stage,
-    shown: Shown,
+    pub(super) shown: Shown,
 }
 
 /// The source of the bytes for the client.
@@ -52,11 +52,6 @@ impl WatchBody {
             ))),
             shown: Shown::new(pair, collection, encoding),
         }
-    }
-
-    /// The way it ended, once it has.
-    pub(super) fn ended(&self) -> Ended {
-        self.shown.ended
     }
 
     pub(super) fn poll_frame(

@@ -105,7 +105,7 @@ impl OnBehalf<'_> {
         let Upstream { metrics, connection, .. } = upstream;
         let mut record = OwnRequest::begin(metrics, *connection, why, &request);
         let reply = upstream.send(request).await?;
-        record.answered(reply.status());
+        record.code = Some(reply.status());
         Ok(reply)
     }
 }

@@ -6,7 +6,6 @@
 
 use std::{
     collections::HashMap,
-    fmt::Write as _,
     fs::{self, File, OpenOptions},
     io::{self, Read},
     path::{Path, PathBuf},
@@ -205,9 +204,5 @@ fn replace(path: &Path, content: &Content) -> io::Result<()> {
 }
 
 fn hex(sharding: &Sharding) -> String {
-    sharding.hash().iter().fold(String::new(), |mut text, byte| {
-        // Writing to a String cannot fail.
-        let _ = write!(text, "{byte:02x}");
-        text
-    })
+    sharding.hash().iter().map(|byte| format!("{byte:02x}")).collect()
 }

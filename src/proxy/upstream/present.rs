@@ -9,6 +9,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use http::{Method, Response, StatusCode};
 use http_body_util::{BodyExt, Limited};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ListMeta;
 use serde::Deserialize;
 
 use super::{
@@ -28,12 +29,6 @@ const LIMIT: Duration = Duration::from_secs(5);
 #[derive(Deserialize)]
 struct List {
     metadata: ListMeta,
-}
-
-#[derive(Deserialize)]
-#[serde(rename_all = "camelCase")]
-struct ListMeta {
-    resource_version: String,
 }
 
 /// The API server's response to the question.
@@ -60,7 +55,7 @@ async fn ask(upstream: &Upstream, info: &RequestInfo<'_>, own: OnBehalf<'_>) -> 
     match head.status {
         StatusCode::OK => {
             let list: List = serde_json::from_slice(&body).ok()?;
-            let version = ResourceVersion::parse(list.metadata.resource_version.as_bytes());
+            let version = ResourceVersion::parse(list.metadata.resource_version?.as_bytes());
             Resume::at(version).map(Present::Version)
         }
         StatusCode::UNAUTHORIZED => {

@@ -8,13 +8,12 @@
 
 use std::time::Duration;
 
-use http::{HeaderValue, Method, Request, StatusCode};
+use http::{HeaderValue, Method, StatusCode};
 use http_body_util::{BodyExt, LengthLimitError, Limited};
 use serde::Deserialize;
 
 use super::{
     behalf::{MAX_ANSWER, OnBehalf, in_time},
-    body::RequestBody,
     connection::{Knowledge, Upstream},
 };
 use crate::{
@@ -199,18 +198,19 @@ impl Probe<'_> {
         let target = format!("{}?{}", self.info.own_path(), Query::default().rewrite(&query));
         let accept = Some(HeaderValue::from_static(WHOLE));
         let request = self.own.request(self.upstream, Method::GET, &target, accept, None);
-        let answer = self.answer(request.map_err(|_| No::Ever)?);
+        let request = request.map_err(|_| No::Ever)?;
+        let answer = async {
+            let reply = self.own.send(self.upstream, Why::Pushdown, request).await;
+            let reply = reply.map_err(|_| No::Now)?;
+            No::of(reply.status())?;
+            let body = Limited::new(reply.into_body(), MAX_ANSWER).collect().await;
+            let body = body.map_err(|error| match error.is::<LengthLimitError>() {
+                true => No::Ever,
+                false => No::Now,
+            })?;
+            serde_json::from_slice(&body.to_bytes()).map_err(|_| No::Ever)
+        };
         in_time(self.upstream, PATIENCE, answer).await.unwrap_or(Err(No::Now))
-    }
-
-    async fn answer(&self, request: Request<RequestBody>) -> Result<Answer, No> {
-        let reply = self.own.send(self.upstream, Why::Pushdown, request).await;
-        let reply = reply.map_err(|_| No::Now)?;
-        No::of(reply.status())?;
-        let body = Limited::new(reply.into_body(), MAX_ANSWER).collect().await;
-        let body =
-            body.map_err(|error| if error.is::<LengthLimitError>() { No::Ever } else { No::Now })?;
-        serde_json::from_slice(&body.to_bytes()).map_err(|_| No::Ever)
     }
 }
 
