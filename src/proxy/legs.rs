@@ -138,7 +138,7 @@ async fn serve_h2(legs: Legs, tasks: &Tasks) -> Closed {
 }
 
 async fn serve_h1(legs: Legs, tasks: &Tasks) -> Closed {
-    let Legs { worker, id, client, upstream, server, name, draining } = legs;
+    let Legs { worker, id, client, upstream, server, name, mut draining } = legs;
     let handshake =
         http1::Builder::new().max_headers(MAX_HEADER_COUNT).handshake(TokioIo::new(upstream));
     let Ok((sender, upstream)) = handshake.await else {
@@ -170,12 +170,13 @@ async fn serve_h1(legs: Legs, tasks: &Tasks) -> Closed {
         .serve_connection(TokioIo::new(client), service)
         .with_upgrades();
     let (client, upstream) = (Box::pin(client), upstream.with_upgrades());
+    let finish = UpgradeableConnection::graceful_shutdown;
+    let served = drive(client, finish, upstream, draining.clone(), &is_upgrading);
     let closed = tokio::select! {
-        closed = drive(client, UpgradeableConnection::graceful_shutdown, upstream, draining.clone(), &is_upgrading) => closed,
+        closed = served => closed,
         () = leftover.read_away() => Closed::Finished,
     };
     // The remaining tasks are upgraded connections: they end with their peers or with the drain.
-    let mut draining = draining;
     tokio::select! {
         () = tasks.finished() => closed,
         () = async { sleep_until(draining.begun().await).await } => Closed::Drained,

@@ -35,7 +35,8 @@ pub(in crate::proxy) struct Room {
 /// A body that is buffered whole. It takes room until the last of its bytes is passed on.
 #[derive(Debug)]
 pub(super) struct Held {
-    bytes: Vec<u8>,
+    /// The content. What replaces it is longer by a name at most, and takes no more room.
+    pub(super) bytes: Vec<u8>,
     /// The room that it takes: the capacity of `bytes`.
     taken: usize,
     room: Arc<Room>,
@@ -118,11 +119,6 @@ impl Held {
         }
         self.bytes.extend_from_slice(data);
         Ok(())
-    }
-
-    /// Replaces the body by `bytes`, which are longer by a name at most.
-    pub(super) fn replace(&mut self, bytes: Vec<u8>) {
-        self.bytes = bytes;
     }
 }
 

@@ -205,7 +205,7 @@ async fn send_renamed(
     };
     if let Some(renamed) = renamed {
         access.decided = Decided::Renamed;
-        body.replace(renamed);
+        body.bytes = renamed;
     }
     head.headers.remove(header::CONTENT_LENGTH);
     let request = Request::from_parts(head, RequestBody::Right(Full::new(body.into())));
