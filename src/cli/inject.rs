@@ -84,13 +84,13 @@ pub struct InjectArgs {
 /// The reason why nothing was printed.
 #[derive(Debug, thiserror::Error)]
 pub enum InjectError {
-    /// A file cannot be read.
+    /// A file cannot be read; the flag names it.
     #[error("{} {}", .0, .1.display())]
     Unreadable(&'static str, PathBuf, #[source] io::Error),
     /// The input exceeds the maximum.
     #[error("--filename {}: more than {MAX_INPUT} bytes", .0.display())]
     TooLarge(PathBuf),
-    /// The file has no usable certificates.
+    /// The file has no usable certificates, but these.
     #[error("--cluster-ca {}: PEM certificates are needed, and it has {}", .0.display(), .1)]
     ClusterCa(PathBuf, &'static str),
     /// The mesh CA cannot be used.
@@ -108,7 +108,7 @@ pub enum InjectError {
          or U+2029): write it as an escape in double quotes"
     )]
     LineBreak(usize),
-    /// A workload cannot be injected.
+    /// A workload, by its kind, namespace and name, cannot be injected.
     #[error("document {0}, {1}, cannot be injected")]
     NotInjected(usize, String, #[source] NotInjected),
     /// The result cannot be written.

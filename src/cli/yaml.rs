@@ -24,10 +24,10 @@ pub enum YamlError {
     /// A key that JSON cannot have.
     #[error("line {0}: a key is neither text nor a whole number: quote it")]
     Key(usize),
-    /// A tag that Kubernetes does not know.
+    /// A tag that Kubernetes does not know, and its line.
     #[error("line {0}: the tag `{1}` is not supported: remove it")]
     Tag(usize, String),
-    /// Infinity and other numbers that JSON lacks.
+    /// Infinity and other numbers that JSON lacks, and the line.
     #[error("line {0}: `{1}` is not a number in JSON: quote it, or write it in decimal")]
     Number(usize, String),
     /// Aliases that grow without bound.

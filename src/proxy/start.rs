@@ -56,7 +56,7 @@ pub struct Proxy {
     registry: Registry,
     listeners: Vec<Listener>,
     admin: TcpListener,
-    /// What keeps the policy in force up to date.
+    /// Follows the policy for as long as it is polled.
     follow_policy: BoxFuture<'static, ()>,
 }
 
@@ -81,13 +81,14 @@ pub enum StartError {
     /// The policy file cannot be used.
     #[error("the policy")]
     Policy(#[source] Box<dyn std::error::Error + Send + Sync>),
-    /// The policy selects namespaces by label, but there is no API server to read the labels from.
+    /// A field of the policy selects namespaces by label, but there is no API server to read the
+    /// labels from.
     #[error("the policy: {0} needs the labels of namespaces, from the API server")]
     Labels(String, #[source] Box<dyn std::error::Error + Send + Sync>),
     /// The way to the API server cannot be determined.
     #[error("how the API server is reached")]
     Cluster(#[source] Box<dyn std::error::Error + Send + Sync>),
-    /// An address cannot be listened on.
+    /// A flag's address cannot be listened on.
     #[error("{0} {1}")]
     Listen(&'static str, SocketAddr, #[source] io::Error),
 }
@@ -289,7 +290,7 @@ fn upstream_tls(path: &std::path::Path, clock: &Clock) -> Result<UpstreamTls, St
     Ok(UpstreamTls::new(read_roots(path)?, clock)?)
 }
 
-/// Finds the source of the policy usable; returns what puts its changes in force.
+/// The future that follows the policy. Its source was found usable, and is in force if it can be.
 async fn policy(config: &Config, feed: &Arc<Feed>) -> Result<BoxFuture<'static, ()>, StartError> {
     let feed = Arc::clone(feed);
     match config.policy.clone() {

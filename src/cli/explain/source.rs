@@ -27,7 +27,7 @@ pub enum BadSource {
     /// The file has no such policy.
     #[error("{}", .0.display())]
     Document(PathBuf, #[source] BadDocument),
-    /// The file has no ShardingConfig or several, and no flag chooses one.
+    /// The file has no ShardingConfig or several, which are named, and no flag chooses one.
     #[error("{} has {}: choose one of its ShardingConfigs by --shard", .0.display(), .1)]
     Which(PathBuf, String),
     /// The cluster has no such ShardingConfig, or an unusable one.

@@ -19,13 +19,13 @@ pub enum NotInjected {
          a network of its own"
     )]
     HostNetwork,
-    /// Other containers would see the proxy's processes.
+    /// Other containers would see the proxy's processes, because of this field.
     #[error(
         "the pod has {0}: true, so that a container's root can become the proxy's user and \
          read the mesh CA's key below /proc: remove the field"
     )]
     SharedProcesses(&'static str),
-    /// The proxy and its init container do not run on Windows.
+    /// The proxy and its init container do not run on Windows, which this field asks for.
     #[error("{0} asks for Windows: the proxy and its redirect rules need Linux")]
     Windows(&'static str),
     /// The redirect rules exempt the proxy by its user.
@@ -96,13 +96,13 @@ pub enum NotInjected {
         /// The variable.
         variable: &'static str,
     },
-    /// The container would start before the proxy and bypass it.
+    /// This container would start before the proxy and bypass it.
     #[error(
         "init container `{0}` has restartPolicy: Always and would start before a classic \
          sidecar, so its requests would go past the proxy: use --sidecar native"
     )]
     NeedsNative(String),
-    /// A classic sidecar does not end by itself.
+    /// A classic sidecar does not end by itself, as this restart policy needs.
     #[error(
         "the pod has restartPolicy: {0}, as those of Jobs have: a classic sidecar would keep \
          it from ever completing; use --sidecar native"

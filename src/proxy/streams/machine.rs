@@ -1,7 +1,7 @@
 //! The life of a watch, as a machine without input and output of its own.
 //!
-//! Inputs and effects are values. The list of live
-//! watches gives orders, at any time; the body of the watch obeys them, between two events.
+//! Inputs and effects are values. The list of live watches gives orders, at any time; the body of
+//! the watch obeys them, between two events.
 
 use std::{fmt::Debug, mem};
 
