@@ -11,13 +11,11 @@ pub struct ClientAddr(SocketAddr);
 
 impl ClientAddr {
     /// The peer of an accepted socket.
-    #[must_use]
     pub fn new(peer: SocketAddr) -> Self {
         Self(canonical(peer))
     }
 
     /// The address.
-    #[must_use]
     pub fn get(self) -> SocketAddr {
         self.0
     }
@@ -59,7 +57,6 @@ impl OrigDst {
     }
 
     /// The address.
-    #[must_use]
     pub fn get(self) -> SocketAddr {
         self.0
     }
@@ -91,13 +88,11 @@ impl UpstreamAddr {
     }
 
     /// The name or address for which the upstream's certificate must be valid.
-    #[must_use]
     pub fn host(&self) -> &ServerName<'static> {
         &self.host
     }
 
     /// The TCP port.
-    #[must_use]
     pub fn port(&self) -> u16 {
         self.port
     }
@@ -127,7 +122,6 @@ impl fmt::Display for UpstreamAddr {
 }
 
 /// Turns an IPv4-mapped IPv6 address into the IPv4 address.
-#[must_use]
 pub fn canonical(addr: SocketAddr) -> SocketAddr {
     SocketAddr::new(addr.ip().to_canonical(), addr.port())
 }

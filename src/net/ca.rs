@@ -76,7 +76,6 @@ pub struct BadCidr(String);
 
 impl Cidr {
     /// The range of the first `prefix` bits of `addr`; `None` if it has fewer bits.
-    #[must_use]
     pub fn new(addr: IpAddr, prefix: u8) -> Option<Self> {
         let bits = if addr.is_ipv4() { 32 } else { 128 };
         (prefix <= bits).then_some(Self { addr, prefix })
@@ -110,7 +109,6 @@ pub struct Constraints {
 impl Constraints {
     /// The API server's names in a cluster of this domain, localhost and loopback, and the caller's
     /// additions.
-    #[must_use]
     pub fn kubernetes_and(domain: &ClusterDomain, dns: Vec<String>, ip: Vec<Cidr>) -> Self {
         let loopback = [
             Cidr::new(IpAddr::from([127, 0, 0, 0]), 8),

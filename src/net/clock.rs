@@ -15,38 +15,32 @@ pub struct Clock(Arc<dyn TimeProvider>);
 
 impl Clock {
     /// The machine's own clock.
-    #[must_use]
     pub fn system() -> Self {
         Self(Arc::new(DefaultTimeProvider))
     }
 
     /// The machine's clock, `offset` ahead.
-    #[must_use]
     pub fn ahead_by(offset: Duration) -> Self {
         Self(Arc::new(Ahead(offset)))
     }
 
     /// Any other clock.
-    #[must_use]
     pub fn of(provider: Arc<dyn TimeProvider>) -> Self {
         Self(provider)
     }
 
     /// The time in whole seconds, as in certificates; 1970 if the clock cannot be read: then no
     /// certificate is valid yet, and all are refused.
-    #[must_use]
     pub fn now(&self) -> SystemTime {
         UNIX_EPOCH + Duration::from_secs(self.unix().as_secs())
     }
 
     /// The time for certificate checks.
-    #[must_use]
     pub fn unix(&self) -> UnixTime {
         self.0.current_time().unwrap_or(UnixTime::since_unix_epoch(Duration::ZERO))
     }
 
     /// The clock for rustls.
-    #[must_use]
     pub fn provider(&self) -> Arc<dyn TimeProvider> {
         Arc::clone(&self.0)
     }

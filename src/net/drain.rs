@@ -13,7 +13,6 @@ pub struct Drain(watch::Sender<Option<Instant>>);
 pub struct Draining(watch::Receiver<Option<Instant>>);
 
 /// Makes the two ends.
-#[must_use]
 pub fn channel() -> (Drain, Draining) {
     let (tx, rx) = watch::channel(None);
     (Drain(tx), Draining(rx))
@@ -47,7 +46,6 @@ impl Draining {
     }
 
     /// The deadline; `None` before the start.
-    #[must_use]
     pub fn deadline(&self) -> Option<Instant> {
         *self.0.borrow()
     }

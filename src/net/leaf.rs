@@ -72,7 +72,6 @@ impl Leaf {
     }
 
     /// Whether the certificate is valid for `host`, the server name (SNI) of a ClientHello.
-    #[must_use]
     pub fn covers(&self, host: &str) -> bool {
         self.names.iter().any(|name| match name {
             ServerName::DnsName(dns) => dns.as_ref().eq_ignore_ascii_case(host),
@@ -81,13 +80,11 @@ impl Leaf {
     }
 
     /// The end of the current certificate (`notAfter`).
-    #[must_use]
     pub fn not_after(&self) -> SystemTime {
         self.current.load().not_after
     }
 
     /// The time at which to replace the current certificate.
-    #[must_use]
     pub fn renew_at(&self) -> SystemTime {
         self.not_after() - LEAF_LIFETIME + RENEW_AFTER
     }

@@ -27,7 +27,6 @@ const OWN_DESCRIPTORS: u64 = 64;
 
 /// Most client connections at once, each with one upstream connection, so that the rest of the
 /// process always has descriptors.
-#[must_use]
 pub fn most_connections() -> usize {
     let most = getrlimit(Resource::RLIMIT_NOFILE).map_or(u64::MAX, |(most, _)| most);
     let pairs = most.saturating_sub(OWN_DESCRIPTORS) / 2;
@@ -114,7 +113,6 @@ pub fn keep_alive(stream: &TcpStream) -> io::Result<()> {
 }
 
 /// Whether an accept error concerns one connection alone, so that accepting continues at once.
-#[must_use]
 pub fn is_of_one_connection(error: &io::Error) -> bool {
     matches!(
         error.kind(),

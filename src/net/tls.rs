@@ -23,13 +23,11 @@ pub const H2: &[u8] = b"h2";
 pub const HTTP_11: &[u8] = b"http/1.1";
 
 /// The one provider of this program.
-#[must_use]
 pub fn provider() -> Arc<CryptoProvider> {
     Arc::new(provider_value())
 }
 
 /// The provider, not shared yet.
-#[must_use]
 pub fn provider_value() -> CryptoProvider {
     aws_lc_rs::default_provider()
 }
@@ -65,7 +63,6 @@ pub fn read_roots(path: &Path) -> Result<RootCertStore, BadRoots> {
 }
 
 /// The trust roots in a PEM text; `None` if there are none or one of them is broken.
-#[must_use]
 pub fn roots_from_pem(pem: &[u8]) -> Option<RootCertStore> {
     let mut roots = RootCertStore::empty();
     for cert in CertificateDer::pem_slice_iter(pem) {
@@ -75,7 +72,6 @@ pub fn roots_from_pem(pem: &[u8]) -> Option<RootCertStore> {
 }
 
 /// The TLS library's reason for a failed handshake. `None` if the connection itself failed.
-#[must_use]
 pub fn tls_error(error: &io::Error) -> Option<&rustls::Error> {
     error.get_ref()?.downcast_ref()
 }
@@ -114,7 +110,6 @@ impl UpstreamTls {
 
     /// The same for a connection to `dialled` by a client that sent a server name (SNI): the
     /// certificate may be for the name or for the address.
-    #[must_use]
     pub fn by_name_or_address(&self, mut config: ClientConfig, dialled: IpAddr) -> ClientConfig {
         // A resumed session does not record the address for which it was verified.
         config.resumption = Resumption::disabled();
@@ -194,7 +189,6 @@ impl ClientTls {
     }
 
     /// The configuration that selects `alpn`, the protocol of the upstream connection.
-    #[must_use]
     pub fn speaking(&self, alpn: Option<&[u8]>) -> ServerConfig {
         let mut config = self.0.clone();
         let known = alpn.map(|alpn| if alpn == H2 { H2 } else { HTTP_11 });

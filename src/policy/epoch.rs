@@ -7,13 +7,11 @@ pub struct Epoch(u64);
 
 impl Epoch {
     /// The epoch with this number.
-    #[must_use]
     pub const fn new(number: u64) -> Self {
         Self(number)
     }
 
     /// The number.
-    #[must_use]
     pub const fn get(self) -> u64 {
         self.0
     }

@@ -30,7 +30,6 @@ pub struct ObjectRef {
 
 impl Kind {
     /// The kind's place in the API.
-    #[must_use]
     pub fn api_resource(self) -> ApiResource {
         match self {
             Self::ShardingConfig => ApiResource::erase::<ShardingConfig>(&()),
@@ -40,7 +39,6 @@ impl Kind {
 
 impl ObjectRef {
     /// The identity of the object of this kind and metadata.
-    #[must_use]
     pub fn new(kind: Kind, meta: &ObjectMeta) -> Self {
         Self {
             kind,
@@ -52,7 +50,6 @@ impl ObjectRef {
     }
 
     /// Whether both name the same object, perhaps at another time.
-    #[must_use]
     pub fn is_same(&self, other: &Self) -> bool {
         (self.kind, &self.namespace, &self.name) == (other.kind, &other.namespace, &other.name)
     }

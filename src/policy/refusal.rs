@@ -75,7 +75,6 @@ impl Refusal {
     ];
 
     /// The metric label and log field.
-    #[must_use]
     pub const fn label(self) -> &'static str {
         match self {
             Self::NoPolicy => "no_policy",
@@ -124,7 +123,6 @@ impl Refusal {
     }
 
     /// This refusal for the reason `why`.
-    #[must_use]
     pub fn because(self, why: impl fmt::Display) -> Refused {
         let why = why.to_string();
         let mut status = Box::new(Status::new(self.reason(), format!("ctrlmesh: {why}")));

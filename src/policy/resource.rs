@@ -15,26 +15,22 @@ impl GroupResource {
     const MAX_NAME: usize = 253;
 
     /// The core group is `""`.
-    #[must_use]
     pub fn new(group: &str, resource: &str) -> Self {
         Self { group: storing(group, resource).into(), resource: resource.into() }
     }
 
     /// Whether a name is too long for any API server: a group is a DNS subdomain, a resource a
     /// label (RFC 1123).
-    #[must_use]
     pub fn is_too_long(&self) -> bool {
         self.group.len().max(self.resource.len()) > Self::MAX_NAME
     }
 
     /// The API group.
-    #[must_use]
     pub fn group(&self) -> &str {
         &self.group
     }
 
     /// The plural name.
-    #[must_use]
     pub fn resource(&self) -> &str {
         &self.resource
     }

@@ -57,7 +57,6 @@ impl DeleteOptions {
     }
 
     /// The body that deletes only this version of this object, in JSON.
-    #[must_use]
     pub fn only(&self, uid: &str, resource_version: &str) -> Vec<u8> {
         let mut fields = self.0.clone();
         fields.insert("kind".to_owned(), "DeleteOptions".into());

@@ -2,7 +2,6 @@
 //! are the caller's: they differ by kind of name.
 
 /// Whether `text` is lower-case letters, digits and `-`, with a letter or digit at both ends.
-#[must_use]
 pub fn is_label(text: &str) -> bool {
     let end = |byte: &u8| byte.is_ascii_lowercase() || byte.is_ascii_digit();
     let bytes = text.as_bytes();
@@ -13,7 +12,6 @@ pub fn is_label(text: &str) -> bool {
 
 /// Whether `text` is labels with a dot between each two. A label in it may be of any length, as in
 /// the API server's pattern of a subdomain.
-#[must_use]
 pub fn is_subdomain(text: &str) -> bool {
     text.split('.').all(is_label)
 }

@@ -72,7 +72,6 @@ impl Encoding {
 }
 
 /// The `Accept` of a list that returns the same objects as a watch with this `Accept`.
-#[must_use]
 pub fn as_list(accept: &str) -> String {
     let parameter = |text: &str| match trim(text) {
         "stream=watch" => None,

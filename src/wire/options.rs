@@ -44,7 +44,6 @@ pub struct ListOptions<'a> {
 
 impl<'a> ListOptions<'a> {
     /// Reads the options in a query.
-    #[must_use]
     pub fn read(query: Query<'a>) -> Self {
         let mut options = Self::default();
         // Backwards: the first value of a key is the one that counts.
@@ -73,7 +72,6 @@ impl<'a> ListOptions<'a> {
     }
 
     /// The text of the field selector AND `term`.
-    #[must_use]
     pub fn fields_and(&self, term: &str) -> String {
         match self.field_text.as_deref() {
             None | Some("") => term.to_owned(),
@@ -82,7 +80,6 @@ impl<'a> ListOptions<'a> {
     }
 
     /// The namespace that the field selector requires.
-    #[must_use]
     pub fn namespace(&self) -> Option<&str> {
         self.required("metadata.namespace").filter(|namespace| !namespace.is_empty())
     }

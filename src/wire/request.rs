@@ -165,7 +165,6 @@ impl<'a> RequestInfo<'a> {
     }
 
     /// The path of the collection or object itself, without a verb in it.
-    #[must_use]
     pub fn own_path(&self) -> Cow<'a, str> {
         let Some(resource) = self.resource().filter(|resource| resource.verb_in_path) else {
             return Cow::Borrowed(self.path);
@@ -186,7 +185,6 @@ impl<'a> RequestInfo<'a> {
 
     /// The raw path of the collection of a list or watch, without the verb and the name in a
     /// deprecated path. `None` if there is no collection.
-    #[must_use]
     pub fn collection(&self) -> Option<String> {
         let resource = self.resource().filter(|resource| resource.subresource.is_none())?;
         let path = self.own_path();

@@ -77,7 +77,6 @@ impl Part {
 }
 
 /// The query of a watch that resumes from `at`, for the rest of the client's `timeoutSeconds`.
-#[must_use]
 pub fn watch_from(info: &RequestInfo<'_>, at: u64, elapsed: u64) -> String {
     let given = info.options.timeout_seconds.as_ref().and_then(|given| given.as_ref().ok());
     let given = given.and_then(|seconds| u64::try_from(*seconds).ok());

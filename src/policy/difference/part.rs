@@ -47,7 +47,6 @@ pub enum Handed {
 
 impl Part {
     /// Judges an object of this part.
-    #[must_use]
     pub fn judge(&self, object: &Object<'_>) -> Handed {
         match (self.before.judge(object), self.after.judge(object)) {
             (Verdict::Unknown, _) | (_, Verdict::Unknown) => Handed::Unknown,
@@ -62,7 +61,6 @@ impl Part {
 /// `None` if selectors cannot express them.
 ///
 /// `is_in_namespace` is true if the collection is of one namespace already.
-#[must_use]
 pub fn difference(before: &Narrow, after: &Narrow, is_in_namespace: bool) -> Option<Vec<Part>> {
     let (old, new) = (selector(before), selector(after));
     let mut parts = Parts { found: Vec::new(), is_in_namespace };
@@ -255,13 +253,11 @@ impl Hashed {
 
 impl Share {
     /// Hashes of all kept objects, for the API server to select by, or `None` if not known.
-    #[must_use]
     pub fn hashes(&self) -> Option<Hashes> {
         hashes(&Self::None, self).filter(|hashes| !hashes.is_empty())
     }
 
     /// The one namespace of all kept objects, or `None` if there is not exactly one.
-    #[must_use]
     pub fn only_namespace(&self) -> Option<&str> {
         let reach = Reach::of(self)?;
         match (reach.has(""), reach.names.iter().next()) {

@@ -35,27 +35,23 @@ impl Hashes {
     }
 
     /// Whether no hash is in it.
-    #[must_use]
     pub fn is_empty(&self) -> bool {
         self.set.0.is_empty()
     }
 
     /// Whether the set may be added to a client's options: not if it has too many ranges, or if the
     /// client has a `shardSelector` of its own.
-    #[must_use]
     pub fn may_be_pushed(&self, options: &ListOptions<'_>) -> bool {
         self.set.0.len() <= MAX_RANGES && !options.has_shard_selector
     }
 
     /// Whether an object with this uid, in this namespace, has one of the hashes.
-    #[must_use]
     pub fn has(&self, uid: &str, namespace: &str) -> bool {
         self.set.has(self.hashed(uid, namespace))
     }
 
     /// The set of one object's hash, and its complement: a probe for servers that apply hashes
     /// without confirming them.
-    #[must_use]
     pub fn of_one(&self, uid: &str, namespace: &str) -> (Self, Self) {
         let one = HashSpans::of_text(self.hashed(uid, namespace));
         let others = Self { of: self.of, set: one.not() };
@@ -71,7 +67,6 @@ impl Hashes {
 
     /// Whether `text`, the selector in a list's `metadata.shardInfo`, means this set. The API
     /// server prints the selector in its own form.
-    #[must_use]
     pub fn is_said_by(&self, text: &str) -> bool {
         Self::read(text).as_ref() == Some(self)
     }

@@ -36,7 +36,6 @@ struct Known {
 
 impl Positions {
     /// The positions of a process that starts with the policy `first`, under which `past` was read.
-    #[must_use]
     pub fn new(past: Past, first: Arc<Sharding>) -> Self {
         let highest = past.floors.values().fold(Floor::At(0), |a, b| a.max(*b));
         let highest = if past.unknown { Floor::Unknown } else { highest };
@@ -59,7 +58,6 @@ impl Positions {
     ///
     /// A request must take its policy *before* it calls this: floors are raised before a policy
     /// comes into force.
-    #[must_use]
     pub fn of(&self, resource: &GroupResource) -> Arc<Position> {
         if resource.is_too_long() {
             return Arc::clone(&self.beyond);
@@ -74,7 +72,6 @@ impl Positions {
 
     /// The position of `resource`, kept from now on, for a request that `sharding` decided in
     /// `epoch` and that is about to show something of it.
-    #[must_use]
     pub fn keep(
         &self,
         resource: &GroupResource,
@@ -120,7 +117,6 @@ impl Positions {
     }
 
     /// The past that the next process must know.
-    #[must_use]
     pub fn past(&self) -> Past {
         let known = self.known.read().unwrap_or_else(PoisonError::into_inner);
         let mut past = known.past.clone();

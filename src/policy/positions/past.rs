@@ -36,7 +36,6 @@ pub enum Resume {
 
 impl Resume {
     /// The position in a request's `resourceVersion`, or `None` if the request does not resume.
-    #[must_use]
     pub fn at(version: ResourceVersion) -> Option<Self> {
         match version {
             ResourceVersion::Unset | ResourceVersion::Zero => None,
@@ -48,13 +47,11 @@ impl Resume {
 
 impl Past {
     /// The past of a new pod: no client was shown anything.
-    #[must_use]
     pub fn none() -> Self {
         Self { floors: HashMap::new(), unknown: false, had_process: false }
     }
 
     /// Clients may have been shown anything.
-    #[must_use]
     pub fn unknown() -> Self {
         Self { floors: HashMap::new(), unknown: true, had_process: true }
     }

@@ -98,7 +98,6 @@ impl Position {
     }
 
     /// Whether a client may resume at this position without a grant of exactly this one.
-    #[must_use]
     pub fn may_resume(&self, at: Resume) -> bool {
         let is_old = self.unparsed().is_old;
         let floor = self.floor.load(SeqCst);
@@ -109,14 +108,12 @@ impl Position {
     }
 
     /// Whether the scope changed after `epoch`.
-    #[must_use]
     pub fn is_stale(&self, epoch: Epoch) -> bool {
         epoch.get() < self.changed_in.load(SeqCst)
     }
 
     /// The question for the API server's current version, or `None` if the answer is of no use.
     /// After a restart it is asked before it matters, since versions grow meanwhile.
-    #[must_use]
     pub fn question(&self) -> Option<Question> {
         let Unparsed { bound, is_old, count } = *self.unparsed();
         let is_asked = bound == Bound::Unknown && (is_old || count == 0);

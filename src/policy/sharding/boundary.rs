@@ -99,7 +99,6 @@ impl Boundary {
     }
 
     /// Judges an object. `names_namespace` is true if it is a Namespace.
-    #[must_use]
     pub fn judge(&self, object: &Object<'_>, names_namespace: bool) -> Verdict {
         let namespace = if names_namespace { object.name } else { object.namespace };
         if self.hash.as_ref().is_some_and(|hash| hash.of == HashOf::Uid) && object.uid.is_empty() {
@@ -113,7 +112,6 @@ impl Boundary {
     }
 
     /// The verdict shared by every object of this namespace, or `None` if it differs per object.
-    #[must_use]
     pub fn judge_namespace(&self, namespace: &str) -> Option<bool> {
         match &self.hash {
             _ if !self.has_namespace(namespace) => Some(false),
@@ -168,7 +166,6 @@ impl Pattern {
     }
 
     /// The pattern as written.
-    #[must_use]
     pub fn as_str(&self) -> &str {
         self.0.as_str()
     }
@@ -209,13 +206,11 @@ impl HashRule {
     }
 
     /// The hashed attribute.
-    #[must_use]
     pub fn of(&self) -> HashOf {
         self.of
     }
 
     /// The ranges, in order.
-    #[must_use]
     pub fn ranges(&self) -> &[HashRange] {
         &self.ranges
     }

@@ -44,7 +44,6 @@ pub enum BadLock {
 
 impl LockIn {
     /// Whether the body may name the lock.
-    #[must_use]
     pub const fn is_in_body(self) -> bool {
         matches!(self, Self::Body | Self::PathAndBody)
     }
@@ -71,32 +70,27 @@ impl Lock {
     }
 
     /// The name that the controller uses.
-    #[must_use]
     pub fn name(&self) -> &str {
         &self.name
     }
 
     /// The name in the cluster: `<lock>---<shard>`.
-    #[must_use]
     pub fn renamed(&self) -> &str {
         &self.renamed
     }
 
     /// The cluster's name if `name` is the controller's name of the lock, else `None`: a client may
     /// use the name from a response, which is renamed already.
-    #[must_use]
     pub fn rename(&self, name: &str) -> Option<String> {
         (name == &*self.name).then(|| self.renamed.to_string())
     }
 
     /// Whether a lock can be an object of this resource.
-    #[must_use]
     pub fn is_kind(resource: &GroupResource) -> bool {
         is_kind(resource.group(), resource.resource())
     }
 
     /// The place where this request may name the lock, or `None` if it is about something else.
-    #[must_use]
     pub fn find(&self, info: &RequestInfo<'_>) -> Option<LockIn> {
         let resource = info.resource()?;
         if !is_kind(&resource.group, &resource.resource)

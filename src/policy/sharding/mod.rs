@@ -37,26 +37,22 @@ pub struct Sharding {
 
 impl Sharding {
     /// The sharding of the shard `shard`, for pods of `namespace`.
-    #[must_use]
     pub fn new(shard: &str, namespace: &str, lock: Option<Lock>, scopes: Scopes) -> Self {
         let hash = hash(shard, namespace, lock.as_ref(), &scopes);
         Self { shard: shard.into(), scopes, lock, hash }
     }
 
     /// The name of the shard: that of its config.
-    #[must_use]
     pub fn shard(&self) -> &str {
         &self.shard
     }
 
     /// The renaming of the controller's lock.
-    #[must_use]
     pub fn lock(&self) -> Option<&Lock> {
         self.lock.as_ref()
     }
 
     /// The scope of a resource, or `None` if the shard sees all of it.
-    #[must_use]
     pub fn scope(&self, resource: &GroupResource) -> Option<&Arc<Scope>> {
         self.scopes.find(resource)
     }
@@ -74,14 +70,12 @@ impl Sharding {
 
     /// Whether the two show different objects of a resource. Resources that can hold a lock differ
     /// if the lock does.
-    #[must_use]
     pub fn differs(&self, other: &Self, resource: &GroupResource) -> bool {
         self.scope(resource) != other.scope(resource)
             || (self.lock != other.lock && Lock::is_kind(resource))
     }
 
     /// A digest: shardings with the same hash treat every request alike.
-    #[must_use]
     pub fn hash(&self) -> &[u8; 32] {
         &self.hash
     }

@@ -57,13 +57,11 @@ impl Selected {
     }
 
     /// The selector as it was written.
-    #[must_use]
     pub fn selector(&self) -> &Selector {
         &self.selector
     }
 
     /// The names of the namespaces.
-    #[must_use]
     pub fn names(&self) -> &BTreeSet<Box<str>> {
         &self.names
     }

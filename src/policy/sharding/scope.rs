@@ -18,7 +18,6 @@ pub struct Scope {
 
 impl Scope {
     /// The objects that `selector` selects.
-    #[must_use]
     pub fn new(selector: Selector) -> Self {
         Self { text: selector.to_string(), selector, boundaries: Vec::new() }
     }
@@ -42,7 +41,6 @@ impl Scope {
 
     /// The verdict on a whole object of `resource`, by its labels too. `Unknown` if a fact that
     /// decides is not known.
-    #[must_use]
     pub fn owns(&self, resource: &GroupResource, object: &Object<'_>) -> Verdict {
         let is_selected = match object.labels {
             Some(labels) => self.selector.matches(|key| labels.get(key)),
@@ -66,19 +64,16 @@ impl Scope {
     }
 
     /// The boundaries, which no selector can express.
-    #[must_use]
     pub fn boundaries(&self) -> &[Boundary] {
         &self.boundaries
     }
 
     /// The selector.
-    #[must_use]
     pub fn selector(&self) -> &Selector {
         &self.selector
     }
 
     /// The selector as the value of `labelSelector=`.
-    #[must_use]
     pub fn text(&self) -> &str {
         &self.text
     }

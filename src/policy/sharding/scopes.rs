@@ -53,7 +53,6 @@ struct ByGroup {
 
 impl Rule {
     /// Every resource of every group.
-    #[must_use]
     pub fn everything() -> Self {
         Self { group: Name::Any, resource: Name::Any }
     }
@@ -74,7 +73,6 @@ impl Rule {
 
     /// Whether its names match the resource. A rule for all resources also matches those that
     /// shards must share, although it does not limit them.
-    #[must_use]
     pub fn covers(&self, resource: &GroupResource) -> bool {
         let is = |name: &Name, text: &str| matches!(name, Name::Any) || name.as_str() == text;
         is(&self.group, resource.group()) && is(&self.resource, resource.resource())
@@ -82,7 +80,6 @@ impl Rule {
 
     /// Whether both rules name the same resource and may mean the same group. A rule for all
     /// resources does not conflict with one for a single resource: both apply.
-    #[must_use]
     pub fn conflicts(&self, other: &Self) -> bool {
         self.resource == other.resource
             && (self.group == other.group || self.group == Name::Any || other.group == Name::Any)
@@ -104,7 +101,6 @@ impl Name {
 
 impl Rule {
     /// The resource that it names, or `None` if it matches all of its group.
-    #[must_use]
     pub fn resource(&self) -> Option<&str> {
         match &self.resource {
             Name::Any => None,
@@ -127,7 +123,6 @@ impl fmt::Display for Rule {
 impl Scopes {
     /// The scopes of `rules`, which must not conflict. If a rule for one resource and a rule for
     /// all resources match, both apply.
-    #[must_use]
     pub fn new(rules: &HashMap<Rule, Arc<Scope>>) -> Self {
         let mut sorted: Vec<_> =
             rules.iter().map(|(rule, scope)| (rule.clone(), Arc::clone(scope))).collect();
@@ -147,7 +142,6 @@ impl Scopes {
     }
 
     /// The scope of a resource, or `None` if the shard sees all of it.
-    #[must_use]
     pub fn find(&self, of: &GroupResource) -> Option<&Arc<Scope>> {
         let (group, resource) = (of.group(), of.resource());
         let named = self.named.get(resource).and_then(|by_group| by_group.find(group));

@@ -50,13 +50,11 @@ impl Share {
     }
 
     /// Whether objects must be judged one by one.
-    #[must_use]
     pub fn is_each(&self) -> bool {
         matches!(self, Self::Each { .. })
     }
 
     /// Judges one selected object.
-    #[must_use]
     pub fn judge(&self, object: &Object<'_>) -> Verdict {
         match self {
             Self::Whole => Verdict::Keep,

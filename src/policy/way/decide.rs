@@ -64,14 +64,12 @@ pub enum Extent {
 
 impl Sharding {
     /// The way of a request.
-    #[must_use]
     pub fn way(&self, info: &RequestInfo<'_>) -> Way {
         self.way_if(info, None)
     }
 
     /// The way of a request whose first one [depends on it](Way::depends_on_namespaced), once it is
     /// known whether the resource is namespaced.
-    #[must_use]
     pub fn settled_way(&self, info: &RequestInfo<'_>, is_namespaced: bool) -> Way {
         self.way_if(info, Some(is_namespaced))
     }
@@ -108,7 +106,6 @@ impl Sharding {
 
 impl Way {
     /// The narrowing of a collection. `None` for other requests.
-    #[must_use]
     pub fn narrow(&self) -> Option<&Narrow> {
         match self {
             Self::List(narrow) | Self::Watch(narrow) | Self::DeleteCollection(narrow) => {
@@ -120,14 +117,12 @@ impl Way {
 
     /// Whether another way may follow once it is known whether the resource is namespaced. Until
     /// then, one name over all namespaces counts as a collection.
-    #[must_use]
     pub fn depends_on_namespaced(&self) -> bool {
         let depends = |narrow: &Narrow| narrow.extent == Extent::OneName && narrow.scope.is_some();
         self.narrow().is_some_and(depends)
     }
 
     /// The place where the request may name the lock. `None` if it cannot.
-    #[must_use]
     pub fn lock(&self) -> Option<LockIn> {
         match self {
             Self::Pass => None,

@@ -32,7 +32,6 @@ pub struct Rewrite<'w> {
 impl Pushed {
     /// The part of the boundaries that may be sent with these options, if the API server understands
     /// it. Hashes are left out if the client has a `shardSelector` of its own.
-    #[must_use]
     pub fn of(share: &Share, options: &ListOptions<'_>) -> Self {
         let hashes = share.hashes().filter(|hashes| hashes.may_be_pushed(options));
         Self { hashes, namespace: share.only_namespace().map(Into::into) }
@@ -94,7 +93,6 @@ impl<'w> Rewrite<'w> {
     }
 
     /// The path and query to send upstream, or `None` if they are unchanged.
-    #[must_use]
     pub fn target(&self, info: &RequestInfo<'_>) -> Option<String> {
         if self.path.is_none() && self.query.is_empty() {
             return None;

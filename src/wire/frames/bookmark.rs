@@ -16,7 +16,6 @@ pub struct Bookmark {
 
 impl Bookmark {
     /// A bookmark; `None` if the kind is not known, or the version is not a position.
-    #[must_use]
     pub fn new(api_version: &str, kind: &str, version: ResourceVersion) -> Option<Self> {
         let position = version.position()?.to_string();
         let is_known = !api_version.is_empty() && !kind.is_empty();
@@ -24,7 +23,6 @@ impl Bookmark {
     }
 
     /// The event, framed as in a stream of `encoding`.
-    #[must_use]
     pub fn event(&self, encoding: Encoding) -> Vec<u8> {
         let mut out = Vec::with_capacity(256);
         match encoding {

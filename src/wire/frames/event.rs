@@ -21,7 +21,6 @@ pub struct TypeMeta {
 impl TypeMeta {
     /// The kind of a list's items. `None` if the list does not show it: a custom resource may name
     /// its list anything, and a Table is not a list of objects.
-    #[must_use]
     pub fn of_items(list_api_version: &str, list_kind: &str) -> Option<Self> {
         let kind = list_kind.strip_suffix("List").filter(|kind| !kind.is_empty())?;
         let is_known = !list_api_version.is_empty();
@@ -40,7 +39,6 @@ pub struct Listed<'a> {
 
 /// The event, framed as in a stream of `encoding`. `None` for YAML, for other events than ADDED and
 /// DELETED, and if the object or its kind is missing.
-#[must_use]
 pub fn object_event(
     encoding: Encoding,
     kind: EventKind,

@@ -51,13 +51,11 @@ pub struct ListHead {
 
 impl ListItems {
     /// A reader for this encoding; `None` for YAML, which would have to be held as a whole.
-    #[must_use]
     pub fn new(encoding: Encoding) -> Option<Self> {
         Self::wanting(encoding, Wanted::default())
     }
 
     /// A reader that also reads the wanted facts of each item.
-    #[must_use]
     pub fn wanting(encoding: Encoding, wanted: Wanted) -> Option<Self> {
         Some(Self {
             encoding,

@@ -112,7 +112,6 @@ pub struct Events<'a> {
 impl Events<'_> {
     /// The object of the event that was yielded last; of a Table not its rows. `None` if what it
     /// says cannot be read in one way.
-    #[must_use]
     pub fn object(&self) -> Option<Object<'_>> {
         self.scanner.object()
     }

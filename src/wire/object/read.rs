@@ -20,7 +20,6 @@ pub struct Reader {
 
 impl Reader {
     /// A reader of the wanted facts; it reads no object in YAML.
-    #[must_use]
     pub fn new(encoding: Encoding, wanted: Wanted) -> Self {
         Self { encoding, facts: Facts::of_write(wanted) }
     }

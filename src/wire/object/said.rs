@@ -90,7 +90,6 @@ pub(super) struct OwnerAt {
 
 impl<'a> Labels<'a> {
     /// The labels of an object that is decoded already.
-    #[must_use]
     pub fn of(map: &'a BTreeMap<String, String>) -> Self {
         Self(From::Map(map))
     }
@@ -100,7 +99,6 @@ impl<'a> Labels<'a> {
     }
 
     /// The value of a label; `None` if there is no such label.
-    #[must_use]
     pub fn get(&self, key: &str) -> Option<&'a str> {
         match self.0 {
             From::Map(map) => map.get(key).map(String::as_str),

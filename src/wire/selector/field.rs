@@ -126,7 +126,6 @@ fn unescape(value: &str) -> Result<String, FieldSelectorError> {
 }
 
 /// The term that requires one value of a field.
-#[must_use]
 pub fn equal_to(field: &str, value: &str) -> String {
     format!("{field}={}", escape(value))
 }

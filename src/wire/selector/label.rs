@@ -28,7 +28,6 @@ impl Selector {
     }
 
     /// The selector of the objects that both select.
-    #[must_use]
     pub fn and(&self, other: &Self) -> Self {
         self.requirements.iter().chain(&other.requirements).cloned().collect()
     }

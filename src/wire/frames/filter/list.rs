@@ -80,13 +80,11 @@ enum Place {
 
 impl ListFilter {
     /// A filter for this encoding; `None` for YAML, which would have to be held as a whole.
-    #[must_use]
     pub fn new(encoding: Encoding) -> Option<Self> {
         Self::wanting(encoding, Wanted::default())
     }
 
     /// A filter whose judge is also shown the wanted facts of each object.
-    #[must_use]
     pub fn wanting(encoding: Encoding, wanted: Wanted) -> Option<Self> {
         let place = match encoding {
             Encoding::Protobuf => Place::Outside,
@@ -130,19 +128,16 @@ impl ListFilter {
     }
 
     /// The list's own metadata; `None` until it is known.
-    #[must_use]
     pub fn meta(&self) -> Option<&ListMeta> {
         self.meta.as_ref()
     }
 
     /// The items judged so far.
-    #[must_use]
     pub fn counts(&self) -> Counts {
         self.counts
     }
 
     /// Memory for held bytes, in bytes.
-    #[must_use]
     pub fn held(&self) -> usize {
         self.held.capacity()
     }

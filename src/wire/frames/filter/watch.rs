@@ -46,13 +46,11 @@ pub struct JudgedEvent {
 
 impl WatchFilter {
     /// A filter for this encoding; `None` for YAML, which is not streamed.
-    #[must_use]
     pub fn new(encoding: Encoding) -> Option<Self> {
         Self::wanting(encoding, Wanted::default())
     }
 
     /// A filter whose judge is also shown the wanted facts of each object.
-    #[must_use]
     pub fn wanting(encoding: Encoding, wanted: Wanted) -> Option<Self> {
         Some(Self {
             encoding,
@@ -99,7 +97,6 @@ impl WatchFilter {
 
     /// The object of the event that was taken last; of a Table not its rows, which only the judge
     /// sees. `None` if its facts are missing or ambiguous.
-    #[must_use]
     pub fn object(&self) -> Option<Object<'_>> {
         self.scanner.object()
     }
@@ -112,19 +109,16 @@ impl WatchFilter {
     }
 
     /// Whether there is such a bookmark.
-    #[must_use]
     pub fn has_bookmark(&self) -> bool {
         self.unseen.is_some()
     }
 
     /// Whether all bytes so far are whole events.
-    #[must_use]
     pub fn is_between(&self) -> bool {
         self.scanner.is_between()
     }
 
     /// Memory for held bytes, in bytes.
-    #[must_use]
     pub fn held(&self) -> usize {
         self.held.capacity()
     }
