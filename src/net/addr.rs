@@ -44,9 +44,6 @@ pub enum NotRedirected {
 
 impl OrigDst {
     /// Asks the kernel.
-    ///
-    /// # Errors
-    /// [`NotRedirected`] if the answer is missing or is the listener itself.
     pub fn of(socket: &tokio::net::TcpStream) -> Result<Self, NotRedirected> {
         let local = canonical(socket.local_addr().map_err(NotRedirected::Unknown)?);
         match original_destination(socket, local) {
@@ -77,9 +74,6 @@ pub struct BadUpstream(String);
 
 impl UpstreamAddr {
     /// Makes it from the two environment variables that the kubelet sets in every container.
-    ///
-    /// # Errors
-    /// [`BadUpstream`] if the host is neither a name nor an address.
     pub fn from_host_port(host: &str, port: u16) -> Result<Self, BadUpstream> {
         let bare = host.strip_prefix('[').and_then(|h| h.strip_suffix(']')).unwrap_or(host);
         let host = ServerName::try_from(bare.to_owned())

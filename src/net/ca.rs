@@ -174,9 +174,6 @@ impl MeshCa {
     }
 
     /// Reads the CA in `dir`, and checks that it can sign now.
-    ///
-    /// # Errors
-    /// [`CaError::File`] or [`CaError::Unusable`].
     pub fn read(dir: &Path, clock: &Clock) -> Result<Self, CaError> {
         let (cert_path, key_path) = (dir.join("ca.crt"), dir.join("ca.key"));
         let read = |path: &Path| {

@@ -49,9 +49,6 @@ struct Current {
 
 impl Leaf {
     /// Makes a key and has `ca` sign the first certificate for `names`.
-    ///
-    /// # Errors
-    /// [`LeafError`].
     pub fn new(
         ca: &MeshCa,
         names: Vec<ServerName<'static>>,

@@ -52,9 +52,6 @@ pub fn listen(addr: SocketAddr) -> io::Result<TcpListener> {
 /// Listens on `addr`; if that is `0.0.0.0`, on every address of both families, since a probe uses
 /// the family of the pod's address. One socket serves both and shows IPv4 peers as IPv4-mapped. A
 /// machine without IPv6 has just IPv4.
-///
-/// # Errors
-/// As [`listen`].
 pub fn listen_on_all(addr: SocketAddr) -> io::Result<TcpListener> {
     if addr.ip() != Ipv4Addr::UNSPECIFIED {
         return listen(addr);
@@ -67,9 +64,6 @@ pub fn listen_on_all(addr: SocketAddr) -> io::Result<TcpListener> {
 
 /// Listens on `addr` and, if that is `127.0.0.1` or `::1`, on the other of the two at the same
 /// port: the kernel redirects an IPv6 connection to `::1`. A machine without IPv6 has one listener.
-///
-/// # Errors
-/// As [`listen`].
 pub fn listen_on_loopbacks(addr: SocketAddr) -> io::Result<Vec<TcpListener>> {
     let first = listen(addr)?;
     let other = match addr.ip() {
@@ -87,9 +81,6 @@ pub fn listen_on_loopbacks(addr: SocketAddr) -> io::Result<Vec<TcpListener>> {
 
 /// Dials `addr`. The redirect rule exempts a socket by the uid at its creation, so the socket is
 /// created here, under our current uid.
-///
-/// # Errors
-/// Errors of the socket calls.
 pub async fn dial(addr: SocketAddr) -> io::Result<TcpStream> {
     let socket = if addr.is_ipv4() { TcpSocket::new_v4()? } else { TcpSocket::new_v6()? };
     let stream = socket.connect(addr).await?;

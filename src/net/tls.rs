@@ -53,9 +53,6 @@ pub enum BadRoots {
 }
 
 /// Reads every certificate of a PEM file.
-///
-/// # Errors
-/// [`BadRoots`] names the file and the reason.
 pub fn read_roots(path: &Path) -> Result<RootCertStore, BadRoots> {
     let pem = std::fs::read(path)
         .map_err(|source| BadRoots::Unreadable { path: path.display().to_string(), source })?;
@@ -85,9 +82,6 @@ pub struct UpstreamTls {
 
 impl UpstreamTls {
     /// TLS towards a server that has a certificate of these roots.
-    ///
-    /// # Errors
-    /// If rustls refuses the roots or the provider.
     pub fn new(roots: RootCertStore, clock: &Clock) -> Result<Self, rustls::Error> {
         let verifier = WebPkiServerVerifier::builder_with_provider(Arc::new(roots), provider())
             .build()
@@ -176,9 +170,6 @@ pub struct ClientTls(ServerConfig);
 
 impl ClientTls {
     /// TLS with the certificate of `leaf`.
-    ///
-    /// # Errors
-    /// If rustls refuses the provider.
     pub fn new(leaf: Arc<dyn ResolvesServerCert>, clock: &Clock) -> Result<Self, rustls::Error> {
         let mut config = ServerConfig::builder_with_details(provider(), clock.provider())
             .with_safe_default_protocol_versions()?

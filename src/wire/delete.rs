@@ -37,9 +37,6 @@ pub enum BadOptions {
 impl DeleteOptions {
     /// Reads the body of a request, or its query if the body is empty, as the API server does
     /// (`apiserver/pkg/endpoints/handlers/delete.go`).
-    ///
-    /// # Errors
-    /// [`BadOptions`].
     pub fn read(kind: Option<BodyKind>, body: &[u8], query: Query<'_>) -> Result<Self, BadOptions> {
         let fields = match kind {
             _ if body.is_empty() => of_query(query)?,

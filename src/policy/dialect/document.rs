@@ -36,9 +36,6 @@ struct Head {
 
 /// Checks the ShardingConfig named `shard` for a pod of `namespace`, by default the config's own
 /// namespace. Documents of other kinds are skipped.
-///
-/// # Errors
-/// [`BadDocument`].
 pub fn from_documents(
     bytes: &[u8],
     shard: &str,
@@ -70,9 +67,6 @@ pub fn from_documents(
 }
 
 /// The namespace, if given, and the name of each ShardingConfig.
-///
-/// # Errors
-/// [`BadDocument`] if a document is malformed.
 pub fn names(bytes: &[u8]) -> Result<Vec<(Option<String>, String)>, BadDocument> {
     let name = |object: DynamicObject| {
         (object.metadata.namespace, object.metadata.name.unwrap_or_default())

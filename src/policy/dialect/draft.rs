@@ -67,9 +67,6 @@ pub fn object_of(checked: &Checked) -> &ObjectRef {
 
 impl ShardingDraft {
     /// The policy for namespaces with these labels; `None` if the labels are not known.
-    ///
-    /// # Errors
-    /// [`NamespacesUnknown`] if a limit needs labels that are not known.
     pub fn resolve(&self, known: Option<&NamespaceLabels>) -> Result<Policy, NamespacesUnknown> {
         let mut resolved = Resolved::default();
         let mut rules = HashMap::new();

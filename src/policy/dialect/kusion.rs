@@ -26,9 +26,6 @@ use crate::{
 };
 
 /// Checks the ShardingConfig `object` with this spec.
-///
-/// # Errors
-/// [`Invalid`].
 pub(super) fn sharding(
     object: ObjectRef,
     spec: &serde_json::Value,

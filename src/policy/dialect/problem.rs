@@ -65,9 +65,6 @@ impl Problems {
     }
 
     /// The object, if it has no problems.
-    ///
-    /// # Errors
-    /// [`Invalid`] if it has.
     pub(super) fn none_of(self, object: ObjectRef) -> Result<ObjectRef, Invalid> {
         if self.0.is_empty() {
             return Ok(object);

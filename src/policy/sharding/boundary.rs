@@ -187,9 +187,6 @@ impl Eq for Pattern {}
 
 impl HashRule {
     /// A rule for ranges in any order.
-    ///
-    /// # Errors
-    /// [`BadRange`] if there is no range or two overlap.
     pub fn new(of: HashOf, mut ranges: Vec<HashRange>) -> Result<Self, BadRange> {
         if ranges.is_empty() {
             return Err(BadRange::None);
@@ -223,9 +220,6 @@ impl HashRange {
     }
 
     /// A range between two hashes, `0x` and sixteen digits each; `""` as `to` is the end.
-    ///
-    /// # Errors
-    /// [`BadRange`] if one is not a hash or the range is empty.
     pub fn new(from: &str, to: &str) -> Result<Self, BadRange> {
         let first = hash(from)?;
         let end = if to.is_empty() { None } else { Some(hash(to)?) };

@@ -54,9 +54,6 @@ impl Lock {
     const MAX_NAME: usize = 253;
 
     /// The lock `name` of the shard `shard` in `namespace`.
-    ///
-    /// # Errors
-    /// [`BadLock`].
     pub fn new(name: &str, shard: &str, namespace: &str) -> Result<Self, BadLock> {
         if !is_subdomain(name) {
             return Err(BadLock::Name(name.to_owned()));

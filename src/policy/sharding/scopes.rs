@@ -58,9 +58,6 @@ impl Rule {
     }
 
     /// A rule as written by a user: `*` is the wildcard.
-    ///
-    /// # Errors
-    /// [`BadRule`].
     pub fn new(group: &str, resource: &str) -> Result<Self, BadRule> {
         if group != "*" && !group.is_empty() && !is_subdomain(group) {
             return Err(BadRule::Group(group.to_owned()));
