@@ -105,11 +105,8 @@ pub enum InitError {
     #[error(transparent)]
     Plan(#[from] PlanError),
     /// The process runs as the proxy's user, so it is exempt from the rules that it has to prove.
-    #[error("ctrlmesh-init runs as uid {proxy}, the proxy's: run it as another user, such as 0")]
-    OwnUid {
-        /// The uid of both.
-        proxy: ProxyUid,
-    },
+    #[error("ctrlmesh-init runs as uid {0}, the proxy's: run it as another user, such as 0")]
+    OwnUid(ProxyUid),
     /// The plan has no addresses in this pod.
     #[error(transparent)]
     Target(#[from] TargetError),
@@ -168,10 +165,10 @@ impl InitError {
     pub fn exit_code(&self) -> ExitCode {
         match self {
             Self::Plan(_)
-            | Self::OwnUid { .. }
+            | Self::OwnUid(_)
             | Self::Target(TargetError::Plan(_))
-            | Self::Route(RouteError::OwnAddress { .. }) => ExitCode::Usage,
-            Self::Target(TargetError::Unresolved { .. } | TargetError::NoAddress { .. })
+            | Self::Route(RouteError::OwnAddress(_)) => ExitCode::Usage,
+            Self::Target(TargetError::Unresolved { .. } | TargetError::NoAddress(_))
             | Self::Route(RouteError::Unroutable { .. })
             | Self::Listener { .. } => ExitCode::Unavailable,
             Self::Output(_) | Self::Differs { .. } => ExitCode::Internal,
@@ -189,7 +186,7 @@ fn of_tool(error: &ToolError) -> ExitCode {
         ToolError::Conflict { .. }
         | ToolError::Failed { .. }
         | ToolError::Lock { .. }
-        | ToolError::Missing { .. }
+        | ToolError::Missing(_)
         | ToolError::Start { .. } => ExitCode::Unavailable,
     }
 }

@@ -35,7 +35,7 @@ impl Plan {
         backend: BackendChoice,
     ) -> Result<Self, PlanError> {
         if upstreams.len() > MAX_UPSTREAMS {
-            return Err(PlanError::TooMany { count: upstreams.len() });
+            return Err(PlanError::TooMany(upstreams.len()));
         }
         if let Some(inbound) = inbound {
             for (field, port) in
@@ -89,7 +89,7 @@ impl ProxyUid {
     /// Refuses root and "no user".
     pub fn new(uid: u32) -> Result<Self, PlanError> {
         match uid {
-            0 | u32::MAX => Err(PlanError::Uid { value: uid.to_string() }),
+            0 | u32::MAX => Err(PlanError::Uid(uid.to_string())),
             uid => Ok(Self(uid)),
         }
     }
@@ -104,7 +104,7 @@ impl FromStr for ProxyUid {
     type Err = PlanError;
 
     fn from_str(text: &str) -> Result<Self, PlanError> {
-        let uid = text.parse().map_err(|_| PlanError::Uid { value: text.to_owned() })?;
+        let uid = text.parse().map_err(|_| PlanError::Uid(text.to_owned()))?;
         Self::new(uid)
     }
 }
@@ -126,7 +126,7 @@ impl Upstream {
     /// Builds an upstream from a separate host and port, as in `KUBERNETES_SERVICE_HOST` and
     /// `KUBERNETES_SERVICE_PORT`. An IPv6 address may be bare or in brackets.
     pub fn new(host: &str, port: &str) -> Result<Self, PlanError> {
-        let port = port.parse().map_err(|_| PlanError::Port { value: port.to_owned() })?;
+        let port = port.parse().map_err(|_| PlanError::Port(port.to_owned()))?;
         Ok(Self { host: host.parse()?, port })
     }
 
@@ -147,10 +147,10 @@ impl FromStr for Upstream {
     fn from_str(text: &str) -> Result<Self, PlanError> {
         // `fd00::1:443` is valid both with and without a port: refused, never guessed.
         if text.parse::<Ipv6Addr>().is_ok() {
-            return Err(PlanError::Ambiguous { value: text.to_owned() });
+            return Err(PlanError::Ambiguous(text.to_owned()));
         }
         let (host, port) =
-            text.rsplit_once(':').ok_or_else(|| PlanError::NoPort { value: text.to_owned() })?;
+            text.rsplit_once(':').ok_or_else(|| PlanError::NoPort(text.to_owned()))?;
         Self::new(host, port)
     }
 }
@@ -180,15 +180,14 @@ impl FromStr for Host {
     fn from_str(text: &str) -> Result<Self, PlanError> {
         let bracketed = text.strip_prefix('[').and_then(|rest| rest.strip_suffix(']'));
         if let Some(inner) = bracketed {
-            let address: Ipv6Addr =
-                inner.parse().map_err(|_| PlanError::Host { value: text.to_owned() })?;
+            let address: Ipv6Addr = inner.parse().map_err(|_| PlanError::Host(text.to_owned()))?;
             return interceptable(address.into()).map(Host::Address);
         }
         if let Ok(address) = text.parse::<IpAddr>() {
             return interceptable(address).map(Host::Address);
         }
         if !is_dns_name(text) {
-            return Err(PlanError::Host { value: text.to_owned() });
+            return Err(PlanError::Host(text.to_owned()));
         }
         Ok(Self::Name(text.to_ascii_lowercase()))
     }
@@ -255,7 +254,7 @@ impl FromStr for Inbound {
     type Err = PlanError;
 
     fn from_str(text: &str) -> Result<Self, PlanError> {
-        let malformed = || PlanError::Inbound { value: text.to_owned() };
+        let malformed = || PlanError::Inbound(text.to_owned());
         let (port, listener) = text.split_once(':').ok_or_else(malformed)?;
         Self::new(
             port.parse().map_err(|_| malformed())?,
@@ -305,11 +304,8 @@ pub enum PlanError {
         kind: &'static str,
     },
     /// IPv6 without brackets.
-    #[error("upstream `{value}` is ambiguous: write an IPv6 address as [ADDRESS]:PORT")]
-    Ambiguous {
-        /// The given text.
-        value: String,
-    },
+    #[error("upstream `{0}` is ambiguous: write an IPv6 address as [ADDRESS]:PORT")]
+    Ambiguous(String),
     /// An `envFrom` gives a container another API server than the kubelet does.
     #[error(
         "an envFrom of the pod refers to the {0}, which sets the API server's address in a \
@@ -318,32 +314,20 @@ pub enum PlanError {
     )]
     EnvFrom(EnvFrom),
     /// Neither an address nor a name.
-    #[error("upstream host `{value}` is neither an IP address nor a DNS name")]
-    Host {
-        /// The given text.
-        value: String,
-    },
+    #[error("upstream host `{0}` is neither an IP address nor a DNS name")]
+    Host(String),
     /// The value is not two ports.
-    #[error("inbound `{value}` is not PORT:LISTENER, two numbers from 1 to 65535")]
-    Inbound {
-        /// The given text.
-        value: String,
-    },
+    #[error("inbound `{0}` is not PORT:LISTENER, two numbers from 1 to 65535")]
+    Inbound(String),
     /// An upstream without a port.
-    #[error("upstream `{value}` has no port: write HOST:PORT, for instance 10.96.0.1:443")]
-    NoPort {
-        /// The given text.
-        value: String,
-    },
+    #[error("upstream `{0}` has no port: write HOST:PORT, for instance 10.96.0.1:443")]
+    NoPort(String),
     /// No upstream given and none in the environment.
     #[error("no API server to intercept: {0}; set both or give --upstream HOST:PORT")]
     NoUpstream(&'static str),
     /// The value is not a port.
-    #[error("upstream port `{value}` is not a number from 1 to 65535")]
-    Port {
-        /// The given text.
-        value: String,
-    },
+    #[error("upstream port `{0}` is not a number from 1 to 65535")]
+    Port(String),
     /// One port for two purposes.
     #[error("port {port} is used twice: {field} of --inbound needs a port of its own")]
     PortTwice {
@@ -353,21 +337,12 @@ pub enum PlanError {
         port: NonZeroU16,
     },
     /// A value in `POD_IPS` that is not an IP address.
-    #[error("POD_IPS has `{value}`, which is not an IP address: use the field status.podIPs")]
-    PodIp {
-        /// The given text.
-        value: String,
-    },
+    #[error("POD_IPS has `{0}`, which is not an IP address: use the field status.podIPs")]
+    PodIp(String),
     /// More than [`MAX_UPSTREAMS`].
-    #[error("{count} upstream addresses are too many: the limit is {MAX_UPSTREAMS}")]
-    TooMany {
-        /// The number of upstream addresses.
-        count: usize,
-    },
+    #[error("{0} upstream addresses are too many: the limit is {MAX_UPSTREAMS}")]
+    TooMany(usize),
     /// The value is not the uid of an unprivileged user.
-    #[error("proxy uid `{value}` is not a numeric unprivileged user from 1 to 4294967294")]
-    Uid {
-        /// The given text.
-        value: String,
-    },
+    #[error("proxy uid `{0}` is not a numeric unprivileged user from 1 to 4294967294")]
+    Uid(String),
 }

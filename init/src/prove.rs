@@ -55,7 +55,7 @@ impl fmt::Display for Proof {
 /// Fails for the proxy's user: our connections stand for the app's and must not be exempt.
 pub fn refuse_own_uid(proxy: ProxyUid) -> Result<(), InitError> {
     match geteuid().as_raw() == proxy.as_u32() {
-        true => Err(InitError::OwnUid { proxy }),
+        true => Err(InitError::OwnUid(proxy)),
         false => Ok(()),
     }
 }

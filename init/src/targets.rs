@@ -40,7 +40,7 @@ impl Targets {
             }
         }
         if outbound.len() > MAX_UPSTREAMS {
-            return Err(PlanError::TooMany { count: outbound.len() }.into());
+            return Err(PlanError::TooMany(outbound.len()).into());
         }
         let inbound = match plan.inbound() {
             None => BTreeSet::new(),
@@ -82,7 +82,7 @@ fn resolve_name(
         }
     }
     if kept.is_empty() {
-        return Err(TargetError::NoAddress { name: name.to_owned() });
+        return Err(TargetError::NoAddress(name.to_owned()));
     }
     Ok(kept)
 }
@@ -106,11 +106,8 @@ pub enum TargetError {
         source: io::Error,
     },
     /// A name without an address of the pod's families.
-    #[error("upstream {name} has no address of a family that the pod has")]
-    NoAddress {
-        /// The name.
-        name: String,
-    },
+    #[error("upstream {0} has no address of a family that the pod has")]
+    NoAddress(String),
 }
 
 #[cfg(test)]

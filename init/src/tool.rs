@@ -57,7 +57,7 @@ impl Tool {
 
 fn run(program: &str, arguments: &[&str], input: &str) -> Result<Output, ToolError> {
     let failed = |source: io::Error| match source.kind() {
-        io::ErrorKind::NotFound => ToolError::Missing { program: program.to_owned() },
+        io::ErrorKind::NotFound => ToolError::Missing(program.to_owned()),
         _ => ToolError::Start { program: program.to_owned(), source },
     };
     let mut child = Command::new(program)
@@ -109,11 +109,8 @@ pub enum ToolError {
         text: String,
     },
     /// The program is not in PATH.
-    #[error("{program} is not in PATH")]
-    Missing {
-        /// The program.
-        program: String,
-    },
+    #[error("{0} is not in PATH")]
+    Missing(String),
     /// A capability is missing.
     #[error("{program}: {text}")]
     NotPermitted {

@@ -45,18 +45,15 @@ pub enum BadRoots {
         source: io::Error,
     },
     /// The file holds no certificate, or one that does not parse.
-    #[error("{path} holds no usable PEM certificate")]
-    NoCertificate {
-        /// The file.
-        path: String,
-    },
+    #[error("{0} holds no usable PEM certificate")]
+    NoCertificate(String),
 }
 
 /// Reads every certificate of a PEM file.
 pub fn read_roots(path: &Path) -> Result<RootCertStore, BadRoots> {
     let pem = std::fs::read(path)
         .map_err(|source| BadRoots::Unreadable { path: path.display().to_string(), source })?;
-    roots_from_pem(&pem).ok_or_else(|| BadRoots::NoCertificate { path: path.display().to_string() })
+    roots_from_pem(&pem).ok_or_else(|| BadRoots::NoCertificate(path.display().to_string()))
 }
 
 /// The trust roots in a PEM text; `None` if there are none or one of them is broken.

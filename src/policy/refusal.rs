@@ -137,7 +137,7 @@ impl Refusal {
 impl From<NameError> for Refused {
     fn from(error: NameError) -> Self {
         let refusal = match error {
-            NameError::TooLarge { .. } => Refusal::BodyTooLarge,
+            NameError::TooLarge(_) => Refusal::BodyTooLarge,
             NameError::NotJson => Refusal::UnsupportedBody,
             _ => Refusal::BadBody,
         };

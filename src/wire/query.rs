@@ -22,13 +22,8 @@ pub const ESCAPED: &AsciiSet =
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum QueryError {
     /// More than [`MAX_PAIRS`].
-    #[error(
-        "query has {found} parameters, at most {MAX_PAIRS} are read reliably by every API server"
-    )]
-    TooManyPairs {
-        /// Number of pairs, empty ones counted.
-        found: usize,
-    },
+    #[error("query has {0} parameters, at most {MAX_PAIRS} are read reliably by every API server")]
+    TooManyPairs(usize),
 }
 
 /// A raw query whose pairs can be read and rewritten without decoding the others.
@@ -46,7 +41,7 @@ impl<'a> Query<'a> {
         if raw.len() >= MAX_PAIRS {
             let found = memchr::memchr_iter(b'&', raw.as_bytes()).count() + 1;
             if found > MAX_PAIRS {
-                return Err(QueryError::TooManyPairs { found });
+                return Err(QueryError::TooManyPairs(found));
             }
         }
         Ok(Self { raw })

@@ -54,7 +54,7 @@ fn families_of_list(ips: &str) -> Result<BTreeSet<Family>, PlanError> {
         .filter(|ip| !ip.is_empty())
         .map(|ip| match ip.parse::<IpAddr>() {
             Ok(address) => Ok(Family::of(address)),
-            Err(_) => Err(PlanError::PodIp { value: ip.to_owned() }),
+            Err(_) => Err(PlanError::PodIp(ip.to_owned())),
         })
         .collect()
 }

@@ -131,7 +131,7 @@ fn judge(ways: Vec<(SocketAddr, KernelRoute)>) -> Result<Vec<SocketAddr>, RouteE
     for (address, way) in ways {
         match way {
             KernelRoute::Out => reachable.push(address),
-            KernelRoute::Own => return Err(RouteError::OwnAddress { address }),
+            KernelRoute::Own => return Err(RouteError::OwnAddress(address)),
             KernelRoute::Nowhere(source) => {
                 unroutable.push(RouteError::Unroutable { address, source })
             }
@@ -153,13 +153,10 @@ fn judge(ways: Vec<(SocketAddr, KernelRoute)>) -> Result<Vec<SocketAddr>, RouteE
 pub enum RouteError {
     /// The upstream is an address of the pod itself.
     #[error(
-        "upstream {address} is on an address of this pod itself: the API server's own address is \
+        "upstream {0} is on an address of this pod itself: the API server's own address is \
          needed, or that of its Service"
     )]
-    OwnAddress {
-        /// The address, given or resolved.
-        address: SocketAddr,
-    },
+    OwnAddress(SocketAddr),
     /// No upstream is reachable.
     #[error(
         "upstream {address} cannot be reached from this pod: {source}; the pod needs an {} route \

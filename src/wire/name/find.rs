@@ -74,12 +74,12 @@ impl<'b> Way<'b> {
             }
         });
         match (repeated, end) {
-            (Some(node), _) => Err(NameError::Repeated { field: field(node) }),
+            (Some(node), _) => Err(NameError::Repeated(field(node))),
             (None, Ok(end)) => Ok(Self { kind, body, places, end: from + end }),
             (None, Err(Fault::NotAnObject)) => Err(wrong_type(kind, root)),
             (None, Err(Fault::TooDeep)) => Err(NameError::TooDeep),
             (None, Err(Fault::Item)) => {
-                Err(NameError::Indirect { field: field(facts.odd_place().unwrap_or(root)) })
+                Err(NameError::Indirect(field(facts.odd_place().unwrap_or(root))))
             }
             (None, Err(_)) => Err(NameError::Malformed(kind)),
         }

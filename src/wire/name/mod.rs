@@ -79,11 +79,8 @@ impl fmt::Display for BodyKind {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum NameError {
     /// The body is longer than the API server's limit.
-    #[error("request body: {length} bytes; at most {MAX_BODY} are taken")]
-    TooLarge {
-        /// Bytes.
-        length: usize,
-    },
+    #[error("request body: {0} bytes; at most {MAX_BODY} are taken")]
+    TooLarge(usize),
     /// The body is not in the encoding that `Content-Type` names.
     #[error("request body: not well-formed {0}")]
     Malformed(BodyKind),
@@ -91,11 +88,8 @@ pub enum NameError {
     #[error("request body: nested too deeply")]
     TooDeep,
     /// A repeated field: Go takes the last value, other readers the first.
-    #[error("request body: {field} stands there more than once; it must stand there once")]
-    Repeated {
-        /// Its path.
-        field: &'static str,
-    },
+    #[error("request body: {0} stands there more than once; it must stand there once")]
+    Repeated(&'static str),
     /// A value of a type that this field never has.
     #[error("request body: {field} must be {expected}")]
     WrongType {
@@ -105,11 +99,8 @@ pub enum NameError {
         expected: &'static str,
     },
     /// A field that readers decode differently.
-    #[error("request body: {field} must be written out: no tag, and no key that is not a string")]
-    Indirect {
-        /// Its path.
-        field: &'static str,
-    },
+    #[error("request body: {0} must be written out: no tag, and no key that is not a string")]
+    Indirect(&'static str),
     /// YAML that is not JSON, in which the name is not sought.
     #[error("request body: YAML that is no JSON is not read where it may name the lock; send JSON")]
     NotJson,
@@ -131,7 +122,7 @@ pub fn rename(
     rename: impl Fn(&str) -> Option<String>,
 ) -> Result<Option<Vec<u8>>, NameError> {
     if body.len() > MAX_BODY {
-        return Err(NameError::TooLarge { length: body.len() });
+        return Err(NameError::TooLarge(body.len()));
     }
     let found = match kind {
         BodyKind::JsonPatch => patch::find(body)?,

@@ -96,7 +96,7 @@ fn t46_a_query_that_go_would_drop_altogether_is_refused() {
     assert!(Query::parse(Some(&pairs(MAX_PAIRS))).is_ok());
     assert_eq!(
         Query::parse(Some(&pairs(MAX_PAIRS + 1))),
-        Err(QueryError::TooManyPairs { found: MAX_PAIRS + 1 })
+        Err(QueryError::TooManyPairs(MAX_PAIRS + 1))
     );
     assert!(Query::parse(Some(&"&".repeat(MAX_PAIRS))).is_err());
 }

@@ -9,12 +9,12 @@ fn t72_errors_say_what_is_wrong_and_what_would_be_right() {
     let field = "metadata.name";
     let mut found = String::new();
     for error in [
-        NameError::TooLarge { length: 3_145_729 },
+        NameError::TooLarge(3_145_729),
         NameError::TooDeep,
-        NameError::Repeated { field },
+        NameError::Repeated(field),
         NameError::WrongType { field, expected: "a string" },
         NameError::WrongType { field: "the whole", expected: "an object" },
-        NameError::Indirect { field },
+        NameError::Indirect(field),
         NameError::NotJson,
         NameError::LineBreak,
     ]

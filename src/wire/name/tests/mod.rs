@@ -26,7 +26,7 @@ fn renamed_text(kind: BodyKind, body: &str) -> Result<Option<String>, NameError>
 }
 
 fn repeated(field: &'static str) -> NameError {
-    NameError::Repeated { field }
+    NameError::Repeated(field)
 }
 
 fn wrong(field: &'static str, expected: &'static str) -> NameError {
@@ -34,7 +34,7 @@ fn wrong(field: &'static str, expected: &'static str) -> NameError {
 }
 
 fn indirect(field: &'static str) -> NameError {
-    NameError::Indirect { field }
+    NameError::Indirect(field)
 }
 
 /// JSON objects with a name and random other members.
@@ -95,7 +95,7 @@ fn t72_a_body_longer_than_upstream_takes_is_refused() {
     assert!(matches!(renamed(BodyKind::Json, &fits), Ok(Some(_))));
     for kind in ALL {
         let length = super::MAX_BODY + 1;
-        assert_eq!(renamed(kind, vec![b' '; length]), Err(NameError::TooLarge { length }));
+        assert_eq!(renamed(kind, vec![b' '; length]), Err(NameError::TooLarge(length)));
     }
 }
 
