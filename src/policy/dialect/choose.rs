@@ -1,10 +1,10 @@
 //! The choice of a pod's config among those of its namespace.
 
-use std::{collections::BTreeMap, fmt};
+use std::collections::BTreeMap;
 
 use super::{
     draft::{Checked, Draft, ShardingDraft, object_of},
-    problem::Invalid,
+    problem::{Invalid, joined},
 };
 use crate::policy::{
     object::{Kind, ObjectRef},
@@ -12,11 +12,17 @@ use crate::policy::{
 };
 
 /// The reason why no config is chosen.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum NotChosen {
     /// The pod's config cannot be used any more.
+    #[error(transparent)]
     Invalid(Invalid),
     /// The pod's config is deleted.
+    #[error(
+        "{config} is deleted, and the pod still has the labels that it selected: create it again, \
+         or change the pod's labels{}",
+        until_then(waiting)
+    )]
     Deleted {
         /// The config that was deleted.
         config: ObjectRef,
@@ -24,8 +30,17 @@ pub enum NotChosen {
         waiting: Vec<ObjectRef>,
     },
     /// Several configs select the pod.
+    #[error(
+        "the pod's labels are selected by {}: exactly one config must select them",
+        joined(.0, ", ")
+    )]
     Several(Vec<ObjectRef>),
     /// No config selects the pod.
+    #[error(
+        "no {} in namespace {namespace} selects the pod's labels{}",
+        Kind::ShardingConfig,
+        invalid.iter().map(|why| format!("; invalid: {why}")).collect::<String>()
+    )]
     None {
         /// The namespace of the configs.
         namespace: Box<str>,
@@ -74,39 +89,12 @@ pub fn choose<'c>(
     selecting.pop().ok_or_else(|| NotChosen::None { namespace: namespace.into(), invalid })
 }
 
-impl fmt::Display for NotChosen {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let list = |objects: &[ObjectRef]| {
-            objects.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ")
-        };
-        match self {
-            Self::Invalid(why) => why.fmt(f),
-            Self::Deleted { config, waiting } => {
-                write!(
-                    f,
-                    "{config} is deleted, and the pod still has the labels that it selected: \
-                     create it again, or change the pod's labels"
-                )?;
-                if waiting.is_empty() {
-                    return Ok(());
-                }
-                write!(f, "; until then {} waits", list(waiting))
-            }
-            Self::Several(configs) => write!(
-                f,
-                "the pod's labels are selected by {}: exactly one config must select them",
-                list(configs)
-            ),
-            Self::None { namespace, invalid } => {
-                let kind = Kind::ShardingConfig;
-                write!(f, "no {kind} in namespace {namespace} selects the pod's labels")?;
-                invalid.iter().try_for_each(|why| write!(f, "; invalid: {why}"))
-            }
-        }
+fn until_then(waiting: &[ObjectRef]) -> String {
+    match waiting {
+        [] => String::new(),
+        _ => format!("; until then {} waits", joined(waiting, ", ")),
     }
 }
-
-impl std::error::Error for NotChosen {}
 
 #[cfg(test)]
 mod tests {

@@ -39,16 +39,12 @@ pub(super) fn sharding(
 fn compile(object: ObjectRef, spec: &ShardingConfigSpec) -> Result<ShardingDraft, Invalid> {
     let mut problems = Problems::default();
     let lock = spec.controller.as_ref().and_then(|controller| {
-        let at = "spec.controller.leaderElectionName";
-        match Lock::new(&controller.leader_election_name, &object.name, &object.namespace) {
-            Ok(lock) => Some(lock),
-            Err(what) => problems.add(at, what),
-        }
+        let lock = Lock::new(&controller.leader_election_name, &object.name, &object.namespace);
+        problems.ok("spec.controller.leaderElectionName", lock)
     });
     let pods = selector("spec.selector", &spec.selector, &mut problems);
     if pods.is_everything() {
-        problems
-            .add::<()>("spec.selector", "is empty: give labels that select the pods of this shard");
+        problems.add("spec.selector", "is empty: give labels that select the pods of this shard");
     }
     let limits = limits(&spec.limits, &mut problems);
     let object = problems.none_of(object)?;
@@ -77,7 +73,7 @@ fn limits(limits: &[Limit], problems: &mut Problems) -> Vec<(Rule, Arc<DraftScop
             if let Some(other) = claims.iter().find(|claim| claim.rule.conflicts(&rule)) {
                 // One limit may repeat a rule: it may name both groups of one storage.
                 if other.limit != at || other.rule != rule {
-                    problems.add::<()>(field, conflict(&rule, other));
+                    problems.add(field, conflict(&rule, other));
                 }
                 continue;
             }
@@ -117,7 +113,7 @@ fn boundary(at: &str, limit: &Limit, problems: &mut Problems) -> Option<Boundary
     if is_silent && cluster_scoped.is_none() {
         let what = "is missing: namespaces do not decide about objects that are in none; give \
                     Include in one shard and Exclude in the others";
-        problems.add::<()>(format!("{at}.clusterScoped"), what);
+        problems.add(format!("{at}.clusterScoped"), what);
     }
     let hash = hash.as_ref().and_then(|hash| hash_rule(&format!("{at}.hash"), hash, problems));
     let mut boundary = Boundary {
@@ -130,7 +126,7 @@ fn boundary(at: &str, limit: &Limit, problems: &mut Problems) -> Option<Boundary
     if let Some(api::Namespaces { names, pattern, selector }) = namespaces {
         let at = format!("{at}.namespaces");
         if names.is_empty() && pattern.is_none() && selector.is_none() {
-            problems.add::<()>(&at, "is empty: give names, a pattern, or a selector");
+            problems.add(&at, "is empty: give names, a pattern, or a selector");
         }
         for (number, name) in names.iter().enumerate() {
             if name.len() > 63 || !is_label(name) {
@@ -138,38 +134,29 @@ fn boundary(at: &str, limit: &Limit, problems: &mut Problems) -> Option<Boundary
                     "{name:?} is not a namespace: give at most 63 of a-z, 0-9 and -, beginning and \
                      ending with a letter or digit"
                 );
-                problems.add::<()>(format!("{at}.names[{number}]"), what);
+                problems.add(format!("{at}.names[{number}]"), what);
             }
             boundary.names.insert(name.as_str().into());
         }
-        boundary.pattern = pattern.as_deref().and_then(|pattern| match Pattern::new(pattern) {
-            Ok(pattern) => Some(pattern),
-            Err(what) => problems.add(format!("{at}.pattern"), what),
-        });
+        boundary.pattern = pattern
+            .as_deref()
+            .and_then(|pattern| problems.ok(format!("{at}.pattern"), Pattern::new(pattern)));
     }
     Some(boundary)
 }
 
 fn hash_rule(at: &str, given: &api::Hash, problems: &mut Problems) -> Option<HashRule> {
-    let before = problems.count();
     let mut ranges = Vec::new();
     for (number, range) in given.ranges.iter().enumerate() {
-        match HashRange::new(&range.from, &range.to) {
-            Ok(range) => ranges.push(range),
-            Err(what) => problems.add(format!("{at}.ranges[{number}]"), what).unwrap_or_default(),
-        }
+        let range = HashRange::new(&range.from, &range.to);
+        ranges.push(problems.ok(format!("{at}.ranges[{number}]"), range));
     }
-    if problems.count() > before {
-        return None;
-    }
+    let ranges = ranges.into_iter().collect::<Option<_>>()?;
     let of = match given.of {
         api::HashOf::Uid => HashOf::Uid,
         api::HashOf::Namespace => HashOf::Namespace,
     };
-    match HashRule::new(of, ranges) {
-        Ok(rule) => Some(rule),
-        Err(what) => problems.add(format!("{at}.ranges"), what),
-    }
+    problems.ok(format!("{at}.ranges"), HashRule::new(of, ranges))
 }
 
 fn rules_of(limit: &str, given: &[Resources], problems: &mut Problems) -> Vec<(String, Rule)> {
@@ -180,23 +167,21 @@ fn rules_of(limit: &str, given: &[Resources], problems: &mut Problems) -> Vec<(S
     for (at, resources) in given.iter().enumerate() {
         let field = format!("{limit}.relateResources[{at}]");
         if resources.api_groups.is_empty() {
-            problems.add::<()>(
+            problems.add(
                 format!("{field}.apiGroups"),
                 "is empty: name a group, \"\" for the core group, or \"*\"",
             );
         }
         if resources.resources.is_empty() {
-            problems.add::<()>(
+            problems.add(
                 format!("{field}.resources"),
                 "is empty: name a resource in plural, for example \"pods\", or \"*\"",
             );
         }
         for group in &resources.api_groups {
             for resource in &resources.resources {
-                match Rule::new(group, resource) {
-                    Ok(rule) => rules.push((field.clone(), rule)),
-                    Err(what) => problems.add(&field, what).unwrap_or_default(),
-                }
+                let rule = problems.ok(&field, Rule::new(group, resource));
+                rules.extend(rule.map(|rule| (field.clone(), rule)));
             }
         }
     }
@@ -210,13 +195,7 @@ fn selector(field: &str, given: &LabelSelector, problems: &mut Problems) -> Sele
     let expressions = given.match_expressions.iter().enumerate().map(|(at, expression)| {
         (format!("{field}.matchExpressions[{at}]"), requirement(expression))
     });
-    labels
-        .chain(expressions)
-        .filter_map(|(field, parsed)| match parsed {
-            Ok(requirement) => Some(requirement),
-            Err(error) => problems.add(field, error),
-        })
-        .collect()
+    labels.chain(expressions).filter_map(|(field, parsed)| problems.ok(field, parsed)).collect()
 }
 
 fn requirement(given: &LabelSelectorRequirement) -> Result<Requirement, LabelError> {

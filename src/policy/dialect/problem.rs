@@ -1,11 +1,10 @@
 //! Problems of objects that users write, by field.
 
-use std::fmt;
-
 use crate::policy::object::ObjectRef;
 
 /// An object with all its problems.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{object}: {}", joined(problems, "; "))]
 pub struct Invalid {
     /// The object.
     pub object: ObjectRef,
@@ -14,7 +13,8 @@ pub struct Invalid {
 }
 
 /// One field of an object that cannot be used.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{field}: {what}")]
 pub struct Problem {
     /// The path of the field.
     pub field: String,
@@ -30,38 +30,28 @@ impl Invalid {
     }
 }
 
-impl fmt::Display for Problem {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}: {}", self.field, self.what)
-    }
+/// The texts of these values in one line.
+pub(super) fn joined(values: &[impl ToString], between: &str) -> String {
+    values.iter().map(ToString::to_string).collect::<Vec<_>>().join(between)
 }
-
-impl fmt::Display for Invalid {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.object.fmt(f)?;
-        for (at, problem) in self.problems.iter().enumerate() {
-            write!(f, "{} {problem}", if at == 0 { ":" } else { ";" })?;
-        }
-        Ok(())
-    }
-}
-
-impl std::error::Error for Invalid {}
 
 /// Collects problems, so that all are reported at once.
 #[derive(Default)]
 pub(super) struct Problems(Vec<Problem>);
 
 impl Problems {
-    /// Adds a problem; returns `None` in place of the field's value.
-    pub(super) fn add<T>(&mut self, field: impl Into<String>, what: impl ToString) -> Option<T> {
+    /// Adds a problem.
+    pub(super) fn add(&mut self, field: impl Into<String>, what: impl ToString) {
         self.0.push(Problem { field: field.into(), what: what.to_string() });
-        None
     }
 
-    /// The number of problems so far.
-    pub(super) fn count(&self) -> usize {
-        self.0.len()
+    /// The field's value; `None` adds the error as a problem.
+    pub(super) fn ok<T>(
+        &mut self,
+        field: impl Into<String>,
+        parsed: Result<T, impl ToString>,
+    ) -> Option<T> {
+        parsed.map_err(|what| self.add(field, what)).ok()
     }
 
     /// The object, if it has no problems.
