@@ -64,13 +64,6 @@ impl Status {
         Self { code: reason.code(), reason, message: message.into(), details: None }
     }
 
-    /// Adds the object of the failure.
-    #[must_use]
-    pub fn with_details(mut self, details: Details) -> Self {
-        self.details = Some(details);
-        self
-    }
-
     /// The body of a response with [`Encoding::content_type`], byte for byte as the API server
     /// writes it (except YAML, where it quotes less).
     pub fn encode(&self, encoding: Encoding) -> Bytes {
@@ -193,28 +186,20 @@ fn push_text<'a>(fields: &mut Vec<(&'static str, Node<'a>)>, name: &'static str,
     }
 }
 
-/// `StatusReason`: the ones that clients distinguish.
+/// `StatusReason`: the ones that we send.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[allow(missing_docs, reason = "upstream's reasons, by upstream's names")]
 pub enum Reason {
     BadRequest,
-    Unauthorized,
-    Forbidden,
-    NotFound,
     MethodNotAllowed,
     NotAcceptable,
-    AlreadyExists,
     Conflict,
-    Gone,
     /// The resourceVersion or continue token is too old: list again.
     Expired,
     RequestEntityTooLarge,
     UnsupportedMediaType,
-    Invalid,
     TooManyRequests,
     InternalError,
-    /// The server may not answer in time; the request was not carried out.
-    ServerTimeout,
     ServiceUnavailable,
     Timeout,
 }
@@ -224,21 +209,14 @@ impl Reason {
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::BadRequest => "BadRequest",
-            Self::Unauthorized => "Unauthorized",
-            Self::Forbidden => "Forbidden",
-            Self::NotFound => "NotFound",
             Self::MethodNotAllowed => "MethodNotAllowed",
             Self::NotAcceptable => "NotAcceptable",
-            Self::AlreadyExists => "AlreadyExists",
             Self::Conflict => "Conflict",
-            Self::Gone => "Gone",
             Self::Expired => "Expired",
             Self::RequestEntityTooLarge => "RequestEntityTooLarge",
             Self::UnsupportedMediaType => "UnsupportedMediaType",
-            Self::Invalid => "Invalid",
             Self::TooManyRequests => "TooManyRequests",
             Self::InternalError => "InternalError",
-            Self::ServerTimeout => "ServerTimeout",
             Self::ServiceUnavailable => "ServiceUnavailable",
             Self::Timeout => "Timeout",
         }
@@ -248,18 +226,14 @@ impl Reason {
     pub const fn code(self) -> u16 {
         match self {
             Self::BadRequest => 400,
-            Self::Unauthorized => 401,
-            Self::Forbidden => 403,
-            Self::NotFound => 404,
             Self::MethodNotAllowed => 405,
             Self::NotAcceptable => 406,
-            Self::AlreadyExists | Self::Conflict => 409,
-            Self::Gone | Self::Expired => 410,
+            Self::Conflict => 409,
+            Self::Expired => 410,
             Self::RequestEntityTooLarge => 413,
             Self::UnsupportedMediaType => 415,
-            Self::Invalid => 422,
             Self::TooManyRequests => 429,
-            Self::InternalError | Self::ServerTimeout => 500,
+            Self::InternalError => 500,
             Self::ServiceUnavailable => 503,
             Self::Timeout => 504,
         }

@@ -9,7 +9,7 @@ use crate::wire::status::{Cause, Details, Reason, Status};
 const ALL: [Encoding; 4] = [Encoding::Json, Encoding::Yaml, Encoding::Protobuf, Encoding::Cbor];
 
 fn full() -> Status {
-    Status::new(Reason::Expired, "The \"policy\" <changed> é\n").with_details(Details {
+    let details = Details {
         name: "n".to_owned(),
         group: "apps".to_owned(),
         kind: "deployments".to_owned(),
@@ -23,7 +23,9 @@ fn full() -> Status {
             Cause { message: "only".to_owned(), ..Cause::default() },
         ],
         retry_after_seconds: 3,
-    })
+    };
+    let status = Status::new(Reason::Expired, "The \"policy\" <changed> é\n");
+    Status { details: Some(details), ..status }
 }
 
 fn small() -> Status {
