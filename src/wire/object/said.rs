@@ -103,8 +103,8 @@ impl<'a> Labels<'a> {
         match self.0 {
             From::Map(map) => map.get(key).map(String::as_str),
             From::Read { text: all, at } => {
-                let found = at.binary_search_by(|at| text(all, at.key).cmp(key)).ok()?;
-                at.get(found).map(|at| text(all, at.value))
+                let found = at.binary_search_by(|at| text_at(all, at.key).cmp(key)).ok()?;
+                at.get(found).map(|at| text_at(all, at.value))
             }
         }
     }
@@ -115,7 +115,7 @@ impl<'a> Labels<'a> {
             From::Read { text, at } => (text, at, None),
             From::Map(map) => ("", [].as_slice(), Some(map)),
         };
-        let read = at.iter().map(move |at| (text(all, at.key), text(all, at.value)));
+        let read = at.iter().map(move |at| (text_at(all, at.key), text_at(all, at.value)));
         read.chain(map.into_iter().flatten().map(|(key, value)| (key.as_str(), value.as_str())))
     }
 }
@@ -123,7 +123,7 @@ impl<'a> Labels<'a> {
 impl LabelAt {
     /// The order of the keys in `all`.
     pub(super) fn order(all: &str, one: &Self, other: &Self) -> Ordering {
-        text(all, one.key).cmp(text(all, other.key))
+        text_at(all, one.key).cmp(text_at(all, other.key))
     }
 }
 
@@ -136,15 +136,16 @@ impl<'a> Owners<'a> {
     pub fn iter(&self) -> impl Iterator<Item = Owner<'a>> + use<'a> {
         let Self { text: all, at } = *self;
         at.iter().map(move |at| Owner {
-            api_version: text(all, at.api_version),
-            kind: text(all, at.kind),
-            name: text(all, at.name),
-            uid: text(all, at.uid),
+            api_version: text_at(all, at.api_version),
+            kind: text_at(all, at.kind),
+            name: text_at(all, at.name),
+            uid: text_at(all, at.uid),
             is_controller: at.is_controller.unwrap_or(false),
         })
     }
 }
 
-fn text(all: &str, span: TextRange) -> &str {
+/// The text at a place; empty if it is absent.
+pub(super) fn text_at(all: &str, span: TextRange) -> &str {
     span.and_then(|(from, to)| all.get(from..to)).unwrap_or_default()
 }

@@ -4,25 +4,21 @@ use super::place::Node;
 use crate::wire::{
     object::{
         Labels, Object, Owners, Wanted,
-        said::{LabelAt, OwnerAt, TextRange},
+        said::{LabelAt, OwnerAt, TextRange, text_at},
     },
     rv::ResourceVersion,
 };
 
-/// Most bytes that are held of an object's labels and owners: about 150 of the longest labels. The
-/// API server sets no limit but that of the whole object; what says more is not known.
+/// Most bytes that are held of an object's texts, labels and owners: about 150 of the longest
+/// labels. The API server sets no limit but that of the whole object; what says more is not known.
 const MAX_HELD: usize = 64 << 10;
 
 /// The facts of an object. The buffers are used again for the next one.
 #[derive(Debug, Default)]
 pub(super) struct Collected {
-    namespace: Field,
-    name: Field,
-    uid: Field,
-    kind: Field,
-    api_version: Field,
+    at: ObjectAt,
     resource_version: Option<ResourceVersion>,
-    /// The texts of labels and owners.
+    /// All texts, one behind the other.
     text: String,
     labels: Vec<LabelAt>,
     owners: Vec<OwnerAt>,
@@ -37,25 +33,19 @@ pub(super) struct Collected {
     pub(super) is_broken: bool,
 }
 
+/// The places of the object's own texts.
 #[derive(Debug, Default)]
-struct Field {
-    text: Vec<u8>,
-    is_set: bool,
+struct ObjectAt {
+    namespace: TextRange,
+    name: TextRange,
+    uid: TextRange,
+    kind: TextRange,
+    api_version: TextRange,
 }
 
 impl Collected {
     pub(super) fn clear(&mut self) {
-        let fields = [
-            &mut self.namespace,
-            &mut self.name,
-            &mut self.uid,
-            &mut self.kind,
-            &mut self.api_version,
-        ];
-        for field in fields {
-            field.text.clear();
-            field.is_set = false;
-        }
+        self.at = ObjectAt::default();
         self.resource_version = None;
         self.text.clear();
         self.labels.clear();
@@ -93,7 +83,7 @@ impl Collected {
             _ if self.is_broken => {}
             Node::Label => {
                 self.labels.push(LabelAt::default());
-                self.keep(Node::LabelKey, name);
+                self.set(Node::LabelKey, name);
             }
             Node::LabelEntry => self.labels.push(LabelAt::default()),
             _ => {
@@ -114,26 +104,15 @@ impl Collected {
         });
     }
 
-    /// Ends a text.
+    /// Ends a text of the object, or of its last label or owner.
     pub(super) fn set(&mut self, node: Node, text: &[u8]) {
-        let field = match node {
-            Node::Namespace => &mut self.namespace,
-            Node::Name => &mut self.name,
-            Node::Uid => &mut self.uid,
-            Node::Kind => &mut self.kind,
-            Node::ApiVersion => &mut self.api_version,
-            _ => return self.keep(node, text),
-        };
-        self.is_broken |= field.is_set || text.len() > Node::OBJECT_TEXT;
-        field.is_set = true;
-        field.text.clear();
-        field.text.extend_from_slice(text);
-    }
-
-    /// Ends a text of the last label or owner.
-    fn keep(&mut self, node: Node, text: &[u8]) {
         let (label, owner) = (self.labels.last_mut(), self.owners.last_mut());
-        let place: Option<&mut TextRange> = match node {
+        let place = match node {
+            Node::Namespace => Some(&mut self.at.namespace),
+            Node::Name => Some(&mut self.at.name),
+            Node::Uid => Some(&mut self.at.uid),
+            Node::Kind => Some(&mut self.at.kind),
+            Node::ApiVersion => Some(&mut self.at.api_version),
             Node::LabelKey => label.map(|at| &mut at.key),
             Node::Label | Node::LabelValue => label.map(|at| &mut at.value),
             Node::OwnerApiVersion => owner.map(|at| &mut at.api_version),
@@ -166,21 +145,16 @@ impl Collected {
         if self.is_broken || !self.has_meta {
             return None;
         }
+        let text = |at| text_at(&self.text, at);
         Some(Object {
-            namespace: self.namespace.read()?,
-            name: self.name.read()?,
-            uid: self.uid.read()?,
-            kind: self.kind.read()?,
-            api_version: self.api_version.read()?,
+            namespace: text(self.at.namespace),
+            name: text(self.at.name),
+            uid: text(self.at.uid),
+            kind: text(self.at.kind),
+            api_version: text(self.at.api_version),
             resource_version: self.resource_version.unwrap_or_default(),
             labels: wanted.labels.then(|| Labels::read(&self.text, &self.labels)),
             owners: wanted.owners.then(|| Owners::read(&self.text, &self.owners)),
         })
-    }
-}
-
-impl Field {
-    fn read(&self) -> Option<&str> {
-        std::str::from_utf8(&self.text).ok()
     }
 }
