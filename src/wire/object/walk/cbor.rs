@@ -5,7 +5,7 @@ use super::{
     facts::Facts,
     fault::Fault,
     head::{Head, MAX_ITEMS, UNTIL_BREAK},
-    place::{Node, Shape},
+    place::{Node, Shape, Target},
     step::{Mark, Step},
 };
 
@@ -65,13 +65,6 @@ enum Left {
     },
     /// Pieces of a string of this major type, up to a break.
     Pieces(u8),
-}
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Target {
-    Nothing,
-    Name,
-    Place(Node),
 }
 
 impl Cbor {

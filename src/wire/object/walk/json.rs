@@ -3,7 +3,7 @@
 use super::{
     facts::Facts,
     fault::Fault,
-    place::{Node, Shape},
+    place::{Node, Shape, Target},
     skip::{Skip, Skipped},
     step::{Mark, Step},
 };
@@ -55,13 +55,6 @@ enum Effect {
     /// The items of a list were opened, or a marked value began.
     Mark(Mark),
     Closed(Node),
-}
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Target {
-    Name,
-    Place(Node),
-    Nothing,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

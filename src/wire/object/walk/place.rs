@@ -80,48 +80,37 @@ pub(in crate::wire) enum Node {
     KnownOption,
     UnknownOption,
 
-    /// Text: the type of an event.
+    // Texts.
+    /// The type of an event.
     Type,
-    /// Text.
     ResourceVersion,
-    /// Text: the value of `k8s.io/initial-events-end`.
+    /// The value of `k8s.io/initial-events-end`.
     InitialEventsEnd,
-    /// Protobuf, text: the name of an annotation.
+    /// Protobuf: the name of an annotation.
     AnnotationKey,
-    /// Protobuf, text: its value.
+    /// Protobuf.
     AnnotationValue,
-    /// Text.
     Continue,
-    /// Text, of an object.
     Namespace,
-    /// Text, of an object.
     Name,
-    /// Text, of an object.
     Uid,
-    /// Text, of an object.
     Kind,
-    /// Text, of an object.
     ApiVersion,
-    /// Text, of a list.
     ListKind,
-    /// Text, of a list.
     ListApiVersion,
-    /// Text: the version of an item.
+    /// The version of an item.
     ItemVersion,
-    /// Text: the value of a label.
+    /// The value of a label.
     Label,
-    /// Protobuf, text.
+    /// Protobuf.
     LabelKey,
-    /// Protobuf, text.
+    /// Protobuf.
     LabelValue,
-    /// Text.
     OwnerApiVersion,
-    /// Text.
     OwnerKind,
-    /// Text.
     OwnerName,
-    /// Text.
     OwnerUid,
+
     /// A truth value.
     OwnerIsController,
     /// A number: the items on further pages.
@@ -139,6 +128,16 @@ pub(super) enum Shape {
     /// Only its place matters.
     Any,
     Skip,
+}
+
+/// The use of a string.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Target {
+    /// It is the name of the next value.
+    Name,
+    /// It is the text of a place.
+    Place(Node),
+    Nothing,
 }
 
 /// The annotation of the bookmark that ends the initial events of a WatchList (KEP-3157).
