@@ -50,11 +50,7 @@ pub fn object_event(
         EventKind::Deleted => "DELETED",
         _ => return None,
     };
-    let type_meta = match (object.has_type, type_meta) {
-        (true, _) => None,
-        (false, Some(type_meta)) => Some(type_meta),
-        (false, None) => return None,
-    };
+    let type_meta = if object.has_type { None } else { Some(type_meta?) };
     let mut out = Vec::with_capacity(object.bytes.len().saturating_add(128));
     match encoding {
         Encoding::Json => json(name, type_meta, object.bytes, &mut out)?,

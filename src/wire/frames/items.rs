@@ -103,26 +103,21 @@ impl ListItems {
     fn run(&mut self, mut rest: &[u8], each: &mut dyn FnMut(Item<'_>)) -> Result<(), Fault> {
         loop {
             let (step, piece) = self.walker.step(&mut rest, &mut self.facts)?;
-            let mark = match step {
-                Step::Mark(mark, _) => Some(mark),
-                _ => None,
-            };
-            if self.is_inside && !matches!(mark, Some(Mark::Close { .. })) {
+            if self.is_inside && !matches!(step, Step::Mark(Mark::Close { .. }, _)) {
                 self.hold(piece)?;
             }
-            match mark {
-                Some(Mark::Open { .. } | Mark::Body) => {
+            match step {
+                Step::More => return Ok(()),
+                Step::Known(_) => {
+                    self.meta.get_or_insert_with(|| self.facts.take_list());
+                }
+                Step::Mark(Mark::Open { .. } | Mark::Body, _) => {
                     self.is_inside = true;
                     self.item.clear();
                 }
-                Some(Mark::Item) => self.give(each)?,
-                Some(Mark::Close { .. }) => self.is_inside = false,
-                Some(_) => {}
-                None if matches!(step, Step::More) => return Ok(()),
-                None => {}
-            }
-            if matches!(step, Step::Known(_)) {
-                self.meta.get_or_insert_with(|| self.facts.take_list());
+                Step::Mark(Mark::Item, _) => self.give(each)?,
+                Step::Mark(Mark::Close { .. }, _) => self.is_inside = false,
+                Step::Mark(..) | Step::End(_) => {}
             }
         }
     }

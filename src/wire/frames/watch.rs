@@ -82,9 +82,8 @@ impl WatchScanner {
         if self.walker.is_between() {
             self.facts.forget_object();
         }
-        let fail = |fault| FrameError { fault, at: self.offset };
         match self.walker.walk(chunk, &mut self.facts) {
-            Err(fault) => Err(*self.failed.insert(fail(fault))),
+            Err(fault) => Err(self.fail(fault)),
             Ok(Step::End(end)) => {
                 self.offset = self.offset.saturating_add(end as u64);
                 Ok(Some((end, self.facts.take_event())))
@@ -94,9 +93,7 @@ impl WatchScanner {
                 Ok(None)
             }
             // Only lists have these steps.
-            Ok(Step::Known(_) | Step::Mark(..)) => {
-                Err(*self.failed.insert(fail(Fault::Unexpected)))
-            }
+            Ok(Step::Known(_) | Step::Mark(..)) => Err(self.fail(Fault::Unexpected)),
         }
     }
 }
@@ -123,20 +120,12 @@ impl Iterator for Events<'_> {
     fn next(&mut self) -> Option<Self::Item> {
         // The end of the chunk is tried once more: a protobuf frame may be empty.
         let rest = self.chunk.get(self.at..)?;
-        match self.scanner.next(rest) {
-            Ok(Some((length, event))) => {
-                self.at = self.at.saturating_add(length);
-                Some(Ok(EventEnd { at: self.at, event }))
-            }
-            Ok(None) => {
-                self.at = usize::MAX;
-                None
-            }
-            Err(error) => {
-                self.at = usize::MAX;
-                Some(Err(error))
-            }
-        }
+        let found = self.scanner.next(rest).transpose();
+        self.at = match found {
+            Some(Ok((length, _))) => self.at.saturating_add(length),
+            Some(Err(_)) | None => usize::MAX,
+        };
+        found.map(|found| found.map(|(_, event)| EventEnd { at: self.at, event }))
     }
 }
 

@@ -232,7 +232,7 @@ impl ListFilter {
         match mark {
             Mark::Open { token } => {
                 self.place = Place::Outside;
-                self.replace(piece, token, self.opening(), out);
+                self.replace(piece, token, self.brackets().0, out);
                 self.has_left = false;
                 self.place = Place::Inside { head: 0 };
                 Ok(())
@@ -252,7 +252,7 @@ impl ListFilter {
             Mark::Item => self.item(piece, judge, out),
             Mark::Close { token } => {
                 self.place = Place::Outside;
-                self.replace(piece, token, self.closing(), out);
+                self.replace(piece, token, self.brackets().1, out);
                 Ok(())
             }
             Mark::Remaining { token } => self.remaining(piece, token, out),
@@ -285,17 +285,11 @@ impl ListFilter {
         self.hold(by)
     }
 
-    const fn opening(&self) -> &'static [u8] {
+    /// The bytes that open and close the items.
+    const fn brackets(&self) -> (&'static [u8], &'static [u8]) {
         match self.encoding {
-            Encoding::Cbor => &[CBOR_ARRAY],
-            _ => b"[",
-        }
-    }
-
-    const fn closing(&self) -> &'static [u8] {
-        match self.encoding {
-            Encoding::Cbor => &[CBOR_BREAK],
-            _ => b"]",
+            Encoding::Cbor => (&[CBOR_ARRAY], &[CBOR_BREAK]),
+            _ => (b"[", b"]"),
         }
     }
 

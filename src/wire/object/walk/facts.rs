@@ -123,8 +123,7 @@ impl Facts {
                     self.object.begin(node, &[]);
                 }
             }
-            Node::ObjectEnvelope => self.object.clear(),
-            Node::Item | Node::ItemRow => self.object.clear(),
+            Node::ObjectEnvelope | Node::Item | Node::ItemRow => self.object.clear(),
             Node::Meta
             | Node::ItemMeta
             | Node::RowItem
@@ -321,8 +320,7 @@ impl Facts {
             initial_events_end: self.initial_events_end && self.kind == EventKind::Bookmark,
         };
         self.kind = EventKind::Unknown;
-        self.resource_version = ResourceVersion::Unset;
-        self.initial_events_end = false;
+        self.forget_position();
         event
     }
 
