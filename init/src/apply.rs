@@ -17,7 +17,7 @@ const TRANSACTIONS: usize = 3;
 /// completes the set.
 pub fn commit(backend: Backend, rules: &RuleSet) -> Result<(), InitError> {
     for rules in rules.families() {
-        let tool = Tool { backend, family: rules.family() };
+        let tool = Tool { backend, family: rules.family };
         if rules.is_empty() {
             drop_unneeded(tool);
         } else {
@@ -29,8 +29,8 @@ pub fn commit(backend: Backend, rules: &RuleSet) -> Result<(), InitError> {
 
 /// Compares the kernel's listing with `rules`, in order, and logs it.
 pub fn read_back(backend: Backend, rules: &RuleSet) -> Result<(), InitError> {
-    for rules in rules.families().into_iter().filter(|rules| !rules.is_empty()) {
-        let family = rules.family();
+    for rules in rules.families().iter().filter(|rules| !rules.is_empty()) {
+        let family = rules.family;
         let saved = Tool { backend, family }.save()?;
         tracing::info!("{family} rules in place ({backend}):\n{}", saved.own_text());
         let differences = saved.differences(rules);

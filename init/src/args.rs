@@ -71,7 +71,7 @@ impl Invocation {
 
 /// The command with its flags; tests compare its help and its list of options with golden files.
 pub fn command() -> clap::Command {
-    Flags::command()
+    Flags::command().mut_args(|arg| arg.hide_env_values(true))
 }
 
 /// Programs the pod's network so that connections to the API server reach the ctrlmesh proxy,
@@ -84,48 +84,36 @@ pub fn command() -> clap::Command {
 struct Flags {
     /// API server to intercept; may be repeated; a name means all its addresses [default:
     /// KUBERNETES_SERVICE_HOST and KUBERNETES_SERVICE_PORT]
-    #[arg(
-        long,
-        env = "CTRLMESH_UPSTREAM",
-        hide_env_values = true,
-        value_name = "HOST:PORT",
-        value_delimiter = ','
-    )]
+    #[arg(long, env = "CTRLMESH_UPSTREAM", value_name = "HOST:PORT", value_delimiter = ',')]
     upstream: Vec<Upstream>,
 
     /// Numeric user of the proxy, whose connections are not redirected
-    #[arg(long, env = "CTRLMESH_PROXY_UID", hide_env_values = true, value_name = "UID", default_value_t = ProxyUid::DEFAULT)]
+    #[arg(long, env = "CTRLMESH_PROXY_UID", value_name = "UID", default_value_t = ProxyUid::DEFAULT)]
     proxy_uid: ProxyUid,
 
     /// Port of the proxy's listener on loopback for connections to the API server
-    #[arg(
-        long,
-        env = "CTRLMESH_OUTBOUND_PORT",
-        hide_env_values = true,
-        value_name = "PORT",
-        default_value = "5443"
-    )]
+    #[arg(long, env = "CTRLMESH_OUTBOUND_PORT", value_name = "PORT", default_value = "5443")]
     outbound_port: NonZeroU16,
 
     /// The pod's webhook port PORT to redirect too, to the proxy's port LISTENER
-    #[arg(long, env = "CTRLMESH_INBOUND", hide_env_values = true, value_name = "PORT:LISTENER")]
+    #[arg(long, env = "CTRLMESH_INBOUND", value_name = "PORT:LISTENER")]
     inbound: Option<Inbound>,
 
     /// The iptables backend; auto uses nft, or legacy if nft is shown not to work
-    #[arg(long, env = "CTRLMESH_BACKEND", hide_env_values = true, value_enum, default_value_t = BackendChoice::Auto)]
+    #[arg(long, env = "CTRLMESH_BACKEND", value_enum, default_value_t = BackendChoice::Auto)]
     backend: BackendChoice,
 
     /// Remove the rules instead; open intercepted connections break
     #[arg(
         long,
-        env = "CTRLMESH_CLEAN", hide_env_values = true,
+        env = "CTRLMESH_CLEAN",
         value_parser = BoolishValueParser::new(),
         conflicts_with = "dry_run"
     )]
     clean: bool,
 
     /// Print the iptables-restore text of each family and change nothing
-    #[arg(long, env = "CTRLMESH_DRY_RUN", hide_env_values = true, value_parser = BoolishValueParser::new())]
+    #[arg(long, env = "CTRLMESH_DRY_RUN", value_parser = BoolishValueParser::new())]
     dry_run: bool,
 }
 

@@ -26,9 +26,9 @@ COMMIT
 pub fn choose(choice: BackendChoice, rules: &RuleSet) -> Result<Backend, BackendError> {
     let families: Vec<Family> = rules
         .families()
-        .into_iter()
+        .iter()
         .filter(|rules| !rules.is_empty())
-        .map(|rules| rules.family())
+        .map(|rules| rules.family)
         .collect();
     let proof = |backend| prove(backend, &families);
     let (backend, reason) = match choice {

@@ -4,7 +4,7 @@
 //! the pod exists. Every value is validated by its constructor.
 
 use std::fmt;
-use std::net::{IpAddr, Ipv6Addr};
+use std::net::{IpAddr, Ipv6Addr, SocketAddr};
 use std::num::NonZeroU16;
 use std::str::FromStr;
 
@@ -158,8 +158,7 @@ impl FromStr for Upstream {
 impl fmt::Display for Upstream {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match &self.host {
-            Host::Address(IpAddr::V6(address)) => write!(f, "[{address}]:{}", self.port),
-            Host::Address(IpAddr::V4(address)) => write!(f, "{address}:{}", self.port),
+            Host::Address(address) => SocketAddr::new(*address, self.port.get()).fmt(f),
             Host::Name(name) => write!(f, "{name}:{}", self.port),
         }
     }

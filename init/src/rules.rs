@@ -26,30 +26,28 @@ pub(crate) const PREFIX: &str = "CTRLMESH_";
 /// The rules of a plan, both families; a family may have none.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RuleSet {
-    v4: FamilyRules,
-    v6: FamilyRules,
+    families: [FamilyRules; 2],
 }
 
 impl RuleSet {
     /// The rules of `plan` for its addresses in this pod.
     pub fn render(plan: &Plan, targets: &Targets) -> Self {
-        Self {
-            v4: FamilyRules::render(Family::V4, plan, targets),
-            v6: FamilyRules::render(Family::V6, plan, targets),
-        }
+        Self { families: Family::ALL.map(|family| FamilyRules::render(family, plan, targets)) }
     }
 
     /// Both families, IPv4 first.
-    pub fn families(&self) -> [&FamilyRules; 2] {
-        [&self.v4, &self.v6]
+    pub fn families(&self) -> &[FamilyRules; 2] {
+        &self.families
     }
 }
 
 /// The rules of one family.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct FamilyRules {
-    family: Family,
-    chains: Vec<ChainRules>,
+    /// The family.
+    pub family: Family,
+    /// The chains, in the order of the text.
+    pub chains: Vec<ChainRules>,
 }
 
 impl FamilyRules {
@@ -82,40 +80,22 @@ impl FamilyRules {
         Self { family, chains }
     }
 
-    /// The family.
-    pub fn family(&self) -> Family {
-        self.family
-    }
-
     /// Whether this family has no rules.
     pub fn is_empty(&self) -> bool {
         self.chains.is_empty()
-    }
-
-    /// The chains, in the order of the text.
-    pub fn chains(&self) -> &[ChainRules] {
-        &self.chains
     }
 }
 
 /// One chain of ours: its rules and the jump to it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ChainRules {
-    chain: Chain,
-    body: Vec<Rule>,
+    /// The chain.
+    pub chain: Chain,
+    /// The rules, in order.
+    pub body: Vec<Rule>,
 }
 
 impl ChainRules {
-    /// The chain.
-    pub fn chain(&self) -> Chain {
-        self.chain
-    }
-
-    /// The rules, in order.
-    pub fn body(&self) -> &[Rule] {
-        &self.body
-    }
-
     /// The jump, the first rule of the built-in chain.
     pub fn jump(&self) -> Rule {
         Rule::jump(self.chain)

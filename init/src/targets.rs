@@ -44,7 +44,9 @@ impl Targets {
         }
         let inbound = match plan.inbound() {
             None => BTreeSet::new(),
-            Some(_) if pod.families.is_empty() => outbound.iter().map(family).collect(),
+            Some(_) if pod.families.is_empty() => {
+                outbound.iter().map(|address| Family::of(address.ip())).collect()
+            }
             Some(_) => pod.families.clone(),
         };
         Ok(Self { outbound, inbound })
@@ -85,10 +87,6 @@ fn resolve_name(
         return Err(TargetError::NoAddress(name.to_owned()));
     }
     Ok(kept)
-}
-
-fn family(address: &SocketAddr) -> Family {
-    Family::of(address.ip())
 }
 
 /// The reason why a plan has no addresses in this pod.

@@ -15,7 +15,7 @@ impl FamilyRules {
     /// are deleted by name.
     pub(crate) fn restore_text(&self, found: &Saved) -> String {
         let mut text = String::from("*nat\n");
-        let wanted: Vec<&str> = self.chains().iter().map(|rules| rules.chain().name()).collect();
+        let wanted: Vec<&str> = self.chains.iter().map(|rules| rules.chain.name()).collect();
         let stale: Vec<&str> = found.own_chains().filter(|name| !wanted.contains(name)).collect();
         let mut line = |words: fmt::Arguments<'_>| {
             // Writing to a String cannot fail.
@@ -25,20 +25,20 @@ impl FamilyRules {
             line(format_args!(":{name} - [0:0]"));
         }
         let in_place: BTreeSet<&str> = self
-            .chains()
+            .chains
             .iter()
-            .filter(|rules| found.has_only_jump(rules.chain(), &rules.jump()))
-            .map(|rules| rules.chain().name())
+            .filter(|rules| found.has_only_jump(rules.chain, &rules.jump()))
+            .map(|rules| rules.chain.name())
             .collect();
         for jump in found.own_jumps().filter(|jump| !in_place.contains(jump.target)) {
             line(format_args!("-D {} {}", jump.chain, jump.text));
         }
-        for rules in self.chains().iter().filter(|rules| !in_place.contains(rules.chain().name())) {
-            line(format_args!("-I {} 1 {}", rules.chain().hook(), rules.jump()));
+        for rules in self.chains.iter().filter(|rules| !in_place.contains(rules.chain.name())) {
+            line(format_args!("-I {} 1 {}", rules.chain.hook(), rules.jump()));
         }
-        for rules in self.chains() {
-            for rule in rules.body() {
-                line(format_args!("-A {} {rule}", rules.chain().name()));
+        for rules in &self.chains {
+            for rule in &rules.body {
+                line(format_args!("-A {} {rule}", rules.chain.name()));
             }
         }
         for name in &stale {
@@ -52,8 +52,8 @@ impl FamilyRules {
 /// The restore text of each family that has rules, as for a namespace without any.
 impl fmt::Display for RuleSet {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        for rules in self.families().into_iter().filter(|rules| !rules.is_empty()) {
-            writeln!(f, "# {}: {}-restore --noflush", rules.family(), rules.family().tool())?;
+        for rules in self.families().iter().filter(|rules| !rules.is_empty()) {
+            writeln!(f, "# {}: {}-restore --noflush", rules.family, rules.family.tool())?;
             f.write_str(&rules.restore_text(&Saved::default()))?;
         }
         Ok(())

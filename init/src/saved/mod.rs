@@ -125,23 +125,22 @@ impl Saved {
     /// The differences from `wanted`, position by position. Empty if the listing equals it.
     pub fn differences(&self, wanted: &FamilyRules) -> Vec<Difference> {
         let mut differences = Vec::new();
-        for rules in wanted.chains() {
-            let chain = rules.chain();
+        for rules in &wanted.chains {
+            let chain = rules.chain;
             if !self.has_only_jump(chain, &rules.jump()) {
                 let found = self.rule(chain.hook(), 0);
                 differences.push(Difference::new(chain.hook(), 0, Some(&rules.jump()), found));
             }
             let found = self.chains.iter().find(|found| found.name == chain.name());
             let found = found.map_or(&[][..], |found| &found.rules);
-            for position in 0..rules.body().len().max(found.len()) {
-                let (wanted, found) = (rules.body().get(position), found.get(position));
+            for position in 0..rules.body.len().max(found.len()) {
+                let (wanted, found) = (rules.body.get(position), found.get(position));
                 if wanted.is_none() || found.and_then(|found| found.rule.as_ref()) != wanted {
                     differences.push(Difference::new(chain.name(), position, wanted, found));
                 }
             }
         }
-        let is_wanted =
-            |name: &str| wanted.chains().iter().any(|rules| rules.chain().name() == name);
+        let is_wanted = |name: &str| wanted.chains.iter().any(|rules| rules.chain.name() == name);
         for name in self.own_chains().filter(|name| !is_wanted(name)) {
             differences.push(Difference::new(name, 0, None, None));
         }

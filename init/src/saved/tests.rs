@@ -27,11 +27,11 @@ fn rules_of(address: &str) -> RuleSet {
 /// The listing of a kernel with exactly `rules`.
 fn listing(rules: &FamilyRules) -> String {
     let mut text = String::from(EMPTY);
-    for chain in rules.chains() {
-        text.push_str(&format!(":{} - [0:0]\n", chain.chain().name()));
-        text.push_str(&format!("-A {} {}\n", chain.chain().hook(), chain.jump()));
-        for rule in chain.body() {
-            text.push_str(&format!("-A {} {rule}\n", chain.chain().name()));
+    for chain in &rules.chains {
+        text.push_str(&format!(":{} - [0:0]\n", chain.chain.name()));
+        text.push_str(&format!("-A {} {}\n", chain.chain.hook(), chain.jump()));
+        for rule in &chain.body {
+            text.push_str(&format!("-A {} {rule}\n", chain.chain.name()));
         }
     }
     text + "COMMIT\n"
@@ -118,7 +118,7 @@ fn a_listing_that_cannot_be_trusted_is_refused() {
 fn a_wrong_jump_is_moved_and_a_stale_chain_goes_in_the_same_commit() {
     let set = rules_of("10.96.0.1:443");
     let [rules, _] = set.families();
-    let jump = rules.chains()[0].jump();
+    let jump = rules.chains[0].jump();
     let found = format!(
         "{EMPTY}:CTRLMESH_OUT - [0:0]\n:CTRLMESH_OLD - [0:0]\n-A OUTPUT -p tcp -j OTHER\n\
          -A OUTPUT {jump}\n-A OUTPUT -p tcp -j CTRLMESH_OLD\nCOMMIT\n"
