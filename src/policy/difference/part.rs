@@ -226,8 +226,8 @@ impl Hashed {
         let mut found = None;
         let mut rest = Vec::new();
         for boundary in scope.boundaries() {
-            let (rule, without) = boundary.without_hash();
-            if let Some(rule) = rule
+            let without = Boundary { hash: None, ..boundary.clone() };
+            if let Some(rule) = &boundary.hash
                 && found.replace((rule, boundary.has_cluster_scoped)).is_some()
             {
                 return None;
@@ -244,7 +244,8 @@ impl Hashed {
             HashOf::Uid => set,
             // The API server hashes a Namespace as an object without a namespace.
             HashOf::Namespace if are_namespaces => return None,
-            HashOf::Namespace if has_cluster_scoped => set.or(&HashSpans::of_no_namespace()),
+            // Cluster-scoped objects have the hash of the empty namespace.
+            HashOf::Namespace if has_cluster_scoped => set.or(&HashSpans::of_text("")),
             HashOf::Namespace => set,
         };
         Some(Self { of: Some(rule.of()), set, rest: Some(rest) })

@@ -123,12 +123,8 @@ impl HashSpans {
         Self(vec![Span { from: 0, to: END }])
     }
 
-    /// The hash of the empty namespace, which cluster-scoped objects have.
-    pub(super) fn of_no_namespace() -> Self {
-        Self::of_text("")
-    }
-
-    fn of_text(text: &str) -> Self {
+    /// The hash of a text.
+    pub(super) fn of_text(text: &str) -> Self {
         let hash = u128::from(fnv1a(text));
         Self(vec![Span { from: hash, to: hash + 1 }])
     }

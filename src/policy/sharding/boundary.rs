@@ -93,11 +93,6 @@ impl Boundary {
             && *has_cluster_scoped
     }
 
-    /// The hash rule, and the boundary without it.
-    pub(in crate::policy) fn without_hash(&self) -> (Option<&HashRule>, Self) {
-        (self.hash.as_ref(), Self { hash: None, ..self.clone() })
-    }
-
     /// Judges an object. `names_namespace` is true if it is a Namespace.
     pub fn judge(&self, object: &Object<'_>, names_namespace: bool) -> Verdict {
         let namespace = if names_namespace { object.name } else { object.namespace };

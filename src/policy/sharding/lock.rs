@@ -1,11 +1,8 @@
 //! Leader election: every shard elects its own leader, so every shard gets its own lock.
 
-use crate::{
-    policy::GroupResource,
-    wire::{
-        dns::is_subdomain,
-        request::{RequestInfo, Verb},
-    },
+use crate::wire::{
+    dns::is_subdomain,
+    request::{RequestInfo, Verb},
 };
 
 /// The lock that the controller asks for and the shard's lock that replaces it.
@@ -83,14 +80,17 @@ impl Lock {
     }
 
     /// Whether a lock can be an object of this resource.
-    pub fn is_kind(resource: &GroupResource) -> bool {
-        is_kind(resource.group(), resource.resource())
+    pub fn is_kind(group: &str, resource: &str) -> bool {
+        matches!(
+            (group, resource),
+            ("coordination.k8s.io", "leases") | ("", "configmaps" | "endpoints")
+        )
     }
 
     /// The place where this request may name the lock, or `None` if it is about something else.
     pub fn find(&self, info: &RequestInfo<'_>) -> Option<LockIn> {
         let resource = info.resource()?;
-        if !is_kind(&resource.group, &resource.resource)
+        if !Self::is_kind(&resource.group, &resource.resource)
             || info.namespace() != Some(&*self.namespace)
             || resource.subresource.is_some()
         {
@@ -113,13 +113,6 @@ impl Lock {
             _ => None,
         }
     }
-}
-
-fn is_kind(group: &str, resource: &str) -> bool {
-    matches!(
-        (group, resource),
-        ("coordination.k8s.io", "leases") | ("", "configmaps" | "endpoints")
-    )
 }
 
 #[cfg(test)]

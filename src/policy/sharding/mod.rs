@@ -72,7 +72,7 @@ impl Sharding {
     /// if the lock does.
     pub fn differs(&self, other: &Self, resource: &GroupResource) -> bool {
         self.scope(resource) != other.scope(resource)
-            || (self.lock != other.lock && Lock::is_kind(resource))
+            || (self.lock != other.lock && Lock::is_kind(resource.group(), resource.resource()))
     }
 
     /// A digest: shardings with the same hash treat every request alike.
