@@ -44,12 +44,6 @@ async fn infer() -> Result<Client, Box<dyn Error + Send + Sync>> {
 
 /// An error and its causes in one line.
 pub(crate) fn chain(error: &dyn Error) -> String {
-    let mut text = error.to_string();
-    let mut cause = error.source();
-    while let Some(error) = cause {
-        text.push_str(": ");
-        text.push_str(&error.to_string());
-        cause = error.source();
-    }
-    text
+    let all = std::iter::successors(Some(error), |error| (*error).source());
+    all.map(ToString::to_string).collect::<Vec<_>>().join(": ")
 }

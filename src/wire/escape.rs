@@ -55,11 +55,6 @@ fn hex_pair(high: Option<&u8>, low: Option<&u8>) -> Result<u8, BrokenEscape> {
 }
 
 /// The value of one hexadecimal digit of either case.
-pub(super) const fn hex_value(digit: u8) -> Option<u8> {
-    match digit {
-        b'0'..=b'9' => Some(digit - b'0'),
-        b'a'..=b'f' => Some(digit - b'a' + 10),
-        b'A'..=b'F' => Some(digit - b'A' + 10),
-        _ => None,
-    }
+pub(super) fn hex_value(digit: u8) -> Option<u8> {
+    char::from(digit).to_digit(16).and_then(|value| value.try_into().ok())
 }

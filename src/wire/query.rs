@@ -2,7 +2,6 @@
 //! first value of a key).
 
 use std::borrow::Cow;
-use std::fmt::Write as _;
 
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 
@@ -155,11 +154,7 @@ fn push_pair(out: &mut String, write: impl FnOnce(&mut String)) {
 }
 
 fn push_escaped(out: &mut String, key: &str, value: &str) {
-    // Writing to a String cannot fail.
-    let _ = write!(
-        out,
-        "{}={}",
-        utf8_percent_encode(key, ESCAPED),
-        utf8_percent_encode(value, ESCAPED)
-    );
+    out.extend(utf8_percent_encode(key, ESCAPED));
+    out.push('=');
+    out.extend(utf8_percent_encode(value, ESCAPED));
 }

@@ -71,13 +71,10 @@ pub enum Verb {
     DeleteCollection,
     /// `/api/v1/proxy/…`: removed in 1.16, still classified.
     Proxy,
-    /// The method, for a target that is not a resource.
+    // These four are methods, for a target that is not a resource.
     Head,
-    /// The method, for a target that is not a resource.
     Post,
-    /// The method, for a target that is not a resource.
     Put,
-    /// The method, for a target that is not a resource.
     Options,
     /// Any other method: `""` to the API server if it is a resource request.
     Other,
@@ -333,17 +330,9 @@ impl<'a> Segments<'a> {
         let Some(rest) = self.rest else {
             return Ok(None);
         };
-        let raw =
-            match memchr::memchr(b'/', rest.as_bytes()).and_then(|at| rest.split_at_checked(at)) {
-                Some((segment, tail)) => {
-                    self.rest = tail.strip_prefix('/').filter(|tail| !tail.is_empty());
-                    segment
-                }
-                None => {
-                    self.rest = None;
-                    rest
-                }
-            };
+        let end = memchr::memchr(b'/', rest.as_bytes()).unwrap_or(rest.len());
+        let (raw, tail) = rest.split_at_checked(end).unwrap_or((rest, ""));
+        self.rest = tail.strip_prefix('/').filter(|tail| !tail.is_empty());
         match raw {
             "" | "." | ".." => segment(raw).map(Some),
             _ if self.is_escaped => segment(raw).map(Some),

@@ -27,12 +27,9 @@ impl ResourceVersion {
         match text {
             [] => Self::Unset,
             b"0" => Self::Zero,
-            [b'1'..=b'9', ..] => text
-                .iter()
-                .try_fold(0u128, |sum, byte| {
-                    let digit = byte.checked_sub(b'0').filter(|digit| *digit <= 9)?;
-                    sum.checked_mul(10)?.checked_add(u128::from(digit))
-                })
+            [b'1'..=b'9', ..] => str::from_utf8(text)
+                .ok()
+                .and_then(|text| text.parse().ok())
                 .map_or(Self::Opaque, Self::At),
             _ => Self::Opaque,
         }

@@ -81,11 +81,10 @@ impl<'a> Parser<'a> {
             return Err(key.unexpected(if negated { "a key" } else { "'!' or a key" }));
         }
         check_key(key.text).map_err(|error| key.invalid(&error))?;
-        let none: [String; 0] = [];
         let (op, values) = if negated {
-            (Op::DoesNotExist, none.to_vec())
+            (Op::DoesNotExist, Vec::new())
         } else if matches!(self.peek().kind, Kind::End | Kind::Comma) {
-            (Op::Exists, none.to_vec())
+            (Op::Exists, Vec::new())
         } else {
             self.comparison()?
         };
