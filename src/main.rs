@@ -18,9 +18,9 @@ use tokio::{
     signal::unix::{Signal, SignalKind, signal},
 };
 
-/// Usage or configuration (sysexits EX_USAGE).
+/// Exit code for usage or configuration (sysexits EX_USAGE).
 const USAGE: u8 = 64;
-/// Something that is needed is missing (EX_UNAVAILABLE).
+/// Exit code for something missing (sysexits EX_UNAVAILABLE).
 const UNAVAILABLE: u8 = 69;
 /// An internal error (EX_SOFTWARE).
 const SOFTWARE: u8 = 70;

@@ -9,7 +9,7 @@ use crate::backend::BackendError;
 use crate::family::Family;
 use crate::plan::{PlanError, ProxyUid};
 use crate::pod::network::RouteError;
-use crate::saved::Difference;
+use crate::saved::Mismatch;
 use crate::targets::TargetError;
 use crate::tool::ToolError;
 
@@ -128,7 +128,7 @@ pub enum InitError {
         /// The family.
         family: Family,
         /// The differences.
-        differences: Vec<Difference>,
+        differences: Vec<Mismatch>,
     },
     /// The listener of the proof cannot be bound.
     #[error("{listener} cannot be bound, so the proxy could not listen there: {source}")]
@@ -195,7 +195,7 @@ fn is_about_kernel(error: &ToolError) -> bool {
     !matches!(error, ToolError::Lock { .. } | ToolError::Conflict { .. })
 }
 
-fn listed(differences: &[Difference]) -> String {
+fn listed(differences: &[Mismatch]) -> String {
     let shown: Vec<String> = differences.iter().take(8).map(ToString::to_string).collect();
     shown.join("; ")
 }

@@ -167,7 +167,8 @@ impl fmt::Display for Upstream {
 /// The host of an upstream: an address that rules can match, or a name that resolves to such ones.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Host {
-    /// Canonical: an IPv4-mapped IPv6 address is held as IPv4, as the kernel's rules see it.
+    /// An address, canonical: an IPv4-mapped IPv6 address is held as IPv4, as the kernel's rules
+    /// see it.
     Address(IpAddr),
     /// A DNS name, lower case.
     Name(String),
@@ -268,14 +269,14 @@ impl fmt::Display for Inbound {
     }
 }
 
-/// Which iptables backend may be used.
+/// The iptables backend that may be used.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
 pub enum BackendChoice {
-    /// nft if this kernel is shown to accept it, else legacy.
+    /// The nft backend if this kernel is shown to accept it, else legacy.
     Auto,
-    /// nf_tables only.
+    /// The backend over nf_tables only.
     Nft,
-    /// ip_tables only.
+    /// The backend over ip_tables only.
     Legacy,
 }
 
@@ -302,7 +303,7 @@ pub enum PlanError {
         /// The kind of address, with its article.
         kind: &'static str,
     },
-    /// IPv6 without brackets.
+    /// An IPv6 address without brackets.
     #[error("upstream `{0}` is ambiguous: write an IPv6 address as [ADDRESS]:PORT")]
     Ambiguous(String),
     /// An `envFrom` gives a container another API server than the kubelet does.
@@ -312,7 +313,7 @@ pub enum PlanError {
          prefix"
     )]
     EnvFrom(EnvFrom),
-    /// Neither an address nor a name.
+    /// A host that is neither an address nor a name.
     #[error("upstream host `{0}` is neither an IP address nor a DNS name")]
     Host(String),
     /// The value is not two ports.
@@ -338,7 +339,7 @@ pub enum PlanError {
     /// A value in `POD_IPS` that is not an IP address.
     #[error("POD_IPS has `{0}`, which is not an IP address: use the field status.podIPs")]
     PodIp(String),
-    /// More than [`MAX_UPSTREAMS`].
+    /// Upstreams beyond [`MAX_UPSTREAMS`].
     #[error("{0} upstream addresses are too many: the limit is {MAX_UPSTREAMS}")]
     TooMany(usize),
     /// The value is not the uid of an unprivileged user.

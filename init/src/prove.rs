@@ -60,7 +60,7 @@ pub fn refuse_own_uid(proxy: ProxyUid) -> Result<(), InitError> {
     }
 }
 
-/// Connects to every address of `reachable`.
+/// Proves every address of `reachable` by a connection.
 ///
 /// An unreachable address is only logged: it proves nothing and hides nothing, since no process of
 /// the pod can reach it. At least one address must be intercepted.

@@ -14,9 +14,9 @@ const LOCK_WAIT_SECONDS: &str = "5";
 /// A build of iptables and the kernel interface behind it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Backend {
-    /// iptables over nf_tables.
+    /// The backend over nf_tables.
     Nft,
-    /// iptables over ip_tables.
+    /// The backend over ip_tables.
     Legacy,
 }
 
@@ -82,7 +82,7 @@ fn run(program: &str, arguments: &[&str], input: &str) -> Result<Output, ToolErr
 /// The failure of a program. Each variant leads to another decision.
 #[derive(Debug, thiserror::Error)]
 pub enum ToolError {
-    /// Another program changed the table between our read and our commit.
+    /// A conflict: another program changed the table between our read and our commit.
     #[error("{program}: {text}")]
     Conflict {
         /// The program.
@@ -90,7 +90,7 @@ pub enum ToolError {
         /// The program's stderr.
         text: String,
     },
-    /// Any other failure: this kernel or this build lacks a feature.
+    /// A failure of any other kind: this kernel or this build lacks a feature.
     #[error("{program} ended with {status}: {text}")]
     Failed {
         /// The program.
@@ -119,7 +119,7 @@ pub enum ToolError {
         /// The program's stderr.
         text: String,
     },
-    /// Found, but cannot be run.
+    /// A program that is found, but cannot be run.
     #[error("{program} cannot be run: {source}")]
     Start {
         /// The program.

@@ -10,10 +10,10 @@ use serde::{Deserialize, Serialize};
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct LabelSelector {
-    /// Each key must have exactly this value.
+    /// Labels that must have exactly these values.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub match_labels: BTreeMap<String, String>,
-    /// Each requirement must hold.
+    /// Requirements, all of which must hold.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub match_expressions: Vec<LabelSelectorRequirement>,
 }
@@ -26,7 +26,7 @@ pub struct LabelSelectorRequirement {
     pub key: String,
     /// The relation of the key's value to `values`.
     pub operator: Operator,
-    /// Non-empty for `In` and `NotIn`, empty for `Exists` and `DoesNotExist`.
+    /// Values: non-empty for `In` and `NotIn`, empty for `Exists` and `DoesNotExist`.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub values: Vec<String>,
 }

@@ -203,9 +203,9 @@ struct Manifest<'a> {
 }
 
 enum Piece {
-    /// Printed verbatim. The value serves to recognize our own objects.
+    /// A document that is printed verbatim. The value serves to recognize our own objects.
     Untouched(String, Option<Value>),
-    /// Printed from its parsed form.
+    /// A document that is printed from its parsed form.
     Injected(Value, Vec<Account>),
 }
 

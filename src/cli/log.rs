@@ -142,7 +142,8 @@ impl Buffer {
         }
     }
 
-    /// Sleeps while the buffer is empty; gathers for [`DELAY`] after its first line.
+    /// Writes lines until the end: sleeps while the buffer is empty; gathers for [`DELAY`] after
+    /// its first line.
     fn write_until_closed(&self, to: &mut impl Write) {
         let mut spare = Vec::new();
         loop {

@@ -68,7 +68,7 @@ pub enum WaitError {
     Runtime(#[from] io::Error),
 }
 
-/// Polls until the condition holds.
+/// Waits until the condition holds.
 ///
 /// # Errors
 /// [`WaitError`].

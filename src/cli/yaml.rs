@@ -36,7 +36,7 @@ pub enum YamlError {
     /// A merge of a value other than a mapping.
     #[error("line {0}: `<<` merges mappings only")]
     Merge(usize),
-    /// More than one document.
+    /// Several documents instead of one.
     #[error("line {0}: a second document begins without `---` on a line of its own")]
     Several(usize),
 }
@@ -291,8 +291,8 @@ fn integer(text: &str) -> Option<Number> {
     }
 }
 
-/// Reads a float: `[-+]?(\.[0-9]+|[0-9]+(\.[0-9]*)?)([eE][-+]?[0-9]+)?`. A whole number is an integer
-/// in JSON, as Go prints it.
+/// Reads a float: `[-+]?(\.[0-9]+|[0-9]+(\.[0-9]*)?)([eE][-+]?[0-9]+)?`. A whole number is an
+/// integer in JSON, as Go prints it.
 fn float(text: &str) -> Option<Number> {
     const WHOLE: f64 = (1_u64 << 53) as f64;
     // Rust reads the same, and `inf`, `infinity` and `nan` too.

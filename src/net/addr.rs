@@ -31,19 +31,19 @@ impl fmt::Display for ClientAddr {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct OrigDst(SocketAddr);
 
-/// Why a connection has no usable original destination.
+/// Reasons why a connection has no usable original destination.
 #[derive(Debug, thiserror::Error)]
 pub enum NotRedirected {
     /// The kernel answers with our own address when no rule redirected the connection.
     #[error("the connection came straight to the listener {0}, no rule redirected it")]
     Direct(SocketAddr),
-    /// Connection tracking does not know the connection.
+    /// A connection that connection tracking does not know.
     #[error("the kernel knows no original destination")]
     Unknown(#[source] io::Error),
 }
 
 impl OrigDst {
-    /// Asks the kernel.
+    /// Asks the kernel for the socket's original destination.
     pub fn of(socket: &tokio::net::TcpStream) -> Result<Self, NotRedirected> {
         let local = canonical(socket.local_addr().map_err(NotRedirected::Unknown)?);
         match original_destination(socket, local) {
@@ -67,7 +67,7 @@ pub struct UpstreamAddr {
     port: u16,
 }
 
-/// Why a text is not `HOST:PORT`.
+/// The reason why a text is not `HOST:PORT`.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{0:?} is not HOST:PORT, for example 10.96.0.1:443 or [fd00::1]:6443")]
 pub struct BadUpstream(String);

@@ -100,9 +100,9 @@ impl std::str::FromStr for Cidr {
 /// The names and addresses that a CA may sign for.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Constraints {
-    /// Each permits the name itself and every name below it.
+    /// DNS names; each permits itself and every name below it.
     pub dns: Vec<String>,
-    /// Each permits the addresses in it.
+    /// Ranges; each permits the addresses in it.
     pub ip: Vec<Cidr>,
 }
 

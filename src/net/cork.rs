@@ -125,7 +125,7 @@ impl<T: AsyncWrite + Unpin> AsyncWrite for Corked<T> {
         true
     }
 
-    /// Does nothing: [`Corked::poll_uncork`] flushes.
+    /// Flushes nothing: [`Corked::poll_uncork`] does.
     fn poll_flush(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
         Poll::Ready(Ok(()))
     }

@@ -8,7 +8,7 @@ use tokio::{sync::watch, time::Instant};
 #[derive(Debug)]
 pub struct Drain(watch::Sender<Option<Instant>>);
 
-/// Receives that deadline. Cheap to clone, one for each task.
+/// The receiver of that deadline. Cheap to clone, one for each task.
 #[derive(Clone, Debug)]
 pub struct Draining(watch::Receiver<Option<Instant>>);
 

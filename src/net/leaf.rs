@@ -24,7 +24,7 @@ use super::{
 /// the CA.
 const RENEW_AFTER: Duration = Duration::from_secs(16 * 3600);
 
-/// Why no leaf could be made.
+/// Reasons why no leaf could be made.
 #[derive(Debug, thiserror::Error)]
 pub enum LeafError {
     /// The certificate could not be signed.
@@ -59,7 +59,8 @@ impl Leaf {
         Ok(Self { names, key, current: ArcSwap::from_pointee(current) })
     }
 
-    /// Has `ca` sign a new certificate for the same key and names; new handshakes show it.
+    /// Renews the leaf: has `ca` sign a new certificate for the same key and names; new handshakes
+    /// show it.
     ///
     /// # Errors
     /// [`LeafError`]; the old certificate stays.

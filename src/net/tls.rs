@@ -32,7 +32,7 @@ pub fn provider_value() -> CryptoProvider {
     aws_lc_rs::default_provider()
 }
 
-/// Why a set of trust roots cannot be used.
+/// Reasons why a set of trust roots cannot be used.
 #[derive(Debug, thiserror::Error)]
 pub enum BadRoots {
     /// The file cannot be read.

@@ -44,7 +44,7 @@ pub(super) fn storing<'a>(group: &'a str, resource: &str) -> &'a str {
 }
 
 impl fmt::Display for GroupResource {
-    /// `pods`, or `deployments.apps`.
+    /// Writes `pods`, or `deployments.apps`.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.resource)?;
         if !self.group.is_empty() {

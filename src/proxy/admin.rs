@@ -118,8 +118,8 @@ fn answer(
     }
 }
 
-/// Ready if there is a policy and a certificate. A policy input that was refused later is reported
-/// and does not make the pod unready: the last good one is in force.
+/// Readiness: there is a policy and a certificate. A policy input that was refused later is
+/// reported and does not make the pod unready: the last good one is in force.
 fn ready(shared: &Shared) -> Response<Full<Bytes>> {
     let in_force = shared.feed.in_force();
     let present = in_force.map(|it| format!("{} epoch {}", it.sharding.shard(), it.epoch.get()));

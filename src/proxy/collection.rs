@@ -45,7 +45,7 @@ pub(super) struct Collection {
 pub(super) enum Bookmarks {
     /// The client asked for no bookmarks.
     Never,
-    /// After its initial events, which are in no order.
+    /// Bookmarks come after the initial events, which are in no order.
     AfterInitial,
     /// Bookmarks are sent from the first event on.
     Always,

@@ -117,16 +117,16 @@ pub struct PlainFlags {
 pub enum Pushdown {
     /// All boundaries that it supports
     Auto,
-    /// None: it sends all objects, and the proxy leaves out those of other shards
+    /// No pushdown: it sends all objects, and the proxy leaves out those of other shards
     Off,
 }
 
 /// The values of `--on-change`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum OnChange {
-    /// By DELETED and ADDED events in the open stream, where that is possible
+    /// Send DELETED and ADDED events in the open stream, where that is possible
     Difference,
-    /// By an ERROR event 410, which ends the watch: its client lists again
+    /// Send an ERROR event 410, which ends the watch: its client lists again
     Expire,
 }
 
@@ -135,7 +135,7 @@ pub enum OnChange {
 pub enum Route {
     /// The address that the client dialled.
     Original,
-    /// Always this address.
+    /// A fixed address.
     Fixed(UpstreamAddr),
 }
 
@@ -176,7 +176,7 @@ pub struct Config {
 /// Flags that contradict each other.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum BadConfig {
-    /// Direct mode has no upstream.
+    /// No upstream in direct mode.
     #[error(
         "--mode direct needs --upstream HOST:PORT, or KUBERNETES_SERVICE_HOST and \
          KUBERNETES_SERVICE_PORT, which the kubelet sets"

@@ -47,7 +47,8 @@ const MAX_HEADER_COUNT: usize = 2 << 10;
 const STREAM_LIMIT: u32 = 250;
 /// Timeout of the upstream's SETTINGS.
 const SETTINGS_TIMEOUT: Duration = Duration::from_secs(10);
-/// Longer than the API server keeps an idle connection, so that it is the one to close it.
+/// Idle time, longer than the API server keeps an idle connection, so that it is the one to close
+/// it.
 const IDLE_TIMEOUT: Duration = Duration::from_secs(180);
 /// Timeout of the upstream connection's orderly end.
 const FAREWELL: Duration = Duration::from_secs(1);

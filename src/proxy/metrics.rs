@@ -17,7 +17,7 @@ use prometheus_client::{
 
 use crate::policy::GroupResource;
 
-/// Seconds: from a cache hit on the same node to a request that sits out a full minute.
+/// Buckets in seconds: from a cache hit on the same node to a request that sits out a full minute.
 const REQUEST_BUCKETS: [f64; 12] =
     [0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.5, 1.0, 5.0, 60.0];
 const CONNECT_BUCKETS: [f64; 7] = [0.001, 0.0025, 0.005, 0.01, 0.05, 0.5, 5.0];
@@ -132,8 +132,8 @@ impl Metrics {
         }
     }
 
-    /// Gives the resources that a policy names label values of their own, which they keep: a series
-    /// that was counted once stays.
+    /// Names resources: gives those that a policy names label values of their own, which they keep:
+    /// a series that was counted once stays.
     pub(super) fn name_resources<'a>(&self, names: impl Iterator<Item = &'a str>) {
         // One policy is put in force at a time.
         let mut named = BTreeSet::clone(&self.named.load());
@@ -149,11 +149,11 @@ impl Metrics {
     /// of policies are `other`, so that the number of time series stays bounded.
     pub(super) fn resource_label(&self, resource: &str) -> ResourceLabel {
         if let Ok(at) = RESOURCES.binary_search(&resource) {
-            return ResourceLabel(Value::BuiltIn(RESOURCES.get(at).copied().unwrap_or(OTHER)));
+            return ResourceLabel(LabelText::BuiltIn(RESOURCES.get(at).copied().unwrap_or(OTHER)));
         }
         ResourceLabel(match self.named.load().get(resource) {
-            Some(name) => Value::Named(Arc::clone(name)),
-            None => Value::BuiltIn(OTHER),
+            Some(name) => LabelText::Named(Arc::clone(name)),
+            None => LabelText::BuiltIn(OTHER),
         })
     }
 
@@ -276,24 +276,24 @@ impl RequestCounts {
 
 /// The resource of a request or an object, as a label: one of a bounded number.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub(super) struct ResourceLabel(Value);
+pub(super) struct ResourceLabel(LabelText);
 
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-enum Value {
+enum LabelText {
     BuiltIn(&'static str),
     Named(Arc<str>),
 }
 
 impl ResourceLabel {
     /// The label of a request that is about no resource.
-    pub(super) const NONE: Self = Self(Value::BuiltIn("none"));
+    pub(super) const NONE: Self = Self(LabelText::BuiltIn("none"));
 }
 
 impl EncodeLabelValue for ResourceLabel {
     fn encode(&self, encoder: &mut LabelValueEncoder<'_>) -> fmt::Result {
         match &self.0 {
-            Value::BuiltIn(name) => EncodeLabelValue::encode(name, encoder),
-            Value::Named(name) => EncodeLabelValue::encode(&&**name, encoder),
+            LabelText::BuiltIn(name) => EncodeLabelValue::encode(name, encoder),
+            LabelText::Named(name) => EncodeLabelValue::encode(&&**name, encoder),
         }
     }
 }
@@ -371,8 +371,8 @@ mod tests {
     fn resources_are_found_by_search() {
         assert!(RESOURCES.is_sorted());
         let (metrics, _) = Metrics::new();
-        assert_eq!(metrics.resource_label("pods").0, Value::BuiltIn("pods"));
-        assert_eq!(metrics.resource_label("widgets").0, Value::BuiltIn(OTHER));
+        assert_eq!(metrics.resource_label("pods").0, LabelText::BuiltIn("pods"));
+        assert_eq!(metrics.resource_label("widgets").0, LabelText::BuiltIn(OTHER));
     }
 
     #[test]
@@ -381,13 +381,13 @@ mod tests {
         metrics.name_resources(["widgets", "pods"].into_iter());
         metrics.name_resources(["gadgets"].into_iter());
         for name in ["widgets", "gadgets"] {
-            assert_eq!(metrics.resource_label(name).0, Value::Named(name.into()));
+            assert_eq!(metrics.resource_label(name).0, LabelText::Named(name.into()));
         }
         let many: Vec<_> = (0..MAX_NAMED).map(|at| format!("many{at}")).collect();
         metrics.name_resources(many.iter().map(String::as_str));
         let named =
-            many.iter().filter(|name| metrics.resource_label(name).0 != Value::BuiltIn(OTHER));
+            many.iter().filter(|name| metrics.resource_label(name).0 != LabelText::BuiltIn(OTHER));
         assert_eq!(named.count(), MAX_NAMED - 2);
-        assert_eq!(metrics.resource_label("widgets").0, Value::Named("widgets".into()));
+        assert_eq!(metrics.resource_label("widgets").0, LabelText::Named("widgets".into()));
     }
 }

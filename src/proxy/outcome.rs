@@ -37,7 +37,7 @@ pub(super) enum Closed {
     DirectHit,
     /// The kernel does not know the original destination.
     NoOriginalDestination,
-    /// Our own upstream connection came back to us.
+    /// A loop: our own upstream connection came back to us.
     Loop,
     /// Too many connections.
     Overloaded,
@@ -152,13 +152,13 @@ impl Drop for Live {
 /// The decision about a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Decided {
-    /// It was forwarded unchanged.
+    /// A request that was forwarded unchanged.
     Passed,
-    /// It was narrowed to the shard.
+    /// A request that was narrowed to the shard.
     Scoped,
-    /// It was changed to name the shard's own lock.
+    /// A request that was changed to name the shard's own lock.
     Renamed,
-    /// We refused it.
+    /// A refused request.
     Refused(Refusal),
 }
 
@@ -176,17 +176,17 @@ impl Decided {
 /// The end of a response.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Ended {
-    /// With its last byte.
+    /// Complete, with its last byte.
     Complete,
     /// The client went away or cancelled.
     ClientGone,
     /// The upstream broke off.
     UpstreamBroken,
-    /// We ended it with 410, for a policy change or an event that cannot be judged.
+    /// Ended by us with 410, for a policy change or an event that cannot be judged.
     Expired,
     /// A drain ended it.
     Drained,
-    /// We broke it off: it could not be parsed, its client left too much unread, or a spliced
+    /// Reset by us: it could not be parsed, its client left too much unread, or a spliced
     /// connection failed.
     Reset,
 }
@@ -315,17 +315,17 @@ impl Drop for Access {
 /// The purpose of a request of our own on a client's behalf.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Why {
-    /// To learn which part of a boundary the API server understands.
+    /// A probe of the part of a boundary that the API server understands.
     Pushdown,
-    /// To learn whether a resource is namespaced.
+    /// A read of discovery, for whether a resource is namespaced.
     Discovery,
-    /// To bound the positions that clients may hold but that we did not parse.
+    /// A list for the present version, which bounds the positions that we did not parse.
     Present,
-    /// To list the objects that change hands.
+    /// A list of the objects that change hands.
     Difference,
-    /// To continue a watch under another policy.
+    /// A watch under another policy, in place of the client's.
     Watch,
-    /// To delete a collection object by object.
+    /// A deletion of one object of a collection.
     DeleteCollection,
 }
 

@@ -20,7 +20,7 @@ use super::{
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct DeleteOptions(Map<String, Value>);
 
-/// Why options cannot be used.
+/// Reasons why options cannot be used.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum BadOptions {
     /// The body or the query is not `DeleteOptions`.

@@ -9,9 +9,9 @@ pub(super) struct BrokenEscape;
 /// The escapes that are decoded.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Mode {
-    /// `%XX` only.
+    /// A path: `%XX` only.
     Path,
-    /// `%XX`, and `+` for a space.
+    /// A query: `%XX`, and `+` for a space.
     Query,
 }
 

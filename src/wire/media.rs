@@ -154,7 +154,7 @@ impl<'a> Clause<'a> {
     }
 }
 
-/// Insertion sort, as Go's `sort.Sort` for up to 12 elements.
+/// Sorts by insertion, as Go's `sort.Sort` for up to 12 elements.
 fn sort_as_upstream(clauses: &mut [Clause<'_>]) {
     for end in 1..clauses.len() {
         for at in (1..=end).rev() {

@@ -112,7 +112,7 @@ impl<'a> ListOptions<'a> {
     }
 }
 
-/// `IsPathSegmentName` of apimachinery, and not empty.
+/// Whether `IsPathSegmentName` of apimachinery accepts it, and it is not empty.
 fn is_segment_name(name: &str) -> bool {
     !name.is_empty() && name != "." && name != ".." && !name.contains(['/', '%'])
 }

@@ -20,7 +20,7 @@ pub const ESCAPED: &AsciiSet =
 /// A query that an API server might read differently.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum QueryError {
-    /// More than [`MAX_PAIRS`].
+    /// Parameters beyond [`MAX_PAIRS`].
     #[error("query has {0} parameters, at most {MAX_PAIRS} are read reliably by every API server")]
     TooManyPairs(usize),
 }
@@ -55,18 +55,18 @@ impl<'a> Query<'a> {
     /// uses. A key without `=` has the value `""`. Pairs that Go rejects are skipped. Bytes that
     /// are not UTF-8 become U+FFFD, which no key, selector or name has.
     pub fn first(&self, key: &str) -> Option<Cow<'a, str>> {
-        self.pairs().find(|pair| pair.key_is(key)).map(Pair::value)
+        self.pairs().find(|pair| pair.key_is(key)).map(Parameter::value)
     }
 
     /// Number of pairs that Go drops: broken percent-encoding, or a `;`.
     pub fn broken_pairs(&self) -> usize {
-        self.pieces().filter(|piece| Pair::parse(piece).is_none()).count()
+        self.pieces().filter(|piece| Parameter::parse(piece).is_none()).count()
     }
 
-    /// The same query with keys set (`Some`, unescaped) or removed (`None`). A key that is set occurs
-    /// once, at its first place or at the end, canonically escaped; one that is set and removed is
-    /// set if that comes first. All other pairs stay byte for byte, except those that Go drops:
-    /// another server might read them.
+    /// The same query with keys set (`Some`, unescaped) or removed (`None`). A key that is set
+    /// occurs once, at its first place or at the end, canonically escaped; one that is set and
+    /// removed is set if that comes first. All other pairs stay byte for byte, except those that Go
+    /// drops: another server might read them.
     pub fn rewrite(&self, changes: &[(&str, Option<&str>)]) -> String {
         let added: usize =
             changes.iter().map(|(key, value)| key.len() + 3 * value.map_or(0, str::len) + 2).sum();
@@ -92,8 +92,8 @@ impl<'a> Query<'a> {
     }
 
     /// The pairs that Go accepts.
-    pub(super) fn pairs(&self) -> impl DoubleEndedIterator<Item = Pair<'a>> + use<'a> {
-        self.pieces().filter_map(Pair::parse)
+    pub(super) fn pairs(&self) -> impl DoubleEndedIterator<Item = Parameter<'a>> + use<'a> {
+        self.pieces().filter_map(Parameter::parse)
     }
 
     fn pieces(&self) -> impl DoubleEndedIterator<Item = &'a str> + use<'a> {
@@ -110,13 +110,13 @@ pub(super) fn is_true(value: &str) -> bool {
 
 /// One pair that Go accepts, not decoded.
 #[derive(Clone, Copy)]
-pub(super) struct Pair<'a> {
+pub(super) struct Parameter<'a> {
     raw: &'a str,
     key: &'a str,
     value: &'a str,
 }
 
-impl<'a> Pair<'a> {
+impl<'a> Parameter<'a> {
     fn parse(raw: &'a str) -> Option<Self> {
         let (key, value) = raw.split_once('=').unwrap_or((raw, ""));
         let accepted = memchr::memchr(b';', raw.as_bytes()).is_none() && is_escaped_well(raw);

@@ -29,23 +29,23 @@ pub struct RequestInfo<'a> {
 pub enum Target<'a> {
     /// An API resource, one object or many.
     Resource(Resource<'a>),
-    /// Health, discovery, metrics, version, OpenAPI, logs.
+    /// A path outside the API: health, discovery, metrics, version, OpenAPI, logs.
     NonResource,
 }
 
 /// The parts of a resource request, percent-decoded.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Resource<'a> {
-    /// `""` for the core group (`/api`).
+    /// The API group; `""` for the core group (`/api`).
     pub group: Cow<'a, str>,
-    /// `v1`, `v1beta1`, ….
+    /// The version: `v1`, `v1beta1`, ….
     pub version: Cow<'a, str>,
-    /// Plural, as in the path: `pods`.
+    /// The resource's plural, as in the path: `pods`.
     pub resource: Cow<'a, str>,
-    /// `status`, `scale`, `log`, `proxy`, ….
+    /// The subresource: `status`, `scale`, `log`, `proxy`, ….
     pub subresource: Option<Cow<'a, str>>,
-    /// `None` for cluster-scoped resources and for requests over all namespaces. The namespace of a
-    /// Namespace object is itself.
+    /// The namespace. `None` for cluster-scoped resources and for requests over all namespaces. The
+    /// namespace of a Namespace object is itself.
     pub namespace: Option<Cow<'a, str>>,
     /// The name of the one object. A list or watch has one if `fieldSelector` requires one
     /// `metadata.name`.
@@ -76,7 +76,7 @@ pub enum Verb {
     Post,
     Put,
     Options,
-    /// Any other method: `""` to the API server if it is a resource request.
+    /// The verb of any other method: `""` to the API server if it is a resource request.
     Other,
 }
 
@@ -84,7 +84,7 @@ pub enum Verb {
 /// forwarded.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum PathError {
-    /// Go's router needs a leading slash.
+    /// A path without the leading slash that Go's router needs.
     #[error("path must begin with /")]
     NotAbsolute,
     /// `//`, or an empty name.

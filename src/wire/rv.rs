@@ -7,14 +7,14 @@ use std::fmt;
 /// still use any text.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 pub enum ResourceVersion {
-    /// Absent or empty: "the newest".
+    /// Unset, absent or empty: "the newest".
     #[default]
     Unset,
     /// `"0"`: "any". Never a position of an object.
     Zero,
     /// A position.
     At(u128),
-    /// Any other text, which cannot be compared.
+    /// Opaque: any other text, which cannot be compared.
     Opaque,
 }
 

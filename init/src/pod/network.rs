@@ -36,17 +36,17 @@ pub struct Address {
 /// The state of an address.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum AddressState {
-    /// Packets can be sent and received.
+    /// An address that can send and receive.
     Usable,
-    /// Duplicate address detection still runs (RFC 4862, section 5.4): no packet can be sent from
-    /// it yet.
+    /// An address whose duplicate detection still runs (RFC 4862, section 5.4): no packet can be
+    /// sent from it yet.
     Tentative,
-    /// Another machine has the address: the kernel does not use it.
+    /// An address that another machine has: the kernel does not use it.
     Duplicate,
 }
 
 impl Address {
-    /// `None` for a message without an address.
+    /// Reads a message. `None` if it has no address.
     fn read(message: &AddressMessage) -> Option<Self> {
         let (mut local, mut address) = (None, None);
         let mut flags = AddressFlags::from_bits_retain(message.header.flags.bits().into());
@@ -100,7 +100,7 @@ enum KernelRoute {
     Own,
     /// No route, for this reason.
     Nowhere(io::Error),
-    /// Unknown: the kernel did not answer the question.
+    /// A route that is unknown: the kernel did not answer the question.
     Untold(io::Error),
 }
 

@@ -24,7 +24,7 @@ struct SavedChain {
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct SavedRule {
-    /// Verbatim, without `-A CHAIN`.
+    /// The rule's text, verbatim, without `-A CHAIN`.
     text: String,
     /// The target of `-j` or `-g`.
     target: Option<String>,
@@ -123,26 +123,26 @@ impl Saved {
     }
 
     /// The differences from `wanted`, position by position. Empty if the listing equals it.
-    pub fn differences(&self, wanted: &FamilyRules) -> Vec<Difference> {
+    pub fn differences(&self, wanted: &FamilyRules) -> Vec<Mismatch> {
         let mut differences = Vec::new();
         for rules in &wanted.chains {
             let chain = rules.chain;
             if !self.has_only_jump(chain, &rules.jump()) {
                 let found = self.rule(chain.hook(), 0);
-                differences.push(Difference::new(chain.hook(), 0, Some(&rules.jump()), found));
+                differences.push(Mismatch::new(chain.hook(), 0, Some(&rules.jump()), found));
             }
             let found = self.chains.iter().find(|found| found.name == chain.name());
             let found = found.map_or(&[][..], |found| &found.rules);
             for position in 0..rules.body.len().max(found.len()) {
                 let (wanted, found) = (rules.body.get(position), found.get(position));
                 if wanted.is_none() || found.and_then(|found| found.rule.as_ref()) != wanted {
-                    differences.push(Difference::new(chain.name(), position, wanted, found));
+                    differences.push(Mismatch::new(chain.name(), position, wanted, found));
                 }
             }
         }
         let is_wanted = |name: &str| wanted.chains.iter().any(|rules| rules.chain.name() == name);
         for name in self.own_chains().filter(|name| !is_wanted(name)) {
-            differences.push(Difference::new(name, 0, None, None));
+            differences.push(Mismatch::new(name, 0, None, None));
         }
         differences
     }
@@ -154,14 +154,14 @@ impl Saved {
 
 /// One position at which the kernel's rule differs from the wanted one.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Difference {
+pub struct Mismatch {
     chain: String,
     position: usize,
     wanted: String,
     found: String,
 }
 
-impl Difference {
+impl Mismatch {
     fn new(chain: &str, index: usize, wanted: Option<&Rule>, found: Option<&SavedRule>) -> Self {
         Self {
             chain: chain.to_owned(),
@@ -172,7 +172,7 @@ impl Difference {
     }
 }
 
-impl fmt::Display for Difference {
+impl fmt::Display for Mismatch {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { chain, position, wanted, found } = self;
         write!(f, "{chain} {position}: wanted {wanted}, found {found}")
@@ -278,7 +278,8 @@ fn words(line: &str) -> Option<Vec<String>> {
     }
 }
 
-/// Lines with their numbers. A line break inside quotes (of a foreign comment) does not end a line.
+/// Lines of the listing with their numbers. A line break inside quotes (of a foreign comment) does
+/// not end a line.
 fn logical_lines(text: &str) -> Vec<(usize, &str)> {
     let mut lines = Vec::new();
     let (mut start, mut first, mut number) = (0, 1, 1);

@@ -38,8 +38,8 @@ pub(super) struct Objects {
 }
 
 impl Moves {
-    /// `scopes` are the old and the new one; `None` means all of the resource. `names_all` keeps
-    /// the names of all objects that are or will be in the shard.
+    /// Moves between two scopes, the old and the new; `None` means all of the resource. `names_all`
+    /// keeps the names of all objects that are or will be in the shard.
     pub(super) fn new(
         resource: GroupResource,
         scopes: [Option<&Arc<Scope>>; 2],

@@ -66,12 +66,12 @@ pub enum NotInjected {
          give it another name"
     )]
     ForeignName {
-        /// Container or volume.
+        /// The part's kind: container or volume.
         kind: &'static str,
         /// The object's name.
         name: String,
     },
-    /// Another mount is where clients look for the CA.
+    /// A mount of the user's where clients look for the CA.
     #[error(
         "container `{container}` mounts volume `{volume}` at {path}, where clients look for the \
          CA that they trust: remove the mount, the token and the CA come with the injection \

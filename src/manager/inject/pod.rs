@@ -30,7 +30,7 @@ pub(super) struct ParsedPod {
 #[derive(Clone, Debug)]
 pub(super) struct Container {
     pub(super) name: String,
-    /// Everything but the two lists below.
+    /// The pod's fields but the two lists below.
     pub(super) fields: JsonObject,
     pub(super) env: Vec<JsonObject>,
     pub(super) mounts: Vec<JsonObject>,
@@ -103,7 +103,7 @@ impl Container {
         self.fields.get("restartPolicy").and_then(Value::as_str) == Some("Always")
     }
 
-    /// `securityContext.runAsUser`.
+    /// The user of `securityContext.runAsUser`.
     pub(super) fn user(&self) -> Option<u64> {
         self.fields.get("securityContext")?.get("runAsUser")?.as_u64()
     }

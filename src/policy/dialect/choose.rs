@@ -29,13 +29,13 @@ pub enum NotChosen {
         /// The others that select the pod.
         waiting: Vec<ObjectRef>,
     },
-    /// Several configs select the pod.
+    /// Several configs that select the pod.
     #[error(
         "the pod's labels are selected by {}: exactly one config must select them",
         joined(.0, ", ")
     )]
     Several(Vec<ObjectRef>),
-    /// No config selects the pod.
+    /// No config that selects the pod.
     #[error(
         "no {} in namespace {namespace} selects the pod's labels{}",
         Kind::ShardingConfig,

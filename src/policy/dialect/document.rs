@@ -16,10 +16,10 @@ pub enum BadDocument {
     /// A document is malformed YAML or a malformed object.
     #[error("document {0}")]
     Document(usize, #[source] serde_yaml::Error),
-    /// No object of the kind has the name.
+    /// The object is absent: none of the kind has the name.
     #[error("no {0} is named {1:?}, there is {2}")]
     Absent(Kind, String, String),
-    /// Two objects of the kind have the name.
+    /// Twice the same name among objects of the kind.
     #[error("two {0}s are named {1:?}, a name must be unique")]
     Twice(Kind, String),
     /// The object cannot be compiled.
@@ -29,7 +29,7 @@ pub enum BadDocument {
 
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
-struct Head {
+struct TypeMeta {
     api_version: Option<String>,
     kind: Option<String>,
 }
@@ -93,7 +93,7 @@ fn object(
     if value.is_null() {
         return Ok(None);
     }
-    let head = Head::deserialize(&value)?;
+    let head = TypeMeta::deserialize(&value)?;
     let wanted = kind.api_resource();
     let is_wanted = head.api_version == Some(wanted.api_version) && head.kind == Some(wanted.kind);
     if is_wanted { DynamicObject::deserialize(value).map(Some) } else { Ok(None) }

@@ -167,7 +167,7 @@ struct Reach<'a> {
 }
 
 impl<'a> Reach<'a> {
-    /// `None` if the namespaces cannot be listed, or the objects are Namespaces.
+    /// The namespaces of a share. `None` if they cannot be listed, or the objects are Namespaces.
     fn of(share: &'a Share) -> Option<Self> {
         match share {
             Share::None => Some(Self { boundaries: &[], names: BTreeSet::new(), is_nowhere: true }),
@@ -211,8 +211,8 @@ struct Hashed {
 }
 
 impl Hashed {
-    /// `None` if there is more than one hash rule, or one that the API server evaluates
-    /// differently.
+    /// The hashes of a share. `None` if there is more than one hash rule, or one that the API
+    /// server evaluates differently.
     fn of(share: &Share) -> Option<Self> {
         let (scope, are_namespaces) = match share {
             Share::None => {

@@ -25,9 +25,9 @@ struct Clients {
     epoch: Epoch,
     /// The position of the last list. `None` while a client of an older scope may hold it too.
     given: Option<Resume>,
-    /// Those of the present scope.
+    /// Clients of the present scope.
     present: u32,
-    /// Those of an older scope, and those that cannot be distinguished from them.
+    /// Clients of an older scope, and those that cannot be distinguished from them.
     former: u32,
 }
 

@@ -51,7 +51,7 @@ impl Past {
         Self { floors: HashMap::new(), unknown: false, had_process: false }
     }
 
-    /// Clients may have been shown anything.
+    /// A past in which clients may have been shown anything.
     pub fn unknown() -> Self {
         Self { floors: HashMap::new(), unknown: true, had_process: true }
     }

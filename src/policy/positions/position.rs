@@ -4,8 +4,8 @@
 //! *Unparsed* positions are those that clients may hold but that we did not parse: those that an
 //! earlier process showed, and those of responses in an encoding that we do not parse. Their bound
 //! is unknown until the API server reports its current version ([`Question`]). A version that a
-//! client is shown is not such a bound: an object's own version in initial events, a list `Exact` at
-//! a version, and a cache that lags are all older than positions of other clients.
+//! client is shown is not such a bound: an object's own version in initial events, a list `Exact`
+//! at a version, and a cache that lags are all older than positions of other clients.
 
 use std::sync::{
     Mutex, MutexGuard, PoisonError,
@@ -40,13 +40,13 @@ struct Unparsed {
 /// The upper bound of the unparsed positions.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 enum Bound {
-    /// No position is unparsed.
+    /// No unparsed position.
     #[default]
     None,
     At(u64),
     /// The bound is not known yet: the API server can report it.
     Unknown,
-    /// Never known: the positions cannot be compared.
+    /// A bound that is never known: the positions cannot be compared.
     Never,
 }
 

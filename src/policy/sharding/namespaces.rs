@@ -48,7 +48,7 @@ impl Selected {
         Self { selector: selector.clone(), names: Arc::new(names), digest }
     }
 
-    /// Exactly these namespaces, as if selected by label.
+    /// Namespaces of these names, as if selected by label.
     #[cfg(test)]
     pub(in crate::policy) fn of(names: &[&str]) -> Self {
         let label = || BTreeMap::from([("k".to_owned(), "v".to_owned())]);

@@ -107,7 +107,7 @@ impl Rule {
 }
 
 impl fmt::Display for Rule {
-    /// `pods`, `deployments.apps`, `*.*`.
+    /// Writes `pods`, `deployments.apps`, `*.*`.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(self.resource.as_str())?;
         match self.group.as_str() {

@@ -41,7 +41,7 @@ pub(in crate::proxy) struct Feed {
     /// The API servers whose positions depend on the policy.
     servers: Vec<Arc<Server>>,
     changed: watch::Sender<Epoch>,
-    /// Notified when more is known for the next process than stands on disk.
+    /// The signal that more is known for the next process than stands on disk.
     has_settled: Notify,
     state: Mutex<FeedState>,
     metrics: Arc<Metrics>,
@@ -98,7 +98,7 @@ impl Feed {
         self.state().config.clone()
     }
 
-    /// Notifies of every change.
+    /// A receiver of every change.
     pub(in crate::proxy) fn changes(&self) -> watch::Receiver<Epoch> {
         self.changed.subscribe()
     }

@@ -36,7 +36,7 @@ pub(super) struct Resolver {
     feed: Arc<Feed>,
     access: OwnAccess,
     draft: Option<ShardingDraft>,
-    /// Open while the draft needs it.
+    /// The watch, open while the draft needs it.
     watch: Option<LabelWatch>,
 }
 

@@ -17,7 +17,7 @@ use crate::{
 /// The reason why a request ends without the upstream's response.
 pub(super) enum Stop {
     Refused(Refused),
-    /// By the API server's answer to a request of our own, which is the client's answer too.
+    /// The API server's answer to a request of our own, which is the client's answer too.
     Answered(Box<Answer>),
     Broken(Broken),
 }

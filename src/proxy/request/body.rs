@@ -34,7 +34,7 @@ pub(in crate::proxy) struct Room {
 
 /// A body that is buffered whole. It takes room until the last of its bytes is passed on.
 #[derive(Debug)]
-pub(super) struct Held {
+pub(super) struct WholeBody {
     /// The content. What replaces it is longer by a name at most, and takes no more room.
     pub(super) bytes: Vec<u8>,
     /// The room that it takes: the capacity of `bytes`.
@@ -64,7 +64,7 @@ impl Room {
     }
 }
 
-impl Held {
+impl WholeBody {
     /// Reads a body of at most `limit` bytes to its end. It takes room only for bytes that have
     /// arrived: announced ones take none.
     ///
@@ -127,19 +127,19 @@ fn too_large(limit: usize) -> Refused {
     Refusal::BodyTooLarge.because(format!("the body is larger than {most} {unit}: send less"))
 }
 
-impl AsRef<[u8]> for Held {
+impl AsRef<[u8]> for WholeBody {
     fn as_ref(&self) -> &[u8] {
         &self.bytes
     }
 }
 
-impl From<Held> for Bytes {
-    fn from(held: Held) -> Self {
+impl From<WholeBody> for Bytes {
+    fn from(held: WholeBody) -> Self {
         Self::from_owner(held)
     }
 }
 
-impl Drop for Held {
+impl Drop for WholeBody {
     fn drop(&mut self) {
         self.room.give_back(self.taken);
     }
@@ -166,13 +166,14 @@ mod tests {
         Full::new(Bytes::from(vec![b'x'; length]))
     }
 
-    fn hold(room: &Arc<Room>, length: usize) -> Result<Held, Refusal> {
-        let held = Held::whole(room, of(length), LIMIT).now_or_never().expect("all of it is there");
+    fn hold(room: &Arc<Room>, length: usize) -> Result<WholeBody, Refusal> {
+        let held =
+            WholeBody::whole(room, of(length), LIMIT).now_or_never().expect("all of it is there");
         held.map_err(|refused| refused.refusal)
     }
 
     /// Takes bodies until the room is full.
-    fn fill(room: &Arc<Room>, length: usize) -> Vec<Held> {
+    fn fill(room: &Arc<Room>, length: usize) -> Vec<WholeBody> {
         std::iter::from_fn(|| match hold(room, length) {
             Ok(held) => Some(held),
             Err(refusal) => {
@@ -210,12 +211,12 @@ mod tests {
         let pieces = stream::iter(
             (0..1000).map(|_| Ok::<_, Infallible>(Frame::data(Bytes::from_static(&[b'x'; 1000])))),
         );
-        let held = Held::whole(&room, StreamBody::new(pieces), LIMIT).await.unwrap();
+        let held = WholeBody::whole(&room, StreamBody::new(pieces), LIMIT).await.unwrap();
         assert_eq!(held.as_ref().len(), 1_000_000);
         assert!(held.bytes.capacity() <= held.taken && held.taken < 1_500_000, "{}", held.taken);
         assert_eq!(hold(&room, LIMIT).err(), None);
         assert_eq!(hold(&room, LIMIT + 1).err(), Some(Refusal::BodyTooLarge));
-        let empty = Held::whole(&room, Empty::<Bytes>::new(), LIMIT).await.unwrap();
+        let empty = WholeBody::whole(&room, Empty::<Bytes>::new(), LIMIT).await.unwrap();
         assert_eq!((empty.as_ref(), empty.taken), (&b""[..], 0));
     }
 
@@ -227,7 +228,7 @@ mod tests {
             stream::once(async { Ok::<_, Infallible>(Frame::data(Bytes::from_static(b"{"))) });
         let never = stream::StreamExt::chain(never, stream::pending());
         let body = StreamBody::new(Box::pin(never));
-        let refused = Held::whole(&room, body, LIMIT).await.expect_err("it has no end");
+        let refused = WholeBody::whole(&room, body, LIMIT).await.expect_err("it has no end");
         assert_eq!(refused.refusal.label(), "body_timeout");
         assert_eq!((refused.status.code, begun.elapsed()), (504, WHOLE_WITHIN));
         assert_eq!(room.free.load(Relaxed), ROOM);

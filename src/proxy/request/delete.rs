@@ -18,7 +18,7 @@ use serde_json::json;
 
 use super::{
     answer::{Answer, Follow, Stop, bad_target, body_kind},
-    body::Held,
+    body::WholeBody,
 };
 use crate::{
     policy::{GroupResource, Refusal, Refused, Share},
@@ -87,7 +87,7 @@ pub(super) async fn judged(
     let (head, body) = request.into_parts();
     let query = Query::parse(head.uri.query());
     let query = query.map_err(|error| Refusal::BadRequestLine.because(error))?;
-    let body = Held::whole(&pair.worker.shared.bodies, body, MAX_OPTIONS).await?;
+    let body = WholeBody::whole(&pair.worker.shared.bodies, body, MAX_OPTIONS).await?;
     let options = DeleteOptions::read(body_kind(&head.headers), body.as_ref(), query);
     let options = options.map_err(Refused::from)?;
     let path = head.uri.path().trim_end_matches('/');

@@ -16,7 +16,7 @@ use http_body_util::Full;
 pub(super) use self::body::Room;
 use self::{
     answer::{Answer, Follow, Stop, bad_target, body_kind},
-    body::Held,
+    body::WholeBody,
     follow::follow,
 };
 use super::{
@@ -54,7 +54,8 @@ pub(super) async fn serve(
     }
 }
 
-/// Boxes the futures that most requests do not need: theirs is copied when its task starts.
+/// Answers one request by its way. Futures that most requests do not need are boxed: that of each
+/// is copied when its task starts.
 async fn answer(
     pair: &Rc<Pair>,
     mut request: Request<ClientBody>,
@@ -134,7 +135,7 @@ fn collection(
     Ok(Some(collection))
 }
 
-/// Discovery, health and version need no policy; everything else does.
+/// The policy in force. Discovery, health and version need none; everything else does.
 fn in_force(pair: &Pair, info: &RequestInfo<'_>) -> Result<Option<Arc<InForce>>, Stop> {
     match pair.worker.shared.feed.in_force() {
         Some(in_force) => Ok(Some(in_force)),
@@ -195,7 +196,7 @@ async fn send_renamed(
     let (mut head, body) = request.into_parts();
     strip_hop_by_hop(&mut head.headers, false);
     let kind = body_kind(&head.headers);
-    let mut body = Held::whole(&pair.worker.shared.bodies, body, name::MAX_BODY).await?;
+    let mut body = WholeBody::whole(&pair.worker.shared.bodies, body, name::MAX_BODY).await?;
     let renamed = match (in_force.sharding.lock(), kind) {
         (Some(lock), Some(kind)) => {
             name::rename(kind, body.as_ref(), |name| lock.rename(name)).map_err(Refused::from)?

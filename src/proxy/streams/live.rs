@@ -194,7 +194,7 @@ impl Subject {
 
 impl Sight for Subject {
     type Policy = Arc<InForce>;
-    /// `None` for a watch that came too late to be waited for.
+    /// The watch's member of a change. `None` if it came too late to be waited for.
     type Member = Option<Member>;
 
     fn difference(&self, old: &Arc<InForce>, new: &Arc<InForce>) -> Difference {
@@ -213,7 +213,7 @@ impl Sight for Subject {
 }
 
 impl LiveStream {
-    /// Gives the watch an input, records its effect, and returns it.
+    /// Steps the machine: gives it an input, records its effect, and returns it.
     pub(super) fn step(&self, input: Input<'_, Subject>) -> Output<Subject> {
         let output = self.machine.borrow_mut().step(input);
         match output {
@@ -235,7 +235,7 @@ impl LiveStream {
         output
     }
 
-    /// Brings it over if the policy has changed before its first bytes arrived.
+    /// Brings the watch over if the policy has changed before its first bytes arrived.
     pub(super) fn catch_up(&self, present: &Arc<InForce>) {
         if let Output::Late = self.step(Input::Policy(present, &|| None)) {
             self.step(Input::Expire);

@@ -19,7 +19,7 @@ pub(super) trait Sight {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Difference {
     None,
-    /// Some objects leave or enter.
+    /// Objects leave or enter.
     Objects,
     /// The watch is of another lock, which is another object: it cannot be brought over.
     Lock,
@@ -93,7 +93,7 @@ pub(super) enum Output<S: Sight> {
     Ordered,
     /// Wake the body and count an expired watch: the order is to expire.
     OrderedToExpire,
-    /// Give the order to expire, at a time that suits.
+    /// Order it to expire, at a time that suits.
     Late,
     /// Begin to bring it over from the policy that is shown.
     Change(Goal<S>),

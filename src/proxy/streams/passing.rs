@@ -47,11 +47,11 @@ pub(in crate::proxy) struct Passing {
 
 /// The treatment of the events.
 pub(in crate::proxy) enum Treatment {
-    /// Events pass unchanged, and their positions are recorded.
+    /// Events that pass unchanged, and whose positions are recorded.
     Followed(Box<WatchScanner>),
-    /// Events of other shards are left out.
+    /// Events without those of other shards.
     Judged(Box<WatchFilter>, Share),
-    /// Events cannot be parsed: no limit applies to them, and they pass unchanged.
+    /// Events that cannot be parsed: no limit applies to them, and they pass unchanged.
     Unparsed,
 }
 
@@ -70,7 +70,7 @@ pub(super) enum Portion {
 }
 
 impl Treatment {
-    /// `None` for an encoding whose events cannot be separated.
+    /// A passing watch. `None` for an encoding whose events cannot be separated.
     pub(in crate::proxy) fn new(encoding: Encoding, share: &Share) -> Option<Self> {
         Some(match share {
             Share::Each { .. } => {

@@ -125,8 +125,8 @@ impl Shown {
         Refusal::Expired.because(why).status.error_event(self.encoding)
     }
 
-    /// Updates whether it can be brought over: a stream without bookmarks, or before the end of its
-    /// initial events, has no position for that.
+    /// Updates whether the watch can be brought over: a stream without bookmarks, or before the end
+    /// of its initial events, has no position for that.
     fn update_may_change(&self) {
         let may_change =
             self.bookmarks == Bookmarks::Always && self.at.is_some() && self.asked.is_some();

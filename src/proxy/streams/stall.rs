@@ -33,8 +33,8 @@ const MAX_STALLED: usize = 32;
 const MAX_UNREAD: usize = 48;
 /// The time without a poll after which a response counts as unread by its client.
 const STALLED_AFTER: Duration = Duration::from_secs(10);
-/// That time if there are more unread responses than may be, and if there are half as many again.
-/// They fill within a second.
+/// The time for reading if there are more unread responses than may be, and if there are half as
+/// many again. They fill within a second.
 const STALLED_AFTER_CROWDED: Duration = Duration::from_millis(400);
 const STALLED_AFTER_FLOODED: Duration = Duration::from_millis(10);
 /// The excess that counts as a flood.
@@ -48,7 +48,7 @@ pub(in crate::proxy) struct Unread {
     responses: AtomicUsize,
     /// Pairs with unread responses.
     pairs: AtomicUsize,
-    /// Notified when there are more than may be.
+    /// The signal that there are more than may be.
     crowded: Notify,
 }
 

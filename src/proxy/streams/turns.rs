@@ -92,7 +92,7 @@ pub(super) struct Member {
 }
 
 impl Turns {
-    /// `epoch` is set to the epoch that all watches know of.
+    /// Turns without a watch. `epoch` is set to the epoch that all watches know of.
     pub(in crate::proxy) fn new(epoch: Gauge<u64, AtomicU64>) -> Self {
         Self { epoch, ..Self::default() }
     }
@@ -116,8 +116,8 @@ impl Turns {
         self.held.fetch_add(after.wrapping_sub(before), Ordering::Relaxed);
     }
 
-    /// `None` while a watch has to be waited for; else whether the turn before sent possible
-    /// parents or children of the objects in this one.
+    /// The turn's permission. `None` while a watch has to be waited for; else whether the turn
+    /// before sent possible parents or children of the objects in this one.
     fn is_open(&self, epoch: Epoch, turn: Turn) -> Option<bool> {
         let state = self.state();
         let change = state.changes.get(&epoch)?;

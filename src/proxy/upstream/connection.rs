@@ -22,7 +22,7 @@ const MAX_RESOURCES: usize = 256;
 pub(in crate::proxy) struct Upstream {
     line: Line,
     pub(in crate::proxy) server: Arc<Server>,
-    /// `HOST:PORT`.
+    /// The server's `HOST:PORT`.
     pub(in crate::proxy) name: String,
     /// The number of the pair, for the log.
     pub(super) connection: u64,
@@ -115,7 +115,7 @@ impl From<NoResponse> for Broken {
     fn from(why: NoResponse) -> Self {
         match why {
             NoResponse::Unprocessed => unprocessed(),
-            NoResponse::Cut(error) => Broken::Upstream(error.into()),
+            NoResponse::Cut(error) => Self::Upstream(error.into()),
         }
     }
 }

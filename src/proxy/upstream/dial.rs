@@ -31,8 +31,8 @@ enum Address {
     Fixed(UpstreamAddr),
 }
 
-/// TLS reads 4 KiB from a socket at once, which is as much as the API server puts into one record
-/// of a list: a buffer below it saves most of the calls.
+/// A buffered socket. TLS reads 4 KiB at once, which is as much as the API server puts into one
+/// record of a list: a buffer below it saves most of the calls.
 pub(in crate::proxy) type UpstreamTlsStream = client::TlsStream<BufReader<TcpStream>>;
 
 /// The upstream leg.
@@ -40,7 +40,7 @@ pub(in crate::proxy) type UpstreamTlsStream = client::TlsStream<BufReader<TcpStr
 pub(in crate::proxy) struct UpstreamConn {
     pub(in crate::proxy) stream: UpstreamTlsStream,
     pub(in crate::proxy) server: Arc<Server>,
-    /// `HOST:PORT`, as it was dialled.
+    /// The dialled `HOST:PORT`.
     pub(in crate::proxy) name: String,
     pub(in crate::proxy) own: OwnSocket,
 }

@@ -1,7 +1,7 @@
 //! HTTP/2 to the API server.
 //!
-//! Hides the engine, which is h2. The future that sends a request polls for the response itself, and
-//! sends the request's body meanwhile: hyper's client has a task and two channels in between.
+//! Hides the engine, which is h2. The future that sends a request polls for the response itself,
+//! and sends the request's body meanwhile: hyper's client has a task and two channels in between.
 
 use std::{
     cell::{Cell, RefCell},
@@ -24,16 +24,16 @@ use tokio::{
     time::{Instant, sleep_until, timeout},
 };
 
-/// Windows. A stalled watch holds at most one stream window; the connection window is that of 128
-/// of them, so stalled watches never starve a Lease. With half the stream window the API server
-/// stops in the middle of a long list, and waits for us.
+/// Windows of a stream and of the connection. A stalled watch holds at most one stream window; the
+/// connection window is that of 128 of them, so stalled watches never starve a Lease. With half the
+/// stream window the API server stops in the middle of a long list, and waits for us.
 const STREAM_WINDOW: u32 = 512 << 10;
 const CONNECTION_WINDOW: u32 = 64 << 20;
 /// Unsent bytes that one request or response may hold.
 pub(in crate::proxy) const SEND_BUFFER: usize = 64 << 10;
 /// Bytes of headers: Go accepts a mebibyte, in any number of lines.
 pub(in crate::proxy) const MAX_HEADERS: u32 = 1 << 20;
-/// PINGs as in client-go.
+/// The PINGs' interval, as in client-go.
 pub(in crate::proxy) const PING_INTERVAL: Duration = Duration::from_secs(30);
 pub(in crate::proxy) const PING_TIMEOUT: Duration = Duration::from_secs(15);
 /// The stream limit before the upstream's SETTINGS have arrived: more than a peer can set.
@@ -44,7 +44,7 @@ const UNKNOWN: usize = usize::MAX - 1;
 pub(in crate::proxy) struct Sender {
     h2: Rc<Requests>,
     heard: Heard,
-    /// Notified when no request can be sent any more.
+    /// The signal that no request can be sent any more.
     over: Rc<Notify>,
 }
 
@@ -176,8 +176,8 @@ impl Sender {
         }
     }
 
-    /// Sends a request; the future waits for the head of the response. Streams beyond the upstream's
-    /// limit wait in the engine: clients are held to that limit, so they are few.
+    /// Sends a request; the future waits for the head of the response. Streams beyond the
+    /// upstream's limit wait in the engine: clients are held to that limit, so they are few.
     ///
     /// # Errors
     /// [`NoResponse::Unprocessed`] if no request can be sent any more.

@@ -27,17 +27,17 @@ const MAX_BYTES: u64 = 1 << 20;
 pub(in crate::proxy) struct KeptPositions {
     path: Option<PathBuf>,
     at_start: AtStart,
-    /// Set by the first policy.
+    /// The positions, set by the first policy.
     present: OnceLock<Positions>,
 }
 
 /// The file's content at the start of the process.
 #[derive(Debug)]
 enum AtStart {
-    /// No process ran in this pod before.
+    /// Nothing: no process ran in this pod before.
     Nothing,
     Content(Content),
-    /// Clients may have been shown anything.
+    /// Unknown: clients may have been shown anything.
     Unknown,
 }
 
@@ -57,7 +57,7 @@ struct Content {
 struct Entry {
     group: String,
     resource: String,
-    /// `None` if it is unknown.
+    /// The floor. `None` if it is unknown.
     floor: Option<u64>,
 }
 

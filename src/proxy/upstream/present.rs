@@ -34,7 +34,7 @@ struct List {
 /// The API server's response to the question.
 pub(in crate::proxy) enum Present {
     Version(Resume),
-    /// It does not accept the client's credentials.
+    /// A 401: the server does not accept the client's credentials.
     Unauthorized(Box<Response<Bytes>>),
 }
 

@@ -30,7 +30,7 @@ const WHOLE: &str = "application/json";
 
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
-struct Answer {
+struct ProbedList {
     #[serde(default)]
     metadata: Metadata,
     items: Option<Vec<Item>>,
@@ -117,7 +117,7 @@ impl Probe<'_> {
         match self.ask(&[("shardSelector", &hashes.to_string())]).await {
             Err(No::Ever) => Some(false),
             Err(No::Now) => None,
-            Ok(Answer { metadata: Metadata { shard_info: Some(info) }, .. }) => {
+            Ok(ProbedList { metadata: Metadata { shard_info: Some(info) }, .. }) => {
                 Some(hashes.is_said_by(&info.selector))
             }
             Ok(answer) => {
@@ -166,7 +166,7 @@ impl Probe<'_> {
         self.remembered(|known| &mut known.namespaces, selects).await
     }
 
-    /// What is known of an ability; `probe` finds it out if nothing is. An ability that stays
+    /// The knowledge of an ability; `probe` finds it out if there is none. An ability that stays
     /// unknown is not used, nor that of a resource that is not remembered.
     async fn remembered(
         &self,
@@ -192,7 +192,7 @@ impl Probe<'_> {
     }
 
     /// A list of one object, at the path without a `watch` verb: that would open a second watch.
-    async fn ask(&self, selectors: &[(&str, &str)]) -> Result<Answer, No> {
+    async fn ask(&self, selectors: &[(&str, &str)]) -> Result<ProbedList, No> {
         let mut query = vec![("limit", Some("1"))];
         query.extend(selectors.iter().map(|(name, value)| (*name, Some(*value))));
         let target = format!("{}?{}", self.info.own_path(), Query::default().rewrite(&query));

@@ -28,7 +28,7 @@ pub struct ListScanner {
 }
 
 impl ListScanner {
-    /// `None` for YAML, which would have to be held as a whole.
+    /// A scanner. `None` for YAML, which would have to be held as a whole.
     pub fn new(encoding: Encoding) -> Option<Self> {
         Self::of(encoding, Node::List, Wanted::default())
     }

@@ -17,15 +17,15 @@ use crate::wire::{
 #[derive(Debug)]
 pub(super) struct Found {
     pub(super) name: String,
-    /// Its bytes: quotes, head or length included.
+    /// The name's bytes: quotes, head or length included.
     pub(super) at: Range<usize>,
-    /// Protobuf: the lengths of the messages around it, the outermost first.
+    /// The lengths of the protobuf messages around it, the outermost first.
     pub(super) around: Vec<Range<usize>>,
 }
 
 /// The values on the way to a name: each place, and the first token of its value.
 #[derive(Debug)]
-pub(super) struct Way<'b> {
+pub(super) struct Places<'b> {
     kind: BodyKind,
     body: &'b [u8],
     places: Vec<(Node, Range<usize>)>,
@@ -49,7 +49,7 @@ pub(super) enum Type {
     Other,
 }
 
-impl<'b> Way<'b> {
+impl<'b> Places<'b> {
     /// Walks the value that begins at `from`. What stands there more than once is refused: Go takes
     /// the last of several values, or merges them.
     pub(super) fn walk(

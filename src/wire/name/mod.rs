@@ -15,7 +15,7 @@ use std::fmt;
 
 use serde::de::IgnoredAny;
 
-use self::find::{Found, Way};
+use self::find::{Found, Places};
 use super::object::walk::Node;
 
 /// Most bytes of a body: the API server's limit (`MaxRequestBodyBytes`, 3 MiB).
@@ -75,7 +75,7 @@ impl fmt::Display for BodyKind {
     }
 }
 
-/// Why the name in a body cannot be relied on. Contains nothing of the body.
+/// Reasons why the name in a body cannot be relied on. Contains nothing of the body.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum NameError {
     /// The body is longer than the API server's limit.
@@ -84,7 +84,7 @@ pub enum NameError {
     /// The body is not in the encoding that `Content-Type` names.
     #[error("request body: not well-formed {0}")]
     Malformed(BodyKind),
-    /// Nested deeper than the API server reads.
+    /// Too deep a nesting for the API server.
     #[error("request body: nested too deeply")]
     TooDeep,
     /// A repeated field: Go takes the last value, other readers the first.
@@ -93,7 +93,7 @@ pub enum NameError {
     /// A value of a type that this field never has.
     #[error("request body: {field} must be {expected}")]
     WrongType {
-        /// Its path.
+        /// The field's path.
         field: &'static str,
         /// The right type, with an article.
         expected: &'static str,
@@ -141,7 +141,7 @@ pub fn rename(
 fn in_object(kind: BodyKind, body: &[u8]) -> Result<Option<Found>, NameError> {
     match kind {
         BodyKind::Protobuf | BodyKind::Cbor => {
-            let way = Way::walk(kind, Node::Written, body, 0)?;
+            let way = Places::walk(kind, Node::Written, body, 0)?;
             if way.end < body.len() { Err(NameError::Malformed(kind)) } else { way.name() }
         }
         BodyKind::Yaml => match in_object(BodyKind::Json, body) {
@@ -151,7 +151,7 @@ fn in_object(kind: BodyKind, body: &[u8]) -> Result<Option<Found>, NameError> {
         },
         _ => {
             check_json(kind, body)?;
-            Way::walk(kind, Node::Written, body, 0)?.name()
+            Places::walk(kind, Node::Written, body, 0)?.name()
         }
     }
 }

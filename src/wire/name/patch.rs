@@ -2,7 +2,7 @@
 
 use super::{
     BodyKind, NameError, check_json,
-    find::{Found, Type, Way},
+    find::{Found, Places, Type},
 };
 use crate::wire::object::walk::Node;
 
@@ -22,13 +22,13 @@ pub(super) fn find(body: &[u8]) -> Result<Vec<Found>, NameError> {
         if let [] | [b']', ..] = rest {
             return Ok(names);
         }
-        let operation = Way::walk(KIND, Node::Operation, body, body.len() - rest.len())?;
+        let operation = Places::walk(KIND, Node::Operation, body, body.len() - rest.len())?;
         names.extend(in_operation(body, &operation)?);
         rest = body.get(operation.end..).unwrap_or_default();
     }
 }
 
-fn in_operation(body: &[u8], operation: &Way<'_>) -> Result<Option<Found>, NameError> {
+fn in_operation(body: &[u8], operation: &Places<'_>) -> Result<Option<Found>, NameError> {
     let [op, path, value] =
         [Node::Op, Node::OpPath, Node::OpValue].map(|node| operation.place(node));
     let (Some(op), Some(path), Some(value)) = (op, path, value) else { return Ok(None) };
@@ -38,7 +38,7 @@ fn in_operation(body: &[u8], operation: &Way<'_>) -> Result<Option<Found>, NameE
     }
     match target(&operation.text(path, Node::OpPath)?.name) {
         Some(Node::WrittenName) => operation.text(value, Node::WrittenName).map(Some),
-        Some(root) => Way::walk(BodyKind::JsonPatch, root, body, value.token.start)?.name(),
+        Some(root) => Places::walk(BodyKind::JsonPatch, root, body, value.token.start)?.name(),
         None => Ok(None),
     }
 }

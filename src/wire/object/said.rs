@@ -109,7 +109,7 @@ impl<'a> Labels<'a> {
         }
     }
 
-    /// Keys and values.
+    /// Labels as pairs of key and value.
     pub fn iter(&self) -> impl Iterator<Item = (&'a str, &'a str)> + use<'a> {
         let (all, at, map) = match self.0 {
             From::Read { text, at } => (text, at, None),
@@ -132,7 +132,7 @@ impl<'a> Owners<'a> {
         Self { text, at }
     }
 
-    /// Each owner.
+    /// The owners, each once.
     pub fn iter(&self) -> impl Iterator<Item = Owner<'a>> + use<'a> {
         let Self { text: all, at } = *self;
         at.iter().map(move |at| Owner {

@@ -116,7 +116,7 @@ impl<'a> Parser<'a> {
         }
     }
 
-    /// `( [VALUE] [, [VALUE]]… )`: an empty place is the empty value.
+    /// Parses a set, `( [VALUE] [, [VALUE]]… )`: an empty place is the empty value.
     fn set(&mut self) -> Result<Vec<String>, SelectorError> {
         let open = self.next();
         if open.kind != Kind::Open {

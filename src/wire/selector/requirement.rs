@@ -35,7 +35,7 @@ impl Requirement {
         Ok(Self { key, op, values })
     }
 
-    /// `key=value`, as one pair of `matchLabels`.
+    /// The requirement `key=value`, as one pair of `matchLabels`.
     pub fn equals(key: impl Into<String>, value: impl Into<String>) -> Result<Self, LabelError> {
         Self::new(key, Op::In, [value.into()])
     }

@@ -64,7 +64,7 @@ pub enum LabelError {
         "label value {0:?} is invalid: must be empty, or at most 63 of [-A-Za-z0-9_.] with an alphanumeric at both ends"
     )]
     Value(String),
-    /// Gt and Lt compare integers.
+    /// A value that is no integer, for Gt or Lt.
     #[error("label value {0:?} is invalid: Gt and Lt need a decimal 64-bit integer")]
     NotInteger(String),
     /// Too many or too few values for the operator.

@@ -45,7 +45,8 @@ pub struct Details {
     pub kind: String,
     pub uid: String,
     pub causes: Vec<Cause>,
-    /// Seconds; 0 is absent. client-go obeys the `Retry-After` header, others obey this.
+    /// Seconds after which to retry; 0 is absent. client-go obeys the `Retry-After` header, others
+    /// obey this.
     pub retry_after_seconds: u32,
 }
 

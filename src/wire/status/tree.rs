@@ -138,7 +138,7 @@ fn text(value: &str, out: &mut Vec<u8>) {
     }
 }
 
-/// Major type and argument, in the fewest bytes (RFC 8949, 4.2.1).
+/// The head of an item, major type and argument, in the fewest bytes (RFC 8949, 4.2.1).
 pub(in crate::wire) fn head(major: u8, argument: usize, out: &mut Vec<u8>) {
     let first = |low: u8| major << 5 | low;
     if let Ok(small) = u8::try_from(argument) {

@@ -29,7 +29,7 @@ const PIECE: usize = 64 << 10;
 /// The body of a judged list, see the module.
 pub(in crate::proxy) struct JudgedList {
     upstream: UpstreamBody,
-    /// `None` once the body has ended.
+    /// The filter. `None` once the body has ended.
     filter: Option<ListFilter>,
     /// The decompressor, if it is needed. The client is on this machine and gets plain bytes.
     gunzip: Option<Box<MultiGzDecoder<Vec<u8>>>>,
@@ -42,7 +42,7 @@ pub(in crate::proxy) struct JudgedList {
 }
 
 impl JudgedList {
-    /// `None` for an encoding that cannot be filtered.
+    /// A judged list. `None` for an encoding that cannot be filtered.
     pub(in crate::proxy) fn new(
         pair: &Rc<Pair>,
         upstream: UpstreamBody,

@@ -49,7 +49,7 @@ pub struct ListFilter {
     held: Vec<u8>,
     /// Number of bytes fed.
     offset: u64,
-    /// JSON: whether an item of this array was kept.
+    /// Whether an item of this JSON array was kept.
     has_left: bool,
     counts: Counts,
     failed: Option<FrameError>,
@@ -67,13 +67,14 @@ pub struct Counts {
 /// The part of the list that the next byte is in.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Place {
-    /// JSON and CBOR: in front of the items. Held, because a body without items is not a list.
+    /// The head, in front of the items, of JSON and CBOR. Held, because a body without items is not
+    /// a list.
     Head,
     /// Outside of the items.
     Outside,
-    /// Inside the array of items, or in protobuf inside one item.
+    /// The array of items, or in protobuf one item.
     Inside {
-        /// Protobuf: bytes of tag and length in front of the item.
+        /// Bytes of tag and length in front of the item, in protobuf.
         head: usize,
     },
 }

@@ -24,7 +24,7 @@ pub(super) struct Tables {
 }
 
 #[derive(Deserialize)]
-struct Event<'a> {
+struct TableEvent<'a> {
     #[serde(rename = "type")]
     kind: Cow<'a, str>,
     #[serde(borrow)]
@@ -51,7 +51,7 @@ impl Tables {
         judge: Judge<'_>,
         out: &mut Vec<u8>,
     ) -> Result<bool, Fault> {
-        let Event { kind, mut object } =
+        let TableEvent { kind, mut object } =
             serde_json::from_slice(event).map_err(|_| Fault::Unexpected)?;
         let all = rows(&object)?;
         let kept = if is_change { self.kept(&all, judge)? } else { all.clone() };

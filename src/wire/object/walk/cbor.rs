@@ -5,7 +5,7 @@ use super::{
     facts::Facts,
     fault::Fault,
     head::{Head, MAX_ITEMS, UNTIL_BREAK},
-    place::{Node, Shape, Target},
+    place::{Node, Shape, TextOf},
     step::{Mark, Step},
 };
 
@@ -25,14 +25,14 @@ pub(in crate::wire) const SELF_DESCRIBED: &[u8] = &[0xd9, 0xd9, 0xf7];
 pub(in crate::wire) struct Cbor {
     root: Node,
     /// Open containers that are parsed, outermost first.
-    open: [Container; LEVELS],
+    open: [Level; LEVELS],
     level: usize,
     /// Skipped items. Outside of writes only levels around an indefinite length are kept apart.
     skipped: Vec<Left>,
     /// Bytes left of the current string.
     payload: u64,
     /// The use of the current string.
-    target: Target,
+    target: TextOf,
     /// The major type of a string that is in pieces, up to a break.
     in_pieces: Option<u8>,
     /// The first bytes of a head that is cut by the end of a chunk.
@@ -43,7 +43,7 @@ pub(in crate::wire) struct Cbor {
 }
 
 #[derive(Debug, Clone, Copy)]
-struct Container {
+struct Level {
     node: Node,
     /// Items left; in a map names and values count separately.
     left: u64,
@@ -71,11 +71,11 @@ impl Cbor {
     pub(super) const fn new(root: Node) -> Self {
         Self {
             root,
-            open: [Container::NONE; LEVELS],
+            open: [Level::NONE; LEVELS],
             level: 0,
             skipped: Vec::new(),
             payload: 0,
-            target: Target::Nothing,
+            target: TextOf::Nothing,
             in_pieces: None,
             cut: [0; Head::MAX],
             cut_length: 0,
@@ -164,17 +164,17 @@ impl Cbor {
         } else {
             match (head.major, self.innermost()) {
                 // A tag changes nothing, but for bytes that stand for base64.
-                (6, Some(Container { node, value, .. })) if value != Some(Node::Skip) => {
+                (6, Some(Level { node, value, .. })) if value != Some(Node::Skip) => {
                     facts.odd(value.unwrap_or(node))?;
                 }
                 (6, None) => facts.odd(self.root)?,
                 (7, Some(_)) if head.is_break() => self.end_by_break()?,
                 (5, None) => self.enter(self.root, head)?,
                 (_, None) => return Err(Fault::NotAnObject),
-                (_, Some(Container { node, value: None, .. })) if node.shape() == Shape::Map => {
+                (_, Some(Level { node, value: None, .. })) if node.shape() == Shape::Map => {
                     self.name(head, facts)?;
                 }
-                (_, Some(Container { node, value, .. })) => {
+                (_, Some(Level { node, value, .. })) => {
                     return self.value(value.unwrap_or_else(|| node.item()), head, facts);
                 }
             }
@@ -185,7 +185,7 @@ impl Cbor {
     fn name(&mut self, head: Head, facts: &mut Facts) -> Result<(), Fault> {
         facts.begin_name();
         if matches!(head.major, 2 | 3) {
-            return self.string(head, Target::Name, facts);
+            return self.string(head, TextOf::Name, facts);
         }
         // Only names that are text lead to a place.
         facts.odd(self.innermost().map_or(self.root, |container| container.node))?;
@@ -216,7 +216,7 @@ impl Cbor {
             }
             (Shape::Text, 2 | 3) => {
                 facts.begin_text(node);
-                self.string(head, Target::Place(node), facts)?;
+                self.string(head, TextOf::Place(node), facts)?;
             }
             // An item that cannot be judged does not pass.
             _ if node.is_item() => return Err(Fault::NotAnObject),
@@ -240,13 +240,13 @@ impl Cbor {
     fn enter(&mut self, node: Node, head: Head) -> Result<(), Fault> {
         let left = head.items()?;
         *self.open.get_mut(self.level).ok_or(Fault::TooDeep)? =
-            Container { node, left, value: None, has_break: left == UNTIL_BREAK };
+            Level { node, left, value: None, has_break: left == UNTIL_BREAK };
         self.level += 1;
         Ok(())
     }
 
     /// Ends the innermost container if no items are left in it.
-    fn close(&mut self, facts: &mut Facts) -> Option<Container> {
+    fn close(&mut self, facts: &mut Facts) -> Option<Level> {
         let busy = self.payload > 0 || self.in_pieces.is_some() || !self.skipped.is_empty();
         let container = self.innermost().filter(|container| container.left == 0 && !busy)?;
         self.level -= 1;
@@ -272,7 +272,7 @@ impl Cbor {
         }
     }
 
-    fn string(&mut self, head: Head, target: Target, facts: &mut Facts) -> Result<(), Fault> {
+    fn string(&mut self, head: Head, target: TextOf, facts: &mut Facts) -> Result<(), Fault> {
         self.target = target;
         match head.argument {
             None => self.in_pieces = Some(head.major),
@@ -301,7 +301,7 @@ impl Cbor {
         let length = usize::try_from(self.payload).unwrap_or(usize::MAX);
         let (piece, rest) = rest.split_at_checked(length).unwrap_or((rest, &[]));
         self.payload -= piece.len() as u64;
-        if self.target != Target::Nothing {
+        if self.target != TextOf::Nothing {
             facts.push(piece);
             if self.payload == 0 && self.in_pieces.is_none() {
                 self.end_string(facts);
@@ -311,21 +311,21 @@ impl Cbor {
     }
 
     fn end_string(&mut self, facts: &mut Facts) {
-        match std::mem::replace(&mut self.target, Target::Nothing) {
-            Target::Nothing => {}
-            Target::Name => {
+        match std::mem::replace(&mut self.target, TextOf::Nothing) {
+            TextOf::Nothing => {}
+            TextOf::Name => {
                 let node = self.innermost().map_or(Node::Skip, |container| container.node);
                 self.named(facts.named(node));
             }
-            Target::Place(node) => facts.end_text(node),
+            TextOf::Place(node) => facts.end_text(node),
         }
     }
 
-    fn innermost(&self) -> Option<Container> {
+    fn innermost(&self) -> Option<Level> {
         self.open.get(self.level.checked_sub(1)?).copied()
     }
 
-    fn innermost_mut(&mut self) -> Option<&mut Container> {
+    fn innermost_mut(&mut self) -> Option<&mut Level> {
         self.open.get_mut(self.level.checked_sub(1)?)
     }
 
@@ -437,7 +437,7 @@ impl Left {
     }
 }
 
-impl Container {
+impl Level {
     const NONE: Self = Self { node: Node::Skip, left: 0, value: None, has_break: false };
 
     fn count(&mut self) {

@@ -59,7 +59,8 @@ pub enum Continue {
     None,
     /// More pages follow.
     Token(String),
-    /// More pages follow, but the token is longer than [`ListMeta::MAX_CONTINUE`] or no UTF-8.
+    /// A token that cannot be read: more pages follow, but it is longer than
+    /// [`ListMeta::MAX_CONTINUE`] or no UTF-8.
     Unreadable,
 }
 
@@ -83,8 +84,8 @@ pub(in crate::wire) struct Facts {
     /// The text being read; only `limit` bytes of it are kept.
     text: Vec<u8>,
     limit: usize,
-    /// Protobuf: whether the current annotation is [`INITIAL_EVENTS_END`], and whether its value is
-    /// "true".
+    /// The current protobuf annotation: whether it is [`INITIAL_EVENTS_END`], and whether its value
+    /// is "true".
     annotation: (bool, bool),
 }
 

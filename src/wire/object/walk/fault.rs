@@ -31,28 +31,28 @@ pub enum Fault {
     /// An item or event larger than anything that the API server stores.
     #[error("item too large")]
     TooLarge,
-    /// JSON or CBOR: a byte or item that cannot follow here.
+    /// A byte of JSON, or an item of CBOR, that cannot follow here.
     #[error("unexpected byte")]
     Unexpected,
-    /// JSON: a backslash and a character that cannot follow it.
+    /// An escape of JSON that does not exist.
     #[error("broken escape in a string")]
     Escape,
-    /// Nested more deeply than apimachinery would decode.
+    /// Too deep a nesting for apimachinery's decoders.
     #[error("nested too deeply")]
     TooDeep,
-    /// Protobuf or CBOR: a length beyond its enclosing item. JSON: a number that is too long.
+    /// A length beyond its enclosing item, in protobuf or CBOR; a number of JSON that is too long.
     #[error("length out of bounds")]
     Length,
-    /// Protobuf: a varint of more than 64 bits.
+    /// A protobuf varint of more than 64 bits.
     #[error("varint of more than 64 bits")]
     Varint,
-    /// Protobuf: a field number or wire type that does not exist.
+    /// A protobuf field number or wire type that does not exist.
     #[error("no such field number or wire type")]
     Tag,
-    /// Protobuf: an object without the `k8s\0` in front.
+    /// The magic is missing: a protobuf object without the `k8s\0` in front.
     #[error("object without its magic number")]
     Magic,
-    /// CBOR: a reserved value of the initial byte.
+    /// A CBOR head with a reserved value of the initial byte.
     #[error("reserved initial byte")]
     Head,
     /// The body ended in the middle.

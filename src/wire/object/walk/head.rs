@@ -11,9 +11,9 @@ pub(super) const UNTIL_BREAK: u64 = u64::MAX;
 #[derive(Debug, Clone, Copy)]
 pub(in crate::wire) struct Head {
     pub(in crate::wire) major: u8,
-    /// `None`: indefinite length, or a break.
+    /// The argument. `None` for an indefinite length, or a break.
     pub(in crate::wire) argument: Option<u64>,
-    /// Its own bytes.
+    /// The head's own bytes.
     pub(in crate::wire) length: usize,
 }
 
@@ -21,7 +21,7 @@ impl Head {
     /// Longest head: the initial byte and eight more.
     pub(in crate::wire) const MAX: usize = 9;
 
-    /// `None` if the bytes end before the head does.
+    /// Reads a head. `None` if the bytes end before it does.
     #[inline]
     pub(in crate::wire) fn read(bytes: &[u8]) -> Result<Option<Self>, Fault> {
         let Some((initial, behind)) = bytes.split_first() else {

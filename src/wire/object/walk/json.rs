@@ -3,7 +3,7 @@
 use super::{
     facts::Facts,
     fault::Fault,
-    place::{Node, Shape, Target},
+    place::{Node, Shape, TextOf},
     skip::{Skip, Skipped},
     step::{Mark, Step},
 };
@@ -29,24 +29,24 @@ pub(in crate::wire) struct Json {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum State {
-    /// Between two documents.
+    /// The gap between two documents.
     Between,
-    /// Before the first name, or the end of an empty object.
+    /// An object's start: its first name comes, or its end.
     FirstName,
     Name,
     Colon(Node),
-    /// Before the first item of an array, or its end.
+    /// An array's start: its first item comes, or its end.
     FirstItem(Node),
     Value(Node),
-    /// Before a comma, or the end of the container.
+    /// The end of a value: a comma comes, or the end of the container.
     Next,
-    /// Inside the text of a name or of a value.
-    Text(Target),
-    /// Inside a number, true, false or null.
+    /// The text of a name or of a value.
+    Text(TextOf),
+    /// A number, true, false or null.
     Scalar,
-    /// Inside `remainingItemCount`: bytes so far.
+    /// The number of `remainingItemCount`: bytes so far.
     Remaining(usize),
-    /// Inside a skipped container.
+    /// A skipped container.
     Skip(Skip),
 }
 
@@ -62,9 +62,9 @@ enum Escape {
     None,
     /// The last character was the first half of a surrogate pair.
     High(u16),
-    /// Behind a backslash; the surrogate half before it, or 0.
+    /// A backslash was read; the surrogate half before it, or 0.
     Backslash(u16),
-    /// Behind `\u`: the surrogate half, digits read, value so far.
+    /// An escape `\u`: the surrogate half, digits read, value so far.
     Unicode(u16, u8, u16),
 }
 
@@ -163,7 +163,7 @@ impl Json {
             (State::Between, _) => return Err(Fault::NotAnObject),
             (State::FirstName | State::Name, b'"') => {
                 facts.begin_name();
-                self.state = State::Text(Target::Name);
+                self.state = State::Text(TextOf::Name);
             }
             (State::FirstName, b'}') => return self.close(facts),
             (State::FirstItem(_), b']') => return self.close(facts),
@@ -207,7 +207,7 @@ impl Json {
             }
             b'"' if shape == Shape::Text => {
                 facts.begin_text(node);
-                self.state = State::Text(Target::Place(node));
+                self.state = State::Text(TextOf::Place(node));
                 return Ok(None);
             }
             // An item that cannot be judged does not pass.
@@ -219,7 +219,7 @@ impl Json {
                 self.state = State::Scalar;
                 return Ok(None);
             }
-            b'"' => self.state = State::Text(Target::Nothing),
+            b'"' => self.state = State::Text(TextOf::Nothing),
             b'{' | b'[' => self.state = State::Skip(Skip::new()),
             b'-' | b'0'..=b'9' | b't' | b'f' | b'n' => self.state = State::Scalar,
             _ => return Err(Fault::Unexpected),
@@ -261,7 +261,7 @@ impl Json {
     /// Reads text up to its quote or to the end of the chunk.
     fn text<'c>(
         &mut self,
-        target: Target,
+        target: TextOf,
         mut rest: &'c [u8],
         facts: &mut Facts,
     ) -> Result<&'c [u8], Fault> {
@@ -292,26 +292,26 @@ impl Json {
         }
     }
 
-    fn plain(&mut self, target: Target, piece: &[u8], facts: &mut Facts) {
+    fn plain(&mut self, target: TextOf, piece: &[u8], facts: &mut Facts) {
         if !piece.is_empty() {
             self.escape = Escape::None;
-            if target != Target::Nothing {
+            if target != TextOf::Nothing {
                 facts.push(piece);
             }
         }
     }
 
-    fn end_text(&mut self, target: Target, facts: &mut Facts) {
+    fn end_text(&mut self, target: TextOf, facts: &mut Facts) {
         self.state = match target {
-            Target::Name => {
+            TextOf::Name => {
                 let node = self.innermost().unwrap_or(Node::Skip);
                 State::Colon(facts.named(node))
             }
-            Target::Place(node) => {
+            TextOf::Place(node) => {
                 facts.end_text(node);
                 State::Next
             }
-            Target::Nothing => State::Next,
+            TextOf::Nothing => State::Next,
         };
     }
 

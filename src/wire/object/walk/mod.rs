@@ -35,7 +35,7 @@ pub(in crate::wire) enum Walker {
 }
 
 impl Walker {
-    /// `None` for YAML, which is never streamed.
+    /// A walker. `None` for YAML, which is never streamed.
     pub(in crate::wire) fn new(encoding: Encoding, root: Node) -> Option<Self> {
         Some(match encoding {
             Encoding::Json => Self::Json(Json::new(root)),

@@ -9,15 +9,15 @@ pub(in crate::wire) enum Node {
     Skip,
     /// A watch event.
     Event,
-    /// Protobuf: the `RawExtension` of an event.
+    /// The `RawExtension` of a protobuf event.
     Extension,
-    /// Protobuf: magic and `runtime.Unknown` around an object.
+    /// The protobuf envelope of an object: magic and `runtime.Unknown`.
     ObjectEnvelope,
-    /// Protobuf: magic and `runtime.Unknown` around a list.
+    /// The protobuf envelope of a list.
     ListEnvelope,
-    /// Protobuf: magic and `runtime.Unknown` around a list whose items are parsed.
+    /// The protobuf envelope of a list whose items are parsed.
     ItemsEnvelope,
-    /// Protobuf: the kind in an envelope.
+    /// The kind in a protobuf envelope.
     TypeMeta,
     /// The object of an event, or one that stands alone.
     Object,
@@ -26,7 +26,7 @@ pub(in crate::wire) enum Node {
     /// `ObjectMeta`, or the `ListMeta` of a Table.
     Meta,
     Annotations,
-    /// Protobuf: one entry of a map.
+    /// One entry of a protobuf map of annotations.
     Annotation,
     /// The rows of a Table.
     Rows,
@@ -46,12 +46,12 @@ pub(in crate::wire) enum Node {
     ItemOwners,
     ItemOwner,
     Labels,
-    /// Protobuf: one entry of the labels.
+    /// One entry of the labels, in protobuf.
     LabelEntry,
     /// The owner references of an object.
     Owners,
     Owner,
-    /// Protobuf: the kind in the envelope of a list.
+    /// The kind in the protobuf envelope of a list.
     ListTypeMeta,
     /// `ObjectMeta` of an item.
     ItemMeta,
@@ -60,7 +60,7 @@ pub(in crate::wire) enum Node {
     ItemRow,
     /// The object of a row, in a Table that is a list.
     RowItem,
-    /// Protobuf: magic and `runtime.Unknown` around an object that is written.
+    /// The protobuf envelope of an object that is written.
     WrittenEnvelope,
     /// An object that is written: only its name matters.
     Written,
@@ -71,12 +71,12 @@ pub(in crate::wire) enum Node {
     Op,
     OpPath,
     OpValue,
-    /// Protobuf: magic and `runtime.Unknown` around `DeleteOptions`.
+    /// The protobuf envelope of `DeleteOptions`.
     OptionsEnvelope,
-    /// Protobuf: a field of that envelope beside them.
+    /// A field of that envelope beside them.
     BesideOptions,
     Options,
-    /// Protobuf: one of the options.
+    /// One of the options, in protobuf.
     KnownOption,
     UnknownOption,
 
@@ -125,17 +125,17 @@ pub(super) enum Shape {
     Text,
     Number,
     Flag,
-    /// Only its place matters.
+    /// A value whose place alone matters.
     Any,
     Skip,
 }
 
 /// The use of a string.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Target {
-    /// It is the name of the next value.
+pub(super) enum TextOf {
+    /// The name of the next value.
     Name,
-    /// It is the text of a place.
+    /// The text of a place.
     Place(Node),
     Nothing,
 }

@@ -13,7 +13,7 @@ pub(super) struct Skip {
 /// The progress of a skip.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Skipped {
-    /// All bytes are inside the container.
+    /// More to come: all bytes are inside the container.
     More,
     /// The container ended after this many bytes.
     End(usize),
@@ -123,8 +123,8 @@ impl Skip {
 }
 
 impl Masks {
-    /// Compares eight bytes in one register. (The vector instructions for sixteen need `unsafe`,
-    /// and the compiler does not find them by itself.)
+    /// Masks of eight bytes, compared in one register. (The vector instructions for sixteen need
+    /// `unsafe`, and the compiler does not find them by itself.)
     fn of(block: &[u8; BLOCK]) -> Self {
         let mut masks = Self { quote: 0, backslash: 0, open: 0, close: 0 };
         let (words, _) = block.as_chunks::<8>();

@@ -19,19 +19,19 @@ pub(in crate::wire) enum Step {
 /// it may have begun in an earlier chunk.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(in crate::wire) enum Mark {
-    /// Behind the token that opens the items.
+    /// The items begin: their opening token was read.
     Open { token: usize },
-    /// Protobuf: behind the tag of an item.
+    /// The tag of an item was read, in protobuf.
     Tag { token: usize },
-    /// Protobuf: behind the length of an item, before its first byte.
+    /// The length of an item was read, in protobuf; its first byte comes.
     Body,
-    /// Behind an item.
+    /// An item has ended.
     Item,
-    /// Behind the token that closes the items; a CBOR array of definite length has none.
+    /// The items end: their closing token was read. A CBOR array of definite length has none.
     Close { token: usize },
-    /// Behind `remainingItemCount`; in protobuf behind its tag.
+    /// The number `remainingItemCount` was read; in protobuf its tag.
     Remaining { token: usize },
-    /// Behind the first token of a value in a write: in JSON one byte, in CBOR its head, in protobuf
-    /// a number or a length.
+    /// A value in a write begins: its first token was read, in JSON one byte, in CBOR its head, in
+    /// protobuf a number or a length.
     Value { node: Node, token: usize },
 }
