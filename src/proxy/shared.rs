@@ -20,7 +20,7 @@ use tokio::{
 };
 
 use super::{
-    config::OnChange,
+    config::{Config, OnChange},
     feed::Feed,
     listen::Outages,
     metrics::{Metrics, RequestCounts},
@@ -58,6 +58,25 @@ pub(super) struct Shared {
     pub(super) on_change: OnChange,
     pub(super) clock: Clock,
     pub(super) connections: AtomicU64,
+}
+
+impl Shared {
+    pub(super) fn new(config: &Config, metrics: Arc<Metrics>, tls: Tls, feed: Arc<Feed>) -> Self {
+        Self {
+            tls,
+            feed,
+            streams: Arc::default(),
+            turns: Arc::new(Turns::new(metrics.policy_epoch.clone())),
+            bodies: Arc::new(Room::new(Arc::clone(&metrics))),
+            unread: Arc::default(),
+            held: HeldRoom::new(Arc::clone(&metrics)),
+            metrics,
+            outages: Outages::default(),
+            on_change: config.plain.on_change,
+            clock: config.clock.clone(),
+            connections: AtomicU64::default(),
+        }
+    }
 }
 
 /// State shared by the connections of one data thread.

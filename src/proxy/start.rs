@@ -3,7 +3,7 @@
 use std::{
     io,
     net::SocketAddr,
-    sync::{Arc, atomic::AtomicU64, mpsc},
+    sync::{Arc, mpsc},
     thread,
     time::Duration,
 };
@@ -24,11 +24,9 @@ use super::{
     config::{Config, PolicySource},
     data_thread,
     feed::{Feed, PolicyFile, follow_cluster},
-    listen::{self, Listener, Outages, Queue},
+    listen::{self, Listener, Queue},
     metrics::{Leg, Metrics},
-    request::Room,
     shared::Shared,
-    streams::{HeldRoom, StreamTable, Turns},
     tls::Tls,
     upstream::{KeptPositions, OwnSockets, Server},
     vital::{Lost, Vitals},
@@ -66,7 +64,7 @@ pub enum StartError {
     /// The mesh CA cannot be used.
     #[error("--mesh-ca-dir")]
     MeshCa(#[from] CaError),
-    /// No certificate could be made.
+    /// A leaf that could not be made.
     #[error("the certificate for clients")]
     Leaf(#[from] LeafError),
     /// The upstream's CA cannot be used.
@@ -147,21 +145,7 @@ impl Proxy {
         let listeners = sockets.into_iter().map(outbound).collect();
         let admin = socket::listen_on_all(config.plain.admin)
             .map_err(cannot("--admin", config.plain.admin))?;
-        let turns = Arc::new(Turns::new(metrics.policy_epoch.clone()));
-        let shared = Arc::new(Shared {
-            bodies: Arc::new(Room::new(Arc::clone(&metrics))),
-            held: HeldRoom::new(Arc::clone(&metrics)),
-            metrics,
-            tls,
-            feed,
-            streams: Arc::new(StreamTable::default()),
-            turns,
-            unread: Arc::default(),
-            outages: Outages::default(),
-            on_change: config.plain.on_change,
-            clock: config.clock.clone(),
-            connections: AtomicU64::new(0),
-        });
+        let shared = Arc::new(Shared::new(&config, metrics, tls, feed));
         Ok(Self { config, shared, server, registry, listeners, admin, follow_policy })
     }
 
