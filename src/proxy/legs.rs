@@ -12,7 +12,7 @@ use std::{
     time::Duration,
 };
 
-use futures_util::FutureExt;
+use futures_util::{FutureExt, future::join};
 use hyper::{
     client::conn::http1,
     server::conn::{self as client_conn, http1::UpgradeableConnection},
@@ -20,6 +20,7 @@ use hyper::{
 };
 use hyper_util::rt::{TokioIo, TokioTimer};
 use tokio::{
+    io::{AsyncRead, AsyncReadExt},
     net::TcpStream,
     time::{Instant, sleep_until, timeout},
 };
@@ -50,7 +51,7 @@ const SETTINGS_TIMEOUT: Duration = Duration::from_secs(10);
 /// Idle time, longer than the API server keeps an idle connection, so that it is the one to close
 /// it.
 const IDLE_TIMEOUT: Duration = Duration::from_secs(180);
-/// Timeout of the upstream connection's orderly end.
+/// Timeout of both connections' orderly end.
 const FAREWELL: Duration = Duration::from_secs(1);
 
 /// Serves the client until one side ends.
@@ -120,6 +121,7 @@ async fn serve_h2(legs: Legs, tasks: &Tasks) -> Closed {
         .keep_alive_interval(PING_INTERVAL)
         .keep_alive_timeout(PING_TIMEOUT)
         .serve_connection(TokioIo::new(io.clone()), service);
+    let rest = io.clone();
     let client = Box::pin(Uncorking { connection: Box::pin(client), io });
     let never_upgrades = Cell::new(false);
     let served = drive(
@@ -134,8 +136,16 @@ async fn serve_h2(legs: Legs, tasks: &Tasks) -> Closed {
         () = reset_stalled(&stalls, tasks) => Closed::Finished,
     };
     // Requests notice by themselves that their client is gone; the upstream gets a GOAWAY.
-    let _ = timeout(FAREWELL, tasks.finished()).await;
+    let _ = timeout(FAREWELL, join(tasks.finished(), linger(rest))).await;
     closed
+}
+
+/// Discards what the client sends until it closes too. The kernel resets a connection that is closed
+/// over unread bytes, and the client may lose the GOAWAY that lets it send its last requests again
+/// (`goAwayTimeout` of Go's `http2/server.go`).
+async fn linger(mut client: impl AsyncRead + Unpin) {
+    let mut unread = [0; 4 << 10];
+    while let Ok(1..) = client.read(&mut unread).await {}
 }
 
 async fn serve_h1(legs: Legs, tasks: &Tasks) -> Closed {

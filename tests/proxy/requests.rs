@@ -1,13 +1,13 @@
 //! Requests on their way upstream, and heads of responses on their way to the client.
 
-use std::collections::BTreeMap;
+use std::{collections::BTreeMap, io};
 
 use ctrlmesh::{
     net::tls::{H2, HTTP_11},
     wire::media::Encoding,
 };
 use http::{HeaderMap, HeaderName, HeaderValue, Method, header};
-use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWriteExt};
 
 use crate::support::{
     CONFIGMAPS, TOKEN,
@@ -550,13 +550,9 @@ async fn requests_that_are_cancelled_at_once_end_no_connection() {
     call.json(200, "{}");
     let answer = async {
         loop {
-            let mut head = [0; 9];
-            tls.read_exact(&mut head).await.unwrap();
-            let [_, high, low, kind, _, stream @ ..] = head;
-            let mut payload = vec![0; usize::from(u16::from_be_bytes([high, low]))];
-            tls.read_exact(&mut payload).await.unwrap();
+            let (kind, stream, _) = next_frame(&mut tls).await.unwrap();
             assert_ne!(kind, 7, "GOAWAY");
-            if kind == 1 && u32::from_be_bytes(stream) == 401 {
+            if (kind, stream) == (1, 401) {
                 break;
             }
         }
@@ -564,10 +560,43 @@ async fn requests_that_are_cancelled_at_once_end_no_connection() {
     soon("the answer to the last", answer).await;
 }
 
+/// A client that has not read its GOAWAY yet sends on: a reset might take the GOAWAY from it.
+#[tokio::test]
+async fn bytes_that_come_after_the_end_of_a_connection_reset_nothing() {
+    let mut upstream = Upstream::start().await;
+    let proxy = Proxy::start(&upstream).await;
+    let trust = config(&proxy.files.mesh_ca_pem(), &[H2]);
+    let mut tls = connect(proxy.addr, trust, "kubernetes").await.unwrap();
+    let preface = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\0\x04\0\0\0\0\0";
+    tls.write_all(preface).await.unwrap();
+    tls.write_all(&get_frame(1, "/version")).await.unwrap();
+    upstream.call().await.json(200, "{}");
+    upstream.go_away(0).await;
+    while let Ok((kind, _, payload)) = soon("the end", next_frame(&mut tls)).await {
+        if kind == 6 {
+            tls.write_all(&frame(6, 1, 0, &payload)).await.unwrap();
+        }
+    }
+    for _ in 0..50 {
+        tls.write_all(&get_frame(3, "/version")).await.unwrap();
+        tls.flush().await.unwrap();
+    }
+}
+
 /// One frame of HTTP/2 (RFC 9113 section 4.1).
 fn frame(kind: u8, flags: u8, stream: u32, payload: &[u8]) -> Vec<u8> {
     let length = u8::try_from(payload.len()).unwrap();
     [&[0, 0, length, kind, flags], &stream.to_be_bytes()[..], payload].concat()
+}
+
+/// The next frame: its type, its stream and its payload.
+async fn next_frame(from: &mut (impl AsyncRead + Unpin)) -> io::Result<(u8, u32, Vec<u8>)> {
+    let mut head = [0; 9];
+    from.read_exact(&mut head).await?;
+    let [_, high, low, kind, _, stream @ ..] = head;
+    let mut payload = vec![0; usize::from(u16::from_be_bytes([high, low]))];
+    from.read_exact(&mut payload).await?;
+    Ok((kind, u32::from_be_bytes(stream), payload))
 }
 
 /// The HEADERS of a whole GET, with literal fields (RFC 7541 section 6.2.2).
