@@ -9,7 +9,10 @@ use std::{
 
 use anyhow::{Context, Result, bail};
 
-use super::cache::{self, Key};
+use super::{
+    cache::{self, Key},
+    go::{STRIPPED, go_build},
+};
 
 /// The version of Kubernetes that `cluster/go.mod` requires.
 pub const KUBERNETES_VERSION: &str = "1.37.1";
@@ -39,12 +42,7 @@ fn build() -> Result<PathBuf> {
         key = key.add_file(&source)?;
     }
     cache::file("kube", key, |path| {
-        let mut go = Command::new("go");
-        go.current_dir(&sources)
-            .env("CGO_ENABLED", "0")
-            .args(["build", "-v", "-mod=readonly", "-trimpath", "-ldflags", &flags, "-o"])
-            .arg(path)
-            .arg(".");
+        let mut go = go_build(&sources, &flags, path);
         cache::run_with_progress("building Kubernetes from source", &mut go)
     })
 }
@@ -56,7 +54,7 @@ fn linker_flags() -> Result<String> {
     };
     let version = "k8s.io/component-base/version";
     Ok(format!(
-        "-s -w -X {version}.gitVersion=v{KUBERNETES_VERSION} -X {version}.gitMajor={major} \
+        "{STRIPPED} -X {version}.gitVersion=v{KUBERNETES_VERSION} -X {version}.gitMajor={major} \
          -X {version}.gitMinor={minor}"
     ))
 }
