@@ -22,7 +22,7 @@ use std::{
 use tokio::{
     sync::Notify,
     task,
-    time::{Instant, sleep, timeout},
+    time::{Instant, timeout},
 };
 
 /// Unread responses of one pair. A full stream window of 512 KiB takes 1.1 MiB with the buffers in
@@ -39,6 +39,8 @@ const STALLED_AFTER_CROWDED: Duration = Duration::from_millis(400);
 const STALLED_AFTER_FLOODED: Duration = Duration::from_millis(10);
 /// The excess that counts as a flood.
 const FLOOD: usize = MAX_UNREAD / 2;
+/// The growth of the excess after which it is time to look again.
+const SURGE: usize = FLOOD / 4;
 /// Interval of checks whether clients read.
 const LOOK: Duration = Duration::from_secs(5);
 
@@ -48,7 +50,7 @@ pub(in crate::proxy) struct Unread {
     responses: AtomicUsize,
     /// Pairs with unread responses.
     pairs: AtomicUsize,
-    /// The signal that there are more than may be.
+    /// The signal that there are more than may be, or still more.
     crowded: Notify,
 }
 
@@ -110,10 +112,8 @@ impl Stalls {
     /// Resolves when it is time to ask [which responses to reset](Self::to_reset) again.
     pub(in crate::proxy) async fn time_to_look(&self) {
         let crowded = self.of_all.crowded.notified();
-        match self.of_all.excess() {
-            Some(excess) => sleep(patience(excess) / 2).await,
-            None => drop(timeout(LOOK, crowded).await),
-        }
+        let pause = self.of_all.excess().map_or(LOOK, |excess| patience(excess) / 2);
+        let _ = timeout(pause, crowded).await;
     }
 
     /// The tasks to end so that the pair stays within its share, those that wait longest first.
@@ -143,7 +143,9 @@ impl Stalls {
                 if self.unread.replace(self.unread.get() + 1) == 0 {
                     self.of_all.pairs.fetch_add(1, Ordering::Relaxed);
                 }
-                if self.of_all.responses.fetch_add(1, Ordering::Relaxed) == MAX_UNREAD {
+                let others = self.of_all.responses.fetch_add(1, Ordering::Relaxed);
+                let is_surge = |excess: usize| excess.is_multiple_of(SURGE);
+                if others.checked_sub(MAX_UNREAD).is_some_and(is_surge) {
                     self.of_all.crowded.notify_waiters();
                 }
             }
@@ -246,6 +248,29 @@ mod tests {
         assert!(patience.is_sorted_by(|a, b| a >= b), "{patience:?}");
         assert!(patience[0] > STALLED_AFTER_CROWDED * 9 / 10);
         assert_eq!(patience[3..], [STALLED_AFTER_FLOODED; 3]);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn t74_a_flood_is_seen_by_pairs_that_wait_to_look_again() {
+        let all = Rc::new(Stalls::default());
+        let _few = unread(&all, MAX_UNREAD + 1).await;
+        let begun = Instant::now();
+        let flood = async {
+            let flood = unread(&all, FLOOD).await;
+            (begun.elapsed(), flood)
+        };
+        let look = async {
+            all.time_to_look().await;
+            while all.of_all.excess() < Some(FLOOD) {
+                all.time_to_look().await;
+            }
+            begun.elapsed()
+        };
+        let (seen, (came, _flood)) = tokio::join!(look, flood);
+        assert!(seen <= came + STALLED_AFTER_FLOODED, "it came at {came:?}, seen at {seen:?}");
+        let begun = Instant::now();
+        all.time_to_look().await;
+        assert!(begun.elapsed() <= STALLED_AFTER_FLOODED);
     }
 
     #[tokio::test(start_paused = true)]
