@@ -338,6 +338,11 @@ mod tests {
         local.run_until(script(accepts)).await
     }
 
+    /// Waits for the end of a test, which hangs if a notice does not come.
+    async fn within<T>(test: impl Future<Output = T>) -> T {
+        timeout(Duration::from_secs(10), test).await.expect("it ends in time")
+    }
+
     type Accepts = tokio::sync::mpsc::Receiver<(Request<RecvStream>, server::SendResponse<Bytes>)>;
 
     #[tokio::test]
@@ -407,7 +412,7 @@ mod tests {
             };
             tokio::join!(serve, read);
         };
-        tokio::join!(connection.run(), script);
+        within(async { tokio::join!(connection.run(), script) }).await;
     }
 
     #[tokio::test]
@@ -429,7 +434,7 @@ mod tests {
             assert!(matches!(second, Err(NoResponse::Unprocessed)));
             assert!(begun.is_err(), "the first was processed, and is cut off");
         };
-        tokio::join!(connection.run(), script);
+        within(async { tokio::join!(connection.run(), script) }).await;
     }
 
     #[tokio::test]
