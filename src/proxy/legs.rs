@@ -32,20 +32,20 @@ use super::{
     shared::{LAST_CALL, Pair, Tasks, Worker, reached},
     streams::Stalls,
     upstream::{
-        ClientBody, Leftover, Line, Server, Upstream, UpstreamConn, UpstreamTlsStream,
+        ClientBody, Leftover, Line, Server, UPLOAD_WINDOW, Upstream, UpstreamConn,
+        UpstreamTlsStream,
         http2::{self, MAX_HEADERS, PING_INTERVAL, PING_TIMEOUT, SEND_BUFFER},
     },
 };
 use crate::net::{cork::Corked, drain::Draining, tls::H2};
 
-/// HTTP/2 windows towards the client, for its uploads.
-const STREAM_WINDOW: u32 = 256 << 10;
-const CONNECTION_WINDOW: u32 = 1 << 20;
 /// Header lines of an HTTP/1.1 head. Each head takes room for all of them, 64 bytes a line. This
 /// many cost 60 ns; twice as many are given back to the kernel each time and cost 20 µs.
 const MAX_HEADER_COUNT: usize = 2 << 10;
 /// Streams at once if the upstream names no limit: the API server's own default.
 const STREAM_LIMIT: u32 = 250;
+/// The HTTP/2 window of all uploads of a connection, so that one that waits holds up no other.
+const CONNECTION_WINDOW: u32 = STREAM_LIMIT * UPLOAD_WINDOW;
 /// Timeout of the upstream's SETTINGS.
 const SETTINGS_TIMEOUT: Duration = Duration::from_secs(10);
 /// Idle time, longer than the API server keeps an idle connection, so that it is the one to close
@@ -114,7 +114,7 @@ async fn serve_h2(legs: Legs, tasks: &Tasks) -> Closed {
         .auto_date_header(false)
         .max_concurrent_streams(limit)
         .max_pending_accept_reset_streams(4 * limit as usize)
-        .initial_stream_window_size(STREAM_WINDOW)
+        .initial_stream_window_size(UPLOAD_WINDOW)
         .initial_connection_window_size(CONNECTION_WINDOW)
         .max_header_list_size(MAX_HEADERS)
         .max_send_buf_size(SEND_BUFFER)

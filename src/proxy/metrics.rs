@@ -36,6 +36,7 @@ pub(super) struct Metrics {
     pub(super) pushdown: Family<Labels<1>, Counter>,
     pub(super) filtered_items: Family<FilterLabels, Counter>,
     pub(super) filter_memory: Gauge,
+    pub(super) upload_memory: Gauge,
     pub(super) policy_epoch: Gauge<u64, AtomicU64>,
     pub(super) policy_rejected: Counter,
     pub(super) policy_age: Gauge<f64, AtomicU64>,
@@ -109,6 +110,7 @@ impl Metrics {
             pushdown: Family::default(),
             filtered_items: Family::default(),
             filter_memory: Gauge::default(),
+            upload_memory: Gauge::default(),
             policy_epoch: Gauge::default(),
             policy_rejected: Counter::default(),
             policy_age: Gauge::default(),
@@ -250,6 +252,12 @@ impl Metrics {
             "Memory for objects that are not complete or not judged yet",
             Unit::Bytes,
             self.filter_memory.clone(),
+        );
+        all.register_with_unit(
+            "upload_memory",
+            "Memory that is kept free for bodies of requests that the API server does not take",
+            Unit::Bytes,
+            self.upload_memory.clone(),
         );
     }
 }

@@ -24,16 +24,20 @@ use super::{
     feed::Feed,
     listen::Outages,
     metrics::{Metrics, RequestCounts},
-    request::Room,
     streams::{HeldRoom, LiveStreams, Stalls, StreamTable, Turns, Unread},
     tls::Tls,
-    upstream::{Leftover, Upstream},
+    upstream::{Leftover, Room, Upstream},
 };
 use crate::{net::Clock, policy::positions::Grants};
 
 /// The time before a drain's deadline when connections and watches that came during the drain are
 /// asked to finish.
 pub(super) const LAST_CALL: Duration = Duration::from_secs(1);
+
+/// Bytes that all bodies that are buffered whole may take, and that may wait of all that are
+/// streamed.
+const BODIES: usize = 16 << 20;
+const UPLOADS: usize = 16 << 20;
 
 /// Waits until a time, or for ever if there is none.
 pub(super) async fn reached(at: Option<Instant>) {
@@ -52,6 +56,7 @@ pub(super) struct Shared {
     pub(super) streams: Arc<StreamTable>,
     pub(super) turns: Arc<Turns>,
     pub(super) bodies: Arc<Room>,
+    pub(super) uploads: Arc<Room>,
     pub(super) unread: Arc<Unread>,
     pub(super) held: Arc<HeldRoom>,
     pub(super) outages: Outages,
@@ -67,7 +72,8 @@ impl Shared {
             feed,
             streams: Arc::default(),
             turns: Arc::new(Turns::new(metrics.policy_epoch.clone())),
-            bodies: Arc::new(Room::new(Arc::clone(&metrics))),
+            bodies: Arc::new(Room::new(BODIES, metrics.filter_memory.clone())),
+            uploads: Arc::new(Room::new(UPLOADS, metrics.upload_memory.clone())),
             unread: Arc::default(),
             held: HeldRoom::new(Arc::clone(&metrics)),
             metrics,

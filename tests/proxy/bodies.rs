@@ -19,7 +19,7 @@ use crate::support::{
     client::{self, Client, Http, bytes, chunk, config, connect, request, request_with, upload},
     log,
     proxy::{Files, Proxy, Setup},
-    scene, scene_before, scene_speaking, soon, until,
+    scene, scene_before, scene_speaking, soon, stand_still, until,
     upstream::{Behaviour, Stream, Upstream},
 };
 
@@ -353,19 +353,6 @@ async fn t73_a_thousand_connections_leak_nothing() {
     assert_eq!(upstream.accepted(), 1000);
     assert_eq!(proxy.metric("ctrlmesh_panics_total", &[]).await.to_string(), "0");
     assert!(proxy.admin_page("/debug/streams").await.1.contains("\"streams\": []"));
-}
-
-/// Waits until floods have begun and nobody has read more of them for a while.
-async fn stand_still(taken: &AtomicUsize) {
-    const LOOKS: usize = 20;
-    let (before, still) = (AtomicUsize::new(0), AtomicUsize::new(0));
-    let look = || async {
-        let now = taken.load(SeqCst);
-        let is_still = now > 1 << 18 && before.swap(now, SeqCst) == now;
-        still.store(if is_still { still.load(SeqCst) + 1 } else { 0 }, SeqCst);
-        (now, still.load(SeqCst))
-    };
-    until("the floods stand", look, |(_, still)| *still == LOOKS).await;
 }
 
 #[tokio::test]

@@ -24,7 +24,10 @@ pub mod proxy;
 pub mod scrape;
 pub mod upstream;
 
-use std::time::Duration;
+use std::{
+    sync::atomic::{AtomicUsize, Ordering::SeqCst},
+    time::Duration,
+};
 
 use tokio::time::{interval, timeout};
 
@@ -66,6 +69,19 @@ pub async fn soon<T>(what: &str, event: impl Future<Output = T>) -> T {
         Ok(value) => value,
         Err(_) => panic!("{what} did not come within {PATIENCE:?}"),
     }
+}
+
+/// Waits until floods have begun and nobody has read more of them for a while.
+pub async fn stand_still(taken: &AtomicUsize) {
+    const LOOKS: usize = 20;
+    let (before, still) = (AtomicUsize::new(0), AtomicUsize::new(0));
+    let look = || async {
+        let now = taken.load(SeqCst);
+        let is_still = now > 1 << 18 && before.swap(now, SeqCst) == now;
+        still.store(if is_still { still.load(SeqCst) + 1 } else { 0 }, SeqCst);
+        (now, still.load(SeqCst))
+    };
+    until("the floods stand", look, |(_, still)| *still == LOOKS).await;
 }
 
 /// Polls a value until it is right.

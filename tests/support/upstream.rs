@@ -271,6 +271,9 @@ async fn connection(
                 .max_concurrent_streams(state.behaviour.max_streams)
                 .max_pending_accept_reset_streams(1000)
                 .max_header_list_size(4 << 20)
+                // As the API server's.
+                .initial_stream_window_size(256 << 10)
+                .initial_connection_window_size(64 << 20)
                 .serve_connection(TokioIo::new(tls), service)
         )
     } else {

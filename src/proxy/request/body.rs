@@ -1,12 +1,6 @@
 //! Bodies of requests that are buffered whole, within the room that all of them share.
 
-use std::{
-    sync::{
-        Arc,
-        atomic::{AtomicUsize, Ordering::Relaxed},
-    },
-    time::Duration,
-};
+use std::{sync::Arc, time::Duration};
 
 use bytes::Bytes;
 use http_body::Body;
@@ -15,22 +9,11 @@ use tokio::time::timeout;
 
 use crate::{
     policy::{Refusal, Refused},
-    proxy::metrics::Metrics,
+    proxy::upstream::{Place, Room},
 };
 
-/// Bytes that all bodies that are buffered whole may take.
-const ROOM: usize = 16 << 20;
-/// The last bytes of the room are for small bodies, and the very last for those of a Lease: pairs
-/// of a body's size and the bytes that larger bodies must leave free.
-const KEPT: [(usize, usize); 2] = [(64 << 10, 4 << 20), (4 << 10, 1 << 20)];
 /// Timeout until a body has arrived whole.
 const WHOLE_WITHIN: Duration = Duration::from_secs(30);
-/// The room that the buffered bodies of all connections share.
-#[derive(Debug)]
-pub(in crate::proxy) struct Room {
-    free: AtomicUsize,
-    metrics: Arc<Metrics>,
-}
 
 /// A body that is buffered whole. It takes room until the last of its bytes is passed on.
 #[derive(Debug)]
@@ -38,30 +21,7 @@ pub(super) struct WholeBody {
     /// The content. What replaces it is longer by a name at most, and takes no more room.
     pub(super) bytes: Vec<u8>,
     /// The room that it takes: the capacity of `bytes`.
-    taken: usize,
-    room: Arc<Room>,
-}
-
-impl Room {
-    pub(in crate::proxy) fn new(metrics: Arc<Metrics>) -> Self {
-        Self { free: AtomicUsize::new(ROOM), metrics }
-    }
-
-    /// Takes `more` bytes for a body that has `all` with them; returns whether they were free.
-    fn take(&self, more: usize, all: usize) -> bool {
-        let kept = KEPT.iter().filter(|(size, _)| all > *size).map(|(_, kept)| *kept).max();
-        let take = |free: usize| free.checked_sub(more).filter(|left| *left >= kept.unwrap_or(0));
-        let is_taken = self.free.fetch_update(Relaxed, Relaxed, take).is_ok();
-        if is_taken {
-            self.metrics.filter_memory(0, more);
-        }
-        is_taken
-    }
-
-    fn give_back(&self, bytes: usize) {
-        self.free.fetch_add(bytes, Relaxed);
-        self.metrics.filter_memory(bytes, 0);
-    }
+    place: Place,
 }
 
 impl WholeBody {
@@ -74,7 +34,7 @@ impl WholeBody {
     where
         B: Body<Data = Bytes> + Unpin,
     {
-        let mut held = Self { bytes: Vec::new(), taken: 0, room: Arc::clone(room) };
+        let mut held = Self { bytes: Vec::new(), place: Place::empty(room) };
         match timeout(WHOLE_WITHIN, held.fill(body, limit)).await {
             Ok(filled) => filled.map(|()| held),
             Err(_) => {
@@ -107,14 +67,10 @@ impl WholeBody {
         if length > limit {
             return Err(too_large(limit));
         }
-        if length > self.taken {
-            let capacity = length.max(self.taken + self.taken / 2).min(limit);
-            if !self.room.take(capacity - self.taken, capacity) {
-                let why = "the bodies of other requests fill the memory for bodies: send the \
-                           request again";
-                return Err(Refusal::NoRoom.because(why));
-            }
-            self.taken = capacity;
+        let taken = self.place.bytes();
+        if length > taken {
+            let capacity = length.max(taken + taken / 2).min(limit);
+            self.place.grow(capacity)?;
             self.bytes.reserve_exact(capacity - self.bytes.len());
         }
         self.bytes.extend_from_slice(data);
@@ -139,12 +95,6 @@ impl From<WholeBody> for Bytes {
     }
 }
 
-impl Drop for WholeBody {
-    fn drop(&mut self) {
-        self.room.give_back(self.taken);
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use std::convert::Infallible;
@@ -152,14 +102,17 @@ mod tests {
     use futures_util::{FutureExt, stream};
     use http_body::Frame;
     use http_body_util::{Empty, Full, StreamBody};
+    use prometheus_client::metrics::gauge::Gauge;
     use tokio::time::Instant;
 
     use super::*;
 
     const LIMIT: usize = 3 << 20;
 
-    fn room() -> Arc<Room> {
-        Arc::new(Room::new(Arc::new(Metrics::new().0)))
+    /// A room, and what is taken of it.
+    fn room() -> (Arc<Room>, Gauge) {
+        let taken = Gauge::default();
+        (Arc::new(Room::new(16 << 20, taken.clone())), taken)
     }
 
     fn of(length: usize) -> Full<Bytes> {
@@ -186,7 +139,7 @@ mod tests {
 
     #[tokio::test]
     async fn the_last_of_the_room_is_for_small_bodies_and_for_leases() {
-        let room = room();
+        let (room, taken) = room();
         let large = fill(&room, 1 << 20);
         assert_eq!(large.len(), 12);
         let medium = fill(&room, 64 << 10);
@@ -194,35 +147,39 @@ mod tests {
         assert_eq!(hold(&room, (4 << 10) + 1).err(), Some(Refusal::NoRoom));
         let small = fill(&room, 4 << 10);
         assert_eq!(small.len(), 1 << 8);
-        assert_eq!(room.metrics.filter_memory.get(), 16 << 20);
+        assert_eq!(taken.get(), 16 << 20);
         drop((large, small));
         let sent = Bytes::from(medium.into_iter().next().expect("there is one"));
         let part = sent.slice(5..6);
         drop(sent);
-        assert_eq!(room.free.load(Relaxed), ROOM - (64 << 10), "a part keeps it all");
+        assert_eq!(taken.get(), 64 << 10, "a part keeps it all");
         drop(part);
-        assert_eq!(room.free.load(Relaxed), ROOM);
-        assert_eq!(room.metrics.filter_memory.get(), 0);
+        assert_eq!(taken.get(), 0);
+        assert_eq!(fill(&room, 1 << 20).len(), 12, "all of it is free");
     }
 
     #[tokio::test]
     async fn a_body_takes_what_has_arrived_and_little_more() {
-        let room = room();
+        let (room, _) = room();
         let pieces = stream::iter(
             (0..1000).map(|_| Ok::<_, Infallible>(Frame::data(Bytes::from_static(&[b'x'; 1000])))),
         );
         let held = WholeBody::whole(&room, StreamBody::new(pieces), LIMIT).await.unwrap();
         assert_eq!(held.as_ref().len(), 1_000_000);
-        assert!(held.bytes.capacity() <= held.taken && held.taken < 1_500_000, "{}", held.taken);
+        assert!(
+            held.bytes.capacity() <= held.place.bytes() && held.place.bytes() < 1_500_000,
+            "{}",
+            held.place.bytes()
+        );
         assert_eq!(hold(&room, LIMIT).err(), None);
         assert_eq!(hold(&room, LIMIT + 1).err(), Some(Refusal::BodyTooLarge));
         let empty = WholeBody::whole(&room, Empty::<Bytes>::new(), LIMIT).await.unwrap();
-        assert_eq!((empty.as_ref(), empty.taken), (&b""[..], 0));
+        assert_eq!((empty.as_ref(), empty.place.bytes()), (&b""[..], 0));
     }
 
     #[tokio::test(start_paused = true)]
     async fn bad_body_that_is_not_whole_in_time() {
-        let room = room();
+        let (room, taken) = room();
         let begun = Instant::now();
         let never =
             stream::once(async { Ok::<_, Infallible>(Frame::data(Bytes::from_static(b"{"))) });
@@ -231,6 +188,6 @@ mod tests {
         let refused = WholeBody::whole(&room, body, LIMIT).await.expect_err("it has no end");
         assert_eq!(refused.refusal.label(), "body_timeout");
         assert_eq!((refused.status.code, begun.elapsed()), (504, WHOLE_WITHIN));
-        assert_eq!(room.free.load(Relaxed), ROOM);
+        assert_eq!(taken.get(), 0);
     }
 }

@@ -13,7 +13,6 @@ use std::{rc::Rc, sync::Arc};
 use http::{HeaderMap, HeaderValue, Method, Request, Response, StatusCode, Uri, Version, header};
 use http_body_util::Full;
 
-pub(super) use self::body::Room;
 use self::{
     answer::{Answer, Follow, Stop, bad_target, body_kind},
     body::WholeBody,
@@ -68,6 +67,7 @@ async fn answer(
     let info = RequestInfo::parse(request.method(), uri.path(), uri.query())
         .map_err(|error| Refusal::BadRequestLine.because(error))?;
     access.is_about(&info);
+    let _place = request.body_mut().take_room(&pair.worker.shared.uploads)?;
     let Some(in_force) = in_force(pair, &info)? else {
         return pass(pair, request).await;
     };

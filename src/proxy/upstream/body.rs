@@ -1,9 +1,14 @@
-//! The bodies of requests on their way upstream, and the rest of a client's body that nobody needs.
+//! The bodies of requests on their way upstream, the room that they share, and the rest of a client's
+//! body that nobody needs.
 
 use std::{
     cell::RefCell,
     pin::Pin,
     rc::Rc,
+    sync::{
+        Arc,
+        atomic::{AtomicUsize, Ordering::Relaxed},
+    },
     task::{Context, Poll},
     time::Duration,
 };
@@ -13,12 +18,87 @@ use http::{Request, header};
 use http_body::{Body, Frame, SizeHint};
 use http_body_util::{BodyExt, Either, Full};
 use hyper::body::Incoming;
+use prometheus_client::metrics::gauge::Gauge;
 use tokio::{sync::Notify, time::timeout};
+
+use crate::policy::{Refusal, Refused};
 
 /// Bytes and time for discarding a body that nobody needs, so that its client reads the response:
 /// several times the API server's limit, since larger bodies are refused, too.
 const READ_AWAY: usize = 16 << 20;
 const READ_AWAY_WITHIN: Duration = Duration::from_secs(5);
+
+/// The stream window of HTTP/2 towards the client, which is in the same pod: a larger one is no
+/// faster.
+pub(in crate::proxy) const UPLOAD_WINDOW: u32 = 64 << 10;
+/// The most bytes of one body that wait in the proxy: in HTTP/2 a window and a frame, in HTTP/1.1
+/// the buffers of both connections.
+const MAX_WAITING_H2: u64 = (UPLOAD_WINDOW as u64) + (16 << 10);
+const MAX_WAITING_H1: u64 = 512 << 10;
+/// The last bytes of a room are for small bodies, and the very last for those of a Lease: pairs of a
+/// body's size and the bytes that larger bodies must leave free.
+const KEPT: [(usize, usize); 2] = [(64 << 10, 4 << 20), (4 << 10, 1 << 20)];
+
+/// Memory that the bodies of all connections share.
+#[derive(Debug)]
+pub(in crate::proxy) struct Room {
+    free: AtomicUsize,
+    taken: Gauge,
+}
+
+/// The part of a room that one body takes.
+#[derive(Debug)]
+pub(in crate::proxy) struct Place {
+    bytes: usize,
+    room: Arc<Room>,
+}
+
+impl Room {
+    /// A room of so many bytes; `taken` shows those that are not free.
+    pub(in crate::proxy) fn new(bytes: usize, taken: Gauge) -> Self {
+        Self { free: AtomicUsize::new(bytes), taken }
+    }
+}
+
+impl Place {
+    /// A place without a byte yet.
+    pub(in crate::proxy) fn empty(room: &Arc<Room>) -> Self {
+        Self { bytes: 0, room: Arc::clone(room) }
+    }
+
+    pub(in crate::proxy) fn bytes(&self) -> usize {
+        self.bytes
+    }
+
+    /// Grows to so many bytes.
+    ///
+    /// # Errors
+    /// `NoRoom` if they are not free.
+    pub(in crate::proxy) fn grow(&mut self, bytes: usize) -> Result<(), Refused> {
+        let more = bytes.saturating_sub(self.bytes);
+        let kept = KEPT.iter().filter(|(size, _)| bytes > *size).map(|(_, kept)| *kept).max();
+        let take = |free: usize| free.checked_sub(more).filter(|left| *left >= kept.unwrap_or(0));
+        if self.room.free.fetch_update(Relaxed, Relaxed, take).is_err() {
+            let why = "the bodies of other requests fill the memory for bodies: send the request \
+                       again";
+            return Err(Refusal::NoRoom.because(why));
+        }
+        self.bytes += more;
+        self.room.taken.inc_by(signed(more));
+        Ok(())
+    }
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        self.room.free.fetch_add(self.bytes, Relaxed);
+        self.room.taken.dec_by(signed(self.bytes));
+    }
+}
+
+fn signed(bytes: usize) -> i64 {
+    i64::try_from(bytes).unwrap_or(i64::MAX)
+}
 
 /// A request's body on its way upstream: streamed as it arrives, or buffered whole and perhaps
 /// changed.
@@ -32,6 +112,8 @@ pub(in crate::proxy) struct ClientBody {
     leftover: Option<Rc<Leftover>>,
     /// Whether the client sends: one that waits for `100 Continue` does so once the body is polled.
     is_awaited: bool,
+    /// The memory that it may take.
+    place: Option<Rc<Place>>,
 }
 
 impl ClientBody {
@@ -41,7 +123,27 @@ impl ClientBody {
         leftover: Option<Rc<Leftover>>,
     ) -> Request<Self> {
         let is_awaited = !request.headers().contains_key(header::EXPECT);
-        request.map(|body| Self { body: Some(body), leftover, is_awaited })
+        request.map(|body| Self { body: Some(body), leftover, is_awaited, place: None })
+    }
+
+    /// Takes room for as much of the body as may wait in the proxy when the API server does not take
+    /// it. The body keeps the place to its end, and so does who holds the returned handle: what is
+    /// sent may still wait in the connection until the response has come.
+    ///
+    /// # Errors
+    /// `NoRoom`.
+    pub(in crate::proxy) fn take_room(
+        &mut self,
+        room: &Arc<Room>,
+    ) -> Result<Option<Rc<Place>>, Refused> {
+        if self.is_end_stream() {
+            return Ok(None);
+        }
+        let most = if self.leftover.is_some() { MAX_WAITING_H1 } else { MAX_WAITING_H2 };
+        let waiting = self.size_hint().upper().map_or(most, |length| length.min(most));
+        let mut place = Place::empty(room);
+        place.grow(usize::try_from(waiting).unwrap_or(usize::MAX))?;
+        Ok(self.place.insert(Rc::new(place)).clone().into())
     }
 }
 

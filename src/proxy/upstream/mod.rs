@@ -18,7 +18,7 @@ mod understood;
 
 pub(super) use self::{
     behalf::{Kept, MAX_ANSWER, METADATA, OnBehalf, with_target},
-    body::{ClientBody, Leftover, RequestBody},
+    body::{ClientBody, Leftover, Place, RequestBody, Room, UPLOAD_WINDOW},
     connection::{Broken, Cut, Line, Upstream, UpstreamBody},
     dial::{Destination, UpstreamConn, UpstreamTlsStream},
     discovery::{path as discovery_path, settled_way},

@@ -3,11 +3,12 @@
 
 use std::{
     fs,
+    future::pending,
     net::SocketAddr,
     path::PathBuf,
     sync::{
         Arc,
-        atomic::{AtomicBool, Ordering::Relaxed},
+        atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed},
     },
     time::{Duration, Instant},
 };
@@ -21,13 +22,16 @@ use tokio::{
     time::interval,
 };
 
-use super::memory::{LEASE, MIB, unfinished};
+use super::{
+    memory::{LEASE, MIB, metric, unfinished},
+    uploads::{PODS, endless},
+};
 use crate::support::{
     CONFIGMAPS,
     client::{self, Client, Http, chunk, config, connect, request, request_with, upload},
     process::{Process, flags},
     proxy::Files,
-    scrape, soon, until,
+    scrape, soon, stand_still, until,
     upstream::{Call, Upstream},
 };
 
@@ -98,6 +102,13 @@ fn answer(call: Call, tasks: &mut JoinSet<()>) {
     }
     if target == ALL {
         tasks.spawn(list(call));
+        return;
+    }
+    if target == PODS {
+        tasks.spawn(async move {
+            pending::<()>().await;
+            drop(call);
+        });
         return;
     }
     if !target.contains("watch=1") {
@@ -198,7 +209,7 @@ async fn all_that_clients_may_hold_fits_the_container_and_the_lease_is_renewed()
     tell("invented resources");
 
     // Watches with large heads.
-    let (mut clients, mut held) = (vec![client], Vec::new());
+    let (mut clients, mut held, mut untaken) = (vec![client], Vec::new(), JoinSet::new());
     for _ in 0..4 {
         let mut client = connect_to().await;
         for _ in 0..90 {
@@ -229,6 +240,20 @@ async fn all_that_clients_may_hold_fits_the_container_and_the_lease_is_renewed()
         bodies.extend(ended.unwrap().ok());
     }
     tell("300 uploads without an end");
+
+    // Uploads that the API server does not take.
+    let taken = Arc::<AtomicUsize>::default();
+    for _ in 0..6 {
+        let mut client = connect_to().await;
+        for _ in 0..60 {
+            untaken.spawn(endless(&mut client, &taken));
+        }
+        clients.push(client);
+    }
+    stand_still(&taken).await;
+    let room = || metric(&process, "ctrlmesh_upload_memory_bytes", &[]);
+    until("a full room", room, |bytes| *bytes > 11.9 * MIB as f64).await;
+    tell("360 uploads that nobody takes");
 
     // Watches that nobody reads.
     for _ in 0..5 {

@@ -28,7 +28,7 @@ async fn scene() -> (Upstream, Process, Files) {
     (upstream, process, files)
 }
 
-async fn metric(process: &Process, name: &str, labels: &[(&str, &str)]) -> f64 {
+pub(super) async fn metric(process: &Process, name: &str, labels: &[(&str, &str)]) -> f64 {
     scrape::sample(&scrape::page(process.admin, "/metrics").await.1, name, labels)
 }
 

@@ -4,3 +4,4 @@
 mod container;
 mod memory;
 mod refused;
+mod uploads;
