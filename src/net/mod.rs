@@ -9,6 +9,7 @@ pub mod cork;
 pub mod drain;
 pub mod leaf;
 pub mod names;
+pub mod sips;
 pub mod socket;
 pub mod tls;
 

@@ -37,11 +37,13 @@ use super::{
         http2::{self, MAX_HEADERS, PING_INTERVAL, PING_TIMEOUT, SEND_BUFFER},
     },
 };
-use crate::net::{cork::Corked, drain::Draining, tls::H2};
+use crate::net::{cork::Corked, drain::Draining, sips::Sips, tls::H2};
 
 /// Header lines of an HTTP/1.1 head. Each head takes room for all of them, 64 bytes a line. This
 /// many cost 60 ns; twice as many are given back to the kernel each time and cost 20 µs.
 const MAX_HEADER_COUNT: usize = 2 << 10;
+/// Unsent bytes of a request, and bytes of a response's head, in HTTP/1.1.
+const UPSTREAM_BUFFER: usize = 128 << 10;
 /// Streams at once if the upstream names no limit: the API server's own default.
 const STREAM_LIMIT: u32 = 250;
 /// The HTTP/2 window of all uploads of a connection, so that one that waits holds up no other.
@@ -150,8 +152,10 @@ async fn linger(mut client: impl AsyncRead + Unpin) {
 
 async fn serve_h1(legs: Legs, tasks: &Tasks) -> Closed {
     let Legs { worker, id, client, upstream, server, name, mut draining } = legs;
-    let handshake =
-        http1::Builder::new().max_headers(MAX_HEADER_COUNT).handshake(TokioIo::new(upstream));
+    let handshake = http1::Builder::new()
+        .max_headers(MAX_HEADER_COUNT)
+        .max_buf_size(UPSTREAM_BUFFER)
+        .handshake(TokioIo::new(upstream));
     let Ok((sender, upstream)) = handshake.await else {
         return Closed::UpstreamLost;
     };
@@ -178,7 +182,7 @@ async fn serve_h1(legs: Legs, tasks: &Tasks) -> Closed {
         .max_headers(MAX_HEADER_COUNT)
         .max_buf_size(MAX_HEADERS as usize)
         .header_read_timeout(IDLE_TIMEOUT)
-        .serve_connection(TokioIo::new(client), service)
+        .serve_connection(TokioIo::new(Sips(client)), service)
         .with_upgrades();
     let (client, upstream) = (Box::pin(client), upstream.with_upgrades());
     let finish = UpgradeableConnection::graceful_shutdown;

@@ -19,8 +19,8 @@ use crate::support::{
 pub(super) const MIB: usize = 1 << 20;
 pub(super) const LEASE: &str = "/apis/coordination.k8s.io/v1/namespaces/ns/leases/op";
 
-async fn scene() -> (Upstream, Process, Files) {
-    let upstream = Upstream::speaking(Http::Two).await;
+pub(super) async fn scene(http: Http) -> (Upstream, Process, Files) {
+    let upstream = Upstream::speaking(http).await;
     let files = Files::new(&upstream.ca.pem);
     let mut flags = flags(&files, &format!("localhost:{}", upstream.addr.port()));
     flags.push("--threads=2".into());
@@ -40,7 +40,7 @@ async fn until_within(what: &str, process: &Process, bytes: usize) {
 #[tokio::test]
 async fn bad_unfinished_bodies_that_may_name_the_lock_share_one_room() {
     const BODIES: u32 = 120;
-    let (mut upstream, process, files) = scene().await;
+    let (mut upstream, process, files) = scene(Http::Two).await;
     let trust = files.mesh_ca_pem();
     // The first connection allocates what every process keeps.
     let mut lease = Client::to(process.addr, &trust, Http::Two).await;
@@ -118,7 +118,7 @@ pub(super) async fn unfinished(
 #[tokio::test]
 async fn watches_keep_no_more_of_their_heads_than_they_need() {
     const WATCHES: usize = 100;
-    let (mut upstream, process, files) = scene().await;
+    let (mut upstream, process, files) = scene(Http::Two).await;
     let mut clients = Vec::new();
     let mut watches = Vec::new();
     let mut before = 0;

@@ -10,8 +10,9 @@ use http::{Method, Response, header};
 use hyper::body::Incoming;
 use tokio::task::JoinSet;
 
+use super::memory::{MIB, scene};
 use crate::support::{
-    client::{self, Client, Http, request_with, upload},
+    client::{self, Client, Http, request, request_with, upload},
     scene_speaking, soon, stand_still,
     upstream::Call,
 };
@@ -19,6 +20,8 @@ use crate::support::{
 pub(super) const PODS: &str = "/api/v1/namespaces/ns/pods";
 const TAKEN: &str = "ctrlmesh_upload_memory_bytes";
 const REFUSED: usize = 10;
+/// The long uploads over HTTP/1.1 that may wait.
+const WAITING_H1: usize = 24;
 
 /// Posts on a body until it is answered.
 pub(super) fn endless(
@@ -41,7 +44,7 @@ pub(super) fn endless(
 #[tokio::test]
 async fn bad_uploads_that_the_api_server_does_not_take_share_one_room() {
     // The most that wait, of those that may be long, and the part of one.
-    for (http, most, part) in [(Http::One, 24, 512 << 10), (Http::Two, 153, 80 << 10)] {
+    for (http, most, part) in [(Http::One, WAITING_H1, 512 << 10), (Http::Two, 153, 80 << 10)] {
         let (mut upstream, proxy, mut small) = scene_speaking(http).await;
         let (mut uploads, mut calls) = (JoinSet::<Response<Incoming>>::new(), Vec::<Call>::new());
         let (mut clients, taken) = (Vec::new(), Arc::<AtomicUsize>::default());
@@ -79,4 +82,35 @@ async fn bad_uploads_that_the_api_server_does_not_take_share_one_room() {
         }
         proxy.until_metric(TAKEN, &[], 0.0).await;
     }
+}
+
+/// hyper's own buffers would take 95 MiB.
+#[tokio::test]
+async fn uploads_over_http1_are_held_in_small_buffers() {
+    const UPLOADS: usize = 100;
+    let (mut upstream, process, files) = scene(Http::One).await;
+    let trust = files.mesh_ca_pem();
+    let mut client = Client::to(process.addr, &trust, Http::One).await;
+    let get = client.send(request(Method::GET, "/version"));
+    upstream.call().await.json(200, "{}");
+    get.await.unwrap();
+    let idle = process.memory("VmRSS");
+    let (mut clients, mut calls) = (vec![client], Vec::new());
+    let (mut uploads, taken) = (JoinSet::new(), Arc::<AtomicUsize>::default());
+    for n in 0..UPLOADS {
+        let mut client = Client::to(process.addr, &trust, Http::One).await;
+        uploads.spawn(endless(&mut client, &taken));
+        clients.push(client);
+        if n < WAITING_H1 {
+            calls.push(upstream.call().await);
+        }
+    }
+    for _ in WAITING_H1..UPLOADS {
+        let answer = soon("a refusal", uploads.join_next()).await.unwrap();
+        assert_eq!(client::text(answer.unwrap()).await.0, 429);
+    }
+    stand_still(&taken).await;
+    let more = process.memory("VmHWM").saturating_sub(idle);
+    assert!(more < 48 * MIB, "{} MiB over {} MiB", more / MIB, idle / MIB);
+    drop((calls, clients));
 }
