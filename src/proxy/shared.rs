@@ -35,9 +35,9 @@ use crate::{net::Clock, policy::positions::Grants};
 pub(super) const LAST_CALL: Duration = Duration::from_secs(1);
 
 /// Bytes that all bodies that are buffered whole may take, and that may wait of all that are
-/// streamed.
+/// streamed: those of 250 streams, and more.
 const BODIES: usize = 16 << 20;
-const UPLOADS: usize = 16 << 20;
+const UPLOADS: usize = 32 << 20;
 
 /// Waits until a time, or for ever if there is none.
 pub(super) async fn reached(at: Option<Instant>) {

@@ -243,7 +243,7 @@ async fn all_that_clients_may_hold_fits_the_container_and_the_lease_is_renewed()
 
     // Uploads that the API server does not take.
     let taken = Arc::<AtomicUsize>::default();
-    for _ in 0..6 {
+    for _ in 0..7 {
         let mut client = connect_to().await;
         for _ in 0..60 {
             untaken.spawn(endless(&mut client, &taken));
@@ -252,8 +252,8 @@ async fn all_that_clients_may_hold_fits_the_container_and_the_lease_is_renewed()
     }
     stand_still(&taken).await;
     let room = || metric(&process, "ctrlmesh_upload_memory_bytes", &[]);
-    until("a full room", room, |bytes| *bytes > 11.9 * MIB as f64).await;
-    tell("360 uploads that nobody takes");
+    until("a full room", room, |bytes| *bytes > 27.9 * MIB as f64).await;
+    tell("420 uploads that nobody takes");
 
     // Watches that nobody reads.
     for _ in 0..5 {

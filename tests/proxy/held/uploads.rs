@@ -21,7 +21,7 @@ pub(super) const PODS: &str = "/api/v1/namespaces/ns/pods";
 const TAKEN: &str = "ctrlmesh_upload_memory_bytes";
 const REFUSED: usize = 10;
 /// The long uploads over HTTP/1.1 that may wait.
-const WAITING_H1: usize = 24;
+const WAITING_H1: usize = 56;
 
 /// Posts on a body until it is answered.
 pub(super) fn endless(
@@ -44,13 +44,12 @@ pub(super) fn endless(
 #[tokio::test]
 async fn bad_uploads_that_the_api_server_does_not_take_share_one_room() {
     // The most that wait, of those that may be long, and the part of one.
-    for (http, most, part) in [(Http::One, WAITING_H1, 512 << 10), (Http::Two, 153, 80 << 10)] {
+    for (http, most, part) in [(Http::One, WAITING_H1, 512 << 10), (Http::Two, 358, 80 << 10)] {
         let (mut upstream, proxy, mut small) = scene_speaking(http).await;
         let (mut uploads, mut calls) = (JoinSet::<Response<Incoming>>::new(), Vec::<Call>::new());
         let (mut clients, taken) = (Vec::new(), Arc::<AtomicUsize>::default());
-        for _ in 0..most {
-            // In HTTP/2 all are on one connection.
-            if http == Http::One {
+        for n in 0..most {
+            if http == Http::One || n % 150 == 149 {
                 clients.push(Client::new(&proxy, http).await);
             }
             uploads.spawn(endless(clients.last_mut().unwrap_or(&mut small), &taken));
