@@ -169,12 +169,6 @@ impl Metrics {
         self.stream_changes.get_or_create_owned(&[("how", how)]).inc();
     }
 
-    /// Records that a filter that held `before` bytes holds `after`.
-    pub(super) fn filter_memory(&self, before: usize, after: usize) {
-        let bytes = |count: usize| i64::try_from(count).unwrap_or(i64::MAX);
-        self.filter_memory.inc_by(bytes(after).saturating_sub(bytes(before)));
-    }
-
     fn register(&self) -> Registry {
         let mut all = Registry::with_prefix("ctrlmesh");
         all.register("requests", "Requests by the proxy's decision", self.requests.clone());

@@ -24,7 +24,7 @@ use super::{
     feed::Feed,
     listen::Outages,
     metrics::{Metrics, RequestCounts},
-    streams::{HeldRoom, LiveStreams, Stalls, StreamTable, Turns, Unread},
+    streams::{LiveStreams, Stalls, StreamTable, Turns, Unread},
     tls::Tls,
     upstream::{Leftover, Room, Upstream},
 };
@@ -38,6 +38,9 @@ pub(super) const LAST_CALL: Duration = Duration::from_secs(1);
 /// streamed: those of 250 streams, and more.
 const BODIES: usize = 16 << 20;
 const UPLOADS: usize = 32 << 20;
+/// Bytes of all objects that are not whole yet, and of those that change hands.
+pub(super) const UNFINISHED: usize = 32 << 20;
+const MOVED: usize = 32 << 20;
 
 /// Waits until a time, or for ever if there is none.
 pub(super) async fn reached(at: Option<Instant>) {
@@ -58,7 +61,8 @@ pub(super) struct Shared {
     pub(super) bodies: Arc<Room>,
     pub(super) uploads: Arc<Room>,
     pub(super) unread: Arc<Unread>,
-    pub(super) held: Arc<HeldRoom>,
+    pub(super) unfinished: Arc<Room>,
+    pub(super) moved: Arc<Room>,
     pub(super) outages: Outages,
     pub(super) on_change: OnChange,
     pub(super) clock: Clock,
@@ -72,10 +76,11 @@ impl Shared {
             feed,
             streams: Arc::default(),
             turns: Arc::new(Turns::new(metrics.policy_epoch.clone())),
-            bodies: Arc::new(Room::new(BODIES, metrics.filter_memory.clone())),
-            uploads: Arc::new(Room::new(UPLOADS, metrics.upload_memory.clone())),
+            bodies: Room::new(BODIES, &metrics.filter_memory),
+            uploads: Room::new(UPLOADS, &metrics.upload_memory),
             unread: Arc::default(),
-            held: HeldRoom::new(Arc::clone(&metrics)),
+            unfinished: Room::new(UNFINISHED, &metrics.filter_memory),
+            moved: Room::new(MOVED, &metrics.filter_memory),
             metrics,
             outages: Outages::default(),
             on_change: config.plain.on_change,

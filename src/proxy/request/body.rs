@@ -112,7 +112,7 @@ mod tests {
     /// A room, and what is taken of it.
     fn room() -> (Arc<Room>, Gauge) {
         let taken = Gauge::default();
-        (Arc::new(Room::new(16 << 20, taken.clone())), taken)
+        (Room::new(16 << 20, &taken), taken)
     }
 
     fn of(length: usize) -> Full<Bytes> {

@@ -28,8 +28,8 @@ use crate::{
     proxy::{
         feed::InForce,
         outcome::Why,
-        shared::{Pair, Shared},
-        upstream::{Kept, Probe, UpstreamBody, settled_way, understood},
+        shared::Pair,
+        upstream::{Kept, Place, Probe, UpstreamBody, settled_way, understood},
     },
     wire::{
         RequestInfo, ResourceVersion,
@@ -42,9 +42,8 @@ use crate::{
 
 /// Timeout of the lists and the new watch together.
 const LIMIT: Duration = Duration::from_secs(10);
-/// Most bytes of objects that change hands in one watch, and in all watches at once.
+/// Most bytes of objects that change hands in one watch.
 const MAX_MOVED: usize = 16 << 20;
-const MAX_MOVED_IN_ALL: usize = 32 << 20;
 /// Bytes that are sent to the client at once.
 const PIECE: usize = 64 << 10;
 
@@ -146,7 +145,8 @@ impl Transfer {
         let before = settled_way(upstream, &self.from.sharding, &info, own).await.ok()?;
         let after = settled_way(upstream, &self.to.sharding, &info, own).await.ok()?;
         let is_in_namespace = info.resource()?.namespace.is_some();
-        let mut moved = Moved::new(&self.pair.worker.shared);
+        let place = Place::empty(&self.pair.worker.shared.moved);
+        let mut moved = Moved { events: Vec::new(), kind: None, place, is_bounded: true };
         for part in difference(before.narrow()?, after.narrow()?, is_in_namespace)? {
             self.list(&info, &part, &mut moved).await?;
         }
@@ -224,11 +224,11 @@ impl Transfer {
                     });
                 }
                 let turn = Turn::of(kind, item.has_owner);
-                moved.set_held(moved.bytes.saturating_add(item.bytes.len()));
+                moved.grow(item.bytes.len());
                 page.push((turn, kind, has_type, item.bytes.to_vec()));
             });
             taken.ok()?;
-            if !is_known || !moved.is_within_bounds() {
+            if !is_known || !moved.is_bounded {
                 return None;
             }
         }
@@ -295,23 +295,15 @@ impl Turn {
 struct Moved {
     events: Vec<(Turn, Vec<u8>)>,
     kind: Option<TypeMeta>,
-    bytes: usize,
-    shared: Arc<Shared>,
+    place: Place,
+    /// Whether there was room for all of them.
+    is_bounded: bool,
 }
 
 impl Moved {
-    fn new(shared: &Arc<Shared>) -> Self {
-        Self { events: Vec::new(), kind: None, bytes: 0, shared: Arc::clone(shared) }
-    }
-
-    fn is_within_bounds(&self) -> bool {
-        self.bytes <= MAX_MOVED && self.shared.turns.held() <= MAX_MOVED_IN_ALL
-    }
-
-    fn set_held(&mut self, after: usize) {
-        self.shared.metrics.filter_memory(self.bytes, after);
-        self.shared.turns.hold(self.bytes, after);
-        self.bytes = after;
+    fn grow(&mut self, more: usize) {
+        let bytes = self.place.bytes().saturating_add(more);
+        self.is_bounded &= self.place.set(bytes) && bytes <= MAX_MOVED;
     }
 
     /// The events of a turn, in pieces.
@@ -328,11 +320,5 @@ impl Moved {
             pieces.push(piece.into());
         }
         pieces
-    }
-}
-
-impl Drop for Moved {
-    fn drop(&mut self) {
-        self.set_held(0);
     }
 }

@@ -3,20 +3,20 @@
 //! A list that cannot be parsed is broken off if the shard sees only a part of it; else it passes
 //! untouched, at an unknown position.
 
+mod gunzip;
 pub(super) mod judged;
 
 use std::{
-    io::Write,
     pin::Pin,
     rc::Rc,
     task::{Context, Poll, ready},
 };
 
 use bytes::Bytes;
-use flate2::write::MultiGzDecoder;
 use http::HeaderValue;
 use http_body::{Body, Frame};
 
+use self::gunzip::Gunzip;
 use super::error::BodyError;
 use crate::{
     policy::positions::Resume,
@@ -26,7 +26,7 @@ use crate::{
         upstream::UpstreamBody,
     },
     wire::{
-        frames::{Continue, FrameError, ListMeta, ListScanner},
+        frames::{Continue, ListMeta, ListScanner},
         media::Encoding,
     },
 };
@@ -42,18 +42,11 @@ pub(in crate::proxy) struct ListBody {
 
 /// The scan of the body, until the position is known. It is decompressed aside if it must be.
 enum Scan {
-    Plain(Box<ListScanner>),
-    Gzip(Box<MultiGzDecoder<Sink>>),
+    Reading(Box<ListScanner>, Option<Gunzip>),
     Known(ListMeta),
     /// The body cannot be parsed.
     Unparsed,
     Ended,
-}
-
-/// A writer of decompressed bytes to the scanner, and nowhere else.
-struct Sink {
-    scanner: ListScanner,
-    failed: Option<FrameError>,
 }
 
 impl ListBody {
@@ -64,14 +57,12 @@ impl ListBody {
         encoding: Option<Encoding>,
         compression: Option<&HeaderValue>,
     ) -> Self {
-        let scanner = encoding.and_then(ListScanner::new);
+        let scanner = encoding.and_then(ListScanner::new).map(Box::new);
         let is = |name| compression.is_some_and(|own| own.as_bytes().eq_ignore_ascii_case(name));
         let scan = match scanner {
+            Some(scanner) if is(b"gzip") => Scan::Reading(scanner, Some(Gunzip::default())),
             Some(scanner) if compression.is_none() || is(b"identity") => {
-                Scan::Plain(Box::new(scanner))
-            }
-            Some(scanner) if is(b"gzip") => {
-                Scan::Gzip(Box::new(MultiGzDecoder::new(Sink { scanner, failed: None })))
+                Scan::Reading(scanner, None)
             }
             _ => Scan::Unparsed,
         };
@@ -148,15 +139,9 @@ impl Scan {
     fn feed(&mut self, chunk: &Bytes) -> Result<Option<ListMeta>, BodyError> {
         match self {
             Self::Known(_) | Self::Unparsed | Self::Ended => Ok(None),
-            Self::Plain(scanner) => Ok(scanner.feed(chunk)?.cloned()),
-            Self::Gzip(decoder) => {
-                let fed = decoder.write_all(chunk).and_then(|()| decoder.flush());
-                let sink = decoder.get_mut();
-                if let Some(error) = sink.failed {
-                    return Err(error.into());
-                }
-                fed.map_err(|_| BodyError::Compression)?;
-                Ok(sink.scanner.feed(&[])?.cloned())
+            Self::Reading(scanner, None) => Ok(scanner.feed(chunk)?.cloned()),
+            Self::Reading(scanner, Some(gunzip)) => {
+                Ok(scanner.feed(&gunzip.feed(chunk)?)?.cloned())
             }
         }
     }
@@ -165,10 +150,11 @@ impl Scan {
         match self {
             Self::Unparsed | Self::Ended => Ok(None),
             Self::Known(meta) => Ok(Some(meta)),
-            Self::Plain(scanner) => Ok(Some(scanner.finish()?)),
-            Self::Gzip(decoder) => {
-                let sink = decoder.finish().map_err(|_| BodyError::Compression)?;
-                Ok(Some(sink.scanner.finish()?))
+            Self::Reading(mut scanner, gunzip) => {
+                if let Some(gunzip) = gunzip {
+                    scanner.feed(&gunzip.finish()?)?;
+                }
+                Ok(Some(scanner.finish()?))
             }
         }
     }
@@ -196,18 +182,5 @@ pub(super) fn grant(collection: &Collection, pair: &Pair, meta: &ListMeta) {
     if let Some((key, at)) = given {
         let Collection { in_force, position, .. } = collection;
         pair.grants.borrow_mut().give(key, at, in_force.epoch, position);
-    }
-}
-
-impl Write for Sink {
-    fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
-        if let Err(error) = self.scanner.feed(bytes) {
-            self.failed = Some(error);
-        }
-        Ok(bytes.len())
-    }
-
-    fn flush(&mut self) -> std::io::Result<()> {
-        Ok(())
     }
 }

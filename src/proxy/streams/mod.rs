@@ -19,7 +19,7 @@ pub(super) use self::{
     error::BodyError,
     list::{ListBody, judged::JudgedList},
     live::{LiveStreams, StreamTable, Subject},
-    passing::{HeldRoom, Treatment},
+    passing::Treatment,
     stall::{Stalls, Unread},
     turns::Turns,
     watch::WatchBody,

@@ -9,7 +9,6 @@ mod held;
 
 use std::{
     pin::Pin,
-    sync::Arc,
     task::{Context, Poll, ready},
     time::Duration,
 };
@@ -20,11 +19,10 @@ use http_body::Body;
 use tokio::time::{Sleep, sleep};
 
 pub(super) use self::held::Held;
-pub(in crate::proxy) use self::held::HeldRoom;
 use super::{error::BodyError, shown::Shown};
 use crate::{
     policy::Share,
-    proxy::{collection::Bookmarks, upstream::UpstreamBody},
+    proxy::{collection::Bookmarks, shared::Pair, upstream::UpstreamBody},
     wire::{
         frames::{FrameError, WatchFilter, WatchScanner},
         media::Encoding,
@@ -82,8 +80,9 @@ impl Treatment {
 }
 
 impl Passing {
-    pub(super) fn new(upstream: UpstreamBody, events: Treatment, room: &Arc<HeldRoom>) -> Self {
-        Self { upstream, events, timer: None, held: Held::new(room) }
+    pub(super) fn new(pair: &Pair, upstream: UpstreamBody, events: Treatment) -> Self {
+        let held = Held::new(&pair.worker.shared.unfinished);
+        Self { upstream, events, timer: None, held }
     }
 
     /// Whether the stream is between two events, where it may end or get an event of our own.

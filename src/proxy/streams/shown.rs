@@ -8,7 +8,6 @@ use super::{
     change::Transfer,
     live::{LiveStream, Subject},
     machine::{Goal, Input},
-    passing::HeldRoom,
 };
 use crate::{
     policy::{
@@ -41,7 +40,7 @@ pub(super) struct Shown {
     at: Option<u64>,
     asked: Option<Rc<Kept>>,
     key: u64,
-    pair: Rc<Pair>,
+    pub(super) pair: Rc<Pair>,
     pub(super) ended: Ended,
 }
 
@@ -77,10 +76,6 @@ impl Shown {
         shown.update_may_change();
         shown.stream.catch_up(&present);
         shown
-    }
-
-    pub(super) fn held_room(&self) -> &Arc<HeldRoom> {
-        &self.pair.worker.shared.held
     }
 
     pub(super) fn metrics(&self) -> &Metrics {

@@ -7,10 +7,7 @@
 
 use std::{
     collections::BTreeMap,
-    sync::{
-        Arc, Mutex, MutexGuard, PoisonError,
-        atomic::{AtomicU64, AtomicUsize, Ordering},
-    },
+    sync::{Arc, Mutex, MutexGuard, PoisonError, atomic::AtomicU64},
     time::Duration,
 };
 
@@ -52,8 +49,6 @@ impl Turn {
 pub(in crate::proxy) struct Turns {
     state: Mutex<UnderWay>,
     moved: Notify,
-    /// Bytes that wait for their turn.
-    held: AtomicUsize,
     /// The epoch that all watches of all threads know of.
     epoch: Gauge<u64, AtomicU64>,
 }
@@ -104,16 +99,6 @@ impl Turns {
         state.next += 1;
         state.notified.insert(id, Epoch::default());
         Notifier { turns: Arc::clone(self), id }
-    }
-
-    /// Bytes that wait for their turn, of all watches.
-    pub(super) fn held(&self) -> usize {
-        self.held.load(Ordering::Relaxed)
-    }
-
-    /// Records that a watch that held `before` bytes holds `after`.
-    pub(super) fn hold(&self, before: usize, after: usize) {
-        self.held.fetch_add(after.wrapping_sub(before), Ordering::Relaxed);
     }
 
     /// The turn's permission. `None` while a watch has to be waited for; else whether the turn

@@ -45,11 +45,7 @@ impl WatchBody {
         events: Treatment,
     ) -> Self {
         Self {
-            stage: Stage::Upstream(Box::new(Passing::new(
-                upstream,
-                events,
-                &pair.worker.shared.held,
-            ))),
+            stage: Stage::Upstream(Box::new(Passing::new(pair, upstream, events))),
             shown: Shown::new(pair, collection, encoding),
         }
     }
@@ -153,7 +149,7 @@ impl WatchBody {
         match (changed, events) {
             (Some(Changed { to, upstream, .. }), Some(events)) => {
                 self.shown.carried_over(&to);
-                let passing = Passing::new(upstream, events, self.shown.held_room());
+                let passing = Passing::new(&self.shown.pair, upstream, events);
                 self.stage = Stage::Upstream(Box::new(passing));
                 self.step(Input::Changed)
             }

@@ -1,4 +1,4 @@
-//! The bodies of requests on their way upstream, the room that they share, and the rest of a client's
+//! The bodies of requests on their way upstream, the rooms of memory, and the rest of a client's
 //! body that nobody needs.
 
 use std::{
@@ -39,14 +39,15 @@ const MAX_WAITING_H1: u64 = 512 << 10;
 /// body's size and the bytes that larger bodies must leave free.
 const KEPT: [(usize, usize); 2] = [(64 << 10, 4 << 20), (4 << 10, 1 << 20)];
 
-/// Memory that the bodies of all connections share.
+/// Memory that all connections share.
 #[derive(Debug)]
 pub(in crate::proxy) struct Room {
-    free: AtomicUsize,
-    taken: Gauge,
+    size: usize,
+    taken: AtomicUsize,
+    shown: Gauge,
 }
 
-/// The part of a room that one body takes.
+/// The part of a room that one body or stream takes.
 #[derive(Debug)]
 pub(in crate::proxy) struct Place {
     bytes: usize,
@@ -54,9 +55,9 @@ pub(in crate::proxy) struct Place {
 }
 
 impl Room {
-    /// A room of so many bytes; `taken` shows those that are not free.
-    pub(in crate::proxy) fn new(bytes: usize, taken: Gauge) -> Self {
-        Self { free: AtomicUsize::new(bytes), taken }
+    /// A room of `size` bytes; `shown` counts those that are taken.
+    pub(in crate::proxy) fn new(size: usize, shown: &Gauge) -> Arc<Self> {
+        Arc::new(Self { size, taken: AtomicUsize::default(), shown: shown.clone() })
     }
 }
 
@@ -77,22 +78,32 @@ impl Place {
     pub(in crate::proxy) fn grow(&mut self, bytes: usize) -> Result<(), Refused> {
         let more = bytes.saturating_sub(self.bytes);
         let kept = KEPT.iter().filter(|(size, _)| bytes > *size).map(|(_, kept)| *kept).max();
-        let take = |free: usize| free.checked_sub(more).filter(|left| *left >= kept.unwrap_or(0));
-        if self.room.free.fetch_update(Relaxed, Relaxed, take).is_err() {
+        let most = self.room.size.saturating_sub(kept.unwrap_or(0));
+        let take = |taken: usize| taken.checked_add(more).filter(|taken| *taken <= most);
+        if self.room.taken.fetch_update(Relaxed, Relaxed, take).is_err() {
             let why = "the bodies of other requests fill the memory for bodies: send the request \
                        again";
             return Err(Refusal::NoRoom.because(why));
         }
         self.bytes += more;
-        self.room.taken.inc_by(signed(more));
+        self.room.shown.inc_by(signed(more));
         Ok(())
+    }
+
+    /// Takes so many bytes from now on, free or not. Returns whether they were free, or no other
+    /// place has any.
+    pub(in crate::proxy) fn set(&mut self, bytes: usize) -> bool {
+        let before = std::mem::replace(&mut self.bytes, bytes);
+        let change = bytes.wrapping_sub(before);
+        let taken = self.room.taken.fetch_add(change, Relaxed).wrapping_add(change);
+        self.room.shown.inc_by(signed(bytes) - signed(before));
+        taken <= self.room.size || taken == bytes
     }
 }
 
 impl Drop for Place {
     fn drop(&mut self) {
-        self.room.free.fetch_add(self.bytes, Relaxed);
-        self.room.taken.dec_by(signed(self.bytes));
+        self.set(0);
     }
 }
 

@@ -2,17 +2,15 @@
 
 use std::{
     future::poll_fn,
-    io::Write,
     pin::Pin,
     rc::Rc,
     task::{Context, Poll, ready},
 };
 
 use bytes::Bytes;
-use flate2::write::MultiGzDecoder;
 use http_body::{Body, Frame};
 
-use super::{grant, note};
+use super::{grant, gunzip::Gunzip, note};
 use crate::{
     proxy::{
         collection::Collection,
@@ -32,7 +30,7 @@ pub(in crate::proxy) struct JudgedList {
     /// The filter. `None` once the body has ended.
     filter: Option<ListFilter>,
     /// The decompressor, if it is needed. The client is on this machine and gets plain bytes.
-    gunzip: Option<Box<MultiGzDecoder<Vec<u8>>>>,
+    gunzip: Option<Gunzip>,
     /// Bytes that may be sent and were not yet.
     out: Vec<u8>,
     collection: Collection,
@@ -53,12 +51,12 @@ impl JudgedList {
         Some(Self {
             upstream,
             filter: Some(ListFilter::new(encoding)?),
-            gunzip: is_gzip.then(|| Box::new(MultiGzDecoder::new(Vec::new()))),
+            gunzip: is_gzip.then(Gunzip::default),
             out: Vec::new(),
             collection,
             pair: Rc::clone(pair),
             is_position_noted: false,
-            held: Held::new(&pair.worker.shared.held),
+            held: Held::new(&pair.worker.shared.unfinished),
         })
     }
 
@@ -114,12 +112,7 @@ impl JudgedList {
         let mut judge = |object: &Object<'_>| share.judge(object);
         match &mut self.gunzip {
             None => filter.feed(chunk, &mut judge, &mut self.out)?,
-            Some(gunzip) => {
-                let written = gunzip.write_all(chunk).and_then(|()| gunzip.flush());
-                written.map_err(|_| BodyError::Compression)?;
-                let plain = std::mem::take(gunzip.get_mut());
-                filter.feed(&plain, &mut judge, &mut self.out)?;
-            }
+            Some(gunzip) => filter.feed(&gunzip.feed(chunk)?, &mut judge, &mut self.out)?,
         }
         // Recorded before the client can see it.
         if let (false, Some(meta)) = (self.is_position_noted, filter.meta()) {
@@ -132,8 +125,7 @@ impl JudgedList {
     /// Ends the list: the client has all of it and may resume from here.
     fn finish(&mut self) -> Result<(), BodyError> {
         if let Some(gunzip) = self.gunzip.take() {
-            let rest = gunzip.finish().map_err(|_| BodyError::Compression)?;
-            self.take(&rest)?;
+            self.take(&gunzip.finish()?)?;
         }
         let Some(filter) = self.filter.take() else { return Ok(()) };
         let counts = filter.counts();
