@@ -66,23 +66,13 @@ fn prove(backend: Backend, families: &[Family]) -> Result<(), ToolError> {
 
 /// The reason why no backend works.
 #[derive(Debug, thiserror::Error)]
+#[expect(missing_docs, reason = "the messages say it")]
 pub enum BackendError {
-    /// Neither backend works.
     #[error("no iptables backend works; nft: {nft}; legacy: {legacy}")]
-    Neither {
-        /// The error of nft.
-        nft: Box<ToolError>,
-        /// The error of legacy.
-        legacy: Box<ToolError>,
-    },
+    Neither { nft: Box<ToolError>, legacy: Box<ToolError> },
     /// The requested backend failed, or nft lacks a capability, which legacy needs as well.
     #[error("the {backend} backend does not work: {source}")]
-    Refused {
-        /// The backend.
-        backend: Backend,
-        /// The error of the backend.
-        source: ToolError,
-    },
+    Refused { backend: Backend, source: ToolError },
 }
 
 impl BackendError {

@@ -100,52 +100,29 @@ impl From<ExitCode> for process::ExitCode {
 
 /// The reason why a run failed.
 #[derive(Debug, thiserror::Error)]
+#[expect(missing_docs, reason = "the messages say it")]
 pub enum InitError {
-    /// The plan is invalid.
     #[error(transparent)]
     Plan(#[from] PlanError),
     /// The process runs as the proxy's user, so it is exempt from the rules that it has to prove.
     #[error("ctrlmesh-init runs as uid {0}, the proxy's: run it as another user, such as 0")]
     OwnUid(ProxyUid),
-    /// The plan has no addresses in this pod.
     #[error(transparent)]
     Target(#[from] TargetError),
-    /// The addresses cannot be intercepted in this pod.
     #[error(transparent)]
     Route(#[from] RouteError),
-    /// The dry run's text could not be written.
     #[error("stdout: {0}")]
     Output(io::Error),
-    /// No backend works.
     #[error(transparent)]
     Backend(#[from] BackendError),
-    /// A program failed after its backend was proven.
     #[error(transparent)]
     Tool(#[from] ToolError),
-    /// The kernel lists rules that differ from the committed ones.
     #[error("the {family} rules read back differ: {}", listed(differences))]
-    Differs {
-        /// The family.
-        family: Family,
-        /// The differences.
-        differences: Vec<Mismatch>,
-    },
-    /// The listener of the proof cannot be bound.
+    Differs { family: Family, differences: Vec<Mismatch> },
     #[error("{listener} cannot be bound, so the proxy could not listen there: {source}")]
-    Listener {
-        /// The proxy's address.
-        listener: SocketAddr,
-        /// The error of `bind`.
-        source: io::Error,
-    },
-    /// A connection was not intercepted.
+    Listener { listener: SocketAddr, source: io::Error },
     #[error("a connection to {address} was not intercepted although the rules are in place: {why}")]
-    NotCaptured {
-        /// The destination of the connection.
-        address: SocketAddr,
-        /// The observed result.
-        why: String,
-    },
+    NotCaptured { address: SocketAddr, why: String },
 }
 
 impl InitError {

@@ -292,18 +292,16 @@ impl fmt::Display for BackendChoice {
 
 /// The reason why a plan is invalid. Each message names the remedy.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[expect(missing_docs, reason = "the messages say it")]
 pub enum PlanError {
-    /// An address that no redirect rule makes sense for.
     #[error(
         "upstream {address} is {kind} address: an address that pods reach over the network is needed"
     )]
     Address {
-        /// The given address.
         address: IpAddr,
         /// The kind of address, with its article.
         kind: &'static str,
     },
-    /// An IPv6 address without brackets.
     #[error("upstream `{0}` is ambiguous: write an IPv6 address as [ADDRESS]:PORT")]
     Ambiguous(String),
     /// An `envFrom` gives a container another API server than the kubelet does.
@@ -313,36 +311,23 @@ pub enum PlanError {
          prefix"
     )]
     EnvFrom(EnvFrom),
-    /// A host that is neither an address nor a name.
     #[error("upstream host `{0}` is neither an IP address nor a DNS name")]
     Host(String),
-    /// The value is not two ports.
     #[error("inbound `{0}` is not PORT:LISTENER, two numbers from 1 to 65535")]
     Inbound(String),
-    /// An upstream without a port.
     #[error("upstream `{0}` has no port: write HOST:PORT, for instance 10.96.0.1:443")]
     NoPort(String),
-    /// No upstream given and none in the environment.
     #[error("no API server to intercept: {0}; set both or give --upstream HOST:PORT")]
     NoUpstream(&'static str),
-    /// The value is not a port.
     #[error("upstream port `{0}` is not a number from 1 to 65535")]
     Port(String),
-    /// One port for two purposes.
     #[error("port {port} is used twice: {field} of --inbound needs a port of its own")]
-    PortTwice {
-        /// The part of `--inbound` that collides.
-        field: &'static str,
-        /// The port.
-        port: NonZeroU16,
-    },
-    /// A value in `POD_IPS` that is not an IP address.
+    PortTwice { field: &'static str, port: NonZeroU16 },
     #[error("POD_IPS has `{0}`, which is not an IP address: use the field status.podIPs")]
     PodIp(String),
     /// Upstreams beyond [`MAX_UPSTREAMS`].
     #[error("{0} upstream addresses are too many: the limit is {MAX_UPSTREAMS}")]
     TooMany(usize),
-    /// The value is not the uid of an unprivileged user.
     #[error("proxy uid `{0}` is not a numeric unprivileged user from 1 to 4294967294")]
     Uid(String),
 }

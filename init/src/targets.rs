@@ -91,19 +91,12 @@ fn resolve_name(
 
 /// The reason why a plan has no addresses in this pod.
 #[derive(Debug, thiserror::Error)]
+#[expect(missing_docs, reason = "the messages say it")]
 pub enum TargetError {
-    /// The plan is invalid in this pod.
     #[error(transparent)]
     Plan(#[from] PlanError),
-    /// A name that does not resolve.
     #[error("upstream {name} cannot be resolved: {source}")]
-    Unresolved {
-        /// The name.
-        name: String,
-        /// The resolver's error.
-        source: io::Error,
-    },
-    /// A name without an address of the pod's families.
+    Unresolved { name: String, source: io::Error },
     #[error("upstream {0} has no address of a family that the pod has")]
     NoAddress(String),
 }

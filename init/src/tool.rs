@@ -84,57 +84,22 @@ fn run(program: &str, arguments: &[&str], input: &str) -> Result<Output, ToolErr
 pub enum ToolError {
     /// A conflict: another program changed the table between our read and our commit.
     #[error("{program}: {text}")]
-    Conflict {
-        /// The program.
-        program: String,
-        /// The program's stderr.
-        text: String,
-    },
+    Conflict { program: String, text: String },
     /// A failure of any other kind: this kernel or this build lacks a feature.
     #[error("{program} ended with {status}: {text}")]
-    Failed {
-        /// The program.
-        program: String,
-        /// The program's exit status.
-        status: String,
-        /// The program's stderr.
-        text: String,
-    },
+    Failed { program: String, status: String, text: String },
     /// The lock of the legacy tools is held by another process, or cannot be opened.
     #[error("{program}: {text} (XTABLES_LOCKFILE names the lock; /run must be writable)")]
-    Lock {
-        /// The program.
-        program: String,
-        /// The program's stderr.
-        text: String,
-    },
-    /// The program is not in PATH.
+    Lock { program: String, text: String },
     #[error("{0} is not in PATH")]
     Missing(String),
     /// A capability is missing.
     #[error("{program}: {text}")]
-    NotPermitted {
-        /// The program.
-        program: String,
-        /// The program's stderr.
-        text: String,
-    },
-    /// A program that is found, but cannot be run.
+    NotPermitted { program: String, text: String },
     #[error("{program} cannot be run: {source}")]
-    Start {
-        /// The program.
-        program: String,
-        /// The error of the operating system.
-        source: io::Error,
-    },
-    /// A listing that cannot be trusted.
+    Start { program: String, source: io::Error },
     #[error("{program}: {source}")]
-    Unreadable {
-        /// The program.
-        program: String,
-        /// The error in its output.
-        source: SavedError,
-    },
+    Unreadable { program: String, source: SavedError },
 }
 
 impl ToolError {

@@ -83,23 +83,19 @@ pub struct InjectArgs {
 
 /// The reason why nothing was printed.
 #[derive(Debug, thiserror::Error)]
+#[expect(missing_docs, reason = "the messages say it")]
 pub enum InjectError {
     /// A file cannot be read; the flag names it.
     #[error("{} {}", .0, .1.display())]
     Unreadable(&'static str, PathBuf, #[source] io::Error),
-    /// The input exceeds the maximum.
     #[error("--filename {}: more than {MAX_INPUT} bytes", .0.display())]
     TooLarge(PathBuf),
-    /// The file has no usable certificates, but these.
     #[error("--cluster-ca {}: PEM certificates are needed, and it has {}", .0.display(), .1)]
     ClusterCa(PathBuf, &'static str),
-    /// The mesh CA cannot be used.
     #[error("--mesh-ca-dir")]
     MeshCa(#[from] CaError),
-    /// The settings give no valid plan.
     #[error("--proxy-uid")]
     Plan(#[from] PlanError),
-    /// A document cannot be read.
     #[error("document {0}")]
     Document(usize, #[source] YamlError),
     /// A document is ambiguous: YAML 1.1 and 1.2 differ on its line breaks.
@@ -111,7 +107,6 @@ pub enum InjectError {
     /// A workload, by its kind, namespace and name, cannot be injected.
     #[error("document {0}, {1}, cannot be injected")]
     NotInjected(usize, String, #[source] NotInjected),
-    /// The result cannot be written.
     #[error("cannot write to standard output")]
     Output(#[source] io::Error),
 }

@@ -36,19 +36,17 @@ const VARIABLE: &str = "CTRLMESH_LOG";
 
 /// The reason why logging cannot start.
 #[derive(Debug, thiserror::Error)]
+#[expect(missing_docs, reason = "the messages say it")]
 pub enum LogError {
-    /// The variable's value is invalid.
     #[error(
         "{VARIABLE} is {value:?}: {part:?} is neither a level (off, error, warn, info, debug, \
          trace) nor TARGET=LEVEL: give, for example, \"info,access=off\""
     )]
     Filter {
-        /// The value.
         value: String,
         /// The invalid part of it, between two commas.
         part: String,
     },
-    /// The writer thread cannot be started.
     #[error("cannot start the thread of the log")]
     Thread(#[from] io::Error),
 }

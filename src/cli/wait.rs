@@ -50,20 +50,16 @@ pub enum What {
 
 /// The reason why the wait failed.
 #[derive(Debug, thiserror::Error)]
+#[expect(missing_docs, reason = "the messages say it")]
 pub enum WaitError {
-    /// The timeout passed.
     #[error("the proxy at {admin} {what} after {seconds} s: {last}")]
     NotInTime {
         /// The unmet condition, as a predicate.
         what: &'static str,
-        /// The address of the admin port.
         admin: SocketAddr,
-        /// The timeout.
         seconds: u16,
-        /// The last answer.
         last: String,
     },
-    /// The runtime cannot be started.
     #[error("cannot wait")]
     Runtime(#[from] io::Error),
 }

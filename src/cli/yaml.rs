@@ -14,14 +14,12 @@ const MAX_NODES: usize = 1 << 20;
 
 /// The reason why kubectl would not read a text as one document.
 #[derive(Debug, thiserror::Error)]
+#[expect(missing_docs, reason = "the messages say it")]
 pub enum YamlError {
-    /// The text is not YAML.
     #[error("{0}")]
     Malformed(String),
-    /// A mapping has the same key twice.
     #[error("the key `{0}` occurs twice in one mapping: keep one")]
     Twice(String),
-    /// A key that JSON cannot have.
     #[error("line {0}: a key is neither text nor a whole number: quote it")]
     Key(usize),
     /// A tag that Kubernetes does not know, and its line.
@@ -30,13 +28,10 @@ pub enum YamlError {
     /// Infinity and other numbers that JSON lacks, and the line.
     #[error("line {0}: `{1}` is not a number in JSON: quote it, or write it in decimal")]
     Number(usize, String),
-    /// Aliases that grow without bound.
     #[error("it has more than {MAX_NODES} values")]
     TooLarge,
-    /// A merge of a value other than a mapping.
     #[error("line {0}: `<<` merges mappings only")]
     Merge(usize),
-    /// Several documents instead of one.
     #[error("line {0}: a second document begins without `---` on a line of its own")]
     Several(usize),
 }

@@ -25,11 +25,10 @@ const CALM: Duration = Duration::from_secs(60);
 
 /// The reason why nothing arrives from the API server.
 #[derive(Debug, thiserror::Error)]
+#[expect(missing_docs, reason = "the messages say it")]
 pub enum Trouble {
-    /// No client could be made.
     #[error(transparent)]
     NoAccess(#[from] NoAccess),
-    /// The list or the watch failed.
     #[error(transparent)]
     Watch(#[from] watcher::Error),
 }

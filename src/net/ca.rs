@@ -30,36 +30,22 @@ const BACKDATE: Duration = Duration::from_secs(300);
 
 /// The reason why a mesh CA is not usable.
 #[derive(Debug, thiserror::Error)]
+#[expect(missing_docs, reason = "the messages say it")]
 pub enum CaError {
-    /// A file of the CA exists already.
     #[error("{} exists: a mesh CA is never overwritten", .0.display())]
     Exists(PathBuf),
-    /// A file cannot be read or written.
     #[error("{}", .path.display())]
     File {
-        /// The file.
         path: PathBuf,
-        /// The system's reason.
         #[source]
         source: io::Error,
     },
     /// The certificate and key do not parse or do not match, or the certificate is not valid now.
     /// The message contains no part of the key.
     #[error("{}: {what}", .path.display())]
-    Unusable {
-        /// The file.
-        path: PathBuf,
-        /// The reason.
-        what: String,
-    },
-    /// A name outside of the CA's name constraints.
+    Unusable { path: PathBuf, what: String },
     #[error("the mesh CA in {} may not sign for {name:?}: make one with --dns or --ip for it", .path.display())]
-    Outside {
-        /// The CA's certificate.
-        path: PathBuf,
-        /// The name.
-        name: String,
-    },
+    Outside { path: PathBuf, name: String },
 }
 
 /// A range of addresses, as `--ip` takes it: `10.96.0.0/16`, or one address.

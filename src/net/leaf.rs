@@ -26,11 +26,10 @@ const RENEW_AFTER: Duration = Duration::from_secs(16 * 3600);
 
 /// Reasons why no leaf could be made.
 #[derive(Debug, thiserror::Error)]
+#[expect(missing_docs, reason = "the messages say it")]
 pub enum LeafError {
-    /// The certificate could not be signed.
     #[error("the mesh CA could not sign a certificate")]
     Sign(#[from] rcgen::Error),
-    /// The TLS library refuses the certificate or its key.
     #[error("the TLS library refuses the new certificate")]
     Key(#[from] rustls::Error),
 }

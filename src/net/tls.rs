@@ -34,17 +34,14 @@ pub fn provider_value() -> CryptoProvider {
 
 /// Reasons why a set of trust roots cannot be used.
 #[derive(Debug, thiserror::Error)]
+#[expect(missing_docs, reason = "the messages say it")]
 pub enum BadRoots {
-    /// The file cannot be read.
     #[error("cannot read {path}")]
     Unreadable {
-        /// The file.
         path: String,
-        /// The system's reason.
         #[source]
         source: io::Error,
     },
-    /// The file holds no certificate, or one that does not parse.
     #[error("{0} holds no usable PEM certificate")]
     NoCertificate(String),
 }

@@ -175,26 +175,22 @@ pub struct Config {
 
 /// Flags that contradict each other.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[expect(missing_docs, reason = "the messages say it")]
 pub enum BadConfig {
-    /// No upstream in direct mode.
     #[error(
         "--mode direct needs --upstream HOST:PORT, or KUBERNETES_SERVICE_HOST and \
          KUBERNETES_SERVICE_PORT, which the kubelet sets"
     )]
     DirectWithoutUpstream,
-    /// The upstream's address would be ignored.
     #[error(
         "--upstream {0} has no effect in --mode iptables, where the client's destination is used: \
          remove it, or give --mode direct"
     )]
     UpstreamWithoutDirect(UpstreamAddr),
-    /// The pod must be known if the policy is not in a file.
     #[error("without --policy the pod's labels select the ShardingConfig: give {0}")]
     NoPod(&'static str),
-    /// The kubelet's variable holds no address.
     #[error("KUBERNETES_SERVICE_HOST")]
     ServiceHost(#[from] BadUpstream),
-    /// The kubelet's variable holds no port.
     #[error("KUBERNETES_SERVICE_PORT is {0:?}, which is not a number from 1 to 65535")]
     ServicePort(String),
 }

@@ -60,44 +60,34 @@ pub struct Proxy {
 
 /// Reasons why the proxy does not start.
 #[derive(Debug, thiserror::Error)]
+#[expect(missing_docs, reason = "the messages say it")]
 pub enum StartError {
-    /// The mesh CA cannot be used.
     #[error("--mesh-ca-dir")]
     MeshCa(#[from] CaError),
-    /// A leaf that could not be made.
     #[error("the certificate for clients")]
     Leaf(#[from] LeafError),
-    /// The upstream's CA cannot be used.
     #[error("--upstream-ca")]
     UpstreamCa(#[from] BadRoots),
-    /// The TLS library refuses its configuration.
     #[error("TLS")]
     Tls(#[from] rustls::Error),
-    /// The positions that clients are shown cannot be stored for the next process.
     #[error("--state-dir")]
     StateDir(#[source] Box<dyn std::error::Error + Send + Sync>),
-    /// The policy file cannot be used.
     #[error("the policy")]
     Policy(#[source] Box<dyn std::error::Error + Send + Sync>),
-    /// A field of the policy selects namespaces by label, but there is no API server to read the
-    /// labels from.
     #[error("the policy: {0} needs the labels of namespaces, from the API server")]
     Labels(String, #[source] Box<dyn std::error::Error + Send + Sync>),
-    /// The way to the API server cannot be determined.
     #[error("how the API server is reached")]
     Cluster(#[source] Box<dyn std::error::Error + Send + Sync>),
-    /// A flag's address cannot be listened on.
     #[error("{0} {1}")]
     Listen(&'static str, SocketAddr, #[source] io::Error),
 }
 
 /// Reasons why the proxy stops serving.
 #[derive(Debug, thiserror::Error)]
+#[expect(missing_docs, reason = "the messages say it")]
 pub enum ServeError {
-    /// A thread cannot be started.
     #[error("cannot start a thread")]
     Thread(#[source] io::Error),
-    /// A vital task has ended.
     #[error(transparent)]
     Lost(#[from] Lost),
 }

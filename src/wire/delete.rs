@@ -22,14 +22,12 @@ pub struct DeleteOptions(Map<String, Value>);
 
 /// Reasons why options cannot be used.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[expect(missing_docs, reason = "the messages say it")]
 pub enum BadOptions {
-    /// The body or the query is not `DeleteOptions`.
     #[error("the body is not DeleteOptions")]
     Unreadable,
-    /// The body's encoding is not supported.
     #[error("DeleteOptions in this encoding cannot be read: send JSON or protobuf")]
     Encoding,
-    /// The options have preconditions, which are for one object.
     #[error("preconditions identify one object: delete it by its name")]
     Preconditions,
 }

@@ -83,11 +83,10 @@ pub enum Verb {
 /// A path that an API server might read differently. Such a request is answered with 400, never
 /// forwarded.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[expect(missing_docs, reason = "the messages say it")]
 pub enum PathError {
-    /// A path without the leading slash that Go's router needs.
     #[error("path must begin with /")]
     NotAbsolute,
-    /// `//`, or an empty name.
     #[error("path has an empty segment (//)")]
     EmptySegment,
     /// `.` or `..`, also percent-encoded.
@@ -96,19 +95,16 @@ pub enum PathError {
     /// `%2F`, except behind `/proxy/`.
     #[error("path has an encoded slash (%2F) inside a segment")]
     EncodedSlash,
-    /// `%` without two hexadecimal digits.
     #[error("path has broken percent-encoding")]
     BrokenEscape,
     /// `%00`.
     #[error("path has an encoded NUL (%00)")]
     Nul,
-    /// The decoded bytes are not UTF-8.
     #[error("path is not UTF-8 when decoded")]
     NotUtf8,
     /// `/api/v1/watch`: the API server answers 500.
     #[error("path ends after its verb, a resource must follow")]
     NoResource,
-    /// The query cannot be relied on.
     #[error(transparent)]
     Query(#[from] QueryError),
 }

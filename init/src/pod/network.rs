@@ -150,25 +150,19 @@ fn judge(ways: Vec<(SocketAddr, KernelRoute)>) -> Result<Vec<SocketAddr>, RouteE
 
 /// The reason why the targets cannot be intercepted in this pod.
 #[derive(Debug, thiserror::Error)]
+#[expect(missing_docs, reason = "the messages say it")]
 pub enum RouteError {
-    /// The upstream is an address of the pod itself.
     #[error(
         "upstream {0} is on an address of this pod itself: the API server's own address is \
          needed, or that of its Service"
     )]
     OwnAddress(SocketAddr),
-    /// No upstream is reachable.
     #[error(
         "upstream {address} cannot be reached from this pod: {source}; the pod needs an {} route \
          to it, and an address of its own to send from",
         Family::of(address.ip())
     )]
-    Unroutable {
-        /// One of the upstream addresses.
-        address: SocketAddr,
-        /// The kernel's error.
-        source: io::Error,
-    },
+    Unroutable { address: SocketAddr, source: io::Error },
 }
 
 /// Sends questions to the kernel over one rtnetlink connection, closed after the last answer.

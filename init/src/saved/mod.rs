@@ -181,11 +181,10 @@ impl fmt::Display for Mismatch {
 
 /// The reason why a listing cannot be trusted.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[expect(missing_docs, reason = "the messages say it")]
 pub enum SavedError {
-    /// A table without COMMIT.
     #[error("the listing ends before COMMIT")]
     Truncated,
-    /// A line of an unknown kind.
     #[error("line {number} of the listing is not understood: `{line}`")]
     Unreadable {
         /// The number of the line, from 1.

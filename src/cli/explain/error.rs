@@ -7,20 +7,16 @@ use crate::wire::request::PathError;
 
 /// The reason why an explanation is missing or incomplete.
 #[derive(Debug, thiserror::Error)]
+#[expect(missing_docs, reason = "the messages say it")]
 pub enum ExplainError {
-    /// No policy is usable.
     #[error("the policy")]
     Source(#[from] BadSource),
-    /// The proxy would refuse the request line.
     #[error("the proxy refuses {0:?}")]
     Target(String, #[source] PathError),
-    /// The cluster does not answer, or refuses this user.
     #[error(transparent)]
     Cluster(#[from] ClusterError),
-    /// Some of the resources could not be listed.
     #[error("{0} of the resources could not be listed, the first of them {1}")]
     Incomplete(usize, String, #[source] ClusterError),
-    /// The output cannot be written.
     #[error("cannot write to standard output")]
     Output(#[from] io::Error),
 }

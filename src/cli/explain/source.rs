@@ -17,23 +17,18 @@ const CLUSTER: &str = "cluster";
 
 /// The reason why there is no policy.
 #[derive(Debug, thiserror::Error)]
+#[expect(missing_docs, reason = "the messages say it")]
 pub enum BadSource {
-    /// No flag names the policy.
     #[error("no policy is chosen: give --pod or --shard, and --policy if it is in a file")]
     Unnamed,
-    /// A file cannot be read.
     #[error("{}", .0.display())]
     Unreadable(PathBuf, #[source] io::Error),
-    /// The file has no such policy.
     #[error("{}", .0.display())]
     Document(PathBuf, #[source] BadDocument),
-    /// The file has no ShardingConfig or several, which are named, and no flag chooses one.
     #[error("{} has {}: choose one of its ShardingConfigs by --shard", .0.display(), .1)]
     Which(PathBuf, String),
-    /// The cluster has no such ShardingConfig, or an unusable one.
     #[error("in the cluster: {0}")]
     Config(String),
-    /// The cluster does not answer.
     #[error(transparent)]
     Cluster(#[from] ClusterError),
 }

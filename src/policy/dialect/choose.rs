@@ -13,40 +13,27 @@ use crate::policy::{
 
 /// The reason why no config is chosen.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[expect(missing_docs, reason = "the messages say it")]
 pub enum NotChosen {
-    /// The pod's config cannot be used any more.
     #[error(transparent)]
     Invalid(Invalid),
-    /// The pod's config is deleted.
     #[error(
         "{config} is deleted, and the pod still has the labels that it selected: create it again, \
          or change the pod's labels{}",
         until_then(waiting)
     )]
-    Deleted {
-        /// The config that was deleted.
-        config: ObjectRef,
-        /// The others that select the pod.
-        waiting: Vec<ObjectRef>,
-    },
-    /// Several configs that select the pod.
+    Deleted { config: ObjectRef, waiting: Vec<ObjectRef> },
     #[error(
         "the pod's labels are selected by {}: exactly one config must select them",
         joined(.0, ", ")
     )]
     Several(Vec<ObjectRef>),
-    /// No config that selects the pod.
     #[error(
         "no {} in namespace {namespace} selects the pod's labels{}",
         Kind::ShardingConfig,
         invalid.iter().map(|why| format!("; invalid: {why}")).collect::<String>()
     )]
-    None {
-        /// The namespace of the configs.
-        namespace: Box<str>,
-        /// The invalid configs: one of them may be meant.
-        invalid: Vec<Invalid>,
-    },
+    None { namespace: Box<str>, invalid: Vec<Invalid> },
 }
 
 /// Chooses the one config among the checked objects of `namespace` that selects `labels`. If

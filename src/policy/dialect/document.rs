@@ -12,17 +12,14 @@ use crate::policy::object::Kind;
 
 /// Errors of reading a policy from YAML.
 #[derive(Debug, thiserror::Error)]
+#[expect(missing_docs, reason = "the messages say it")]
 pub enum BadDocument {
-    /// A document is malformed YAML or a malformed object.
     #[error("document {0}")]
     Document(usize, #[source] serde_yaml::Error),
-    /// The object is absent: none of the kind has the name.
     #[error("no {0} is named {1:?}, there is {2}")]
     Absent(Kind, String, String),
-    /// Twice the same name among objects of the kind.
     #[error("two {0}s are named {1:?}, a name must be unique")]
     Twice(Kind, String),
-    /// The object cannot be compiled.
     #[error(transparent)]
     Invalid(#[from] Invalid),
 }

@@ -60,24 +60,16 @@ pub struct HashRange {
 
 /// Errors in hash ranges.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[expect(missing_docs, reason = "the messages say it")]
 pub enum BadRange {
-    /// The text is not a hash.
     #[error("{0:?} is not a hash: give 0x and sixteen digits 0-9a-f")]
     Hash(String),
-    /// The range is empty.
     #[error(
         "from {from} to {to} contains no hash: `to` is exclusive and must be larger than `from`"
     )]
-    Empty {
-        /// The start, inclusive.
-        from: String,
-        /// The end, exclusive.
-        to: String,
-    },
-    /// Two ranges overlap.
+    Empty { from: String, to: String },
     #[error("{0} overlaps {1}: the ranges of a shard must be disjoint")]
     Overlap(HashRange, HashRange),
-    /// No range is given.
     #[error("is empty: name a range, for example from 0x0000000000000000 to \"\", the end")]
     None,
 }

@@ -28,13 +28,12 @@ pub enum LockIn {
 
 /// Errors in the name of a lock.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[expect(missing_docs, reason = "the messages say it")]
 pub enum BadLock {
-    /// The name is not an object name.
     #[error(
         "{0:?} is not an object name: give lower case letters, digits, '-' and '.', such as \"my-operator\""
     )]
     Name(String),
-    /// The name is too long once the shard's name is appended.
     #[error("{0:?} is {1} characters long: shorten it, an object name has at most 253")]
     TooLong(String, usize),
 }

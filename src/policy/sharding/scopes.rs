@@ -24,13 +24,12 @@ enum Name {
 
 /// Errors in an API group or resource name.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[expect(missing_docs, reason = "the messages say it")]
 pub enum BadRule {
-    /// The group is not a DNS subdomain.
     #[error(
         "apiGroups: {0:?} is not an API group: give \"\" for the core group, a name such as \"apps\", or \"*\""
     )]
     Group(String),
-    /// The resource is not a plural name.
     #[error(
         "resources: {0:?} is not a resource: give a plural name in lower case without a subresource, such as \"pods\", or \"*\""
     )]

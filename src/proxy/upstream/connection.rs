@@ -43,7 +43,6 @@ pub(in crate::proxy) enum Broken {
     /// elsewhere.
     #[error("the upstream did not process the request")]
     Unprocessed(#[source] h2::Error),
-    /// The upstream broke off.
     #[error("the upstream broke off")]
     Upstream(#[from] Cut),
 }

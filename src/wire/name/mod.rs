@@ -77,31 +77,21 @@ impl fmt::Display for BodyKind {
 
 /// Reasons why the name in a body cannot be relied on. Contains nothing of the body.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[expect(missing_docs, reason = "the messages say it")]
 pub enum NameError {
-    /// The body is longer than the API server's limit.
     #[error("request body: {0} bytes; at most {MAX_BODY} are taken")]
     TooLarge(usize),
-    /// The body is not in the encoding that `Content-Type` names.
     #[error("request body: not well-formed {0}")]
     Malformed(BodyKind),
-    /// Too deep a nesting for the API server.
     #[error("request body: nested too deeply")]
     TooDeep,
     /// A repeated field: Go takes the last value, other readers the first.
     #[error("request body: {0} stands there more than once; it must stand there once")]
     Repeated(&'static str),
-    /// A value of a type that this field never has.
     #[error("request body: {field} must be {expected}")]
-    WrongType {
-        /// The field's path.
-        field: &'static str,
-        /// The right type, with an article.
-        expected: &'static str,
-    },
-    /// A field that readers decode differently.
+    WrongType { field: &'static str, expected: &'static str },
     #[error("request body: {0} must be written out: no tag, and no key that is not a string")]
     Indirect(&'static str),
-    /// YAML that is not JSON, in which the name is not sought.
     #[error("request body: YAML that is no JSON is not read where it may name the lock; send JSON")]
     NotJson,
     /// The name has characters that are line breaks in YAML 1.1, which the API server reads, but

@@ -52,31 +52,21 @@ impl Op {
 
 /// A label requirement that the API server would refuse.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[expect(missing_docs, reason = "the messages say it")]
 pub enum LabelError {
-    /// The key is not `[PREFIX/]NAME`.
     #[error(
         "label key {0:?} is invalid: must be [PREFIX/]NAME, NAME at most 63 of [-A-Za-z0-9_.] with an alphanumeric at both ends, \
          PREFIX a lowercase DNS subdomain of at most 253"
     )]
     Key(String),
-    /// The value is not a label's.
     #[error(
         "label value {0:?} is invalid: must be empty, or at most 63 of [-A-Za-z0-9_.] with an alphanumeric at both ends"
     )]
     Value(String),
-    /// A value that is no integer, for Gt or Lt.
     #[error("label value {0:?} is invalid: Gt and Lt need a decimal 64-bit integer")]
     NotInteger(String),
-    /// Too many or too few values for the operator.
     #[error("operator {} takes {expected}, found {found}", op.as_str())]
-    ValueCount {
-        /// The operator.
-        op: Op,
-        /// The expected number, in words.
-        expected: &'static str,
-        /// Number of values given.
-        found: usize,
-    },
+    ValueCount { op: Op, expected: &'static str, found: usize },
 }
 
 /// The error for a text that is not a label selector.
