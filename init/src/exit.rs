@@ -5,6 +5,8 @@ use std::io;
 use std::net::SocketAddr;
 use std::process;
 
+use strum::{IntoStaticStr, VariantArray};
+
 use crate::backend::BackendError;
 use crate::family::Family;
 use crate::plan::{PlanError, ProxyUid};
@@ -15,7 +17,7 @@ use crate::tool::ToolError;
 
 /// The exit codes of `ctrlmesh-init`: those of BSD `sysexits.h`, and 95 as in linkerd's network
 /// validator.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, IntoStaticStr, VariantArray)]
 #[repr(u8)]
 pub enum ExitCode {
     /// The rules are in place and proven, or the other action that was requested is done.
@@ -33,15 +35,10 @@ pub enum ExitCode {
 }
 
 impl ExitCode {
-    /// Every code, in ascending order.
-    pub const ALL: [Self; 6] = [
-        Self::Done,
-        Self::Usage,
-        Self::Unavailable,
-        Self::Internal,
-        Self::NotPermitted,
-        Self::NotCaptured,
-    ];
+    /// A word for conditions and metrics.
+    pub fn reason(self) -> &'static str {
+        self.into()
+    }
 
     /// The number, as in the container's termination state.
     pub fn code(self) -> u8 {
@@ -50,19 +47,7 @@ impl ExitCode {
 
     /// The code with this number. `None` if the number is not one of ours.
     pub fn of(code: i32) -> Option<Self> {
-        Self::ALL.into_iter().find(|known| i32::from(known.code()) == code)
-    }
-
-    /// A word for conditions and metrics.
-    pub fn reason(self) -> &'static str {
-        match self {
-            Self::Done => "Done",
-            Self::Usage => "Usage",
-            Self::Unavailable => "Unavailable",
-            Self::Internal => "Internal",
-            Self::NotPermitted => "NotPermitted",
-            Self::NotCaptured => "NotCaptured",
-        }
+        Self::VARIANTS.iter().copied().find(|known| i32::from(known.code()) == code)
     }
 
     /// Advice for the owner of the pod. `None` for success.

@@ -8,6 +8,7 @@ use std::process::{Command, Output};
 use std::{env, fs};
 
 use ctrlmesh_init::ExitCode;
+use strum::VariantArray;
 
 fn init(args: &[&str], environment: &[(&str, &str)]) -> Output {
     Command::new(env!("CARGO_BIN_EXE_ctrlmesh-init"))
@@ -55,7 +56,7 @@ fn rules() {
 #[test]
 fn exit_codes() {
     let mut table = String::new();
-    for code in ExitCode::ALL {
+    for &code in ExitCode::VARIANTS {
         let remedy = code.remedy().unwrap_or("-");
         table.push_str(&format!("{} {}: {remedy}\n", code.code(), code.reason()));
         assert_eq!(ExitCode::of(code.code().into()), Some(code));

@@ -3,6 +3,8 @@
 
 use std::fmt;
 
+use strum::{IntoStaticStr, VariantArray};
+
 use crate::wire::{
     delete::BadOptions,
     name::NameError,
@@ -10,7 +12,8 @@ use crate::wire::{
 };
 
 /// The reason why a request is not forwarded.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, IntoStaticStr, VariantArray)]
+#[strum(serialize_all = "snake_case")]
 pub enum Refusal {
     /// No policy is in force yet, so the shard's objects are not known.
     NoPolicy,
@@ -21,6 +24,7 @@ pub enum Refusal {
     /// The position belongs to an older policy: the client must list again.
     Expired,
     /// A watch over WebSocket cannot be followed.
+    #[strum(serialize = "websocket_watch")]
     WebSocketWatch,
     /// The upstream answers a watch or list in an encoding that we cannot follow.
     UnknownEncoding,
@@ -56,42 +60,9 @@ pub struct Refused {
 }
 
 impl Refusal {
-    /// Every refusal.
-    pub const ALL: [Self; 14] = [
-        Self::NoPolicy,
-        Self::BadRequestLine,
-        Self::BadSelector,
-        Self::Expired,
-        Self::WebSocketWatch,
-        Self::UnknownEncoding,
-        Self::UnreadableList,
-        Self::BadBody,
-        Self::BodyTooLarge,
-        Self::UnsupportedBody,
-        Self::NoRoom,
-        Self::BodyTimeout,
-        Self::MethodNotAllowed,
-        Self::ScopeChanged,
-    ];
-
     /// The metric label and log field.
-    pub const fn label(self) -> &'static str {
-        match self {
-            Self::NoPolicy => "no_policy",
-            Self::BadRequestLine => "bad_request_line",
-            Self::BadSelector => "bad_selector",
-            Self::Expired => "expired",
-            Self::WebSocketWatch => "websocket_watch",
-            Self::UnknownEncoding => "unknown_encoding",
-            Self::UnreadableList => "unreadable_list",
-            Self::BadBody => "bad_body",
-            Self::BodyTooLarge => "body_too_large",
-            Self::UnsupportedBody => "unsupported_body",
-            Self::NoRoom => "no_room",
-            Self::BodyTimeout => "body_timeout",
-            Self::MethodNotAllowed => "method_not_allowed",
-            Self::ScopeChanged => "scope_changed",
-        }
+    pub fn label(self) -> &'static str {
+        self.into()
     }
 
     /// The Status's reason, which implies its HTTP code. client-go retries a 503 or 429 that has a

@@ -14,6 +14,7 @@ use prometheus_client::{
     metrics::{counter::Counter, family::Family, gauge::Gauge, histogram::Histogram},
     registry::{Registry, Unit},
 };
+use strum::IntoStaticStr;
 
 use crate::policy::GroupResource;
 
@@ -58,25 +59,17 @@ pub(super) struct RequestCounts {
     counted: RefCell<BTreeMap<RequestLabels, (Counter, Histogram)>>,
 }
 
-/// The kind of a listener, and of all that came through it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+/// The kind of a listener, and of all that came through it: a metric label and log field.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, IntoStaticStr)]
+#[strum(serialize_all = "snake_case", const_into_str)]
 pub(super) enum Leg {
     /// The leg from the controller to the API server.
     Outbound,
 }
 
-impl Leg {
-    /// The metric label and log field.
-    pub(super) const fn label(self) -> &'static str {
-        match self {
-            Self::Outbound => "outbound",
-        }
-    }
-}
-
 impl EncodeLabelValue for Leg {
     fn encode(&self, encoder: &mut LabelValueEncoder<'_>) -> fmt::Result {
-        self.label().encode(encoder)
+        self.into_str().encode(encoder)
     }
 }
 
@@ -265,7 +258,7 @@ impl RequestCounts {
     pub(super) fn add(&self, labels: RequestLabels, took: Duration) {
         let mut counted = self.counted.borrow_mut();
         let (count, duration) = counted.entry(labels).or_insert_with_key(|labels| {
-            let of_verb = [("leg", labels.leg.label()), ("verb", labels.verb)];
+            let of_verb = [("leg", labels.leg.into_str()), ("verb", labels.verb)];
             (
                 self.metrics.requests.get_or_create_owned(labels),
                 self.metrics.request_duration.get_or_create_owned(&of_verb),

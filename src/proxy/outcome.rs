@@ -8,8 +8,8 @@ use std::{
 };
 
 use http::{Method, Request, StatusCode};
-
 use prometheus_client::metrics::gauge::Gauge;
+use strum::IntoStaticStr;
 
 use super::metrics::{Leg, Metrics, RequestCounts, RequestLabels, ResourceLabel, code_class};
 use crate::{
@@ -18,8 +18,9 @@ use crate::{
     wire::RequestInfo,
 };
 
-/// The reason why a connection ended.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+/// The reason why a connection ended, and its metric label and log field.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, IntoStaticStr)]
+#[strum(serialize_all = "snake_case", const_into_str)]
 pub(super) enum Closed {
     /// A peer closed it in an orderly way.
     Finished,
@@ -60,30 +61,6 @@ pub(super) enum Closed {
 }
 
 impl Closed {
-    /// The metric label and log field.
-    pub(super) fn label(self) -> &'static str {
-        match self {
-            Self::Finished => "finished",
-            Self::Drained => "drained",
-            Self::NotTls => "not_tls",
-            Self::HelloTimeout => "hello_timeout",
-            Self::HelloTooLarge => "hello_too_large",
-            Self::UnknownServerName => "unknown_server_name",
-            Self::DirectHit => "direct_hit",
-            Self::NoOriginalDestination => "no_original_destination",
-            Self::Loop => "loop",
-            Self::Overloaded => "overloaded",
-            Self::UpstreamUnreachable => "upstream_unreachable",
-            Self::UpstreamUntrusted => "upstream_untrusted",
-            Self::ClientDistrusts => "client_distrusts",
-            Self::ClientHandshake => "client_handshake",
-            Self::ClientGone => "client_gone",
-            Self::UpstreamLost => "upstream_lost",
-            Self::Protocol => "protocol",
-            Self::Panicked => "panicked",
-        }
-    }
-
     /// Advice for the administrator, or `None` if the label is enough.
     fn advice(self) -> Option<&'static str> {
         match self {
@@ -110,17 +87,17 @@ pub(super) fn connection_closed(
     if closed == Closed::Finished {
         return;
     }
-    metrics.closed_connections.get_or_create_owned(&[("reason", closed.label())]).inc();
+    metrics.closed_connections.get_or_create_owned(&[("reason", closed.into_str())]).inc();
     if closed == Closed::Panicked {
         metrics.panics.inc();
     }
-    let leg = from.map(|(leg, _)| leg.label());
+    let leg = from.map(|(leg, _)| leg.into_str());
     let client = from.map(|(_, client)| tracing::field::display(client));
     match closed.advice() {
         Some(advice) => {
-            tracing::warn!(leg, client, reason = closed.label(), advice, "closed");
+            tracing::warn!(leg, client, reason = closed.into_str(), advice, "closed");
         }
-        None => tracing::info!(leg, client, reason = closed.label(), "closed"),
+        None => tracing::info!(leg, client, reason = closed.into_str(), "closed"),
     }
 }
 
@@ -130,7 +107,7 @@ pub(super) struct Live(Gauge);
 
 impl Live {
     pub(super) fn connection(metrics: &Metrics, leg: Leg) -> Self {
-        Self::of(metrics.connections.get_or_create_owned(&[("leg", leg.label())]))
+        Self::of(metrics.connections.get_or_create_owned(&[("leg", leg.into_str())]))
     }
 
     pub(super) fn stream(metrics: &Metrics, kind: &'static str) -> Self {
@@ -150,7 +127,8 @@ impl Drop for Live {
 }
 
 /// The decision about a request.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, IntoStaticStr)]
+#[strum(serialize_all = "snake_case", const_into_str)]
 pub(super) enum Decided {
     /// A request that was forwarded unchanged.
     Passed,
@@ -162,19 +140,9 @@ pub(super) enum Decided {
     Refused(Refusal),
 }
 
-impl Decided {
-    fn label(self) -> &'static str {
-        match self {
-            Self::Passed => "passed",
-            Self::Scoped => "scoped",
-            Self::Renamed => "renamed",
-            Self::Refused(_) => "refused",
-        }
-    }
-}
-
 /// The end of a response.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, IntoStaticStr)]
+#[strum(serialize_all = "snake_case", const_into_str)]
 pub(super) enum Ended {
     /// Complete, with its last byte.
     Complete,
@@ -189,19 +157,6 @@ pub(super) enum Ended {
     /// Reset by us: it could not be parsed, its client left too much unread, or a spliced
     /// connection failed.
     Reset,
-}
-
-impl Ended {
-    fn label(self) -> &'static str {
-        match self {
-            Self::Complete => "complete",
-            Self::ClientGone => "client_gone",
-            Self::UpstreamBroken => "upstream_broken",
-            Self::Expired => "expired",
-            Self::Drained => "drained",
-            Self::Reset => "reset",
-        }
-    }
 }
 
 /// One request's record. It becomes one access line, one count and one duration when it is
@@ -273,7 +228,7 @@ impl Access {
                 None => ResourceLabel::NONE,
             },
             code_class: code_class(code),
-            decision: self.decided.label(),
+            decision: self.decided.into_str(),
         };
         let took = if self.is_stream { self.headers_after.unwrap_or(took) } else { took };
         self.counts.add(labels, took);
@@ -294,26 +249,27 @@ impl Drop for Access {
         };
         tracing::info!(
             target: "access",
-            leg = self.leg.label(),
+            leg = self.leg.into_str(),
             connection = self.connection,
             verb = self.verb,
             resource = self.resource.as_deref(),
             subresource = self.subresource.as_deref(),
             namespace = self.namespace.as_deref(),
             epoch = self.epoch.get(),
-            decision = self.decided.label(),
+            decision = self.decided.into_str(),
             reason,
             code = self.code.map(|code| code.as_u16()),
             bytes_out = self.bytes_out,
             headers_us = self.headers_after.map(micros),
             duration_us = micros(took),
-            outcome = self.ended.label(),
+            outcome = self.ended.into_str(),
         );
     }
 }
 
 /// The purpose of a request of our own on a client's behalf.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, IntoStaticStr)]
+#[strum(serialize_all = "lowercase", const_into_str)]
 pub(super) enum Why {
     /// A probe of the part of a boundary that the API server understands.
     Pushdown,
@@ -327,19 +283,6 @@ pub(super) enum Why {
     Watch,
     /// A deletion of one object of a collection.
     DeleteCollection,
-}
-
-impl Why {
-    fn label(self) -> &'static str {
-        match self {
-            Self::Pushdown => "pushdown",
-            Self::Discovery => "discovery",
-            Self::Present => "present",
-            Self::Difference => "difference",
-            Self::Watch => "watch",
-            Self::DeleteCollection => "deletecollection",
-        }
-    }
 }
 
 /// The record of one of our own requests. It becomes one count and one line for debugging when it
@@ -379,7 +322,7 @@ impl OwnRequest {
 impl Drop for OwnRequest {
     fn drop(&mut self) {
         let code = self.code.map(|code| code.as_u16());
-        let why = self.why.label();
+        let why = self.why.into_str();
         let labels = [("why", why), ("code_class", code_class(code))];
         self.metrics.own_requests.get_or_create_owned(&labels).inc();
         tracing::debug!(
@@ -396,39 +339,4 @@ impl Drop for OwnRequest {
 
 fn micros(time: Duration) -> u64 {
     u64::try_from(time.as_micros()).unwrap_or(u64::MAX)
-}
-
-#[cfg(test)]
-mod tests {
-    use std::collections::BTreeSet;
-
-    use super::*;
-
-    /// Every reason, in the order of the life of a connection.
-    const ALL: [Closed; 18] = [
-        Closed::Finished,
-        Closed::Drained,
-        Closed::NotTls,
-        Closed::HelloTimeout,
-        Closed::HelloTooLarge,
-        Closed::UnknownServerName,
-        Closed::DirectHit,
-        Closed::NoOriginalDestination,
-        Closed::Loop,
-        Closed::Overloaded,
-        Closed::UpstreamUnreachable,
-        Closed::UpstreamUntrusted,
-        Closed::ClientDistrusts,
-        Closed::ClientHandshake,
-        Closed::ClientGone,
-        Closed::UpstreamLost,
-        Closed::Protocol,
-        Closed::Panicked,
-    ];
-
-    #[test]
-    fn every_reason_has_a_label_of_its_own() {
-        let labels: BTreeSet<_> = ALL.iter().map(|closed| closed.label()).collect();
-        assert_eq!(labels.len(), ALL.len());
-    }
 }

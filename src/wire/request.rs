@@ -4,6 +4,7 @@
 use std::borrow::Cow;
 
 use http::Method;
+use strum::IntoStaticStr;
 
 use super::escape::{Mode, unescape};
 use super::options::ListOptions;
@@ -57,8 +58,9 @@ pub struct Resource<'a> {
     pub verb_in_path: bool,
 }
 
-/// The verb of the API server, in its spelling by [`Verb::as_str`].
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+/// The verb of the API server, in its spelling.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, IntoStaticStr)]
+#[strum(serialize_all = "lowercase")]
 #[allow(missing_docs, reason = "each is its own name")]
 pub enum Verb {
     Get,
@@ -77,6 +79,7 @@ pub enum Verb {
     Put,
     Options,
     /// The verb of any other method: `""` to the API server if it is a resource request.
+    #[strum(serialize = "")]
     Other,
 }
 
@@ -267,23 +270,8 @@ impl<'a> Resource<'a> {
 
 impl Verb {
     /// The API server's spelling.
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Self::Get => "get",
-            Self::List => "list",
-            Self::Watch => "watch",
-            Self::Create => "create",
-            Self::Update => "update",
-            Self::Patch => "patch",
-            Self::Delete => "delete",
-            Self::DeleteCollection => "deletecollection",
-            Self::Proxy => "proxy",
-            Self::Head => "head",
-            Self::Post => "post",
-            Self::Put => "put",
-            Self::Options => "options",
-            Self::Other => "",
-        }
+    pub fn as_str(self) -> &'static str {
+        self.into()
     }
 
     const fn of_method(method: &Method) -> Self {

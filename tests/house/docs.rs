@@ -6,6 +6,9 @@ use std::{
     path::Path,
 };
 
+use ctrlmesh::policy::Refusal;
+use strum::VariantArray;
+
 const ROOT: &str = env!("CARGO_MANIFEST_DIR");
 
 /// The folders with tests.
@@ -150,23 +153,31 @@ fn every_case_of_bad_input_has_its_test() {
     assert!(untold.is_empty(), "tests that docs/bad-input.md does not name: {untold:#?}");
 }
 
-/// The labels in the `fn label` of a type, which names every variant.
-fn labels(path: &str, of: &str) -> BTreeSet<String> {
-    let text = fs::read_to_string(Path::new(ROOT).join(path)).unwrap();
-    let (_, rest) = text.split_once(&format!("\nimpl {of} {{\n")).unwrap();
-    let (_, rest) = rest.split_once("fn label(self)").unwrap();
-    let (body, _) = rest.split_once("\n    }\n").unwrap();
-    body.split('"').skip(1).step_by(2).map(str::to_owned).collect()
+/// The labels of the reasons why connections end: the names of the variants, in snake case.
+fn closed_labels() -> BTreeSet<String> {
+    let text = fs::read_to_string(Path::new(ROOT).join("src/proxy/outcome.rs")).unwrap();
+    let (_, rest) = text.split_once("\npub(super) enum Closed {\n").unwrap();
+    let (body, _) = rest.split_once("\n}\n").unwrap();
+    let names = body.lines().filter_map(|line| line.strip_prefix("    ")?.strip_suffix(','));
+    let snake = |name: &str| {
+        let mut label = String::new();
+        for letter in name.chars() {
+            if letter.is_uppercase() && !label.is_empty() {
+                label.push('_');
+            }
+            label.push(letter.to_ascii_lowercase());
+        }
+        label
+    };
+    names.map(snake).collect()
 }
 
 #[test]
 fn every_reason_has_a_case_of_bad_input_and_a_test_that_asks_for_it() {
-    let refusals = labels("src/policy/refusal.rs", "Refusal");
-    let known: BTreeSet<_> = ctrlmesh::policy::Refusal::ALL.iter().map(|r| r.label()).collect();
-    assert!(known.iter().copied().eq(refusals.iter().map(String::as_str)), "{refusals:?}");
-    let closed = labels("src/proxy/outcome.rs", "Closed");
+    let closed = closed_labels();
     assert!(closed.contains("panicked") && closed.len() > 10, "{closed:?}");
-    let all: BTreeSet<_> = refusals.union(&closed).map(String::as_str).collect();
+    let refusals = Refusal::VARIANTS.iter().map(|refusal| refusal.label());
+    let all: BTreeSet<_> = refusals.chain(closed.iter().map(String::as_str)).collect();
     let tests: BTreeMap<_, _> = FOLDERS.into_iter().flat_map(tests).collect();
     let mut asked_for = BTreeSet::from(["finished"]); // An orderly end is not counted.
     let rows = rows();
@@ -202,14 +213,13 @@ fn the_reference_has_every_metric_and_refusal() {
         let (name, kind) = line.strip_prefix("TYPE ")?.split_once(' ')?;
         Some(if kind == "counter" { format!("{name}_total") } else { name.to_owned() })
     });
-    let refusals = ctrlmesh::policy::Refusal::ALL;
-    let labels = refusals.iter().map(|refusal| refusal.label().to_owned());
+    let labels = Refusal::VARIANTS.iter().map(|refusal| refusal.label().to_owned());
     let reference = reference();
     let there: BTreeSet<_> = metrics.chain(labels).collect();
     let told: BTreeSet<_> = reference.keys().cloned().collect();
     let differ: Vec<_> = there.symmetric_difference(&told).collect();
     assert!(differ.is_empty(), "docs/metrics.md and the code have not both: {differ:#?}");
-    for refusal in refusals {
+    for refusal in Refusal::VARIANTS {
         let code = refusal.because("").status.code.to_string();
         assert_eq!(reference[refusal.label()], code, "{}", refusal.label());
     }

@@ -8,6 +8,7 @@ use ctrlmesh::{
     wire::{media::Encoding, status::Status},
 };
 use http::Method;
+use strum::VariantArray;
 
 use crate::support::{
     client::{Client, Http, chunk, config, connect, request},
@@ -44,7 +45,7 @@ async fn custom_resource_definitions() {
 #[test]
 fn statuses() {
     let mut text = String::new();
-    for refusal in Refusal::ALL {
+    for refusal in Refusal::VARIANTS {
         let refused = refusal.because("WHY");
         let status = &refused.status;
         let _ = writeln!(text, "{}", refusal.label());

@@ -41,7 +41,7 @@ pub(super) fn remove_ours(parsed: &mut ParsedPod) {
     parsed.volumes.retain(|volume| !text(volume, "name").is_some_and(is_ours));
     for container in parsed.all_containers_mut() {
         container.mounts.retain(|mount| !text(mount, "name").is_some_and(is_ours));
-        if mode == CaptureMode::Env.name() {
+        if mode == <&str>::from(CaptureMode::Env) {
             container.env.retain(|entry| !is_our_address(entry));
         }
     }
@@ -49,7 +49,7 @@ pub(super) fn remove_ours(parsed: &mut ParsedPod) {
 
 /// Sets the mark, and keeps the pod's own first container the default of kubectl.
 pub(super) fn mark(parsed: &mut ParsedPod, mode: CaptureMode) {
-    parsed.annotations.insert(keys::INJECTED.to_owned(), mode.name().to_owned());
+    parsed.annotations.insert(keys::INJECTED.to_owned(), <&str>::from(mode).to_owned());
     let first = parsed.containers.first().map(|container| container.name.clone());
     if let Some(first) = first {
         parsed.annotations.entry(DEFAULT_CONTAINER.to_owned()).or_insert(first);

@@ -1,13 +1,15 @@
 //! The syntax of label keys and values (`apimachinery/pkg/api/validate/content`), the operators,
 //! and the errors.
 
+use strum::IntoStaticStr;
+
 use crate::wire::dns::is_subdomain;
 
 const MAX_NAME: usize = 63;
 const MAX_PREFIX: usize = 253;
 
-/// The operator of a requirement.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+/// The operator of a requirement, by its name in `matchExpressions` and in errors.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, IntoStaticStr)]
 pub enum Op {
     /// The label is there and has one of the values.
     In,
@@ -18,22 +20,17 @@ pub enum Op {
     /// The label is not there.
     DoesNotExist,
     /// The label is there, an integer, and greater than the one value.
+    #[strum(serialize = "Gt")]
     GreaterThan,
     /// The label is there, an integer, and less than the one value.
+    #[strum(serialize = "Lt")]
     LessThan,
 }
 
 impl Op {
-    /// The operator's name in `matchExpressions`, and in errors.
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Self::In => "In",
-            Self::NotIn => "NotIn",
-            Self::Exists => "Exists",
-            Self::DoesNotExist => "DoesNotExist",
-            Self::GreaterThan => "Gt",
-            Self::LessThan => "Lt",
-        }
+    /// The operator's name.
+    pub fn as_str(self) -> &'static str {
+        self.into()
     }
 
     pub(super) fn check_count(self, values: usize) -> Result<(), LabelError> {

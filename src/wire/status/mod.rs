@@ -15,6 +15,7 @@ pub(super) mod write {
 use std::borrow::Cow;
 
 use bytes::Bytes;
+use strum::IntoStaticStr;
 
 use self::{
     proto::{enveloped, framed, message, number, text},
@@ -187,56 +188,33 @@ fn push_text<'a>(fields: &mut Vec<(&'static str, Node<'a>)>, name: &'static str,
     }
 }
 
-/// `StatusReason`: the ones that we send.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+/// `StatusReason`: the ones that we send, each with its HTTP code by apimachinery's `api/errors`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, IntoStaticStr)]
+#[repr(u16)]
 #[allow(missing_docs, reason = "upstream's reasons, by upstream's names")]
 pub enum Reason {
-    BadRequest,
-    MethodNotAllowed,
-    NotAcceptable,
-    Conflict,
+    BadRequest = 400,
+    MethodNotAllowed = 405,
+    NotAcceptable = 406,
+    Conflict = 409,
     /// The resourceVersion or continue token is too old: list again.
-    Expired,
-    RequestEntityTooLarge,
-    UnsupportedMediaType,
-    TooManyRequests,
-    InternalError,
-    ServiceUnavailable,
-    Timeout,
+    Expired = 410,
+    RequestEntityTooLarge = 413,
+    UnsupportedMediaType = 415,
+    TooManyRequests = 429,
+    InternalError = 500,
+    ServiceUnavailable = 503,
+    Timeout = 504,
 }
 
 impl Reason {
     /// The API server's spelling.
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Self::BadRequest => "BadRequest",
-            Self::MethodNotAllowed => "MethodNotAllowed",
-            Self::NotAcceptable => "NotAcceptable",
-            Self::Conflict => "Conflict",
-            Self::Expired => "Expired",
-            Self::RequestEntityTooLarge => "RequestEntityTooLarge",
-            Self::UnsupportedMediaType => "UnsupportedMediaType",
-            Self::TooManyRequests => "TooManyRequests",
-            Self::InternalError => "InternalError",
-            Self::ServiceUnavailable => "ServiceUnavailable",
-            Self::Timeout => "Timeout",
-        }
+    pub fn as_str(self) -> &'static str {
+        self.into()
     }
 
-    /// The HTTP code by apimachinery's `api/errors`.
+    /// The HTTP code.
     pub const fn code(self) -> u16 {
-        match self {
-            Self::BadRequest => 400,
-            Self::MethodNotAllowed => 405,
-            Self::NotAcceptable => 406,
-            Self::Conflict => 409,
-            Self::Expired => 410,
-            Self::RequestEntityTooLarge => 413,
-            Self::UnsupportedMediaType => 415,
-            Self::TooManyRequests => 429,
-            Self::InternalError => 500,
-            Self::ServiceUnavailable => 503,
-            Self::Timeout => 504,
-        }
+        self as u16
     }
 }

@@ -10,7 +10,9 @@ fn line(method: &str, target: &str) -> String {
     let (path, query) = target.split_once('?').map_or((target, None), |(p, q)| (p, Some(q)));
     match RequestInfo::parse(&method, path, query) {
         Err(error) => format!("{error:?}"),
-        Ok(RequestInfo { verb, target: Target::NonResource, .. }) => format!("{} -", verb.as_str()),
+        Ok(RequestInfo { verb, target: Target::NonResource, .. }) => {
+            format!("{} -", verb.as_str())
+        }
         Ok(RequestInfo { verb, target: Target::Resource(resource), .. }) => {
             let mut line = format!(
                 "{} {}/{}/{}",
