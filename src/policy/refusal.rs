@@ -99,7 +99,7 @@ impl Refusal {
         let mut status = Box::new(Status::new(self.reason(), format!("ctrlmesh: {why}")));
         let retry_after = self.retry_after();
         status.details = retry_after
-            .map(|retry_after_seconds| Details { retry_after_seconds, ..Details::default() });
+            .map(|seconds| Details { retry_after_seconds: Some(seconds), ..Details::default() });
         Refused { refusal: self, why, status, retry_after }
     }
 }

@@ -6,7 +6,7 @@
 use crate::wire::{
     media::Encoding,
     object::walk::{CborHead, EventKind},
-    status::write::{Node, cbor_head, enveloped, framed},
+    status::write::{cbor_event, cbor_head, cbor_text, enveloped, framed, json as json_text},
 };
 
 /// The kind of an object, and its group and version.
@@ -73,9 +73,9 @@ fn json(name: &str, type_meta: Option<&TypeMeta>, object: &[u8], out: &mut Vec<u
     out.extend_from_slice(b"\",\"object\":{");
     if let Some(TypeMeta { api_version, kind }) = type_meta {
         out.extend_from_slice(b"\"kind\":");
-        Node::Text(kind).json(out);
+        json_text(kind, out);
         out.extend_from_slice(b",\"apiVersion\":");
-        Node::Text(api_version).json(out);
+        json_text(api_version, out);
         if fields.trim_ascii_start() != b"}" {
             out.push(b',');
         }
@@ -91,10 +91,7 @@ const OPEN_MAP: u8 = 0xbf;
 const MAP: u8 = 5;
 
 fn cbor(name: &str, type_meta: Option<&TypeMeta>, object: &[u8], out: &mut Vec<u8>) -> Option<()> {
-    cbor_head(MAP, 2, out);
-    Node::Text("type").cbor(out);
-    Node::Text(name).cbor(out);
-    Node::Text("object").cbor(out);
+    cbor_event(name, out);
     let Some(TypeMeta { api_version, kind }) = type_meta else {
         out.extend_from_slice(object);
         return Some(());
@@ -106,7 +103,7 @@ fn cbor(name: &str, type_meta: Option<&TypeMeta>, object: &[u8], out: &mut Vec<u
         _ => return None,
     }
     for text in ["kind", kind, "apiVersion", api_version] {
-        Node::Text(text).cbor(out);
+        cbor_text(text, out);
     }
     out.extend_from_slice(object.get(head.length..)?);
     Some(())

@@ -8,55 +8,80 @@ mod tree;
 pub(super) mod write {
     pub(in crate::wire) use super::{
         proto::{enveloped, framed, message, text},
-        tree::{Node, head as cbor_head},
+        tree::{cbor, cbor_event, cbor_text, head as cbor_head, json, json_event},
     };
 }
 
-use std::borrow::Cow;
+use std::{borrow::Cow, collections::BTreeMap};
 
 use bytes::Bytes;
+use serde::Serialize;
+use serde_json::Value;
 use strum::IntoStaticStr;
 
 use self::{
     proto::{enveloped, framed, message, number, text},
-    tree::Node,
+    tree::{cbor, cbor_event, json, json_event},
 };
-use super::media::Encoding;
+use super::{media::Encoding, object::walk::SELF_DESCRIBED};
 
 /// A failure in the API server's form.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Status {
-    /// HTTP status code.
-    pub code: u16,
+    /// The message, for people.
+    #[serde(skip_serializing_if = "str::is_empty")]
+    pub message: Cow<'static, str>,
     /// The reason, for programs.
     pub reason: Reason,
-    /// The message, for people.
-    pub message: Cow<'static, str>,
     /// The object of the failure.
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub details: Option<Details>,
+    /// HTTP status code.
+    pub code: u16,
+}
+
+/// All fields of a Status, in the API server's order for JSON.
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+struct Object<'a> {
+    kind: &'static str,
+    api_version: &'static str,
+    metadata: BTreeMap<(), ()>,
+    status: &'static str,
+    #[serde(flatten)]
+    failure: &'a Status,
 }
 
 /// `StatusDetails`. An empty string is an absent one.
-#[derive(Debug, Clone, PartialEq, Eq, Default)]
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize)]
+#[serde(rename_all = "camelCase")]
 #[allow(missing_docs, reason = "upstream's fields, by upstream's names")]
 pub struct Details {
+    #[serde(skip_serializing_if = "str::is_empty")]
     pub name: String,
+    #[serde(skip_serializing_if = "str::is_empty")]
     pub group: String,
     /// The resource (`pods`), despite the name, as in the API server's errors.
+    #[serde(skip_serializing_if = "str::is_empty")]
     pub kind: String,
+    #[serde(skip_serializing_if = "str::is_empty")]
     pub uid: String,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
     pub causes: Vec<Cause>,
-    /// Seconds after which to retry; 0 is absent. client-go obeys the `Retry-After` header, others
-    /// obey this.
-    pub retry_after_seconds: u32,
+    /// Seconds after which to retry. client-go obeys the `Retry-After` header, others obey this.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub retry_after_seconds: Option<u32>,
 }
 
 /// `StatusCause`. An empty string is an absent one.
-#[derive(Debug, Clone, PartialEq, Eq, Default)]
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize)]
 #[allow(missing_docs, reason = "upstream's fields, by upstream's names")]
 pub struct Cause {
+    #[serde(skip_serializing_if = "str::is_empty")]
     pub reason: Cow<'static, str>,
+    #[serde(skip_serializing_if = "str::is_empty")]
     pub message: String,
+    #[serde(skip_serializing_if = "str::is_empty")]
     pub field: String,
 }
 
@@ -67,17 +92,18 @@ impl Status {
     }
 
     /// The body of a response with [`Encoding::content_type`], byte for byte as the API server
-    /// writes it (except YAML, where it quotes less).
+    /// writes it (except YAML, where it quotes otherwise).
     pub fn encode(&self, encoding: Encoding) -> Bytes {
         let mut out = Vec::with_capacity(512);
         match encoding {
             Encoding::Json => {
-                self.tree().json(&mut out);
+                json(&self.object(), &mut out);
                 out.push(b'\n');
             }
-            Encoding::Yaml => self.tree().yaml(&mut out),
+            // What an object consists of can be written as YAML.
+            Encoding::Yaml => out = serde_yaml::to_string(&self.value()).unwrap_or_default().into(),
             Encoding::Protobuf => self.proto_object(&mut out),
-            Encoding::Cbor => self.tree().cbor(&mut out),
+            Encoding::Cbor => self.cbor_object(&mut out),
         }
         out.into()
     }
@@ -86,33 +112,30 @@ impl Status {
     /// JSON event without a final newline it must begin with one: see `WatchScanner::separator`.
     pub fn error_event(&self, encoding: Encoding) -> Bytes {
         let mut out = Vec::with_capacity(512);
-        let event = || Node::Object(vec![("type", Node::Text("ERROR")), ("object", self.tree())]);
         match encoding {
-            Encoding::Json | Encoding::Yaml => {
-                event().json(&mut out);
-                out.push(b'\n');
-            }
+            Encoding::Json | Encoding::Yaml => json_event("ERROR", &self.object(), &mut out),
             Encoding::Protobuf => framed("ERROR", &mut out, |raw| self.proto_object(raw)),
-            Encoding::Cbor => event().cbor(&mut out),
+            Encoding::Cbor => {
+                out.extend_from_slice(SELF_DESCRIBED);
+                cbor_event("ERROR", &mut out);
+                self.cbor_object(&mut out);
+            }
         }
         out.into()
     }
 
-    /// The fields in the API server's order for JSON.
-    fn tree(&self) -> Node<'_> {
-        let mut fields = vec![
-            ("kind", Node::Text("Status")),
-            ("apiVersion", Node::Text("v1")),
-            ("metadata", Node::Map(Vec::new())),
-            ("status", Node::Text("Failure")),
-        ];
-        push_text(&mut fields, "message", &self.message);
-        push_text(&mut fields, "reason", self.reason.as_str());
-        if let Some(details) = &self.details {
-            fields.push(("details", details.tree()));
-        }
-        fields.push(("code", Node::Number(self.code.into())));
-        Node::Object(fields)
+    fn object(&self) -> Object<'_> {
+        let metadata = BTreeMap::new();
+        Object { kind: "Status", api_version: "v1", metadata, status: "Failure", failure: self }
+    }
+
+    fn value(&self) -> Value {
+        serde_json::to_value(self.object()).unwrap_or_default()
+    }
+
+    fn cbor_object(&self, out: &mut Vec<u8>) {
+        out.extend_from_slice(SELF_DESCRIBED);
+        cbor(&self.value(), out);
     }
 
     /// Appends the protobuf in its envelope.
@@ -139,21 +162,6 @@ impl Status {
 }
 
 impl Details {
-    fn tree(&self) -> Node<'_> {
-        let mut fields = Vec::new();
-        push_text(&mut fields, "name", &self.name);
-        push_text(&mut fields, "group", &self.group);
-        push_text(&mut fields, "kind", &self.kind);
-        push_text(&mut fields, "uid", &self.uid);
-        if !self.causes.is_empty() {
-            fields.push(("causes", Node::List(self.causes.iter().map(Cause::tree).collect())));
-        }
-        if self.retry_after_seconds > 0 {
-            fields.push(("retryAfterSeconds", Node::Number(self.retry_after_seconds)));
-        }
-        Node::Map(fields)
-    }
-
     fn proto(&self, out: &mut Vec<u8>) {
         text(1, &self.name, out);
         text(2, &self.group, out);
@@ -161,20 +169,12 @@ impl Details {
         for cause in &self.causes {
             message(4, out, |out| cause.proto(out));
         }
-        number(5, self.retry_after_seconds, out);
+        number(5, self.retry_after_seconds.unwrap_or_default(), out);
         text(6, &self.uid, out);
     }
 }
 
 impl Cause {
-    fn tree(&self) -> Node<'_> {
-        let mut fields = Vec::new();
-        push_text(&mut fields, "reason", &self.reason);
-        push_text(&mut fields, "message", &self.message);
-        push_text(&mut fields, "field", &self.field);
-        Node::Map(fields)
-    }
-
     fn proto(&self, out: &mut Vec<u8>) {
         text(1, &self.reason, out);
         text(2, &self.message, out);
@@ -182,14 +182,8 @@ impl Cause {
     }
 }
 
-fn push_text<'a>(fields: &mut Vec<(&'static str, Node<'a>)>, name: &'static str, text: &'a str) {
-    if !text.is_empty() {
-        fields.push((name, Node::Text(text)));
-    }
-}
-
 /// `StatusReason`: the ones that we send, each with its HTTP code by apimachinery's `api/errors`.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, IntoStaticStr)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, IntoStaticStr, Serialize)]
 #[repr(u16)]
 #[allow(missing_docs, reason = "upstream's reasons, by upstream's names")]
 pub enum Reason {

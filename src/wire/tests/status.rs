@@ -22,7 +22,7 @@ fn full() -> Status {
             },
             Cause { message: "only".to_owned(), ..Cause::default() },
         ],
-        retry_after_seconds: 3,
+        retry_after_seconds: Some(3),
     };
     let status = Status::new(Reason::Expired, "The \"policy\" <changed> é\n");
     Status { details: Some(details), ..status }
