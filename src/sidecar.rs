@@ -56,7 +56,6 @@ const fn at(ip: Ipv4Addr, port: NonZeroU16) -> SocketAddr {
 }
 
 /// The path of the cluster's CA.
-#[must_use]
 pub fn cluster_ca() -> String {
     format!("{SERVICE_ACCOUNT}/{CA_FILE}")
 }
@@ -104,7 +103,6 @@ pub struct ProxyPlan {
 
 impl ProxyPlan {
     /// The plan with the ports and paths of an injected pod.
-    #[must_use]
     pub fn of_pod(mode: Mode, cluster_domain: ClusterDomain) -> Self {
         Self {
             mode,
@@ -122,7 +120,6 @@ impl ProxyPlan {
     ///
     /// Every value is written out, defaults included, so that another version's defaults change
     /// nothing.
-    #[must_use]
     pub fn to_args(&self) -> Vec<String> {
         vec![
             PROXY.to_owned(),

@@ -17,7 +17,6 @@ impl Epoch {
     }
 
     /// The epoch after this one.
-    #[must_use]
     pub const fn next(self) -> Self {
         Self(self.0 + 1)
     }

@@ -229,7 +229,6 @@ impl Config {
 
 impl PlainFlags {
     /// The longest time that a drain may take.
-    #[must_use]
     pub fn drain_timeout(&self) -> Duration {
         Duration::from_secs(self.drain_timeout.into())
     }

@@ -94,7 +94,6 @@ pub enum ServeError {
 
 impl ServeError {
     /// The exit code, as sysexits names it.
-    #[must_use]
     pub fn exit_code(&self) -> u8 {
         70
     }
@@ -102,7 +101,6 @@ impl ServeError {
 
 impl StartError {
     /// The exit code, as sysexits names it.
-    #[must_use]
     pub fn exit_code(&self) -> u8 {
         match self {
             Self::MeshCa(_) | Self::UpstreamCa(_) | Self::Policy(_) => 64,
@@ -140,13 +138,11 @@ impl Proxy {
     }
 
     /// The address for clients.
-    #[must_use]
     pub fn listen_addr(&self) -> Option<SocketAddr> {
         self.listeners.first()?.socket.local_addr().ok()
     }
 
     /// The address for metrics and health.
-    #[must_use]
     pub fn admin_addr(&self) -> Option<SocketAddr> {
         self.admin.local_addr().ok()
     }

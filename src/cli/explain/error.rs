@@ -23,7 +23,6 @@ pub enum ExplainError {
 
 impl ExplainError {
     /// The exit code, as in sysexits.
-    #[must_use]
     pub fn exit_code(&self) -> u8 {
         match self {
             Self::Source(BadSource::Cluster(error))

@@ -29,7 +29,6 @@ pub struct Trust {
 
 /// The objects for a namespace with injected pods: the mesh CA, the bundle, and the right to read
 /// the policies.
-#[must_use]
 pub fn of_namespace(namespace: &str, trust: &Trust) -> [Value; 3] {
     let secret = json!({
         "apiVersion": "v1",
@@ -62,7 +61,6 @@ pub fn of_namespace(namespace: &str, trust: &Trust) -> [Value; 3] {
 
 /// The RoleBinding for a ServiceAccount of injected pods. One object each, so that workloads
 /// injected separately do not overwrite each other's.
-#[must_use]
 pub fn of_service_account(namespace: &str, name: &str) -> Value {
     json!({
         "apiVersion": format!("{RBAC}/v1"),
@@ -75,7 +73,6 @@ pub fn of_service_account(namespace: &str, name: &str) -> Value {
 
 /// The ClusterRole to list and watch namespaces, for clusters whose policies select namespaces by
 /// their labels.
-#[must_use]
 pub fn of_cluster() -> Value {
     json!({
         "apiVersion": format!("{RBAC}/v1"),
@@ -86,7 +83,6 @@ pub fn of_cluster() -> Value {
 }
 
 /// The ClusterRoleBinding for one ServiceAccount of injected pods.
-#[must_use]
 pub fn of_service_account_in_cluster(namespace: &str, name: &str) -> Value {
     json!({
         "apiVersion": format!("{RBAC}/v1"),

@@ -72,7 +72,6 @@ pub enum NotInjected {
 
 impl NotInjected {
     /// A word for metrics and events.
-    #[must_use]
     pub fn reason(&self) -> &'static str {
         match self {
             Self::Malformed { .. } => "Malformed",

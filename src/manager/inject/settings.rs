@@ -37,7 +37,6 @@ impl Settings {
     }
 
     /// The settings for a cluster with this DNS domain.
-    #[must_use]
     pub fn in_domain(self, cluster_domain: ClusterDomain) -> Self {
         Self { cluster_domain, ..self }
     }

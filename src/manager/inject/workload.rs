@@ -9,7 +9,6 @@ pub struct PodPath(&'static str);
 impl PodPath {
     /// The path for the object's `apiVersion` and `kind`. `None` for all kinds but Kubernetes' own
     /// with pods.
-    #[must_use]
     pub fn of(object: &Value) -> Option<Self> {
         let text = |key| object.get(key).and_then(Value::as_str);
         let group = match text("apiVersion")?.rsplit_once('/') {
@@ -27,7 +26,6 @@ impl PodPath {
     }
 
     /// The pod or its template.
-    #[must_use]
     pub fn find(self, object: &mut Value) -> Option<&mut Value> {
         object.pointer_mut(self.0)
     }

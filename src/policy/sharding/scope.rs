@@ -23,7 +23,6 @@ impl Scope {
     }
 
     /// The scope, restricted to the objects inside `boundary`.
-    #[must_use]
     pub fn inside(mut self, boundary: Boundary) -> Self {
         self.boundaries.push(boundary);
         self
