@@ -4,10 +4,8 @@ use kube::CustomResourceExt;
 
 use crate::api::ShardingConfig;
 
-/// The definitions as YAML documents, ready for `kubectl apply -f -`.
-///
-/// # Errors
-/// If a definition cannot be written as YAML.
+/// The definitions as YAML documents, ready for `kubectl apply -f -`. Fails if a definition cannot
+/// be written as YAML.
 pub fn yaml() -> Result<String, serde_yaml::Error> {
     Ok(format!("---\n{}", serde_yaml::to_string(&ShardingConfig::crd())?))
 }

@@ -111,10 +111,7 @@ pub enum InjectError {
     Output(#[source] io::Error),
 }
 
-/// Prints all documents, or none.
-///
-/// # Errors
-/// [`InjectError`].
+/// Prints all documents, or none. Fails with [`InjectError`].
 pub fn run(args: InjectArgs) -> Result<(), InjectError> {
     let trust = trust(&args)?;
     let settings = Settings::new(args.proxy_image, args.init_image, args.sidecar, args.proxy_uid)?

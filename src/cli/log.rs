@@ -52,10 +52,8 @@ pub enum LogError {
 }
 
 /// Starts to log to stderr. The environment variable `CTRLMESH_LOG` selects the targets and levels,
-/// for example `info,access=off`; unset or empty, it is `info`.
-///
-/// # Errors
-/// [`LogError`]; nothing was logged.
+/// for example `info,access=off`; unset or empty, it is `info`. Fails with [`LogError`]; nothing
+/// was logged.
 pub fn start() -> Result<LogGuard, LogError> {
     let filter = filter(env::var_os(VARIABLE).as_deref().unwrap_or_default())?;
     let buffer = Arc::<Buffer>::default();

@@ -30,10 +30,7 @@ pub struct MeshCaArgs {
     ip: Vec<Cidr>,
 }
 
-/// Makes the CA.
-///
-/// # Errors
-/// [`CaError`].
+/// Makes the CA. Fails with [`CaError`].
 pub fn run(args: MeshCaArgs) -> Result<(), CaError> {
     let constraints = Constraints::kubernetes_and(&args.cluster_domain, args.dns, args.ip);
     MeshCa::create(&args.dir, &constraints, &Clock::system())

@@ -64,10 +64,7 @@ pub enum WaitError {
     Runtime(#[from] io::Error),
 }
 
-/// Waits until the condition holds.
-///
-/// # Errors
-/// [`WaitError`].
+/// Waits until the condition holds. Fails with [`WaitError`].
 pub fn run(args: &WaitArgs) -> Result<(), WaitError> {
     tokio::runtime::Builder::new_current_thread().enable_all().build()?.block_on(wait(args))
 }

@@ -65,10 +65,7 @@ fn push_line(documents: &mut [String], line: &str) {
     }
 }
 
-/// The value of one document. `None` if it has only comments.
-///
-/// # Errors
-/// [`YamlError`].
+/// The value of one document. `None` if it has only comments. Fails with [`YamlError`].
 pub fn parse(document: &str) -> Result<Option<Value>, YamlError> {
     let mut options = Options::default();
     options.set_emit_comments(false);

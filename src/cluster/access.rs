@@ -20,10 +20,8 @@ pub enum OwnAccess {
 pub struct NoAccess(Box<dyn Error + Send + Sync>);
 
 impl OwnAccess {
-    /// The client.
-    ///
-    /// # Errors
-    /// [`NoAccess`] if the environment names no API server or no usable identity.
+    /// The client. Fails with [`NoAccess`] if the environment names no API server or no usable
+    /// identity.
     pub async fn client(self) -> Result<Client, NoAccess> {
         match self {
             Self::Client(client) => Ok(client),

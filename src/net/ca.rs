@@ -127,11 +127,8 @@ pub struct MeshCa {
 
 impl MeshCa {
     /// Makes a CA that may sign for `constraints` and writes it into `dir`, which is created if
-    /// missing. Only its owner can read the key file.
-    ///
-    /// # Errors
-    /// [`CaError::Exists`] if either file exists; else the error of the file system or the crypto
-    /// library.
+    /// missing. Only its owner can read the key file. Fails with [`CaError::Exists`] if either file
+    /// exists; else the error of the file system or the crypto library.
     pub fn create(dir: &Path, constraints: &Constraints, clock: &Clock) -> Result<(), CaError> {
         let (cert_path, key_path) = (dir.join("ca.crt"), dir.join("ca.key"));
         for path in [&cert_path, &key_path] {
@@ -192,9 +189,7 @@ impl MeshCa {
     }
 
     /// Checks that clients which trust this CA accept it as the signer for every one of `names`.
-    ///
-    /// # Errors
-    /// [`CaError::Outside`] with the first name that it may not sign.
+    /// Fails with [`CaError::Outside`] with the first name that it may not sign.
     pub fn permit(&self, names: &[ServerName<'_>], clock: &Clock) -> Result<(), CaError> {
         let is_permitted = |name: &&ServerName<'_>| {
             self.sign(slice::from_ref(*name), self.issuer.key(), clock.now())

@@ -48,10 +48,8 @@ impl<T> Corked<T> {
 
 impl<T: AsyncWrite + Unpin> Corked<T> {
     /// Sends and flushes all held bytes. Call it after every poll of the connection, even if that
-    /// wrote nothing: the socket may have been full at the last call.
-    ///
-    /// # Errors
-    /// Errors of the stream, which its next write or flush returns too.
+    /// wrote nothing: the socket may have been full at the last call. Fails with the errors of the
+    /// stream, which its next write or flush returns too.
     pub fn poll_uncork(&self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         self.0.borrow_mut().poll_send(cx)
     }

@@ -59,10 +59,7 @@ impl Leaf {
     }
 
     /// Renews the leaf: has `ca` sign a new certificate for the same key and names; new handshakes
-    /// show it.
-    ///
-    /// # Errors
-    /// [`LeafError`]; the old certificate stays.
+    /// show it. Fails with [`LeafError`]; the old certificate stays.
     pub fn renew(&self, ca: &MeshCa, clock: &Clock) -> Result<(), LeafError> {
         self.current.store(Arc::new(sign(ca, &self.names, &self.key, clock)?));
         Ok(())

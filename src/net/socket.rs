@@ -33,10 +33,7 @@ pub fn most_connections() -> usize {
     usize::try_from(pairs.max(1)).unwrap_or(usize::MAX)
 }
 
-/// Listens on `addr`.
-///
-/// # Errors
-/// Errors of the socket calls; most often the port is taken.
+/// Listens on `addr`. Fails with the errors of the socket calls; most often the port is taken.
 pub fn listen(addr: SocketAddr) -> io::Result<TcpListener> {
     let socket = Socket::new(Domain::for_address(addr), Type::STREAM, Some(Protocol::TCP))?;
     if addr.is_ipv6() {
@@ -88,10 +85,8 @@ pub async fn dial(addr: SocketAddr) -> io::Result<TcpStream> {
     Ok(stream)
 }
 
-/// Sets the socket options that connections need, both to clients and to the upstream.
-///
-/// # Errors
-/// Errors of `setsockopt`; most often the peer is gone.
+/// Sets the socket options that connections need, both to clients and to the upstream. Fails with
+/// the errors of `setsockopt`; most often the peer is gone.
 pub fn keep_alive(stream: &TcpStream) -> io::Result<()> {
     stream.set_nodelay(true)?;
     let socket = SockRef::from(stream);

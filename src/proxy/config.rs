@@ -196,10 +196,7 @@ pub enum BadConfig {
 }
 
 impl Config {
-    /// Checks the flags against each other.
-    ///
-    /// # Errors
-    /// [`BadConfig`] names the flag.
+    /// Checks the flags against each other. Fails with [`BadConfig`], which names the flag.
     pub fn new(args: ProxyArgs) -> Result<Self, BadConfig> {
         let route = match (args.mode, args.upstream) {
             (Mode::Iptables, None) => Route::Original,

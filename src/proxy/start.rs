@@ -114,10 +114,7 @@ impl StartError {
 
 impl Proxy {
     /// Reads the certificates, checks the policy file, binds the ports. Must be called on the
-    /// runtime of the control thread.
-    ///
-    /// # Errors
-    /// [`StartError`]; nothing was served.
+    /// runtime of the control thread. Fails with [`StartError`]; nothing was served.
     pub async fn build(config: Config) -> Result<Self, StartError> {
         let (metrics, registry) = Metrics::new();
         let metrics = Arc::new(metrics);
@@ -147,9 +144,7 @@ impl Proxy {
         self.admin.local_addr().ok()
     }
 
-    /// Serves until the drain has ended. The loss of a vital task starts a drain too.
-    ///
-    /// # Errors
+    /// Serves until the drain has ended. The loss of a vital task starts a drain too. Fails with
     /// [`ServeError`].
     pub async fn run(self, mut draining: Draining) -> Result<(), ServeError> {
         let addr = self.listen_addr().map(tracing::field::display);

@@ -23,10 +23,8 @@ pub struct Pod {
 impl Pod {
     /// Reads the environment. The families come from `POD_IPS` (the field `status.podIPs`,
     /// comma-separated) if it is set, else from the pod's interfaces ([`network::families`]). Both
-    /// agree in a pod; the variable exists for dry runs elsewhere.
-    ///
-    /// # Errors
-    /// [`PlanError`], also if an `envFrom` gives a container another API server's address.
+    /// agree in a pod; the variable exists for dry runs elsewhere. Fails with [`PlanError`], also
+    /// if an `envFrom` gives a container another API server's address.
     pub fn from_env() -> Result<Self, PlanError> {
         let names = env::vars_os().filter_map(|(name, _)| name.into_string().ok());
         if let Some(entry) = names.filter_map(|name| EnvFrom::of_variable(&name)).min() {

@@ -82,10 +82,8 @@ impl Address {
 }
 
 /// The families in which the pod has an address of its own, other than loopback and link-local. A
-/// tentative address counts: connections that arrive there later must be intercepted too.
-///
-/// # Errors
-/// If the kernel does not answer.
+/// tentative address counts: connections that arrive there later must be intercepted too. Fails if
+/// the kernel does not answer.
 pub fn families() -> io::Result<BTreeSet<Family>> {
     let found = ask(async |handle| addresses(&handle).await)?;
     Ok(found.iter().filter(|own| own.is_of_the_pod()).map(|own| Family::of(own.ip)).collect())
@@ -105,9 +103,7 @@ enum KernelRoute {
 }
 
 /// The targets with a route, determined before a rule is set. A target without a route is logged:
-/// no process of the pod can reach it, and the rules intercept it once it has a route.
-///
-/// # Errors
+/// no process of the pod can reach it, and the rules intercept it once it has a route. Fails with
 /// [`RouteError::OwnAddress`], and [`RouteError::Unroutable`] if no target has a route.
 pub fn reachable(targets: &BTreeSet<SocketAddr>) -> Result<Vec<SocketAddr>, RouteError> {
     let targets = targets.iter().copied();

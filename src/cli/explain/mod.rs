@@ -16,10 +16,7 @@ use tokio::runtime;
 use self::cluster::Cluster;
 pub use self::{args::ExplainArgs, cluster::ClusterError, error::ExplainError, source::BadSource};
 
-/// Prints the explanation.
-///
-/// # Errors
-/// [`ExplainError`].
+/// Prints the explanation. Fails with [`ExplainError`].
 pub fn run(args: &ExplainArgs) -> Result<(), ExplainError> {
     // One thread is enough: it waits for one answer at a time.
     let runtime = runtime::Builder::new_current_thread().enable_all().build()?;

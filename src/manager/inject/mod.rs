@@ -50,10 +50,8 @@ pub enum Injected {
 }
 
 /// Injects `pod`, a Pod or a PodTemplateSpec, if it asks for that. Injecting an injected pod, with
-/// any settings, gives the same as injecting the original.
-///
-/// # Errors
-/// [`NotInjected`]; the pod is unchanged.
+/// any settings, gives the same as injecting the original. Fails with [`NotInjected`]; the pod is
+/// unchanged.
 pub fn inject(pod: &mut Value, settings: &Settings) -> Result<Injected, NotInjected> {
     if !is_asked_for(pod)? {
         return Ok(Injected::NotAsked);
@@ -75,9 +73,7 @@ pub fn inject(pod: &mut Value, settings: &Settings) -> Result<Injected, NotInjec
     Ok(Injected::Done { mode, service_account })
 }
 
-/// Whether the pod carries the label, in either dialect's spelling.
-///
-/// # Errors
+/// Whether the pod carries the label, in either dialect's spelling. Fails with
 /// [`NotInjected::Malformed`] if the label's value is not a string, as an unquoted `true` in YAML.
 pub fn is_asked_for(pod: &Value) -> Result<bool, NotInjected> {
     let Some(labels) = pod.pointer("/metadata/labels") else { return Ok(false) };

@@ -21,10 +21,8 @@ pub struct Settings {
 
 impl Settings {
     /// `proxy_image` has the entry point `ctrlmesh`, `init_image` has `ctrlmesh-init`. The proxy
-    /// runs as `proxy_uid`, which the redirect rules exempt.
-    ///
-    /// # Errors
-    /// [`PlanError`] if these give no valid plan.
+    /// runs as `proxy_uid`, which the redirect rules exempt. Fails with [`PlanError`] if these give
+    /// no valid plan.
     pub fn new(
         proxy_image: Image,
         init_image: Image,

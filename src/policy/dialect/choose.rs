@@ -38,10 +38,8 @@ pub enum NotChosen {
 
 /// Chooses the one config among the checked objects of `namespace` that selects `labels`. If
 /// `present` selected them and is now deleted or invalid, no other config replaces it: objects
-/// change owners only when a person relabels the pod or edits that config.
-///
-/// # Errors
-/// [`NotChosen`] if there is not exactly one.
+/// change owners only when a person relabels the pod or edits that config. Fails with [`NotChosen`]
+/// if there is not exactly one.
 pub fn choose<'c>(
     checked: impl IntoIterator<Item = &'c Checked>,
     labels: &BTreeMap<String, String>,

@@ -19,10 +19,8 @@ pub use self::{
 };
 use super::object::{Kind, ObjectRef};
 
-/// Checks an object of this kind, as the API server holds it.
-///
-/// # Errors
-/// [`Invalid`] names every field that is wrong, its value, and what would be right.
+/// Checks an object of this kind, as the API server holds it. Fails with [`Invalid`], which
+/// names every field that is wrong, its value, and what would be right.
 pub fn draft(kind: Kind, object: &DynamicObject) -> Checked {
     let identity = ObjectRef::new(kind, &object.metadata);
     let Some(spec) = object.data.get("spec").filter(|spec| !spec.is_null()) else {

@@ -130,10 +130,8 @@ impl Boundary {
 }
 
 impl Pattern {
-    /// Compiles `text`, which may match anywhere in a name, as in Go.
-    ///
-    /// # Errors
-    /// A message for the author of the pattern.
+    /// Compiles `text`, which may match anywhere in a name, as in Go. Fails with a message for the
+    /// author of the pattern.
     pub fn new(text: &str) -> Result<Self, String> {
         if text.len() > MAX_PATTERN {
             return Err(format!("has {} bytes: give at most {MAX_PATTERN}", text.len()));

@@ -39,10 +39,8 @@ impl Pushed {
 }
 
 impl Sharding {
-    /// The changes to the path and the query, before anything is pushed.
-    ///
-    /// # Errors
-    /// [`Refused`] if the client's own selectors cannot be parsed: they could not be narrowed.
+    /// The changes to the path and the query, before anything is pushed. Fails with [`Refused`] if
+    /// the client's own selectors cannot be parsed: they could not be narrowed.
     pub fn rewrite<'w>(
         &self,
         way: &'w Way,

@@ -2,10 +2,7 @@
 
 use std::{collections::BTreeMap, fs, path::Path};
 
-/// Reads the file.
-///
-/// # Errors
-/// A message for the administrator.
+/// Reads the file. Fails with a message for the administrator.
 pub(super) fn read(path: &Path) -> Result<BTreeMap<String, String>, String> {
     let text = fs::read_to_string(path).map_err(|e| format!("{}: {e}", path.display()))?;
     parse(&text)

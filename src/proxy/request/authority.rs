@@ -8,10 +8,8 @@ use http::{
 use crate::policy::{Refusal, Refused};
 
 /// Completes the `:authority` of HTTP/2. A request that was converted from HTTP/1.1 may have `Host`
-/// alone, or neither (RFC 9113 section 8.3.1); towards the upstream there has to be one.
-///
-/// # Errors
-/// When `Host` is not an authority.
+/// alone, or neither (RFC 9113 section 8.3.1); towards the upstream there has to be one. Fails when
+/// `Host` is not an authority.
 pub(super) fn complete<B>(request: &mut Request<B>, upstream: &str) -> Result<(), Refused> {
     if request.uri().authority().is_some() {
         return Ok(());

@@ -26,10 +26,8 @@ pub(super) struct WholeBody {
 
 impl WholeBody {
     /// Reads a body of at most `limit` bytes to its end. It takes room only for bytes that have
-    /// arrived: announced ones take none.
-    ///
-    /// # Errors
-    /// `BodyTooLarge`, `NoRoom`, `BodyTimeout`; `BadBody` if it is cut off.
+    /// arrived: announced ones take none. Fails with `BodyTooLarge`, `NoRoom`, `BodyTimeout`;
+    /// `BadBody` if it is cut off.
     pub(super) async fn whole<B>(room: &Arc<Room>, body: B, limit: usize) -> Result<Self, Refused>
     where
         B: Body<Data = Bytes> + Unpin,

@@ -58,9 +58,7 @@ pub(in crate::proxy) struct OnBehalf<'a> {
 
 impl OnBehalf<'_> {
     /// A request with this path and query, and this JSON. Without an `accept` it has the client's.
-    ///
-    /// # Errors
-    /// When `target` is no path and query.
+    /// Fails when `target` is no path and query.
     pub(in crate::proxy) fn request(
         self,
         upstream: &Upstream,
@@ -155,10 +153,7 @@ impl Kept {
 }
 
 /// The client's URI with another path and query. Scheme and authority stay: HTTP/2 carries them in
-/// the URI.
-///
-/// # Errors
-/// When `target` is no path and query.
+/// the URI. Fails when `target` is no path and query.
 pub(in crate::proxy) fn with_target(uri: Uri, target: &str) -> Result<Uri, http::Error> {
     let mut parts = uri.into_parts();
     parts.path_and_query = Some(PathAndQuery::try_from(target)?);

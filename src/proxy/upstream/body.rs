@@ -71,10 +71,7 @@ impl Place {
         self.bytes
     }
 
-    /// Grows to so many bytes.
-    ///
-    /// # Errors
-    /// `NoRoom` if they are not free.
+    /// Grows to so many bytes. Fails with `NoRoom` if they are not free.
     pub(in crate::proxy) fn grow(&mut self, bytes: usize) -> Result<(), Refused> {
         let more = bytes.saturating_sub(self.bytes);
         let kept = KEPT.iter().filter(|(size, _)| bytes > *size).map(|(_, kept)| *kept).max();
@@ -137,11 +134,9 @@ impl ClientBody {
         request.map(|body| Self { body: Some(body), leftover, is_awaited, place: None })
     }
 
-    /// Takes room for as much of the body as may wait in the proxy when the API server does not take
-    /// it. The body keeps the place to its end, and so does who holds the returned handle: what is
-    /// sent may still wait in the connection until the response has come.
-    ///
-    /// # Errors
+    /// Takes room for as much of the body as may wait in the proxy when the API server does not
+    /// take it. The body keeps the place to its end, and so does who holds the returned handle:
+    /// what is sent may still wait in the connection until the response has come. Fails with
     /// `NoRoom`.
     pub(in crate::proxy) fn take_room(
         &mut self,

@@ -53,10 +53,8 @@ impl UpstreamConn {
 }
 
 impl Destination {
-    /// The destination of a connection that a listener for `server` accepted.
-    ///
-    /// # Errors
-    /// When the server's address is the one that the client dialled, and that is not known.
+    /// The destination of a connection that a listener for `server` accepted. Fails when the
+    /// server's address is the one that the client dialled, and that is not known.
     pub(in crate::proxy) fn new(
         server: &Arc<Server>,
         redirected: Result<OrigDst, NotRedirected>,

@@ -33,11 +33,9 @@ pub(in crate::proxy) fn path(resource: &Resource<'_>) -> String {
     }
 }
 
-/// The way of a request under `sharding`, with the knowledge of whether one name over all namespaces
-/// is one object.
-///
-/// # Errors
-/// When discovery fails: the way if it is a collection. Discovery is requested again the next time.
+/// The way of a request under `sharding`, with the knowledge of whether one name over all
+/// namespaces is one object. If discovery fails, the error is the way of a
+/// collection, and discovery is requested again the next time.
 pub(in crate::proxy) async fn settled_way(
     upstream: &Upstream,
     sharding: &Sharding,

@@ -160,10 +160,8 @@ async fn silence(pings: Option<PingPong>, heard: &Cell<Instant>) {
 }
 
 impl Sender {
-    /// Resolves when no request can be sent any more.
-    ///
-    /// # Errors
-    /// When the upstream did not end the connection in an orderly way.
+    /// Resolves when no request can be sent any more. Fails when the upstream did not end the
+    /// connection in an orderly way.
     pub(in crate::proxy) fn over(&self) -> impl Future<Output = Result<(), h2::Error>> + use<> {
         let Self { h2, over, .. } = self.clone();
         async move {
@@ -177,10 +175,8 @@ impl Sender {
     }
 
     /// Sends a request; the future waits for the head of the response. Streams beyond the
-    /// upstream's limit wait in the engine: clients are held to that limit, so they are few.
-    ///
-    /// # Errors
-    /// [`NoResponse::Unprocessed`] if no request can be sent any more.
+    /// upstream's limit wait in the engine: clients are held to that limit, so they are few. Fails
+    /// with [`NoResponse::Unprocessed`] if no request can be sent any more.
     pub(in crate::proxy) fn send<B>(
         &self,
         request: Request<B>,

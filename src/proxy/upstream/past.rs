@@ -71,10 +71,8 @@ pub(in crate::proxy) struct Unwritable {
 }
 
 impl KeptPositions {
-    /// Opens the file. Without a directory nothing is known of any process before this one.
-    ///
-    /// # Errors
-    /// [`Unwritable`] if the next process would not know that there was this one.
+    /// Opens the file. Without a directory nothing is known of any process before this one. Fails
+    /// with [`Unwritable`] if the next process would not know that there was this one.
     pub(in crate::proxy) fn open(state_dir: Option<PathBuf>) -> Result<Self, Unwritable> {
         let present = OnceLock::new();
         let Some(path) = state_dir.map(|dir| dir.join("positions.json")) else {
@@ -115,10 +113,8 @@ impl KeptPositions {
     }
 
     /// Invalidates the file, since `sharding` is about to come into force. It stays if it is valid
-    /// under it and `is_first`: no other of this process came before.
-    ///
-    /// # Errors
-    /// [`Unwritable`] if the file stays valid for another.
+    /// under it and `is_first`: no other of this process came before. Fails with [`Unwritable`] if
+    /// the file stays valid for another.
     pub(in crate::proxy) fn begin_change(
         &self,
         sharding: &Sharding,

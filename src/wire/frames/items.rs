@@ -69,9 +69,7 @@ impl ListItems {
         })
     }
 
-    /// Feeds the next chunk and passes each item that ends in it to `each`.
-    ///
-    /// # Errors
+    /// Feeds the next chunk and passes each item that ends in it to `each`. Fails with
     /// [`FrameError`], also for every later call.
     pub fn feed(&mut self, chunk: &[u8], each: &mut dyn FnMut(Item<'_>)) -> Result<(), FrameError> {
         if let Some(failed) = self.failed {
@@ -83,10 +81,8 @@ impl ListItems {
         Ok(())
     }
 
-    /// Ends the body and returns the list's own facts.
-    ///
-    /// # Errors
-    /// [`FrameError`] if it ended in the middle, or was no list.
+    /// Ends the body and returns the list's own facts. Fails with [`FrameError`] if it ended in the
+    /// middle, or was no list.
     pub fn finish(mut self) -> Result<ListHead, FrameError> {
         if let Some(failed) = self.failed {
             return Err(failed);

@@ -24,11 +24,9 @@ impl Reader {
         Self { encoding, facts: Facts::of_write(wanted) }
     }
 
-    /// Reads an object: in protobuf in its envelope, in JSON and CBOR with nothing behind it.
-    ///
-    /// # Errors
-    /// [`Fault::Item`] if what it says cannot be read, or not in one way. Another [`Fault`] if the
-    /// bytes are not an object. Values that carry no fact are not validated.
+    /// Reads an object: in protobuf in its envelope, in JSON and CBOR with nothing behind it. Fails
+    /// with [`Fault::Item`] if what it says cannot be read, or not in one way. Another [`Fault`] if
+    /// the bytes are not an object. Values that carry no fact are not validated.
     pub fn read(&mut self, bytes: &[u8]) -> Result<Object<'_>, Fault> {
         self.facts.forget_object();
         let end = walk_one(self.encoding, Node::Object, bytes, &mut self.facts, &mut |_, _| {})?;

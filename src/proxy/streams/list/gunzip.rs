@@ -23,10 +23,7 @@ impl Gunzip {
         Ok(mem::take(self.0.get_mut()))
     }
 
-    /// The plain bytes of the end.
-    ///
-    /// # Errors
-    /// When the end is missing.
+    /// The plain bytes of the end. Fails when the end is missing.
     pub(super) fn finish(self) -> Result<Vec<u8>, BodyError> {
         self.0.finish().map_err(|_| BodyError::Compression)
     }

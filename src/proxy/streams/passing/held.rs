@@ -24,10 +24,8 @@ impl Held {
     }
 
     /// Records the bytes that the stream holds now. If there is no room for them it holds none: it
-    /// is about to break off, and the others go on.
-    ///
-    /// # Errors
-    /// [`BodyError::NoRoom`] if they are more than before, and more than there is room for.
+    /// is about to break off, and the others go on. Fails with [`BodyError::NoRoom`] if they are
+    /// more than before, and more than there is room for.
     pub(in crate::proxy::streams) fn set(&mut self, bytes: usize) -> Result<(), BodyError> {
         let before = self.0.bytes();
         // Most pieces change nothing, and the count is of all threads.

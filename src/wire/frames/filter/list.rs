@@ -106,10 +106,8 @@ impl ListFilter {
     }
 
     /// Feeds the next chunk and appends the kept bytes to `out`. `judge` is asked once for each
-    /// item.
-    ///
-    /// # Errors
-    /// [`FrameError`], also for every later call; `out` then holds nothing of this chunk.
+    /// item. Fails with [`FrameError`], also for every later call; `out` then holds nothing of this
+    /// chunk.
     pub fn feed(
         &mut self,
         chunk: &[u8],
@@ -143,10 +141,8 @@ impl ListFilter {
         self.held.capacity()
     }
 
-    /// Ends the body: appends the rest and returns the metadata.
-    ///
-    /// # Errors
-    /// [`FrameError`] if it ended in the middle, or was no list.
+    /// Ends the body: appends the rest and returns the metadata. Fails with [`FrameError`] if it
+    /// ended in the middle, or was no list.
     pub fn finish(mut self, out: &mut Vec<u8>) -> Result<ListMeta, FrameError> {
         if let Some(failed) = self.failed {
             return Err(failed);

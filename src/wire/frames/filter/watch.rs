@@ -63,10 +63,7 @@ impl WatchFilter {
 
     /// Takes the next event that ends in `chunk`, and appends it to `out` if it is kept. Feed the
     /// bytes behind [`JudgedEvent::at`] next. `None` if no event ends in the chunk, which is then
-    /// taken whole.
-    ///
-    /// # Errors
-    /// [`FrameError`], also for every later call.
+    /// taken whole. Fails with [`FrameError`], also for every later call.
     pub fn next(
         &mut self,
         chunk: &[u8],
