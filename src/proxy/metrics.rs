@@ -4,7 +4,7 @@ use std::{
     cell::RefCell,
     collections::{BTreeMap, BTreeSet},
     fmt,
-    sync::{Arc, atomic::AtomicU64},
+    sync::{Arc, LazyLock, atomic::AtomicU64},
     time::Duration,
 };
 
@@ -23,29 +23,79 @@ const REQUEST_BUCKETS: [f64; 12] =
     [0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.5, 1.0, 5.0, 60.0];
 const CONNECT_BUCKETS: [f64; 7] = [0.001, 0.0025, 0.005, 0.01, 0.05, 0.5, 5.0];
 
-/// All metrics.
-#[derive(Debug)]
-pub(super) struct Metrics {
-    pub(super) requests: Family<RequestLabels, Counter>,
-    pub(super) own_requests: Family<Labels<2>, Counter>,
-    pub(super) request_duration: Family<Labels<2>, Histogram, fn() -> Histogram>,
-    pub(super) refusals: Family<Labels<1>, Counter>,
-    pub(super) connections: Family<Labels<1>, Gauge>,
-    pub(super) closed_connections: Family<Labels<1>, Counter>,
-    pub(super) streams: Family<Labels<1>, Gauge>,
-    pub(super) stream_changes: Family<Labels<1>, Counter>,
-    pub(super) pushdown: Family<Labels<1>, Counter>,
-    pub(super) filtered_items: Family<FilterLabels, Counter>,
-    pub(super) filter_memory: Gauge,
-    pub(super) upload_memory: Gauge,
-    pub(super) policy_epoch: Gauge<u64, AtomicU64>,
-    pub(super) policy_rejected: Counter,
-    pub(super) policy_age: Gauge<f64, AtomicU64>,
-    pub(super) leaf_not_after: Gauge<f64, AtomicU64>,
-    pub(super) upstream_connect: Histogram,
-    pub(super) panics: Counter,
-    /// The resources that policies have named so far.
-    named: ArcSwap<BTreeSet<Arc<str>>>,
+/// Declares each metric once: the field, its unit, its help, and how it begins.
+macro_rules! metrics {
+    ($($(#[doc = $help:literal])+ $name:ident $(in $unit:ident)?: $type:ty $(= $new:expr)?;)*) => {
+        /// All metrics.
+        #[derive(Debug)]
+        pub(super) struct Metrics {
+            $($(#[doc = $help])+ pub(super) $name: $type,)*
+            /// The resources that policies have named so far.
+            named: ArcSwap<BTreeSet<Arc<str>>>,
+        }
+
+        impl Metrics {
+            /// The metrics and the registry that prints them.
+            pub(super) fn new() -> (Self, Registry) {
+                let metrics =
+                    Self { $($name: metrics!(@new $($new)?),)* named: ArcSwap::default() };
+                let mut all = Registry::with_prefix("ctrlmesh");
+                $(
+                    let help = concat!($($help),+).trim();
+                    metrics!(@register all, stringify!($name), help, metrics.$name $(, $unit)?);
+                )*
+                (metrics, all)
+            }
+        }
+    };
+    (@new) => { Default::default() };
+    (@new $new:expr) => { $new };
+    (@register $all:ident, $name:expr, $help:ident, $metric:expr) => {
+        $all.register($name, $help, $metric.clone())
+    };
+    (@register $all:ident, $name:expr, $help:ident, $metric:expr, $unit:ident) => {
+        $all.register_with_unit($name, $help, Unit::$unit, $metric.clone())
+    };
+}
+
+metrics! {
+    /// Requests by the proxy's decision
+    requests: Family<RequestLabels, Counter>;
+    /// Time until the response was complete; of streams, until its headers
+    request_duration in Seconds: Family<Labels<2>, Histogram, fn() -> Histogram>
+        = Family::new_with_constructor(|| Histogram::new(REQUEST_BUCKETS));
+    /// Requests of the proxy's own on a client's behalf, by purpose
+    own_requests: Family<Labels<2>, Counter>;
+    /// Responses of the proxy in place of the upstream's
+    refusals: Family<Labels<1>, Counter>;
+    /// Client connections open now
+    connections: Family<Labels<1>, Gauge>;
+    /// Connections that did not end by a peer's orderly close
+    closed_connections: Family<Labels<1>, Counter>;
+    /// Long-lived responses open now
+    streams: Family<Labels<1>, Gauge>;
+    /// Watches that a policy change affected, by the way they were brought over
+    stream_changes: Family<Labels<1>, Counter>;
+    /// Narrowed lists and watches, by the part of the boundary that was sent to the API server
+    pushdown: Family<Labels<1>, Counter>;
+    /// Objects of lists and watches that were judged one by one
+    filtered_items: Family<FilterLabels, Counter>;
+    /// Memory for objects that are not complete or not judged yet
+    filter_memory in Bytes: Gauge;
+    /// Memory that is kept free for bodies of requests that the API server does not take
+    upload_memory in Bytes: Gauge;
+    /// Number of the policy in force
+    policy_epoch: Gauge<u64, AtomicU64>;
+    /// Policies that were rejected while the last good one stayed in force
+    policy_rejected: Counter;
+    /// Time since the policy came into force
+    policy_age in Seconds: Gauge<f64, AtomicU64>;
+    /// End of the certificate that clients see, as seconds since 1970
+    leaf_not_after in Seconds: Gauge<f64, AtomicU64>;
+    /// Time to a verified connection to the upstream
+    upstream_connect_duration in Seconds: Histogram = Histogram::new(CONNECT_BUCKETS);
+    /// Tasks that panicked
+    panics: Counter;
 }
 
 /// Names and values of labels whose values are known when we are compiled.
@@ -89,33 +139,6 @@ pub(super) struct FilterLabels {
 }
 
 impl Metrics {
-    /// The metrics and the registry that prints them.
-    pub(super) fn new() -> (Self, Registry) {
-        let metrics = Self {
-            requests: Family::default(),
-            own_requests: Family::default(),
-            request_duration: Family::new_with_constructor(|| Histogram::new(REQUEST_BUCKETS)),
-            refusals: Family::default(),
-            connections: Family::default(),
-            closed_connections: Family::default(),
-            streams: Family::default(),
-            stream_changes: Family::default(),
-            pushdown: Family::default(),
-            filtered_items: Family::default(),
-            filter_memory: Gauge::default(),
-            upload_memory: Gauge::default(),
-            policy_epoch: Gauge::default(),
-            policy_rejected: Counter::default(),
-            policy_age: Gauge::default(),
-            leaf_not_after: Gauge::default(),
-            upstream_connect: Histogram::new(CONNECT_BUCKETS),
-            panics: Counter::default(),
-            named: ArcSwap::default(),
-        };
-        let registry = metrics.register();
-        (metrics, registry)
-    }
-
     /// Counts objects of `resource` that were judged.
     pub(super) fn filtered(&self, resource: &GroupResource, kept: u64, dropped: u64) {
         for (kept, count) in [("true", kept), ("false", dropped)] {
@@ -132,7 +155,7 @@ impl Metrics {
     pub(super) fn name_resources<'a>(&self, names: impl Iterator<Item = &'a str>) {
         // One policy is put in force at a time.
         let mut named = BTreeSet::clone(&self.named.load());
-        for name in names.filter(|name| RESOURCES.binary_search(name).is_err()) {
+        for name in names.filter(|name| !RESOURCES.contains(name)) {
             if named.len() < MAX_NAMED {
                 named.insert(name.into());
             }
@@ -143,8 +166,8 @@ impl Metrics {
     /// The label value for a resource. A client can invent names; all but those of Kubernetes and
     /// of policies are `other`, so that the number of time series stays bounded.
     pub(super) fn resource_label(&self, resource: &str) -> ResourceLabel {
-        if let Ok(at) = RESOURCES.binary_search(&resource) {
-            return ResourceLabel(LabelText::BuiltIn(RESOURCES.get(at).copied().unwrap_or(OTHER)));
+        if let Some(name) = RESOURCES.get(resource) {
+            return ResourceLabel(LabelText::BuiltIn(name));
         }
         ResourceLabel(match self.named.load().get(resource) {
             Some(name) => LabelText::Named(Arc::clone(name)),
@@ -160,92 +183,6 @@ impl Metrics {
     /// Counts a live watch that a change of policy reached, by how.
     pub(super) fn count_stream_change(&self, how: &'static str) {
         self.stream_changes.get_or_create_owned(&[("how", how)]).inc();
-    }
-
-    fn register(&self) -> Registry {
-        let mut all = Registry::with_prefix("ctrlmesh");
-        all.register("requests", "Requests by the proxy's decision", self.requests.clone());
-        all.register_with_unit(
-            "request_duration",
-            "Time until the response was complete; of streams, until its headers",
-            Unit::Seconds,
-            self.request_duration.clone(),
-        );
-        all.register(
-            "own_requests",
-            "Requests of the proxy's own on a client's behalf, by purpose",
-            self.own_requests.clone(),
-        );
-        all.register(
-            "refusals",
-            "Responses of the proxy in place of the upstream's",
-            self.refusals.clone(),
-        );
-        all.register("connections", "Client connections open now", self.connections.clone());
-        all.register(
-            "closed_connections",
-            "Connections that did not end by a peer's orderly close",
-            self.closed_connections.clone(),
-        );
-        self.register_streams(&mut all);
-        all.register("policy_epoch", "Number of the policy in force", self.policy_epoch.clone());
-        all.register(
-            "policy_rejected",
-            "Policies that were rejected while the last good one stayed in force",
-            self.policy_rejected.clone(),
-        );
-        all.register_with_unit(
-            "policy_age",
-            "Time since the policy came into force",
-            Unit::Seconds,
-            self.policy_age.clone(),
-        );
-        all.register_with_unit(
-            "leaf_not_after",
-            "End of the certificate that clients see, as seconds since 1970",
-            Unit::Seconds,
-            self.leaf_not_after.clone(),
-        );
-        all.register_with_unit(
-            "upstream_connect_duration",
-            "Time to a verified connection to the upstream",
-            Unit::Seconds,
-            self.upstream_connect.clone(),
-        );
-        all.register("panics", "Tasks that panicked", self.panics.clone());
-        all
-    }
-
-    /// Registers the metrics of lists and watches.
-    fn register_streams(&self, all: &mut Registry) {
-        all.register("streams", "Long-lived responses open now", self.streams.clone());
-        all.register(
-            "stream_changes",
-            "Watches that a policy change affected, by the way they were brought over",
-            self.stream_changes.clone(),
-        );
-        all.register(
-            "pushdown",
-            "Narrowed lists and watches, by the part of the boundary that was sent to the API server",
-            self.pushdown.clone(),
-        );
-        all.register(
-            "filtered_items",
-            "Objects of lists and watches that were judged one by one",
-            self.filtered_items.clone(),
-        );
-        all.register_with_unit(
-            "filter_memory",
-            "Memory for objects that are not complete or not judged yet",
-            Unit::Bytes,
-            self.filter_memory.clone(),
-        );
-        all.register_with_unit(
-            "upload_memory",
-            "Memory that is kept free for bodies of requests that the API server does not take",
-            Unit::Bytes,
-            self.upload_memory.clone(),
-        );
     }
 }
 
@@ -299,52 +236,18 @@ const MAX_NAMED: usize = 256;
 const OTHER: &str = "other";
 
 /// The resources of Kubernetes that have a label value of their own.
-const RESOURCES: [&str; 44] = [
-    "bindings",
-    "certificatesigningrequests",
-    "clusterrolebindings",
-    "clusterroles",
-    "componentstatuses",
-    "configmaps",
-    "controllerrevisions",
-    "cronjobs",
-    "customresourcedefinitions",
-    "daemonsets",
-    "deployments",
-    "endpoints",
-    "endpointslices",
-    "events",
-    "horizontalpodautoscalers",
-    "ingressclasses",
-    "ingresses",
-    "jobs",
-    "leases",
-    "limitranges",
-    "mutatingwebhookconfigurations",
-    "namespaces",
-    "networkpolicies",
-    "nodes",
-    "persistentvolumeclaims",
-    "persistentvolumes",
-    "poddisruptionbudgets",
-    "pods",
-    "podtemplates",
-    "priorityclasses",
-    "replicasets",
-    "replicationcontrollers",
-    "resourcequotas",
-    "rolebindings",
-    "roles",
-    "runtimeclasses",
-    "secrets",
-    "serviceaccounts",
-    "services",
-    "statefulsets",
-    "storageclasses",
-    "subjectaccessreviews",
-    "tokenreviews",
-    "validatingwebhookconfigurations",
-];
+static RESOURCES: LazyLock<BTreeSet<&str>> = LazyLock::new(|| {
+    let names = "
+        bindings certificatesigningrequests clusterrolebindings clusterroles componentstatuses
+        configmaps controllerrevisions cronjobs customresourcedefinitions daemonsets deployments
+        endpoints endpointslices events horizontalpodautoscalers ingressclasses ingresses jobs
+        leases limitranges mutatingwebhookconfigurations namespaces networkpolicies nodes
+        persistentvolumeclaims persistentvolumes poddisruptionbudgets pods podtemplates
+        priorityclasses replicasets replicationcontrollers resourcequotas rolebindings roles
+        runtimeclasses secrets serviceaccounts services statefulsets storageclasses
+        subjectaccessreviews tokenreviews validatingwebhookconfigurations";
+    names.split_whitespace().collect()
+});
 
 /// The label value for a status code.
 pub(super) fn code_class(code: Option<u16>) -> &'static str {
@@ -363,8 +266,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn resources_are_found_by_search() {
-        assert!(RESOURCES.is_sorted());
+    fn resources_of_kubernetes_have_a_label_of_their_own() {
         let (metrics, _) = Metrics::new();
         assert_eq!(metrics.resource_label("pods").0, LabelText::BuiltIn("pods"));
         assert_eq!(metrics.resource_label("widgets").0, LabelText::BuiltIn(OTHER));

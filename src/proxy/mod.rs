@@ -94,7 +94,7 @@ async fn outbound(worker: Rc<Worker>, accepted: Accepted, draining: Draining) ->
             return why;
         }
     };
-    worker.shared.metrics.upstream_connect.observe(started.elapsed().as_secs_f64());
+    worker.shared.metrics.upstream_connect_duration.observe(started.elapsed().as_secs_f64());
     let client = match tls.answer(hello, upstream.alpn()).await {
         Ok(client) => client,
         Err(why) => return why,
