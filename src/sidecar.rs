@@ -4,7 +4,6 @@
 //! Neither side knows the other: both know this module.
 
 use std::{
-    fmt,
     net::{IpAddr, Ipv4Addr, SocketAddr},
     num::NonZeroU16,
 };
@@ -61,21 +60,13 @@ pub fn cluster_ca() -> String {
 }
 
 /// The values of `--mode`.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum, strum::Display)]
+#[strum(serialize_all = "lowercase")]
 pub enum Mode {
     /// The original destination of a redirected connection
     Iptables,
     /// The address given by --upstream
     Direct,
-}
-
-impl fmt::Display for Mode {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::Iptables => "iptables",
-            Self::Direct => "direct",
-        })
-    }
 }
 
 /// The arguments of a pod's sidecar, as data. Paths are text, as in a pod, and never empty.

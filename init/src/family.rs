@@ -1,14 +1,15 @@
 //! The two address families.
 
-use std::fmt;
 use std::net::IpAddr;
 
 /// An address family.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, strum::Display)]
 pub enum Family {
     /// IPv4.
+    #[strum(serialize = "IPv4")]
     V4,
     /// IPv6.
+    #[strum(serialize = "IPv6")]
     V6,
 }
 
@@ -30,14 +31,5 @@ impl Family {
             Self::V4 => "iptables",
             Self::V6 => "ip6tables",
         }
-    }
-}
-
-impl fmt::Display for Family {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::V4 => "IPv4",
-            Self::V6 => "IPv6",
-        })
     }
 }

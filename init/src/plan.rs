@@ -79,7 +79,7 @@ impl Plan {
 ///
 /// Never 0: a rule that exempts root would exempt every root process of the pod. Never
 /// 4294967295, which is not a user (`(uid_t) -1`).
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, derive_more::Display)]
 pub struct ProxyUid(u32);
 
 impl ProxyUid {
@@ -106,12 +106,6 @@ impl FromStr for ProxyUid {
     fn from_str(text: &str) -> Result<Self, PlanError> {
         let uid = text.parse().map_err(|_| PlanError::Uid(text.to_owned()))?;
         Self::new(uid)
-    }
-}
-
-impl fmt::Display for ProxyUid {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.0.fmt(f)
     }
 }
 
@@ -223,7 +217,8 @@ fn is_dns_name(text: &str) -> bool {
 }
 
 /// The webhook port of the pod and the proxy's listener for it, written `PORT:LISTENER`.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, derive_more::Display)]
+#[display("{port}:{listener}")]
 pub struct Inbound {
     port: NonZeroU16,
     listener: NonZeroU16,
@@ -263,14 +258,9 @@ impl FromStr for Inbound {
     }
 }
 
-impl fmt::Display for Inbound {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}:{}", self.port, self.listener)
-    }
-}
-
 /// The iptables backend that may be used.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum, strum::Display)]
+#[strum(serialize_all = "lowercase")]
 pub enum BackendChoice {
     /// The nft backend if this kernel is shown to accept it, else legacy.
     Auto,
@@ -278,16 +268,6 @@ pub enum BackendChoice {
     Nft,
     /// The backend over ip_tables only.
     Legacy,
-}
-
-impl fmt::Display for BackendChoice {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::Auto => "auto",
-            Self::Nft => "nft",
-            Self::Legacy => "legacy",
-        })
-    }
 }
 
 /// The reason why a plan is invalid. Each message names the remedy.

@@ -1,6 +1,5 @@
 //! Runs the iptables programs, found in PATH, and classifies their failures.
 
-use std::fmt;
 use std::io::{self, Write as _};
 use std::process::{Command, Output, Stdio};
 
@@ -12,21 +11,13 @@ use crate::saved::{Saved, SavedError};
 const LOCK_WAIT_SECONDS: &str = "5";
 
 /// A build of iptables and the kernel interface behind it.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, strum::Display)]
+#[strum(serialize_all = "lowercase")]
 pub enum Backend {
     /// The backend over nf_tables.
     Nft,
     /// The backend over ip_tables.
     Legacy,
-}
-
-impl fmt::Display for Backend {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::Nft => "nft",
-            Self::Legacy => "legacy",
-        })
-    }
 }
 
 /// The programs of one backend and family.

@@ -7,11 +7,12 @@ use std::{
     env,
     ffi::OsStr,
     io::{self, IsTerminal, Write},
-    sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError},
+    sync::Arc,
     thread,
     time::Duration,
 };
 
+use parking_lot::{Condvar, Mutex};
 use tracing::level_filters::LevelFilter;
 use tracing_subscriber::{filter::Targets, layer::SubscriberExt, util::SubscriberInitExt};
 
@@ -96,7 +97,7 @@ fn level_of(word: &str) -> Option<LevelFilter> {
 
 impl Drop for LogGuard {
     fn drop(&mut self) {
-        self.buffer.lock().is_closed = true;
+        self.buffer.state.lock().is_closed = true;
         self.buffer.wake.notify_one();
         if let Some(thread) = self.thread.take() {
             let _ = thread.join();
@@ -118,12 +119,8 @@ struct Queued {
 }
 
 impl Buffer {
-    fn lock(&self) -> MutexGuard<'_, Queued> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     fn add(&self, line: &[u8]) {
-        let mut state = self.lock();
+        let mut state = self.state.lock();
         if state.lines.len() + line.len() > CAPACITY {
             state.dropped += 1;
             return;
@@ -143,13 +140,12 @@ impl Buffer {
     fn write_until_closed(&self, to: &mut impl Write) {
         let mut spare = Vec::new();
         loop {
-            let mut state = self.lock();
+            let mut state = self.state.lock();
             while state.lines.is_empty() && !state.is_closed {
-                state = self.wake.wait(state).unwrap_or_else(PoisonError::into_inner);
+                self.wake.wait(&mut state);
             }
             let gathering = |state: &mut Queued| !state.is_closed && state.lines.len() < WAKE;
-            let waited = self.wake.wait_timeout_while(state, DELAY, gathering);
-            state = waited.unwrap_or_else(PoisonError::into_inner).0;
+            self.wake.wait_while_for(&mut state, gathering, DELAY);
             let (is_closed, dropped) = (state.is_closed, std::mem::take(&mut state.dropped));
             std::mem::swap(&mut state.lines, &mut spare);
             drop(state);
@@ -232,7 +228,7 @@ mod tests {
         for _ in 0..3 {
             buffer.add(&line);
         }
-        buffer.lock().is_closed = true;
+        buffer.state.lock().is_closed = true;
         let mut out = Vec::new();
         buffer.write_until_closed(&mut out);
         let text = String::from_utf8(out).unwrap();

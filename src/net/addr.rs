@@ -6,7 +6,7 @@ use ctrlmesh_init::prove::original_destination;
 use rustls_pki_types::ServerName;
 
 /// The source of the client's connection. IPv4-mapped addresses are IPv4 here.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, derive_more::Display)]
 pub struct ClientAddr(SocketAddr);
 
 impl ClientAddr {
@@ -18,12 +18,6 @@ impl ClientAddr {
     /// The address.
     pub fn get(self) -> SocketAddr {
         self.0
-    }
-}
-
-impl fmt::Display for ClientAddr {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.0.fmt(f)
     }
 }
 

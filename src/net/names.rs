@@ -1,6 +1,6 @@
 //! The names by which clients in a cluster call the API server.
 
-use std::{fmt, str::FromStr};
+use std::str::FromStr;
 
 use rustls_pki_types::DnsName;
 
@@ -10,7 +10,7 @@ const SERVICE: [&str; 3] = ["kubernetes", "kubernetes.default", "kubernetes.defa
 pub const LOCALHOST: &str = "localhost";
 
 /// The DNS domain of a cluster's Services: the kubelet's `clusterDomain`.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, derive_more::Display)]
 pub struct ClusterDomain(String);
 
 /// The error for a text that is not a DNS domain.
@@ -48,12 +48,6 @@ impl FromStr for ClusterDomain {
         let is_name = DnsName::try_from(domain.whole()).is_ok();
         let is_bare = !text.is_empty() && !text.ends_with('.');
         if is_name && is_bare { Ok(domain) } else { Err(BadDomain(text.to_owned())) }
-    }
-}
-
-impl fmt::Display for ClusterDomain {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.0)
     }
 }
 

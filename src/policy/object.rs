@@ -14,7 +14,8 @@ pub enum Kind {
 }
 
 /// The identity of an object that users write. Messages name it as `ShardingConfig ns/name`.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, derive_more::Display)]
+#[display("{kind} {namespace}/{name}")]
 pub struct ObjectRef {
     /// The object's kind.
     pub kind: Kind,
@@ -58,12 +59,5 @@ impl ObjectRef {
 impl fmt::Display for Kind {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.api_resource().kind)
-    }
-}
-
-impl fmt::Display for ObjectRef {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { kind, namespace, name, .. } = self;
-        write!(f, "{kind} {namespace}/{name}")
     }
 }

@@ -4,12 +4,13 @@ use std::{
     io,
     net::SocketAddr,
     sync::{
-        Arc, Mutex, PoisonError,
+        Arc,
         atomic::{AtomicUsize, Ordering},
     },
     time::Duration,
 };
 
+use parking_lot::Mutex;
 use tokio::{
     net::{TcpListener, TcpStream},
     sync::{mpsc, watch},
@@ -138,7 +139,7 @@ impl Outages {
     /// Logs the failure, unless one was logged recently, and leaves the system time to recover.
     pub(super) async fn sit_out(&self, error: &io::Error) {
         let is_due = {
-            let mut last = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+            let mut last = self.0.lock();
             let is_due = last.is_none_or(|last| last.elapsed() >= SAY_AGAIN);
             if is_due {
                 *last = Some(Instant::now());

@@ -4,13 +4,12 @@
 //! refers to are not at hand at injection, and may change until the pod starts. So the init
 //! container gets the relevant entries, if they exist, under names of our own.
 
-use std::fmt;
-
 /// The prefix of the variables' names.
 const PREFIX: &str = "CTRLMESH_ENV_FROM_";
 
 /// One entry of an object that an `envFrom` refers to.
-#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, derive_more::Display)]
+#[display("{source} `{name}` with the key {key}")]
 pub struct EnvFrom {
     /// The kind of object.
     pub source: EnvSource,
@@ -21,7 +20,7 @@ pub struct EnvFrom {
 }
 
 /// The kinds of object that `envFrom` may refer to.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, strum::Display, strum::EnumString)]
 pub enum EnvSource {
     /// `configMapRef`.
     ConfigMap,
@@ -39,27 +38,7 @@ impl EnvFrom {
     pub fn of_variable(variable: &str) -> Option<Self> {
         let (source, rest) = variable.strip_prefix(PREFIX)?.split_once('.')?;
         let (name, key) = rest.rsplit_once('.')?;
-        let source = match source {
-            "ConfigMap" => EnvSource::ConfigMap,
-            "Secret" => EnvSource::Secret,
-            _ => return None,
-        };
-        Some(Self { source, name: name.to_owned(), key: key.to_owned() })
-    }
-}
-
-impl fmt::Display for EnvFrom {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{} `{}` with the key {}", self.source, self.name, self.key)
-    }
-}
-
-impl fmt::Display for EnvSource {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::ConfigMap => "ConfigMap",
-            Self::Secret => "Secret",
-        })
+        Some(Self { source: source.parse().ok()?, name: name.to_owned(), key: key.to_owned() })
     }
 }
 

@@ -1,6 +1,6 @@
 //! The operator's choices for every pod.
 
-use std::{fmt, str::FromStr};
+use std::str::FromStr;
 
 use clap::ValueEnum;
 use ctrlmesh_init::{BackendChoice, Plan, PlanError, ProxyUid};
@@ -50,7 +50,7 @@ pub enum Sidecar {
 }
 
 /// The reference of a container image.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, derive_more::Display)]
 pub struct Image(String);
 
 /// The error for a text that is not an image reference.
@@ -67,11 +67,5 @@ impl FromStr for Image {
             return Err(BadImage(text.to_owned()));
         }
         Ok(Self(text.to_owned()))
-    }
-}
-
-impl fmt::Display for Image {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.0)
     }
 }

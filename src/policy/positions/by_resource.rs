@@ -1,9 +1,8 @@
 //! The positions of every resource.
 
-use std::{
-    collections::HashMap,
-    sync::{Arc, PoisonError, RwLock},
-};
+use std::{collections::HashMap, sync::Arc};
+
+use parking_lot::RwLock;
 
 use super::{
     past::{Floor, Past},
@@ -62,7 +61,7 @@ impl Positions {
         if resource.is_too_long() {
             return Arc::clone(&self.beyond);
         }
-        let known = self.known.read().unwrap_or_else(PoisonError::into_inner);
+        let known = self.known.read();
         match known.by_resource.get(resource) {
             Some(position) => Arc::clone(position),
             None if known.by_resource.len() >= MAX_RESOURCES => Arc::clone(&self.beyond),
@@ -81,13 +80,13 @@ impl Positions {
         if resource.is_too_long() {
             return Arc::clone(&self.beyond);
         }
-        let known = self.known.read().unwrap_or_else(PoisonError::into_inner);
+        let known = self.known.read();
         if let Some(position) = known.by_resource.get(resource) {
             known.mark(position, resource, epoch, sharding);
             return Arc::clone(position);
         }
         drop(known);
-        let mut known = self.known.write().unwrap_or_else(PoisonError::into_inner);
+        let mut known = self.known.write();
         if !known.by_resource.contains_key(resource) {
             if known.by_resource.len() >= MAX_RESOURCES {
                 return Arc::clone(&self.beyond);
@@ -102,7 +101,7 @@ impl Positions {
 
     /// Raises the floors: `sharding` is about to come into force in `epoch`.
     pub fn change(&self, epoch: Epoch, sharding: &Arc<Sharding>) {
-        let mut known = self.known.write().unwrap_or_else(PoisonError::into_inner);
+        let mut known = self.known.write();
         known.epoch = epoch;
         if known.present.hash() == sharding.hash() {
             return;
@@ -118,7 +117,7 @@ impl Positions {
 
     /// The past that the next process must know.
     pub fn past(&self) -> Past {
-        let known = self.known.read().unwrap_or_else(PoisonError::into_inner);
+        let known = self.known.read();
         let mut past = known.past.clone();
         if past.had_process && known.first.hash() != known.present.hash() {
             // Resources that no client requested may be affected too, and cannot be listed.

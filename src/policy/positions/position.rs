@@ -7,10 +7,9 @@
 //! client is shown is not such a bound: an object's own version in initial events, a list `Exact`
 //! at a version, and a cache that lags are all older than positions of other clients.
 
-use std::sync::{
-    Mutex, MutexGuard, PoisonError,
-    atomic::{AtomicU64, Ordering::SeqCst},
-};
+use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
+
+use parking_lot::Mutex;
 
 use super::past::{Floor, Resume};
 use crate::policy::Epoch;
@@ -89,7 +88,7 @@ impl Position {
     }
 
     fn hide(&self, bound: Bound, epoch: Epoch) {
-        let mut unparsed = self.unparsed();
+        let mut unparsed = self.unparsed.lock();
         if unparsed.bound != Bound::Never {
             unparsed.bound = bound;
         }
@@ -99,7 +98,7 @@ impl Position {
 
     /// Whether a client may resume at this position without a grant of exactly this one.
     pub fn may_resume(&self, at: Resume) -> bool {
-        let is_old = self.unparsed().is_old;
+        let is_old = self.unparsed.lock().is_old;
         let floor = self.floor.load(SeqCst);
         match at {
             Resume::Number(rv) => rv > floor && !is_old,
@@ -115,7 +114,7 @@ impl Position {
     /// The question for the API server's current version, or `None` if the answer is of no use.
     /// After a restart it is asked before it matters, since versions grow meanwhile.
     pub fn question(&self) -> Option<Question> {
-        let Unparsed { bound, is_old, count } = *self.unparsed();
+        let Unparsed { bound, is_old, count } = *self.unparsed.lock();
         let is_asked = bound == Bound::Unknown && (is_old || count == 0);
         is_asked.then_some(Question { count })
     }
@@ -123,7 +122,7 @@ impl Position {
     /// Answers a question with the API server's version at some later time. No position that a
     /// client was shown before the question is above it.
     pub fn settle(&self, question: Question, version: Resume) {
-        let mut unparsed = self.unparsed();
+        let mut unparsed = self.unparsed.lock();
         if unparsed.bound != Bound::Unknown || unparsed.count != question.count {
             return;
         }
@@ -142,7 +141,7 @@ impl Position {
         // `shown` before we load it.
         self.mark(epoch);
         self.floor.fetch_max(self.shown.load(SeqCst), SeqCst);
-        self.leave_behind(&mut self.unparsed());
+        self.leave_behind(&mut self.unparsed.lock());
     }
 
     /// Records that requests decided before `epoch` had another scope than the present one.
@@ -152,7 +151,7 @@ impl Position {
 
     /// The floor that the next process must know.
     pub(super) fn floor(&self) -> Floor {
-        if self.unparsed().is_old {
+        if self.unparsed.lock().is_old {
             return Floor::Unknown;
         }
         Floor::At(self.floor.load(SeqCst))
@@ -169,9 +168,5 @@ impl Position {
             }
             Bound::Unknown | Bound::Never => true,
         };
-    }
-
-    fn unparsed(&self) -> MutexGuard<'_, Unparsed> {
-        self.unparsed.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

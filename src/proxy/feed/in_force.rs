@@ -2,11 +2,12 @@
 
 use std::{
     collections::BTreeMap,
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    sync::Arc,
     time::{Duration, Instant},
 };
 
 use arc_swap::ArcSwapOption;
+use parking_lot::Mutex;
 use tokio::{
     sync::{Notify, oneshot, watch},
     time::sleep,
@@ -95,7 +96,7 @@ impl Feed {
 
     /// The config of the policy in force. `None` before the first.
     pub(super) fn config(&self) -> Option<PodConfig> {
-        self.state().config.clone()
+        self.state.lock().config.clone()
     }
 
     /// A receiver of every change.
@@ -105,7 +106,7 @@ impl Feed {
 
     /// The problems of the sources; `None` if the newest input is in force.
     pub(in crate::proxy) fn problem(&self) -> Option<String> {
-        let state = self.state();
+        let state = self.state.lock();
         let problems: Vec<&str> = state.problems.values().map(String::as_str).collect();
         (!problems.is_empty()).then(|| problems.join("; "))
     }
@@ -122,7 +123,7 @@ impl Feed {
 
     /// Records the state of a source, and logs a new problem.
     pub(super) fn note(&self, source: &'static str, is: SourceState) {
-        let mut state = self.state();
+        let mut state = self.state.lock();
         let (SourceState::Awaited(problem)
         | SourceState::Lost(problem)
         | SourceState::Rejected(problem)) = &is
@@ -152,7 +153,7 @@ impl Feed {
     /// Puts a policy in force, each part that is another than the present one.
     pub(in crate::proxy) fn install(&self, policy: Policy) {
         let Policy { config, sharding } = policy;
-        let mut state = self.state();
+        let mut state = self.state.lock();
         match self.install_sharding(&mut state, sharding) {
             Ok(()) => state.config = Some(config),
             Err(error) => {
@@ -197,7 +198,7 @@ impl Feed {
         let mut changes = self.changes();
         loop {
             let epoch = *changes.borrow_and_update();
-            let former = std::mem::take(&mut self.state().former);
+            let former = std::mem::take(&mut self.state.lock().former);
             for ended in former {
                 let _ = ended.await;
             }
@@ -225,10 +226,6 @@ impl Feed {
         if let Some(in_force) = self.in_force() {
             self.metrics.policy_age.set(in_force.since.elapsed().as_secs_f64());
         }
-    }
-
-    fn state(&self) -> MutexGuard<'_, FeedState> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

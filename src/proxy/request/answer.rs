@@ -15,6 +15,7 @@ use crate::{
 };
 
 /// The reason why a request ends without the upstream's response.
+#[derive(derive_more::From)]
 pub(super) enum Stop {
     Refused(Refused),
     /// The API server's answer to a request of our own, which is the client's answer too.
@@ -61,17 +62,5 @@ impl From<Response<UpstreamBody>> for Answer {
 impl From<Answer> for Stop {
     fn from(answer: Answer) -> Self {
         Self::Answered(Box::new(answer))
-    }
-}
-
-impl From<Refused> for Stop {
-    fn from(refused: Refused) -> Self {
-        Self::Refused(refused)
-    }
-}
-
-impl From<Broken> for Stop {
-    fn from(broken: Broken) -> Self {
-        Self::Broken(broken)
     }
 }

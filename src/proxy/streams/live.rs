@@ -5,13 +5,14 @@ use std::{
     collections::{BTreeMap, VecDeque},
     rc::{Rc, Weak},
     sync::{
-        Arc, Mutex, MutexGuard, PoisonError,
+        Arc,
         atomic::{AtomicU64, Ordering},
     },
     task::Waker,
     time::Duration,
 };
 
+use parking_lot::Mutex;
 use serde::Serialize;
 use serde_json::{Value, json};
 use tokio::time::{Instant, sleep_until};
@@ -111,7 +112,7 @@ impl LiveStreams {
             events: AtomicU64::new(0),
             position: AtomicU64::new(0),
         });
-        self.table.rows().insert(id, Arc::clone(&row));
+        self.table.rows.lock().insert(id, Arc::clone(&row));
         let stream = Rc::new(LiveStream {
             machine: RefCell::new(Machine::new(subject, in_force)),
             waker: RefCell::default(),
@@ -289,17 +290,13 @@ impl LiveStream {
 impl Drop for LiveStream {
     fn drop(&mut self) {
         self.all.streams.borrow_mut().remove(&self.row.id);
-        self.all.table.rows().remove(&self.row.id);
+        self.all.table.rows.lock().remove(&self.row.id);
     }
 }
 
 impl StreamTable {
     /// The live watches, oldest first.
     pub(in crate::proxy) fn list(&self) -> Vec<Value> {
-        self.rows().values().map(|row| json!(**row)).collect()
-    }
-
-    fn rows(&self) -> MutexGuard<'_, BTreeMap<u64, Arc<StreamRow>>> {
-        self.rows.lock().unwrap_or_else(PoisonError::into_inner)
+        self.rows.lock().values().map(|row| json!(**row)).collect()
     }
 }

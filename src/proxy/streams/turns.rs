@@ -7,10 +7,11 @@
 
 use std::{
     collections::BTreeMap,
-    sync::{Arc, Mutex, MutexGuard, PoisonError, atomic::AtomicU64},
+    sync::{Arc, atomic::AtomicU64},
     time::Duration,
 };
 
+use parking_lot::Mutex;
 use prometheus_client::metrics::gauge::Gauge;
 use tokio::{
     sync::Notify,
@@ -94,7 +95,7 @@ impl Turns {
 
     /// Registers a data thread.
     pub(super) fn notifier(self: &Arc<Self>) -> Notifier {
-        let mut state = self.state();
+        let mut state = self.state.lock();
         let id = state.next;
         state.next += 1;
         state.notified.insert(id, Epoch::default());
@@ -104,7 +105,7 @@ impl Turns {
     /// The turn's permission. `None` while a watch has to be waited for; else whether the turn
     /// before sent possible parents or children of the objects in this one.
     fn is_open(&self, epoch: Epoch, turn: Turn) -> Option<bool> {
-        let state = self.state();
+        let state = self.state.lock();
         let change = state.changes.get(&epoch)?;
         let before = (turn as usize).checked_sub(1)?;
         let is_notified = state.notified.values().all(|notified| *notified >= epoch);
@@ -112,16 +113,12 @@ impl Turns {
         let is_of_kin = matches!(turn, Turn::ChildrenLeave | Turn::ParentsCome);
         is_open.then(|| is_of_kin && change.has_moved.get(before).is_some_and(|moved| *moved))
     }
-
-    fn state(&self) -> MutexGuard<'_, UnderWay> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
-    }
 }
 
 impl Notifier {
     /// A watch of this thread that takes part in the change to `epoch`.
     pub(super) fn member(&self, epoch: Epoch) -> Member {
-        let mut state = self.turns.state();
+        let mut state = self.turns.state.lock();
         let change = state.changes.entry(epoch).or_default();
         change.members += 1;
         change.waited_for.iter_mut().for_each(|count| *count += 1);
@@ -130,7 +127,7 @@ impl Notifier {
 
     /// Records that all watches of this thread know of `epoch`.
     pub(super) fn has_notified(&self, epoch: Epoch) {
-        let mut state = self.turns.state();
+        let mut state = self.turns.state.lock();
         state.notified.insert(self.id, epoch);
         // Under the lock, or a slower thread would set it back.
         self.turns.epoch.set(state.notified.values().min().map_or(0, |notified| notified.get()));
@@ -141,7 +138,7 @@ impl Notifier {
 
 impl Drop for Notifier {
     fn drop(&mut self) {
-        self.turns.state().notified.remove(&self.id);
+        self.turns.state.lock().notified.remove(&self.id);
         self.turns.moved.notify_waiters();
     }
 }
@@ -166,7 +163,7 @@ impl Member {
 
     /// Records that it has ended `turn` and those before.
     pub(super) fn end(&mut self, turn: Turn, has_moved: bool) {
-        let mut state = self.turns.state();
+        let mut state = self.turns.state.lock();
         if let Some(change) = state.changes.get_mut(&self.epoch) {
             if let (Some(moved), true) = (change.has_moved.get_mut(turn as usize), has_moved) {
                 *moved = true;
@@ -185,7 +182,7 @@ impl Member {
 impl Drop for Member {
     fn drop(&mut self) {
         self.end(Turn::ParentsCome, false);
-        let mut state = self.turns.state();
+        let mut state = self.turns.state.lock();
         if let Some(change) = state.changes.get_mut(&self.epoch) {
             change.members -= 1;
             if change.members == 0 {
@@ -269,7 +266,7 @@ mod tests {
         waiting.await;
         drop(slow);
         drop(fast);
-        assert!(one.turns.state().changes.is_empty(), "nothing is left of a change");
+        assert!(one.turns.state.lock().changes.is_empty(), "nothing is left of a change");
     }
 
     #[tokio::test(start_paused = true)]

@@ -3,13 +3,10 @@
 //! A connection has its server from the listener that accepted it; only the start of the process
 //! knows how many there are.
 
-use std::{
-    collections::HashSet,
-    net::SocketAddr,
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
-};
+use std::{collections::HashSet, net::SocketAddr, sync::Arc};
 
 use arc_swap::ArcSwap;
+use parking_lot::Mutex;
 
 use super::past::KeptPositions;
 use crate::{
@@ -50,24 +47,20 @@ impl OwnSockets {
     /// Remembers the socket until the value is dropped.
     pub(super) fn remember(&self, local: SocketAddr, dialled: SocketAddr) -> OwnSocket {
         let ends = (canonical(local), canonical(dialled));
-        self.all().insert(ends);
+        self.0.lock().insert(ends);
         OwnSocket { all: self.clone(), ends }
     }
 
     /// Whether the `client` that dialled this is one of ours. Call it once its first bytes have
     /// arrived: the dialling side is remembered before it sends any.
     pub(in crate::proxy) fn contains(&self, client: ClientAddr, dialled: SocketAddr) -> bool {
-        self.all().contains(&(client.get(), dialled))
-    }
-
-    fn all(&self) -> MutexGuard<'_, HashSet<Ends>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.0.lock().contains(&(client.get(), dialled))
     }
 }
 
 impl Drop for OwnSocket {
     fn drop(&mut self) {
-        self.all.all().remove(&self.ends);
+        self.all.0.lock().remove(&self.ends);
     }
 }
 

@@ -11,8 +11,6 @@ mod write;
 #[cfg(test)]
 mod tests;
 
-use std::fmt;
-
 use serde::de::IgnoredAny;
 
 use self::find::{Found, Places};
@@ -22,15 +20,18 @@ use super::object::walk::Node;
 pub const MAX_BODY: usize = 3 << 20;
 
 /// The form of the object in the body of a write.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, strum::Display)]
+#[strum(serialize_all = "UPPERCASE")]
 pub enum BodyKind {
     /// An object in JSON, or a merge or strategic merge patch, which has the object's shape.
     Json,
     /// `application/json-patch+json` (RFC 6902): a list of operations.
+    #[strum(serialize = "JSON Patch")]
     JsonPatch,
     /// An object in YAML, or applied as YAML: read only if it is JSON, as most clients send it.
     Yaml,
     /// `application/vnd.kubernetes.protobuf`: the magic and a `runtime.Unknown`.
+    #[strum(serialize = "Kubernetes protobuf")]
     Protobuf,
     /// An object in CBOR, or applied as CBOR.
     Cbor,
@@ -59,19 +60,6 @@ impl BodyKind {
         ]
         .into_iter()
         .find_map(|(name, kind)| essence.eq_ignore_ascii_case(name).then_some(kind))
-    }
-}
-
-/// The name in a message.
-impl fmt::Display for BodyKind {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::Json => "JSON",
-            Self::JsonPatch => "JSON Patch",
-            Self::Yaml => "YAML",
-            Self::Protobuf => "Kubernetes protobuf",
-            Self::Cbor => "CBOR",
-        })
     }
 }
 

@@ -245,7 +245,7 @@ fn t23_of_a_collection_that_was_forgotten_somebody_may_hold_an_old_list() {
 
 /// The positions of the pod's next process, under the policy in force.
 fn next(positions: &Positions) -> Positions {
-    let present = Arc::clone(&positions.known.read().unwrap().present);
+    let present = Arc::clone(&positions.known.read().present);
     Positions::new(Past { had_process: true, ..positions.past() }, present)
 }
 
@@ -320,7 +320,7 @@ fn nothing_is_kept_of_what_was_never_shown() {
     let _ = positions.keep(&long, ONE, &a());
     let _ = positions.keep(&pods(), ONE, &a());
     positions.change(TWO, &b());
-    assert_eq!(positions.known.read().unwrap().by_resource.len(), 1);
+    assert_eq!(positions.known.read().by_resource.len(), 1);
     assert_eq!(positions.past(), Past::none(), "kept, and shown nothing");
 }
 
@@ -330,7 +330,7 @@ fn more_resources_than_are_told_apart_share_one_position() {
     for n in 0..MAX_RESOURCES + 10 {
         positions.keep(&resource(&format!("r{n}")), ONE, &a()).show(at(100), ONE);
     }
-    assert_eq!(positions.known.read().unwrap().by_resource.len(), MAX_RESOURCES);
+    assert_eq!(positions.known.read().by_resource.len(), MAX_RESOURCES);
     positions.change(TWO, &b());
     assert!(!positions.of(&resource("one-more")).may_resume(at(100)));
     assert!(positions.of(&resource("r1")).may_resume(at(100)));
