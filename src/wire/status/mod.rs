@@ -16,12 +16,12 @@ use std::{borrow::Cow, collections::BTreeMap};
 
 use bytes::Bytes;
 use serde::Serialize;
-use serde_json::Value;
+use serde_json::{Map, Value};
 use strum::IntoStaticStr;
 
 use self::{
     proto::{enveloped, framed, message, number, text},
-    tree::{cbor, cbor_event, json, json_event},
+    tree::{cbor, cbor_event, json, json_event, yaml},
 };
 use super::{media::Encoding, object::walk::SELF_DESCRIBED};
 
@@ -92,7 +92,7 @@ impl Status {
     }
 
     /// The body of a response with [`Encoding::content_type`], byte for byte as the API server
-    /// writes it (except YAML, where it quotes otherwise).
+    /// writes it (except YAML, where it quotes less).
     pub fn encode(&self, encoding: Encoding) -> Bytes {
         let mut out = Vec::with_capacity(512);
         match encoding {
@@ -100,8 +100,9 @@ impl Status {
                 json(&self.object(), &mut out);
                 out.push(b'\n');
             }
-            // What an object consists of can be written as YAML.
-            Encoding::Yaml => out = serde_yaml::to_string(&self.value()).unwrap_or_default().into(),
+            Encoding::Yaml => {
+                yaml(self.value().as_object().unwrap_or(&Map::new()), 0, &mut out);
+            }
             Encoding::Protobuf => self.proto_object(&mut out),
             Encoding::Cbor => self.cbor_object(&mut out),
         }

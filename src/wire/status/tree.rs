@@ -1,7 +1,7 @@
-//! JSON and CBOR as Kubernetes' serializers write them.
+//! JSON, YAML and CBOR as Kubernetes' serializers write them.
 
 use serde::Serialize;
-use serde_json::Value;
+use serde_json::{Map, Value};
 
 /// Appends JSON as Go writes it: without spaces, safe inside HTML.
 pub(in crate::wire) fn json(object: &(impl Serialize + ?Sized), out: &mut Vec<u8>) {
@@ -24,6 +24,39 @@ pub(in crate::wire) fn json_event(kind: &str, object: &impl Serialize, out: &mut
     out.extend_from_slice(b"}\n");
 }
 
+/// Appends YAML: fields in alphabetical order, one a line; texts as in JSON, of which YAML is a
+/// superset. Without quotes YAML 1.1, which Kubernetes reads, takes more texts for something else
+/// than YAML 1.2.
+pub(super) fn yaml(fields: &Map<String, Value>, indent: usize, out: &mut Vec<u8>) {
+    for (name, value) in fields {
+        // The first field of a list's item follows the dash.
+        if !out.ends_with(b"- ") {
+            out.resize(out.len() + indent, b' ');
+        }
+        out.extend_from_slice(name.as_bytes());
+        out.push(b':');
+        match value {
+            Value::Object(inner) if !inner.is_empty() => {
+                out.push(b'\n');
+                yaml(inner, indent + 2, out);
+            }
+            Value::Array(items) if items.iter().all(Value::is_object) => {
+                out.push(b'\n');
+                for item in items.iter().filter_map(Value::as_object) {
+                    out.resize(out.len() + indent, b' ');
+                    out.extend_from_slice(b"- ");
+                    yaml(item, indent + 2, out);
+                }
+            }
+            plain => {
+                out.push(b' ');
+                json(plain, out);
+                out.push(b'\n');
+            }
+        }
+    }
+}
+
 /// Appends CBOR: fields in core deterministic order; strings and keys are byte strings, as
 /// Kubernetes' serializer writes them.
 pub(in crate::wire) fn cbor(value: &Value, out: &mut Vec<u8>) {
@@ -43,6 +76,7 @@ pub(in crate::wire) fn cbor(value: &Value, out: &mut Vec<u8>) {
         }
         Value::String(text) => cbor_text(text, out),
         Value::Number(number) => {
+            // A Status has no other numbers than its code and seconds.
             let number = number.as_u64().and_then(|number| usize::try_from(number).ok());
             head(0, number.unwrap_or_default(), out);
         }

@@ -3,6 +3,7 @@ use std::path::Path;
 
 use ciborium::Value;
 
+use crate::cli::yaml::parse;
 use crate::wire::Encoding;
 use crate::wire::status::{Cause, Details, Reason, Status};
 
@@ -74,6 +75,20 @@ fn t71_json_and_yaml_say_the_same() {
             serde_json::from_slice(&status.error_event(Encoding::Json)).expect("JSON");
         assert_eq!(event["type"], "ERROR");
         assert_eq!(event["object"], json);
+    }
+}
+
+/// Go reads YAML 1.1, where these are no texts unless they are quoted.
+#[test]
+fn t71_yaml_of_version_1_1_says_the_same() {
+    let words =
+        ["yes", "N", "on", "~", "0644", "1_000", "12:30:00", "2001-01-01", "<<", "=", "no\n"];
+    for word in words {
+        let details = Details { name: word.to_owned(), ..Details::default() };
+        let status = Status { details: Some(details), ..Status::new(Reason::Expired, word) };
+        let yaml = String::from_utf8(status.encode(Encoding::Yaml).into()).expect("text");
+        let json = serde_json::from_slice(&status.encode(Encoding::Json)).expect("JSON");
+        assert_eq!(parse(&yaml).expect("YAML"), Some(json), "{yaml}");
     }
 }
 
