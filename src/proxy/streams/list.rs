@@ -141,7 +141,11 @@ impl Scan {
             Self::Known(_) | Self::Unparsed | Self::Ended => Ok(None),
             Self::Reading(scanner, None) => Ok(scanner.feed(chunk)?.cloned()),
             Self::Reading(scanner, Some(gunzip)) => {
-                Ok(scanner.feed(&gunzip.feed(chunk)?)?.cloned())
+                let (mut chunk, mut meta) = (chunk.clone(), None);
+                while meta.is_none() && !chunk.is_empty() {
+                    meta = scanner.feed(&gunzip.feed(&mut chunk)?)?.cloned();
+                }
+                Ok(meta)
             }
         }
     }

@@ -2,6 +2,7 @@
 
 use std::{
     future::poll_fn,
+    mem,
     pin::Pin,
     rc::Rc,
     task::{Context, Poll, ready},
@@ -31,6 +32,8 @@ pub(in crate::proxy) struct JudgedList {
     filter: Option<ListFilter>,
     /// The decompressor, if it is needed. The client is on this machine and gets plain bytes.
     gunzip: Option<Gunzip>,
+    /// Bytes that arrived and were not taken yet.
+    rest: Bytes,
     /// Bytes that may be sent and were not yet.
     out: Vec<u8>,
     collection: Collection,
@@ -52,6 +55,7 @@ impl JudgedList {
             upstream,
             filter: Some(ListFilter::new(encoding)?),
             gunzip: is_gzip.then(Gunzip::default),
+            rest: Bytes::new(),
             out: Vec::new(),
             collection,
             pair: Rc::clone(pair),
@@ -77,7 +81,7 @@ impl JudgedList {
         if self.out.is_empty() {
             return Poll::Ready(None);
         }
-        Poll::Ready(Some(Ok(Frame::data(std::mem::take(&mut self.out).into()))))
+        Poll::Ready(Some(Ok(Frame::data(mem::take(&mut self.out).into()))))
     }
 
     pub(in crate::proxy::streams) fn is_complete(&self) -> bool {
@@ -88,6 +92,10 @@ impl JudgedList {
     /// have arrived, enough for a piece.
     fn fill(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), BodyError>> {
         while self.out.len() < PIECE && self.filter.is_some() {
+            if !self.rest.is_empty() {
+                self.take()?;
+                continue;
+            }
             let frame = match Pin::new(&mut self.upstream).poll_frame(cx) {
                 Poll::Pending if self.out.is_empty() => return Poll::Pending,
                 Poll::Pending => break,
@@ -95,25 +103,27 @@ impl JudgedList {
             };
             match frame {
                 Some(Err(error)) => return Poll::Ready(Err(error.into())),
-                Some(Ok(frame)) => {
-                    if let Some(chunk) = frame.data_ref() {
-                        self.take(chunk)?;
-                    }
-                }
+                Some(Ok(frame)) => self.rest = frame.into_data().unwrap_or_default(),
                 None => self.finish()?,
             }
         }
         Poll::Ready(Ok(()))
     }
 
-    fn take(&mut self, chunk: &[u8]) -> Result<(), BodyError> {
+    /// Judges the bytes that arrived, of compressed ones a piece.
+    fn take(&mut self) -> Result<(), BodyError> {
+        let plain = match &mut self.gunzip {
+            None => mem::take(&mut self.rest),
+            Some(gunzip) => gunzip.feed(&mut self.rest)?.into(),
+        };
+        self.judge(&plain)
+    }
+
+    fn judge(&mut self, plain: &[u8]) -> Result<(), BodyError> {
         let Some(filter) = &mut self.filter else { return Ok(()) };
         let share = &self.collection.share;
         let mut judge = |object: &Object<'_>| share.judge(object);
-        match &mut self.gunzip {
-            None => filter.feed(chunk, &mut judge, &mut self.out)?,
-            Some(gunzip) => filter.feed(&gunzip.feed(chunk)?, &mut judge, &mut self.out)?,
-        }
+        filter.feed(plain, &mut judge, &mut self.out)?;
         // Recorded before the client can see it.
         if let (false, Some(meta)) = (self.is_position_noted, filter.meta()) {
             note(&self.collection, meta);
@@ -125,7 +135,7 @@ impl JudgedList {
     /// Ends the list: the client has all of it and may resume from here.
     fn finish(&mut self) -> Result<(), BodyError> {
         if let Some(gunzip) = self.gunzip.take() {
-            self.take(&gunzip.finish()?)?;
+            self.judge(&gunzip.finish()?)?;
         }
         let Some(filter) = self.filter.take() else { return Ok(()) };
         let counts = filter.counts();
