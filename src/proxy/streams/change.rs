@@ -29,7 +29,7 @@ use crate::{
         feed::InForce,
         outcome::Why,
         shared::Pair,
-        upstream::{Kept, Place, Probe, UpstreamBody, settled_way, understood},
+        upstream::{Kept, Place, Probe, Room, UpstreamBody, settled_way, understood},
     },
     wire::{
         RequestInfo, ResourceVersion,
@@ -145,8 +145,7 @@ impl Transfer {
         let before = settled_way(upstream, &self.from.sharding, &info, own).await.ok()?;
         let after = settled_way(upstream, &self.to.sharding, &info, own).await.ok()?;
         let is_in_namespace = info.resource()?.namespace.is_some();
-        let place = Place::empty(&self.pair.worker.shared.moved);
-        let mut moved = Moved { events: Vec::new(), kind: None, place, is_bounded: true };
+        let mut moved = Moved::new(&self.pair.worker.shared.moved);
         for part in difference(before.narrow()?, after.narrow()?, is_in_namespace)? {
             self.list(&info, &part, &mut moved).await?;
         }
@@ -301,6 +300,10 @@ struct Moved {
 }
 
 impl Moved {
+    fn new(room: &Arc<Room>) -> Self {
+        Self { events: Vec::new(), kind: None, place: Place::empty(room), is_bounded: true }
+    }
+
     fn grow(&mut self, more: usize) {
         let bytes = self.place.bytes().saturating_add(more);
         self.is_bounded &= self.place.set(bytes) && bytes <= MAX_MOVED;
@@ -320,5 +323,32 @@ impl Moved {
             pieces.push(piece.into());
         }
         pieces
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use prometheus_client::metrics::gauge::Gauge;
+
+    use super::*;
+
+    #[test]
+    fn what_changes_hands_is_bounded_for_each_watch_and_for_all() {
+        let room = Room::new(2 * MAX_MOVED, &Gauge::default());
+        let [mut one, mut two, mut three] = [(); 3].map(|()| Moved::new(&room));
+        for moved in [&mut one, &mut two] {
+            moved.grow(MAX_MOVED - 1);
+            moved.grow(1);
+            assert!(moved.is_bounded);
+        }
+        three.grow(1);
+        assert!(!three.is_bounded, "the others fill the room");
+        drop((two, three));
+        one.grow(1);
+        assert!(!one.is_bounded, "it is more than one watch may move");
+        drop(one);
+        let mut four = Moved::new(&room);
+        four.grow(MAX_MOVED);
+        assert!(four.is_bounded, "what is over takes no room");
     }
 }
