@@ -16,7 +16,7 @@ use std::{borrow::Cow, collections::BTreeMap};
 
 use bytes::Bytes;
 use serde::Serialize;
-use serde_json::{Map, Value};
+use serde_json::Value;
 use strum::IntoStaticStr;
 
 use self::{
@@ -101,7 +101,9 @@ impl Status {
                 out.push(b'\n');
             }
             Encoding::Yaml => {
-                yaml(self.value().as_object().unwrap_or(&Map::new()), 0, &mut out);
+                if let Value::Object(fields) = self.value() {
+                    yaml(&fields, 0, &mut out);
+                }
             }
             Encoding::Protobuf => self.proto_object(&mut out),
             Encoding::Cbor => self.cbor_object(&mut out),
