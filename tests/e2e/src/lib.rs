@@ -47,6 +47,7 @@ mod front;
 mod kubectl;
 mod node;
 mod pki;
+mod port;
 mod programs;
 mod proxy;
 mod scenes;
@@ -62,6 +63,7 @@ pub use self::{
     kubectl::Kubectl,
     node::{Families, Node, NodeBuilder},
     pki::{Authority, Identity},
+    port::ReservedPort,
     programs::{Network, Program, until},
     proxy::{Proxy, ProxyBuilder, ctrlmesh_binary},
     scenes::{Binaries, Mesh, NAMESPACE, OperatorPod, Shards, Widget},

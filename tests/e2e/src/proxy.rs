@@ -2,7 +2,7 @@
 
 use std::{
     env, fs,
-    net::SocketAddr,
+    net::{Ipv4Addr, SocketAddr},
     path::{Path, PathBuf},
     process::Command,
     time::{Duration, Instant, SystemTime},
@@ -15,6 +15,7 @@ use serde_json::Value;
 use crate::{
     api_server::{ApiServer, Client},
     kubectl::Kubectl,
+    port::ReservedPort,
     programs::{Lines, Network, Process, tied},
 };
 
@@ -52,7 +53,7 @@ pub fn ctrlmesh_binary() -> Result<PathBuf> {
 pub struct ProxyBuilder {
     shard: String,
     policy: String,
-    listen: String,
+    port: Option<ReservedPort>,
     upstream: Option<String>,
     state: bool,
     cluster: Option<(PathBuf, String)>,
@@ -61,10 +62,10 @@ pub struct ProxyBuilder {
 }
 
 impl ProxyBuilder {
-    /// The address to listen on instead of a free port of both loopback addresses.
+    /// The port of the loopback addresses to listen on, instead of any free one.
     #[must_use]
-    pub fn listen(mut self, address: &str) -> Self {
-        address.clone_into(&mut self.listen);
+    pub fn port(mut self, port: ReservedPort) -> Self {
+        self.port = Some(port);
         self
     }
 
@@ -143,19 +144,20 @@ impl ProxyBuilder {
             flags.push(format!("--state-dir={}", path("state")));
         }
         flags.extend(self.flags);
+        let port = self.port.map_or_else(ReservedPort::of_loopbacks, Ok)?;
         let mut proxy = Proxy {
             process: None,
             kubeconfig: self.cluster.map(|(kubeconfig, _)| kubeconfig),
             flags,
             env: self.env,
-            address: SocketAddr::from(([127, 0, 0, 1], 0)),
+            port,
             admin: SocketAddr::from(([127, 0, 0, 1], 0)),
             ca_pem,
             starts: 0,
             directory,
         };
         proxy.set_policy(&self.policy)?;
-        proxy.launch(&self.listen)?;
+        proxy.launch()?;
         Ok(proxy)
     }
 }
@@ -167,7 +169,7 @@ pub struct Proxy {
     kubeconfig: Option<PathBuf>,
     flags: Vec<String>,
     env: Vec<(String, String)>,
-    address: SocketAddr,
+    port: ReservedPort,
     admin: SocketAddr,
     ca_pem: String,
     starts: u32,
@@ -181,7 +183,7 @@ impl Proxy {
         ProxyBuilder {
             shard: shard.to_owned(),
             policy: policy.to_owned(),
-            listen: "127.0.0.1:0".to_owned(),
+            port: None,
             upstream: None,
             state: false,
             cluster: None,
@@ -193,13 +195,13 @@ impl Proxy {
     /// The address for clients.
     #[must_use]
     pub fn address(&self) -> SocketAddr {
-        self.address
+        SocketAddr::from((Ipv4Addr::LOCALHOST, self.port.number()))
     }
 
     /// `https://HOST:PORT`.
     #[must_use]
     pub fn url(&self) -> String {
-        format!("https://{}", self.address)
+        format!("https://{}", self.address())
     }
 
     /// The address of the admin port.
@@ -318,7 +320,7 @@ impl Proxy {
     /// When it runs already, or does not listen.
     pub fn start_again(&mut self) -> Result<()> {
         ensure!(self.process.is_none(), "the proxy runs already");
-        self.launch(&self.address.to_string())
+        self.launch()
     }
 
     /// The log since its last start, without lines that are not JSON.
@@ -433,18 +435,16 @@ impl Proxy {
         self.directory.join(format!("proxy-{}.log", self.starts))
     }
 
-    fn launch(&mut self, listen: &str) -> Result<()> {
+    fn launch(&mut self) -> Result<()> {
         self.starts += 1;
         let mut command = tied(ctrlmesh_binary()?);
-        command.arg("proxy").args(&self.flags).arg(format!("--listen={listen}"));
+        command.arg("proxy").args(&self.flags).arg(format!("--listen={}", self.address()));
         command.envs(self.env.iter().map(|(name, value)| (name, value)));
         command.envs(self.kubeconfig.as_ref().map(|path| ("KUBECONFIG", path)));
         self.process = Some(Process::spawn("ctrlmesh proxy", command, &self.log_file())?);
         let line = self.wait_for_line(START_LIMIT, |line| line["message"] == "listening")?;
-        let address = |name: &str| -> Result<SocketAddr> {
-            Ok(line[name].as_str().context("the line names no address")?.parse()?)
-        };
-        (self.address, self.admin) = (address("addr")?, address("admin")?);
+        let admin = line["admin"].as_str().context("the line names no admin port")?;
+        self.admin = admin.parse()?;
         Ok(())
     }
 }

@@ -6,9 +6,8 @@ use std::{
     time::Duration,
 };
 
-use anyhow::{Context, Result};
+use anyhow::Result;
 use serde_json::json;
-use socket2::{Domain, Socket, Type};
 
 use super::{ApiServer, AuditLevel, Client, Trust, behind::Behind};
 use crate::{
@@ -16,6 +15,7 @@ use crate::{
     builds::kube_binary,
     kubectl::{Kubectl, write_kubeconfig},
     pki::{self, Authority},
+    port::ReservedPort,
     programs::{Network, Process},
 };
 
@@ -129,7 +129,7 @@ impl ApiServerBuilder {
         let etcd = Arc::new(start_etcd(&bed)?);
         let (port, reserved) = match self.place.port {
             Some(port) => (port, None),
-            None => reserve_port(self.bind).map(|(port, socket)| (port, Some(socket)))?,
+            None => ReservedPort::of(self.bind).map(|port| (port.number(), Some(port)))?,
         };
         let address = SocketAddr::new(self.reached_at(), port);
         let url = format!("https://{address}");
@@ -221,7 +221,6 @@ impl ApiServerBuilder {
             format!("--advertise-address={advertised}"),
             format!("--endpoint-reconciler-type={reconciler}"),
             format!("{PORT_FLAG}{port}"),
-            "--permit-port-sharing=true".to_owned(),
             format!("--tls-cert-file={}", path("apiserver.crt")),
             format!("--tls-private-key-file={}", path("apiserver.key")),
             format!("--client-ca-file={}", path("ca.crt")),
@@ -246,23 +245,11 @@ impl ApiServerBuilder {
     }
 }
 
-/// A free port, and the socket that reserves it against all other processes of this machine.
-///
-/// The socket is bound with SO_REUSEPORT and never listens. kube-apiserver binds the same port with
-/// SO_REUSEPORT; the kernel chooses no reserved port for a bind to port 0.
-fn reserve_port(bind: IpAddr) -> Result<(u16, Socket)> {
-    let address = SocketAddr::new(bind, 0);
-    let socket = Socket::new(Domain::for_address(address), Type::STREAM, None)?;
-    socket.set_reuse_port(true)?;
-    socket.bind(&address.into()).with_context(|| format!("binding {bind}"))?;
-    let bound = socket.local_addr()?.as_socket().context("a bound socket has an address")?;
-    Ok((bound.port(), socket))
-}
-
 /// See [`ApiServer::beside`].
 pub(super) fn beside(first: &ApiServer) -> Result<ApiServer> {
     let bed = Arc::clone(&first.bed);
-    let (port, reserved) = reserve_port(first.address.ip())?;
+    let reserved = ReservedPort::of(first.address.ip())?;
+    let port = reserved.number();
     let address = SocketAddr::new(first.address.ip(), port);
     let name = format!("{SERVER}-{port}");
     let etcd = bed.path().join(format!("etcd-of-{port}.sock"));

@@ -16,7 +16,6 @@ use std::{
 
 use anyhow::{Context, Result, anyhow};
 use nix::sys::signal::Signal;
-use socket2::Socket;
 
 use self::behind::Behind;
 pub(crate) use self::builder::Place;
@@ -31,6 +30,7 @@ use crate::{
     builds::kube_binary,
     kubectl::Kubectl,
     pki::Authority,
+    port::ReservedPort,
     programs::{Network, Process, until},
 };
 
@@ -52,8 +52,8 @@ pub struct ApiServer {
     trust: Arc<Trust>,
     client: Client,
     kubectl: Kubectl,
-    /// Bound to the port but never listening: reserves the port while the server restarts.
-    _port: Option<Socket>,
+    /// Its port while it restarts. `None` in a network of its own.
+    _port: Option<ReservedPort>,
     bed: Arc<Bed>,
 }
 

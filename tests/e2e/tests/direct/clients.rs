@@ -8,7 +8,7 @@ use std::{
 };
 
 use anyhow::{Context, Result, ensure};
-use ctrlmesh_e2e::{Program, Proxy, python_client};
+use ctrlmesh_e2e::{Program, Proxy, ReservedPort, python_client};
 use k8s_openapi::api::core::v1::ConfigMap;
 use kube::{
     Api, Client, Config,
@@ -196,9 +196,10 @@ fn a_client_may_have_the_port_of_one_of_our_own_sockets() -> Result<()> {
 #[test]
 fn a_proxy_that_dials_itself_stops_at_once() -> Result<()> {
     let bed = Bed::new("itself")?;
-    let free = TcpListener::bind("127.0.0.1:0")?.local_addr()?.to_string();
+    let port = ReservedPort::of_loopbacks()?;
+    let own = format!("127.0.0.1:{}", port.number());
     let policy = config_maps(&["a"]);
-    let proxy = Proxy::builder("mine", &policy).listen(&free).upstream(&free).start(&bed.api)?;
+    let proxy = Proxy::builder("mine", &policy).port(port).upstream(&own).start(&bed.api)?;
     let mut curl = bed.curl(&Way::Through(&proxy), "/version");
     ensure!(!curl.output()?.status.success());
     let closed = |reason: &str| {
