@@ -10,7 +10,7 @@ use std::{fmt::Display, rc::Rc};
 
 use bytes::Bytes;
 use http::{HeaderValue, Method, Request, Response, StatusCode, header, request::Parts};
-use http_body_util::{BodyExt, LengthLimitError, Limited};
+use http_body_util::BodyExt;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{APIResource, APIResourceList};
 use percent_encoding::utf8_percent_encode;
 use serde::Deserialize;
@@ -26,7 +26,7 @@ use crate::{
         feed::InForce,
         outcome::Why,
         shared::Pair,
-        upstream::{ClientBody, MAX_ANSWER, METADATA, OnBehalf, UpstreamBody, discovery_path},
+        upstream::{self, ClientBody, METADATA, NoAnswer, OnBehalf, UpstreamBody, discovery_path},
     },
     wire::{
         ListOptions, Query, ResourceVersion,
@@ -359,12 +359,10 @@ const NOT_OF_A_LIST: [(&str, Option<&str>); 6] = [
 
 /// The body of a response that is not a list.
 async fn read(reply: Response<UpstreamBody>) -> Result<Bytes, Stop> {
-    let body = Limited::new(reply.into_body(), MAX_ANSWER).collect().await;
-    let body = body.map_err(|error| match error.is::<LengthLimitError>() {
-        true => unreadable("a response to one request has more than 4 MiB"),
-        false => cut_off(),
-    })?;
-    Ok(body.to_bytes())
+    Ok(upstream::whole(reply.into_body()).await.map_err(|none| match none {
+        NoAnswer::Ever => unreadable("a response to one request has more than 4 MiB"),
+        NoAnswer::Now => cut_off(),
+    })?)
 }
 
 /// Discards the body of a response: on HTTP/1.1 the next response is behind it.

@@ -1,15 +1,35 @@
 //! Positions that clients may hold and that we did not parse, settled by the API server's current
 //! version.
+//!
+//! Hides the request: a consistent list of one object, which has the version of the newest write of
+//! all (`resourceVersion` unset, KEP-2340), whichever API server responds.
+
+use std::time::Duration;
+
+use bytes::Bytes;
+use http::{Response, StatusCode};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ListMeta;
+use serde::Deserialize;
 
 use super::answer::{Answer, Follow, Stop};
 use crate::{
+    policy::positions::Resume,
     proxy::{
         collection::Collection,
+        outcome::Why,
         shared::Pair,
-        upstream::{OnBehalf, Present, present},
+        upstream::{METADATA, OnBehalf, strip_hop_by_hop},
     },
-    wire::RequestInfo,
+    wire::{RequestInfo, rv::ResourceVersion},
 };
+
+/// Timeout of the list, during which the client's request waits.
+const LIMIT: Duration = Duration::from_secs(5);
+
+#[derive(Deserialize)]
+struct List {
+    metadata: ListMeta,
+}
 
 /// Settles the bound of the positions that clients may hold of a collection. If that fails, the
 /// bound stays unknown, and no client may resume once the scope has changed.
@@ -27,18 +47,24 @@ pub(super) async fn settle(
         return Ok(());
     }
     let Some(question) = collection.position.question() else { return Ok(()) };
-    match present(&pair.upstream, info, own).await {
-        Some(Present::Unauthorized(reply)) => {
-            let (head, body) = reply.into_parts();
-            let reply = http::Response::from_parts(head, ());
-            return Err(Answer { reply, follow: Follow::Whole(body) }.into());
-        }
-        Some(Present::Version(version)) => {
-            collection.keep_position(&pair.upstream.server);
-            collection.position.settle(question, version);
-            pair.worker.shared.feed.has_settled();
-        }
-        None => {}
+    let Some(path) = info.collection() else { return Ok(()) };
+    let target = format!("{path}?limit=1");
+    let answer = own.get(&pair.upstream, Why::Present, &target, METADATA, LIMIT).await;
+    let Ok((mut head, body)) = answer.map(Response::into_parts) else { return Ok(()) };
+    if head.status == StatusCode::UNAUTHORIZED {
+        strip_hop_by_hop(&mut head.headers, false);
+        let reply = Response::from_parts(head, ());
+        return Err(Answer { reply, follow: Follow::Whole(body) }.into());
+    }
+    if let Some(version) = Some(body).filter(|_| head.status == StatusCode::OK).and_then(version) {
+        collection.keep_position(&pair.upstream.server);
+        collection.position.settle(question, version);
+        pair.worker.shared.feed.has_settled();
     }
     Ok(())
+}
+
+fn version(list: Bytes) -> Option<Resume> {
+    let List { metadata } = serde_json::from_slice(&list).ok()?;
+    Resume::at(ResourceVersion::parse(metadata.resource_version?.as_bytes()))
 }

@@ -9,7 +9,7 @@ use bytes::Bytes;
 use http::{
     HeaderMap, HeaderName, HeaderValue, Method, Request, Response, Uri, header, uri::PathAndQuery,
 };
-use http_body_util::Full;
+use http_body_util::{BodyExt, Full, LengthLimitError, Limited};
 use tokio::time::timeout;
 
 use super::{
@@ -30,7 +30,7 @@ pub(in crate::proxy) const METADATA: HeaderValue = HeaderValue::from_static(
 
 /// Bytes of a response at most that is read whole: a list of one object, discovery, a Status. The
 /// core group's discovery has 10,000.
-pub(in crate::proxy) const MAX_ANSWER: usize = 4 << 20;
+const MAX_ANSWER: usize = 4 << 20;
 
 /// Headers that a later GET needs: the host, the client's identity, the encoding, and the ids for
 /// audit and traces.
@@ -106,16 +106,47 @@ impl OnBehalf<'_> {
         record.code = Some(reply.status());
         Ok(reply)
     }
+
+    /// The whole response to a GET, for which a client's request waits: in HTTP/2 no longer than
+    /// `limit`. HTTP/1.1 has no limit: a cancelled request closes the connection, on which the
+    /// client's own comes next.
+    pub(in crate::proxy) async fn get(
+        self,
+        upstream: &Upstream,
+        why: Why,
+        target: &str,
+        accept: HeaderValue,
+        limit: Duration,
+    ) -> Result<Response<Bytes>, NoAnswer> {
+        let request = self.request(upstream, Method::GET, target, Some(accept), None);
+        let request = request.map_err(|_| NoAnswer::Ever)?;
+        let answer = async {
+            let reply = self.send(upstream, why, request).await.map_err(|_| NoAnswer::Now)?;
+            let (head, body) = reply.into_parts();
+            Ok(Response::from_parts(head, whole(body).await?))
+        };
+        match upstream.is_h2() {
+            true => timeout(limit, answer).await.unwrap_or(Err(NoAnswer::Now)),
+            false => answer.await,
+        }
+    }
 }
 
-/// A result that a client's request waits for, in HTTP/2 no longer than `limit`. HTTP/1.1 has no
-/// limit: a cancelled request closes the connection, on which the client's own comes next.
-pub(super) async fn in_time<T>(
-    upstream: &Upstream,
-    limit: Duration,
-    answer: impl Future<Output = T>,
-) -> Option<T> {
-    if upstream.is_h2() { timeout(limit, answer).await.ok() } else { Some(answer.await) }
+/// The reason why a request of our own has no answer.
+pub(in crate::proxy) enum NoAnswer {
+    /// Every such request would end like this one.
+    Ever,
+    /// The API server is busy, away, or does not know this client: a later request may succeed.
+    Now,
+}
+
+/// The body of a response of at most 4 MiB.
+pub(in crate::proxy) async fn whole(body: UpstreamBody) -> Result<Bytes, NoAnswer> {
+    match Limited::new(body, MAX_ANSWER).collect().await {
+        Ok(body) => Ok(body.to_bytes()),
+        Err(error) if error.is::<LengthLimitError>() => Err(NoAnswer::Ever),
+        Err(_) => Err(NoAnswer::Now),
+    }
 }
 
 /// The part of a client's request that is kept for as long as its response lasts.

@@ -5,15 +5,11 @@
 
 use std::time::Duration;
 
-use http::{HeaderValue, Method, StatusCode};
-use http_body_util::{BodyExt, Limited};
+use http::{HeaderValue, StatusCode};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::APIResourceList;
 use percent_encoding::utf8_percent_encode;
 
-use super::{
-    behalf::{MAX_ANSWER, OnBehalf, in_time},
-    connection::Upstream,
-};
+use super::{behalf::OnBehalf, connection::Upstream};
 use crate::{
     policy::{GroupResource, Sharding, Way},
     proxy::outcome::Why,
@@ -63,22 +59,11 @@ async fn is_namespaced(
     if known.is_some() || own.is_anonymous() {
         return known;
     }
-    let served = in_time(upstream, LIMIT, ask(upstream, resource, own)).await??;
+    let (path, accept) = (path(resource), HeaderValue::from_static("application/json"));
+    let reply = own.get(upstream, Why::Discovery, &path, accept, LIMIT).await.ok()?;
+    let body = Some(reply).filter(|reply| reply.status() == StatusCode::OK)?.into_body();
+    let served: APIResourceList = serde_json::from_slice(&body).ok()?;
     let one = served.resources.iter().find(|one| one.name == *resource.resource)?;
     upstream.understood.note(key, |known| known.is_namespaced = Some(one.namespaced));
     Some(one.namespaced)
-}
-
-async fn ask(
-    upstream: &Upstream,
-    resource: &Resource<'_>,
-    own: OnBehalf<'_>,
-) -> Option<APIResourceList> {
-    let accept = Some(HeaderValue::from_static("application/json"));
-    let request = own.request(upstream, Method::GET, &path(resource), accept, None).ok()?;
-    let reply = own.send(upstream, Why::Discovery, request).await.ok()?;
-    let code = reply.status();
-    let body = Limited::new(reply.into_body(), MAX_ANSWER).collect().await.ok()?;
-    let is_told = code == StatusCode::OK;
-    is_told.then(|| serde_json::from_slice(&body.to_bytes()).ok()).flatten()
 }

@@ -12,19 +12,17 @@ mod discovery;
 mod hop_by_hop;
 pub(super) mod http2;
 mod past;
-mod present;
 mod server;
 mod understood;
 
 pub(super) use self::{
-    behalf::{Kept, MAX_ANSWER, METADATA, OnBehalf, with_target},
+    behalf::{Kept, METADATA, NoAnswer, OnBehalf, whole, with_target},
     body::{ClientBody, Leftover, Place, RequestBody, Room, UPLOAD_WINDOW},
     connection::{Broken, Cut, Line, Upstream, UpstreamBody},
     dial::{Destination, UpstreamConn, UpstreamTlsStream},
     discovery::{path as discovery_path, settled_way},
     hop_by_hop::strip_hop_by_hop,
     past::{KeptPositions, Unwritable},
-    present::{Present, present},
     server::{OwnSockets, Server},
     understood::{Probe, understood},
 };

@@ -8,12 +8,11 @@
 
 use std::time::Duration;
 
-use http::{HeaderValue, Method, StatusCode};
-use http_body_util::{BodyExt, LengthLimitError, Limited};
+use http::{HeaderValue, StatusCode};
 use serde::Deserialize;
 
 use super::{
-    behalf::{MAX_ANSWER, OnBehalf, in_time},
+    behalf::{NoAnswer, OnBehalf},
     connection::{Knowledge, Upstream},
 };
 use crate::{
@@ -26,7 +25,7 @@ use crate::{
 /// result too.
 const PATIENCE: Duration = Duration::from_secs(3);
 /// The media type with the echo: neither a Table nor a list of metadata has it.
-const WHOLE: &str = "application/json";
+const WHOLE: HeaderValue = HeaderValue::from_static("application/json");
 
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
@@ -60,14 +59,6 @@ struct Metadata {
 struct ShardInfo {
     #[serde(default)]
     selector: String,
-}
-
-/// The reason why the API server sent no list.
-enum No {
-    /// The API server does not accept such a request.
-    Ever,
-    /// The API server is busy, away, or does not know this client: a later request may succeed.
-    Now,
 }
 
 /// The part of the boundaries to push for a collection, and its metric label.
@@ -115,8 +106,8 @@ impl Probe<'_> {
 
     async fn selects_by(&self, hashes: &Hashes) -> Option<bool> {
         match self.ask(&[("shardSelector", &hashes.to_string())]).await {
-            Err(No::Ever) => Some(false),
-            Err(No::Now) => None,
+            Err(NoAnswer::Ever) => Some(false),
+            Err(NoAnswer::Now) => None,
             Ok(ProbedList { metadata: Metadata { shard_info: Some(info) }, .. }) => {
                 Some(hashes.is_said_by(&info.selector))
             }
@@ -159,8 +150,8 @@ impl Probe<'_> {
         let selects = async {
             match self.ask(&[("fieldSelector", &field)]).await {
                 Ok(_) => Some(true),
-                Err(No::Ever) => Some(false),
-                Err(No::Now) => None,
+                Err(NoAnswer::Ever) => Some(false),
+                Err(NoAnswer::Now) => None,
             }
         };
         self.remembered(|known| &mut known.namespaces, selects).await
@@ -192,39 +183,21 @@ impl Probe<'_> {
     }
 
     /// A list of one object, at the path without a `watch` verb: that would open a second watch.
-    async fn ask(&self, selectors: &[(&str, &str)]) -> Result<ProbedList, No> {
+    async fn ask(&self, selectors: &[(&str, &str)]) -> Result<ProbedList, NoAnswer> {
         let mut query = vec![("limit", Some("1"))];
         query.extend(selectors.iter().map(|(name, value)| (*name, Some(*value))));
         let target = format!("{}?{}", self.info.own_path(), Query::default().rewrite(&query));
-        let accept = Some(HeaderValue::from_static(WHOLE));
-        let request = self.own.request(self.upstream, Method::GET, &target, accept, None);
-        let request = request.map_err(|_| No::Ever)?;
-        let answer = async {
-            let reply = self.own.send(self.upstream, Why::Pushdown, request).await;
-            let reply = reply.map_err(|_| No::Now)?;
-            No::of(reply.status())?;
-            let body = Limited::new(reply.into_body(), MAX_ANSWER).collect().await;
-            let body = body.map_err(|error| match error.is::<LengthLimitError>() {
-                true => No::Ever,
-                false => No::Now,
-            })?;
-            serde_json::from_slice(&body.to_bytes()).map_err(|_| No::Ever)
-        };
-        in_time(self.upstream, PATIENCE, answer).await.unwrap_or(Err(No::Now))
-    }
-}
-
-impl No {
-    fn of(code: StatusCode) -> Result<(), Self> {
-        match code {
-            StatusCode::OK => Ok(()),
+        let Self { upstream, own, .. } = self;
+        let reply = own.get(upstream, Why::Pushdown, &target, WHOLE, PATIENCE).await?;
+        match reply.status() {
+            StatusCode::OK => serde_json::from_slice(reply.body()).map_err(|_| NoAnswer::Ever),
             StatusCode::UNAUTHORIZED
             | StatusCode::FORBIDDEN
             | StatusCode::NOT_FOUND
             | StatusCode::REQUEST_TIMEOUT
-            | StatusCode::TOO_MANY_REQUESTS => Err(Self::Now),
-            code if code.is_server_error() => Err(Self::Now),
-            _ => Err(Self::Ever),
+            | StatusCode::TOO_MANY_REQUESTS => Err(NoAnswer::Now),
+            code if code.is_server_error() => Err(NoAnswer::Now),
+            _ => Err(NoAnswer::Ever),
         }
     }
 }
