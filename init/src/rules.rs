@@ -147,7 +147,6 @@ pub struct Rule {
 pub(crate) enum RuleTarget {
     /// ACCEPT: the connection is unchanged; no later rule of the table sees it.
     Accept,
-    /// A jump to this chain.
     Jump(String),
     /// REDIRECT to this port of the pod itself.
     Redirect(u16),

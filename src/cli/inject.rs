@@ -186,7 +186,6 @@ struct Companions {
     namespace_labels: bool,
 }
 
-/// The documents, injected.
 struct Manifest<'a> {
     pieces: Vec<Piece>,
     notes: Vec<String>,

@@ -26,7 +26,6 @@ const CONNECT_BUCKETS: [f64; 7] = [0.001, 0.0025, 0.005, 0.01, 0.05, 0.5, 5.0];
 /// Declares each metric once: the field, its unit, its help, and how it begins.
 macro_rules! metrics {
     ($($(#[doc = $help:literal])+ $name:ident $(in $unit:ident)?: $type:ty $(= $new:expr)?;)*) => {
-        /// All metrics.
         #[derive(Debug)]
         pub(super) struct Metrics {
             $($(#[doc = $help])+ pub(super) $name: $type,)*

@@ -24,9 +24,7 @@ use crate::{
 pub(super) enum Closed {
     /// A peer closed it in an orderly way.
     Finished,
-    /// A drain ended it.
     Drained,
-    /// The first bytes were not TLS.
     NotTls,
     /// No complete ClientHello in time.
     HelloTimeout,
@@ -40,23 +38,19 @@ pub(super) enum Closed {
     NoOriginalDestination,
     /// A loop: our own upstream connection came back to us.
     Loop,
-    /// Too many connections.
     Overloaded,
     /// The upstream does not accept connections or does not speak TLS.
     UpstreamUnreachable,
-    /// The upstream's certificate was refused.
     UpstreamUntrusted,
     /// The client refused our certificate: it does not trust the mesh CA.
     ClientDistrusts,
     /// The client's handshake failed otherwise.
     ClientHandshake,
-    /// The client vanished.
     ClientGone,
     /// The upstream connection broke while requests were open.
     UpstreamLost,
     /// A peer broke the HTTP protocol.
     Protocol,
-    /// A task panicked.
     Panicked,
 }
 
@@ -136,7 +130,6 @@ pub(super) enum Decided {
     Scoped,
     /// A request that was changed to name the shard's own lock.
     Renamed,
-    /// A refused request.
     Refused(Refusal),
 }
 
@@ -144,15 +137,12 @@ pub(super) enum Decided {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, IntoStaticStr)]
 #[strum(serialize_all = "snake_case", const_into_str)]
 pub(super) enum Ended {
-    /// Complete, with its last byte.
     Complete,
     /// The client went away or cancelled.
     ClientGone,
-    /// The upstream broke off.
     UpstreamBroken,
     /// Ended by us with 410, for a policy change or an event that cannot be judged.
     Expired,
-    /// A drain ended it.
     Drained,
     /// Reset by us: it could not be parsed, its client left too much unread, or a spliced
     /// connection failed.
@@ -281,7 +271,6 @@ pub(super) enum Why {
     Difference,
     /// A watch under another policy, in place of the client's.
     Watch,
-    /// A deletion of one object of a collection.
     DeleteCollection,
 }
 

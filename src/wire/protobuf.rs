@@ -6,7 +6,6 @@ pub(super) fn number(varint: &[u8]) -> u64 {
     varint.iter().rev().fold(0, |number, byte| number << 7 | u64::from(byte & 0x7f))
 }
 
-/// Appends a number.
 pub(super) fn put_varint(mut value: u64, out: &mut Vec<u8>) {
     loop {
         let low = value.to_le_bytes().first().copied().unwrap_or_default() & 0x7f;

@@ -100,7 +100,6 @@ pub enum PathError {
     EncodedSlash,
     #[error("path has broken percent-encoding")]
     BrokenEscape,
-    /// `%00`.
     #[error("path has an encoded NUL (%00)")]
     Nul,
     #[error("path is not UTF-8 when decoded")]

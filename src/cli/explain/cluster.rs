@@ -19,10 +19,8 @@ use crate::{
     policy::{Checked, Kind, NamespaceLabels, Policy, ShardingDraft, draft},
 };
 
-/// The number of objects per page.
 const PAGE: u32 = 500;
 
-/// The cluster; see the module.
 #[derive(Default)]
 pub(super) struct Cluster {
     client: OnceCell<Client>,
@@ -35,7 +33,6 @@ impl Cluster {
         Ok(self.client().await?.default_namespace().to_owned())
     }
 
-    /// The labels of a pod.
     pub(super) async fn pod_labels(
         &self,
         namespace: &str,

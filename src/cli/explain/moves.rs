@@ -79,7 +79,6 @@ impl Moves {
         }
     }
 
-    /// The paragraph of the resource.
     pub(super) fn text(&self) -> String {
         let mut text = format!("{}\n", self.resource);
         let [before, after] = self.scopes.each_ref().map(|scope| {

@@ -37,7 +37,6 @@ pub(super) struct Container {
 }
 
 impl ParsedPod {
-    /// Parses a copy of `pod`.
     pub(super) fn of(pod: &Value) -> Result<Self, NotInjected> {
         let mut root = object(pod.clone(), "the pod")?;
         let mut metadata = match root.remove("metadata") {
@@ -61,7 +60,6 @@ impl ParsedPod {
         Ok(parsed)
     }
 
-    /// Reassembles the pod.
     pub(super) fn into_value(self) -> Value {
         let Self { mut root, mut metadata, mut spec, .. } = self;
         for (key, texts) in [("labels", self.labels), ("annotations", self.annotations)] {
@@ -81,14 +79,12 @@ impl ParsedPod {
         self.init_containers.iter().chain(&self.containers)
     }
 
-    /// All containers, mutable.
     pub(super) fn all_containers_mut(&mut self) -> impl Iterator<Item = &mut Container> {
         self.init_containers.iter_mut().chain(&mut self.containers)
     }
 }
 
 impl Container {
-    /// A container of ours.
     pub(super) fn new(
         name: &str,
         fields: JsonObject,

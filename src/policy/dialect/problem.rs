@@ -40,7 +40,6 @@ pub(super) fn joined(values: &[impl ToString], between: &str) -> String {
 pub(super) struct Problems(Vec<Problem>);
 
 impl Problems {
-    /// Adds a problem.
     pub(super) fn add(&mut self, field: impl Into<String>, what: impl ToString) {
         self.0.push(Problem { field: field.into(), what: what.to_string() });
     }

@@ -17,7 +17,6 @@ const OF_THE_WATCH: [&str; 6] = [
     "resourceVersion",
     "resourceVersionMatch",
 ];
-/// Objects per page.
 const PAGE: &str = "500";
 
 /// One page of a list.

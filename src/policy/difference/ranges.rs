@@ -118,12 +118,10 @@ impl fmt::Display for Hashes {
 }
 
 impl HashSpans {
-    /// Every hash.
     pub(super) fn all() -> Self {
         Self(vec![Span { from: 0, to: END }])
     }
 
-    /// The hash of a text.
     pub(super) fn of_text(text: &str) -> Self {
         let hash = u128::from(fnv1a(text));
         Self(vec![Span { from: hash, to: hash + 1 }])
@@ -147,12 +145,10 @@ impl HashSpans {
         Self(set)
     }
 
-    /// The union.
     pub(super) fn or(&self, other: &Self) -> Self {
         Self::of(self.0.iter().chain(&other.0).copied().collect())
     }
 
-    /// The complement.
     fn not(&self) -> Self {
         let mut from = 0;
         let mut set = Vec::new();
@@ -168,7 +164,6 @@ impl HashSpans {
         Self(set)
     }
 
-    /// The symmetric difference.
     pub(super) fn xor(&self, other: &Self) -> Self {
         let without = |one: &Self, two: &Self| one.not().or(two).not();
         without(self, other).or(&without(other, self))

@@ -39,7 +39,6 @@ struct Unparsed {
 /// The upper bound of the unparsed positions.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 enum Bound {
-    /// No unparsed position.
     #[default]
     None,
     At(u64),

@@ -42,7 +42,6 @@ use crate::{
 /// Attempts to delete an object that changes meanwhile, and restarts of a collection whose token
 /// has expired.
 const ATTEMPTS: usize = 10;
-/// Objects per page.
 const PAGE: usize = 500;
 /// Objects of the shard in one page at most, from a server that ignores `limit`.
 const MAX_OBJECTS: usize = 20_000;

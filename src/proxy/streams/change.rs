@@ -54,11 +54,9 @@ pub(super) struct Changing {
     end: Option<Option<Changed>>,
 }
 
-/// The result of a change.
 pub(super) struct Changed {
     /// The policy that the watch shows from now on.
     pub(super) to: Arc<InForce>,
-    /// The new watch.
     pub(super) upstream: UpstreamBody,
     /// The part of its selected objects that is in the shard.
     pub(super) share: Share,
@@ -66,7 +64,6 @@ pub(super) struct Changed {
 
 /// The next part of a change.
 pub(super) enum Progress {
-    /// Bytes for the client.
     Bytes(Bytes),
     /// The change is done: `None` if the client has to list again.
     Done(Option<Changed>),

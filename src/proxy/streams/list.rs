@@ -31,7 +31,6 @@ use crate::{
     },
 };
 
-/// The body of a list, see the module.
 pub(in crate::proxy) struct ListBody {
     pub(super) upstream: UpstreamBody,
     scan: Scan,
@@ -44,7 +43,6 @@ pub(in crate::proxy) struct ListBody {
 enum Scan {
     Reading(Box<ListScanner>, Option<Gunzip>),
     Known(ListMeta),
-    /// The body cannot be parsed.
     Unparsed,
     Ended,
 }

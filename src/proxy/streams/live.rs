@@ -253,7 +253,6 @@ impl LiveStream {
         Arc::clone(&self.machine.borrow().shown)
     }
 
-    /// The epoch of that policy.
     pub(super) fn epoch(&self) -> Epoch {
         self.machine.borrow().shown.epoch
     }

@@ -25,7 +25,6 @@ pub(super) enum Difference {
     Lock,
 }
 
-/// The life of one watch, see the module.
 #[derive(Debug)]
 pub(super) struct Machine<S: Sight> {
     pub(super) sight: S,
@@ -71,7 +70,6 @@ pub(super) enum Input<'a, S: Sight> {
     MayChange(bool),
     /// The client must list again.
     Expire,
-    /// The proxy ends.
     Drain,
     /// An event has ended, and no other has begun.
     BetweenEvents,
@@ -149,7 +147,6 @@ impl<S: Sight> Machine<S> {
         Output::Nothing
     }
 
-    /// The order that waits.
     fn order(&mut self) -> Option<&mut Order<S>> {
         match &mut self.state {
             State::Passing(order) | State::Changing { order, .. } => Some(order),
@@ -157,7 +154,6 @@ impl<S: Sight> Machine<S> {
         }
     }
 
-    /// Ends the change that is under way.
     fn end_change(&mut self) -> Option<(S::Policy, Order<S>)> {
         match mem::replace(&mut self.state, State::Ended) {
             State::Changing { to, order } => Some((to, order)),
@@ -234,7 +230,6 @@ impl<S: Sight> Order<S> {
         if then_drain { Self::Drain } else { Self::None }
     }
 
-    /// Takes back the change, if there is one.
     fn take_back(&mut self) {
         if let Self::Change { then_drain, .. } = *self {
             *self = Self::after(then_drain);

@@ -55,7 +55,6 @@ pub(in crate::proxy) enum Treatment {
 
 /// The next portion of the upstream's watch.
 pub(super) enum Portion {
-    /// Bytes for the client.
     Bytes(Bytes),
     /// Bytes up to the end of an event: the watch is to end or change here.
     Last(Bytes),
@@ -63,7 +62,6 @@ pub(super) enum Portion {
     Unreadable(Vec<u8>, FrameError),
     /// The trailers, after the last bytes.
     Trailers(HeaderMap),
-    /// The upstream's watch has ended.
     End,
 }
 

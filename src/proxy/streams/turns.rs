@@ -93,7 +93,6 @@ impl Turns {
         Self { epoch, ..Self::default() }
     }
 
-    /// Registers a data thread.
     pub(super) fn notifier(self: &Arc<Self>) -> Notifier {
         let mut state = self.state.lock();
         let id = state.next;

@@ -23,7 +23,6 @@ use crate::{
     wire::media::Encoding,
 };
 
-/// The body of a watch, see the module.
 pub(in crate::proxy) struct WatchBody {
     stage: Stage,
     pub(super) shown: Shown,

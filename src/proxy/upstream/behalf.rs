@@ -154,7 +154,6 @@ pub(in crate::proxy) async fn whole(body: UpstreamBody) -> Result<Bytes, NoAnswe
 pub(in crate::proxy) struct Kept {
     pub(in crate::proxy) uri: Uri,
     headers: HeaderMap,
-    /// The time of the request.
     pub(in crate::proxy) since: Instant,
 }
 

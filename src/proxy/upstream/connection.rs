@@ -30,7 +30,6 @@ pub(in crate::proxy) struct Upstream {
     pub(super) understood: Understood,
 }
 
-/// The HTTP connection.
 pub(in crate::proxy) enum Line {
     H2(http2::Sender),
     H1(RefCell<http1::SendRequest<RequestBody>>),

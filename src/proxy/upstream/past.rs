@@ -41,7 +41,6 @@ enum AtStart {
     Unknown,
 }
 
-/// The file's content.
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 struct Content {

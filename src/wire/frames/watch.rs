@@ -14,7 +14,6 @@ use crate::wire::{
 pub struct WatchScanner {
     walker: Walker,
     facts: Facts,
-    /// Number of bytes scanned.
     offset: u64,
     failed: Option<FrameError>,
 }

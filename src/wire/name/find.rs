@@ -85,7 +85,6 @@ impl<'b> Places<'b> {
         }
     }
 
-    /// The value at a place.
     pub(super) fn place(&self, node: Node) -> Option<Value> {
         let (_, token) = self.places.iter().find(|(place, _)| *place == node)?;
         let first = self.body.get(token.start).copied().unwrap_or_default();

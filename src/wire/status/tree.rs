@@ -93,7 +93,6 @@ pub(in crate::wire) fn cbor_event(kind: &str, out: &mut Vec<u8>) {
     }
 }
 
-/// Appends a text.
 pub(in crate::wire) fn cbor_text(text: &str, out: &mut Vec<u8>) {
     head(2, text.len(), out);
     out.extend_from_slice(text.as_bytes());

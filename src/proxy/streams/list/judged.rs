@@ -25,7 +25,6 @@ use crate::{
 /// Bytes of output that are gathered before they are sent.
 const PIECE: usize = 64 << 10;
 
-/// The body of a judged list, see the module.
 pub(in crate::proxy) struct JudgedList {
     upstream: UpstreamBody,
     /// The filter. `None` once the body has ended.

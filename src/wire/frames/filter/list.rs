@@ -47,7 +47,6 @@ pub struct ListFilter {
     place: Place,
     /// Bytes that cannot be sent yet: an incomplete item, or all in front of the items.
     held: Vec<u8>,
-    /// Number of bytes fed.
     offset: u64,
     /// Whether an item of this JSON array was kept.
     has_left: bool,
@@ -70,7 +69,6 @@ enum Place {
     /// The head, in front of the items, of JSON and CBOR. Held, because a body without items is not
     /// a list.
     Head,
-    /// Outside of the items.
     Outside,
     /// The array of items, or in protobuf one item.
     Inside {

@@ -93,7 +93,6 @@ impl Collected {
         }
     }
 
-    /// Ends the metadata.
     pub(super) fn end_meta(&mut self) {
         let text = self.text.as_str();
         self.labels.sort_unstable_by(|one, other| LabelAt::order(text, one, other));

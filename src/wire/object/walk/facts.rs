@@ -19,7 +19,6 @@ pub enum EventKind {
     Deleted,
     Bookmark,
     Error,
-    /// Any other type, or none.
     #[default]
     Unknown,
 }
@@ -144,7 +143,6 @@ impl Facts {
         self.initial_events_end = false;
     }
 
-    /// Forgets the object.
     pub(in crate::wire) fn forget_object(&mut self) {
         self.object.clear();
     }
@@ -185,7 +183,6 @@ impl Facts {
         self.odd
     }
 
-    /// Ends the map or array at this place.
     pub(super) fn end(&mut self, node: Node) {
         match (node, self.annotation) {
             (Node::Annotation, (true, value)) => self.initial_events_end = value,
@@ -194,13 +191,11 @@ impl Facts {
         }
     }
 
-    /// Begins a name.
     pub(super) fn begin_name(&mut self) {
         self.text.clear();
         self.limit = Node::NAME_LIMIT;
     }
 
-    /// Begins the text at this place.
     pub(super) fn begin_text(&mut self, node: Node) {
         self.text.clear();
         self.limit = node.text_limit();
@@ -219,7 +214,6 @@ impl Facts {
         }
     }
 
-    /// Ends the text at this place.
     pub(super) fn end_text(&mut self, node: Node) {
         let text = self.text.as_slice();
         match node {

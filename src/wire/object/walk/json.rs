@@ -40,13 +40,11 @@ enum State {
     Value(Node),
     /// The end of a value: a comma comes, or the end of the container.
     Next,
-    /// The text of a name or of a value.
     Text(TextOf),
     /// A number, true, false or null.
     Scalar,
     /// The number of `remainingItemCount`: bytes so far.
     Remaining(usize),
-    /// A skipped container.
     Skip(Skip),
 }
 

@@ -26,7 +26,6 @@ pub use self::{
 };
 use crate::wire::media::Encoding;
 
-/// The walker of an encoding.
 #[derive(Debug)]
 pub(in crate::wire) enum Walker {
     Json(Json),

@@ -7,7 +7,6 @@ use crate::wire::{object::Wanted, rv::ResourceVersion};
 pub(in crate::wire) enum Node {
     /// A value that does not matter.
     Skip,
-    /// A watch event.
     Event,
     /// The `RawExtension` of a protobuf event.
     Extension,
@@ -28,10 +27,8 @@ pub(in crate::wire) enum Node {
     Annotations,
     /// One entry of a protobuf map of annotations.
     Annotation,
-    /// The rows of a Table.
     Rows,
     Row,
-    /// The object of a row.
     RowObject,
     RowMeta,
     /// A list of which only its own metadata is parsed.
@@ -39,7 +36,6 @@ pub(in crate::wire) enum Node {
     /// A list whose items are parsed.
     ItemList,
     ListMeta,
-    /// The items of a list.
     Items,
     Item,
     /// The owner references of an item, of which only the number matters.
@@ -48,12 +44,10 @@ pub(in crate::wire) enum Node {
     Labels,
     /// One entry of the labels, in protobuf.
     LabelEntry,
-    /// The owner references of an object.
     Owners,
     Owner,
     /// The kind in the protobuf envelope of a list.
     ListTypeMeta,
-    /// `ObjectMeta` of an item.
     ItemMeta,
     /// The rows of a Table that is a list.
     ItemRows,
@@ -66,7 +60,6 @@ pub(in crate::wire) enum Node {
     Written,
     WrittenMeta,
     WrittenName,
-    /// An operation of a JSON Patch.
     Operation,
     Op,
     OpPath,
@@ -81,7 +74,6 @@ pub(in crate::wire) enum Node {
     UnknownOption,
 
     // Texts.
-    /// The type of an event.
     Type,
     ResourceVersion,
     /// The value of `k8s.io/initial-events-end`.
@@ -98,9 +90,7 @@ pub(in crate::wire) enum Node {
     ApiVersion,
     ListKind,
     ListApiVersion,
-    /// The version of an item.
     ItemVersion,
-    /// The value of a label.
     Label,
     /// Protobuf.
     LabelKey,
@@ -135,7 +125,6 @@ pub(super) enum Shape {
 pub(super) enum TextOf {
     /// The name of the next value.
     Name,
-    /// The text of a place.
     Place(Node),
     Nothing,
 }

@@ -45,13 +45,10 @@ enum State {
     /// The magic number: bytes read.
     Magic(usize),
     Tag,
-    /// The length of a field.
     Length(Node),
-    /// A number.
     Number(Node),
     /// The text of a place, until this offset.
     Text(Node, u64),
-    /// Skipped bytes, until this offset.
     Skip(u64),
 }
 
