@@ -136,7 +136,6 @@ impl Tasks {
         set.handles.insert(handle.id(), handle);
     }
 
-    /// Waits until all have ended.
     pub(super) async fn finished(&self) {
         let next = |cx: &mut Context<'_>| self.0.borrow_mut().running.poll_join_next_with_id(cx);
         while let Some(ended) = poll_fn(next).await {

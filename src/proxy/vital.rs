@@ -53,7 +53,6 @@ impl Vitals {
         });
     }
 
-    /// Waits for the first loss.
     pub(super) async fn loss(&self) {
         // The sender is our own, so this does not fail.
         let _ = self.first.subscribe().wait_for(Option::is_some).await;

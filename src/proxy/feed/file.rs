@@ -45,7 +45,6 @@ enum FileFault {
 }
 
 impl PolicyFile {
-    /// Reads the file now.
     pub(in crate::proxy) fn read(&self) -> Result<ShardingDraft, BadPolicyFile> {
         self.bytes().and_then(|bytes| self.parse(&bytes)).map_err(|what| self.bad(what))
     }

@@ -358,10 +358,11 @@ const NOT_OF_A_LIST: [(&str, Option<&str>); 6] = [
 
 /// The body of a response that is not a list.
 async fn read(reply: Response<UpstreamBody>) -> Result<Bytes, Stop> {
-    Ok(upstream::whole(reply.into_body()).await.map_err(|none| match none {
+    let reply = upstream::whole(reply).await.map_err(|none| match none {
         NoAnswer::Ever => unreadable("a response to one request has more than 4 MiB"),
         NoAnswer::Now => cut_off(),
-    })?)
+    })?;
+    Ok(reply.into_body())
 }
 
 /// Discards the body of a response: on HTTP/1.1 the next response is behind it.

@@ -71,7 +71,6 @@ struct Flow {
     is_reset: Cell<bool>,
 }
 
-/// Follows one response.
 #[derive(Debug)]
 pub(in crate::proxy) struct Follower {
     all: Rc<Stalls>,

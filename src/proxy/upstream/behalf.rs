@@ -121,9 +121,7 @@ impl OnBehalf<'_> {
         let request = self.request(upstream, Method::GET, target, Some(accept), None);
         let request = request.map_err(|_| NoAnswer::Ever)?;
         let answer = async {
-            let reply = self.send(upstream, why, request).await.map_err(|_| NoAnswer::Now)?;
-            let (head, body) = reply.into_parts();
-            Ok(Response::from_parts(head, whole(body).await?))
+            whole(self.send(upstream, why, request).await.map_err(|_| NoAnswer::Now)?).await
         };
         match upstream.is_h2() {
             true => timeout(limit, answer).await.unwrap_or(Err(NoAnswer::Now)),
@@ -140,11 +138,17 @@ pub(in crate::proxy) enum NoAnswer {
     Now,
 }
 
-/// The body of a response of at most 4 MiB.
-pub(in crate::proxy) async fn whole(body: UpstreamBody) -> Result<Bytes, NoAnswer> {
+/// The whole response, whose body has at most 4 MiB.
+pub(in crate::proxy) async fn whole(
+    reply: Response<UpstreamBody>,
+) -> Result<Response<Bytes>, NoAnswer> {
+    let (head, body) = reply.into_parts();
     match Limited::new(body, MAX_ANSWER).collect().await {
-        Ok(body) => Ok(body.to_bytes()),
-        Err(error) if error.is::<LengthLimitError>() => Err(NoAnswer::Ever),
+        Ok(body) => Ok(Response::from_parts(head, body.to_bytes())),
+        // The length of an error says nothing of later responses.
+        Err(error) if error.is::<LengthLimitError>() && head.status.is_success() => {
+            Err(NoAnswer::Ever)
+        }
         Err(_) => Err(NoAnswer::Now),
     }
 }

@@ -62,7 +62,6 @@ impl Room {
 }
 
 impl Place {
-    /// A place without a byte yet.
     pub(in crate::proxy) fn empty(room: &Arc<Room>) -> Self {
         Self { bytes: 0, room: Arc::clone(room) }
     }
