@@ -8,6 +8,8 @@ mod core;
 mod documents;
 #[path = "inject/golden.rs"]
 mod golden;
+#[path = "inject/own_settings.rs"]
+mod own_settings;
 #[path = "inject/random.rs"]
 mod random;
 #[path = "inject/standards.rs"]

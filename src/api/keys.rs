@@ -12,17 +12,34 @@ pub const ENABLE_IPTABLES: &str = "enable-iptables";
 /// Annotation of a pod: `"true"` asks for a token in containers although the pod has
 /// `automountServiceAccountToken: false`.
 pub const MOUNT_TOKEN: &str = "mount-token";
+/// Annotation of a pod: the ResourceRequirements of its proxy, as JSON.
+pub const PROXY_RESOURCE: &str = "proxy-resource";
+/// Annotation of a pod: variables of its proxy, `NAME=VALUE` or `NAME`, separated by commas. A bare
+/// name is copied from the pod's containers.
+pub const ENV_SYNC: &str = "env-sync";
+/// Annotation of a pod: variables of its containers, as JSON:
+/// `[{"name": CONTAINER, "env": [{"key": NAME, "value": VALUE}]}]`.
+pub const ENV_INJECT: &str = "env-inject";
+/// Annotation of a pod: the directory of logs that its containers share.
+pub const LOG_PATH: &str = "log-path";
+/// Labels and annotations of a pod that mean something to KusionStack's injection and nothing to
+/// ours, each with the reason.
+pub const WITHOUT_MEANING: [(&str, &str); 4] = [
+    ("watching", "each pod with the label enable-proxy is known"),
+    ("disable-fake-kubeconfig-arg", "no kubeconfig is injected"),
+    ("disable-fake-kubeconfig-env", "no kubeconfig is injected"),
+    ("kubeconfig-volume", "requests keep the credentials of the container that sends them"),
+];
 /// Annotation that the injection sets on a pod: its redirect mode, `iptables` or `env`. It marks
 /// the injected parts as ours, so a second injection may replace them.
 pub const INJECTED: &str = "ctrlmesh.kusionstack.io/injected";
 
-/// The value under `name` in either dialect's spelling; the KusionStack one wins.
+/// The key and the value under `name` in either dialect's spelling; the KusionStack one wins.
 pub fn find<'a>(
     map: &'a std::collections::BTreeMap<String, String>,
     name: &str,
-) -> Option<&'a str> {
-    [PREFIX, KRIDGE_PREFIX]
-        .iter()
-        .find_map(|prefix| map.get(&format!("{prefix}{name}")))
-        .map(String::as_str)
+) -> Option<(&'a str, &'a str)> {
+    let spellings = [PREFIX, KRIDGE_PREFIX].map(|prefix| format!("{prefix}{name}"));
+    let (key, value) = spellings.iter().find_map(|key| map.get_key_value(key))?;
+    Some((key, value))
 }

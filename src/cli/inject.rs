@@ -259,8 +259,9 @@ impl<'a> Manifest<'a> {
             })
         })?;
         match inject(pod, settings).map_err(refused)? {
-            Injected::Done { service_account: name, .. } => {
+            Injected::Done { service_account: name, notes, .. } => {
                 accounts.push(Account { namespace, name });
+                self.notes.extend(notes.iter().map(|note| format!("{workload}: {note}")));
             }
             Injected::NotAsked if asks_too_high => self
                 .notes

@@ -8,6 +8,10 @@ use super::settings;
 
 const PATH: &str = "/var/run/secrets/kubernetes.io/serviceaccount";
 
+/// Variables that no container has.
+const ENV_INJECT: &str = r#"[{"name":"a","env":[{"key":"C","value":"2"}]},
+    {"name":"ctrlmesh-proxy","env":[{"key":"C","value":"3"}]}]"#;
+
 fn maybe(
     key: &'static str,
     value: impl Strategy<Value = Value>,
@@ -90,8 +94,14 @@ fn volumes() -> impl Strategy<Value = Value> {
 
 fn pods() -> impl Strategy<Value = Value> {
     let flags = select(vec![json!("false"), json!("true")]);
-    let annotations = (maybe("ctrlmesh.kusionstack.io/enable-iptables", flags), unknown_text())
-        .prop_map(|(a, b)| all(vec![a, b]));
+    let annotations = (
+        maybe("ctrlmesh.kusionstack.io/enable-iptables", flags),
+        maybe("ctrlmesh.kusionstack.io/env-sync", select(vec![json!("A"), json!("C=1,D=$(C)")])),
+        maybe("kridge.kusionstack.io/env-inject", select(vec![json!("[]"), json!(ENV_INJECT)])),
+        maybe("kridge.kusionstack.io/log-path", select(vec![json!("/v"), json!("/logs")])),
+        unknown_text(),
+    )
+        .prop_map(|(a, b, c, d, e)| all(vec![a, b, c, d, e]));
     let spec = (
         containers(1),
         maybe("initContainers", containers(0)),

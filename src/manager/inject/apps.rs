@@ -6,9 +6,9 @@ use ctrlmesh_init::{EnvFrom, EnvSource};
 use serde_json::{Value, json};
 
 use super::{
-    mode::CaptureMode,
-    names::{INIT, PROXY},
+    names::{ADDRESS, INIT, PROXY},
     pod::{Container, JsonObject, ParsedPod, named, text},
+    pod_settings::CaptureMode,
     settings::Sidecar,
     volumes::{self, BUNDLE, is_ours, mount},
 };
@@ -19,10 +19,6 @@ use crate::{
 
 /// The annotation that names kubectl's default container.
 const DEFAULT_CONTAINER: &str = "kubectl.kubernetes.io/default-container";
-
-/// The variables by which clients find the API server.
-pub(super) const ADDRESS: [&str; 3] =
-    ["KUBERNETES_SERVICE_HOST", "KUBERNETES_SERVICE_PORT", "KUBERNETES_SERVICE_PORT_HTTPS"];
 
 /// The variables with their values in env mode.
 fn proxys_address() -> [(&'static str, String); 3] {

@@ -3,26 +3,29 @@
 use serde_json::Value;
 
 use super::{
-    apps::{ADDRESS, is_at_service_account},
+    apps::is_at_service_account,
+    names::ADDRESS,
     not_injected::NotInjected,
     pod::{Container, JsonObject, ParsedPod, text},
+    pod_settings::PodSettings,
     settings::{Settings, Sidecar},
     volumes::{self, is_token},
 };
-use crate::{
-    api::keys,
-    sidecar::{ADMIN_PORT, OUTBOUND_PORT, SERVICE_ACCOUNT},
-};
+use crate::sidecar::{ADMIN_PORT, OUTBOUND_PORT, SERVICE_ACCOUNT};
 
 /// The prefix of our containers' names.
 const RESERVED: &str = "ctrlmesh-";
 
 /// Refuses unsuitable pods. Parts of an earlier injection must be removed before.
-pub(super) fn refuse(parsed: &ParsedPod, settings: &Settings) -> Result<(), NotInjected> {
+pub(super) fn refuse(
+    parsed: &ParsedPod,
+    settings: &Settings,
+    own: &PodSettings,
+) -> Result<(), NotInjected> {
     node(parsed)?;
     names(parsed)?;
     users(parsed, settings)?;
-    token(parsed)?;
+    token(parsed, own)?;
     if settings.sidecar == Sidecar::Classic {
         classic(parsed)?;
     }
@@ -89,12 +92,12 @@ fn users(parsed: &ParsedPod, settings: &Settings) -> Result<(), NotInjected> {
     }
 }
 
-fn token(parsed: &ParsedPod) -> Result<(), NotInjected> {
+fn token(parsed: &ParsedPod, own: &PodSettings) -> Result<(), NotInjected> {
     let is_unwanted = parsed.spec.get("automountServiceAccountToken") == Some(&Value::Bool(false));
-    if is_unwanted && keys::find(&parsed.annotations, keys::MOUNT_TOKEN) != Some("true") {
-        return Err(NotInjected::NoToken);
+    match is_unwanted && !own.wants_token {
+        true => Err(NotInjected::NoToken),
+        false => Ok(()),
     }
-    Ok(())
 }
 
 fn classic(parsed: &ParsedPod) -> Result<(), NotInjected> {

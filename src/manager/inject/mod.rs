@@ -2,9 +2,11 @@
 //!
 //! [`inject`] reads top-down:
 //!
-//! 1. whether the pod asks for it, and how its requests reach the proxy ([`CaptureMode`]);
+//! 1. whether the pod asks for it;
 //! 2. the parts of an earlier injection are removed, so that injecting twice equals injecting once;
-//! 3. the pod is refused if the mesh could not keep its promises ([`NotInjected`]);
+//! 3. the pod's own settings are read: how its requests reach the proxy ([`CaptureMode`]), what
+//!    else its annotations ask for (`pod_settings`); the pod is refused if the mesh could not keep
+//!    its promises ([`NotInjected`]);
 //! 4. every container gets the bundle, and in env mode the proxy's address (`apps`);
 //! 5. volumes, init container and proxy are added (`volumes`, `parts`), in an order in which no
 //!    container starts before the proxy and bypasses it later.
@@ -16,22 +18,25 @@
 mod apps;
 mod check;
 pub mod companions;
-mod mode;
 mod names;
 mod not_injected;
 mod parts;
 mod pod;
+mod pod_settings;
 mod settings;
 mod volumes;
 pub mod workload;
 
 use serde_json::Value;
 
-use self::pod::{ParsedPod, unquoted};
 pub use self::{
-    mode::CaptureMode,
     not_injected::NotInjected,
+    pod_settings::CaptureMode,
     settings::{BadImage, Image, Settings, Sidecar},
+};
+use self::{
+    pod::{ParsedPod, unquoted},
+    pod_settings::PodSettings,
 };
 use crate::api::keys;
 
@@ -46,6 +51,8 @@ pub enum Injected {
         mode: CaptureMode,
         /// The ServiceAccount that needs to read the policies.
         service_account: String,
+        /// Remarks for whoever wrote the pod, a sentence each.
+        notes: Vec<String>,
     },
 }
 
@@ -57,20 +64,22 @@ pub fn inject(pod: &mut Value, settings: &Settings) -> Result<Injected, NotInjec
         return Ok(Injected::NotAsked);
     }
     let mut parsed = ParsedPod::of(pod)?;
-    let mode = mode(&parsed);
     let service_account = service_account(&parsed)?;
     apps::remove_ours(&mut parsed);
-    check::refuse(&parsed, settings)?;
+    let own = PodSettings::apply(&mut parsed)?;
+    check::refuse(&parsed, settings, &own)?;
 
+    let mode = own.mode;
     apps::mark(&mut parsed, mode);
     apps::give_bundle(&mut parsed);
     if mode == CaptureMode::Env {
         apps::give_address(&mut parsed, settings.sidecar);
     }
     volumes::add(&mut parsed, mode);
-    parts::add(&mut parsed, mode, settings);
+    parts::add(&mut parsed, own, settings);
+    let notes = notes(&parsed);
     *pod = parsed.into_value();
-    Ok(Injected::Done { mode, service_account })
+    Ok(Injected::Done { mode, service_account, notes })
 }
 
 /// Whether the pod carries the label, in either dialect's spelling. Fails with
@@ -88,14 +97,14 @@ pub fn is_asked_for(pod: &Value) -> Result<bool, NotInjected> {
     Ok(false)
 }
 
-/// The pod's mode. The annotation takes precedence over the label.
-fn mode(parsed: &ParsedPod) -> CaptureMode {
-    let wanted = keys::find(&parsed.annotations, keys::ENABLE_IPTABLES)
-        .or_else(|| keys::find(&parsed.labels, keys::ENABLE_IPTABLES));
-    match wanted {
-        Some("false") => CaptureMode::Env,
-        _ => CaptureMode::Iptables,
-    }
+/// A note on each key of the pod's that means nothing to us.
+fn notes(parsed: &ParsedPod) -> Vec<String> {
+    let maps = [("label", &parsed.labels), ("annotation", &parsed.annotations)];
+    let without_meaning = |(name, reason)| {
+        let found = maps.iter().find_map(|(kind, map)| Some((kind, keys::find(map, name)?.0)));
+        found.map(|(kind, key)| format!("{kind} {key} has no meaning here: {reason}"))
+    };
+    keys::WITHOUT_MEANING.into_iter().filter_map(without_meaning).collect()
 }
 
 /// The ServiceAccount that the API server chooses; `serviceAccount` is the field's old name.

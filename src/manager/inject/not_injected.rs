@@ -13,6 +13,8 @@ pub enum NotInjected {
         /// The required type, with its article.
         wanted: &'static str,
     },
+    #[error("annotation {key}: {problem}")]
+    Annotation { key: String, problem: String },
     #[error(
         "the pod has hostNetwork: true, so the redirect rules would be the whole node's: give it \
          a network of its own"
@@ -75,6 +77,7 @@ impl NotInjected {
     pub fn reason(&self) -> &'static str {
         match self {
             Self::Malformed { .. } => "Malformed",
+            Self::Annotation { .. } => "Annotation",
             Self::HostNetwork => "HostNetwork",
             Self::SharedProcesses(_) => "SharedProcesses",
             Self::Windows(_) => "Windows",

@@ -4,9 +4,9 @@ use serde_json::{Map, Value, json};
 
 use super::{
     apps::entries_to_look_at,
-    mode::CaptureMode,
-    names::{INIT, PROXY},
+    names::{INIT, POD, PROXY},
     pod::{Container, JsonObject, ParsedPod, named},
+    pod_settings::{CaptureMode, PodSettings},
     settings::{Settings, Sidecar},
     volumes::{INIT_RUN, MESH_CA, NO_TOKEN, POD_LABELS, PROXY_ACCESS, STATE, field, mount},
 };
@@ -26,12 +26,12 @@ const STOP_TIMEOUT: u32 = 3600;
 /// Native: init container, proxy, then all others, so that all of them are covered. Classic: the
 /// init container comes last of its kind, since later ones could reach nothing while no proxy runs,
 /// and the proxy first of the containers.
-pub(super) fn add(parsed: &mut ParsedPod, mode: CaptureMode, settings: &Settings) {
-    let init = match mode {
+pub(super) fn add(parsed: &mut ParsedPod, own: PodSettings, settings: &Settings) {
+    let init = match own.mode {
         CaptureMode::Iptables => Some(init(settings, entries_to_look_at(parsed))),
         CaptureMode::Env => None,
     };
-    let proxy = proxy(mode, settings);
+    let proxy = proxy(own, settings);
     match settings.sidecar {
         Sidecar::Native => {
             parsed.init_containers.splice(0..0, init.into_iter().chain([proxy]));
@@ -62,9 +62,9 @@ fn init(settings: &Settings, to_look_at: Vec<JsonObject>) -> Container {
     Container::new(INIT, into_object(fields), env, mounts)
 }
 
-fn proxy(mode: CaptureMode, settings: &Settings) -> Container {
+fn proxy(own: PodSettings, settings: &Settings) -> Container {
     let uid = settings.plan.proxy_uid().as_u32();
-    let mode = match mode {
+    let mode = match own.mode {
         CaptureMode::Iptables => sidecar::Mode::Iptables,
         CaptureMode::Env => sidecar::Mode::Direct,
     };
@@ -76,10 +76,10 @@ fn proxy(mode: CaptureMode, settings: &Settings) -> Container {
         "ports": [{ "name": "ctrlmesh-admin", "containerPort": ADMIN_PORT, "protocol": "TCP" }],
         // No livenessProbe: to restart every proxy while the API server is away would not help.
         "readinessProbe": ready(5, 3),
-        "resources": {
+        "resources": own.proxy_resources.unwrap_or_else(|| json!({
             "requests": { "cpu": "20m", "memory": "32Mi" },
             "limits": { "memory": "256Mi" },
-        },
+        })),
         "securityContext": security(uid, &[]),
         "terminationMessagePolicy": "FallbackToLogsOnError",
     }));
@@ -109,7 +109,9 @@ fn proxy(mode: CaptureMode, settings: &Settings) -> Container {
         mount(POD_LABELS, LABELS_DIR, true),
         mount(STATE, STATE_DIR, false),
     ];
-    Container::new(PROXY, fields, pod_env(), mounts)
+    let mut env = pod_env();
+    env.extend(own.proxy_env);
+    Container::new(PROXY, fields, env, mounts)
 }
 
 /// The command of a hook: the proxy's image holds this one program and no shell.
@@ -154,11 +156,8 @@ fn security(user: u32, capabilities: &[&str]) -> Value {
 }
 
 fn pod_env() -> Vec<JsonObject> {
-    vec![
-        env_field("POD_NAME", "metadata.name"),
-        env_field("POD_NAMESPACE", "metadata.namespace"),
-        env_field("POD_IP", "status.podIP"),
-    ]
+    let fields = ["metadata.name", "metadata.namespace", "status.podIP"];
+    POD.iter().zip(fields).map(|(name, field)| env_field(name, field)).collect()
 }
 
 fn env_field(name: &str, path: &str) -> JsonObject {

@@ -4,8 +4,8 @@ use serde_json::{Value, json};
 
 use super::{
     companions::{BUNDLE_MAP, CA_KEY, MESH_CA_SECRET},
-    mode::CaptureMode,
     pod::{JsonObject, ParsedPod, named, text},
+    pod_settings::CaptureMode,
 };
 use crate::sidecar::{CA_FILE, LABELS_FILE};
 
