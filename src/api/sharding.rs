@@ -55,7 +55,8 @@ pub struct Webhook {
     /// The directory of the serving certificate in the controller's container.
     pub cert_dir: String,
     /// The port on which the controller serves.
-    #[schemars(range(min = 1, max = 65535))]
+    // The API server knows no format of 16 bits, and warns of one.
+    #[schemars(range(min = 1, max = 65535), extend("format" = "int32"))]
     pub port: u16,
 }
 
