@@ -1,7 +1,7 @@
 //! The flags of `ctrlmesh proxy`, and the configuration that they make once checked together.
 
 use std::{
-    net::{IpAddr, Ipv4Addr, SocketAddr},
+    net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr},
     num::{NonZeroU16, NonZeroUsize},
     path::PathBuf,
     time::Duration,
@@ -12,7 +12,7 @@ use rustls_pki_types::ServerName;
 
 pub use crate::sidecar::Mode;
 use crate::{
-    net::{Clock, ClusterDomain, UpstreamAddr, addr::BadUpstream},
+    net::{Clock, ClusterDomain, UpstreamAddr, addr::BadUpstream, leaf::LeafSource},
     sidecar,
 };
 
@@ -36,6 +36,16 @@ pub struct ProxyArgs {
     /// The metadata.name of the ShardingConfig in --policy to put in force
     #[arg(long, env = "CTRLMESH_SHARD", value_name = "NAME", requires = "policy")]
     pub shard: Option<String>,
+
+    /// The directory of the mesh CA, as `ctrlmesh mesh-ca` makes it: ca.crt and ca.key. It signs the
+    /// certificate for clients
+    #[arg(long, env = "CTRLMESH_MESH_CA_DIR", value_name = "DIR")]
+    pub mesh_ca_dir: Option<PathBuf>,
+
+    /// In place of --mesh-ca-dir, the certificate for clients: a PEM file with a private key, its
+    /// certificate and those of the issuers; read again when it changes
+    #[arg(long, env = "CTRLMESH_LEAF", value_name = "FILE")]
+    pub leaf: Option<PathBuf>,
 
     /// The flags that the configuration takes as they are typed.
     #[command(flatten)]
@@ -61,10 +71,6 @@ pub struct PlainFlags {
     #[arg(long, env = "CTRLMESH_UPSTREAM_CA", value_name = "FILE",
           default_value_os_t = PathBuf::from(sidecar::cluster_ca()))]
     pub upstream_ca: PathBuf,
-
-    /// The directory of the mesh CA, as `ctrlmesh mesh-ca` makes it: ca.crt and ca.key
-    #[arg(long, env = "CTRLMESH_MESH_CA_DIR", value_name = "DIR")]
-    pub mesh_ca_dir: PathBuf,
 
     /// The DNS domain of the cluster: clients may call the API server kubernetes.default.svc.DOMAIN
     #[arg(long, env = "CTRLMESH_CLUSTER_DOMAIN", value_name = "DOMAIN",
@@ -165,8 +171,8 @@ pub struct Config {
     pub route: Route,
     /// The source of the policy.
     pub policy: PolicySource,
-    /// The names that the leaf certifies.
-    pub names: Vec<ServerName<'static>>,
+    /// The source of the certificate for clients.
+    pub leaf: LeafSource,
     /// The flags that are taken as they are typed.
     pub plain: PlainFlags,
     /// The clock by which certificates are made and verified.
@@ -187,6 +193,10 @@ pub enum BadConfig {
          remove it, or give --mode direct"
     )]
     UpstreamWithoutDirect(UpstreamAddr),
+    #[error("the certificate for clients is missing: give --mesh-ca-dir DIR or --leaf FILE")]
+    NoLeaf,
+    #[error("--mesh-ca-dir and --leaf both give the certificate for clients: remove one of them")]
+    TwoLeaves,
     #[error("without --policy the pod's labels select the ShardingConfig: give {0}")]
     NoPod(&'static str),
     #[error("KUBERNETES_SERVICE_HOST")]
@@ -219,8 +229,17 @@ impl Config {
             },
         };
         let service_host = args.kubernetes_service_host.as_deref();
-        let names = leaf_names(&route, plain.listen.ip(), &plain.cluster_domain, service_host)?;
-        Ok(Self { route, policy, names, plain, clock: Clock::system() })
+        let called = called(&route, plain.listen.ip(), service_host)?;
+        let leaf = match (args.mesh_ca_dir, args.leaf) {
+            (Some(dir), None) => {
+                let names = leaf_names(&route, called, &plain.cluster_domain);
+                LeafSource::MeshCa { dir, names }
+            }
+            (None, Some(path)) => LeafSource::File { path, called },
+            (Some(_), Some(_)) => return Err(BadConfig::TwoLeaves),
+            (None, None) => return Err(BadConfig::NoLeaf),
+        };
+        Ok(Self { route, policy, leaf, plain, clock: Clock::system() })
     }
 }
 
@@ -240,36 +259,41 @@ fn kubelets_upstream(host: Option<&str>, port: Option<&str>) -> Result<UpstreamA
     Ok(UpstreamAddr::from_host_port(host, number.get())?)
 }
 
+/// The address or name by which clients call the API server through us if nobody tells them another:
+/// the listener's in direct mode, else that which the kubelet names to every container.
+fn called(
+    route: &Route,
+    listen: IpAddr,
+    service_host: Option<&str>,
+) -> Result<Option<ServerName<'static>>, BadUpstream> {
+    Ok(match (route, service_host) {
+        (Route::Fixed(_), _) => (!listen.is_unspecified()).then(|| ServerName::from(listen)),
+        (Route::Original, None) => None,
+        (Route::Original, Some(host)) => {
+            Some(UpstreamAddr::from_host_port(host, 443)?.host().clone())
+        }
+    })
+}
+
 /// Every name and address by which a client may call the API server through us.
 fn leaf_names(
     route: &Route,
-    listen: IpAddr,
+    called: Option<ServerName<'static>>,
     domain: &ClusterDomain,
-    service_host: Option<&str>,
-) -> Result<Vec<ServerName<'static>>, BadUpstream> {
-    let mut names: Vec<ServerName<'static>> =
-        domain.names().filter_map(|name| ServerName::try_from(name).ok()).collect();
-    let mut add = |name: ServerName<'static>| {
+) -> Vec<ServerName<'static>> {
+    let loopback = [Ipv4Addr::LOCALHOST.into(), Ipv6Addr::LOCALHOST.into()];
+    let upstream = match route {
+        Route::Fixed(upstream) => Some(upstream.host().clone()),
+        Route::Original => None,
+    };
+    let mut names = Vec::new();
+    let clusters = domain.names().filter_map(|name| ServerName::try_from(name).ok());
+    for name in clusters.chain(loopback.map(|ip: IpAddr| ip.into())).chain(upstream).chain(called) {
         if !names.contains(&name) {
             names.push(name);
         }
-    };
-    add(ServerName::from(IpAddr::V4(Ipv4Addr::LOCALHOST)));
-    add(ServerName::from(IpAddr::from(1_u128.to_be_bytes())));
-    match route {
-        Route::Fixed(upstream) => {
-            add(upstream.host().clone());
-            if !listen.is_unspecified() {
-                add(ServerName::from(listen));
-            }
-        }
-        Route::Original => {
-            if let Some(host) = service_host {
-                add(UpstreamAddr::from_host_port(host, 443)?.host().clone());
-            }
-        }
     }
-    Ok(names)
+    names
 }
 
 #[cfg(test)]
@@ -331,7 +355,7 @@ mod tests {
                     listen,
                     admin,
                     upstream_ca: text(read.plain.upstream_ca),
-                    mesh_ca_dir: text(read.plain.mesh_ca_dir),
+                    mesh_ca_dir: text(read.mesh_ca_dir.unwrap()),
                     cluster_domain,
                     pod_labels: text(read.plain.pod_labels.unwrap()),
                     state_dir: text(read.plain.state_dir.unwrap()),
@@ -371,13 +395,35 @@ mod tests {
 
     #[test]
     fn the_leaf_has_the_name_in_the_clusters_own_domain() {
-        let names = |args: &[&str]| direct(args).unwrap().names;
+        let names = |args: &[&str]| match direct(args).unwrap().leaf {
+            LeafSource::MeshCa { names, .. } => names,
+            LeafSource::File { .. } => panic!("{args:?}"),
+        };
         let name = |text: &'static str| ServerName::try_from(text).unwrap();
         let usual = name("kubernetes.default.svc.cluster.local");
         assert!(names(&["--upstream=127.0.0.1:6443"]).contains(&usual));
         let named = names(&["--upstream=127.0.0.1:6443", "--cluster-domain=corp.example"]);
         assert!(named.contains(&name("kubernetes.default.svc.corp.example")));
         assert!(!named.contains(&usual));
+    }
+
+    #[test]
+    fn the_leaf_comes_from_one_source_and_is_for_the_name_that_clients_call() {
+        let leaf = |args: &[&str]| Config::new(read(args)).map(|config| config.leaf);
+        let pod = ["proxy", "--pod-namespace=a", "--pod-labels=/labels"];
+        let with = |more: &[&'static str]| leaf(&[&pod[..], more].concat());
+        let called = |more: &[&'static str]| match with(more).unwrap() {
+            LeafSource::File { called, .. } => called.map(|name| name.to_str().into_owned()),
+            LeafSource::MeshCa { .. } => panic!("{more:?}"),
+        };
+        let host = "--kubernetes-service-host=10.96.0.1";
+        assert_eq!(called(&["--leaf=/leaf"]), None);
+        assert_eq!(called(&["--leaf=/leaf", host]).unwrap(), "10.96.0.1");
+        let direct = ["--leaf=/leaf", "--mode=direct", "--upstream=api.example:6443", host];
+        assert_eq!(called(&direct).unwrap(), "127.0.0.1");
+        assert_eq!(called(&[&direct[..], &["--listen=[::]:5443"]].concat()), None);
+        assert_eq!(with(&["--leaf=/leaf", "--mesh-ca-dir=/ca"]), Err(BadConfig::TwoLeaves));
+        assert_eq!(with(&[]), Err(BadConfig::NoLeaf));
     }
 
     #[test]

@@ -32,10 +32,9 @@ use super::{
     vital::{Lost, Vitals},
 };
 use crate::{
-    cluster::OwnAccess,
+    cluster::{OwnAccess, chain},
     net::{
         Clock,
-        ca::{CaError, MeshCa},
         drain::{self, Draining},
         leaf::{Leaf, LeafError},
         socket,
@@ -62,9 +61,7 @@ pub struct Proxy {
 #[derive(Debug, thiserror::Error)]
 #[expect(missing_docs, reason = "the messages say it")]
 pub enum StartError {
-    #[error("--mesh-ca-dir")]
-    MeshCa(#[from] CaError),
-    #[error("the certificate for clients")]
+    #[error(transparent)]
     Leaf(#[from] LeafError),
     #[error("--upstream-ca")]
     UpstreamCa(#[from] BadRoots),
@@ -103,7 +100,8 @@ impl StartError {
     /// The exit code, as sysexits names it.
     pub fn exit_code(&self) -> u8 {
         match self {
-            Self::MeshCa(_) | Self::UpstreamCa(_) | Self::Policy(_) => 64,
+            Self::Leaf(LeafError::MeshCa(_) | LeafError::File(..)) => 64,
+            Self::UpstreamCa(_) | Self::Policy(_) => 64,
             Self::Labels(..) | Self::Cluster(_) => 64,
             Self::Listen(.., error) if error.kind() == io::ErrorKind::PermissionDenied => 77,
             Self::Listen(..) | Self::StateDir(_) => 69,
@@ -232,9 +230,7 @@ fn start_threads(
 }
 
 fn tls(config: &Config) -> Result<Tls, StartError> {
-    let ca = MeshCa::read(&config.plain.mesh_ca_dir, &config.clock)?;
-    ca.permit(&config.names, &config.clock)?;
-    let leaf = Arc::new(Leaf::new(&ca, config.names.clone(), &config.clock)?);
+    let leaf = Arc::new(Leaf::new(config.leaf.clone(), &config.clock)?);
     let client = ClientTls::new(Arc::clone(&leaf) as _, &config.clock)?;
     Ok(Tls { leaf, client })
 }
@@ -281,14 +277,19 @@ async fn policy(config: &Config, feed: &Arc<Feed>) -> Result<BoxFuture<'static, 
     }
 }
 
-/// Renews the leaf before it expires, and loads a new CA of the API server.
+/// Keeps the leaf from expiring, and loads a new CA of the API server.
 async fn keep_certificates(config: Config, shared: Arc<Shared>, server: Arc<Server>) {
     let mut looks = interval(LOOK);
     let mut roots = std::fs::read(&config.plain.upstream_ca).ok();
     loop {
         looks.tick().await;
-        if config.clock.now() >= shared.tls.leaf.renew_at() {
-            renew(&config, &shared);
+        match shared.tls.leaf.refresh(&config.clock) {
+            Ok(false) => {}
+            Ok(true) => tracing::info!("certificate renewed"),
+            Err(error) => {
+                let error = chain(&error);
+                tracing::warn!(error, "certificate not renewed, the present one stays");
+            }
         }
         let now = std::fs::read(&config.plain.upstream_ca).ok();
         if now == roots {
@@ -302,18 +303,5 @@ async fn keep_certificates(config: Config, shared: Arc<Shared>, server: Arc<Serv
             }
             Err(error) => tracing::warn!(%error, "the upstream's new CA cannot be used"),
         }
-    }
-}
-
-fn renew(config: &Config, shared: &Shared) {
-    let clock = &config.clock;
-    let renewed =
-        MeshCa::read(&config.plain.mesh_ca_dir, clock).map_err(StartError::MeshCa).and_then(|ca| {
-            ca.permit(&config.names, clock)?;
-            Ok(shared.tls.leaf.renew(&ca, clock)?)
-        });
-    match renewed {
-        Ok(()) => tracing::info!("certificate renewed"),
-        Err(error) => tracing::warn!(%error, "certificate not renewed, the present one stays"),
     }
 }

@@ -35,6 +35,7 @@ use x509_parser::prelude::{FromDer, X509Certificate};
 use crate::redirected::in_own_network;
 use crate::support::{
     client::{self, Client, Http, config, connect, request},
+    log,
     pki::{Ca, Cert},
     process::{flags, run},
     proxy::{Files, Proxy, Setup},
@@ -398,6 +399,55 @@ async fn a_ca_of_the_upstream_that_is_rotated_is_taken_over() {
     let refused = dial().await.unwrap_err();
     assert!(is_alert(&refused, "InternalError"), "{refused}");
     assert_eq!(upstream.handshakes(), 0);
+}
+
+/// A leaf of a CA that the proxy does not have, as others put it into a file.
+#[tokio::test]
+async fn a_leaf_in_a_file_is_shown_and_the_next_one_too() {
+    let mut upstream = Upstream::start().await;
+    upstream.serve(|call| call.json(200, "{}"));
+    let files = Files::new(&upstream.ca.pem);
+    let [first, second] = ["first", "second"].map(Ca::new);
+    files.put_leaf(&first.leaf());
+    let proxy = Setup { leaf: Some(files.leaf()), ..Setup::of(&upstream) }.start(files).await;
+    let mut client = Client::to(proxy.addr, first.pem.as_bytes(), Http::Two).await;
+    assert_eq!(client.get("/version").await.status(), 200);
+    // A name of the API server, but none of this leaf.
+    let trust = config(first.pem.as_bytes(), &[H2]);
+    connect(proxy.addr, trust, "kubernetes.default").await.unwrap_err();
+    proxy.until_closed("unknown_server_name").await;
+
+    proxy.files.put_leaf("not PEM");
+    let refused = format!("--leaf {}", proxy.files.leaf().display());
+    until("the refusal", async || log::contains(&refused), |said| *said).await;
+    proxy.files.put_leaf(&second.leaf());
+    let dial = || connect(proxy.addr, config(second.pem.as_bytes(), &[H2]), "kubernetes");
+    until("a connection by the new leaf", dial, Result::is_ok).await.unwrap();
+    connect(proxy.addr, config(first.pem.as_bytes(), &[H2]), "kubernetes").await.unwrap_err();
+    assert_eq!(client.get("/version").await.status(), 200);
+}
+
+#[tokio::test]
+async fn bad_leaf_file() {
+    let files = Files::new(&Ca::new("any").pem);
+    let mut args = flags(&files, "127.0.0.1:6443");
+    args.retain(|arg| !arg.starts_with("--mesh-ca-dir"));
+    let (code, said) = run(&args).await;
+    assert_eq!(code, 64, "{said}");
+    assert!(said.contains("--mesh-ca-dir DIR or --leaf FILE"), "{said}");
+    args.push(format!("--leaf={}", files.leaf().display()));
+    for (text, wanted) in [
+        (None, "cannot be read"),
+        (Some(Ca::new("any").leaf().replace("PRIVATE KEY", "THING")), "no private key"),
+    ] {
+        text.inspect(|text| files.put_leaf(text));
+        let (code, said) = run(&args).await;
+        assert_eq!(code, 64, "{said}");
+        for part in ["--leaf", "leaf.pem", wanted] {
+            assert!(said.contains(part), "no {part} in {said}");
+        }
+        assert!(!said.contains("BEGIN"), "{said}");
+    }
 }
 
 #[tokio::test]

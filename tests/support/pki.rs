@@ -44,6 +44,16 @@ impl Ca {
         Self { pem, issuer: Issuer::new(params, key) }
     }
 
+    /// A key and a certificate for the API server's names, as PEM.
+    pub fn leaf(&self) -> String {
+        let key = KeyPair::generate_for(&PKCS_ECDSA_P256_SHA256).unwrap();
+        let names = ["kubernetes", "127.0.0.1"].map(str::to_owned);
+        let mut params = CertificateParams::new(names).unwrap();
+        params.not_after = (SystemTime::now() + HOUR).into();
+        let cert = params.signed_by(&key, &self.issuer).unwrap();
+        format!("{}{}", key.serialize_pem(), cert.pem())
+    }
+
     /// The TLS configuration of a server with such a certificate.
     pub fn server(&self, cert: Cert, alpn: &[&[u8]]) -> ServerConfig {
         let now = SystemTime::now();

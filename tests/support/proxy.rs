@@ -59,6 +59,8 @@ pub struct Setup {
     pub admin: SocketAddr,
     /// The user to run as in `--mode iptables`; no rule redirects this user's own connections.
     pub redirected_except: Option<u32>,
+    /// The file of the leaf, in place of the mesh CA.
+    pub leaf: Option<PathBuf>,
 }
 
 impl Files {
@@ -119,6 +121,15 @@ impl Files {
         fs::read(self.mesh_ca().join("ca.crt")).unwrap()
     }
 
+    pub fn leaf(&self) -> PathBuf {
+        self.dir.path().join("leaf.pem")
+    }
+
+    /// Changes the file of the leaf in one step.
+    pub fn put_leaf(&self, text: &str) {
+        self.put(&self.leaf(), text);
+    }
+
     pub fn upstream_ca(&self) -> PathBuf {
         self.dir.path().join("upstream-ca.crt")
     }
@@ -166,6 +177,7 @@ impl Setup {
             listen: "127.0.0.1:0".parse().unwrap(),
             admin: "127.0.0.1:0".parse().unwrap(),
             redirected_except: None,
+            leaf: None,
         }
     }
 
@@ -181,12 +193,13 @@ impl Setup {
             upstream: uid.is_none().then(|| self.upstream.parse().unwrap()),
             policy: Some(files.policy()),
             shard: Some("blue".into()),
+            mesh_ca_dir: self.leaf.is_none().then(|| files.mesh_ca()),
+            leaf: self.leaf,
             kubernetes_service_host: uid.map(|_| "10.96.0.1".to_owned()),
             kubernetes_service_port: None,
             plain: PlainFlags {
                 listen: self.listen,
                 upstream_ca: files.upstream_ca(),
-                mesh_ca_dir: files.mesh_ca(),
                 cluster_domain: ClusterDomain::default(),
                 pod_labels: None,
                 admin: self.admin,
