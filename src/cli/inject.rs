@@ -10,7 +10,6 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use base64::{Engine, engine::general_purpose::STANDARD};
 use clap::Args;
 use ctrlmesh_init::{PlanError, ProxyUid};
 use rustls_pki_types::{CertificateDer, pem::PemObject};
@@ -26,7 +25,7 @@ use crate::{
     },
     net::{
         Clock, ClusterDomain,
-        ca::{CaError, MeshCa},
+        ca::{CaError, MeshCa, certificate_pem},
     },
 };
 
@@ -163,13 +162,7 @@ fn trust(args: &InjectArgs) -> Result<Trust, InjectError> {
 fn certificates(pem: &str) -> Result<String, &'static str> {
     let mut text = String::new();
     for cert in CertificateDer::pem_slice_iter(pem.as_bytes()) {
-        let der = cert.map_err(|_| "one that is broken")?;
-        text.push_str("-----BEGIN CERTIFICATE-----\n");
-        for line in STANDARD.encode(&der).as_bytes().chunks(64) {
-            text.push_str(&String::from_utf8_lossy(line));
-            text.push('\n');
-        }
-        text.push_str("-----END CERTIFICATE-----\n");
+        text.push_str(&certificate_pem(&cert.map_err(|_| "one that is broken")?));
     }
     if text.is_empty() { Err("none") } else { Ok(text) }
 }

@@ -157,7 +157,7 @@ fn signed(
     let now = clock.now();
     let cert = ca.sign(names, key, now)?;
     let key = PrivateKeyDer::Pkcs8(PrivatePkcs8KeyDer::from(key.serialize_der()));
-    let key = CertifiedKey::from_der(vec![cert.into()], key, &tls::provider())?;
+    let key = CertifiedKey::from_der(vec![cert], key, &tls::provider())?;
     Ok(Certified { key: Arc::new(key), not_after: now + LEAF_LIFETIME })
 }
 

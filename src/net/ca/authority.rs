@@ -1,0 +1,265 @@
+//! A CA in memory: a certificate with its key, and what it signs.
+
+use std::{
+    slice,
+    time::{Duration, SystemTime},
+};
+
+use jiff::Timestamp;
+use rcgen::{
+    BasicConstraints, CertificateParams, DnType, ExtendedKeyUsagePurpose, IsCa, Issuer, KeyPair,
+    KeyUsagePurpose, PKCS_ECDSA_P256_SHA256, PublicKeyData, SanType,
+};
+use rustls_pki_types::{CertificateDer, ServerName, TrustAnchor, pem::PemObject};
+use webpki::{EndEntityCert, KeyUsage, anchor_from_trusted_cert};
+use x509_parser::{certificate::X509Certificate, prelude::FromDer};
+
+use super::constraints::Constraints;
+use crate::net::{Clock, tls};
+
+/// Certificates begin a little in the past, for clocks that are behind.
+const BACKDATE: Duration = Duration::from_secs(300);
+
+/// A CA in memory.
+pub struct Authority {
+    cert: CertificateDer<'static>,
+    issuer: Issuer<'static, KeyPair>,
+    anchor: TrustAnchor<'static>,
+    validity: Validity,
+}
+
+/// The time in which a certificate is valid.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Validity {
+    /// The first second (`notBefore`).
+    pub from: SystemTime,
+    /// The last second (`notAfter`).
+    pub to: SystemTime,
+}
+
+/// A CA's certificate that is to be made.
+#[derive(Clone, Copy, Debug)]
+pub struct CaSpec<'a> {
+    /// The common name.
+    pub name: &'a str,
+    /// The names that it may sign for. Critical.
+    pub constraints: &'a Constraints,
+    /// The number of CAs that may stand below it in a chain (`pathLenConstraint`).
+    pub below: u8,
+    /// The validity.
+    pub validity: Validity,
+}
+
+/// A leaf that is to be signed.
+#[derive(Clone, Copy, Debug)]
+pub struct LeafSpec<'a> {
+    /// The server's names and addresses.
+    pub names: &'a [ServerName<'a>],
+    /// A URI that names the holder to servers. A leaf with one is for clients too.
+    pub uri: Option<&'a str>,
+    /// The validity.
+    pub validity: Validity,
+}
+
+/// The reason why a certificate and a key are no CA that can sign now. No message holds a part of
+/// the key.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[expect(missing_docs, reason = "the messages say it")]
+pub enum BadAuthority {
+    #[error("is no PEM private key of a supported kind")]
+    Key,
+    #[error("is no PEM certificate")]
+    NoCertificate,
+    #[error("does not parse as X.509")]
+    NotX509,
+    #[error("is not the certificate of a CA")]
+    NotCa,
+    #[error("is not valid {edge} {at}, and the clock says {now}")]
+    NotNow { edge: &'static str, at: Timestamp, now: Timestamp },
+    #[error("signs nothing that clients accept: {0}")]
+    NotAccepted(String),
+    #[error("does not belong to its private key")]
+    OtherKey,
+}
+
+impl Validity {
+    /// The validity of a certificate that is made now.
+    pub fn starting(now: SystemTime, lifetime: Duration) -> Self {
+        Self { from: now - BACKDATE, to: now + lifetime }
+    }
+}
+
+impl Authority {
+    /// Makes a root: a key, and its certificate signed by itself.
+    pub fn root(spec: &CaSpec<'_>) -> Result<Self, rcgen::Error> {
+        let key = KeyPair::generate_for(&PKCS_ECDSA_P256_SHA256)?;
+        let cert = spec.params().self_signed(&key)?.into();
+        Self::of(cert, key, spec.validity)
+    }
+
+    /// Makes a CA below this one.
+    pub fn issue(&self, spec: &CaSpec<'_>) -> Result<Self, rcgen::Error> {
+        let key = KeyPair::generate_for(&PKCS_ECDSA_P256_SHA256)?;
+        let cert = spec.params().signed_by(&key, &self.issuer)?.into();
+        Self::of(cert, key, spec.validity)
+    }
+
+    fn of(
+        cert: CertificateDer<'static>,
+        key: KeyPair,
+        validity: Validity,
+    ) -> Result<Self, rcgen::Error> {
+        let anchor = anchor_from_trusted_cert(&cert)
+            .map_err(|_| rcgen::Error::CouldNotParseCertificate)?
+            .to_owned();
+        let issuer = Issuer::from_ca_cert_der(&cert, key)?;
+        Ok(Self { cert, issuer, anchor, validity })
+    }
+
+    /// Reads a CA, and checks that it can sign now. Fails with [`BadAuthority`];
+    /// [`BadAuthority::Key`] is about the key, all others about the certificate.
+    pub fn parse(cert_pem: &str, key_pem: &str, clock: &Clock) -> Result<Self, BadAuthority> {
+        let key = KeyPair::from_pem(key_pem).map_err(|_| BadAuthority::Key)?;
+        let cert = CertificateDer::from_pem_slice(cert_pem.as_bytes())
+            .map_err(|_| BadAuthority::NoCertificate)?;
+        let validity = ca_validity(&cert)?;
+        let ca = Self::of(cert, key, validity).map_err(|_| BadAuthority::NotX509)?;
+        ca.check(clock)?;
+        Ok(ca)
+    }
+
+    /// Checks that clients accept what it signs now.
+    pub fn check(&self, clock: &Clock) -> Result<(), BadAuthority> {
+        let Validity { from, to } = self.validity;
+        let now = clock.now();
+        let not_now = |edge, at| {
+            let [at, now] = [at, now].map(|t| Timestamp::try_from(t).unwrap_or(Timestamp::MAX));
+            Err(BadAuthority::NotNow { edge, at, now })
+        };
+        if now < from {
+            return not_now("before", from);
+        }
+        if now > to {
+            return not_now("after", to);
+        }
+        let leaf = self
+            .throw_away(&[], now)
+            .map_err(|error| BadAuthority::NotAccepted(error.to_string()))?;
+        self.verify(&leaf, clock).map_err(|error| match error {
+            webpki::Error::NameConstraintViolation | webpki::Error::UnknownIssuer => {
+                BadAuthority::NotAccepted(error.to_string())
+            }
+            _ => BadAuthority::OtherKey,
+        })
+    }
+
+    /// The first of `names` that it may not sign for: clients which trust this CA would not accept
+    /// it. `None` if there is none.
+    pub fn first_outside<'a>(
+        &self,
+        names: &'a [ServerName<'a>],
+        clock: &Clock,
+    ) -> Option<&'a ServerName<'a>> {
+        let is_permitted = |name: &&ServerName<'_>| {
+            let leaf = self.throw_away(slice::from_ref(*name), clock.now());
+            leaf.is_ok_and(|leaf| self.verify(&leaf, clock).is_ok())
+        };
+        names.iter().find(|name| !is_permitted(name))
+    }
+
+    /// Signs a certificate for who has this key.
+    pub fn sign(
+        &self,
+        spec: &LeafSpec<'_>,
+        key: &impl PublicKeyData,
+    ) -> Result<CertificateDer<'static>, rcgen::Error> {
+        let mut params = params("ctrlmesh-proxy", spec.validity);
+        params.subject_alt_names = spec.names.iter().map(san).collect::<Result<_, _>>()?;
+        params.is_ca = IsCa::ExplicitNoCa;
+        params.key_usages = vec![KeyUsagePurpose::DigitalSignature];
+        params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ServerAuth];
+        if let Some(uri) = spec.uri {
+            params.subject_alt_names.push(SanType::URI(uri.try_into()?));
+            params.extended_key_usages.push(ExtendedKeyUsagePurpose::ClientAuth);
+        }
+        params.use_authority_key_identifier_extension = true;
+        Ok(params.signed_by(key, &self.issuer)?.into())
+    }
+
+    /// The certificate.
+    pub fn cert(&self) -> &CertificateDer<'static> {
+        &self.cert
+    }
+
+    /// The private key, as PEM.
+    pub fn key_pem(&self) -> String {
+        self.issuer.key().serialize_pem()
+    }
+
+    /// The validity.
+    pub fn validity(&self) -> Validity {
+        self.validity
+    }
+
+    /// A leaf of these names, for the CA's own key.
+    fn throw_away(
+        &self,
+        names: &[ServerName<'_>],
+        now: SystemTime,
+    ) -> Result<CertificateDer<'static>, rcgen::Error> {
+        let validity = Validity::starting(now, BACKDATE);
+        self.sign(&LeafSpec { names, uri: None, validity }, self.issuer.key())
+    }
+
+    /// Verifies a server's certificate as a client does that trusts this CA alone.
+    fn verify(&self, cert: &CertificateDer<'_>, clock: &Clock) -> Result<(), webpki::Error> {
+        let algorithms = tls::provider().signature_verification_algorithms.all;
+        let (anchors, usage) = (slice::from_ref(&self.anchor), KeyUsage::server_auth());
+        let cert = EndEntityCert::try_from(cert)?;
+        cert.verify_for_usage(algorithms, anchors, &[], clock.unix(), usage, None, None).map(drop)
+    }
+}
+
+impl CaSpec<'_> {
+    fn params(&self) -> CertificateParams {
+        let mut params = params(self.name, self.validity);
+        params.is_ca = IsCa::Ca(BasicConstraints::Constrained(self.below));
+        params.key_usages = vec![KeyUsagePurpose::KeyCertSign, KeyUsagePurpose::CrlSign];
+        params.name_constraints = Some(self.constraints.to_extension());
+        params.use_authority_key_identifier_extension = true;
+        params
+    }
+}
+
+fn params(name: &str, validity: Validity) -> CertificateParams {
+    let mut params = CertificateParams::default();
+    params.distinguished_name.remove(DnType::CommonName);
+    params.distinguished_name.push(DnType::CommonName, name);
+    params.not_before = validity.from.into();
+    params.not_after = validity.to.into();
+    params
+}
+
+fn san(name: &ServerName<'_>) -> Result<SanType, rcgen::Error> {
+    Ok(match name {
+        ServerName::IpAddress(ip) => SanType::IpAddress((*ip).into()),
+        name => SanType::DnsName(name.to_str().into_owned().try_into()?),
+    })
+}
+
+/// The validity of a CA's certificate.
+fn ca_validity(cert: &CertificateDer<'_>) -> Result<Validity, BadAuthority> {
+    let (_, cert) = X509Certificate::from_der(cert).map_err(|_| BadAuthority::NotX509)?;
+    if !cert.is_ca() {
+        return Err(BadAuthority::NotCa);
+    }
+    let at = |seconds: i64| {
+        let since = Duration::from_secs(seconds.try_into().unwrap_or_default());
+        SystemTime::UNIX_EPOCH + since
+    };
+    let validity = cert.validity();
+    Ok(Validity {
+        from: at(validity.not_before.timestamp()),
+        to: at(validity.not_after.timestamp()),
+    })
+}
