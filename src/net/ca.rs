@@ -84,7 +84,8 @@ impl MeshCa {
             fs::read_to_string(path).map_err(|source| CaError::File { path: path.into(), source })
         };
         let (cert_pem, key_pem) = (read(&cert_path)?, read(&key_path)?);
-        match Authority::parse(&cert_pem, &key_pem, clock) {
+        let ca = Authority::parse(&cert_pem, &key_pem);
+        match ca.and_then(|ca| ca.check(clock).map(|()| ca)) {
             Ok(ca) => Ok(Self { path: cert_path, ca }),
             Err(bad) => {
                 let path = match bad {

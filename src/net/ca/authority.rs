@@ -21,6 +21,8 @@ use crate::net::{Clock, tls};
 const BACKDATE: Duration = Duration::from_secs(300);
 
 /// A CA in memory.
+#[derive(derive_more::Debug)]
+#[debug("Authority({validity:?})")]
 pub struct Authority {
     cert: CertificateDer<'static>,
     issuer: Issuer<'static, KeyPair>,
@@ -83,6 +85,17 @@ pub enum BadAuthority {
 }
 
 impl Validity {
+    /// The part of it that is within another.
+    pub fn within(self, other: Self) -> Self {
+        Self { from: self.from.max(other.from), to: self.to.min(other.to) }
+    }
+
+    /// Whether `share` of the time between both ends is over.
+    pub fn is_past(&self, share: f64, now: SystemTime) -> bool {
+        let life = self.to.duration_since(self.from).unwrap_or_default();
+        now >= self.from + life.mul_f64(share)
+    }
+
     /// The validity of a certificate that is made now.
     pub fn starting(now: SystemTime, lifetime: Duration) -> Self {
         Self { from: now - BACKDATE, to: now + lifetime }
@@ -116,16 +129,14 @@ impl Authority {
         Ok(Self { cert, issuer, anchor, validity })
     }
 
-    /// Reads a CA, and checks that it can sign now. Fails with [`BadAuthority`];
-    /// [`BadAuthority::Key`] is about the key, all others about the certificate.
-    pub fn parse(cert_pem: &str, key_pem: &str, clock: &Clock) -> Result<Self, BadAuthority> {
+    /// Reads a CA, valid now or not. Fails with [`BadAuthority`]; [`BadAuthority::Key`] is about the
+    /// key, all others about the certificate.
+    pub fn parse(cert_pem: &str, key_pem: &str) -> Result<Self, BadAuthority> {
         let key = KeyPair::from_pem(key_pem).map_err(|_| BadAuthority::Key)?;
         let cert = CertificateDer::from_pem_slice(cert_pem.as_bytes())
             .map_err(|_| BadAuthority::NoCertificate)?;
-        let validity = ca_validity(&cert)?;
-        let ca = Self::of(cert, key, validity).map_err(|_| BadAuthority::NotX509)?;
-        ca.check(clock)?;
-        Ok(ca)
+        let validity = ca_validity(&cert, &key)?;
+        Self::of(cert, key, validity).map_err(|_| BadAuthority::NotX509)
     }
 
     /// Checks that clients accept what it signs now.
@@ -145,12 +156,7 @@ impl Authority {
         let leaf = self
             .throw_away(&[], now)
             .map_err(|error| BadAuthority::NotAccepted(error.to_string()))?;
-        self.verify(&leaf, clock).map_err(|error| match error {
-            webpki::Error::NameConstraintViolation | webpki::Error::UnknownIssuer => {
-                BadAuthority::NotAccepted(error.to_string())
-            }
-            _ => BadAuthority::OtherKey,
-        })
+        self.verify(&leaf, clock).map_err(|error| BadAuthority::NotAccepted(error.to_string()))
     }
 
     /// The first of `names` that it may not sign for: clients which trust this CA would not accept
@@ -247,11 +253,14 @@ fn san(name: &ServerName<'_>) -> Result<SanType, rcgen::Error> {
     })
 }
 
-/// The validity of a CA's certificate.
-fn ca_validity(cert: &CertificateDer<'_>) -> Result<Validity, BadAuthority> {
+/// The validity of a CA's certificate, which must be that of the key.
+fn ca_validity(cert: &CertificateDer<'_>, key: &KeyPair) -> Result<Validity, BadAuthority> {
     let (_, cert) = X509Certificate::from_der(cert).map_err(|_| BadAuthority::NotX509)?;
     if !cert.is_ca() {
         return Err(BadAuthority::NotCa);
+    }
+    if cert.public_key().raw != key.subject_public_key_info() {
+        return Err(BadAuthority::OtherKey);
     }
     let at = |seconds: i64| {
         let since = Duration::from_secs(seconds.try_into().unwrap_or_default());

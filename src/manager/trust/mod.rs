@@ -1,0 +1,274 @@
+//! The mesh's certificate authorities: what they are, what they sign, what becomes of them in time.
+//!
+//! Data and decisions: time and the state of the cluster are arguments, and what comes out is stored
+//! by others. Three CAs: the *serving* CA signs for the manager's own ports, the *root* is what pods
+//! trust, and the *issuer* below it signs the leaves of their proxies.
+//!
+//! 1. [`Trust::make`] begins; [`Trust::step`] returns the next thing to do, one a write;
+//! 2. a CA is *published* before it signs ([`Rollover`]), and until what it signed has ended;
+//! 3. [`LeafKey::of_request`] reads what a proxy asks for: its key, and nothing else;
+//! 4. [`Trust::sign`] makes the leaf, for names that the manager decides.
+
+mod request;
+mod rollover;
+mod secret;
+
+use std::{
+    net::IpAddr,
+    time::{Duration, SystemTime},
+};
+
+use rustls_pki_types::{CertificateDer, ServerName};
+
+pub use self::{
+    request::{BadRequest, LeafKey},
+    rollover::{Move, Rollover},
+    secret::{BadSecret, SecretData},
+};
+use crate::net::{
+    Clock, ClusterDomain,
+    ca::{Authority, CaSpec, Cidr, Constraints, LeafSpec, Validity},
+};
+
+/// Age at which a CA is replaced, as a share of its life.
+const RENEW_AT: f64 = 2.0 / 3.0;
+
+/// The names of the authorities in a Secret.
+const SERVING: &str = "serving";
+const ROOT: &str = "root";
+const ISSUER: &str = "issuer";
+
+/// The certificate authorities of a mesh.
+#[derive(Debug)]
+pub struct Trust {
+    serving: Rollover,
+    root: Rollover,
+    /// The CA below the root that signs leaves.
+    issuer: Authority,
+}
+
+/// What the authorities are for.
+#[derive(Clone, Debug)]
+pub struct Purpose {
+    /// The manager's own names.
+    pub serving: Vec<String>,
+    /// The DNS domain of the cluster.
+    pub domain: ClusterDomain,
+    /// The addresses of the API server's Service.
+    pub addresses: Vec<IpAddr>,
+    /// More names of the API server.
+    pub names: Vec<String>,
+    /// How long certificates live.
+    pub lifetimes: Lifetimes,
+}
+
+/// How long certificates live.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Lifetimes {
+    /// Of a root or a serving CA.
+    pub root: Duration,
+    /// Of an issuer.
+    pub issuer: Duration,
+    /// Of a leaf, that of a proxy or of the manager.
+    pub leaf: Duration,
+}
+
+/// What the cluster knows already.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Known {
+    /// Whether whoever calls the manager trusts the next serving CA.
+    pub next_serving: bool,
+    /// Whether every container that trusts a root trusts the next one too.
+    pub next_root: bool,
+}
+
+/// The holder of a leaf.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PodIdentity {
+    /// The pod's namespace.
+    pub namespace: String,
+    /// The pod's name.
+    pub name: String,
+    /// The pod's uid.
+    pub uid: String,
+}
+
+/// The reason why no leaf was signed.
+#[derive(Debug, thiserror::Error)]
+#[expect(missing_docs, reason = "the messages say it")]
+pub enum NotSigned {
+    #[error("the issuer has ended, and no replica that leads has made another")]
+    Ended,
+    #[error("the leaf could not be signed")]
+    Sign(#[from] rcgen::Error),
+}
+
+/// A change of a [`Trust`], to be stored before the next.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Step {
+    /// A change of the CA of the manager's own ports.
+    Serving(Move),
+    /// A change of the root.
+    Root(Move),
+    /// Another issuer.
+    Issuer,
+}
+
+impl Trust {
+    /// Makes all authorities.
+    pub fn make(purpose: &Purpose, now: SystemTime) -> Result<Self, rcgen::Error> {
+        let root = Rollover::new(purpose.root(now)?, now);
+        let issuer = purpose.issuer(root.signing(), now)?;
+        Ok(Self { serving: Rollover::new(purpose.serving_ca(now)?, now), root, issuer })
+    }
+
+    /// The data to store.
+    pub fn to_data(&self) -> SecretData {
+        let mut data = SecretData::new();
+        secret::put(&mut data, SERVING, &self.serving);
+        secret::put(&mut data, ROOT, &self.root);
+        secret::put_authority(&mut data, ISSUER, &self.issuer);
+        data
+    }
+
+    /// Reads what [`Self::to_data`] wrote. All of it or nothing: half of it is refused.
+    pub fn parse(data: &SecretData) -> Result<Self, BadSecret> {
+        Ok(Self {
+            serving: secret::rollover(data, SERVING)?,
+            root: secret::rollover(data, ROOT)?,
+            issuer: secret::authority(data, ISSUER)?,
+        })
+    }
+
+    /// Takes the next step, if there is one to take.
+    pub fn step(
+        &mut self,
+        purpose: &Purpose,
+        known: Known,
+        clock: &Clock,
+    ) -> Result<Option<Step>, rcgen::Error> {
+        let (now, grace) = (clock.now(), purpose.lifetimes.leaf);
+        let serves = &purpose.serving;
+        let is_due = |ca: &Authority| is_replaced(ca, &dns(serves), clock);
+        let make = || purpose.serving_ca(now);
+        if let Some(step) = self.serving.step(is_due, make, known.next_serving, grace, now)? {
+            return Ok(Some(Step::Serving(step)));
+        }
+        let names = purpose.api_server();
+        let is_due = |ca: &Authority| is_replaced(ca, &names, clock);
+        let make = || purpose.root(now);
+        if let Some(step) = self.root.step(is_due, make, known.next_root, grace, now)? {
+            if step == Move::Promoted {
+                self.issuer = purpose.issuer(self.root.signing(), now)?;
+            }
+            return Ok(Some(Step::Root(step)));
+        }
+        if !self.issuer.validity().is_past(RENEW_AT, now) {
+            return Ok(None);
+        }
+        let issuer = purpose.issuer(self.root.signing(), now)?;
+        // Below a root that ends, another would end as soon: the next root is what is missing.
+        if issuer.validity().to <= self.issuer.validity().to {
+            return Ok(None);
+        }
+        self.issuer = issuer;
+        Ok(Some(Step::Issuer))
+    }
+
+    /// Signs a leaf for a pod's proxy; returns its chain, the leaf first. It has those names of the
+    /// API server that the root may sign for, and ends no later than the issuer. Fails with
+    /// [`NotSigned`].
+    pub fn sign(
+        &self,
+        purpose: &Purpose,
+        key: &LeafKey,
+        pod: &PodIdentity,
+        clock: &Clock,
+    ) -> Result<Vec<CertificateDer<'static>>, NotSigned> {
+        let now = clock.now();
+        if now >= self.issuer.validity().to {
+            return Err(NotSigned::Ended);
+        }
+        let is_permitted = |name: &ServerName<'static>| {
+            self.root.signing().first_outside(std::slice::from_ref(name), clock).is_none()
+        };
+        let names: Vec<_> = purpose.api_server().into_iter().filter(is_permitted).collect();
+        let validity =
+            Validity::starting(now, purpose.lifetimes.leaf).within(self.issuer.validity());
+        let uri = Some(pod.uri());
+        let spec = LeafSpec { names: &names, uri: uri.as_deref(), validity };
+        Ok(vec![self.issuer.sign(&spec, key.info())?, self.issuer.cert().clone()])
+    }
+
+    /// The CA of the manager's own ports.
+    pub fn serving(&self) -> &Rollover {
+        &self.serving
+    }
+
+    /// The root that pods trust.
+    pub fn root(&self) -> &Rollover {
+        &self.root
+    }
+}
+
+/// Whether a CA is to be replaced: most of its life is over, or clients would not accept it for one
+/// of the names.
+fn is_replaced(ca: &Authority, names: &[ServerName<'_>], clock: &Clock) -> bool {
+    ca.validity().is_past(RENEW_AT, clock.now()) || ca.first_outside(names, clock).is_some()
+}
+
+fn dns(names: &[String]) -> Vec<ServerName<'static>> {
+    names.iter().filter_map(|name| ServerName::try_from(name.clone()).ok()).collect()
+}
+
+impl Purpose {
+    /// The names and addresses by which clients call the API server.
+    fn api_server(&self) -> Vec<ServerName<'static>> {
+        let loopback = [[127, 0, 0, 1].into(), 1_u128.to_be_bytes().into()];
+        let domain = dns(&self.domain.names().collect::<Vec<_>>());
+        let addresses = loopback.iter().chain(&self.addresses).map(|ip| ServerName::from(*ip));
+        domain.into_iter().chain(addresses).chain(dns(&self.names)).collect()
+    }
+
+    fn root(&self, now: SystemTime) -> Result<Authority, rcgen::Error> {
+        let validity = Validity::starting(now, self.lifetimes.root);
+        let constraints = &self.constraints();
+        Authority::root(&CaSpec { name: "ctrlmesh root", constraints, below: 1, validity })
+    }
+
+    fn issuer(&self, root: &Authority, now: SystemTime) -> Result<Authority, rcgen::Error> {
+        let validity = Validity::starting(now, self.lifetimes.issuer).within(root.validity());
+        let constraints = &self.constraints();
+        root.issue(&CaSpec { name: "ctrlmesh issuer", constraints, below: 0, validity })
+    }
+
+    fn serving_ca(&self, now: SystemTime) -> Result<Authority, rcgen::Error> {
+        let validity = Validity::starting(now, self.lifetimes.root);
+        let constraints = &Constraints { dns: self.serving.clone(), ip: Vec::new() };
+        Authority::root(&CaSpec { name: "ctrlmesh manager CA", constraints, below: 0, validity })
+    }
+
+    fn constraints(&self) -> Constraints {
+        let whole = |ip: &IpAddr| Cidr::new(*ip, if ip.is_ipv4() { 32 } else { 128 });
+        let addresses = self.addresses.iter().filter_map(whole).collect();
+        Constraints::kubernetes_and(&self.domain, self.names.clone(), addresses)
+    }
+}
+
+impl PodIdentity {
+    /// The pod's SPIFFE ID. No part of it can have a slash.
+    pub fn uri(&self) -> String {
+        let Self { namespace, name, uid } = self;
+        format!("spiffe://ctrlmesh/ns/{namespace}/pod/{name}/{uid}")
+    }
+}
+
+impl Default for Lifetimes {
+    fn default() -> Self {
+        const DAY: Duration = Duration::from_secs(24 * 3600);
+        Self { root: 3650 * DAY, issuer: 90 * DAY, leaf: DAY }
+    }
+}
+
+#[cfg(test)]
+mod tests;

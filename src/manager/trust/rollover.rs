@@ -1,0 +1,93 @@
+//! A CA that is replaced while others trust it.
+//!
+//! The next one is published, that is, given to all who trust the present one; signs when they have
+//! it; and the former one stays published until what it signed has ended. There is at most one of
+//! each: while there is a former one, no next one is made.
+
+use std::time::{Duration, SystemTime};
+
+use rustls_pki_types::CertificateDer;
+
+use crate::net::ca::Authority;
+
+/// A CA with those before and after it.
+#[derive(Debug)]
+pub struct Rollover {
+    pub(super) signing: Authority,
+    /// The time since which it signs.
+    pub(super) since: SystemTime,
+    /// The one that is published and does not sign yet.
+    pub(super) next: Option<Authority>,
+    /// The one that does not sign any more.
+    pub(super) former: Option<CertificateDer<'static>>,
+}
+
+/// A change of a [`Rollover`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Move {
+    /// The next one is published.
+    Published,
+    /// The next one signs.
+    Promoted,
+    /// The former one is not published any more.
+    Dropped,
+}
+
+impl Rollover {
+    /// A CA that signs from now on.
+    pub(super) fn new(signing: Authority, now: SystemTime) -> Self {
+        Self { signing, since: now, next: None, former: None }
+    }
+
+    /// Takes the next step. `is_due` tells whether a CA is to be replaced, `is_known` whether all
+    /// who trust the signing one have the next one; what is signed lives no longer than `grace`.
+    pub(super) fn step(
+        &mut self,
+        is_due: impl Fn(&Authority) -> bool,
+        make: impl FnOnce() -> Result<Authority, rcgen::Error>,
+        is_known: bool,
+        grace: Duration,
+        now: SystemTime,
+    ) -> Result<Option<Move>, rcgen::Error> {
+        if self.former.is_some() {
+            if now <= self.since + grace {
+                return Ok(None);
+            }
+            self.former = None;
+            return Ok(Some(Move::Dropped));
+        }
+        let Some(next) = self.next.take() else {
+            if !is_due(&self.signing) {
+                return Ok(None);
+            }
+            self.next = Some(make()?);
+            return Ok(Some(Move::Published));
+        };
+        // Nobody accepts what an ended one signs: to wait any longer would help nobody.
+        let has_ended = now > self.signing.validity().to;
+        if !is_known && !has_ended {
+            self.next = Some(next);
+            return Ok(None);
+        }
+        let former = std::mem::replace(&mut self.signing, next);
+        self.former = (!has_ended).then(|| former.cert().clone());
+        self.since = now;
+        Ok(Some(Move::Promoted))
+    }
+
+    /// The one that signs.
+    pub fn signing(&self) -> &Authority {
+        &self.signing
+    }
+
+    /// The one that is published and does not sign yet.
+    pub fn next(&self) -> Option<&Authority> {
+        self.next.as_ref()
+    }
+
+    /// The certificates to trust, the signing one's first.
+    pub fn published(&self) -> impl Iterator<Item = &CertificateDer<'static>> {
+        let next = self.next.as_ref().map(Authority::cert);
+        [self.signing.cert()].into_iter().chain(next).chain(&self.former)
+    }
+}
