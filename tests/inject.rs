@@ -2,6 +2,8 @@
 //! `BLESS=1` rewrites the golden files.
 #![allow(missing_docs, clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "tests")]
 
+#[path = "inject/admission.rs"]
+mod admission;
 #[path = "inject/core.rs"]
 mod core;
 #[path = "inject/documents.rs"]

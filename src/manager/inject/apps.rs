@@ -43,6 +43,20 @@ pub(super) fn remove_ours(parsed: &mut ParsedPod) {
     }
 }
 
+/// The notes on what happened to the parts of an earlier injection, which will be as they were.
+pub(super) fn notes(parsed: &ParsedPod, sidecar: Sidecar) -> Vec<String> {
+    let is_marked = parsed.annotations.contains_key(keys::INJECTED);
+    let proxy = parsed.init_containers.iter().find(|container| container.name == PROXY);
+    let is_lost = proxy.is_some_and(|proxy| !proxy.is_native_sidecar());
+    match is_marked && is_lost && sidecar == Sidecar::Native {
+        true => vec![format!(
+            "{PROXY} had lost its restartPolicy: Always, and has it again: another webhook, older \
+             than native sidecars, has written the pod"
+        )],
+        false => Vec::new(),
+    }
+}
+
 /// Sets the mark, and keeps the pod's own first container the default of kubectl.
 pub(super) fn mark(parsed: &mut ParsedPod, mode: CaptureMode) {
     parsed.annotations.insert(keys::INJECTED.to_owned(), <&str>::from(mode).to_owned());

@@ -95,7 +95,7 @@ fn users(parsed: &ParsedPod, settings: &Settings) -> Result<(), NotInjected> {
 fn token(parsed: &ParsedPod, own: &PodSettings) -> Result<(), NotInjected> {
     let is_unwanted = parsed.spec.get("automountServiceAccountToken") == Some(&Value::Bool(false));
     match is_unwanted && !own.wants_token {
-        true => Err(NotInjected::NoToken),
+        true => Err(NotInjected::NoToken("the pod")),
         false => Ok(()),
     }
 }

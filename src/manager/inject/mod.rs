@@ -32,7 +32,7 @@ use serde_json::Value;
 pub use self::{
     not_injected::NotInjected,
     pod_settings::CaptureMode,
-    settings::{BadImage, Image, Settings, Sidecar},
+    settings::{BadImage, Enforces, Image, Settings, Sidecar},
 };
 use self::{
     pod::{ParsedPod, unquoted},
@@ -65,9 +65,14 @@ pub fn inject(pod: &mut Value, settings: &Settings) -> Result<Injected, NotInjec
     }
     let mut parsed = ParsedPod::of(pod)?;
     let service_account = service_account(&parsed)?;
+    let mut notes = apps::notes(&parsed, settings.sidecar);
+    let has_token = parsed.volumes.iter().any(volumes::is_token);
     apps::remove_ours(&mut parsed);
-    let own = PodSettings::apply(&mut parsed)?;
+    let own = PodSettings::apply(&mut parsed, settings)?;
     check::refuse(&parsed, settings, &own)?;
+    if settings.admission.is_some() && !has_token && !own.wants_token {
+        return Err(NotInjected::NoToken("the pod's ServiceAccount"));
+    }
 
     let mode = own.mode;
     apps::mark(&mut parsed, mode);
@@ -76,8 +81,8 @@ pub fn inject(pod: &mut Value, settings: &Settings) -> Result<Injected, NotInjec
         apps::give_address(&mut parsed, settings.sidecar);
     }
     volumes::add(&mut parsed, mode);
+    notes.extend(own.notes(&parsed));
     parts::add(&mut parsed, own, settings);
-    let notes = notes(&parsed);
     *pod = parsed.into_value();
     Ok(Injected::Done { mode, service_account, notes })
 }
@@ -95,16 +100,6 @@ pub fn is_asked_for(pod: &Value) -> Result<bool, NotInjected> {
         }
     }
     Ok(false)
-}
-
-/// A note on each key of the pod's that means nothing to us.
-fn notes(parsed: &ParsedPod) -> Vec<String> {
-    let maps = [("label", &parsed.labels), ("annotation", &parsed.annotations)];
-    let without_meaning = |(name, reason)| {
-        let found = maps.iter().find_map(|(kind, map)| Some((kind, keys::find(map, name)?.0)));
-        found.map(|(kind, key)| format!("{kind} {key} has no meaning here: {reason}"))
-    };
-    keys::WITHOUT_MEANING.into_iter().filter_map(without_meaning).collect()
 }
 
 /// The ServiceAccount that the API server chooses; `serviceAccount` is the field's old name.

@@ -13,6 +13,12 @@ pub enum NotInjected {
         /// The required type, with its article.
         wanted: &'static str,
     },
+    #[error(
+        "the namespace enforces a Pod Security level at which no container may have NET_ADMIN, and \
+         the pod asks for redirect rules by {0}: \"true\": remove that, and the pod is injected in \
+         env mode, or have the level of the namespace changed to privileged"
+    )]
+    PodSecurity(String),
     #[error("annotation {key}: {problem}")]
     Annotation { key: String, problem: String },
     #[error(
@@ -38,12 +44,12 @@ pub enum NotInjected {
     )]
     Port { container: String, port: u16, purpose: &'static str },
     #[error(
-        "the pod has automountServiceAccountToken: false: either it is not a client of the API \
+        "{0} has automountServiceAccountToken: false: either the pod is not a client of the API \
          server and needs no proxy, or it brings credentials of its own, which the proxy does not \
          see; where its containers shall have the token all the same, set the annotation \
          ctrlmesh.kusionstack.io/mount-token: \"true\""
     )]
-    NoToken,
+    NoToken(&'static str),
     #[error(
         "{kind} `{name}` has a name that is reserved for ctrlmesh, and ctrlmesh did not make it: \
          give it another name"
@@ -77,13 +83,14 @@ impl NotInjected {
     pub fn reason(&self) -> &'static str {
         match self {
             Self::Malformed { .. } => "Malformed",
+            Self::PodSecurity(_) => "PodSecurity",
             Self::Annotation { .. } => "Annotation",
             Self::HostNetwork => "HostNetwork",
             Self::SharedProcesses(_) => "SharedProcesses",
             Self::Windows(_) => "Windows",
             Self::ProxyUser { .. } => "ProxyUser",
             Self::Port { .. } => "Port",
-            Self::NoToken => "NoToken",
+            Self::NoToken(_) => "NoToken",
             Self::ForeignName { .. } => "ForeignName",
             Self::TokenMount { .. } => "TokenMount",
             Self::ApiServerVariable { .. } => "ApiServerVariable",

@@ -13,6 +13,7 @@ use super::{
     names::{ADDRESS, POD, PROXY},
     not_injected::NotInjected,
     pod::{Container, JsonObject, ParsedPod, named, text},
+    settings::{Enforces, Settings},
 };
 use crate::{api::keys, sidecar::SERVICE_ACCOUNT};
 
@@ -20,6 +21,8 @@ use crate::{api::keys, sidecar::SERVICE_ACCOUNT};
 #[derive(Debug)]
 pub(super) struct PodSettings {
     pub(super) mode: CaptureMode,
+    /// Whether the namespace chose the mode.
+    is_env_by_level: bool,
     /// Whether containers get a token although the pod has `automountServiceAccountToken: false`.
     pub(super) wants_token: bool,
     /// The proxy's ResourceRequirements, in place of ours.
@@ -74,7 +77,7 @@ struct Variable {
 impl PodSettings {
     /// Reads the settings of a pod without our parts, and gives its containers the variables that
     /// they ask for.
-    pub(super) fn apply(parsed: &mut ParsedPod) -> Result<Self, NotInjected> {
+    pub(super) fn apply(parsed: &mut ParsedPod, settings: &Settings) -> Result<Self, NotInjected> {
         let annotations = parsed.annotations.clone();
         let annotation = |name| {
             let (key, value) = keys::find(&annotations, name)?;
@@ -91,22 +94,47 @@ impl PodSettings {
         if let Some(annotation) = annotation(keys::LOG_PATH) {
             share_logs(annotation, parsed)?;
         }
+        let (mode, is_env_by_level) = mode(parsed, settings)?;
         Ok(Self {
-            mode: mode(parsed),
+            mode,
+            is_env_by_level,
             wants_token: annotation(keys::MOUNT_TOKEN).is_some_and(|a| a.value == "true"),
             proxy_resources,
             proxy_env,
         })
     }
+
+    /// The notes on what was decided for the pod, and on its keys that mean nothing to us.
+    pub(super) fn notes(&self, parsed: &ParsedPod) -> Vec<String> {
+        let maps = [("label", &parsed.labels), ("annotation", &parsed.annotations)];
+        let without_meaning = |(name, reason)| {
+            let found = maps.iter().find_map(|(kind, map)| Some((kind, keys::find(map, name)?.0)));
+            found.map(|(kind, key)| format!("{kind} {key} has no meaning here: {reason}"))
+        };
+        let by_level = self.is_env_by_level.then(|| {
+            "the namespace enforces a Pod Security level without NET_ADMIN: injected in env mode, \
+             which clients that take the API server's address from elsewhere go past"
+                .to_owned()
+        });
+        by_level
+            .into_iter()
+            .chain(keys::WITHOUT_MEANING.into_iter().filter_map(without_meaning))
+            .collect()
+    }
 }
 
-/// The pod's mode. The annotation takes precedence over the label.
-fn mode(parsed: &ParsedPod) -> CaptureMode {
+/// The pod's mode, and whether the namespace chose it. The annotation takes precedence over the
+/// label.
+fn mode(parsed: &ParsedPod, settings: &Settings) -> Result<(CaptureMode, bool), NotInjected> {
     let wanted = keys::find(&parsed.annotations, keys::ENABLE_IPTABLES)
         .or_else(|| keys::find(&parsed.labels, keys::ENABLE_IPTABLES));
-    match wanted {
-        Some((_, "false")) => CaptureMode::Env,
-        _ => CaptureMode::Iptables,
+    match (wanted, settings.admission) {
+        (Some((_, "false")), _) => Ok((CaptureMode::Env, false)),
+        (Some((key, "true")), Some(Enforces::Baseline)) => {
+            Err(NotInjected::PodSecurity(key.to_owned()))
+        }
+        (_, Some(Enforces::Baseline)) => Ok((CaptureMode::Env, true)),
+        (_, Some(Enforces::Privileged) | None) => Ok((CaptureMode::Iptables, false)),
     }
 }
 

@@ -14,6 +14,8 @@ pub struct Settings {
     pub(super) init_image: Image,
     pub(super) sidecar: Sidecar,
     pub(super) cluster_domain: ClusterDomain,
+    /// The pods' way here: a file, unless it is admission.
+    pub(super) admission: Option<Enforces>,
     /// The plan of the init container. It names no upstream: the API server is that of the
     /// kubelet's variables.
     pub(super) plan: Plan,
@@ -31,13 +33,28 @@ impl Settings {
     ) -> Result<Self, PlanError> {
         let plan = Plan::new(proxy_uid, OUTBOUND_PORT, Vec::new(), None, BackendChoice::Auto)?;
         let cluster_domain = ClusterDomain::default();
-        Ok(Self { proxy_image, init_image, sidecar, cluster_domain, plan })
+        Ok(Self { proxy_image, init_image, sidecar, cluster_domain, admission: None, plan })
     }
 
     /// The settings for a cluster with this DNS domain.
     pub fn in_domain(self, cluster_domain: ClusterDomain) -> Self {
         Self { cluster_domain, ..self }
     }
+
+    /// The settings for pods that are admitted, in namespaces of this kind. ServiceAccount admission
+    /// has seen them: those that have no token are to have none.
+    pub fn at_admission(self, namespaces: Enforces) -> Self {
+        Self { admission: Some(namespaces), ..self }
+    }
+}
+
+/// The Pod Security level that a namespace enforces.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Enforces {
+    /// `privileged`, or none.
+    Privileged,
+    /// `baseline` or `restricted`: no container may have NET_ADMIN.
+    Baseline,
 }
 
 /// The kind of container that the proxy runs in.

@@ -1,0 +1,64 @@
+//! Admission of pods: a function of the review and the [`Settings`] only.
+//!
+//! What is asked (`AdmissionReview`, admission.k8s.io/v1) is answered from itself: nothing is looked
+//! up or kept, so a dry run differs in nothing, and a second call is answered as the first
+//! (`reinvocationPolicy: IfNeeded`). What pods are in need of beside that, others see to.
+
+mod wire;
+
+use serde_json::Value;
+
+pub use self::wire::BadReview;
+use self::wire::{Patch, Response, Review};
+use super::inject::{Injected, NotInjected, Settings, inject};
+
+/// The answer to a review.
+#[derive(Clone, Debug)]
+pub struct Answer {
+    /// The AdmissionReview to send, as JSON.
+    pub body: Vec<u8>,
+    /// The pod, for people: namespace, and name or `generateName`.
+    pub pod: String,
+    /// The verdict.
+    pub verdict: Verdict,
+}
+
+/// What becomes of a pod.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Verdict {
+    /// The pod is created as it is.
+    Unchanged,
+    /// The pod becomes part of the mesh.
+    Injected,
+    /// The pod is not created.
+    Refused(NotInjected),
+}
+
+impl Verdict {
+    /// A word for metrics and events.
+    pub fn reason(&self) -> &'static str {
+        match self {
+            Self::Unchanged => "Unchanged",
+            Self::Injected => "Injected",
+            Self::Refused(reason) => reason.reason(),
+        }
+    }
+}
+
+/// Answers a review of a pod that is to be created. Fails with [`BadReview`] if the body is none.
+pub fn review(body: &[u8], settings: &Settings) -> Result<Answer, BadReview> {
+    let Review { uid, namespace, mut pod } = Review::parse(body)?;
+    let name = ["/metadata/name", "/metadata/generateName"]
+        .iter()
+        .find_map(|at| pod.pointer(at).and_then(Value::as_str))
+        .unwrap_or_default();
+    let named = format!("{namespace}/{name}");
+    let (response, verdict) = match inject(&mut pod, settings) {
+        Ok(Injected::NotAsked) => (Response::allowed(uid), Verdict::Unchanged),
+        Ok(Injected::Done { notes, .. }) => {
+            (Response::patched(uid, &Patch::of(&mut pod), notes), Verdict::Injected)
+        }
+        Err(reason) => (Response::refused(uid, &reason), Verdict::Refused(reason)),
+    };
+    Ok(Answer { body: response.into_body(), pod: named, verdict })
+}

@@ -1,0 +1,154 @@
+//! The AdmissionReview of admission.k8s.io/v1, as far as pods that are created need it.
+
+use base64::{Engine, engine::general_purpose::STANDARD};
+use serde::{Deserialize, Serialize};
+use serde_json::{Value, json};
+
+use crate::manager::inject::NotInjected;
+
+const API_VERSION: &str = "admission.k8s.io/v1";
+const KIND: &str = "AdmissionReview";
+
+/// The code of a refusal: Unprocessable Content, as for a field that is invalid.
+const UNPROCESSABLE: u16 = 422;
+
+/// The reason why a body is no review of a pod that is created.
+#[derive(Debug, thiserror::Error)]
+#[expect(missing_docs, reason = "the messages say it")]
+pub enum BadReview {
+    #[error("the body is no AdmissionReview of {API_VERSION}")]
+    Malformed(#[from] serde_json::Error),
+    #[error(
+        "the body is a {kind} of {api_version}, and an AdmissionReview of {API_VERSION} is needed"
+    )]
+    Other { api_version: String, kind: String },
+    #[error("{operation} of {kind}: only the creation of a Pod of v1 is reviewed here")]
+    NotAPod { operation: String, kind: String },
+}
+
+/// A review of a pod that is created.
+pub(super) struct Review {
+    pub(super) uid: String,
+    pub(super) namespace: String,
+    pub(super) pod: Value,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct Request {
+    api_version: String,
+    kind: String,
+    request: Asked,
+}
+
+#[derive(Deserialize)]
+struct Asked {
+    uid: String,
+    kind: Gvk,
+    operation: String,
+    #[serde(default)]
+    namespace: String,
+    #[serde(default)]
+    object: Value,
+}
+
+#[derive(Deserialize)]
+struct Gvk {
+    group: String,
+    version: String,
+    kind: String,
+}
+
+/// The response to a review.
+#[derive(Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub(super) struct Response {
+    uid: String,
+    allowed: bool,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    patch_type: Option<&'static str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    patch: Option<String>,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    warnings: Vec<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    status: Option<Value>,
+}
+
+/// The change of a pod as a JSON patch (RFC 6902). `add` replaces a member that is there.
+#[derive(Debug, Serialize)]
+#[serde(transparent)]
+pub(super) struct Patch([Add; 2]);
+
+#[derive(Debug, Serialize)]
+#[serde(tag = "op", rename = "add")]
+struct Add {
+    path: &'static str,
+    value: Value,
+}
+
+impl Review {
+    /// Reads a review. `request.object` is taken as it is: unknown fields survive.
+    pub(super) fn parse(body: &[u8]) -> Result<Self, BadReview> {
+        let Request { api_version, kind, request } = serde_json::from_slice(body)?;
+        if api_version != API_VERSION || kind != KIND {
+            return Err(BadReview::Other { api_version, kind });
+        }
+        let Asked { uid, kind: Gvk { group, version, kind }, operation, namespace, object } =
+            request;
+        let is_pod = group.is_empty() && version == "v1" && kind == "Pod";
+        if !is_pod || operation != "CREATE" {
+            let kind = format!("{group}/{version} {kind}");
+            return Err(BadReview::NotAPod { operation, kind });
+        }
+        Ok(Self { uid, namespace, pod: object })
+    }
+}
+
+impl Patch {
+    /// The parts that injection changes: annotations and spec. Takes them out of the pod.
+    pub(super) fn of(pod: &mut Value) -> Self {
+        let paths = ["/metadata/annotations", "/spec"];
+        Self(paths.map(|path| {
+            let value = pod.pointer_mut(path).map(Value::take).unwrap_or_default();
+            Add { path, value }
+        }))
+    }
+}
+
+impl Response {
+    pub(super) fn allowed(uid: String) -> Self {
+        Self {
+            uid,
+            allowed: true,
+            patch_type: None,
+            patch: None,
+            warnings: Vec::new(),
+            status: None,
+        }
+    }
+
+    pub(super) fn patched(uid: String, patch: &Patch, warnings: Vec<String>) -> Self {
+        let patch = STANDARD.encode(json!(patch).to_string());
+        let patch_type = Some("JSONPatch");
+        Self { patch_type, patch: Some(patch), warnings, ..Self::allowed(uid) }
+    }
+
+    pub(super) fn refused(uid: String, reason: &NotInjected) -> Self {
+        let status = json!({
+            "apiVersion": "v1",
+            "kind": "Status",
+            "status": "Failure",
+            "reason": "Invalid",
+            "code": UNPROCESSABLE,
+            "message": reason.to_string(),
+        });
+        Self { allowed: false, status: Some(status), ..Self::allowed(uid) }
+    }
+
+    pub(super) fn into_body(self) -> Vec<u8> {
+        json!({ "apiVersion": API_VERSION, "kind": KIND, "response": self })
+            .to_string()
+            .into_bytes()
+    }
+}
