@@ -167,10 +167,11 @@ fn resources(annotation: Annotation<'_>) -> Result<Value, NotInjected> {
 fn is_quantity(text: &str) -> bool {
     const SUFFIXES: [&str; 16] =
         ["", "n", "u", "m", "k", "M", "G", "T", "P", "E", "Ki", "Mi", "Gi", "Ti", "Pi", "Ei"];
+    let text = text.trim();
     let text = text.strip_prefix('+').unwrap_or(text);
     let end = text.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(text.len());
     let (number, suffix) = text.split_at(end);
-    let is_number = number.parse::<f64>().is_ok();
+    let is_number = !number.is_empty() && number.matches('.').count() <= 1;
     let is_exponent = |rest: &str| {
         let digits = rest.strip_prefix(['+', '-']).unwrap_or(rest);
         !digits.is_empty() && digits.bytes().all(|byte| byte.is_ascii_digit())

@@ -195,6 +195,55 @@ fn i20_the_pod_security_evaluator_takes_env_mode_and_names_what_net_admin_needs(
     Ok(())
 }
 
+/// A quantity of `proxy-resource` is one to us and to the API server, or to neither.
+#[test]
+fn a_quantity_is_taken_that_the_api_server_takes() -> Result<()> {
+    let api = ApiServer::start()?;
+    api.kubectl(&["create", "serviceaccount", "default"])?;
+    let mut differ = Vec::new();
+    for quantity in [
+        ".", "0", "1", "+1", "100m", "1.", ".1", "0.5", "1.25Gi", "1e3", "1E3", "1e-3", "12.3e+2",
+        "5n", "5u", "5k", "5M", "5G", "5T", "5P", "5E", "5Ki", "5Mi", "5Ti", "5Pi", "5Ei", "",
+        "-1", "-0.5", "1.1.M", "1+1.0M", "0.1mi", "1i", "1 Mi", " 1", "1e", "1e3e", "256MB", "NaN",
+        "inf", "++1", "1e+-3", "1ee3", "0x10", "1_000", "\u{0661}",
+    ] {
+        let mut pod = pod("default", false);
+        let resources = json!({ "limits": { "memory": quantity } });
+        pod["metadata"]["annotations"] =
+            json!({ "ctrlmesh.kusionstack.io/proxy-resource": resources.to_string() });
+        let ours = injected(pod, Sidecar::Native);
+        let mut pod = self::pod("default", false);
+        pod["spec"]["containers"][0]["resources"] = resources;
+        let theirs = dry_run(&api, &pod);
+        let is_taken = theirs.is_ok();
+        if ours.is_ok() != is_taken {
+            differ.push(format!("{quantity:?}: {:?}, {:?}", ours.err(), theirs.err()));
+        } else if let Ok(ours) = ours {
+            dry_run(&api, &ours)?;
+        }
+    }
+    ensure!(differ.is_empty(), "{differ:#?}");
+    Ok(())
+}
+
+#[test]
+fn what_deploy_holds_is_applied_without_a_warning() -> Result<()> {
+    let api = ApiServer::start()?;
+    let deploy = concat!(env!("CARGO_MANIFEST_DIR"), "/../../deploy");
+    let mut files = 0;
+    for entry in std::fs::read_dir(deploy)? {
+        let path = entry?.path();
+        if path.extension().is_some_and(|extension| extension == "yaml") {
+            let args = ["apply", "--dry-run=server", "--warnings-as-errors", "-f"];
+            let path = path.to_str().context("a path in UTF-8")?;
+            api.kubectl(&[&args[..], &[path]].concat())?;
+            files += 1;
+        }
+    }
+    ensure!(files > 0, "nothing in {deploy}");
+    Ok(())
+}
+
 const SCALARS: &[&str] = &[
     "yes",
     "Yes",
