@@ -15,10 +15,11 @@ mod secret;
 
 use std::{
     net::IpAddr,
+    slice,
     time::{Duration, SystemTime},
 };
 
-use rustls_pki_types::{CertificateDer, ServerName};
+use rustls_pki_types::{CertificateDer, DnsName, ServerName};
 
 pub use self::{
     request::{BadRequest, LeafKey},
@@ -51,13 +52,13 @@ pub struct Trust {
 #[derive(Clone, Debug)]
 pub struct Purpose {
     /// The manager's own names.
-    pub serving: Vec<String>,
+    pub serving: Vec<DnsName<'static>>,
     /// The DNS domain of the cluster.
     pub domain: ClusterDomain,
     /// The addresses of the API server's Service.
     pub addresses: Vec<IpAddr>,
     /// More names of the API server.
-    pub names: Vec<String>,
+    pub names: Vec<DnsName<'static>>,
     /// How long certificates live.
     pub lifetimes: Lifetimes,
 }
@@ -148,8 +149,8 @@ impl Trust {
         clock: &Clock,
     ) -> Result<Option<Step>, rcgen::Error> {
         let (now, grace) = (clock.now(), purpose.lifetimes.leaf);
-        let serves = &purpose.serving;
-        let is_due = |ca: &Authority| is_replaced(ca, &dns(serves), clock);
+        let serves: Vec<_> = purpose.serving.iter().cloned().map(ServerName::DnsName).collect();
+        let is_due = |ca: &Authority| is_replaced(ca, &serves, clock);
         let make = || purpose.serving_ca(now);
         if let Some(step) = self.serving.step(is_due, make, known.next_serving, grace, now)? {
             return Ok(Some(Step::Serving(step)));
@@ -163,12 +164,14 @@ impl Trust {
             }
             return Ok(Some(Step::Root(step)));
         }
-        if !self.issuer.validity().is_past(RENEW_AT, now) {
+        let names = permitted(self.root.signing(), names, clock);
+        if !is_replaced(&self.issuer, &names, clock) {
             return Ok(None);
         }
         let issuer = purpose.issuer(self.root.signing(), now)?;
         // Below a root that ends, another would end as soon: the next root is what is missing.
-        if issuer.validity().to <= self.issuer.validity().to {
+        let ends_later = issuer.validity().to > self.issuer.validity().to;
+        if !ends_later && self.issuer.first_outside(&names, clock).is_none() {
             return Ok(None);
         }
         self.issuer = issuer;
@@ -176,7 +179,8 @@ impl Trust {
     }
 
     /// Signs a leaf for a pod's proxy; returns its chain, the leaf first. It has those names of the
-    /// API server that the root may sign for, and ends no later than the issuer. Fails with
+    /// API server that root and issuer may sign for, since one other would have clients refuse it for
+    /// all names, and ends no later than the issuer. Fails with
     /// [`NotSigned`].
     pub fn sign(
         &self,
@@ -189,10 +193,8 @@ impl Trust {
         if now >= self.issuer.validity().to {
             return Err(NotSigned::Ended);
         }
-        let is_permitted = |name: &ServerName<'static>| {
-            self.root.signing().first_outside(std::slice::from_ref(name), clock).is_none()
-        };
-        let names: Vec<_> = purpose.api_server().into_iter().filter(is_permitted).collect();
+        let names = permitted(self.root.signing(), purpose.api_server(), clock);
+        let names = permitted(&self.issuer, names, clock);
         let validity =
             Validity::starting(now, purpose.lifetimes.leaf).within(self.issuer.validity());
         let uri = Some(pod.uri());
@@ -217,17 +219,24 @@ fn is_replaced(ca: &Authority, names: &[ServerName<'_>], clock: &Clock) -> bool 
     ca.validity().is_past(RENEW_AT, clock.now()) || ca.first_outside(names, clock).is_some()
 }
 
-fn dns(names: &[String]) -> Vec<ServerName<'static>> {
-    names.iter().filter_map(|name| ServerName::try_from(name.clone()).ok()).collect()
+/// Those of the names that a CA may sign for.
+fn permitted(
+    ca: &Authority,
+    mut names: Vec<ServerName<'static>>,
+    clock: &Clock,
+) -> Vec<ServerName<'static>> {
+    names.retain(|name| ca.first_outside(slice::from_ref(name), clock).is_none());
+    names
 }
 
 impl Purpose {
     /// The names and addresses by which clients call the API server.
     fn api_server(&self) -> Vec<ServerName<'static>> {
         let loopback = [[127, 0, 0, 1].into(), 1_u128.to_be_bytes().into()];
-        let domain = dns(&self.domain.names().collect::<Vec<_>>());
+        let domain = self.domain.names().filter_map(|name| ServerName::try_from(name).ok());
         let addresses = loopback.iter().chain(&self.addresses).map(|ip| ServerName::from(*ip));
-        domain.into_iter().chain(addresses).chain(dns(&self.names)).collect()
+        let names = self.names.iter().cloned().map(ServerName::DnsName);
+        domain.chain(addresses).chain(names).collect()
     }
 
     fn root(&self, now: SystemTime) -> Result<Authority, rcgen::Error> {
@@ -244,15 +253,19 @@ impl Purpose {
 
     fn serving_ca(&self, now: SystemTime) -> Result<Authority, rcgen::Error> {
         let validity = Validity::starting(now, self.lifetimes.root);
-        let constraints = &Constraints { dns: self.serving.clone(), ip: Vec::new() };
+        let constraints = &Constraints { dns: texts(&self.serving), ip: Vec::new() };
         Authority::root(&CaSpec { name: "ctrlmesh manager CA", constraints, below: 0, validity })
     }
 
     fn constraints(&self) -> Constraints {
         let whole = |ip: &IpAddr| Cidr::new(*ip, if ip.is_ipv4() { 32 } else { 128 });
         let addresses = self.addresses.iter().filter_map(whole).collect();
-        Constraints::kubernetes_and(&self.domain, self.names.clone(), addresses)
+        Constraints::kubernetes_and(&self.domain, texts(&self.names), addresses)
     }
+}
+
+fn texts(names: &[DnsName<'_>]) -> Vec<String> {
+    names.iter().map(|name| name.as_ref().to_owned()).collect()
 }
 
 impl PodIdentity {

@@ -38,10 +38,10 @@ fn begin() -> SystemTime {
 
 fn purpose() -> Purpose {
     Purpose {
-        serving: vec!["ctrlmesh.ctrlmesh-system.svc".into()],
+        serving: vec![DnsName::try_from("ctrlmesh.ctrlmesh-system.svc").unwrap()],
         domain: ClusterDomain::default(),
         addresses: vec!["10.96.0.1".parse().unwrap(), "fd00::1".parse().unwrap()],
-        names: vec!["api.example.com".into()],
+        names: vec![DnsName::try_from("api.example.com").unwrap()],
         lifetimes: Lifetimes { root: 30 * DAY, issuer: 5 * DAY, leaf: DAY },
     }
 }
@@ -247,6 +247,23 @@ fn a_root_that_may_not_sign_for_a_name_gets_a_successor_that_may() {
     assert_eq!(settle(&mut trust, &new, ALL, at), [Step::Root(Move::Promoted)]);
     let leaf = signed(&trust, &new, at);
     assert_eq!(accepts(&roots, &leaf, "10.97.0.1", server, at), Ok(()));
+}
+
+/// Root and issuer are made at different times, for different names.
+#[test]
+fn an_issuer_that_may_not_sign_for_a_name_of_its_root_is_replaced() {
+    let (at, both) = (begin(), purpose());
+    let mut trust = Trust::make(&both, at).unwrap();
+    let less = Purpose { names: Vec::new(), ..both.clone() };
+    assert_eq!(settle(&mut trust, &less, Known::default(), at + 4 * DAY), [Step::Issuer]);
+    let (roots, server) = (published(trust.root()), KeyUsage::server_auth());
+    let now = at + 4 * DAY;
+    let leaf = signed(&trust, &both, now);
+    assert_eq!(accepts(&roots, &leaf, "kubernetes", server, now), Ok(()));
+    assert!(accepts(&roots, &leaf, "api.example.com", server, now).is_err());
+    assert_eq!(settle(&mut trust, &both, Known::default(), now), [Step::Issuer]);
+    let leaf = signed(&trust, &both, now);
+    assert_eq!(accepts(&roots, &leaf, "api.example.com", server, now), Ok(()));
 }
 
 #[test]
