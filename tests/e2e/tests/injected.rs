@@ -4,14 +4,18 @@
 use anyhow::{Context, Result, ensure};
 use ctrlmesh::{
     cli::yaml,
-    manager::inject::{
-        Injected, Settings, Sidecar,
-        companions::{self, Trust},
-        inject,
-        workload::PodPath,
+    manager::{
+        enrolment::{AUDIENCE, Claim, NotAHolder},
+        inject::{
+            Injected, Settings, Sidecar,
+            companions::{self, Trust},
+            inject,
+            workload::PodPath,
+        },
     },
 };
 use ctrlmesh_e2e::ApiServer;
+use k8s_openapi::api::{authentication::v1::TokenReview, core::v1::Pod};
 use serde_json::{Value, json};
 
 const SIDECARS: [Sidecar; 2] = [Sidecar::Native, Sidecar::Classic];
@@ -192,6 +196,49 @@ fn i20_the_pod_security_evaluator_takes_env_mode_and_names_what_net_admin_needs(
             }
         }
     }
+    Ok(())
+}
+
+/// The tokens of one pod, as the API server reviews them.
+#[test]
+fn a_leaf_is_for_the_token_of_an_injected_pod_while_it_is_there() -> Result<()> {
+    let api = ApiServer::start()?;
+    api.kubectl(&["create", "serviceaccount", "default"])?;
+    let sent = yaml::print(&injected(pod("default", false), Sidecar::Native)?);
+    api.apply(&sent)?;
+    let get = || -> Result<Pod> {
+        Ok(serde_json::from_str(&api.kubectl(&["get", "pod", "one", "-o", "json"])?)?)
+    };
+    let there = get()?;
+    let uid = there.metadata.uid.clone().context("a uid")?;
+    let by_uid = format!("--bound-object-uid={uid}");
+    let bound = ["--bound-object-kind=Pod", "--bound-object-name=one", &by_uid];
+    let claim = |flags: &[&str]| -> Result<Result<Claim, NotAHolder>> {
+        let token = api.kubectl(&[&["create", "token", "default"], flags].concat())?;
+        let review = json!({
+            "apiVersion": "authentication.k8s.io/v1",
+            "kind": "TokenReview",
+            "metadata": {},
+            "spec": { "token": token.trim(), "audiences": [AUDIENCE] },
+        });
+        let args = ["create", "-o", "json", "-f", "-"];
+        let answer = api.kubectl_client().run_with_input(&args, &yaml::print(&review))?;
+        let review: TokenReview = serde_json::from_str(&answer)?;
+        Ok(Claim::of_review(review.status.context("a status")?))
+    };
+    let ours = format!("--audience={AUDIENCE}");
+    let own = claim(&[&bound[..], &[&*ours]].concat())??;
+    ensure!(own.clone().holder(Some(&there))?.uri().ends_with(&format!("/pod/one/{uid}")));
+    // What an app container has: the same account and pod, the API server's audience.
+    let app = claim(&bound)?;
+    ensure!(app.err().context("signed for an app")?.reason() == "NotAuthenticated");
+    ensure!(claim(&[&ours])?.err().context("bound to no pod")?.reason() == "NoPod");
+
+    api.kubectl(&["delete", "pod", "one", "--wait=true"])?;
+    ensure!(own.clone().holder(None).is_err_and(|gone| gone.reason() == "PodGone"));
+    api.apply(&sent)?;
+    let refused = own.holder(Some(&get()?)).err().context("signed for the next of that name")?;
+    ensure!(refused.to_string() == "pod default/one has another uid than the token says");
     Ok(())
 }
 
