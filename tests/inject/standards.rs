@@ -2,10 +2,12 @@
 //! Kubernetes 1.34), for the containers that we add. The real evaluator judges the same in
 //! `tests/e2e/tests/injected.rs`.
 
-use ctrlmesh::manager::inject::Sidecar;
+use std::ops::RangeInclusive;
+
+use ctrlmesh::manager::inject::{Settings, Sidecar, inject};
 use serde_json::{Value, json};
 
-use super::{done, named, pod, pod_with};
+use super::{done, golden, named, pod, pod_with};
 
 /// A rule: its name in the text, and whether a container of the pod keeps it.
 type Rule = (&'static str, fn(pod: &Value, container: &Value) -> bool);
@@ -126,4 +128,92 @@ fn i20_every_field_is_explicit() {
     let net_admin = json!({ "drop": ["ALL"], "add": ["NET_ADMIN"] });
     assert_eq!(of("ctrlmesh-init"), &wanted(0, net_admin));
     assert_eq!(of("ctrlmesh-proxy"), &wanted(1359, json!({ "drop": ["ALL"] })));
+}
+
+/// What OpenShift's Security Context Constraints say of a container, as far as they differ
+/// (openshift/cluster-kube-apiserver-operator, `bindata/bootkube/scc-manifests`).
+struct Constraints {
+    name: &'static str,
+    /// The users: `None` for any but root.
+    users: Option<RangeInclusive<u64>>,
+    /// Capabilities that may be added; `None` for any.
+    capabilities: Option<&'static [&'static str]>,
+    drops_all: bool,
+    seccomp: &'static str,
+}
+
+fn constraints() -> [Constraints; 3] {
+    let net_bind = Some(&["NET_BIND_SERVICE"][..]);
+    let v2 = |name, users| Constraints {
+        name,
+        users,
+        capabilities: net_bind,
+        drops_all: true,
+        seccomp: "RuntimeDefault",
+    };
+    [
+        // The namespace's range, as `openshift.io/sa.scc.uid-range` says it.
+        v2("restricted-v2", Some(1_000_650_000..=1_000_659_999)),
+        v2("nonroot-v2", None),
+        Constraints {
+            name: "privileged",
+            users: Some(0..=u64::from(u32::MAX)),
+            capabilities: None,
+            drops_all: false,
+            seccomp: "*",
+        },
+    ]
+}
+
+/// The reasons for which a container is refused.
+fn refused(constraints: &Constraints, container: &Value) -> Vec<&'static str> {
+    let context = &container["securityContext"];
+    let user = context["runAsUser"].as_u64().unwrap();
+    let may_run = match &constraints.users {
+        Some(range) => range.contains(&user),
+        None => user != 0,
+    };
+    let may_add =
+        |name: &&str| constraints.capabilities.is_none_or(|allowed| allowed.contains(name));
+    let rules = [
+        ("runAsUser", may_run),
+        ("capabilities", added(container).iter().all(may_add)),
+        ("drop ALL", !constraints.drops_all || context["capabilities"]["drop"] == json!(["ALL"])),
+        (
+            "seccomp",
+            ["*", context["seccompProfile"]["type"].as_str().unwrap()]
+                .contains(&constraints.seccomp),
+        ),
+        ("privilege escalation", context["allowPrivilegeEscalation"] == false),
+        ("privileged", context["privileged"] == false),
+    ];
+    rules.into_iter().filter(|(_, is_kept)| !is_kept).map(|(name, _)| name).collect()
+}
+
+/// OpenShift's admission knows none of the Pod Security Standards' levels.
+#[test]
+fn i20_openshift_admits_the_proxy_by_its_user_and_the_rules_by_privileged_alone() {
+    let with_uid = |uid: &str| {
+        let image = || "x".parse().unwrap();
+        let settings = Settings::new(image(), image(), Sidecar::Native, uid.parse().unwrap());
+        let mut pod = pod();
+        inject(&mut pod, &settings.unwrap()).unwrap();
+        pod
+    };
+    let mut table = String::new();
+    for (uid, who) in [("1359", "the default user"), ("1000650001", "a user of the namespace")] {
+        let injected = with_uid(uid);
+        for constraints in constraints() {
+            for name in ["ctrlmesh-proxy", "ctrlmesh-init"] {
+                let container = named(&injected, "initContainers", name);
+                let reasons = refused(&constraints, container);
+                let verdict = match reasons.is_empty() {
+                    true => "admitted".to_owned(),
+                    false => reasons.join(", "),
+                };
+                table += &format!("{}, {who}: {name}: {verdict}\n", constraints.name);
+            }
+        }
+    }
+    golden("openshift.txt", &table);
 }
