@@ -118,9 +118,10 @@ pub enum Step {
 impl Trust {
     /// Makes all authorities.
     pub fn make(purpose: &Purpose, now: SystemTime) -> Result<Self, rcgen::Error> {
-        let root = Rollover::new(purpose.root(now)?, now);
+        let life = purpose.lifetimes.leaf;
+        let root = Rollover::new(purpose.root(now)?, life);
         let issuer = purpose.issuer(root.signing(), now)?;
-        Ok(Self { serving: Rollover::new(purpose.serving_ca(now)?, now), root, issuer })
+        Ok(Self { serving: Rollover::new(purpose.serving_ca(now)?, life), root, issuer })
     }
 
     /// The data to store.
@@ -148,17 +149,17 @@ impl Trust {
         known: Known,
         clock: &Clock,
     ) -> Result<Option<Step>, rcgen::Error> {
-        let (now, grace) = (clock.now(), purpose.lifetimes.leaf);
+        let (now, life) = (clock.now(), purpose.lifetimes.leaf);
         let serves: Vec<_> = purpose.serving.iter().cloned().map(ServerName::DnsName).collect();
         let is_due = |ca: &Authority| is_replaced(ca, &serves, clock);
         let make = || purpose.serving_ca(now);
-        if let Some(step) = self.serving.step(is_due, make, known.next_serving, grace, now)? {
+        if let Some(step) = self.serving.step(is_due, make, known.next_serving, life, now)? {
             return Ok(Some(Step::Serving(step)));
         }
         let names = purpose.api_server();
         let is_due = |ca: &Authority| is_replaced(ca, &names, clock);
         let make = || purpose.root(now);
-        if let Some(step) = self.root.step(is_due, make, known.next_root, grace, now)? {
+        if let Some(step) = self.root.step(is_due, make, known.next_root, life, now)? {
             if step == Move::Promoted {
                 self.issuer = purpose.issuer(self.root.signing(), now)?;
             }
@@ -195,8 +196,9 @@ impl Trust {
         }
         let names = permitted(self.root.signing(), purpose.api_server(), clock);
         let names = permitted(&self.issuer, names, clock);
-        let validity =
-            Validity::starting(now, purpose.lifetimes.leaf).within(self.issuer.validity());
+        // A longer life is stored before anything has it.
+        let life = purpose.lifetimes.leaf.min(self.root.longest);
+        let validity = Validity::starting(now, life).within(self.issuer.validity());
         let uri = Some(pod.uri());
         let spec = LeafSpec { names: &names, uri: uri.as_deref(), validity };
         Ok(vec![self.issuer.sign(&spec, key.info())?, self.issuer.cert().clone()])

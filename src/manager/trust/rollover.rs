@@ -4,7 +4,10 @@
 //! it; and the former one stays published until what it signed has ended. There is at most one of
 //! each: while there is a former one, no next one is made.
 
-use std::time::{Duration, SystemTime};
+use std::{
+    mem,
+    time::{Duration, SystemTime},
+};
 
 use rustls_pki_types::CertificateDer;
 
@@ -14,17 +17,27 @@ use crate::net::ca::Authority;
 #[derive(Debug)]
 pub struct Rollover {
     pub(super) signing: Authority,
-    /// The time since which it signs.
-    pub(super) since: SystemTime,
+    /// The longest life of what it signs.
+    pub(super) longest: Duration,
     /// The one that is published and does not sign yet.
     pub(super) next: Option<Authority>,
     /// The one that does not sign any more.
-    pub(super) former: Option<CertificateDer<'static>>,
+    pub(super) former: Option<Former>,
+}
+
+/// A CA that does not sign any more.
+#[derive(Debug)]
+pub(super) struct Former {
+    pub(super) cert: CertificateDer<'static>,
+    /// The end of what it signed.
+    pub(super) until: SystemTime,
 }
 
 /// A change of a [`Rollover`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Move {
+    /// What is signed may live longer.
+    Lengthened,
     /// The next one is published.
     Published,
     /// The next one signs.
@@ -34,23 +47,27 @@ pub enum Move {
 }
 
 impl Rollover {
-    /// A CA that signs from now on.
-    pub(super) fn new(signing: Authority, now: SystemTime) -> Self {
-        Self { signing, since: now, next: None, former: None }
+    /// A CA that signs what lives no longer than `longest`.
+    pub(super) fn new(signing: Authority, longest: Duration) -> Self {
+        Self { signing, longest, next: None, former: None }
     }
 
     /// Takes the next step. `is_due` tells whether a CA is to be replaced, `is_known` whether all
-    /// who trust the signing one have the next one; what is signed lives no longer than `grace`.
+    /// who trust the signing one have the next one; what is signed is to live for `life`.
     pub(super) fn step(
         &mut self,
         is_due: impl Fn(&Authority) -> bool,
         make: impl FnOnce() -> Result<Authority, rcgen::Error>,
         is_known: bool,
-        grace: Duration,
+        life: Duration,
         now: SystemTime,
     ) -> Result<Option<Move>, rcgen::Error> {
-        if self.former.is_some() {
-            if now <= self.since + grace {
+        if life > self.longest {
+            self.longest = life;
+            return Ok(Some(Move::Lengthened));
+        }
+        if let Some(former) = &self.former {
+            if now <= former.until {
                 return Ok(None);
             }
             self.former = None;
@@ -69,9 +86,9 @@ impl Rollover {
             self.next = Some(next);
             return Ok(None);
         }
-        let former = std::mem::replace(&mut self.signing, next);
-        self.former = (!has_ended).then(|| former.cert().clone());
-        self.since = now;
+        let former = mem::replace(&mut self.signing, next);
+        let until = now + mem::replace(&mut self.longest, life);
+        self.former = (!has_ended).then(|| Former { cert: former.cert().clone(), until });
         Ok(Some(Move::Promoted))
     }
 
@@ -88,6 +105,7 @@ impl Rollover {
     /// The certificates to trust, the signing one's first.
     pub fn published(&self) -> impl Iterator<Item = &CertificateDer<'static>> {
         let next = self.next.as_ref().map(Authority::cert);
-        [self.signing.cert()].into_iter().chain(next).chain(&self.former)
+        let former = self.former.as_ref().map(|former| &former.cert);
+        [self.signing.cert()].into_iter().chain(next).chain(former)
     }
 }

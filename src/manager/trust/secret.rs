@@ -8,7 +8,7 @@ use std::{
 use jiff::Timestamp;
 use rustls_pki_types::{CertificateDer, pem::PemObject};
 
-use super::rollover::Rollover;
+use super::rollover::{Former, Rollover};
 use crate::net::ca::{Authority, BadAuthority, certificate_pem};
 
 /// The data of a Secret.
@@ -25,15 +25,20 @@ pub struct BadSecret {
 /// Writes a rollover under a name.
 pub(super) fn put(data: &mut SecretData, name: &str, rollover: &Rollover) {
     put_authority(data, name, &rollover.signing);
-    // Certificates count in seconds, and so does this.
-    let since = rollover.since.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
-    data.insert(format!("{name}.since"), since.as_secs().to_string().into_bytes());
+    put_seconds(data, &format!("{name}.longest"), rollover.longest);
     if let Some(next) = &rollover.next {
         put_authority(data, &format!("{name}-next"), next);
     }
-    if let Some(former) = &rollover.former {
-        data.insert(format!("{name}-former.crt"), certificate_pem(former).into_bytes());
+    if let Some(Former { cert, until }) = &rollover.former {
+        data.insert(format!("{name}-former.crt"), certificate_pem(cert).into_bytes());
+        let since_1970 = until.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
+        put_seconds(data, &format!("{name}-former.until"), since_1970);
     }
+}
+
+/// Certificates count in seconds, and so does this.
+fn put_seconds(data: &mut SecretData, key: &str, time: Duration) {
+    data.insert(key.to_owned(), time.as_secs().to_string().into_bytes());
 }
 
 /// Writes a CA under a name.
@@ -44,29 +49,37 @@ pub(super) fn put_authority(data: &mut SecretData, name: &str, ca: &Authority) {
 
 /// Reads what [`put`] wrote.
 pub(super) fn rollover(data: &SecretData, name: &str) -> Result<Rollover, BadSecret> {
-    let since = format!("{name}.since");
-    let seconds = text(data, &since)?.parse().ok();
-    let at = seconds.filter(|seconds| Timestamp::from_second(*seconds).is_ok());
-    let seconds = at.and_then(|seconds| u64::try_from(seconds).ok());
-    let Some(seconds) = seconds else {
-        return Err(bad(&since, "is not a number of seconds since 1970"));
-    };
     let next = format!("{name}-next");
-    let has_next = ["crt", "key"].iter().any(|kind| data.contains_key(&format!("{next}.{kind}")));
-    let former = format!("{name}-former.crt");
-    let former = match data.get(&former) {
-        None => None,
-        Some(pem) => {
-            let cert = CertificateDer::from_pem_slice(pem);
-            Some(cert.map_err(|_| bad(&former, "is no PEM certificate"))?)
-        }
+    let former = format!("{name}-former");
+    let has = |name: &str, kinds: [&str; 2]| {
+        kinds.iter().any(|kind| data.contains_key(&format!("{name}.{kind}")))
     };
     Ok(Rollover {
         signing: authority(data, name)?,
-        since: SystemTime::UNIX_EPOCH + Duration::from_secs(seconds),
-        next: if has_next { Some(authority(data, &next)?) } else { None },
-        former,
+        longest: seconds(data, &format!("{name}.longest"))?,
+        next: if has(&next, ["crt", "key"]) { Some(authority(data, &next)?) } else { None },
+        former: if has(&former, ["crt", "until"]) {
+            Some(read_former(data, &former)?)
+        } else {
+            None
+        },
     })
+}
+
+fn read_former(data: &SecretData, name: &str) -> Result<Former, BadSecret> {
+    let key = format!("{name}.crt");
+    let cert = CertificateDer::from_pem_slice(text(data, &key)?.as_bytes())
+        .map_err(|_| bad(&key, "is no PEM certificate"))?;
+    let until = SystemTime::UNIX_EPOCH + seconds(data, &format!("{name}.until"))?;
+    Ok(Former { cert, until })
+}
+
+/// A number of seconds, no more than a certificate can say.
+fn seconds(data: &SecretData, key: &str) -> Result<Duration, BadSecret> {
+    let number = text(data, key)?.parse().ok();
+    let number = number.filter(|seconds| Timestamp::from_second(*seconds).is_ok());
+    let number = number.and_then(|seconds| u64::try_from(seconds).ok());
+    number.map(Duration::from_secs).ok_or_else(|| bad(key, "is not a number of seconds"))
 }
 
 /// Reads what [`put_authority`] wrote.

@@ -266,6 +266,38 @@ fn an_issuer_that_may_not_sign_for_a_name_of_its_root_is_replaced() {
     assert_eq!(accepts(&roots, &leaf, "api.example.com", server, now), Ok(()));
 }
 
+/// Lifetimes are values, and may change between any two steps.
+#[test]
+fn the_former_root_stays_as_long_as_what_it_signed() {
+    let (at, long) = (begin(), purpose());
+    let mut trust = Trust::make(&long, at).unwrap();
+    let lifetimes = Lifetimes { leaf: HOUR, ..long.lifetimes };
+    let names = vec![DnsName::try_from("other.example.com").unwrap()];
+    let short = Purpose { lifetimes, names, ..long.clone() };
+    let leaf = signed(&trust, &long, at);
+    let moves = [Move::Published, Move::Promoted].map(Step::Root);
+    assert_eq!(settle(&mut trust, &short, ALL, at), moves);
+    let server = KeyUsage::server_auth();
+    for after in [2 * HOUR, DAY] {
+        assert_eq!(settle(&mut trust, &short, ALL, at + after), []);
+        let roots = published(trust.root());
+        assert_eq!(accepts(&roots, &leaf, "kubernetes", server, at + after), Ok(()));
+    }
+    let after = at + DAY + Duration::from_secs(1);
+    assert_eq!(settle(&mut trust, &short, ALL, after), [Step::Root(Move::Dropped)]);
+
+    // A longer life is stored before a leaf has it.
+    let now = after + HOUR;
+    assert!(has_ended(
+        &signed(&trust, &Purpose { lifetimes: long.lifetimes, ..short.clone() }, now)[0],
+        now + 2 * HOUR
+    ));
+    let longer = Purpose { lifetimes: Lifetimes { leaf: 2 * DAY, ..long.lifetimes }, ..short };
+    let steps = settle(&mut trust, &longer, ALL, now);
+    assert_eq!(steps, [Step::Serving(Move::Lengthened), Step::Root(Move::Lengthened)]);
+    assert!(!has_ended(&signed(&trust, &longer, now)[0], now + 2 * DAY));
+}
+
 #[test]
 fn what_has_ended_is_replaced_although_nobody_has_the_next() {
     let (at, purpose) = (begin(), purpose());
@@ -301,21 +333,19 @@ fn half_of_the_data_is_refused() {
             "root-next.key",
             "root.crt",
             "root.key",
-            "root.since",
+            "root.longest",
             "serving-former.crt",
+            "serving-former.until",
             "serving.crt",
             "serving.key",
-            "serving.since",
+            "serving.longest",
         ]
     );
     for key in keys {
         let mut without = data.clone();
         without.remove(key);
-        match Trust::parse(&without) {
-            // One less to trust is no half of anything.
-            Ok(_) => assert_eq!(key, "serving-former.crt"),
-            Err(error) => assert!(error.to_string().contains(key), "{error}"),
-        }
+        let said = Trust::parse(&without).unwrap_err().to_string();
+        assert!(said.starts_with(&format!("key {key} is ")), "{said}");
         for (bad, wanted) in [(&b"\xff"[..], ""), (b"", ""), (b"-----BEGIN PRIVATE KEY-----", "")] {
             let mut broken = data.clone();
             broken.insert(key.to_owned(), bad.to_vec());
