@@ -1,4 +1,4 @@
-//! Who may have a leaf: a pod of the mesh, by the token of its proxy.
+//! The decision who may have a leaf: a pod of the mesh, by the token of its proxy.
 //!
 //! Hides what a token says and what is looked up besides. The token is bound to the pod and has an
 //! audience of its own, and its volume is the proxy container's alone: with what an app container has
@@ -22,7 +22,7 @@ const POD_NAME: &str = "authentication.kubernetes.io/pod-name";
 const POD_UID: &str = "authentication.kubernetes.io/pod-uid";
 const NODE_NAME: &str = "authentication.kubernetes.io/node-name";
 
-/// What a token says of its holder. It is to be compared with the pod ([`Claim::holder`]).
+/// The holder of a token by its own words, to be compared with the pod ([`Claim::holder`]).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Claim {
     account: String,

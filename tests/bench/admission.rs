@@ -1,4 +1,4 @@
-//! What the admission of a pod costs, with one container and with thirty.
+//! The cost of a pod's admission, with one container and with thirty.
 //!
 //! `cargo bench -p ctrlmesh-bench --bench admission`.
 

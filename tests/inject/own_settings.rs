@@ -1,4 +1,4 @@
-//! What a pod's annotations ask for.
+//! The annotations of a pod, and what the injection makes of them.
 
 use ctrlmesh::manager::inject::{Injected, Sidecar, inject};
 use serde_json::{Value, json};

@@ -1,8 +1,8 @@
 //! Admission of pods: a function of the review and the [`Settings`] only.
 //!
-//! What is asked (`AdmissionReview`, admission.k8s.io/v1) is answered from itself: nothing is looked
-//! up or kept, so a dry run differs in nothing, and a second call is answered as the first
-//! (`reinvocationPolicy: IfNeeded`). What pods are in need of beside that, others see to.
+//! An AdmissionReview (admission.k8s.io/v1) is answered from itself: nothing is looked up or kept, so a
+//! dry run differs in nothing, and a second call is answered as the first (`reinvocationPolicy:
+//! IfNeeded`). The objects that pods need beside them are made elsewhere.
 
 mod wire;
 

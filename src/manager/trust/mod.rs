@@ -48,7 +48,7 @@ pub struct Trust {
     issuer: Authority,
 }
 
-/// What the authorities are for.
+/// The names that the authorities sign for, and for how long.
 #[derive(Clone, Debug)]
 pub struct Purpose {
     /// The manager's own names.
@@ -59,11 +59,11 @@ pub struct Purpose {
     pub addresses: Vec<IpAddr>,
     /// More names of the API server.
     pub names: Vec<DnsName<'static>>,
-    /// How long certificates live.
+    /// The lifetimes of certificates.
     pub lifetimes: Lifetimes,
 }
 
-/// How long certificates live.
+/// The lifetimes of certificates.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Lifetimes {
     /// Of a root or a serving CA.
@@ -74,7 +74,7 @@ pub struct Lifetimes {
     pub leaf: Duration,
 }
 
-/// What the cluster knows already.
+/// The trust of the cluster in CAs that do not sign yet.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Known {
     /// Whether whoever calls the manager trusts the next serving CA.

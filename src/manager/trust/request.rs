@@ -1,4 +1,4 @@
-//! What a proxy asks for: a certificate for its key (PKCS#10, RFC 2986).
+//! The request of a proxy: a certificate for its key (PKCS#10, RFC 2986).
 
 use rcgen::{
     PKCS_ECDSA_P256_SHA256, PKCS_ECDSA_P384_SHA384, PKCS_ED25519, PublicKeyData,

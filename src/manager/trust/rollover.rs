@@ -36,7 +36,7 @@ pub(super) struct Former {
 /// A change of a [`Rollover`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Move {
-    /// What is signed may live longer.
+    /// The life of what is signed is longer.
     Lengthened,
     /// The next one is published.
     Published,

@@ -312,7 +312,7 @@ fn what_has_ended_is_replaced_although_nobody_has_the_next() {
     assert_eq!(accepts(&roots, &leaf, "kubernetes", KeyUsage::server_auth(), late), Ok(()));
 }
 
-/// What a reader of the data sees: all of it, or why not.
+/// A reader of the data sees all of it, or why not.
 #[test]
 fn half_of_the_data_is_refused() {
     let (at, purpose) = (begin(), purpose());
