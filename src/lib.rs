@@ -7,6 +7,7 @@
 //! - [`policy`]: the decisions, as functions of values; without socket, clock or task.
 //! - [`net`]: sockets, original destinations, TLS, the mesh CA and its leaf, drain.
 //! - [`cluster`]: our own calls to the API server, and the objects that they follow.
+//! - [`process`]: vital tasks, the port for people and probes.
 //! - [`sidecar`]: the ports, files and arguments of a pod's proxy.
 //! - [`proxy`]: the data plane; its first page is the life of a connection.
 //! - [`manager`]: makes pods part of the mesh; its core is the injection.
@@ -37,6 +38,7 @@ pub mod cluster;
 pub mod manager;
 pub mod net;
 pub mod policy;
+pub mod process;
 pub mod proxy;
 pub mod sidecar;
 pub mod wire;

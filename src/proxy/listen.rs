@@ -1,20 +1,16 @@
 //! Accepts connections, finds the original destination of each, and deals it to a data thread.
 
 use std::{
-    io,
     net::SocketAddr,
     sync::{
         Arc,
         atomic::{AtomicUsize, Ordering},
     },
-    time::Duration,
 };
 
-use parking_lot::Mutex;
 use tokio::{
     net::{TcpListener, TcpStream},
     sync::{mpsc, watch},
-    time::{Instant, sleep},
 };
 
 use super::{
@@ -22,17 +18,16 @@ use super::{
     outcome::{Closed, connection_closed},
     upstream::{Destination, Server},
 };
-use crate::net::{ClientAddr, OrigDst, addr::canonical, socket};
+use crate::{
+    net::{ClientAddr, OrigDst, addr::canonical, socket},
+    process::outages::Outages,
+};
 
 /// Connections that one data thread may carry. A pod's controllers open a handful; this is the
 /// bound on what a runaway client can make us hold.
 const MAX_CONNECTIONS: usize = 4096;
 /// Accepted connections that wait for a data thread.
 const HAND_OVER: usize = 64;
-/// Pause in which a full file table may recover.
-const BACK_OFF: Duration = Duration::from_millis(100);
-/// Interval between log lines about listeners that cannot accept.
-const SAY_AGAIN: Duration = Duration::from_secs(1);
 
 /// A bound socket, and the leg of the connections that it accepts.
 #[derive(Debug)]
@@ -128,28 +123,6 @@ impl Drop for Slot {
     fn drop(&mut self) {
         self.load.fetch_sub(1, Ordering::Relaxed);
         self.open.send_modify(|open| *open -= 1);
-    }
-}
-
-/// The time when it was last logged that a listener cannot accept.
-#[derive(Debug, Default)]
-pub(super) struct Outages(Mutex<Option<Instant>>);
-
-impl Outages {
-    /// Logs the failure, unless one was logged recently, and leaves the system time to recover.
-    pub(super) async fn sit_out(&self, error: &io::Error) {
-        let is_due = {
-            let mut last = self.0.lock();
-            let is_due = last.is_none_or(|last| last.elapsed() >= SAY_AGAIN);
-            if is_due {
-                *last = Some(Instant::now());
-            }
-            is_due
-        };
-        if is_due {
-            tracing::warn!(%error, "cannot accept");
-        }
-        sleep(BACK_OFF).await;
     }
 }
 

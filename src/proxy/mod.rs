@@ -33,7 +33,6 @@ pub mod start;
 mod streams;
 mod tls;
 mod upstream;
-mod vital;
 
 use std::{
     rc::Rc,
@@ -47,19 +46,18 @@ use tokio::{
     task::{JoinError, JoinSet},
 };
 
-pub use self::{
-    config::{BadConfig, Config, PlainFlags, ProxyArgs},
-    vital::Lost,
-};
+pub use self::config::{BadConfig, Config, PlainFlags, ProxyArgs};
 use self::{
     listen::{Accepted, Queue},
     metrics::{Leg, Metrics, RequestCounts},
     outcome::{Closed, Live, connection_closed},
     shared::{LAST_CALL, Shared, Worker, reached},
     streams::LiveStreams,
-    vital::Vitals,
 };
-use crate::net::{ClientAddr, drain::Draining};
+use crate::{
+    net::{ClientAddr, drain::Draining},
+    process::vital::Vitals,
+};
 
 /// One connection, from its first byte to its last.
 fn connection(

@@ -22,13 +22,12 @@ use tokio::{
 use super::{
     config::{Config, OnChange},
     feed::Feed,
-    listen::Outages,
     metrics::{Metrics, RequestCounts},
     streams::{LiveStreams, Stalls, StreamTable, Turns, Unread},
     tls::Tls,
     upstream::{Leftover, Room, Upstream},
 };
-use crate::{net::Clock, policy::positions::Grants};
+use crate::{net::Clock, policy::positions::Grants, process::outages::Outages};
 
 /// The time before a drain's deadline when connections and watches that came during the drain are
 /// asked to finish.
@@ -63,7 +62,7 @@ pub(super) struct Shared {
     pub(super) unread: Arc<Unread>,
     pub(super) unfinished: Arc<Room>,
     pub(super) moved: Arc<Room>,
-    pub(super) outages: Outages,
+    pub(super) outages: Arc<Outages>,
     pub(super) on_change: OnChange,
     pub(super) clock: Clock,
     pub(super) connections: AtomicU64,
@@ -82,7 +81,7 @@ impl Shared {
             unfinished: Room::new(UNFINISHED, &metrics.filter_memory),
             moved: Room::new(MOVED, &metrics.filter_memory),
             metrics,
-            outages: Outages::default(),
+            outages: Arc::default(),
             on_change: config.plain.on_change,
             clock: config.clock.clone(),
             connections: AtomicU64::default(),

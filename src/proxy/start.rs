@@ -29,7 +29,6 @@ use super::{
     shared::Shared,
     tls::Tls,
     upstream::{KeptPositions, OwnSockets, Server},
-    vital::{Lost, Vitals},
 };
 use crate::{
     cluster::{OwnAccess, chain},
@@ -40,6 +39,7 @@ use crate::{
         socket,
         tls::{BadRoots, ClientTls, UpstreamTls, read_roots},
     },
+    process::vital::{Lost, Vitals},
 };
 
 /// Interval of checks for what others may change: the upstream's CA file, the end of the leaf.
@@ -152,7 +152,7 @@ impl Proxy {
             (config.plain.pod_name.as_deref(), config.plain.pod_namespace.as_deref());
         tracing::info!(addr, admin = admin_addr, pod, namespace, "listening");
         let (drain, inner) = drain::channel();
-        let vitals = Vitals::new(Arc::clone(&shared.metrics), inner.clone());
+        let vitals = Vitals::new(shared.metrics.panics.clone(), inner.clone());
         let (hands, queues) = listen::hands(config.plain.threads.get(), socket::most_connections());
         let threads = start_threads(queues, &shared, &inner, &vitals)?;
         let idle = hands.idle();

@@ -7,15 +7,16 @@ use std::{
 };
 
 /// Each module of the library with the modules that it may use.
-const MAY_USE: [(&str, &[&str]); 9] = [
+const MAY_USE: [(&str, &[&str]); 10] = [
     ("api", &[]),
     ("wire", &["api"]),
     ("policy", &["api", "wire"]),
     ("net", &[]),
     ("cluster", &[]),
+    ("process", &["net"]),
     ("sidecar", &["net"]),
-    ("proxy", &["api", "wire", "policy", "net", "cluster", "sidecar"]),
-    ("manager", &["api", "wire", "policy", "net", "cluster", "sidecar"]),
+    ("proxy", &["api", "wire", "policy", "net", "cluster", "process", "sidecar"]),
+    ("manager", &["api", "wire", "policy", "net", "cluster", "process", "sidecar"]),
     ("cli", &["api", "wire", "policy", "net", "sidecar", "manager"]),
 ];
 
@@ -34,8 +35,8 @@ const FOREIGN: [&str; 9] = [
 
 /// Names of the HTTP engines, and the files of the proxy that may name them.
 const ENGINES: [&str; 3] = ["Incoming", "h2::", "hyper::client"];
-const OF_ENGINES: [&str; 5] =
-    ["admin.rs", "legs.rs", "upstream/body.rs", "upstream/connection.rs", "upstream/http2.rs"];
+const OF_ENGINES: [&str; 4] =
+    ["legs.rs", "upstream/body.rs", "upstream/connection.rs", "upstream/http2.rs"];
 
 fn source(module: &str) -> Vec<(PathBuf, String)> {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("src");

@@ -1,4 +1,4 @@
-//! Vital tasks, which must not end while the proxy serves: they feed it policies, accept
+//! Vital tasks, which must not end while the process serves: they feed it policies, accept
 //! connections, renew certificates, bring watches over.
 //!
 //! Hides how the end of one is noticed, on whatever thread it runs. Does not know what they do.
@@ -6,42 +6,43 @@
 use std::{panic::AssertUnwindSafe, sync::Arc};
 
 use futures_util::FutureExt;
+use prometheus_client::metrics::counter::Counter;
 use tokio::sync::watch;
 
-use super::metrics::Metrics;
 use crate::net::drain::Draining;
 
 /// A monitor of vital tasks. Cheap to clone, one for each thread.
 #[derive(Clone, Debug)]
-pub(super) struct Vitals {
+pub struct Vitals {
     first: Arc<watch::Sender<Option<Lost>>>,
-    metrics: Arc<Metrics>,
+    panics: Counter,
     draining: Draining,
 }
 
 /// A vital task that has ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("{task} {how}, without which the proxy must not go on")]
+#[error("{task} {how}, without which the process must not go on")]
 pub struct Lost {
     task: &'static str,
     how: &'static str,
 }
 
 impl Vitals {
-    /// A monitor of tasks that may return once `draining` has begun.
-    pub(super) fn new(metrics: Arc<Metrics>, draining: Draining) -> Self {
-        Self { first: Arc::default(), metrics, draining }
+    /// A monitor of tasks that may return once `draining` has begun. `panics` counts those that
+    /// panicked.
+    pub fn new(panics: Counter, draining: Draining) -> Self {
+        Self { first: Arc::default(), panics, draining }
     }
 
     /// Runs `task` to its end, which is a loss: it is logged by this name, and a panic is counted.
     /// The end is not a loss if the task is dropped, or returns during a drain.
-    pub(super) async fn watch(self, name: &'static str, task: impl Future<Output = ()>) {
+    pub async fn watch(self, name: &'static str, task: impl Future<Output = ()>) {
         // State that a panic left half done is never seen: the process ends.
         let how = match AssertUnwindSafe(task).catch_unwind().await {
             Ok(()) if self.draining.deadline().is_some() => return,
             Ok(()) => "returned",
             Err(_) => {
-                self.metrics.panics.inc();
+                self.panics.inc();
                 "panicked"
             }
         };
@@ -53,13 +54,14 @@ impl Vitals {
         });
     }
 
-    pub(super) async fn loss(&self) {
+    /// Waits for the first loss.
+    pub async fn loss(&self) {
         // The sender is our own, so this does not fail.
         let _ = self.first.subscribe().wait_for(Option::is_some).await;
     }
 
     /// The first loss so far.
-    pub(super) fn lost(&self) -> Option<Lost> {
+    pub fn lost(&self) -> Option<Lost> {
         *self.first.borrow()
     }
 }
@@ -75,7 +77,7 @@ mod tests {
 
     fn vitals() -> (Vitals, Drain) {
         let (drain, draining) = drain::channel();
-        (Vitals::new(Arc::new(Metrics::new().0), draining), drain)
+        (Vitals::new(Counter::default(), draining), drain)
     }
 
     #[tokio::test]
@@ -93,11 +95,11 @@ mod tests {
         vitals.loss().await;
         let lost = vitals.lost().unwrap();
         assert!(lost.to_string().starts_with("one that panics panicked"), "{lost}");
-        assert_eq!(vitals.metrics.panics.get(), 1);
+        assert_eq!(vitals.panics.get(), 1);
 
         vitals.clone().watch("one that returns", async {}).await;
         assert_eq!(vitals.lost(), Some(lost), "the first is the cause");
-        assert_eq!(vitals.metrics.panics.get(), 1);
+        assert_eq!(vitals.panics.get(), 1);
     }
 
     #[tokio::test]

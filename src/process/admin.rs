@@ -1,0 +1,197 @@
+//! The port for people, probes and scrapers: a page a path, over HTTP/1.1 without TLS.
+//!
+//! Hides connections and their bounds, and how pages are written. Does not know which pages there
+//! are.
+
+use std::{
+    cmp::Reverse,
+    collections::VecDeque,
+    convert::Infallible,
+    net::{IpAddr, SocketAddr},
+    sync::Arc,
+    time::Duration,
+};
+
+use bytes::Bytes;
+use http::{HeaderValue, Method, Request, Response, StatusCode, header};
+use http_body_util::Full;
+use hyper::{body::Incoming, server::conn::http1, service::service_fn};
+use hyper_util::rt::{TokioIo, TokioTimer};
+use prometheus_client::{encoding::text::encode, registry::Registry};
+use tokio::{
+    net::TcpListener,
+    task::{AbortHandle, JoinSet},
+    time::timeout,
+};
+
+use super::outages::Outages;
+use crate::net::{addr::canonical, socket};
+
+/// A scrape takes milliseconds; a peer still connected after this is considered gone.
+const CONNECTION_TIMEOUT: Duration = Duration::from_secs(30);
+/// A request is one packet; a peer that has not sent its head by then has nothing to ask.
+const HEAD_TIMEOUT: Duration = Duration::from_secs(2);
+/// Connections at once. Kubelet and scraper need two.
+const MAX_CONNECTIONS: usize = 32;
+
+/// The connections that are served, the oldest first.
+#[derive(Default)]
+struct Guests {
+    tasks: JoinSet<()>,
+    places: VecDeque<(IpAddr, AbortHandle)>,
+}
+
+impl Guests {
+    /// Serves one more connection. If all places are taken, a connection of the address that has
+    /// most of them is closed, so that no peer keeps probes or scrapes out.
+    fn serve(&mut self, peer: IpAddr, connection: impl Future<Output = ()> + Send + 'static) {
+        while self.tasks.try_join_next().is_some() {}
+        self.places.retain(|(_, task)| !task.is_finished());
+        if self.places.len() >= MAX_CONNECTIONS
+            && let Some((_, task)) = self.one_of_the_most().and_then(|at| self.places.remove(at))
+        {
+            task.abort();
+        }
+        self.places.push_back((peer, self.tasks.spawn(connection)));
+    }
+
+    /// The oldest connection of the address that has most.
+    fn one_of_the_most(&self) -> Option<usize> {
+        let has = |at: &usize| {
+            let peer = self.places.get(*at).map(|(peer, _)| peer);
+            self.places.iter().filter(|(other, _)| Some(other) == peer).count()
+        };
+        (0..self.places.len()).max_by_key(|at| (has(at), Reverse(*at)))
+    }
+}
+
+/// A page.
+pub type Page = Response<Full<Bytes>>;
+
+/// A request for a page.
+#[derive(Clone, Copy, Debug)]
+pub struct Asked<'a> {
+    /// The path.
+    pub path: &'a str,
+    /// Whether the peer has a loopback address.
+    pub is_local: bool,
+}
+
+/// Serves the pages that `answer` returns, until it is dropped.
+pub async fn serve<A>(listener: TcpListener, outages: Arc<Outages>, answer: A)
+where
+    A: Fn(Asked<'_>) -> Page + Send + Sync + 'static,
+{
+    let answer = Arc::new(answer);
+    let mut guests = Guests::default();
+    loop {
+        let (stream, peer) = match listener.accept().await {
+            Ok(accepted) => accepted,
+            Err(error) if socket::is_of_one_connection(&error) => continue,
+            Err(error) => {
+                outages.sit_out(&error).await;
+                continue;
+            }
+        };
+        let _ = socket::keep_alive(&stream);
+        let answer = Arc::clone(&answer);
+        guests.serve(canonical(peer).ip(), async move {
+            let service = service_fn(move |request| {
+                let page = page(&request, peer, &*answer);
+                async move { Ok::<_, Infallible>(page) }
+            });
+            let connection = http1::Builder::new()
+                .timer(TokioTimer::new())
+                .header_read_timeout(HEAD_TIMEOUT)
+                .serve_connection(TokioIo::new(stream), service);
+            let _ = timeout(CONNECTION_TIMEOUT, connection).await;
+        });
+    }
+}
+
+fn page(request: &Request<Incoming>, peer: SocketAddr, answer: &dyn Fn(Asked<'_>) -> Page) -> Page {
+    if !matches!(*request.method(), Method::GET | Method::HEAD) {
+        return text(StatusCode::METHOD_NOT_ALLOWED, "only GET is answered here\n".into());
+    }
+    let is_local = canonical(peer).ip().is_loopback();
+    answer(Asked { path: request.uri().path(), is_local })
+}
+
+/// The page `/readyz`: a line for each check, good or bad; ready if all are good.
+pub fn ready(checks: impl IntoIterator<Item = (&'static str, Result<String, String>)>) -> Page {
+    let (mut body, mut code) = (String::new(), StatusCode::OK);
+    for (name, state) in checks {
+        match state {
+            Ok(what) => body.push_str(&format!("[+]{name} ok: {what}\n")),
+            Err(what) => {
+                code = StatusCode::SERVICE_UNAVAILABLE;
+                body.push_str(&format!("[-]{name} failed: {what}\n"));
+            }
+        }
+    }
+    text(code, body)
+}
+
+/// The page `/metrics`.
+pub fn metrics(registry: &Registry) -> Page {
+    let mut body = String::new();
+    if encode(&mut body, registry).is_err() {
+        return text(StatusCode::INTERNAL_SERVER_ERROR, "metrics cannot be written\n".into());
+    }
+    let kind = "application/openmetrics-text; version=1.0.0; charset=utf-8";
+    reply(StatusCode::OK, kind, body)
+}
+
+/// A page of text.
+pub fn text(code: StatusCode, body: String) -> Page {
+    reply(code, "text/plain; charset=utf-8", body)
+}
+
+/// A page of JSON.
+pub fn json(value: &serde_json::Value) -> Page {
+    reply(StatusCode::OK, "application/json", format!("{value:#}\n"))
+}
+
+fn reply(code: StatusCode, kind: &'static str, body: String) -> Page {
+    let mut reply = Response::new(Full::new(body.into()));
+    *reply.status_mut() = code;
+    reply.headers_mut().insert(header::CONTENT_TYPE, HeaderValue::from_static(kind));
+    reply
+}
+
+#[cfg(test)]
+mod tests {
+    use std::future::pending;
+
+    use super::*;
+
+    fn peer(last: u8) -> IpAddr {
+        [10, 0, 0, last].into()
+    }
+
+    #[tokio::test]
+    async fn a_newcomer_takes_a_place_from_the_address_that_has_most() {
+        let mut guests = Guests::default();
+        guests.serve(peer(1), pending());
+        for _ in 1..MAX_CONNECTIONS {
+            guests.serve(peer(2), pending());
+        }
+        for last in 3..=4 {
+            guests.serve(peer(last), pending());
+        }
+        let has = |last| guests.places.iter().filter(|(ip, _)| *ip == peer(last)).count();
+        assert_eq!([1, 2, 3, 4].map(has), [1, MAX_CONNECTIONS - 3, 1, 1]);
+        let ended = [guests.tasks.join_next().await, guests.tasks.join_next().await];
+        assert!(ended.into_iter().all(|task| task.unwrap().unwrap_err().is_cancelled()));
+    }
+
+    #[tokio::test]
+    async fn of_addresses_with_one_connection_each_the_oldest_gives_way() {
+        let mut guests = Guests::default();
+        for last in 0..=MAX_CONNECTIONS {
+            guests.serve(peer(u8::try_from(last).unwrap()), pending());
+        }
+        assert_eq!(guests.places.len(), MAX_CONNECTIONS);
+        assert_eq!(guests.places[0].0, peer(1));
+    }
+}
