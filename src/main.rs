@@ -4,12 +4,17 @@ use std::{
     error::Error,
     io::{self, Write},
     process::ExitCode,
+    time::Duration,
 };
 
 use clap::{Parser, Subcommand};
 use ctrlmesh::{
     cli::{crds, explain, inject, log, log::LogError, mesh_ca, wait},
-    net::{drain, tls},
+    manager::{self, ManagerArgs, start::Manager},
+    net::{
+        drain::{self, Draining},
+        tls,
+    },
     proxy::{Config, ProxyArgs, start::Proxy},
     sidecar,
 };
@@ -38,6 +43,8 @@ enum Command {
     /// Run the proxy between a controller and the API server
     #[command(name = sidecar::PROXY)]
     Proxy(Box<ProxyArgs>),
+    /// Run the manager of the mesh: it injects pods and signs the certificates of their proxies
+    Manager(Box<ManagerArgs>),
     /// Make a mesh CA: a directory with ca.crt and ca.key
     MeshCa(mesh_ca::MeshCaArgs),
     /// Print workloads with the init container and the proxy added, for `kubectl apply -f -`
@@ -63,6 +70,7 @@ fn main() -> ExitCode {
     };
     let ran = match cli.command {
         Command::Proxy(args) => proxy(*args),
+        Command::Manager(args) => manager(*args),
         Command::MeshCa(args) => mesh_ca::run(args).map_err(with(USAGE)),
         Command::Inject(args) => inject::run(args).map_err(with(USAGE)),
         Command::Explain(args) => {
@@ -79,6 +87,30 @@ fn main() -> ExitCode {
 
 fn proxy(args: ProxyArgs) -> Result<(), Failure> {
     let config = Config::new(args).map_err(with(USAGE))?;
+    run(async {
+        let drain_timeout = config.plain.drain_timeout();
+        let proxy = Proxy::build(config).await;
+        let proxy = proxy.map_err(|error| with(error.exit_code())(error))?;
+        let serve = async |draining| {
+            proxy.run(draining).await.map_err(|error| with(error.exit_code())(error))
+        };
+        until_asked_to_end(drain_timeout, serve).await
+    })
+}
+
+fn manager(args: ManagerArgs) -> Result<(), Failure> {
+    let config = manager::Config::new(args).map_err(with(USAGE))?;
+    run(async {
+        let drain_timeout = config.drain_timeout;
+        let manager = Manager::build(config).await;
+        let manager = manager.map_err(|error| with(error.exit_code())(error))?;
+        let serve = async |draining| manager.run(draining).await.map_err(with(SOFTWARE));
+        until_asked_to_end(drain_timeout, serve).await
+    })
+}
+
+/// Runs a process that serves, with its log.
+fn run(served: impl Future<Output = Result<(), Failure>>) -> Result<(), Failure> {
     let _log = log::start().map_err(|error| match error {
         LogError::Filter { .. } => with(USAGE)(error),
         LogError::Thread(_) => with(SOFTWARE)(error),
@@ -86,13 +118,14 @@ fn proxy(args: ProxyArgs) -> Result<(), Failure> {
     // The only process-wide setting: the kube crate's TLS requires it.
     let _ = rustls::crypto::CryptoProvider::install_default(tls::provider_value());
     let runtime = runtime::Builder::new_current_thread().enable_all().build();
-    runtime.map_err(with(SOFTWARE))?.block_on(serve(config))
+    runtime.map_err(with(SOFTWARE))?.block_on(served)
 }
 
-async fn serve(config: Config) -> Result<(), Failure> {
-    let drain_timeout = config.plain.drain_timeout();
-    let proxy = Proxy::build(config).await;
-    let proxy = proxy.map_err(|error| with(error.exit_code())(error))?;
+/// Serves until a signal asks for the end: the first starts a drain, the second ends it.
+async fn until_asked_to_end(
+    drain_timeout: Duration,
+    serve: impl AsyncFnOnce(Draining) -> Result<(), Failure>,
+) -> Result<(), Failure> {
     let mut term = signal(SignalKind::terminate()).map_err(with(SOFTWARE))?;
     let mut int = signal(SignalKind::interrupt()).map_err(with(SOFTWARE))?;
     let (drain, draining) = drain::channel();
@@ -105,7 +138,7 @@ async fn serve(config: Config) -> Result<(), Failure> {
     };
     tokio::select! {
         () = asked_to_end => Ok(()),
-        served = proxy.run(draining) => served.map_err(|error| with(error.exit_code())(error)),
+        served = serve(draining) => served,
     }
 }
 

@@ -34,6 +34,9 @@ pub const WITHOUT_MEANING: [(&str, &str); 4] = [
 /// the injected parts as ours, so a second injection may replace them.
 pub const INJECTED: &str = "ctrlmesh.kusionstack.io/injected";
 
+/// Annotation of a bundle: the time since when it has its present certificates.
+pub const TRUSTED_SINCE: &str = "ctrlmesh.kusionstack.io/trusted-since";
+
 /// The key and the value under `name` in either dialect's spelling; the KusionStack one wins.
 pub fn find<'a>(
     map: &'a std::collections::BTreeMap<String, String>,

@@ -1,11 +1,30 @@
 //! Makes pods part of the mesh.
 //!
-//! [`inject`] adds the init container and the proxy to a pod that asks for it. It uses neither
-//! files nor the cluster, so the command `ctrlmesh inject` and [`admission`] share it.
-//! [`trust`] decides which certificate authorities the mesh has, and what they sign; [`enrolment`]
-//! for whom.
+//! Pure parts decide, each a function of values:
+//!
+//! - [`inject`] adds the init container and the proxy to a pod that asks for it. It uses neither
+//!   files nor the cluster, so the command `ctrlmesh inject` and [`admission`] share it.
+//! - [`trust`] decides which certificate authorities the mesh has, and what they sign;
+//!   [`enrolment`] for whom.
+//!
+//! A replica is four tasks ([`start`]): the port of admission and enrolment (`server`), the objects
+//! that both replicas follow (`follow`), the duties of whoever leads (`duty`), and the admin port.
+//! What the API server holds is the only state that outlives it.
 
 pub mod admission;
+pub mod config;
+mod duty;
 pub mod enrolment;
+mod follow;
 pub mod inject;
+mod metrics;
+mod server;
+mod serving;
+mod shared;
+pub mod start;
 pub mod trust;
+
+pub use self::{
+    config::{BadConfig, Config, ManagerArgs},
+    server::{INJECT, INJECT_BASELINE, LEAF},
+};

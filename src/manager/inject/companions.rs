@@ -1,18 +1,28 @@
 //! The objects that a namespace and a cluster need beside the pods.
 
+use std::collections::BTreeMap;
+
 use base64::{Engine, engine::general_purpose::STANDARD};
 use serde_json::{Value, json};
 
-use crate::api::ShardingConfig;
+use crate::api::{ShardingConfig, keys};
 
 /// The Secret with the mesh CA, for proxies.
 pub const MESH_CA_SECRET: &str = "ctrlmesh-mesh-ca";
 /// The ConfigMap with the bundle, for all containers.
 pub const BUNDLE_MAP: &str = "ctrlmesh-ca-bundle";
 /// The key of a CA certificate, in both and in the cluster's own ConfigMap.
-pub(super) const CA_KEY: &str = "ca.crt";
+pub(in crate::manager) const CA_KEY: &str = "ca.crt";
+/// The key of the CAs of the manager's own ports in the bundle.
+pub(in crate::manager) const MANAGER_CA_KEY: &str = "manager.crt";
+/// The role of proxies, and of what binds it.
+pub(in crate::manager) const ROLE: &str = "ctrlmesh-proxy";
+/// The label of what is ours.
+pub(in crate::manager) const OURS_LABEL: (&str, &str) =
+    ("app.kubernetes.io/managed-by", "ctrlmesh");
+/// The same, for people.
+pub(in crate::manager) const OURS: &str = "app.kubernetes.io/managed-by: ctrlmesh";
 
-const ROLE: &str = "ctrlmesh-proxy";
 const NAMESPACES_ROLE: &str = "ctrlmesh-proxy-namespaces";
 const RBAC: &str = "rbac.authorization.k8s.io";
 
@@ -25,6 +35,51 @@ pub struct Trust {
     pub mesh_ca_key: String,
     /// The certificates of the cluster's CA.
     pub cluster_ca: String,
+}
+
+/// The certificates of a bundle, as PEM.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(in crate::manager) struct Bundle {
+    /// Of the cluster's CA.
+    pub(in crate::manager) cluster_ca: String,
+    /// Of the mesh's roots.
+    pub(in crate::manager) mesh_cas: String,
+    /// Of the CAs of the manager's own ports. Empty without a manager.
+    pub(in crate::manager) manager_cas: String,
+}
+
+impl Bundle {
+    /// The data of the ConfigMap.
+    pub(in crate::manager) fn data(&self) -> BTreeMap<String, String> {
+        let both = format!("{}{}", self.cluster_ca, self.mesh_cas);
+        let manager = (!self.manager_cas.is_empty()).then(|| self.manager_cas.clone());
+        let manager = manager.map(|cas| (MANAGER_CA_KEY.to_owned(), cas));
+        manager.into_iter().chain([(CA_KEY.to_owned(), both)]).collect()
+    }
+
+    /// The ConfigMap of a namespace, which has its roots since then.
+    pub(in crate::manager) fn config_map(&self, namespace: &str, since: &str) -> Value {
+        let mut metadata = metadata(BUNDLE_MAP, namespace);
+        metadata["annotations"] = json!({ keys::TRUSTED_SINCE: since });
+        json!({
+            "apiVersion": "v1",
+            "kind": "ConfigMap",
+            "metadata": metadata,
+            "data": self.data(),
+        })
+    }
+}
+
+/// The RoleBinding by which accounts may read what their proxies need.
+pub(in crate::manager) fn rights(namespace: &str, accounts: &[&str]) -> Value {
+    let subject = |name| json!({ "kind": "ServiceAccount", "name": name, "namespace": namespace });
+    json!({
+        "apiVersion": format!("{RBAC}/v1"),
+        "kind": "RoleBinding",
+        "metadata": metadata(ROLE, namespace),
+        "roleRef": { "apiGroup": RBAC, "kind": "ClusterRole", "name": ROLE },
+        "subjects": accounts.iter().map(subject).collect::<Vec<_>>(),
+    })
 }
 
 /// The objects for a namespace with injected pods: the mesh CA, the bundle, and the right to read
@@ -95,7 +150,8 @@ pub fn of_service_account_in_cluster(namespace: &str, name: &str) -> Value {
 }
 
 fn cluster_metadata(name: &str) -> Value {
-    json!({ "name": name, "labels": { "app.kubernetes.io/managed-by": "ctrlmesh" } })
+    let (label, value) = OURS_LABEL;
+    json!({ "name": name, "labels": { label: value } })
 }
 
 fn metadata(name: &str, namespace: &str) -> Value {

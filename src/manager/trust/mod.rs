@@ -48,11 +48,20 @@ pub struct Trust {
     issuer: Authority,
 }
 
+/// Authorities that are in force, and their purpose.
+#[derive(Debug)]
+pub struct Trusted {
+    /// The authorities.
+    pub trust: Trust,
+    /// Their purpose.
+    pub purpose: Purpose,
+}
+
 /// The names that the authorities sign for, and for how long.
 #[derive(Clone, Debug)]
 pub struct Purpose {
-    /// The manager's own names.
-    pub serving: Vec<DnsName<'static>>,
+    /// The manager's own names and addresses.
+    pub serving: Vec<ServerName<'static>>,
     /// The DNS domain of the cluster.
     pub domain: ClusterDomain,
     /// The addresses of the API server's Service.
@@ -150,8 +159,7 @@ impl Trust {
         clock: &Clock,
     ) -> Result<Option<Step>, rcgen::Error> {
         let (now, life) = (clock.now(), purpose.lifetimes.leaf);
-        let serves: Vec<_> = purpose.serving.iter().cloned().map(ServerName::DnsName).collect();
-        let is_due = |ca: &Authority| is_replaced(ca, &serves, clock);
+        let is_due = |ca: &Authority| is_replaced(ca, &purpose.serving, clock);
         let make = || purpose.serving_ca(now);
         if let Some(step) = self.serving.step(is_due, make, known.next_serving, life, now)? {
             return Ok(Some(Step::Serving(step)));
@@ -209,6 +217,11 @@ impl Trust {
         &self.serving
     }
 
+    /// The CA below the root that signs leaves.
+    pub fn issuer(&self) -> &Authority {
+        &self.issuer
+    }
+
     /// The root that pods trust.
     pub fn root(&self) -> &Rollover {
         &self.root
@@ -255,15 +268,30 @@ impl Purpose {
 
     fn serving_ca(&self, now: SystemTime) -> Result<Authority, rcgen::Error> {
         let validity = Validity::starting(now, self.lifetimes.root);
-        let constraints = &Constraints { dns: texts(&self.serving), ip: Vec::new() };
+        let dns = |name: &ServerName<'_>| match name {
+            ServerName::DnsName(name) => Some(name.as_ref().to_owned()),
+            _ => None,
+        };
+        let ip = |name: &ServerName<'_>| match name {
+            ServerName::IpAddress(ip) => whole(&(*ip).into()),
+            _ => None,
+        };
+        let constraints = &Constraints {
+            dns: self.serving.iter().filter_map(dns).collect(),
+            ip: self.serving.iter().filter_map(ip).collect(),
+        };
         Authority::root(&CaSpec { name: "ctrlmesh manager CA", constraints, below: 0, validity })
     }
 
     fn constraints(&self) -> Constraints {
-        let whole = |ip: &IpAddr| Cidr::new(*ip, if ip.is_ipv4() { 32 } else { 128 });
         let addresses = self.addresses.iter().filter_map(whole).collect();
         Constraints::kubernetes_and(&self.domain, texts(&self.names), addresses)
     }
+}
+
+/// The block of one address.
+fn whole(ip: &IpAddr) -> Option<Cidr> {
+    Cidr::new(*ip, if ip.is_ipv4() { 32 } else { 128 })
 }
 
 fn texts(names: &[DnsName<'_>]) -> Vec<String> {

@@ -38,7 +38,7 @@ fn begin() -> SystemTime {
 
 fn purpose() -> Purpose {
     Purpose {
-        serving: vec![DnsName::try_from("ctrlmesh.ctrlmesh-system.svc").unwrap()],
+        serving: vec![ServerName::try_from("ctrlmesh.ctrlmesh-system.svc").unwrap()],
         domain: ClusterDomain::default(),
         addresses: vec!["10.96.0.1".parse().unwrap(), "fd00::1".parse().unwrap()],
         names: vec![DnsName::try_from("api.example.com").unwrap()],

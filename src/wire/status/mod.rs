@@ -191,6 +191,9 @@ impl Cause {
 #[allow(missing_docs, reason = "upstream's reasons, by upstream's names")]
 pub enum Reason {
     BadRequest = 400,
+    Unauthorized = 401,
+    Forbidden = 403,
+    NotFound = 404,
     MethodNotAllowed = 405,
     NotAcceptable = 406,
     Conflict = 409,

@@ -45,6 +45,7 @@ mod bed;
 mod builds;
 mod front;
 mod kubectl;
+mod manager;
 mod node;
 mod pki;
 mod port;
@@ -61,6 +62,7 @@ pub use self::{
     builds::{Image, KUBERNETES_VERSION, deps, go_clients, images, kube_binary, python_client},
     front::Front,
     kubectl::Kubectl,
+    manager::Manager,
     node::{Families, Node, NodeBuilder},
     pki::{Authority, Identity},
     port::ReservedPort,

@@ -32,7 +32,7 @@ use ctrlmesh_e2e::{ApiServer, until};
 use rcgen::KeyPair;
 use rustls::{
     ServerConfig, ServerConnection, StreamOwned,
-    pki_types::{DnsName, PrivateKeyDer, PrivatePkcs8KeyDer, ServerName},
+    pki_types::{PrivateKeyDer, PrivatePkcs8KeyDer, ServerName},
 };
 use serde_json::{Value, json};
 
@@ -53,7 +53,7 @@ impl Reviewer {
     fn start() -> Result<Self> {
         let now = SystemTime::now();
         let purpose = Purpose {
-            serving: vec![DnsName::try_from("localhost")?],
+            serving: vec![ServerName::try_from("localhost")?],
             domain: "cluster.local".parse()?,
             addresses: Vec::new(),
             names: Vec::new(),

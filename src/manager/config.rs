@@ -1,0 +1,222 @@
+//! The flags of `ctrlmesh manager`, and the configuration that they make once checked together.
+
+use std::{net::SocketAddr, path::PathBuf, time::Duration};
+
+use clap::Args;
+use ctrlmesh_init::{PlanError, ProxyUid};
+use rustls_pki_types::{DnsName, ServerName};
+
+use super::{
+    inject::{Enforces, Image, Settings, Sidecar},
+    trust::{Lifetimes, Purpose},
+};
+use crate::{
+    net::{Clock, ClusterDomain, UpstreamAddr},
+    sidecar,
+};
+
+/// The port of admission and enrolment in the manager's pod.
+const LISTEN: &str = "0.0.0.0:8443";
+
+/// The flags as they are typed.
+#[derive(Args, Clone, Debug)]
+pub struct ManagerArgs {
+    /// The address for the API server, which asks for reviews, and for proxies, which enrol
+    #[arg(long, env = "CTRLMESH_LISTEN", value_name = "ADDR", default_value = LISTEN)]
+    pub listen: SocketAddr,
+
+    /// The address of /metrics, /healthz and /readyz
+    #[arg(long, env = "CTRLMESH_ADMIN", value_name = "ADDR", default_value_t = sidecar::ADMIN)]
+    pub admin: SocketAddr,
+
+    /// The Service in front of --listen: the manager serves under its names
+    #[arg(long, env = "CTRLMESH_SERVICE", value_name = "NAME", default_value = "ctrlmesh-manager")]
+    pub service: String,
+
+    /// The address at which proxies enrol [default: port 443 of the Service]
+    #[arg(long, env = "CTRLMESH_ADVERTISE", value_name = "HOST:PORT")]
+    pub advertise: Option<UpstreamAddr>,
+
+    /// The MutatingWebhookConfiguration that gets the CA of the manager's ports
+    #[arg(
+        long,
+        env = "CTRLMESH_WEBHOOK_CONFIGURATION",
+        value_name = "NAME",
+        default_value = "ctrlmesh"
+    )]
+    pub webhook_configuration: String,
+
+    /// The Secret of the manager's namespace that holds the certificate authorities
+    #[arg(long, env = "CTRLMESH_SECRET", value_name = "NAME", default_value = "ctrlmesh-manager")]
+    pub secret: String,
+
+    /// The Lease of the manager's namespace by which the replicas elect their leader
+    #[arg(long, env = "CTRLMESH_LEASE", value_name = "NAME", default_value = "ctrlmesh-manager")]
+    pub lease: String,
+
+    /// The CA certificates of the cluster, which pods trust too; read again when they change
+    #[arg(long, env = "CTRLMESH_CLUSTER_CA", value_name = "FILE",
+          default_value_os_t = PathBuf::from(sidecar::cluster_ca()))]
+    pub cluster_ca: PathBuf,
+
+    /// The DNS domain of the cluster
+    #[arg(long, env = "CTRLMESH_CLUSTER_DOMAIN", value_name = "DOMAIN",
+          default_value = ClusterDomain::DEFAULT)]
+    pub cluster_domain: ClusterDomain,
+
+    /// More DNS names of the API server, which leaves are for as well
+    #[arg(long, env = "CTRLMESH_TRUST_NAMES", value_name = "NAME,…", value_delimiter = ',')]
+    pub trust_names: Vec<String>,
+
+    /// The seconds that the leaf of a proxy is valid; proxies renew it at two thirds of that
+    #[arg(long, env = "CTRLMESH_LEAF_LIFETIME", value_name = "SECONDS", default_value = "86400",
+          value_parser = clap::value_parser!(u32).range(60..))]
+    pub leaf_lifetime: u32,
+
+    /// The seconds that an issuer of leaves is valid; it is replaced at two thirds of that
+    #[arg(long, env = "CTRLMESH_ISSUER_LIFETIME", value_name = "SECONDS",
+          default_value = "7776000", value_parser = clap::value_parser!(u32).range(60..))]
+    pub issuer_lifetime: u32,
+
+    /// The seconds that a root is valid; it is replaced at two thirds of that
+    #[arg(long, env = "CTRLMESH_ROOT_LIFETIME", value_name = "SECONDS",
+          default_value = "315360000", value_parser = clap::value_parser!(u32).range(60..))]
+    pub root_lifetime: u32,
+
+    /// The image of ctrlmesh-init
+    #[arg(long, env = "CTRLMESH_INIT_IMAGE", value_name = "IMAGE")]
+    pub init_image: Image,
+
+    /// The image of ctrlmesh
+    #[arg(long, env = "CTRLMESH_PROXY_IMAGE", value_name = "IMAGE")]
+    pub proxy_image: Image,
+
+    /// The kind of container that the proxy runs in
+    #[arg(long, env = "CTRLMESH_SIDECAR", value_enum, default_value_t = Sidecar::Native)]
+    pub sidecar: Sidecar,
+
+    /// The numeric user of the proxy; no other container of the pod may run as it
+    #[arg(long, env = "CTRLMESH_PROXY_UID", value_name = "UID", default_value_t = ProxyUid::DEFAULT)]
+    pub proxy_uid: ProxyUid,
+
+    /// The seconds that open requests have to finish after SIGTERM
+    #[arg(long, env = "CTRLMESH_DRAIN_TIMEOUT", value_name = "SECONDS", default_value = "5")]
+    pub drain_timeout: u16,
+
+    /// The pod's name: the replica's identity in the Lease
+    #[arg(long, env = "POD_NAME", value_name = "NAME")]
+    pub pod_name: String,
+
+    /// The pod's namespace, in which Secret, Lease and Service are
+    #[arg(long, env = "POD_NAMESPACE", value_name = "NAME")]
+    pub pod_namespace: String,
+}
+
+/// The checked configuration of the manager.
+#[derive(Clone, Debug)]
+pub struct Config {
+    /// The address for the API server and proxies.
+    pub listen: SocketAddr,
+    /// The address of metrics and health.
+    pub admin: SocketAddr,
+    /// The objects that the manager keeps, by name.
+    pub objects: Objects,
+    /// The file of the cluster's CA.
+    pub cluster_ca: PathBuf,
+    /// The purpose of the authorities, without the addresses of the API server.
+    pub purpose: Purpose,
+    /// The settings of pods, by their namespace's level.
+    pub settings: PodSettings,
+    /// The longest time that a drain may take.
+    pub drain_timeout: Duration,
+    /// The clock by which certificates are made and verified.
+    pub clock: Clock,
+}
+
+/// The objects that the manager keeps, by name.
+#[derive(Clone, Debug)]
+pub struct Objects {
+    /// The manager's namespace.
+    pub namespace: String,
+    /// The name of this replica.
+    pub replica: String,
+    /// The Secret with the authorities.
+    pub secret: String,
+    /// The Lease of the leader.
+    pub lease: String,
+    /// The MutatingWebhookConfiguration.
+    pub webhooks: String,
+}
+
+/// The settings of pods, by the level that their namespace enforces.
+#[derive(Clone, Debug)]
+pub struct PodSettings {
+    /// Of namespaces that enforce no level below `privileged`.
+    pub privileged: Settings,
+    /// Of the others.
+    pub baseline: Settings,
+}
+
+/// Flags that cannot be used.
+#[derive(Debug, thiserror::Error)]
+#[expect(missing_docs, reason = "the messages say it")]
+pub enum BadConfig {
+    #[error("{0} {1:?} is not a DNS name, for example {2}")]
+    Name(&'static str, String, &'static str),
+    #[error("--proxy-uid")]
+    Plan(#[from] PlanError),
+}
+
+impl Config {
+    /// Checks the flags. Fails with [`BadConfig`], which names the flag.
+    pub fn new(args: ManagerArgs) -> Result<Self, BadConfig> {
+        let ManagerArgs { service, pod_namespace: namespace, cluster_domain: domain, .. } = args;
+        let named = |suffix: &str| {
+            let name = format!("{service}.{namespace}{suffix}");
+            let name = DnsName::try_from(name).map(ServerName::DnsName);
+            name.map_err(|_| BadConfig::Name("--service", service.clone(), "ctrlmesh-manager"))
+        };
+        let mut serving = vec![named(".svc")?, named(&format!(".svc.{domain}"))?, named("")?];
+        let advertised = args.advertise.as_ref().map(|address| address.host().clone());
+        serving.extend(advertised.filter(|host| !serving.contains(host)));
+        let trusted = |name: &String| {
+            let name = name.clone();
+            DnsName::try_from(name.clone())
+                .map_err(|_| BadConfig::Name("--trust-names", name, "api.example.com"))
+        };
+        let seconds = |seconds: u32| Duration::from_secs(seconds.into());
+        let purpose = Purpose {
+            serving,
+            domain: domain.clone(),
+            addresses: Vec::new(),
+            names: args.trust_names.iter().map(trusted).collect::<Result<_, _>>()?,
+            lifetimes: Lifetimes {
+                root: seconds(args.root_lifetime),
+                issuer: seconds(args.issuer_lifetime),
+                leaf: seconds(args.leaf_lifetime),
+            },
+        };
+        let settings =
+            Settings::new(args.proxy_image, args.init_image, args.sidecar, args.proxy_uid)?
+                .in_domain(domain);
+        Ok(Self {
+            listen: args.listen,
+            admin: args.admin,
+            objects: Objects {
+                namespace,
+                replica: args.pod_name,
+                secret: args.secret,
+                lease: args.lease,
+                webhooks: args.webhook_configuration,
+            },
+            cluster_ca: args.cluster_ca,
+            purpose,
+            settings: PodSettings {
+                privileged: settings.clone().at_admission(Enforces::Privileged),
+                baseline: settings.at_admission(Enforces::Baseline),
+            },
+            drain_timeout: Duration::from_secs(args.drain_timeout.into()),
+            clock: Clock::system(),
+        })
+    }
+}

@@ -1,0 +1,153 @@
+//! The duties of the leader: the authorities, the API server's trust in us, and in each namespace of
+//! the mesh the bundle and the rights of its pods.
+//!
+//! Level-triggered: each round compares what there is with what there should be and writes what
+//! differs, whoever wrote last. A write that fails is tried again after a pause of its own, so that
+//! one namespace holds up no other.
+
+mod authorities;
+mod election;
+mod hooks;
+mod mesh;
+mod pauses;
+mod subject;
+
+use std::{future::pending, sync::Arc, time::Duration};
+
+use futures_util::{StreamExt, stream};
+use kube::Client;
+use tokio::time::{Instant, sleep_until};
+
+use self::{
+    election::Candidate,
+    mesh::Mesh,
+    pauses::Pauses,
+    subject::{ANSWER, NotWritten, Subject},
+};
+use super::shared::{OwnObjects, Shared};
+use crate::{cluster::chain, net::drain::Draining};
+
+/// The interval of rounds in which nothing has changed: certificates age.
+const LOOK: Duration = Duration::from_secs(10);
+/// The time in which changes gather before a round.
+const GATHER: Duration = Duration::from_millis(50);
+/// Writes at once.
+const AT_ONCE: usize = 8;
+
+/// A write that is due.
+enum Write {
+    Authorities(authorities::Change),
+    Hooks(hooks::Patch),
+    Mesh(mesh::Apply),
+}
+
+/// Stands for leader, and does the duties while it leads. Returns once a drain has begun.
+pub(super) async fn lead(shared: Arc<Shared>, client: Client, mut draining: Draining) {
+    let objects = &shared.config.objects;
+    let mut candidate =
+        Candidate::new(client.clone(), &objects.namespace, &objects.lease, &objects.replica);
+    tokio::select! {
+        () = terms(&mut candidate, &shared, &client) => {}
+        _ = draining.begun() => {}
+    }
+    shared.metrics.is_leader.set(0);
+    candidate.release().await;
+}
+
+async fn terms(candidate: &mut Candidate, shared: &Arc<Shared>, client: &Client) {
+    loop {
+        let begun = candidate.begin().await;
+        tracing::info!("leads");
+        shared.metrics.is_leader.set(1);
+        tokio::select! {
+            () = candidate.renew(begun) => {}
+            () = work(shared, client) => {}
+        }
+        shared.metrics.is_leader.set(0);
+        tracing::warn!("leads no more: the Lease was not renewed in time, or another holds it");
+    }
+}
+
+/// Does the duties for as long as it is polled.
+async fn work(shared: &Arc<Shared>, client: &Client) {
+    let mut own = shared.own.subscribe();
+    let mut mesh = Mesh::follow(client, shared);
+    let mut pauses = Pauses::default();
+    let mut next = Instant::now();
+    loop {
+        let changed = async {
+            tokio::select! {
+                () = mesh.changed() => {}
+                changed = own.changed() => if changed.is_err() { pending::<()>().await },
+            }
+        };
+        tokio::select! {
+            () = changed => {
+                next = next.min(Instant::now() + GATHER);
+                continue;
+            }
+            () = sleep_until(next) => {}
+        }
+        let objects = own.borrow_and_update().clone();
+        if let (Some(objects), true) = (objects, mesh.is_known()) {
+            round(shared, client, &objects, &mut mesh, &mut pauses).await;
+        }
+        next = pauses.next(Instant::now() + LOOK);
+    }
+}
+
+/// Writes what differs and is not paused.
+async fn round(
+    shared: &Arc<Shared>,
+    client: &Client,
+    own: &OwnObjects,
+    mesh: &mut Mesh,
+    pauses: &mut Pauses,
+) {
+    let now = Instant::now();
+    let trusted = shared.trusted.borrow().clone();
+    mesh.look(shared);
+    let known = trusted.as_deref().map(|trusted| mesh.knows(trusted, own, shared));
+    let mut due = Vec::new();
+    match authorities::due(shared, own, trusted.as_deref(), known.unwrap_or_default()) {
+        Ok(change) => due.extend(change.map(|c| (Subject::Authorities, Write::Authorities(c)))),
+        Err(error) => tracing::error!(error = chain(&error), "the authorities cannot be made"),
+    }
+    if let Some(trusted) = &trusted {
+        let patch = hooks::due(own, &trusted.trust);
+        due.extend(patch.map(|patch| (Subject::Hooks, Write::Hooks(patch))));
+        due.extend(mesh.due(trusted).into_iter().map(|(at, apply)| (at, Write::Mesh(apply))));
+    }
+    let may = |(subject, _): &(Subject, Write)| pauses.may(subject, now);
+    let due: Vec<_> = due.into_iter().filter(may).collect();
+    let written = stream::iter(due)
+        .map(|(subject, write)| async move { (subject, carry_out(shared, client, write).await) })
+        .buffer_unordered(AT_ONCE)
+        .collect::<Vec<_>>()
+        .await;
+    for (subject, result) in written {
+        let (kind, namespace) = (subject.kind(), subject.namespace());
+        shared.metrics.written(kind, result.is_ok());
+        match result {
+            Ok(()) => {
+                tracing::info!(kind, namespace, "written");
+                pauses.done(subject, Instant::now());
+            }
+            Err(error) => {
+                tracing::warn!(kind, namespace, error = chain(&error), "not written");
+                pauses.failed(subject, Instant::now());
+            }
+        }
+    }
+}
+
+async fn carry_out(shared: &Shared, client: &Client, write: Write) -> Result<(), NotWritten> {
+    let write = async {
+        match write {
+            Write::Authorities(change) => change.store(client, &shared.config.objects).await,
+            Write::Hooks(patch) => patch.send(client, &shared.config.objects.webhooks).await,
+            Write::Mesh(apply) => apply.send(client).await,
+        }
+    };
+    tokio::time::timeout(ANSWER, write).await.map_err(|_| NotWritten::Late)?
+}

@@ -1,0 +1,117 @@
+//! The requests that are answered, and their responses.
+
+use std::{sync::Arc, time::Instant};
+
+use bytes::Bytes;
+use http::{HeaderValue, Method, Request, Response, StatusCode, header};
+use http_body_util::Full;
+use hyper::body::Incoming;
+use kube::Client;
+
+use super::{
+    bodies::{Bodies, Whole},
+    leaves::{self, Leaves},
+};
+use crate::{
+    manager::{
+        admission::{self, Verdict},
+        inject::Settings,
+        shared::Shared,
+    },
+    wire::{
+        Encoding,
+        status::{Reason, Status},
+    },
+};
+
+/// The paths of admission, for namespaces by the level that they enforce.
+pub const INJECT: &str = "/inject";
+/// The same, for namespaces that enforce `baseline` or `restricted`.
+pub const INJECT_BASELINE: &str = "/inject/baseline";
+/// The path of enrolment.
+pub const LEAF: &str = "/v1/leaf";
+
+/// The most bytes of a review: an object of the API server's limit of 3 MiB, and what is around it.
+const MAX_REVIEW: usize = 8 << 20;
+
+/// The answers to requests.
+pub(in crate::manager) struct Routes {
+    shared: Arc<Shared>,
+    bodies: Bodies,
+    leaves: Leaves,
+}
+
+impl Routes {
+    pub(in crate::manager) fn new(shared: Arc<Shared>, client: Client) -> Self {
+        let leaves = Leaves::new(Arc::clone(&shared), client);
+        Self { shared, bodies: Bodies::default(), leaves }
+    }
+
+    /// Answers one request.
+    pub(super) async fn answer(&self, request: Request<Incoming>) -> Response<Full<Bytes>> {
+        let settings = &self.shared.config.settings;
+        let path = request.uri().path();
+        let known = [INJECT, INJECT_BASELINE, LEAF];
+        if !known.contains(&path) {
+            let message = "there is POST /inject, /inject/baseline and /v1/leaf";
+            return refused(&Status::new(Reason::NotFound, message));
+        }
+        if request.method() != Method::POST {
+            let status = Status::new(Reason::MethodNotAllowed, "only POST is answered here");
+            return refused(&status);
+        }
+        let answered = match path {
+            INJECT => self.review(request, &settings.privileged).await,
+            INJECT_BASELINE => self.review(request, &settings.baseline).await,
+            _ => self.leaf(request).await,
+        };
+        answered.unwrap_or_else(|status| refused(&status))
+    }
+
+    async fn review(
+        &self,
+        request: Request<Incoming>,
+        settings: &Settings,
+    ) -> Result<Response<Full<Bytes>>, Box<Status>> {
+        let body = self.bodies.read(request.into_body(), MAX_REVIEW).await?;
+        let begun = Instant::now();
+        let answer = admission::review(&body.bytes, settings)
+            .map_err(|bad| Box::new(Status::new(Reason::BadRequest, bad.to_string())))?;
+        let metrics = &self.shared.metrics;
+        metrics.review_duration.observe(begun.elapsed().as_secs_f64());
+        metrics.reviews.get_or_create_owned(&[("verdict", answer.verdict.reason())]).inc();
+        match &answer.verdict {
+            Verdict::Refused(why) => {
+                tracing::warn!(pod = answer.pod, %why, "a pod is refused");
+            }
+            verdict => tracing::debug!(pod = answer.pod, verdict = verdict.reason(), "reviewed"),
+        }
+        Ok(response(StatusCode::OK, "application/json", answer.body.into()))
+    }
+
+    async fn leaf(&self, request: Request<Incoming>) -> Result<Response<Full<Bytes>>, Box<Status>> {
+        let (head, body) = request.into_parts();
+        let token = leaves::token(&head.headers)?;
+        let Whole { bytes, .. } = &self.bodies.read(body, leaves::MAX_REQUEST).await?;
+        let chain = self.leaves.sign(&token, bytes).await?;
+        Ok(response(StatusCode::OK, "application/pem-certificate-chain", chain.into()))
+    }
+}
+
+fn refused(status: &Status) -> Response<Full<Bytes>> {
+    let code = StatusCode::from_u16(status.code).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
+    let body = status.encode(Encoding::Json);
+    let mut response = response(code, "application/json", body);
+    let after = status.details.as_ref().and_then(|details| details.retry_after_seconds);
+    if let Some(after) = after {
+        response.headers_mut().insert(header::RETRY_AFTER, after.into());
+    }
+    response
+}
+
+fn response(code: StatusCode, kind: &'static str, body: Bytes) -> Response<Full<Bytes>> {
+    let mut response = Response::new(Full::new(body));
+    *response.status_mut() = code;
+    response.headers_mut().insert(header::CONTENT_TYPE, HeaderValue::from_static(kind));
+    response
+}

@@ -1,0 +1,98 @@
+//! The state that the tasks of a replica share.
+
+use std::{collections::BTreeMap, net::IpAddr, sync::Arc};
+
+use parking_lot::Mutex;
+use tokio::sync::watch;
+
+use super::{
+    config::Config,
+    metrics::Metrics,
+    serving::Serving,
+    trust::{Purpose, SecretData, Trusted},
+};
+use crate::process::outages::Outages;
+
+/// The state that the tasks of a replica share.
+pub(super) struct Shared {
+    pub(super) config: Config,
+    pub(super) metrics: Metrics,
+    /// The certificate of our own ports.
+    pub(super) serving: Serving,
+    /// Our own objects as the API server has them. `None` until all were listed once.
+    pub(super) own: watch::Sender<Option<Arc<OwnObjects>>>,
+    /// The authorities to sign with: the last good ones.
+    pub(super) trusted: watch::Sender<Option<Arc<Trusted>>>,
+    pub(super) outages: Arc<Outages>,
+    problems: Mutex<BTreeMap<&'static str, String>>,
+}
+
+/// The objects of the manager's own that both replicas follow.
+#[derive(Debug, Default)]
+pub(super) struct OwnObjects {
+    /// The Secret with the authorities. `None` if there is none.
+    pub(super) secret: Option<StoredSecret>,
+    /// The webhooks of our configuration. `None` if there is no such configuration.
+    pub(super) hooks: Option<Vec<Hook>>,
+    /// The addresses of the API server's Service.
+    pub(super) addresses: Vec<IpAddr>,
+}
+
+/// The Secret as it is stored.
+#[derive(Clone, PartialEq, Eq, derive_more::Debug)]
+pub(super) struct StoredSecret {
+    /// The resourceVersion.
+    pub(super) version: String,
+    #[debug(skip)]
+    pub(super) data: SecretData,
+}
+
+/// A webhook of our configuration.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Hook {
+    pub(super) name: String,
+    /// The PEM certificates by which the API server verifies us.
+    pub(super) ca_bundle: Vec<u8>,
+}
+
+impl Shared {
+    pub(super) fn new(config: Config, metrics: Metrics, serving: Serving) -> Self {
+        Self {
+            config,
+            metrics,
+            serving,
+            own: watch::Sender::new(None),
+            trusted: watch::Sender::new(None),
+            outages: Arc::default(),
+            problems: Mutex::default(),
+        }
+    }
+
+    /// The purpose of the authorities, in a cluster whose API server has these addresses.
+    pub(super) fn purpose(&self, addresses: &[IpAddr]) -> Purpose {
+        Purpose { addresses: addresses.to_vec(), ..self.config.purpose.clone() }
+    }
+
+    /// Notes the problem of a subject, or that it has none, and logs it if it is another.
+    pub(super) fn note(&self, subject: &'static str, problem: Option<String>) {
+        let mut problems = self.problems.lock();
+        if problems.get(subject) == problem.as_ref() {
+            return;
+        }
+        match problem {
+            Some(problem) => {
+                tracing::warn!(subject, problem, "something is wrong");
+                problems.insert(subject, problem);
+            }
+            None => {
+                tracing::info!(subject, "is right again");
+                problems.remove(subject);
+            }
+        }
+    }
+
+    /// The problem of a subject.
+    pub(super) fn problem(&self, subject: &str) -> Option<String> {
+        self.problems.lock().get(subject).cloned()
+    }
+}

@@ -1,0 +1,239 @@
+//! A replica of the real manager, outside of the cluster, in front of an [`ApiServer`].
+
+use std::{
+    fs,
+    net::SocketAddr,
+    path::{Path, PathBuf},
+    time::Duration,
+};
+
+use anyhow::{Context, Result, ensure};
+use nix::sys::signal::Signal;
+use serde_json::{Value, json};
+
+use crate::{
+    api_server::{ApiServer, Client, Response},
+    port::ReservedPort,
+    programs::{Network, Process, tied, until},
+    proxy::ctrlmesh_binary,
+};
+
+/// The time limit of a start, on a busy machine.
+const START_LIMIT: Duration = Duration::from_secs(60);
+/// The expression by which the API server asks for reviews.
+const ASKS: &str = "has(object.metadata.labels) && ['ctrlmesh.kusionstack.io/enable-proxy', \
+                    'kridge.kusionstack.io/enable-proxy'].exists(key, key in \
+                    object.metadata.labels && object.metadata.labels[key] == 'true')";
+
+/// A replica of the manager. Dropping it kills it.
+#[derive(Debug)]
+pub struct Manager {
+    name: String,
+    process: Option<Process>,
+    kubeconfig: PathBuf,
+    cluster_ca: PathBuf,
+    port: ReservedPort,
+    admin: ReservedPort,
+    flags: Vec<String>,
+    directory: PathBuf,
+    starts: u32,
+}
+
+impl Manager {
+    /// The namespace of its objects.
+    pub const NAMESPACE: &str = "ctrlmesh-system";
+
+    /// Starts a replica that calls the API server by a kubeconfig, and waits until it answers
+    /// probes.
+    ///
+    /// # Errors
+    ///
+    /// When it does not; the error quotes its log.
+    pub fn start(api: &ApiServer, name: &str, kubeconfig: &Path, flags: &[&str]) -> Result<Self> {
+        let directory = api.bed().subdirectory(&format!("manager-{name}"))?;
+        let mut manager = Self {
+            name: name.to_owned(),
+            process: None,
+            kubeconfig: kubeconfig.to_owned(),
+            cluster_ca: api.ca_file(),
+            port: ReservedPort::of_loopbacks()?,
+            admin: ReservedPort::of_loopbacks()?,
+            flags: flags.iter().map(|flag| (*flag).to_owned()).collect(),
+            directory,
+            starts: 0,
+        };
+        manager.start_again()?;
+        Ok(manager)
+    }
+
+    /// Starts it, after a kill too.
+    ///
+    /// # Errors
+    ///
+    /// When it does not answer; the error quotes its log.
+    pub fn start_again(&mut self) -> Result<()> {
+        self.starts += 1;
+        let mut command = tied(ctrlmesh_binary()?);
+        command
+            .args(["manager", "--init-image=localhost/ctrlmesh-init:1"])
+            .args(["--proxy-image=localhost/ctrlmesh:1"])
+            .arg(format!("--cluster-ca={}", self.cluster_ca.display()))
+            .arg(format!("--listen=127.0.0.1:{}", self.port.number()))
+            .arg(format!("--admin=127.0.0.1:{}", self.admin.number()))
+            .arg(format!("--advertise=localhost:{}", self.port.number()))
+            .args(&self.flags)
+            .env("KUBECONFIG", &self.kubeconfig)
+            .env("POD_NAMESPACE", Self::NAMESPACE)
+            .env("POD_NAME", &self.name);
+        self.process = Some(Process::spawn("manager", command, &self.log_file())?);
+        until("the manager answers probes", START_LIMIT, || {
+            self.process.as_mut().context("it runs")?.must_run()?;
+            Ok(self.admin_page("/healthz").is_ok().then_some(()))
+        })
+    }
+
+    fn log_file(&self) -> PathBuf {
+        self.directory.join(format!("log-{}", self.starts))
+    }
+
+    /// Its log since its last start.
+    ///
+    /// # Errors
+    ///
+    /// When it cannot be read.
+    pub fn log(&self) -> Result<String> {
+        Ok(fs::read_to_string(self.log_file())?)
+    }
+
+    /// Kills it with SIGKILL.
+    ///
+    /// # Errors
+    ///
+    /// When it does not end.
+    pub fn kill(&mut self) -> Result<()> {
+        let process = self.process.take().context("it does not run")?;
+        process.kill().map(drop)
+    }
+
+    /// Asks it to end, and waits for that. Fails if it does not end well.
+    ///
+    /// # Errors
+    ///
+    /// When it does not end, or with another exit code than 0.
+    pub fn stop(&mut self) -> Result<()> {
+        let status = self.process.take().context("it does not run")?.stop()?;
+        ensure!(status.success(), "{status}: {}", self.log()?);
+        Ok(())
+    }
+
+    /// Sends it a signal.
+    ///
+    /// # Errors
+    ///
+    /// When it does not run.
+    pub fn signal(&self, signal: Signal) -> Result<()> {
+        self.process.as_ref().context("it does not run")?.signal(signal)
+    }
+
+    /// Its process. `None` if it does not run.
+    #[must_use]
+    pub fn pid(&self) -> Option<u32> {
+        self.process.as_ref().map(Process::id)
+    }
+
+    /// The address of admission and enrolment.
+    #[must_use]
+    pub fn address(&self) -> SocketAddr {
+        SocketAddr::from(([127, 0, 0, 1], self.port.number()))
+    }
+
+    /// A page of the admin port: its code and text.
+    ///
+    /// # Errors
+    ///
+    /// When it does not answer.
+    pub fn admin_page(&self, path: &str) -> Result<(u16, String)> {
+        let url = format!("http://127.0.0.1:{}{path}", self.admin.number());
+        let agent = ureq::Agent::config_builder()
+            .proxy(None)
+            .http_status_as_error(false)
+            .timeout_global(Some(START_LIMIT))
+            .build()
+            .new_agent();
+        let mut answer = agent.get(&url).call().context(url)?;
+        Ok((answer.status().as_u16(), answer.body_mut().read_to_string()?))
+    }
+
+    /// The value of a series, 0 if there is none.
+    ///
+    /// # Errors
+    ///
+    /// When the metrics cannot be read.
+    pub fn metric(&self, series: &str) -> Result<f64> {
+        let (_, text) = self.admin_page("/metrics")?;
+        let value = text.lines().find_map(|line| line.strip_prefix(series)?.strip_prefix(' '));
+        value.map_or(Ok(0.0), |value| Ok(value.trim().parse()?))
+    }
+
+    /// Waits until it is ready.
+    ///
+    /// # Errors
+    ///
+    /// When it is not in time; the error has what it says.
+    pub fn wait_ready(&self) -> Result<()> {
+        let mut last = String::new();
+        let ready = until("the manager is ready", START_LIMIT, || {
+            let (code, text) = self.admin_page("/readyz")?;
+            last = text;
+            Ok((code == 200).then_some(()))
+        });
+        ready.with_context(|| format!("{last}\n{}", self.log().unwrap_or_default()))
+    }
+
+    /// Asks it for a leaf, as a proxy does: with these CAs of its port, a token, and a certificate
+    /// request.
+    ///
+    /// # Errors
+    ///
+    /// When it does not answer.
+    pub fn ask_for_leaf(&self, cas: &str, token: &str, request: &[u8]) -> Result<Response> {
+        let base = format!("https://localhost:{}", self.port.number());
+        let client = Client::new(&base, cas, token, &Network::Own)?;
+        client.request("POST", "/v1/leaf", "application/pkcs10", request.to_vec())
+    }
+
+    /// The webhooks that call it, without the CA of its port.
+    #[must_use]
+    pub fn webhooks(&self) -> Value {
+        let levels = [("pods", "NotIn", "/inject"), ("baseline.pods", "In", "/inject/baseline")];
+        let webhooks = levels.map(|(name, operator, path)| {
+            json!({
+                "name": format!("{name}.ctrlmesh.kusionstack.io"),
+                "admissionReviewVersions": ["v1"],
+                "sideEffects": "None",
+                "failurePolicy": "Fail",
+                "reinvocationPolicy": "IfNeeded",
+                "timeoutSeconds": 5,
+                "clientConfig": {
+                    "url": format!("https://localhost:{}{path}", self.port.number()),
+                },
+                "rules": [{
+                    "apiGroups": [""], "apiVersions": ["v1"], "operations": ["CREATE"],
+                    "resources": ["pods"], "scope": "Namespaced",
+                }],
+                "namespaceSelector": { "matchExpressions": [{
+                    "key": "pod-security.kubernetes.io/enforce",
+                    "operator": operator,
+                    "values": ["baseline", "restricted"],
+                }] },
+                "matchConditions": [{ "name": "asks", "expression": ASKS }],
+            })
+        });
+        json!({
+            "apiVersion": "admissionregistration.k8s.io/v1",
+            "kind": "MutatingWebhookConfiguration",
+            "metadata": { "name": "ctrlmesh" },
+            "webhooks": webhooks,
+        })
+    }
+}

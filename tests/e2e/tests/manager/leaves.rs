@@ -1,0 +1,160 @@
+//! Leaves: for the proxy of an injected pod, and for nobody else.
+
+use std::sync::Arc;
+
+use anyhow::{Context, Result, ensure};
+use ctrlmesh::net::tls;
+use ctrlmesh_e2e::{ApiServer, Manager, Response};
+use rcgen::{CertificateParams, KeyPair, PKCS_ECDSA_P256_SHA256};
+use rustls::{
+    client::WebPkiServerVerifier,
+    client::danger::ServerCertVerifier,
+    pki_types::{CertificateDer, ServerName, UnixTime, pem::PemObject},
+};
+use serde_json::{Value, json};
+
+use crate::scene::{
+    OPERATORS, at, bundle, certificate, cluster, config, create, has, manager, pod,
+};
+
+const AUDIENCE: &str = "ctrlmesh.kusionstack.io";
+
+/// A token of the account `default`, bound to an object.
+fn token(api: &ApiServer, audience: Option<&str>, bound: Option<&Value>) -> Result<String> {
+    let path = at(OPERATORS, "serviceaccounts", "default/token");
+    let bound = bound.map(|pod| {
+        let meta = &pod["metadata"];
+        json!({ "kind": "Pod", "apiVersion": "v1", "name": meta["name"], "uid": meta["uid"] })
+    });
+    let spec = json!({ "audiences": audience.map(|a| vec![a]), "boundObjectRef": bound });
+    let answer = api.client().post(&path, &json!({ "spec": spec }))?.json()?;
+    Ok(answer["status"]["token"].as_str().context("a token")?.to_owned())
+}
+
+fn request(key: &KeyPair) -> Result<Vec<u8>> {
+    let names = vec!["evil.example".to_owned()];
+    Ok(CertificateParams::new(names)?.serialize_request(key)?.der().to_vec())
+}
+
+struct Scene {
+    api: ApiServer,
+    manager: Manager,
+    cas: String,
+    pod: Value,
+}
+
+impl Scene {
+    fn new() -> Result<Self> {
+        let api = cluster()?;
+        let manager = manager(&api, &[])?;
+        create(&api, &config(OPERATORS), &[])?;
+        let cas = bundle(&api, OPERATORS)?["manager.crt"].as_str().context("CAs")?.to_owned();
+        let pod = create(&api, &pod(OPERATORS, "one"), &[])?;
+        Ok(Self { api, manager, cas, pod })
+    }
+
+    fn ask(&self, token: &str, request: &[u8]) -> Result<Response> {
+        self.manager.ask_for_leaf(&self.cas, token, request)
+    }
+}
+
+#[test]
+fn i12_a_proxy_gets_a_leaf_that_clients_of_the_bundle_accept() -> Result<()> {
+    let scene = Scene::new()?;
+    let key = KeyPair::generate_for(&PKCS_ECDSA_P256_SHA256)?;
+    let token = token(&scene.api, Some(AUDIENCE), Some(&scene.pod))?;
+    let answer = scene.ask(&token, &request(&key)?)?;
+    ensure!(answer.status == 200, "{}: {}", answer.status, answer.text);
+    let chain: Vec<_> =
+        CertificateDer::pem_slice_iter(answer.text.as_bytes()).collect::<Result<_, _>>()?;
+    ensure!(chain.len() == 2, "leaf and issuer");
+    let bundle = bundle(&scene.api, OPERATORS)?;
+    let roots = tls::roots_from_pem(bundle["ca.crt"].as_str().context("text")?.as_bytes());
+    let roots = Arc::new(roots.context("roots")?);
+    let verifier = WebPkiServerVerifier::builder_with_provider(roots, tls::provider()).build()?;
+    for name in ["10.96.0.1", "kubernetes.default.svc", "localhost", "127.0.0.1"] {
+        let name = ServerName::try_from(name)?;
+        verifier.verify_server_cert(&chain[0], &chain[1..], &name, &[], UnixTime::now())?;
+    }
+    let evil = ServerName::try_from("evil.example")?;
+    let foreign = verifier.verify_server_cert(&chain[0], &chain[1..], &evil, &[], UnixTime::now());
+    ensure!(foreign.is_err(), "a name of the request");
+    ensure!(scene.manager.metric(r#"ctrlmesh_manager_leaves_total{result="signed"}"#)? == 1.0);
+    let log = scene.manager.log()?;
+    ensure!(!log.contains(&token), "a token in the log");
+    Ok(())
+}
+
+#[test]
+fn bad_i12_nobody_else_gets_a_leaf_and_the_answer_says_why() -> Result<()> {
+    let scene = Scene::new()?;
+    let Scene { api, pod: injected, .. } = &scene;
+    let mut plain = pod(OPERATORS, "plain");
+    plain["metadata"]["labels"] = Value::Null;
+    let plain = create(api, &plain, &[])?;
+    let gone = create(api, &pod(OPERATORS, "gone"), &[])?;
+    let of_gone = token(api, Some(AUDIENCE), Some(&gone))?;
+    api.kubectl(&["delete", "pod", "gone", "-n", OPERATORS, "--now"])?;
+    let key = KeyPair::generate_for(&PKCS_ECDSA_P256_SHA256)?;
+    let good = request(&key)?;
+    let cases = [
+        (token(api, None, Some(injected))?, 401, "not accepted"),
+        (token(api, Some("other"), Some(injected))?, 401, "not accepted"),
+        (token(api, Some(AUDIENCE), None)?, 403, "bound to no pod"),
+        (token(api, Some(AUDIENCE), Some(&plain))?, 403, "operators/plain is not injected"),
+        ("x".to_owned(), 401, "not accepted"),
+        (api.admin_token().to_owned(), 401, "not"),
+    ];
+    for (token, code, said) in cases {
+        let answer = scene.ask(&token, &good)?;
+        ensure!(answer.status == code, "{said}: {} {}", answer.status, answer.text);
+        has(&answer.text, said)?;
+        ensure!(!answer.text.contains(&token) || token == "x", "{}", answer.text);
+    }
+    // For some seconds the API server may still take the token of a pod that is gone.
+    let answer = scene.ask(&of_gone, &good)?;
+    let said = if answer.status == 401 { "invalidated" } else { "operators/gone is gone" };
+    ensure!([401, 403].contains(&answer.status), "{} {}", answer.status, answer.text);
+    has(&answer.text, said)?;
+    let token = token(api, Some(AUDIENCE), Some(injected))?;
+    let mut unproven = good.clone();
+    let last = unproven.last_mut().context("bytes")?;
+    *last ^= 1;
+    let large = vec![0; 1 << 20];
+    for (request, code, said) in [
+        (unproven, 400, "not signed by its own key"),
+        (b"no request".to_vec(), 400, "PKCS#10"),
+        (Vec::new(), 400, "PKCS#10"),
+        (large, 413, "16384 are taken"),
+    ] {
+        let answer = scene.ask(&token, &request)?;
+        ensure!(answer.status == code, "{said}: {} {}", answer.status, answer.text);
+        has(&answer.text, said)?;
+    }
+    ensure!(scene.manager.metric(r#"ctrlmesh_manager_leaves_total{result="signed"}"#)? == 0.0);
+    // It goes on.
+    ensure!(scene.ask(&token, &good)?.status == 200);
+    Ok(())
+}
+
+#[test]
+fn i12_keys_of_the_authorities_are_in_the_secret_and_nowhere_else() -> Result<()> {
+    let scene = Scene::new()?;
+    let keys = ["serving.key", "root.key", "issuer.key"];
+    let keys: Vec<String> =
+        keys.iter().map(|key| certificate(&scene.api, key)).collect::<Result<_>>()?;
+    let mut seen = vec![scene.manager.log()?, scene.manager.admin_page("/metrics")?.1];
+    for plural in ["configmaps", "pods", "events", "secrets"] {
+        let all = scene.api.client().get(&format!("/api/v1/{plural}"))?;
+        let mut all = all.json()?;
+        if let Some(items) = all["items"].as_array_mut() {
+            items.retain(|item| item["metadata"]["namespace"] != Manager::NAMESPACE);
+        }
+        seen.push(all.to_string());
+    }
+    for key in keys {
+        let line = key.lines().nth(1).context("a second line")?;
+        ensure!(seen.iter().all(|text| !text.contains(line)), "a key was seen");
+    }
+    Ok(())
+}

@@ -1,0 +1,164 @@
+//! The objects that the leader keeps: authorities, bundles, rights, the API server's trust.
+
+use anyhow::{Context, Result, ensure};
+use ctrlmesh_e2e::{Manager, until};
+use serde_json::{Value, json};
+
+use crate::scene::{
+    BUNDLE, OPERATORS, SOON, at, authorities, bundle, certificate, cluster, config, create, get,
+    has, is_injected, manager, pod,
+};
+
+const RIGHTS: &str = "/apis/rbac.authorization.k8s.io/v1/namespaces/operators/rolebindings";
+
+/// The accounts that may read what proxies need.
+fn accounts(api: &ctrlmesh_e2e::ApiServer) -> Result<Option<Vec<String>>> {
+    let binding = get(api, &format!("{RIGHTS}/ctrlmesh-proxy"))?;
+    let name = |subject: &Value| subject["name"].as_str().unwrap_or_default().to_owned();
+    Ok(binding.map(|binding| {
+        assert_eq!(binding["roleRef"]["name"], "ctrlmesh-proxy");
+        binding["subjects"].as_array().into_iter().flatten().map(name).collect()
+    }))
+}
+
+#[test]
+fn i12_a_namespace_has_its_bundle_before_its_first_pod_and_its_rights_with_it() -> Result<()> {
+    let api = cluster()?;
+    let _manager = manager(&api, &[])?;
+    ensure!(get(&api, &at(OPERATORS, "configmaps", BUNDLE))?.is_none(), "nobody asked for it");
+    create(&api, &config(OPERATORS), &[])?;
+    let data = bundle(&api, OPERATORS)?;
+    let text = data["ca.crt"].as_str().context("text")?;
+    has(text, &certificate(&api, "root.crt")?)?;
+    // The cluster's own CA is in it, so that nothing breaks that goes past the proxy.
+    ensure!(text.matches("BEGIN CERTIFICATE").count() == 2, "{text}");
+    has(data["manager.crt"].as_str().context("text")?, &certificate(&api, "serving.crt")?)?;
+    ensure!(accounts(&api)?.is_none(), "rights for nobody");
+
+    api.kubectl(&["create", "serviceaccount", "robot", "-n", OPERATORS])?;
+    let mut robots = pod(OPERATORS, "robot");
+    robots["spec"]["serviceAccountName"] = json!("robot");
+    for pod in [pod(OPERATORS, "one"), pod(OPERATORS, "two"), robots] {
+        ensure!(is_injected(&create(&api, &pod, &[])?));
+    }
+    until("rights for both accounts", SOON, || {
+        let accounts = accounts(&api)?;
+        Ok((accounts == Some(vec!["default".to_owned(), "robot".to_owned()])).then_some(()))
+    })?;
+    // They go with the last pod of the account.
+    api.kubectl(&["delete", "pod", "robot", "-n", OPERATORS, "--now"])?;
+    until("rights for one account", SOON, || {
+        Ok((accounts(&api)? == Some(vec!["default".to_owned()])).then_some(()))
+    })
+}
+
+#[test]
+fn i12_what_somebody_changes_is_restored_and_what_is_somebody_elses_is_left_alone() -> Result<()> {
+    let api = cluster()?;
+    let foreign = json!({
+        "apiVersion": "v1",
+        "kind": "ConfigMap",
+        "metadata": { "name": BUNDLE, "namespace": OPERATORS },
+        "data": { "ca.crt": "theirs" },
+    });
+    create(&api, &foreign, &[])?;
+    let manager = manager(&api, &[])?;
+    create(&api, &config("default"), &[])?;
+    create(&api, &config(OPERATORS), &[])?;
+    let right = bundle(&api, "default")?;
+    let patch = r#"{"data":{"ca.crt":"wrong","more":"x"}}"#;
+    let restored = || Ok((bundle(&api, "default")? == right).then_some(()));
+    api.kubectl(&[
+        "patch",
+        "configmap",
+        BUNDLE,
+        "--type=merge",
+        "-p",
+        r#"{"data":{"ca.crt":"x"}}"#,
+    ])?;
+    until("a changed bundle is restored", SOON, restored)?;
+    api.kubectl(&["delete", "configmap", BUNDLE])?;
+    until("a deleted bundle is restored", SOON, restored)?;
+    // A member of somebody else's is theirs by server-side apply; ours is right.
+    api.kubectl(&["patch", "configmap", BUNDLE, "--type=merge", "-p", patch])?;
+    until("our part is restored", SOON, || {
+        Ok((bundle(&api, "default")?["ca.crt"] == right["ca.crt"]).then_some(()))
+    })?;
+
+    until("the foreign one is reported", SOON, || {
+        let failed = r#"ctrlmesh_manager_writes_total{kind="ConfigMap",result="failed"}"#;
+        Ok((manager.metric(failed)? > 0.0).then_some(()))
+    })?;
+    has(&manager.log()?, "operators/ctrlmesh-ca-bundle is somebody else's")?;
+    ensure!(bundle(&api, OPERATORS)?["ca.crt"] == "theirs");
+    api.kubectl(&["delete", "configmap", BUNDLE, "-n", OPERATORS])?;
+    until("with the foreign one gone ours is there", SOON, || {
+        Ok((bundle(&api, OPERATORS)? == right).then_some(()))
+    })
+}
+
+#[test]
+fn i12_a_secret_that_is_deleted_comes_back_with_the_same_root() -> Result<()> {
+    let api = cluster()?;
+    let _manager = manager(&api, &[])?;
+    let before = authorities(&api)?;
+    api.kubectl(&["delete", "secret", "ctrlmesh-manager", "-n", Manager::NAMESPACE])?;
+    until("the Secret is back", SOON, || {
+        let secret = get(&api, &at(Manager::NAMESPACE, "secrets", "ctrlmesh-manager"))?;
+        Ok(secret.map(|secret| secret["data"] == before))
+    })
+    .and_then(|is_same| {
+        ensure!(is_same, "pods no longer trust the root");
+        Ok(())
+    })
+}
+
+#[test]
+fn bad_i12_a_secret_that_is_half_written_is_named_and_left_as_it_is() -> Result<()> {
+    let api = cluster()?;
+    let path = at(Manager::NAMESPACE, "secrets", "ctrlmesh-manager");
+    {
+        let mut first = manager(&api, &[])?;
+        first.stop()?;
+    }
+    let patch = r#"[{"op":"remove","path":"/data/issuer.key"}]"#;
+    let secret = "ctrlmesh-manager";
+    let namespace = Manager::NAMESPACE;
+    api.kubectl(&["patch", "secret", secret, "-n", namespace, "--type=json", "-p", patch])?;
+    let half = authorities(&api)?;
+    let manager = Manager::start(&api, "manager-1", &api.kubeconfig(), &[])?;
+    until("it says what is missing", SOON, || {
+        let (code, text) = manager.admin_page("/readyz")?;
+        Ok((code == 503 && text.contains("key issuer.key is missing")).then_some(()))
+    })?;
+    until("it leads", SOON, || {
+        Ok((manager.metric("ctrlmesh_manager_leader")? > 0.0).then_some(()))
+    })?;
+    ensure!(get(&api, &path)?.context("it is there")?["data"] == half, "overwritten");
+    // Deleted, it is made anew.
+    api.kubectl(&["delete", "secret", secret, "-n", namespace])?;
+    until("there are authorities", SOON, || {
+        Ok(manager.admin_page("/readyz")?.1.contains("[+]authorities ok").then_some(()))
+    })
+}
+
+#[test]
+fn i12_the_ca_of_our_ports_is_written_into_every_webhook_and_again_when_it_is_lost() -> Result<()> {
+    let api = cluster()?;
+    let manager = manager(&api, &[])?;
+    let path = "/apis/admissionregistration.k8s.io/v1/mutatingwebhookconfigurations/ctrlmesh";
+    let bundles = || -> Result<Vec<Value>> {
+        let hooks = get(&api, path)?.context("webhooks")?;
+        let all = hooks["webhooks"].as_array().context("a list")?;
+        Ok(all.iter().map(|hook| hook["clientConfig"]["caBundle"].clone()).collect())
+    };
+    let right = bundles()?;
+    ensure!(right.len() == 2 && right.iter().all(Value::is_string), "{right:?}");
+    // A chart that is upgraded replaces the whole object, with other names.
+    let mut renamed = manager.webhooks();
+    renamed["webhooks"][0]["name"] = json!("renamed.ctrlmesh.kusionstack.io");
+    let text = ctrlmesh::cli::yaml::print(&renamed);
+    api.kubectl_client().run_with_input(&["replace", "-f", "-"], &text)?;
+    until("the CA is back", SOON, || Ok((bundles()? == right).then_some(())))?;
+    manager.wait_ready()
+}

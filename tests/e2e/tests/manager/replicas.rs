@@ -1,0 +1,69 @@
+//! Two replicas: one leads, both serve, and the mesh outlives both.
+
+use anyhow::{Result, ensure};
+use ctrlmesh::cli::yaml;
+use ctrlmesh_e2e::{ApiServer, Manager, until};
+
+use crate::scene::{OPERATORS, SOON, authorities, bundle, cluster, config, create};
+
+fn leads(manager: &Manager) -> Result<bool> {
+    Ok(manager.metric("ctrlmesh_manager_leader")? > 0.0)
+}
+
+fn two(api: &ApiServer) -> Result<[Manager; 2]> {
+    let start = |name| Manager::start(api, name, &api.kubeconfig(), &[]);
+    let replicas = [start("manager-0")?, start("manager-1")?];
+    api.apply(&yaml::print(&replicas[0].webhooks()))?;
+    for replica in &replicas {
+        replica.wait_ready()?;
+    }
+    Ok(replicas)
+}
+
+#[test]
+fn i12_one_of_two_leads_and_the_other_takes_over_at_once_or_when_the_lease_is_over() -> Result<()> {
+    let api = cluster()?;
+    let [first, second] = two(&api)?;
+    let (mut leader, mut other) = if leads(&first)? { (first, second) } else { (second, first) };
+    ensure!(leads(&leader)? && !leads(&other)?, "two lead, or none");
+    let before = authorities(&api)?;
+
+    // A replica that is asked to end gives its term back.
+    let asked = std::time::Instant::now();
+    leader.stop()?;
+    until("the other leads", SOON, || Ok(leads(&other)?.then_some(())))?;
+    ensure!(asked.elapsed().as_secs() < 10, "{:?}: the Lease was not given back", asked.elapsed());
+
+    // One that is killed does not.
+    leader.start_again()?;
+    leader.wait_ready()?;
+    ensure!(!leads(&leader)?, "it leads beside another");
+    other.kill()?;
+    until("the first leads again", SOON, || Ok(leads(&leader)?.then_some(())))?;
+    create(&api, &config(OPERATORS), &[])?;
+    bundle(&api, OPERATORS)?;
+    ensure!(authorities(&api)? == before, "other authorities");
+    Ok(())
+}
+
+#[test]
+fn bad_i12_both_are_killed_again_and_again_while_they_begin() -> Result<()> {
+    let api = cluster()?;
+    let mut replicas = two(&api)?;
+    let before = authorities(&api)?;
+    api.kubectl(&["delete", "mutatingwebhookconfiguration", "ctrlmesh"])?;
+    api.apply(&yaml::print(&replicas[0].webhooks()))?;
+    for _ in 0..5 {
+        for replica in &mut replicas {
+            replica.kill()?;
+        }
+        for replica in &mut replicas {
+            replica.start_again()?;
+        }
+    }
+    for replica in &replicas {
+        replica.wait_ready()?;
+    }
+    ensure!(authorities(&api)? == before, "other authorities");
+    Ok(())
+}

@@ -1,0 +1,132 @@
+//! A cluster with its namespaces and the webhooks, and what a test does in it.
+
+use std::{fs, path::Path, time::Duration};
+
+use anyhow::{Context, Result, ensure};
+use base64::{Engine, engine::general_purpose::STANDARD};
+use ctrlmesh::cli::yaml;
+use ctrlmesh_e2e::{ApiServer, Manager, until};
+use serde_json::{Value, json};
+
+/// The time in which what the leader keeps is right again.
+pub(crate) const SOON: Duration = Duration::from_secs(30);
+/// A namespace with a ShardingConfig.
+pub(crate) const OPERATORS: &str = "operators";
+/// The name of the bundle.
+pub(crate) const BUNDLE: &str = "ctrlmesh-ca-bundle";
+
+/// Starts an API server that has what a chart installs, but for the manager.
+pub(crate) fn cluster() -> Result<ApiServer> {
+    let api = ApiServer::start()?;
+    let crds = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../deploy/crds.yaml");
+    api.apply(&fs::read_to_string(crds)?)?;
+    for namespace in [Manager::NAMESPACE, OPERATORS, "default"] {
+        if namespace != "default" {
+            api.kubectl(&["create", "namespace", namespace])?;
+        }
+        api.kubectl(&["create", "serviceaccount", "default", "-n", namespace])?;
+    }
+    api.apply(&yaml::print(&json!({
+        "apiVersion": "rbac.authorization.k8s.io/v1",
+        "kind": "ClusterRole",
+        "metadata": { "name": "ctrlmesh-proxy" },
+        "rules": [{
+            "apiGroups": ["ctrlmesh.kusionstack.io"],
+            "resources": ["shardingconfigs"],
+            "verbs": ["get", "list", "watch"],
+        }],
+    })))?;
+    Ok(api)
+}
+
+/// A replica that is ready, and whose webhooks the API server calls.
+pub(crate) fn manager(api: &ApiServer, flags: &[&str]) -> Result<Manager> {
+    let manager = Manager::start(api, "manager-0", &api.kubeconfig(), flags)?;
+    api.apply(&yaml::print(&manager.webhooks()))?;
+    manager.wait_ready()?;
+    // The API server learns of a configuration by a watch of its own, which nothing shows.
+    until("a pod is injected", SOON, || {
+        let stored = create(api, &pod("default", "probe"), &["--dry-run=server"]);
+        Ok(stored.is_ok_and(|stored| is_injected(&stored)).then_some(()))
+    })
+    .with_context(|| manager.log().unwrap_or_default())?;
+    Ok(manager)
+}
+
+/// Whether a pod has a proxy.
+pub(crate) fn is_injected(pod: &Value) -> bool {
+    pod["spec"]["initContainers"]
+        .as_array()
+        .is_some_and(|all| all.iter().any(|container| container["name"] == "ctrlmesh-proxy"))
+}
+
+/// A ShardingConfig.
+pub(crate) fn config(namespace: &str) -> Value {
+    json!({
+        "apiVersion": "ctrlmesh.kusionstack.io/v1alpha1",
+        "kind": "ShardingConfig",
+        "metadata": { "name": "blue", "namespace": namespace },
+        "spec": { "selector": { "matchLabels": { "shard": "blue" } } },
+    })
+}
+
+/// A pod that asks for injection.
+pub(crate) fn pod(namespace: &str, name: &str) -> Value {
+    json!({
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {
+            "name": name,
+            "namespace": namespace,
+            "labels": { "ctrlmesh.kusionstack.io/enable-proxy": "true" },
+        },
+        "spec": { "containers": [{ "name": "app", "image": "localhost/app:1" }] },
+    })
+}
+
+/// Creates an object; returns what is stored.
+pub(crate) fn create(api: &ApiServer, object: &Value, flags: &[&str]) -> Result<Value> {
+    let args = [&["create", "-o", "json", "-f", "-"], flags].concat();
+    let stored = api.kubectl_client().run_with_input(&args, &yaml::print(object))?;
+    Ok(serde_json::from_str(&stored)?)
+}
+
+/// An object. `None` if there is none.
+pub(crate) fn get(api: &ApiServer, path: &str) -> Result<Option<Value>> {
+    let response = api.client().get(path)?;
+    match response.status {
+        404 => Ok(None),
+        _ => response.json().map(Some),
+    }
+}
+
+/// The path of a namespaced object of the core group.
+pub(crate) fn at(namespace: &str, plural: &str, name: &str) -> String {
+    format!("/api/v1/namespaces/{namespace}/{plural}/{name}")
+}
+
+/// The data of the Secret with the authorities.
+pub(crate) fn authorities(api: &ApiServer) -> Result<Value> {
+    let secret = get(api, &at(Manager::NAMESPACE, "secrets", "ctrlmesh-manager"))?;
+    Ok(secret.context("there is no Secret")?["data"].take())
+}
+
+/// A certificate of the Secret, as PEM.
+pub(crate) fn certificate(api: &ApiServer, key: &str) -> Result<String> {
+    let data = authorities(api)?;
+    let text = data[key].as_str().with_context(|| format!("no {key}"))?;
+    Ok(String::from_utf8(STANDARD.decode(text)?)?)
+}
+
+/// Waits for the bundle of a namespace, and returns its data.
+pub(crate) fn bundle(api: &ApiServer, namespace: &str) -> Result<Value> {
+    until("a bundle", SOON, || {
+        Ok(get(api, &at(namespace, "configmaps", BUNDLE))?.map(|mut map| map["data"].take()))
+    })
+}
+
+/// Checks that a text has a part.
+pub(crate) fn has(text: &str, part: &str) -> Result<()> {
+    ensure!(text.contains(part), "no {part:?} in {text}");
+    Ok(())
+}
