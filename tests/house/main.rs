@@ -13,6 +13,7 @@
 mod support;
 
 mod circles;
+mod deploy;
 mod direction;
 mod docs;
 mod goldens;

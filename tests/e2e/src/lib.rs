@@ -59,7 +59,10 @@ pub use self::{
         AuditStatus, AuditUser, Client, Response, Rule, ServiceAccount,
     },
     bed::sweep,
-    builds::{Image, KUBERNETES_VERSION, deps, go_clients, images, kube_binary, python_client},
+    builds::{
+        Image, KUBERNETES_VERSION, deps, go_clients, helm_binary, images, kube_binary,
+        python_client,
+    },
     front::Front,
     kubectl::Kubectl,
     manager::Manager,

@@ -36,11 +36,9 @@ use rustls::{
 };
 use serde_json::{Value, json};
 
-/// The webhooks of a chart: for namespaces that enforce no level below privileged, and for the rest.
-const WEBHOOKS: [(&str, &str, Enforces); 2] = [
-    ("pods.ctrlmesh.kusionstack.io", "NotIn", Enforces::Privileged),
-    ("baseline.pods.ctrlmesh.kusionstack.io", "In", Enforces::Baseline),
-];
+/// The paths of the webhooks, and the namespaces that each is for.
+const PATHS: [(&str, Enforces); 2] =
+    [("/inject", Enforces::Privileged), ("/inject/baseline", Enforces::Baseline)];
 
 /// A server of reviews, which counts them.
 struct Reviewer {
@@ -85,43 +83,22 @@ impl Reviewer {
         Ok(Self { port, ca, calls })
     }
 
-    fn configuration(&self) -> Value {
-        let webhooks = WEBHOOKS.map(|(name, operator, _)| {
-            json!({
-                "name": name,
-                "admissionReviewVersions": ["v1"],
-                "sideEffects": "None",
-                "failurePolicy": "Fail",
-                "reinvocationPolicy": "IfNeeded",
-                "timeoutSeconds": 5,
-                "clientConfig": {
-                    "url": format!("https://localhost:{}/{name}", self.port),
-                    "caBundle": STANDARD.encode(&self.ca),
-                },
-                "rules": [{
-                    "apiGroups": [""], "apiVersions": ["v1"], "operations": ["CREATE"],
-                    "resources": ["pods"], "scope": "Namespaced",
-                }],
-                "namespaceSelector": { "matchExpressions": [{
-                    "key": "pod-security.kubernetes.io/enforce",
-                    "operator": operator,
-                    "values": ["baseline", "restricted"],
-                }] },
-                "matchConditions": [{
-                    "name": "asks",
-                    "expression":
-                        "has(object.metadata.labels) && ['ctrlmesh.kusionstack.io/enable-proxy', \
-                         'kridge.kusionstack.io/enable-proxy'].exists(key, key in \
-                         object.metadata.labels && object.metadata.labels[key] == 'true')",
-                }],
-            })
+    /// The configuration that users apply, with this server in place of the manager's Service.
+    fn configuration(&self) -> Result<Value> {
+        let base = concat!(env!("CARGO_MANIFEST_DIR"), "/../../deploy/base/ctrlmesh.yaml");
+        let text = std::fs::read_to_string(base)?;
+        let mut objects = yaml::documents(&text).into_iter().filter_map(|text| {
+            yaml::parse(&text).ok()?.filter(|it| it["kind"] == "MutatingWebhookConfiguration")
         });
-        json!({
-            "apiVersion": "admissionregistration.k8s.io/v1",
-            "kind": "MutatingWebhookConfiguration",
-            "metadata": { "name": "ctrlmesh" },
-            "webhooks": webhooks,
-        })
+        let mut configuration = objects.next().context("a configuration")?;
+        for hook in configuration["webhooks"].as_array_mut().context("webhooks")? {
+            let path = hook["clientConfig"]["service"]["path"].as_str().context("a path")?;
+            hook["clientConfig"] = json!({
+                "url": format!("https://localhost:{}{path}", self.port),
+                "caBundle": STANDARD.encode(&self.ca),
+            });
+        }
+        Ok(configuration)
     }
 
     fn calls(&self) -> usize {
@@ -140,10 +117,8 @@ fn answer(mut tls: StreamOwned<ServerConnection, TcpStream>, calls: &AtomicUsize
     let length = head.split("content-length:").nth(1).and_then(|rest| rest.lines().next());
     let mut body = vec![0; length.context("a length")?.trim().parse()?];
     reader.read_exact(&mut body)?;
-    let path = head.split([' ', '?']).nth(1).and_then(|path| path.strip_prefix('/'));
-    let path = path.context("a path")?;
-    let (.., namespaces) =
-        WEBHOOKS.into_iter().find(|(name, ..)| *name == path).context("a webhook")?;
+    let path = head.split([' ', '?']).nth(1).context("a path")?;
+    let (_, namespaces) = PATHS.into_iter().find(|(it, _)| *it == path).context("a webhook")?;
     calls.fetch_add(1, SeqCst);
     let settings = Settings::new(
         "localhost/ctrlmesh:1".parse()?,
@@ -168,7 +143,7 @@ fn scene() -> Result<(ApiServer, Reviewer)> {
     let api = ApiServer::start()?;
     let reviewer = Reviewer::start()?;
     api.kubectl(&["create", "serviceaccount", "default"])?;
-    api.apply(&yaml::print(&reviewer.configuration()))?;
+    api.apply(&yaml::print(&reviewer.configuration()?))?;
     // The API server learns of a configuration by a watch of its own.
     until("a review", Duration::from_secs(30), || {
         create(&api, &pod("default"), &["--dry-run=server"])?;

@@ -273,24 +273,6 @@ fn a_quantity_is_taken_that_the_api_server_takes() -> Result<()> {
     Ok(())
 }
 
-#[test]
-fn what_deploy_holds_is_applied_without_a_warning() -> Result<()> {
-    let api = ApiServer::start()?;
-    let deploy = concat!(env!("CARGO_MANIFEST_DIR"), "/../../deploy");
-    let mut files = 0;
-    for entry in std::fs::read_dir(deploy)? {
-        let path = entry?.path();
-        if path.extension().is_some_and(|extension| extension == "yaml") {
-            let args = ["apply", "--dry-run=server", "--warnings-as-errors", "-f"];
-            let path = path.to_str().context("a path in UTF-8")?;
-            api.kubectl(&[&args[..], &[path]].concat())?;
-            files += 1;
-        }
-    }
-    ensure!(files > 0, "nothing in {deploy}");
-    Ok(())
-}
-
 const SCALARS: &[&str] = &[
     "yes",
     "Yes",

@@ -6,12 +6,14 @@ mod cache;
 mod clients;
 pub mod deps;
 mod go;
+mod helm;
 pub mod images;
 mod kube;
 
 pub(crate) use self::go::go_program;
 pub use self::{
     clients::{go_clients, python_client},
+    helm::helm_binary,
     images::Image,
     kube::{KUBERNETES_VERSION, kube_binary},
 };
