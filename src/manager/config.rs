@@ -47,7 +47,7 @@ pub struct ManagerArgs {
     pub webhook_configuration: String,
 
     /// The Secret of the manager's namespace that holds the certificate authorities
-    #[arg(long, env = "CTRLMESH_SECRET", value_name = "NAME", default_value = "ctrlmesh-manager")]
+    #[arg(long, env = "CTRLMESH_SECRET", value_name = "NAME", default_value = "ctrlmesh-trust")]
     pub secret: String,
 
     /// The Lease of the manager's namespace by which the replicas elect their leader

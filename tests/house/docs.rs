@@ -208,8 +208,9 @@ fn reference() -> BTreeMap<String, String> {
 
 #[test]
 fn the_reference_has_every_metric_and_refusal() {
-    let golden = fs::read_to_string(Path::new(ROOT).join("tests/golden/metrics.txt")).unwrap();
-    let metrics = golden.lines().filter_map(|line| {
+    let golden = ["metrics.txt", "metrics-manager.txt"]
+        .map(|name| fs::read_to_string(Path::new(ROOT).join("tests/golden").join(name)).unwrap());
+    let metrics = golden.iter().flat_map(|text| text.lines()).filter_map(|line| {
         let (name, kind) = line.strip_prefix("TYPE ")?.split_once(' ')?;
         Some(if kind == "counter" { format!("{name}_total") } else { name.to_owned() })
     });

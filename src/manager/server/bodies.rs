@@ -15,6 +15,8 @@ use crate::wire::status::{Reason, Status};
 
 /// The time of a whole body, less than the API server waits for an answer.
 const WITHIN: Duration = Duration::from_secs(4);
+/// The most bytes of a body that are read away.
+const READ_AWAY: usize = 16 << 20;
 /// The time in which room must be free.
 const WAIT: Duration = Duration::from_secs(1);
 /// Memory of all small bodies, and of all larger ones: those of somebody who sends much hold up
@@ -46,7 +48,15 @@ impl Default for Bodies {
 impl Bodies {
     /// Reads a body of at most `most` bytes, whose length was said. Fails with the response to give
     /// instead.
-    pub(super) async fn read(&self, body: Incoming, most: usize) -> Result<Whole, Box<Status>> {
+    pub(super) async fn read(&self, mut body: Incoming, most: usize) -> Result<Whole, Box<Status>> {
+        let read = self.try_read(&mut body, most).await;
+        if read.is_err() {
+            let _ = timeout(WITHIN, read_away(body)).await;
+        }
+        read
+    }
+
+    async fn try_read(&self, body: &mut Incoming, most: usize) -> Result<Whole, Box<Status>> {
         let refuse = |reason, message: String| Err(Box::new(Status::new(reason, message)));
         let Some(length) = body.size_hint().exact() else {
             let message = "a Content-Length is needed".to_owned();
@@ -73,6 +83,19 @@ impl Bodies {
                 let message = format!("the body was not whole in {} s", WITHIN.as_secs());
                 refuse(Reason::Timeout, message)
             }
+        }
+    }
+}
+
+/// Reads the rest of a body that nobody needs, so that its sender reads the response: many write all
+/// before they read.
+async fn read_away(mut body: Incoming) {
+    let mut left = READ_AWAY;
+    while let Some(Ok(frame)) = body.frame().await {
+        let length = frame.data_ref().map_or(0, Bytes::len);
+        match left.checked_sub(length) {
+            Some(rest) => left = rest,
+            None => return,
         }
     }
 }

@@ -1,15 +1,10 @@
 //! A replica of the real manager, outside of the cluster, in front of an [`ApiServer`].
 
-use std::{
-    fs,
-    net::SocketAddr,
-    path::{Path, PathBuf},
-    time::Duration,
-};
+use std::{fs, net::SocketAddr, path::PathBuf, time::Duration};
 
 use anyhow::{Context, Result, ensure};
 use nix::sys::signal::Signal;
-use serde_json::{Value, json};
+use serde_json::json;
 
 use crate::{
     api_server::{ApiServer, Client, Response},
@@ -20,11 +15,6 @@ use crate::{
 
 /// The time limit of a start, on a busy machine.
 const START_LIMIT: Duration = Duration::from_secs(60);
-/// The expression by which the API server asks for reviews.
-const ASKS: &str = "has(object.metadata.labels) && ['ctrlmesh.kusionstack.io/enable-proxy', \
-                    'kridge.kusionstack.io/enable-proxy'].exists(key, key in \
-                    object.metadata.labels && object.metadata.labels[key] == 'true')";
-
 /// A replica of the manager. Dropping it kills it.
 #[derive(Debug)]
 pub struct Manager {
@@ -43,18 +33,19 @@ impl Manager {
     /// The namespace of its objects.
     pub const NAMESPACE: &str = "ctrlmesh-system";
 
-    /// Starts a replica that calls the API server by a kubeconfig, and waits until it answers
-    /// probes.
+    /// Starts a replica with the rights of `deploy/base`, which was applied, and waits until it
+    /// answers probes.
     ///
     /// # Errors
     ///
     /// When it does not; the error quotes its log.
-    pub fn start(api: &ApiServer, name: &str, kubeconfig: &Path, flags: &[&str]) -> Result<Self> {
+    pub fn start(api: &ApiServer, name: &str, flags: &[&str]) -> Result<Self> {
         let directory = api.bed().subdirectory(&format!("manager-{name}"))?;
+        let token = api.token(Self::NAMESPACE, "ctrlmesh-manager")?;
         let mut manager = Self {
             name: name.to_owned(),
             process: None,
-            kubeconfig: kubeconfig.to_owned(),
+            kubeconfig: api.kubeconfig_for(&api.url(), api.ca_pem(), &token)?,
             cluster_ca: api.ca_file(),
             port: ReservedPort::of_loopbacks()?,
             admin: ReservedPort::of_loopbacks()?,
@@ -75,7 +66,7 @@ impl Manager {
         self.starts += 1;
         let mut command = tied(ctrlmesh_binary()?);
         command
-            .args(["manager", "--init-image=localhost/ctrlmesh-init:1"])
+            .args(["manager", "--secret=ctrlmesh-trust", "--init-image=localhost/ctrlmesh-init:1"])
             .args(["--proxy-image=localhost/ctrlmesh:1"])
             .arg(format!("--cluster-ca={}", self.cluster_ca.display()))
             .arg(format!("--listen=127.0.0.1:{}", self.port.number()))
@@ -202,38 +193,28 @@ impl Manager {
         client.request("POST", "/v1/leaf", "application/pkcs10", request.to_vec())
     }
 
-    /// The webhooks that call it, without the CA of its port.
-    #[must_use]
-    pub fn webhooks(&self) -> Value {
-        let levels = [("pods", "NotIn", "/inject"), ("baseline.pods", "In", "/inject/baseline")];
-        let webhooks = levels.map(|(name, operator, path)| {
-            json!({
-                "name": format!("{name}.ctrlmesh.kusionstack.io"),
-                "admissionReviewVersions": ["v1"],
-                "sideEffects": "None",
-                "failurePolicy": "Fail",
-                "reinvocationPolicy": "IfNeeded",
-                "timeoutSeconds": 5,
-                "clientConfig": {
-                    "url": format!("https://localhost:{}{path}", self.port.number()),
-                },
-                "rules": [{
-                    "apiGroups": [""], "apiVersions": ["v1"], "operations": ["CREATE"],
-                    "resources": ["pods"], "scope": "Namespaced",
-                }],
-                "namespaceSelector": { "matchExpressions": [{
-                    "key": "pod-security.kubernetes.io/enforce",
-                    "operator": operator,
-                    "values": ["baseline", "restricted"],
-                }] },
-                "matchConditions": [{ "name": "asks", "expression": ASKS }],
-            })
-        });
-        json!({
-            "apiVersion": "admissionregistration.k8s.io/v1",
-            "kind": "MutatingWebhookConfiguration",
-            "metadata": { "name": "ctrlmesh" },
-            "webhooks": webhooks,
-        })
+    /// The webhooks of `deploy/base` with the address of this replica in place of a Service's.
+    ///
+    /// # Errors
+    ///
+    /// When they are not there, or cannot be replaced.
+    pub fn receive_reviews(&self, api: &ApiServer) -> Result<()> {
+        let path = "/apis/admissionregistration.k8s.io/v1/mutatingwebhookconfigurations/ctrlmesh";
+        let mut configuration = api.client().get(path)?.json()?;
+        // Whatever the leader writes meanwhile.
+        configuration["metadata"].as_object_mut().context("metadata")?.remove("resourceVersion");
+        let port = self.port.number();
+        for webhook in configuration["webhooks"].as_array_mut().context("webhooks")? {
+            let config = &mut webhook["clientConfig"];
+            let of_service = config["service"]["path"].as_str();
+            let of_url = config["url"].as_str().and_then(|url| url.split_once("localhost:"));
+            let of_url = of_url.and_then(|(_, rest)| rest.find('/').map(|at| &rest[at..]));
+            let path = of_service.or(of_url).context("a path")?;
+            let url = format!("https://localhost:{port}{path}");
+            *config = json!({ "url": url });
+        }
+        let text = configuration.to_string();
+        api.kubectl_client().run_with_input(&["replace", "-f", "-"], &text)?;
+        Ok(())
     }
 }

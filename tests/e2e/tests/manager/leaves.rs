@@ -13,6 +13,7 @@ use rustls::{
 };
 use serde_json::{Value, json};
 
+use crate::golden;
 use crate::scene::{
     OPERATORS, at, bundle, certificate, cluster, config, create, has, manager, pod,
 };
@@ -82,6 +83,13 @@ fn i12_a_proxy_gets_a_leaf_that_clients_of_the_bundle_accept() -> Result<()> {
     ensure!(scene.manager.metric(r#"ctrlmesh_manager_leaves_total{result="signed"}"#)? == 1.0);
     let log = scene.manager.log()?;
     ensure!(!log.contains(&token), "a token in the log");
+    // Each metric has had a value by now.
+    let (_, metrics) = scene.manager.admin_page("/metrics")?;
+    let table = metrics.lines().filter_map(|line| line.strip_prefix("# "));
+    golden::check_file(
+        "../golden/metrics-manager.txt",
+        &table.map(|line| format!("{line}\n")).collect::<String>(),
+    );
     Ok(())
 }
 

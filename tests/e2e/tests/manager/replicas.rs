@@ -1,7 +1,6 @@
 //! Two replicas: one leads, both serve, and the mesh outlives both.
 
 use anyhow::{Result, ensure};
-use ctrlmesh::cli::yaml;
 use ctrlmesh_e2e::{ApiServer, Manager, until};
 
 use crate::scene::{OPERATORS, SOON, authorities, bundle, cluster, config, create};
@@ -11,9 +10,9 @@ fn leads(manager: &Manager) -> Result<bool> {
 }
 
 fn two(api: &ApiServer) -> Result<[Manager; 2]> {
-    let start = |name| Manager::start(api, name, &api.kubeconfig(), &[]);
+    let start = |name| Manager::start(api, name, &[]);
     let replicas = [start("manager-0")?, start("manager-1")?];
-    api.apply(&yaml::print(&replicas[0].webhooks()))?;
+    replicas[0].receive_reviews(api)?;
     for replica in &replicas {
         replica.wait_ready()?;
     }
@@ -51,8 +50,7 @@ fn bad_i12_both_are_killed_again_and_again_while_they_begin() -> Result<()> {
     let api = cluster()?;
     let mut replicas = two(&api)?;
     let before = authorities(&api)?;
-    api.kubectl(&["delete", "mutatingwebhookconfiguration", "ctrlmesh"])?;
-    api.apply(&yaml::print(&replicas[0].webhooks()))?;
+    replicas[0].receive_reviews(&api)?;
     for _ in 0..5 {
         for replica in &mut replicas {
             replica.kill()?;

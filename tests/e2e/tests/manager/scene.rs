@@ -12,37 +12,29 @@ use serde_json::{Value, json};
 pub(crate) const SOON: Duration = Duration::from_secs(30);
 /// A namespace with a ShardingConfig.
 pub(crate) const OPERATORS: &str = "operators";
+/// The Secret with the authorities.
+pub(crate) const SECRET: &str = "ctrlmesh-trust";
 /// The name of the bundle.
 pub(crate) const BUNDLE: &str = "ctrlmesh-ca-bundle";
 
 /// Starts an API server that has what a chart installs, but for the manager.
 pub(crate) fn cluster() -> Result<ApiServer> {
     let api = ApiServer::start()?;
-    let crds = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../deploy/crds.yaml");
-    api.apply(&fs::read_to_string(crds)?)?;
-    for namespace in [Manager::NAMESPACE, OPERATORS, "default"] {
-        if namespace != "default" {
-            api.kubectl(&["create", "namespace", namespace])?;
-        }
+    let base = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../deploy/base");
+    for file in ["namespace.yaml", "ctrlmesh.yaml"] {
+        api.apply(&fs::read_to_string(base.join(file))?)?;
+    }
+    api.kubectl(&["create", "namespace", OPERATORS])?;
+    for namespace in [OPERATORS, "default"] {
         api.kubectl(&["create", "serviceaccount", "default", "-n", namespace])?;
     }
-    api.apply(&yaml::print(&json!({
-        "apiVersion": "rbac.authorization.k8s.io/v1",
-        "kind": "ClusterRole",
-        "metadata": { "name": "ctrlmesh-proxy" },
-        "rules": [{
-            "apiGroups": ["ctrlmesh.kusionstack.io"],
-            "resources": ["shardingconfigs"],
-            "verbs": ["get", "list", "watch"],
-        }],
-    })))?;
     Ok(api)
 }
 
 /// A replica that is ready, and whose webhooks the API server calls.
 pub(crate) fn manager(api: &ApiServer, flags: &[&str]) -> Result<Manager> {
-    let manager = Manager::start(api, "manager-0", &api.kubeconfig(), flags)?;
-    api.apply(&yaml::print(&manager.webhooks()))?;
+    let manager = Manager::start(api, "manager-0", flags)?;
+    manager.receive_reviews(api)?;
     manager.wait_ready()?;
     // The API server learns of a configuration by a watch of its own, which nothing shows.
     until("a pod is injected", SOON, || {
@@ -107,7 +99,7 @@ pub(crate) fn at(namespace: &str, plural: &str, name: &str) -> String {
 
 /// The data of the Secret with the authorities.
 pub(crate) fn authorities(api: &ApiServer) -> Result<Value> {
-    let secret = get(api, &at(Manager::NAMESPACE, "secrets", "ctrlmesh-manager"))?;
+    let secret = get(api, &at(Manager::NAMESPACE, "secrets", SECRET))?;
     Ok(secret.context("there is no Secret")?["data"].take())
 }
 
