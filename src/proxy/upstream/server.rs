@@ -36,7 +36,7 @@ pub(in crate::proxy) struct OwnSockets(Arc<Mutex<HashSet<Ends>>>);
 /// The local and the dialled address.
 type Ends = (SocketAddr, SocketAddr);
 
-/// Keeps a connection in [`OwnSockets`].
+/// A connection in [`OwnSockets`], until this is dropped.
 #[derive(Debug)]
 pub(in crate::proxy) struct OwnSocket {
     all: OwnSockets,
