@@ -9,7 +9,7 @@ use std::{
 
 use clap::{Parser, Subcommand};
 use ctrlmesh::{
-    cli::{crds, explain, inject, log, log::LogError, mesh_ca, wait},
+    cli::{crds, explain, inject, log, log::LogError, mesh_ca, uninstall_check, wait},
     manager::{self, ManagerArgs, start::Manager},
     net::{
         drain::{self, Draining},
@@ -54,6 +54,8 @@ enum Command {
     Explain(Box<explain::ExplainArgs>),
     /// Print the custom resource definitions
     Crds,
+    /// Fail if pods are still injected, and name them: the chart asks before it is uninstalled
+    UninstallCheck,
     /// Wait until the proxy in this pod is ready
     #[command(name = sidecar::WAIT, hide = true)]
     Wait(wait::WaitArgs),
@@ -77,6 +79,10 @@ fn main() -> ExitCode {
             explain::run(&args).map_err(|error| with(error.exit_code())(error))
         }
         Command::Crds => print_crds(),
+        Command::UninstallCheck => {
+            install_crypto();
+            uninstall_check::run().map_err(with(UNAVAILABLE))
+        }
         Command::Wait(args) => wait::run(&args).map_err(with(UNAVAILABLE)),
     };
     match ran {
@@ -109,14 +115,18 @@ fn manager(args: ManagerArgs) -> Result<(), Failure> {
     })
 }
 
+/// The only process-wide setting: the kube crate's TLS requires it.
+fn install_crypto() {
+    let _ = rustls::crypto::CryptoProvider::install_default(tls::provider_value());
+}
+
 /// Runs a process that serves, with its log.
 fn run(served: impl Future<Output = Result<(), Failure>>) -> Result<(), Failure> {
     let _log = log::start().map_err(|error| match error {
         LogError::Filter { .. } => with(USAGE)(error),
         LogError::Thread(_) => with(SOFTWARE)(error),
     })?;
-    // The only process-wide setting: the kube crate's TLS requires it.
-    let _ = rustls::crypto::CryptoProvider::install_default(tls::provider_value());
+    install_crypto();
     let runtime = runtime::Builder::new_current_thread().enable_all().build();
     runtime.map_err(with(SOFTWARE))?.block_on(served)
 }

@@ -6,5 +6,6 @@ pub mod inject;
 mod line;
 pub mod log;
 pub mod mesh_ca;
+pub mod uninstall_check;
 pub mod wait;
 pub mod yaml;

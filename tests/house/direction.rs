@@ -17,7 +17,7 @@ const MAY_USE: [(&str, &[&str]); 10] = [
     ("sidecar", &["net"]),
     ("proxy", &["api", "wire", "policy", "net", "cluster", "process", "sidecar"]),
     ("manager", &["api", "wire", "policy", "net", "cluster", "process", "sidecar"]),
-    ("cli", &["api", "wire", "policy", "net", "sidecar", "manager"]),
+    ("cli", &["api", "wire", "policy", "net", "cluster", "sidecar", "manager"]),
 ];
 
 /// Names that must not occur in the modules without input and output.
