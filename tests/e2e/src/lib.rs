@@ -71,5 +71,5 @@ pub use self::{
     port::ReservedPort,
     programs::{Network, Program, until},
     proxy::{Proxy, ProxyBuilder, ctrlmesh_binary},
-    scenes::{Binaries, Mesh, NAMESPACE, OperatorPod, Shards, Widget},
+    scenes::{Binaries, Installed, Mesh, NAMESPACE, OperatorPod, Shards, Widget},
 };

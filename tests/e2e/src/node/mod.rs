@@ -11,7 +11,7 @@ use std::{
     time::Duration,
 };
 
-use anyhow::Result;
+use anyhow::{Context, Result, ensure};
 use nix::sys::signal::Signal;
 
 pub use self::{builder::NodeBuilder, settings::Families};
@@ -152,6 +152,21 @@ impl Node {
     /// When containerd refuses it.
     pub fn import_image(&self, image: &Image) -> Result<()> {
         builder::import(self.bed.path(), image)
+    }
+
+    /// Sends SIGKILL to the first process of a container, by the container's id.
+    ///
+    /// # Errors
+    ///
+    /// When there is no such container.
+    pub fn kill_container(&self, id: &str) -> Result<()> {
+        let mut kill = self.command("ctr");
+        kill.arg("--address").arg(self.api.directory().join("containerd.sock"));
+        kill.args(["--namespace", "k8s.io", "tasks", "kill", "--signal", "SIGKILL", id]);
+        let output = kill.output().context("running ctr")?;
+        let errors = String::from_utf8_lossy(&output.stderr);
+        ensure!(output.status.success(), "killing {id}: {errors}");
+        Ok(())
     }
 
     /// Ends the kubelet by SIGTERM and starts it again; pods keep running meanwhile.

@@ -65,7 +65,7 @@ impl Binaries {
         self.directory.join("ctrlmesh")
     }
 
-    fn init(&self) -> PathBuf {
+    pub(super) fn init(&self) -> PathBuf {
         self.directory.join("ctrlmesh-init")
     }
 }

@@ -1,9 +1,11 @@
 //! The setups of tests with pods: a node on which injection works, and operators on it.
 
+mod installed;
 mod mesh;
 mod shards;
 
 pub use self::{
+    installed::Installed,
     mesh::{Binaries, Mesh},
     shards::{NAMESPACE, OperatorPod, Shards, Widget},
 };

@@ -24,7 +24,7 @@ use crate::{
 pub const NAMESPACE: &str = "demo";
 
 /// The image of the operator, as its own manifests name it.
-const OPERATOR_IMAGE: &str = "localhost/demo-operator:1";
+pub(super) const OPERATOR_IMAGE: &str = "localhost/demo-operator:1";
 const START_LIMIT: Duration = Duration::from_secs(90);
 
 /// The scene; see the module.
@@ -277,16 +277,7 @@ impl Shards {
     ///
     /// When the API server cannot be asked.
     pub fn widgets(&self) -> Result<Vec<Widget>> {
-        let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
-        let widget = |item: &Value| Widget {
-            namespace: text(&item["metadata"]["namespace"]),
-            name: text(&item["metadata"]["name"]),
-            team: text(&item["metadata"]["labels"]["team"]),
-            handled_by: text(&item["status"]["handledBy"]),
-        };
-        let path = "/apis/demo.example.com/v1alpha1/widgets";
-        let list = self.node().api().client().get(path)?.json()?;
-        Ok(list["items"].as_array().context("items")?.iter().map(widget).collect())
+        widgets(self.node())
     }
 
     /// The operator's pods, in the order of their names.
@@ -367,13 +358,27 @@ impl Shards {
     }
 }
 
-fn operator_image() -> Result<Image> {
+pub(super) fn operator_image() -> Result<Image> {
     let sources = Path::new(env!("CARGO_MANIFEST_DIR")).join("operator");
     let program = go_program("demo-operator", &sources)?;
     images::of_program(OPERATOR_IMAGE, &sources.join("Containerfile"), &program)
 }
 
-fn operator_manifest(name: &str) -> Result<String> {
+pub(super) fn operator_manifest(name: &str) -> Result<String> {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("operator/manifests").join(name);
     fs::read_to_string(&path).with_context(|| format!("reading {}", path.display()))
+}
+
+/// The Widgets of all namespaces, with their last handlers.
+pub(super) fn widgets(node: &Node) -> Result<Vec<Widget>> {
+    let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
+    let widget = |item: &Value| Widget {
+        namespace: text(&item["metadata"]["namespace"]),
+        name: text(&item["metadata"]["name"]),
+        team: text(&item["metadata"]["labels"]["team"]),
+        handled_by: text(&item["status"]["handledBy"]),
+    };
+    let path = "/apis/demo.example.com/v1alpha1/widgets";
+    let list = node.api().client().get(path)?.json()?;
+    Ok(list["items"].as_array().context("items")?.iter().map(widget).collect())
 }

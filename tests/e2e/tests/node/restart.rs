@@ -135,7 +135,7 @@ fn kill_and_wait(
 ) -> Result<Killed> {
     let id = container_id(&find_pod(shards, &pod.name)?)?;
     let at = Timestamp::now();
-    send_sigkill(shards, &id)?;
+    shards.node().kill_container(&id)?;
     meanwhile()?;
     let done = Timestamp::now();
     let path =
@@ -153,18 +153,6 @@ fn kill_and_wait(
     let listening = listening["timestamp"].as_str().context("a line has a time")?.parse()?;
     ensure!(done < listening, "what was to be done while the proxy was away came too late");
     Ok(Killed { at, done, listening, back })
-}
-
-/// SIGKILL to the container's first process, which is the proxy.
-fn send_sigkill(shards: &Shards, container: &str) -> Result<()> {
-    let node = shards.node();
-    let mut kill = node.command("ctr");
-    kill.arg("--address").arg(node.api().directory().join("containerd.sock"));
-    kill.args(["--namespace", "k8s.io", "tasks", "kill", "--signal", "SIGKILL", container]);
-    let output = kill.output().context("running ctr")?;
-    let errors = String::from_utf8_lossy(&output.stderr);
-    ensure!(output.status.success(), "killing the proxy: {errors}");
-    Ok(())
 }
 
 /// As [`Shards::draw`] and in a few milliseconds: the kubelet is quick as well.

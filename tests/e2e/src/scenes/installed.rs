@@ -1,0 +1,239 @@
+//! The chart on a node, as a platform team installs it, and the operator as a StatefulSet.
+//!
+//! 1. [`Installed::start`]: a node, our images, the operator's needs; `helm install --wait`.
+//! 2. [`Installed::label`]: the operator as a StatefulSet of four with our label.
+//! 3. [`Installed::draw`]: a ShardingConfig for some of its pods.
+//! 4. The test works: [`Installed::widgets`] has the last handlers.
+
+use std::{path::Path, process::Command, time::Duration};
+
+use anyhow::{Context, Result, bail};
+use serde_json::{Value, json};
+
+use super::shards::{
+    NAMESPACE, OPERATOR_IMAGE, Widget, operator_image, operator_manifest, widgets,
+};
+use crate::{Binaries, Node, builds::helm_binary, images};
+
+/// The address of the manager's Service: nothing on a node resolves the names of Services.
+const SERVICE: &str = "10.96.0.77";
+/// The time limit of an installation.
+const INSTALL_LIMIT: &str = "--timeout=120s";
+
+/// The scene; see the module.
+pub struct Installed {
+    node: Node,
+}
+
+impl Installed {
+    /// The namespace of the release.
+    pub const NAMESPACE: &str = "ctrlmesh-system";
+    /// The pods of the StatefulSet.
+    pub const PODS: [&str; 4] =
+        ["demo-operator-0", "demo-operator-1", "demo-operator-2", "demo-operator-3"];
+
+    /// Starts a node with the operator's needs, and installs the chart.
+    ///
+    /// # Errors
+    ///
+    /// When a part does not start; the error has what the release's pods say.
+    pub fn start(binaries: &Binaries, more: &[&str]) -> Result<Self> {
+        let node =
+            Node::builder().custom_resource_definitions(operator_manifest("crd.yaml")?).start()?;
+        node.import_image(&images::proxy(&binaries.ctrlmesh())?)?;
+        node.import_image(&images::init(&binaries.init())?)?;
+        node.import_image(&operator_image()?)?;
+        node.kubectl(&["create", "namespace", NAMESPACE])?;
+        node.apply(&operator_manifest("rbac.yaml")?)?;
+        let installed = Self { node };
+        installed.helm("install", more)?;
+        Ok(installed)
+    }
+
+    /// Installs or upgrades the release, and waits until it is ready.
+    ///
+    /// # Errors
+    ///
+    /// When it is not; the error has what the release's pods say.
+    pub fn helm(&self, verb: &str, more: &[&str]) -> Result<String> {
+        let chart = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../deploy/chart");
+        let [manager, manager_tag] = split(images::PROXY)?;
+        let [init, init_tag] = split(images::INIT)?;
+        let mut helm = self.helm_command()?;
+        helm.args([verb, "ctrlmesh"]).arg(chart).args(["--wait", INSTALL_LIMIT]);
+        for value in [
+            format!("manager.image.repo={manager}"),
+            format!("manager.image.tag={manager_tag}"),
+            format!("init.image.repo={init}"),
+            format!("init.image.tag={init_tag}"),
+            format!("manager.address={SERVICE}:443"),
+            format!("manager.clusterIP={SERVICE}"),
+        ] {
+            helm.args(["--set", &value]);
+        }
+        helm.args(more);
+        run(&mut helm).map_err(|error| error.context(self.told()))
+    }
+
+    /// Helm for this cluster, in the release's namespace.
+    ///
+    /// # Errors
+    ///
+    /// When it cannot be installed.
+    pub fn helm_command(&self) -> Result<Command> {
+        let mut helm = self.node.network().command(helm_binary()?);
+        let directory = self.node.api().directory();
+        helm.arg("--kubeconfig").arg(self.node.api().kubeconfig());
+        helm.args(["--namespace", Self::NAMESPACE]);
+        for (name, of) in [
+            ("HELM_CACHE_HOME", "helm-cache"),
+            ("HELM_CONFIG_HOME", "helm-config"),
+            ("HELM_DATA_HOME", "helm-data"),
+        ] {
+            helm.env(name, directory.join(of));
+        }
+        Ok(helm)
+    }
+
+    /// What the pods of the release say, for an error.
+    #[must_use]
+    pub fn told(&self) -> String {
+        let selector = "--selector=app.kubernetes.io/component=manager";
+        let ask = |args: &[&str]| {
+            let args = [&["--namespace", Self::NAMESPACE], args, &[selector]].concat();
+            self.node.kubectl(&args).unwrap_or_else(|error| error.to_string())
+        };
+        let logs = ["logs", "--all-containers", "--prefix", "--tail=30"];
+        format!("{}\n{}", ask(&["describe", "pods"]), ask(&logs))
+    }
+
+    /// The node.
+    #[must_use]
+    pub fn node(&self) -> &Node {
+        &self.node
+    }
+
+    /// Applies the operator as a StatefulSet of four, whose pod template has our label and nothing
+    /// else of ours.
+    ///
+    /// # Errors
+    ///
+    /// When the API server refuses.
+    pub fn label(&self) -> Result<()> {
+        self.node.apply(&self.stateful_set()?.to_string()).map(drop)
+    }
+
+    /// The manifest of [`Self::label`].
+    ///
+    /// # Errors
+    ///
+    /// When the operator's own cannot be read.
+    pub fn stateful_set(&self) -> Result<Value> {
+        let manifest = operator_manifest("deployment.yaml")?;
+        let kubectl = self.node.api().kubectl_client();
+        let args = ["create", "--dry-run=client", "-o", "json", "-f", "-"];
+        let mut object: Value = serde_json::from_str(&kubectl.run_with_input(&args, &manifest)?)?;
+        object["kind"] = json!("StatefulSet");
+        object["spec"]["replicas"] = json!(4);
+        object["spec"]["serviceName"] = json!("demo-operator");
+        let labels = &mut object["spec"]["template"]["metadata"]["labels"];
+        labels["ctrlmesh.kusionstack.io/enable-proxy"] = json!("true");
+        debug_assert_eq!(
+            object["spec"]["template"]["spec"]["containers"][0]["image"],
+            OPERATOR_IMAGE
+        );
+        Ok(object)
+    }
+
+    /// Gives the pods with these indexes the Widgets and ConfigMaps of these teams.
+    ///
+    /// # Errors
+    ///
+    /// When the API server refuses.
+    pub fn draw(&self, shard: &str, indexes: &[&str], teams: &[&str]) -> Result<()> {
+        self.node.apply(&config(shard, indexes, teams).to_string()).map(drop)
+    }
+
+    /// Waits until a pod is ready.
+    ///
+    /// # Errors
+    ///
+    /// When it is not in time; the error quotes its events.
+    pub fn wait_ready(&self, pod: &str, limit: Duration) -> Result<()> {
+        let waited = self.node.wait_for(NAMESPACE, &format!("pod/{pod}"), "condition=Ready", limit);
+        waited.map_err(|error| {
+            let logs = self.node.logs(NAMESPACE, pod, "ctrlmesh-proxy");
+            let logs = logs.unwrap_or_else(|error| error.to_string());
+            error.context(format!("{pod} is not ready\n{logs}\n{}", self.told()))
+        })
+    }
+
+    /// Kills a container's first process by SIGKILL.
+    ///
+    /// # Errors
+    ///
+    /// When it has none.
+    pub fn kill(&self, pod: &str, container: &str) -> Result<()> {
+        let path = format!("/api/v1/namespaces/{NAMESPACE}/pods/{pod}");
+        let object = self.node.api().client().get(&path)?.json()?;
+        let lists = ["initContainerStatuses", "containerStatuses"];
+        let mut all = lists.iter().filter_map(|list| object["status"][list].as_array()).flatten();
+        let status = all.find(|status| status["name"] == container);
+        let id = status.and_then(|status| status["containerID"].as_str());
+        let id = id.and_then(|id| id.strip_prefix("containerd://")).context("a container")?;
+        self.node.kill_container(id)
+    }
+
+    /// A page of the admin port of a pod's proxy.
+    ///
+    /// # Errors
+    ///
+    /// When it does not answer.
+    pub fn page(&self, pod: &str, page: &str) -> Result<String> {
+        let path = format!("/api/v1/namespaces/{NAMESPACE}/pods/{pod}:5441/proxy{page}");
+        self.node.kubectl(&["get", "--raw", &path])
+    }
+
+    /// The Widgets of all namespaces, with their last handlers.
+    ///
+    /// # Errors
+    ///
+    /// When the API server cannot be asked.
+    pub fn widgets(&self) -> Result<Vec<Widget>> {
+        widgets(&self.node)
+    }
+}
+
+/// A ShardingConfig for the pods of the StatefulSet with these indexes.
+fn config(shard: &str, indexes: &[&str], teams: &[&str]) -> Value {
+    let selected = |key: &str, values: &[&str]| json!({ "matchExpressions": [{ "key": key, "operator": "In", "values": values }] });
+    json!({
+        "apiVersion": "ctrlmesh.kusionstack.io/v1alpha1",
+        "kind": "ShardingConfig",
+        "metadata": { "name": shard, "namespace": NAMESPACE },
+        "spec": {
+            "selector": selected("apps.kubernetes.io/pod-index", indexes),
+            "controller": { "leaderElectionName": "demo-operator" },
+            "limits": [{
+                "selector": selected("team", teams),
+                "relateResources": [
+                    { "apiGroups": ["demo.example.com"], "resources": ["widgets"] },
+                    { "apiGroups": [""], "resources": ["configmaps"] },
+                ],
+            }],
+        },
+    })
+}
+
+fn split(image: &str) -> Result<[&str; 2]> {
+    let (repository, tag) = image.rsplit_once(':').context("an image has a tag")?;
+    Ok([repository, tag])
+}
+
+fn run(command: &mut Command) -> Result<String> {
+    let output = command.output().context("running helm")?;
+    if !output.status.success() {
+        bail!("helm: {}\n{}", output.status, String::from_utf8_lossy(&output.stderr));
+    }
+    Ok(String::from_utf8(output.stdout)?)
+}

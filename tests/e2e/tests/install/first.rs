@@ -1,0 +1,161 @@
+//! The first hour of a platform team: a chart, a label, two ShardingConfigs.
+
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, ensure};
+use ctrlmesh_e2e::{Binaries, Installed, NAMESPACE, until};
+use serde_json::{Value, json};
+
+/// Longer than anything takes on a busy machine.
+const LIMIT: Duration = Duration::from_secs(120);
+const TEAMS: [(&str, [&str; 2]); 2] = [
+    ("ant", ["demo-operator-0", "demo-operator-1"]),
+    ("bee", ["demo-operator-2", "demo-operator-3"]),
+];
+
+fn widget(scene: &Installed, team: &str, name: &str) -> Result<()> {
+    let widget = json!({
+        "apiVersion": "demo.example.com/v1alpha1",
+        "kind": "Widget",
+        "metadata": { "name": name, "namespace": NAMESPACE, "labels": { "team": team } },
+        "spec": { "size": 1 },
+    });
+    scene.node().apply(&widget.to_string()).map(drop)
+}
+
+/// Waits until each Widget was handled by a pod of its shard.
+fn settle(scene: &Installed) -> Result<()> {
+    let mut last = String::new();
+    let settled = until("each shard handles its own", LIMIT, || {
+        let widgets = scene.widgets()?;
+        last = format!("{widgets:?}");
+        let is_right = |widget: &ctrlmesh_e2e::Widget| {
+            TEAMS.iter().any(|(team, pods)| {
+                widget.team == *team && pods.contains(&widget.handled_by.as_str())
+            })
+        };
+        Ok(widgets.iter().all(is_right).then_some(()))
+    });
+    settled.with_context(|| last)
+}
+
+fn items(scene: &Installed, plural: &str) -> Result<Vec<Value>> {
+    let mut list = scene.node().api().client().get(&format!("/api/v1/{plural}"))?.json()?;
+    match list["items"].take() {
+        Value::Array(items) => Ok(items),
+        other => anyhow::bail!("{plural}: {other}"),
+    }
+}
+
+#[test]
+fn i12_a_chart_a_label_and_two_configs_make_four_pods_in_two_shards() -> Result<()> {
+    let began = Instant::now();
+    let scene = Installed::start(&Binaries::from_env()?, &[])?;
+    println!("installed after {:.1} s", began.elapsed().as_secs_f64());
+
+    // In an order that is not the right one.
+    let applied = Instant::now();
+    scene.label()?;
+    scene.draw("ants", &["0", "1"], &["ant"])?;
+    scene.draw("bees", &["2", "3"], &["bee"])?;
+    for pod in Installed::PODS {
+        scene.wait_ready(pod, LIMIT)?;
+        println!("{pod} is ready after {:.1} s", applied.elapsed().as_secs_f64());
+    }
+    for (team, _) in TEAMS {
+        for number in 0..5 {
+            widget(&scene, team, &format!("{team}-{number}"))?;
+        }
+    }
+    settle(&scene)?;
+    for pod in Installed::PODS {
+        let ready = scene.page(pod, "/readyz")?;
+        ensure!(ready.contains("[+]certificate ok"), "{ready}");
+        let metrics = scene.page(pod, "/metrics")?;
+        ensure!(metrics.contains("ctrlmesh_enrolments_total{result=\"ok\"} 1"), "{metrics}");
+    }
+
+    nothing_holds_a_key(&scene)?;
+    the_mesh_goes_on_without_its_manager(&scene)
+}
+
+/// The keys of the authorities are in the Secret of the manager's namespace alone; no pod mounts it.
+fn nothing_holds_a_key(scene: &Installed) -> Result<()> {
+    for secret in items(scene, "secrets")? {
+        let meta = &secret["metadata"];
+        let is_ours = meta["namespace"] == Installed::NAMESPACE;
+        ensure!(is_ours, "a Secret elsewhere: {meta}");
+    }
+    for pod in items(scene, "pods")? {
+        let volumes = pod["spec"]["volumes"].as_array().into_iter().flatten();
+        let secrets = volumes.filter(|volume| !volume["secret"].is_null());
+        ensure!(secrets.count() == 0, "{} mounts a Secret", pod["metadata"]["name"]);
+    }
+    Ok(())
+}
+
+fn scale(scene: &Installed, replicas: u8) -> Result<()> {
+    let namespace = Installed::NAMESPACE;
+    let replicas = format!("--replicas={replicas}");
+    let args = ["scale", "deployment/ctrlmesh-manager", &replicas, "--namespace", namespace];
+    scene.node().kubectl(&args).map(drop)
+}
+
+/// Restarts of a container of a pod.
+fn restarts(scene: &Installed, pod: &str, container: &str) -> Result<u64> {
+    let path = format!("/api/v1/namespaces/{NAMESPACE}/pods/{pod}");
+    let pod = scene.node().api().client().get(&path)?.json()?;
+    let lists = ["initContainerStatuses", "containerStatuses"];
+    let mut all = lists.iter().filter_map(|list| pod["status"][list].as_array()).flatten();
+    let status = all.find(|status| status["name"] == container).context("a status")?;
+    status["restartCount"].as_u64().context("a count")
+}
+
+fn the_mesh_goes_on_without_its_manager(scene: &Installed) -> Result<()> {
+    let client = scene.node().api().client();
+    scale(scene, 0)?;
+    until("no manager is left", LIMIT, || {
+        let pods = client.get(&format!("/api/v1/namespaces/{}/pods", Installed::NAMESPACE))?;
+        Ok(pods.json()?["items"].as_array().is_some_and(Vec::is_empty).then_some(()))
+    })?;
+
+    // A changed boundary, and containers that are killed.
+    for container in ["ctrlmesh-proxy", "operator"] {
+        scene.kill("demo-operator-0", container)?;
+        until("the container runs again", LIMIT, || {
+            Ok((restarts(scene, "demo-operator-0", container)? == 1).then_some(()))
+        })?;
+        scene.wait_ready("demo-operator-0", LIMIT)?;
+    }
+    scene.draw("ants", &["0", "1"], &["ant", "cat"])?;
+    widget(scene, "cat", "cat-0")?;
+    until("the new team is handled", LIMIT, || {
+        let widgets = scene.widgets()?;
+        let cat = widgets.iter().find(|widget| widget.team == "cat").context("a Widget")?;
+        Ok(TEAMS[0].1.contains(&cat.handled_by.as_str()).then_some(()))
+    })?;
+
+    // New pods alone fail, by the name of our webhook.
+    let refused = scene.node().kubectl(&[
+        "run",
+        "late",
+        "--image=localhost/busybox:1",
+        "--labels=ctrlmesh.kusionstack.io/enable-proxy=true",
+        "--namespace",
+        NAMESPACE,
+    ]);
+    let said = format!("{:#}", refused.err().context("a pod was created past the mesh")?);
+    ensure!(said.contains("pods.ctrlmesh.kusionstack.io"), "{said}");
+    let args = ["run", "plain", "--image=localhost/busybox:1", "--namespace", NAMESPACE];
+    scene.node().kubectl(&args)?;
+
+    scale(scene, 2)?;
+    let manager = "deployment/ctrlmesh-manager";
+    let available = "condition=Available";
+    scene.node().wait_for(Installed::NAMESPACE, manager, available, LIMIT)?;
+    scene.node().kubectl(&["delete", "pod", "demo-operator-3", "--namespace", NAMESPACE])?;
+    scene.wait_ready("demo-operator-3", LIMIT)?;
+    let text = ["get", "pod", "demo-operator-3", "--namespace", NAMESPACE, "-o", "json"];
+    ensure!(scene.node().kubectl(&text)?.contains("ctrlmesh-proxy"), "a pod without a proxy");
+    Ok(())
+}

@@ -1,0 +1,5 @@
+//! The chart on a real node: installed, labelled, upgraded, left alone by its manager, uninstalled.
+
+#![allow(clippy::print_stdout, reason = "how long things took")]
+
+mod first;
