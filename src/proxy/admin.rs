@@ -14,6 +14,7 @@ use http::{HeaderValue, Method, Request, Response, StatusCode, header};
 use http_body_util::Full;
 use hyper::{body::Incoming, server::conn::http1, service::service_fn};
 use hyper_util::rt::{TokioIo, TokioTimer};
+use jiff::Timestamp;
 use prometheus_client::{encoding::text::encode, registry::Registry};
 use serde_json::json;
 use tokio::{
@@ -128,9 +129,8 @@ fn ready(shared: &Shared) -> Response<Full<Bytes>> {
         (Some(present), Some(problem)) => Ok(format!("{present} stays in force: {problem}")),
         (None, problem) => Err(problem.unwrap_or_else(|| "none yet".into())),
     };
-    let is_valid = shared.tls.leaf.not_after() > shared.clock.now();
-    let leaf = if is_valid { Ok("valid".into()) } else { Err("expired".into()) };
-    let is_ready = policy.is_ok() && is_valid;
+    let leaf = certificate(shared);
+    let is_ready = policy.is_ok() && leaf.is_ok();
     let line = |name: &str, state: Result<String, String>| match state {
         Ok(what) => format!("[+]{name} ok: {what}\n"),
         Err(what) => format!("[-]{name} failed: {what}\n"),
@@ -139,10 +139,27 @@ fn ready(shared: &Shared) -> Response<Full<Bytes>> {
     text(if is_ready { StatusCode::OK } else { StatusCode::SERVICE_UNAVAILABLE }, body)
 }
 
+/// The state of the certificate for clients.
+fn certificate(shared: &Shared) -> Result<String, String> {
+    let leaf = &shared.tls.leaf;
+    let problem = leaf.problem();
+    let Some(end) = leaf.not_after() else {
+        return Err(problem.unwrap_or_else(|| "none yet".into()));
+    };
+    let because = problem.map(|problem| format!(": {problem}")).unwrap_or_default();
+    let at = Timestamp::try_from(end).map_or_else(|_| "?".into(), |end| end.to_string());
+    match (end > shared.clock.now(), because.is_empty()) {
+        (true, true) => Ok("valid".into()),
+        (true, false) => Ok(format!("valid until {at}, and not renewed{because}")),
+        (false, _) => Err(format!("expired at {at}{because}")),
+    }
+}
+
 fn metrics(shared: &Shared, registry: &Registry) -> Response<Full<Bytes>> {
     shared.feed.set_age();
-    let not_after = shared.tls.leaf.not_after().duration_since(UNIX_EPOCH).unwrap_or_default();
-    shared.metrics.leaf_not_after.set(not_after.as_secs_f64());
+    let not_after = shared.tls.leaf.not_after().unwrap_or(UNIX_EPOCH);
+    let since_1970 = not_after.duration_since(UNIX_EPOCH).unwrap_or_default();
+    shared.metrics.leaf_not_after.set(since_1970.as_secs_f64());
     let mut body = String::new();
     if encode(&mut body, registry).is_err() {
         return text(StatusCode::INTERNAL_SERVER_ERROR, "metrics cannot be written\n".into());

@@ -2,7 +2,7 @@
 
 use ctrlmesh::{
     manager::inject::{CaptureMode, Injected, Sidecar, inject},
-    sidecar::{self, ProxyPlan},
+    sidecar::{self, LeafPlan, ProxyPlan},
 };
 use ctrlmesh_init::{EnvFrom, Plan};
 use serde_json::{Value, json};
@@ -131,7 +131,8 @@ fn i12_the_proxy_reads_its_plan_and_each_path_of_it_is_mounted() {
         let proxy = named(&injected, "initContainers", "ctrlmesh-proxy");
         let args = proxy["args"].as_array().unwrap();
         let args: Vec<_> = args.iter().map(|arg| arg.as_str().unwrap()).collect();
-        let plan = ProxyPlan::of_pod(mode, "cluster.local".parse().unwrap());
+        let plan =
+            ProxyPlan::of_pod(mode, "cluster.local".parse().unwrap(), LeafPlan::mesh_ca_of_pod());
         assert_eq!(args, plan.to_args());
         let mounts = proxy["volumeMounts"].as_array().unwrap();
         let is_mounted = |path: &str| {
@@ -140,8 +141,8 @@ fn i12_the_proxy_reads_its_plan_and_each_path_of_it_is_mounted() {
                 rest.is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
             })
         };
-        let ProxyPlan { upstream_ca, mesh_ca_dir, pod_labels, state_dir, .. } = plan;
-        for path in [upstream_ca, mesh_ca_dir, pod_labels, state_dir] {
+        let ProxyPlan { upstream_ca, pod_labels, state_dir, .. } = plan;
+        for path in [upstream_ca, sidecar::MESH_CA_DIR.to_owned(), pod_labels, state_dir] {
             assert!(is_mounted(&path), "{path} is in no volume of the proxy");
         }
     }

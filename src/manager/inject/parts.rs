@@ -11,7 +11,8 @@ use super::{
     volumes::{INIT_RUN, MESH_CA, NO_TOKEN, POD_LABELS, PROXY_ACCESS, STATE, field, mount},
 };
 use crate::sidecar::{
-    self, ADMIN_PORT, LABELS_DIR, MESH_CA_DIR, OWN_ADMIN, ProxyPlan, SERVICE_ACCOUNT, STATE_DIR,
+    self, ADMIN_PORT, LABELS_DIR, LeafPlan, MESH_CA_DIR, OWN_ADMIN, ProxyPlan, SERVICE_ACCOUNT,
+    STATE_DIR,
 };
 
 /// The time limit of the proxy's start, in seconds, before the proxy is restarted. It covers an API
@@ -68,7 +69,7 @@ fn proxy(own: PodSettings, settings: &Settings) -> Container {
         CaptureMode::Iptables => sidecar::Mode::Iptables,
         CaptureMode::Env => sidecar::Mode::Direct,
     };
-    let plan = ProxyPlan::of_pod(mode, settings.cluster_domain.clone());
+    let plan = ProxyPlan::of_pod(mode, settings.cluster_domain.clone(), LeafPlan::mesh_ca_of_pod());
     let mut fields = into_object(json!({
         "image": settings.proxy_image.to_string(),
         "imagePullPolicy": "IfNotPresent",
