@@ -10,7 +10,9 @@ pub const MESH_CA_SECRET: &str = "ctrlmesh-mesh-ca";
 /// The ConfigMap with the bundle, for all containers.
 pub const BUNDLE_MAP: &str = "ctrlmesh-ca-bundle";
 /// The key of a CA certificate, in both and in the cluster's own ConfigMap.
-pub(super) const CA_KEY: &str = "ca.crt";
+pub const CA_KEY: &str = "ca.crt";
+/// The key of the CAs of the manager's certificate, in [`BUNDLE_MAP`].
+pub const MANAGER_CA_KEY: &str = "manager.crt";
 
 const ROLE: &str = "ctrlmesh-proxy";
 const NAMESPACES_ROLE: &str = "ctrlmesh-proxy-namespaces";

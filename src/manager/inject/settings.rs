@@ -4,8 +4,12 @@ use std::str::FromStr;
 
 use clap::ValueEnum;
 use ctrlmesh_init::{BackendChoice, Plan, PlanError, ProxyUid};
+use serde_json::Value;
 
-use crate::{net::ClusterDomain, sidecar::OUTBOUND_PORT};
+use crate::{
+    net::{ClusterDomain, ManagerAddr},
+    sidecar::OUTBOUND_PORT,
+};
 
 /// The settings that are the same for every pod.
 #[derive(Clone, Debug)]
@@ -16,6 +20,11 @@ pub struct Settings {
     pub(super) cluster_domain: ClusterDomain,
     /// The pods' way here: a file, unless it is admission.
     pub(super) admission: Option<Enforces>,
+    pub(super) trust: MeshTrust,
+    /// The names of Secrets with which the kubelet pulls our images.
+    pub(super) pull_secrets: Vec<String>,
+    /// The proxy's ResourceRequirements, in place of ours.
+    pub(super) proxy_resources: Option<Value>,
     /// The plan of the init container. It names no upstream: the API server is that of the
     /// kubelet's variables.
     pub(super) plan: Plan,
@@ -32,8 +41,17 @@ impl Settings {
         proxy_uid: ProxyUid,
     ) -> Result<Self, PlanError> {
         let plan = Plan::new(proxy_uid, OUTBOUND_PORT, Vec::new(), None, BackendChoice::Auto)?;
-        let cluster_domain = ClusterDomain::default();
-        Ok(Self { proxy_image, init_image, sidecar, cluster_domain, admission: None, plan })
+        Ok(Self {
+            proxy_image,
+            init_image,
+            sidecar,
+            cluster_domain: ClusterDomain::default(),
+            admission: None,
+            trust: MeshTrust::Secret,
+            pull_secrets: Vec::new(),
+            proxy_resources: None,
+            plan,
+        })
     }
 
     /// The settings for a cluster with this DNS domain.
@@ -46,6 +64,34 @@ impl Settings {
     pub fn at_admission(self, namespaces: Enforces) -> Self {
         Self { admission: Some(namespaces), ..self }
     }
+
+    /// The settings for proxies that have their certificates from the manager at this address.
+    pub fn with_manager(self, address: ManagerAddr) -> Self {
+        Self { trust: MeshTrust::Manager { address }, ..self }
+    }
+
+    /// The settings for images that the kubelet pulls with these Secrets of the pods' namespace. A
+    /// pod that was injected once keeps them: they do not say whose they are.
+    pub fn with_pull_secrets(self, pull_secrets: Vec<String>) -> Self {
+        Self { pull_secrets, ..self }
+    }
+
+    /// The settings with this ResourceRequirements for proxies whose pods ask for none.
+    pub fn with_proxy_resources(self, resources: Value) -> Self {
+        Self { proxy_resources: Some(resources), ..self }
+    }
+}
+
+/// The source of the certificates that proxies show.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum MeshTrust {
+    /// The mesh CA in a Secret of the pod's namespace.
+    Secret,
+    /// The manager, which signs them.
+    Manager {
+        /// The manager's address.
+        address: ManagerAddr,
+    },
 }
 
 /// The Pod Security level that a namespace enforces.
