@@ -30,6 +30,7 @@
 //! | refusal | a response of the proxy in place of the upstream's |
 //! | position | a resourceVersion that a client has received |
 //! | plan | the redirect rules, or the proxy's arguments, as data |
+//! | enrolment | the way in which a proxy has its certificate signed by the manager |
 //! | bundle | the CA set that a pod trusts: cluster CA and mesh CA |
 
 pub mod api;

@@ -10,7 +10,7 @@ use std::{
 
 use clap::ValueEnum;
 
-use crate::net::ClusterDomain;
+use crate::net::{ClusterDomain, ManagerAddr};
 
 /// The subcommand that the sidecar runs.
 pub const PROXY: &str = "proxy";
@@ -36,6 +36,17 @@ pub const SERVICE_ACCOUNT: &str = "/var/run/secrets/kubernetes.io/serviceaccount
 pub const CA_FILE: &str = "ca.crt";
 /// The directory of the mesh CA.
 pub const MESH_CA_DIR: &str = "/etc/ctrlmesh/mesh-ca";
+/// The directory of what the proxy enrols with: [`TOKEN_FILE`], [`MANAGER_CA_FILE`], [`CA_FILE`] (the
+/// bundle).
+pub const ENROLMENT_DIR: &str = "/etc/ctrlmesh/enrolment";
+/// The file of the token for the manager.
+pub const TOKEN_FILE: &str = "token";
+/// The file of the CAs of the manager's certificate.
+pub const MANAGER_CA_FILE: &str = "manager.crt";
+/// The directory of the certificate that the manager signed.
+pub const LEAF_DIR: &str = "/run/ctrlmesh";
+/// The file of the certificate and its key in [`LEAF_DIR`].
+pub const LEAF_FILE: &str = "leaf.pem";
 /// The directory of the pod's labels.
 pub const LABELS_DIR: &str = "/etc/ctrlmesh/pod";
 /// The file of the pod's labels in [`LABELS_DIR`].
@@ -69,6 +80,29 @@ pub enum Mode {
     Direct,
 }
 
+/// The source of the certificate for clients. Paths are text, as in a pod, and never empty.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum LeafPlan {
+    /// A mesh CA, whose key the sidecar has.
+    MeshCa {
+        /// The directory of the mesh CA.
+        dir: String,
+    },
+    /// A manager, which signs.
+    Manager {
+        /// The manager's address.
+        address: ManagerAddr,
+        /// The file of the CAs of the manager's certificate.
+        ca: String,
+        /// The file of the token for the manager.
+        token: String,
+        /// The file of the CAs that clients trust.
+        bundle: String,
+        /// The file in which the proxy keeps certificate and key.
+        leaf: String,
+    },
+}
+
 /// The arguments of a pod's sidecar, as data. Paths are text, as in a pod, and never empty.
 ///
 /// A plan names no upstream: in direct mode the API server is that of the kubelet's variables.
@@ -82,8 +116,8 @@ pub struct ProxyPlan {
     pub admin: SocketAddr,
     /// The file of the cluster's CA.
     pub upstream_ca: String,
-    /// The directory of the mesh CA.
-    pub mesh_ca_dir: String,
+    /// The source of the certificate for clients.
+    pub leaf: LeafPlan,
     /// The DNS domain of the cluster.
     pub cluster_domain: ClusterDomain,
     /// The file of the pod's labels.
@@ -92,15 +126,47 @@ pub struct ProxyPlan {
     pub state_dir: String,
 }
 
+impl LeafPlan {
+    /// The mesh CA of an injected pod's namespace.
+    pub fn mesh_ca_of_pod() -> Self {
+        Self::MeshCa { dir: MESH_CA_DIR.to_owned() }
+    }
+
+    /// This manager, with the paths of an injected pod.
+    pub fn manager_of_pod(address: ManagerAddr) -> Self {
+        let with = |file| format!("{ENROLMENT_DIR}/{file}");
+        Self::Manager {
+            address,
+            ca: with(MANAGER_CA_FILE),
+            token: with(TOKEN_FILE),
+            bundle: with(CA_FILE),
+            leaf: format!("{LEAF_DIR}/{LEAF_FILE}"),
+        }
+    }
+
+    fn to_args(&self) -> Vec<String> {
+        match self {
+            Self::MeshCa { dir } => vec![format!("--mesh-ca-dir={dir}")],
+            Self::Manager { address, ca, token, bundle, leaf } => vec![
+                format!("--manager={address}"),
+                format!("--manager-ca={ca}"),
+                format!("--manager-token={token}"),
+                format!("--mesh-bundle={bundle}"),
+                format!("--leaf={leaf}"),
+            ],
+        }
+    }
+}
+
 impl ProxyPlan {
     /// The plan with the ports and paths of an injected pod.
-    pub fn of_pod(mode: Mode, cluster_domain: ClusterDomain) -> Self {
+    pub fn of_pod(mode: Mode, cluster_domain: ClusterDomain, leaf: LeafPlan) -> Self {
         Self {
             mode,
             listen: LISTEN,
             admin: ADMIN,
             upstream_ca: cluster_ca(),
-            mesh_ca_dir: MESH_CA_DIR.to_owned(),
+            leaf,
             cluster_domain,
             pod_labels: format!("{LABELS_DIR}/{LABELS_FILE}"),
             state_dir: STATE_DIR.to_owned(),
@@ -112,16 +178,19 @@ impl ProxyPlan {
     /// Every value is written out, defaults included, so that another version's defaults change
     /// nothing.
     pub fn to_args(&self) -> Vec<String> {
-        vec![
+        let mut args = vec![
             PROXY.to_owned(),
             format!("--mode={}", self.mode),
             format!("--listen={}", self.listen),
             format!("--admin={}", self.admin),
             format!("--upstream-ca={}", self.upstream_ca),
-            format!("--mesh-ca-dir={}", self.mesh_ca_dir),
+        ];
+        args.extend(self.leaf.to_args());
+        args.extend([
             format!("--cluster-domain={}", self.cluster_domain),
             format!("--pod-labels={}", self.pod_labels),
             format!("--state-dir={}", self.state_dir),
-        ]
+        ]);
+        args
     }
 }

@@ -18,6 +18,8 @@ mod random;
 mod standards;
 #[path = "inject/wait.rs"]
 mod wait;
+#[path = "inject/with_manager.rs"]
+mod with_manager;
 
 use std::{
     env, fs,

@@ -7,11 +7,11 @@ use ctrlmesh_init::{PlanError, ProxyUid};
 use rustls_pki_types::{DnsName, ServerName};
 
 use super::{
-    inject::{Enforces, Image, Settings, Sidecar},
+    inject::{Enforces, Image, Resources, Settings, Sidecar},
     trust::{Lifetimes, Purpose},
 };
 use crate::{
-    net::{Clock, ClusterDomain, UpstreamAddr},
+    net::{Clock, ClusterDomain, ManagerAddr, addr::BadManagerAddr},
     sidecar,
 };
 
@@ -35,7 +35,7 @@ pub struct ManagerArgs {
 
     /// The address at which proxies enrol [default: port 443 of the Service]
     #[arg(long, env = "CTRLMESH_ADVERTISE", value_name = "HOST:PORT")]
-    pub advertise: Option<UpstreamAddr>,
+    pub advertise: Option<ManagerAddr>,
 
     /// The MutatingWebhookConfiguration that gets the CA of the manager's ports
     #[arg(
@@ -98,6 +98,15 @@ pub struct ManagerArgs {
     /// The numeric user of the proxy; no other container of the pod may run as it
     #[arg(long, env = "CTRLMESH_PROXY_UID", value_name = "UID", default_value_t = ProxyUid::DEFAULT)]
     pub proxy_uid: ProxyUid,
+
+    /// Secrets, in the namespaces of pods, with which the kubelet pulls both images
+    #[arg(long, env = "CTRLMESH_PULL_SECRETS", value_name = "NAME,…", value_delimiter = ',')]
+    pub pull_secrets: Vec<String>,
+
+    /// The requests and limits of proxies whose pods ask for none [default: 20m and 32Mi; a limit
+    /// of 256Mi]
+    #[arg(long, env = "CTRLMESH_PROXY_RESOURCES", value_name = "JSON")]
+    pub proxy_resources: Option<Resources>,
 
     /// The seconds that open requests have to finish after SIGTERM
     #[arg(long, env = "CTRLMESH_DRAIN_TIMEOUT", value_name = "SECONDS", default_value = "5")]
@@ -163,6 +172,8 @@ pub struct PodSettings {
 pub enum BadConfig {
     #[error("{0} {1:?} is not a DNS name, for example {2}")]
     Name(&'static str, String, &'static str),
+    #[error("--service")]
+    Service(#[from] BadManagerAddr),
     #[error("--proxy-uid")]
     Plan(#[from] PlanError),
 }
@@ -176,9 +187,14 @@ impl Config {
             let name = DnsName::try_from(name).map(ServerName::DnsName);
             name.map_err(|_| BadConfig::Name("--service", service.clone(), "ctrlmesh-manager"))
         };
+        let address = match args.advertise {
+            Some(address) => address,
+            None => format!("{service}.{namespace}.svc:443").parse()?,
+        };
         let mut serving = vec![named(".svc")?, named(&format!(".svc.{domain}"))?, named("")?];
-        let advertised = args.advertise.as_ref().map(|address| address.host().clone());
-        serving.extend(advertised.filter(|host| !serving.contains(host)));
+        if !serving.contains(address.host()) {
+            serving.push(address.host().clone());
+        }
         let trusted = |name: &String| {
             let name = name.clone();
             DnsName::try_from(name.clone())
@@ -198,7 +214,13 @@ impl Config {
         };
         let settings =
             Settings::new(args.proxy_image, args.init_image, args.sidecar, args.proxy_uid)?
-                .in_domain(domain);
+                .in_domain(domain)
+                .with_manager(address)
+                .with_pull_secrets(args.pull_secrets);
+        let settings = match args.proxy_resources {
+            Some(resources) => settings.with_proxy_resources(resources),
+            None => settings,
+        };
         Ok(Self {
             listen: args.listen,
             admin: args.admin,

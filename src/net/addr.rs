@@ -109,6 +109,35 @@ impl fmt::Display for UpstreamAddr {
     }
 }
 
+/// The manager's address, `HOST:PORT` as text.
+#[derive(Clone, Debug, PartialEq, Eq, derive_more::Display)]
+pub struct ManagerAddr(UpstreamAddr);
+
+/// The reason why a text is not the manager's address.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{0:?} is not HOST:PORT, for example ctrlmesh-manager.ctrlmesh-system.svc:9443")]
+pub struct BadManagerAddr(String);
+
+impl ManagerAddr {
+    /// The name or address for which the manager's certificate must be valid.
+    pub fn host(&self) -> &ServerName<'static> {
+        self.0.host()
+    }
+
+    /// The TCP port.
+    pub fn port(&self) -> u16 {
+        self.0.port()
+    }
+}
+
+impl FromStr for ManagerAddr {
+    type Err = BadManagerAddr;
+
+    fn from_str(text: &str) -> Result<Self, BadManagerAddr> {
+        text.parse().map(Self).map_err(|_| BadManagerAddr(text.to_owned()))
+    }
+}
+
 /// Turns an IPv4-mapped IPv6 address into the IPv4 address.
 pub fn canonical(addr: SocketAddr) -> SocketAddr {
     SocketAddr::new(addr.ip().to_canonical(), addr.port())
@@ -132,6 +161,17 @@ mod tests {
             let error = text.parse::<UpstreamAddr>().unwrap_err();
             assert!(error.to_string().contains(text), "{error}");
         }
+    }
+
+    #[test]
+    fn the_managers_address_has_a_name_of_its_own_in_its_error() {
+        let addr: ManagerAddr = "ctrlmesh-manager.mesh.svc:9443".parse().unwrap();
+        assert_eq!(
+            (addr.to_string().as_str(), addr.port()),
+            ("ctrlmesh-manager.mesh.svc:9443", 9443)
+        );
+        let error = "ctrlmesh-manager".parse::<ManagerAddr>().unwrap_err().to_string();
+        assert!(error.contains("\"ctrlmesh-manager\"") && error.contains("svc:9443"), "{error}");
     }
 
     #[test]

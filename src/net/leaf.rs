@@ -1,16 +1,12 @@
-//! The certificate that clients see: made in memory by the mesh CA, or read from a file.
+//! The certificate that clients see: made in memory by the mesh CA, read from a file, or signed by
+//! somebody else for a key of ours ([`enrolment`]).
 //!
 //! [`Leaf::refresh`] replaces it, before a made one expires and whenever the file changes; new
-//! handshakes show the new one.
+//! handshakes show the new one. Until an enrolment has succeeded there is none.
 
-use std::{
-    fmt,
-    path::PathBuf,
-    sync::Arc,
-    time::{Duration, SystemTime},
-};
+use std::{fmt, path::PathBuf, sync::Arc, time::SystemTime};
 
-use arc_swap::ArcSwap;
+use arc_swap::ArcSwapOption;
 use rcgen::{KeyPair, PKCS_ECDSA_P256_SHA256};
 use rustls::{
     server::{ClientHello, ResolvesServerCert},
@@ -20,19 +16,16 @@ use rustls_pki_types::{PrivateKeyDer, PrivatePkcs8KeyDer, ServerName};
 
 use super::{
     Clock,
-    ca::{CaError, LEAF_LIFETIME, MeshCa},
+    ca::{CaError, LEAF_LIFETIME, MeshCa, Validity},
     tls,
 };
 
 mod certified;
+pub mod enrolment;
 mod file;
 
-pub use self::file::BadLeaf;
+pub use self::certified::BadLeaf;
 use self::{certified::Certified, file::LeafFile};
-
-/// Age at which a leaf is renewed: two thirds of its life, which leaves 8 hours for trouble with
-/// the CA.
-const RENEW_AFTER: Duration = Duration::from_secs(16 * 3600);
 
 /// The source of a leaf.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -70,7 +63,9 @@ pub enum LeafError {
 /// The leaf of this process.
 pub struct Leaf {
     maker: Maker,
-    current: ArcSwap<Certified>,
+    /// `None` before the first.
+    current: ArcSwapOption<Certified>,
+    problem: ArcSwapOption<String>,
 }
 
 enum Maker {
@@ -81,6 +76,8 @@ enum Maker {
         key: KeyPair,
     },
     File(LeafFile),
+    /// An [`enrolment`], which replaces the leaf by itself.
+    Others,
 }
 
 impl Leaf {
@@ -98,42 +95,74 @@ impl Leaf {
                 (Maker::File(file), current)
             }
         };
-        Ok(Self { maker, current: ArcSwap::from_pointee(current) })
+        Ok(Self::of(maker, Some(current)))
+    }
+
+    fn of(maker: Maker, current: Option<Certified>) -> Self {
+        let current = ArcSwapOption::from_pointee(current);
+        Self { maker, current, problem: ArcSwapOption::empty() }
     }
 
     /// Replaces the certificate if it is time to, or if its file has changed; returns whether it
     /// did. Fails with [`LeafError`]; the present certificate stays.
     pub fn refresh(&self, clock: &Clock) -> Result<bool, LeafError> {
         let current = match &self.maker {
-            Maker::MeshCa { dir, names, key } if clock.now() >= self.renew_at() => {
+            Maker::MeshCa { dir, names, key } if self.is_renewed(clock) => {
                 signed(&MeshCa::read(dir, clock)?, names, key, clock)?
             }
             Maker::File(file) if file.has_changed() => read(file, clock)?,
-            Maker::MeshCa { .. } | Maker::File(_) => return Ok(false),
+            Maker::MeshCa { .. } | Maker::File(_) | Maker::Others => return Ok(false),
         };
-        self.current.store(Arc::new(current));
+        self.show(current);
         Ok(true)
+    }
+
+    /// Shows a certificate from now on.
+    fn show(&self, current: Certified) {
+        self.current.store(Some(Arc::new(current)));
+    }
+
+    /// Whether there is a certificate, expired or not. Once there is one, there always is.
+    pub fn is_present(&self) -> bool {
+        self.current.load().is_some()
     }
 
     /// Whether the certificate is valid for `host`, the server name (SNI) of a ClientHello.
     pub fn covers(&self, host: &str) -> bool {
-        ServerName::try_from(host).is_ok_and(|name| self.current.load().is_valid_for(&name))
+        let current = self.current.load();
+        ServerName::try_from(host)
+            .is_ok_and(|name| current.as_ref().is_some_and(|it| it.is_valid_for(&name)))
+    }
+
+    /// The validity of the current certificate.
+    pub fn validity(&self) -> Option<Validity> {
+        self.current.load().as_ref().map(|current| current.validity)
     }
 
     /// The end of the current certificate (`notAfter`).
-    pub fn not_after(&self) -> SystemTime {
-        self.current.load().not_after
+    pub fn not_after(&self) -> Option<SystemTime> {
+        self.validity().map(|validity| validity.to)
     }
 
-    /// The time at which a mesh CA replaces the current certificate.
-    fn renew_at(&self) -> SystemTime {
-        self.not_after() - LEAF_LIFETIME + RENEW_AFTER
+    /// The reason why there is no certificate, or why the present one was not renewed.
+    pub fn problem(&self) -> Option<String> {
+        self.problem.load().as_ref().map(|problem| String::clone(problem))
+    }
+
+    /// Sets what [`Self::problem`] returns.
+    pub fn report(&self, problem: Option<String>) {
+        self.problem.store(problem.map(Arc::new));
+    }
+
+    /// Whether it is time for a mesh CA to replace the current certificate.
+    fn is_renewed(&self, clock: &Clock) -> bool {
+        self.validity().is_none_or(|validity| clock.now() >= validity.two_thirds())
     }
 }
 
 impl ResolvesServerCert for Leaf {
     fn resolve(&self, _: ClientHello<'_>) -> Option<Arc<CertifiedKey>> {
-        Some(Arc::clone(&self.current.load().key))
+        self.current.load().as_ref().map(|current| Arc::clone(&current.key))
     }
 }
 
@@ -158,13 +187,18 @@ fn signed(
     let cert = ca.sign(names, key, now)?;
     let key = PrivateKeyDer::Pkcs8(PrivatePkcs8KeyDer::from(key.serialize_der()));
     let key = CertifiedKey::from_der(vec![cert], key, &tls::provider())?;
-    Ok(Certified { key: Arc::new(key), not_after: now + LEAF_LIFETIME })
+    Ok(Certified { key: Arc::new(key), validity: Validity::starting(now, LEAF_LIFETIME) })
 }
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
     use super::*;
     use crate::net::{ClusterDomain, ca::Constraints};
+
+    /// Two thirds of the life of a leaf, which leave 8 hours for trouble with the CA.
+    const RENEW_AFTER: Duration = Duration::from_secs(16 * 3600);
 
     #[test]
     fn a_leaf_is_renewed_for_the_same_names_and_covers_them_alone() {
@@ -187,7 +221,7 @@ mod tests {
         assert!(!leaf.refresh(&Clock::ahead_by(RENEW_AFTER - Duration::from_secs(60))).unwrap());
         assert_eq!(leaf.not_after(), first);
         assert!(leaf.refresh(&Clock::ahead_by(RENEW_AFTER)).unwrap());
-        assert!(leaf.not_after() >= first + RENEW_AFTER);
+        assert!(leaf.not_after() >= first.map(|first| first + RENEW_AFTER));
         covers();
     }
 }

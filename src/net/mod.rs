@@ -14,7 +14,7 @@ pub mod socket;
 pub mod tls;
 
 pub use self::{
-    addr::{ClientAddr, OrigDst, UpstreamAddr},
+    addr::{ClientAddr, ManagerAddr, OrigDst, UpstreamAddr},
     clock::Clock,
     names::ClusterDomain,
 };

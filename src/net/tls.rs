@@ -67,7 +67,8 @@ pub fn tls_error(error: &io::Error) -> Option<&rustls::Error> {
     error.get_ref()?.downcast_ref()
 }
 
-/// TLS towards an API server, which is always verified. Its connections share a store of sessions.
+/// TLS towards an API server or the manager, which is always verified. Its connections share a store
+/// of sessions.
 #[derive(Debug)]
 pub struct UpstreamTls {
     verifier: Arc<WebPkiServerVerifier>,

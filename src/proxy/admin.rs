@@ -3,6 +3,7 @@
 use std::{sync::Arc, time::UNIX_EPOCH};
 
 use http::StatusCode;
+use jiff::Timestamp;
 use prometheus_client::registry::Registry;
 use serde_json::json;
 use tokio::net::TcpListener;
@@ -43,15 +44,30 @@ fn ready(shared: &Shared) -> Page {
         (Some(present), Some(problem)) => Ok(format!("{present} stays in force: {problem}")),
         (None, problem) => Err(problem.unwrap_or_else(|| "none yet".into())),
     };
-    let is_valid = shared.tls.leaf.not_after() > shared.clock.now();
-    let leaf = if is_valid { Ok("valid".into()) } else { Err("expired".into()) };
-    admin::ready([("policy", policy), ("certificate", leaf)])
+    admin::ready([("policy", policy), ("certificate", certificate(shared))])
+}
+
+/// The state of the certificate for clients.
+fn certificate(shared: &Shared) -> Result<String, String> {
+    let leaf = &shared.tls.leaf;
+    let problem = leaf.problem();
+    let Some(end) = leaf.not_after() else {
+        return Err(problem.unwrap_or_else(|| "none yet".into()));
+    };
+    let because = problem.map(|problem| format!(": {problem}")).unwrap_or_default();
+    let at = Timestamp::try_from(end).map_or_else(|_| "?".into(), |end| end.to_string());
+    match (end > shared.clock.now(), because.is_empty()) {
+        (true, true) => Ok("valid".into()),
+        (true, false) => Ok(format!("valid until {at}, and not renewed{because}")),
+        (false, _) => Err(format!("expired at {at}{because}")),
+    }
 }
 
 fn metrics(shared: &Shared, registry: &Registry) -> Page {
     shared.feed.set_age();
-    let not_after = shared.tls.leaf.not_after().duration_since(UNIX_EPOCH).unwrap_or_default();
-    shared.metrics.leaf_not_after.set(not_after.as_secs_f64());
+    let not_after = shared.tls.leaf.not_after().unwrap_or(UNIX_EPOCH);
+    let since_1970 = not_after.duration_since(UNIX_EPOCH).unwrap_or_default();
+    shared.metrics.leaf_not_after.set(since_1970.as_secs_f64());
     admin::metrics(registry)
 }
 

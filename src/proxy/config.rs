@@ -10,9 +10,14 @@ use std::{
 use clap::{Args, ValueEnum};
 use rustls_pki_types::ServerName;
 
+pub use super::enrol::Manager;
 pub use crate::sidecar::Mode;
 use crate::{
-    net::{Clock, ClusterDomain, UpstreamAddr, addr::BadUpstream, leaf::LeafSource},
+    net::{
+        Clock, ClusterDomain, ManagerAddr, UpstreamAddr,
+        addr::BadUpstream,
+        leaf::{LeafSource, enrolment::Kept},
+    },
     sidecar,
 };
 
@@ -43,9 +48,14 @@ pub struct ProxyArgs {
     pub mesh_ca_dir: Option<PathBuf>,
 
     /// In place of --mesh-ca-dir, the certificate for clients: a PEM file with a private key, its
-    /// certificate and those of the issuers; read again when it changes
+    /// certificate and those of the issuers; read again when it changes. With --manager, the file in
+    /// which the proxy keeps them over a restart
     #[arg(long, env = "CTRLMESH_LEAF", value_name = "FILE")]
     pub leaf: Option<PathBuf>,
+
+    /// The flags of the manager.
+    #[command(flatten)]
+    pub manager: ManagerFlags,
 
     /// The flags that the configuration takes as they are typed.
     #[command(flatten)]
@@ -58,6 +68,29 @@ pub struct ProxyArgs {
     /// The port of that address
     #[arg(long, env = "KUBERNETES_SERVICE_PORT", hide = true)]
     pub kubernetes_service_port: Option<String>,
+}
+
+/// The flags of a manager that signs the certificate for clients.
+#[derive(Args, Clone, Debug, Default)]
+pub struct ManagerFlags {
+    /// In place of --mesh-ca-dir, the manager, which signs the certificate for clients. Needs
+    /// --manager-ca, --manager-token and --leaf
+    #[arg(long, env = "CTRLMESH_MANAGER", value_name = "HOST:PORT")]
+    pub manager: Option<ManagerAddr>,
+
+    /// The CA certificates that verify the manager's certificate; read for each request
+    #[arg(long, env = "CTRLMESH_MANAGER_CA", value_name = "FILE")]
+    pub manager_ca: Option<PathBuf>,
+
+    /// The token that tells the manager which pod this is, as the kubelet keeps it; read for each
+    /// request
+    #[arg(long, env = "CTRLMESH_MANAGER_TOKEN", value_name = "FILE")]
+    pub manager_token: Option<PathBuf>,
+
+    /// The CA certificates that clients trust. A certificate of the manager that they do not accept
+    /// is replaced at once
+    #[arg(long, env = "CTRLMESH_MESH_BUNDLE", value_name = "FILE")]
+    pub mesh_bundle: Option<PathBuf>,
 }
 
 /// The flags that the configuration takes as they are typed.
@@ -164,6 +197,20 @@ pub enum PolicySource {
     },
 }
 
+/// The source of the certificate for clients.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Certificate {
+    /// One that the process makes, or that others put into a file.
+    Own(LeafSource),
+    /// One that the manager signs.
+    Manager {
+        /// The manager.
+        manager: Manager,
+        /// The file that keeps it, and what it must be good for.
+        kept: Kept,
+    },
+}
+
 /// The checked configuration of the proxy.
 #[derive(Clone, Debug)]
 pub struct Config {
@@ -172,7 +219,7 @@ pub struct Config {
     /// The source of the policy.
     pub policy: PolicySource,
     /// The source of the certificate for clients.
-    pub leaf: LeafSource,
+    pub certificate: Certificate,
     /// The flags that are taken as they are typed.
     pub plain: PlainFlags,
     /// The clock by which certificates are made and verified.
@@ -193,10 +240,21 @@ pub enum BadConfig {
          remove it, or give --mode direct"
     )]
     UpstreamWithoutDirect(UpstreamAddr),
-    #[error("the certificate for clients is missing: give --mesh-ca-dir DIR or --leaf FILE")]
+    #[error(
+        "the certificate for clients is missing: give --manager HOST:PORT, --mesh-ca-dir DIR or \
+         --leaf FILE"
+    )]
     NoLeaf,
     #[error("--mesh-ca-dir and --leaf both give the certificate for clients: remove one of them")]
     TwoLeaves,
+    #[error(
+        "--mesh-ca-dir and --manager both give the certificate for clients: remove one of them"
+    )]
+    ManagerAndMeshCa,
+    #[error("--manager {0} signs the certificate for clients by more flags: give {1} too")]
+    ManagerNeeds(ManagerAddr, String),
+    #[error("{0} has no effect without --manager HOST:PORT: give that, or remove it")]
+    WithoutManager(&'static str),
     #[error("without --policy the pod's labels select the ShardingConfig: give {0}")]
     NoPod(&'static str),
     #[error("KUBERNETES_SERVICE_HOST")]
@@ -230,16 +288,63 @@ impl Config {
         };
         let service_host = args.kubernetes_service_host.as_deref();
         let called = called(&route, plain.listen.ip(), service_host)?;
-        let leaf = match (args.mesh_ca_dir, args.leaf) {
-            (Some(dir), None) => {
+        let certificate = match (args.manager.checked()?, args.mesh_ca_dir, args.leaf) {
+            (Some(_), Some(_), _) => return Err(BadConfig::ManagerAndMeshCa),
+            (Some(manager), None, leaf) => manager.certificate(leaf, called)?,
+            (None, Some(dir), None) => {
                 let names = leaf_names(&route, called, &plain.cluster_domain);
-                LeafSource::MeshCa { dir, names }
+                Certificate::Own(LeafSource::MeshCa { dir, names })
             }
-            (None, Some(path)) => LeafSource::File { path, called },
-            (Some(_), Some(_)) => return Err(BadConfig::TwoLeaves),
-            (None, None) => return Err(BadConfig::NoLeaf),
+            (None, None, Some(path)) => Certificate::Own(LeafSource::File { path, called }),
+            (None, Some(_), Some(_)) => return Err(BadConfig::TwoLeaves),
+            (None, None, None) => return Err(BadConfig::NoLeaf),
         };
-        Ok(Self { route, policy, leaf, plain, clock: Clock::system() })
+        Ok(Self { route, policy, certificate, plain, clock: Clock::system() })
+    }
+}
+
+/// A manager, and the flags that go with it.
+struct WithManager {
+    addr: ManagerAddr,
+    ca: Option<PathBuf>,
+    token: Option<PathBuf>,
+    bundle: Option<PathBuf>,
+}
+
+impl ManagerFlags {
+    /// The manager, if there is one. Without it the other flags are refused.
+    fn checked(self) -> Result<Option<WithManager>, BadConfig> {
+        let Self { manager, manager_ca: ca, manager_token: token, mesh_bundle: bundle } = self;
+        if let Some(addr) = manager {
+            return Ok(Some(WithManager { addr, ca, token, bundle }));
+        }
+        let others = [("--manager-ca", ca), ("--manager-token", token), ("--mesh-bundle", bundle)];
+        match others.iter().find(|(_, file)| file.is_some()) {
+            Some((flag, _)) => Err(BadConfig::WithoutManager(flag)),
+            None => Ok(None),
+        }
+    }
+}
+
+impl WithManager {
+    fn certificate(
+        self,
+        leaf: Option<PathBuf>,
+        called: Option<ServerName<'static>>,
+    ) -> Result<Certificate, BadConfig> {
+        let Self { addr, ca, token, bundle } = self;
+        match (ca, token, leaf) {
+            (Some(ca), Some(token), Some(path)) => Ok(Certificate::Manager {
+                manager: Manager { addr, ca, token },
+                kept: Kept { path, called, bundle },
+            }),
+            (ca, token, leaf) => {
+                let needed = [("--manager-ca", ca), ("--manager-token", token), ("--leaf", leaf)];
+                let missing = needed.iter().filter(|(_, file)| file.is_none());
+                let missing: Vec<_> = missing.map(|(flag, _)| format!("{flag} FILE")).collect();
+                Err(BadConfig::ManagerNeeds(addr, missing.join(" and ")))
+            }
+        }
     }
 }
 
@@ -304,7 +409,7 @@ mod tests {
     use proptest::{prelude::*, sample::select};
 
     use super::*;
-    use crate::sidecar::ProxyPlan;
+    use crate::sidecar::{LeafPlan, ProxyPlan};
 
     /// The command line of a sidecar.
     #[derive(Debug, Parser)]
@@ -319,20 +424,55 @@ mod tests {
         *args
     }
 
+    fn leaves() -> impl Strategy<Value = LeafPlan> {
+        let path = || "\\PC{1,40}";
+        let host = "[a-z][a-z0-9]{0,8}(\\.[a-z][a-z0-9]{0,8}){0,3}";
+        let mesh_ca = path().prop_map(|dir| LeafPlan::MeshCa { dir });
+        let manager = (host, 1..u16::MAX, path(), path(), path(), path()).prop_map(
+            |(host, port, ca, token, bundle, leaf)| LeafPlan::Manager {
+                address: format!("{host}:{port}").parse().unwrap(),
+                ca,
+                token,
+                bundle,
+                leaf,
+            },
+        );
+        mesh_ca.boxed().prop_union(manager.boxed())
+    }
+
+    fn text(path: PathBuf) -> String {
+        path.into_os_string().into_string().unwrap()
+    }
+
+    /// The source that a sidecar reads of its arguments.
+    fn leaf_of(certificate: Certificate) -> LeafPlan {
+        match certificate {
+            Certificate::Own(LeafSource::MeshCa { dir, .. }) => LeafPlan::MeshCa { dir: text(dir) },
+            Certificate::Manager { manager, kept } => LeafPlan::Manager {
+                address: manager.addr,
+                ca: text(manager.ca),
+                token: text(manager.token),
+                bundle: text(kept.bundle.unwrap()),
+                leaf: text(kept.path),
+            },
+            Certificate::Own(LeafSource::File { .. }) => panic!("{certificate:?}"),
+        }
+    }
+
     fn plans() -> impl Strategy<Value = ProxyPlan> {
         let addr = || (any::<IpAddr>(), any::<u16>()).prop_map(SocketAddr::from);
         let path = || "\\PC{1,40}";
         let domain = "[a-z][a-z0-9]{0,8}(\\.[a-z][a-z0-9]{0,8}){0,3}"
             .prop_map(|name| name.parse::<ClusterDomain>().unwrap());
         let mode = select(Mode::value_variants());
-        (mode, addr(), addr(), path(), path(), domain, path(), path()).prop_map(
-            |(mode, listen, admin, upstream_ca, mesh_ca_dir, cluster_domain, labels, state_dir)| {
+        (mode, addr(), addr(), path(), leaves(), domain, path(), path()).prop_map(
+            |(mode, listen, admin, upstream_ca, leaf, cluster_domain, labels, state_dir)| {
                 ProxyPlan {
                     mode,
                     listen,
                     admin,
                     upstream_ca,
-                    mesh_ca_dir,
+                    leaf,
                     cluster_domain,
                     pod_labels: labels,
                     state_dir,
@@ -346,8 +486,10 @@ mod tests {
 
         #[test]
         fn i12_what_the_injection_writes_is_what_the_proxy_reads(plan in plans()) {
-            let read = read(plan.to_args());
-            let text = |path: PathBuf| path.into_os_string().into_string().unwrap();
+            let mut read = read(plan.to_args());
+            read.plain.pod_namespace = Some("ns".to_owned());
+            read.upstream = (read.mode == Mode::Direct).then(|| "10.96.0.1:443".parse().unwrap());
+            let leaf = leaf_of(Config::new(read.clone()).unwrap().certificate);
             let PlainFlags { listen, admin, cluster_domain, .. } = read.plain;
             prop_assert_eq!(
                 ProxyPlan {
@@ -355,7 +497,7 @@ mod tests {
                     listen,
                     admin,
                     upstream_ca: text(read.plain.upstream_ca),
-                    mesh_ca_dir: text(read.mesh_ca_dir.unwrap()),
+                    leaf,
                     cluster_domain,
                     pod_labels: text(read.plain.pod_labels.unwrap()),
                     state_dir: text(read.plain.state_dir.unwrap()),
@@ -395,9 +537,9 @@ mod tests {
 
     #[test]
     fn the_leaf_has_the_name_in_the_clusters_own_domain() {
-        let names = |args: &[&str]| match direct(args).unwrap().leaf {
-            LeafSource::MeshCa { names, .. } => names,
-            LeafSource::File { .. } => panic!("{args:?}"),
+        let names = |args: &[&str]| match direct(args).unwrap().certificate {
+            Certificate::Own(LeafSource::MeshCa { names, .. }) => names,
+            other => panic!("{args:?}: {other:?}"),
         };
         let name = |text: &'static str| ServerName::try_from(text).unwrap();
         let usual = name("kubernetes.default.svc.cluster.local");
@@ -409,12 +551,15 @@ mod tests {
 
     #[test]
     fn the_leaf_comes_from_one_source_and_is_for_the_name_that_clients_call() {
-        let leaf = |args: &[&str]| Config::new(read(args)).map(|config| config.leaf);
+        let leaf = |args: &[&str]| Config::new(read(args)).map(|config| config.certificate);
         let pod = ["proxy", "--pod-namespace=a", "--pod-labels=/labels"];
         let with = |more: &[&'static str]| leaf(&[&pod[..], more].concat());
         let called = |more: &[&'static str]| match with(more).unwrap() {
-            LeafSource::File { called, .. } => called.map(|name| name.to_str().into_owned()),
-            LeafSource::MeshCa { .. } => panic!("{more:?}"),
+            Certificate::Own(LeafSource::File { called, .. })
+            | Certificate::Manager { kept: Kept { called, .. }, .. } => {
+                called.map(|name| name.to_str().into_owned())
+            }
+            Certificate::Own(LeafSource::MeshCa { .. }) => panic!("{more:?}"),
         };
         let host = "--kubernetes-service-host=10.96.0.1";
         assert_eq!(called(&["--leaf=/leaf"]), None);
@@ -424,6 +569,30 @@ mod tests {
         assert_eq!(called(&[&direct[..], &["--listen=[::]:5443"]].concat()), None);
         assert_eq!(with(&["--leaf=/leaf", "--mesh-ca-dir=/ca"]), Err(BadConfig::TwoLeaves));
         assert_eq!(with(&[]), Err(BadConfig::NoLeaf));
+        let manager = ["--manager=m.svc:1", "--manager-ca=/c", "--manager-token=/t", "--leaf=/l"];
+        assert_eq!(called(&[&manager[..], &[host]].concat()).unwrap(), "10.96.0.1");
+        let two = with(&[&manager[..], &["--mesh-ca-dir=/ca"]].concat());
+        assert_eq!(two, Err(BadConfig::ManagerAndMeshCa));
+    }
+
+    #[test]
+    fn a_manager_needs_its_flags_and_they_need_it() {
+        let with = |more: &[&str]| {
+            let pod = ["proxy", "--pod-namespace=a", "--pod-labels=/labels"];
+            Config::new(read(pod.iter().chain(more))).unwrap_err().to_string()
+        };
+        let manager = "--manager=m.svc:1";
+        for (flags, wanted) in [
+            (&[manager][..], "--manager-ca FILE and --manager-token FILE and --leaf FILE"),
+            (&[manager, "--manager-ca=/c", "--leaf=/l"], "give --manager-token FILE too"),
+            (&[manager, "--manager-ca=/c", "--manager-token=/t"], "give --leaf FILE too"),
+            (&["--leaf=/l", "--manager-ca=/c"], "--manager-ca has no effect without --manager"),
+            (&["--leaf=/l", "--manager-token=/t"], "--manager-token has no effect"),
+            (&["--leaf=/l", "--mesh-bundle=/b"], "--mesh-bundle has no effect"),
+        ] {
+            let said = with(flags);
+            assert!(said.contains(wanted), "{flags:?}: {said}");
+        }
     }
 
     #[test]

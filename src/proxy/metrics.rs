@@ -91,6 +91,8 @@ metrics! {
     policy_age in Seconds: Gauge<f64, AtomicU64>;
     /// End of the certificate that clients see, as seconds since 1970
     leaf_not_after in Seconds: Gauge<f64, AtomicU64>;
+    /// Requests to the manager for a certificate, by result
+    enrolments: Family<Labels<1>, Counter>;
     /// Time to a verified connection to the upstream
     upstream_connect_duration in Seconds: Histogram = Histogram::new(CONNECT_BUCKETS);
     /// Tasks that panicked

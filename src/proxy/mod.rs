@@ -12,7 +12,7 @@
 //!
 //! Beside that path: [`feed`] keeps the policy in force, [`admin`] answers people and kubelets,
 //! [`outcome`] turns every exit into one log line and one count, [`metrics`] declares the counts,
-//! [`config`] the flags, [`collection`] decides whether a client may resume, [`vital`] notices the
+//! [`config`] the flags, [`enrol`] has the certificate signed, [`collection`] decides whether a client may resume, [`vital`] notices the
 //! end of a task that must not end.
 //!
 //! Each data thread runs its connections on a runtime of its own and shares with the others only
@@ -22,6 +22,7 @@
 mod admin;
 mod collection;
 pub mod config;
+mod enrol;
 mod feed;
 mod legs;
 mod listen;
@@ -46,7 +47,7 @@ use tokio::{
     task::{JoinError, JoinSet},
 };
 
-pub use self::config::{BadConfig, Config, PlainFlags, ProxyArgs};
+pub use self::config::{BadConfig, Config, ManagerFlags, PlainFlags, ProxyArgs};
 use self::{
     listen::{Accepted, Queue},
     metrics::{Leg, Metrics, RequestCounts},

@@ -30,6 +30,8 @@ pub(super) enum Closed {
     HelloTimeout,
     /// The ClientHello exceeds what TLS allows.
     HelloTooLarge,
+    /// There is no certificate yet: the manager has not signed one.
+    NoCertificate,
     /// The client named a host that the leaf does not cover.
     UnknownServerName,
     /// The client dialled our listener itself.
@@ -65,6 +67,9 @@ impl Closed {
                 "the client does not trust the mesh CA: it pins a certificate, reads another CA \
                  file, or started before the bundle was there",
             ),
+            Self::NoCertificate => {
+                Some("the manager has not signed a certificate yet: see /readyz")
+            }
             Self::Loop => Some("the redirect rules do not exclude the proxy's uid"),
             Self::DirectHit => Some("clients must dial the API server, not the proxy"),
             _ => None,

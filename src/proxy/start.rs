@@ -21,8 +21,9 @@ use tokio::{
 
 use super::{
     admin,
-    config::{Config, PolicySource},
+    config::{Certificate, Config, PolicySource},
     data_thread,
+    enrol::{Enrol, Manager},
     feed::{Feed, PolicyFile, follow_cluster},
     listen::{self, Listener, Queue},
     metrics::{Leg, Metrics},
@@ -35,7 +36,7 @@ use crate::{
     net::{
         Clock,
         drain::{self, Draining},
-        leaf::{Leaf, LeafError},
+        leaf::{Leaf, LeafError, enrolment::Enrolment},
         socket,
         tls::{BadRoots, ClientTls, UpstreamTls, read_roots},
     },
@@ -53,6 +54,8 @@ pub struct Proxy {
     registry: Registry,
     listeners: Vec<Listener>,
     admin: TcpListener,
+    /// The enrolment, where a manager signs.
+    enrol: Option<Enrol<Manager>>,
     /// Follows the policy for as long as it is polled.
     follow_policy: BoxFuture<'static, ()>,
 }
@@ -116,7 +119,7 @@ impl Proxy {
     pub async fn build(config: Config) -> Result<Self, StartError> {
         let (metrics, registry) = Metrics::new();
         let metrics = Arc::new(metrics);
-        let tls = tls(&config)?;
+        let (tls, enrol) = tls(&config, &metrics)?;
         let server = Arc::new(server(&config)?);
         let feed = Arc::new(Feed::new(vec![Arc::clone(&server)], Arc::clone(&metrics)));
         let follow_policy = policy(&config, &feed).await?;
@@ -129,7 +132,7 @@ impl Proxy {
         let admin = socket::listen_on_all(config.plain.admin)
             .map_err(cannot("--admin", config.plain.admin))?;
         let shared = Arc::new(Shared::new(&config, metrics, tls, feed));
-        Ok(Self { config, shared, server, registry, listeners, admin, follow_policy })
+        Ok(Self { config, shared, server, registry, listeners, admin, enrol, follow_policy })
     }
 
     /// The address for clients.
@@ -147,7 +150,8 @@ impl Proxy {
     pub async fn run(self, mut draining: Draining) -> Result<(), ServeError> {
         let addr = self.listen_addr().map(tracing::field::display);
         let admin_addr = self.admin_addr().map(tracing::field::display);
-        let Self { config, shared, server, registry, listeners, admin, follow_policy } = self;
+        let Self { config, shared, server, registry, listeners, admin, enrol, follow_policy } =
+            self;
         let (pod, namespace) =
             (config.plain.pod_name.as_deref(), config.plain.pod_namespace.as_deref());
         tracing::info!(addr, admin = admin_addr, pod, namespace, "listening");
@@ -173,6 +177,9 @@ impl Proxy {
         vital("state directory", async move { feed.keep_past().await }.boxed());
         let certificates = keep_certificates(config.clone(), Arc::clone(&shared), server);
         vital("certificates", certificates.boxed());
+        if let Some(enrol) = enrol {
+            vital("enrolment", enrol.keep().boxed());
+        }
         vital("policy feed", follow_policy);
 
         let deadline = tokio::select! {
@@ -229,10 +236,28 @@ fn start_threads(
     queues.into_iter().enumerate().map(start).collect()
 }
 
-fn tls(config: &Config) -> Result<Tls, StartError> {
-    let leaf = Arc::new(Leaf::new(config.leaf.clone(), &config.clock)?);
-    let client = ClientTls::new(Arc::clone(&leaf) as _, &config.clock)?;
-    Ok(Tls { leaf, client })
+/// TLS towards clients, and what keeps its certificate valid if a manager signs that.
+fn tls(
+    config: &Config,
+    metrics: &Arc<Metrics>,
+) -> Result<(Tls, Option<Enrol<Manager>>), StartError> {
+    let clock = &config.clock;
+    let (leaf, enrol) = match config.certificate.clone() {
+        Certificate::Own(source) => (Arc::new(Leaf::new(source, clock)?), None),
+        Certificate::Manager { manager: signer, kept } => {
+            let (enrolment, problem) = Enrolment::new(kept, clock);
+            let leaf = Arc::clone(enrolment.leaf());
+            if let Some(problem) = problem {
+                let problem = chain(&problem);
+                tracing::info!(problem, "no certificate yet, the manager is asked");
+                leaf.report(Some(problem));
+            }
+            let (metrics, clock) = (Arc::clone(metrics), clock.clone());
+            (leaf, Some(Enrol { signer, enrolment, metrics, clock }))
+        }
+    };
+    let client = ClientTls::new(Arc::clone(&leaf) as _, clock)?;
+    Ok((Tls { leaf, client }, enrol))
 }
 
 fn server(config: &Config) -> Result<Server, StartError> {

@@ -34,7 +34,8 @@ pub(super) struct Tls {
 
 impl Tls {
     /// Reads the ClientHello. A connection that is not TLS, or names a host that the leaf does not
-    /// cover, is closed: on an intercepted address nothing passes unread.
+    /// cover, is closed: on an intercepted address nothing passes unread. Without a certificate all
+    /// are reset, as by a server that is not there yet.
     pub(super) async fn hello(
         &self,
         stream: TcpStream,
@@ -56,6 +57,10 @@ impl Tls {
         if server.sockets.contains(client, dialled) {
             return Err(Closed::Loop);
         }
+        if !self.leaf.is_present() {
+            reset(&hello);
+            return Err(Closed::NoCertificate);
+        }
         match hello.client_hello().server_name() {
             Some(host) if !self.leaf.covers(host) => {
                 alert(hello, UNRECOGNIZED_NAME).await;
@@ -71,7 +76,7 @@ impl Tls {
         if why == Closed::UpstreamUntrusted {
             alert(hello, INTERNAL_ERROR).await;
         } else {
-            let _ = socket2::SockRef::from(&hello.io).set_linger(Some(Duration::ZERO));
+            reset(&hello);
         }
     }
 
@@ -88,6 +93,11 @@ impl Tls {
             Err(_) => Err(Closed::HelloTimeout),
         }
     }
+}
+
+/// Has the kernel reset the connection when it is dropped.
+fn reset(hello: &StartHandshake<TcpStream>) {
+    let _ = socket2::SockRef::from(&hello.io).set_linger(Some(Duration::ZERO));
 }
 
 /// Sends one fatal alert as the first and last record of the connection.

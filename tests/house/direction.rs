@@ -35,8 +35,8 @@ const FOREIGN: [&str; 9] = [
 
 /// Names of the HTTP engines, and the files of the proxy that may name them.
 const ENGINES: [&str; 3] = ["Incoming", "h2::", "hyper::client"];
-const OF_ENGINES: [&str; 4] =
-    ["legs.rs", "upstream/body.rs", "upstream/connection.rs", "upstream/http2.rs"];
+const OF_ENGINES: [&str; 5] =
+    ["enrol/ask.rs", "legs.rs", "upstream/body.rs", "upstream/connection.rs", "upstream/http2.rs"];
 
 fn source(module: &str) -> Vec<(PathBuf, String)> {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("src");

@@ -13,9 +13,10 @@ use strum::VariantArray;
 use crate::support::{
     client::{Client, Http, chunk, config, connect, request},
     golden,
+    manager::Manager,
     policies::{everything_policy, moved_policy},
     process::run,
-    proxy::Proxy,
+    proxy::Files,
     upstream::Upstream,
 };
 
@@ -70,7 +71,11 @@ fn body(status: &Status, encoding: Encoding) -> String {
 #[tokio::test]
 async fn metrics() {
     let mut upstream = Upstream::start().await;
-    let proxy = Proxy::start(&upstream).await;
+    let manager = Manager::start().await;
+    let files = Files::new(&upstream.ca.pem);
+    manager.give_to(&files);
+    let proxy = manager.setup(&upstream, &files).start(files).await;
+    proxy.until_ready_says("[+]certificate ok").await;
     let trust = config(&proxy.files.mesh_ca_pem(), &[H2]);
     connect(proxy.addr, trust, "example.com").await.unwrap_err();
     proxy.until_closed("unknown_server_name").await;

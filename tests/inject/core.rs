@@ -2,7 +2,8 @@
 
 use ctrlmesh::{
     manager::inject::{CaptureMode, Injected, Sidecar, inject},
-    sidecar::{self, ProxyPlan},
+    net::ManagerAddr,
+    sidecar::{self, LeafPlan, ProxyPlan},
 };
 use ctrlmesh_init::{EnvFrom, Plan};
 use serde_json::{Value, json};
@@ -125,13 +126,22 @@ fn i09_the_proxys_user_is_refused_to_everybody_else() {
 
 #[test]
 fn i12_the_proxy_reads_its_plan_and_each_path_of_it_is_mounted() {
-    for (pod, mode) in [(pod(), sidecar::Mode::Iptables), (env_mode(pod()), sidecar::Mode::Direct)]
+    let modes = [(pod(), sidecar::Mode::Iptables), (env_mode(pod()), sidecar::Mode::Direct)];
+    let address = "ctrlmesh-manager.mesh.svc:9443".parse::<ManagerAddr>().unwrap();
+    let manager = settings(Sidecar::Native).with_manager(address.clone());
+    let trusts = [
+        (settings(Sidecar::Native), LeafPlan::mesh_ca_of_pod()),
+        (manager, LeafPlan::manager_of_pod(address)),
+    ];
+    for ((mut injected, mode), (settings, leaf)) in modes
+        .into_iter()
+        .flat_map(|mode| trusts.clone().into_iter().map(move |trust| (mode.clone(), trust)))
     {
-        let injected = done(pod, Sidecar::Native);
+        assert!(matches!(inject(&mut injected, &settings), Ok(Injected::Done { .. })));
         let proxy = named(&injected, "initContainers", "ctrlmesh-proxy");
         let args = proxy["args"].as_array().unwrap();
         let args: Vec<_> = args.iter().map(|arg| arg.as_str().unwrap()).collect();
-        let plan = ProxyPlan::of_pod(mode, "cluster.local".parse().unwrap());
+        let plan = ProxyPlan::of_pod(mode, "cluster.local".parse().unwrap(), leaf.clone());
         assert_eq!(args, plan.to_args());
         let mounts = proxy["volumeMounts"].as_array().unwrap();
         let is_mounted = |path: &str| {
@@ -140,8 +150,12 @@ fn i12_the_proxy_reads_its_plan_and_each_path_of_it_is_mounted() {
                 rest.is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
             })
         };
-        let ProxyPlan { upstream_ca, mesh_ca_dir, pod_labels, state_dir, .. } = plan;
-        for path in [upstream_ca, mesh_ca_dir, pod_labels, state_dir] {
+        let ProxyPlan { upstream_ca, pod_labels, state_dir, .. } = plan;
+        let of_leaf = match leaf {
+            LeafPlan::MeshCa { dir } => vec![dir],
+            LeafPlan::Manager { ca, token, bundle, leaf, .. } => vec![ca, token, bundle, leaf],
+        };
+        for path in [upstream_ca, pod_labels, state_dir].into_iter().chain(of_leaf) {
             assert!(is_mounted(&path), "{path} is in no volume of the proxy");
         }
     }
@@ -183,6 +197,7 @@ fn every_refusal_says_what_would_be_right() {
         (Native, with_init(&["ctrlmesh-other"])),
         (Native, pod_with("/spec/volumes", json!([{ "name": "ctrlmesh-state", "emptyDir": {} }]))),
         (Native, pod_with(mounts, mount("/steal", "ctrlmesh-mesh-ca"))),
+        (Native, pod_with("/spec/volumes", token_for("ctrlmesh.kusionstack.io"))),
         (Native, pod_with("/spec/serviceAccountName", json!(true))),
         (Native, pod_with(mounts, mount(PATH, "token"))),
         (Native, pod_with(mounts, mount(&format!("{PATH}/"), "token"))),
@@ -205,7 +220,14 @@ fn every_refusal_says_what_would_be_right() {
         told.push_str(&format!("{}: {refused}\n", refused.reason()));
     }
     golden("refusals.txt", &told);
-    assert_eq!(reasons.len(), 12, "{reasons:?}");
+    assert_eq!(reasons.len(), 13, "{reasons:?}");
+}
+
+/// A volume with a token of this audience, behind another source.
+fn token_for(audience: &str) -> Value {
+    let token = json!({ "serviceAccountToken": { "audience": audience, "path": "token" } });
+    let sources = json!([{ "configMap": { "name": "shared" } }, token]);
+    json!([{ "name": "vault", "projected": { "sources": sources } }])
 }
 
 #[test]
@@ -225,6 +247,7 @@ fn what_only_looks_like_a_refusal_is_injected() {
         ),
         pod_with(mounts, json!([{ "name": "v", "mountPath": format!("{PATH}-too") }])),
         pod_with(mounts, json!([{ "name": "v", "mountPath": "/var/run/secrets" }])),
+        pod_with("/spec/volumes", token_for("vault.example.com")),
     ] {
         done(pod, Sidecar::Native);
     }

@@ -71,7 +71,7 @@ const RESTRICTED: [Rule; 6] = [
     }),
 ];
 
-fn broken(pod: &Value, container: &Value) -> Vec<&'static str> {
+pub(super) fn broken(pod: &Value, container: &Value) -> Vec<&'static str> {
     let rules = BASELINE.iter().chain(&RESTRICTED);
     rules.filter(|(_, is_kept)| !is_kept(pod, container)).map(|(name, _)| *name).collect()
 }

@@ -16,6 +16,7 @@ mod admin;
 mod bodies;
 mod drains;
 mod ends;
+mod enrol;
 mod held;
 mod namespaces;
 mod own_requests;

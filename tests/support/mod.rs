@@ -17,6 +17,7 @@ pub mod cluster;
 pub mod events;
 pub mod golden;
 pub mod log;
+pub mod manager;
 pub mod pki;
 pub mod policies;
 pub mod process;

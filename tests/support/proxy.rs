@@ -17,7 +17,7 @@ use ctrlmesh::{
         drain::{self, Drain},
     },
     proxy::{
-        Config, PlainFlags, ProxyArgs,
+        Config, ManagerFlags, PlainFlags, ProxyArgs,
         config::{Mode, OnChange, Pushdown},
         start::{Proxy as Inner, ServeError},
     },
@@ -61,6 +61,7 @@ pub struct Setup {
     pub redirected_except: Option<u32>,
     /// The file of the leaf, in place of the mesh CA.
     pub leaf: Option<PathBuf>,
+    pub manager: ManagerFlags,
 }
 
 impl Files {
@@ -125,6 +126,19 @@ impl Files {
         self.dir.path().join("leaf.pem")
     }
 
+    pub fn manager_ca(&self) -> PathBuf {
+        self.dir.path().join("manager.crt")
+    }
+
+    pub fn manager_token(&self) -> PathBuf {
+        self.dir.path().join("token")
+    }
+
+    /// The CAs that the pod's clients trust.
+    pub fn bundle(&self) -> PathBuf {
+        self.dir.path().join("bundle.crt")
+    }
+
     /// Changes the file of the leaf in one step.
     pub fn put_leaf(&self, text: &str) {
         self.put(&self.leaf(), text);
@@ -178,6 +192,7 @@ impl Setup {
             admin: "127.0.0.1:0".parse().unwrap(),
             redirected_except: None,
             leaf: None,
+            manager: ManagerFlags::default(),
         }
     }
 
@@ -195,6 +210,7 @@ impl Setup {
             shard: Some("blue".into()),
             mesh_ca_dir: self.leaf.is_none().then(|| files.mesh_ca()),
             leaf: self.leaf,
+            manager: self.manager,
             kubernetes_service_host: uid.map(|_| "10.96.0.1".to_owned()),
             kubernetes_service_port: None,
             plain: PlainFlags {

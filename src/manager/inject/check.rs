@@ -11,7 +11,10 @@ use super::{
     settings::{Settings, Sidecar},
     volumes::{self, is_token},
 };
-use crate::sidecar::{ADMIN_PORT, OUTBOUND_PORT, SERVICE_ACCOUNT};
+use crate::{
+    manager::enrolment::AUDIENCE,
+    sidecar::{ADMIN_PORT, OUTBOUND_PORT, SERVICE_ACCOUNT},
+};
 
 /// The prefix of our containers' names.
 const RESERVED: &str = "ctrlmesh-";
@@ -26,6 +29,7 @@ pub(super) fn refuse(
     names(parsed)?;
     users(parsed, settings)?;
     token(parsed, own)?;
+    audience(parsed)?;
     if settings.sidecar == Sidecar::Classic {
         classic(parsed)?;
     }
@@ -97,6 +101,24 @@ fn token(parsed: &ParsedPod, own: &PodSettings) -> Result<(), NotInjected> {
     match is_unwanted && !own.wants_token {
         true => Err(NotInjected::NoToken("the pod")),
         false => Ok(()),
+    }
+}
+
+/// A token of the pod that is good for the manager is good for a certificate, whoever has it.
+fn audience(parsed: &ParsedPod) -> Result<(), NotInjected> {
+    let is_for_manager = |source: &Value| {
+        let token = source.get("serviceAccountToken");
+        token.and_then(|token| token.get("audience")?.as_str()) == Some(AUDIENCE)
+    };
+    let has_one = |volume: &&JsonObject| {
+        let sources = volume.get("projected").and_then(|projected| projected.get("sources"));
+        sources.and_then(Value::as_array).into_iter().flatten().any(is_for_manager)
+    };
+    match parsed.volumes.iter().find(has_one) {
+        Some(volume) => {
+            Err(NotInjected::Audience(text(volume, "name").unwrap_or_default().to_owned()))
+        }
+        None => Ok(()),
     }
 }
 

@@ -12,9 +12,9 @@ pub const MESH_CA_SECRET: &str = "ctrlmesh-mesh-ca";
 /// The ConfigMap with the bundle, for all containers.
 pub const BUNDLE_MAP: &str = "ctrlmesh-ca-bundle";
 /// The key of a CA certificate, in both and in the cluster's own ConfigMap.
-pub(in crate::manager) const CA_KEY: &str = "ca.crt";
+pub const CA_KEY: &str = "ca.crt";
 /// The key of the CAs of the manager's own ports in the bundle.
-pub(in crate::manager) const MANAGER_CA_KEY: &str = "manager.crt";
+pub const MANAGER_CA_KEY: &str = "manager.crt";
 /// The role of proxies, and of what binds it.
 pub(in crate::manager) const ROLE: &str = "ctrlmesh-proxy";
 /// The label of what is ours.

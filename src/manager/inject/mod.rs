@@ -13,7 +13,8 @@
 //!
 //! The pod stays JSON throughout, so that unknown fields survive. Beside the pod, its namespace
 //! needs four objects, and the cluster two if policies select namespaces by labels
-//! ([`companions`]); [`workload`] finds the pods in other objects.
+//! ([`companions`]; where a manager signs certificates, these are its work); [`workload`] finds the
+//! pods in other objects.
 
 mod apps;
 mod check;
@@ -32,7 +33,7 @@ use serde_json::Value;
 pub use self::{
     not_injected::NotInjected,
     pod_settings::CaptureMode,
-    settings::{BadImage, Enforces, Image, Settings, Sidecar},
+    settings::{BadImage, BadResources, Enforces, Image, MeshTrust, Resources, Settings, Sidecar},
 };
 use self::{
     pod::{ParsedPod, unquoted},
@@ -80,7 +81,8 @@ pub fn inject(pod: &mut Value, settings: &Settings) -> Result<Injected, NotInjec
     if mode == CaptureMode::Env {
         apps::give_address(&mut parsed, settings.sidecar);
     }
-    volumes::add(&mut parsed, mode);
+    volumes::add(&mut parsed, mode, &settings.trust);
+    parsed.add_pull_secrets(&settings.pull_secrets)?;
     notes.extend(own.notes(&parsed));
     parts::add(&mut parsed, own, settings);
     *pod = parsed.into_value();

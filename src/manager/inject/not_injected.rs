@@ -2,6 +2,8 @@
 
 use ctrlmesh_init::ProxyUid;
 
+use crate::manager::enrolment::AUDIENCE;
+
 /// A reason to refuse a pod. Each message names the remedy.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[expect(missing_docs, reason = "the messages say it")]
@@ -28,7 +30,7 @@ pub enum NotInjected {
     HostNetwork,
     #[error(
         "the pod has {0}: true, so that a container's root can become the proxy's user and \
-         read the mesh CA's key below /proc: remove the field"
+         read its keys below /proc: remove the field"
     )]
     SharedProcesses(&'static str),
     #[error("{0} asks for Windows: the proxy and its redirect rules need Linux")]
@@ -50,6 +52,11 @@ pub enum NotInjected {
          ctrlmesh.kusionstack.io/mount-token: \"true\""
     )]
     NoToken(&'static str),
+    #[error(
+        "volume `{0}` has a token of the audience {AUDIENCE}, by which the proxy alone has its \
+         certificate signed: remove that token"
+    )]
+    Audience(String),
     #[error(
         "{kind} `{name}` has a name that is reserved for ctrlmesh, and ctrlmesh did not make it: \
          give it another name"
@@ -91,6 +98,7 @@ impl NotInjected {
             Self::ProxyUser { .. } => "ProxyUser",
             Self::Port { .. } => "Port",
             Self::NoToken(_) => "NoToken",
+            Self::Audience(_) => "Audience",
             Self::ForeignName { .. } => "ForeignName",
             Self::TokenMount { .. } => "TokenMount",
             Self::ApiServerVariable { .. } => "ApiServerVariable",

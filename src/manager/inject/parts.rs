@@ -7,11 +7,14 @@ use super::{
     names::{INIT, POD, PROXY},
     pod::{Container, JsonObject, ParsedPod, named},
     pod_settings::{CaptureMode, PodSettings},
-    settings::{Settings, Sidecar},
-    volumes::{INIT_RUN, MESH_CA, NO_TOKEN, POD_LABELS, PROXY_ACCESS, STATE, field, mount},
+    settings::{MeshTrust, Resources, Settings, Sidecar},
+    volumes::{
+        ENROLMENT, INIT_RUN, LEAF, MESH_CA, NO_TOKEN, POD_LABELS, PROXY_ACCESS, STATE, field, mount,
+    },
 };
 use crate::sidecar::{
-    self, ADMIN_PORT, LABELS_DIR, MESH_CA_DIR, OWN_ADMIN, ProxyPlan, SERVICE_ACCOUNT, STATE_DIR,
+    self, ADMIN_PORT, ENROLMENT_DIR, LABELS_DIR, LEAF_DIR, LeafPlan, MESH_CA_DIR, OWN_ADMIN,
+    ProxyPlan, SERVICE_ACCOUNT, STATE_DIR,
 };
 
 /// The time limit of the proxy's start, in seconds, before the proxy is restarted. It covers an API
@@ -68,7 +71,9 @@ fn proxy(own: PodSettings, settings: &Settings) -> Container {
         CaptureMode::Iptables => sidecar::Mode::Iptables,
         CaptureMode::Env => sidecar::Mode::Direct,
     };
-    let plan = ProxyPlan::of_pod(mode, settings.cluster_domain.clone());
+    let (leaf, leaf_mounts) = leaf(&settings.trust);
+    let plan = ProxyPlan::of_pod(mode, settings.cluster_domain.clone(), leaf);
+    let resources = own.proxy_resources.or_else(|| settings.proxy_resources.clone());
     let mut fields = into_object(json!({
         "image": settings.proxy_image.to_string(),
         "imagePullPolicy": "IfNotPresent",
@@ -76,7 +81,7 @@ fn proxy(own: PodSettings, settings: &Settings) -> Container {
         "ports": [{ "name": "ctrlmesh-admin", "containerPort": ADMIN_PORT, "protocol": "TCP" }],
         // No livenessProbe: to restart every proxy while the API server is away would not help.
         "readinessProbe": ready(5, 3),
-        "resources": own.proxy_resources.unwrap_or_else(|| json!({
+        "resources": resources.map(Resources::into_value).unwrap_or_else(|| json!({
             "requests": { "cpu": "20m", "memory": "32Mi" },
             "limits": { "memory": "256Mi" },
         })),
@@ -103,15 +108,24 @@ fn proxy(own: PodSettings, settings: &Settings) -> Container {
             );
         }
     }
-    let mounts = vec![
-        mount(PROXY_ACCESS, SERVICE_ACCOUNT, true),
-        mount(MESH_CA, MESH_CA_DIR, true),
-        mount(POD_LABELS, LABELS_DIR, true),
-        mount(STATE, STATE_DIR, false),
-    ];
+    let mut mounts = vec![mount(PROXY_ACCESS, SERVICE_ACCOUNT, true)];
+    mounts.extend(leaf_mounts);
+    mounts.push(mount(POD_LABELS, LABELS_DIR, true));
+    mounts.push(mount(STATE, STATE_DIR, false));
     let mut env = pod_env();
     env.extend(own.proxy_env);
     Container::new(PROXY, fields, env, mounts)
+}
+
+/// The source of the proxy's certificate, and the volumes that it needs.
+fn leaf(trust: &MeshTrust) -> (LeafPlan, Vec<JsonObject>) {
+    match trust {
+        MeshTrust::Secret => (LeafPlan::mesh_ca_of_pod(), vec![mount(MESH_CA, MESH_CA_DIR, true)]),
+        MeshTrust::Manager { address } => {
+            let mounts = [mount(ENROLMENT, ENROLMENT_DIR, true), mount(LEAF, LEAF_DIR, false)];
+            (LeafPlan::manager_of_pod(address.clone()), mounts.to_vec())
+        }
+    }
 }
 
 /// The command of a hook: the proxy's image holds this one program and no shell.

@@ -74,6 +74,22 @@ impl ParsedPod {
         Value::Object(root)
     }
 
+    /// Adds Secrets to `imagePullSecrets` that are not among them.
+    pub(super) fn add_pull_secrets(&mut self, names: &[String]) -> Result<(), NotInjected> {
+        const KEY: &str = "imagePullSecrets";
+        if names.is_empty() {
+            return Ok(());
+        }
+        let mut secrets = objects(self.spec.get(KEY).cloned(), "spec.imagePullSecrets")?;
+        for name in names {
+            if !secrets.iter().any(|secret| text(secret, "name") == Some(name)) {
+                secrets.push(JsonObject::from_iter([("name".to_owned(), name.as_str().into())]));
+            }
+        }
+        put_list(&mut self.spec, KEY, secrets, Value::Object);
+        Ok(())
+    }
+
     /// Every container of both lists, init containers first.
     pub(super) fn all_containers(&self) -> impl Iterator<Item = &Container> {
         self.init_containers.iter().chain(&self.containers)

@@ -3,17 +3,14 @@
 //! Keys, spellings and the form of the values are KusionStack's. A value that cannot be obeyed
 //! refuses the pod: to go on without it would be noticed late.
 
-use std::collections::BTreeMap;
-
 use serde::{Deserialize, de::DeserializeOwned};
-use serde_json::Value;
 use strum::IntoStaticStr;
 
 use super::{
     names::{ADDRESS, POD, PROXY},
     not_injected::NotInjected,
     pod::{Container, JsonObject, ParsedPod, named, text},
-    settings::{Enforces, Settings},
+    settings::{BadResources, Enforces, Resources, Settings},
 };
 use crate::{api::keys, sidecar::SERVICE_ACCOUNT};
 
@@ -26,7 +23,7 @@ pub(super) struct PodSettings {
     /// Whether containers get a token although the pod has `automountServiceAccountToken: false`.
     pub(super) wants_token: bool,
     /// The proxy's ResourceRequirements, in place of ours.
-    pub(super) proxy_resources: Option<Value>,
+    pub(super) proxy_resources: Option<Resources>,
     /// The proxy's variables beside its own, one entry a name.
     pub(super) proxy_env: Vec<JsonObject>,
 }
@@ -47,15 +44,6 @@ pub enum CaptureMode {
 pub(super) struct Annotation<'a> {
     key: &'a str,
     value: &'a str,
-}
-
-#[derive(Deserialize)]
-#[serde(deny_unknown_fields)]
-struct ResourceRequirements {
-    #[serde(default)]
-    requests: BTreeMap<String, Value>,
-    #[serde(default)]
-    limits: BTreeMap<String, Value>,
 }
 
 /// An entry of `env-inject`.
@@ -82,6 +70,9 @@ impl PodSettings {
         let annotation = |name| {
             let (key, value) = keys::find(&annotations, name)?;
             Some(Annotation { key, value })
+        };
+        let resources = |annotation: Annotation<'_>| {
+            annotation.value.parse().map_err(|BadResources(problem)| annotation.refused(problem))
         };
         let proxy_resources = annotation(keys::PROXY_RESOURCE).map(resources).transpose()?;
         let injected = annotation(keys::ENV_INJECT)
@@ -136,48 +127,6 @@ fn mode(parsed: &ParsedPod, settings: &Settings) -> Result<(CaptureMode, bool), 
         (_, Some(Enforces::Baseline)) => Ok((CaptureMode::Env, true)),
         (_, Some(Enforces::Privileged) | None) => Ok((CaptureMode::Iptables, false)),
     }
-}
-
-/// The resources of `proxy-resource`. Whether requests are within limits is the API server's to
-/// check: it names the container.
-fn resources(annotation: Annotation<'_>) -> Result<Value, NotInjected> {
-    const EXAMPLE: &str =
-        "an object like {\"requests\":{\"cpu\":\"50m\"},\"limits\":{\"memory\":\"512Mi\"}}";
-    let resources: ResourceRequirements = annotation.json(EXAMPLE)?;
-    for (list, amounts) in [("requests", &resources.requests), ("limits", &resources.limits)] {
-        for (resource, amount) in amounts {
-            let is_amount = match amount {
-                Value::String(text) => is_quantity(text),
-                Value::Number(number) => is_quantity(&number.to_string()),
-                _ => false,
-            };
-            if !is_amount {
-                let problem = format!(
-                    "{list}.{resource} is {amount}: write a quantity like \"50m\" or \"256Mi\""
-                );
-                return Err(annotation.refused(problem));
-            }
-        }
-    }
-    annotation.json(EXAMPLE)
-}
-
-/// Whether the text is a quantity that is not negative: digits, with a fraction or not, and a
-/// suffix or an exponent (`k8s.io/apimachinery/pkg/api/resource`).
-fn is_quantity(text: &str) -> bool {
-    const SUFFIXES: [&str; 16] =
-        ["", "n", "u", "m", "k", "M", "G", "T", "P", "E", "Ki", "Mi", "Gi", "Ti", "Pi", "Ei"];
-    let text = text.trim();
-    let text = text.strip_prefix('+').unwrap_or(text);
-    let end = text.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(text.len());
-    let (number, suffix) = text.split_at(end);
-    let is_number = !number.is_empty() && number.matches('.').count() <= 1;
-    let is_exponent = |rest: &str| {
-        let digits = rest.strip_prefix(['+', '-']).unwrap_or(rest);
-        !digits.is_empty() && digits.bytes().all(|byte| byte.is_ascii_digit())
-    };
-    is_number
-        && (SUFFIXES.contains(&suffix) || suffix.strip_prefix(['e', 'E']).is_some_and(is_exponent))
 }
 
 /// The proxy's variables of `env-sync`: `NAME=VALUE` sets one, `NAME` copies the entry of the first

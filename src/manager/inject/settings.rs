@@ -1,11 +1,16 @@
 //! The operator's choices for every pod.
 
-use std::str::FromStr;
+use std::{collections::BTreeMap, str::FromStr};
 
 use clap::ValueEnum;
 use ctrlmesh_init::{BackendChoice, Plan, PlanError, ProxyUid};
+use serde::Deserialize;
+use serde_json::Value;
 
-use crate::{net::ClusterDomain, sidecar::OUTBOUND_PORT};
+use crate::{
+    net::{ClusterDomain, ManagerAddr},
+    sidecar::OUTBOUND_PORT,
+};
 
 /// The settings that are the same for every pod.
 #[derive(Clone, Debug)]
@@ -16,6 +21,11 @@ pub struct Settings {
     pub(super) cluster_domain: ClusterDomain,
     /// The pods' way here: a file, unless it is admission.
     pub(super) admission: Option<Enforces>,
+    pub(super) trust: MeshTrust,
+    /// The names of Secrets with which the kubelet pulls our images.
+    pub(super) pull_secrets: Vec<String>,
+    /// The proxy's ResourceRequirements, in place of ours.
+    pub(super) proxy_resources: Option<Resources>,
     /// The plan of the init container. It names no upstream: the API server is that of the
     /// kubelet's variables.
     pub(super) plan: Plan,
@@ -32,8 +42,17 @@ impl Settings {
         proxy_uid: ProxyUid,
     ) -> Result<Self, PlanError> {
         let plan = Plan::new(proxy_uid, OUTBOUND_PORT, Vec::new(), None, BackendChoice::Auto)?;
-        let cluster_domain = ClusterDomain::default();
-        Ok(Self { proxy_image, init_image, sidecar, cluster_domain, admission: None, plan })
+        Ok(Self {
+            proxy_image,
+            init_image,
+            sidecar,
+            cluster_domain: ClusterDomain::default(),
+            admission: None,
+            trust: MeshTrust::Secret,
+            pull_secrets: Vec::new(),
+            proxy_resources: None,
+            plan,
+        })
     }
 
     /// The settings for a cluster with this DNS domain.
@@ -46,6 +65,34 @@ impl Settings {
     pub fn at_admission(self, namespaces: Enforces) -> Self {
         Self { admission: Some(namespaces), ..self }
     }
+
+    /// The settings for proxies that have their certificates from the manager at this address.
+    pub fn with_manager(self, address: ManagerAddr) -> Self {
+        Self { trust: MeshTrust::Manager { address }, ..self }
+    }
+
+    /// The settings for images that the kubelet pulls with these Secrets of the pods' namespace. A
+    /// pod that was injected once keeps them: they do not say whose they are.
+    pub fn with_pull_secrets(self, pull_secrets: Vec<String>) -> Self {
+        Self { pull_secrets, ..self }
+    }
+
+    /// The settings with these resources for proxies whose pods ask for none.
+    pub fn with_proxy_resources(self, resources: Resources) -> Self {
+        Self { proxy_resources: Some(resources), ..self }
+    }
+}
+
+/// The source of the certificates that proxies show.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum MeshTrust {
+    /// The mesh CA in a Secret of the pod's namespace.
+    Secret,
+    /// The manager, which signs them.
+    Manager {
+        /// The manager's address.
+        address: ManagerAddr,
+    },
 }
 
 /// The Pod Security level that a namespace enforces.
@@ -85,4 +132,74 @@ impl FromStr for Image {
         }
         Ok(Self(text.to_owned()))
     }
+}
+
+/// The ResourceRequirements of a container, as JSON. Whether requests are within limits is the API
+/// server's to check: it names the container.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Resources(Value);
+
+/// The error for a text that is no ResourceRequirements.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{0}")]
+pub struct BadResources(pub(super) String);
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct ResourceRequirements {
+    #[serde(default)]
+    requests: BTreeMap<String, Value>,
+    #[serde(default)]
+    limits: BTreeMap<String, Value>,
+}
+
+impl Resources {
+    /// The object to write.
+    pub(super) fn into_value(self) -> Value {
+        self.0
+    }
+}
+
+impl FromStr for Resources {
+    type Err = BadResources;
+
+    fn from_str(text: &str) -> Result<Self, BadResources> {
+        const EXAMPLE: &str =
+            "an object like {\"requests\":{\"cpu\":\"50m\"},\"limits\":{\"memory\":\"512Mi\"}}";
+        let bad = |error| BadResources(format!("{error}; it must be {EXAMPLE}"));
+        let resources: ResourceRequirements = serde_json::from_str(text).map_err(bad)?;
+        for (list, amounts) in [("requests", &resources.requests), ("limits", &resources.limits)] {
+            for (resource, amount) in amounts {
+                let is_amount = match amount {
+                    Value::String(text) => is_quantity(text),
+                    Value::Number(number) => is_quantity(&number.to_string()),
+                    _ => false,
+                };
+                if !is_amount {
+                    return Err(BadResources(format!(
+                        "{list}.{resource} is {amount}: write a quantity like \"50m\" or \"256Mi\""
+                    )));
+                }
+            }
+        }
+        serde_json::from_str(text).map(Self).map_err(bad)
+    }
+}
+
+/// Whether the text is a quantity that is not negative: digits, with a fraction or not, and a
+/// suffix or an exponent (`k8s.io/apimachinery/pkg/api/resource`).
+fn is_quantity(text: &str) -> bool {
+    const SUFFIXES: [&str; 16] =
+        ["", "n", "u", "m", "k", "M", "G", "T", "P", "E", "Ki", "Mi", "Gi", "Ti", "Pi", "Ei"];
+    let text = text.trim();
+    let text = text.strip_prefix('+').unwrap_or(text);
+    let end = text.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(text.len());
+    let (number, suffix) = text.split_at(end);
+    let is_number = !number.is_empty() && number.matches('.').count() <= 1;
+    let is_exponent = |rest: &str| {
+        let digits = rest.strip_prefix(['+', '-']).unwrap_or(rest);
+        !digits.is_empty() && digits.bytes().all(|byte| byte.is_ascii_digit())
+    };
+    is_number
+        && (SUFFIXES.contains(&suffix) || suffix.strip_prefix(['e', 'E']).is_some_and(is_exponent))
 }

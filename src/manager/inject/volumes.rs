@@ -3,11 +3,15 @@
 use serde_json::{Value, json};
 
 use super::{
-    companions::{BUNDLE_MAP, CA_KEY, MESH_CA_SECRET},
+    companions::{BUNDLE_MAP, CA_KEY, MANAGER_CA_KEY, MESH_CA_SECRET},
     pod::{JsonObject, ParsedPod, named, text},
     pod_settings::CaptureMode,
+    settings::MeshTrust,
 };
-use crate::sidecar::{CA_FILE, LABELS_FILE};
+use crate::{
+    manager::enrolment::AUDIENCE,
+    sidecar::{CA_FILE, LABELS_FILE, MANAGER_CA_FILE, TOKEN_FILE},
+};
 
 /// Token, bundle and namespace, for the pod's own containers.
 pub(super) const BUNDLE: &str = "kube-api-access-ctrlmesh";
@@ -15,6 +19,10 @@ pub(super) const BUNDLE: &str = "kube-api-access-ctrlmesh";
 pub(super) const PROXY_ACCESS: &str = "ctrlmesh-api-access";
 /// The mesh CA, for the proxy alone.
 pub(super) const MESH_CA: &str = "ctrlmesh-mesh-ca";
+/// What the proxy enrols with, for the proxy alone: a token for the manager, and whom to trust.
+pub(super) const ENROLMENT: &str = "ctrlmesh-enrolment";
+/// The proxy's certificate and its key, for the proxy alone, kept over a restart.
+pub(super) const LEAF: &str = "ctrlmesh-leaf";
 /// The pod's labels, kept up to date by the kubelet.
 pub(super) const POD_LABELS: &str = "ctrlmesh-pod-labels";
 /// The proxy's state, kept over a restart.
@@ -24,7 +32,8 @@ pub(super) const INIT_RUN: &str = "ctrlmesh-init-run";
 /// An empty directory in place of the token that the init container would get otherwise.
 pub(super) const NO_TOKEN: &str = "ctrlmesh-no-token";
 
-const OURS: [&str; 7] = [BUNDLE, PROXY_ACCESS, MESH_CA, POD_LABELS, STATE, INIT_RUN, NO_TOKEN];
+const OURS: [&str; 9] =
+    [BUNDLE, PROXY_ACCESS, MESH_CA, ENROLMENT, LEAF, POD_LABELS, STATE, INIT_RUN, NO_TOKEN];
 
 /// The prefix of the volumes of ServiceAccount admission.
 const TOKEN_PREFIX: &str = "kube-api-access-";
@@ -32,8 +41,8 @@ const TOKEN_PREFIX: &str = "kube-api-access-";
 /// server recognizes tokens that clients may use longer (KEP-1205).
 const TOKEN_SECONDS: u32 = 3607;
 /// Every user may read: a volume's files belong to root, and to the group `fsGroup` only if the pod
-/// sets one. The proxy is neither. The mesh CA's key is kept from others because no other container
-/// mounts the volume.
+/// sets one. The proxy is neither. Keys and tokens of the proxy are kept from others because no other
+/// container mounts their volumes.
 const READABLE: u32 = 0o444;
 
 /// Whether a volume of ours has this name.
@@ -70,11 +79,21 @@ pub(super) fn remove_unused_tokens(parsed: &mut ParsedPod) {
 }
 
 /// Adds our volumes behind the pod's own.
-pub(super) fn add(parsed: &mut ParsedPod, mode: CaptureMode) {
+pub(super) fn add(parsed: &mut ParsedPod, mode: CaptureMode, trust: &MeshTrust) {
+    parsed.volumes.push(api_access(BUNDLE, BUNDLE_MAP));
+    parsed.volumes.push(api_access(PROXY_ACCESS, "kube-root-ca.crt"));
+    let small = json!({ "medium": "Memory", "sizeLimit": "1Mi" });
+    match trust {
+        MeshTrust::Secret => {
+            let secret = json!({ "secretName": MESH_CA_SECRET, "defaultMode": READABLE });
+            parsed.volumes.push(named(MESH_CA, "secret", secret));
+        }
+        MeshTrust::Manager { .. } => {
+            parsed.volumes.push(enrolment());
+            parsed.volumes.push(named(LEAF, "emptyDir", small.clone()));
+        }
+    }
     let common = [
-        api_access(BUNDLE, BUNDLE_MAP),
-        api_access(PROXY_ACCESS, "kube-root-ca.crt"),
-        named(MESH_CA, "secret", json!({ "secretName": MESH_CA_SECRET, "defaultMode": READABLE })),
         named(
             POD_LABELS,
             "downwardAPI",
@@ -87,7 +106,6 @@ pub(super) fn add(parsed: &mut ParsedPod, mode: CaptureMode) {
     ];
     parsed.volumes.extend(common);
     if mode == CaptureMode::Iptables {
-        let small = json!({ "medium": "Memory", "sizeLimit": "1Mi" });
         parsed.volumes.push(named(INIT_RUN, "emptyDir", small.clone()));
         parsed.volumes.push(named(NO_TOKEN, "emptyDir", small));
     }
@@ -96,6 +114,30 @@ pub(super) fn add(parsed: &mut ParsedPod, mode: CaptureMode) {
 /// A `fieldRef`.
 pub(super) fn field(path: &str) -> Value {
     json!({ "apiVersion": "v1", "fieldPath": path })
+}
+
+/// A token that is good for the manager alone, the CAs of the manager's certificate, and those that
+/// the pod trusts.
+fn enrolment() -> JsonObject {
+    let sources = json!([
+        {
+            "serviceAccountToken": {
+                "audience": AUDIENCE,
+                "expirationSeconds": TOKEN_SECONDS,
+                "path": TOKEN_FILE,
+            },
+        },
+        {
+            "configMap": {
+                "name": BUNDLE_MAP,
+                "items": [
+                    { "key": MANAGER_CA_KEY, "path": MANAGER_CA_FILE },
+                    { "key": CA_KEY, "path": CA_FILE },
+                ],
+            },
+        },
+    ]);
+    named(ENROLMENT, "projected", json!({ "defaultMode": READABLE, "sources": sources }))
 }
 
 /// A volume as ServiceAccount admission adds it, with the CA of our choice.

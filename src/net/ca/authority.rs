@@ -96,6 +96,17 @@ impl Validity {
         now >= self.from + life.mul_f64(share)
     }
 
+    /// The time at which a certificate with this validity was signed, by the signer's clock.
+    pub fn signed_at(self) -> SystemTime {
+        (self.from + BACKDATE).min(self.to)
+    }
+
+    /// The time at which two thirds of the life since the signature are over.
+    pub fn two_thirds(self) -> SystemTime {
+        let signed_at = self.signed_at();
+        signed_at + self.to.duration_since(signed_at).unwrap_or_default() * 2 / 3
+    }
+
     /// The validity of a certificate that is made now.
     pub fn starting(now: SystemTime, lifetime: Duration) -> Self {
         Self { from: now - BACKDATE, to: now + lifetime }

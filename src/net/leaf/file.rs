@@ -6,47 +6,20 @@ use std::{
     fs::File,
     io::{self, Read},
     path::{Path, PathBuf},
-    sync::Arc,
-    time::{Duration, SystemTime, UNIX_EPOCH},
 };
 
-use jiff::Timestamp;
 use parking_lot::Mutex;
-use rustls::{InconsistentKeys, sign::CertifiedKey};
-use rustls_pki_types::{CertificateDer, PrivateKeyDer, ServerName, pem, pem::PemObject};
+use rustls_pki_types::{PrivateKeyDer, ServerName, pem, pem::PemObject};
 use sha2::{Digest, Sha256};
-use x509_parser::{certificate::X509Certificate, prelude::FromDer};
 
-use super::certified::Certified;
-use crate::net::{Clock, tls};
+use super::certified::{BadLeaf, Certified, chain};
+use crate::net::Clock;
 
 /// Maximum length of the file, in bytes: dozens of certificates.
 const MAX_BYTES: u64 = 256 << 10;
 
-/// The reason why a file holds no leaf that clients accept. No message holds a part of the key.
-#[derive(Debug, thiserror::Error)]
-#[expect(missing_docs, reason = "the messages say it")]
-pub enum BadLeaf {
-    #[error("cannot be read")]
-    Unreadable(#[source] io::Error),
-    #[error(
-        "has {0}: one private key and its certificate are needed as PEM, behind that the \
-         certificates of its issuers"
-    )]
-    Incomplete(&'static str),
-    #[error("has a private key that cannot be used")]
-    Key(#[source] rustls::Error),
-    #[error("has a private key that is not that of its first certificate")]
-    OtherKey,
-    #[error("has a first certificate that {0}")]
-    Certificate(&'static str),
-    #[error("is not valid {edge} {at}, and the clock says {now}")]
-    NotNow { edge: &'static str, at: Timestamp, now: Timestamp },
-    #[error("is not valid for {0}, by which clients call the API server")]
-    NotFor(String),
-}
-
 /// The file, and what was read of it last.
+#[derive(Debug)]
 pub(super) struct LeafFile {
     pub(super) path: PathBuf,
     called: Option<ServerName<'static>>,
@@ -69,13 +42,19 @@ impl LeafFile {
     pub(super) fn read(&self, clock: &Clock) -> Result<Certified, BadLeaf> {
         let bytes = read(&self.path).map_err(BadLeaf::Unreadable)?;
         let current = parse(&bytes, clock)?;
-        if let Some(called) = &self.called
-            && !current.is_valid_for(called)
-        {
-            return Err(BadLeaf::NotFor(called.to_str().into_owned()));
-        }
+        self.check_name(&current)?;
         *self.in_use.lock() = Some(hash(&bytes));
         Ok(current)
+    }
+
+    /// Checks that the certificate is valid for the name by which clients call.
+    pub(super) fn check_name(&self, current: &Certified) -> Result<(), BadLeaf> {
+        match &self.called {
+            Some(called) if !current.is_valid_for(called) => {
+                Err(BadLeaf::NotFor(called.to_str().into_owned()))
+            }
+            _ => Ok(()),
+        }
     }
 }
 
@@ -97,49 +76,15 @@ fn parse(pem: &[u8], clock: &Clock) -> Result<Certified, BadLeaf> {
         pem::Error::NoItemsFound => BadLeaf::Incomplete("no private key"),
         _ => BadLeaf::Incomplete("PEM that is broken"),
     })?;
-    let chain: Vec<CertificateDer<'static>> = CertificateDer::pem_slice_iter(pem)
-        .collect::<Result<_, _>>()
-        .map_err(|_| BadLeaf::Incomplete("PEM that is broken"))?;
-    let Some(first) = chain.first() else { return Err(BadLeaf::Incomplete("no certificate")) };
-    let not_after = check(first, clock)?;
-    let key =
-        CertifiedKey::from_der(chain, key, &tls::provider()).map_err(|error| match error {
-            rustls::Error::InconsistentKeys(InconsistentKeys::KeyMismatch) => BadLeaf::OtherKey,
-            error => BadLeaf::Key(error),
-        })?;
-    Ok(Certified { key: Arc::new(key), not_after })
-}
-
-/// Checks that a server may show the certificate now; returns its end.
-fn check(cert: &CertificateDer<'_>, clock: &Clock) -> Result<SystemTime, BadLeaf> {
-    let (_, cert) = X509Certificate::from_der(cert)
-        .map_err(|_| BadLeaf::Certificate("does not parse as X.509"))?;
-    let usage = cert.extended_key_usage();
-    let usage = usage.map_err(|_| BadLeaf::Certificate("has two extended key usages"))?;
-    if usage.is_some_and(|usage| !usage.value.server_auth && !usage.value.any) {
-        return Err(BadLeaf::Certificate("is not for servers: serverAuth is no key usage of it"));
-    }
-    if cert.is_ca() {
-        return Err(BadLeaf::Certificate("is that of a CA"));
-    }
-    let (from, to) =
-        (cert.validity().not_before.timestamp(), cert.validity().not_after.timestamp());
-    let now = clock.unix().as_secs().cast_signed();
-    let at = |second| Timestamp::from_second(second).unwrap_or(Timestamp::MAX);
-    let not_now = |edge, second| BadLeaf::NotNow { edge, at: at(second), now: at(now) };
-    if now < from {
-        return Err(not_now("before", from));
-    }
-    if now > to {
-        return Err(not_now("after", to));
-    }
-    Ok(UNIX_EPOCH + Duration::from_secs(to.try_into().unwrap_or_default()))
+    let chain = chain(pem).ok_or(BadLeaf::Incomplete("PEM that is broken"))?;
+    Certified::new(key, chain, clock)
 }
 
 #[cfg(test)]
 mod tests {
-    use std::fs;
+    use std::{fs, sync::Arc, time::Duration};
 
+    use jiff::Timestamp;
     use rcgen::{
         BasicConstraints, CertificateParams, ExtendedKeyUsagePurpose, IsCa, KeyPair,
         PKCS_ECDSA_P384_SHA384, PKCS_ED25519, date_time_ymd,
@@ -201,7 +146,7 @@ mod tests {
                 for bad in ["kubernetes", "a.b.example.com", "10.96.0.2", "::1"] {
                     assert!(!current.is_valid_for(&name(bad)), "{bad}");
                 }
-                let end = Timestamp::try_from(current.not_after).unwrap();
+                let end = Timestamp::try_from(current.validity.to).unwrap();
                 assert_eq!(end.to_string(), "2030-01-02T00:00:00Z");
             }
         }
