@@ -8,7 +8,7 @@ use std::{
 
 use anyhow::{Context, Result, bail};
 use clap::Parser;
-use ctrlmesh_e2e::{Binaries, Families, NAMESPACE, Shards, Widget, until};
+use ctrlmesh_e2e::{Binaries, Boundary, Installed, NAMESPACE, Widget, until};
 use nix::sys::signal::{SigSet, Signal};
 
 const TEAMS: [&str; 4] = ["ant", "bee", "cat", "dog"];
@@ -17,9 +17,12 @@ const WIDGETS_A_TEAM: usize = 5;
 const TREES: [&str; 6] = ["maple", "oak", "willow", "ash", "cedar", "elm"];
 const CUT: &str = "0xb000000000000000";
 const HANDLED_WITHIN: Duration = Duration::from_secs(60);
+/// The shards, and the indexes of their pods in the StatefulSet.
+const BLUE: (&str, [&str; 2]) = ("blue", ["0", "1"]);
+const GREEN: (&str, [&str; 2]) = ("green", ["2", "3"]);
 
-/// Runs one unmodified operator in two shards on a real Kubernetes node, and moves the boundary
-/// between them
+/// Installs the chart on a real Kubernetes node, labels one unmodified operator, runs it in two
+/// shards, and moves the boundary between them
 #[derive(Parser)]
 #[command(name = "demo")]
 struct Cli {
@@ -36,18 +39,20 @@ fn main() -> Result<()> {
         ends.thread_block()?;
     }
     let tale = Tale { started: Instant::now() };
-    tale.say("starting a Kubernetes node, its API server and its images")?;
-    let shards = Shards::start(Binaries::from_env()?, Families::Ipv4)?;
-    show(&tale, &shards)?;
+    tale.say(
+        "a Kubernetes node with an operator's CRD and rights, and on it: helm install ctrlmesh",
+    )?;
+    let installed = Installed::start(Binaries::from_env()?, &[])?;
+    show(&tale, &installed)?;
     if cli.keep {
         tale.say(&format!(
             "the node runs until Ctrl-C; try\n\n  {} -n {NAMESPACE} get widgets,pods,leases,shardingconfigs\n",
-            shards.node().api().kubectl_client().shown()
+            installed.node().api().kubectl_client().shown()
         ))?;
         ends.wait().context("waiting for a signal")?;
     }
     tale.say("cleaning up")?;
-    drop(shards);
+    drop(installed);
     tale.say("done: nothing is left")
 }
 
@@ -64,65 +69,71 @@ impl Tale {
     }
 }
 
-fn show(tale: &Tale, shards: &Shards) -> Result<()> {
+fn draw(installed: &Installed, shard: (&str, [&str; 2]), boundary: Boundary<'_>) -> Result<()> {
+    installed.draw(shard.0, &shard.1, boundary)
+}
+
+fn show(tale: &Tale, installed: &Installed) -> Result<()> {
     tale.say("two ShardingConfigs: blue owns the teams ant, bee, cat; green owns dog")?;
-    shards.draw("blue", &["ant", "bee", "cat"])?;
-    shards.draw("green", &["dog"])?;
-    tale.say("two pods of one operator: the same image, the same arguments, injected")?;
-    for shard in ["blue", "green"] {
-        shards.run_operator(shard)?;
+    draw(installed, BLUE, Boundary::Teams(&["ant", "bee", "cat"]))?;
+    draw(installed, GREEN, Boundary::Teams(&["dog"]))?;
+    tale.say("the operator's own manifest as a StatefulSet of four, and one label more")?;
+    installed.label()?;
+    for pod in Installed::PODS {
+        installed.wait_ready(pod, HANDLED_WITHIN)?;
+        tale.say(&format!("    {pod} is ready"))?;
     }
-    shards.create_widgets(&TEAMS, WIDGETS_A_TEAM)?;
-    let owners = [("ant", "blue"), ("bee", "blue"), ("cat", "blue"), ("dog", "green")];
-    wait_until_handled(shards, &owners)?;
-    tell_who(tale, shards)?;
-    tell_leases(tale, shards)?;
+    installed.shards().create_widgets(&TEAMS, WIDGETS_A_TEAM)?;
+    let owners = [("ant", BLUE), ("bee", BLUE), ("cat", BLUE), ("dog", GREEN)];
+    wait_until_handled(installed, &owners)?;
+    tell_who(tale, installed)?;
+    tell_leases(tale, installed)?;
 
     tale.say("moving the boundary: cat goes from blue to green, first given up, then taken")?;
     let moved = Instant::now();
-    shards.draw("blue", &["ant", "bee"])?;
-    shards.draw("green", &["cat", "dog"])?;
-    let owners = [("ant", "blue"), ("bee", "blue"), ("cat", "green"), ("dog", "green")];
-    wait_until_handled(shards, &owners)?;
+    draw(installed, BLUE, Boundary::Teams(&["ant", "bee"]))?;
+    draw(installed, GREEN, Boundary::Teams(&["cat", "dog"]))?;
+    let owners = [("ant", BLUE), ("bee", BLUE), ("cat", GREEN), ("dog", GREEN)];
+    wait_until_handled(installed, &owners)?;
     tale.say(&format!(
         "all of cat's Widgets changed hands within {:.1} s",
         moved.elapsed().as_secs_f64()
     ))?;
-    tell_who(tale, shards)?;
-    for pod in shards.pods()? {
+    tell_who(tale, installed)?;
+    for pod in installed.shards().pods()? {
         tale.say(&format!("{}: {} restarts", pod.name, pod.restarts))?;
         if pod.restarts != 0 {
             bail!("{} was restarted", pod.name);
         }
-        for line in told(&shards.metrics(&pod.name)?) {
+        for line in told(&installed.page(&pod.name, "/metrics")?) {
             tale.say(&format!("    {line}"))?;
         }
     }
-    show_without_labels(tale, shards)
+    show_without_labels(tale, installed)
 }
 
 /// The third act: a boundary that no label expresses is judged in the proxy.
-fn show_without_labels(tale: &Tale, shards: &Shards) -> Result<()> {
+fn show_without_labels(tale: &Tale, installed: &Installed) -> Result<()> {
     tale.say(&format!(
         "six namespaces without labels, cut in two by the hash of their names: {CUT}"
     ))?;
-    shards.draw_by_namespace("blue", "0x0000000000000000", CUT)?;
-    shards.draw_by_namespace("green", CUT, "")?;
-    shards.create_tenants(&TREES)?;
-    let owner = |tree: &str| if TREES[..3].contains(&tree) { "blue" } else { "green" };
+    draw(installed, BLUE, Boundary::Namespaces("0x0000000000000000", CUT))?;
+    draw(installed, GREEN, Boundary::Namespaces(CUT, ""))?;
+    installed.shards().create_tenants(&TREES)?;
+    let owner = |tree: &str| if TREES[..3].contains(&tree) { BLUE } else { GREEN };
     let mut seen = Vec::new();
     until("every tree's Widget is handled by its shard", HANDLED_WITHIN, || {
-        seen = shards.widgets()?;
+        seen = installed.shards().widgets()?;
         seen.retain(|widget| TREES.contains(&widget.namespace.as_str()));
-        let is_right = |widget: &Widget| widget.is_handled_by(owner(&widget.namespace));
+        let is_right = |widget: &Widget| is_handled_by(widget, owner(&widget.namespace));
         Ok((seen.len() == TREES.len() && seen.iter().all(is_right)).then_some(()))
     })?;
     for Widget { namespace, handled_by, .. } in seen {
         tale.say(&format!("    the Widget of {namespace} is handled by {handled_by}"))?;
     }
-    for pod in shards.pods()? {
+    for pod in installed.shards().pods()? {
         tale.say(&format!("{}: {} restarts", pod.name, pod.restarts))?;
-        for line in shards.metrics(&pod.name)?.lines() {
+        for line in installed.page(&pod.name, "/metrics")?.lines() {
             if line.starts_with("ctrlmesh_filtered_items_total") {
                 tale.say(&format!("    {line}"))?;
             }
@@ -131,21 +142,27 @@ fn show_without_labels(tale: &Tale, shards: &Shards) -> Result<()> {
     Ok(())
 }
 
+/// Whether a pod of this shard handled the Widget last.
+fn is_handled_by(widget: &Widget, (_, indexes): (&str, [&str; 2])) -> bool {
+    let index = widget.handled_by.strip_prefix("demo-operator-");
+    index.is_some_and(|index| indexes.contains(&index))
+}
+
 /// Waits until each Widget was last handled by a pod of its team's shard.
-fn wait_until_handled(shards: &Shards, owners: &[(&str, &str)]) -> Result<()> {
+fn wait_until_handled(installed: &Installed, owners: &[(&str, (&str, [&str; 2]))]) -> Result<()> {
     let owners: BTreeMap<_, _> = owners.iter().copied().collect();
     let is_right = |widget: &Widget| {
-        owners.get(widget.team.as_str()).is_some_and(|shard| widget.is_handled_by(shard))
+        owners.get(widget.team.as_str()).is_some_and(|shard| is_handled_by(widget, *shard))
     };
     until("every Widget is handled by its shard", HANDLED_WITHIN, || {
-        let widgets = shards.widgets()?;
+        let widgets = installed.shards().widgets()?;
         Ok(widgets.iter().all(is_right).then_some(()))
     })
 }
 
-fn tell_who(tale: &Tale, shards: &Shards) -> Result<()> {
+fn tell_who(tale: &Tale, installed: &Installed) -> Result<()> {
     let mut teams: BTreeMap<(String, String), usize> = BTreeMap::new();
-    for widget in shards.widgets()? {
+    for widget in installed.shards().widgets()? {
         *teams.entry((widget.team, widget.handled_by)).or_default() += 1;
     }
     for ((team, pod), count) in teams {
@@ -154,8 +171,8 @@ fn tell_who(tale: &Tale, shards: &Shards) -> Result<()> {
     Ok(())
 }
 
-fn tell_leases(tale: &Tale, shards: &Shards) -> Result<()> {
-    for (lease, holder) in shards.leases()? {
+fn tell_leases(tale: &Tale, installed: &Installed) -> Result<()> {
+    for (lease, holder) in installed.shards().leases()? {
         tale.say(&format!("    lease {lease} is held by {holder}"))?;
     }
     Ok(())

@@ -3,7 +3,7 @@
 //! 1. [`Installed::start`]: a node, our images, the operator's needs; `helm install --wait`.
 //! 2. [`Installed::label`]: the operator as a StatefulSet of four with our label.
 //! 3. [`Installed::draw`]: a ShardingConfig for some of its pods.
-//! 4. The test works: [`Installed::widgets`] has the last handlers.
+//! 4. The test works: [`Installed::shards`] has the last handlers.
 
 use std::{path::Path, process::Command, time::Duration};
 
@@ -11,7 +11,7 @@ use anyhow::{Context, Result, bail};
 use serde_json::{Value, json};
 
 use super::shards::{
-    NAMESPACE, OPERATOR_IMAGE, Widget, operator_image, operator_manifest, widgets,
+    NAMESPACE, Shards, config, of_namespaces, of_teams, of_the_operators, operator_manifest,
 };
 use crate::{Binaries, Node, builds::helm_binary, images};
 
@@ -22,7 +22,16 @@ const INSTALL_LIMIT: &str = "--timeout=120s";
 
 /// The scene; see the module.
 pub struct Installed {
-    node: Node,
+    shards: Shards,
+}
+
+/// The objects of a shard.
+#[derive(Clone, Copy, Debug)]
+pub enum Boundary<'a> {
+    /// Those of these teams, by their labels.
+    Teams(&'a [&'a str]),
+    /// Those of the namespaces whose hash is in this range, in the notation of a ShardingConfig.
+    Namespaces(&'a str, &'a str),
 }
 
 impl Installed {
@@ -37,17 +46,16 @@ impl Installed {
     /// # Errors
     ///
     /// When a part does not start; the error has what the release's pods say.
-    pub fn start(binaries: &Binaries, more: &[&str]) -> Result<Self> {
-        let node =
-            Node::builder().custom_resource_definitions(operator_manifest("crd.yaml")?).start()?;
-        node.import_image(&images::proxy(&binaries.ctrlmesh())?)?;
-        node.import_image(&images::init(&binaries.init())?)?;
-        node.import_image(&operator_image()?)?;
-        node.kubectl(&["create", "namespace", NAMESPACE])?;
-        node.apply(&operator_manifest("rbac.yaml")?)?;
-        let installed = Self { node };
-        installed.helm("install", more)?;
+    pub fn start(binaries: Binaries, more: &[&str]) -> Result<Self> {
+        let installed = Self { shards: Shards::bare(binaries)? };
+        installed.helm("install", &[&["--create-namespace"], more].concat())?;
         Ok(installed)
+    }
+
+    /// The operator's objects, and those that it makes.
+    #[must_use]
+    pub fn shards(&self) -> &Shards {
+        &self.shards
     }
 
     /// Installs or upgrades the release, and waits until it is ready.
@@ -81,9 +89,9 @@ impl Installed {
     ///
     /// When it cannot be installed.
     pub fn helm_command(&self) -> Result<Command> {
-        let mut helm = self.node.network().command(helm_binary()?);
-        let directory = self.node.api().directory();
-        helm.arg("--kubeconfig").arg(self.node.api().kubeconfig());
+        let mut helm = self.node().network().command(helm_binary()?);
+        let directory = self.node().api().directory();
+        helm.arg("--kubeconfig").arg(self.node().api().kubeconfig());
         helm.args(["--namespace", Self::NAMESPACE]);
         for (name, of) in [
             ("HELM_CACHE_HOME", "helm-cache"),
@@ -101,7 +109,7 @@ impl Installed {
         let selector = "--selector=app.kubernetes.io/component=manager";
         let ask = |args: &[&str]| {
             let args = [&["--namespace", Self::NAMESPACE], args, &[selector]].concat();
-            self.node.kubectl(&args).unwrap_or_else(|error| error.to_string())
+            self.node().kubectl(&args).unwrap_or_else(|error| error.to_string())
         };
         let logs = ["logs", "--all-containers", "--prefix", "--tail=30"];
         format!("{}\n{}", ask(&["describe", "pods"]), ask(&logs))
@@ -110,7 +118,7 @@ impl Installed {
     /// The node.
     #[must_use]
     pub fn node(&self) -> &Node {
-        &self.node
+        self.shards.node()
     }
 
     /// Applies the operator as a StatefulSet of four, whose pod template has our label and nothing
@@ -120,7 +128,7 @@ impl Installed {
     ///
     /// When the API server refuses.
     pub fn label(&self) -> Result<()> {
-        self.node.apply(&self.stateful_set()?.to_string()).map(drop)
+        self.node().apply(&self.stateful_set()?.to_string()).map(drop)
     }
 
     /// The manifest of [`Self::label`].
@@ -130,7 +138,7 @@ impl Installed {
     /// When the operator's own cannot be read.
     pub fn stateful_set(&self) -> Result<Value> {
         let manifest = operator_manifest("deployment.yaml")?;
-        let kubectl = self.node.api().kubectl_client();
+        let kubectl = self.node().api().kubectl_client();
         let args = ["create", "--dry-run=client", "-o", "json", "-f", "-"];
         let mut object: Value = serde_json::from_str(&kubectl.run_with_input(&args, &manifest)?)?;
         object["kind"] = json!("StatefulSet");
@@ -138,20 +146,23 @@ impl Installed {
         object["spec"]["serviceName"] = json!("demo-operator");
         let labels = &mut object["spec"]["template"]["metadata"]["labels"];
         labels["ctrlmesh.kusionstack.io/enable-proxy"] = json!("true");
-        debug_assert_eq!(
-            object["spec"]["template"]["spec"]["containers"][0]["image"],
-            OPERATOR_IMAGE
-        );
         Ok(object)
     }
 
-    /// Gives the pods with these indexes the Widgets and ConfigMaps of these teams.
+    /// Gives the pods with these indexes the Widgets and ConfigMaps within a boundary.
     ///
     /// # Errors
     ///
     /// When the API server refuses.
-    pub fn draw(&self, shard: &str, indexes: &[&str], teams: &[&str]) -> Result<()> {
-        self.node.apply(&config(shard, indexes, teams).to_string()).map(drop)
+    pub fn draw(&self, shard: &str, indexes: &[&str], boundary: Boundary<'_>) -> Result<()> {
+        let key = "apps.kubernetes.io/pod-index";
+        let selector =
+            json!({ "matchExpressions": [{ "key": key, "operator": "In", "values": indexes }] });
+        let limit = of_the_operators(match boundary {
+            Boundary::Teams(teams) => of_teams(teams),
+            Boundary::Namespaces(from, to) => of_namespaces(from, to),
+        });
+        self.node().apply(&config(shard, &selector, &limit).to_string()).map(drop)
     }
 
     /// Waits until a pod is ready.
@@ -160,9 +171,10 @@ impl Installed {
     ///
     /// When it is not in time; the error quotes its events.
     pub fn wait_ready(&self, pod: &str, limit: Duration) -> Result<()> {
-        let waited = self.node.wait_for(NAMESPACE, &format!("pod/{pod}"), "condition=Ready", limit);
+        let waited =
+            self.node().wait_for(NAMESPACE, &format!("pod/{pod}"), "condition=Ready", limit);
         waited.map_err(|error| {
-            let logs = self.node.logs(NAMESPACE, pod, "ctrlmesh-proxy");
+            let logs = self.node().logs(NAMESPACE, pod, "ctrlmesh-proxy");
             let logs = logs.unwrap_or_else(|error| error.to_string());
             error.context(format!("{pod} is not ready\n{logs}\n{}", self.told()))
         })
@@ -175,13 +187,13 @@ impl Installed {
     /// When it has none.
     pub fn kill(&self, pod: &str, container: &str) -> Result<()> {
         let path = format!("/api/v1/namespaces/{NAMESPACE}/pods/{pod}");
-        let object = self.node.api().client().get(&path)?.json()?;
+        let object = self.node().api().client().get(&path)?.json()?;
         let lists = ["initContainerStatuses", "containerStatuses"];
         let mut all = lists.iter().filter_map(|list| object["status"][list].as_array()).flatten();
         let status = all.find(|status| status["name"] == container);
         let id = status.and_then(|status| status["containerID"].as_str());
         let id = id.and_then(|id| id.strip_prefix("containerd://")).context("a container")?;
-        self.node.kill_container(id)
+        self.node().kill_container(id)
     }
 
     /// A page of the admin port of a pod's proxy.
@@ -191,38 +203,8 @@ impl Installed {
     /// When it does not answer.
     pub fn page(&self, pod: &str, page: &str) -> Result<String> {
         let path = format!("/api/v1/namespaces/{NAMESPACE}/pods/{pod}:5441/proxy{page}");
-        self.node.kubectl(&["get", "--raw", &path])
+        self.node().kubectl(&["get", "--raw", &path])
     }
-
-    /// The Widgets of all namespaces, with their last handlers.
-    ///
-    /// # Errors
-    ///
-    /// When the API server cannot be asked.
-    pub fn widgets(&self) -> Result<Vec<Widget>> {
-        widgets(&self.node)
-    }
-}
-
-/// A ShardingConfig for the pods of the StatefulSet with these indexes.
-fn config(shard: &str, indexes: &[&str], teams: &[&str]) -> Value {
-    let selected = |key: &str, values: &[&str]| json!({ "matchExpressions": [{ "key": key, "operator": "In", "values": values }] });
-    json!({
-        "apiVersion": "ctrlmesh.kusionstack.io/v1alpha1",
-        "kind": "ShardingConfig",
-        "metadata": { "name": shard, "namespace": NAMESPACE },
-        "spec": {
-            "selector": selected("apps.kubernetes.io/pod-index", indexes),
-            "controller": { "leaderElectionName": "demo-operator" },
-            "limits": [{
-                "selector": selected("team", teams),
-                "relateResources": [
-                    { "apiGroups": ["demo.example.com"], "resources": ["widgets"] },
-                    { "apiGroups": [""], "resources": ["configmaps"] },
-                ],
-            }],
-        },
-    })
 }
 
 fn split(image: &str) -> Result<[&str; 2]> {

@@ -65,7 +65,7 @@ impl Binaries {
         self.directory.join("ctrlmesh")
     }
 
-    pub(super) fn init(&self) -> PathBuf {
+    fn init(&self) -> PathBuf {
         self.directory.join("ctrlmesh-init")
     }
 }
@@ -87,14 +87,19 @@ impl Mesh {
     /// As [`Self::start`].
     pub fn start_on(binaries: Binaries, node: NodeBuilder) -> Result<Self> {
         let crds = run(&binaries.ctrlmesh(), &["crds"], "")?;
-        let node = node.custom_resource_definitions(crds).start()?;
-        node.import_image(&images::proxy(&binaries.ctrlmesh())?)?;
-        node.import_image(&images::init(&binaries.init())?)?;
-        let mesh_ca = node.api().directory().join("mesh-ca");
-        let mesh = Self { node, binaries, mesh_ca };
+        let mesh = Self::bare_on(binaries, node.custom_resource_definitions(crds))?;
         let ca = mesh.mesh_ca.to_string_lossy().into_owned();
         mesh.ctrlmesh(&["mesh-ca", &ca, "--ip", SERVICE_RANGES], "")?;
         Ok(mesh)
+    }
+
+    /// Starts a node with the images alone, for a scene that installs the rest.
+    pub(super) fn bare_on(binaries: Binaries, node: NodeBuilder) -> Result<Self> {
+        let node = node.start()?;
+        node.import_image(&images::proxy(&binaries.ctrlmesh())?)?;
+        node.import_image(&images::init(&binaries.init())?)?;
+        let mesh_ca = node.api().directory().join("mesh-ca");
+        Ok(Self { node, binaries, mesh_ca })
     }
 
     /// The node.

@@ -5,7 +5,7 @@ mod mesh;
 mod shards;
 
 pub use self::{
-    installed::Installed,
+    installed::{Boundary, Installed},
     mesh::{Binaries, Mesh},
     shards::{NAMESPACE, OperatorPod, Shards, Widget},
 };

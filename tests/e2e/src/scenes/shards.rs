@@ -24,7 +24,7 @@ use crate::{
 pub const NAMESPACE: &str = "demo";
 
 /// The image of the operator, as its own manifests name it.
-pub(super) const OPERATOR_IMAGE: &str = "localhost/demo-operator:1";
+const OPERATOR_IMAGE: &str = "localhost/demo-operator:1";
 const START_LIMIT: Duration = Duration::from_secs(90);
 
 /// The scene; see the module.
@@ -80,8 +80,15 @@ impl Shards {
     ///
     /// As [`Self::start`].
     pub fn start_on(binaries: Binaries, node: NodeBuilder) -> Result<Self> {
-        let node = node.custom_resource_definitions(operator_manifest("crd.yaml")?);
-        let mesh = Mesh::start_on(binaries, node)?;
+        Self::on(Mesh::start_on(binaries, with_operators_crd(node)?)?)
+    }
+
+    /// The scene without anything of ours but the images, for a scene that installs the rest.
+    pub(super) fn bare(binaries: Binaries) -> Result<Self> {
+        Self::on(Mesh::bare_on(binaries, with_operators_crd(Node::builder())?)?)
+    }
+
+    fn on(mesh: Mesh) -> Result<Self> {
         let node = mesh.node();
         node.import_image(&operator_image()?)?;
         node.kubectl(&["create", "namespace", NAMESPACE])?;
@@ -108,8 +115,7 @@ impl Shards {
     ///
     /// When the API server refuses.
     pub fn draw(&self, shard: &str, teams: &[&str]) -> Result<()> {
-        let teams = json!({ "key": "team", "operator": "In", "values": teams });
-        self.draw_limit(shard, &json!({ "selector": { "matchExpressions": [teams] } }))
+        self.draw_limit(shard, of_teams(teams))
     }
 
     /// Gives the shard the Widgets and ConfigMaps of the namespaces whose hash is in this range, in
@@ -119,8 +125,7 @@ impl Shards {
     ///
     /// When the API server refuses.
     pub fn draw_by_namespace(&self, shard: &str, from: &str, to: &str) -> Result<()> {
-        let hash = json!({ "of": "namespace", "ranges": [{ "from": from, "to": to }] });
-        self.draw_limit(shard, &json!({ "hash": hash, "clusterScoped": "Exclude" }))
+        self.draw_limit(shard, of_namespaces(from, to))
     }
 
     /// Gives the shard the Widgets and ConfigMaps of the namespaces with this value of the label
@@ -131,7 +136,7 @@ impl Shards {
     /// When the API server refuses.
     pub fn draw_by_tier(&self, shard: &str, tier: &str) -> Result<()> {
         let namespaces = json!({ "selector": { "matchLabels": { "tier": tier } } });
-        self.draw_limit(shard, &json!({ "namespaces": namespaces, "clusterScoped": "Exclude" }))
+        self.draw_limit(shard, json!({ "namespaces": namespaces, "clusterScoped": "Exclude" }))
     }
 
     /// Gives the shard the Widgets whose uid has a hash in this range. ConfigMaps are not limited:
@@ -146,27 +151,13 @@ impl Shards {
         self.draw_limits(shard, &json!({ "hash": hash, "relateResources": widgets }))
     }
 
-    fn draw_limit(&self, shard: &str, limit: &Value) -> Result<()> {
-        let mut limit = limit.clone();
-        limit["relateResources"] = json!([
-            { "apiGroups": ["demo.example.com"], "resources": ["widgets"] },
-            { "apiGroups": [""], "resources": ["configmaps"] },
-        ]);
-        self.draw_limits(shard, &limit)
+    fn draw_limit(&self, shard: &str, limit: Value) -> Result<()> {
+        self.draw_limits(shard, &of_the_operators(limit))
     }
 
     fn draw_limits(&self, shard: &str, limit: &Value) -> Result<()> {
-        let config = json!({
-            "apiVersion": "ctrlmesh.kusionstack.io/v1alpha1",
-            "kind": "ShardingConfig",
-            "metadata": { "name": shard, "namespace": NAMESPACE },
-            "spec": {
-                "selector": { "matchLabels": { "shard": shard } },
-                "controller": { "leaderElectionName": "demo-operator" },
-                "limits": [limit],
-            },
-        });
-        self.node().apply(&config.to_string()).map(drop)
+        let selector = json!({ "matchLabels": { "shard": shard } });
+        self.node().apply(&config(shard, &selector, limit).to_string()).map(drop)
     }
 
     /// Starts the operator's own Deployment under the shard's name and waits until it is ready.
@@ -277,7 +268,16 @@ impl Shards {
     ///
     /// When the API server cannot be asked.
     pub fn widgets(&self) -> Result<Vec<Widget>> {
-        widgets(self.node())
+        let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
+        let widget = |item: &Value| Widget {
+            namespace: text(&item["metadata"]["namespace"]),
+            name: text(&item["metadata"]["name"]),
+            team: text(&item["metadata"]["labels"]["team"]),
+            handled_by: text(&item["status"]["handledBy"]),
+        };
+        let path = "/apis/demo.example.com/v1alpha1/widgets";
+        let list = self.node().api().client().get(path)?.json()?;
+        Ok(list["items"].as_array().context("items")?.iter().map(widget).collect())
     }
 
     /// The operator's pods, in the order of their names.
@@ -358,7 +358,7 @@ impl Shards {
     }
 }
 
-pub(super) fn operator_image() -> Result<Image> {
+fn operator_image() -> Result<Image> {
     let sources = Path::new(env!("CARGO_MANIFEST_DIR")).join("operator");
     let program = go_program("demo-operator", &sources)?;
     images::of_program(OPERATOR_IMAGE, &sources.join("Containerfile"), &program)
@@ -369,16 +369,41 @@ pub(super) fn operator_manifest(name: &str) -> Result<String> {
     fs::read_to_string(&path).with_context(|| format!("reading {}", path.display()))
 }
 
-/// The Widgets of all namespaces, with their last handlers.
-pub(super) fn widgets(node: &Node) -> Result<Vec<Widget>> {
-    let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
-    let widget = |item: &Value| Widget {
-        namespace: text(&item["metadata"]["namespace"]),
-        name: text(&item["metadata"]["name"]),
-        team: text(&item["metadata"]["labels"]["team"]),
-        handled_by: text(&item["status"]["handledBy"]),
-    };
-    let path = "/apis/demo.example.com/v1alpha1/widgets";
-    let list = node.api().client().get(path)?.json()?;
-    Ok(list["items"].as_array().context("items")?.iter().map(widget).collect())
+fn with_operators_crd(node: NodeBuilder) -> Result<NodeBuilder> {
+    Ok(node.custom_resource_definitions(operator_manifest("crd.yaml")?))
+}
+
+/// The limit to the objects of these teams.
+pub(super) fn of_teams(teams: &[&str]) -> Value {
+    let teams = json!({ "key": "team", "operator": "In", "values": teams });
+    json!({ "selector": { "matchExpressions": [teams] } })
+}
+
+/// The limit to the namespaces whose hash is in this range.
+pub(super) fn of_namespaces(from: &str, to: &str) -> Value {
+    let hash = json!({ "of": "namespace", "ranges": [{ "from": from, "to": to }] });
+    json!({ "hash": hash, "clusterScoped": "Exclude" })
+}
+
+/// A limit of the Widgets and ConfigMaps.
+pub(super) fn of_the_operators(mut limit: Value) -> Value {
+    limit["relateResources"] = json!([
+        { "apiGroups": ["demo.example.com"], "resources": ["widgets"] },
+        { "apiGroups": [""], "resources": ["configmaps"] },
+    ]);
+    limit
+}
+
+/// The ShardingConfig of the pods that are selected.
+pub(super) fn config(shard: &str, selector: &Value, limit: &Value) -> Value {
+    json!({
+        "apiVersion": "ctrlmesh.kusionstack.io/v1alpha1",
+        "kind": "ShardingConfig",
+        "metadata": { "name": shard, "namespace": NAMESPACE },
+        "spec": {
+            "selector": selector,
+            "controller": { "leaderElectionName": "demo-operator" },
+            "limits": [limit],
+        },
+    })
 }

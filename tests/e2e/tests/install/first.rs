@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
-use ctrlmesh_e2e::{Binaries, Installed, NAMESPACE, until};
+use ctrlmesh_e2e::{Binaries, Boundary, Installed, NAMESPACE, until};
 use serde_json::{Value, json};
 
 /// Longer than anything takes on a busy machine.
@@ -27,7 +27,7 @@ fn widget(scene: &Installed, team: &str, name: &str) -> Result<()> {
 fn settle(scene: &Installed) -> Result<()> {
     let mut last = String::new();
     let settled = until("each shard handles its own", LIMIT, || {
-        let widgets = scene.widgets()?;
+        let widgets = scene.shards().widgets()?;
         last = format!("{widgets:?}");
         let is_right = |widget: &ctrlmesh_e2e::Widget| {
             TEAMS.iter().any(|(team, pods)| {
@@ -50,14 +50,14 @@ fn items(scene: &Installed, plural: &str) -> Result<Vec<Value>> {
 #[test]
 fn i12_a_chart_a_label_and_two_configs_make_four_pods_in_two_shards() -> Result<()> {
     let began = Instant::now();
-    let scene = Installed::start(&Binaries::from_env()?, &[])?;
+    let scene = Installed::start(Binaries::from_env()?, &[])?;
     println!("installed after {:.1} s", began.elapsed().as_secs_f64());
 
     // In an order that is not the right one.
     let applied = Instant::now();
     scene.label()?;
-    scene.draw("ants", &["0", "1"], &["ant"])?;
-    scene.draw("bees", &["2", "3"], &["bee"])?;
+    scene.draw("ants", &["0", "1"], Boundary::Teams(&["ant"]))?;
+    scene.draw("bees", &["2", "3"], Boundary::Teams(&["bee"]))?;
     for pod in Installed::PODS {
         scene.wait_ready(pod, LIMIT)?;
         println!("{pod} is ready after {:.1} s", applied.elapsed().as_secs_f64());
@@ -127,10 +127,10 @@ fn the_mesh_goes_on_without_its_manager(scene: &Installed) -> Result<()> {
         })?;
         scene.wait_ready("demo-operator-0", LIMIT)?;
     }
-    scene.draw("ants", &["0", "1"], &["ant", "cat"])?;
+    scene.draw("ants", &["0", "1"], Boundary::Teams(&["ant", "cat"]))?;
     widget(scene, "cat", "cat-0")?;
     until("the new team is handled", LIMIT, || {
-        let widgets = scene.widgets()?;
+        let widgets = scene.shards().widgets()?;
         let cat = widgets.iter().find(|widget| widget.team == "cat").context("a Widget")?;
         Ok(TEAMS[0].1.contains(&cat.handled_by.as_str()).then_some(()))
     })?;
