@@ -7,6 +7,7 @@ pub mod ca;
 pub mod clock;
 pub mod cork;
 pub mod drain;
+pub mod goodbye;
 pub mod leaf;
 pub mod names;
 pub mod sips;

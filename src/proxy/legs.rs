@@ -37,7 +37,7 @@ use super::{
         http2::{self, MAX_HEADERS, PING_INTERVAL, PING_TIMEOUT, SEND_BUFFER},
     },
 };
-use crate::net::{cork::Corked, drain::Draining, sips::Sips, tls::H2};
+use crate::net::{cork::Corked, drain::Draining, goodbye::Polite, sips::Sips, tls::H2};
 
 /// Header lines of an HTTP/1.1 head. Each head takes room for all of them, 64 bytes a line. This
 /// many cost 60 ns; twice as many are given back to the kernel each time and cost 20 µs.
@@ -68,18 +68,27 @@ pub(super) async fn serve(
     let tasks = Tasks::default();
     let is_h2 = upstream.get_ref().1.alpn_protocol() == Some(H2);
     let metrics = Arc::clone(&worker.shared.metrics);
+    let (client, goodbye) = Polite::new(client);
     let legs = Legs { worker, id, client, upstream, server, name, draining };
     let closed = if is_h2 { serve_h2(legs, &tasks).await } else { serve_h1(legs, &tasks).await };
     metrics.panics.inc_by(tasks.end());
     drop(own);
-    closed
+    match closed {
+        // What we sent met the reset of a client that had closed: the kernel resets a connection
+        // that is closed over unread bytes.
+        Closed::ClientGone if goodbye.was_said() => Closed::Finished,
+        closed => closed,
+    }
 }
+
+/// The client's connection.
+type ClientStream = Polite<server::TlsStream<TcpStream>>;
 
 /// Both connections, ready for HTTP.
 struct Legs {
     worker: Rc<Worker>,
     id: u64,
-    client: server::TlsStream<TcpStream>,
+    client: ClientStream,
     upstream: UpstreamTlsStream,
     server: Arc<Server>,
     name: String,
@@ -213,7 +222,7 @@ async fn reset_stalled(stalls: &Stalls, tasks: &Tasks) {
 /// A connection whose writes are flushed whenever it was polled.
 struct Uncorking<C> {
     connection: Pin<Box<C>>,
-    io: Corked<server::TlsStream<TcpStream>>,
+    io: Corked<ClientStream>,
 }
 
 impl<C: Future<Output = hyper::Result<()>>> Future for Uncorking<C> {
