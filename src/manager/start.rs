@@ -9,7 +9,6 @@ use prometheus_client::registry::Registry;
 use rustls::ServerConfig;
 use tokio::{
     net::TcpListener,
-    task::JoinSet,
     time::{Instant, timeout_at},
 };
 
@@ -30,7 +29,7 @@ use crate::{
     },
     process::{
         admin::{self, Asked, Page},
-        vital::{Lost, Vitals},
+        vital::{Lost, VitalTasks, Vitals},
     },
 };
 
@@ -95,9 +94,9 @@ impl Manager {
         tracing::info!(addr = addr(&listener), admin = addr(&admin), replica, "listening");
         let (drain, inner) = drain::channel();
         let vitals = Vitals::new(shared.metrics.panics.clone(), inner.clone());
-        let mut tasks = JoinSet::new();
+        let mut tasks = VitalTasks::default();
         let mut vital = |name, task: BoxFuture<'static, ()>| {
-            tasks.spawn(vitals.clone().watch(name, task));
+            vitals.spawn(&mut tasks, name, task);
         };
         let routes = Routes::new(Arc::clone(&shared), client.clone());
         let serving = server::serve(listener, tls, Arc::clone(&shared), routes, inner.clone());
@@ -117,11 +116,11 @@ impl Manager {
         // What serves and what leads end by themselves; the others have no end.
         let two_have_ended = async {
             for _ in 0..2 {
-                let _ = tasks.join_next().await;
+                tasks.next_end().await;
             }
         };
         let _ = timeout_at(deadline, two_have_ended).await;
-        tasks.shutdown().await;
+        tasks.stop().await;
         vitals.lost().map_or(Ok(()), Err)
     }
 }

@@ -17,17 +17,32 @@ pub struct Outages(Mutex<Option<Instant>>);
 impl Outages {
     /// Logs the failure, unless one was logged recently, and leaves the system time to recover.
     pub async fn sit_out(&self, error: &io::Error) {
-        let is_due = {
-            let mut last = self.0.lock();
-            let is_due = last.is_none_or(|last| last.elapsed() >= SAY_AGAIN);
-            if is_due {
-                *last = Some(Instant::now());
-            }
-            is_due
-        };
-        if is_due {
+        if self.is_due(Instant::now()) {
             tracing::warn!(%error, "cannot accept");
         }
         sleep(BACK_OFF).await;
+    }
+
+    /// Whether a failure at this time is to be logged.
+    fn is_due(&self, now: Instant) -> bool {
+        let mut last = self.0.lock();
+        let is_due = last.is_none_or(|last| now.duration_since(last) >= SAY_AGAIN);
+        if is_due {
+            *last = Some(now);
+        }
+        is_due
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn one_line_a_second_tells_of_listeners_that_cannot_accept() {
+        let (outages, start) = (Outages::default(), Instant::now());
+        let at = [0, 100, 999, 1000, 1001, 1999, 2500];
+        let is_due = at.map(|millis| outages.is_due(start + Duration::from_millis(millis)));
+        assert_eq!(is_due, [true, false, false, true, false, false, true]);
     }
 }

@@ -7,7 +7,7 @@ use std::{panic::AssertUnwindSafe, sync::Arc};
 
 use futures_util::FutureExt;
 use prometheus_client::metrics::counter::Counter;
-use tokio::sync::watch;
+use tokio::{sync::watch, task::JoinSet};
 
 use crate::net::drain::Draining;
 
@@ -17,6 +17,22 @@ pub struct Vitals {
     first: Arc<watch::Sender<Option<Lost>>>,
     panics: Counter,
     draining: Draining,
+}
+
+/// Vital tasks, which are stopped when this is dropped. None is in it that nobody watches.
+#[derive(Debug, Default)]
+pub struct VitalTasks(JoinSet<()>);
+
+impl VitalTasks {
+    /// Waits for the end of the next task that ends.
+    pub async fn next_end(&mut self) {
+        let _ = self.0.join_next().await;
+    }
+
+    /// Stops all tasks.
+    pub async fn stop(&mut self) {
+        self.0.shutdown().await;
+    }
 }
 
 /// A vital task that has ended.
@@ -32,6 +48,16 @@ impl Vitals {
     /// panicked.
     pub fn new(panics: Counter, draining: Draining) -> Self {
         Self { first: Arc::default(), panics, draining }
+    }
+
+    /// Starts a vital task among others that are stopped with it.
+    pub fn spawn(
+        &self,
+        tasks: &mut VitalTasks,
+        name: &'static str,
+        task: impl Future<Output = ()> + Send + 'static,
+    ) {
+        tasks.0.spawn(self.clone().watch(name, task));
     }
 
     /// Runs `task` to its end, which is a loss: it is logged by this name, and a panic is counted.
@@ -69,8 +95,6 @@ impl Vitals {
 #[cfg(test)]
 mod tests {
     use std::{future::pending, time::Duration};
-
-    use tokio::task::JoinSet;
 
     use super::*;
     use crate::net::drain::{self, Drain};

@@ -15,7 +15,6 @@ use tokio::{
     net::TcpListener,
     runtime::{self, LocalOptions},
     sync::oneshot,
-    task::JoinSet,
     time::{Instant, interval, sleep_until},
 };
 
@@ -40,7 +39,7 @@ use crate::{
         socket,
         tls::{BadRoots, ClientTls, UpstreamTls, read_roots},
     },
-    process::vital::{Lost, Vitals},
+    process::vital::{Lost, VitalTasks, Vitals},
 };
 
 /// Interval of checks for what others may change: the upstream's CA file, the end of the leaf.
@@ -160,17 +159,17 @@ impl Proxy {
         let (hands, queues) = listen::hands(config.plain.threads.get(), socket::most_connections());
         let threads = start_threads(queues, &shared, &inner, &vitals)?;
         let idle = hands.idle();
-        let mut tasks = JoinSet::new();
+        let mut tasks = VitalTasks::default();
         for listener in listeners {
             let (hands, shared) = (hands.clone(), Arc::clone(&shared));
             let accept = async move {
                 listen::accept(listener, hands, &shared.outages, &shared.metrics).await;
             };
-            tasks.spawn(vitals.clone().watch("acceptor", accept));
+            vitals.spawn(&mut tasks, "acceptor", accept);
         }
         drop(hands);
         let mut vital = |name, task: BoxFuture<'static, ()>| {
-            tasks.spawn(vitals.clone().watch(name, task));
+            vitals.spawn(&mut tasks, name, task);
         };
         vital("admin port", admin::serve(admin, Arc::clone(&shared), registry).boxed());
         let feed = Arc::clone(&shared.feed);
@@ -191,7 +190,7 @@ impl Proxy {
             () = idle => {}
             () = sleep_until(deadline) => {}
         }
-        tasks.shutdown().await;
+        tasks.stop().await;
         for (thread, ended) in threads {
             let _ = ended.await;
             let _ = thread.join();
