@@ -66,8 +66,7 @@ fn rules() -> BTreeSet<String> {
     for text in yaml::documents(&read("base/ctrlmesh.yaml")) {
         let role = yaml::parse(&text).unwrap().unwrap();
         let scope = match (role["kind"].as_str(), role["metadata"]["namespace"].as_str()) {
-            (Some("ClusterRole"), _) if role["metadata"]["name"] == "ctrlmesh-proxy" => continue,
-            (Some("ClusterRole"), _) => "cluster",
+            (Some("ClusterRole"), _) if role["metadata"]["name"] == "ctrlmesh-manager" => "cluster",
             (Some("Role"), Some("ctrlmesh-system")) => "release",
             (Some("Role"), Some(namespace)) => namespace,
             _ => continue,

@@ -10,8 +10,9 @@ use tokio::task::JoinSet;
 use crate::support::{
     CONFIGMAPS,
     client::{self, Client, Http, request, request_with, upload},
+    policies::everything_policy,
     process::{Process, flags},
-    proxy::Files,
+    proxy::{Files, Proxy},
     scrape, soon, until,
     upstream::{Stream, Upstream},
 };
@@ -143,4 +144,31 @@ async fn watches_keep_no_more_of_their_heads_than_they_need() {
     }
     let more = process.memory("VmRSS").saturating_sub(before);
     assert!(more < 24 * MIB, "{} MiB over {} MiB", more / MIB, before / MIB);
+}
+
+/// Its options are read before anything goes upstream, since its objects are deleted by requests of
+/// the proxy's own.
+#[tokio::test]
+async fn bad_unfinished_bodies_of_judged_deletecollections_share_that_room() {
+    const BODIES: usize = 320;
+    const PART: usize = 60 << 10;
+    let upstream = Upstream::start().await;
+    let proxy = Proxy::start(&upstream).await;
+    let half =
+        "hash: {of: uid, ranges: [{from: \"0x0000000000000000\", to: \"0x8000000000000000\"}]}";
+    proxy.change_policy(&everything_policy(half)).await;
+    let (mut clients, mut requests, mut bodies) = (Vec::new(), JoinSet::new(), Vec::new());
+    for n in 0..BODIES {
+        if n % 160 == 0 {
+            clients.push(Client::new(&proxy, Http::Two).await);
+        }
+        let client = clients.last_mut().expect("one was made");
+        let (sent, body) = upload(Method::DELETE, "/api/v1/namespaces/ns/configmaps");
+        requests.spawn(client.send(sent));
+        // A refused body is not read.
+        body.offer(" ".repeat(PART)).await;
+        bodies.push(body);
+    }
+    let look = || proxy.metric("ctrlmesh_refusals_total", &[("reason", "no_room")]);
+    until("refusals", look, |now| *now >= (BODIES - 16 * MIB / PART) as f64).await;
 }

@@ -53,6 +53,38 @@ fn i12_a_namespace_has_its_bundle_before_its_first_pod_and_its_rights_with_it() 
 }
 
 #[test]
+fn i12_rights_to_the_labels_of_namespaces_are_there_while_a_config_needs_them() -> Result<()> {
+    let api = cluster()?;
+    let _manager = manager(&api, &[])?;
+    let path = "/apis/rbac.authorization.k8s.io/v1/clusterrolebindings/ctrlmesh-proxy-namespaces";
+    let holders = || -> Result<Option<Vec<String>>> {
+        let name = |holder: &Value| format!("{}/{}", holder["namespace"], holder["name"]);
+        Ok(get(&api, path)?.map(|binding| {
+            binding["subjects"].as_array().into_iter().flatten().map(name).collect()
+        }))
+    };
+    create(&api, &config(OPERATORS), &[])?;
+    create(&api, &config("default"), &[])?;
+    for namespace in [OPERATORS, "default"] {
+        create(&api, &pod(namespace, "one"), &[])?;
+    }
+    until("rights in both namespaces", SOON, || Ok(accounts(&api)?.map(drop)))?;
+    ensure!(holders()?.is_none(), "nobody needs them");
+    let select = r#"{"spec":{"limits":[{"namespaces":{"selector":{"matchLabels":{"tier":"gold"}}},
+        "clusterScoped":"Exclude"}]}}"#;
+    let patch = |text| {
+        let args = ["patch", "shardingconfig", "blue", "-n", OPERATORS, "--type=merge", "-p", text];
+        api.kubectl(&args)
+    };
+    patch(select)?;
+    until("they are there", SOON, || {
+        Ok((holders()? == Some(vec![format!("{OPERATORS:?}/\"default\"")])).then_some(()))
+    })?;
+    patch(r#"{"spec":{"limits":[]}}"#)?;
+    until("they are gone", SOON, || Ok((holders()? == Some(Vec::new())).then_some(())))
+}
+
+#[test]
 fn i12_what_somebody_changes_is_restored_and_what_is_somebody_elses_is_left_alone() -> Result<()> {
     let api = cluster()?;
     let foreign = json!({
