@@ -4,24 +4,29 @@
 //! for the accounts of its pods. Both have fixed names, so that RBAC can name them, and are written by
 //! server-side apply. What is not wanted any more stays: pods may still mount it.
 
-use std::{collections::BTreeMap, fs, sync::Arc, time::Duration};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    fs,
+    sync::Arc,
+    time::Duration,
+};
 
 use k8s_openapi::{
     api::{
         core::v1::{ConfigMap, Pod},
-        rbac::v1::RoleBinding,
+        rbac::v1::{ClusterRoleBinding, RoleBinding},
     },
     jiff::Timestamp,
 };
 use kube::{
     Api, Client,
     api::{DynamicObject, Patch, PatchParams},
-    runtime::watcher::{Config, watcher},
 };
 use rustls_pki_types::{CertificateDer, pem::PemObject};
 use serde_json::Value;
 
 use super::{
+    found::{self, ConfigFacts, FoundBundle, FoundRights, PodFacts, key, namespace},
     hooks,
     subject::{NotWritten, Subject},
 };
@@ -34,7 +39,6 @@ use crate::{
         trust::{Known, Trusted},
     },
     net::ca::certificate_pem,
-    policy::Kind,
 };
 
 /// The time in which every kubelet has written a changed ConfigMap to its pods, and clients have
@@ -48,37 +52,12 @@ const CLUSTER_CA: &str = "cluster CA";
 pub(super) struct Mesh {
     shared: Arc<Shared>,
     pods: [Followed<Pod, PodFacts>; 2],
-    configs: Followed<DynamicObject, ()>,
+    configs: Followed<DynamicObject, ConfigFacts>,
     bundles: Followed<ConfigMap, FoundBundle>,
     rights: Followed<RoleBinding, FoundRights>,
+    cluster_rights: Followed<ClusterRoleBinding, FoundRights>,
     /// The certificates of the cluster's CA, as PEM.
     cluster_ca: Option<String>,
-}
-
-/// The facts of a pod that asks for injection.
-#[derive(Clone, Debug, PartialEq, Eq)]
-struct PodFacts {
-    account: String,
-    is_injected: bool,
-    has_ended: bool,
-    /// The start of its container that started first.
-    started: Option<Timestamp>,
-}
-
-/// A ConfigMap with the name of the bundle.
-#[derive(Clone, Debug, PartialEq, Eq)]
-struct FoundBundle {
-    is_ours: bool,
-    data: BTreeMap<String, String>,
-    /// The time since when it has its roots.
-    since: Option<Timestamp>,
-}
-
-/// A RoleBinding with our name.
-#[derive(Clone, Debug, PartialEq, Eq)]
-struct FoundRights {
-    is_ours: bool,
-    accounts: Vec<String>,
 }
 
 /// An object to apply.
@@ -91,13 +70,15 @@ pub(super) struct Apply {
 impl Mesh {
     pub(super) fn follow(client: &Client, shared: &Arc<Shared>) -> Self {
         let access = OwnAccess::Client(client.clone());
-        let pods = [keys::PREFIX, keys::KRIDGE_PREFIX].map(|prefix| pods(access.clone(), prefix));
+        let pods =
+            [keys::PREFIX, keys::KRIDGE_PREFIX].map(|prefix| found::pods(access.clone(), prefix));
         Self {
             shared: Arc::clone(shared),
             pods,
-            configs: configs(access.clone()),
-            bundles: bundles(access.clone()),
-            rights: rights(access),
+            configs: found::configs(access.clone()),
+            bundles: found::bundles(access.clone()),
+            rights: found::rights(access.clone()),
+            cluster_rights: found::cluster_rights(access),
             cluster_ca: None,
         }
     }
@@ -112,6 +93,7 @@ impl Mesh {
                 update = self.configs.next() => (update, "shardingconfigs"),
                 update = self.bundles.next() => (update, "configmaps"),
                 update = self.rights.next() => (update, "rolebindings"),
+                update = self.cluster_rights.next() => (update, "clusterrolebindings"),
             };
             match update {
                 Update::Whole { is_other } => {
@@ -134,6 +116,7 @@ impl Mesh {
             && self.configs.known().is_some()
             && self.bundles.known().is_some()
             && self.rights.known().is_some()
+            && self.cluster_rights.known().is_some()
     }
 
     /// Reads the cluster's CA, and counts the pods.
@@ -159,7 +142,7 @@ impl Mesh {
         let mut accounts: BTreeMap<&str, Vec<&str>> = BTreeMap::new();
         let found = self.bundles.known().into_iter().flatten();
         let ours = found.filter(|(_, bundle)| bundle.is_ours).map(|(at, _)| namespace(at));
-        let configured = self.configs.known().into_iter().flatten().map(|(at, ())| namespace(at));
+        let configured = self.configs.known().into_iter().flatten().map(|(at, _)| namespace(at));
         for namespace in configured.chain(ours) {
             accounts.entry(namespace).or_default();
         }
@@ -188,6 +171,7 @@ impl Mesh {
                 due.extend(self.rights_due(namespace, &accounts));
             }
         }
+        due.extend(self.cluster_rights_due());
         due
     }
 
@@ -223,6 +207,40 @@ impl Mesh {
         });
         let object = companions::rights(namespace, accounts);
         Some((Subject::Rights(namespace.to_owned()), Apply { object, foreign }))
+    }
+
+    /// The right to the labels of namespaces, for the pods of configs that need them: all namespaces
+    /// or none, and so not for others.
+    fn cluster_rights_due(&self) -> Option<(Subject, Apply)> {
+        let configs = self.configs.known().into_iter().flatten();
+        let in_need: BTreeSet<_> = configs
+            .filter(|(_, config)| config.needs_namespaces)
+            .map(|(at, _)| namespace(at))
+            .collect();
+        let mut all = self.namespaces();
+        all.retain(|namespace, _| in_need.contains(namespace));
+        let accounts: Vec<_> = all
+            .iter()
+            .flat_map(|(namespace, names)| names.iter().map(move |name| (*namespace, *name)))
+            .collect();
+        let found = self.cluster_rights.known()?.get(&key("", companions::NAMESPACES_ROLE));
+        let wanted: Vec<_> = accounts.iter().map(|(at, name)| key(at, name)).collect();
+        let is_as_wanted = |found: &FoundRights| found.is_ours && found.accounts == wanted;
+        match found {
+            None if accounts.is_empty() => return None,
+            Some(found) if is_as_wanted(found) => return None,
+            _ => {}
+        }
+        let foreign = found.filter(|found| !found.is_ours).map(|_| {
+            format!(
+                "ClusterRoleBinding {} is somebody else's: it binds another role, or has no label \
+                 {}; delete it",
+                companions::NAMESPACES_ROLE,
+                companions::OURS
+            )
+        });
+        let object = companions::cluster_rights(&accounts);
+        Some((Subject::ClusterRights, Apply { object, foreign }))
     }
 
     /// How far the next authorities are known.
@@ -276,21 +294,6 @@ impl Mesh {
     }
 }
 
-impl FoundBundle {
-    /// The time since when it has the certificates of a bundle, if it has them all. A certificate
-    /// that is left out makes nobody wait.
-    fn since_of(&self, bundle: &Bundle) -> Option<Timestamp> {
-        let has_all = bundle.data().iter().all(|(key, wanted)| {
-            let certs = |text: &str| -> Vec<_> {
-                CertificateDer::pem_slice_iter(text.as_bytes()).flatten().collect()
-            };
-            let has = self.data.get(key).map(|text| certs(text)).unwrap_or_default();
-            certs(wanted).iter().all(|cert| has.contains(cert))
-        });
-        self.since.filter(|_| has_all)
-    }
-}
-
 impl Apply {
     pub(super) async fn send(self, client: &Client) -> Result<(), NotWritten> {
         let Self { object, foreign } = self;
@@ -304,6 +307,10 @@ impl Apply {
         match text("/kind") {
             "ConfigMap" => {
                 let api: Api<ConfigMap> = Api::namespaced(client.clone(), namespace);
+                api.patch(name, &params, &patch).await.map(drop)?;
+            }
+            "ClusterRoleBinding" => {
+                let api: Api<ClusterRoleBinding> = Api::all(client.clone());
                 api.patch(name, &params, &patch).await.map(drop)?;
             }
             _ => {
@@ -324,83 +331,4 @@ fn read_certificates(shared: &Shared) -> Result<String, String> {
         text.push_str(&certificate_pem(&cert.map_err(|_| bad("has a broken certificate"))?));
     }
     if text.is_empty() { Err(bad("has no PEM certificate")) } else { Ok(text) }
-}
-
-/// The key of an object among those of its kind.
-fn key(namespace: &str, name: &str) -> String {
-    format!("{namespace}/{name}")
-}
-
-/// The namespace in a key.
-fn namespace(key: &str) -> &str {
-    key.split_once('/').map_or(key, |(namespace, _)| namespace)
-}
-
-fn key_of<K: kube::Resource>(object: &K) -> String {
-    let meta = object.meta();
-    let [namespace, name] = [&meta.namespace, &meta.name].map(|text| text.as_deref());
-    key(namespace.unwrap_or_default(), name.unwrap_or_default())
-}
-
-fn is_ours<K: kube::Resource>(object: &K) -> bool {
-    let (label, value) = companions::OURS_LABEL;
-    object.meta().labels.as_ref().is_some_and(|all| all.get(label).is_some_and(|is| is == value))
-}
-
-fn pods(access: OwnAccess, prefix: &str) -> Followed<Pod, PodFacts> {
-    let config = Config::default().labels(&format!("{prefix}{}=true", keys::ENABLE_PROXY));
-    let watch = move |client: Client| watcher(Api::<Pod>::all(client), config.clone());
-    Followed::new(access, watch, |pod: Pod| (key_of(&pod), PodFacts::of(pod)))
-}
-
-impl PodFacts {
-    fn of(pod: Pod) -> Self {
-        let annotations = pod.metadata.annotations.unwrap_or_default();
-        let status = pod.status.unwrap_or_default();
-        let of_containers = [status.init_container_statuses, status.container_statuses];
-        let containers = of_containers.into_iter().flatten().flatten();
-        let states = containers.filter_map(|container| container.state?.running?.started_at);
-        let account = pod.spec.and_then(|spec| spec.service_account_name);
-        Self {
-            account: account.unwrap_or_else(|| "default".to_owned()),
-            is_injected: annotations.contains_key(keys::INJECTED),
-            has_ended: matches!(status.phase.as_deref(), Some("Succeeded" | "Failed")),
-            started: states.map(|started| started.0).min(),
-        }
-    }
-}
-
-fn configs(access: OwnAccess) -> Followed<DynamicObject, ()> {
-    let watch = |client: Client| {
-        let kind = Kind::ShardingConfig.api_resource();
-        watcher(Api::<DynamicObject>::all_with(client, &kind), Config::default())
-    };
-    Followed::new(access, watch, |config: DynamicObject| (key_of(&config), ()))
-}
-
-fn bundles(access: OwnAccess) -> Followed<ConfigMap, FoundBundle> {
-    let config = Config::default().fields(&format!("metadata.name={BUNDLE_MAP}"));
-    let watch = move |client: Client| watcher(Api::<ConfigMap>::all(client), config.clone());
-    Followed::new(access, watch, |map: ConfigMap| {
-        let since = map.metadata.annotations.as_ref().and_then(|all| all.get(keys::TRUSTED_SINCE));
-        let found = FoundBundle {
-            is_ours: is_ours(&map),
-            since: since.and_then(|text| text.parse().ok()),
-            data: map.data.clone().unwrap_or_default(),
-        };
-        (key_of(&map), found)
-    })
-}
-
-fn rights(access: OwnAccess) -> Followed<RoleBinding, FoundRights> {
-    let config = Config::default().fields(&format!("metadata.name={}", companions::ROLE));
-    let watch = move |client: Client| watcher(Api::<RoleBinding>::all(client), config.clone());
-    Followed::new(access, watch, |binding: RoleBinding| {
-        let role = &binding.role_ref;
-        let is_role = role.kind == "ClusterRole" && role.name == companions::ROLE;
-        let subjects = binding.subjects.iter().flatten().map(|subject| subject.name.clone());
-        let found =
-            FoundRights { is_ours: is_role && is_ours(&binding), accounts: subjects.collect() };
-        (key_of(&binding), found)
-    })
 }

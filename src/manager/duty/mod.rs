@@ -7,6 +7,7 @@
 
 mod authorities;
 mod election;
+mod found;
 mod hooks;
 mod mesh;
 mod pauses;

@@ -9,6 +9,7 @@ pub(super) enum Subject {
     Hooks,
     Bundle(String),
     Rights(String),
+    ClusterRights,
 }
 
 /// The reason why a write failed.
@@ -37,13 +38,14 @@ impl Subject {
             Self::Hooks => "MutatingWebhookConfiguration",
             Self::Bundle(_) => "ConfigMap",
             Self::Rights(_) => "RoleBinding",
+            Self::ClusterRights => "ClusterRoleBinding",
         }
     }
 
     /// The namespace. `None` for what is the manager's own.
     pub(super) fn namespace(&self) -> Option<&str> {
         match self {
-            Self::Authorities | Self::Hooks => None,
+            Self::Authorities | Self::Hooks | Self::ClusterRights => None,
             Self::Bundle(namespace) | Self::Rights(namespace) => Some(namespace),
         }
     }

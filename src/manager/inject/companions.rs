@@ -23,7 +23,8 @@ pub(in crate::manager) const OURS_LABEL: (&str, &str) =
 /// The same, for people.
 pub(in crate::manager) const OURS: &str = "app.kubernetes.io/managed-by: ctrlmesh";
 
-const NAMESPACES_ROLE: &str = "ctrlmesh-proxy-namespaces";
+/// The role to list and watch namespaces, and its binding.
+pub(in crate::manager) const NAMESPACES_ROLE: &str = "ctrlmesh-proxy-namespaces";
 const RBAC: &str = "rbac.authorization.k8s.io";
 
 /// The certificate authorities, as PEM. Not printable, since one has its key.
@@ -78,6 +79,19 @@ pub(in crate::manager) fn rights(namespace: &str, accounts: &[&str]) -> Value {
         "kind": "RoleBinding",
         "metadata": metadata(ROLE, namespace),
         "roleRef": { "apiGroup": RBAC, "kind": "ClusterRole", "name": ROLE },
+        "subjects": accounts.iter().map(subject).collect::<Vec<_>>(),
+    })
+}
+
+/// The ClusterRoleBinding by which accounts, each behind its namespace, may read the labels of
+/// namespaces.
+pub(in crate::manager) fn cluster_rights(accounts: &[(&str, &str)]) -> Value {
+    let subject = |(namespace, name): &(&str, &str)| json!({ "kind": "ServiceAccount", "name": name, "namespace": namespace });
+    json!({
+        "apiVersion": format!("{RBAC}/v1"),
+        "kind": "ClusterRoleBinding",
+        "metadata": cluster_metadata(NAMESPACES_ROLE),
+        "roleRef": { "apiGroup": RBAC, "kind": "ClusterRole", "name": NAMESPACES_ROLE },
         "subjects": accounts.iter().map(subject).collect::<Vec<_>>(),
     })
 }

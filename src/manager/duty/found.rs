@@ -1,0 +1,175 @@
+//! The objects of the mesh as they are found: the facts that count of each, by namespace and name.
+
+use std::collections::BTreeMap;
+
+use k8s_openapi::{
+    api::{
+        core::v1::{ConfigMap, Pod},
+        rbac::v1::{ClusterRoleBinding, RoleBinding, RoleRef, Subject as Holder},
+    },
+    jiff::Timestamp,
+};
+use kube::{
+    Api, Client,
+    api::DynamicObject,
+    runtime::watcher::{Config, watcher},
+};
+use rustls_pki_types::{CertificateDer, pem::PemObject};
+
+use crate::{
+    api::keys,
+    cluster::{Followed, OwnAccess},
+    manager::inject::companions::{self, BUNDLE_MAP, Bundle},
+    policy::{Draft, Kind, draft},
+};
+
+/// The facts of a pod that asks for injection.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct PodFacts {
+    pub(super) account: String,
+    pub(super) is_injected: bool,
+    pub(super) has_ended: bool,
+    /// The start of its container that started first.
+    pub(super) started: Option<Timestamp>,
+}
+
+/// The facts of a ShardingConfig.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct ConfigFacts {
+    /// Whether its pods need the labels of namespaces.
+    pub(super) needs_namespaces: bool,
+}
+
+/// A ConfigMap with the name of the bundle.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct FoundBundle {
+    pub(super) is_ours: bool,
+    pub(super) data: BTreeMap<String, String>,
+    /// The time since when it has its roots.
+    pub(super) since: Option<Timestamp>,
+}
+
+/// A binding with our name.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct FoundRights {
+    pub(super) is_ours: bool,
+    /// Names, in the cluster's binding behind their namespaces.
+    pub(super) accounts: Vec<String>,
+}
+
+impl FoundBundle {
+    /// The time since when it has the certificates of a bundle, if it has them all. A certificate
+    /// that is left out makes nobody wait.
+    pub(super) fn since_of(&self, bundle: &Bundle) -> Option<Timestamp> {
+        let has_all = bundle.data().iter().all(|(key, wanted)| {
+            let certs = |text: &str| -> Vec<_> {
+                CertificateDer::pem_slice_iter(text.as_bytes()).flatten().collect()
+            };
+            let has = self.data.get(key).map(|text| certs(text)).unwrap_or_default();
+            certs(wanted).iter().all(|cert| has.contains(cert))
+        });
+        self.since.filter(|_| has_all)
+    }
+}
+
+/// The key of an object among those of its kind.
+pub(super) fn key(namespace: &str, name: &str) -> String {
+    format!("{namespace}/{name}")
+}
+
+/// The namespace in a key.
+pub(super) fn namespace(key: &str) -> &str {
+    key.split_once('/').map_or(key, |(namespace, _)| namespace)
+}
+
+pub(super) fn key_of<K: kube::Resource>(object: &K) -> String {
+    let meta = object.meta();
+    let [namespace, name] = [&meta.namespace, &meta.name].map(|text| text.as_deref());
+    key(namespace.unwrap_or_default(), name.unwrap_or_default())
+}
+
+pub(super) fn is_ours<K: kube::Resource>(object: &K) -> bool {
+    let (label, value) = companions::OURS_LABEL;
+    object.meta().labels.as_ref().is_some_and(|all| all.get(label).is_some_and(|is| is == value))
+}
+
+pub(super) fn pods(access: OwnAccess, prefix: &str) -> Followed<Pod, PodFacts> {
+    let config = Config::default().labels(&format!("{prefix}{}=true", keys::ENABLE_PROXY));
+    let watch = move |client: Client| watcher(Api::<Pod>::all(client), config.clone());
+    Followed::new(access, watch, |pod: Pod| (key_of(&pod), PodFacts::of(pod)))
+}
+
+impl PodFacts {
+    fn of(pod: Pod) -> Self {
+        let annotations = pod.metadata.annotations.unwrap_or_default();
+        let status = pod.status.unwrap_or_default();
+        let of_containers = [status.init_container_statuses, status.container_statuses];
+        let containers = of_containers.into_iter().flatten().flatten();
+        let states = containers.filter_map(|container| container.state?.running?.started_at);
+        let account = pod.spec.and_then(|spec| spec.service_account_name);
+        Self {
+            account: account.unwrap_or_else(|| "default".to_owned()),
+            is_injected: annotations.contains_key(keys::INJECTED),
+            has_ended: matches!(status.phase.as_deref(), Some("Succeeded" | "Failed")),
+            started: states.map(|started| started.0).min(),
+        }
+    }
+}
+
+pub(super) fn configs(access: OwnAccess) -> Followed<DynamicObject, ConfigFacts> {
+    let watch = |client: Client| {
+        let kind = Kind::ShardingConfig.api_resource();
+        watcher(Api::<DynamicObject>::all_with(client, &kind), Config::default())
+    };
+    Followed::new(access, watch, |config: DynamicObject| {
+        let Ok(Draft::Sharding(draft)) = draft(Kind::ShardingConfig, &config) else {
+            return (key_of(&config), ConfigFacts { needs_namespaces: false });
+        };
+        (key_of(&config), ConfigFacts { needs_namespaces: draft.resolve(None).is_err() })
+    })
+}
+
+pub(super) fn bundles(access: OwnAccess) -> Followed<ConfigMap, FoundBundle> {
+    let config = Config::default().fields(&format!("metadata.name={BUNDLE_MAP}"));
+    let watch = move |client: Client| watcher(Api::<ConfigMap>::all(client), config.clone());
+    Followed::new(access, watch, |map: ConfigMap| {
+        let since = map.metadata.annotations.as_ref().and_then(|all| all.get(keys::TRUSTED_SINCE));
+        let found = FoundBundle {
+            is_ours: is_ours(&map),
+            since: since.and_then(|text| text.parse().ok()),
+            data: map.data.clone().unwrap_or_default(),
+        };
+        (key_of(&map), found)
+    })
+}
+
+pub(super) fn rights(access: OwnAccess) -> Followed<RoleBinding, FoundRights> {
+    let config = Config::default().fields(&format!("metadata.name={}", companions::ROLE));
+    let watch = move |client: Client| watcher(Api::<RoleBinding>::all(client), config.clone());
+    Followed::new(access, watch, |binding: RoleBinding| {
+        let is_role = is_of_role(&binding.role_ref, companions::ROLE);
+        let subjects = binding.subjects.iter().flatten().map(|subject| subject.name.clone());
+        let found =
+            FoundRights { is_ours: is_role && is_ours(&binding), accounts: subjects.collect() };
+        (key_of(&binding), found)
+    })
+}
+
+pub(super) fn cluster_rights(access: OwnAccess) -> Followed<ClusterRoleBinding, FoundRights> {
+    let config =
+        Config::default().fields(&format!("metadata.name={}", companions::NAMESPACES_ROLE));
+    let watch =
+        move |client: Client| watcher(Api::<ClusterRoleBinding>::all(client), config.clone());
+    Followed::new(access, watch, |binding: ClusterRoleBinding| {
+        let is_role = is_of_role(&binding.role_ref, companions::NAMESPACES_ROLE);
+        let account =
+            |holder: &Holder| key(holder.namespace.as_deref().unwrap_or_default(), &holder.name);
+        let accounts = binding.subjects.iter().flatten().map(account).collect();
+        let found = FoundRights { is_ours: is_role && is_ours(&binding), accounts };
+        (key_of(&binding), found)
+    })
+}
+
+pub(super) fn is_of_role(role: &RoleRef, name: &str) -> bool {
+    role.kind == "ClusterRole" && role.name == name
+}
