@@ -9,5 +9,6 @@ mod golden;
 mod leaves;
 mod objects;
 mod replicas;
+mod rights;
 mod rotation;
 mod scene;
