@@ -3,6 +3,7 @@
 
 #![allow(clippy::print_stdout, reason = "how long things took")]
 
+mod gate;
 #[path = "../../../support/golden.rs"]
 #[allow(dead_code, unreachable_pub, clippy::unwrap_used, reason = "a helper of all suites")]
 mod golden;
@@ -12,3 +13,4 @@ mod replicas;
 mod rights;
 mod rotation;
 mod scene;
+mod writes;
