@@ -3,6 +3,7 @@
 
 #![allow(clippy::print_stdout, reason = "how long things took")]
 
+mod figures;
 mod gate;
 #[path = "../../../support/golden.rs"]
 #[allow(dead_code, unreachable_pub, clippy::unwrap_used, reason = "a helper of all suites")]
