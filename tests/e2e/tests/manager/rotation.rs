@@ -268,6 +268,35 @@ fn i12_leaf_and_issuer_rotate_under_watches_and_requests() -> Result<()> {
     traffic.finish(maps)
 }
 
+/// Streams that are open need no certificate; who comes anew does.
+#[test]
+fn bad_i12_a_leaf_ends_while_the_manager_is_away() -> Result<()> {
+    let mut scene = Scene::new(&["--leaf-lifetime=60"])?;
+    let mut traffic = Traffic::start(&scene)?;
+    scene.manager.kill()?;
+    // New connections alone break, once it has ended.
+    let anew = traffic.callers.remove(0);
+    until("the leaf has ended", LIMIT, || {
+        let ready = scene.proxy.admin_text("/readyz")?;
+        let is_told = ready.contains("[-]certificate") && anew.is_finished();
+        let place = format!("localhost:{}", scene.manager.address().port());
+        ensure!(!is_told || ready.contains(&place), "no {place} in {ready}");
+        Ok(is_told.then_some(()))
+    })?;
+    let broken = anew.join().map_err(|_| anyhow::anyhow!("a caller panicked"))?;
+    ensure!(broken.is_err(), "new clients accept a leaf that has ended");
+    scene.config_map(0)?;
+    scene.manager.start_again()?;
+    let back = Instant::now();
+    until("the proxy has a certificate", SOON, || {
+        Ok(scene.proxy.admin_text("/readyz")?.contains("[+]certificate ok").then_some(()))
+    })?;
+    println!("the proxy has a certificate {:.1} s later", back.elapsed().as_secs_f64());
+    let client = scene.proxy.client(&scene.account.token)?;
+    ensure!(client.get(&format!("/api/v1/namespaces/{OPERATORS}/configmaps"))?.status == 200);
+    traffic.finish(1)
+}
+
 /// Notes that the only container of a pod started now.
 fn start_container(api: &ApiServer, pod: &str) -> Result<()> {
     let container = json!({
