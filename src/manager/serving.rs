@@ -22,8 +22,6 @@ use crate::net::{
     tls,
 };
 
-/// Age at which the certificate is renewed, as a share of its life.
-const RENEW_AT: f64 = 2.0 / 3.0;
 /// The longest life, in which the serving CA stays published after it was replaced.
 const LIFETIME: Duration = Duration::from_secs(24 * 3600);
 
@@ -73,7 +71,7 @@ impl Serving {
     pub(super) fn refresh(&self, trusted: &Trusted, clock: &Clock) -> Result<bool, NotServing> {
         let signer = trusted.trust.serving().signing();
         let is_good = self.current.load().as_ref().is_some_and(|shown| {
-            shown.signer == *signer.cert() && !shown.validity.is_past(RENEW_AT, clock.now())
+            shown.signer == *signer.cert() && clock.now() < shown.validity.two_thirds()
         });
         if is_good {
             return Ok(false);

@@ -31,9 +31,6 @@ use crate::net::{
     ca::{Authority, CaSpec, Cidr, Constraints, LeafSpec, Validity},
 };
 
-/// Age at which a CA is replaced, as a share of its life.
-const RENEW_AT: f64 = 2.0 / 3.0;
-
 /// The names of the authorities in a Secret.
 const SERVING: &str = "serving";
 const ROOT: &str = "root";
@@ -228,10 +225,10 @@ impl Trust {
     }
 }
 
-/// Whether a CA is to be replaced: most of its life is over, or clients would not accept it for one
+/// Whether a CA is to be replaced: two thirds of its life are over, or clients would not accept it for one
 /// of the names.
 fn is_replaced(ca: &Authority, names: &[ServerName<'_>], clock: &Clock) -> bool {
-    ca.validity().is_past(RENEW_AT, clock.now()) || ca.first_outside(names, clock).is_some()
+    clock.now() >= ca.validity().two_thirds() || ca.first_outside(names, clock).is_some()
 }
 
 /// Those of the names that a CA may sign for.

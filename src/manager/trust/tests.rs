@@ -219,6 +219,20 @@ fn an_issuer_is_replaced_at_will_and_a_root_when_all_have_the_next() {
 }
 
 #[test]
+fn an_issuer_of_a_short_life_is_replaced_when_two_thirds_of_it_are_over() {
+    let (at, mut purpose) = (begin(), purpose());
+    let life = Duration::from_secs(60);
+    purpose.lifetimes = Lifetimes { issuer: life, leaf: life, ..purpose.lifetimes };
+    let mut trust = Trust::make(&purpose, at).unwrap();
+    let second = Duration::from_secs(1);
+    for round in 1..4 {
+        let due = at + life * 2 / 3 * round;
+        assert_eq!(settle(&mut trust, &purpose, ALL, due - second), []);
+        assert_eq!(settle(&mut trust, &purpose, ALL, due), [Step::Issuer]);
+    }
+}
+
+#[test]
 fn a_leaf_ends_no_later_than_its_issuer() {
     let (at, purpose) = (begin(), purpose());
     let trust = Trust::make(&purpose, at).unwrap();

@@ -90,12 +90,6 @@ impl Validity {
         Self { from: self.from.max(other.from), to: self.to.min(other.to) }
     }
 
-    /// Whether `share` of the time between both ends is over.
-    pub fn is_past(&self, share: f64, now: SystemTime) -> bool {
-        let life = self.to.duration_since(self.from).unwrap_or_default();
-        now >= self.from + life.mul_f64(share)
-    }
-
     /// The time at which a certificate with this validity was signed, by the signer's clock.
     pub fn signed_at(self) -> SystemTime {
         (self.from + BACKDATE).min(self.to)

@@ -40,12 +40,21 @@ impl Manager {
     ///
     /// When it does not; the error quotes its log.
     pub fn start(api: &ApiServer, name: &str, flags: &[&str]) -> Result<Self> {
+        Self::start_at(api, &api.url(), name, flags)
+    }
+
+    /// [`Self::start`] with another way to the API server, whose certificate its CA has signed.
+    ///
+    /// # Errors
+    ///
+    /// As [`Self::start`].
+    pub fn start_at(api: &ApiServer, url: &str, name: &str, flags: &[&str]) -> Result<Self> {
         let directory = api.bed().subdirectory(&format!("manager-{name}"))?;
         let token = api.token(Self::NAMESPACE, "ctrlmesh-manager")?;
         let mut manager = Self {
             name: name.to_owned(),
             process: None,
-            kubeconfig: api.kubeconfig_for(&api.url(), api.ca_pem(), &token)?,
+            kubeconfig: api.kubeconfig_for(url, api.ca_pem(), &token)?,
             cluster_ca: api.ca_file(),
             port: ReservedPort::of_loopbacks()?,
             admin: ReservedPort::of_loopbacks()?,
@@ -81,6 +90,16 @@ impl Manager {
             self.process.as_mut().context("it runs")?.must_run()?;
             Ok(self.admin_page("/healthz").is_ok().then_some(()))
         })
+    }
+
+    /// Starts it with one flag more, from now on.
+    ///
+    /// # Errors
+    ///
+    /// As [`Self::start_again`].
+    pub fn start_again_with(&mut self, flag: &str) -> Result<()> {
+        self.flags.push(flag.to_owned());
+        self.start_again()
     }
 
     fn log_file(&self) -> PathBuf {

@@ -15,6 +15,7 @@ use serde_json::Value;
 use crate::{
     api_server::{ApiServer, Client},
     kubectl::Kubectl,
+    manager::Manager,
     port::ReservedPort,
     programs::{Lines, Network, Process, tied},
 };
@@ -57,11 +58,21 @@ pub struct ProxyBuilder {
     upstream: Option<String>,
     state: bool,
     cluster: Option<(PathBuf, String)>,
+    enrolment: Option<(String, PathBuf)>,
     flags: Vec<String>,
     env: Vec<(String, String)>,
 }
 
 impl ProxyBuilder {
+    /// Has its certificate from a manager instead of a mesh CA of its own, by the files `ca.crt`,
+    /// `manager.crt` and `token` of this directory, as in an injected pod.
+    #[must_use]
+    pub fn enrols_with(mut self, manager: &Manager, directory: &Path) -> Self {
+        let address = format!("localhost:{}", manager.address().port());
+        self.enrolment = Some((address, directory.to_owned()));
+        self
+    }
+
     /// The port of the loopback addresses to listen on, instead of any free one.
     #[must_use]
     pub fn port(mut self, port: ReservedPort) -> Self {
@@ -113,19 +124,17 @@ impl ProxyBuilder {
     pub fn start(self, api: &ApiServer) -> Result<Proxy> {
         let name: String = std::iter::repeat_with(fastrand::lowercase).take(8).collect();
         let directory = api.bed().subdirectory(&format!("proxy-{name}"))?;
-        let mesh_ca = directory.join("mesh-ca");
-        let made = Command::new(ctrlmesh_binary()?).arg("mesh-ca").arg(&mesh_ca).output()?;
-        ensure!(made.status.success(), "mesh-ca: {}", String::from_utf8_lossy(&made.stderr));
-        let ca_pem = fs::read_to_string(mesh_ca.join("ca.crt"))?;
+        let (ca_file, of_certificate) = certificate_flags(self.enrolment, &directory)?;
+        let ca_pem = fs::read_to_string(&ca_file)?;
 
         let path = |name: &str| directory.join(name).display().to_string();
         let mut flags = vec![
             "--mode=direct".to_owned(),
             format!("--upstream={}", self.upstream.unwrap_or_else(|| api.address().to_string())),
             format!("--upstream-ca={}", api.ca_file().display()),
-            format!("--mesh-ca-dir={}", mesh_ca.display()),
             "--admin=127.0.0.1:0".to_owned(),
         ];
+        flags.extend(of_certificate);
         match &self.cluster {
             None => flags.extend([
                 format!("--policy={}", path("policy.yaml")),
@@ -153,6 +162,7 @@ impl ProxyBuilder {
             port,
             admin: SocketAddr::from(([127, 0, 0, 1], 0)),
             ca_pem,
+            ca_file,
             starts: 0,
             directory,
         };
@@ -160,6 +170,29 @@ impl ProxyBuilder {
         proxy.launch()?;
         Ok(proxy)
     }
+}
+
+/// The file of the CAs by which clients verify the proxy, and the flags of its certificate: a
+/// manager's, or that of a mesh CA which is made here.
+fn certificate_flags(
+    enrolment: Option<(String, PathBuf)>,
+    directory: &Path,
+) -> Result<(PathBuf, Vec<String>)> {
+    if let Some((manager, files)) = enrolment {
+        let file = |name: &str| files.join(name).display().to_string();
+        let flags = vec![
+            format!("--manager={manager}"),
+            format!("--manager-ca={}", file("manager.crt")),
+            format!("--manager-token={}", file("token")),
+            format!("--mesh-bundle={}", file("ca.crt")),
+            format!("--leaf={}", directory.join("leaf.pem").display()),
+        ];
+        return Ok((files.join("ca.crt"), flags));
+    }
+    let mesh_ca = directory.join("mesh-ca");
+    let made = Command::new(ctrlmesh_binary()?).arg("mesh-ca").arg(&mesh_ca).output()?;
+    ensure!(made.status.success(), "mesh-ca: {}", String::from_utf8_lossy(&made.stderr));
+    Ok((mesh_ca.join("ca.crt"), vec![format!("--mesh-ca-dir={}", mesh_ca.display())]))
 }
 
 /// A running proxy. Dropping it kills it.
@@ -172,6 +205,7 @@ pub struct Proxy {
     port: ReservedPort,
     admin: SocketAddr,
     ca_pem: String,
+    ca_file: PathBuf,
     starts: u32,
     directory: PathBuf,
 }
@@ -187,6 +221,7 @@ impl Proxy {
             upstream: None,
             state: false,
             cluster: None,
+            enrolment: None,
             flags: Vec::new(),
             env: Vec::new(),
         }
@@ -219,7 +254,7 @@ impl Proxy {
     /// The file of [`Self::ca_pem`].
     #[must_use]
     pub fn ca_file(&self) -> PathBuf {
-        self.directory.join("mesh-ca/ca.crt")
+        self.ca_file.clone()
     }
 
     /// A kubeconfig for the proxy with this token.

@@ -208,12 +208,16 @@ fn the_manager_may_write_what_it_has_to_and_no_more() -> Result<()> {
     let api = installed()?;
     for object in [
         holder("ConfigMap", "ctrlmesh-ca-bundle", "operators"),
-        holder("Secret", "ctrlmesh-trust", NAMESPACE),
         binding("ctrlmesh-proxy", "ctrlmesh-proxy"),
     ] {
         // The second time it is there.
         apply_as_manager(&api, &object)?;
         apply_as_manager(&api, &object)?;
+    }
+    // Of its Secret it replaces the version that it has read.
+    let secret = holder("Secret", "ctrlmesh-trust", NAMESPACE).to_string();
+    for verb in ["create", "replace"] {
+        api.kubectl_client().run_with_input(&[verb, "--as", MANAGER, "-f", "-"], &secret)?;
     }
     for object in [
         holder("ConfigMap", "other", "operators"),
@@ -228,9 +232,11 @@ fn the_manager_may_write_what_it_has_to_and_no_more() -> Result<()> {
     refused("a binding of another role", apply_as_manager(&api, &other))?;
 
     let change = json!([{ "op": "add", "path": "/webhooks/0/clientConfig/caBundle", "value": "" }]);
-    let patch = format!("--patch={change}");
-    let hooks = ["patch", "mutatingwebhookconfiguration", "ctrlmesh", "--type=json"];
-    api.kubectl(&[&hooks[..], &[&patch, "--as", MANAGER]].concat())?;
+    // kubectl would read it first.
+    let manager = api.client().with_token(&api.token(NAMESPACE, "ctrlmesh-manager")?);
+    let path = "/apis/admissionregistration.k8s.io/v1/mutatingwebhookconfigurations/ctrlmesh";
+    let kind = "application/json-patch+json";
+    manager.request("PATCH", path, kind, change.to_string().into_bytes())?.json()?;
     for args in [
         &["create", "configmap", "ctrlmesh-ca-bundle", "-n", "default"][..],
         &["delete", "configmap", "ctrlmesh-ca-bundle", "-n", "operators"],
@@ -245,13 +251,14 @@ fn the_manager_may_write_what_it_has_to_and_no_more() -> Result<()> {
 fn the_manager_may_read_what_it_has_to_and_no_more() -> Result<()> {
     let api = installed()?;
     for args in [
-        &["get", "service", "kubernetes", "-n", "default"][..],
+        &["get", "services", "-n", "default", "--field-selector=metadata.name=kubernetes"][..],
         &["get", "pods", "-A"],
         &["get", "shardingconfigs", "-A"],
         &["get", "configmaps", "-A", "--field-selector=metadata.name=ctrlmesh-ca-bundle"],
         &["get", "rolebindings", "-A", "--field-selector=metadata.name=ctrlmesh-proxy"],
         &["get", "secrets", "-n", NAMESPACE, "--field-selector=metadata.name=ctrlmesh-trust"],
-        &["get", "mutatingwebhookconfiguration", "ctrlmesh"],
+        &["get", "mutatingwebhookconfigurations", "--field-selector=metadata.name=ctrlmesh"],
+        &["get", "lease", "ctrlmesh-manager", "-n", NAMESPACE, "--ignore-not-found"],
     ] {
         api.kubectl(&[args, &["--as", MANAGER]].concat())?;
     }

@@ -6,8 +6,11 @@ use std::{
     time::Duration,
 };
 
-use anyhow::{Context, Result, bail};
-use rustls::crypto::aws_lc_rs;
+use anyhow::{Context, Result, bail, ensure};
+use rustls::{
+    crypto::aws_lc_rs,
+    pki_types::{CertificateDer, pem::PemObject},
+};
 use serde_json::Value;
 use ureq::{
     Agent,
@@ -29,15 +32,20 @@ pub struct Client {
 }
 
 impl Client {
-    /// A client of the server at `base` (`https://HOST:PORT`), which `ca_pem` verifies.
+    /// A client of the server at `base` (`https://HOST:PORT`), which one of the CAs of `ca_pem`
+    /// verifies.
     ///
     /// # Errors
     ///
-    /// When `ca_pem` is not a PEM certificate.
+    /// When `ca_pem` holds no PEM certificate, or another PEM document that is broken.
     pub fn new(base: &str, ca_pem: &str, token: &str, network: &Network) -> Result<Self> {
-        let ca = Certificate::from_pem(ca_pem.as_bytes()).context("the CA to verify with")?;
+        let mut cas = Vec::new();
+        for ca in CertificateDer::pem_slice_iter(ca_pem.as_bytes()) {
+            cas.push(Certificate::from_der(&ca.context("a CA to verify with")?).to_owned());
+        }
+        ensure!(!cas.is_empty(), "no CA to verify with");
         let tls = TlsConfig::builder()
-            .root_certs(RootCerts::Specific(Arc::new(vec![ca])))
+            .root_certs(RootCerts::Specific(Arc::new(cas)))
             .unversioned_rustls_crypto_provider(Arc::new(aws_lc_rs::default_provider()))
             .build();
         let agent = Agent::config_builder()

@@ -5,9 +5,13 @@
 //! 3. [`Installed::draw`]: a ShardingConfig for some of its pods.
 //! 4. The test works: [`Installed::shards`] has the last handlers.
 
-use std::{path::Path, process::Command, time::Duration};
+use std::{
+    path::{Path, PathBuf},
+    process::Command,
+    time::Duration,
+};
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result, bail, ensure};
 use serde_json::{Value, json};
 
 use super::shards::{
@@ -64,7 +68,21 @@ impl Installed {
     ///
     /// When it is not; the error has what the release's pods say.
     pub fn helm(&self, verb: &str, more: &[&str]) -> Result<String> {
-        let chart = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../deploy/chart");
+        self.helm_with(&Self::chart(), verb, more)
+    }
+
+    /// The chart.
+    #[must_use]
+    pub fn chart() -> PathBuf {
+        Path::new(env!("CARGO_MANIFEST_DIR")).join("../../deploy/chart")
+    }
+
+    /// [`Self::helm`] with another chart.
+    ///
+    /// # Errors
+    ///
+    /// As [`Self::helm`].
+    pub fn helm_with(&self, chart: &Path, verb: &str, more: &[&str]) -> Result<String> {
         let [manager, manager_tag] = split(images::PROXY)?;
         let [init, init_tag] = split(images::INIT)?;
         let mut helm = self.helm_command()?;
@@ -194,6 +212,23 @@ impl Installed {
         let id = status.and_then(|status| status["containerID"].as_str());
         let id = id.and_then(|id| id.strip_prefix("containerd://")).context("a container")?;
         self.node().kill_container(id)
+    }
+
+    /// Gives an image of the node another tag too.
+    ///
+    /// # Errors
+    ///
+    /// When it is not there.
+    pub fn tag(&self, image: &str, tag: &str) -> Result<()> {
+        let [repository, _] = split(image)?;
+        let mut ctr = self.node().command("ctr");
+        ctr.arg("--address").arg(self.node().api().directory().join("containerd.sock"));
+        ctr.args(["--namespace", "k8s.io", "images", "tag"]);
+        ctr.args([image, &format!("{repository}:{tag}")]);
+        let output = ctr.output().context("running ctr")?;
+        let errors = String::from_utf8_lossy(&output.stderr);
+        ensure!(output.status.success(), "tagging {image}: {errors}");
+        Ok(())
     }
 
     /// A page of the admin port of a pod's proxy.

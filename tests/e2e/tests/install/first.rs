@@ -1,51 +1,14 @@
 //! The first hour of a platform team: a chart, a label, two ShardingConfigs.
 
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use anyhow::{Context, Result, ensure};
 use ctrlmesh_e2e::{Binaries, Boundary, Installed, NAMESPACE, until};
-use serde_json::{Value, json};
 
-/// Longer than anything takes on a busy machine.
-const LIMIT: Duration = Duration::from_secs(120);
-const TEAMS: [(&str, [&str; 2]); 2] = [
-    ("ant", ["demo-operator-0", "demo-operator-1"]),
-    ("bee", ["demo-operator-2", "demo-operator-3"]),
-];
-
-fn widget(scene: &Installed, team: &str, name: &str) -> Result<()> {
-    let widget = json!({
-        "apiVersion": "demo.example.com/v1alpha1",
-        "kind": "Widget",
-        "metadata": { "name": name, "namespace": NAMESPACE, "labels": { "team": team } },
-        "spec": { "size": 1 },
-    });
-    scene.node().apply(&widget.to_string()).map(drop)
-}
-
-/// Waits until each Widget was handled by a pod of its shard.
-fn settle(scene: &Installed) -> Result<()> {
-    let mut last = String::new();
-    let settled = until("each shard handles its own", LIMIT, || {
-        let widgets = scene.shards().widgets()?;
-        last = format!("{widgets:?}");
-        let is_right = |widget: &ctrlmesh_e2e::Widget| {
-            TEAMS.iter().any(|(team, pods)| {
-                widget.team == *team && pods.contains(&widget.handled_by.as_str())
-            })
-        };
-        Ok(widgets.iter().all(is_right).then_some(()))
-    });
-    settled.with_context(|| last)
-}
-
-fn items(scene: &Installed, plural: &str) -> Result<Vec<Value>> {
-    let mut list = scene.node().api().client().get(&format!("/api/v1/{plural}"))?.json()?;
-    match list["items"].take() {
-        Value::Array(items) => Ok(items),
-        other => anyhow::bail!("{plural}: {other}"),
-    }
-}
+use crate::{
+    audit,
+    scene::{LIMIT, TEAMS, begin, items, restarts, widget},
+};
 
 #[test]
 fn i12_a_chart_a_label_and_two_configs_make_four_pods_in_two_shards() -> Result<()> {
@@ -62,12 +25,7 @@ fn i12_a_chart_a_label_and_two_configs_make_four_pods_in_two_shards() -> Result<
         scene.wait_ready(pod, LIMIT)?;
         println!("{pod} is ready after {:.1} s", applied.elapsed().as_secs_f64());
     }
-    for (team, _) in TEAMS {
-        for number in 0..5 {
-            widget(&scene, team, &format!("{team}-{number}"))?;
-        }
-    }
-    settle(&scene)?;
+    begin(&scene)?;
     for pod in Installed::PODS {
         let ready = scene.page(pod, "/readyz")?;
         ensure!(ready.contains("[+]certificate ok"), "{ready}");
@@ -76,7 +34,9 @@ fn i12_a_chart_a_label_and_two_configs_make_four_pods_in_two_shards() -> Result<
     }
 
     nothing_holds_a_key(&scene)?;
-    the_mesh_goes_on_without_its_manager(&scene)
+    the_mesh_goes_on_without_its_manager(&scene)?;
+    audit::none_refused(&scene)?;
+    audit::by_themselves(&scene)
 }
 
 /// The keys of the authorities are in the Secret of the manager's namespace alone; no pod mounts it.
@@ -99,16 +59,6 @@ fn scale(scene: &Installed, replicas: u8) -> Result<()> {
     let replicas = format!("--replicas={replicas}");
     let args = ["scale", "deployment/ctrlmesh-manager", &replicas, "--namespace", namespace];
     scene.node().kubectl(&args).map(drop)
-}
-
-/// Restarts of a container of a pod.
-fn restarts(scene: &Installed, pod: &str, container: &str) -> Result<u64> {
-    let path = format!("/api/v1/namespaces/{NAMESPACE}/pods/{pod}");
-    let pod = scene.node().api().client().get(&path)?.json()?;
-    let lists = ["initContainerStatuses", "containerStatuses"];
-    let mut all = lists.iter().filter_map(|list| pod["status"][list].as_array()).flatten();
-    let status = all.find(|status| status["name"] == container).context("a status")?;
-    status["restartCount"].as_u64().context("a count")
 }
 
 fn the_mesh_goes_on_without_its_manager(scene: &Installed) -> Result<()> {

@@ -2,4 +2,7 @@
 
 #![allow(clippy::print_stdout, reason = "how long things took")]
 
+mod audit;
+mod ends;
 mod first;
+mod scene;

@@ -11,26 +11,12 @@ use rustls::{
     client::danger::ServerCertVerifier,
     pki_types::{CertificateDer, ServerName, UnixTime, pem::PemObject},
 };
-use serde_json::{Value, json};
+use serde_json::Value;
 
 use crate::golden;
 use crate::scene::{
-    OPERATORS, at, bundle, certificate, cluster, config, create, has, manager, pod,
+    AUDIENCE, OPERATORS, bundle, certificate, cluster, config, create, has, manager, pod, token,
 };
-
-const AUDIENCE: &str = "ctrlmesh.kusionstack.io";
-
-/// A token of the account `default`, bound to an object.
-fn token(api: &ApiServer, audience: Option<&str>, bound: Option<&Value>) -> Result<String> {
-    let path = at(OPERATORS, "serviceaccounts", "default/token");
-    let bound = bound.map(|pod| {
-        let meta = &pod["metadata"];
-        json!({ "kind": "Pod", "apiVersion": "v1", "name": meta["name"], "uid": meta["uid"] })
-    });
-    let spec = json!({ "audiences": audience.map(|a| vec![a]), "boundObjectRef": bound });
-    let answer = api.client().post(&path, &json!({ "spec": spec }))?.json()?;
-    Ok(answer["status"]["token"].as_str().context("a token")?.to_owned())
-}
 
 fn request(key: &KeyPair) -> Result<Vec<u8>> {
     let names = vec!["evil.example".to_owned()];

@@ -1,10 +1,17 @@
 //! The manager in front of real API servers: what it makes, what it signs and for whom, what becomes
 //! of it when replicas and objects go.
 
+#![allow(clippy::print_stdout, reason = "how long things took")]
+
+mod figures;
+mod gate;
 #[path = "../../../support/golden.rs"]
 #[allow(dead_code, unreachable_pub, clippy::unwrap_used, reason = "a helper of all suites")]
 mod golden;
 mod leaves;
 mod objects;
 mod replicas;
+mod rights;
+mod rotation;
 mod scene;
+mod writes;

@@ -2,8 +2,11 @@
 
 use anyhow::{Result, ensure};
 use ctrlmesh_e2e::{ApiServer, Manager, until};
+use nix::sys::signal::Signal;
 
-use crate::scene::{OPERATORS, SOON, authorities, bundle, cluster, config, create};
+use crate::scene::{
+    BUNDLE, OPERATORS, SECRET, SOON, at, authorities, bundle, cluster, config, create, get,
+};
 
 fn leads(manager: &Manager) -> Result<bool> {
     Ok(manager.metric("ctrlmesh_manager_leader")? > 0.0)
@@ -42,6 +45,41 @@ fn i12_one_of_two_leads_and_the_other_takes_over_at_once_or_when_the_lease_is_ov
     create(&api, &config(OPERATORS), &[])?;
     bundle(&api, OPERATORS)?;
     ensure!(authorities(&api)? == before, "other authorities");
+    Ok(())
+}
+
+/// The leader stops for longer than its Lease lasts, and goes on in the middle of its work.
+#[test]
+fn bad_i12_one_that_slept_and_thinks_that_it_leads_gives_way() -> Result<()> {
+    let api = cluster()?;
+    let [first, second] = two(&api)?;
+    let (leader, other) = if leads(&first)? { (first, second) } else { (second, first) };
+    other.receive_reviews(&api)?;
+    create(&api, &config(OPERATORS), &[])?;
+    let (before, right) = (authorities(&api)?, bundle(&api, OPERATORS)?);
+    leader.signal(Signal::SIGSTOP)?;
+    until("the other leads", SOON, || Ok(leads(&other)?.then_some(())))?;
+    // What is written meanwhile is news to the one that sleeps.
+    let namespace = Manager::NAMESPACE;
+    api.kubectl(&["delete", "secret", SECRET, "-n", namespace])?;
+    api.kubectl(&["delete", "configmap", BUNDLE, "-n", OPERATORS])?;
+    until("the other restores both", SOON, || {
+        let secret = get(&api, &at(namespace, "secrets", SECRET))?;
+        let map = get(&api, &at(OPERATORS, "configmaps", BUNDLE))?;
+        Ok((secret.is_some() && map.is_some()).then_some(()))
+    })?;
+    create(&api, &config("default"), &[])?;
+    leader.signal(Signal::SIGCONT)?;
+    until("one leads", SOON, || Ok((!leads(&leader)? && leads(&other)?).then_some(())))?;
+    ensure!(bundle(&api, "default")? == right, "another bundle");
+    until("the first bundle is right", SOON, || {
+        Ok((bundle(&api, OPERATORS)? == right).then_some(()))
+    })?;
+    ensure!(authorities(&api)? == before, "other authorities");
+    for replica in [&leader, &other] {
+        replica.wait_ready()?;
+    }
+    ensure!(!leads(&leader)? && leads(&other)?, "two lead, or none");
     Ok(())
 }
 

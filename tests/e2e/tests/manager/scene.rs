@@ -8,6 +8,8 @@ use ctrlmesh::cli::yaml;
 use ctrlmesh_e2e::{ApiServer, Manager, until};
 use serde_json::{Value, json};
 
+/// The audience of the tokens that proxies enrol with.
+pub(crate) const AUDIENCE: &str = "ctrlmesh.kusionstack.io";
 /// The time in which what the leader keeps is right again.
 pub(crate) const SOON: Duration = Duration::from_secs(30);
 /// A namespace with a ShardingConfig.
@@ -121,4 +123,20 @@ pub(crate) fn bundle(api: &ApiServer, namespace: &str) -> Result<Value> {
 pub(crate) fn has(text: &str, part: &str) -> Result<()> {
     ensure!(text.contains(part), "no {part:?} in {text}");
     Ok(())
+}
+
+/// A token of the account `default`, bound to an object.
+pub(crate) fn token(
+    api: &ApiServer,
+    audience: Option<&str>,
+    bound: Option<&Value>,
+) -> Result<String> {
+    let path = at(OPERATORS, "serviceaccounts", "default/token");
+    let bound = bound.map(|pod| {
+        let meta = &pod["metadata"];
+        json!({ "kind": "Pod", "apiVersion": "v1", "name": meta["name"], "uid": meta["uid"] })
+    });
+    let spec = json!({ "audiences": audience.map(|a| vec![a]), "boundObjectRef": bound });
+    let answer = api.client().post(&path, &json!({ "spec": spec }))?.json()?;
+    Ok(answer["status"]["token"].as_str().context("a token")?.to_owned())
 }

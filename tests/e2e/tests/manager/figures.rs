@@ -1,0 +1,117 @@
+//! What a replica needs: for leaves, and for pods that are injected and kept in mind.
+//!
+//! `FIGURES=2000` asks for that many leaves and creates that many pods, instead of a few, and prints
+//! what they took; `CTRLMESH_BIN` names a release build.
+
+use std::{
+    env, fs,
+    sync::atomic::{AtomicUsize, Ordering},
+    thread::{self, ScopedJoinHandle},
+    time::{Duration, Instant},
+};
+
+use anyhow::{Context, Result, anyhow, ensure};
+use ctrlmesh_e2e::{ApiServer, Manager, until};
+use rcgen::{CertificateParams, KeyPair, PKCS_ECDSA_P256_SHA256};
+use serde_json::Value;
+
+use crate::scene::{
+    AUDIENCE, OPERATORS, bundle, cluster, config, create, is_injected, manager, pod, token,
+};
+
+/// Requests at once: as many as a replica takes.
+const AT_ONCE: usize = 32;
+const FEW: usize = 64;
+const LIMIT: Duration = Duration::from_secs(120);
+
+fn count() -> Result<usize> {
+    let text = env::var("FIGURES").ok().filter(|text| !text.is_empty());
+    text.map_or(Ok(FEW), |text| text.parse().with_context(|| format!("FIGURES={text}")))
+}
+
+/// Does so many things, some at once. Fails with the first failure.
+fn all(things: usize, one: impl Fn(usize) -> Result<()> + Sync) -> Result<()> {
+    let next = AtomicUsize::new(0);
+    let work = || {
+        loop {
+            let at = next.fetch_add(1, Ordering::Relaxed);
+            if at >= things {
+                return Ok(());
+            }
+            one(at).with_context(|| format!("the {at}th"))?;
+        }
+    };
+    thread::scope(|threads| {
+        let workers: Vec<_> = (0..AT_ONCE).map(|_| threads.spawn(work)).collect();
+        let mut results = workers.into_iter().map(ScopedJoinHandle::join);
+        results.try_for_each(|result| result.map_err(|_| anyhow!("one panicked"))?)
+    })
+}
+
+/// The seconds of processor time of a replica, and its memory in MiB, now and at most.
+fn usage(manager: &Manager) -> Result<(f64, [f64; 2])> {
+    let pid = manager.pid().context("it runs")?;
+    let stat = fs::read_to_string(format!("/proc/{pid}/stat"))?;
+    let (_, stat) = stat.rsplit_once(") ").context("a name")?;
+    let ticks = stat.split(' ').skip(11).take(2).map(str::parse::<f64>);
+    let seconds = ticks.sum::<Result<f64, _>>()? / 100.0;
+    let status = fs::read_to_string(format!("/proc/{pid}/status"))?;
+    let of = |name: &str| -> Result<f64> {
+        let line = status.lines().find_map(|line| line.strip_prefix(name)).context("a line")?;
+        Ok(line.trim().trim_end_matches(" kB").parse::<f64>()? / 1024.0)
+    };
+    Ok((seconds, [of("VmRSS:")?, of("VmHWM:")?]))
+}
+
+fn create_pod(api: &ApiServer, name: &str) -> Result<Value> {
+    let path = format!("/api/v1/namespaces/{OPERATORS}/pods");
+    api.client().post(&path, &pod(OPERATORS, name))?.json()
+}
+
+#[test]
+fn i12_a_replica_signs_for_many_at_once() -> Result<()> {
+    let api = cluster()?;
+    let manager = manager(&api, &[])?;
+    create(&api, &config(OPERATORS), &[])?;
+    let cas = bundle(&api, OPERATORS)?["manager.crt"].as_str().context("CAs")?.to_owned();
+    let mut tokens = Vec::new();
+    for name in ["one", "two", "three", "four"] {
+        let pod = create_pod(&api, name)?;
+        tokens.push(token(&api, Some(AUDIENCE), Some(&pod))?);
+    }
+    let key = KeyPair::generate_for(&PKCS_ECDSA_P256_SHA256)?;
+    let request = CertificateParams::new(Vec::new())?.serialize_request(&key)?;
+    let (leaves, (before, _), began) = (count()?, usage(&manager)?, Instant::now());
+    all(leaves, |at| {
+        let token = &tokens[at % tokens.len()];
+        let answer = manager.ask_for_leaf(&cas, token, request.der())?;
+        ensure!(answer.status == 200, "{}: {}", answer.status, answer.text);
+        Ok(())
+    })?;
+    let (time, (after, _)) = (began.elapsed().as_secs_f64(), usage(&manager)?);
+    let each = (after - before) * 1e3 / leaves as f64;
+    println!("{leaves} leaves in {time:.1} s (2,000: at most 15 s), {each:.2} ms of CPU each");
+    Ok(())
+}
+
+#[test]
+fn i12_a_replica_injects_many_pods_and_keeps_them_in_mind() -> Result<()> {
+    let api = cluster()?;
+    let manager = manager(&api, &[])?;
+    let (pods, (before, _), began) = (count()?, usage(&manager)?, Instant::now());
+    all(pods, |at| {
+        let stored = create_pod(&api, &format!("pod-{at}"))?;
+        ensure!(is_injected(&stored), "a pod without a proxy");
+        Ok(())
+    })?;
+    let (time, (after, _)) = (began.elapsed().as_secs_f64(), usage(&manager)?);
+    let each = (after - before) * 1e3 / pods as f64;
+    println!("{pods} pods created in {time:.1} s, {each:.2} ms of CPU each");
+    until("all are known", LIMIT, || {
+        let known = manager.metric("ctrlmesh_manager_injected_pods")?;
+        Ok((known == pods as f64).then_some(()))
+    })?;
+    let (_, [now, most]) = usage(&manager)?;
+    println!("with {pods} pods {now:.1} MiB, at most {most:.1} MiB (2,000: at most 40)");
+    Ok(())
+}
