@@ -9,7 +9,7 @@ use std::{
 
 use clap::{Parser, Subcommand};
 use ctrlmesh::{
-    cli::{crds, explain, inject, log, log::LogError, mesh_ca, uninstall_check, wait},
+    cli::{crds, doctor, explain, inject, log, log::LogError, mesh_ca, uninstall_check, wait},
     manager::{self, ManagerArgs, start::Manager},
     net::{
         drain::{self, Draining},
@@ -52,6 +52,8 @@ enum Command {
     /// Print how the proxy would treat a request to the API server, and why; or the objects that a
     /// change of policy would move between shards
     Explain(Box<explain::ExplainArgs>),
+    /// Find out why a pod of the mesh does not come up; reads, and changes nothing
+    Doctor(doctor::DoctorArgs),
     /// Print the custom resource definitions
     Crds,
     /// Fail if pods are still injected, and name them: the chart asks before it is uninstalled
@@ -77,6 +79,10 @@ fn main() -> ExitCode {
         Command::Inject(args) => inject::run(args).map_err(with(USAGE)),
         Command::Explain(args) => {
             explain::run(&args).map_err(|error| with(error.exit_code())(error))
+        }
+        Command::Doctor(args) => {
+            install_crypto();
+            doctor::run(&args).map_err(with(UNAVAILABLE))
         }
         Command::Crds => print_crds(),
         Command::UninstallCheck => {

@@ -1,6 +1,7 @@
 //! The commands for users, and their log output.
 
 pub mod crds;
+pub mod doctor;
 pub mod explain;
 pub mod inject;
 mod line;

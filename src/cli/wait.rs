@@ -124,7 +124,10 @@ fn counts_clients(line: &str) -> bool {
 }
 
 /// Sends one request. Returns status and body.
-async fn ask(admin: SocketAddr, path: &str) -> Result<(StatusCode, String), Box<dyn Error>> {
+pub(super) async fn ask(
+    admin: SocketAddr,
+    path: &str,
+) -> Result<(StatusCode, String), Box<dyn Error>> {
     let stream = TokioIo::new(TcpStream::connect(admin).await?);
     let (mut sender, connection) = http1::handshake::<_, Empty<Bytes>>(stream).await?;
     let host = admin.to_string();

@@ -6,7 +6,7 @@ use std::{
     path::Path,
 };
 
-use ctrlmesh::policy::Refusal;
+use ctrlmesh::{cli::doctor::Check, policy::Refusal};
 use strum::VariantArray;
 
 const ROOT: &str = env!("CARGO_MANIFEST_DIR");
@@ -224,6 +224,18 @@ fn the_reference_has_every_metric_and_refusal() {
         let code = refusal.because("").status.code.to_string();
         assert_eq!(reference[refusal.label()], code, "{}", refusal.label());
     }
+}
+
+#[test]
+fn the_reference_has_every_check_of_the_doctor() {
+    let text = fs::read_to_string(Path::new(ROOT).join("docs/doctor.md")).unwrap();
+    let rows = text.lines().filter(|line| line.starts_with("| D")).map(cells);
+    let told: Vec<_> =
+        rows.map(|cells| (cells[0].trim().to_owned(), cells[1].trim().to_owned())).collect();
+    let checks = Check::VARIANTS.iter();
+    let there: Vec<_> =
+        checks.map(|check| (check.id().to_owned(), check.about().to_owned())).collect();
+    assert_eq!(told, there, "docs/doctor.md and the code have not the same");
 }
 
 /// README.md, with a blank for each line break.

@@ -16,12 +16,11 @@ pub const CA_KEY: &str = "ca.crt";
 /// The key of the CAs of the manager's own ports in the bundle.
 pub const MANAGER_CA_KEY: &str = "manager.crt";
 /// The role of proxies, and of what binds it.
-pub(in crate::manager) const ROLE: &str = "ctrlmesh-proxy";
+pub const ROLE: &str = "ctrlmesh-proxy";
 /// The label of what is ours.
-pub(in crate::manager) const OURS_LABEL: (&str, &str) =
-    ("app.kubernetes.io/managed-by", "ctrlmesh");
+pub const OURS_LABEL: (&str, &str) = ("app.kubernetes.io/managed-by", "ctrlmesh");
 /// The same, for people.
-pub(in crate::manager) const OURS: &str = "app.kubernetes.io/managed-by: ctrlmesh";
+pub const OURS: &str = "app.kubernetes.io/managed-by: ctrlmesh";
 
 /// The role to list and watch namespaces, and its binding.
 pub(in crate::manager) const NAMESPACES_ROLE: &str = "ctrlmesh-proxy-namespaces";

@@ -19,7 +19,7 @@
 mod apps;
 mod check;
 pub mod companions;
-mod names;
+pub mod names;
 mod not_injected;
 mod parts;
 mod pod;

@@ -1,9 +1,9 @@
 //! The names that injection gives to containers and variables.
 
 /// The container that programs the redirect rules and ends.
-pub(super) const INIT: &str = "ctrlmesh-init";
+pub const INIT: &str = "ctrlmesh-init";
 /// The container that runs the proxy.
-pub(super) const PROXY: &str = "ctrlmesh-proxy";
+pub const PROXY: &str = "ctrlmesh-proxy";
 
 /// The variables by which clients find the API server.
 pub(super) const ADDRESS: [&str; 3] =

@@ -1,0 +1,191 @@
+//! One namespace: its bundle, its rights, its configs, its events.
+
+use k8s_openapi::{
+    api::{
+        core::v1::{ConfigMap, Event},
+        rbac::v1::RoleBinding,
+    },
+    apimachinery::pkg::apis::meta::v1::ObjectMeta,
+    jiff::Timestamp,
+};
+
+use super::{
+    limits,
+    pods::Pods,
+    words::{named, quoted},
+};
+use crate::{
+    cli::doctor::{
+        facts::{ManagerFacts, NamespaceFacts},
+        finding::{Check, Findings},
+    },
+    manager::inject::companions::{BUNDLE_MAP, CA_KEY, OURS, OURS_LABEL, ROLE},
+};
+
+/// The way into the mesh.
+pub(super) const JOIN: &str = "write a ShardingConfig for each shard, and put the label \
+                               ctrlmesh.kusionstack.io/enable-proxy: \"true\" on the pod template";
+/// The age in seconds up to which an event is about the present.
+const RECENT: i64 = 600;
+
+pub(super) fn judge(
+    facts: &NamespaceFacts,
+    manager: &ManagerFacts,
+    pods: &Pods<'_>,
+    found: &mut Findings,
+) {
+    let name = &facts.name;
+    let is_member = pods.has_configs() || pods.asking().next().is_some();
+    let subject = format!("ConfigMap {name}/{BUNDLE_MAP}");
+    if is_member && let Some(bundle) = found.seen(Check::Bundle, &subject, &facts.bundle) {
+        self::bundle(bundle.as_ref(), &subject, found);
+    }
+    let accounts = pods.accounts();
+    let subject = format!("RoleBinding {name}/{ROLE}");
+    if !accounts.is_empty()
+        && let Some(bindings) = found.seen(Check::Rights, &subject, &facts.bindings)
+    {
+        rights(bindings, name, &accounts, &subject, found);
+    }
+    configs(facts, pods, found);
+    if is_member {
+        limits::judge(facts, manager, found);
+    } else if facts.configs.is_ok() && facts.pods.is_ok() {
+        found.warning(
+            Check::Namespaces,
+            format!("namespace {name}"),
+            "has no ShardingConfig and no pod with the label",
+            JOIN,
+        );
+    }
+}
+
+fn bundle(bundle: Option<&ConfigMap>, subject: &str, found: &mut Findings) {
+    let check = Check::Bundle;
+    let Some(bundle) = bundle else {
+        found.error(
+            check,
+            subject,
+            "is not there, so containers of injected pods cannot start",
+            "see that a replica of the manager leads (D07): it writes this ConfigMap within seconds",
+        );
+        return;
+    };
+    let text = bundle.data.as_ref().and_then(|data| data.get(CA_KEY));
+    if !is_ours(&bundle.metadata) {
+        found.error(
+            check,
+            subject,
+            format!("is somebody else's: it has no label {OURS}"),
+            "delete it, or give it that label: the manager writes it within seconds",
+        );
+    } else if text.is_none_or(|text| !text.contains("BEGIN CERTIFICATE")) {
+        found.error(
+            check,
+            subject,
+            format!("has no certificate in {CA_KEY}"),
+            "see that a replica of the manager leads (D07): it restores this ConfigMap within seconds",
+        );
+    } else {
+        found.ok(check, subject, "is there");
+    }
+}
+
+fn is_ours(meta: &ObjectMeta) -> bool {
+    let (label, value) = OURS_LABEL;
+    meta.labels.as_ref().and_then(|labels| labels.get(label)).is_some_and(|is| is == value)
+}
+
+fn rights(
+    bindings: &[RoleBinding],
+    namespace: &str,
+    accounts: &[&str],
+    subject: &str,
+    found: &mut Findings,
+) {
+    let ours = || bindings.iter().filter(|binding| binding.role_ref.name == ROLE);
+    let binds = |account: &&str| {
+        ours().flat_map(|binding| binding.subjects.iter().flatten()).any(|subject| {
+            let is_here = subject.namespace.as_deref().is_none_or(|other| other == namespace);
+            subject.kind == "ServiceAccount" && subject.name == *account && is_here
+        })
+    };
+    let (bound, missing): (Vec<&str>, Vec<&str>) =
+        accounts.iter().copied().partition(|account| binds(account));
+    if missing.is_empty() {
+        found.ok(Check::Rights, subject, format!("binds {}", named("account", &bound)));
+        return;
+    }
+    let of_name = bindings.iter().find(|binding| binding.metadata.name.as_deref() == Some(ROLE));
+    let foreign = of_name.filter(|binding| binding.role_ref.name != ROLE);
+    let fix = match foreign {
+        Some(_) => "delete this RoleBinding, which binds another role: the manager writes its own",
+        None => {
+            "see that a replica of the manager leads (D07): it writes this RoleBinding within \
+                 seconds"
+        }
+    };
+    found.error(
+        Check::Rights,
+        subject,
+        format!(
+            "proxies of injected pods may not read ShardingConfigs: it does not bind {}",
+            named("account", &missing)
+        ),
+        fix,
+    );
+}
+
+fn configs(facts: &NamespaceFacts, pods: &Pods<'_>, found: &mut Findings) {
+    let subject = format!("ShardingConfigs of {}", facts.name);
+    if found.seen(Check::Malformed, &subject, &facts.configs).is_none() {
+        return;
+    }
+    let mut count = 0;
+    for invalid in pods.malformed() {
+        count += 1;
+        let problems: Vec<_> = invalid.problems.iter().map(ToString::to_string).collect();
+        found.error(
+            Check::Malformed,
+            invalid.object.to_string(),
+            problems.join("; "),
+            "correct the field: README.md and `kubectl explain shardingconfig.spec` say what it may be",
+        );
+    }
+    let all = facts.configs.as_ref().map_or(0, Vec::len);
+    if count == 0 && all > 0 {
+        let plural = if all == 1 { " is" } else { "s are" };
+        found.ok(Check::Malformed, subject, format!("{all} config{plural} well formed"));
+    }
+}
+
+/// Judges the events of pods that could not be created for a reason of ours.
+pub(super) fn refused(facts: &NamespaceFacts, now: Timestamp, found: &mut Findings) {
+    let (check, subject) = (Check::Refused, format!("events of {}", facts.name));
+    let Some(events) = found.seen(check, &subject, &facts.refused) else { return };
+    let ours: Vec<_> = events.iter().filter(|event| is_about_us(event, now)).collect();
+    if ours.is_empty() {
+        let says = "no pod was refused for a reason of ctrlmesh in the last 10 minutes";
+        found.ok(check, subject, says);
+    }
+    for event in ours {
+        let message = event.message.as_deref().unwrap_or_default();
+        let of = &event.involved_object;
+        let [kind, name] = [&of.kind, &of.name].map(|text| text.as_deref().unwrap_or_default());
+        let fix = if message.contains("failed calling webhook") {
+            "see that the manager is ready (D05, D06): the pod is created after a back-off"
+        } else {
+            "do what the message says: the pod is created after a back-off"
+        };
+        found.error(check, format!("{kind} {}/{name}", facts.name), quoted(message), fix);
+    }
+}
+
+fn is_about_us(event: &Event, now: Timestamp) -> bool {
+    let series = event.series.as_ref().and_then(|series| series.last_observed_time.as_ref());
+    let micro = series.or(event.event_time.as_ref()).map(|time| time.0);
+    let last = event.last_timestamp.as_ref().map(|time| time.0).max(micro);
+    let is_recent = last.is_none_or(|last| now.as_second() - last.as_second() <= RECENT);
+    let message = event.message.as_deref().unwrap_or_default();
+    is_recent && event.reason.as_deref() == Some("FailedCreate") && message.contains("ctrlmesh")
+}
