@@ -3,3 +3,4 @@
 #![allow(clippy::print_stdout, reason = "how long things took")]
 
 mod first;
+mod names;
