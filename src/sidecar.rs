@@ -24,6 +24,11 @@ pub const ADMIN_PORT: NonZeroU16 = port(5441);
 
 /// The listener for clients. A loopback address means both families' loopback.
 pub const LISTEN: SocketAddr = at(Ipv4Addr::LOCALHOST, OUTBOUND_PORT);
+/// The listener for clients that dial a name of the API server, at the port of its Service: in env
+/// mode host aliases lead the names here.
+pub const LISTEN_NAMES: SocketAddr = at(Ipv4Addr::LOCALHOST, port(443));
+/// The flag of [`LISTEN_NAMES`]: the host aliases of an injected pod are ours if its proxy has it.
+pub const LISTEN_NAMES_FLAG: &str = "--listen-names";
 /// The listener of metrics and health. The unspecified address means all addresses of both
 /// families.
 pub const ADMIN: SocketAddr = at(Ipv4Addr::UNSPECIFIED, ADMIN_PORT);
@@ -112,6 +117,8 @@ pub struct ProxyPlan {
     pub mode: Mode,
     /// The listener for clients.
     pub listen: SocketAddr,
+    /// The listener for clients that dial a name of the API server, where the names lead to it.
+    pub listen_names: Option<SocketAddr>,
     /// The listener of metrics and health.
     pub admin: SocketAddr,
     /// The file of the cluster's CA.
@@ -164,6 +171,7 @@ impl ProxyPlan {
         Self {
             mode,
             listen: LISTEN,
+            listen_names: None,
             admin: ADMIN,
             upstream_ca: cluster_ca(),
             leaf,
@@ -175,16 +183,19 @@ impl ProxyPlan {
 
     /// The arguments of the container, subcommand first.
     ///
-    /// Every value is written out, defaults included, so that another version's defaults change
+    /// Every value that has a default is written out, so that another version's defaults change
     /// nothing.
     pub fn to_args(&self) -> Vec<String> {
         let mut args = vec![
             PROXY.to_owned(),
             format!("--mode={}", self.mode),
             format!("--listen={}", self.listen),
+        ];
+        args.extend(self.listen_names.map(|addr| format!("{LISTEN_NAMES_FLAG}={addr}")));
+        args.extend([
             format!("--admin={}", self.admin),
             format!("--upstream-ca={}", self.upstream_ca),
-        ];
+        ]);
         args.extend(self.leaf.to_args());
         args.extend([
             format!("--cluster-domain={}", self.cluster_domain),

@@ -4,6 +4,8 @@
 
 #[path = "inject/admission.rs"]
 mod admission;
+#[path = "inject/api_names.rs"]
+mod api_names;
 #[path = "inject/core.rs"]
 mod core;
 #[path = "inject/documents.rs"]

@@ -17,5 +17,5 @@ pub mod tls;
 pub use self::{
     addr::{ClientAddr, ManagerAddr, OrigDst, UpstreamAddr},
     clock::Clock,
-    names::ClusterDomain,
+    names::{ClusterDomain, is_api_servers_name},
 };

@@ -22,15 +22,26 @@ impl ClusterDomain {
     /// The domain of most clusters.
     pub const DEFAULT: &str = "cluster.local";
 
+    /// The names of the API server's Service.
+    pub fn service_names(&self) -> impl Iterator<Item = String> {
+        SERVICE.into_iter().map(str::to_owned).chain([self.whole()])
+    }
+
     /// The names of the API server's Service, and localhost.
     pub fn names(&self) -> impl Iterator<Item = String> {
-        let whole = self.whole();
-        SERVICE.into_iter().map(str::to_owned).chain([whole, LOCALHOST.to_owned()])
+        self.service_names().chain([LOCALHOST.to_owned()])
     }
 
     fn whole(&self) -> String {
         format!("{}.{self}", SERVICE[2])
     }
+}
+
+/// Whether this is a name of the API server's Service, in whatever domain.
+pub fn is_api_servers_name(name: &str) -> bool {
+    let in_domain =
+        |whole: &str| whole.strip_prefix(SERVICE[2]).is_some_and(|d| d.starts_with('.'));
+    SERVICE.contains(&name) || in_domain(name)
 }
 
 impl Default for ClusterDomain {
@@ -59,6 +70,10 @@ mod tests {
     fn a_domain_is_a_dns_name_without_its_last_dot() {
         let domain: ClusterDomain = "Corp.Example".parse().unwrap();
         let names: Vec<_> = domain.names().collect();
+        assert!(domain.service_names().all(|name| is_api_servers_name(&name)), "{names:?}");
+        for other in [LOCALHOST, "kubernetes.other", "kubernetes.default.svc2", "a.kubernetes"] {
+            assert!(!is_api_servers_name(other), "{other}");
+        }
         assert!(names.contains(&"kubernetes.default.svc.corp.example".to_owned()), "{names:?}");
         for text in ["", ".", "cluster.local.", ".local", "a b", "10.0.0.1", &"a".repeat(64)] {
             let error = text.parse::<ClusterDomain>().unwrap_err();

@@ -100,6 +100,11 @@ pub struct PlainFlags {
     #[arg(long, env = "CTRLMESH_LISTEN", value_name = "ADDR", default_value_t = sidecar::LISTEN)]
     pub listen: SocketAddr,
 
+    /// A second address that clients connect to, as --listen: the port of the API server, where its
+    /// DNS names lead to this host
+    #[arg(long, env = "CTRLMESH_LISTEN_NAMES", value_name = "ADDR")]
+    pub listen_names: Option<SocketAddr>,
+
     /// The CA certificates that verify the API server's certificate
     #[arg(long, env = "CTRLMESH_UPSTREAM_CA", value_name = "FILE",
           default_value_os_t = PathBuf::from(sidecar::cluster_ca()))]
@@ -406,7 +411,7 @@ mod tests {
     use std::ffi::OsString;
 
     use clap::Parser;
-    use proptest::{prelude::*, sample::select};
+    use proptest::{option, prelude::*, sample::select};
 
     use super::*;
     use crate::sidecar::{LeafPlan, ProxyPlan};
@@ -465,11 +470,14 @@ mod tests {
         let domain = "[a-z][a-z0-9]{0,8}(\\.[a-z][a-z0-9]{0,8}){0,3}"
             .prop_map(|name| name.parse::<ClusterDomain>().unwrap());
         let mode = select(Mode::value_variants());
-        (mode, addr(), addr(), path(), leaves(), domain, path(), path()).prop_map(
+        let listen = (addr(), option::of(addr()));
+        (mode, listen, addr(), path(), leaves(), domain, path(), path()).prop_map(
             |(mode, listen, admin, upstream_ca, leaf, cluster_domain, labels, state_dir)| {
+                let (listen, listen_names) = listen;
                 ProxyPlan {
                     mode,
                     listen,
+                    listen_names,
                     admin,
                     upstream_ca,
                     leaf,
@@ -490,11 +498,12 @@ mod tests {
             read.plain.pod_namespace = Some("ns".to_owned());
             read.upstream = (read.mode == Mode::Direct).then(|| "10.96.0.1:443".parse().unwrap());
             let leaf = leaf_of(Config::new(read.clone()).unwrap().certificate);
-            let PlainFlags { listen, admin, cluster_domain, .. } = read.plain;
+            let PlainFlags { listen, listen_names, admin, cluster_domain, .. } = read.plain;
             prop_assert_eq!(
                 ProxyPlan {
                     mode: read.mode,
                     listen,
+                    listen_names,
                     admin,
                     upstream_ca: text(read.plain.upstream_ca),
                     leaf,

@@ -40,6 +40,7 @@ use crate::{
         tls::{BadRoots, ClientTls, UpstreamTls, read_roots},
     },
     process::vital::{Lost, VitalTasks, Vitals},
+    sidecar::LISTEN_NAMES_FLAG,
 };
 
 /// Interval of checks for what others may change: the upstream's CA file, the end of the leaf.
@@ -123,11 +124,17 @@ impl Proxy {
         let feed = Arc::new(Feed::new(vec![Arc::clone(&server)], Arc::clone(&metrics)));
         let follow_policy = policy(&config, &feed).await?;
         let cannot = |flag, addr| move |error| StartError::Listen(flag, addr, error);
-        let sockets = socket::listen_on_loopbacks(config.plain.listen)
-            .map_err(cannot("--listen", config.plain.listen))?;
-        let outbound =
-            |socket| Listener { leg: Leg::Outbound, socket, server: Arc::clone(&server) };
-        let listeners = sockets.into_iter().map(outbound).collect();
+        let flags = [
+            ("--listen", Some(config.plain.listen)),
+            (LISTEN_NAMES_FLAG, config.plain.listen_names),
+        ];
+        let mut listeners = Vec::new();
+        for (flag, addr) in flags.into_iter().filter_map(|(flag, addr)| Some((flag, addr?))) {
+            let sockets = socket::listen_on_loopbacks(addr).map_err(cannot(flag, addr))?;
+            let outbound =
+                |socket| Listener { leg: Leg::Outbound, socket, server: Arc::clone(&server) };
+            listeners.extend(sockets.into_iter().map(outbound));
+        }
         let admin = socket::listen_on_all(config.plain.admin)
             .map_err(cannot("--admin", config.plain.admin))?;
         let shared = Arc::new(Shared::new(&config, metrics, tls, feed));
@@ -153,7 +160,8 @@ impl Proxy {
             self;
         let (pod, namespace) =
             (config.plain.pod_name.as_deref(), config.plain.pod_namespace.as_deref());
-        tracing::info!(addr, admin = admin_addr, pod, namespace, "listening");
+        let names = config.plain.listen_names.map(tracing::field::display);
+        tracing::info!(addr, names, admin = admin_addr, pod, namespace, "listening");
         let (drain, inner) = drain::channel();
         let vitals = Vitals::new(shared.metrics.panics.clone(), inner.clone());
         let (hands, queues) = listen::hands(config.plain.threads.get(), socket::most_connections());

@@ -141,7 +141,10 @@ fn i12_the_proxy_reads_its_plan_and_each_path_of_it_is_mounted() {
         let proxy = named(&injected, "initContainers", "ctrlmesh-proxy");
         let args = proxy["args"].as_array().unwrap();
         let args: Vec<_> = args.iter().map(|arg| arg.as_str().unwrap()).collect();
-        let plan = ProxyPlan::of_pod(mode, "cluster.local".parse().unwrap(), leaf.clone());
+        let plan = ProxyPlan {
+            listen_names: (mode == sidecar::Mode::Direct).then_some(sidecar::LISTEN_NAMES),
+            ..ProxyPlan::of_pod(mode, "cluster.local".parse().unwrap(), leaf.clone())
+        };
         assert_eq!(args, plan.to_args());
         let mounts = proxy["volumeMounts"].as_array().unwrap();
         let is_mounted = |path: &str| {

@@ -1,6 +1,6 @@
 //! Random pods: injecting twice is injecting once, and nothing that was there is lost.
 
-use ctrlmesh::manager::inject::{Injected, Sidecar, inject};
+use ctrlmesh::manager::inject::{Enforces, Injected, Sidecar, inject};
 use proptest::{option, prelude::*, sample::select};
 use serde_json::{Map, Value, json};
 
@@ -54,7 +54,10 @@ fn env() -> impl Strategy<Value = Value> {
 
 fn container(name: &'static str) -> impl Strategy<Value = Value> {
     let context = select(vec![json!({}), json!({ "runAsUser": 7 }), json!({ "privileged": true })]);
-    let ports = select(vec![json!([]), json!([{ "containerPort": 80 }]), json!(null)]);
+    let ports = prop_oneof![
+        6 => select(vec![json!([]), json!([{ "containerPort": 80 }]), json!(null)]),
+        1 => Just(json!([{ "containerPort": 443 }])),
+    ];
     let policy = select(vec![json!("Always")]);
     let from = select(vec![
         json!([{ "configMapRef": { "name": "shared" } }]),
@@ -92,6 +95,33 @@ fn volumes() -> impl Strategy<Value = Value> {
     prop::collection::vec(volume, 0..3).prop_map(Value::from)
 }
 
+/// Aliases; the last two are for names of the API server.
+fn host_aliases() -> impl Strategy<Value = Value> {
+    let alias = prop_oneof![
+        8 => select(vec![
+            json!({ "ip": "127.0.0.1", "hostnames": ["a.example", "kubernetes.example"] }),
+            json!({ "ip": "127.0.0.1", "hostnames": [] }),
+            json!({ "ip": "127.0.0.1" }),
+            json!({ "ip": "10.0.0.1", "hostnames": ["b.example"] }),
+        ]),
+        1 => select(vec![
+            json!({ "ip": "127.0.0.1", "hostnames": ["kubernetes", "kubernetes.default"] }),
+            json!({ "ip": "10.0.0.1", "hostnames": ["kubernetes.default.svc.example"] }),
+        ]),
+    ];
+    prop::collection::vec(alias, 0..3).prop_map(Value::from)
+}
+
+/// The pod's securityContext; two have a sysctl of ours.
+fn security() -> impl Strategy<Value = Value> {
+    let ports = json!({ "name": "net.ipv4.ip_unprivileged_port_start", "value": "0" });
+    let other = json!({ "name": "net.ipv4.tcp_syncookies", "value": "1" });
+    prop_oneof![
+        4 => select(vec![json!({}), json!({ "fsGroup": 1 }), json!({ "sysctls": [other] })]),
+        1 => select(vec![json!({ "sysctls": [ports] }), json!({ "sysctls": [other, ports] })]),
+    ]
+}
+
 fn pods() -> impl Strategy<Value = Value> {
     let flags = select(vec![json!("false"), json!("true")]);
     let annotations = (
@@ -107,11 +137,13 @@ fn pods() -> impl Strategy<Value = Value> {
         maybe("initContainers", containers(0)),
         maybe("volumes", volumes()),
         maybe("hostNetwork", Just(json!(false))),
+        maybe("hostAliases", host_aliases()),
+        maybe("securityContext", security()),
         unknown(),
     )
-        .prop_map(|(containers, a, b, c, d)| {
+        .prop_map(|(containers, a, b, c, d, e, f)| {
             let containers = Map::from_iter([("containers".to_owned(), containers)]);
-            all(vec![containers, a, b, c, d])
+            all(vec![containers, a, b, c, d, e, f])
         });
     (maybe("annotations", annotations), spec, unknown()).prop_map(|(annotations, spec, unknown)| {
         let labels = json!({ "kridge.kusionstack.io/enable-proxy": "true" });
@@ -130,7 +162,9 @@ fn unknown_text() -> impl Strategy<Value = Map<String, Value>> {
 fn keeps(after: &Value, before: &Value) -> bool {
     match (after, before) {
         (Value::Object(after), Value::Object(before)) => before.iter().all(|(key, value)| {
-            let is_empty = value.is_null() || value.as_array().is_some_and(Vec::is_empty);
+            let is_empty = value.is_null()
+                || value.as_array().is_some_and(Vec::is_empty)
+                || value.as_object().is_some_and(Map::is_empty);
             match after.get(key) {
                 None => is_empty || is_token_list(value),
                 Some(after) => is_empty || keeps(after, value),
@@ -153,12 +187,33 @@ fn is_token_list(value: &Value) -> bool {
     value.as_array().is_some_and(|items| items.iter().all(is_token))
 }
 
+fn levels() -> impl Strategy<Value = Enforces> {
+    select(vec![Enforces::Privileged, Enforces::Baseline])
+}
+
 fn sidecars() -> impl Strategy<Value = Sidecar> {
     select(vec![Sidecar::Native, Sidecar::Classic])
 }
 
 proptest! {
     #![proptest_config(ProptestConfig { cases: 2000, failure_persistence: None, ..Default::default() })]
+
+    /// The level of a namespace may change, and with it the mode.
+    #[test]
+    fn i20_nothing_of_one_mode_is_left_in_the_other(
+        pod in pods(), first in levels(), then in levels(),
+    ) {
+        let at = |level| settings(Sidecar::Native).at_admission(level);
+        let (mut once, mut twice) = (pod.clone(), pod);
+        let did = inject(&mut once, &at(then));
+        if !matches!(inject(&mut twice, &at(first)), Ok(Injected::Done { .. })) {
+            return Ok(());
+        }
+        prop_assert_eq!(&inject(&mut twice, &at(then)), &did);
+        if did.is_ok() {
+            prop_assert_eq!(twice, once);
+        }
+    }
 
     #[test]
     fn i12_twice_is_once(pod in pods(), first in sidecars(), then in sidecars()) {

@@ -485,7 +485,7 @@ async fn bad_port_taken() {
     let upstream = Upstream::start().await;
     let files = Files::new(&upstream.ca.pem);
     let taken = upstream.addr.to_string();
-    for flag in ["--listen", "--admin"] {
+    for flag in ["--listen", "--listen-names", "--admin"] {
         let mut args = flags(&files, &taken);
         args.retain(|arg| !arg.starts_with(flag));
         args.push(format!("{flag}={taken}"));
@@ -500,7 +500,7 @@ async fn bad_port_taken() {
 fn bad_port_not_permitted() {
     in_own_network(async || {
         let files = Files::new(&Ca::new("any").pem);
-        for flag in ["--listen", "--admin"] {
+        for flag in ["--listen", "--listen-names", "--admin"] {
             let mut args = flags(&files, "127.0.0.1:6443");
             args.retain(|arg| !arg.starts_with(flag));
             let output = process::Command::new("setpriv")

@@ -56,6 +56,7 @@ pub struct Setup {
     pub threads: usize,
     pub drain_timeout: u16,
     pub listen: SocketAddr,
+    pub listen_names: Option<SocketAddr>,
     pub admin: SocketAddr,
     /// The user to run as in `--mode iptables`; no rule redirects this user's own connections.
     pub redirected_except: Option<u32>,
@@ -189,6 +190,7 @@ impl Setup {
             threads: 1,
             drain_timeout: 10,
             listen: "127.0.0.1:0".parse().unwrap(),
+            listen_names: None,
             admin: "127.0.0.1:0".parse().unwrap(),
             redirected_except: None,
             leaf: None,
@@ -215,6 +217,7 @@ impl Setup {
             kubernetes_service_port: None,
             plain: PlainFlags {
                 listen: self.listen,
+                listen_names: self.listen_names,
                 upstream_ca: files.upstream_ca(),
                 cluster_domain: ClusterDomain::default(),
                 pod_labels: None,

@@ -84,8 +84,7 @@ fn names(parsed: &ParsedPod) -> Result<(), NotInjected> {
 fn users(parsed: &ParsedPod, settings: &Settings) -> Result<(), NotInjected> {
     let uid = settings.plan.proxy_uid();
     let is_proxys = |user: Option<u64>| user == Some(uid.as_u32().into());
-    let pods = parsed.spec.get("securityContext").and_then(|context| context.get("runAsUser"));
-    if is_proxys(pods.and_then(Value::as_u64)) {
+    if is_proxys(parsed.security.get("runAsUser").and_then(Value::as_u64)) {
         return Err(NotInjected::ProxyUser { who: "the pod's securityContext".to_owned(), uid });
     }
     match parsed.all_containers().find(|container| is_proxys(container.user())) {

@@ -7,7 +7,8 @@
 //! 3. the pod's own settings are read: how its requests reach the proxy ([`CaptureMode`]), what
 //!    else its annotations ask for (`pod_settings`); the pod is refused if the mesh could not keep
 //!    its promises ([`NotInjected`]);
-//! 4. every container gets the bundle, and in env mode the proxy's address (`apps`);
+//! 4. every container gets the bundle, and in env mode the proxy's address, to which the API
+//!    server's names lead too (`apps`);
 //! 5. volumes, init container and proxy are added (`volumes`, `parts`), in an order in which no
 //!    container starts before the proxy and bypasses it later.
 //!
@@ -30,14 +31,15 @@ pub mod workload;
 
 use serde_json::Value;
 
+use self::{
+    apps::aliases,
+    pod::{ParsedPod, unquoted},
+    pod_settings::PodSettings,
+};
 pub use self::{
     not_injected::NotInjected,
     pod_settings::CaptureMode,
     settings::{BadImage, BadResources, Enforces, Image, MeshTrust, Resources, Settings, Sidecar},
-};
-use self::{
-    pod::{ParsedPod, unquoted},
-    pod_settings::PodSettings,
 };
 use crate::api::keys;
 
@@ -78,13 +80,19 @@ pub fn inject(pod: &mut Value, settings: &Settings) -> Result<Injected, NotInjec
     let mode = own.mode;
     apps::mark(&mut parsed, mode);
     apps::give_bundle(&mut parsed);
-    if mode == CaptureMode::Env {
-        apps::give_address(&mut parsed, settings.sidecar);
-    }
+    let names = match mode {
+        CaptureMode::Iptables => None,
+        CaptureMode::Env => {
+            apps::give_address(&mut parsed, settings.sidecar);
+            Some(aliases::give(&mut parsed, settings))
+        }
+    };
+    let has_names = matches!(names, Some(Ok(())));
     volumes::add(&mut parsed, mode, &settings.trust);
     parsed.add_pull_secrets(&settings.pull_secrets)?;
-    notes.extend(own.notes(&parsed));
-    parts::add(&mut parsed, own, settings);
+    notes.extend(own.notes(&parsed, has_names));
+    notes.extend(names.and_then(Result::err).map(|taken| taken.to_string()));
+    parts::add(&mut parsed, own, has_names, settings);
     *pod = parsed.into_value();
     Ok(Injected::Done { mode, service_account, notes })
 }

@@ -13,8 +13,8 @@ use super::{
     },
 };
 use crate::sidecar::{
-    self, ADMIN_PORT, ENROLMENT_DIR, LABELS_DIR, LEAF_DIR, LeafPlan, MESH_CA_DIR, OWN_ADMIN,
-    ProxyPlan, SERVICE_ACCOUNT, STATE_DIR,
+    self, ADMIN_PORT, ENROLMENT_DIR, LABELS_DIR, LEAF_DIR, LISTEN_NAMES, LeafPlan, MESH_CA_DIR,
+    OWN_ADMIN, ProxyPlan, SERVICE_ACCOUNT, STATE_DIR,
 };
 
 /// The time limit of the proxy's start, in seconds, before the proxy is restarted. It covers an API
@@ -29,12 +29,14 @@ const STOP_TIMEOUT: u32 = 3600;
 /// Native: init container, proxy, then all others, so that all of them are covered. Classic: the
 /// init container comes last of its kind, since later ones could reach nothing while no proxy runs,
 /// and the proxy first of the containers.
-pub(super) fn add(parsed: &mut ParsedPod, own: PodSettings, settings: &Settings) {
+///
+/// With `has_names` the proxy listens where the API server's names lead.
+pub(super) fn add(parsed: &mut ParsedPod, own: PodSettings, has_names: bool, settings: &Settings) {
     let init = match own.mode {
         CaptureMode::Iptables => Some(init(settings, entries_to_look_at(parsed))),
         CaptureMode::Env => None,
     };
-    let proxy = proxy(own, settings);
+    let proxy = proxy(own, has_names, settings);
     match settings.sidecar {
         Sidecar::Native => {
             parsed.init_containers.splice(0..0, init.into_iter().chain([proxy]));
@@ -65,14 +67,17 @@ fn init(settings: &Settings, to_look_at: Vec<JsonObject>) -> Container {
     Container::new(INIT, into_object(fields), env, mounts)
 }
 
-fn proxy(own: PodSettings, settings: &Settings) -> Container {
+fn proxy(own: PodSettings, has_names: bool, settings: &Settings) -> Container {
     let uid = settings.plan.proxy_uid().as_u32();
     let mode = match own.mode {
         CaptureMode::Iptables => sidecar::Mode::Iptables,
         CaptureMode::Env => sidecar::Mode::Direct,
     };
     let (leaf, leaf_mounts) = leaf(&settings.trust);
-    let plan = ProxyPlan::of_pod(mode, settings.cluster_domain.clone(), leaf);
+    let plan = ProxyPlan {
+        listen_names: has_names.then_some(LISTEN_NAMES),
+        ..ProxyPlan::of_pod(mode, settings.cluster_domain.clone(), leaf)
+    };
     let resources = own.proxy_resources.or_else(|| settings.proxy_resources.clone());
     let mut fields = into_object(json!({
         "image": settings.proxy_image.to_string(),

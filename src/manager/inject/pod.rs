@@ -9,6 +9,8 @@ use super::not_injected::NotInjected;
 /// An object of the API with arbitrary fields.
 pub(super) type JsonObject = Map<String, Value>;
 
+const SECURITY: &str = "securityContext";
+
 /// A pod or a pod template. [`ParsedPod::into_value`] reassembles it: empty lists and maps are left
 /// out, everything else is unchanged.
 #[derive(Clone, Debug)]
@@ -19,8 +21,12 @@ pub(super) struct ParsedPod {
     metadata: JsonObject,
     pub(super) labels: BTreeMap<String, String>,
     pub(super) annotations: BTreeMap<String, String>,
-    /// The spec without the three lists below.
+    /// The spec without the parts below.
     pub(super) spec: JsonObject,
+    /// The pod's securityContext without the list below.
+    pub(super) security: JsonObject,
+    pub(super) sysctls: Vec<JsonObject>,
+    pub(super) host_aliases: Vec<JsonObject>,
     pub(super) init_containers: Vec<Container>,
     pub(super) containers: Vec<Container>,
     pub(super) volumes: Vec<JsonObject>,
@@ -39,20 +45,21 @@ pub(super) struct Container {
 impl ParsedPod {
     pub(super) fn of(pod: &Value) -> Result<Self, NotInjected> {
         let mut root = object(pod.clone(), "the pod")?;
-        let mut metadata = match root.remove("metadata") {
-            None | Some(Value::Null) => JsonObject::new(),
-            Some(metadata) => object(metadata, "metadata")?,
-        };
+        let mut metadata = object_if_any(root.remove("metadata"), "metadata")?;
         let mut spec = object(root.remove("spec").unwrap_or_default(), "spec")?;
+        let mut security = object_if_any(spec.remove(SECURITY), "spec.securityContext")?;
         let parsed = Self {
             labels: strings(metadata.remove("labels"), "metadata.labels")?,
             annotations: strings(metadata.remove("annotations"), "metadata.annotations")?,
             init_containers: containers(&mut spec, "initContainers")?,
             containers: containers(&mut spec, "containers")?,
             volumes: objects(spec.remove("volumes"), "spec.volumes")?,
+            sysctls: objects(security.remove("sysctls"), "spec.securityContext.sysctls")?,
+            host_aliases: objects(spec.remove("hostAliases"), "spec.hostAliases")?,
             root,
             metadata,
             spec,
+            security,
         };
         if parsed.containers.is_empty() {
             return Err(malformed("spec.containers", "a list of at least one container"));
@@ -61,7 +68,7 @@ impl ParsedPod {
     }
 
     pub(super) fn into_value(self) -> Value {
-        let Self { mut root, mut metadata, mut spec, .. } = self;
+        let Self { mut root, mut metadata, mut spec, mut security, .. } = self;
         for (key, texts) in [("labels", self.labels), ("annotations", self.annotations)] {
             let texts = texts.into_iter().map(|(key, text)| (key, Value::String(text)));
             put(&mut metadata, key, texts.collect());
@@ -69,6 +76,9 @@ impl ParsedPod {
         put_list(&mut spec, "initContainers", self.init_containers, Container::into_value);
         put_list(&mut spec, "containers", self.containers, Container::into_value);
         put_list(&mut spec, "volumes", self.volumes, Value::Object);
+        put_list(&mut spec, "hostAliases", self.host_aliases, Value::Object);
+        put_list(&mut security, "sysctls", self.sysctls, Value::Object);
+        put(&mut spec, SECURITY, security);
         put(&mut root, "metadata", metadata);
         root.insert("spec".to_owned(), Value::Object(spec));
         Value::Object(root)
@@ -189,12 +199,16 @@ fn object(value: Value, field: &str) -> Result<JsonObject, NotInjected> {
     }
 }
 
+fn object_if_any(value: Option<Value>, field: &str) -> Result<JsonObject, NotInjected> {
+    match value {
+        None | Some(Value::Null) => Ok(JsonObject::new()),
+        Some(value) => object(value, field),
+    }
+}
+
 fn strings(value: Option<Value>, field: &str) -> Result<BTreeMap<String, String>, NotInjected> {
-    let map = match value {
-        None | Some(Value::Null) => return Ok(BTreeMap::new()),
-        Some(value) => object(value, field)?,
-    };
-    map.into_iter()
+    object_if_any(value, field)?
+        .into_iter()
         .map(|(key, value)| match value {
             Value::String(text) => Ok((key, text)),
             _ => Err(unquoted(format!("{field}[{key:?}]"))),

@@ -34,8 +34,8 @@ pub(super) struct PodSettings {
 pub enum CaptureMode {
     /// Redirect rules, which `ctrlmesh-init` puts in place.
     Iptables,
-    /// The address of the API server in the containers' environment. Needs no privilege, but misses
-    /// clients that take the address from elsewhere.
+    /// The address of the API server in the containers' environment, and its names in their hosts
+    /// file. Needs no privilege, but misses clients that have the address from elsewhere.
     Env,
 }
 
@@ -95,17 +95,21 @@ impl PodSettings {
         })
     }
 
-    /// The notes on what was decided for the pod, and on its keys that mean nothing to us.
-    pub(super) fn notes(&self, parsed: &ParsedPod) -> Vec<String> {
+    /// The notes on what was decided for the pod, and on its keys that mean nothing to us. With
+    /// `has_names` the API server's names lead to the proxy.
+    pub(super) fn notes(&self, parsed: &ParsedPod, has_names: bool) -> Vec<String> {
         let maps = [("label", &parsed.labels), ("annotation", &parsed.annotations)];
         let without_meaning = |(name, reason)| {
             let found = maps.iter().find_map(|(kind, map)| Some((kind, keys::find(map, name)?.0)));
             found.map(|(kind, key)| format!("{kind} {key} has no meaning here: {reason}"))
         };
+        let ways = if has_names { "its variables or its DNS names" } else { "its variables" };
         let by_level = self.is_env_by_level.then(|| {
-            "the namespace enforces a Pod Security level without NET_ADMIN: injected in env mode, \
-             which clients that take the API server's address from elsewhere go past"
-                .to_owned()
+            format!(
+                "the namespace enforces a Pod Security level without NET_ADMIN: injected in env \
+                 mode, which a client goes past that has the API server's address from elsewhere \
+                 than {ways}"
+            )
         });
         by_level
             .into_iter()

@@ -71,5 +71,7 @@ pub use self::{
     port::ReservedPort,
     programs::{Network, Program, until},
     proxy::{Proxy, ProxyBuilder, ctrlmesh_binary},
-    scenes::{Binaries, Boundary, Installed, Mesh, NAMESPACE, OperatorPod, Shards, Widget},
+    scenes::{
+        Binaries, Boundary, Installed, Mesh, NAMESPACE, OperatorPod, Shards, Tool, Tools, Widget,
+    },
 };

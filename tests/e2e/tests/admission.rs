@@ -274,6 +274,12 @@ fn i20_a_namespace_that_enforces_a_level_gets_env_mode_with_a_warning() -> Resul
         let (stored, said) = create(&api, &pod(level), &[])?;
         ensure!(names(&stored, "initContainers") == ["ctrlmesh-proxy"], "{stored:#}");
         ensure!(said.starts_with("Warning: the namespace enforces a Pod Security level"), "{said}");
+        // What leads the API server's names to the proxy is admitted too.
+        let sysctl = json!({ "name": "net.ipv4.ip_unprivileged_port_start", "value": "0" });
+        ensure!(stored["spec"]["securityContext"]["sysctls"] == json!([sysctl]), "{stored:#}");
+        let alias = &stored["spec"]["hostAliases"][0];
+        ensure!(alias["ip"] == "127.0.0.1", "{stored:#}");
+        ensure!(alias["hostnames"][2] == "kubernetes.default.svc", "{stored:#}");
         let mut redirected = pod(level);
         redirected["metadata"]["annotations"] =
             json!({ "ctrlmesh.kusionstack.io/enable-iptables": "true" });

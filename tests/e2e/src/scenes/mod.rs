@@ -3,9 +3,11 @@
 mod installed;
 mod mesh;
 mod shards;
+mod tools;
 
 pub use self::{
     installed::{Boundary, Installed},
     mesh::{Binaries, Mesh},
     shards::{NAMESPACE, OperatorPod, Shards, Widget},
+    tools::{Tool, Tools},
 };

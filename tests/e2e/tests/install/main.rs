@@ -5,4 +5,5 @@
 mod audit;
 mod ends;
 mod first;
+mod names;
 mod scene;

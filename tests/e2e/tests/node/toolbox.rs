@@ -6,16 +6,14 @@
 //! 3. What was done is read from the proxy's metrics and access log, and from the audit log.
 
 use std::{
-    path::{Path, PathBuf},
+    path::Path,
     process::{Command, Output},
     time::Duration,
 };
 
 use anyhow::{Context, Result, bail, ensure};
-use ctrlmesh_e2e::{
-    AuditEntry, Binaries, Families, Mesh, Node, Program, Rule, go_clients, images, kube_binary,
-    python_client,
-};
+pub(crate) use ctrlmesh_e2e::Tool;
+use ctrlmesh_e2e::{AuditEntry, Binaries, Families, Mesh, Node, Program, Rule, Tools, images};
 use serde_json::{Value, json};
 
 /// Where the pod lives.
@@ -41,80 +39,17 @@ const USER: &str = "system:serviceaccount:ants:toolbox";
 /// See the module.
 pub(crate) struct Toolbox {
     mesh: Mesh,
-    programs: Programs,
+    tools: Tools,
     /// The API server's address, as the kubelet tells it to pods.
     pub(crate) service: String,
     /// The pod's address.
     pub(crate) address: String,
 }
 
-/// Paths, the same ones on this machine and in the pod.
-struct Programs {
-    kube: PathBuf,
-    go: PathBuf,
-    python: PathBuf,
-    python_client: PathBuf,
-    /// Where the interpreter is that the Python environment stands on.
-    python_home: PathBuf,
-    rust: PathBuf,
-}
-
-/// A program of the toolbox.
-#[derive(Clone, Copy, Debug)]
-pub(crate) enum Tool {
-    Kubectl,
-    /// `clients/go`: client-go.
-    Go,
-    /// `clients/rust`: the crate kube.
-    Rust,
-    /// `clients/python`: the official package.
-    Python,
-    Curl,
-    Shell,
-}
-
-impl Programs {
-    fn find() -> Result<Self> {
-        let (python, python_client) = python_client()?;
-        let asked = Command::new(&python)
-            .args(["-c", "import sys; print(sys.base_prefix, end='')"])
-            .output()
-            .context("asking Python where it is")?;
-        Ok(Self {
-            kube: kube_binary()?,
-            go: go_clients()?,
-            python,
-            python_client,
-            python_home: String::from_utf8(asked.stdout)?.into(),
-            rust: env!("CARGO_BIN_EXE_kube-client").into(),
-        })
-    }
-
-    fn line(&self, tool: Tool) -> Result<Vec<&str>> {
-        Ok(match tool {
-            Tool::Kubectl => vec![path_text(&self.kube)?, "kubectl"],
-            Tool::Go => vec![path_text(&self.go)?],
-            Tool::Rust => vec![path_text(&self.rust)?],
-            Tool::Python => vec![path_text(&self.python)?, path_text(&self.python_client)?],
-            Tool::Curl => vec!["/usr/bin/curl"],
-            Tool::Shell => vec!["/bin/sh", "-c"],
-        })
-    }
-
-    /// What of this machine the pod has, at the same paths: `/usr` brings curl and the libraries.
-    fn mounted(&self) -> Result<Vec<&Path>> {
-        let cache = self.kube.parent().context("a file has a directory")?;
-        let client = self.python_client.parent().context("a file has a directory")?;
-        let all = [Path::new("/usr"), cache, client, &self.python_home, &self.rust];
-        let is_needed = |path: &&Path| *path == all[0] || !path.starts_with(all[0]);
-        Ok(all.into_iter().filter(is_needed).collect())
-    }
-}
-
 impl Toolbox {
     /// Starts a node with the pod on it, and the shard that the pod sees.
     pub(crate) fn start() -> Result<Self> {
-        let programs = Programs::find()?;
+        let tools = Tools::find(env!("CARGO_BIN_EXE_kube-client"))?;
         let mesh = Mesh::start(Binaries::from_env()?, Families::Ipv4)?;
         let node = mesh.node();
         let of_pods = ["pods", "pods/exec", "pods/attach", "pods/portforward", "pods/log"];
@@ -126,12 +61,12 @@ impl Toolbox {
         node.apply(&shard().to_string())?;
         let of_default = ["get", "service/kubernetes", "-o", "jsonpath={.spec.clusterIP}"];
         let service = node.kubectl(&of_default)?;
-        let pod = pod(&service, &programs.mounted()?);
+        let pod = pod(&service, &tools.mounted()?);
         node.apply(&mesh.inject(&pod.to_string(), &[])?)?;
         node.wait_for(NAMESPACE, "pod/toolbox", "condition=Ready", LIMIT)?;
         let of_pod = ["get", "pod/toolbox", "-o", "jsonpath={.status.podIP}"];
         let address = node.kubectl(&[&["--namespace", NAMESPACE], &of_pod[..]].concat())?;
-        Ok(Self { mesh, programs, service, address })
+        Ok(Self { mesh, tools, service, address })
     }
 
     pub(crate) fn node(&self) -> &Node {
@@ -150,7 +85,7 @@ impl Toolbox {
         // What hangs in the pod must not hang the test.
         command.args(["/usr/bin/timeout", TOOL_SECONDS, "/usr/bin/env"]);
         command.args(variables.iter().map(|(name, value)| format!("{name}={value}")));
-        command.args(self.programs.line(tool)?).args(args);
+        command.args(self.tools.line(tool)?).args(args);
         Ok(command)
     }
 
@@ -189,7 +124,7 @@ impl Toolbox {
 
     /// The same program of this machine, as the pod has it.
     pub(crate) fn path(&self, tool: Tool) -> Result<String> {
-        Ok(self.programs.line(tool)?.join(" "))
+        Ok(self.tools.line(tool)?.join(" "))
     }
 
     /// Makes a ConfigMap of a team as the administrator.
@@ -236,10 +171,6 @@ pub(crate) fn printed(output: Output) -> Result<String> {
         bail!("{}: {}", output.status, String::from_utf8_lossy(&output.stderr));
     }
     Ok(String::from_utf8(output.stdout)?)
-}
-
-fn path_text(path: &Path) -> Result<&str> {
-    path.to_str().with_context(|| format!("{} is not UTF-8", path.display()))
 }
 
 fn shard() -> Value {

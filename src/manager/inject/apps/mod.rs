@@ -1,19 +1,21 @@
 //! The changes to the pod's own containers, and their removal.
 
+pub(in crate::manager::inject) mod aliases;
+
 use std::collections::BTreeSet;
 
 use ctrlmesh_init::{EnvFrom, EnvSource};
 use serde_json::{Value, json};
 
-use super::{
-    names::{ADDRESS, INIT, PROXY},
-    pod::{Container, JsonObject, ParsedPod, named, text},
-    pod_settings::CaptureMode,
-    settings::Sidecar,
-    volumes::{self, BUNDLE, is_ours, mount},
-};
 use crate::{
     api::keys,
+    manager::inject::{
+        names::{ADDRESS, INIT, PROXY},
+        pod::{Container, JsonObject, ParsedPod, named, text},
+        pod_settings::CaptureMode,
+        settings::Sidecar,
+        volumes::{self, BUNDLE, is_ours, mount},
+    },
     sidecar::{LISTEN, SERVICE_ACCOUNT},
 };
 
@@ -29,8 +31,9 @@ fn proxys_address() -> [(&'static str, String); 3] {
 
 /// Removes the parts of an earlier injection. A pod without our mark is left alone: parts with our
 /// names are not ours there.
-pub(super) fn remove_ours(parsed: &mut ParsedPod) {
+pub(in crate::manager::inject) fn remove_ours(parsed: &mut ParsedPod) {
     let Some(mode) = parsed.annotations.remove(keys::INJECTED) else { return };
+    aliases::take(parsed);
     let is_part = |container: &Container| [INIT, PROXY].contains(&container.name.as_str());
     parsed.init_containers.retain(|container| !is_part(container));
     parsed.containers.retain(|container| !is_part(container));
@@ -44,7 +47,7 @@ pub(super) fn remove_ours(parsed: &mut ParsedPod) {
 }
 
 /// The notes on what happened to the parts of an earlier injection, which will be as they were.
-pub(super) fn notes(parsed: &ParsedPod, sidecar: Sidecar) -> Vec<String> {
+pub(in crate::manager::inject) fn notes(parsed: &ParsedPod, sidecar: Sidecar) -> Vec<String> {
     let is_marked = parsed.annotations.contains_key(keys::INJECTED);
     let proxy = parsed.init_containers.iter().find(|container| container.name == PROXY);
     let is_lost = proxy.is_some_and(|proxy| !proxy.is_native_sidecar());
@@ -58,7 +61,7 @@ pub(super) fn notes(parsed: &ParsedPod, sidecar: Sidecar) -> Vec<String> {
 }
 
 /// Sets the mark, and keeps the pod's own first container the default of kubectl.
-pub(super) fn mark(parsed: &mut ParsedPod, mode: CaptureMode) {
+pub(in crate::manager::inject) fn mark(parsed: &mut ParsedPod, mode: CaptureMode) {
     parsed.annotations.insert(keys::INJECTED.to_owned(), <&str>::from(mode).to_owned());
     let first = parsed.containers.first().map(|container| container.name.clone());
     if let Some(first) = first {
@@ -68,7 +71,7 @@ pub(super) fn mark(parsed: &mut ParsedPod, mode: CaptureMode) {
 
 /// Mounts the bundle in every container, also in those that end before the proxy runs: it has the
 /// cluster's CA too. It replaces the mounts of ServiceAccount admission.
-pub(super) fn give_bundle(parsed: &mut ParsedPod) {
+pub(in crate::manager::inject) fn give_bundle(parsed: &mut ParsedPod) {
     for container in parsed.all_containers_mut() {
         container.mounts.retain(|mount| !is_at_service_account(mount));
         container.mounts.push(mount(BUNDLE, SERVICE_ACCOUNT, true));
@@ -81,7 +84,7 @@ pub(super) fn give_bundle(parsed: &mut ParsedPod) {
 ///
 /// Init containers before a classic sidecar can only call the API server itself, as with the order
 /// of the redirect rules.
-pub(super) fn give_address(parsed: &mut ParsedPod, sidecar: Sidecar) {
+pub(in crate::manager::inject) fn give_address(parsed: &mut ParsedPod, sidecar: Sidecar) {
     let inits = match sidecar {
         Sidecar::Native => parsed.init_containers.as_mut_slice(),
         Sidecar::Classic => &mut [],
@@ -94,7 +97,7 @@ pub(super) fn give_address(parsed: &mut ParsedPod, sidecar: Sidecar) {
 
 /// The variables that the init container checks before containers start: each holds an `envFrom`
 /// entry that would set the API server's address, if it exists.
-pub(super) fn entries_to_look_at(parsed: &ParsedPod) -> Vec<JsonObject> {
+pub(in crate::manager::inject) fn entries_to_look_at(parsed: &ParsedPod) -> Vec<JsonObject> {
     let all = |container: &Container| match container.fields.get("envFrom") {
         Some(Value::Array(sources)) => sources.clone(),
         _ => Vec::new(),
@@ -133,7 +136,7 @@ fn look(entry: &EnvFrom) -> JsonObject {
 }
 
 /// Whether the mount is at the ServiceAccount's path itself, trailing slashes or not.
-pub(super) fn is_at_service_account(mount: &JsonObject) -> bool {
+pub(in crate::manager::inject) fn is_at_service_account(mount: &JsonObject) -> bool {
     text(mount, "mountPath").is_some_and(|path| path.trim_end_matches('/') == SERVICE_ACCOUNT)
 }
 
