@@ -65,6 +65,18 @@ fn of_shard(name: &str) -> Value {
     pod
 }
 
+/// The event of a pod that a webhook refused.
+fn refused() -> Value {
+    json!({
+        "apiVersion": "v1",
+        "kind": "Event",
+        "metadata": { "name": "refused", "namespace": OPERATORS },
+        "involvedObject": { "kind": "StatefulSet", "name": "op", "namespace": OPERATORS },
+        "reason": "FailedCreate",
+        "message": "admission webhook \"pods.ctrlmesh.kusionstack.io\" denied the request",
+    })
+}
+
 /// A cluster in which all is well: a manager that leads, a config, and an injected pod.
 fn healthy() -> Result<(ApiServer, Manager)> {
     let api = cluster()?;
@@ -111,6 +123,16 @@ fn i12_the_doctor_finds_no_error_where_all_is_well_and_each_that_is_made() -> Re
     look(&["--namespace", OPERATORS])?.has_errors(&["D15"])?;
     look(&["--namespace", "default"])?.has_errors(&[])?;
     api.kubectl(&["delete", "quota", "cpus", "-n", OPERATORS])?;
+
+    let level = "pod-security.kubernetes.io/enforce";
+    api.kubectl(&["label", "namespace", OPERATORS, &format!("{level}=baseline")])?;
+    let warnings = look(&[])?.of("warning");
+    ensure!(warnings.len() == 1 && warnings[0].starts_with("D17"), "{warnings:?}");
+    api.kubectl(&["label", "namespace", OPERATORS, &format!("{level}-")])?;
+
+    create(&api, &refused(), &[])?;
+    look(&[])?.has_errors(&["D18"])?;
+    api.kubectl(&["delete", "events", "--all", "-n", OPERATORS])?;
 
     manager.stop()?;
     look(&[])?.has_errors(&["D07"])?;

@@ -67,7 +67,8 @@ pub(super) async fn gather(args: &DoctorArgs) -> Facts {
     let version = asked.path("/version", "/version", "").await;
     facts.here = Timestamp::now();
     facts.server = version.and_then(server);
-    let target = target(args, asked.client.default_namespace(), !facts.files.is_empty());
+    let own = own_pod().filter(|_| !facts.files.is_empty());
+    let target = target(args, asked.client.default_namespace(), own);
     if facts.server.is_ok() {
         let manager = manager(&asked, args).await;
         let namespace = args.namespace.as_deref();
@@ -95,15 +96,25 @@ fn server(Dated { answer, date }: Dated) -> Looked<Server> {
     }
 }
 
-fn target(args: &DoctorArgs, default_namespace: &str, is_proxy: bool) -> Option<Target> {
-    let own = |name| env::var(name).ok().filter(|value| !value.is_empty() && is_proxy);
-    let (own_name, own_namespace) = (own("POD_NAME"), own("POD_NAMESPACE"));
-    let name =
-        args.pod.clone().or_else(|| own_name.clone().filter(|_| args.namespace.is_none()))?;
-    let namespace = args.namespace.clone().or_else(|| own_namespace.clone());
-    let namespace = namespace.unwrap_or_else(|| default_namespace.to_owned());
-    let is_own = own_name.as_ref() == Some(&name) && own_namespace.as_ref() == Some(&namespace);
-    Some(Target { namespace, name, is_own })
+/// The name and the namespace of the pod in whose proxy's container this runs.
+fn own_pod() -> Option<(String, String)> {
+    let variable = |name| env::var(name).ok().filter(|value| !value.is_empty());
+    Some((variable("POD_NAME")?, variable("POD_NAMESPACE")?))
+}
+
+fn target(
+    args: &DoctorArgs,
+    default_namespace: &str,
+    own: Option<(String, String)>,
+) -> Option<Target> {
+    let (own_name, own_namespace) = own.unzip();
+    let own_name = own_name.as_deref();
+    let namespace = args.namespace.as_deref().or(own_namespace.as_deref());
+    let namespace = namespace.unwrap_or(default_namespace);
+    let is_here = own_namespace.as_deref() == Some(namespace);
+    let name = args.pod.as_deref().or_else(|| own_name.filter(|_| is_here))?;
+    let is_own = is_here && own_name == Some(name);
+    Some(Target { namespace: namespace.to_owned(), name: name.to_owned(), is_own })
 }
 
 async fn manager(asked: &Asked, args: &DoctorArgs) -> ManagerFacts {

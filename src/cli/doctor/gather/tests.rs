@@ -118,3 +118,33 @@ async fn a_proxy_is_asked_through_the_api_server_and_its_refusal_is_an_answer() 
     assert_eq!((answer.code, &*answer.body), (503, READYZ));
     assert_eq!(facts.metrics, right("get", "pods/proxy", " in namespace ns"));
 }
+
+#[test]
+fn the_pod_is_the_one_asked_for_or_else_the_proxys_own() {
+    #[derive(clap::Parser)]
+    struct Line {
+        #[command(flatten)]
+        args: DoctorArgs,
+    }
+    let own = || Some(("op-0".to_owned(), "ns".to_owned()));
+    let chosen = |line: &str, own| {
+        let words = std::iter::once("doctor").chain(line.split_whitespace());
+        let args = <Line as clap::Parser>::parse_from(words).args;
+        target(&args, "default", own).map(|it| {
+            format!("{}/{}{}", it.namespace, it.name, if it.is_own { " own" } else { "" })
+        })
+    };
+    for (line, own, wanted) in [
+        ("", None, None),
+        ("--namespace ns", None, None),
+        ("op-0", None, Some("default/op-0")),
+        ("--namespace ns op-0", None, Some("ns/op-0")),
+        ("", own(), Some("ns/op-0 own")),
+        ("op-0", own(), Some("ns/op-0 own")),
+        ("op-1", own(), Some("ns/op-1")),
+        ("--namespace other op-0", own(), Some("other/op-0")),
+        ("--namespace other", own(), None),
+    ] {
+        assert_eq!(chosen(line, own).as_deref(), wanted, "{line}");
+    }
+}
