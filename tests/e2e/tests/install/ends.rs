@@ -24,11 +24,12 @@ use crate::{
 const OUTAGE: Duration = Duration::from_secs(10);
 const OPERATOR: &str = "system:serviceaccount:demo:demo-operator";
 /// What an uninstall leaves after a refusal, in the order of the table of the chart's README.
-const LEFT: [&str; 9] = [
+const LEFT: [&str; 10] = [
     "CustomResourceDefinition shardingconfigs.ctrlmesh.kusionstack.io",
     "ShardingConfig demo/ants",
     "ShardingConfig demo/bees",
     "ClusterRole ctrlmesh-proxy",
+    "ClusterRole ctrlmesh-proxy-namespaces",
     "RoleBinding demo/ctrlmesh-proxy",
     "ConfigMap demo/ctrlmesh-ca-bundle",
     "Secret ctrlmesh-system/ctrlmesh-trust",

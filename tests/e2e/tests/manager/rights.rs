@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use anyhow::{Context, Result, ensure};
 use ctrlmesh_e2e::{ApiServer, AuditEntry, Manager, until};
 use rcgen::{CertificateParams, KeyPair, PKCS_ECDSA_P256_SHA256};
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use crate::scene::{
     AUDIENCE, OPERATORS, SECRET, SOON, at, authorities, bundle, certificate, cluster, config,
@@ -53,7 +53,7 @@ fn needed(entry: &AuditEntry) -> Vec<Right> {
         // RBAC asks for it where apply finds nothing.
         needed.push(right("create"));
     }
-    if is_apply && object.resource == "rolebindings" {
+    if is_apply && object.resource.ends_with("rolebindings") {
         // The manager has not itself what it gives.
         needed.push("bind clusterroles".to_owned());
     }
@@ -63,11 +63,18 @@ fn needed(entry: &AuditEntry) -> Vec<Right> {
 /// Has the manager do each of its duties once.
 fn work(api: &ApiServer) -> Result<()> {
     let mut manager = manager(api, &[])?;
-    create(api, &config(OPERATORS), &[])?;
+    let mut config = config(OPERATORS);
+    let selector = json!({ "matchLabels": { "tier": "gold" } });
+    config["spec"]["limits"] =
+        json!([{ "namespaces": { "selector": selector }, "clusterScoped": "Exclude" }]);
+    create(api, &config, &[])?;
     let cas = bundle(api, OPERATORS)?["manager.crt"].as_str().context("CAs")?.to_owned();
     let pod = create(api, &pod(OPERATORS, "one"), &[])?;
     until("rights for the pod", SOON, || {
         get(api, &format!("{RBAC}/namespaces/{OPERATORS}/rolebindings/ctrlmesh-proxy"))
+    })?;
+    until("rights to the labels of namespaces", SOON, || {
+        get(api, &format!("{RBAC}/clusterrolebindings/ctrlmesh-proxy-namespaces"))
     })?;
     let key = KeyPair::generate_for(&PKCS_ECDSA_P256_SHA256)?;
     let request = CertificateParams::new(Vec::new())?.serialize_request(&key)?;
