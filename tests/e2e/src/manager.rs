@@ -220,8 +220,6 @@ impl Manager {
     pub fn receive_reviews(&self, api: &ApiServer) -> Result<()> {
         let path = "/apis/admissionregistration.k8s.io/v1/mutatingwebhookconfigurations/ctrlmesh";
         let mut configuration = api.client().get(path)?.json()?;
-        // Whatever the leader writes meanwhile.
-        configuration["metadata"].as_object_mut().context("metadata")?.remove("resourceVersion");
         let port = self.port.number();
         for webhook in configuration["webhooks"].as_array_mut().context("webhooks")? {
             let config = &mut webhook["clientConfig"];
@@ -232,8 +230,9 @@ impl Manager {
             let url = format!("https://localhost:{port}{path}");
             *config = json!({ "url": url });
         }
-        let text = configuration.to_string();
-        api.kubectl_client().run_with_input(&["replace", "-f", "-"], &text)?;
-        Ok(())
+        // Whatever the leader writes meanwhile: a patch names no version.
+        let patch = json!({ "webhooks": configuration["webhooks"].take() }).to_string();
+        let kind = "application/merge-patch+json";
+        api.client().request("PATCH", path, kind, patch.into_bytes())?.json().map(drop)
     }
 }
