@@ -4,7 +4,7 @@ use std::{fs, net::SocketAddr, path::PathBuf, time::Duration};
 
 use anyhow::{Context, Result, ensure};
 use nix::sys::signal::Signal;
-use serde_json::{Value, json};
+use serde_json::json;
 
 use crate::{
     api_server::{ApiServer, Client, Response},
@@ -219,23 +219,20 @@ impl Manager {
     /// When they are not there, or cannot be replaced.
     pub fn receive_reviews(&self, api: &ApiServer) -> Result<()> {
         let path = "/apis/admissionregistration.k8s.io/v1/mutatingwebhookconfigurations/ctrlmesh";
-        let configuration = api.client().get(path)?.json()?;
+        let mut configuration = api.client().get(path)?.json()?;
         let port = self.port.number();
-        let webhooks = configuration["webhooks"].as_array().context("webhooks")?;
-        let change = |(at, webhook): (usize, &Value)| {
-            let config = &webhook["clientConfig"];
+        for webhook in configuration["webhooks"].as_array_mut().context("webhooks")? {
+            let config = &mut webhook["clientConfig"];
             let of_service = config["service"]["path"].as_str();
             let of_url = config["url"].as_str().and_then(|url| url.split_once("localhost:"));
             let of_url = of_url.and_then(|(_, rest)| rest.find('/').map(|at| &rest[at..]));
             let path = of_service.or(of_url).context("a path")?;
-            let config = json!({ "url": format!("https://localhost:{port}{path}") });
-            let place = format!("/webhooks/{at}/clientConfig");
-            Ok(json!({ "op": "replace", "path": place, "value": config }))
-        };
-        let patch: Vec<Value> = webhooks.iter().enumerate().map(change).collect::<Result<_>>()?;
-        // A patch holds whatever the leader writes meanwhile.
-        let patch = serde_json::to_vec(&patch)?;
-        api.client().request("PATCH", path, "application/json-patch+json", patch)?.json()?;
-        Ok(())
+            let url = format!("https://localhost:{port}{path}");
+            *config = json!({ "url": url });
+        }
+        // Whatever the leader writes meanwhile: a patch names no version.
+        let patch = json!({ "webhooks": configuration["webhooks"].take() }).to_string();
+        let kind = "application/merge-patch+json";
+        api.client().request("PATCH", path, kind, patch.into_bytes())?.json().map(drop)
     }
 }

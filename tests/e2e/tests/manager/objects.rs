@@ -187,12 +187,14 @@ fn i12_the_ca_of_our_ports_is_written_into_every_webhook_and_again_when_it_is_lo
     let right = bundles()?;
     ensure!(right.len() == 2 && right.iter().all(Value::is_string), "{right:?}");
     // A chart that is upgraded replaces the whole object, with other names.
-    let renamed = r#"[
-        {"op":"replace","path":"/webhooks/0/name","value":"renamed.ctrlmesh.kusionstack.io"},
-        {"op":"remove","path":"/webhooks/0/clientConfig/caBundle"},
-        {"op":"remove","path":"/webhooks/1/clientConfig/caBundle"}]"#;
-    let args = ["patch", "mutatingwebhookconfiguration", "ctrlmesh", "--type=json", "-p", renamed];
-    api.kubectl(&args)?;
+    let mut renamed = get(&api, path)?.context("webhooks")?;
+    renamed["metadata"].as_object_mut().context("metadata")?.remove("resourceVersion");
+    renamed["webhooks"][0]["name"] = json!("renamed.ctrlmesh.kusionstack.io");
+    for webhook in renamed["webhooks"].as_array_mut().context("a list")? {
+        webhook["clientConfig"].as_object_mut().context("an object")?.remove("caBundle");
+    }
+    let text = renamed.to_string();
+    api.kubectl_client().run_with_input(&["replace", "-f", "-"], &text)?;
     until("the CA is back", SOON, || Ok((bundles()? == right).then_some(())))?;
     manager.wait_ready()
 }
