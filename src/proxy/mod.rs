@@ -12,8 +12,8 @@
 //!
 //! Beside that path: [`feed`] keeps the policy in force, [`admin`] answers people and kubelets,
 //! [`outcome`] turns every exit into one log line and one count, [`metrics`] declares the counts,
-//! [`config`] the flags, [`enrol`] has the certificate signed, [`collection`] decides whether a client may resume, [`vital`] notices the
-//! end of a task that must not end.
+//! [`config`] the flags, [`enrol`] has the certificate signed, [`collection`] decides whether a client
+//! may resume, [`crate::process::vital`] notices the end of a task that must not end.
 //!
 //! Each data thread runs its connections on a runtime of its own and shares with the others only
 //! [`Shared`], such as the policy, the positions and the counters ([`shared`] has what is shared by
