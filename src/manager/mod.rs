@@ -9,7 +9,7 @@
 //!
 //! A replica is four tasks ([`start`]): the port of admission and enrolment (`server`), the objects
 //! that both replicas follow (`follow`), the duties of whoever leads (`duty`), and the admin port.
-//! What the API server holds is the only state that outlives it.
+//! The only state that outlives it is that of the API server.
 
 pub mod admission;
 pub mod config;

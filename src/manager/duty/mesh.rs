@@ -156,7 +156,7 @@ impl Mesh {
         accounts
     }
 
-    /// What is to be applied.
+    /// The objects to apply.
     pub(super) fn due(&self, trusted: &Trusted) -> Vec<(Subject, Apply)> {
         let Some(cluster_ca) = &self.cluster_ca else { return Vec::new() };
         let bundle = Bundle {

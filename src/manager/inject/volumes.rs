@@ -19,7 +19,7 @@ pub(super) const BUNDLE: &str = "kube-api-access-ctrlmesh";
 pub(super) const PROXY_ACCESS: &str = "ctrlmesh-api-access";
 /// The mesh CA, for the proxy alone.
 pub(super) const MESH_CA: &str = "ctrlmesh-mesh-ca";
-/// What the proxy enrols with, for the proxy alone: a token for the manager, and whom to trust.
+/// A token for the manager and the CAs to trust, for the proxy alone.
 pub(super) const ENROLMENT: &str = "ctrlmesh-enrolment";
 /// The proxy's certificate and its key, for the proxy alone, kept over a restart.
 pub(super) const LEAF: &str = "ctrlmesh-leaf";

@@ -6,7 +6,12 @@ mod bodies;
 mod leaves;
 pub(super) mod routes;
 
-use std::{convert::Infallible, sync::Arc, time::Duration};
+use std::{
+    convert::Infallible,
+    pin::{Pin, pin},
+    sync::Arc,
+    time::Duration,
+};
 
 use hyper::{
     rt::Executor,
@@ -20,7 +25,7 @@ use tokio::{
     net::{TcpListener, TcpStream},
     sync::{OwnedSemaphorePermit, Semaphore},
     task::JoinSet,
-    time::{Instant, sleep_until, timeout},
+    time::{sleep_until, timeout, timeout_at},
 };
 use tokio_rustls::TlsAcceptor;
 
@@ -126,35 +131,19 @@ impl Connection {
         });
         let io = TokioIo::new(stream);
         let ended = if is_h2 {
-            let mut connection = std::pin::pin!(
-                http2::Builder::new(Tasks::default())
-                    .timer(TokioTimer::new())
-                    .keep_alive_interval(PING)
-                    .keep_alive_timeout(PING)
-                    .max_concurrent_streams(MAX_STREAMS)
-                    .serve_connection(io, service)
-            );
-            tokio::select! {
-                ended = &mut connection => ended,
-                deadline = self.draining.begun() => {
-                    connection.as_mut().graceful_shutdown();
-                    within(deadline, connection).await
-                }
-            }
+            let connection = http2::Builder::new(Tasks::default())
+                .timer(TokioTimer::new())
+                .keep_alive_interval(PING)
+                .keep_alive_timeout(PING)
+                .max_concurrent_streams(MAX_STREAMS)
+                .serve_connection(io, service);
+            drive(connection, http2::Connection::graceful_shutdown, &mut self.draining).await
         } else {
-            let mut connection = std::pin::pin!(
-                http1::Builder::new()
-                    .timer(TokioTimer::new())
-                    .header_read_timeout(HEAD)
-                    .serve_connection(io, service)
-            );
-            tokio::select! {
-                ended = &mut connection => ended,
-                deadline = self.draining.begun() => {
-                    connection.as_mut().graceful_shutdown();
-                    within(deadline, connection).await
-                }
-            }
+            let connection = http1::Builder::new()
+                .timer(TokioTimer::new())
+                .header_read_timeout(HEAD)
+                .serve_connection(io, service);
+            drive(connection, http1::Connection::graceful_shutdown, &mut self.draining).await
         };
         if let Err(error) = ended {
             tracing::debug!(%error, "a connection broke");
@@ -174,10 +163,18 @@ impl<F: Future<Output = ()> + Send + 'static> Executor<F> for Tasks {
     }
 }
 
-/// Waits for the end of a connection until a deadline.
-async fn within(
-    deadline: Instant,
-    connection: impl Future<Output = hyper::Result<()>>,
+/// Runs a connection to its end. `finish` asks it to take no further requests once a drain has begun,
+/// whose deadline ends it.
+async fn drive<C: Future<Output = hyper::Result<()>>>(
+    connection: C,
+    finish: impl Fn(Pin<&mut C>),
+    draining: &mut Draining,
 ) -> hyper::Result<()> {
-    tokio::time::timeout_at(deadline, connection).await.unwrap_or(Ok(()))
+    let mut connection = pin!(connection);
+    let deadline = tokio::select! {
+        ended = &mut connection => return ended,
+        deadline = draining.begun() => deadline,
+    };
+    finish(connection.as_mut());
+    timeout_at(deadline, connection).await.unwrap_or(Ok(()))
 }

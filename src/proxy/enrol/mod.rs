@@ -63,7 +63,7 @@ impl fmt::Display for Manager {
     }
 }
 
-/// What an enrolment needs.
+/// The enrolment, and those whom it asks and tells.
 #[derive(Debug)]
 pub(super) struct Enrol<S> {
     pub(super) signer: S,

@@ -121,7 +121,7 @@ impl Installed {
         Ok(helm)
     }
 
-    /// What the pods of the release say, for an error.
+    /// The descriptions and logs of the pods of the release, for an error.
     #[must_use]
     pub fn told(&self) -> String {
         let selector = "--selector=app.kubernetes.io/component=manager";

@@ -23,7 +23,8 @@ use crate::{
 /// The longest time without injection while the webhooks get another name.
 const OUTAGE: Duration = Duration::from_secs(10);
 const OPERATOR: &str = "system:serviceaccount:demo:demo-operator";
-/// What an uninstall leaves after a refusal, in the order of the table of the chart's README.
+/// The objects that an uninstall leaves after a refusal, in the order of the table of the chart's
+/// README.
 const LEFT: [&str; 10] = [
     "CustomResourceDefinition shardingconfigs.ctrlmesh.kusionstack.io",
     "ShardingConfig demo/ants",

@@ -86,7 +86,7 @@ impl<'a> Client<'a> {
         Ok(command)
     }
 
-    /// What a line of a shell printed; it must succeed.
+    /// The output of a line of a shell; it must succeed.
     fn sh(&self, line: &str) -> Result<String> {
         let output = self.command(Tool::Shell, &[line])?.output()?;
         if !output.status.success() {

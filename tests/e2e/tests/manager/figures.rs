@@ -1,4 +1,4 @@
-//! What a replica needs: for leaves, and for pods that are injected and kept in mind.
+//! The time and memory of a replica: for leaves, and for injected pods.
 //!
 //! `FIGURES=2000` asks for that many leaves and creates that many pods, instead of a few, and prints
 //! what they took; `CTRLMESH_BIN` names a release build.

@@ -24,7 +24,7 @@ use tokio_rustls::{TlsAcceptor, TlsConnector, server::TlsStream};
 /// The longest head of a request.
 const HEAD: usize = 64 << 10;
 
-/// What becomes of the requests that come.
+/// The fate of the requests that come.
 #[derive(Clone, Copy, Debug)]
 enum Rule {
     /// All pass.
@@ -132,7 +132,7 @@ fn lock(state: &Mutex<State>) -> MutexGuard<'_, State> {
     state.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// What becomes of one request.
+/// The fate of one request.
 enum Verdict {
     Pass,
     Cut,
