@@ -132,6 +132,20 @@ fn a_leaf_is_for_the_api_servers_names_and_the_pods_own_whatever_was_asked_for()
         _ => None,
     });
     assert_eq!(uris.collect::<Vec<_>>(), ["spiffe://ctrlmesh/ns/a/pod/op-0/u-1"]);
+    let names = sans.value.general_names.iter().filter_map(|name| match name {
+        GeneralName::DNSName(name) => Some(*name),
+        _ => None,
+    });
+    let wanted = [
+        "kubernetes",
+        "kubernetes.default",
+        "kubernetes.default.svc",
+        "kubernetes.default.svc.cluster.local",
+        "localhost",
+        "api.example.com",
+    ];
+    assert_eq!(names.collect::<Vec<_>>(), wanted, "and no other");
+    assert_eq!(sans.value.general_names.len(), wanted.len() + 4 + 1, "four addresses, one URI");
     let end = |after: Duration| {
         accepts(&roots, &chain, "kubernetes", KeyUsage::server_auth(), at + after)
     };
