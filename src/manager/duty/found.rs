@@ -20,7 +20,7 @@ use crate::{
     api::keys,
     cluster::{Followed, OwnAccess},
     manager::inject::companions::{self, BUNDLE_MAP, Bundle},
-    policy::{Draft, Kind, draft},
+    policy::{Checked, Draft, Kind, draft},
 };
 
 /// The facts of a pod that asks for injection.
@@ -31,11 +31,16 @@ pub(super) struct PodFacts {
     pub(super) has_ended: bool,
     /// The start of its container that started first.
     pub(super) started: Option<Timestamp>,
+    pub(super) uid: String,
+    /// The labels, by which ShardingConfigs select it. `None` if none has to: the pod is not
+    /// injected, has ended, or is being deleted.
+    pub(super) labels: Option<BTreeMap<String, String>>,
 }
 
 /// The facts of a ShardingConfig.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct ConfigFacts {
+    pub(super) checked: Checked,
     /// Whether its pods need the labels of namespaces.
     pub(super) needs_namespaces: bool,
 }
@@ -100,18 +105,24 @@ pub(super) fn pods(access: OwnAccess, prefix: &str) -> Followed<Pod, PodFacts> {
 }
 
 impl PodFacts {
-    fn of(pod: Pod) -> Self {
+    pub(super) fn of(pod: Pod) -> Self {
         let annotations = pod.metadata.annotations.unwrap_or_default();
         let status = pod.status.unwrap_or_default();
         let of_containers = [status.init_container_statuses, status.container_statuses];
         let containers = of_containers.into_iter().flatten().flatten();
         let states = containers.filter_map(|container| container.state?.running?.started_at);
         let account = pod.spec.and_then(|spec| spec.service_account_name);
+        let is_injected = annotations.contains_key(keys::INJECTED);
+        let has_ended = matches!(status.phase.as_deref(), Some("Succeeded" | "Failed"));
+        let is_going = has_ended || pod.metadata.deletion_timestamp.is_some();
+        let labels = pod.metadata.labels.unwrap_or_default();
         Self {
             account: account.unwrap_or_else(|| "default".to_owned()),
-            is_injected: annotations.contains_key(keys::INJECTED),
-            has_ended: matches!(status.phase.as_deref(), Some("Succeeded" | "Failed")),
+            is_injected,
+            has_ended,
             started: states.map(|started| started.0).min(),
+            uid: pod.metadata.uid.unwrap_or_default(),
+            labels: (is_injected && !is_going).then_some(labels),
         }
     }
 }
@@ -122,10 +133,10 @@ pub(super) fn configs(access: OwnAccess) -> Followed<DynamicObject, ConfigFacts>
         watcher(Api::<DynamicObject>::all_with(client, &kind), Config::default())
     };
     Followed::new(access, watch, |config: DynamicObject| {
-        let Ok(Draft::Sharding(draft)) = draft(Kind::ShardingConfig, &config) else {
-            return (key_of(&config), ConfigFacts { needs_namespaces: false });
-        };
-        (key_of(&config), ConfigFacts { needs_namespaces: draft.resolve(None).is_err() })
+        let checked = draft(Kind::ShardingConfig, &config);
+        let needs_namespaces =
+            checked.as_ref().is_ok_and(|Draft::Sharding(draft)| draft.resolve(None).is_err());
+        (key_of(&config), ConfigFacts { checked, needs_namespaces })
     })
 }
 

@@ -29,6 +29,7 @@ use super::{
     found::{self, ConfigFacts, FoundBundle, FoundRights, PodFacts, key, namespace},
     hooks,
     subject::{NotWritten, Subject},
+    waiting::Unchosen,
 };
 use crate::{
     api::keys,
@@ -39,6 +40,7 @@ use crate::{
         trust::{Known, Trusted},
     },
     net::ca::certificate_pem,
+    policy::{Checked, choose},
 };
 
 /// The time in which every kubelet has written a changed ConfigMap to its pods, and clients have
@@ -135,6 +137,23 @@ impl Mesh {
     /// The pods, with their namespaces.
     fn pods(&self) -> impl Iterator<Item = (&str, &PodFacts)> {
         self.pods.iter().filter_map(Followed::known).flatten().map(|(at, pod)| (namespace(at), pod))
+    }
+
+    /// The injected pods for which not exactly one config is chosen.
+    pub(super) fn unchosen(&self) -> impl Iterator<Item = Unchosen<'_>> {
+        self.pods.iter().filter_map(Followed::known).flatten().filter_map(|(key, pod)| {
+            let labels = pod.labels.as_ref()?;
+            let why =
+                choose(self.configs_of(namespace(key)), labels, namespace(key), None).err()?;
+            Some(Unchosen { key, pod, why })
+        })
+    }
+
+    /// The checked configs of a namespace.
+    fn configs_of(&self, of: &str) -> impl Iterator<Item = &Checked> {
+        let configs = self.configs.known().into_iter();
+        let configs = configs.flat_map(move |all| all.range(key(of, "")..));
+        configs.take_while(move |(at, _)| namespace(at) == of).map(|(_, config)| &config.checked)
     }
 
     /// The namespaces that get a bundle. A ConfigMap of ours is kept up to date wherever it is.
@@ -289,7 +308,8 @@ impl Mesh {
         spread.is_some_and(|spread| spread <= started)
     }
 
-    fn now(&self) -> Timestamp {
+    /// The time by our own clock.
+    pub(super) fn now(&self) -> Timestamp {
         Timestamp::try_from(self.shared.config.clock.now()).unwrap_or(Timestamp::UNIX_EPOCH)
     }
 }

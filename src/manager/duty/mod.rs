@@ -1,5 +1,5 @@
 //! The duties of the leader: the authorities, the API server's trust in us, and in each namespace of
-//! the mesh the bundle and the rights of its pods.
+//! the mesh the bundle, the rights of its pods, and a word about those that wait for a config.
 //!
 //! Level-triggered: each round compares what there is with what there should be and writes what
 //! differs, whoever wrote last. A write that fails is tried again after a pause of its own, so that
@@ -12,6 +12,7 @@ mod hooks;
 mod mesh;
 mod pauses;
 mod subject;
+mod waiting;
 
 use std::{future::pending, sync::Arc, time::Duration};
 
@@ -24,6 +25,7 @@ use self::{
     mesh::Mesh,
     pauses::Pauses,
     subject::{ANSWER, NotWritten, Subject},
+    waiting::{Report, Waiting},
 };
 use super::shared::{OwnObjects, Shared};
 use crate::{cluster::chain, net::drain::Draining};
@@ -40,6 +42,14 @@ enum Write {
     Authorities(authorities::Change),
     Hooks(hooks::Patch),
     Mesh(mesh::Apply),
+    Report(Report),
+}
+
+/// The leader's own state: nothing of it outlives the term.
+struct Term {
+    mesh: Mesh,
+    pauses: Pauses,
+    waiting: Waiting,
 }
 
 /// Stands for leader, and does the duties while it leads. Returns once a drain has begun.
@@ -72,13 +82,13 @@ async fn terms(candidate: &mut Candidate, shared: &Arc<Shared>, client: &Client)
 /// Does the duties for as long as it is polled.
 async fn work(shared: &Arc<Shared>, client: &Client) {
     let mut own = shared.own.subscribe();
-    let mut mesh = Mesh::follow(client, shared);
-    let mut pauses = Pauses::default();
+    let mesh = Mesh::follow(client, shared);
+    let mut term = Term { mesh, pauses: Pauses::default(), waiting: Waiting::default() };
     let mut next = Instant::now();
     loop {
         let changed = async {
             tokio::select! {
-                () = mesh.changed() => {}
+                () = term.mesh.changed() => {}
                 changed = own.changed() => if changed.is_err() { pending::<()>().await },
             }
         };
@@ -90,54 +100,85 @@ async fn work(shared: &Arc<Shared>, client: &Client) {
             () = sleep_until(next) => {}
         }
         let objects = own.borrow_and_update().clone();
-        if let (Some(objects), true) = (objects, mesh.is_known()) {
-            round(shared, client, &objects, &mut mesh, &mut pauses).await;
+        if let (Some(objects), true) = (objects, term.mesh.is_known()) {
+            term.round(shared, client, &objects).await;
         }
-        next = pauses.next(Instant::now() + LOOK);
+        next = term.pauses.next(term.waiting.next(Instant::now() + LOOK));
     }
 }
 
-/// Writes what differs and is not paused.
-async fn round(
-    shared: &Arc<Shared>,
-    client: &Client,
-    own: &OwnObjects,
-    mesh: &mut Mesh,
-    pauses: &mut Pauses,
-) {
-    let now = Instant::now();
-    let trusted = shared.trusted.borrow().clone();
-    mesh.look(shared);
-    let known = trusted.as_deref().map(|trusted| mesh.knows(trusted, own, shared));
-    let mut due = Vec::new();
-    match authorities::due(shared, own, trusted.as_deref(), known.unwrap_or_default()) {
-        Ok(change) => due.extend(change.map(|c| (Subject::Authorities, Write::Authorities(c)))),
-        Err(error) => tracing::error!(error = chain(&error), "the authorities cannot be made"),
-    }
-    if let Some(trusted) = &trusted {
-        let patch = hooks::due(own, &trusted.trust);
-        due.extend(patch.map(|patch| (Subject::Hooks, Write::Hooks(patch))));
-        due.extend(mesh.due(trusted).into_iter().map(|(at, apply)| (at, Write::Mesh(apply))));
-    }
-    let may = |(subject, _): &(Subject, Write)| pauses.may(subject, now);
-    let due: Vec<_> = due.into_iter().filter(may).collect();
-    let written = stream::iter(due)
-        .map(|(subject, write)| async move { (subject, carry_out(shared, client, write).await) })
-        .buffer_unordered(AT_ONCE)
-        .collect::<Vec<_>>()
-        .await;
-    for (subject, result) in written {
-        let (kind, namespace) = (subject.kind(), subject.namespace());
-        shared.metrics.written(kind, result.is_ok());
-        match result {
-            Ok(()) => {
-                tracing::info!(kind, namespace, "written");
-                pauses.done(subject, Instant::now());
+impl Term {
+    /// Writes what differs and is not paused.
+    async fn round(&mut self, shared: &Arc<Shared>, client: &Client, own: &OwnObjects) {
+        let now = Instant::now();
+        let mut due = self.due(shared, own, now);
+        due.retain(|(subject, _)| self.pauses.may(subject, now));
+        let written = stream::iter(due)
+            .map(|(subject, write)| async move {
+                let report = write.report();
+                (subject, report, carry_out(shared, client, write).await)
+            })
+            .buffer_unordered(AT_ONCE)
+            .collect::<Vec<_>>()
+            .await;
+        for (subject, report, result) in written {
+            let (kind, namespace) = (subject.kind(), subject.namespace());
+            if result.as_ref().is_err_and(NotWritten::is_of_a_namespace_that_ends) {
+                tracing::info!(kind, namespace, "not written: the namespace is being deleted");
+                self.pauses.rest(subject, Instant::now());
+                continue;
             }
-            Err(error) => {
-                tracing::warn!(kind, namespace, error = chain(&error), "not written");
-                pauses.failed(subject, Instant::now());
+            shared.metrics.written(kind, result.is_ok());
+            match result {
+                Ok(()) => {
+                    tracing::info!(kind, namespace, "written");
+                    if let (Subject::Event(pod), Some(message)) = (&subject, report) {
+                        self.waiting.told(pod, message, Instant::now());
+                    }
+                    self.pauses.done(subject, Instant::now());
+                }
+                Err(error) => {
+                    tracing::warn!(kind, namespace, error = chain(&error), "not written");
+                    self.pauses.failed(subject, Instant::now());
+                }
             }
+        }
+    }
+
+    /// The writes that are due, paused or not.
+    fn due(
+        &mut self,
+        shared: &Arc<Shared>,
+        own: &OwnObjects,
+        now: Instant,
+    ) -> Vec<(Subject, Write)> {
+        let trusted = shared.trusted.borrow().clone();
+        self.mesh.look(shared);
+        let known = trusted.as_deref().map(|trusted| self.mesh.knows(trusted, own, shared));
+        let mut due = Vec::new();
+        match authorities::due(shared, own, trusted.as_deref(), known.unwrap_or_default()) {
+            Ok(change) => due.extend(change.map(|c| (Subject::Authorities, Write::Authorities(c)))),
+            Err(error) => tracing::error!(error = chain(&error), "the authorities cannot be made"),
+        }
+        if let Some(trusted) = &trusted {
+            let patch = hooks::due(own, &trusted.trust);
+            due.extend(patch.map(|patch| (Subject::Hooks, Write::Hooks(patch))));
+            let mesh = self.mesh.due(trusted).into_iter();
+            due.extend(mesh.map(|(at, apply)| (at, Write::Mesh(apply))));
+        }
+        let replica = &shared.config.objects.replica;
+        let reports = self.waiting.due(self.mesh.unchosen(), now, self.mesh.now(), replica);
+        due.extend(reports.into_iter().map(|(at, report)| (at, Write::Report(report))));
+        due
+    }
+}
+
+impl Write {
+    /// The message of a report.
+    fn report(&self) -> Option<String> {
+        match self {
+            Self::Report(report) => Some(report.message()),
+            _ => None,
         }
     }
 }
@@ -148,6 +189,7 @@ async fn carry_out(shared: &Shared, client: &Client, write: Write) -> Result<(),
             Write::Authorities(change) => change.store(client, &shared.config.objects).await,
             Write::Hooks(patch) => patch.send(client, &shared.config.objects.webhooks).await,
             Write::Mesh(apply) => apply.send(client).await,
+            Write::Report(report) => report.send(client).await,
         }
     };
     tokio::time::timeout(ANSWER, write).await.map_err(|_| NotWritten::Late)?

@@ -41,6 +41,11 @@ impl Pauses {
         pause.then = (pause.then * 2).min(LAST);
     }
 
+    /// Notes that an object cannot be written, and is soon not wanted any more.
+    pub(super) fn rest(&mut self, subject: Subject, now: Instant) {
+        self.0.insert(subject, Pause { until: now + LAST, then: FIRST });
+    }
+
     /// The time of the next round: when a pause ends, and no later than `latest`. Forgets pauses
     /// that ended long ago.
     pub(super) fn next(&mut self, latest: Instant) -> Instant {

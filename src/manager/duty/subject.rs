@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+use super::found::namespace;
+
 /// A thing to write, by which its pauses are kept.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Subject {
@@ -10,6 +12,8 @@ pub(super) enum Subject {
     Bundle(String),
     Rights(String),
     ClusterRights,
+    /// The Event of a pod, by the pod's key.
+    Event(String),
 }
 
 /// The reason why a write failed.
@@ -30,6 +34,16 @@ pub(super) enum NotWritten {
 /// The time in which a write is answered.
 pub(super) const ANSWER: Duration = Duration::from_secs(10);
 
+impl NotWritten {
+    /// Whether the namespace is being deleted: it takes no new objects, and needs none. The API
+    /// server says so by a cause (`NamespaceTerminatingCause`).
+    pub(super) fn is_of_a_namespace_that_ends(&self) -> bool {
+        let Self::Api(kube::Error::Api(status)) = self else { return false };
+        let causes = status.details.iter().flat_map(|details| &details.causes);
+        causes.into_iter().any(|cause| cause.reason == "NamespaceTerminating")
+    }
+}
+
 impl Subject {
     /// The kind of the object, for metrics and logs.
     pub(super) fn kind(&self) -> &'static str {
@@ -39,6 +53,7 @@ impl Subject {
             Self::Bundle(_) => "ConfigMap",
             Self::Rights(_) => "RoleBinding",
             Self::ClusterRights => "ClusterRoleBinding",
+            Self::Event(_) => "Event",
         }
     }
 
@@ -47,6 +62,7 @@ impl Subject {
         match self {
             Self::Authorities | Self::Hooks | Self::ClusterRights => None,
             Self::Bundle(namespace) | Self::Rights(namespace) => Some(namespace),
+            Self::Event(pod) => Some(namespace(pod)),
         }
     }
 }

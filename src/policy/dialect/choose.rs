@@ -36,6 +36,20 @@ pub enum NotChosen {
     None { namespace: Box<str>, invalid: Vec<Invalid> },
 }
 
+impl NotChosen {
+    /// The advice to the person who reads it.
+    pub fn remedy(&self) -> &'static str {
+        match self {
+            Self::Several(_) => {
+                "change the selectors so that one of these configs alone selects the pods"
+            }
+            Self::Invalid(_) | Self::Deleted { .. } | Self::None { .. } => {
+                "write a ShardingConfig whose selector matches the pods' labels, or change the labels"
+            }
+        }
+    }
+}
+
 /// Chooses the one config among the checked objects of `namespace` that selects `labels`. If
 /// `present` selected them and is now deleted or invalid, no other config replaces it: objects
 /// change owners only when a person relabels the pod or edits that config. Fails with [`NotChosen`]

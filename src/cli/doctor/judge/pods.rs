@@ -196,16 +196,15 @@ impl<'f> Pods<'f> {
     }
 
     fn choice(&self, namespace: &str, subject: &str, found: &mut Findings) {
-        let mut problems: BTreeMap<String, (bool, Vec<&str>)> = BTreeMap::new();
+        let mut problems: BTreeMap<String, (&str, Vec<&str>)> = BTreeMap::new();
         let mut chosen = 0;
         for pod in self.judged().filter(|pod| pod.mode.is_some()) {
             match choose(&self.configs, &pod.labels, namespace, None) {
                 Ok(_) => chosen += 1,
                 Err(why) => {
-                    let is_several = matches!(why, NotChosen::Several(_));
-                    let problem = problems.entry(why.to_string()).or_default();
-                    problem.0 = is_several;
-                    problem.1.push(pod.name);
+                    let fix = why.remedy();
+                    let (_, names) = problems.entry(why.to_string()).or_insert((fix, Vec::new()));
+                    names.push(pod.name);
                 }
             }
         }
@@ -213,14 +212,7 @@ impl<'f> Pods<'f> {
             let says = format!("{} injected, each selected by one ShardingConfig", count(chosen));
             found.ok(Check::Choice, subject, says);
         }
-        for (why, (is_several, names)) in problems {
-            let fix = match is_several {
-                true => "change the selectors so that one of these configs alone selects the pods",
-                false => {
-                    "write a ShardingConfig whose selector matches the pods' labels, or change \
-                          the labels"
-                }
-            };
+        for (why, (fix, names)) in problems {
             let says = format!("{}: {why}", named("pod", &names));
             found.error(Check::Choice, subject, says, fix);
         }

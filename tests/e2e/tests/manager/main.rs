@@ -14,4 +14,5 @@ mod replicas;
 mod rights;
 mod rotation;
 mod scene;
+mod waiting;
 mod writes;

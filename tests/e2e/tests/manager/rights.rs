@@ -76,6 +76,10 @@ fn work(api: &ApiServer) -> Result<()> {
     until("rights to the labels of namespaces", SOON, || {
         get(api, &format!("{RBAC}/clusterrolebindings/ctrlmesh-proxy-namespaces"))
     })?;
+    until("an Event of the pod, which no config selects", SOON, || {
+        let events = get(api, &format!("/api/v1/namespaces/{OPERATORS}/events"))?;
+        Ok(events.filter(|list| list["items"].as_array().is_some_and(|all| !all.is_empty())))
+    })?;
     let key = KeyPair::generate_for(&PKCS_ECDSA_P256_SHA256)?;
     let request = CertificateParams::new(Vec::new())?.serialize_request(&key)?;
     let token = token(api, Some(AUDIENCE), Some(&pod))?;

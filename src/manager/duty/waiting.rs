@@ -1,0 +1,290 @@
+//! Injected pods that wait for a ShardingConfig: an Event says so to whoever describes the pod.
+//!
+//! Hides when a pod has waited for long enough to be reported, and how often. Does not know how
+//! configs are chosen, or how an Event is sent.
+
+use std::{collections::BTreeMap, time::Duration};
+
+use k8s_openapi::{
+    api::core::v1::{Event, EventSource, ObjectReference},
+    apimachinery::pkg::apis::meta::v1::{ObjectMeta, Time},
+    jiff::Timestamp,
+};
+use kube::{
+    Api, Client,
+    api::{Patch, PatchParams},
+};
+use tokio::time::Instant;
+
+use super::{
+    found::{PodFacts, namespace},
+    subject::{NotWritten, Subject},
+};
+use crate::policy::NotChosen;
+
+/// The time that a pod may wait unreported: `kubectl apply -f DIRECTORY` keeps no order, so its
+/// config may come seconds after it.
+const GRACE: Duration = Duration::from_secs(5);
+/// The age at which an Event is written again: API servers delete Events after an hour unless told
+/// otherwise (`--event-ttl`).
+const AGAIN: Duration = Duration::from_secs(30 * 60);
+/// The length of a message, in bytes, that each version of the Events API takes
+/// (`noteLengthLimit` of the API server's validation).
+const MESSAGE: usize = 1024;
+
+const REASON: &str = "NoShardingConfig";
+const COMPONENT: &str = "ctrlmesh-manager";
+
+/// The pods that wait, by their keys.
+#[derive(Debug, Default)]
+pub(super) struct Waiting(BTreeMap<String, Wait>);
+
+#[derive(Debug)]
+struct Wait {
+    uid: String,
+    since: Instant,
+    /// The message of the Event, and when it was written.
+    told: Option<(String, Instant)>,
+}
+
+/// A pod for which no config is chosen.
+pub(super) struct Unchosen<'a> {
+    pub(super) key: &'a str,
+    pub(super) pod: &'a PodFacts,
+    pub(super) why: NotChosen,
+}
+
+/// An Event to write.
+pub(super) struct Report(Box<Event>);
+
+impl Waiting {
+    /// The Events that are due. Forgets pods that no longer wait.
+    pub(super) fn due<'a>(
+        &mut self,
+        unchosen: impl Iterator<Item = Unchosen<'a>>,
+        now: Instant,
+        time: Timestamp,
+        replica: &str,
+    ) -> Vec<(Subject, Report)> {
+        let mut before = std::mem::take(&mut self.0);
+        let mut due = Vec::new();
+        for Unchosen { key, pod, why } in unchosen {
+            let wait = before.remove(key).filter(|wait| wait.uid == pod.uid);
+            let new = || Wait { uid: pod.uid.clone(), since: now, told: None };
+            let wait = wait.unwrap_or_else(new);
+            let message = message(&why);
+            if wait.since + GRACE <= now && !wait.has_told(&message, now) {
+                let report = Report::new(key, pod, message, time, replica);
+                due.push((Subject::Event(key.to_owned()), report));
+            }
+            self.0.insert(key.to_owned(), wait);
+        }
+        due
+    }
+
+    /// Notes that the Event of a pod was written.
+    pub(super) fn told(&mut self, key: &str, message: String, now: Instant) {
+        if let Some(wait) = self.0.get_mut(key) {
+            wait.told = Some((message, now));
+        }
+    }
+
+    /// The time of the next round: when a pod has waited for long enough, and no later than
+    /// `latest`.
+    pub(super) fn next(&self, latest: Instant) -> Instant {
+        let unreported = self.0.values().filter(|wait| wait.told.is_none());
+        let ends = unreported.map(|wait| wait.since + GRACE);
+        ends.filter(|end| *end > Instant::now()).chain([latest]).min().unwrap_or(latest)
+    }
+}
+
+impl Wait {
+    fn has_told(&self, message: &str, now: Instant) -> bool {
+        self.told.as_ref().is_some_and(|(told, at)| told == message && now < *at + AGAIN)
+    }
+}
+
+/// What is wrong and what to do, cut to the length of a message.
+fn message(why: &NotChosen) -> String {
+    let remedy = format!("; {}", why.remedy());
+    let mut message = format!("the proxy waits for a policy: {why}");
+    let end = message.floor_char_boundary(MESSAGE - remedy.len());
+    message.truncate(end);
+    message + &remedy
+}
+
+impl Report {
+    /// The one Event of a pod: its name is the pod's uid, so that another leader writes the same
+    /// one.
+    fn new(key: &str, pod: &PodFacts, message: String, time: Timestamp, replica: &str) -> Self {
+        let namespace = namespace(key);
+        let name = key.strip_prefix(namespace).and_then(|rest| rest.strip_prefix('/'));
+        let pod = ObjectReference {
+            api_version: Some("v1".to_owned()),
+            kind: Some("Pod".to_owned()),
+            namespace: Some(namespace.to_owned()),
+            name: name.map(str::to_owned),
+            uid: Some(pod.uid.clone()),
+            ..ObjectReference::default()
+        };
+        let meta = ObjectMeta {
+            namespace: Some(namespace.to_owned()),
+            name: pod.uid.as_ref().map(|uid| format!("ctrlmesh.{uid}")),
+            ..ObjectMeta::default()
+        };
+        Self(Box::new(Event {
+            metadata: meta,
+            involved_object: pod,
+            type_: Some("Warning".to_owned()),
+            reason: Some(REASON.to_owned()),
+            message: Some(message),
+            last_timestamp: Some(Time(time)),
+            count: Some(1),
+            source: Some(EventSource { component: Some(COMPONENT.to_owned()), host: None }),
+            reporting_component: Some(COMPONENT.to_owned()),
+            reporting_instance: Some(replica.to_owned()),
+            ..Event::default()
+        }))
+    }
+
+    pub(super) fn message(&self) -> String {
+        self.0.message.clone().unwrap_or_default()
+    }
+
+    pub(super) async fn send(self, client: &Client) -> Result<(), NotWritten> {
+        let text = |text: &Option<String>| text.clone().unwrap_or_default();
+        let [namespace, name] = [&self.0.metadata.namespace, &self.0.metadata.name].map(text);
+        let api: Api<Event> = Api::namespaced(client.clone(), &namespace);
+        let params = PatchParams::apply(COMPONENT).force();
+        api.patch(&name, &params, &Patch::Apply(&self.0)).await.map(drop)?;
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+    use crate::policy::{Checked, Kind, choose, draft};
+
+    fn pod(uid: &str) -> PodFacts {
+        let pod = json!({
+            "metadata": {
+                "uid": uid,
+                "labels": { "shard": "blue" },
+                "annotations": { "ctrlmesh.kusionstack.io/injected": "{}" },
+            },
+        });
+        PodFacts::of(serde_json::from_value(pod).unwrap())
+    }
+
+    fn configs(names: &[&str], operator: &str) -> Vec<Checked> {
+        let config = |name: &&str| {
+            let expression = json!({ "key": "shard", "operator": operator });
+            let object = json!({
+                "metadata": { "namespace": "ns", "name": name },
+                "spec": { "selector": { "matchExpressions": [expression] } },
+            });
+            draft(Kind::ShardingConfig, &serde_json::from_value(object).unwrap())
+        };
+        names.iter().map(config).collect()
+    }
+
+    fn unchosen<'a>(pod: &'a PodFacts, configs: &[Checked]) -> Option<Unchosen<'a>> {
+        let labels = pod.labels.as_ref()?;
+        let why = choose(configs, labels, "ns", None).err()?;
+        Some(Unchosen { key: "ns/one", pod, why })
+    }
+
+    /// The message of the one Event that is due.
+    fn due(waiting: &mut Waiting, pod: &PodFacts, configs: &[Checked]) -> Option<String> {
+        let unchosen = unchosen(pod, configs).into_iter();
+        let mut due = waiting.due(unchosen, Instant::now(), Timestamp::UNIX_EPOCH, "manager-0");
+        assert!(due.len() <= 1);
+        due.pop().map(|(subject, report)| {
+            assert_eq!(subject, Subject::Event("ns/one".to_owned()));
+            report.message()
+        })
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn i12_a_pod_is_reported_when_it_has_waited_for_long_enough_and_not_again() {
+        let mut waiting = Waiting::default();
+        let pod = pod("a");
+        assert_eq!(due(&mut waiting, &pod, &[]), None, "its config may be on its way");
+        let later = Instant::now() + Duration::from_secs(60);
+        assert_eq!(waiting.next(later), Instant::now() + GRACE);
+        tokio::time::advance(GRACE).await;
+        let message = due(&mut waiting, &pod, &[]).expect("an Event");
+        assert_eq!(
+            message,
+            "the proxy waits for a policy: no ShardingConfig in namespace ns selects the pod's \
+             labels; write a ShardingConfig whose selector matches the pods' labels, or change \
+             the labels"
+        );
+        // It was not written, so it is due.
+        assert_eq!(due(&mut waiting, &pod, &[]).as_ref(), Some(&message));
+        waiting.told("ns/one", message.clone(), Instant::now());
+        assert_eq!(due(&mut waiting, &pod, &[]), None);
+        assert_eq!(waiting.next(later), later, "nobody is to be reported");
+        tokio::time::advance(AGAIN).await;
+        assert_eq!(due(&mut waiting, &pod, &[]), Some(message), "the API server forgets Events");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn i12_another_cause_is_reported_and_a_config_ends_the_wait() {
+        let mut waiting = Waiting::default();
+        let waits = pod("a");
+        due(&mut waiting, &waits, &[]);
+        tokio::time::advance(GRACE).await;
+        let message = due(&mut waiting, &waits, &[]).unwrap();
+        waiting.told("ns/one", message, Instant::now());
+        let two = configs(&["blue", "green"], "Exists");
+        let message = due(&mut waiting, &waits, &two).expect("another cause");
+        assert!(message.contains("selected by ShardingConfig ns/blue, "), "{message}");
+        assert!(message.ends_with("one of these configs alone selects the pods"), "{message}");
+        let bad = due(&mut waiting, &waits, &configs(&["blue"], "Exist")).expect("another cause");
+        assert!(bad.contains("invalid: ShardingConfig ns/blue: spec: unknown"), "{bad}");
+
+        assert_eq!(due(&mut waiting, &waits, &configs(&["blue"], "Exists")), None);
+        assert!(waiting.0.is_empty(), "it does not wait, and is forgotten");
+        assert_eq!(due(&mut waiting, &waits, &[]), None, "it begins to wait");
+        tokio::time::advance(GRACE).await;
+        assert_eq!(due(&mut waiting, &pod("b"), &[]), None, "another pod of that name");
+    }
+
+    #[test]
+    fn i12_nobody_waits_for_a_pod_that_is_not_injected_has_ended_or_goes() {
+        let waits = |change: fn(&mut serde_json::Value)| {
+            let mut pod = json!({
+                "metadata": { "annotations": { "ctrlmesh.kusionstack.io/injected": "{}" } },
+            });
+            change(&mut pod);
+            PodFacts::of(serde_json::from_value(pod).unwrap()).labels.is_some()
+        };
+        assert!(waits(|_| {}));
+        assert!(!waits(|pod| pod["metadata"]["annotations"] = json!({})));
+        assert!(!waits(|pod| pod["status"]["phase"] = json!("Failed")));
+        assert!(!waits(|pod| pod["status"]["phase"] = json!("Succeeded")));
+        assert!(!waits(|pod| pod["metadata"]["deletionTimestamp"] = json!("2026-01-01T00:00:00Z")));
+    }
+
+    #[test]
+    fn a_message_is_cut_to_the_length_that_the_api_takes_and_keeps_its_remedy() {
+        let names: Vec<_> = (0..200).map(|number| format!("a-name-{number}")).collect();
+        let names: Vec<_> = names.iter().map(String::as_str).collect();
+        let pod = pod("a");
+        let Unchosen { why, .. } = unchosen(&pod, &configs(&names, "Exists")).unwrap();
+        let message = message(&why);
+        assert_eq!(message.len(), MESSAGE);
+        assert!(message.ends_with(why.remedy()), "{message}");
+        let report = Report::new("ns/one", &pod, message, Timestamp::UNIX_EPOCH, "manager-0");
+        let event = serde_json::to_value(&*report.0).unwrap();
+        assert_eq!(event["metadata"], json!({ "namespace": "ns", "name": "ctrlmesh.a" }));
+        let of = json!({
+            "apiVersion": "v1", "kind": "Pod", "namespace": "ns", "name": "one", "uid": "a",
+        });
+        assert_eq!(event["involvedObject"], of);
+    }
+}

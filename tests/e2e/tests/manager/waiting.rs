@@ -1,0 +1,99 @@
+//! Pods that wait for a ShardingConfig, and namespaces that end.
+
+use anyhow::{Context, Result, ensure};
+use ctrlmesh_e2e::{ApiServer, Manager, until};
+use serde_json::{Value, json};
+
+use crate::scene::{
+    BUNDLE, OPERATORS, SOON, at, bundle, cluster, config, create, get, has, is_injected, manager,
+    pod,
+};
+
+/// The Events of a namespace's pods.
+fn events(api: &ApiServer, namespace: &str) -> Result<Vec<Value>> {
+    let list = get(api, &format!("/api/v1/namespaces/{namespace}/events"))?.context("a list")?;
+    Ok(list["items"].as_array().context("items")?.clone())
+}
+
+/// The one Event of a pod.
+fn event(api: &ApiServer, pod: &str) -> Result<Option<Value>> {
+    let mut of_pod = events(api, OPERATORS)?;
+    of_pod.retain(|event| event["involvedObject"]["name"] == pod);
+    ensure!(of_pod.len() <= 1, "{of_pod:#?}");
+    Ok(of_pod.pop())
+}
+
+fn labelled(name: &str, labels: &Value) -> Value {
+    let mut pod = pod(OPERATORS, name);
+    pod["metadata"]["labels"] = labels.clone();
+    pod
+}
+
+#[test]
+fn i12_a_pod_that_no_config_selects_is_injected_waits_and_has_one_event() -> Result<()> {
+    let api = cluster()?;
+    let mut first = manager(&api, &[])?;
+    let ours = "ctrlmesh.kusionstack.io/enable-proxy";
+    for pod in [
+        labelled("blue", &json!({ (ours): "true", "shard": "blue" })),
+        labelled("lone", &json!({ (ours): "true" })),
+        labelled("kridge", &json!({ "kridge.kusionstack.io/enable-proxy": "true" })),
+    ] {
+        ensure!(is_injected(&create(&api, &pod, &[])?));
+    }
+    // In no order: the pod was first.
+    create(&api, &config(OPERATORS), &[])?;
+    let wait_for = |pod| until("an Event", SOON, || event(&api, pod));
+    for waits in ["lone", "kridge"] {
+        let event = wait_for(waits)?;
+        ensure!(event["type"] == "Warning" && event["reason"] == "NoShardingConfig", "{event}");
+    }
+    let told = api.kubectl(&["describe", "pod", "lone", "-n", OPERATORS])?;
+    has(&told, "ctrlmesh-manager")?;
+    has(&told, "no ShardingConfig in namespace operators selects the pod's labels; write a")?;
+    ensure!(event(&api, "blue")?.is_none(), "a config selects it");
+
+    // Another leader writes the same one.
+    let second = Manager::start(&api, "manager-1", &[])?;
+    second.receive_reviews(&api)?;
+    first.kill()?;
+    until("the other leader has written it", SOON, || {
+        let event = event(&api, "lone")?.context("it was there")?;
+        Ok((event["reportingInstance"] == "manager-1").then_some(()))
+    })?;
+
+    let mut other = config(OPERATORS);
+    other["metadata"]["name"] = json!("all");
+    other["spec"]["selector"] =
+        json!({ "matchExpressions": [{ "key": "shard", "operator": "Exists" }] });
+    create(&api, &other, &[])?;
+    let several = until("an Event of the pod that two select", SOON, || event(&api, "blue"))?;
+    has(&several["message"].to_string(), "exactly one config must select them")
+}
+
+#[test]
+fn bad_i12_a_namespace_that_ends_holds_up_no_other_and_is_not_asked_again_and_again() -> Result<()>
+{
+    let api = cluster()?;
+    let manager = manager(&api, &[])?;
+    create(&api, &config(OPERATORS), &[])?;
+    bundle(&api, OPERATORS)?;
+    create(&api, &pod(OPERATORS, "lone"), &[])?;
+    // Nobody here carries out the end, so it lasts.
+    api.kubectl(&["delete", "namespace", OPERATORS, "--wait=false"])?;
+    api.kubectl(&["delete", "configmap", BUNDLE, "-n", OPERATORS])?;
+    let tried = || -> Result<usize> {
+        let log = manager.log()?;
+        Ok(log.matches("the namespace is being deleted").count())
+    };
+    until("the bundle and the Event were tried", SOON, || Ok((tried()? >= 2).then_some(())))?;
+    create(&api, &config("default"), &[])?;
+    bundle(&api, "default")?;
+    ensure!(get(&api, &at(OPERATORS, "configmaps", BUNDLE))?.is_none());
+    ensure!(tried()? <= 3, "asked again: {}", manager.log()?);
+    for kind in ["ConfigMap", "RoleBinding", "Event"] {
+        let failed = format!(r#"ctrlmesh_manager_writes_total{{kind="{kind}",result="failed"}}"#);
+        ensure!(manager.metric(&failed)? == 0.0, "{failed}");
+    }
+    manager.wait_ready()
+}
