@@ -73,5 +73,6 @@ pub use self::{
     proxy::{Proxy, ProxyBuilder, ctrlmesh_binary},
     scenes::{
         Binaries, Boundary, Installed, Mesh, NAMESPACE, OperatorPod, Shards, Tool, Tools, Widget,
+        sample,
     },
 };

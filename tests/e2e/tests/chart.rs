@@ -74,7 +74,21 @@ fn the_chart_renders_its_golden_files() -> Result<()> {
         // The definitions are the same in all, and have a test of their own.
         let documents = text.split("---\n").filter(|text| !text.contains("templates/crds.yaml"));
         let text = documents.collect::<Vec<_>>().join("---\n");
-        golden::check_file(&format!("../golden/chart/{set}.yaml"), &text);
+        check(&format!("../golden/chart/{set}.yaml"), &text)?;
+    }
+    Ok(())
+}
+
+/// Checks that a golden file has these documents: versions of Helm differ in the blank lines
+/// between them.
+fn check(file: &str, text: &str) -> Result<()> {
+    let documents = |text: &str| -> Vec<String> {
+        let all = text.split("---\n").map(|document| document.trim().to_owned());
+        all.filter(|document| !document.is_empty()).collect()
+    };
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join(file);
+    if documents(&std::fs::read_to_string(path)?) != documents(text) {
+        golden::check_file(file, text);
     }
     Ok(())
 }
@@ -88,21 +102,20 @@ fn the_base_is_rendered_by_the_command_that_it_names() -> Result<()> {
     let (command, file) = command.rsplit_once(" > ").context("a command that writes a file")?;
     let args = command.strip_prefix("helm ").context("a command of Helm")?;
     let text = printed(helm()?.args(args.split_whitespace()))?;
-    golden::check_file(&format!("../../{file}"), &text);
-    Ok(())
+    check(&format!("../../{file}"), &text)
 }
 
 #[test]
 fn a_wrong_value_is_refused_by_its_name() -> Result<()> {
     let cases = [
-        ("namespace=ctrlmesh", "property namespace is not allowed"),
-        ("manager.replica=3", "manager: Additional property replica is not allowed"),
+        ("namespace=ctrlmesh", "namespace "),
+        ("manager.replica=3", "replica "),
         ("manager.replicas=0", "manager.replicas"),
         ("manager.uid=0", "manager.uid"),
         ("manager.image.repo=", "manager.image.repo is empty"),
         ("manager.image.repo=registry.example.com/ctrlmesh:1", "manager.image.repo"),
         ("manager.image.tag=a b", "manager.image.tag"),
-        ("manager.resources.cpu=1", "manager.resources: Additional property cpu"),
+        ("manager.resources.cpu=1", "cpu "),
         ("manager.podDisruptionBudget.maxUnavailable=0", "maxUnavailable"),
         ("init.image.repo=", "init.image.repo is empty"),
         ("proxy.uid=0", "proxy.uid"),
@@ -118,6 +131,9 @@ fn a_wrong_value_is_refused_by_its_name() -> Result<()> {
     for (value, words) in cases {
         let refused = rendered("least", &["--set", value]).err();
         let said = format!("{:#}", refused.with_context(|| format!("{value} was rendered"))?);
+        // The first line has the arguments. Helm 4 writes paths as JSON pointers, and quotes names.
+        let (_, said) = said.split_once('\n').context("a reason")?;
+        let said = said.replace('/', ".").replace('\'', "");
         ensure!(said.contains(words), "{value}: {said}");
     }
     Ok(())
@@ -154,6 +170,14 @@ fn what_deploy_holds_is_applied_without_a_warning() -> Result<()> {
         let own = own.collect::<Vec<_>>().join("---\n");
         api.kubectl_client().run_with_input(&[&ARGS[..], &["-f", "-"]].concat(), &own)?;
     }
+    // The sample needs its namespace and both definitions to be judged.
+    for file in ["sample/namespace.yaml", "sample/crd.yaml", "crds.yaml"] {
+        api.kubectl(&["apply", "-f", &path(file)?])?;
+    }
+    let established = ["wait", "--for=condition=Established", "--timeout=30s", "crd", "--all"];
+    api.kubectl(&established)?;
+    api.kubectl(&[&ARGS[..], &["-k", &path("sample")?]].concat())?;
+    api.kubectl(&[&ARGS[..], &["-f", &path("sample/widgets")?]].concat())?;
     // Nothing that is to be pulled has a name without a registry.
     let text = api.kubectl(&["kustomize", &path("base")?])?;
     let images: Vec<_> = text.lines().filter(|line| line.contains("ctrlmesh:")).collect();

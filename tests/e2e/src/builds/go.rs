@@ -16,6 +16,11 @@ pub(super) const STRIPPED: &str = "-s -w";
 /// The static program of the module in `directory`; builds it if these sources have no cached
 /// build.
 pub(crate) fn go_program(name: &str, directory: &Path) -> Result<PathBuf> {
+    go_tool(name, directory, ".")
+}
+
+/// [`go_program`] of another package, which the module in `directory` requires.
+pub(super) fn go_tool(name: &str, directory: &Path, package: &str) -> Result<PathBuf> {
     let version = Command::new("go").arg("version").output().context("running go")?;
     let mut files = Vec::new();
     add_sources(directory, &mut files)?;
@@ -28,21 +33,26 @@ pub(crate) fn go_program(name: &str, directory: &Path) -> Result<PathBuf> {
     cache::file(name, key, |path| {
         cache::run_with_progress(
             &format!("building {name}"),
-            &mut go_build(directory, STRIPPED, path),
+            &mut go_build(directory, package, STRIPPED, path),
         )
     })
 }
 
-/// The command that builds the static program of the module in `directory` at `path`, without the
-/// debug information that nobody reads: an eighth of the compiler's time.
-pub(super) fn go_build(directory: &Path, linker_flags: &str, path: &Path) -> Command {
+/// The command that builds the static program of a package at `path`, as the module in `directory`
+/// sees it, without the debug information that nobody reads: an eighth of the compiler's time.
+pub(super) fn go_build(
+    directory: &Path,
+    package: &str,
+    linker_flags: &str,
+    path: &Path,
+) -> Command {
     let mut go = Command::new("go");
     go.current_dir(directory)
         .env("CGO_ENABLED", "0")
         .args(["build", "-v", "-mod=readonly", "-trimpath", "-gcflags=all=-dwarf=false"])
         .args(["-ldflags", linker_flags, "-o"])
         .arg(path)
-        .arg(".");
+        .arg(package);
     go
 }
 

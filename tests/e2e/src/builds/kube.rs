@@ -42,7 +42,7 @@ fn build() -> Result<PathBuf> {
         key = key.add_file(&source)?;
     }
     cache::file("kube", key, |path| {
-        let mut go = go_build(&sources, &flags, path);
+        let mut go = go_build(&sources, ".", &flags, path);
         cache::run_with_progress("building Kubernetes from source", &mut go)
     })
 }

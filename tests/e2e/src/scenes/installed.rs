@@ -1,7 +1,8 @@
 //! The chart on a node, as a platform team installs it, and the operator as a StatefulSet.
 //!
-//! 1. [`Installed::start`]: a node, our images, the operator's needs; `helm install --wait`.
-//! 2. [`Installed::label`]: the operator as a StatefulSet of four with our label.
+//! 1. [`Installed::start`]: a node, our images, the operator's needs; `helm install --wait`. Or
+//!    [`Installed::start_base`], by kubectl alone.
+//! 2. [`Installed::label`]: the sample operator, a StatefulSet of four with our label.
 //! 3. [`Installed::draw`]: a ShardingConfig for some of its pods.
 //! 4. The test works: [`Installed::shards`] has the last handlers.
 
@@ -12,11 +13,9 @@ use std::{
 };
 
 use anyhow::{Context, Result, bail, ensure};
-use serde_json::{Value, json};
+use serde_json::json;
 
-use super::shards::{
-    NAMESPACE, Shards, config, of_namespaces, of_teams, of_the_operators, operator_manifest,
-};
+use super::shards::{NAMESPACE, Shards, config, of_namespaces, of_teams, of_the_operators};
 use crate::{Binaries, Node, builds::helm_binary, images};
 
 /// The address of the manager's Service: nothing on a node resolves the names of Services.
@@ -54,6 +53,37 @@ impl Installed {
         let installed = Self { shards: Shards::bare(binaries)? };
         installed.helm("install", &[&["--create-namespace"], more].concat())?;
         Ok(installed)
+    }
+
+    /// Starts a node with the operator's needs, and applies `deploy/base` as it stands.
+    ///
+    /// # Errors
+    ///
+    /// As [`Self::start`].
+    pub fn start_base(binaries: Binaries) -> Result<Self> {
+        let installed = Self { shards: Shards::bare(binaries)? };
+        for (image, name) in [(images::PROXY, "ctrlmesh"), (images::INIT, "ctrlmesh-init")] {
+            let version = env!("CARGO_PKG_VERSION");
+            let name = format!("registry.example.com/{name}:{version}");
+            installed.name_image(image, &name)?;
+        }
+        installed.apply_base()?;
+        Ok(installed)
+    }
+
+    /// Applies `deploy/base`, and waits until the manager is ready.
+    fn apply_base(&self) -> Result<()> {
+        let base = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../deploy/base");
+        let base = base.to_str().context("a path in UTF-8")?;
+        let node = self.node();
+        node.kubectl(&["apply", "--server-side", "-k", base])?;
+        let in_namespace =
+            |args: &[&str]| node.kubectl(&[args, &["--namespace", Self::NAMESPACE]].concat());
+        let service = ["get", "service", "ctrlmesh-manager", "-o", "jsonpath={.spec.clusterIP}"];
+        let address = format!("CTRLMESH_ADVERTISE={}:443", in_namespace(&service)?);
+        in_namespace(&["set", "env", "deployment/ctrlmesh-manager", &address])?;
+        let rollout = ["rollout", "status", "deployment/ctrlmesh-manager", "--timeout=120s"];
+        in_namespace(&rollout).map(drop).map_err(|error| error.context(self.told()))
     }
 
     /// The operator's objects, and those that it makes.
@@ -139,32 +169,14 @@ impl Installed {
         self.shards.node()
     }
 
-    /// Applies the operator as a StatefulSet of four, whose pod template has our label and nothing
-    /// else of ours.
+    /// Applies the sample operator: a StatefulSet of four, whose pod template has our label and
+    /// nothing else of ours.
     ///
     /// # Errors
     ///
     /// When the API server refuses.
     pub fn label(&self) -> Result<()> {
-        self.node().apply(&self.stateful_set()?.to_string()).map(drop)
-    }
-
-    /// The manifest of [`Self::label`].
-    ///
-    /// # Errors
-    ///
-    /// When the operator's own cannot be read.
-    pub fn stateful_set(&self) -> Result<Value> {
-        let manifest = operator_manifest("deployment.yaml")?;
-        let kubectl = self.node().api().kubectl_client();
-        let args = ["create", "--dry-run=client", "-o", "json", "-f", "-"];
-        let mut object: Value = serde_json::from_str(&kubectl.run_with_input(&args, &manifest)?)?;
-        object["kind"] = json!("StatefulSet");
-        object["spec"]["replicas"] = json!(4);
-        object["spec"]["serviceName"] = json!("demo-operator");
-        let labels = &mut object["spec"]["template"]["metadata"]["labels"];
-        labels["ctrlmesh.kusionstack.io/enable-proxy"] = json!("true");
-        Ok(object)
+        self.node().apply(&self.shards.stateful_set()?.to_string()).map(drop)
     }
 
     /// Gives the pods with these indexes the Widgets and ConfigMaps within a boundary.
@@ -221,10 +233,14 @@ impl Installed {
     /// When it is not there.
     pub fn tag(&self, image: &str, tag: &str) -> Result<()> {
         let [repository, _] = split(image)?;
+        self.name_image(image, &format!("{repository}:{tag}"))
+    }
+
+    fn name_image(&self, image: &str, name: &str) -> Result<()> {
         let mut ctr = self.node().command("ctr");
         ctr.arg("--address").arg(self.node().api().directory().join("containerd.sock"));
         ctr.args(["--namespace", "k8s.io", "images", "tag"]);
-        ctr.args([image, &format!("{repository}:{tag}")]);
+        ctr.args([image, name]);
         let output = ctr.output().context("running ctr")?;
         let errors = String::from_utf8_lossy(&output.stderr);
         ensure!(output.status.success(), "tagging {image}: {errors}");

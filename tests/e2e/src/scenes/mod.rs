@@ -8,6 +8,6 @@ mod tools;
 pub use self::{
     installed::{Boundary, Installed},
     mesh::{Binaries, Mesh},
-    shards::{NAMESPACE, OperatorPod, Shards, Widget},
+    shards::{NAMESPACE, OperatorPod, Shards, Widget, sample},
     tools::{Tool, Tools},
 };

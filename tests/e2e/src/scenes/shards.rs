@@ -24,7 +24,7 @@ use crate::{
 pub const NAMESPACE: &str = "demo";
 
 /// The image of the operator, as its own manifests name it.
-const OPERATOR_IMAGE: &str = "localhost/demo-operator:1";
+const OPERATOR_IMAGE: &str = "registry.example.com/demo-operator:1";
 const START_LIMIT: Duration = Duration::from_secs(90);
 
 /// The scene; see the module.
@@ -92,7 +92,7 @@ impl Shards {
         let node = mesh.node();
         node.import_image(&operator_image()?)?;
         node.kubectl(&["create", "namespace", NAMESPACE])?;
-        node.apply(&operator_manifest("rbac.yaml")?)?;
+        node.apply(&sample("rbac.yaml")?)?;
         Ok(Self { mesh })
     }
 
@@ -202,24 +202,35 @@ impl Shards {
         self.mesh.inject(&self.deployment(shard)?, &[])
     }
 
-    /// The operator's own manifest with a user's changes for a second instance: its name and its
-    /// labels, among them the one that asks for injection.
+    /// The sample operator as a Deployment of one, with a user's changes for a second instance: its
+    /// name and its labels.
     ///
     /// # Errors
     ///
     /// When the manifest cannot be read.
     pub fn deployment(&self, shard: &str) -> Result<String> {
-        let manifest = operator_manifest("deployment.yaml")?;
-        let kubectl = self.node().api().kubectl_client();
-        let args = ["create", "--dry-run=client", "-o", "json", "-f", "-"];
-        let mut deployment: Value =
-            serde_json::from_str(&kubectl.run_with_input(&args, &manifest)?)?;
+        let mut deployment = self.stateful_set()?;
+        deployment["kind"] = json!("Deployment");
+        let spec = deployment["spec"].as_object_mut().context("a spec")?;
+        spec.remove("serviceName");
+        spec.insert("replicas".to_owned(), json!(1));
         deployment["metadata"]["name"] = format!("demo-operator-{shard}").into();
         deployment["spec"]["selector"]["matchLabels"]["shard"] = shard.into();
         let labels = &mut deployment["spec"]["template"]["metadata"]["labels"];
         labels["shard"] = shard.into();
-        labels["ctrlmesh.kusionstack.io/enable-proxy"] = "true".into();
         Ok(deployment.to_string())
+    }
+
+    /// The sample operator's StatefulSet of four, with our label.
+    ///
+    /// # Errors
+    ///
+    /// When its file cannot be read.
+    pub fn stateful_set(&self) -> Result<Value> {
+        let manifest = sample("operator.yaml")?;
+        let kubectl = self.node().api().kubectl_client();
+        let args = ["create", "--dry-run=client", "-o", "json", "-f", "-"];
+        Ok(serde_json::from_str(&kubectl.run_with_input(&args, &manifest)?)?)
     }
 
     /// Makes Widgets, `count` for each team, named `TEAM-N`.
@@ -364,13 +375,18 @@ fn operator_image() -> Result<Image> {
     images::of_program(OPERATOR_IMAGE, &sources.join("Containerfile"), &program)
 }
 
-pub(super) fn operator_manifest(name: &str) -> Result<String> {
-    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("operator/manifests").join(name);
+/// A file of `deploy/sample`.
+///
+/// # Errors
+///
+/// When it cannot be read.
+pub fn sample(name: &str) -> Result<String> {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../deploy/sample").join(name);
     fs::read_to_string(&path).with_context(|| format!("reading {}", path.display()))
 }
 
 fn with_operators_crd(node: NodeBuilder) -> Result<NodeBuilder> {
-    Ok(node.custom_resource_definitions(operator_manifest("crd.yaml")?))
+    Ok(node.custom_resource_definitions(sample("crd.yaml")?))
 }
 
 /// The limit to the objects of these teams.

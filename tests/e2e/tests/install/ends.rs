@@ -90,8 +90,8 @@ fn pass(time: Duration) {
     thread::sleep(time);
 }
 
-/// The chart with another name for a webhook.
-fn renamed(scene: &Installed) -> Result<std::path::PathBuf> {
+/// The chart with another name for a webhook, and a field more in its definition.
+fn changed(scene: &Installed) -> Result<std::path::PathBuf> {
     let other = scene.node().api().directory().join("chart");
     let status = Command::new("cp").arg("-r").arg(Installed::chart()).arg(&other).status()?;
     ensure!(status.success(), "copying the chart");
@@ -99,6 +99,12 @@ fn renamed(scene: &Installed) -> Result<std::path::PathBuf> {
     let text = fs::read_to_string(&template)?;
     ensure!(text.contains("\"pods.ctrlmesh"), "the chart names its webhooks otherwise");
     fs::write(&template, text.replace("\"pods.ctrlmesh", "\"other.ctrlmesh"))?;
+    let template = other.join("templates/crds.yaml");
+    let text = fs::read_to_string(&template)?;
+    let [before, field] =
+        ["                  certDir:\n", "                  certName: {type: string}\n"];
+    ensure!(text.matches(before).count() == 1, "the definition has other fields");
+    fs::write(&template, text.replace(before, &format!("{field}{before}")))?;
     Ok(other)
 }
 
@@ -117,13 +123,14 @@ fn failures(scene: &Installed) -> Result<f64> {
     Ok(sum)
 }
 
-/// Another image, other values, another name of a webhook, under an operator that works.
+/// Another image, other values, another name of a webhook, another definition, under an operator
+/// that works.
 fn upgrade(scene: &Installed) -> Result<()> {
     let tag = "next";
     for image in [images::PROXY, images::INIT] {
         scene.tag(image, tag)?;
     }
-    let chart = renamed(scene)?;
+    let chart = changed(scene)?;
     let [failed, began] = [failures(scene)?, seconds(&Timestamp::now().to_string())?];
     let is_over = AtomicBool::new(false);
     let longest = thread::scope(|threads| {
@@ -149,6 +156,8 @@ fn upgrade(scene: &Installed) -> Result<()> {
         ensure!(!is_cut, "a watch was cut: {} {}", entry.request_uri, entry.stage_timestamp);
     }
 
+    the_definition_is_new(scene)?;
+
     // What is created once the former replicas are gone is of the new version.
     until("the former replicas are gone", LIMIT, || {
         let shown = "jsonpath={.items[*].spec.containers[*].image}";
@@ -164,6 +173,23 @@ fn upgrade(scene: &Installed) -> Result<()> {
         ensure!(pod.contains(image), "demo-operator-3 has no {image}");
     }
     settle(scene)
+}
+
+/// Checks that the cluster has the definition of the new chart, and the configs that were there.
+fn the_definition_is_new(scene: &Installed) -> Result<()> {
+    for config in ["ants", "bees"] {
+        let webhook = r#"{"spec":{"webhook":{"certDir":"/certs","port":9443,"certName":"new"}}}"#;
+        let patch = ["patch", "shardingconfig", config, "--namespace", NAMESPACE, "--type=merge"];
+        scene.node().kubectl(&[&patch[..], &["--patch", webhook]].concat())?;
+        let shown = "jsonpath={.spec.webhook.certName} {.spec.controller.leaderElectionName}";
+        let get = ["get", "shardingconfig", config, "--namespace", NAMESPACE, "-o", shown];
+        let shown = scene.node().kubectl(&get)?;
+        ensure!(shown == "new demo-operator", "{config}: {shown:?}");
+        // Our own program does not know the field, and refuses what it does not know.
+        let undo = r#"{"spec":{"webhook":null}}"#;
+        scene.node().kubectl(&[&patch[..], &["--patch", undo]].concat())?;
+    }
+    Ok(())
 }
 
 /// Upgrades while Widgets are made.

@@ -41,7 +41,7 @@ impl Lane {
         let ours = Command::new(ctrlmesh_binary()?).arg("crds").output()?;
         ensure!(ours.status.success(), "{}", String::from_utf8_lossy(&ours.stderr));
         api.apply(&String::from_utf8(ours.stdout)?)?;
-        api.apply(include_str!("../../operator/manifests/crd.yaml"))?;
+        api.apply(include_str!("../../../../deploy/sample/crd.yaml"))?;
         for crd in ["shardingconfigs.ctrlmesh.kusionstack.io", "widgets.demo.example.com"] {
             api.kubectl(&["wait", "--for=condition=Established", &format!("crd/{crd}")])?;
         }
