@@ -117,6 +117,30 @@ fn i12_a_second_call_changes_nothing_whatever_came_between() {
     }
 }
 
+/// The API server gives containers the defaults of a LimitRange between two reviews, and never
+/// after the last.
+#[test]
+fn i12_the_defaults_of_a_limit_range_outlive_a_second_call() {
+    for namespaces in [Enforces::Privileged, Enforces::Baseline] {
+        let pod = admitted();
+        let mut defaulted = patched(&pod, &answer(&pod, namespaces).1);
+        for container in defaulted["spec"]["initContainers"].as_array_mut().unwrap() {
+            container["resources"]["limits"]["cpu"] = json!("500m");
+            container["resources"]["limits"]["ephemeral-storage"] = json!("1Gi");
+            container["resources"]["requests"]["ephemeral-storage"] = json!("1Gi");
+        }
+        let again = patched(&defaulted, &answer(&defaulted, namespaces).1);
+        assert_eq!(again, defaulted);
+        // What ours set is ours.
+        let proxy = |pod: &Value| named(pod, "initContainers", "ctrlmesh-proxy").clone();
+        let at = defaulted["spec"]["initContainers"].as_array().unwrap().len() - 1;
+        defaulted["spec"]["initContainers"][at]["resources"]["limits"]["memory"] = json!("1Mi");
+        let again = patched(&defaulted, &answer(&defaulted, namespaces).1);
+        assert_eq!(proxy(&again)["resources"]["limits"]["memory"], "256Mi");
+        assert_eq!(proxy(&again)["resources"]["limits"]["cpu"], "500m");
+    }
+}
+
 #[test]
 fn i12_a_restart_policy_that_another_webhook_dropped_is_noted() {
     let pod = admitted();

@@ -60,8 +60,8 @@ pub enum Injected {
 }
 
 /// Injects `pod`, a Pod or a PodTemplateSpec, if it asks for that. Injecting an injected pod, with
-/// any settings, gives the same as injecting the original. Fails with [`NotInjected`]; the pod is
-/// unchanged.
+/// any settings, gives the same as injecting the original; at admission, the resources that a
+/// LimitRange gave our containers in between stay. Fails with [`NotInjected`]; the pod is unchanged.
 pub fn inject(pod: &mut Value, settings: &Settings) -> Result<Injected, NotInjected> {
     if !is_asked_for(pod)? {
         return Ok(Injected::NotAsked);
@@ -70,7 +70,7 @@ pub fn inject(pod: &mut Value, settings: &Settings) -> Result<Injected, NotInjec
     let service_account = service_account(&parsed)?;
     let mut notes = apps::notes(&parsed, settings.sidecar);
     let has_token = parsed.volumes.iter().any(volumes::is_token);
-    apps::remove_ours(&mut parsed);
+    let former = apps::remove_ours(&mut parsed);
     let own = PodSettings::apply(&mut parsed, settings)?;
     check::refuse(&parsed, settings, &own)?;
     if settings.admission.is_some() && !has_token && !own.wants_token {
@@ -93,6 +93,9 @@ pub fn inject(pod: &mut Value, settings: &Settings) -> Result<Injected, NotInjec
     notes.extend(own.notes(&parsed, has_names));
     notes.extend(names.and_then(Result::err).map(|taken| taken.to_string()));
     parts::add(&mut parsed, own, has_names, settings);
+    if settings.admission.is_some() {
+        parts::keep_defaults(&mut parsed, &former);
+    }
     *pod = parsed.into_value();
     Ok(Injected::Done { mode, service_account, notes })
 }

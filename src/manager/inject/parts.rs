@@ -48,6 +48,27 @@ pub(super) fn add(parsed: &mut ParsedPod, own: PodSettings, has_names: bool, set
     }
 }
 
+/// Gives our containers the amounts of resources that they had in the former injection and that ours
+/// do not set. Between two reviews of one pod the API server gives every container the defaults of
+/// the namespace's LimitRange, and not again after the second.
+pub(super) fn keep_defaults(parsed: &mut ParsedPod, former: &[Container]) {
+    for former in former {
+        let mut ours = parsed.all_containers_mut().filter(|ours| ours.name == former.name);
+        let resources = ours.next().and_then(|ours| ours.fields.get_mut("resources"));
+        let (Some(ours), Some(former)) = (resources, former.fields.get("resources")) else {
+            continue;
+        };
+        for list in ["requests", "limits"] {
+            let amounts = former.get(list).and_then(Value::as_object).into_iter().flatten();
+            for (resource, amount) in amounts {
+                if ours[list].get(resource).is_none() {
+                    ours[list][resource] = amount.clone();
+                }
+            }
+        }
+    }
+}
+
 fn init(settings: &Settings, to_look_at: Vec<JsonObject>) -> Container {
     let fields = json!({
         "image": settings.init_image.to_string(),

@@ -491,3 +491,41 @@ proptest! {
         let _ = LeafKey::of_request(&der);
     }
 }
+
+/// Kubernetes' own certificates bear five minutes; a clock without NTP is off by more.
+#[test]
+fn i12_clocks_ten_minutes_apart_accept_what_is_signed() {
+    const APART: Duration = Duration::from_secs(600);
+    let (at, purpose) = (begin(), purpose());
+    for [ours, theirs] in [[at, at + APART], [at + APART, at]] {
+        let trust = Trust::make(&purpose, ours).unwrap();
+        let chain = signed(&trust, &purpose, ours);
+        let roots = published(trust.root());
+        for end in [theirs, theirs + DAY - 2 * APART] {
+            accepts(&roots, &chain, "10.96.0.1", KeyUsage::server_auth(), end).unwrap();
+        }
+    }
+}
+
+/// Each replica leads in turn, and judges by its own clock what the other made.
+#[test]
+fn i12_leaders_ten_minutes_apart_undo_nothing_of_each_other() {
+    const APART: Duration = Duration::from_secs(600);
+    let purpose = purpose();
+    let life = |clocks: [Duration; 2]| {
+        let mut trust = Trust::make(&purpose, begin()).unwrap();
+        let mut steps = 0;
+        for hour in 0..24 * 60 {
+            let at = begin() + hour * HOUR + clocks[hour as usize % 2];
+            steps += settle(&mut trust, &purpose, ALL, at).len();
+            let chain = signed(&trust, &purpose, at);
+            let roots = published(trust.root());
+            accepts(&roots, &chain, "kubernetes", KeyUsage::server_auth(), begin() + hour * HOUR)
+                .unwrap();
+        }
+        steps
+    };
+    let together = life([Duration::ZERO; 2]);
+    let apart = life([Duration::ZERO, APART]);
+    assert!(together > 20 && apart.abs_diff(together) <= 2, "{together} steps, apart {apart}");
+}

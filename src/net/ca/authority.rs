@@ -17,8 +17,8 @@ use x509_parser::{certificate::X509Certificate, prelude::FromDer};
 use super::constraints::Constraints;
 use crate::net::{Clock, tls};
 
-/// Certificates begin a little in the past, for clocks that are behind.
-const BACKDATE: Duration = Duration::from_secs(300);
+/// Certificates begin in the past, for clocks that are behind by up to ten minutes.
+const BACKDATE: Duration = Duration::from_secs(15 * 60);
 
 /// A CA in memory.
 #[derive(derive_more::Debug)]

@@ -203,8 +203,18 @@ mod tests {
         }
 
         fn signed(&self, key: &impl PublicKeyData, name: &'static str, life: Duration) -> String {
+            self.signed_by(&Clock::system(), key, name, life)
+        }
+
+        fn signed_by(
+            &self,
+            clock: &Clock,
+            key: &impl PublicKeyData,
+            name: &'static str,
+            life: Duration,
+        ) -> String {
             let names = &[ServerName::try_from(name).unwrap()];
-            let validity = Validity::starting(Clock::system().now(), life);
+            let validity = Validity::starting(clock.now(), life);
             let spec = LeafSpec { names, uri: Some("spiffe://ctrlmesh/x"), validity };
             let leaf = self.issuer.sign(&spec, key).unwrap();
             [&leaf, self.issuer.cert()].map(certificate_pem).concat()
@@ -302,6 +312,8 @@ mod tests {
         let signed = |name, life| mesh.signed(&key.public_key, name, life);
         let end_of_leaf = good.find("-----END").unwrap();
         let other_key = KeyPair::generate().unwrap();
+        let an_hour_ahead = Clock::ahead_by(HOUR);
+        let early = mesh.signed_by(&an_hour_ahead, &key.public_key, "10.96.0.1", HOUR);
         for (answer, wanted) in [
             (String::new(), "has no certificate"),
             ("<html>Bad Gateway</html>".to_owned(), "has no certificate"),
@@ -309,6 +321,7 @@ mod tests {
             (good[..end_of_leaf].to_owned(), "has PEM that is broken"),
             (mesh.signed(&other_key, "10.96.0.1", HOUR), "is for another key than ours"),
             (signed("10.96.0.1", Duration::ZERO), "is not valid after"),
+            (early, "is not valid before"),
             (signed("kubernetes", HOUR), "is not valid for 10.96.0.1"),
             (foreign.answer(&request), "is not accepted by the CAs of --mesh-bundle"),
             (certificate_pem(mesh.root.cert()), "is that of a CA"),

@@ -29,14 +29,14 @@ fn proxys_address() -> [(&'static str, String); 3] {
     [(host_name, host), (port_name, port.clone()), (https_name, port)]
 }
 
-/// Removes the parts of an earlier injection. A pod without our mark is left alone: parts with our
-/// names are not ours there.
-pub(in crate::manager::inject) fn remove_ours(parsed: &mut ParsedPod) {
-    let Some(mode) = parsed.annotations.remove(keys::INJECTED) else { return };
+/// Removes the parts of an earlier injection, and returns its containers. A pod without our mark is
+/// left alone: parts with our names are not ours there.
+pub(in crate::manager::inject) fn remove_ours(parsed: &mut ParsedPod) -> Vec<Container> {
+    let Some(mode) = parsed.annotations.remove(keys::INJECTED) else { return Vec::new() };
     aliases::take(parsed);
-    let is_part = |container: &Container| [INIT, PROXY].contains(&container.name.as_str());
-    parsed.init_containers.retain(|container| !is_part(container));
-    parsed.containers.retain(|container| !is_part(container));
+    let is_part = |container: &mut Container| [INIT, PROXY].contains(&container.name.as_str());
+    let mut former: Vec<_> = parsed.init_containers.extract_if(.., is_part).collect();
+    former.extend(parsed.containers.extract_if(.., is_part));
     parsed.volumes.retain(|volume| !text(volume, "name").is_some_and(is_ours));
     for container in parsed.all_containers_mut() {
         container.mounts.retain(|mount| !text(mount, "name").is_some_and(is_ours));
@@ -44,6 +44,7 @@ pub(in crate::manager::inject) fn remove_ours(parsed: &mut ParsedPod) {
             container.env.retain(|entry| !is_our_address(entry));
         }
     }
+    former
 }
 
 /// The notes on what happened to the parts of an earlier injection, which will be as they were.

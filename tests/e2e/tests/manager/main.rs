@@ -10,6 +10,7 @@ mod gate;
 mod golden;
 mod leaves;
 mod objects;
+mod refused;
 mod replicas;
 mod rights;
 mod rotation;
