@@ -3,6 +3,7 @@
 
 #![allow(clippy::print_stdout, reason = "how long things took")]
 
+mod behind;
 mod figures;
 mod gate;
 #[path = "../../../support/golden.rs"]
