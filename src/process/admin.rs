@@ -3,14 +3,7 @@
 //! Hides connections and their bounds, and how pages are written. Does not know which pages there
 //! are.
 
-use std::{
-    cmp::Reverse,
-    collections::VecDeque,
-    convert::Infallible,
-    net::{IpAddr, SocketAddr},
-    sync::Arc,
-    time::Duration,
-};
+use std::{convert::Infallible, net::SocketAddr, sync::Arc, time::Duration};
 
 use bytes::Bytes;
 use http::{HeaderValue, Method, Request, Response, StatusCode, header};
@@ -18,13 +11,9 @@ use http_body_util::Full;
 use hyper::{body::Incoming, server::conn::http1, service::service_fn};
 use hyper_util::rt::{TokioIo, TokioTimer};
 use prometheus_client::{encoding::text::encode, registry::Registry};
-use tokio::{
-    net::TcpListener,
-    task::{AbortHandle, JoinSet},
-    time::timeout,
-};
+use tokio::{net::TcpListener, time::timeout};
 
-use super::outages::Outages;
+use super::{guests::Guests, outages::Outages};
 use crate::net::{addr::canonical, socket};
 
 /// A scrape takes milliseconds; a peer still connected after this is considered gone.
@@ -33,37 +22,6 @@ const CONNECTION_TIMEOUT: Duration = Duration::from_secs(30);
 const HEAD_TIMEOUT: Duration = Duration::from_secs(2);
 /// Connections at once. Kubelet and scraper need two.
 const MAX_CONNECTIONS: usize = 32;
-
-/// The connections that are served, the oldest first.
-#[derive(Default)]
-struct Guests {
-    tasks: JoinSet<()>,
-    places: VecDeque<(IpAddr, AbortHandle)>,
-}
-
-impl Guests {
-    /// Serves one more connection. If all places are taken, a connection of the address that has
-    /// most of them is closed, so that no peer keeps probes or scrapes out.
-    fn serve(&mut self, peer: IpAddr, connection: impl Future<Output = ()> + Send + 'static) {
-        while self.tasks.try_join_next().is_some() {}
-        self.places.retain(|(_, task)| !task.is_finished());
-        if self.places.len() >= MAX_CONNECTIONS
-            && let Some((_, task)) = self.one_of_the_most().and_then(|at| self.places.remove(at))
-        {
-            task.abort();
-        }
-        self.places.push_back((peer, self.tasks.spawn(connection)));
-    }
-
-    /// The oldest connection of the address that has most.
-    fn one_of_the_most(&self) -> Option<usize> {
-        let has = |at: &usize| {
-            let peer = self.places.get(*at).map(|(peer, _)| peer);
-            self.places.iter().filter(|(other, _)| Some(other) == peer).count()
-        };
-        (0..self.places.len()).max_by_key(|at| (has(at), Reverse(*at)))
-    }
-}
 
 /// A page.
 pub type Page = Response<Full<Bytes>>;
@@ -83,7 +41,7 @@ where
     A: Fn(Asked<'_>) -> Page + Send + Sync + 'static,
 {
     let answer = Arc::new(answer);
-    let mut guests = Guests::default();
+    let mut guests = Guests::new(MAX_CONNECTIONS);
     loop {
         let (stream, peer) = match listener.accept().await {
             Ok(accepted) => accepted,
@@ -157,41 +115,4 @@ fn reply(code: StatusCode, kind: &'static str, body: String) -> Page {
     *reply.status_mut() = code;
     reply.headers_mut().insert(header::CONTENT_TYPE, HeaderValue::from_static(kind));
     reply
-}
-
-#[cfg(test)]
-mod tests {
-    use std::future::pending;
-
-    use super::*;
-
-    fn peer(last: u8) -> IpAddr {
-        [10, 0, 0, last].into()
-    }
-
-    #[tokio::test]
-    async fn a_newcomer_takes_a_place_from_the_address_that_has_most() {
-        let mut guests = Guests::default();
-        guests.serve(peer(1), pending());
-        for _ in 1..MAX_CONNECTIONS {
-            guests.serve(peer(2), pending());
-        }
-        for last in 3..=4 {
-            guests.serve(peer(last), pending());
-        }
-        let has = |last| guests.places.iter().filter(|(ip, _)| *ip == peer(last)).count();
-        assert_eq!([1, 2, 3, 4].map(has), [1, MAX_CONNECTIONS - 3, 1, 1]);
-        let ended = [guests.tasks.join_next().await, guests.tasks.join_next().await];
-        assert!(ended.into_iter().all(|task| task.unwrap().unwrap_err().is_cancelled()));
-    }
-
-    #[tokio::test]
-    async fn of_addresses_with_one_connection_each_the_oldest_gives_way() {
-        let mut guests = Guests::default();
-        for last in 0..=MAX_CONNECTIONS {
-            guests.serve(peer(u8::try_from(last).unwrap()), pending());
-        }
-        assert_eq!(guests.places.len(), MAX_CONNECTIONS);
-        assert_eq!(guests.places[0].0, peer(1));
-    }
 }

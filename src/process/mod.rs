@@ -4,5 +4,6 @@
 //! The proxy and the manager share it and know nothing of each other.
 
 pub mod admin;
+pub mod guests;
 pub mod outages;
 pub mod vital;

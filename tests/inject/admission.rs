@@ -256,6 +256,13 @@ fn a_review_of_anything_but_a_new_pod_is_refused() {
         let error = review(body, &settings(Enforces::Privileged)).unwrap_err();
         assert!(matches!(error, BadReview::Malformed(_)), "{error}");
     }
+    let many = |count: usize| {
+        let mut asked = asked(&admitted());
+        asked["request"]["object"]["spec"]["more"] = json!(vec![1; count]);
+        review(asked.to_string().as_bytes(), &settings(Enforces::Privileged))
+    };
+    assert!(many(99_000).is_ok());
+    assert!(matches!(many(100_000).unwrap_err(), BadReview::TooManyValues(_)));
     // Nothing of a pod is in a message.
     let said = refused(|a| a["request"]["operation"] = json!("DELETE")).to_string();
     assert_eq!(said, "DELETE of /v1 Pod: only the creation of a Pod of v1 is reviewed here");

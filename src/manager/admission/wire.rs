@@ -12,12 +12,18 @@ const KIND: &str = "AdmissionReview";
 /// The code of a refusal: Unprocessable Content, as for a field that is invalid.
 const UNPROCESSABLE: u16 = 422;
 
+/// The most values of a review, objects and lists among them: each takes up to a kilobyte of memory
+/// while the review is answered, and a pod of thirty containers has some thousands.
+const MAX_VALUES: usize = 100_000;
+
 /// The reason why a body is no review of a pod that is created.
 #[derive(Debug, thiserror::Error)]
 #[expect(missing_docs, reason = "the messages say it")]
 pub enum BadReview {
     #[error("the body is no AdmissionReview of {API_VERSION}")]
     Malformed(#[from] serde_json::Error),
+    #[error("the body has {0} values, and {MAX_VALUES} are taken")]
+    TooManyValues(usize),
     #[error(
         "the body is a {kind} of {api_version}, and an AdmissionReview of {API_VERSION} is needed"
     )]
@@ -90,6 +96,10 @@ struct Add {
 impl Review {
     /// Reads a review. `request.object` is taken as it is: unknown fields survive.
     pub(super) fn parse(body: &[u8]) -> Result<Self, BadReview> {
+        let values = values(body);
+        if values > MAX_VALUES {
+            return Err(BadReview::TooManyValues(values));
+        }
         let Request { api_version, kind, request } = serde_json::from_slice(body)?;
         if api_version != API_VERSION || kind != KIND {
             return Err(BadReview::Other { api_version, kind });
@@ -103,6 +113,22 @@ impl Review {
         }
         Ok(Self { uid, namespace, pod: object })
     }
+}
+
+/// The number of values of a JSON text, or a little more: what opens an object or a list, and what
+/// separates members.
+fn values(json: &[u8]) -> usize {
+    let (mut values, mut is_text, mut is_escaped) = (1, false, false);
+    for byte in json {
+        match (is_text, byte) {
+            (true, _) if is_escaped => is_escaped = false,
+            (true, b'\\') => is_escaped = true,
+            (_, b'"') => is_text = !is_text,
+            (false, b'{' | b'[' | b',') => values += 1,
+            _ => {}
+        }
+    }
+    values
 }
 
 impl Patch {
@@ -150,5 +176,19 @@ impl Response {
         json!({ "apiVersion": API_VERSION, "kind": KIND, "response": self })
             .to_string()
             .into_bytes()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn values_are_counted_outside_of_texts() {
+        for (json, count) in
+            [("1", 1), ("[1,2,3]", 4), (r#"{"a":{"b":[]}}"#, 4), (r#"[",,,[[{{\",,","\\",","]"#, 4)]
+        {
+            assert_eq!(values(json.as_bytes()), count, "{json}");
+        }
     }
 }

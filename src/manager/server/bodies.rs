@@ -4,7 +4,7 @@ use std::{sync::Arc, time::Duration};
 
 use bytes::Bytes;
 use http_body::Body;
-use http_body_util::{BodyExt, Limited};
+use http_body_util::BodyExt;
 use hyper::body::Incoming;
 use tokio::{
     sync::{OwnedSemaphorePermit, Semaphore},
@@ -25,7 +25,7 @@ const SMALL: usize = 256 << 10;
 const ROOM_OF_SMALL: usize = 16 << 20;
 const ROOM_OF_LARGE: usize = 24 << 20;
 
-/// The memory for bodies.
+/// The memory for bodies, and for the responses to them until those are sent.
 #[derive(Debug)]
 pub(super) struct Bodies {
     small: Arc<Semaphore>,
@@ -34,8 +34,8 @@ pub(super) struct Bodies {
 
 /// A body, and the room that it takes.
 pub(super) struct Whole {
-    pub(super) bytes: Bytes,
-    _place: OwnedSemaphorePermit,
+    pub(super) bytes: Vec<u8>,
+    pub(super) place: OwnedSemaphorePermit,
 }
 
 impl Default for Bodies {
@@ -76,15 +76,29 @@ impl Bodies {
             let message = "too many bodies are under way; try again".to_owned();
             return refuse(Reason::TooManyRequests, message);
         };
-        match timeout(WITHIN, Limited::new(body, most).collect()).await {
-            Ok(Ok(body)) => Ok(Whole { bytes: body.to_bytes(), _place: place }),
-            Ok(Err(_)) => refuse(Reason::BadRequest, "the body broke off".to_owned()),
+        match timeout(WITHIN, collect(body, bytes)).await {
+            Ok(Some(bytes)) => Ok(Whole { bytes, place }),
+            Ok(None) => refuse(Reason::BadRequest, "the body broke off".to_owned()),
             Err(_) => {
                 let message = format!("the body was not whole in {} s", WITHIN.as_secs());
                 refuse(Reason::Timeout, message)
             }
         }
     }
+}
+
+/// The body, in memory of its length alone. `None` if it broke off, or has another length.
+async fn collect(body: &mut Incoming, length: usize) -> Option<Vec<u8>> {
+    let mut bytes = Vec::with_capacity(length);
+    while let Some(frame) = body.frame().await {
+        if let Ok(data) = frame.ok()?.into_data() {
+            if bytes.len() + data.len() > length {
+                return None;
+            }
+            bytes.extend_from_slice(&data);
+        }
+    }
+    (bytes.len() == length).then_some(bytes)
 }
 
 /// Reads the rest of a body that nobody needs, so that its sender reads the response: many write all

@@ -5,6 +5,7 @@
 mod bodies;
 mod leaves;
 pub(super) mod routes;
+mod unsent;
 
 use std::{
     convert::Infallible,
@@ -20,22 +21,25 @@ use hyper::{
 };
 use hyper_util::rt::{TokioIo, TokioTimer};
 use parking_lot::Mutex;
+use prometheus_client::metrics::gauge::Gauge;
 use rustls::ServerConfig;
 use tokio::{
     net::{TcpListener, TcpStream},
-    sync::{OwnedSemaphorePermit, Semaphore},
     task::JoinSet,
     time::{sleep_until, timeout, timeout_at},
 };
 use tokio_rustls::TlsAcceptor;
 
-use self::routes::Routes;
 pub use self::routes::{INJECT, INJECT_BASELINE, LEAF};
+use self::{routes::Routes, unsent::Unsent};
 use super::shared::Shared;
-use crate::net::{Clock, drain::Draining, socket, tls};
+use crate::{
+    net::{Clock, addr::canonical, drain::Draining, socket, tls},
+    process::guests::Guests,
+};
 
-/// Connections at once; more wait in the kernel. A proxy needs one for a moment.
-const MAX_CONNECTIONS: usize = 256;
+/// Connections at once. A proxy needs one for a moment; beyond it somebody with many gives way.
+const MAX_CONNECTIONS: usize = 128;
 /// The time of a handshake, and of a request's head over HTTP/1.1.
 const HANDSHAKE: Duration = Duration::from_secs(5);
 const HEAD: Duration = Duration::from_secs(5);
@@ -43,6 +47,10 @@ const HEAD: Duration = Duration::from_secs(5);
 const PING: Duration = Duration::from_secs(20);
 /// Requests of a connection at once. The API server has one connection for each of its processes.
 const MAX_STREAMS: u32 = 128;
+/// The bytes of a connection that wait unread, beside the bodies that have room: of one request, and
+/// of all requests over HTTP/2.
+const WINDOW: u32 = 64 << 10;
+const WINDOW_OF_ALL: u32 = 256 << 10;
 
 /// The configuration of TLS with the certificate of our own ports.
 pub(super) fn tls_config(shared: &Shared, clock: &Clock) -> Result<ServerConfig, rustls::Error> {
@@ -65,40 +73,31 @@ pub(super) async fn serve(
 ) {
     let acceptor = TlsAcceptor::from(Arc::new(tls));
     let routes = Arc::new(routes);
-    let places = Arc::new(Semaphore::new(MAX_CONNECTIONS));
-    let mut connections = JoinSet::new();
+    let mut guests = Guests::new(MAX_CONNECTIONS);
     let deadline = loop {
-        let accepted = async {
-            let place = Arc::clone(&places).acquire_owned().await;
-            (place, listener.accept().await)
-        };
-        let (place, accepted) = tokio::select! {
-            accepted = accepted => accepted,
+        let accepted = tokio::select! {
+            accepted = listener.accept() => accepted,
             deadline = draining.begun() => break deadline,
         };
-        while connections.try_join_next().is_some() {}
-        match (place, accepted) {
-            (Ok(place), Ok((stream, _))) => {
+        match accepted {
+            Ok((stream, peer)) => {
                 let connection = Connection {
                     acceptor: acceptor.clone(),
                     routes: Arc::clone(&routes),
                     shared: Arc::clone(&shared),
                     draining: draining.clone(),
-                    _place: place,
                 };
-                connections.spawn(connection.serve(stream));
+                guests.serve(canonical(peer).ip(), connection.serve(stream));
             }
-            (_, Err(error)) if socket::is_of_one_connection(&error) => {}
-            (_, Err(error)) => shared.outages.sit_out(&error).await,
-            // The semaphore is never closed.
-            (Err(_), Ok(_)) => {}
+            Err(error) if socket::is_of_one_connection(&error) => {}
+            Err(error) => shared.outages.sit_out(&error).await,
         }
     };
     tokio::select! {
-        () = async { while connections.join_next().await.is_some() {} } => {}
+        () = guests.all_ended() => {}
         () = sleep_until(deadline) => {}
     }
-    connections.shutdown().await;
+    guests.shutdown().await;
 }
 
 struct Connection {
@@ -106,15 +105,12 @@ struct Connection {
     routes: Arc<Routes>,
     shared: Arc<Shared>,
     draining: Draining,
-    _place: OwnedSemaphorePermit,
 }
 
 impl Connection {
     async fn serve(mut self, stream: TcpStream) {
-        let gauge = self.shared.metrics.connections.clone();
-        gauge.inc();
+        let _open = Open::new(&self.shared.metrics.connections);
         self.serve_to_its_end(stream).await;
-        gauge.dec();
     }
 
     async fn serve_to_its_end(&mut self, stream: TcpStream) {
@@ -125,29 +121,65 @@ impl Connection {
         };
         let is_h2 = stream.get_ref().1.alpn_protocol() == Some(tls::H2);
         let routes = Arc::clone(&self.routes);
+        let unsent = Unsent::default();
+        let of_responses = unsent.clone();
         let service = service_fn(move |request| {
-            let routes = Arc::clone(&routes);
-            async move { Ok::<_, Infallible>(routes.answer(request).await) }
+            let (routes, unsent) = (Arc::clone(&routes), of_responses.clone());
+            async move { Ok::<_, Infallible>(routes.answer(request, &unsent).await) }
         });
         let io = TokioIo::new(stream);
+        let draining = &mut self.draining;
         let ended = if is_h2 {
             let connection = http2::Builder::new(Tasks::default())
                 .timer(TokioTimer::new())
                 .keep_alive_interval(PING)
                 .keep_alive_timeout(PING)
                 .max_concurrent_streams(MAX_STREAMS)
+                .initial_stream_window_size(WINDOW)
+                .initial_connection_window_size(WINDOW_OF_ALL)
                 .serve_connection(io, service);
-            drive(connection, http2::Connection::graceful_shutdown, &mut self.draining).await
+            let connection = drive(connection, http2::Connection::graceful_shutdown, draining);
+            unless_stuck(connection, &unsent).await
         } else {
             let connection = http1::Builder::new()
                 .timer(TokioTimer::new())
                 .header_read_timeout(HEAD)
+                .max_buf_size(WINDOW as usize)
+                .writev(true)
                 .serve_connection(io, service);
-            drive(connection, http1::Connection::graceful_shutdown, &mut self.draining).await
+            let connection = drive(connection, http1::Connection::graceful_shutdown, draining);
+            unless_stuck(connection, &unsent).await
         };
         if let Err(error) = ended {
             tracing::debug!(%error, "a connection broke");
         }
+    }
+}
+
+/// Runs a connection to its end, or until its client has left a response unread for too long.
+async fn unless_stuck(
+    connection: impl Future<Output = hyper::Result<()>>,
+    unsent: &Unsent,
+) -> hyper::Result<()> {
+    tokio::select! {
+        ended = connection => ended,
+        () = unsent.stuck() => Ok(()),
+    }
+}
+
+/// Counts a connection while it is open, however it ends.
+struct Open(Gauge);
+
+impl Open {
+    fn new(gauge: &Gauge) -> Self {
+        gauge.inc();
+        Self(gauge.clone())
+    }
+}
+
+impl Drop for Open {
+    fn drop(&mut self) {
+        self.0.dec();
     }
 }
 

@@ -11,6 +11,7 @@ use kube::Client;
 use super::{
     bodies::{Bodies, Whole},
     leaves::{self, Leaves},
+    unsent::Unsent,
 };
 use crate::{
     manager::{
@@ -48,7 +49,11 @@ impl Routes {
     }
 
     /// Answers one request.
-    pub(super) async fn answer(&self, request: Request<Incoming>) -> Response<Full<Bytes>> {
+    pub(super) async fn answer(
+        &self,
+        request: Request<Incoming>,
+        unsent: &Unsent,
+    ) -> Response<Full<Bytes>> {
         let settings = &self.shared.config.settings;
         let path = request.uri().path();
         let known = [INJECT, INJECT_BASELINE, LEAF];
@@ -61,9 +66,9 @@ impl Routes {
             return refused(&status);
         }
         let answered = match path {
-            INJECT => self.review(request, &settings.privileged).await,
-            INJECT_BASELINE => self.review(request, &settings.baseline).await,
-            _ => self.leaf(request).await,
+            INJECT => self.review(request, &settings.privileged, unsent).await,
+            INJECT_BASELINE => self.review(request, &settings.baseline, unsent).await,
+            _ => self.leaf(request, unsent).await,
         };
         answered.unwrap_or_else(|status| refused(&status))
     }
@@ -72,10 +77,11 @@ impl Routes {
         &self,
         request: Request<Incoming>,
         settings: &Settings,
+        unsent: &Unsent,
     ) -> Result<Response<Full<Bytes>>, Box<Status>> {
-        let body = self.bodies.read(request.into_body(), MAX_REVIEW).await?;
+        let Whole { bytes, place } = self.bodies.read(request.into_body(), MAX_REVIEW).await?;
         let begun = Instant::now();
-        let answer = admission::review(&body.bytes, settings)
+        let answer = admission::review(&bytes, settings)
             .map_err(|bad| Box::new(Status::new(Reason::BadRequest, bad.to_string())))?;
         let metrics = &self.shared.metrics;
         metrics.review_duration.observe(begun.elapsed().as_secs_f64());
@@ -86,15 +92,22 @@ impl Routes {
             }
             verdict => tracing::debug!(pod = answer.pod, verdict = verdict.reason(), "reviewed"),
         }
-        Ok(response(StatusCode::OK, "application/json", answer.body.into()))
+        drop(bytes);
+        let body = unsent.body(answer.body, Some(place));
+        Ok(response(StatusCode::OK, "application/json", body))
     }
 
-    async fn leaf(&self, request: Request<Incoming>) -> Result<Response<Full<Bytes>>, Box<Status>> {
+    async fn leaf(
+        &self,
+        request: Request<Incoming>,
+        unsent: &Unsent,
+    ) -> Result<Response<Full<Bytes>>, Box<Status>> {
         let (head, body) = request.into_parts();
         let token = leaves::token(&head.headers)?;
-        let Whole { bytes, .. } = &self.bodies.read(body, leaves::MAX_REQUEST).await?;
-        let chain = self.leaves.sign(&token, bytes).await?;
-        Ok(response(StatusCode::OK, "application/pem-certificate-chain", chain.into()))
+        let Whole { bytes, place } = self.bodies.read(body, leaves::MAX_REQUEST).await?;
+        let chain = self.leaves.sign(&token, &bytes).await?;
+        let body = unsent.body(chain.into_bytes(), Some(place));
+        Ok(response(StatusCode::OK, "application/pem-certificate-chain", body))
     }
 }
 

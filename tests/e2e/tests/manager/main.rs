@@ -9,6 +9,7 @@ mod gate;
 #[path = "../../../support/golden.rs"]
 #[allow(dead_code, unreachable_pub, clippy::unwrap_used, reason = "a helper of all suites")]
 mod golden;
+mod held;
 mod leaves;
 mod objects;
 mod refused;
