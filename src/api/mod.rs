@@ -10,7 +10,7 @@ mod sharding;
 pub use self::{
     selector::{LabelSelector, LabelSelectorRequirement, Operator},
     sharding::{
-        ClusterScoped, Controller, Hash, HashOf, HashRange, Limit, Namespaces, Resources,
-        ShardingConfig, ShardingConfigSpec, Webhook,
+        ClusterScoped, Controller, Hash, HashOf, HashRange, Limit, Namespaces, OwnerDown,
+        Resources, Route, ShardingConfig, ShardingConfigSpec, Unowned, Webhook,
     },
 };

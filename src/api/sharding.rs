@@ -30,7 +30,8 @@ pub struct ShardingConfigSpec {
     /// The controller behind the proxy.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub controller: Option<Controller>,
-    /// The controller's admission webhook server. Accepted without effect.
+    /// The controller's admission webhook server, and who answers its reviews. The proxy does not
+    /// intercept them yet: `ctrlmesh explain review` says what it makes of them.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub webhook: Option<Webhook>,
     /// The objects that the pods of this shard see. Of a resource that no limit names they see all.
@@ -48,16 +49,120 @@ pub struct Controller {
     pub leader_election_name: String,
 }
 
-/// The controller's webhook server.
+/// The controller's webhook server. The shards of a controller are the configs of a namespace with
+/// the same `leaderElectionName`, or all without one, that have a webhook.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
+#[schemars(extend("x-kubernetes-validations" = [{
+    "rule": "has(self.certName) == has(self.keyName)",
+    "message": "certName and keyName belong together: give both, or neither",
+}]))]
 pub struct Webhook {
     /// The directory of the serving certificate in the controller's container.
+    #[schemars(length(max = 4096), regex(pattern = "^/"))]
     pub cert_dir: String,
-    /// The port on which the controller serves.
+    /// The port on which the controller serves. The proxy has 5441 to 5447.
     // The API server knows no format of 16 bits, and warns of one.
-    #[schemars(range(min = 1, max = 65535), extend("format" = "int32"))]
+    #[schemars(range(min = 1, max = 65535), extend(
+        "format" = "int32",
+        "x-kubernetes-validations" = [{
+            "rule": "self < 5441 || self > 5447",
+            "message": "is a port of the proxy: let the controller serve on one that is not 5441 \
+                        to 5447",
+        }],
+    ))]
     pub port: u16,
+    /// The Secret of the namespace that holds the certificate, for a controller that reads it from
+    /// the API server. Absent means the volume at `certDir`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(min = 1, max = 253))]
+    pub cert_secret: Option<String>,
+    /// The file of the certificate. Absent means the first pair of files that is there: tls.crt and
+    /// tls.key, cert.pem and key.pem, apiserver.crt and apiserver.key, cert and key.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(min = 1, max = 253), regex(pattern = "^[-._a-zA-Z0-9]+$"))]
+    pub cert_name: Option<String>,
+    /// The file of the certificate's key.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(min = 1, max = 253), regex(pattern = "^[-._a-zA-Z0-9]+$"))]
+    pub key_name: Option<String>,
+    /// Who answers a review.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub route: Option<Route>,
+    /// The answer if no shard owns the object.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub unowned: Option<Unowned>,
+    /// The answer if no pod of the owner can.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub owner_down: Option<OwnerDown>,
+}
+
+/// Who answers a review: a pod of the shard that owns the object (`Owner`, the default), or the pod
+/// that got it.
+#[derive(
+    Clone,
+    Copy,
+    Debug,
+    Default,
+    PartialEq,
+    Eq,
+    Serialize,
+    Deserialize,
+    JsonSchema,
+    derive_more::Display,
+)]
+pub enum Route {
+    /// A pod of the shard that owns the object.
+    #[default]
+    Owner,
+    /// The pod that got the review.
+    Any,
+}
+
+/// The answer to a review of an object that no shard owns: of the pod that got it (`Any`, the
+/// default), or always the same.
+#[derive(
+    Clone,
+    Copy,
+    Debug,
+    Default,
+    PartialEq,
+    Eq,
+    Serialize,
+    Deserialize,
+    JsonSchema,
+    derive_more::Display,
+)]
+pub enum Unowned {
+    /// The pod that got the review answers.
+    #[default]
+    Any,
+    /// The request is allowed.
+    Allow,
+    /// The request is denied.
+    Deny,
+}
+
+/// The answer to a review if no pod of the owner can answer it: none (`Fail`, the default), or that
+/// of the pod that got it.
+#[derive(
+    Clone,
+    Copy,
+    Debug,
+    Default,
+    PartialEq,
+    Eq,
+    Serialize,
+    Deserialize,
+    JsonSchema,
+    derive_more::Display,
+)]
+pub enum OwnerDown {
+    /// The call fails, and the webhook's failurePolicy decides.
+    #[default]
+    Fail,
+    /// The pod that got the review answers.
+    Any,
 }
 
 /// The objects that the shard sees of a set of resources. All given conditions must hold.

@@ -3,7 +3,8 @@
 //! [`dialect`] makes a [`Draft`] of the objects that users write, and the draft a [`Policy`]. Its
 //! parts have lives of their own: [`sharding`] alone has an epoch, [`positions`] and a
 //! [`difference`](difference()), so a change of another part touches no watch. [`way`] decides what
-//! becomes of a request, [`refusal`] what is answered instead.
+//! becomes of a request, [`refusal`] what is answered instead, [`webhook`] whose an admission review
+//! is.
 
 mod dialect;
 mod difference;
@@ -15,11 +16,12 @@ mod refusal;
 mod resource;
 mod sharding;
 mod way;
+mod webhook;
 
 pub use self::{
     dialect::{
         BadDocument, Checked, Draft, Invalid, NamespacesUnknown, NotChosen, Problem, ShardingDraft,
-        choose, draft, from_documents, names, object_of,
+        all_of, choose, draft, from_documents, names, object_of,
     },
     difference::{Handed, Hashes, Page, Part, difference, watch_from},
     epoch::Epoch,
@@ -32,4 +34,5 @@ pub use self::{
         NamespaceLabels, Pattern, Rule, Scope, Scopes, Selected, Sharding, Share,
     },
     way::{Extent, Narrow, Pushed, Rewrite, Way, Write},
+    webhook::{Answerer, BadWebhook, Here, Judged, Owner, Pair, Siblings, Unreadable, Webhook},
 };

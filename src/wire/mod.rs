@@ -12,6 +12,7 @@
 //! - [`status`]: a refusal in the client's encoding.
 //! - [`rv`]: resource versions.
 //! - [`object`]: what an object says of itself.
+//! - [`review`]: what an admission review is about, read while it arrives.
 //! - [`frames`]: bodies of lists and watches, scanned or filtered while they pass.
 
 pub mod delete;
@@ -25,6 +26,7 @@ pub mod options;
 mod protobuf;
 pub mod query;
 pub mod request;
+pub mod review;
 pub mod rv;
 pub mod selector;
 pub mod status;

@@ -3,13 +3,14 @@
 use std::{convert::Infallible, path::PathBuf, str::FromStr};
 
 use clap::Args;
-use http::Method;
+use http::{Method, method::InvalidMethod};
 
 /// The flags of `ctrlmesh explain`.
 #[derive(Args, Clone, Debug)]
 #[command(
     override_usage = "ctrlmesh explain [--policy FILE] --shard [NAMESPACE/]NAME METHOD PATH\n       \
                             ctrlmesh explain --pod [NAMESPACE/]NAME METHOD PATH\n       \
+                            ctrlmesh explain (--shard | --pod) NAME review FILE\n       \
                             ctrlmesh explain --diff OLD NEW [--shard [NAMESPACE/]NAME] [--all]"
 )]
 pub struct ExplainArgs {
@@ -40,13 +41,31 @@ pub struct ExplainArgs {
     #[arg(long, env = "CTRLMESH_ALL", requires = "diff")]
     pub(super) all: bool,
 
-    /// The method of the request
+    /// The method of a request to the API server; or `review`, for a request to the webhook server
     #[arg(value_name = "METHOD", required_unless_present = "diff", conflicts_with = "diff")]
-    pub(super) method: Option<Method>,
+    pub(super) asked: Option<Asked>,
 
-    /// The path and query of the request, for example `/api/v1/pods?watch=1`
+    /// The path and query of the request, for example `/api/v1/pods?watch=1`; or the file with the
+    /// AdmissionReview in JSON, - for standard input
     #[arg(value_name = "PATH", required_unless_present = "diff", conflicts_with = "diff")]
     pub(super) target: Option<String>,
+}
+
+/// The request that is explained.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Asked {
+    /// An admission review, which the API server sends.
+    Review,
+    /// A request of the controller, by its method.
+    Request(Method),
+}
+
+impl FromStr for Asked {
+    type Err = InvalidMethod;
+
+    fn from_str(text: &str) -> Result<Self, InvalidMethod> {
+        if text == "review" { Ok(Self::Review) } else { text.parse().map(Self::Request) }
+    }
 }
 
 /// The name of an object, with its namespace if that is given.

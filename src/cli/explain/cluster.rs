@@ -16,7 +16,7 @@ use tokio::sync::OnceCell;
 
 use crate::{
     net::tls,
-    policy::{Checked, Kind, NamespaceLabels, Policy, ShardingDraft, draft},
+    policy::{Checked, Draft, Kind, NamespaceLabels, Policy, ShardingDraft, Siblings, draft},
 };
 
 const PAGE: u32 = 500;
@@ -63,6 +63,25 @@ impl Cluster {
         }
         let known = self.namespaces.get_or_try_init(|| self.list_namespaces()).await?;
         draft.resolve(Some(known)).map_err(|error| unavailable("namespaces".into(), error))
+    }
+
+    /// The shards of the controller of `own`, with the current labels of the namespaces, which are
+    /// listed only if one of them needs them. `None` if it has no webhook.
+    pub(super) async fn siblings(
+        &self,
+        own: &ShardingDraft,
+        configs: &[Checked],
+    ) -> Result<Option<Siblings>, ClusterError> {
+        let needs = |checked: &Checked| match checked {
+            Ok(Draft::Sharding(draft)) => draft.needs_namespaces(),
+            Err(_) => false,
+        };
+        let needs_namespaces = own.needs_namespaces() || configs.iter().any(needs);
+        let known = match own.webhook.is_some() && needs_namespaces {
+            true => Some(self.namespaces.get_or_try_init(|| self.list_namespaces()).await?),
+            false => None,
+        };
+        Siblings::of(own, configs, known).map_err(|error| unavailable("namespaces".into(), error))
     }
 
     async fn list_namespaces(&self) -> Result<NamespaceLabels, ClusterError> {

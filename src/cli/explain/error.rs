@@ -1,8 +1,8 @@
 //! The errors of an explanation, and their exit codes.
 
-use std::io;
+use std::{io, path::PathBuf};
 
-use super::{cluster::ClusterError, source::BadSource};
+use super::{cluster::ClusterError, review::BadReview, source::BadSource};
 use crate::wire::request::PathError;
 
 /// The reason why an explanation is missing or incomplete.
@@ -13,6 +13,8 @@ pub enum ExplainError {
     Source(#[from] BadSource),
     #[error("the proxy refuses {0:?}")]
     Target(String, #[source] PathError),
+    #[error("{}", .0.display())]
+    Review(PathBuf, #[source] BadReview),
     #[error(transparent)]
     Cluster(#[from] ClusterError),
     #[error("{0} of the resources could not be listed, the first of them {1}")]
@@ -28,7 +30,7 @@ impl ExplainError {
             Self::Source(BadSource::Cluster(error))
             | Self::Cluster(error)
             | Self::Incomplete(_, _, error) => error.exit_code,
-            Self::Source(_) | Self::Target(..) => 64,
+            Self::Source(_) | Self::Target(..) | Self::Review(..) => 64,
             Self::Output(_) => 69,
         }
     }

@@ -1,4 +1,4 @@
-//! `ctrlmesh explain`: the effect on a request, and the objects that a change of policy would move
+//! `ctrlmesh explain`: the effect on a request, the shard that answers a review, and the objects that a change of policy would move
 //! to another shard. It uses the proxy's own decision code.
 
 mod args;
@@ -7,14 +7,21 @@ mod cluster;
 mod error;
 mod moves;
 mod request;
+mod review;
 mod source;
 
-use std::io::{self, Write};
+use std::{
+    io::{self, Write},
+    path::Path,
+};
 
 use tokio::runtime;
 
-use self::cluster::Cluster;
-pub use self::{args::ExplainArgs, cluster::ClusterError, error::ExplainError, source::BadSource};
+use self::{args::Asked, cluster::Cluster};
+pub use self::{
+    args::ExplainArgs, cluster::ClusterError, error::ExplainError, review::BadReview,
+    source::BadSource,
+};
 
 /// Prints the explanation. Fails with [`ExplainError`].
 pub fn run(args: &ExplainArgs) -> Result<(), ExplainError> {
@@ -28,7 +35,14 @@ pub fn run(args: &ExplainArgs) -> Result<(), ExplainError> {
 /// The explanation, and the error if it is incomplete.
 async fn explain(args: &ExplainArgs) -> Result<(String, Option<ExplainError>), ExplainError> {
     let cluster = Cluster::default();
-    if let (Some(method), Some(target)) = (&args.method, &args.target) {
+    if let (Some(Asked::Review), Some(path)) = (&args.asked, &args.target) {
+        let (own, configs) = source::of_review(args, &cluster).await?;
+        let siblings = cluster.siblings(&own, &configs).await?;
+        let text = review::explain(&own.config.object, siblings.as_ref(), Path::new(path))
+            .map_err(|error| ExplainError::Review(path.into(), error))?;
+        return Ok((text, None));
+    }
+    if let (Some(Asked::Request(method)), Some(target)) = (&args.asked, &args.target) {
         let draft = source::of_request(args, &cluster).await?;
         let policy = cluster.resolve(&draft).await?;
         let text = request::explain(&policy.sharding, method, target)

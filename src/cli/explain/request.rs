@@ -63,10 +63,10 @@ pub(super) fn explain(
 
 /// Names and values in two columns.
 #[derive(Default)]
-struct Lines(String);
+pub(super) struct Lines(pub(super) String);
 
 impl Lines {
-    fn add(&mut self, name: &str, value: &str) {
+    pub(super) fn add(&mut self, name: &str, value: &str) {
         // Writing into a string does not fail.
         let _ = writeln!(self.0, "{name:<9} {value}");
     }

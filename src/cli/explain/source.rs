@@ -10,7 +10,7 @@ use super::{
     args::{ExplainArgs, ObjectName},
     cluster::{Cluster, ClusterError},
 };
-use crate::policy::{self, BadDocument, Draft, ShardingDraft, object_of};
+use crate::policy::{self, BadDocument, Checked, Draft, ShardingDraft, object_of};
 
 /// The argument that stands for the policy in the cluster.
 const CLUSTER: &str = "cluster";
@@ -44,6 +44,20 @@ pub(super) async fn of_request(
         (None, Some(shard), None) => of_cluster(shard, args, cluster).await,
         (None, None, _) => Err(BadSource::Unnamed),
     }
+}
+
+/// The policy of the shard that gets a review, and the configs among which its siblings are.
+pub(super) async fn of_review(
+    args: &ExplainArgs,
+    cluster: &Cluster,
+) -> Result<(ShardingDraft, Vec<Checked>), BadSource> {
+    if let (Some(shard), Some(path)) = (&args.shard, &args.policy) {
+        let text = Text::read(path)?;
+        return Ok((text.draft(shard, args)?, text.beside(shard, args)?));
+    }
+    let own = of_request(args, cluster).await?;
+    let configs = cluster.configs(&own.config.object.namespace).await?;
+    Ok((own, configs))
 }
 
 /// The two policies of a change.
@@ -92,6 +106,13 @@ impl Text {
     fn draft(&self, name: &ObjectName, args: &ExplainArgs) -> Result<ShardingDraft, BadSource> {
         let namespace = args.pod_namespace.as_deref().or(name.namespace.as_deref());
         policy::from_documents(&self.bytes, &name.name, namespace)
+            .map_err(|error| BadSource::Document(self.path.clone(), error))
+    }
+
+    /// All configs of the namespace of the one of this name.
+    fn beside(&self, name: &ObjectName, args: &ExplainArgs) -> Result<Vec<Checked>, BadSource> {
+        let namespace = args.pod_namespace.as_deref().or(name.namespace.as_deref());
+        policy::all_of(&self.bytes, &name.name, namespace)
             .map_err(|error| BadSource::Document(self.path.clone(), error))
     }
 

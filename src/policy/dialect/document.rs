@@ -5,7 +5,7 @@ use serde::Deserialize;
 
 use super::{
     draft,
-    draft::{Draft, ShardingDraft},
+    draft::{Checked, Draft, ShardingDraft},
     problem::Invalid,
 };
 use crate::policy::object::Kind;
@@ -61,6 +61,27 @@ pub fn from_documents(
     }
     let Draft::Sharding(draft) = draft(kind, &object)?;
     Ok(draft)
+}
+
+/// Checks all ShardingConfigs of the namespace that the one named `shard` has in the file, for pods
+/// of `namespace`, by default that one.
+pub fn all_of(
+    bytes: &[u8],
+    shard: &str,
+    namespace: Option<&str>,
+) -> Result<Vec<Checked>, BadDocument> {
+    let kind = Kind::ShardingConfig;
+    let objects = objects(bytes, kind).collect::<Result<Vec<_>, _>>()?;
+    let own = objects.iter().find(|object| object.metadata.name.as_deref() == Some(shard));
+    let own = own.and_then(|object| object.metadata.namespace.clone());
+    let beside = objects.into_iter().filter(|object| object.metadata.namespace == own);
+    let checked = beside.map(|mut object| {
+        if let Some(namespace) = namespace {
+            object.metadata.namespace = Some(namespace.to_owned());
+        }
+        draft(kind, &object)
+    });
+    Ok(checked.collect())
 }
 
 /// The namespace, if given, and the name of each ShardingConfig.

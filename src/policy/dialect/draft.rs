@@ -2,12 +2,13 @@
 
 use std::{collections::HashMap, sync::Arc};
 
-use super::problem::Invalid;
+use super::problem::{Invalid, Server};
 use crate::{
     policy::{
         object::ObjectRef,
         parts::{PodConfig, Policy},
         sharding::{Boundary, Lock, NamespaceLabels, Resolved, Rule, Scope, Scopes, Sharding},
+        webhook::Webhook,
     },
     wire::selector::Selector,
 };
@@ -28,6 +29,8 @@ pub type Checked = Result<Draft, Invalid>;
 pub struct ShardingDraft {
     /// The config, and the pods that it selects.
     pub config: PodConfig,
+    /// The controller's webhook server. `None` if it has none.
+    pub webhook: Option<Webhook>,
     pub(super) lock: Option<Lock>,
     pub(super) limits: Vec<(Rule, Arc<DraftScope>)>,
 }
@@ -66,6 +69,17 @@ pub fn object_of(checked: &Checked) -> &ObjectRef {
 }
 
 impl ShardingDraft {
+    /// The controller that it is about, as its siblings name it.
+    pub(in crate::policy) fn server(&self) -> Server {
+        let lock = Some(self.lock.as_ref().map(|lock| lock.name().into()));
+        Server { lock, has_webhook: self.webhook.is_some() }
+    }
+
+    /// Whether a limit needs the labels of namespaces.
+    pub fn needs_namespaces(&self) -> bool {
+        self.limits.iter().any(|(_, scope)| scope.labels.is_some())
+    }
+
     /// The policy for namespaces with these labels; `None` if the labels are not known.
     pub fn resolve(&self, known: Option<&NamespaceLabels>) -> Result<Policy, NamespacesUnknown> {
         let mut resolved = Resolved::default();

@@ -1,5 +1,7 @@
 //! Compilation of a KusionStack ShardingConfig to a draft: all of it or nothing.
 
+mod webhook;
+
 use std::{collections::BTreeSet, sync::Arc};
 
 use serde::Deserialize;
@@ -46,9 +48,10 @@ fn compile(object: ObjectRef, spec: &ShardingConfigSpec) -> Result<ShardingDraft
     if pods.is_everything() {
         problems.add("spec.selector", "is empty: give labels that select the pods of this shard");
     }
+    let webhook = webhook::webhook(spec.webhook.as_ref(), &mut problems);
     let limits = limits(&spec.limits, &mut problems);
     let object = problems.none_of(object)?;
-    Ok(ShardingDraft { config: PodConfig { object, pods }, lock, limits })
+    Ok(ShardingDraft { config: PodConfig { object, pods }, webhook, lock, limits })
 }
 
 /// A limit's claim to a pair of group and resource, and the field that makes it.

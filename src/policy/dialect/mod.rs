@@ -7,13 +7,14 @@ mod choose;
 mod document;
 mod draft;
 mod kusion;
-mod problem;
+pub(super) mod problem;
 
 use kube::api::DynamicObject;
 
+use self::problem::Server;
 pub use self::{
     choose::{NotChosen, choose},
-    document::{BadDocument, from_documents, names},
+    document::{BadDocument, all_of, from_documents, names},
     draft::{Checked, Draft, NamespacesUnknown, ShardingDraft, object_of},
     problem::{Invalid, Problem},
 };
@@ -27,7 +28,9 @@ pub fn draft(kind: Kind, object: &DynamicObject) -> Checked {
         return Err(Invalid::one(identity, "spec", "is missing: give a selector of the pods"));
     };
     match kind {
-        Kind::ShardingConfig => kusion::sharding(identity, spec).map(Draft::Sharding),
+        Kind::ShardingConfig => kusion::sharding(identity, spec)
+            .map(Draft::Sharding)
+            .map_err(|invalid| Invalid { server: Server::read(spec).into(), ..invalid }),
     }
 }
 

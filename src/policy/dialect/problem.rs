@@ -10,6 +10,39 @@ pub struct Invalid {
     pub object: ObjectRef,
     /// The problems, in the order of the fields.
     pub problems: Vec<Problem>,
+    /// The controller that it is about, as far as it can be read.
+    pub(in crate::policy) server: Box<Server>,
+}
+
+/// The controller that a config is about: its shards are the configs of its namespace with the same
+/// lock, or without one, that have a webhook.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(in crate::policy) struct Server {
+    /// The name of the lock, and `None` within if there is none. `None` if it cannot be read.
+    pub(in crate::policy) lock: Option<Option<Box<str>>>,
+    pub(in crate::policy) has_webhook: bool,
+}
+
+impl Server {
+    /// Reads a spec that has problems elsewhere.
+    pub(super) fn read(spec: &serde_json::Value) -> Self {
+        let is_there = |value: &&serde_json::Value| !value.is_null();
+        let controller = spec.get("controller").filter(is_there);
+        let lock = match controller.map(|controller| controller.get("leaderElectionName")) {
+            None => Some(None),
+            Some(name) => name.and_then(|name| name.as_str()).map(|name| Some(name.into())),
+        };
+        Self { lock, has_webhook: spec.get("webhook").filter(is_there).is_some() }
+    }
+
+    /// Whether both may be shards of one controller that has a webhook.
+    pub(in crate::policy) fn may_be(&self, other: &Self) -> bool {
+        let is_same = match (&self.lock, &other.lock) {
+            (Some(one), Some(other)) => one == other,
+            _ => true,
+        };
+        is_same && self.has_webhook && other.has_webhook
+    }
 }
 
 /// One field of an object that cannot be used.
@@ -26,7 +59,7 @@ impl Invalid {
     /// An object with one problem.
     pub(super) fn one(object: ObjectRef, field: &str, what: impl ToString) -> Self {
         let problem = Problem { field: field.to_owned(), what: what.to_string() };
-        Self { object, problems: vec![problem] }
+        Self { object, problems: vec![problem], server: Box::default() }
     }
 }
 
@@ -58,6 +91,6 @@ impl Problems {
         if self.0.is_empty() {
             return Ok(object);
         }
-        Err(Invalid { object, problems: self.0 })
+        Err(Invalid { object, problems: self.0, server: Box::default() })
     }
 }

@@ -107,6 +107,17 @@ impl Boundary {
         }
     }
 
+    /// Whether objects with this uid may be in the shard; `None` if that depends on the uid, and it is
+    /// empty.
+    pub(super) fn has_uid(&self, uid: &str) -> Option<bool> {
+        match &self.hash {
+            Some(HashRule { of: HashOf::Uid, ranges }) => {
+                (!uid.is_empty()).then(|| holds(ranges, fnv1a(uid)))
+            }
+            _ => Some(true),
+        }
+    }
+
     /// A superset of the shard's namespaces, or `None` if they cannot be listed.
     pub(in crate::policy) fn namespaces(&self) -> Option<&BTreeSet<Box<str>>> {
         let named = Some(&self.names).filter(|names| !names.is_empty());
@@ -116,12 +127,18 @@ impl Boundary {
 
     /// Whether objects of the namespace may be in the shard; `""` means cluster-scoped.
     pub(in crate::policy) fn has_namespace(&self, namespace: &str) -> bool {
+        let selected = self.selected.as_ref().filter(|_| !namespace.is_empty());
+        self.has_name(namespace)
+            && selected.is_none_or(|selected| selected.names().contains(namespace))
+    }
+
+    /// The same, but for its selector of namespaces.
+    pub(super) fn has_name(&self, namespace: &str) -> bool {
         if namespace.is_empty() {
             return self.has_cluster_scoped;
         }
         (self.names.is_empty() || self.names.contains(namespace))
             && self.pattern.as_ref().is_none_or(|pattern| pattern.0.is_match(namespace))
-            && self.selected.as_ref().is_none_or(|selected| selected.names().contains(namespace))
             && match &self.hash {
                 Some(HashRule { of: HashOf::Namespace, ranges }) => holds(ranges, fnv1a(namespace)),
                 _ => true,

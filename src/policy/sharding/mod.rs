@@ -6,6 +6,7 @@
 mod boundary;
 mod lock;
 mod namespaces;
+mod reviewed;
 mod scope;
 mod scopes;
 mod share;
@@ -14,7 +15,7 @@ use std::sync::Arc;
 
 use sha2::{Digest, Sha256};
 
-pub(super) use self::{boundary::fnv1a, namespaces::Resolved};
+pub(super) use self::{boundary::fnv1a, namespaces::Resolved, reviewed::Reviewed};
 pub use self::{
     boundary::{BadRange, Boundary, HashOf, HashRange, HashRule, Pattern},
     lock::{BadLock, Lock, LockIn},

@@ -8,6 +8,7 @@
 //! - `history`: the filter of watches, against a model of the stream, by events that are valid.
 //! - `name`: the lock's name in the body of a write, against plain decoders; every other byte stays.
 //! - `delete`: what goes out for one object has its version and all that the client asked for.
+//! - `review`: the facts of an admission review, against a plain decoder, as they arrive.
 //! - `request`: what the API server makes of a request line, against its own rules told again.
 //! - `query`, `selector`: the same for the parts of a query, and what is written is what was read.
 
@@ -24,6 +25,7 @@ mod lists;
 mod name;
 mod readers;
 mod request;
+mod review;
 mod splits;
 mod text;
 mod watches;
@@ -35,7 +37,7 @@ use ctrlmesh::wire::Encoding;
 pub type Target = fn(&[u8]);
 
 /// All targets, by the names of their folders in `corpus`.
-pub const TARGETS: [(&str, Target); 12] = [
+pub const TARGETS: [(&str, Target); 13] = [
     ("list-json", |input| lists::filter(Encoding::Json, input)),
     ("list-protobuf", |input| lists::filter(Encoding::Protobuf, input)),
     ("list-cbor", |input| lists::filter(Encoding::Cbor, input)),
@@ -45,6 +47,7 @@ pub const TARGETS: [(&str, Target); 12] = [
     ("history", history::follow),
     ("name", name::rename),
     ("delete", delete::options),
+    ("review", review::facts),
     ("request", request::classify),
     ("query", text::query),
     ("selector", text::selector),

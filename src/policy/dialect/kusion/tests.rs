@@ -3,7 +3,8 @@ use std::collections::BTreeMap;
 use proptest::prelude::*;
 
 use super::*;
-use crate::policy::{Kind, NamespaceLabels, Policy};
+use crate::api::{OwnerDown, Route, Unowned};
+use crate::policy::{Kind, NamespaceLabels, Pair, Policy, Webhook};
 use crate::wire::{frames::Verdict, object::Object};
 
 fn compiled(yaml: &str) -> Result<ShardingDraft, Invalid> {
@@ -15,7 +16,7 @@ fn compiled(yaml: &str) -> Result<ShardingDraft, Invalid> {
 
 fn problems(yaml: &str) -> Vec<String> {
     let invalid = compiled(yaml).unwrap_err();
-    assert!(invalid.to_string().starts_with("ShardingConfig ns/blue: spec."), "{invalid}");
+    assert!(invalid.to_string().starts_with("ShardingConfig ns/blue: spec"), "{invalid}");
     invalid.problems.iter().map(ToString::to_string).collect()
 }
 
@@ -49,12 +50,75 @@ limits:
 }
 
 #[test]
-fn the_webhook_is_accepted_and_has_no_effect() {
+fn the_webhook_is_checked_and_has_no_effect_on_what_the_shard_sees() {
     let limits = "limits:\n- relateResources: [{apiGroups: [''], resources: [pods]}]\n";
     let hash = |yaml: &str| *compiled(yaml).unwrap().resolve(None).unwrap().sharding.hash();
     let plain = format!("{PODS}{limits}  selector: {{matchLabels: {{a: b}}}}\n");
     let with_webhook = format!("{plain}webhook: {{certDir: /certs, port: 9443}}\n");
     assert_eq!(hash(&plain), hash(&with_webhook));
+    assert_eq!(compiled(&plain).unwrap().webhook, None);
+}
+
+fn webhook(fields: &str) -> Webhook {
+    let yaml = format!("{PODS}webhook: {{certDir: /certs, port: 9443{fields}}}");
+    compiled(&yaml).unwrap().webhook.unwrap()
+}
+
+#[test]
+fn i13_fields_of_the_webhook_that_are_absent_have_their_defaults() {
+    let plain = webhook("");
+    assert_eq!((&*plain.cert_dir, plain.port.get()), ("/certs", 9443));
+    assert_eq!((&plain.cert_secret, &plain.pair), (&None, &None));
+    let answers = |it: &Webhook| (it.route, it.unowned, it.owner_down);
+    assert_eq!(answers(&plain), (Route::Owner, Unowned::Any, OwnerDown::Fail));
+    let all = webhook(
+        ", certSecret: webhook-cert, certName: ca.pem, keyName: key_1.pem, route: Any, \
+         unowned: Deny, ownerDown: Any",
+    );
+    assert_eq!(all.cert_secret.as_deref(), Some("webhook-cert"));
+    assert_eq!(all.pair, Some(Pair { cert: "ca.pem".into(), key: "key_1.pem".into() }));
+    assert_eq!(answers(&all), (Route::Any, Unowned::Deny, OwnerDown::Any));
+    assert_eq!(webhook(", unowned: Allow").unowned, Unowned::Allow);
+}
+
+#[test]
+fn bad_i13_fields_of_the_webhook_say_what_would_be_right() {
+    let told = |fields: &str| problems(&format!("{PODS}webhook: {{{fields}}}")).join("; ");
+    for (fields, says) in [
+        ("certDir: certs, port: 9443", "spec.webhook.certDir: \"certs\" is no directory: give its"),
+        ("certDir: /a/../b, port: 9443", "spec.webhook.certDir: \"/a/../b\" is no directory: give"),
+        ("certDir: '', port: 9443", "spec.webhook.certDir: \"\" is no directory: give"),
+        ("certDir: /a, port: 0", "spec.webhook.port: 0 is no port: give the one on which"),
+        ("certDir: /a, port: 5441", "spec.webhook.port: 5441 is a port of the proxy: let the"),
+        ("certDir: /a, port: 5447", "spec.webhook.port: 5447 is a port of the proxy: let the"),
+        (
+            "certDir: /a, port: 1, certSecret: A_b",
+            "spec.webhook.certSecret: \"A_b\" is not the name",
+        ),
+        ("certDir: /a, port: 1, certName: a/b, keyName: k", "spec.webhook.certName: \"a/b\" is no"),
+        ("certDir: /a, port: 1, certName: c, keyName: ..k", "spec.webhook.keyName: \"..k\" is no"),
+        ("certDir: /a, port: 1, certName: a", "spec.webhook.keyName: is missing: certName and"),
+        ("certDir: /a, port: 1, keyName: a", "spec.webhook.certName: is missing: certName and"),
+        ("certDir: /a, port: 70000", "spec: invalid value: integer `70000`, expected u16"),
+        (
+            "certDir: /a, port: 1, route: All",
+            "spec: unknown variant `All`, expected `Owner` or `Any`",
+        ),
+        ("certDir: /a, port: 1, unowned: No", "spec: unknown variant `No`, expected one of `Any`"),
+        (
+            "certDir: /a, port: 1, ownerDown: x",
+            "spec: unknown variant `x`, expected `Fail` or `Any`",
+        ),
+        ("certDir: /a, port: 1, tls: x", "spec: unknown field `tls`, expected one of `certDir`"),
+    ] {
+        let problem = told(fields);
+        assert!(problem.starts_with(says), "{fields}: {problem}");
+    }
+    for port in [1, 5440, 5448, 65535] {
+        compiled(&format!("{PODS}webhook: {{certDir: /a, port: {port}}}")).unwrap();
+    }
+    let many = told("certDir: a, port: 5443, certSecret: A, certName: /");
+    assert_eq!(many.matches("spec.webhook.").count(), 5, "all at once: {many}");
 }
 
 #[test]

@@ -41,6 +41,34 @@ struct ObjectAt {
     uid: TextRange,
     kind: TextRange,
     api_version: TextRange,
+    asked: AskedAt,
+}
+
+/// The places of the texts that only a review's request has.
+#[derive(Debug, Default)]
+struct AskedAt {
+    operation: TextRange,
+    subresource: TextRange,
+    kind_group: TextRange,
+    kind_name: TextRange,
+    group: TextRange,
+    resource: TextRange,
+}
+
+/// The texts of a review, and of its request. What is absent is empty.
+#[derive(Debug, Clone, Copy)]
+pub(in crate::wire) struct Asked<'a> {
+    pub(in crate::wire) kind: &'a str,
+    pub(in crate::wire) api_version: &'a str,
+    pub(in crate::wire) uid: &'a str,
+    pub(in crate::wire) namespace: &'a str,
+    pub(in crate::wire) name: &'a str,
+    pub(in crate::wire) operation: &'a str,
+    pub(in crate::wire) subresource: &'a str,
+    /// The kind of the object, and its group.
+    pub(in crate::wire) of: (&'a str, &'a str),
+    /// The group and plural name of the resource.
+    pub(in crate::wire) resource: (&'a str, &'a str),
 }
 
 impl Collected {
@@ -59,7 +87,7 @@ impl Collected {
     /// ambiguous: decoders merge it, or take either.
     pub(super) fn begin(&mut self, node: Node, name: &[u8]) {
         let has_begun = match node {
-            Node::Meta | Node::ItemMeta => &mut self.has_meta,
+            Node::Meta | Node::ItemMeta | Node::ReviewMeta => &mut self.has_meta,
             // Nothing else identifies the object of a row.
             Node::RowItem | Node::Enveloped => &mut self.has_body,
             Node::Labels => &mut self.has_labels,
@@ -116,6 +144,12 @@ impl Collected {
             Node::Label | Node::LabelValue => label.map(|at| &mut at.value),
             Node::OwnerApiVersion => owner.map(|at| &mut at.api_version),
             Node::OwnerKind => owner.map(|at| &mut at.kind),
+            Node::ReviewOperation => Some(&mut self.at.asked.operation),
+            Node::ReviewSubresource => Some(&mut self.at.asked.subresource),
+            Node::ReviewKindGroup => Some(&mut self.at.asked.kind_group),
+            Node::ReviewKindName => Some(&mut self.at.asked.kind_name),
+            Node::ReviewResourceGroup => Some(&mut self.at.asked.group),
+            Node::ReviewResourceName => Some(&mut self.at.asked.resource),
             Node::OwnerName => owner.map(|at| &mut at.name),
             _ => owner.map(|at| &mut at.uid),
         };
@@ -137,6 +171,26 @@ impl Collected {
 
     pub(super) fn set_version(&mut self, version: ResourceVersion) {
         self.is_broken |= self.resource_version.replace(version).is_some();
+    }
+
+    /// The texts of a review so far; `None` if they are ambiguous.
+    pub(super) fn asked(&self) -> Option<Asked<'_>> {
+        if self.is_broken {
+            return None;
+        }
+        let text = |at| text_at(&self.text, at);
+        let ObjectAt { asked, .. } = &self.at;
+        Some(Asked {
+            kind: text(self.at.kind),
+            api_version: text(self.at.api_version),
+            uid: text(self.at.uid),
+            namespace: text(self.at.namespace),
+            name: text(self.at.name),
+            operation: text(asked.operation),
+            subresource: text(asked.subresource),
+            of: (text(asked.kind_name), text(asked.kind_group)),
+            resource: (text(asked.group), text(asked.resource)),
+        })
     }
 
     /// The object; `None` if it is ambiguous or has no metadata.

@@ -1,7 +1,7 @@
 //! The facts in a body: the same for all encodings.
 
 use super::{
-    collect::Collected,
+    collect::{Asked, Collected},
     fault::Fault,
     place::{INITIAL_EVENTS_END, Node},
 };
@@ -126,6 +126,7 @@ impl Facts {
             Node::ObjectEnvelope | Node::Item | Node::ItemRow => self.object.clear(),
             Node::Meta
             | Node::ItemMeta
+            | Node::ReviewMeta
             | Node::RowItem
             | Node::ItemOwner
             | Node::Labels
@@ -186,7 +187,9 @@ impl Facts {
     pub(super) fn end(&mut self, node: Node) {
         match (node, self.annotation) {
             (Node::Annotation, (true, value)) => self.initial_events_end = value,
-            (Node::Meta | Node::ItemMeta, _) if self.wanted.labels => self.object.end_meta(),
+            (Node::Meta | Node::ItemMeta | Node::ReviewMeta, _) if self.wanted.labels => {
+                self.object.end_meta()
+            }
             _ => {}
         }
     }
@@ -263,6 +266,15 @@ impl Facts {
             Node::Continue => self.continue_token = Continue::Unreadable,
             Node::Meta
             | Node::ItemMeta
+            | Node::ReviewMeta
+            | Node::ReviewKind
+            | Node::ReviewResource
+            | Node::ReviewOperation
+            | Node::ReviewSubresource
+            | Node::ReviewKindGroup
+            | Node::ReviewKindName
+            | Node::ReviewResourceGroup
+            | Node::ReviewResourceName
             | Node::ItemVersion
             | Node::Namespace
             | Node::Name
@@ -294,6 +306,12 @@ impl Facts {
     /// The object that was read last; `None` if its metadata is missing, no text, or ambiguous.
     pub(in crate::wire) fn object(&self) -> Option<Object<'_>> {
         self.object.read(self.wanted)
+    }
+
+    /// The texts of a review's request so far; `None` if one of them stands twice, is no text, or is
+    /// too long.
+    pub(in crate::wire) fn asked(&self) -> Option<Asked<'_>> {
+        self.object.asked()
     }
 
     /// Whether that object has an owner. An empty list of owners is none, as for the garbage

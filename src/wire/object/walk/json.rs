@@ -10,7 +10,7 @@ use super::{
 use crate::wire::escape::hex_value;
 
 /// Most levels of containers that are parsed: event, object, rows, row, object, metadata,
-/// annotations.
+/// annotations. (A review has five.)
 const LEVELS: usize = 7;
 /// Longest number that is read, in bytes.
 const MAX_NUMBER: usize = 32;
@@ -134,8 +134,10 @@ impl Json {
                     match self.structure(*first, facts)? {
                         None => behind,
                         Some(Effect::Mark(mark)) => return Ok(Step::Mark(mark, at)),
-                        Some(Effect::Closed(Node::ListMeta)) => return Ok(Step::Known(at)),
-                        Some(Effect::Closed(node)) if node.is_item() => {
+                        Some(Effect::Closed(Node::ListMeta | Node::ReviewMeta)) => {
+                            return Ok(Step::Known(at));
+                        }
+                        Some(Effect::Closed(node)) if node.is_item() || node.is_review_part() => {
                             return Ok(Step::Mark(Mark::Item, at));
                         }
                         Some(Effect::Closed(node)) if node.is_items() => {

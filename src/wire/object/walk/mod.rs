@@ -14,6 +14,7 @@ mod step;
 use self::{cbor::Cbor, json::Json, proto::Proto};
 pub(in crate::wire) use self::{
     cbor::SELF_DESCRIBED,
+    collect::Asked,
     facts::Facts,
     head::Head as CborHead,
     place::Node,

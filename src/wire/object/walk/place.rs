@@ -72,6 +72,18 @@ pub(in crate::wire) enum Node {
     /// One of the options, in protobuf.
     KnownOption,
     UnknownOption,
+    /// A document that may be an AdmissionReview.
+    Review,
+    ReviewRequest,
+    /// The kind of the object that a review is about.
+    ReviewKind,
+    /// The resource that a review is about.
+    ReviewResource,
+    /// The object of a review, as it would become.
+    ReviewObject,
+    /// The object of a review, as it is stored.
+    ReviewOldObject,
+    ReviewMeta,
 
     // Texts.
     Type,
@@ -100,6 +112,12 @@ pub(in crate::wire) enum Node {
     OwnerKind,
     OwnerName,
     OwnerUid,
+    ReviewOperation,
+    ReviewSubresource,
+    ReviewKindGroup,
+    ReviewKindName,
+    ReviewResourceGroup,
+    ReviewResourceName,
 
     /// A truth value.
     OwnerIsController,
@@ -159,9 +177,16 @@ impl Node {
             (Self::Object, b"apiVersion") => Self::ApiVersion,
             (Self::Meta | Self::ListMeta, b"resourceVersion") => Self::ResourceVersion,
             (Self::Meta | Self::RowMeta, b"annotations") => Self::Annotations,
-            (Self::Meta | Self::ItemMeta, b"namespace") => Self::Namespace,
-            (Self::Meta | Self::ItemMeta, b"name") => Self::Name,
-            (Self::Meta | Self::ItemMeta, b"uid") => Self::Uid,
+            (
+                Self::Meta | Self::ItemMeta | Self::ReviewMeta | Self::ReviewRequest,
+                b"namespace",
+            ) => Self::Namespace,
+            (Self::Meta | Self::ItemMeta | Self::ReviewMeta | Self::ReviewRequest, b"name") => {
+                Self::Name
+            }
+            (Self::Meta | Self::ItemMeta | Self::ReviewMeta | Self::ReviewRequest, b"uid") => {
+                Self::Uid
+            }
             (Self::Annotations, INITIAL_EVENTS_END) => Self::InitialEventsEnd,
             (Self::Row, b"object") => Self::RowObject,
             (Self::RowObject, b"metadata") => Self::RowMeta,
@@ -173,7 +198,9 @@ impl Node {
             (Self::Item, b"kind") => Self::Kind,
             (Self::Item, b"apiVersion") => Self::ApiVersion,
             (Self::ItemMeta, b"resourceVersion") if wanted.version => Self::ItemVersion,
-            (Self::Meta | Self::ItemMeta, b"labels") if wanted.labels => Self::Labels,
+            (Self::Meta | Self::ItemMeta | Self::ReviewMeta, b"labels") if wanted.labels => {
+                Self::Labels
+            }
             (Self::Labels, _) => Self::Label,
             (Self::Meta | Self::ItemMeta, b"ownerReferences") if wanted.owners => Self::Owners,
             (Self::ItemMeta, b"ownerReferences") => Self::ItemOwners,
@@ -191,6 +218,28 @@ impl Node {
             (Self::Operation, b"op") => Self::Op,
             (Self::Operation, b"path") => Self::OpPath,
             (Self::Operation, b"value") => Self::OpValue,
+            _ => self.named_in_review(name),
+        }
+    }
+
+    /// The same for the names of a review that nothing else has (`admission.k8s.io`, v1 and
+    /// v1beta1).
+    fn named_in_review(self, name: &[u8]) -> Self {
+        match (self, name) {
+            (Self::Review, b"kind") => Self::Kind,
+            (Self::Review, b"apiVersion") => Self::ApiVersion,
+            (Self::Review, b"request") => Self::ReviewRequest,
+            (Self::ReviewRequest, b"kind") => Self::ReviewKind,
+            (Self::ReviewRequest, b"resource") => Self::ReviewResource,
+            (Self::ReviewRequest, b"subResource") => Self::ReviewSubresource,
+            (Self::ReviewRequest, b"operation") => Self::ReviewOperation,
+            (Self::ReviewRequest, b"object") => Self::ReviewObject,
+            (Self::ReviewRequest, b"oldObject") => Self::ReviewOldObject,
+            (Self::ReviewKind, b"group") => Self::ReviewKindGroup,
+            (Self::ReviewKind, b"kind") => Self::ReviewKindName,
+            (Self::ReviewResource, b"group") => Self::ReviewResourceGroup,
+            (Self::ReviewResource, b"resource") => Self::ReviewResourceName,
+            (Self::ReviewObject | Self::ReviewOldObject, b"metadata") => Self::ReviewMeta,
             _ => Self::Skip,
         }
     }
@@ -268,9 +317,22 @@ impl Node {
         matches!(self, Self::Item | Self::ItemRow)
     }
 
+    /// Whether this is a part of a review, of whose begin and end the caller is told.
+    pub(super) const fn is_review_part(self) -> bool {
+        matches!(
+            self,
+            Self::ReviewRequest
+                | Self::ReviewKind
+                | Self::ReviewResource
+                | Self::ReviewObject
+                | Self::ReviewOldObject
+        )
+    }
+
     /// Whether the caller is told where its value stands, whatever type it has.
     pub(super) const fn is_marked(self) -> bool {
-        matches!(self, Self::Written | Self::WrittenMeta | Self::Options)
+        self.is_review_part()
+            || matches!(self, Self::Written | Self::WrittenMeta | Self::Options)
             || matches!(self.shape(), Shape::Any)
     }
 
@@ -314,7 +376,13 @@ impl Node {
             | Self::OwnerApiVersion
             | Self::OwnerKind
             | Self::OwnerName
-            | Self::OwnerUid => Self::OBJECT_TEXT + 1,
+            | Self::OwnerUid
+            | Self::ReviewOperation
+            | Self::ReviewSubresource
+            | Self::ReviewKindGroup
+            | Self::ReviewKindName
+            | Self::ReviewResourceGroup
+            | Self::ReviewResourceName => Self::OBJECT_TEXT + 1,
             _ => 0,
         }
     }

@@ -88,18 +88,18 @@ impl Skip {
         if self.depth > MAX_DEPTH { Skipped::TooDeep } else { Skipped::More }
     }
 
-    /// The bytes that a backslash escapes; an escaped backslash escapes nothing.
-    fn escapes(&mut self, mut backslash: u64, length: usize) -> u64 {
-        let mut escaped = u64::from(self.escaped);
-        backslash &= !escaped;
-        self.escaped = false;
-        while backslash != 0 {
-            let at = backslash.trailing_zeros();
-            let next = 1u64.checked_shl(at + 1).unwrap_or(0);
-            escaped |= next;
-            backslash &= !(1 << at | next);
-            self.escaped = at as usize + 1 == length;
-        }
+    /// The bytes that a backslash escapes; an escaped backslash escapes nothing. In a row of
+    /// backslashes each second one escapes: an addition carries to the end of the rows that begin at
+    /// odd places, and so turns over what the even places say.
+    fn escapes(&mut self, backslash: u64, length: usize) -> u64 {
+        const EVEN: u64 = 0x5555_5555_5555_5555;
+        let before = u64::from(self.escaped);
+        let backslash = backslash & !before;
+        let behind = backslash << 1 | before;
+        let odd = backslash & !EVEN & !behind;
+        let (rows, carried) = odd.overflowing_add(backslash);
+        let escaped = (EVEN ^ (rows << 1)) & behind;
+        self.escaped = if length == BLOCK { carried } else { escaped >> length & 1 != 0 };
         escaped
     }
 

@@ -9,13 +9,13 @@ pub(in crate::wire) enum Step {
     More,
     /// The walker is at the end of an event or a list, this many bytes into the chunk.
     End(usize),
-    /// The list's metadata is complete, this many bytes into the chunk.
+    /// The metadata of the list, or of an object in a review, is complete, this many bytes into the chunk.
     Known(usize),
     /// The walker is at a delimiter of a list's items, this many bytes into the chunk.
     Mark(Mark, usize),
 }
 
-/// A delimiter of the items of a list, or of the values in a write. `token` is its length in bytes;
+/// A delimiter of the items of a list, or of the values in a write or a review. `token` is its length in bytes;
 /// it may have begun in an earlier chunk.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(in crate::wire) enum Mark {
@@ -25,13 +25,13 @@ pub(in crate::wire) enum Mark {
     Tag { token: usize },
     /// The length of an item was read, in protobuf; its first byte comes.
     Body,
-    /// An item has ended.
+    /// An item, or a part of a review, has ended.
     Item,
     /// The items end: their closing token was read. A CBOR array of definite length has none.
     Close { token: usize },
     /// The number `remainingItemCount` was read; in protobuf its tag.
     Remaining { token: usize },
-    /// A value in a write begins: its first token was read, in JSON one byte, in CBOR its head, in
+    /// A value in a write, or a part of a review, begins: its first token was read, in JSON one byte, in CBOR its head, in
     /// protobuf a number or a length.
     Value { node: Node, token: usize },
 }

@@ -1,0 +1,17 @@
+//! Whose an admission review is: which shard's pod answers it.
+//!
+//! Hides how the shards of a controller are found, and how facts that are missing count. Knows no
+//! connection and no pod.
+
+mod owner;
+mod settings;
+mod siblings;
+
+pub use self::{
+    owner::{Answerer, Here, Judged, Owner},
+    settings::{BadWebhook, Pair, Webhook},
+    siblings::{Siblings, Unreadable},
+};
+
+#[cfg(test)]
+mod tests;

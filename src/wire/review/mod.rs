@@ -1,0 +1,16 @@
+//! Admission reviews: what one is about, read while its body arrives.
+//!
+//! Hides JSON, the order of its keys and the two versions of `admission.k8s.io`. Only facts come out:
+//! the body goes on byte for byte, to whom it concerns. Whether the facts so far decide is asked of
+//! the policy.
+
+mod facts;
+mod reader;
+
+pub use self::{
+    facts::{NotReview, Operation, Review, Stated},
+    reader::Reader,
+};
+
+#[cfg(test)]
+mod tests;
