@@ -102,7 +102,7 @@ fn changed(scene: &Installed) -> Result<std::path::PathBuf> {
     let template = other.join("templates/crds.yaml");
     let text = fs::read_to_string(&template)?;
     let [before, field] =
-        ["                  certDir:\n", "                  certName: {type: string}\n"];
+        ["                  certDir:\n", "                  certNext: {type: string}\n"];
     ensure!(text.matches(before).count() == 1, "the definition has other fields");
     fs::write(&template, text.replace(before, &format!("{field}{before}")))?;
     Ok(other)
@@ -178,10 +178,10 @@ fn upgrade(scene: &Installed) -> Result<()> {
 /// Checks that the cluster has the definition of the new chart, and the configs that were there.
 fn the_definition_is_new(scene: &Installed) -> Result<()> {
     for config in ["ants", "bees"] {
-        let webhook = r#"{"spec":{"webhook":{"certDir":"/certs","port":9443,"certName":"new"}}}"#;
+        let webhook = r#"{"spec":{"webhook":{"certDir":"/certs","port":9443,"certNext":"new"}}}"#;
         let patch = ["patch", "shardingconfig", config, "--namespace", NAMESPACE, "--type=merge"];
         scene.node().kubectl(&[&patch[..], &["--patch", webhook]].concat())?;
-        let shown = "jsonpath={.spec.webhook.certName} {.spec.controller.leaderElectionName}";
+        let shown = "jsonpath={.spec.webhook.certNext} {.spec.controller.leaderElectionName}";
         let get = ["get", "shardingconfig", config, "--namespace", NAMESPACE, "-o", shown];
         let shown = scene.node().kubectl(&get)?;
         ensure!(shown == "new demo-operator", "{config}: {shown:?}");
