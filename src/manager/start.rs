@@ -94,33 +94,31 @@ impl Manager {
         tracing::info!(addr = addr(&listener), admin = addr(&admin), replica, "listening");
         let (drain, inner) = drain::channel();
         let vitals = Vitals::new(shared.metrics.panics.clone(), inner.clone());
-        let mut tasks = VitalTasks::default();
-        let mut vital = |name, task: BoxFuture<'static, ()>| {
-            vitals.spawn(&mut tasks, name, task);
+        // What serves and what leads end by themselves once a drain has begun; the others never do.
+        let (mut ending, mut endless) = (VitalTasks::default(), VitalTasks::default());
+        let vital = |tasks: &mut VitalTasks, name, task: BoxFuture<'static, ()>| {
+            vitals.spawn(tasks, name, task);
         };
         let routes = Routes::new(Arc::clone(&shared), client.clone());
         let serving = server::serve(listener, tls, Arc::clone(&shared), routes, inner.clone());
-        vital("admission and enrolment", serving.boxed());
-        vital("objects of our own", follow::follow(Arc::clone(&shared), client.clone()).boxed());
-        vital("duties of the leader", duty::lead(Arc::clone(&shared), client, inner).boxed());
+        vital(&mut ending, "admission and enrolment", serving.boxed());
+        let following = follow::follow(Arc::clone(&shared), client.clone());
+        vital(&mut endless, "objects of our own", following.boxed());
+        let leading = duty::lead(Arc::clone(&shared), client, inner);
+        vital(&mut ending, "duties of the leader", leading.boxed());
         let pages = Arc::clone(&shared);
         let answer = move |asked: Asked<'_>| page(asked, &pages, &registry);
         let outages = Arc::clone(&shared.outages);
-        vital("admin port", admin::serve(admin, outages, answer).boxed());
+        vital(&mut endless, "admin port", admin::serve(admin, outages, answer).boxed());
 
         let deadline = tokio::select! {
             deadline = draining.begun() => deadline,
             () = vitals.loss() => Instant::now() + shared.config.drain_timeout,
         };
         drain.start_until(deadline);
-        // What serves and what leads end by themselves; the others have no end.
-        let two_have_ended = async {
-            for _ in 0..2 {
-                tasks.next_end().await;
-            }
-        };
-        let _ = timeout_at(deadline, two_have_ended).await;
-        tasks.stop().await;
+        let _ = timeout_at(deadline, ending.all_ended()).await;
+        ending.stop().await;
+        endless.stop().await;
         vitals.lost().map_or(Ok(()), Err)
     }
 }

@@ -24,9 +24,9 @@ pub struct Vitals {
 pub struct VitalTasks(JoinSet<()>);
 
 impl VitalTasks {
-    /// Waits for the end of the next task that ends.
-    pub async fn next_end(&mut self) {
-        let _ = self.0.join_next().await;
+    /// Waits until all tasks have ended.
+    pub async fn all_ended(&mut self) {
+        while self.0.join_next().await.is_some() {}
     }
 
     /// Stops all tasks.

@@ -7,6 +7,7 @@
 //! 4. The test works: [`Installed::shards`] has the last handlers.
 
 use std::{
+    fs,
     path::{Path, PathBuf},
     process::Command,
     time::Duration,
@@ -216,6 +217,31 @@ impl Installed {
     ///
     /// When it has none.
     pub fn kill(&self, pod: &str, container: &str) -> Result<()> {
+        self.node().kill_container(&self.container(pod, container)?)
+    }
+
+    /// A process of a container, by its id on this machine.
+    ///
+    /// # Errors
+    ///
+    /// When it has none.
+    pub fn process(&self, pod: &str, container: &str) -> Result<u32> {
+        let id = self.container(pod, container)?;
+        for process in fs::read_dir("/proc")? {
+            let path = process?.path();
+            let groups = fs::read_to_string(path.join("cgroup")).unwrap_or_default();
+            let name = path.file_name().and_then(|name| name.to_str());
+            if groups.contains(&id)
+                && let Some(Ok(pid)) = name.map(str::parse)
+            {
+                return Ok(pid);
+            }
+        }
+        bail!("{container} of {pod} has no process")
+    }
+
+    /// The id of a container, as containerd names it.
+    fn container(&self, pod: &str, container: &str) -> Result<String> {
         let path = format!("/api/v1/namespaces/{NAMESPACE}/pods/{pod}");
         let object = self.node().api().client().get(&path)?.json()?;
         let lists = ["initContainerStatuses", "containerStatuses"];
@@ -223,7 +249,7 @@ impl Installed {
         let status = all.find(|status| status["name"] == container);
         let id = status.and_then(|status| status["containerID"].as_str());
         let id = id.and_then(|id| id.strip_prefix("containerd://")).context("a container")?;
-        self.node().kill_container(id)
+        Ok(id.to_owned())
     }
 
     /// Gives an image of the node another tag too.

@@ -1,9 +1,14 @@
 //! The first hour of a platform team: a chart, a label, two ShardingConfigs.
 
-use std::time::Instant;
+use std::{
+    fs,
+    path::{Path, PathBuf},
+    time::Instant,
+};
 
 use anyhow::{Context, Result, ensure};
 use ctrlmesh_e2e::{Binaries, Boundary, Installed, NAMESPACE, until};
+use serde_json::json;
 
 use crate::{
     audit,
@@ -11,7 +16,7 @@ use crate::{
 };
 
 #[test]
-fn i12_a_chart_a_label_and_two_configs_make_four_pods_in_two_shards() -> Result<()> {
+fn i12_i15_a_chart_a_label_and_two_configs_make_four_pods_in_two_shards() -> Result<()> {
     let began = Instant::now();
     let scene = Installed::start(Binaries::from_env()?, &[])?;
     println!("installed after {:.1} s", began.elapsed().as_secs_f64());
@@ -54,6 +59,39 @@ fn nothing_holds_a_key(scene: &Installed) -> Result<()> {
     Ok(())
 }
 
+/// The files of the operator's ServiceAccount as its container sees them: the link that the kubelet
+/// turns over, and the contents behind it.
+fn account_files(scene: &Installed, pod: &str) -> Result<(PathBuf, [String; 2])> {
+    let process = scene.process(pod, "operator")?;
+    let volume = "root/var/run/secrets/kubernetes.io/serviceaccount";
+    let volume = Path::new("/proc").join(process.to_string()).join(volume);
+    let read = |name| fs::read_to_string(volume.join(name)).context(name);
+    Ok((fs::read_link(volume.join("..data"))?, [read("ca.crt")?, read("token")?]))
+}
+
+/// The kubelet replaces all files of the volume at once when the bundle changes, and the container,
+/// which was not restarted, has the new ones: a file that is mounted alone would stay the old one.
+fn a_volume_is_replaced(scene: &Installed) -> Result<()> {
+    let pod = "demo-operator-1";
+    let (before, [bundle, _]) = account_files(scene, pod)?;
+    let more = format!("{bundle}# Another root comes here.\n");
+    let patch = json!({ "data": { "ca.crt": more } }).to_string();
+    let map = ["patch", "configmap", "ctrlmesh-ca-bundle", "--namespace", NAMESPACE, "--patch"];
+    scene.node().kubectl(&[&map[..], &[&patch]].concat())?;
+    // The kubelet looks once a minute, or when the pod changes.
+    scene.node().kubectl(&["annotate", "pod", pod, "--namespace", NAMESPACE, "look=now"])?;
+    let (after, token) = until("the container has the new bundle", LIMIT, || {
+        let (link, [now, token]) = account_files(scene, pod)?;
+        Ok((now == more).then_some((link, token)))
+    })?;
+    ensure!(after != before, "{} was written into", after.display());
+    let path = format!("/api/v1/namespaces/{NAMESPACE}/configmaps");
+    let status = scene.node().api().client().with_token(token.trim()).get(&path)?.status;
+    ensure!(status == 200, "the operator's token is answered by {status}");
+    ensure!(restarts(scene, pod, "operator")? == 0, "the operator was restarted");
+    Ok(())
+}
+
 fn scale(scene: &Installed, replicas: u8) -> Result<()> {
     let namespace = Installed::NAMESPACE;
     let replicas = format!("--replicas={replicas}");
@@ -84,6 +122,8 @@ fn the_mesh_goes_on_without_its_manager(scene: &Installed) -> Result<()> {
         let cat = widgets.iter().find(|widget| widget.team == "cat").context("a Widget")?;
         Ok(TEAMS[0].1.contains(&cat.handled_by.as_str()).then_some(()))
     })?;
+
+    a_volume_is_replaced(scene)?;
 
     // New pods alone fail, by the name of our webhook.
     let refused = scene.node().kubectl(&[

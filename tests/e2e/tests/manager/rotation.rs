@@ -251,7 +251,7 @@ fn pass(time: Duration) {
 }
 
 #[test]
-fn i12_leaf_and_issuer_rotate_under_watches_and_requests() -> Result<()> {
+fn i12_i19_leaf_and_issuer_rotate_under_watches_and_requests() -> Result<()> {
     let scene = Scene::new(&["--leaf-lifetime=60", "--issuer-lifetime=60"])?;
     let traffic = Traffic::start(&scene)?;
     let mut issuers = BTreeSet::new();
@@ -270,7 +270,7 @@ fn i12_leaf_and_issuer_rotate_under_watches_and_requests() -> Result<()> {
 
 /// Streams that are open need no certificate; who comes anew does.
 #[test]
-fn bad_i12_a_leaf_ends_while_the_manager_is_away() -> Result<()> {
+fn bad_i12_i19_a_leaf_ends_while_the_manager_is_away() -> Result<()> {
     let mut scene = Scene::new(&["--leaf-lifetime=60"])?;
     let mut traffic = Traffic::start(&scene)?;
     scene.manager.kill()?;
@@ -369,7 +369,7 @@ fn i12_a_root_near_its_end_has_a_next_which_waits_for_who_does_not_know_it() -> 
 
 /// Without `ROTATE_ROOT=1` it ends once the next root is held back.
 #[test]
-fn i12_a_root_is_replaced_under_watches_and_requests() -> Result<()> {
+fn i12_i19_a_root_is_replaced_under_watches_and_requests() -> Result<()> {
     let is_whole = env::var("ROTATE_ROOT").is_ok_and(|text| !text.is_empty());
     let mut scene = Scene::new(&["--leaf-lifetime=60"])?;
     start_container(&scene.api, "one")?;
