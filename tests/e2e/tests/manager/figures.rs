@@ -54,7 +54,7 @@ fn all(things: usize, one: impl Fn(usize) -> Result<()> + Sync) -> Result<()> {
 }
 
 /// The seconds of processor time of a replica, and its memory in MiB, now and at most.
-fn usage(manager: &Manager) -> Result<(f64, [f64; 2])> {
+pub(crate) fn usage(manager: &Manager) -> Result<(f64, [f64; 2])> {
     let pid = manager.pid().context("it runs")?;
     let stat = fs::read_to_string(format!("/proc/{pid}/stat"))?;
     let (_, stat) = stat.rsplit_once(") ").context("a name")?;

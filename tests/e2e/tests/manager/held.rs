@@ -2,7 +2,6 @@
 //! within the container's, and the API server gets its reviews.
 
 use std::{
-    fs,
     net::SocketAddr,
     sync::Arc,
     time::{Duration, Instant},
@@ -23,6 +22,7 @@ use tokio::{
 };
 use tokio_rustls::{TlsConnector, client::TlsStream};
 
+use crate::figures::usage;
 use crate::scene::{OPERATORS, bundle, cluster, config, create, manager, pod};
 
 /// Half of the memory that the chart gives the manager, in MiB.
@@ -106,14 +106,6 @@ async fn misbehave(port: Port, at: usize, small: Arc<Vec<u8>>, large: Arc<Vec<u8
     }
 }
 
-/// The most memory that a process ever had, in MiB.
-fn peak(manager: &Manager) -> Result<f64> {
-    let pid = manager.pid().context("it runs")?;
-    let status = fs::read_to_string(format!("/proc/{pid}/status"))?;
-    let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:")).context("a line")?;
-    Ok(line.trim().trim_end_matches(" kB").parse::<f64>()? / 1024.0)
-}
-
 #[test]
 fn bad_i12_clients_that_never_end_and_never_read_fill_no_memory_and_no_place() -> Result<()> {
     let api = cluster()?;
@@ -156,7 +148,7 @@ fn bad_i12_clients_that_never_end_and_never_read_fill_no_memory_and_no_place() -
         }
         Ok::<_, anyhow::Error>((slowest, answered))
     })?;
-    let peak = peak(&manager)?;
+    let (_, [_, peak]) = usage(&manager)?;
     println!("{answered} reviews, the slowest in {slowest:?}; at most {peak:.0} MiB");
     ensure!(answered > 20, "{answered} reviews were answered");
     ensure!(peak < MOST, "{peak} MiB");
