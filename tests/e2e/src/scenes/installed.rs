@@ -17,12 +17,14 @@ use anyhow::{Context, Result, bail, ensure};
 use serde_json::json;
 
 use super::shards::{NAMESPACE, Shards, config, of_namespaces, of_teams, of_the_operators};
-use crate::{Binaries, Node, builds::helm_binary, images};
+use crate::{Binaries, Node, builds::helm_binary, images, until};
 
 /// The address of the manager's Service: nothing on a node resolves the names of Services.
 const SERVICE: &str = "10.96.0.77";
 /// The time limit of an installation.
 const INSTALL_LIMIT: &str = "--timeout=120s";
+/// The longest that a replica takes to end: its grace period, and some.
+const ENDING: Duration = Duration::from_secs(60);
 
 /// The scene; see the module.
 pub struct Installed {
@@ -84,7 +86,14 @@ impl Installed {
         let address = format!("CTRLMESH_ADVERTISE={}:443", in_namespace(&service)?);
         in_namespace(&["set", "env", "deployment/ctrlmesh-manager", &address])?;
         let rollout = ["rollout", "status", "deployment/ctrlmesh-manager", "--timeout=120s"];
-        in_namespace(&rollout).map(drop).map_err(|error| error.context(self.told()))
+        in_namespace(&rollout).map_err(|error| error.context(self.told()))?;
+        // A replica that is ending answers reviews still, and knows no address of the manager.
+        until("the former replicas are gone", ENDING, || {
+            let ending = "jsonpath={.items[*].metadata.deletionTimestamp}";
+            let replicas = "--selector=app.kubernetes.io/component=manager";
+            let ending = in_namespace(&["get", "pods", replicas, "-o", ending])?;
+            Ok(ending.trim().is_empty().then_some(()))
+        })
     }
 
     /// The operator's objects, and those that it makes.
