@@ -9,6 +9,7 @@ pub mod cork;
 pub mod drain;
 pub mod goodbye;
 pub mod leaf;
+pub mod listening;
 pub mod names;
 pub mod sips;
 pub mod socket;
