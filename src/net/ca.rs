@@ -22,7 +22,7 @@ mod authority;
 mod constraints;
 
 pub use self::{
-    authority::{Authority, BadAuthority, CaSpec, LeafSpec, Validity},
+    authority::{Authority, BadAuthority, CaSpec, LeafSpec, NotNow, Validity},
     constraints::{BadCidr, Cidr, Constraints},
 };
 

@@ -29,6 +29,7 @@ mod file;
 
 pub use self::certified::BadLeaf;
 use self::{certified::Certified, file::LeafFile};
+pub(super) use self::{certified::chain, file::read as read_file};
 
 /// The source of a leaf.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -11,6 +11,7 @@ pub mod goodbye;
 pub mod leaf;
 pub mod listening;
 pub mod names;
+pub mod pair;
 pub mod peer;
 pub mod sips;
 pub mod socket;
