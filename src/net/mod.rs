@@ -22,3 +22,6 @@ pub use self::{
     clock::Clock,
     names::{ClusterDomain, is_api_servers_name},
 };
+
+#[cfg(test)]
+mod tests;

@@ -66,11 +66,10 @@ impl OperatorPair {
     /// tell what is written twice in one tick of the kernel's clock.
     pub fn refresh(&self) -> Result<bool, BadPair> {
         let mut last = self.last.lock();
-        let before = last.hash;
+        let before = last.problem.clone();
         let found = self.look(&mut last);
-        let is_torn = matches!(found, Err(BadPair::OtherKey { .. }));
         // The kubelet replaces all files by one link, maybe between our two reads.
-        if is_torn && last.hash != before { self.look(&mut last) } else { found }
+        if found.is_err() && last.problem != before { self.look(&mut last) } else { found }
     }
 
     fn look(&self, last: &mut Last) -> Result<bool, BadPair> {
