@@ -10,8 +10,10 @@ use std::collections::BTreeMap;
 use k8s_openapi::api::{authentication::v1::TokenReviewStatus, core::v1::Pod};
 use strum::IntoStaticStr;
 
-use super::trust::PodIdentity;
-use crate::api::keys;
+use crate::{
+    api::keys,
+    net::peer::{BadIdentity, PodIdentity},
+};
 
 /// The audience of the tokens that proxies enrol with.
 pub const AUDIENCE: &str = "ctrlmesh.kusionstack.io";
@@ -43,6 +45,8 @@ pub enum NotAHolder {
     NoServiceAccount(String),
     #[error("the token is bound to no pod")]
     NoPod,
+    #[error("the token is bound to what is no pod")]
+    BadPod(#[source] BadIdentity),
     #[error("pod {0} is gone")]
     PodGone(String),
     #[error("pod {0} has another {1} than the token says")]
@@ -77,14 +81,15 @@ impl Claim {
         let Some((namespace, account)) = account.and_then(|account| account.split_once(':')) else {
             return Err(NotAHolder::NoServiceAccount(username));
         };
-        let (namespace, account) = (namespace.to_owned(), account.to_owned());
+        let account = account.to_owned();
         let mut extra = user.extra.unwrap_or_default();
         let mut one = |key| one_of(&mut extra, key);
         let (Some(name), Some(uid)) = (one(POD_NAME), one(POD_UID)) else {
             return Err(NotAHolder::NoPod);
         };
         let node = one(NODE_NAME);
-        Ok(Self { account, node, pod: PodIdentity { namespace, name, uid } })
+        let pod = PodIdentity::new(namespace, &name, &uid).map_err(NotAHolder::BadPod)?;
+        Ok(Self { account, node, pod })
     }
 
     /// The pod to ask for.
@@ -95,16 +100,16 @@ impl Claim {
     /// The holder, if the pod that the API server has now is the one of the token. `None` is the
     /// answer that there is no such pod.
     pub fn holder(self, pod: Option<&Pod>) -> Result<PodIdentity, NotAHolder> {
-        let PodIdentity { namespace, name, .. } = &self.pod;
-        let named = format!("{namespace}/{name}");
+        let claimed = &self.pod;
+        let named = format!("{}/{}", claimed.namespace(), claimed.name());
         let Some(pod) = pod else { return Err(NotAHolder::PodGone(named)) };
         let spec = pod.spec.as_ref();
         let account = spec.and_then(|spec| spec.service_account_name.as_ref());
         let node = spec.and_then(|spec| spec.node_name.as_ref());
         let compared = [
-            ("namespace", pod.metadata.namespace.as_ref() == Some(namespace)),
-            ("name", pod.metadata.name.as_ref() == Some(name)),
-            ("uid", pod.metadata.uid.as_ref() == Some(&self.pod.uid)),
+            ("namespace", pod.metadata.namespace.as_deref() == Some(claimed.namespace())),
+            ("name", pod.metadata.name.as_deref() == Some(claimed.name())),
+            ("uid", pod.metadata.uid.as_deref() == Some(claimed.uid())),
             ("serviceAccountName", account == Some(&self.account)),
             ("nodeName", self.node.is_none() || self.node.as_ref() == node),
         ];
@@ -193,8 +198,7 @@ mod tests {
 
     #[test]
     fn the_proxy_of_an_injected_pod_is_a_holder() {
-        let wanted =
-            PodIdentity { namespace: "operators".into(), name: "op-0".into(), uid: "u-1".into() };
+        let wanted = PodIdentity::new("operators", "op-0", "u-1").unwrap();
         assert_eq!(claim(review()).unwrap().pod(), &wanted);
         assert_eq!(holder(review(), pod()), Ok(wanted.clone()));
         // A pod that is to end still runs, and before 1.30 a token names no node.
@@ -228,6 +232,7 @@ mod tests {
             (extra(POD_UID, json!([])), pod(), "NoPod"),
             (extra(POD_NAME, json!([""])), pod(), "NoPod"),
             (extra(POD_NAME, json!(["op-0", "op-1"])), pod(), "NoPod"),
+            (extra(POD_NAME, json!(["op/0"])), pod(), "BadPod"),
             (review(), with(pod(), "/metadata/uid", json!("u-2")), "OtherPod"),
             (review(), with(pod(), "/metadata/uid", json!(null)), "OtherPod"),
             (review(), with(pod(), "/metadata/name", json!("op-1")), "OtherPod"),

@@ -22,7 +22,7 @@ mod authority;
 mod constraints;
 
 pub use self::{
-    authority::{Authority, BadAuthority, CaSpec, LeafSpec, Validity},
+    authority::{Authority, BadAuthority, CaSpec, LeafSpec, NotNow, Validity},
     constraints::{BadCidr, Cidr, Constraints},
 };
 
@@ -114,15 +114,17 @@ impl MeshCa {
         }
     }
 
-    /// Signs a certificate for a server of these names that has this key.
+    /// Signs a certificate for a server of these names that has this key. With a URI it is for
+    /// clients too.
     pub(super) fn sign(
         &self,
         names: &[ServerName<'_>],
+        uri: Option<&str>,
         key: &KeyPair,
         now: SystemTime,
     ) -> Result<CertificateDer<'static>, rcgen::Error> {
         let validity = Validity::starting(now, LEAF_LIFETIME);
-        self.ca.sign(&LeafSpec { names, uri: None, validity }, key)
+        self.ca.sign(&LeafSpec { names, uri, validity }, key)
     }
 }
 

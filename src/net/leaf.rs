@@ -9,6 +9,8 @@ use std::{fmt, path::PathBuf, sync::Arc, time::SystemTime};
 use arc_swap::ArcSwapOption;
 use rcgen::{KeyPair, PKCS_ECDSA_P256_SHA256};
 use rustls::{
+    SignatureScheme,
+    client::ResolvesClientCert,
     server::{ClientHello, ResolvesServerCert},
     sign::CertifiedKey,
 };
@@ -17,6 +19,7 @@ use rustls_pki_types::{PrivateKeyDer, PrivatePkcs8KeyDer, ServerName};
 use super::{
     Clock,
     ca::{CaError, LEAF_LIFETIME, MeshCa, Validity},
+    peer::PodIdentity,
     tls,
 };
 
@@ -26,6 +29,7 @@ mod file;
 
 pub use self::certified::BadLeaf;
 use self::{certified::Certified, file::LeafFile};
+pub(super) use self::{certified::chain, file::read as read_file};
 
 /// The source of a leaf.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -36,6 +40,8 @@ pub enum LeafSource {
         dir: PathBuf,
         /// The names that are certified.
         names: Vec<ServerName<'static>>,
+        /// The pod that is certified besides: its peers demand that. `None` outside of a pod.
+        identity: Option<PodIdentity>,
     },
     /// A file with key and certificates, which others replace in time.
     File {
@@ -73,6 +79,7 @@ enum Maker {
     MeshCa {
         dir: PathBuf,
         names: Vec<ServerName<'static>>,
+        identity: Option<PodIdentity>,
         key: KeyPair,
     },
     File(LeafFile),
@@ -84,10 +91,11 @@ impl Leaf {
     /// Makes or reads the first certificate. Fails with [`LeafError`].
     pub fn new(source: LeafSource, clock: &Clock) -> Result<Self, LeafError> {
         let (maker, current) = match source {
-            LeafSource::MeshCa { dir, names } => {
+            LeafSource::MeshCa { dir, names, identity } => {
                 let key = KeyPair::generate_for(&PKCS_ECDSA_P256_SHA256)?;
-                let current = signed(&MeshCa::read(&dir, clock)?, &names, &key, clock)?;
-                (Maker::MeshCa { dir, names, key }, current)
+                let ca = MeshCa::read(&dir, clock)?;
+                let current = signed(&ca, &names, identity.as_ref(), &key, clock)?;
+                (Maker::MeshCa { dir, names, identity, key }, current)
             }
             LeafSource::File { path, called } => {
                 let file = LeafFile::new(path, called);
@@ -107,8 +115,8 @@ impl Leaf {
     /// did. Fails with [`LeafError`]; the present certificate stays.
     pub fn refresh(&self, clock: &Clock) -> Result<bool, LeafError> {
         let current = match &self.maker {
-            Maker::MeshCa { dir, names, key } if self.is_renewed(clock) => {
-                signed(&MeshCa::read(dir, clock)?, names, key, clock)?
+            Maker::MeshCa { dir, names, identity, key } if self.is_renewed(clock) => {
+                signed(&MeshCa::read(dir, clock)?, names, identity.as_ref(), key, clock)?
             }
             Maker::File(file) if file.has_changed() => read(file, clock)?,
             Maker::MeshCa { .. } | Maker::File(_) | Maker::Others => return Ok(false),
@@ -166,6 +174,17 @@ impl ResolvesServerCert for Leaf {
     }
 }
 
+/// Leaves are certificates of clients too, towards peers.
+impl ResolvesClientCert for Leaf {
+    fn resolve(&self, _: &[&[u8]], _: &[SignatureScheme]) -> Option<Arc<CertifiedKey>> {
+        self.current.load().as_ref().map(|current| Arc::clone(&current.key))
+    }
+
+    fn has_certs(&self) -> bool {
+        self.is_present()
+    }
+}
+
 impl fmt::Debug for Leaf {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Leaf").field("not_after", &self.not_after()).finish_non_exhaustive()
@@ -179,12 +198,14 @@ fn read(file: &LeafFile, clock: &Clock) -> Result<Certified, LeafError> {
 fn signed(
     ca: &MeshCa,
     names: &[ServerName<'static>],
+    identity: Option<&PodIdentity>,
     key: &KeyPair,
     clock: &Clock,
 ) -> Result<Certified, LeafError> {
     ca.permit(names, clock)?;
     let now = clock.now();
-    let cert = ca.sign(names, key, now)?;
+    let uri = identity.map(PodIdentity::to_string);
+    let cert = ca.sign(names, uri.as_deref(), key, now)?;
     let key = PrivateKeyDer::Pkcs8(PrivatePkcs8KeyDer::from(key.serialize_der()));
     let key = CertifiedKey::from_der(vec![cert], key, &tls::provider())?;
     Ok(Certified { key: Arc::new(key), validity: Validity::starting(now, LEAF_LIFETIME) })
@@ -208,7 +229,7 @@ mod tests {
         let constraints = Constraints::kubernetes_and(&domain, vec![], vec![]);
         MeshCa::create(dir.path(), &constraints, &clock).unwrap();
         let names = ["kubernetes", "127.0.0.1"].map(|n| ServerName::try_from(n).unwrap()).to_vec();
-        let source = LeafSource::MeshCa { dir: dir.path().to_owned(), names };
+        let source = LeafSource::MeshCa { dir: dir.path().to_owned(), names, identity: None };
         let leaf = Leaf::new(source, &clock).unwrap();
         let covers = || {
             assert!(leaf.covers("Kubernetes"));

@@ -62,6 +62,13 @@ pub fn roots_from_pem(pem: &[u8]) -> Option<RootCertStore> {
     (!roots.is_empty()).then_some(roots)
 }
 
+/// Those of the offered protocols that we can carry, the best first.
+pub(super) fn known_protocols<'p>(offered: impl Iterator<Item = &'p [u8]>) -> Vec<Vec<u8>> {
+    let offered: Vec<_> = offered.collect();
+    let known = [H2, HTTP_11].into_iter().filter(|known| offered.contains(known));
+    known.map(<[u8]>::to_vec).collect()
+}
+
 /// The TLS library's reason for a failed handshake. `None` if the connection itself failed.
 pub fn tls_error(error: &io::Error) -> Option<&rustls::Error> {
     error.get_ref()?.downcast_ref()
@@ -90,10 +97,8 @@ impl UpstreamTls {
 
     /// The configuration of one connection, for a client that offers these protocols.
     pub fn offering<'p>(&self, protocols: impl Iterator<Item = &'p [u8]>) -> ClientConfig {
-        let offered: Vec<_> = protocols.collect();
-        let known = [H2, HTTP_11].into_iter().filter(|known| offered.contains(known));
         let mut config = self.config.clone();
-        config.alpn_protocols = known.map(<[u8]>::to_vec).collect();
+        config.alpn_protocols = known_protocols(protocols);
         config
     }
 

@@ -298,7 +298,7 @@ impl Config {
             (Some(manager), None, leaf) => manager.certificate(leaf, called)?,
             (None, Some(dir), None) => {
                 let names = leaf_names(&route, called, &plain.cluster_domain);
-                Certificate::Own(LeafSource::MeshCa { dir, names })
+                Certificate::Own(LeafSource::MeshCa { dir, names, identity: None })
             }
             (None, None, Some(path)) => Certificate::Own(LeafSource::File { path, called }),
             (None, Some(_), Some(_)) => return Err(BadConfig::TwoLeaves),

@@ -9,10 +9,11 @@ use std::{
 
 use bytes::Bytes;
 use ctrlmesh::{
-    manager::trust::{LeafKey, Lifetimes, PodIdentity, Purpose, Trust},
+    manager::trust::{LeafKey, Lifetimes, Purpose, Trust},
     net::{
         Clock, ClusterDomain,
         ca::{LeafSpec, Validity, certificate_pem},
+        peer::PodIdentity,
         tls,
     },
     proxy::ManagerFlags,
@@ -182,7 +183,7 @@ impl Shared {
     }
 
     fn signed(&self, der: &[u8]) -> String {
-        let pod = PodIdentity { namespace: "ns".into(), name: "op-0".into(), uid: "u-1".into() };
+        let pod = PodIdentity::new("ns", "op-0", "u-1").unwrap();
         let key = LeafKey::of_request(der).unwrap();
         let trust = self.trust.lock().unwrap();
         let chain = trust.sign(&self.purpose, &key, &pod, &self.clock).unwrap();

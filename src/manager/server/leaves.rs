@@ -15,9 +15,9 @@ use crate::{
     manager::{
         enrolment::{AUDIENCE, Claim, NotAHolder},
         shared::Shared,
-        trust::{BadRequest, LeafKey, NotSigned, PodIdentity},
+        trust::{BadRequest, LeafKey, NotSigned},
     },
-    net::ca::certificate_pem,
+    net::{ca::certificate_pem, peer::PodIdentity},
     wire::status::{Details, Reason, Status},
 };
 
@@ -92,8 +92,7 @@ impl Leaves {
         self.shared.metrics.leaves.get_or_create_owned(&[("result", result)]).inc();
         match signed {
             Ok((chain, pod)) => {
-                let PodIdentity { namespace, name, .. } = &pod;
-                tracing::info!(namespace, pod = name, "a leaf is signed");
+                tracing::info!(namespace = pod.namespace(), pod = pod.name(), "a leaf is signed");
                 Ok(chain)
             }
             Err(unsigned) => {
@@ -129,8 +128,8 @@ impl Leaves {
         let reviews: Api<TokenReview> = Api::all(self.client.clone());
         let review = reviews.create(&PostParams::default(), &review).await?;
         let claim = Claim::of_review(review.status.unwrap_or_default())?;
-        let pods: Api<Pod> = Api::namespaced(self.client.clone(), &claim.pod().namespace);
-        let pod = pods.get_opt(&claim.pod().name).await?;
+        let pods: Api<Pod> = Api::namespaced(self.client.clone(), claim.pod().namespace());
+        let pod = pods.get_opt(claim.pod().name()).await?;
         Ok(claim.holder(pod.as_ref())?)
     }
 }

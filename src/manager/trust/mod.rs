@@ -29,6 +29,7 @@ pub use self::{
 use crate::net::{
     Clock, ClusterDomain,
     ca::{Authority, CaSpec, Cidr, Constraints, LeafSpec, Validity},
+    peer::PodIdentity,
 };
 
 /// The names of the authorities in a Secret.
@@ -87,17 +88,6 @@ pub struct Known {
     pub next_serving: bool,
     /// Whether every container that trusts a root trusts the next one too.
     pub next_root: bool,
-}
-
-/// The holder of a leaf.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct PodIdentity {
-    /// The pod's namespace.
-    pub namespace: String,
-    /// The pod's name.
-    pub name: String,
-    /// The pod's uid.
-    pub uid: String,
 }
 
 /// The reason why no leaf was signed.
@@ -204,8 +194,8 @@ impl Trust {
         // A longer life is stored before anything has it.
         let life = purpose.lifetimes.leaf.min(self.root.longest);
         let validity = Validity::starting(now, life).within(self.issuer.validity());
-        let uri = Some(pod.uri());
-        let spec = LeafSpec { names: &names, uri: uri.as_deref(), validity };
+        let uri = pod.to_string();
+        let spec = LeafSpec { names: &names, uri: Some(&uri), validity };
         Ok(vec![self.issuer.sign(&spec, key.info())?, self.issuer.cert().clone()])
     }
 
@@ -293,14 +283,6 @@ fn whole(ip: &IpAddr) -> Option<Cidr> {
 
 fn texts(names: &[DnsName<'_>]) -> Vec<String> {
     names.iter().map(|name| name.as_ref().to_owned()).collect()
-}
-
-impl PodIdentity {
-    /// The pod's SPIFFE ID. No part of it can have a slash.
-    pub fn uri(&self) -> String {
-        let Self { namespace, name, uid } = self;
-        format!("spiffe://ctrlmesh/ns/{namespace}/pod/{name}/{uid}")
-    }
 }
 
 impl Default for Lifetimes {

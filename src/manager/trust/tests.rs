@@ -47,7 +47,7 @@ fn purpose() -> Purpose {
 }
 
 fn pod() -> PodIdentity {
-    PodIdentity { namespace: "a".into(), name: "op-0".into(), uid: "u-1".into() }
+    PodIdentity::new("a", "op-0", "u-1").unwrap()
 }
 
 fn request(change: impl FnOnce(&mut CertificateParams)) -> (KeyPair, Vec<u8>) {

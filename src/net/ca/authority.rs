@@ -12,7 +12,7 @@ use rcgen::{
 };
 use rustls_pki_types::{CertificateDer, ServerName, TrustAnchor, pem::PemObject};
 use webpki::{EndEntityCert, KeyUsage, anchor_from_trusted_cert};
-use x509_parser::{certificate::X509Certificate, prelude::FromDer};
+use x509_parser::{certificate::X509Certificate, prelude::FromDer, time::ASN1Time};
 
 use super::constraints::Constraints;
 use crate::net::{Clock, tls};
@@ -37,6 +37,17 @@ pub struct Validity {
     pub from: SystemTime,
     /// The last second (`notAfter`).
     pub to: SystemTime,
+}
+
+/// The edge of a validity that a clock is not within.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct NotNow {
+    /// The side of the edge on which it is not valid: before or after.
+    pub edge: &'static str,
+    /// The edge.
+    pub at: Timestamp,
+    /// The time of the clock.
+    pub now: Timestamp,
 }
 
 /// A CA's certificate that is to be made.
@@ -85,6 +96,27 @@ pub enum BadAuthority {
 }
 
 impl Validity {
+    /// The validity of a certificate.
+    pub fn of(cert: &X509Certificate<'_>) -> Self {
+        let at = |time: ASN1Time| {
+            let seconds = time.timestamp().try_into().unwrap_or_default();
+            SystemTime::UNIX_EPOCH + Duration::from_secs(seconds)
+        };
+        Self { from: at(cert.validity().not_before), to: at(cert.validity().not_after) }
+    }
+
+    /// The edge that the clock is beyond. `None` if it is within.
+    pub fn not_now(self, clock: &Clock) -> Option<NotNow> {
+        let now = clock.now();
+        let (edge, at) = match self {
+            Self { from, .. } if now < from => ("before", from),
+            Self { to, .. } if now > to => ("after", to),
+            _ => return None,
+        };
+        let [at, now] = [at, now].map(|time| Timestamp::try_from(time).unwrap_or(Timestamp::MAX));
+        Some(NotNow { edge, at, now })
+    }
+
     /// The part of it that is within another.
     pub fn within(self, other: Self) -> Self {
         Self { from: self.from.max(other.from), to: self.to.min(other.to) }
@@ -146,20 +178,11 @@ impl Authority {
 
     /// Checks that clients accept what it signs now.
     pub fn check(&self, clock: &Clock) -> Result<(), BadAuthority> {
-        let Validity { from, to } = self.validity;
-        let now = clock.now();
-        let not_now = |edge, at| {
-            let [at, now] = [at, now].map(|t| Timestamp::try_from(t).unwrap_or(Timestamp::MAX));
-            Err(BadAuthority::NotNow { edge, at, now })
-        };
-        if now < from {
-            return not_now("before", from);
-        }
-        if now > to {
-            return not_now("after", to);
+        if let Some(NotNow { edge, at, now }) = self.validity.not_now(clock) {
+            return Err(BadAuthority::NotNow { edge, at, now });
         }
         let leaf = self
-            .throw_away(&[], now)
+            .throw_away(&[], clock.now())
             .map_err(|error| BadAuthority::NotAccepted(error.to_string()))?;
         self.verify(&leaf, clock).map_err(|error| BadAuthority::NotAccepted(error.to_string()))
     }
@@ -267,13 +290,5 @@ fn ca_validity(cert: &CertificateDer<'_>, key: &KeyPair) -> Result<Validity, Bad
     if cert.public_key().raw != key.subject_public_key_info() {
         return Err(BadAuthority::OtherKey);
     }
-    let at = |seconds: i64| {
-        let since = Duration::from_secs(seconds.try_into().unwrap_or_default());
-        SystemTime::UNIX_EPOCH + since
-    };
-    let validity = cert.validity();
-    Ok(Validity {
-        from: at(validity.not_before.timestamp()),
-        to: at(validity.not_after.timestamp()),
-    })
+    Ok(Validity::of(&cert))
 }

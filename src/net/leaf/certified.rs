@@ -1,10 +1,6 @@
 //! A key with its certificates, what they are valid for, and why others are no leaf.
 
-use std::{
-    io,
-    sync::Arc,
-    time::{Duration, SystemTime, UNIX_EPOCH},
-};
+use std::{io, sync::Arc};
 
 use jiff::Timestamp;
 use rustls::{InconsistentKeys, RootCertStore, sign::CertifiedKey};
@@ -12,7 +8,11 @@ use rustls_pki_types::{CertificateDer, PrivateKeyDer, ServerName, pem::PemObject
 use webpki::{EndEntityCert, KeyUsage};
 use x509_parser::{certificate::X509Certificate, prelude::FromDer};
 
-use crate::net::{Clock, ca::Validity, tls};
+use crate::net::{
+    Clock,
+    ca::{NotNow, Validity},
+    tls,
+};
 
 /// The reason why a file or an answer holds no leaf that clients accept. No message holds a part of
 /// the key.
@@ -86,7 +86,7 @@ impl Certified {
 }
 
 /// The certificates of a PEM text. `None` if it is broken.
-pub(super) fn chain(pem: &[u8]) -> Option<Vec<CertificateDer<'static>>> {
+pub(in crate::net) fn chain(pem: &[u8]) -> Option<Vec<CertificateDer<'static>>> {
     CertificateDer::pem_slice_iter(pem).collect::<Result<_, _>>().ok()
 }
 
@@ -102,20 +102,9 @@ fn check(cert: &CertificateDer<'_>, clock: &Clock) -> Result<Validity, BadLeaf> 
     if cert.is_ca() {
         return Err(BadLeaf::Certificate("is that of a CA"));
     }
-    let (from, to) =
-        (cert.validity().not_before.timestamp(), cert.validity().not_after.timestamp());
-    let now = clock.unix().as_secs().cast_signed();
-    let at = |second| Timestamp::from_second(second).unwrap_or(Timestamp::MAX);
-    let not_now = |edge, second| BadLeaf::NotNow { edge, at: at(second), now: at(now) };
-    if now < from {
-        return Err(not_now("before", from));
+    let validity = Validity::of(&cert);
+    match validity.not_now(clock) {
+        Some(NotNow { edge, at, now }) => Err(BadLeaf::NotNow { edge, at, now }),
+        None => Ok(validity),
     }
-    if now > to {
-        return Err(not_now("after", to));
-    }
-    Ok(Validity { from: time(from), to: time(to) })
-}
-
-fn time(second: i64) -> SystemTime {
-    UNIX_EPOCH + Duration::from_secs(second.try_into().unwrap_or_default())
 }

@@ -3,11 +3,13 @@
 //! The form of a podCertificate volume's `credentialBundlePath` and of cert-manager's combined PEM.
 
 use std::{
-    fs::File,
+    fs::OpenOptions,
     io::{self, Read},
+    os::unix::fs::OpenOptionsExt,
     path::{Path, PathBuf},
 };
 
+use nix::libc::O_NONBLOCK;
 use parking_lot::Mutex;
 use rustls_pki_types::{PrivateKeyDer, ServerName, pem, pem::PemObject};
 use sha2::{Digest, Sha256};
@@ -62,9 +64,11 @@ fn hash(bytes: &[u8]) -> [u8; 32] {
     Sha256::digest(bytes).into()
 }
 
-fn read(path: &Path) -> io::Result<Vec<u8>> {
+/// Reads a small file. One that is no file but a queue (FIFO) is empty, and nobody waits for it.
+pub(in crate::net) fn read(path: &Path) -> io::Result<Vec<u8>> {
     let mut bytes = Vec::new();
-    let length = File::open(path)?.take(MAX_BYTES + 1).read_to_end(&mut bytes)?;
+    let file = OpenOptions::new().read(true).custom_flags(O_NONBLOCK).open(path)?;
+    let length = file.take(MAX_BYTES + 1).read_to_end(&mut bytes)?;
     match u64::try_from(length).is_ok_and(|length| length <= MAX_BYTES) {
         true => Ok(bytes),
         false => Err(io::ErrorKind::FileTooLarge.into()),

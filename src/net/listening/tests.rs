@@ -1,0 +1,237 @@
+use std::{
+    fmt::Write,
+    net::{TcpListener, TcpStream},
+    time::{Duration, Instant},
+};
+
+use proptest::{collection::vec, prelude::*, sample::select};
+
+use super::*;
+
+const HEAD: &str =
+    "  sl  local_address rem_address   st tx_queue rx_queue tr tm->when retrnsmt   uid";
+
+/// A table of a real pod: the operator on `[::]:9443`, the proxy on loopback, a connection.
+const REAL: &str = "  sl  local_address                         remote_address                        st tx_queue rx_queue tr tm->when retrnsmt   uid  timeout inode
+   0: 00000000000000000000000000000000:24E3 00000000000000000000000000000000:0000 0A 00000000:00000000 00:00000000 00000000 65532        0 53310 1 0000000000000000 100 0 0 10 0
+   1: 00000000000000000000000001000000:1543 00000000000000000000000000000000:0000 0A 00000000:00000000 00:00000000 00000000  1359        0 53299 1 0000000000000000 100 0 0 10 0
+   2: 0000000000000000FFFF00000500F40A:1F90 0000000000000000FFFF00000100F40A:A0C2 01 00000000:00000000 02:000001FB 00000000 65532        0 53311 2 0000000000000000 20 4 30 10 -1
+";
+
+fn port(number: u16) -> NonZeroU16 {
+    number.try_into().unwrap()
+}
+
+fn at(text: &str) -> Wanted {
+    Wanted::At(text.parse().unwrap())
+}
+
+/// A table as the kernel writes it on a machine of this byte order.
+fn table(sockets: &[(SocketAddr, u8)]) -> String {
+    let mut text = format!("{HEAD}  timeout inode\n");
+    for (at, (bound, state)) in sockets.iter().enumerate() {
+        let ip: Vec<u8> = match bound.ip() {
+            IpAddr::V4(ip) => ip.octets().into(),
+            IpAddr::V6(ip) => ip.octets().into(),
+        };
+        write!(text, "{at:4}: ").unwrap();
+        for four in ip.chunks(4) {
+            write!(text, "{:08X}", u32::from_ne_bytes(four.try_into().unwrap())).unwrap();
+        }
+        let peer = "0".repeat(ip.len() * 2);
+        let rest = "00000000:00000000 00:00000000 00000000  1000        0 12345 1 0000000000000000";
+        writeln!(text, ":{:04X} {peer}:0000 {state:02X} {rest} 100 0 0 10 0", bound.port())
+            .unwrap();
+    }
+    text
+}
+
+fn bound(addr: &str) -> String {
+    table(&[(addr.parse().unwrap(), 0x0A)])
+}
+
+#[test]
+fn a_real_table_has_the_ports_that_others_reach() {
+    for (number, wanted) in [(9443, true), (5443, false), (8080, false), (41154, false)] {
+        assert_eq!(listens(REAL, Wanted::OfPod(port(number))), wanted, "{number}");
+    }
+    for (addr, wanted) in [
+        ("[::1]:5443", true),
+        ("127.0.0.1:5443", false),
+        ("127.0.0.1:9443", true),
+        ("10.244.0.5:9443", true),
+        ("10.244.0.5:8080", false),
+    ] {
+        assert_eq!(listens(REAL, at(addr)), wanted, "{addr}");
+    }
+}
+
+#[test]
+fn a_socket_counts_if_a_connection_reaches_it() {
+    // The socket; whether others reach it; addresses that reach it; addresses that do not.
+    let cases: [(&str, bool, &[&str], &[&str]); 8] = [
+        ("0.0.0.0:1", true, &["127.0.0.1:1", "10.0.0.5:1", "0.0.0.0:1"], &["[::1]:1"]),
+        ("[::]:1", true, &["127.0.0.1:1", "10.0.0.5:1", "[::1]:1", "[fd00::1]:1"], &[]),
+        ("127.0.0.1:1", false, &["127.0.0.1:1", "0.0.0.0:1"], &["127.0.0.2:1", "[::1]:1"]),
+        ("[::1]:1", false, &["[::1]:1", "[::]:1"], &["127.0.0.1:1", "0.0.0.0:1"]),
+        ("10.0.0.5:1", true, &["10.0.0.5:1"], &["127.0.0.1:1", "10.0.0.6:1"]),
+        ("[fd00::5]:1", true, &["[fd00::5]:1"], &["[::1]:1", "10.0.0.5:1"]),
+        ("[::ffff:127.0.0.1]:1", false, &["127.0.0.1:1"], &["[::1]:1"]),
+        ("[::ffff:0.0.0.0]:1", true, &["127.0.0.1:1"], &["[::1]:1"]),
+    ];
+    for (socket, by_others, reached, not) in cases {
+        let table = bound(socket);
+        assert_eq!(listens(&table, Wanted::OfPod(port(1))), by_others, "{socket}");
+        assert!(!listens(&table, Wanted::OfPod(port(2))), "{socket}");
+        for addr in reached {
+            assert!(listens(&table, at(addr)), "{addr} reaches {socket}");
+        }
+        for addr in not {
+            assert!(!listens(&table, at(addr)), "{addr} does not reach {socket}");
+        }
+    }
+}
+
+#[test]
+fn a_table_that_is_torn_or_no_table_has_no_socket() {
+    let whole = bound("0.0.0.0:9443");
+    assert!(listens(&whole, Wanted::OfPod(port(9443))));
+    let end_of_state = whole.find(" 0A ").unwrap() + 3;
+    for end in 0..end_of_state {
+        assert!(!listens(&whole[..end], Wanted::OfPod(port(9443))), "{}", &whole[..end]);
+    }
+    for text in [
+        "0: 00000000:24E3 x 0a",
+        "0: 0000000:24E3 x 0A",
+        "0: +0000000:24E3 x 0A",
+        "0: 00000000:+4E3 x 0A",
+        "0: 00000000:024E3 x 0A",
+        "0: 0000000000000000:24E3 x 0A",
+        "0: ä0000000:24E3 x 0A",
+    ] {
+        assert!(!listens(text, Wanted::OfPod(port(9443))), "{text}");
+    }
+}
+
+/// A second reader, which sees the table as columns.
+fn by_columns(table: &str, family: u8) -> Vec<SocketAddr> {
+    let mut found = Vec::new();
+    for line in table.lines().skip(1) {
+        let (digits, line) = (if family == 4 { 8 } else { 32 }, &line[6..]);
+        let bytes: Vec<u8> = (0..digits / 8)
+            .flat_map(|word| {
+                let word = &line[word * 8..word * 8 + 8];
+                let word =
+                    word.chars().fold(0, |sum, digit| sum * 16 + digit.to_digit(16).unwrap());
+                word.to_ne_bytes()
+            })
+            .collect();
+        let ip: IpAddr = match family {
+            4 => <[u8; 4]>::try_from(bytes).unwrap().into(),
+            _ => <[u8; 16]>::try_from(bytes).unwrap().into(),
+        };
+        let port = u16::from_str_radix(&line[digits + 1..digits + 5], 16).unwrap();
+        let state = &line[2 * (digits + 6)..2 * (digits + 6) + 2];
+        found.extend((state == "0A").then_some(SocketAddr::new(ip, port)));
+    }
+    found
+}
+
+fn ips(family: u8) -> BoxedStrategy<IpAddr> {
+    let usual: &[&str] = match family {
+        4 => &["0.0.0.0", "127.0.0.1", "10.0.0.5"],
+        _ => &["::", "::1", "fd00::5", "::ffff:10.0.0.5", "::ffff:0.0.0.0"],
+    };
+    let usual: Vec<IpAddr> = usual.iter().map(|ip| ip.parse().unwrap()).collect();
+    let any = match family {
+        4 => any::<[u8; 4]>().prop_map(IpAddr::from).boxed(),
+        _ => any::<[u8; 16]>().prop_map(IpAddr::from).boxed(),
+    };
+    prop_oneof![4 => select(usual), 1 => any].boxed()
+}
+
+proptest! {
+    #[test]
+    fn sockets_are_those_that_were_written(
+        (family, sockets) in select(vec![4_u8, 6]).prop_flat_map(|family| {
+            let socket = (ips(family), 1..20_u16, select(vec![0x01, 0x03, 0x06, 0x0A, 0x0A]));
+            let socket = socket.prop_map(|(ip, port, state)| (SocketAddr::new(ip, port), state));
+            (Just(family), vec(socket, 0..30))
+        })
+    ) {
+        let text = table(&sockets);
+        let found: Vec<_> = Sockets::of(text.as_bytes()).map(Result::unwrap).collect();
+        let written = sockets.iter().filter(|(_, state)| *state == 0x0A).map(|(bound, _)| *bound);
+        prop_assert_eq!(&found, &written.collect::<Vec<_>>());
+        prop_assert_eq!(found, by_columns(&text, family));
+    }
+
+    #[test]
+    fn any_text_is_read(text: String, number: u16) {
+        if let Ok(number) = NonZeroU16::try_from(number) {
+            listens(&text, Wanted::OfPod(number));
+        }
+    }
+}
+
+#[test]
+fn the_kernel_is_asked() {
+    for (socket, by_others) in
+        [("127.0.0.1:0", false), ("0.0.0.0:0", true), ("[::1]:0", false), ("[::]:0", true)]
+    {
+        let listener = TcpListener::bind(socket).unwrap();
+        let addr = listener.local_addr().unwrap();
+        let of_pod = Wanted::OfPod(port(addr.port()));
+        assert_eq!(is_listening(of_pod).unwrap(), by_others, "{socket}");
+        assert!(is_listening(Wanted::At(addr)).unwrap(), "{socket}");
+        let dialled = SocketAddr::new(dialled(addr.ip()), addr.port());
+        let _open = TcpStream::connect(dialled).unwrap();
+        drop(listener);
+        // The connection is still there, at the same port.
+        assert!(!is_listening(of_pod).unwrap(), "{socket}");
+        assert!(!is_listening(Wanted::At(addr)).unwrap(), "{socket}");
+    }
+}
+
+#[test]
+fn a_machine_without_ipv6_has_one_table() {
+    let dir = tempfile::tempdir().unwrap();
+    let (first, second) = (dir.path().join("tcp"), dir.path().join("tcp6"));
+    let asked = || is_in_tables([&first, &second], Wanted::OfPod(port(9443)));
+    assert_eq!(asked().unwrap_err().kind(), io::ErrorKind::NotFound);
+    std::fs::write(&first, bound("0.0.0.0:8080")).unwrap();
+    assert!(!asked().unwrap());
+    std::fs::write(&second, bound("[::]:9443")).unwrap();
+    assert!(asked().unwrap());
+}
+
+#[test]
+fn a_huge_table_has_an_end() {
+    let dir = tempfile::tempdir().unwrap();
+    let (huge, none) = (dir.path().join("tcp"), dir.path().join("none"));
+    let socket = |port| (SocketAddr::new(Ipv4Addr::UNSPECIFIED.into(), port), 0x0A);
+    let mut sockets = vec![socket(1)];
+    sockets.extend(vec![("10.0.0.5:8080".parse().unwrap(), 0x06); 100_000]);
+    sockets.push(socket(2));
+    std::fs::write(&huge, table(&sockets)).unwrap();
+    let asked = |number| is_in_tables([&huge, &none], Wanted::OfPod(port(number))).unwrap();
+    let start = Instant::now();
+    assert!(asked(1));
+    assert!(!asked(2), "what is listed after a megabyte is not looked for");
+    assert!(start.elapsed() < Duration::from_secs(1), "{:?}", start.elapsed());
+}
+
+/// `cargo test … figures -- --ignored --nocapture`
+#[test]
+#[ignore = "prints figures"]
+fn figures_of_a_look() {
+    let _open: Vec<_> = (0..20).map(|_| TcpListener::bind("0.0.0.0:0").unwrap()).collect();
+    let most = 1000;
+    for wanted in [_open[10].local_addr().unwrap().port(), 1] {
+        let start = Instant::now();
+        for _ in 0..most {
+            is_listening(Wanted::OfPod(port(wanted))).unwrap();
+        }
+        println!("port {wanted}: {:?} a look", start.elapsed() / most);
+    }
+}

@@ -1,0 +1,18 @@
+//! The operator's own serving certificate, from a directory that others write.
+//!
+//! Hides which files it has, when they change, and that they are torn for a moment. Does not know who
+//! writes them, nor when they are looked at. A *pair* is a chain of certificates and the key of its
+//! first; the pair *shown* is the last good one; *held* is what was shown before, too.
+
+mod directory;
+mod operator;
+mod server;
+
+pub use self::{
+    directory::{BadPair, PairNames},
+    operator::{ForeignCertificate, OperatorTls},
+    server::OperatorPair,
+};
+
+#[cfg(test)]
+mod tests;

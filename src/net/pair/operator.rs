@@ -1,0 +1,108 @@
+//! TLS towards the operator, which must show a certificate of its directory.
+
+use std::sync::Arc;
+
+use rustls::{
+    CertificateError, ClientConfig, DigitallySignedStruct, OtherError, SignatureScheme,
+    client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier},
+    crypto::{WebPkiSupportedAlgorithms, verify_tls12_signature, verify_tls13_signature},
+};
+use rustls_pki_types::{CertificateDer, ServerName, UnixTime};
+
+use super::server::OperatorPair;
+use crate::net::{
+    Clock,
+    tls::{known_protocols, provider},
+};
+
+/// The reason why a server is not the operator: its directory never held this certificate, as far as
+/// is remembered.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("the server shows a certificate that the operator's directory does not hold")]
+pub struct ForeignCertificate;
+
+/// TLS towards the operator. Its connections share a store of sessions: one that is resumed is with
+/// the server that showed a certificate of the directory, by the secret that it has from then.
+#[derive(Debug)]
+pub struct OperatorTls(ClientConfig);
+
+impl OperatorTls {
+    /// TLS towards the operator of this pair.
+    pub fn new(pair: Arc<OperatorPair>, clock: &Clock) -> Result<Self, rustls::Error> {
+        let provider = provider();
+        let algorithms = provider.signature_verification_algorithms;
+        let verifier = HeldCertificate { pair, algorithms };
+        let config = ClientConfig::builder_with_details(provider, clock.provider())
+            .with_safe_default_protocol_versions()?
+            .dangerous()
+            .with_custom_certificate_verifier(Arc::new(verifier))
+            .with_no_client_auth();
+        Ok(Self(config))
+    }
+
+    /// The configuration of one connection, for a client that offers these protocols.
+    pub fn offering<'p>(&self, protocols: impl Iterator<Item = &'p [u8]>) -> ClientConfig {
+        let mut config = self.0.clone();
+        config.alpn_protocols = known_protocols(protocols);
+        config
+    }
+}
+
+impl ForeignCertificate {
+    /// Whether a handshake failed for this.
+    pub fn is_reason_of(error: &rustls::Error) -> bool {
+        match error {
+            rustls::Error::InvalidCertificate(CertificateError::Other(OtherError(why))) => {
+                why.is::<Self>()
+            }
+            _ => false,
+        }
+    }
+}
+
+/// Verifies that a server has the key of a certificate that a directory holds or held. Neither name
+/// nor time nor issuer matter: the API server judges the very certificate.
+#[derive(Debug)]
+struct HeldCertificate {
+    pair: Arc<OperatorPair>,
+    algorithms: WebPkiSupportedAlgorithms,
+}
+
+impl ServerCertVerifier for HeldCertificate {
+    fn verify_server_cert(
+        &self,
+        end_entity: &CertificateDer<'_>,
+        _: &[CertificateDer<'_>],
+        _: &ServerName<'_>,
+        _: &[u8],
+        _: UnixTime,
+    ) -> Result<ServerCertVerified, rustls::Error> {
+        if self.pair.recognises(end_entity) {
+            return Ok(ServerCertVerified::assertion());
+        }
+        let why = OtherError(Arc::new(ForeignCertificate));
+        Err(rustls::Error::InvalidCertificate(CertificateError::Other(why)))
+    }
+
+    fn verify_tls12_signature(
+        &self,
+        message: &[u8],
+        cert: &CertificateDer<'_>,
+        signed: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, rustls::Error> {
+        verify_tls12_signature(message, cert, signed, &self.algorithms)
+    }
+
+    fn verify_tls13_signature(
+        &self,
+        message: &[u8],
+        cert: &CertificateDer<'_>,
+        signed: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, rustls::Error> {
+        verify_tls13_signature(message, cert, signed, &self.algorithms)
+    }
+
+    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
+        self.algorithms.supported_schemes()
+    }
+}

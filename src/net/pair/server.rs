@@ -1,0 +1,155 @@
+//! The pair that is shown, and those that were.
+
+use std::{fmt, mem, path::PathBuf, sync::Arc};
+
+use arc_swap::ArcSwap;
+use parking_lot::Mutex;
+use rustls::{
+    server::{ClientHello, ResolvesServerCert},
+    sign::CertifiedKey,
+};
+use rustls_pki_types::CertificateDer;
+
+use super::directory::{BadPair, Files, Pair, PairNames};
+use crate::net::{
+    Clock,
+    ca::{NotNow, Validity},
+};
+
+/// Number of certificates that are known to be the operator's, the shown one among them.
+const HELD: usize = 16;
+
+/// The pair of the operator, as its directory holds it.
+pub struct OperatorPair {
+    dir: PathBuf,
+    last: Mutex<Last>,
+    /// Read by every handshake, without a lock.
+    shown: ArcSwap<Shown>,
+}
+
+/// What the last look at the directory found.
+struct Last {
+    names: Option<PairNames>,
+    /// The hash of the files. `None` if they could not be read.
+    hash: Option<[u8; 32]>,
+    problem: Option<BadPair>,
+}
+
+#[derive(Default)]
+struct Shown {
+    pair: Option<Pair>,
+    /// The first certificates of all pairs, the latest first.
+    held: Vec<CertificateDer<'static>>,
+}
+
+impl OperatorPair {
+    /// The pair in a directory, under these names or the usual ones. There may be none yet:
+    /// [`Self::problem`] says why.
+    pub fn new(dir: PathBuf, names: Option<PairNames>) -> Self {
+        let last = Mutex::new(Last { names, hash: None, problem: None });
+        let pair = Self { dir, last, shown: ArcSwap::default() };
+        // What is wrong with it is kept.
+        let _ = pair.refresh();
+        pair
+    }
+
+    /// Looks for other names from now on. What was shown stays until they are found.
+    pub fn rename(&self, names: Option<PairNames>) {
+        self.last.lock().names = names;
+    }
+
+    /// Reads the directory, and shows its pair if that is good; returns whether it is another one.
+    /// Fails with [`BadPair`], each time; the present pair stays. One that is not valid now is good:
+    /// the operator would show it too.
+    ///
+    /// Reads two small files, and no more if they are as before: their times and lengths would not
+    /// tell what is written twice in one tick of the kernel's clock.
+    pub fn refresh(&self) -> Result<bool, BadPair> {
+        let mut last = self.last.lock();
+        let before = last.hash;
+        let found = self.look(&mut last);
+        let is_torn = matches!(found, Err(BadPair::OtherKey { .. }));
+        // The kubelet replaces all files by one link, maybe between our two reads.
+        if is_torn && last.hash != before { self.look(&mut last) } else { found }
+    }
+
+    fn look(&self, last: &mut Last) -> Result<bool, BadPair> {
+        let files = Files::read(&self.dir, last.names.as_ref());
+        let hash = files.as_ref().ok().map(Files::hash);
+        let before = mem::replace(&mut last.hash, hash);
+        if hash.is_some() && hash == before {
+            return last.problem.clone().map_or(Ok(false), Err);
+        }
+        match files.and_then(|files| files.pair()) {
+            Ok(pair) => {
+                last.problem = None;
+                Ok(self.show(pair))
+            }
+            Err(bad) => {
+                last.problem = Some(bad.clone());
+                Err(bad)
+            }
+        }
+    }
+
+    /// Shows a pair from now on; returns whether it is another one.
+    fn show(&self, pair: Pair) -> bool {
+        let shown = self.shown.load();
+        let is_other = shown.pair.as_ref().is_none_or(|shown| shown.key.cert != pair.key.cert);
+        let first = pair.key.cert.first();
+        let others = shown.held.iter().filter(|held| Some(*held) != first);
+        let held = first.into_iter().chain(others).take(HELD).cloned().collect();
+        self.shown.store(Arc::new(Shown { pair: Some(pair), held }));
+        is_other
+    }
+
+    /// The pair that is shown.
+    pub fn current(&self) -> Option<Arc<CertifiedKey>> {
+        self.shown.load().pair.as_ref().map(|pair| Arc::clone(&pair.key))
+    }
+
+    /// The validity of the certificate that is shown.
+    pub fn validity(&self) -> Option<Validity> {
+        self.shown.load().pair.as_ref()?.validity
+    }
+
+    /// What is wrong: the reason why the directory's pair is not shown, or else that the pair which is
+    /// shown is not valid now.
+    pub fn problem(&self, clock: &Clock) -> Option<BadPair> {
+        let problem = self.last.lock().problem.clone();
+        problem.or_else(|| self.shown.load().pair.as_ref()?.not_now(clock))
+    }
+
+    /// Whether the directory holds or held this certificate, as far as is remembered.
+    pub fn is_ours(&self, end_entity: &CertificateDer<'_>) -> bool {
+        self.shown.load().held.iter().any(|held| held == end_entity)
+    }
+
+    /// The same; before it says no it looks at the directory: the operator may have looked first.
+    pub fn recognises(&self, end_entity: &CertificateDer<'_>) -> bool {
+        self.is_ours(end_entity) || {
+            // A directory that holds no good pair holds none of this certificate.
+            let _ = self.refresh();
+            self.is_ours(end_entity)
+        }
+    }
+}
+
+impl Pair {
+    fn not_now(&self, clock: &Clock) -> Option<BadPair> {
+        let NotNow { edge, at, now } = self.validity?.not_now(clock)?;
+        Some(BadPair::NotNow { cert: self.file.clone(), edge, at, now })
+    }
+}
+
+impl ResolvesServerCert for OperatorPair {
+    fn resolve(&self, _: ClientHello<'_>) -> Option<Arc<CertifiedKey>> {
+        self.current()
+    }
+}
+
+impl fmt::Debug for OperatorPair {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("OperatorPair").field("dir", &self.dir).finish_non_exhaustive()
+    }
+}
