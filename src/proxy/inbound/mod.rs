@@ -1,6 +1,6 @@
 //! The inbound leg: an admission review is answered by a pod of the shard that owns its object.
 //!
-//! - [`peers`]: the other pods.
+//! - [`peers`]: the other pods, and the way to them.
 
 #[cfg_attr(
     not(test),

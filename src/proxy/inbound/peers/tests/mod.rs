@@ -13,6 +13,8 @@ use crate::{
 mod facts;
 mod follow;
 mod known;
+mod links;
+mod session;
 mod table;
 
 /// The shards of these names. Their pods have the label `shard`.
