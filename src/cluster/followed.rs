@@ -42,6 +42,9 @@ pub struct Followed<K, V> {
     pauses: ResetTimerBackoff<Pauses>,
     known: Option<BTreeMap<String, V>>,
     listed: Option<BTreeMap<String, V>>,
+    /// Most objects that are known.
+    most: usize,
+    is_cut: bool,
 }
 
 type EventStream<K, E> = BoxStream<'static, Result<Event<K>, E>>;
@@ -80,7 +83,19 @@ impl<K: Send + 'static, V: PartialEq> Followed<K, V> {
             pauses: ResetTimerBackoff::new(Pauses(FIRST_PAUSE), CALM),
             known: None,
             listed: None,
+            most: usize::MAX,
+            is_cut: false,
         }
+    }
+
+    /// Knows so many objects at most.
+    pub fn at_most(self, most: usize) -> Self {
+        Self { most, ..self }
+    }
+
+    /// Whether there were more objects than may be known, since the last list began.
+    pub fn is_cut(&self) -> bool {
+        self.is_cut
     }
 
     /// All objects, or `None` before the first complete list.
@@ -115,10 +130,13 @@ impl<K: Send + 'static, V: PartialEq> Followed<K, V> {
         match event {
             Event::Init => {
                 self.listed = Some(BTreeMap::new());
+                self.is_cut = false;
                 Update::Listing
             }
             Event::InitApply(object) => {
-                self.listed.get_or_insert_default().extend([(self.named)(object)]);
+                let (name, value) = (self.named)(object);
+                let listed = self.listed.get_or_insert_default();
+                self.is_cut |= !insert(listed, name, value, self.most);
                 Update::Listing
             }
             Event::InitDone => {
@@ -131,8 +149,9 @@ impl<K: Send + 'static, V: PartialEq> Followed<K, V> {
                 let (name, value) = (self.named)(object);
                 let known = self.known.get_or_insert_default();
                 let is_other = known.get(&name) != Some(&value);
-                known.insert(name, value);
-                Update::Whole { is_other }
+                let is_known = insert(known, name, value, self.most);
+                self.is_cut |= !is_known;
+                Update::Whole { is_other: is_other && is_known }
             }
             Event::Delete(object) => {
                 let (name, _) = (self.named)(object);
@@ -141,6 +160,15 @@ impl<K: Send + 'static, V: PartialEq> Followed<K, V> {
             }
         }
     }
+}
+
+/// Inserts an object, unless `most` others are there. Returns whether it did.
+fn insert<V>(into: &mut BTreeMap<String, V>, name: String, value: V, most: usize) -> bool {
+    let has_room = into.len() < most || into.contains_key(&name);
+    if has_room {
+        into.insert(name, value);
+    }
+    has_room
 }
 
 fn begin<K: 'static>(
@@ -189,5 +217,63 @@ pub fn describe(trouble: &Trouble, plural: &str, remedy: &str) -> String {
         }
         Trouble::Watch(error) => format!("cannot watch {plural}: {error}"),
         Trouble::NoAccess(error) => format!("cannot watch {plural}: {}", chain(error)),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use futures_util::stream::{iter, pending};
+
+    use super::*;
+
+    type Events = Vec<Event<u32>>;
+
+    fn followed(events: fn() -> Events) -> Followed<u32, u32> {
+        let client = Client::try_from(kube::Config::new("http://localhost".parse().unwrap()));
+        let watch = move |_| iter(events()).map(Ok).chain(pending());
+        let named = |object: u32| ((object % 10).to_string(), object);
+        Followed::new(OwnAccess::Client(client.unwrap()), watch, named).at_most(2)
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn there_are_as_many_objects_as_may_be_known() {
+        use Event::{Apply, Delete, Init, InitApply, InitDone};
+        let mut followed = followed(|| {
+            vec![
+                Init,
+                InitApply(1),
+                InitApply(2),
+                InitApply(3),
+                InitDone,
+                Apply(11),
+                Apply(4),
+                Delete(4),
+                Delete(2),
+                Apply(4),
+                Init,
+                InitApply(5),
+                InitDone,
+            ]
+        });
+        let mut told = Vec::new();
+        for _ in 0..13 {
+            let is_other = match followed.next().await {
+                Update::Whole { is_other } => is_other,
+                Update::Listing => continue,
+                Update::Failed(trouble) => panic!("{trouble}"),
+            };
+            let known: Vec<_> = followed.known().unwrap().values().copied().collect();
+            told.push((known, is_other, followed.is_cut()));
+        }
+        let expected = [
+            (vec![1, 2], true, true),
+            (vec![11, 2], true, true),
+            (vec![11, 2], false, true),
+            (vec![11, 2], false, true),
+            (vec![11], true, true),
+            (vec![11, 4], true, true),
+            (vec![5], true, false),
+        ];
+        assert_eq!(told, expected);
     }
 }

@@ -97,8 +97,8 @@ struct Legs {
 
 async fn serve_h2(legs: Legs, tasks: &Tasks) -> Closed {
     let Legs { worker, id, client, upstream, server, name, draining } = legs;
-    let connected = timeout(SETTINGS_TIMEOUT, http2::connect(upstream));
-    let Ok(Some((sender, connection))) = connected.await else {
+    let connected = timeout(SETTINGS_TIMEOUT, http2::connect(upstream, http2::OF_API_SERVER));
+    let Ok(Ok((sender, connection))) = connected.await else {
         return Closed::UpstreamLost;
     };
     let (limit, upstream) = (connection.stream_limit().unwrap_or(STREAM_LIMIT), sender.over());

@@ -24,6 +24,7 @@ mod collection;
 pub mod config;
 mod enrol;
 mod feed;
+mod inbound;
 mod legs;
 mod listen;
 mod metrics;

@@ -110,7 +110,7 @@ impl Siblings {
     pub fn judged(&self, review: &Review<'_>) -> impl Iterator<Item = Judged<'_>> {
         let resource = GroupResource::new(review.group, review.resource);
         let object = self.reviewed(review, &resource);
-        std::iter::once(&self.own).chain(&self.others).map(move |sharding| {
+        self.shardings().map(move |sharding| {
             let scope = sharding.scope(&resource).map(AsRef::as_ref);
             let has = scope.map_or(Some(true), |scope: &Scope| scope.has(&object));
             Judged { shard: sharding.shard(), scope, has }

@@ -1,12 +1,20 @@
 //! The shards of one controller.
 
-use std::{collections::BTreeSet, sync::Arc};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    iter,
+    sync::Arc,
+};
 
 use super::settings::Webhook;
-use crate::policy::{
-    ObjectRef, ShardingDraft,
-    dialect::{Checked, Draft, NamespacesUnknown, object_of},
-    sharding::{NamespaceLabels, Sharding},
+use crate::{
+    policy::{
+        ObjectRef, ShardingDraft,
+        dialect::{Checked, Draft, NamespacesUnknown, object_of},
+        parts::Policy,
+        sharding::{NamespaceLabels, Sharding},
+    },
+    wire::selector::Selector,
 };
 
 /// The shards of one controller that has a webhook, as one of them sees them: the configs of its
@@ -16,12 +24,20 @@ use crate::policy::{
 pub struct Siblings {
     /// The webhook server of the shard that looks.
     pub(super) webhook: Webhook,
-    pub(super) own: Arc<Sharding>,
+    own: Sibling,
     /// The others, by their names.
-    pub(super) others: Vec<Arc<Sharding>>,
+    others: Vec<Sibling>,
     pub(super) unreadable: Vec<Unreadable>,
     /// The namespaces that were known; `None` if no boundary asks for their labels.
     pub(super) namespaces: Option<BTreeSet<Box<str>>>,
+}
+
+/// One shard of the controller.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Sibling {
+    sharding: Arc<Sharding>,
+    /// The selector of its pods.
+    pods: Selector,
 }
 
 /// A config that may be of a shard of the controller, and cannot be used.
@@ -43,7 +59,7 @@ impl Siblings {
         known: Option<&NamespaceLabels>,
     ) -> Result<Option<Self>, NamespacesUnknown> {
         let Some(webhook) = own.webhook.clone() else { return Ok(None) };
-        let sharding = own.resolve(known)?.sharding;
+        let own_shard = Sibling::of(own.resolve(known)?);
         let (server, identity) = (own.server(), &own.config.object);
         let (mut others, mut unreadable) = (Vec::new(), Vec::new());
         let mut needs_namespaces = own.needs_namespaces();
@@ -61,16 +77,16 @@ impl Siblings {
             };
             match resolved {
                 _ if !server.may_be(&other) => {}
-                Ok(policy) => others.push(policy.sharding),
+                Ok(policy) => others.push(Sibling::of(policy)),
                 Err(why) => unreadable.push(Unreadable { config: config.clone(), why }),
             }
         }
-        others.sort_by(|one, other| one.shard().cmp(other.shard()));
+        others.sort_by(|one, other| one.sharding.shard().cmp(other.sharding.shard()));
         unreadable.sort_by(|one, other| one.config.name.cmp(&other.config.name));
         let names =
             |known: &NamespaceLabels| known.keys().map(|name| name.as_str().into()).collect();
         let namespaces = known.filter(|_| needs_namespaces).map(names);
-        Ok(Some(Self { webhook, own: sharding, others, unreadable, namespaces }))
+        Ok(Some(Self { webhook, own: own_shard, others, unreadable, namespaces }))
     }
 
     /// The settings of the webhook server, by which the shard that got a review answers it.
@@ -80,11 +96,34 @@ impl Siblings {
 
     /// The names of the shards, the own one first.
     pub fn names(&self) -> impl Iterator<Item = &str> {
-        std::iter::once(&self.own).chain(&self.others).map(|sharding| sharding.shard())
+        self.shardings().map(|sharding| sharding.shard())
+    }
+
+    /// The shard of the pods with these labels. `None` if no sibling selects them, or several do.
+    pub fn shard_of(&self, labels: &BTreeMap<String, String>) -> Option<&str> {
+        let label = |key: &str| labels.get(key).map(String::as_str);
+        let mut selecting = self.all().filter(|sibling| sibling.pods.matches(label));
+        let one = selecting.next()?;
+        selecting.next().is_none().then(|| one.sharding.shard())
+    }
+
+    /// The shardings, the own one first.
+    pub(super) fn shardings(&self) -> impl Iterator<Item = &Sharding> {
+        self.all().map(|sibling| &*sibling.sharding)
+    }
+
+    fn all(&self) -> impl Iterator<Item = &Sibling> {
+        iter::once(&self.own).chain(&self.others)
     }
 
     /// The configs that may be of further shards, and cannot be used.
     pub fn unreadable(&self) -> &[Unreadable] {
         &self.unreadable
+    }
+}
+
+impl Sibling {
+    fn of(policy: Policy) -> Self {
+        Self { sharding: policy.sharding, pods: policy.config.pods }
     }
 }

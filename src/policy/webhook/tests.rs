@@ -314,6 +314,29 @@ fn i13_siblings_have_the_same_lock_and_a_webhook() {
 }
 
 #[test]
+fn i13_a_pod_is_of_the_one_shard_that_selects_it() {
+    let selecting = |name: &str, selector: &Value| config(name, &json!({"selector": selector}));
+    let all = [
+        selecting("blue", &json!({"matchLabels": {"color": "blue"}})),
+        selecting("green", &json!({"matchLabels": {"color": "green"}})),
+        selecting("tall", &json!({"matchLabels": {"size": "tall"}})),
+        config("other", &json!({"controller": {"leaderElectionName": "other"}})),
+        selecting("broken", &json!({"matchLabel": {}})),
+    ];
+    let siblings = siblings(&all, None);
+    let shard = |labels: &[(&str, &str)]| {
+        let own = labels.iter().map(|(key, value)| ((*key).to_owned(), (*value).to_owned()));
+        siblings.shard_of(&own.collect()).map(str::to_owned)
+    };
+    assert_eq!(shard(&[("color", "blue"), ("app", "op")]).as_deref(), Some("blue"));
+    assert_eq!(shard(&[("color", "green"), ("size", "short")]).as_deref(), Some("green"));
+    assert_eq!(shard(&[("color", "green"), ("size", "tall")]), None, "two select it");
+    assert_eq!(shard(&[("color", "red")]), None);
+    assert_eq!(shard(&[("shard", "other")]), None, "of another controller");
+    assert_eq!(shard(&[]), None);
+}
+
+#[test]
 fn i13_what_is_answered_is_what_the_shard_that_got_it_says() {
     let limits = json!([{"selector": {"matchLabels": {"team": "blue"}}}]);
     let with = |field: &str, value: &str| {

@@ -1,4 +1,4 @@
-//! HTTP/2 to the API server.
+//! HTTP/2 to the API server, and to a peer.
 //!
 //! Hides the engine, which is h2. The future that sends a request polls for the response itself,
 //! and sends the request's body meanwhile: hyper's client has a task and two channels in between.
@@ -24,11 +24,6 @@ use tokio::{
     time::{Instant, sleep_until, timeout},
 };
 
-/// Windows of a stream and of the connection. A stalled watch holds at most one stream window; the
-/// connection window is that of 128 of them, so stalled watches never starve a Lease. With half the
-/// stream window the API server stops in the middle of a long list, and waits for us.
-const STREAM_WINDOW: u32 = 512 << 10;
-const CONNECTION_WINDOW: u32 = 64 << 20;
 /// Unsent bytes that one request or response may hold.
 pub(in crate::proxy) const SEND_BUFFER: usize = 64 << 10;
 /// Bytes of headers: Go accepts a mebibyte, in any number of lines.
@@ -38,6 +33,29 @@ pub(in crate::proxy) const PING_INTERVAL: Duration = Duration::from_secs(30);
 pub(in crate::proxy) const PING_TIMEOUT: Duration = Duration::from_secs(15);
 /// The stream limit before the upstream's SETTINGS have arrived: more than a peer can set.
 const UNKNOWN: usize = usize::MAX - 1;
+
+/// The sizes and times of a connection.
+#[derive(Clone, Copy, Debug)]
+pub(in crate::proxy) struct Bounds {
+    /// Unread bytes of one response.
+    pub(in crate::proxy) stream_window: u32,
+    /// Those of all responses.
+    pub(in crate::proxy) connection_window: u32,
+    /// The time without a part of a response after which the upstream is asked whether it lives.
+    pub(in crate::proxy) ping_interval: Duration,
+    /// The time that its answer may take.
+    pub(in crate::proxy) ping_timeout: Duration,
+}
+
+/// The bounds of a connection to an API server. A stalled watch holds at most one stream window; the
+/// connection window is that of 128 of them, so stalled watches never starve a Lease. With half the
+/// stream window the API server stops in the middle of a long list, and waits for us.
+pub(in crate::proxy) const OF_API_SERVER: Bounds = Bounds {
+    stream_window: 512 << 10,
+    connection_window: 64 << 20,
+    ping_interval: PING_INTERVAL,
+    ping_timeout: PING_TIMEOUT,
+};
 
 /// Sends requests over one connection.
 #[derive(Clone)]
@@ -55,6 +73,7 @@ pub(in crate::proxy) struct Connection<T> {
     requests: Weak<Requests>,
     heard: Heard,
     over: Rc<Notify>,
+    bounds: Bounds,
 }
 
 /// The engine's end for requests.
@@ -64,7 +83,8 @@ type Requests = RefCell<client::SendRequest<Bytes>>;
 #[derive(Debug)]
 pub(in crate::proxy) enum NoResponse {
     /// The upstream has not processed the request and will not: it may be sent again. A GOAWAY says
-    /// so of the streams beyond its last (RFC 9113 section 6.8).
+    /// so of the streams beyond its last, a reset with REFUSED_STREAM of its own (RFC 9113 sections
+    /// 6.8 and 8.7).
     Unprocessed,
     /// The stream or the connection was cut off.
     Cut(h2::Error),
@@ -84,34 +104,34 @@ type Upload = Option<Pin<Box<dyn Future<Output = ()>>>>;
 type Heard = Rc<Cell<Instant>>;
 
 /// Begins HTTP/2 and waits for the upstream's SETTINGS, so that the client can be offered the same
-/// stream limit before it opens its first stream. `None` if the upstream ends the connection.
-pub(in crate::proxy) async fn connect<T>(io: T) -> Option<(Sender, Connection<T>)>
+/// stream limit before it opens its first stream. Fails if the upstream ends the connection.
+pub(in crate::proxy) async fn connect<T>(
+    io: T,
+    bounds: Bounds,
+) -> Result<(Sender, Connection<T>), h2::Error>
 where
     T: AsyncRead + AsyncWrite + Unpin,
 {
     let (sender, mut connection) = client::Builder::new()
         .initial_max_send_streams(UNKNOWN)
-        .initial_window_size(STREAM_WINDOW)
-        .initial_connection_window_size(CONNECTION_WINDOW)
+        .initial_window_size(bounds.stream_window)
+        .initial_connection_window_size(bounds.connection_window)
         .max_header_list_size(MAX_HEADERS)
         .max_send_buffer_size(SEND_BUFFER)
         .enable_push(false)
         .handshake(io)
-        .await
-        .ok()?;
+        .await?;
     let has_settings = |cx: &mut Context<'_>| match connection.poll_unpin(cx) {
-        Poll::Ready(_ended) => Poll::Ready(false),
+        Poll::Ready(ended) => Poll::Ready(ended.and(Err(Reason::NO_ERROR.into()))),
         Poll::Pending if connection.max_concurrent_send_streams() == UNKNOWN => Poll::Pending,
-        Poll::Pending => Poll::Ready(true),
+        Poll::Pending => Poll::Ready(Ok(())),
     };
-    if !poll_fn(has_settings).await {
-        return None;
-    }
+    poll_fn(has_settings).await?;
     let (heard, over) = (Rc::new(Cell::new(Instant::now())), Rc::<Notify>::default());
     let h2 = Rc::new(RefCell::new(sender));
     let requests = Rc::downgrade(&h2);
     let sender = Sender { h2, heard: Rc::clone(&heard), over: Rc::clone(&over) };
-    Some((sender, Connection { h2: connection, requests, heard, over }))
+    Ok((sender, Connection { h2: connection, requests, heard, over, bounds }))
 }
 
 impl<T: AsyncRead + AsyncWrite + Unpin> Connection<T> {
@@ -124,7 +144,7 @@ impl<T: AsyncRead + AsyncWrite + Unpin> Connection<T> {
     /// senders and responses.
     pub(in crate::proxy) async fn run(mut self) {
         let pings = self.h2.ping_pong();
-        let Self { h2: mut connection, mut requests, heard, over } = self;
+        let Self { h2: mut connection, mut requests, heard, over, bounds } = self;
         // A GOAWAY is heard at once, so that no request of the client's comes too late.
         let ended = poll_fn(|cx| {
             let ended = connection.poll_unpin(cx);
@@ -138,20 +158,20 @@ impl<T: AsyncRead + AsyncWrite + Unpin> Connection<T> {
         });
         tokio::select! {
             _ended = ended => {}
-            () = silence(pings, &heard) => {}
+            () = silence(pings, &heard, bounds) => {}
         }
         over.notify_one();
     }
 }
 
 /// Resolves when the upstream does not answer a PING.
-async fn silence(pings: Option<PingPong>, heard: &Cell<Instant>) {
+async fn silence(pings: Option<PingPong>, heard: &Cell<Instant>, bounds: Bounds) {
     let Some(mut pings) = pings else { return };
     loop {
-        let due = heard.get() + PING_INTERVAL;
+        let due = heard.get() + bounds.ping_interval;
         if Instant::now() < due {
             sleep_until(due).await;
-        } else if let Ok(Ok(_)) = timeout(PING_TIMEOUT, pings.ping(Ping::opaque())).await {
+        } else if let Ok(Ok(_)) = timeout(bounds.ping_timeout, pings.ping(Ping::opaque())).await {
             heard.set(Instant::now());
         } else {
             return;
@@ -246,7 +266,11 @@ async fn send(mut body: impl Body<Data = Bytes> + Unpin, mut to: SendStream<Byte
 
 impl From<h2::Error> for NoResponse {
     fn from(error: h2::Error) -> Self {
-        if error.is_go_away() && error.is_remote() { Self::Unprocessed } else { Self::Cut(error) }
+        let is_refused = error.is_reset() && error.reason() == Some(Reason::REFUSED_STREAM);
+        match error.is_remote() && (error.is_go_away() || is_refused) {
+            true => Self::Unprocessed,
+            false => Self::Cut(error),
+        }
     }
 }
 
@@ -299,7 +323,7 @@ mod tests {
         if let Some(limit) = limit {
             server.max_concurrent_streams(limit);
         }
-        let (client, server) = tokio::join!(connect(near), server.handshake(far));
+        let (client, server) = tokio::join!(connect(near, OF_API_SERVER), server.handshake(far));
         let (sender, connection) = client.unwrap();
         (sender, connection, server.unwrap())
     }
@@ -431,6 +455,30 @@ mod tests {
             assert!(begun.is_err(), "the first was processed, and is cut off");
         };
         within(async { tokio::join!(connection.run(), script) }).await;
+    }
+
+    #[tokio::test]
+    async fn a_request_that_is_refused_may_be_sent_again() {
+        for (reason, may_be_sent_again) in
+            [(Reason::REFUSED_STREAM, true), (Reason::CANCEL, false), (Reason::NO_ERROR, false)]
+        {
+            let (sender, connection, server) = connected(None).await;
+            let script = |mut accepts: Accepts| async move {
+                let sent = sender.send(get()).unwrap();
+                accepts.recv().await.unwrap().1.send_reset(reason);
+                sent.await
+            };
+            let reset = driven(connection, server, script).await;
+            let is_unprocessed = matches!(reset, Err(NoResponse::Unprocessed));
+            assert_eq!(is_unprocessed, may_be_sent_again, "{reason:?}");
+        }
+    }
+
+    #[tokio::test]
+    async fn an_upstream_that_ends_before_its_settings_is_not_connected() {
+        let (near, far) = duplex(1 << 10);
+        drop(far);
+        assert!(connect(near, OF_API_SERVER).await.is_err());
     }
 
     #[tokio::test]

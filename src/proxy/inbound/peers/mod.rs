@@ -1,0 +1,28 @@
+//! The pods that answer for the shards, and the way to them.
+//!
+//! [`facts`] reads a pod, [`follow`] watches those of the namespace, [`table`] has the usable ones by
+//! shard and [`known`] the present table, [`links`] are the connections of one data thread to them.
+//!
+//! Hides how pods are watched, chosen, dialled and verified. Knows no review: the shard is given,
+//! and the request is passed on as it is.
+
+mod dial;
+mod facts;
+mod failed;
+mod follow;
+mod known;
+mod link;
+mod links;
+mod table;
+
+pub(in crate::proxy) use self::{
+    failed::{Failed, Reason},
+    follow::follow,
+    known::Peers,
+    link::{Line, PeerBody},
+    links::Links,
+    table::{Choice, Chosen, Peer, Table},
+};
+
+#[cfg(test)]
+mod tests;
