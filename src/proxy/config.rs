@@ -12,7 +12,7 @@ use std::{
 use clap::{Args, ValueEnum};
 use rustls_pki_types::ServerName;
 
-pub use self::inbound::{Inbound, WebhookFlags};
+pub use self::inbound::{BadInbound, Inbound, WebhookFlags};
 pub use super::enrol::Manager;
 pub use crate::sidecar::Mode;
 use crate::{
@@ -21,7 +21,6 @@ use crate::{
         addr::BadUpstream,
         leaf::{LeafSource, enrolment::Kept},
     },
-    policy::BadWebhook,
     sidecar,
 };
 
@@ -276,20 +275,8 @@ pub enum BadConfig {
     WithoutManager(&'static str),
     #[error("without --policy the pod's labels select the ShardingConfig: give {0}")]
     NoPod(&'static str),
-    #[error("--webhook-port")]
-    WebhookPort(#[from] BadWebhook),
-    #[error("{0} has no effect without --webhook-port PORT: give that, or remove it")]
-    WithoutWebhook(&'static str),
-    #[error(
-        "--webhook-server {0} has no effect in --mode iptables, where the destination that the API \
-         server dialled is used: remove it, or give --mode direct"
-    )]
-    WebhookServerWithoutDirect(SocketAddr),
-    #[error(
-        "--inbound {0} has the port of --webhook-port, so the proxy would call itself: give it \
-         another port"
-    )]
-    InboundIsWebhook(SocketAddr),
+    #[error(transparent)]
+    Inbound(#[from] BadInbound),
     #[error("KUBERNETES_SERVICE_HOST")]
     ServiceHost(#[from] BadUpstream),
     #[error("KUBERNETES_SERVICE_PORT is {0:?}, which is not a number from 1 to 65535")]

@@ -8,10 +8,9 @@ use std::{
 
 use clap::Args;
 
-use super::{BadConfig, Mode};
 use crate::{
-    policy::Webhook,
-    sidecar::{INBOUND, WEBHOOK_CERT_DIR},
+    policy::{BadWebhook, Webhook},
+    sidecar::{INBOUND, Mode, WEBHOOK_CERT_DIR},
 };
 
 /// The flags as they are typed.
@@ -50,9 +49,29 @@ pub struct Inbound {
     pub server: Option<SocketAddr>,
 }
 
+/// Flags of the webhook server that cannot be used.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[expect(missing_docs, reason = "the messages say it")]
+pub enum BadInbound {
+    #[error("--webhook-port")]
+    Port(#[from] BadWebhook),
+    #[error("{0} has no effect without --webhook-port PORT: give that, or remove it")]
+    WithoutPort(&'static str),
+    #[error(
+        "--webhook-server {0} has no effect in --mode iptables, where the destination that the API \
+         server dialled is used: remove it, or give --mode direct"
+    )]
+    ServerWithoutDirect(SocketAddr),
+    #[error(
+        "--inbound {0} has the port of --webhook-port, so the proxy would call itself: give it \
+         another port"
+    )]
+    IsPort(SocketAddr),
+}
+
 impl WebhookFlags {
     /// The interception, if there is one. Without its port the other flags are refused.
-    pub(super) fn checked(self, mode: Mode) -> Result<Option<Inbound>, BadConfig> {
+    pub(super) fn checked(self, mode: Mode) -> Result<Option<Inbound>, BadInbound> {
         let Self { webhook_port, webhook_certs: certs, inbound, webhook_server: server } = self;
         let Some(port) = webhook_port else {
             let others = [
@@ -61,19 +80,19 @@ impl WebhookFlags {
                 ("--webhook-server", server.is_some()),
             ];
             return match others.iter().find(|(_, is_given)| *is_given) {
-                Some((flag, _)) => Err(BadConfig::WithoutWebhook(flag)),
+                Some((flag, _)) => Err(BadInbound::WithoutPort(flag)),
                 None => Ok(None),
             };
         };
         let port = Webhook::port(port)?;
         let listen = inbound.unwrap_or(INBOUND);
         if listen.port() == port.get() {
-            return Err(BadConfig::InboundIsWebhook(listen));
+            return Err(BadInbound::IsPort(listen));
         }
         let server = match (mode, server) {
             (Mode::Iptables, None) => None,
             (Mode::Iptables, Some(addr)) => {
-                return Err(BadConfig::WebhookServerWithoutDirect(addr));
+                return Err(BadInbound::ServerWithoutDirect(addr));
             }
             (Mode::Direct, given) => {
                 Some(given.unwrap_or((Ipv4Addr::LOCALHOST, port.get()).into()))
