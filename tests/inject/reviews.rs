@@ -18,7 +18,7 @@ const DIR: &str = "/tmp/k8s-webhook-server/serving-certs";
 const MOUNTS: &str = "/spec/containers/0/volumeMounts";
 
 /// A config of namespace `ns` that selects every pod with the label.
-pub fn config(name: &str, webhook: &Value) -> Value {
+pub(crate) fn config(name: &str, webhook: &Value) -> Value {
     let mut spec = json!({
         "selector": { "matchLabels": { "ctrlmesh.kusionstack.io/enable-proxy": "true" } },
     });
@@ -33,7 +33,7 @@ pub fn config(name: &str, webhook: &Value) -> Value {
     })
 }
 
-pub fn configs(all: &[Value]) -> Configs {
+pub(crate) fn configs(all: &[Value]) -> Configs {
     let mut configs = Configs::default();
     all.iter().for_each(|one| configs.add(&serde_json::from_value(one.clone()).unwrap()));
     configs
@@ -176,7 +176,7 @@ fn i13_the_certificate_is_found_where_the_controller_has_it() {
     ] });
     for (volumes, mounts, wanted) in [
         (volume("secret", all.clone()), at(DIR), own("secret", all.clone())),
-        (volume("secret", all.clone()), at(&format!("{DIR}/.//")), own("secret", all.clone())),
+        (volume("secret", all.clone()), at(&format!("{DIR}/.//")), own("secret", all)),
         (
             volume("secret", named),
             at(DIR),

@@ -51,21 +51,21 @@ pub enum NotInjected {
          there, or name the Secret in spec.webhook.certSecret; if the controller has it in its image \
          or in memory alone, remove spec.webhook"
     )]
-    NoCertificate { config: String, dir: String },
+    NoCertificate { config: Box<str>, dir: Box<str> },
     #[error(
         "{config}: containers `{one}` and `{other}` mount different things at \
          spec.webhook.certDir, which is {dir}, so that it cannot be told whose certificate the proxy \
          is to show: mount one volume in both, or name the Secret in spec.webhook.certSecret"
     )]
-    TwoCertificates { config: String, dir: String, one: String, other: String },
+    TwoCertificates { config: Box<str>, dir: Box<str>, one: Box<str>, other: Box<str> },
     #[error(
         "{config}: container `{container}` mounts volume `{volume}` at spec.webhook.certDir by a \
          subPathExpr, which tells the path in that container alone: write a subPath, or name the \
          Secret in spec.webhook.certSecret"
     )]
-    CertificatePath { config: String, container: String, volume: String },
+    CertificatePath { config: Box<str>, container: Box<str>, volume: Box<str> },
     #[error("{config}: the webhook port: {problem}")]
-    WebhookPort { config: String, problem: PlanError },
+    WebhookPort { config: Box<str>, problem: PlanError },
     #[error(
         "{0} has automountServiceAccountToken: false: either the pod is not a client of the API \
          server and needs no proxy, or it brings credentials of its own, which the proxy does not \

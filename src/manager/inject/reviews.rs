@@ -65,7 +65,7 @@ impl Reviews {
         settings: &Settings,
     ) -> Result<Option<Self>, NotInjected> {
         let Some(webhook) = &config.webhook else { return Ok(None) };
-        let named = || config.config.object.to_string();
+        let named = || config.config.object.to_string().into_boxed_str();
         let plan = Inbound::new(webhook.port, INBOUND_PORT);
         let plan = plan.and_then(|inbound| settings.plan_with(inbound));
         let plan = plan.map_err(|problem| NotInjected::WebhookPort { config: named(), problem })?;
@@ -79,12 +79,11 @@ impl Reviews {
         }
         let place = Place::find(parsed, &webhook.cert_dir, &named)?;
         let volume = place.volume(parsed);
-        match volume.and_then(|volume| Some(place.copy_of(volume)?)) {
+        match volume.and_then(|volume| place.copy_of(volume)) {
             Some(Some(copy)) => Ok(Some(Self::with(plan, inbound, copy))),
-            Some(None) => Err(NotInjected::NoCertificate {
-                config: named(),
-                dir: webhook.cert_dir.to_string(),
-            }),
+            Some(None) => {
+                Err(NotInjected::NoCertificate { config: named(), dir: webhook.cert_dir.clone() })
+            }
             None => {
                 let (mount, certs) = place.shared();
                 let inbound = InboundPlan { certs, ..inbound };
@@ -105,7 +104,7 @@ impl<'a> Place<'a> {
     fn find(
         parsed: &'a ParsedPod,
         dir: &'a str,
-        config: &dyn Fn() -> String,
+        config: &dyn Fn() -> Box<str>,
     ) -> Result<Self, NotInjected> {
         let sidecars = parsed.init_containers.iter().filter(|init| init.is_native_sidecar());
         let places = parsed.containers.iter().chain(sidecars).flat_map(|of| Self::all_of(of, dir));
@@ -119,20 +118,20 @@ impl<'a> Place<'a> {
                 nearest.push(place);
             }
         }
-        let dir = || dir.to_owned();
+        let dir = || dir.into();
         let mut nearest = nearest.into_iter();
         let Some(first) = nearest.next() else {
             return Err(NotInjected::NoCertificate { config: config(), dir: dir() });
         };
         if let Some(other) = nearest.find(|other| !other.is_same(&first)) {
-            let (one, other) = (first.container.to_owned(), other.container.to_owned());
+            let (one, other) = (first.container.into(), other.container.into());
             return Err(NotInjected::TwoCertificates { config: config(), dir: dir(), one, other });
         }
         if text(first.mount, "subPathExpr").is_some_and(|expression| !expression.is_empty()) {
             return Err(NotInjected::CertificatePath {
                 config: config(),
-                container: first.container.to_owned(),
-                volume: first.name().to_owned(),
+                container: first.container.into(),
+                volume: first.name().into(),
             });
         }
         Ok(first)

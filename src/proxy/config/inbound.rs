@@ -86,6 +86,7 @@ impl WebhookFlags {
         };
         let port = Webhook::port(port)?;
         let listen = inbound.unwrap_or(INBOUND);
+        let own = SocketAddr::from((Ipv4Addr::LOCALHOST, port.get()));
         if listen.port() == port.get() {
             return Err(BadInbound::IsPort(listen));
         }
@@ -94,9 +95,7 @@ impl WebhookFlags {
             (Mode::Iptables, Some(addr)) => {
                 return Err(BadInbound::ServerWithoutDirect(addr));
             }
-            (Mode::Direct, given) => {
-                Some(given.unwrap_or((Ipv4Addr::LOCALHOST, port.get()).into()))
-            }
+            (Mode::Direct, given) => Some(given.unwrap_or(own)),
         };
         let certs = certs.unwrap_or_else(|| WEBHOOK_CERT_DIR.into());
         Ok(Some(Inbound { listen, port, certs, server }))
