@@ -386,8 +386,12 @@ fn the_names_of_the_volume_and_of_the_variable_are_reserved() {
 #[test]
 fn i13_one_config_of_the_pods_namespace_counts_and_no_other() {
     let webhook = |name| config(name, &with_secret());
-    let mut elsewhere = webhook("blue");
-    elsewhere["metadata"]["namespace"] = json!("ns-2");
+    // One that sorts before the keys of the namespace, one after them.
+    let elsewhere = ["ns-2", "ns2"].map(|namespace| {
+        let mut config = webhook("blue");
+        config["metadata"]["namespace"] = json!(namespace);
+        config
+    });
     let mut others = webhook("red");
     others["spec"]["selector"]["matchLabels"]["shard"] = json!("red");
     let mut broken = webhook("green");
@@ -396,9 +400,10 @@ fn i13_one_config_of_the_pods_namespace_counts_and_no_other() {
         let configs = configs(all);
         configs.of_pod("ns", &pod()).map(|draft| draft.config.object.name.to_string())
     };
-    let one = [elsewhere.clone(), others.clone(), broken, webhook("blue")];
+    let [before, after] = elsewhere;
+    let one = [before, after, others, broken, webhook("blue")];
     assert_eq!(chosen(&one).as_deref(), Some("blue"));
-    assert_eq!(chosen(&one[..3]), None, "no config of the namespace selects it");
+    assert_eq!(chosen(&one[..4]), None, "no config of the namespace selects it");
     assert_eq!(chosen(&[webhook("blue"), webhook("green")]), None, "two select it");
     let configs = configs(&one);
     assert_eq!(configs.of_pod("ns", &json!({ "metadata": {} })), None);
