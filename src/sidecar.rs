@@ -4,7 +4,7 @@
 //! Neither side knows the other: both know this module.
 
 use std::{
-    net::{IpAddr, Ipv4Addr, SocketAddr},
+    net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr},
     num::NonZeroU16,
 };
 
@@ -22,6 +22,9 @@ pub const OUTBOUND_PORT: NonZeroU16 = port(5443);
 /// The port of metrics and health.
 pub const ADMIN_PORT: NonZeroU16 = port(5441);
 
+/// The port of the listener for reviews.
+pub const INBOUND_PORT: NonZeroU16 = port(5445);
+
 /// The listener for clients. A loopback address means both families' loopback.
 pub const LISTEN: SocketAddr = at(Ipv4Addr::LOCALHOST, OUTBOUND_PORT);
 /// The listener for clients that dial a name of the API server, at the port of its Service: in env
@@ -32,6 +35,9 @@ pub const LISTEN_NAMES_FLAG: &str = "--listen-names";
 /// The listener of metrics and health. The unspecified address means all addresses of both
 /// families.
 pub const ADMIN: SocketAddr = at(Ipv4Addr::UNSPECIFIED, ADMIN_PORT);
+/// The listener for reviews: the kernel redirects them to the address that the API server dialled.
+pub const INBOUND: SocketAddr =
+    SocketAddr::new(IpAddr::V6(Ipv6Addr::UNSPECIFIED), INBOUND_PORT.get());
 /// Metrics and health, as the pod's own containers reach them.
 pub const OWN_ADMIN: SocketAddr = at(Ipv4Addr::LOCALHOST, ADMIN_PORT);
 
@@ -56,6 +62,8 @@ pub const LEAF_FILE: &str = "leaf.pem";
 pub const LABELS_DIR: &str = "/etc/ctrlmesh/pod";
 /// The file of the pod's labels in [`LABELS_DIR`].
 pub const LABELS_FILE: &str = "labels";
+/// The directory of the certificate of the controller's webhook server.
+pub const WEBHOOK_CERT_DIR: &str = "/etc/ctrlmesh/webhook";
 /// The directory that outlives the proxy's process.
 pub const STATE_DIR: &str = "/var/lib/ctrlmesh";
 
@@ -108,6 +116,15 @@ pub enum LeafPlan {
     },
 }
 
+/// The interception of the reviews that come for the controller's webhook server.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct InboundPlan {
+    /// The port that the API server calls.
+    pub port: NonZeroU16,
+    /// The directory of the server's certificate.
+    pub certs: String,
+}
+
 /// The arguments of a pod's sidecar, as data. Paths are text, as in a pod, and never empty.
 ///
 /// A plan names no upstream: in direct mode the API server is that of the kubelet's variables.
@@ -125,6 +142,8 @@ pub struct ProxyPlan {
     pub upstream_ca: String,
     /// The source of the certificate for clients.
     pub leaf: LeafPlan,
+    /// The webhook server's reviews, where they are redirected.
+    pub inbound: Option<InboundPlan>,
     /// The DNS domain of the cluster.
     pub cluster_domain: ClusterDomain,
     /// The file of the pod's labels.
@@ -165,6 +184,21 @@ impl LeafPlan {
     }
 }
 
+impl InboundPlan {
+    /// The plan with the paths of an injected pod.
+    pub fn of_pod(port: NonZeroU16) -> Self {
+        Self { port, certs: WEBHOOK_CERT_DIR.to_owned() }
+    }
+
+    fn to_args(&self) -> [String; 3] {
+        [
+            format!("--inbound={INBOUND}"),
+            format!("--webhook-port={}", self.port),
+            format!("--webhook-certs={}", self.certs),
+        ]
+    }
+}
+
 impl ProxyPlan {
     /// The plan with the ports and paths of an injected pod.
     pub fn of_pod(mode: Mode, cluster_domain: ClusterDomain, leaf: LeafPlan) -> Self {
@@ -175,6 +209,7 @@ impl ProxyPlan {
             admin: ADMIN,
             upstream_ca: cluster_ca(),
             leaf,
+            inbound: None,
             cluster_domain,
             pod_labels: format!("{LABELS_DIR}/{LABELS_FILE}"),
             state_dir: STATE_DIR.to_owned(),
@@ -197,6 +232,7 @@ impl ProxyPlan {
             format!("--upstream-ca={}", self.upstream_ca),
         ]);
         args.extend(self.leaf.to_args());
+        args.extend(self.inbound.iter().flat_map(InboundPlan::to_args));
         args.extend([
             format!("--cluster-domain={}", self.cluster_domain),
             format!("--pod-labels={}", self.pod_labels),

@@ -16,6 +16,8 @@ mod golden;
 mod own_settings;
 #[path = "inject/random.rs"]
 mod random;
+#[path = "inject/reviews.rs"]
+mod reviews;
 #[path = "inject/standards.rs"]
 mod standards;
 #[path = "inject/wait.rs"]
@@ -148,7 +150,7 @@ fn pod_with(pointer: &str, value: Value) -> Value {
 }
 
 fn done(mut pod: Value, sidecar: Sidecar) -> Value {
-    match inject(&mut pod, &settings(sidecar)) {
+    match inject(&mut pod, &settings(sidecar), None) {
         Ok(Injected::Done { .. }) => pod,
         other => panic!("{other:?}"),
     }
@@ -156,7 +158,7 @@ fn done(mut pod: Value, sidecar: Sidecar) -> Value {
 
 fn refusal(pod: &Value, sidecar: Sidecar) -> NotInjected {
     let mut after = pod.clone();
-    let refused = inject(&mut after, &settings(sidecar)).unwrap_err();
+    let refused = inject(&mut after, &settings(sidecar), None).unwrap_err();
     assert_eq!(after, *pod, "a refused pod was changed");
     refused
 }

@@ -12,21 +12,26 @@ use std::{
 
 use clap::Args;
 use ctrlmesh_init::{PlanError, ProxyUid};
+use kube::api::DynamicObject;
 use rustls_pki_types::{CertificateDer, pem::PemObject};
 use serde_json::Value;
 
 use super::yaml::{self, YamlError};
 use crate::{
-    manager::inject::{
-        Image, Injected, NotInjected, Settings, Sidecar,
-        companions::{self, Trust},
-        inject, is_asked_for,
-        workload::PodPath,
+    manager::{
+        configs::Configs,
+        inject::{
+            Image, Injected, NotInjected, Settings, Sidecar,
+            companions::{self, Trust},
+            inject, is_asked_for,
+            workload::PodPath,
+        },
     },
     net::{
         Clock, ClusterDomain,
         ca::{CaError, MeshCa, certificate_pem},
     },
+    policy::Kind,
 };
 
 /// The maximum input of one run, in bytes: thousands of workloads.
@@ -39,6 +44,11 @@ pub struct InjectArgs {
     /// label ctrlmesh.kusionstack.io/enable-proxy: "true" are injected
     #[arg(short, long, env = "CTRLMESH_FILENAME", value_name = "FILE")]
     filename: PathBuf,
+
+    /// A file with ShardingConfigs, which count beside those among the documents: the reviews of a
+    /// webhook server that the config of a pod names are redirected in the pod
+    #[arg(long, env = "CTRLMESH_POLICY", value_name = "FILE")]
+    policy: Option<PathBuf>,
 
     /// The image of ctrlmesh-init
     #[arg(long, env = "CTRLMESH_INIT_IMAGE", value_name = "IMAGE")]
@@ -87,8 +97,8 @@ pub enum InjectError {
     /// A file cannot be read; the flag names it.
     #[error("{} {}", .0, .1.display())]
     Unreadable(&'static str, PathBuf, #[source] io::Error),
-    #[error("--filename {}: more than {MAX_INPUT} bytes", .0.display())]
-    TooLarge(PathBuf),
+    #[error("{} {}: more than {MAX_INPUT} bytes", .0, .1.display())]
+    TooLarge(&'static str, PathBuf),
     #[error("--cluster-ca {}: PEM certificates are needed, and it has {}", .0.display(), .1)]
     ClusterCa(PathBuf, &'static str),
     #[error("--mesh-ca-dir")]
@@ -97,6 +107,8 @@ pub enum InjectError {
     Plan(#[from] PlanError),
     #[error("document {0}")]
     Document(usize, #[source] YamlError),
+    #[error("--policy {}: document {}", .0.display(), .1)]
+    Policy(PathBuf, usize, #[source] YamlError),
     /// A document is ambiguous: YAML 1.1 and 1.2 differ on its line breaks.
     #[error(
         "document {0} has a line break that YAML 1.1 knows and YAML 1.2 does not (U+0085, U+2028 \
@@ -115,8 +127,17 @@ pub fn run(args: InjectArgs) -> Result<(), InjectError> {
     let trust = trust(&args)?;
     let settings = Settings::new(args.proxy_image, args.init_image, args.sidecar, args.proxy_uid)?
         .in_domain(args.cluster_domain);
-    let input = read_input(&args.filename)?;
-    let manifest = Manifest::read(&input, &settings, &args.namespace)?;
+    let mut configs = Configs::default();
+    if let Some(path) = args.policy {
+        let text = read_input("--policy", &path)?;
+        for (at, document) in (1..).zip(yaml::documents(&text)) {
+            let value = yaml::parse(&document)
+                .map_err(|error| InjectError::Policy(path.clone(), at, error))?;
+            value.iter().for_each(|value| add_configs(&mut configs, value, &args.namespace));
+        }
+    }
+    let input = read_input("--filename", &args.filename)?;
+    let manifest = Manifest::read(&input, &settings, &args.namespace, configs)?;
     let output = manifest.print(&Companions { trust, namespace_labels: args.namespace_labels });
     for note in &output.notes {
         // A closed stderr means that notes are not wanted.
@@ -125,8 +146,8 @@ pub fn run(args: InjectArgs) -> Result<(), InjectError> {
     io::stdout().write_all(output.yaml.as_bytes()).map_err(InjectError::Output)
 }
 
-fn read_input(path: &Path) -> Result<String, InjectError> {
-    let unreadable = |error| InjectError::Unreadable("--filename", path.to_owned(), error);
+fn read_input(flag: &'static str, path: &Path) -> Result<String, InjectError> {
+    let unreadable = |error| InjectError::Unreadable(flag, path.to_owned(), error);
     let input: Box<dyn Read> = match path.to_str() {
         Some("-") => Box::new(io::stdin().lock()),
         _ => Box::new(fs::File::open(path).map_err(unreadable)?),
@@ -134,7 +155,7 @@ fn read_input(path: &Path) -> Result<String, InjectError> {
     let mut text = String::new();
     let read = input.take(MAX_INPUT + 1).read_to_string(&mut text).map_err(unreadable)?;
     if read as u64 > MAX_INPUT {
-        return Err(InjectError::TooLarge(path.to_owned()));
+        return Err(InjectError::TooLarge(flag, path.to_owned()));
     }
     Ok(text)
 }
@@ -184,6 +205,8 @@ struct Manifest<'a> {
     notes: Vec<String>,
     /// The namespace of objects that name none.
     namespace: &'a str,
+    /// The ShardingConfigs, those among the documents with them.
+    configs: Configs,
 }
 
 enum Piece {
@@ -201,10 +224,20 @@ struct Account {
 }
 
 impl<'a> Manifest<'a> {
-    fn read(text: &str, settings: &Settings, namespace: &'a str) -> Result<Self, InjectError> {
-        let mut this = Self { pieces: Vec::new(), notes: Vec::new(), namespace };
+    fn read(
+        text: &str,
+        settings: &Settings,
+        namespace: &'a str,
+        configs: Configs,
+    ) -> Result<Self, InjectError> {
+        let mut this = Self { pieces: Vec::new(), notes: Vec::new(), namespace, configs };
+        let mut documents = Vec::new();
         for (at, document) in (1..).zip(yaml::documents(text)) {
             let value = yaml::parse(&document).map_err(|error| InjectError::Document(at, error))?;
+            value.iter().for_each(|value| add_configs(&mut this.configs, value, namespace));
+            documents.push((at, document, value));
+        }
+        for (at, document, value) in documents {
             let Some(mut value) = value else {
                 this.pieces.push(Piece::Untouched(document, None));
                 continue;
@@ -251,7 +284,8 @@ impl<'a> Manifest<'a> {
                 wanted: "an object",
             })
         })?;
-        match inject(pod, settings).map_err(refused)? {
+        let config = self.configs.of_pod(&namespace, pod);
+        match inject(pod, settings, config).map_err(refused)? {
             Injected::Done { service_account: name, notes, .. } => {
                 accounts.push(Account { namespace, name });
                 self.notes.extend(notes.iter().map(|note| format!("{workload}: {note}")));
@@ -347,6 +381,24 @@ impl Companions {
             }
         }
         needed
+    }
+}
+
+/// Adds the object if it is a ShardingConfig, or the items of a List.
+fn add_configs(configs: &mut Configs, object: &Value, namespace: &str) {
+    if object["apiVersion"] == "v1" && object["kind"] == "List" {
+        let items = object.get("items").and_then(Value::as_array).into_iter().flatten();
+        return items.for_each(|item| add_configs(configs, item, namespace));
+    }
+    let wanted = Kind::ShardingConfig.api_resource();
+    if object["apiVersion"] != wanted.api_version || object["kind"] != wanted.kind {
+        return;
+    }
+    // One that is no object of the API is refused by the API server.
+    if let Ok(mut config) = serde_json::from_value::<DynamicObject>(object.clone()) {
+        let given = config.metadata.namespace.filter(|given| !given.is_empty());
+        config.metadata.namespace = Some(given.unwrap_or_else(|| namespace.to_owned()));
+        configs.add(&config);
     }
 }
 

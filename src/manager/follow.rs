@@ -1,5 +1,5 @@
 //! The objects that both replicas follow: the Secret with the authorities, the webhooks that call
-//! us, the Service of the API server.
+//! us, the Service of the API server, the ShardingConfigs.
 //!
 //! Hides how they are watched, and which authorities are in force: the last good ones.
 
@@ -11,14 +11,19 @@ use k8s_openapi::api::{
 };
 use kube::{
     Api, Client,
+    api::DynamicObject,
     runtime::watcher::{Config, watcher},
 };
 use tokio::time::interval;
 
-use super::shared::{Hook, OwnObjects, Shared, StoredSecret};
+use super::{
+    configs::{ConfigFacts, Configs, key},
+    shared::{Hook, OwnObjects, Shared, StoredSecret},
+};
 use crate::{
     cluster::{Followed, OwnAccess, Update, describe},
     manager::trust::{Trust, Trusted},
+    policy::Kind,
 };
 
 /// The interval at which certificates are looked at.
@@ -27,6 +32,7 @@ const LOOK: Duration = Duration::from_secs(10);
 /// The subjects of problems, by which `/readyz` names them.
 pub(super) const AUTHORITIES: &str = "authorities";
 pub(super) const CERTIFICATE: &str = "certificate";
+pub(super) const CONFIGS: &str = "shardingconfigs";
 
 /// Follows the objects for as long as it is polled, and keeps the certificate of our own ports.
 pub(super) async fn follow(shared: Arc<Shared>, client: Client) {
@@ -34,10 +40,12 @@ pub(super) async fn follow(shared: Arc<Shared>, client: Client) {
     let access = OwnAccess::Client(client);
     let mut secret = secret(access.clone(), &objects.namespace, &objects.secret);
     let mut hooks = hooks(access.clone(), &objects.webhooks);
-    let mut service = service(access);
+    let mut service = service(access.clone());
+    let mut configs = configs(access);
     let mut looks = interval(LOOK);
     loop {
         let (update, plural) = tokio::select! {
+            update = configs.next() => (update, CONFIGS),
             update = secret.next() => (update, "secrets"),
             update = hooks.next() => (update, "mutatingwebhookconfigurations"),
             update = service.next() => (update, "services"),
@@ -52,7 +60,15 @@ pub(super) async fn follow(shared: Arc<Shared>, client: Client) {
                 shared.note(plural, Some(describe(&trouble, plural, "")));
                 continue;
             }
-            Update::Whole { .. } => shared.note(plural, None),
+            Update::Whole { is_other } => {
+                shared.note(plural, None);
+                if plural == CONFIGS {
+                    let known = configs.known().filter(|_| is_other).cloned();
+                    known
+                        .map(|known| shared.configs.send_replace(Some(Configs::new(known).into())));
+                    continue;
+                }
+            }
         }
         let (Some(secrets), Some(hooks), Some(services)) =
             (secret.known(), hooks.known(), service.known())
@@ -145,5 +161,17 @@ fn service(access: OwnAccess) -> Followed<Service, Vec<IpAddr>> {
         let addresses = spec.cluster_ips.unwrap_or_default();
         let addresses = addresses.iter().filter_map(|address| address.parse().ok()).collect();
         (service.metadata.name.unwrap_or_default(), addresses)
+    })
+}
+
+fn configs(access: OwnAccess) -> Followed<DynamicObject, Arc<ConfigFacts>> {
+    let watch = |client: Client| {
+        let kind = Kind::ShardingConfig.api_resource();
+        watcher(Api::<DynamicObject>::all_with(client, &kind), Config::default())
+    };
+    Followed::new(access, watch, |config: DynamicObject| {
+        let meta = [&config.metadata.namespace, &config.metadata.name];
+        let [namespace, name] = meta.map(|text| text.as_deref().unwrap_or_default());
+        (key(namespace, name), Arc::new(ConfigFacts::of(&config)))
     })
 }

@@ -4,6 +4,7 @@
 //!
 //! - [`inject`] adds the init container and the proxy to a pod that asks for it. It uses neither
 //!   files nor the cluster, so the command `ctrlmesh inject` and [`admission`] share it.
+//! - [`configs`] are the ShardingConfigs by which it knows of a pod's webhook server.
 //! - [`trust`] decides which certificate authorities the mesh has, and what they sign;
 //!   [`enrolment`] for whom.
 //!
@@ -13,6 +14,7 @@
 
 pub mod admission;
 pub mod config;
+pub mod configs;
 mod duty;
 pub mod enrolment;
 mod follow;

@@ -7,6 +7,7 @@ use tokio::sync::watch;
 
 use super::{
     config::Config,
+    configs::Configs,
     metrics::Metrics,
     serving::Serving,
     trust::{Purpose, SecretData, Trusted},
@@ -21,6 +22,8 @@ pub(super) struct Shared {
     pub(super) serving: Serving,
     /// Our own objects as the API server has them. `None` until all were listed once.
     pub(super) own: watch::Sender<Option<Arc<OwnObjects>>>,
+    /// The ShardingConfigs as the API server has them. `None` until they were listed once.
+    pub(super) configs: watch::Sender<Option<Arc<Configs>>>,
     /// The authorities to sign with: the last good ones.
     pub(super) trusted: watch::Sender<Option<Arc<Trusted>>>,
     pub(super) outages: Arc<Outages>,
@@ -62,10 +65,26 @@ impl Shared {
             metrics,
             serving,
             own: watch::Sender::new(None),
+            configs: watch::Sender::new(None),
             trusted: watch::Sender::new(None),
             outages: Arc::default(),
             problems: Mutex::default(),
         }
+    }
+
+    #[cfg(test)]
+    pub(super) fn for_tests() -> Self {
+        #[derive(clap::Parser)]
+        struct CommandLine {
+            #[command(flatten)]
+            args: super::config::ManagerArgs,
+        }
+        let images = ["--init-image=i", "--proxy-image=p"];
+        let pod = ["--pod-name=one", "--pod-namespace=mesh"];
+        let typed = ["manager"].iter().chain(&images).chain(&pod);
+        let CommandLine { args } = clap::Parser::parse_from(typed);
+        let config = Config::new(args).unwrap();
+        Self::new(config, Metrics::new().0, Serving::new().unwrap())
     }
 
     /// The purpose of the authorities, in a cluster whose API server has these addresses.

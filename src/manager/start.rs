@@ -15,7 +15,7 @@ use tokio::{
 use super::{
     config::Config,
     duty,
-    follow::{self, AUTHORITIES, CERTIFICATE},
+    follow::{self, AUTHORITIES, CERTIFICATE, CONFIGS},
     metrics::Metrics,
     server::{self, routes::Routes},
     serving::{NotServing, Serving},
@@ -133,7 +133,7 @@ fn page(asked: Asked<'_>, shared: &Shared, registry: &Registry) -> Page {
 }
 
 /// Readiness: a certificate by which the API server, with the `caBundle` that it has now, accepts
-/// this replica.
+/// this replica; and the ShardingConfigs, by which pods are injected.
 fn ready(shared: &Shared) -> Page {
     let authorities = match (shared.trusted.borrow().is_some(), shared.problem(AUTHORITIES)) {
         (true, None) => Ok("in force".to_owned()),
@@ -145,6 +145,11 @@ fn ready(shared: &Shared) -> Page {
         (Ok(()), Some(problem)) => Ok(format!("the last good one is shown: {problem}")),
         (Err(why), _) => Err(why.to_string()),
     };
+    let configs = match (shared.configs.borrow().is_some(), shared.problem(CONFIGS)) {
+        (true, None) => Ok("known".to_owned()),
+        (true, Some(problem)) => Ok(format!("those before are known: {problem}")),
+        (false, problem) => Err(problem.unwrap_or_else(|| "not listed yet".to_owned())),
+    };
     let leads = match shared.metrics.is_leader.get() {
         1 => "leads".to_owned(),
         _ => "another replica leads, or none yet".to_owned(),
@@ -152,6 +157,7 @@ fn ready(shared: &Shared) -> Page {
     admin::ready([
         ("authorities", authorities),
         ("certificate", certificate),
+        ("policies", configs),
         ("leader", Ok(leads)),
     ])
 }
@@ -180,4 +186,30 @@ fn metrics(shared: &Shared, registry: &Registry) -> Page {
     ends("root", trust.map(|trust| trust.root().signing().validity().to));
     ends("issuer", trust.map(|trust| trust.issuer().validity().to));
     admin::metrics(registry)
+}
+
+#[cfg(test)]
+mod tests {
+    use http_body_util::BodyExt;
+
+    use super::*;
+    use crate::manager::configs::Configs;
+
+    #[test]
+    fn bad_i13_a_replica_is_not_ready_before_the_configs_were_listed() {
+        let shared = Shared::for_tests();
+        let line = |shared: &Shared| {
+            let page = ready(shared).into_body();
+            let body = page.collect().now_or_never().unwrap().unwrap().to_bytes();
+            let body = String::from_utf8(body.to_vec()).unwrap();
+            body.lines().find(|line| line.contains("policies")).unwrap().to_owned()
+        };
+        assert_eq!(line(&shared), "[-]policies failed: not listed yet");
+        shared.note(CONFIGS, Some("forbidden".to_owned()));
+        assert_eq!(line(&shared), "[-]policies failed: forbidden");
+        shared.configs.send_replace(Some(Arc::new(Configs::default())));
+        assert_eq!(line(&shared), "[+]policies ok: those before are known: forbidden");
+        shared.note(CONFIGS, None);
+        assert_eq!(line(&shared), "[+]policies ok: known");
+    }
 }

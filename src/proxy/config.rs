@@ -1,5 +1,7 @@
 //! The flags of `ctrlmesh proxy`, and the configuration that they make once checked together.
 
+mod inbound;
+
 use std::{
     net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr},
     num::{NonZeroU16, NonZeroUsize},
@@ -10,6 +12,7 @@ use std::{
 use clap::{Args, ValueEnum};
 use rustls_pki_types::ServerName;
 
+pub use self::inbound::{BadInbound, Inbound, WebhookFlags};
 pub use super::enrol::Manager;
 pub use crate::sidecar::Mode;
 use crate::{
@@ -56,6 +59,10 @@ pub struct ProxyArgs {
     /// The flags of the manager.
     #[command(flatten)]
     pub manager: ManagerFlags,
+
+    /// The flags of the controller's webhook server.
+    #[command(flatten)]
+    pub webhook: WebhookFlags,
 
     /// The flags that the configuration takes as they are typed.
     #[command(flatten)]
@@ -154,6 +161,10 @@ pub struct PlainFlags {
     /// The pod's namespace; leader election locks are renamed only in it
     #[arg(long, env = "POD_NAMESPACE", value_name = "NAME")]
     pub pod_namespace: Option<String>,
+
+    /// The pod's uid; with its name and namespace the identity that other pods' proxies demand
+    #[arg(long, env = "POD_UID", value_name = "UID")]
+    pub pod_uid: Option<String>,
 }
 
 /// The values of `--pushdown`.
@@ -225,6 +236,8 @@ pub struct Config {
     pub policy: PolicySource,
     /// The source of the certificate for clients.
     pub certificate: Certificate,
+    /// The interception of reviews. `None` if there is none.
+    pub inbound: Option<Inbound>,
     /// The flags that are taken as they are typed.
     pub plain: PlainFlags,
     /// The clock by which certificates are made and verified.
@@ -262,6 +275,8 @@ pub enum BadConfig {
     WithoutManager(&'static str),
     #[error("without --policy the pod's labels select the ShardingConfig: give {0}")]
     NoPod(&'static str),
+    #[error(transparent)]
+    Inbound(#[from] BadInbound),
     #[error("KUBERNETES_SERVICE_HOST")]
     ServiceHost(#[from] BadUpstream),
     #[error("KUBERNETES_SERVICE_PORT is {0:?}, which is not a number from 1 to 65535")]
@@ -280,6 +295,7 @@ impl Config {
                 args.kubernetes_service_port.as_deref(),
             )?),
         };
+        let inbound = args.webhook.checked(args.mode)?;
         let plain = args.plain;
         let policy = match (args.policy, args.shard) {
             (Some(path), Some(shard)) => PolicySource::File { path, shard },
@@ -304,7 +320,7 @@ impl Config {
             (None, Some(_), Some(_)) => return Err(BadConfig::TwoLeaves),
             (None, None, None) => return Err(BadConfig::NoLeaf),
         };
-        Ok(Self { route, policy, certificate, plain, clock: Clock::system() })
+        Ok(Self { route, policy, certificate, inbound, plain, clock: Clock::system() })
     }
 }
 
@@ -414,7 +430,10 @@ mod tests {
     use proptest::{option, prelude::*, sample::select};
 
     use super::*;
-    use crate::sidecar::{LeafPlan, ProxyPlan};
+    use crate::{
+        cluster::chain,
+        sidecar::{InboundPlan, LeafPlan, ProxyPlan},
+    };
 
     /// The command line of a sidecar.
     #[derive(Debug, Parser)]
@@ -471,9 +490,14 @@ mod tests {
             .prop_map(|name| name.parse::<ClusterDomain>().unwrap());
         let mode = select(Mode::value_variants());
         let listen = (addr(), option::of(addr()));
-        (mode, listen, addr(), path(), leaves(), domain, path(), path()).prop_map(
-            |(mode, listen, admin, upstream_ca, leaf, cluster_domain, labels, state_dir)| {
-                let (listen, listen_names) = listen;
+        let port =
+            (1..=u16::MAX).prop_filter("a port of the proxy", |p| !(5441..=5447).contains(p));
+        let inbound = (port, path())
+            .prop_map(|(port, certs)| InboundPlan { port: NonZeroU16::new(port).unwrap(), certs });
+        let ways = (leaves(), option::of(inbound));
+        (mode, listen, addr(), path(), ways, domain, path(), path()).prop_map(
+            |(mode, listen, admin, upstream_ca, ways, cluster_domain, labels, state_dir)| {
+                let ((listen, listen_names), (leaf, inbound)) = (listen, ways);
                 ProxyPlan {
                     mode,
                     listen,
@@ -481,6 +505,7 @@ mod tests {
                     admin,
                     upstream_ca,
                     leaf,
+                    inbound,
                     cluster_domain,
                     pod_labels: labels,
                     state_dir,
@@ -497,7 +522,14 @@ mod tests {
             let mut read = read(plan.to_args());
             read.plain.pod_namespace = Some("ns".to_owned());
             read.upstream = (read.mode == Mode::Direct).then(|| "10.96.0.1:443".parse().unwrap());
-            let leaf = leaf_of(Config::new(read.clone()).unwrap().certificate);
+            let Config { certificate, inbound, .. } = Config::new(read.clone()).unwrap();
+            let leaf = leaf_of(certificate);
+            let inbound = inbound.map(|Inbound { listen, port, certs, server }| {
+                let loopback = SocketAddr::from((Ipv4Addr::LOCALHOST, port.get()));
+                assert_eq!(server, (read.mode == Mode::Direct).then_some(loopback));
+                assert_eq!(listen, sidecar::INBOUND);
+                InboundPlan { port, certs: text(certs) }
+            });
             let PlainFlags { listen, listen_names, admin, cluster_domain, .. } = read.plain;
             prop_assert_eq!(
                 ProxyPlan {
@@ -507,6 +539,7 @@ mod tests {
                     admin,
                     upstream_ca: text(read.plain.upstream_ca),
                     leaf,
+                    inbound,
                     cluster_domain,
                     pod_labels: text(read.plain.pod_labels.unwrap()),
                     state_dir: text(read.plain.state_dir.unwrap()),
@@ -600,6 +633,50 @@ mod tests {
             (&["--leaf=/l", "--mesh-bundle=/b"], "--mesh-bundle has no effect"),
         ] {
             let said = with(flags);
+            assert!(said.contains(wanted), "{flags:?}: {said}");
+        }
+    }
+
+    #[test]
+    fn i13_a_webhook_needs_its_port_and_a_server_that_is_not_ours() {
+        let with = |mode: &'static str, more: &[&'static str]| {
+            let pod = ["proxy", "--pod-namespace=a", "--pod-labels=/labels", "--leaf=/leaf"];
+            let mode = [mode, "--upstream=127.0.0.1:6443"];
+            let mode = &mode[..if mode[0] == "--mode=direct" { 2 } else { 1 }];
+            Config::new(read(pod.iter().chain(mode).chain(more)))
+        };
+        let (iptables, direct) = ("--mode=iptables", "--mode=direct");
+        let inbound = |mode, more: &[&'static str]| with(mode, more).unwrap().inbound.unwrap();
+        assert_eq!(with(iptables, &[]).unwrap().inbound, None);
+        let port = "--webhook-port=9443";
+        let usual = Inbound {
+            listen: "[::]:5445".parse().unwrap(),
+            port: NonZeroU16::new(9443).unwrap(),
+            certs: "/etc/ctrlmesh/webhook".into(),
+            server: None,
+        };
+        assert_eq!(inbound(iptables, &[port]), usual);
+        let own = Inbound { server: Some("127.0.0.1:9443".parse().unwrap()), ..usual.clone() };
+        assert_eq!(inbound(direct, &[port]), own);
+        let flags = [port, "--webhook-certs=/c", "--inbound=[::1]:1", "--webhook-server=[::1]:2"];
+        let given = Inbound {
+            listen: "[::1]:1".parse().unwrap(),
+            certs: "/c".into(),
+            server: Some("[::1]:2".parse().unwrap()),
+            ..usual
+        };
+        assert_eq!(inbound(direct, &flags), given);
+        for (mode, flags, wanted) in [
+            (iptables, &["--webhook-certs=/c"][..], "--webhook-certs has no effect without"),
+            (direct, &["--webhook-server=[::1]:1"], "--webhook-server has no effect without"),
+            (iptables, &["--inbound=[::]:1"], "--inbound has no effect without --webhook-port"),
+            (iptables, &[port, "--webhook-server=[::1]:1"], "in --mode iptables, where the"),
+            (iptables, &["--webhook-port=5441"], "5441 is a port of the proxy"),
+            (iptables, &["--webhook-port=5447"], "5447 is a port of the proxy"),
+            (iptables, &["--webhook-port=0"], "0 is no port"),
+            (direct, &[port, "--inbound=[::]:9443"], "has the port of --webhook-port"),
+        ] {
+            let said = chain(&with(mode, flags).unwrap_err());
             assert!(said.contains(wanted), "{flags:?}: {said}");
         }
     }

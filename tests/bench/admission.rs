@@ -9,6 +9,7 @@ use std::hint::black_box;
 use criterion::{Criterion, criterion_group, criterion_main};
 use ctrlmesh::manager::{
     admission::review,
+    configs::Configs,
     inject::{Enforces, Settings, Sidecar},
 };
 use ctrlmesh_init::ProxyUid;
@@ -64,11 +65,12 @@ fn bench(criterion: &mut Criterion) {
     let settings = Settings::new(image(), image(), Sidecar::Native, ProxyUid::DEFAULT)
         .unwrap()
         .at_admission(Enforces::Privileged);
+    let configs = Configs::default();
     let mut group = criterion.benchmark_group("admission");
     for count in [1, 30] {
         let asked = asked(count);
         group.bench_function(format!("{count} containers"), |bench| {
-            bench.iter(|| review(black_box(asked.as_bytes()), &settings).unwrap());
+            bench.iter(|| review(black_box(asked.as_bytes()), &settings, &configs).unwrap());
         });
     }
     group.finish();

@@ -50,7 +50,7 @@ async fn the_readme_has_every_command() {
 #[tokio::test]
 async fn every_flag_has_the_variable_that_the_readme_promises() {
     // Variables with the names that Kubernetes uses.
-    let bare = ["POD_NAME", "POD_NAMESPACE"];
+    let bare = ["POD_NAME", "POD_NAMESPACE", "POD_UID"];
     for command in commands() {
         let (_, help) = run(&[command.clone(), "--help".to_owned()]).await;
         let help = help.split_whitespace().collect::<Vec<_>>().join(" ");

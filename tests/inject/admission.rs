@@ -3,12 +3,16 @@
 use base64::{Engine, engine::general_purpose::STANDARD};
 use ctrlmesh::manager::{
     admission::{Answer, BadReview, Verdict, review},
+    configs::Configs,
     inject::{Enforces, Injected, Settings, Sidecar, inject},
 };
 use proptest::prelude::*;
 use serde_json::{Value, json};
 
-use super::{golden, named, names, pod};
+use super::{
+    golden, named, names, pod,
+    reviews::{config, configs},
+};
 
 const PATH: &str = "/var/run/secrets/kubernetes.io/serviceaccount";
 
@@ -53,7 +57,9 @@ fn asked(pod: &Value) -> Value {
 }
 
 fn answer(pod: &Value, namespaces: Enforces) -> (Answer, Value) {
-    let answer = review(asked(pod).to_string().as_bytes(), &settings(namespaces)).unwrap();
+    let answer =
+        review(asked(pod).to_string().as_bytes(), &settings(namespaces), &Configs::default())
+            .unwrap();
     let mut body: Value = serde_json::from_slice(&answer.body).unwrap();
     assert_eq!(body["apiVersion"], "admission.k8s.io/v1");
     assert_eq!(body["kind"], "AdmissionReview");
@@ -85,12 +91,32 @@ fn i12_an_admitted_pod_becomes_what_inject_makes_of_it() {
     let (answer, mut response) = answer(&pod, Enforces::Privileged);
     assert_eq!((answer.pod.as_str(), answer.verdict), ("operators/op-", Verdict::Injected));
     let mut wanted = pod.clone();
-    let did = inject(&mut wanted, &super::settings(Sidecar::Native)).unwrap();
+    let did = inject(&mut wanted, &super::settings(Sidecar::Native), None).unwrap();
     assert!(matches!(did, Injected::Done { .. }));
     assert_eq!(patched(&pod, &response), wanted);
     assert_eq!(wanted["fieldFromTheFuture"], pod["fieldFromTheFuture"]);
     response["patch"] = patch(&response);
     golden("review.json", &(serde_json::to_string_pretty(&response).unwrap() + "\n"));
+}
+
+#[test]
+fn i13_a_pod_is_admitted_with_the_webhook_of_the_config_that_selects_it() {
+    let pod = admitted();
+    let webhook = json!({ "certDir": "/certs", "port": 9443, "certSecret": "kept" });
+    let admitted = |configs: &Configs| {
+        let body = asked(&pod).to_string();
+        let answer = review(body.as_bytes(), &settings(Enforces::Privileged), configs).unwrap();
+        let body: Value = serde_json::from_slice(&answer.body).unwrap();
+        patched(&pod, &body["response"])
+    };
+    let mut here = config("blue", &webhook);
+    here["metadata"]["namespace"] = json!("operators");
+    let plain = admitted(&Configs::default());
+    let redirected = admitted(&configs(&[here, config("red", &webhook)]));
+    let init = |pod: &Value| named(pod, "initContainers", "ctrlmesh-init")["args"].to_string();
+    assert!(init(&redirected).contains("--inbound=9443:5445"), "{}", init(&redirected));
+    assert!(!init(&plain).contains("--inbound"));
+    assert_eq!(admitted(&configs(&[config("red", &webhook)])), plain, "of another namespace");
 }
 
 #[test]
@@ -178,7 +204,7 @@ fn i12_an_account_that_gives_no_token_is_refused_as_the_pod_is() {
     // A file says nothing of the account.
     let mut file = super::pod();
     without(&mut file);
-    assert!(inject(&mut file, &super::settings(Sidecar::Native)).is_ok());
+    assert!(inject(&mut file, &super::settings(Sidecar::Native), None).is_ok());
 }
 
 #[test]
@@ -231,7 +257,8 @@ fn a_review_of_anything_but_a_new_pod_is_refused() {
     let refused = |change: fn(&mut Value)| {
         let mut asked = asked(&admitted());
         change(&mut asked);
-        review(asked.to_string().as_bytes(), &settings(Enforces::Privileged)).unwrap_err()
+        review(asked.to_string().as_bytes(), &settings(Enforces::Privileged), &Configs::default())
+            .unwrap_err()
     };
     assert!(matches!(refused(|a| a["request"] = json!(null)), BadReview::Malformed(_)));
     assert!(matches!(refused(|a| a["request"]["uid"] = json!(1)), BadReview::Malformed(_)));
@@ -253,13 +280,13 @@ fn a_review_of_anything_but_a_new_pod_is_refused() {
         BadReview::NotAPod { .. }
     ));
     for body in [&b""[..], b"{", b"[]", b"null", b"\xff"] {
-        let error = review(body, &settings(Enforces::Privileged)).unwrap_err();
+        let error = review(body, &settings(Enforces::Privileged), &Configs::default()).unwrap_err();
         assert!(matches!(error, BadReview::Malformed(_)), "{error}");
     }
     let many = |count: usize| {
         let mut asked = asked(&admitted());
         asked["request"]["object"]["spec"]["more"] = json!(vec![1; count]);
-        review(asked.to_string().as_bytes(), &settings(Enforces::Privileged))
+        review(asked.to_string().as_bytes(), &settings(Enforces::Privileged), &Configs::default())
     };
     assert!(many(99_000).is_ok());
     assert!(matches!(many(100_000).unwrap_err(), BadReview::TooManyValues(_)));
@@ -306,13 +333,13 @@ proptest! {
         places(&asked, "", &mut all);
         *asked.pointer_mut(&all[at.index(all.len())]).unwrap() = odd;
         let settings = settings(Enforces::Privileged);
-        let Ok(answer) = review(asked.to_string().as_bytes(), &settings) else { return Ok(()) };
+        let Ok(answer) = review(asked.to_string().as_bytes(), &settings, &Configs::default()) else { return Ok(()) };
         let body: Value = serde_json::from_slice(&answer.body).unwrap();
         prop_assert_eq!(&body["response"]["uid"], &asked["request"]["uid"]);
         if answer.verdict == Verdict::Injected {
             let once = patched(&asked["request"]["object"], &body["response"]);
             asked["request"]["object"] = once.clone();
-            let again = review(asked.to_string().as_bytes(), &settings).unwrap();
+            let again = review(asked.to_string().as_bytes(), &settings, &Configs::default()).unwrap();
             let body: Value = serde_json::from_slice(&again.body).unwrap();
             prop_assert_eq!(patched(&once, &body["response"]), once);
         }

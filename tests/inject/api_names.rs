@@ -63,7 +63,7 @@ fn i20_the_names_lead_to_the_proxy_and_nothing_of_the_pod_is_touched() {
 fn i20_the_last_name_is_of_the_clusters_domain() {
     let corp = settings(Sidecar::Native).in_domain("corp.example".parse().unwrap());
     let mut first = env_mode(pod());
-    inject(&mut first, &corp).unwrap();
+    inject(&mut first, &corp, None).unwrap();
     let names = &first["spec"]["hostAliases"][0]["hostnames"];
     assert_eq!(names[3], "kubernetes.default.svc.corp.example");
     // Another domain takes the place of the first.
@@ -94,7 +94,8 @@ fn i20_a_pod_that_uses_the_means_itself_gets_the_variables_alone_and_a_note() {
     for (pod, sidecars) in cases.into_iter().map(|pod| (pod, &BOTH[..])).chain([early]) {
         for &sidecar in sidecars {
             let mut injected = env_mode(pod.clone());
-            let Ok(Injected::Done { notes, .. }) = inject(&mut injected, &settings(sidecar)) else {
+            let Ok(Injected::Done { notes, .. }) = inject(&mut injected, &settings(sidecar), None)
+            else {
                 panic!("{pod}");
             };
             assert!(!listens_for_names(&injected));
@@ -106,7 +107,7 @@ fn i20_a_pod_that_uses_the_means_itself_gets_the_variables_alone_and_a_note() {
             told = format!("{}{}\n", told.replace(&format!("{}\n", notes[0]), ""), notes[0]);
             assert_eq!(notes.len(), 1, "{notes:?}");
             // Redirect rules need none of it.
-            let did = inject(&mut pod.clone(), &settings(sidecar)).unwrap();
+            let did = inject(&mut pod.clone(), &settings(sidecar), None).unwrap();
             assert!(matches!(did, Injected::Done { notes, .. } if notes.is_empty()));
         }
     }
@@ -150,10 +151,10 @@ fn i20_nothing_is_left_when_redirect_rules_take_over() {
     pod["spec"]["volumes"] = json!([{ "name": "kube-api-access-x", "projected": {} }]);
     let at = |level| settings(Sidecar::Native).at_admission(level);
     let mut natted = pod.clone();
-    inject(&mut natted, &at(Enforces::Privileged)).unwrap();
-    inject(&mut pod, &at(Enforces::Baseline)).unwrap();
+    inject(&mut natted, &at(Enforces::Privileged), None).unwrap();
+    inject(&mut pod, &at(Enforces::Baseline), None).unwrap();
     assert!(listens_for_names(&pod));
-    inject(&mut pod, &at(Enforces::Privileged)).unwrap();
+    inject(&mut pod, &at(Enforces::Privileged), None).unwrap();
     assert_eq!(pod, natted);
 }
 
@@ -161,7 +162,7 @@ fn i20_nothing_is_left_when_redirect_rules_take_over() {
 fn i20_the_note_on_the_level_names_the_ways_that_lead_to_the_proxy() {
     let told = |mut pod: Value| {
         pod["spec"]["volumes"] = json!([{ "name": "kube-api-access-x", "projected": {} }]);
-        match inject(&mut pod, &settings(Sidecar::Native).at_admission(Enforces::Baseline)) {
+        match inject(&mut pod, &settings(Sidecar::Native).at_admission(Enforces::Baseline), None) {
             Ok(Injected::Done { notes, .. }) => notes,
             other => panic!("{other:?}"),
         }

@@ -115,7 +115,7 @@ fn i09_the_proxys_user_is_refused_to_everybody_else() {
     let uid = "4000".parse().unwrap();
     let settings =
         ctrlmesh::manager::inject::Settings::new(image(), image(), Sidecar::Native, uid).unwrap();
-    inject(&mut moved, &settings).unwrap();
+    inject(&mut moved, &settings, None).unwrap();
     let proxy = named(&moved, "initContainers", "ctrlmesh-proxy");
     assert_eq!(proxy["securityContext"]["runAsUser"], 4000);
     let args = named(&moved, "initContainers", "ctrlmesh-init")["args"].as_array().unwrap();
@@ -137,7 +137,7 @@ fn i12_the_proxy_reads_its_plan_and_each_path_of_it_is_mounted() {
         .into_iter()
         .flat_map(|mode| trusts.clone().into_iter().map(move |trust| (mode.clone(), trust)))
     {
-        assert!(matches!(inject(&mut injected, &settings), Ok(Injected::Done { .. })));
+        assert!(matches!(inject(&mut injected, &settings, None), Ok(Injected::Done { .. })));
         let proxy = named(&injected, "initContainers", "ctrlmesh-proxy");
         let args = proxy["args"].as_array().unwrap();
         let args: Vec<_> = args.iter().map(|arg| arg.as_str().unwrap()).collect();
@@ -266,7 +266,7 @@ fn a_pod_that_does_not_ask_stays_as_it_is() {
         let mut pod =
             pod_with("/metadata/labels/ctrlmesh.kusionstack.io~1enable-proxy", json!(value));
         let before = pod.clone();
-        let did = inject(&mut pod, &settings(Sidecar::Native));
+        let did = inject(&mut pod, &settings(Sidecar::Native), None);
         assert_eq!((did, pod), (Ok(Injected::NotAsked), before));
     }
 }
@@ -276,7 +276,7 @@ fn annotation_or_label_in_either_spelling_chooses_the_mode() {
     let choose = |place: &str, key: &str, value: &str| {
         let mut pod = pod();
         pod["metadata"][place][key] = json!(value);
-        match inject(&mut pod, &settings(Sidecar::Native)) {
+        match inject(&mut pod, &settings(Sidecar::Native), None) {
             Ok(Injected::Done { mode, .. }) => mode,
             other => panic!("{other:?}"),
         }
@@ -428,7 +428,7 @@ fn the_service_account_is_told() {
     ] {
         let mut pod = pod();
         pod["spec"][field] = json!(value);
-        match inject(&mut pod, &settings(Sidecar::Native)) {
+        match inject(&mut pod, &settings(Sidecar::Native), None) {
             Ok(Injected::Done { service_account, .. }) => assert_eq!(service_account, wanted),
             other => panic!("{other:?}"),
         }

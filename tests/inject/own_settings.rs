@@ -72,7 +72,7 @@ fn every_quantity_of_the_api_and_no_other_is_taken() {
     let is_taken = |quantity: &str| {
         let text = json!({ "limits": { "cpu": quantity } }).to_string();
         let mut pod = annotated("ctrlmesh.kusionstack.io/proxy-resource", &text);
-        inject(&mut pod, &settings(Sidecar::Native)).is_ok()
+        inject(&mut pod, &settings(Sidecar::Native), None).is_ok()
     };
     for good in [
         "0", "0n", "0u", "0m", "0Ki", "0k", "0Mi", "0M", "0Gi", "0G", "0Ti", "0T", "1Pi", "1P",
@@ -227,11 +227,12 @@ fn a_key_without_meaning_is_noted() {
         json!("true");
     pod["metadata"]["labels"]["ctrlmesh.kusionstack.io/disable-fake-kubeconfig-env"] =
         json!("true");
-    let Ok(Injected::Done { notes, .. }) = inject(&mut pod, &settings(Sidecar::Native)) else {
+    let Ok(Injected::Done { notes, .. }) = inject(&mut pod, &settings(Sidecar::Native), None)
+    else {
         panic!("{pod}");
     };
     golden("notes.txt", &(notes.join("\n") + "\n"));
     let mut quiet = annotated("example.com/watching", "true");
-    let did = inject(&mut quiet, &settings(Sidecar::Native)).unwrap();
+    let did = inject(&mut quiet, &settings(Sidecar::Native), None).unwrap();
     assert!(matches!(did, Injected::Done { notes, .. } if notes.is_empty()));
 }

@@ -1,10 +1,16 @@
 //! Random pods: injecting twice is injecting once, and nothing that was there is lost.
 
-use ctrlmesh::manager::inject::{Enforces, Injected, Sidecar, inject};
+use ctrlmesh::manager::{
+    configs::Configs,
+    inject::{Enforces, Injected, Sidecar, inject},
+};
 use proptest::{option, prelude::*, sample::select};
 use serde_json::{Map, Value, json};
 
-use super::settings;
+use super::{
+    reviews::{config, configs},
+    settings,
+};
 
 const PATH: &str = "/var/run/secrets/kubernetes.io/serviceaccount";
 
@@ -88,7 +94,8 @@ fn containers(least: usize) -> impl Strategy<Value = Value> {
 
 fn volumes() -> impl Strategy<Value = Value> {
     let volume = prop_oneof![
-        8 => Just(json!({ "name": "v", "emptyDir": {} })),
+        4 => Just(json!({ "name": "v", "emptyDir": {} })),
+        4 => Just(json!({ "name": "v", "secret": { "secretName": "s", "defaultMode": 256 } })),
         8 => Just(json!({ "name": "kube-api-access-abcde", "projected": { "sources": [] } })),
         1 => Just(json!({ "name": "ctrlmesh-mesh-ca", "emptyDir": {} })),
     ];
@@ -195,6 +202,22 @@ fn sidecars() -> impl Strategy<Value = Sidecar> {
     select(vec![Sidecar::Native, Sidecar::Classic])
 }
 
+/// The config of the pods, with a webhook server or not.
+fn webhooks() -> impl Strategy<Value = Configs> {
+    let webhook = select(vec![
+        json!(null),
+        json!({ "certDir": "/v", "port": 9443 }),
+        json!({ "certDir": "/v/certs", "port": 443 }),
+        json!({ "certDir": "/v", "port": 9443, "certSecret": "s" }),
+    ]);
+    webhook.prop_map(|webhook| {
+        let mut config = config("blue", &webhook);
+        config["spec"]["selector"]["matchLabels"] =
+            json!({ "kridge.kusionstack.io/enable-proxy": "true" });
+        configs(&[config])
+    })
+}
+
 proptest! {
     #![proptest_config(ProptestConfig { cases: 2000, failure_persistence: None, ..Default::default() })]
 
@@ -205,29 +228,35 @@ proptest! {
     ) {
         let at = |level| settings(Sidecar::Native).at_admission(level);
         let (mut once, mut twice) = (pod.clone(), pod);
-        let did = inject(&mut once, &at(then));
-        if !matches!(inject(&mut twice, &at(first)), Ok(Injected::Done { .. })) {
+        let did = inject(&mut once, &at(then), None);
+        if !matches!(inject(&mut twice, &at(first), None), Ok(Injected::Done { .. })) {
             return Ok(());
         }
-        prop_assert_eq!(&inject(&mut twice, &at(then)), &did);
+        prop_assert_eq!(&inject(&mut twice, &at(then), None), &did);
         if did.is_ok() {
             prop_assert_eq!(twice, once);
         }
     }
 
     #[test]
-    fn i12_twice_is_once(pod in pods(), first in sidecars(), then in sidecars()) {
+    fn i12_twice_is_once(
+        pod in pods(),
+        (first, before) in (sidecars(), webhooks()),
+        (then, after) in (sidecars(), webhooks()),
+    ) {
+        let chosen = |configs: &Configs| configs.of_pod("ns", &pod).cloned();
+        let (before, after) = (chosen(&before), chosen(&after));
         let mut once = pod.clone();
-        let did = inject(&mut once, &settings(then));
+        let did = inject(&mut once, &settings(then), after.as_ref());
         if did.is_err() {
             prop_assert_eq!(&once, &pod);
         }
         let mut twice = pod.clone();
-        if !matches!(inject(&mut twice, &settings(first)), Ok(Injected::Done { .. })) {
+        if !matches!(inject(&mut twice, &settings(first), before.as_ref()), Ok(Injected::Done { .. })) {
             return Ok(());
         }
         prop_assert!(keeps(&twice, &pod), "{twice:#}");
-        let again = inject(&mut twice, &settings(then));
+        let again = inject(&mut twice, &settings(then), after.as_ref());
         prop_assert_eq!(&again, &did);
         if did.is_ok() {
             prop_assert_eq!(twice, once);

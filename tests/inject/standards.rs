@@ -197,7 +197,7 @@ fn i20_openshift_admits_the_proxy_by_its_user_and_the_rules_by_privileged_alone(
         let image = || "x".parse().unwrap();
         let settings = Settings::new(image(), image(), Sidecar::Native, uid.parse().unwrap());
         let mut pod = pod();
-        inject(&mut pod, &settings.unwrap()).unwrap();
+        inject(&mut pod, &settings.unwrap(), None).unwrap();
         pod
     };
     let mut table = String::new();

@@ -15,7 +15,7 @@ fn managed(sidecar: Sidecar) -> Settings {
 }
 
 fn injected(mut pod: Value, settings: &Settings) -> Value {
-    match inject(&mut pod, settings) {
+    match inject(&mut pod, settings, None) {
         Ok(Injected::Done { .. }) => pod,
         other => panic!("{other:?}"),
     }
@@ -93,7 +93,7 @@ fn the_names_of_its_volumes_are_reserved() {
         let mount = pod_with("/spec/containers/0/volumeMounts", mount);
         for mut pod in [volume, mount] {
             for settings in [managed(Sidecar::Native), settings(Sidecar::Native)] {
-                let refused = inject(&mut pod, &settings).unwrap_err();
+                let refused = inject(&mut pod, &settings, None).unwrap_err();
                 assert_eq!(refused.reason(), "ForeignName", "{pod:#}");
             }
         }
@@ -115,7 +115,7 @@ fn secrets_to_pull_with_are_added_to_those_of_the_pod_once() {
     assert_eq!(secrets(&injected(pod(), &managed(Sidecar::Native))), Value::Null);
     let mut malformed = pod_with("/spec/imagePullSecrets", json!("apps"));
     let before = malformed.clone();
-    let refused = inject(&mut malformed, &settings).unwrap_err();
+    let refused = inject(&mut malformed, &settings, None).unwrap_err();
     assert!(matches!(refused, NotInjected::Malformed { .. }), "{refused}");
     assert!(refused.to_string().contains("spec.imagePullSecrets"), "{refused}");
     assert_eq!(malformed, before);

@@ -18,7 +18,7 @@ use ctrlmesh::{
     },
     proxy::{
         Config, ManagerFlags, PlainFlags, ProxyArgs,
-        config::{Mode, OnChange, Pushdown},
+        config::{Mode, OnChange, Pushdown, WebhookFlags},
         start::{Proxy as Inner, ServeError},
     },
 };
@@ -213,6 +213,7 @@ impl Setup {
             mesh_ca_dir: self.leaf.is_none().then(|| files.mesh_ca()),
             leaf: self.leaf,
             manager: self.manager,
+            webhook: WebhookFlags::default(),
             kubernetes_service_host: uid.map(|_| "10.96.0.1".to_owned()),
             kubernetes_service_port: None,
             plain: PlainFlags {
@@ -229,6 +230,7 @@ impl Setup {
                 drain_timeout: self.drain_timeout,
                 pod_name: None,
                 pod_namespace: Some("ns".into()),
+                pod_uid: None,
             },
         })
         .unwrap();

@@ -1,8 +1,11 @@
-//! Admission of pods: a function of the review and the [`Settings`] only.
+//! Admission of pods: a function of the review, the [`Settings`] and a snapshot of the ShardingConfigs
+//! only.
 //!
-//! An AdmissionReview (admission.k8s.io/v1) is answered from itself: nothing is looked up or kept, so a
-//! dry run differs in nothing, and a second call is answered as the first (`reinvocationPolicy:
-//! IfNeeded`). The objects that pods need beside them are made elsewhere.
+//! An AdmissionReview (admission.k8s.io/v1) is answered by what is known already: nothing is called or
+//! kept, so a dry run differs in nothing, and a second call is answered as the first
+//! (`reinvocationPolicy: IfNeeded`) unless a config has changed in between. A pod that no one config
+//! selects is injected all the same, without the reviews of a webhook server. The objects that pods
+//! need beside them are made elsewhere.
 
 mod wire;
 
@@ -10,7 +13,10 @@ use serde_json::Value;
 
 pub use self::wire::BadReview;
 use self::wire::{Patch, Response, Review};
-use super::inject::{Injected, NotInjected, Settings, inject};
+use super::{
+    configs::Configs,
+    inject::{Injected, NotInjected, Settings, inject},
+};
 
 /// The answer to a review.
 #[derive(Clone, Debug)]
@@ -46,14 +52,15 @@ impl Verdict {
 }
 
 /// Answers a review of a pod that is to be created. Fails with [`BadReview`] if the body is none.
-pub fn review(body: &[u8], settings: &Settings) -> Result<Answer, BadReview> {
+pub fn review(body: &[u8], settings: &Settings, configs: &Configs) -> Result<Answer, BadReview> {
     let Review { uid, namespace, mut pod } = Review::parse(body)?;
     let name = ["/metadata/name", "/metadata/generateName"]
         .iter()
         .find_map(|at| pod.pointer(at).and_then(Value::as_str))
         .unwrap_or_default();
     let named = format!("{namespace}/{name}");
-    let (response, verdict) = match inject(&mut pod, settings) {
+    let config = configs.of_pod(&namespace, &pod);
+    let (response, verdict) = match inject(&mut pod, settings, config) {
         Ok(Injected::NotAsked) => (Response::allowed(uid), Verdict::Unchanged),
         Ok(Injected::Done { notes, .. }) => {
             (Response::patched(uid, &Patch::of(&mut pod), notes), Verdict::Injected)

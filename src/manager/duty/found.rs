@@ -11,16 +11,15 @@ use k8s_openapi::{
 };
 use kube::{
     Api, Client,
-    api::DynamicObject,
     runtime::watcher::{Config, watcher},
 };
 use rustls_pki_types::{CertificateDer, pem::PemObject};
 
+pub(super) use crate::manager::configs::{key, namespace};
 use crate::{
     api::keys,
     cluster::{Followed, OwnAccess},
     manager::inject::companions::{self, BUNDLE_MAP, Bundle},
-    policy::{Checked, Draft, Kind, draft},
 };
 
 /// The facts of a pod that asks for injection.
@@ -35,14 +34,6 @@ pub(super) struct PodFacts {
     /// The labels, by which ShardingConfigs select it. `None` if none has to: the pod is not
     /// injected, has ended, or is being deleted.
     pub(super) labels: Option<BTreeMap<String, String>>,
-}
-
-/// The facts of a ShardingConfig.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct ConfigFacts {
-    pub(super) checked: Checked,
-    /// Whether its pods need the labels of namespaces.
-    pub(super) needs_namespaces: bool,
 }
 
 /// A ConfigMap with the name of the bundle.
@@ -75,16 +66,6 @@ impl FoundBundle {
         });
         self.since.filter(|_| has_all)
     }
-}
-
-/// The key of an object among those of its kind.
-pub(super) fn key(namespace: &str, name: &str) -> String {
-    format!("{namespace}/{name}")
-}
-
-/// The namespace in a key.
-pub(super) fn namespace(key: &str) -> &str {
-    key.split_once('/').map_or(key, |(namespace, _)| namespace)
 }
 
 pub(super) fn key_of<K: kube::Resource>(object: &K) -> String {
@@ -125,19 +106,6 @@ impl PodFacts {
             labels: (is_injected && !is_going).then_some(labels),
         }
     }
-}
-
-pub(super) fn configs(access: OwnAccess) -> Followed<DynamicObject, ConfigFacts> {
-    let watch = |client: Client| {
-        let kind = Kind::ShardingConfig.api_resource();
-        watcher(Api::<DynamicObject>::all_with(client, &kind), Config::default())
-    };
-    Followed::new(access, watch, |config: DynamicObject| {
-        let checked = draft(Kind::ShardingConfig, &config);
-        let needs_namespaces =
-            checked.as_ref().is_ok_and(|Draft::Sharding(draft)| draft.resolve(None).is_err());
-        (key_of(&config), ConfigFacts { checked, needs_namespaces })
-    })
 }
 
 pub(super) fn bundles(access: OwnAccess) -> Followed<ConfigMap, FoundBundle> {

@@ -20,13 +20,14 @@ use k8s_openapi::{
 };
 use kube::{
     Api, Client,
-    api::{DynamicObject, Patch, PatchParams},
+    api::{Patch, PatchParams},
 };
 use rustls_pki_types::{CertificateDer, pem::PemObject};
 use serde_json::Value;
+use tokio::sync::watch;
 
 use super::{
-    found::{self, ConfigFacts, FoundBundle, FoundRights, PodFacts, key, namespace},
+    found::{self, FoundBundle, FoundRights, PodFacts, key, namespace},
     hooks,
     subject::{NotWritten, Subject},
     waiting::Unchosen,
@@ -35,12 +36,13 @@ use crate::{
     api::keys,
     cluster::{Followed, OwnAccess, Update, describe},
     manager::{
+        configs::Configs,
         inject::companions::{self, BUNDLE_MAP, Bundle},
         shared::{OwnObjects, Shared},
         trust::{Known, Trusted},
     },
     net::ca::certificate_pem,
-    policy::{Checked, choose},
+    policy::choose,
 };
 
 /// The time in which every kubelet has written a changed ConfigMap to its pods, and clients have
@@ -54,7 +56,9 @@ const CLUSTER_CA: &str = "cluster CA";
 pub(super) struct Mesh {
     shared: Arc<Shared>,
     pods: [Followed<Pod, PodFacts>; 2],
-    configs: Followed<DynamicObject, ConfigFacts>,
+    /// The ShardingConfigs, which both replicas follow. `None` until they were listed once.
+    configs: Option<Arc<Configs>>,
+    next_configs: watch::Receiver<Option<Arc<Configs>>>,
     bundles: Followed<ConfigMap, FoundBundle>,
     rights: Followed<RoleBinding, FoundRights>,
     cluster_rights: Followed<ClusterRoleBinding, FoundRights>,
@@ -74,10 +78,13 @@ impl Mesh {
         let access = OwnAccess::Client(client.clone());
         let pods =
             [keys::PREFIX, keys::KRIDGE_PREFIX].map(|prefix| found::pods(access.clone(), prefix));
+        let mut next_configs = shared.configs.subscribe();
+        let configs = next_configs.borrow_and_update().clone();
         Self {
             shared: Arc::clone(shared),
             pods,
-            configs: found::configs(access.clone()),
+            configs,
+            next_configs,
             bundles: found::bundles(access.clone()),
             rights: found::rights(access.clone()),
             cluster_rights: found::cluster_rights(access),
@@ -92,7 +99,10 @@ impl Mesh {
             let (update, plural) = tokio::select! {
                 update = ours.next() => (update, "pods"),
                 update = kridges.next() => (update, "pods of Kridge"),
-                update = self.configs.next() => (update, "shardingconfigs"),
+                Ok(()) = self.next_configs.changed() => {
+                    self.configs = self.next_configs.borrow_and_update().clone();
+                    return;
+                }
                 update = self.bundles.next() => (update, "configmaps"),
                 update = self.rights.next() => (update, "rolebindings"),
                 update = self.cluster_rights.next() => (update, "clusterrolebindings"),
@@ -115,7 +125,7 @@ impl Mesh {
     /// Whether all of it was listed once.
     pub(super) fn is_known(&self) -> bool {
         self.pods.iter().all(|pods| pods.known().is_some())
-            && self.configs.known().is_some()
+            && self.configs.is_some()
             && self.bundles.known().is_some()
             && self.rights.known().is_some()
             && self.cluster_rights.known().is_some()
@@ -143,17 +153,11 @@ impl Mesh {
     pub(super) fn unchosen(&self) -> impl Iterator<Item = Unchosen<'_>> {
         self.pods.iter().filter_map(Followed::known).flatten().filter_map(|(key, pod)| {
             let labels = pod.labels.as_ref()?;
-            let why =
-                choose(self.configs_of(namespace(key)), labels, namespace(key), None).err()?;
+            let namespace = namespace(key);
+            let configs = self.configs.iter().flat_map(|all| all.of_namespace(namespace));
+            let why = choose(configs, labels, namespace, None).err()?;
             Some(Unchosen { key, pod, why })
         })
-    }
-
-    /// The checked configs of a namespace.
-    fn configs_of(&self, of: &str) -> impl Iterator<Item = &Checked> {
-        let configs = self.configs.known().into_iter();
-        let configs = configs.flat_map(move |all| all.range(key(of, "")..));
-        configs.take_while(move |(at, _)| namespace(at) == of).map(|(_, config)| &config.checked)
     }
 
     /// The namespaces that get a bundle. A ConfigMap of ours is kept up to date wherever it is.
@@ -161,7 +165,7 @@ impl Mesh {
         let mut accounts: BTreeMap<&str, Vec<&str>> = BTreeMap::new();
         let found = self.bundles.known().into_iter().flatten();
         let ours = found.filter(|(_, bundle)| bundle.is_ours).map(|(at, _)| namespace(at));
-        let configured = self.configs.known().into_iter().flatten().map(|(at, _)| namespace(at));
+        let configured = self.configs.iter().flat_map(|configs| configs.namespaces());
         for namespace in configured.chain(ours) {
             accounts.entry(namespace).or_default();
         }
@@ -231,11 +235,8 @@ impl Mesh {
     /// The right to the labels of namespaces, for the pods of configs that need them: all namespaces
     /// or none, and so not for others.
     fn cluster_rights_due(&self) -> Option<(Subject, Apply)> {
-        let configs = self.configs.known().into_iter().flatten();
-        let in_need: BTreeSet<_> = configs
-            .filter(|(_, config)| config.needs_namespaces)
-            .map(|(at, _)| namespace(at))
-            .collect();
+        let in_need: BTreeSet<_> =
+            self.configs.iter().flat_map(|configs| configs.in_need()).collect();
         let mut all = self.namespaces();
         all.retain(|namespace, _| in_need.contains(namespace));
         let accounts: Vec<_> = all

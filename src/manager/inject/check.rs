@@ -1,5 +1,7 @@
 //! Checks that refuse pods for which the mesh could not keep its promises.
 
+use std::num::NonZeroU16;
+
 use serde_json::Value;
 
 use super::{
@@ -133,12 +135,20 @@ fn classic(parsed: &ParsedPod) -> Result<(), NotInjected> {
 
 fn ports(container: &Container) -> Result<(), NotInjected> {
     let needed = [(ADMIN_PORT, "serves metrics and health"), (OUTBOUND_PORT, "takes requests")];
-    for (port, purpose) in needed.map(|(port, purpose)| (port.get(), purpose)) {
-        if container.tcp_ports().any(|taken| taken == u64::from(port)) {
-            return Err(NotInjected::Port { container: container.name.clone(), port, purpose });
-        }
+    needed.into_iter().try_for_each(|(own, purpose)| port(container, own, purpose))
+}
+
+/// Refuses a container that serves at a port of the proxy.
+pub(super) fn port(
+    container: &Container,
+    own: NonZeroU16,
+    purpose: &'static str,
+) -> Result<(), NotInjected> {
+    let port = own.get();
+    match container.tcp_ports().any(|taken| taken == u64::from(port)) {
+        true => Err(NotInjected::Port { container: container.name.clone(), port, purpose }),
+        false => Ok(()),
     }
-    Ok(())
 }
 
 fn variables(container: &Container) -> Result<(), NotInjected> {

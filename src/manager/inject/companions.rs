@@ -96,7 +96,7 @@ pub(in crate::manager) fn cluster_rights(accounts: &[(&str, &str)]) -> Value {
 }
 
 /// The objects for a namespace with injected pods: the mesh CA, the bundle, and the right to read
-/// the policies.
+/// the policies and the pods.
 pub fn of_namespace(namespace: &str, trust: &Trust) -> [Value; 3] {
     let secret = json!({
         "apiVersion": "v1",
@@ -118,11 +118,15 @@ pub fn of_namespace(namespace: &str, trust: &Trust) -> [Value; 3] {
         "apiVersion": format!("{RBAC}/v1"),
         "kind": "Role",
         "metadata": metadata(ROLE, namespace),
-        "rules": [{
-            "apiGroups": [<ShardingConfig as kube::Resource>::group(&())],
-            "resources": [<ShardingConfig as kube::Resource>::plural(&())],
-            "verbs": ["get", "list", "watch"],
-        }],
+        "rules": [
+            {
+                "apiGroups": [<ShardingConfig as kube::Resource>::group(&())],
+                "resources": [<ShardingConfig as kube::Resource>::plural(&())],
+                "verbs": ["get", "list", "watch"],
+            },
+            // The pods of the other shards, which answer reviews of their objects.
+            { "apiGroups": [""], "resources": ["pods"], "verbs": ["get", "list", "watch"] },
+        ],
     });
     [secret, bundle, role]
 }

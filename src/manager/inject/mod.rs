@@ -1,4 +1,5 @@
-//! Makes a pod part of the mesh: a function of the pod and the [`Settings`] only.
+//! Makes a pod part of the mesh: a function of the pod, the [`Settings`] and the ShardingConfig that
+//! selects the pod only.
 //!
 //! [`inject`] reads top-down:
 //!
@@ -7,9 +8,11 @@
 //! 3. the pod's own settings are read: how its requests reach the proxy ([`CaptureMode`]), what
 //!    else its annotations ask for (`pod_settings`); the pod is refused if the mesh could not keep
 //!    its promises ([`NotInjected`]);
-//! 4. every container gets the bundle, and in env mode the proxy's address, to which the API
+//! 4. where the ShardingConfig names a webhook server, its reviews are to come to the proxy, which
+//!    needs the server's certificate (`reviews`);
+//! 5. every container gets the bundle, and in env mode the proxy's address, to which the API
 //!    server's names lead too (`apps`);
-//! 5. volumes, init container and proxy are added (`volumes`, `parts`), in an order in which no
+//! 6. volumes, init container and proxy are added (`volumes`, `parts`), in an order in which no
 //!    container starts before the proxy and bypasses it later.
 //!
 //! The pod stays JSON throughout, so that unknown fields survive. Beside the pod, its namespace
@@ -25,6 +28,7 @@ mod not_injected;
 mod parts;
 mod pod;
 mod pod_settings;
+mod reviews;
 mod settings;
 mod volumes;
 pub mod workload;
@@ -33,15 +37,17 @@ use serde_json::Value;
 
 use self::{
     apps::aliases,
+    parts::Ways,
     pod::{ParsedPod, unquoted},
     pod_settings::PodSettings,
+    reviews::Reviews,
 };
 pub use self::{
     not_injected::NotInjected,
     pod_settings::CaptureMode,
     settings::{BadImage, BadResources, Enforces, Image, MeshTrust, Resources, Settings, Sidecar},
 };
-use crate::api::keys;
+use crate::{api::keys, policy::ShardingDraft};
 
 /// The result of [`inject`].
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -59,10 +65,15 @@ pub enum Injected {
     },
 }
 
-/// Injects `pod`, a Pod or a PodTemplateSpec, if it asks for that. Injecting an injected pod, with
-/// any settings, gives the same as injecting the original; at admission, the resources that a
-/// LimitRange gave our containers in between stay. Fails with [`NotInjected`]; the pod is unchanged.
-pub fn inject(pod: &mut Value, settings: &Settings) -> Result<Injected, NotInjected> {
+/// Injects `pod`, a Pod or a PodTemplateSpec, if it asks for that; `config` is the ShardingConfig that
+/// selects it. Injecting an injected pod, with any settings, gives the same as injecting the original;
+/// at admission, the resources that a LimitRange gave our containers in between stay. Fails with
+/// [`NotInjected`]; the pod is unchanged.
+pub fn inject(
+    pod: &mut Value,
+    settings: &Settings,
+    config: Option<&ShardingDraft>,
+) -> Result<Injected, NotInjected> {
     if !is_asked_for(pod)? {
         return Ok(Injected::NotAsked);
     }
@@ -78,6 +89,11 @@ pub fn inject(pod: &mut Value, settings: &Settings) -> Result<Injected, NotInjec
     }
 
     let mode = own.mode;
+    let reviews = match mode {
+        CaptureMode::Iptables => config.map_or(Ok(None), |c| Reviews::of(&parsed, c, settings))?,
+        CaptureMode::Env => None,
+    };
+    notes.extend(config.and_then(|config| reviews::note(config, mode)));
     apps::mark(&mut parsed, mode);
     apps::give_bundle(&mut parsed);
     let names = match mode {
@@ -89,10 +105,11 @@ pub fn inject(pod: &mut Value, settings: &Settings) -> Result<Injected, NotInjec
     };
     let has_names = matches!(names, Some(Ok(())));
     volumes::add(&mut parsed, mode, &settings.trust);
+    parsed.volumes.extend(reviews.as_ref().and_then(|reviews| reviews.volume.clone()));
     parsed.add_pull_secrets(&settings.pull_secrets)?;
     notes.extend(own.notes(&parsed, has_names));
     notes.extend(names.and_then(Result::err).map(|taken| taken.to_string()));
-    parts::add(&mut parsed, own, has_names, settings);
+    parts::add(&mut parsed, own, &Ways { has_names, reviews }, settings);
     if settings.admission.is_some() {
         parts::keep_defaults(&mut parsed, &former);
     }

@@ -1,6 +1,6 @@
 //! The reasons to refuse a pod that asks for injection.
 
-use ctrlmesh_init::ProxyUid;
+use ctrlmesh_init::{PlanError, ProxyUid};
 
 use crate::manager::enrolment::AUDIENCE;
 
@@ -45,6 +45,27 @@ pub enum NotInjected {
          to another port"
     )]
     Port { container: String, port: u16, purpose: &'static str },
+    #[error(
+        "{config}: no volume with the certificate of the controller's webhook server is mounted at \
+         spec.webhook.certDir, which is {dir}, and the proxy shows that certificate: mount its Secret \
+         there, or name the Secret in spec.webhook.certSecret; if the controller has it in its image \
+         or in memory alone, remove spec.webhook"
+    )]
+    NoCertificate { config: Box<str>, dir: Box<str> },
+    #[error(
+        "{config}: containers `{one}` and `{other}` mount different things at \
+         spec.webhook.certDir, which is {dir}, so that it cannot be told whose certificate the proxy \
+         is to show: mount one volume in both, or name the Secret in spec.webhook.certSecret"
+    )]
+    TwoCertificates { config: Box<str>, dir: Box<str>, one: Box<str>, other: Box<str> },
+    #[error(
+        "{config}: container `{container}` mounts volume `{volume}` at spec.webhook.certDir by a \
+         subPathExpr, which tells the path in that container alone: write a subPath, or name the \
+         Secret in spec.webhook.certSecret"
+    )]
+    CertificatePath { config: Box<str>, container: Box<str>, volume: Box<str> },
+    #[error("{config}: the webhook port: {problem}")]
+    WebhookPort { config: Box<str>, problem: PlanError },
     #[error(
         "{0} has automountServiceAccountToken: false: either the pod is not a client of the API \
          server and needs no proxy, or it brings credentials of its own, which the proxy does not \
@@ -97,6 +118,10 @@ impl NotInjected {
             Self::Windows(_) => "Windows",
             Self::ProxyUser { .. } => "ProxyUser",
             Self::Port { .. } => "Port",
+            Self::NoCertificate { .. } => "NoCertificate",
+            Self::TwoCertificates { .. } => "TwoCertificates",
+            Self::CertificatePath { .. } => "CertificatePath",
+            Self::WebhookPort { .. } => "WebhookPort",
             Self::NoToken(_) => "NoToken",
             Self::Audience(_) => "Audience",
             Self::ForeignName { .. } => "ForeignName",

@@ -1,12 +1,14 @@
 //! The init container and the proxy.
 
+use ctrlmesh_init::Plan;
 use serde_json::{Map, Value, json};
 
 use super::{
     apps::entries_to_look_at,
-    names::{INIT, POD, PROXY},
+    names::{INIT, POD, POD_UID, PROXY},
     pod::{Container, JsonObject, ParsedPod, named},
     pod_settings::{CaptureMode, PodSettings},
+    reviews::Reviews,
     settings::{MeshTrust, Resources, Settings, Sidecar},
     volumes::{
         ENROLMENT, INIT_RUN, LEAF, MESH_CA, NO_TOKEN, POD_LABELS, PROXY_ACCESS, STATE, field, mount,
@@ -24,19 +26,26 @@ const START_TIMEOUT: u32 = 120;
 /// than pods have: the kubelet ends the wait with the pod's own grace period.
 const STOP_TIMEOUT: u32 = 3600;
 
+/// The ways to the proxy beside the one to the API server's address.
+pub(super) struct Ways {
+    /// Whether the API server's names lead to it.
+    pub(super) has_names: bool,
+    /// The reviews that come to it.
+    pub(super) reviews: Option<Reviews>,
+}
+
 /// Adds both containers in their places.
 ///
 /// Native: init container, proxy, then all others, so that all of them are covered. Classic: the
 /// init container comes last of its kind, since later ones could reach nothing while no proxy runs,
 /// and the proxy first of the containers.
-///
-/// With `has_names` the proxy listens where the API server's names lead.
-pub(super) fn add(parsed: &mut ParsedPod, own: PodSettings, has_names: bool, settings: &Settings) {
+pub(super) fn add(parsed: &mut ParsedPod, own: PodSettings, ways: &Ways, settings: &Settings) {
+    let plan = ways.reviews.as_ref().map_or(&settings.plan, |reviews| &reviews.plan);
     let init = match own.mode {
-        CaptureMode::Iptables => Some(init(settings, entries_to_look_at(parsed))),
+        CaptureMode::Iptables => Some(init(settings, plan, entries_to_look_at(parsed))),
         CaptureMode::Env => None,
     };
-    let proxy = proxy(own, has_names, settings);
+    let proxy = proxy(own, ways, settings);
     match settings.sidecar {
         Sidecar::Native => {
             parsed.init_containers.splice(0..0, init.into_iter().chain([proxy]));
@@ -69,11 +78,11 @@ pub(super) fn keep_defaults(parsed: &mut ParsedPod, former: &[Container]) {
     }
 }
 
-fn init(settings: &Settings, to_look_at: Vec<JsonObject>) -> Container {
+fn init(settings: &Settings, plan: &Plan, to_look_at: Vec<JsonObject>) -> Container {
     let fields = json!({
         "image": settings.init_image.to_string(),
         "imagePullPolicy": "IfNotPresent",
-        "args": settings.plan.to_args(),
+        "args": plan.to_args(),
         "resources": {
             "requests": { "cpu": "10m", "memory": "16Mi" },
             "limits": { "memory": "64Mi" },
@@ -88,7 +97,7 @@ fn init(settings: &Settings, to_look_at: Vec<JsonObject>) -> Container {
     Container::new(INIT, into_object(fields), env, mounts)
 }
 
-fn proxy(own: PodSettings, has_names: bool, settings: &Settings) -> Container {
+fn proxy(own: PodSettings, ways: &Ways, settings: &Settings) -> Container {
     let uid = settings.plan.proxy_uid().as_u32();
     let mode = match own.mode {
         CaptureMode::Iptables => sidecar::Mode::Iptables,
@@ -96,7 +105,8 @@ fn proxy(own: PodSettings, has_names: bool, settings: &Settings) -> Container {
     };
     let (leaf, leaf_mounts) = leaf(&settings.trust);
     let plan = ProxyPlan {
-        listen_names: has_names.then_some(LISTEN_NAMES),
+        listen_names: ways.has_names.then_some(LISTEN_NAMES),
+        inbound: ways.reviews.as_ref().map(|reviews| reviews.inbound.clone()),
         ..ProxyPlan::of_pod(mode, settings.cluster_domain.clone(), leaf)
     };
     let resources = own.proxy_resources.or_else(|| settings.proxy_resources.clone());
@@ -139,6 +149,10 @@ fn proxy(own: PodSettings, has_names: bool, settings: &Settings) -> Container {
     mounts.push(mount(POD_LABELS, LABELS_DIR, true));
     mounts.push(mount(STATE, STATE_DIR, false));
     let mut env = pod_env();
+    if let Some(reviews) = &ways.reviews {
+        mounts.push(reviews.mount.clone());
+        env.push(env_field(POD_UID, "metadata.uid"));
+    }
     env.extend(own.proxy_env);
     Container::new(PROXY, fields, env, mounts)
 }

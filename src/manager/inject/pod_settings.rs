@@ -7,7 +7,7 @@ use serde::{Deserialize, de::DeserializeOwned};
 use strum::IntoStaticStr;
 
 use super::{
-    names::{ADDRESS, POD, PROXY},
+    names::{ADDRESS, POD, POD_UID, PROXY},
     not_injected::NotInjected,
     pod::{Container, JsonObject, ParsedPod, named, text},
     settings::{BadResources, Enforces, Resources, Settings},
@@ -268,7 +268,7 @@ impl Annotation<'_> {
 
     fn may_set_in_proxy(&self, name: &str) -> Result<(), NotInjected> {
         self.is_name(name)?;
-        match ADDRESS.iter().chain(&POD).any(|own| *own == name) {
+        match ADDRESS.iter().chain(&POD).chain([&POD_UID]).any(|own| *own == name) {
             true => Err(self.refused(format!(
                 "{name} tells the proxy where it is, and is set by ctrlmesh: leave it out"
             ))),

@@ -3,7 +3,7 @@
 use std::{collections::BTreeMap, str::FromStr};
 
 use clap::ValueEnum;
-use ctrlmesh_init::{BackendChoice, Plan, PlanError, ProxyUid};
+use ctrlmesh_init::{BackendChoice, Inbound, Plan, PlanError, ProxyUid};
 use serde::Deserialize;
 use serde_json::Value;
 
@@ -53,6 +53,14 @@ impl Settings {
             proxy_resources: None,
             plan,
         })
+    }
+
+    /// The plan of the init container of a pod whose reviews are redirected too. Fails if their ports
+    /// are the proxy's own.
+    pub(super) fn plan_with(&self, inbound: Inbound) -> Result<Plan, PlanError> {
+        let plan = &self.plan;
+        let (uid, outbound) = (plan.proxy_uid(), plan.outbound_port());
+        Plan::new(uid, outbound, plan.upstreams().to_vec(), Some(inbound), plan.backend())
     }
 
     /// The settings for a cluster with this DNS domain.

@@ -23,6 +23,8 @@ pub(super) const MESH_CA: &str = "ctrlmesh-mesh-ca";
 pub(super) const ENROLMENT: &str = "ctrlmesh-enrolment";
 /// The proxy's certificate and its key, for the proxy alone, kept over a restart.
 pub(super) const LEAF: &str = "ctrlmesh-leaf";
+/// The certificate of the controller's webhook server, for the proxy alone.
+pub(super) const WEBHOOK: &str = "ctrlmesh-webhook";
 /// The pod's labels, kept up to date by the kubelet.
 pub(super) const POD_LABELS: &str = "ctrlmesh-pod-labels";
 /// The proxy's state, kept over a restart.
@@ -32,8 +34,18 @@ pub(super) const INIT_RUN: &str = "ctrlmesh-init-run";
 /// An empty directory in place of the token that the init container would get otherwise.
 pub(super) const NO_TOKEN: &str = "ctrlmesh-no-token";
 
-const OURS: [&str; 9] =
-    [BUNDLE, PROXY_ACCESS, MESH_CA, ENROLMENT, LEAF, POD_LABELS, STATE, INIT_RUN, NO_TOKEN];
+const OURS: [&str; 10] = [
+    BUNDLE,
+    PROXY_ACCESS,
+    MESH_CA,
+    ENROLMENT,
+    LEAF,
+    WEBHOOK,
+    POD_LABELS,
+    STATE,
+    INIT_RUN,
+    NO_TOKEN,
+];
 
 /// The prefix of the volumes of ServiceAccount admission.
 const TOKEN_PREFIX: &str = "kube-api-access-";
@@ -43,7 +55,7 @@ const TOKEN_SECONDS: u32 = 3607;
 /// Every user may read: a volume's files belong to root, and to the group `fsGroup` only if the pod
 /// sets one. The proxy is neither. Keys and tokens of the proxy are kept from others because no other
 /// container mounts their volumes.
-const READABLE: u32 = 0o444;
+pub(super) const READABLE: u32 = 0o444;
 
 /// Whether a volume of ours has this name.
 pub(super) fn is_ours(name: &str) -> bool {

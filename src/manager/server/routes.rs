@@ -16,6 +16,7 @@ use super::{
 use crate::{
     manager::{
         admission::{self, Verdict},
+        configs::Configs,
         inject::Settings,
         shared::Shared,
     },
@@ -80,8 +81,9 @@ impl Routes {
         unsent: &Unsent,
     ) -> Result<Response<Full<Bytes>>, Box<Status>> {
         let Whole { bytes, place } = self.bodies.read(request.into_body(), MAX_REVIEW).await?;
+        let configs = known_configs(&self.shared)?;
         let begun = Instant::now();
-        let answer = admission::review(&bytes, settings)
+        let answer = admission::review(&bytes, settings, &configs)
             .map_err(|bad| Box::new(Status::new(Reason::BadRequest, bad.to_string())))?;
         let metrics = &self.shared.metrics;
         metrics.review_duration.observe(begun.elapsed().as_secs_f64());
@@ -111,6 +113,14 @@ impl Routes {
     }
 }
 
+/// The ShardingConfigs. Fails with the response to give until they were listed once: without them a
+/// pod would lack for its life what its config asks for.
+fn known_configs(shared: &Shared) -> Result<Arc<Configs>, Box<Status>> {
+    let message = "the ShardingConfigs are not listed yet; try again";
+    let unknown = || Box::new(Status::new(Reason::ServiceUnavailable, message));
+    shared.configs.borrow().clone().ok_or_else(unknown)
+}
+
 fn refused(status: &Status) -> Response<Full<Bytes>> {
     let code = StatusCode::from_u16(status.code).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
     let body = status.encode(Encoding::Json);
@@ -127,4 +137,19 @@ fn response(code: StatusCode, kind: &'static str, body: Bytes) -> Response<Full<
     *response.status_mut() = code;
     response.headers_mut().insert(header::CONTENT_TYPE, HeaderValue::from_static(kind));
     response
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn bad_i13_no_review_is_answered_before_the_configs_were_listed() {
+        let shared = Shared::for_tests();
+        let status = known_configs(&shared).unwrap_err();
+        assert_eq!(status.code, 503);
+        assert!(status.message.contains("not listed yet"), "{}", status.message);
+        shared.configs.send_replace(Some(Arc::default()));
+        assert!(known_configs(&shared).is_ok());
+    }
 }

@@ -82,8 +82,8 @@ impl Webhook {
         if is_path { Ok(given.into()) } else { Err(BadWebhook::Directory(given.to_owned())) }
     }
 
-    /// A port of the controller.
-    pub(in crate::policy) fn port(given: u16) -> Result<NonZeroU16, BadWebhook> {
+    /// A port of the controller. Fails if it is none, or one of the proxy's own.
+    pub fn port(given: u16) -> Result<NonZeroU16, BadWebhook> {
         if OWN_PORTS.contains(&given) {
             return Err(BadWebhook::OwnPort(given));
         }

@@ -20,6 +20,7 @@ use ctrlmesh::{
     cli::yaml,
     manager::{
         admission::review,
+        configs::Configs,
         inject::{Enforces, Settings, Sidecar},
         trust::{Lifetimes, Purpose, Trust},
     },
@@ -126,7 +127,7 @@ fn answer(mut tls: StreamOwned<ServerConnection, TcpStream>, calls: &AtomicUsize
         Sidecar::Native,
         "1359".parse()?,
     )?;
-    let answer = review(&body, &settings.at_admission(namespaces))?.body;
+    let answer = review(&body, &settings.at_admission(namespaces), &Configs::default())?.body;
     let head = format!(
         "HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: {}\r\n\
          Connection: close\r\n\r\n",

@@ -1,0 +1,77 @@
+//! The ShardingConfigs, checked, as data: a snapshot of those that the API server has, or of a file's.
+
+use std::{collections::BTreeMap, sync::Arc};
+
+use kube::api::DynamicObject;
+use serde_json::Value;
+
+use crate::policy::{Checked, Draft, Kind, ShardingDraft, choose, draft, object_of};
+
+/// ShardingConfigs by namespace and name. Cheap to clone for their number.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Configs(BTreeMap<String, Arc<ConfigFacts>>);
+
+/// The facts of a ShardingConfig.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct ConfigFacts {
+    pub(super) checked: Checked,
+    /// Whether its pods need the labels of namespaces.
+    pub(super) needs_namespaces: bool,
+}
+
+impl ConfigFacts {
+    pub(super) fn of(config: &DynamicObject) -> Self {
+        let checked = draft(Kind::ShardingConfig, config);
+        let needs_namespaces =
+            checked.as_ref().is_ok_and(|Draft::Sharding(draft)| draft.resolve(None).is_err());
+        Self { checked, needs_namespaces }
+    }
+}
+
+/// The key of an object among those of its kind.
+pub(super) fn key(namespace: &str, name: &str) -> String {
+    format!("{namespace}/{name}")
+}
+
+/// The namespace in a key.
+pub(super) fn namespace(key: &str) -> &str {
+    key.split_once('/').map_or(key, |(namespace, _)| namespace)
+}
+
+impl Configs {
+    pub(super) fn new(configs: BTreeMap<String, Arc<ConfigFacts>>) -> Self {
+        Self(configs)
+    }
+
+    /// Adds a config, as the API server would hold it.
+    pub fn add(&mut self, config: &DynamicObject) {
+        let facts = ConfigFacts::of(config);
+        let object = object_of(&facts.checked);
+        self.0.insert(key(&object.namespace, &object.name), Arc::new(facts));
+    }
+
+    /// The one config that selects a pod of the namespace, or its template. `None` also if several do,
+    /// or a label of the pod is no text.
+    pub fn of_pod(&self, namespace: &str, pod: &Value) -> Option<&ShardingDraft> {
+        let labels = pod.pointer("/metadata/labels")?.as_object()?.iter();
+        let labels = labels.map(|(key, text)| Some((key.clone(), text.as_str()?.to_owned())));
+        let labels = labels.collect::<Option<_>>()?;
+        choose(self.of_namespace(namespace), &labels, namespace, None).ok()
+    }
+
+    /// The checked configs of a namespace.
+    pub(super) fn of_namespace(&self, of: &str) -> impl Iterator<Item = &Checked> {
+        let all = self.0.range(key(of, "")..);
+        all.take_while(move |(at, _)| namespace(at) == of).map(|(_, config)| &config.checked)
+    }
+
+    /// The namespaces with configs.
+    pub(super) fn namespaces(&self) -> impl Iterator<Item = &str> {
+        self.0.keys().map(|at| namespace(at))
+    }
+
+    /// The namespaces whose pods need the labels of namespaces.
+    pub(super) fn in_need(&self) -> impl Iterator<Item = &str> {
+        self.0.iter().filter(|(_, config)| config.needs_namespaces).map(|(at, _)| namespace(at))
+    }
+}
