@@ -31,7 +31,8 @@ pub use self::{
     resource::GroupResource,
     sharding::{
         BadLock, BadRange, BadRule, Boundary, HashOf, HashRange, HashRule, Lock, LockIn,
-        NamespaceLabels, Pattern, Rule, Scope, Scopes, Selected, Sharding, Share,
+        NamespaceLabels, ObjectFacts, OfNamespace, Pattern, Rule, Scope, Scopes, Selected,
+        Sharding, Share,
     },
     way::{Extent, Narrow, Pushed, Rewrite, Way, Write},
     webhook::{Answerer, BadWebhook, Here, Judged, Owner, Pair, Siblings, Unreadable, Webhook},

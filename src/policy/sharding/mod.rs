@@ -4,9 +4,9 @@
 //! where one names the lock.
 
 mod boundary;
+mod facts;
 mod lock;
 mod namespaces;
-mod reviewed;
 mod scope;
 mod scopes;
 mod share;
@@ -15,9 +15,10 @@ use std::sync::Arc;
 
 use sha2::{Digest, Sha256};
 
-pub(super) use self::{boundary::fnv1a, namespaces::Resolved, reviewed::Reviewed};
+pub(super) use self::{boundary::fnv1a, namespaces::Resolved};
 pub use self::{
     boundary::{BadRange, Boundary, HashOf, HashRange, HashRule, Pattern},
+    facts::{ObjectFacts, OfNamespace},
     lock::{BadLock, Lock, LockIn},
     namespaces::{NamespaceLabels, Selected},
     scope::Scope,

@@ -5,7 +5,7 @@ use crate::{
     api::{OwnerDown, Route, Unowned},
     policy::{
         GroupResource,
-        sharding::{Reviewed, Scope},
+        sharding::{ObjectFacts, OfNamespace, Scope},
     },
     wire::review::{Review, Stated},
 };
@@ -109,26 +109,28 @@ impl Siblings {
     /// The judgement of each shard on the object of a review, that of the own shard first.
     pub fn judged(&self, review: &Review<'_>) -> impl Iterator<Item = Judged<'_>> {
         let resource = GroupResource::new(review.group, review.resource);
-        let object = self.reviewed(review, &resource);
+        let object = self.facts(review, &resource);
         std::iter::once(&self.own).chain(&self.others).map(move |sharding| {
             let scope = sharding.scope(&resource).map(AsRef::as_ref);
-            let has = scope.map_or(Some(true), |scope: &Scope| scope.has(&object));
+            let has = scope.map_or(Some(true), |scope: &Scope| scope.owns(&object));
             Judged { shard: sharding.shard(), scope, has }
         })
     }
 
-    fn reviewed<'a>(&self, review: &Review<'a>, resource: &GroupResource) -> Reviewed<'a> {
+    /// The facts of the object of a review. A Namespace has the labels that the review states.
+    fn facts<'a>(&self, review: &Review<'a>, resource: &GroupResource) -> ObjectFacts<'a> {
         let (uid, labels) = match review.object {
             Stated::Is(object) => (object.uid, object.labels),
             Stated::Coming | Stated::Unknown => ("", None),
         };
+        let labels = labels.filter(|_| !review.is_of_subresource);
         let known = self.namespaces.as_ref();
-        Reviewed {
-            namespace: review.namespace,
-            uid,
-            labels: labels.filter(|_| !review.is_of_subresource),
-            is_namespace: *resource == GroupResource::new("", "namespaces"),
-            is_namespace_known: known.is_none_or(|known| known.contains(review.namespace)),
-        }
+        let of_namespace = match labels {
+            Some(labels) if resource.are_namespaces() => OfNamespace::Stated(labels),
+            None if resource.are_namespaces() => OfNamespace::Unknown,
+            _ if known.is_none_or(|known| known.contains(review.namespace)) => OfNamespace::Drawn,
+            _ => OfNamespace::Unknown,
+        };
+        ObjectFacts { namespace: review.namespace, of_namespace, uid, labels }
     }
 }

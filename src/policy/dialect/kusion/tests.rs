@@ -4,8 +4,8 @@ use proptest::prelude::*;
 
 use super::*;
 use crate::api::{OwnerDown, Route, Unowned};
-use crate::policy::{Kind, NamespaceLabels, Pair, Policy, Webhook};
-use crate::wire::{frames::Verdict, object::Object};
+use crate::policy::{Kind, NamespaceLabels, ObjectFacts, Pair, Policy, Webhook};
+use crate::wire::object::Object;
 
 fn compiled(yaml: &str) -> Result<ShardingDraft, Invalid> {
     let kind = Kind::ShardingConfig;
@@ -273,11 +273,11 @@ fn kept<'a>(policy: &Policy, namespaces: &[&'a str]) -> Vec<&'a str> {
     let scope = policy.sharding.scope(&GroupResource::new("", "pods")).unwrap();
     let [boundary] = scope.boundaries() else { panic!("{scope}") };
     let is_kept = |name: &&str| {
-        let verdict = boundary.judge(&object(name, "x"), false);
+        let is_kept = boundary.has(&ObjectFacts::of(&object(name, "x"), false));
         // A Namespace is judged as the namespace that it names.
-        assert_eq!(boundary.judge(&object("", name), true), verdict, "{name}");
-        assert_eq!(boundary.judge_namespace(name), Some(verdict == Verdict::Keep), "{name}");
-        verdict == Verdict::Keep
+        assert_eq!(boundary.has(&ObjectFacts::of(&object("", name), true)), is_kept, "{name}");
+        assert_eq!(boundary.has(&ObjectFacts::common_in(name)), is_kept, "{name}");
+        is_kept.unwrap()
     };
     namespaces.iter().copied().filter(is_kept).collect()
 }
