@@ -73,8 +73,18 @@ impl Sharding {
     /// Whether the two show different objects of a resource. Resources that can hold a lock differ
     /// if the lock does.
     pub fn differs(&self, other: &Self, resource: &GroupResource) -> bool {
+        self.limits_otherwise(other, resource)
+            || (self.locks_otherwise(other) && Lock::is_kind(resource.group(), resource.resource()))
+    }
+
+    /// Whether the two have different scopes of a resource.
+    pub fn limits_otherwise(&self, other: &Self, resource: &GroupResource) -> bool {
         self.scope(resource) != other.scope(resource)
-            || (self.lock != other.lock && Lock::is_kind(resource.group(), resource.resource()))
+    }
+
+    /// Whether the two rename different locks, or one lock differently.
+    pub fn locks_otherwise(&self, other: &Self) -> bool {
+        self.lock != other.lock
     }
 
     /// A digest: shardings with the same hash treat every request alike.

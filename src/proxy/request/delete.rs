@@ -232,7 +232,7 @@ impl Sweep<'_> {
         let present = self.pair.worker.shared.feed.in_force();
         let is_same = present.is_some_and(|present| {
             present.epoch == in_force.epoch
-                || present.sharding.scope(&resource) == in_force.sharding.scope(&resource)
+                || !present.sharding.limits_otherwise(&in_force.sharding, &resource)
         });
         if is_same {
             return Ok(());
