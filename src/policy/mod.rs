@@ -35,5 +35,7 @@ pub use self::{
         Sharding, Share,
     },
     way::{Extent, Narrow, Pushed, Rewrite, Way, Write},
-    webhook::{Answerer, BadWebhook, Here, Judged, Owner, Pair, Siblings, Unreadable, Webhook},
+    webhook::{
+        Answerer, BadWebhook, CertFiles, Here, Judged, Owner, Siblings, Unreadable, Webhook,
+    },
 };

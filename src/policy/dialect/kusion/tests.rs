@@ -4,7 +4,7 @@ use proptest::prelude::*;
 
 use super::*;
 use crate::api::{OwnerDown, Route, Unowned};
-use crate::policy::{Kind, NamespaceLabels, ObjectFacts, Pair, Policy, Webhook};
+use crate::policy::{CertFiles, Kind, NamespaceLabels, ObjectFacts, Policy, Webhook};
 use crate::wire::object::Object;
 
 fn compiled(yaml: &str) -> Result<ShardingDraft, Invalid> {
@@ -68,7 +68,7 @@ fn webhook(fields: &str) -> Webhook {
 fn i13_fields_of_the_webhook_that_are_absent_have_their_defaults() {
     let plain = webhook("");
     assert_eq!((&*plain.cert_dir, plain.port.get()), ("/certs", 9443));
-    assert_eq!((&plain.cert_secret, &plain.pair), (&None, &None));
+    assert_eq!((&plain.cert_secret, &plain.files), (&None, &None));
     let answers = |it: &Webhook| (it.route, it.unowned, it.owner_down);
     assert_eq!(answers(&plain), (Route::Owner, Unowned::Any, OwnerDown::Fail));
     let all = webhook(
@@ -76,7 +76,7 @@ fn i13_fields_of_the_webhook_that_are_absent_have_their_defaults() {
          unowned: Deny, ownerDown: Any",
     );
     assert_eq!(all.cert_secret.as_deref(), Some("webhook-cert"));
-    assert_eq!(all.pair, Some(Pair { cert: "ca.pem".into(), key: "key_1.pem".into() }));
+    assert_eq!(all.files, Some(CertFiles { cert: "ca.pem".into(), key: "key_1.pem".into() }));
     assert_eq!(answers(&all), (Route::Any, Unowned::Deny, OwnerDown::Any));
     assert_eq!(webhook(", unowned: Allow").unowned, Unowned::Allow);
 }
