@@ -37,7 +37,7 @@ pub enum Here {
     Route,
 }
 
-/// Who answers a review, or what is answered to it.
+/// The answerer of a review, or the answer if nobody is asked.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Answerer<'s> {
     /// The pod that got it.
@@ -93,7 +93,7 @@ impl Siblings {
         })
     }
 
-    /// Who answers for this owner.
+    /// The answerer for this owner.
     pub fn answerer<'s>(&self, owner: Owner<'s>) -> Answerer<'s> {
         match (owner, self.webhook.unowned, self.webhook.owner_down) {
             (Owner::Here(_), ..)
