@@ -86,7 +86,7 @@ pub struct Webhook {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(min = 1, max = 253), regex(pattern = "^[-._a-zA-Z0-9]+$"))]
     pub key_name: Option<String>,
-    /// Who answers a review.
+    /// The answerer of a review.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub route: Option<Route>,
     /// The answer if no shard owns the object.
@@ -97,8 +97,8 @@ pub struct Webhook {
     pub owner_down: Option<OwnerDown>,
 }
 
-/// Who answers a review: a pod of the shard that owns the object (`Owner`, the default), or the pod
-/// that got it.
+/// The answerer of a review: a pod of the shard that owns the object (`Owner`, the default), or the
+/// pod that got it.
 #[derive(
     Clone,
     Copy,

@@ -31,8 +31,11 @@ pub use self::{
     resource::GroupResource,
     sharding::{
         BadLock, BadRange, BadRule, Boundary, HashOf, HashRange, HashRule, Lock, LockIn,
-        NamespaceLabels, Pattern, Rule, Scope, Scopes, Selected, Sharding, Share,
+        NamespaceLabels, ObjectFacts, OfNamespace, Pattern, Rule, Scope, Scopes, Selected,
+        Sharding, Share,
     },
     way::{Extent, Narrow, Pushed, Rewrite, Way, Write},
-    webhook::{Answerer, BadWebhook, Here, Judged, Owner, Pair, Siblings, Unreadable, Webhook},
+    webhook::{
+        Answerer, BadWebhook, CertFiles, Here, Judged, Owner, Siblings, Unreadable, Webhook,
+    },
 };

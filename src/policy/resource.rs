@@ -25,6 +25,11 @@ impl GroupResource {
         self.group.len().max(self.resource.len()) > Self::MAX_NAME
     }
 
+    /// Whether its objects are Namespaces.
+    pub fn are_namespaces(&self) -> bool {
+        (&*self.group, &*self.resource) == ("", "namespaces")
+    }
+
     /// The API group.
     pub fn group(&self) -> &str {
         &self.group

@@ -16,7 +16,7 @@ use super::{
 };
 use crate::{
     policy::{
-        Extent, GroupResource, Narrow, Refusal, Refused, Share,
+        GroupResource, Narrow, Refusal, Refused, Share,
         positions::{Grants, Position, Resume},
     },
     wire::{ListOptions, RequestInfo, Verb},
@@ -69,7 +69,7 @@ impl Collection {
         let subject = Subject {
             resource: GroupResource::new(part(|r| &r.group), part(|r| &r.resource)),
             namespace: resource.and_then(|r| r.namespace.as_deref()).map(Into::into),
-            is_narrowed: narrow.extent != Extent::One,
+            is_narrowed: narrow.extent.is_collection(),
             lock: narrow.lock,
         };
         Self {

@@ -19,9 +19,6 @@ pub enum ResourceVersion {
 }
 
 impl ResourceVersion {
-    /// Most digits of a position.
-    pub const MAX_DIGITS: usize = 39;
-
     /// Reads the decoded value from a query or an object.
     pub fn parse(text: &[u8]) -> Self {
         match text {

@@ -91,12 +91,12 @@ checks! {
 pub(super) struct Findings(pub(super) Vec<Finding>);
 
 impl Findings {
-    /// Notes that all is well.
+    /// Adds a finding of severity Ok.
     pub(super) fn ok(&mut self, check: Check, subject: impl Into<String>, says: impl Into<String>) {
         self.add(check, Severity::Ok, subject.into(), says.into(), None);
     }
 
-    /// Notes a thing that is worth a look.
+    /// Adds a finding of severity Warning.
     pub(super) fn warning(
         &mut self,
         check: Check,
@@ -107,7 +107,7 @@ impl Findings {
         self.add(check, Severity::Warning, subject.into(), says.into(), Some(fix.into()));
     }
 
-    /// Notes a thing that is wrong.
+    /// Adds a finding of severity Error.
     pub(super) fn error(
         &mut self,
         check: Check,

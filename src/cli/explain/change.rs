@@ -27,9 +27,8 @@ pub(super) async fn explain(
             continue;
         }
         let scopes = [old.scope(&resource), new.scope(&resource)];
-        let [before, after] = scopes;
-        if before == after {
-            limited_as_before += usize::from(before.is_some());
+        if !old.limits_otherwise(new, &resource) {
+            limited_as_before += usize::from(new.scope(&resource).is_some());
             continue;
         }
         let mut moves = Moves::new(resource.clone(), scopes, names_all);

@@ -1,17 +1,14 @@
 //! The objects of one resource under two policies.
 //!
-//! Hides the verdict of each policy on an object, and its text. Knows nothing of the cluster.
+//! Hides the judgement of an object by each policy, and its text. Knows nothing of the cluster.
 
 use std::{collections::BTreeMap, fmt::Write as _, sync::Arc};
 
 use kube::api::ObjectMeta;
 
 use crate::{
-    policy::{GroupResource, Scope},
-    wire::{
-        frames::Verdict,
-        object::{Labels, Object},
-    },
+    policy::{GroupResource, ObjectFacts, Scope},
+    wire::object::{Labels, Object},
 };
 
 /// The number of objects named without `--all`.
@@ -60,14 +57,14 @@ impl Moves {
     /// Judges an object by both scopes.
     pub(super) fn add(&mut self, meta: &ObjectMeta) {
         let [before, after] =
-            self.scopes.each_ref().map(|scope| judge(scope.as_ref(), &self.resource, meta));
+            self.scopes.each_ref().map(|scope| owns(scope.as_ref(), &self.resource, meta));
         let [some, rest] = self.most;
         let (objects, most) = match (before, after) {
-            (Verdict::Unknown, _) | (_, Verdict::Unknown) => (&mut self.unjudged, some),
-            (Verdict::Keep, Verdict::Drop) => (&mut self.leaves, some),
-            (Verdict::Drop, Verdict::Keep) => (&mut self.comes, some),
-            (Verdict::Keep, Verdict::Keep) => (&mut self.stays, rest),
-            (Verdict::Drop, Verdict::Drop) => (&mut self.neither, 0),
+            (None, _) | (_, None) => (&mut self.unjudged, some),
+            (Some(true), Some(false)) => (&mut self.leaves, some),
+            (Some(false), Some(true)) => (&mut self.comes, some),
+            (Some(true), Some(true)) => (&mut self.stays, rest),
+            (Some(false), Some(false)) => (&mut self.neither, 0),
         };
         objects.count += 1;
         if objects.names.len() < most {
@@ -120,8 +117,9 @@ fn line(text: &mut String, name: &str, value: &str) {
     let _ = writeln!(text, "  {name:<8} {value}");
 }
 
-fn judge(scope: Option<&Arc<Scope>>, resource: &GroupResource, meta: &ObjectMeta) -> Verdict {
-    let Some(scope) = scope else { return Verdict::Keep };
+/// Whether the object is in the scope. `None` if the proxy cannot judge it.
+fn owns(scope: Option<&Arc<Scope>>, resource: &GroupResource, meta: &ObjectMeta) -> Option<bool> {
+    let Some(scope) = scope else { return Some(true) };
     let none = BTreeMap::new();
     let object = Object {
         namespace: meta.namespace.as_deref().unwrap_or_default(),
@@ -130,7 +128,7 @@ fn judge(scope: Option<&Arc<Scope>>, resource: &GroupResource, meta: &ObjectMeta
         labels: Some(Labels::of(meta.labels.as_ref().unwrap_or(&none))),
         ..Object::default()
     };
-    scope.owns(resource, &object)
+    scope.owns(&ObjectFacts::of(&object, resource.are_namespaces()))
 }
 
 #[cfg(test)]
@@ -217,5 +215,10 @@ mod tests {
         let text = moves("pods", [hash, GOLD], &[without], false);
         assert!(text.contains("refused  1\n           a/metrics\n"), "{text}");
         assert!(text.contains("leaves   0\n"), "{text}");
+        // What is outside by its namespace needs no uid.
+        let hash_in_b = format!("namespaces: {{names: [b]}}, {hash}");
+        let without = ObjectMeta { uid: None, ..object("a", "metrics", "") };
+        let text = moves("pods", [&hash_in_b, GOLD], &[without], false);
+        assert!(text.contains("comes    1\n           a/metrics\n"), "{text}");
     }
 }

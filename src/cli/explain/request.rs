@@ -11,6 +11,9 @@ use crate::{
 
 /// The number of namespaces that are named.
 const FIRST: usize = 10;
+/// The reasons why a request is not narrowed.
+const ALL: &str = "the shard sees all of this resource";
+const NAMED: &str = "what is named passes, in or out of the shard";
 
 /// The explanation, one fact per line.
 pub(super) fn explain(
@@ -21,13 +24,13 @@ pub(super) fn explain(
     let (path, query) = target.split_once('?').map_or((target, None), |(p, q)| (p, Some(q)));
     let info = RequestInfo::parse(method, path, query)?;
     let way = sharding.way(&info);
-    let scope = way.narrow().and_then(|narrow| narrow.scope.as_deref());
     let mut lines = Lines::default();
     lines.add("request", &subject(&info));
-    lines.add("limit", &limit(sharding, &info, scope));
+    lines.add("limit", &limit(sharding, &info, &way));
     if way.depends_on_namespaced() {
         lines.add("name", "one over all namespaces is a collection; of what is in none, it passes");
     }
+    let scope = way.narrow().and_then(|narrow| narrow.scope.as_deref());
     for boundary in scope.into_iter().flat_map(Scope::boundaries) {
         if let Some(selected) = &boundary.selected {
             lines.add("labels", &namespaces(selected));
@@ -92,18 +95,21 @@ fn subject(info: &RequestInfo<'_>) -> String {
     }
 }
 
-fn limit(sharding: &Sharding, info: &RequestInfo<'_>, scope: Option<&Scope>) -> String {
-    if let Some(scope) = scope {
-        return scope.to_string();
-    }
+fn limit(sharding: &Sharding, info: &RequestInfo<'_>, way: &Way) -> String {
     let Some(resource) = info.resource() else { return "none: it is about no resource".into() };
-    match sharding.scope(&GroupResource::new(&resource.group, &resource.resource)) {
-        None => "none: the shard sees all of this resource".into(),
-        Some(_) if resource.name.is_some() => {
-            "none: what is named passes, in or out of the shard".into()
-        }
-        Some(_) => "none: it is not a list, watch or deletecollection".into(),
-    }
+    let is_limited = || {
+        let resource = GroupResource::new(&resource.group, &resource.resource);
+        sharding.scope(&resource).is_some()
+    };
+    let why = match way.narrow() {
+        Some(Narrow { scope: Some(scope), .. }) => return scope.to_string(),
+        Some(Narrow { extent, .. }) if extent.is_collection() => ALL,
+        _ if !is_limited() => ALL,
+        Some(_) => NAMED,
+        None if resource.name.is_some() => NAMED,
+        None => "it is not a list, watch or deletecollection",
+    };
+    format!("none: {why}")
 }
 
 /// The namespaces that have the labels now; only the first are named.
@@ -251,7 +257,14 @@ spec:
     fn what_is_not_limited_says_why() {
         for (method, target, why) in [
             ("GET", "/api/v1/secrets", "the shard sees all of this resource"),
+            ("GET", "/api/v1/namespaces/c/secrets/x", "the shard sees all of this resource"),
+            (
+                "GET",
+                "/api/v1/namespaces/c/secrets?fieldSelector=metadata.name%3Dx",
+                "the shard sees all of this resource",
+            ),
             ("GET", "/api/v1/namespaces/c/pods/x", "what is named passes"),
+            ("GET", "/api/v1/watch/namespaces/c/pods/x", "what is named passes"),
             ("POST", "/api/v1/namespaces/c/pods", "it is not a list, watch or deletecollection"),
             ("GET", "/version", "it is about no resource"),
         ] {

@@ -42,7 +42,7 @@ pub(super) fn explain(
     };
     // A reader that has finished knows all facts.
     let review = reader.review().ok_or(NotReview::Truncated)?;
-    Ok(told(config, siblings, &review))
+    Ok(explanation(config, siblings, &review))
 }
 
 /// Reads all of the review, also what stands behind the facts that decide.
@@ -60,7 +60,7 @@ fn read(source: &mut impl Read) -> Result<Reader, BadReview> {
     }
 }
 
-fn told(config: &ObjectRef, siblings: Option<&Siblings>, review: &Review<'_>) -> String {
+fn explanation(config: &ObjectRef, siblings: Option<&Siblings>, review: &Review<'_>) -> String {
     let mut lines = Lines::default();
     lines.add("review", &subject(review));
     match siblings {

@@ -29,7 +29,7 @@ pub struct Answer {
     pub verdict: Verdict,
 }
 
-/// What becomes of a pod.
+/// The decision about a pod.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Verdict {
     /// The pod is created as it is.

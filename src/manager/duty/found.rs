@@ -49,7 +49,7 @@ pub(super) struct FoundBundle {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct FoundRights {
     pub(super) is_ours: bool,
-    /// Names, in the cluster's binding behind their namespaces.
+    /// ServiceAccounts that the binding names; in the cluster's, each behind its namespace.
     pub(super) accounts: Vec<String>,
 }
 

@@ -133,7 +133,7 @@ impl Term {
                 Ok(()) => {
                     tracing::info!(kind, namespace, "written");
                     if let (Subject::Event(pod), Some(message)) = (&subject, report) {
-                        self.waiting.told(pod, message, Instant::now());
+                        self.waiting.reported(pod, message, Instant::now());
                     }
                     self.pauses.done(subject, Instant::now());
                 }

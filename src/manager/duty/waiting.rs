@@ -44,7 +44,7 @@ struct Wait {
     uid: String,
     since: Instant,
     /// The message of the Event, and when it was written.
-    told: Option<(String, Instant)>,
+    reported: Option<(String, Instant)>,
 }
 
 /// A pod for which no config is chosen.
@@ -70,10 +70,10 @@ impl Waiting {
         let mut due = Vec::new();
         for Unchosen { key, pod, why } in unchosen {
             let wait = before.remove(key).filter(|wait| wait.uid == pod.uid);
-            let new = || Wait { uid: pod.uid.clone(), since: now, told: None };
+            let new = || Wait { uid: pod.uid.clone(), since: now, reported: None };
             let wait = wait.unwrap_or_else(new);
             let message = message(&why);
-            if wait.since + GRACE <= now && !wait.has_told(&message, now) {
+            if wait.since + GRACE <= now && !wait.has_reported(&message, now) {
                 let report = Report::new(key, pod, message, time, replica);
                 due.push((Subject::Event(key.to_owned()), report));
             }
@@ -83,28 +83,30 @@ impl Waiting {
     }
 
     /// Notes that the Event of a pod was written.
-    pub(super) fn told(&mut self, key: &str, message: String, now: Instant) {
+    pub(super) fn reported(&mut self, key: &str, message: String, now: Instant) {
         if let Some(wait) = self.0.get_mut(key) {
-            wait.told = Some((message, now));
+            wait.reported = Some((message, now));
         }
     }
 
     /// The time of the next round: when a pod has waited for long enough, and no later than
     /// `latest`.
     pub(super) fn next(&self, latest: Instant) -> Instant {
-        let unreported = self.0.values().filter(|wait| wait.told.is_none());
+        let unreported = self.0.values().filter(|wait| wait.reported.is_none());
         let ends = unreported.map(|wait| wait.since + GRACE);
         ends.filter(|end| *end > Instant::now()).chain([latest]).min().unwrap_or(latest)
     }
 }
 
 impl Wait {
-    fn has_told(&self, message: &str, now: Instant) -> bool {
-        self.told.as_ref().is_some_and(|(told, at)| told == message && now < *at + AGAIN)
+    fn has_reported(&self, message: &str, now: Instant) -> bool {
+        self.reported
+            .as_ref()
+            .is_some_and(|(reported, at)| reported == message && now < *at + AGAIN)
     }
 }
 
-/// What is wrong and what to do, cut to the length of a message.
+/// The fault and its remedy, cut to the length of a message.
 fn message(why: &NotChosen) -> String {
     let remedy = format!("; {}", why.remedy());
     let mut message = format!("the proxy waits for a policy: {why}");
@@ -225,7 +227,7 @@ mod tests {
         );
         // It was not written, so it is due.
         assert_eq!(due(&mut waiting, &pod, &[]).as_ref(), Some(&message));
-        waiting.told("ns/one", message.clone(), Instant::now());
+        waiting.reported("ns/one", message.clone(), Instant::now());
         assert_eq!(due(&mut waiting, &pod, &[]), None);
         assert_eq!(waiting.next(later), later, "nobody is to be reported");
         tokio::time::advance(AGAIN).await;
@@ -239,7 +241,7 @@ mod tests {
         due(&mut waiting, &waits, &[]);
         tokio::time::advance(GRACE).await;
         let message = due(&mut waiting, &waits, &[]).unwrap();
-        waiting.told("ns/one", message, Instant::now());
+        waiting.reported("ns/one", message, Instant::now());
         let two = configs(&["blue", "green"], "Exists");
         let message = due(&mut waiting, &waits, &two).expect("another cause");
         assert!(message.contains("selected by ShardingConfig ns/blue, "), "{message}");

@@ -26,9 +26,9 @@ use crate::{
     },
 };
 
-/// The paths of admission, for namespaces by the level that they enforce.
+/// The path of admission for namespaces that enforce neither `baseline` nor `restricted`.
 pub const INJECT: &str = "/inject";
-/// The same, for namespaces that enforce `baseline` or `restricted`.
+/// The path of admission for namespaces that enforce `baseline` or `restricted`.
 pub const INJECT_BASELINE: &str = "/inject/baseline";
 /// The path of enrolment.
 pub const LEAF: &str = "/v1/leaf";

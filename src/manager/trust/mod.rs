@@ -221,7 +221,7 @@ fn is_replaced(ca: &Authority, names: &[ServerName<'_>], clock: &Clock) -> bool 
     clock.now() >= ca.validity().two_thirds() || ca.first_outside(names, clock).is_some()
 }
 
-/// Those of the names that a CA may sign for.
+/// The names that a CA may sign for, of these.
 fn permitted(
     ca: &Authority,
     mut names: Vec<ServerName<'static>>,

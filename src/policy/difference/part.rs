@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use super::ranges::{HashSpans, Hashes};
 use crate::{
     policy::{
-        sharding::{Boundary, HashOf, HashRule, Share},
+        sharding::{Boundary, HashOf, HashRule, ObjectFacts, Share},
         way::Narrow,
     },
     wire::{
@@ -182,8 +182,10 @@ impl<'a> Reach<'a> {
         }
     }
 
+    /// Whether objects of the namespace may be kept; `""` means cluster-scoped.
     fn has(&self, namespace: &str) -> bool {
-        !self.is_nowhere && self.boundaries.iter().all(|one| one.has_namespace(namespace))
+        let object = ObjectFacts::common_in(namespace);
+        !self.is_nowhere && self.boundaries.iter().all(|one| one.has(&object) != Some(false))
     }
 
     fn uid_rules(&self) -> Vec<&HashRule> {

@@ -1,14 +1,12 @@
 //! Boundaries of a shard by namespace and hash, which need no label on the objects.
 //!
-//! Hides how namespaces and hashes decide. Knows no encodings or requests: it sees only an object's
-//! metadata.
+//! Hides how namespaces and hashes decide. Knows no encodings, requests or objects.
 
 use std::{collections::BTreeSet, fmt};
 
 use regex::{Regex, RegexBuilder};
 
 use super::Selected;
-use crate::wire::{frames::Verdict, object::Object};
 
 /// Longest pattern for namespaces, in bytes.
 const MAX_PATTERN: usize = 1024;
@@ -85,28 +83,6 @@ impl Boundary {
             && *has_cluster_scoped
     }
 
-    /// Judges an object. `names_namespace` is true if it is a Namespace.
-    pub fn judge(&self, object: &Object<'_>, names_namespace: bool) -> Verdict {
-        let namespace = if names_namespace { object.name } else { object.namespace };
-        if self.hash.as_ref().is_some_and(|hash| hash.of == HashOf::Uid) && object.uid.is_empty() {
-            return Verdict::Unknown;
-        }
-        let by_uid = match &self.hash {
-            Some(HashRule { of: HashOf::Uid, ranges }) => holds(ranges, fnv1a(object.uid)),
-            _ => true,
-        };
-        if by_uid && self.has_namespace(namespace) { Verdict::Keep } else { Verdict::Drop }
-    }
-
-    /// The verdict shared by every object of this namespace, or `None` if it differs per object.
-    pub fn judge_namespace(&self, namespace: &str) -> Option<bool> {
-        match &self.hash {
-            _ if !self.has_namespace(namespace) => Some(false),
-            Some(HashRule { of: HashOf::Uid, .. }) => None,
-            _ => Some(true),
-        }
-    }
-
     /// Whether objects with this uid may be in the shard; `None` if that depends on the uid, and it is
     /// empty.
     pub(super) fn has_uid(&self, uid: &str) -> Option<bool> {
@@ -125,14 +101,8 @@ impl Boundary {
         [named, selected].into_iter().flatten().min_by_key(|names| names.len())
     }
 
-    /// Whether objects of the namespace may be in the shard; `""` means cluster-scoped.
-    pub(in crate::policy) fn has_namespace(&self, namespace: &str) -> bool {
-        let selected = self.selected.as_ref().filter(|_| !namespace.is_empty());
-        self.has_name(namespace)
-            && selected.is_none_or(|selected| selected.names().contains(namespace))
-    }
-
-    /// The same, but for its selector of namespaces.
+    /// Whether objects of the namespace may be in the shard, but for its selector of namespaces; `""`
+    /// means cluster-scoped.
     pub(super) fn has_name(&self, namespace: &str) -> bool {
         if namespace.is_empty() {
             return self.has_cluster_scoped;
@@ -302,9 +272,14 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
+    use crate::{policy::sharding::ObjectFacts, wire::object::Object};
 
     fn object<'a>(namespace: &'a str, name: &'a str, uid: &'a str) -> Object<'a> {
         Object { namespace, name, uid, ..Object::default() }
+    }
+
+    fn has(boundary: &Boundary, object: &Object<'_>, is_namespace: bool) -> Option<bool> {
+        boundary.has(&ObjectFacts::of(object, is_namespace))
     }
 
     fn any() -> Boundary {
@@ -343,10 +318,10 @@ mod tests {
         let abc = object("", "", "abc");
         let at = "0xe71fa2190541574b";
         let behind = "0xe71fa2190541574c";
-        assert_eq!(of(HashOf::Uid, &[(at, behind)]).judge(&abc, false), Verdict::Keep);
-        assert_eq!(of(HashOf::Uid, &[(ZERO, at)]).judge(&abc, false), Verdict::Drop);
-        assert_eq!(of(HashOf::Uid, &[(behind, "")]).judge(&abc, false), Verdict::Drop);
-        assert_eq!(of(HashOf::Uid, &[(ZERO, HALF), (at, "")]).judge(&abc, false), Verdict::Keep);
+        assert_eq!(has(&of(HashOf::Uid, &[(at, behind)]), &abc, false), Some(true));
+        assert_eq!(has(&of(HashOf::Uid, &[(ZERO, at)]), &abc, false), Some(false));
+        assert_eq!(has(&of(HashOf::Uid, &[(behind, "")]), &abc, false), Some(false));
+        assert_eq!(has(&of(HashOf::Uid, &[(ZERO, HALF), (at, "")]), &abc, false), Some(true));
     }
 
     #[test]
@@ -376,9 +351,9 @@ mod tests {
             Boundary { pattern: Some(Pattern::new("^a").unwrap()), ..any() },
             of(HashOf::Namespace, &[(ZERO, "0x0000000000000001")]),
         ] {
-            assert_eq!(boundary.judge(&node, false), Verdict::Keep);
+            assert_eq!(has(&boundary, &node, false), Some(true));
             let without = Boundary { has_cluster_scoped: false, ..boundary };
-            assert_eq!(without.judge(&node, false), Verdict::Drop);
+            assert_eq!(has(&without, &node, false), Some(false));
         }
     }
 
@@ -386,24 +361,24 @@ mod tests {
     fn a_namespace_is_judged_as_what_it_names() {
         let boundary =
             Boundary { names: BTreeSet::from(["a".into()]), has_cluster_scoped: false, ..any() };
-        assert_eq!(boundary.judge(&object("", "a", "u"), true), Verdict::Keep);
-        assert_eq!(boundary.judge(&object("", "b", "u"), true), Verdict::Drop);
+        assert_eq!(has(&boundary, &object("", "a", "u"), true), Some(true));
+        assert_eq!(has(&boundary, &object("", "b", "u"), true), Some(false));
     }
 
     #[test]
     fn what_is_in_one_namespace_needs_no_look_at_it() {
         let boundary = Boundary { names: BTreeSet::from(["a".into()]), ..any() };
-        assert_eq!(boundary.judge_namespace("a"), Some(true));
-        assert_eq!(boundary.judge_namespace("b"), Some(false));
+        assert_eq!(boundary.has(&ObjectFacts::common_in("a")), Some(true));
+        assert_eq!(boundary.has(&ObjectFacts::common_in("b")), Some(false));
         let both = Boundary { hash: of(HashOf::Uid, &[(ZERO, HALF)]).hash, ..boundary };
-        assert_eq!(both.judge_namespace("a"), None);
-        assert_eq!(both.judge_namespace("b"), Some(false));
+        assert_eq!(both.has(&ObjectFacts::common_in("a")), None);
+        assert_eq!(both.has(&ObjectFacts::common_in("b")), Some(false));
     }
 
     #[test]
     fn an_object_without_a_uid_has_no_hash() {
         let boundary = of(HashOf::Uid, &[(ZERO, "")]);
-        assert_eq!(boundary.judge(&object("a", "metrics", ""), false), Verdict::Unknown);
+        assert_eq!(has(&boundary, &object("a", "metrics", ""), false), None);
     }
 
     #[test]
@@ -411,9 +386,9 @@ mod tests {
         let boundary =
             |pattern| Boundary { pattern: Some(Pattern::new(pattern).unwrap()), ..any() };
         let team = object("team-b", "x", "u");
-        assert_eq!(boundary("^team-[a-f]").judge(&team, false), Verdict::Keep);
-        assert_eq!(boundary("^team-[c-f]$").judge(&team, false), Verdict::Drop);
-        assert_eq!(boundary("b").judge(&team, false), Verdict::Keep);
+        assert_eq!(has(&boundary("^team-[a-f]"), &team, false), Some(true));
+        assert_eq!(has(&boundary("^team-[c-f]$"), &team, false), Some(false));
+        assert_eq!(has(&boundary("b"), &team, false), Some(true));
         assert!(Pattern::new("a{").unwrap_err().contains("not a regular expression"));
         assert!(Pattern::new("(((a{100}){100}){100})").unwrap_err().contains("too large"));
         assert!(Pattern::new(&"a".repeat(2000)).unwrap_err().contains("at most"));
@@ -433,7 +408,7 @@ mod tests {
             let mut ends: Vec<_> = cuts.iter().map(|cut| text(*cut)).collect();
             ends.push(String::new());
             let owners = starts.iter().zip(&ends).filter(|(from, to)| {
-                of(HashOf::Uid, &[(from, to)]).judge(&object("", "", &uid), false) == Verdict::Keep
+                has(&of(HashOf::Uid, &[(from, to)]), &object("", "", &uid), false) == Some(true)
             });
             prop_assert_eq!(owners.count(), 1);
         }

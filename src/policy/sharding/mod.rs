@@ -4,9 +4,9 @@
 //! where one names the lock.
 
 mod boundary;
+mod facts;
 mod lock;
 mod namespaces;
-mod reviewed;
 mod scope;
 mod scopes;
 mod share;
@@ -15,9 +15,10 @@ use std::sync::Arc;
 
 use sha2::{Digest, Sha256};
 
-pub(super) use self::{boundary::fnv1a, namespaces::Resolved, reviewed::Reviewed};
+pub(super) use self::{boundary::fnv1a, namespaces::Resolved};
 pub use self::{
     boundary::{BadRange, Boundary, HashOf, HashRange, HashRule, Pattern},
+    facts::{ObjectFacts, OfNamespace},
     lock::{BadLock, Lock, LockIn},
     namespaces::{NamespaceLabels, Selected},
     scope::Scope,
@@ -72,8 +73,18 @@ impl Sharding {
     /// Whether the two show different objects of a resource. Resources that can hold a lock differ
     /// if the lock does.
     pub fn differs(&self, other: &Self, resource: &GroupResource) -> bool {
+        self.limits_otherwise(other, resource)
+            || (self.locks_otherwise(other) && Lock::is_kind(resource.group(), resource.resource()))
+    }
+
+    /// Whether the two have different scopes of a resource.
+    pub fn limits_otherwise(&self, other: &Self, resource: &GroupResource) -> bool {
         self.scope(resource) != other.scope(resource)
-            || (self.lock != other.lock && Lock::is_kind(resource.group(), resource.resource()))
+    }
+
+    /// Whether the two rename different locks, or one lock differently.
+    pub fn locks_otherwise(&self, other: &Self) -> bool {
+        self.lock != other.lock
     }
 
     /// A digest: shardings with the same hash treat every request alike.

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use super::Scope;
+use super::{ObjectFacts, Scope};
 use crate::wire::{frames::Verdict, object::Object, request::Resource};
 
 /// The part of a collection's selected objects that is in the shard, by the boundaries of its
@@ -30,23 +30,18 @@ impl Share {
         resource: &Resource<'_>,
         namespace: Option<&str>,
     ) -> Self {
-        let each = || Self::Each {
-            scope: Arc::clone(scope),
-            are_namespaces: resource.group.is_empty() && resource.resource == "namespaces",
+        let is_inside = match namespace {
+            Some(namespace) => scope.bounds(&ObjectFacts::common_in(namespace)),
+            None => scope.boundaries().is_empty().then_some(true),
         };
-        let boundaries = scope.boundaries();
-        let Some(namespace) = namespace else {
-            return if boundaries.is_empty() { Self::Whole } else { each() };
-        };
-        let mut share = Self::Whole;
-        for boundary in boundaries {
-            match boundary.judge_namespace(namespace) {
-                Some(true) => {}
-                Some(false) => return Self::None,
-                None => share = each(),
-            }
+        match is_inside {
+            Some(true) => Self::Whole,
+            Some(false) => Self::None,
+            None => Self::Each {
+                scope: Arc::clone(scope),
+                are_namespaces: resource.group.is_empty() && resource.resource == "namespaces",
+            },
         }
-        share
     }
 
     /// Whether objects must be judged one by one.
@@ -59,7 +54,13 @@ impl Share {
         match self {
             Self::Whole => Verdict::Keep,
             Self::None => Verdict::Drop,
-            Self::Each { scope, are_namespaces } => scope.bounds(object, *are_namespaces),
+            Self::Each { scope, are_namespaces } => {
+                match scope.bounds(&ObjectFacts::of(object, *are_namespaces)) {
+                    Some(true) => Verdict::Keep,
+                    Some(false) => Verdict::Drop,
+                    None => Verdict::Unknown,
+                }
+            }
         }
     }
 }

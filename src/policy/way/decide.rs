@@ -96,8 +96,7 @@ impl Sharding {
     ) -> Narrow {
         let extent = Extent::of(info, resource, is_namespaced);
         let named = || GroupResource::new(&resource.group, &resource.resource);
-        let is_narrowed = extent != Extent::One;
-        let scope = is_narrowed.then(|| self.scope(&named()).cloned()).flatten();
+        let scope = extent.is_collection().then(|| self.scope(&named()).cloned()).flatten();
         let namespace = resource.namespace.as_deref();
         let share = scope.as_ref().map(|scope| Share::of(scope, resource, namespace));
         Narrow { extent, share: share.unwrap_or_default(), scope, lock }
@@ -134,6 +133,11 @@ impl Way {
 }
 
 impl Extent {
+    /// Whether it is a collection, which a scope narrows; one object passes.
+    pub fn is_collection(self) -> bool {
+        self != Self::One
+    }
+
     /// The extent: a list or watch of one name in one namespace counts as a get.
     fn of(info: &RequestInfo<'_>, resource: &Resource<'_>, is_namespaced: Option<bool>) -> Self {
         if resource.subresource.is_some() {

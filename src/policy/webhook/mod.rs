@@ -9,7 +9,7 @@ mod siblings;
 
 pub use self::{
     owner::{Answerer, Here, Judged, Owner},
-    settings::{BadWebhook, Pair, Webhook},
+    settings::{BadWebhook, CertFiles, Webhook},
     siblings::{Siblings, Unreadable},
 };
 

@@ -5,7 +5,7 @@ use crate::{
     api::{OwnerDown, Route, Unowned},
     policy::{
         GroupResource,
-        sharding::{Reviewed, Scope},
+        sharding::{ObjectFacts, OfNamespace, Scope},
     },
     wire::review::{Review, Stated},
 };
@@ -37,7 +37,7 @@ pub enum Here {
     Route,
 }
 
-/// Who answers a review, or what is answered to it.
+/// The answerer of a review, or the answer if nobody is asked.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Answerer<'s> {
     /// The pod that got it.
@@ -93,7 +93,7 @@ impl Siblings {
         })
     }
 
-    /// Who answers for this owner.
+    /// The answerer for this owner.
     pub fn answerer<'s>(&self, owner: Owner<'s>) -> Answerer<'s> {
         match (owner, self.webhook.unowned, self.webhook.owner_down) {
             (Owner::Here(_), ..)
@@ -109,26 +109,28 @@ impl Siblings {
     /// The judgement of each shard on the object of a review, that of the own shard first.
     pub fn judged(&self, review: &Review<'_>) -> impl Iterator<Item = Judged<'_>> {
         let resource = GroupResource::new(review.group, review.resource);
-        let object = self.reviewed(review, &resource);
+        let object = self.facts(review, &resource);
         self.shardings().map(move |sharding| {
             let scope = sharding.scope(&resource).map(AsRef::as_ref);
-            let has = scope.map_or(Some(true), |scope: &Scope| scope.has(&object));
+            let has = scope.map_or(Some(true), |scope: &Scope| scope.owns(&object));
             Judged { shard: sharding.shard(), scope, has }
         })
     }
 
-    fn reviewed<'a>(&self, review: &Review<'a>, resource: &GroupResource) -> Reviewed<'a> {
+    /// The facts of the object of a review. A Namespace has the labels that the review states.
+    fn facts<'a>(&self, review: &Review<'a>, resource: &GroupResource) -> ObjectFacts<'a> {
         let (uid, labels) = match review.object {
             Stated::Is(object) => (object.uid, object.labels),
             Stated::Coming | Stated::Unknown => ("", None),
         };
+        let labels = labels.filter(|_| !review.is_of_subresource);
         let known = self.namespaces.as_ref();
-        Reviewed {
-            namespace: review.namespace,
-            uid,
-            labels: labels.filter(|_| !review.is_of_subresource),
-            is_namespace: *resource == GroupResource::new("", "namespaces"),
-            is_namespace_known: known.is_none_or(|known| known.contains(review.namespace)),
-        }
+        let of_namespace = match labels {
+            Some(labels) if resource.are_namespaces() => OfNamespace::Stated(labels),
+            None if resource.are_namespaces() => OfNamespace::Unknown,
+            _ if known.is_none_or(|known| known.contains(review.namespace)) => OfNamespace::Drawn,
+            _ => OfNamespace::Unknown,
+        };
+        ObjectFacts { namespace: review.namespace, of_namespace, uid, labels }
     }
 }

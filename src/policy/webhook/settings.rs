@@ -14,7 +14,7 @@ const MAX_PATH: usize = 4096;
 /// Longest name of a file, or of a key of a Secret, in bytes.
 const MAX_FILE: usize = 253;
 
-/// The webhook server of a controller, and who answers its reviews.
+/// The webhook server of a controller, and the answerer of its reviews.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Webhook {
     /// The directory of the certificate in the controller's container: an absolute path.
@@ -24,8 +24,8 @@ pub struct Webhook {
     /// The Secret that holds the certificate. `None` if a volume at `cert_dir` does.
     pub cert_secret: Option<Box<str>>,
     /// The files of the certificate and its key. `None` if they have one of the usual names.
-    pub pair: Option<Pair>,
-    /// Who answers a review.
+    pub files: Option<CertFiles>,
+    /// The answerer of a review.
     pub route: Route,
     /// The answer if no shard owns the object.
     pub unowned: Unowned,
@@ -35,7 +35,7 @@ pub struct Webhook {
 
 /// The names of the files of a certificate and its key.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Pair {
+pub struct CertFiles {
     /// The certificate's.
     pub cert: Box<str>,
     /// The key's.

@@ -84,7 +84,7 @@ pub(in crate::proxy) enum NotEnrolled {
     #[error("the response has more than {MAX_ANSWER} bytes")]
     TooLong,
     #[error("the response is {0}")]
-    Refused(Refused),
+    Refused(Denial),
     #[error("the response")]
     Certificate(#[source] BadLeaf),
 }
@@ -92,7 +92,7 @@ pub(in crate::proxy) enum NotEnrolled {
 /// A response without a certificate.
 #[derive(Clone, Debug, PartialEq, Eq, derive_more::Display)]
 #[display("{code}{}", message.as_deref().map(|it| format!(": {it}")).unwrap_or_default())]
-pub(in crate::proxy) struct Refused {
+pub(in crate::proxy) struct Denial {
     pub(super) code: u16,
     /// The message of its Status. `None` if it has none, as those of other programs.
     pub(super) message: Option<String>,
@@ -198,7 +198,7 @@ async fn exchange(
     };
     match head.status {
         StatusCode::OK => Ok(body),
-        status => Err(NotEnrolled::Refused(Refused {
+        status => Err(NotEnrolled::Refused(Denial {
             code: status.as_u16(),
             message: message(&body),
             retry_after: retry_after(&head.headers),

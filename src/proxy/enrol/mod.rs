@@ -299,7 +299,7 @@ mod tests {
 
     fn refused(retry_after: Option<Duration>) -> NotEnrolled {
         let message = Some("pod ns/one is not injected".to_owned());
-        NotEnrolled::Refused(ask::Refused { code: 403, message, retry_after })
+        NotEnrolled::Refused(ask::Denial { code: 403, message, retry_after })
     }
 
     #[tokio::test(start_paused = true)]

@@ -33,8 +33,8 @@ impl Failed {
         };
         let doubled = FIRST * 2_u32.saturating_pow(self.times.saturating_sub(1).min(16));
         let own = doubled.min(longest).mul_f64(0.5 + chance / 2.0);
-        let told = self.retry_after.unwrap_or_default().min(LONGEST);
-        own.max(told.mul_f64(1.0 + chance / 10.0))
+        let asked = self.retry_after.unwrap_or_default().min(LONGEST);
+        own.max(asked.mul_f64(1.0 + chance / 10.0))
     }
 }
 
@@ -67,12 +67,12 @@ mod tests {
 
     #[test]
     fn what_the_manager_asks_for_is_waited_for_at_least_up_to_a_minute() {
-        let told = |retry_after| {
+        let asked = |retry_after| {
             let retry_after = Some(Duration::from_secs(retry_after));
             seconds(Failed { times: 1, is_answered: true, retry_after, left: DAY })
         };
-        assert_eq!(told(0), [0.5, 1.0]);
-        assert_eq!(told(30), [30.0, 33.0]);
-        assert_eq!(told(100_000), [60.0, 66.0]);
+        assert_eq!(asked(0), [0.5, 1.0]);
+        assert_eq!(asked(30), [30.0, 33.0]);
+        assert_eq!(asked(100_000), [60.0, 66.0]);
     }
 }

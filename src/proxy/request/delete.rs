@@ -11,9 +11,7 @@ use std::{fmt::Display, rc::Rc};
 use bytes::Bytes;
 use http::{HeaderValue, Method, Request, Response, StatusCode, header, request::Parts};
 use http_body_util::BodyExt;
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::{APIResource, APIResourceList};
 use percent_encoding::utf8_percent_encode;
-use serde::Deserialize;
 use serde_json::json;
 
 use super::{
@@ -26,13 +24,16 @@ use crate::{
         feed::InForce,
         outcome::Why,
         shared::Pair,
-        upstream::{self, ClientBody, METADATA, NoAnswer, OnBehalf, UpstreamBody, discovery_path},
+        upstream::{
+            self, ClientBody, METADATA, NoAnswer, OnBehalf, Served, UpstreamBody, discovery_path,
+        },
     },
     wire::{
         ListOptions, Query, ResourceVersion,
         delete::DeleteOptions,
         frames::{Continue, Item, ListItems, Verdict},
         media::Encoding,
+        object::{Object, Wanted},
         query::ESCAPED,
         request::Resource,
         selector::equal_to,
@@ -49,17 +50,9 @@ const JSON: HeaderValue = HeaderValue::from_static("application/json");
 /// Bytes of the request's body at most: a hundred times those of its options.
 const MAX_OPTIONS: usize = 64 << 10;
 
-#[derive(Deserialize)]
-struct ListedObject {
-    metadata: Meta,
-}
-
-#[derive(Deserialize)]
-#[serde(rename_all = "camelCase")]
-struct Meta {
+/// One version of an object.
+struct Version {
     name: String,
-    #[serde(default)]
-    namespace: String,
     uid: String,
     resource_version: String,
 }
@@ -68,7 +61,7 @@ struct Meta {
 #[derive(Default)]
 struct OwnPage {
     /// Objects, each with the number of items of the page up to and with it.
-    ours: Vec<(usize, Meta)>,
+    ours: Vec<(usize, Version)>,
     items: usize,
     unreadable: Option<&'static str>,
     /// The token of the next page; empty for the last.
@@ -94,6 +87,18 @@ pub(super) async fn judged(
     let sweep = Sweep { pair, head: &head, path, query, list, options, resource, share, in_force };
     sweep.is_served().await?;
     sweep.delete_all().await
+}
+
+impl Version {
+    /// The version that an object states. `None` if its name, uid or version is missing.
+    fn of(object: &Object<'_>) -> Option<Self> {
+        let text = |text: &str| Some(text.to_owned()).filter(|text| !text.is_empty());
+        Some(Self {
+            name: text(object.name)?,
+            uid: text(object.uid)?,
+            resource_version: text(object.resource_version)?,
+        })
+    }
 }
 
 struct Sweep<'a> {
@@ -122,14 +127,10 @@ impl Sweep<'_> {
         if code != StatusCode::OK {
             return Err(whole(code, body).into());
         }
-        let served: APIResourceList = serde_json::from_slice(&body)
+        let served = Served::read(&body, resource)
             .map_err(|_| unreadable("the discovery response is not an APIResourceList"))?;
-        let is_it = |served: &APIResource| {
-            served.name == resource.resource
-                && served.verbs.iter().any(|verb| verb == "deletecollection")
-                && (resource.namespace.is_some() || !served.namespaced)
-        };
-        if served.resources.iter().any(is_it) {
+        let is_here = |served: &Served| resource.namespace.is_some() || !served.is_namespaced;
+        if served.filter(is_here).is_some_and(|served| served.has_verb("deletecollection")) {
             return Ok(());
         }
         let why = "the API server has no deletecollection for this resource, or only within one \
@@ -157,8 +158,8 @@ impl Sweep<'_> {
                 page => page?,
             };
             let count = page.ours.len();
-            for (_, meta) in page.ours {
-                self.delete(meta).await?;
+            for (_, version) in page.ours {
+                self.delete(version).await?;
             }
             left = left.map(|left| left.saturating_sub(count));
             if page.next.is_empty() || left == Some(0) {
@@ -198,12 +199,12 @@ impl Sweep<'_> {
 
     /// Deletes one object of the shard. An object that has changed since it was listed is listed
     /// again: it may be another shard's.
-    async fn delete(&self, mut meta: Meta) -> Result<(), Stop> {
+    async fn delete(&self, mut object: Version) -> Result<(), Stop> {
         let mut attempts = 0;
         loop {
             self.is_up_to_date()?;
-            let path = format!("{}/{}", self.path, utf8_percent_encode(&meta.name, ESCAPED));
-            let body = self.options.only(&meta.uid, &meta.resource_version);
+            let path = format!("{}/{}", self.path, utf8_percent_encode(&object.name, ESCAPED));
+            let body = self.options.only(&object.uid, &object.resource_version);
             let reply = self.send(Method::DELETE, &path, JSON, Some(body.into())).await?;
             let code = reply.status();
             if code.is_success() {
@@ -216,9 +217,9 @@ impl Sweep<'_> {
                 StatusCode::CONFLICT if attempts < ATTEMPTS => {}
                 _ => return Err(whole(code, body).into()),
             }
-            let page = self.list(&self.one_query(&meta.name)).await?;
-            match page.ours.into_iter().map(|(_, now)| now).find(|now| now.name == meta.name) {
-                Some(now) => meta = now,
+            let page = self.list(&self.one_query(&object.name)).await?;
+            match page.ours.into_iter().map(|(_, now)| now).find(|now| now.name == object.name) {
+                Some(now) => object = now,
                 None => return Ok(()),
             }
         }
@@ -231,7 +232,7 @@ impl Sweep<'_> {
         let present = self.pair.worker.shared.feed.in_force();
         let is_same = present.is_some_and(|present| {
             present.epoch == in_force.epoch
-                || present.sharding.scope(&resource) == in_force.sharding.scope(&resource)
+                || !present.sharding.limits_otherwise(&in_force.sharding, &resource)
         });
         if is_same {
             return Ok(());
@@ -287,12 +288,18 @@ impl Sweep<'_> {
             return Err(whole(code, read(reply).await?).into());
         }
         let mut page = OwnPage::default();
-        let items = ListItems::new(Encoding::Json);
+        let wanted = Wanted { version: true, ..Wanted::default() };
+        let items = ListItems::wanting(Encoding::Json, wanted);
         let mut items = items.ok_or_else(|| unreadable("the list is not JSON"))?;
         let mut body = reply.into_body();
         while let Some(frame) = body.frame().await {
             let Ok(chunk) = frame.map_err(|_| cut_off())?.into_data() else { continue };
-            items.feed(&chunk, &mut |item| self.take(&item, &mut page)).map_err(unreadable)?;
+            let mut take = |item: Item<'_>| {
+                if let Err(why) = self.take(&item, &mut page) {
+                    page.unreadable.get_or_insert(why);
+                }
+            };
+            items.feed(&chunk, &mut take).map_err(unreadable)?;
             if let Some(why) = page.unreadable {
                 return Err(unreadable(why).into());
             }
@@ -307,26 +314,25 @@ impl Sweep<'_> {
         Ok(page)
     }
 
-    fn take(&self, item: &Item<'_>, page: &mut OwnPage) {
+    /// Takes an item if it is the shard's. Fails with the reason why the page cannot be used.
+    fn take(&self, item: &Item<'_>, page: &mut OwnPage) -> Result<(), &'static str> {
         page.items += 1;
         match self.share.judge(&item.object) {
-            Verdict::Drop => return,
-            Verdict::Unknown => {
-                page.unreadable = Some("an item lacks metadata that the boundary needs");
-                return;
-            }
+            Verdict::Drop => return Ok(()),
+            Verdict::Unknown => return Err("an item lacks metadata that the boundary needs"),
             Verdict::Keep => {}
         }
         let namespace = self.resource.namespace.as_deref().unwrap_or_default();
-        match serde_json::from_slice(item.bytes) {
-            Ok(_) if page.ours.len() >= MAX_OBJECTS => {
-                page.unreadable = Some("a page has more than 20,000 objects of the shard");
+        match Version::of(&item.object) {
+            None => Err("an item lacks its name, uid or resourceVersion"),
+            Some(_) if page.ours.len() >= MAX_OBJECTS => {
+                Err("a page has more than 20,000 objects of the shard")
             }
-            Ok(ListedObject { metadata }) if metadata.namespace == namespace => {
-                page.ours.push((page.items, metadata));
+            Some(_) if item.object.namespace != namespace => Err("an item is of another namespace"),
+            Some(version) => {
+                page.ours.push((page.items, version));
+                Ok(())
             }
-            Ok(_) => page.unreadable = Some("an item is of another namespace"),
-            Err(_) => page.unreadable = Some("an item lacks its name, uid or resourceVersion"),
         }
     }
 

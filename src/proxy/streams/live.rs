@@ -22,7 +22,7 @@ use super::{
     turns::{Member, Notifier, Turns},
 };
 use crate::{
-    policy::{Epoch, GroupResource, LockIn, Scope},
+    policy::{Epoch, GroupResource, LockIn},
     proxy::{
         feed::{Feed, InForce},
         metrics::Metrics,
@@ -199,15 +199,13 @@ impl Sight for Subject {
     type Member = Option<Member>;
 
     fn difference(&self, old: &Arc<InForce>, new: &Arc<InForce>) -> Difference {
-        let scope = |in_force: &InForce| -> Option<Arc<Scope>> {
-            in_force.sharding.scope(&self.resource).cloned()
-        };
+        let (before, after) = (&old.sharding, &new.sharding);
         match () {
             () if old.epoch == new.epoch => Difference::None,
-            () if self.lock.is_some() && old.sharding.lock() != new.sharding.lock() => {
-                Difference::Lock
+            () if self.lock.is_some() && before.locks_otherwise(after) => Difference::Lock,
+            () if self.is_narrowed && before.limits_otherwise(after, &self.resource) => {
+                Difference::Objects
             }
-            () if self.is_narrowed && scope(old) != scope(new) => Difference::Objects,
             () => Difference::None,
         }
     }

@@ -1,7 +1,8 @@
-//! Whether a resource is namespaced, which no path shows.
+//! Facts of a resource that no path shows: whether it is namespaced, and its verbs.
 //!
-//! Hides the source: the API server's discovery, requested once for each connection and resource,
-//! in the client's name. Only one name over all namespaces depends on it.
+//! Hides the form of the API server's discovery. Whether a resource is namespaced is requested once
+//! for each connection and resource, in the client's name: only one name over all namespaces depends
+//! on it.
 
 use std::time::Duration;
 
@@ -18,6 +19,29 @@ use crate::{
 
 /// Timeout of a discovery request.
 const LIMIT: Duration = Duration::from_secs(5);
+
+/// A resource that an API server serves.
+pub(in crate::proxy) struct Served {
+    pub(in crate::proxy) is_namespaced: bool,
+    verbs: Vec<String>,
+}
+
+impl Served {
+    /// Reads a resource from the discovery of its group and version. `None` if it is not served.
+    pub(in crate::proxy) fn read(
+        body: &[u8],
+        resource: &Resource<'_>,
+    ) -> Result<Option<Self>, serde_json::Error> {
+        let list: APIResourceList = serde_json::from_slice(body)?;
+        let found = list.resources.into_iter().find(|one| one.name == *resource.resource);
+        Ok(found.map(|one| Self { is_namespaced: one.namespaced, verbs: one.verbs }))
+    }
+
+    /// Whether the API server has this verb for it.
+    pub(in crate::proxy) fn has_verb(&self, verb: &str) -> bool {
+        self.verbs.iter().any(|one| one == verb)
+    }
+}
 
 /// The path of the discovery of the resource's group and version.
 pub(in crate::proxy) fn path(resource: &Resource<'_>) -> String {
@@ -62,8 +86,7 @@ async fn is_namespaced(
     let (path, accept) = (path(resource), HeaderValue::from_static("application/json"));
     let reply = own.get(upstream, Why::Discovery, &path, accept, LIMIT).await.ok()?;
     let body = Some(reply).filter(|reply| reply.status() == StatusCode::OK)?.into_body();
-    let served: APIResourceList = serde_json::from_slice(&body).ok()?;
-    let one = served.resources.iter().find(|one| one.name == *resource.resource)?;
-    upstream.understood.note(key, |known| known.is_namespaced = Some(one.namespaced));
-    Some(one.namespaced)
+    let is_namespaced = Served::read(&body, resource).ok()??.is_namespaced;
+    upstream.understood.note(key, |known| known.is_namespaced = Some(is_namespaced));
+    Some(is_namespaced)
 }

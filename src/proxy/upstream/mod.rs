@@ -20,7 +20,7 @@ pub(super) use self::{
     body::{ClientBody, Leftover, Place, RequestBody, Room, UPLOAD_WINDOW},
     connection::{Broken, Cut, Line, Upstream, UpstreamBody},
     dial::{Destination, UpstreamConn, UpstreamTlsStream},
-    discovery::{path as discovery_path, settled_way},
+    discovery::{Served, path as discovery_path, settled_way},
     hop_by_hop::strip_hop_by_hop,
     past::{KeptPositions, Unwritable},
     server::{OwnSockets, Server},

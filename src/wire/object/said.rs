@@ -2,8 +2,6 @@
 
 use std::{cmp::Ordering, collections::BTreeMap};
 
-use crate::wire::rv::ResourceVersion;
-
 /// The facts that an object states of itself. Texts that it does not have are empty.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Object<'a> {
@@ -17,8 +15,8 @@ pub struct Object<'a> {
     pub kind: &'a str,
     /// `apiVersion`; empty for the items of typed lists.
     pub api_version: &'a str,
-    /// `metadata.resourceVersion`; unset if it is not [`Wanted`].
-    pub resource_version: ResourceVersion,
+    /// `metadata.resourceVersion`, as it is written; empty if it is not [`Wanted`].
+    pub resource_version: &'a str,
     /// `metadata.labels`. `None` if they are not known.
     pub labels: Option<Labels<'a>>,
     /// `metadata.ownerReferences`. `None` if they are not known.

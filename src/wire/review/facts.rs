@@ -79,7 +79,7 @@ pub enum NotReview {
     /// A part that every review has is missing.
     #[error("it has no {0}")]
     Missing(&'static str),
-    /// Decoders take the first value, the last, or both.
+    /// A key that stands twice: decoders take the first value, the last, or both.
     #[error("{0} stands twice")]
     Repeated(&'static str),
     /// A text stands twice, has another type, or is longer than any name.

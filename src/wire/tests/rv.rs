@@ -4,7 +4,6 @@ use crate::wire::ResourceVersion;
 fn t32_positions_are_decimal_integers_of_128_bits() {
     use ResourceVersion::{At, Opaque, Unset, Zero};
     let max = u128::MAX.to_string();
-    assert_eq!(max.len(), ResourceVersion::MAX_DIGITS);
     for (text, expected) in [
         ("", Unset),
         ("0", Zero),

@@ -25,6 +25,9 @@ fn other_half() -> String {
     half().replace("0x8000000000000000", "").replace("0x0000000000000000", "0x8000000000000000")
 }
 
+/// A version as an aggregated API server may have it.
+const OPAQUE: &str = "bm90IGEgbnVtYmVyLCBhbmQgbG9uZ2VyIHRoYW4gYW55";
+
 /// A uid of the shard, or of the other one.
 fn uid(name: &str, is_ours: bool) -> String {
     let hash = |text: &str| {
@@ -95,9 +98,11 @@ async fn t56_a_judged_deletecollection_deletes_versions_of_its_own() {
         is_there(&mut upstream).await;
         let call = list(&mut upstream).await;
         assert_eq!(call.target(), format!("{CONFIGMAPS}?labelSelector=a%3Db&limit=500"));
-        call.json(200, &page(100, "", &[ours("a", 1), others("b", 2), ours("c", 3), ours("d", 4)]));
+        let mut opaque = ours("c", 3);
+        opaque["metadata"]["resourceVersion"] = OPAQUE.into();
+        call.json(200, &page(100, "", &[ours("a", 1), others("b", 2), opaque, ours("d", 4)]));
         // One of the objects is gone meanwhile.
-        for (name, rv, code) in [("a", "1", 200), ("c", "3", 404), ("d", "4", 409)] {
+        for (name, rv, code) in [("a", "1", 200), ("c", OPAQUE, 404), ("d", "4", 409)] {
             let mut call = deletes(&mut upstream, name).await;
             assert_eq!(call.header("content-type").as_deref(), Some("application/json"));
             let body: Value = serde_json::from_slice(&call.body().await.unwrap()).unwrap();
@@ -356,6 +361,8 @@ async fn bad_delete_options_of_a_judged_collection() {
     for bad in [
         "{\"items\":[{\"metadata\":{\"name\":\"a\"}}]}".to_owned(),
         page(100, "", &[ours("a", 1)]).replace("\"resourceVersion\":\"1\"", "\"other\":\"1\""),
+        page(100, "", &[json!({"metadata": {"name": "b", "namespace": "ns"}}), ours("a", 1)]),
+        page(100, "", &[object_in("other", "b", true, 1), ours("a", 1)]),
         page(100, "", &[])[..20].to_owned(),
         page(100, "", &vec![ours("a", 1); 20_001]),
         "[]".to_owned(),

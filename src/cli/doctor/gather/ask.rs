@@ -43,7 +43,7 @@ impl Asked {
         K: Resource<DynamicType = ()> + Clone + DeserializeOwned + Debug,
     {
         let found = in_time(api.get_opt(name)).await;
-        found.map_err(|why| why.told("get", &resource::<K>(), &api))
+        found.map_err(|why| why.cannot_look("get", &resource::<K>(), &api))
     }
 
     /// All objects.
@@ -52,7 +52,7 @@ impl Asked {
         K: Resource<DynamicType = ()> + Clone + DeserializeOwned + Debug,
     {
         let listed = paged(params, async |params| api.list(&params).await).await;
-        listed.map_err(|why| why.told("list", &resource::<K>(), &api))
+        listed.map_err(|why| why.cannot_look("list", &resource::<K>(), &api))
     }
 
     /// The metadata of all objects.
@@ -66,7 +66,7 @@ impl Asked {
         K: Resource + Clone + DeserializeOwned + Debug,
     {
         let listed = paged(params, async |params| api.list_metadata(&params).await).await;
-        listed.or_else(Why::none_if_unknown).map_err(|why| why.told("list", plural, &api))
+        listed.or_else(Why::none_if_unknown).map_err(|why| why.cannot_look("list", plural, &api))
     }
 
     /// All objects of a kind that the API server may not know: none then.
@@ -76,7 +76,7 @@ impl Asked {
         plural: &str,
     ) -> Looked<Vec<DynamicObject>> {
         let listed = paged(ListParams::default(), async |params| api.list(&params).await).await;
-        listed.or_else(Why::none_if_unknown).map_err(|why| why.told("list", plural, &api))
+        listed.or_else(Why::none_if_unknown).map_err(|why| why.cannot_look("list", plural, &api))
     }
 
     /// The answer to a GET of this path, whatever its code; a refusal for want of a right is none.
@@ -90,7 +90,8 @@ impl Asked {
             let body = body.map(|body| body.to_bytes()).unwrap_or_default();
             Ok((head, body))
         });
-        let (head, body) = answered.await.map_err(|why| why.told_of("get", resource, place))?;
+        let (head, body) =
+            answered.await.map_err(|why| why.cannot_look_at("get", resource, place))?;
         if head.status == StatusCode::FORBIDDEN {
             return Err(right("get", resource, place));
         }
@@ -116,17 +117,22 @@ impl Why {
         }
     }
 
-    fn told<K: Resource>(self, verb: &'static str, resource: &str, api: &Api<K>) -> CannotLook {
+    fn cannot_look<K: Resource>(
+        self,
+        verb: &'static str,
+        resource: &str,
+        api: &Api<K>,
+    ) -> CannotLook {
         let place = match api.resource_url().split_once("/namespaces/") {
             Some((_, rest)) => {
                 format!(" in namespace {}", rest.split('/').next().unwrap_or_default())
             }
             None => String::new(),
         };
-        self.told_of(verb, resource, &place)
+        self.cannot_look_at(verb, resource, &place)
     }
 
-    fn told_of(self, verb: &'static str, resource: &str, place: &str) -> CannotLook {
+    fn cannot_look_at(self, verb: &'static str, resource: &str, place: &str) -> CannotLook {
         match self {
             Self::Api(kube::Error::Api(status)) if status.code == 403 => {
                 right(verb, resource, place)

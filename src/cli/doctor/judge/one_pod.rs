@@ -77,7 +77,7 @@ fn ended(status: &ContainerStatus) -> Option<&ContainerStateTerminated> {
     states.into_iter().flatten().find_map(|state| state.terminated.as_ref())
 }
 
-fn told(end: &ContainerStateTerminated) -> String {
+fn exit_of(end: &ContainerStateTerminated) -> String {
     let message = end.message.as_deref().filter(|text| !text.trim().is_empty());
     let message = message.map(|text| format!(": {}", quoted(text)));
     format!("exited with {}{}", end.exit_code, message.unwrap_or_default())
@@ -92,7 +92,7 @@ fn init(pod: &Pod, subject: &str, found: &mut Findings) {
         }
         Some(end) => {
             let remedy = ExitCode::of(end.exit_code).and_then(ExitCode::remedy).unwrap_or(DESCRIBE);
-            found.error(check, subject, format!("{INIT} {}", told(end)), remedy);
+            found.error(check, subject, format!("{INIT} {}", exit_of(end)), remedy);
         }
         None => {
             let why = status.and_then(waits);
@@ -130,13 +130,13 @@ fn runs(pod: &Pod, subject: &str, found: &mut Findings) -> bool {
              the chart's proxy.resources",
         ),
         (true, Some(end)) if end.exit_code != 0 => {
-            let says = format!("{PROXY} runs, and {} before", told(end));
+            let says = format!("{PROXY} runs, and {} before", exit_of(end));
             found.warning(check, subject, says, DESCRIBE);
         }
         (true, _) => found.ok(check, subject, format!("{PROXY} runs")),
         (false, end) => {
             let waiting = waits(status).map(|why| format!(", {why}")).unwrap_or_default();
-            let end = end.map(|end| format!(", {}", told(end))).unwrap_or_default();
+            let end = end.map(|end| format!(", {}", exit_of(end))).unwrap_or_default();
             found.error(check, subject, format!("{PROXY} does not run{waiting}{end}"), DESCRIBE);
         }
     }

@@ -155,7 +155,7 @@ impl<'f> Pods<'f> {
             let created = pod.pod.metadata.creation_timestamp.as_ref();
             created.zip(since).is_some_and(|(created, since)| created.0 < since.0)
         };
-        let mut tell = |pods: Vec<&PodOf<'_>>, why: &str, fix: &str| {
+        let mut report = |pods: Vec<&PodOf<'_>>, why: &str, fix: &str| {
             let names: Vec<_> = pods.iter().map(|pod| pod.name).collect();
             if !names.is_empty() {
                 let says = format!("not injected: {}, {why}", named("pod", &names));
@@ -165,12 +165,12 @@ impl<'f> Pods<'f> {
         if is_left_out(facts, manager) {
             let fix = "move the pods to another namespace, or take this one out of the chart's \
                        webhook.excludedNamespaces, and restart them";
-            tell(not, "in a namespace that the webhooks leave out", fix);
+            report(not, "in a namespace that the webhooks leave out", fix);
             return;
         }
         let (older, younger): (Vec<_>, Vec<_>) = not.into_iter().partition(is_older);
-        tell(older, "older than the webhooks", restart);
-        tell(younger, "labelled after they were created, or created past the webhooks", restart);
+        report(older, "older than the webhooks", restart);
+        report(younger, "labelled after they were created, or created past the webhooks", restart);
     }
 
     fn not_labelled(&self, namespace: &str, subject: &str, found: &mut Findings) {

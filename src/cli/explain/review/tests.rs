@@ -46,7 +46,7 @@ fn explained(configs: &str, review: &Value) -> String {
     let all = all_of(configs.as_bytes(), "blue", None).unwrap();
     let siblings = Siblings::of(&own, &all, None).unwrap();
     let reader = read(&mut review.to_string().as_bytes()).unwrap();
-    told(&own.config.object, siblings.as_ref(), &reader.review().unwrap())
+    explanation(&own.config.object, siblings.as_ref(), &reader.review().unwrap())
 }
 
 /// Each answer, as people read it.

@@ -4,8 +4,8 @@ use proptest::prelude::*;
 
 use super::*;
 use crate::api::{OwnerDown, Route, Unowned};
-use crate::policy::{Kind, NamespaceLabels, Pair, Policy, Webhook};
-use crate::wire::{frames::Verdict, object::Object};
+use crate::policy::{CertFiles, Kind, NamespaceLabels, ObjectFacts, Policy, Webhook};
+use crate::wire::object::Object;
 
 fn compiled(yaml: &str) -> Result<ShardingDraft, Invalid> {
     let kind = Kind::ShardingConfig;
@@ -68,7 +68,7 @@ fn webhook(fields: &str) -> Webhook {
 fn i13_fields_of_the_webhook_that_are_absent_have_their_defaults() {
     let plain = webhook("");
     assert_eq!((&*plain.cert_dir, plain.port.get()), ("/certs", 9443));
-    assert_eq!((&plain.cert_secret, &plain.pair), (&None, &None));
+    assert_eq!((&plain.cert_secret, &plain.files), (&None, &None));
     let answers = |it: &Webhook| (it.route, it.unowned, it.owner_down);
     assert_eq!(answers(&plain), (Route::Owner, Unowned::Any, OwnerDown::Fail));
     let all = webhook(
@@ -76,7 +76,7 @@ fn i13_fields_of_the_webhook_that_are_absent_have_their_defaults() {
          unowned: Deny, ownerDown: Any",
     );
     assert_eq!(all.cert_secret.as_deref(), Some("webhook-cert"));
-    assert_eq!(all.pair, Some(Pair { cert: "ca.pem".into(), key: "key_1.pem".into() }));
+    assert_eq!(all.files, Some(CertFiles { cert: "ca.pem".into(), key: "key_1.pem".into() }));
     assert_eq!(answers(&all), (Route::Any, Unowned::Deny, OwnerDown::Any));
     assert_eq!(webhook(", unowned: Allow").unowned, Unowned::Allow);
 }
@@ -273,11 +273,11 @@ fn kept<'a>(policy: &Policy, namespaces: &[&'a str]) -> Vec<&'a str> {
     let scope = policy.sharding.scope(&GroupResource::new("", "pods")).unwrap();
     let [boundary] = scope.boundaries() else { panic!("{scope}") };
     let is_kept = |name: &&str| {
-        let verdict = boundary.judge(&object(name, "x"), false);
+        let is_kept = boundary.has(&ObjectFacts::of(&object(name, "x"), false));
         // A Namespace is judged as the namespace that it names.
-        assert_eq!(boundary.judge(&object("", name), true), verdict, "{name}");
-        assert_eq!(boundary.judge_namespace(name), Some(verdict == Verdict::Keep), "{name}");
-        verdict == Verdict::Keep
+        assert_eq!(boundary.has(&ObjectFacts::of(&object("", name), true)), is_kept, "{name}");
+        assert_eq!(boundary.has(&ObjectFacts::common_in(name)), is_kept, "{name}");
+        is_kept.unwrap()
     };
     namespaces.iter().copied().filter(is_kept).collect()
 }

@@ -4,7 +4,7 @@ use crate::{
     api,
     policy::{
         dialect::problem::Problems,
-        webhook::{BadWebhook, Pair, Webhook},
+        webhook::{BadWebhook, CertFiles, Webhook},
     },
 };
 
@@ -30,7 +30,7 @@ pub(super) fn webhook(given: Option<&api::Webhook>, problems: &mut Problems) -> 
         cert_dir: cert_dir?,
         port: port?,
         cert_secret,
-        pair: pair.0.zip(pair.1).map(|(cert, key)| Pair { cert, key }),
+        files: pair.0.zip(pair.1).map(|(cert, key)| CertFiles { cert, key }),
         route: given.route.unwrap_or_default(),
         unowned: given.unowned.unwrap_or_default(),
         owner_down: given.owner_down.unwrap_or_default(),

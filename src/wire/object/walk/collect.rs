@@ -1,12 +1,9 @@
 //! The facts of one object, as they are found.
 
 use super::place::Node;
-use crate::wire::{
-    object::{
-        Labels, Object, Owners, Wanted,
-        said::{LabelAt, OwnerAt, TextRange, text_at},
-    },
-    rv::ResourceVersion,
+use crate::wire::object::{
+    Labels, Object, Owners, Wanted,
+    said::{LabelAt, OwnerAt, TextRange, text_at},
 };
 
 /// Most bytes that are held of an object's texts, labels and owners: about 150 of the longest
@@ -17,7 +14,6 @@ const MAX_HELD: usize = 64 << 10;
 #[derive(Debug, Default)]
 pub(super) struct Collected {
     at: ObjectAt,
-    resource_version: Option<ResourceVersion>,
     /// All texts, one behind the other.
     text: String,
     labels: Vec<LabelAt>,
@@ -39,6 +35,7 @@ struct ObjectAt {
     namespace: TextRange,
     name: TextRange,
     uid: TextRange,
+    resource_version: TextRange,
     kind: TextRange,
     api_version: TextRange,
     asked: AskedAt,
@@ -74,7 +71,6 @@ pub(in crate::wire) struct Asked<'a> {
 impl Collected {
     pub(super) fn clear(&mut self) {
         self.at = ObjectAt::default();
-        self.resource_version = None;
         self.text.clear();
         self.labels.clear();
         self.owners.clear();
@@ -138,6 +134,7 @@ impl Collected {
             Node::Namespace => Some(&mut self.at.namespace),
             Node::Name => Some(&mut self.at.name),
             Node::Uid => Some(&mut self.at.uid),
+            Node::ResourceVersion | Node::ItemVersion => Some(&mut self.at.resource_version),
             Node::Kind => Some(&mut self.at.kind),
             Node::ApiVersion => Some(&mut self.at.api_version),
             Node::LabelKey => label.map(|at| &mut at.key),
@@ -167,10 +164,6 @@ impl Collected {
     pub(super) fn set_controller(&mut self, value: bool) {
         let last = self.owners.last_mut();
         self.is_broken |= last.is_none_or(|at| at.is_controller.replace(value).is_some());
-    }
-
-    pub(super) fn set_version(&mut self, version: ResourceVersion) {
-        self.is_broken |= self.resource_version.replace(version).is_some();
     }
 
     /// The texts of a review so far; `None` if they are ambiguous.
@@ -205,7 +198,7 @@ impl Collected {
             uid: text(self.at.uid),
             kind: text(self.at.kind),
             api_version: text(self.at.api_version),
-            resource_version: self.resource_version.unwrap_or_default(),
+            resource_version: text(self.at.resource_version),
             labels: wanted.labels.then(|| Labels::read(&self.text, &self.labels)),
             owners: wanted.owners.then(|| Owners::read(&self.text, &self.owners)),
         })

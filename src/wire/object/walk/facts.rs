@@ -233,10 +233,9 @@ impl Facts {
             Node::ResourceVersion => {
                 self.resource_version = ResourceVersion::parse(text);
                 if self.wanted.version {
-                    self.object.set_version(self.resource_version);
+                    self.object.set(node, text);
                 }
             }
-            Node::ItemVersion => self.object.set_version(ResourceVersion::parse(text)),
             Node::InitialEventsEnd => self.initial_events_end = text == b"true",
             Node::AnnotationKey => self.annotation.0 = text == INITIAL_EVENTS_END,
             Node::AnnotationValue => self.annotation.1 = text == b"true",

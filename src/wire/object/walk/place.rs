@@ -1,6 +1,6 @@
 //! The places in a body, and the names that lead there: the same for all encodings.
 
-use crate::wire::{object::Wanted, rv::ResourceVersion};
+use crate::wire::object::Wanted;
 
 /// A place in a body. From each, known names lead to others, and all other names to [`Node::Skip`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -361,7 +361,6 @@ impl Node {
     pub(super) const fn text_limit(self) -> usize {
         match self {
             Self::Type => 16,
-            Self::ResourceVersion | Self::ItemVersion => ResourceVersion::MAX_DIGITS + 1,
             Self::InitialEventsEnd | Self::AnnotationValue => 8,
             Self::AnnotationKey | Self::LabelKey => Self::NAME_LIMIT,
             Self::Label | Self::LabelValue => Self::LABEL_VALUE + 1,
@@ -369,6 +368,8 @@ impl Node {
             Self::Namespace
             | Self::Name
             | Self::Uid
+            | Self::ResourceVersion
+            | Self::ItemVersion
             | Self::Kind
             | Self::ApiVersion
             | Self::ListKind
