@@ -17,10 +17,12 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/healthz"
 	"sigs.k8s.io/controller-runtime/pkg/log/zap"
 	metricsserver "sigs.k8s.io/controller-runtime/pkg/metrics/server"
+	"sigs.k8s.io/controller-runtime/pkg/webhook"
 
 	demo "demo.example.com/operator/api/v1alpha1"
 	"demo.example.com/operator/internal/controller"
 	"demo.example.com/operator/internal/record"
+	"demo.example.com/operator/internal/webhooks"
 )
 
 type options struct {
@@ -32,7 +34,15 @@ type options struct {
 	leaseDuration  time.Duration
 	renewDeadline  time.Duration
 	retryPeriod    time.Duration
+	webhooks       webhookOptions
 	log            zap.Options
+}
+
+type webhookOptions struct {
+	port       int
+	certDir    string
+	references bool
+	after      string
 }
 
 func main() {
@@ -62,6 +72,10 @@ func parse(args []string, usage io.Writer) (options, error) {
 	fs.DurationVar(&o.leaseDuration, "leader-election-lease-duration", 15*time.Second, "how long others wait before they take the lease over")
 	fs.DurationVar(&o.renewDeadline, "leader-election-renew-deadline", 10*time.Second, "how long the leader tries to renew before it gives up")
 	fs.DurationVar(&o.retryPeriod, "leader-election-retry-period", 2*time.Second, "how long to wait between tries")
+	fs.IntVar(&o.webhooks.port, "webhook-port", 0, "port of /mutate, /validate, /convert and /healthz; 0 turns them off")
+	fs.StringVar(&o.webhooks.certDir, "webhook-cert-dir", "", "directory of tls.crt and tls.key; empty is the default of controller-runtime")
+	fs.BoolVar(&o.webhooks.references, "webhook-references", false, "deny objects that need, by annotation, a ConfigMap that the informer does not hold")
+	fs.StringVar(&o.webhooks.after, "webhook-after", "", "file without which the webhooks do not listen")
 	o.log.BindFlags(fs)
 	return o, fs.Parse(args)
 }
@@ -78,6 +92,7 @@ func run(ctx context.Context, o options) error {
 		return err
 	}
 	mgr, err := ctrl.NewManager(config, ctrl.Options{
+		WebhookServer:                 o.webhooks.server(),
 		Scheme:                        scheme,
 		Metrics:                       metricsserver.Options{BindAddress: o.metricsAddress},
 		HealthProbeBindAddress:        o.probeAddress,
@@ -108,7 +123,35 @@ func run(ctx context.Context, o options) error {
 	if err := errors.Join(mgr.AddHealthzCheck("ping", healthz.Ping), mgr.AddReadyzCheck("ping", healthz.Ping)); err != nil {
 		return err
 	}
+	if err := o.webhooks.register(mgr, pod); err != nil {
+		return err
+	}
 	return errors.Join(mgr.Start(ctx), records.Err())
+}
+
+// server is nil if the webhooks are turned off: the manager then starts none.
+func (o webhookOptions) server() webhook.Server {
+	if o.port == 0 {
+		return nil
+	}
+	server := webhook.NewServer(webhook.Options{Port: o.port, CertDir: o.certDir})
+	if o.after == "" {
+		return server
+	}
+	return webhooks.Late{Server: server, File: o.after}
+}
+
+func (o webhookOptions) register(mgr ctrl.Manager, pod string) error {
+	if o.port == 0 {
+		return nil
+	}
+	hooks := webhooks.Webhooks{Pod: pod}
+	if o.references {
+		hooks.References = mgr.GetCache()
+	}
+	server := mgr.GetWebhookServer()
+	hooks.Register(server)
+	return mgr.AddReadyzCheck("webhooks", server.StartedChecker())
 }
 
 func podName() (string, error) {

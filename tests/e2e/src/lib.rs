@@ -72,7 +72,7 @@ pub use self::{
     programs::{Network, Program, until},
     proxy::{Proxy, ProxyBuilder, ctrlmesh_binary},
     scenes::{
-        Binaries, Boundary, Installed, Mesh, NAMESPACE, OperatorPod, Shards, Tool, Tools, Widget,
-        sample,
+        Binaries, Boundary, Installed, Mesh, NAMESPACE, OperatorPod, Run, Shards, Tool, Tools,
+        Webhooks, Widget, sample,
     },
 };

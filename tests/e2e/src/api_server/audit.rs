@@ -1,6 +1,7 @@
 //! The API server's audit log: the requests it received.
 
 use std::{
+    collections::BTreeMap,
     path::{Path, PathBuf},
     time::{Duration, Instant},
 };
@@ -74,6 +75,9 @@ pub struct AuditEntry {
     pub request_received_timestamp: String,
     /// RFC 3339 with microseconds.
     pub stage_timestamp: String,
+    /// What admission noted, as `WEBHOOK/KEY` what a webhook did.
+    #[serde(default)]
+    pub annotations: BTreeMap<String, String>,
 }
 
 /// The user of an audit entry.

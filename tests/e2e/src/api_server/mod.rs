@@ -255,11 +255,20 @@ impl ApiServer {
     ///
     /// When it runs already, or does not become ready.
     pub fn start_again(&self) -> Result<()> {
+        self.start_again_with(&[])
+    }
+
+    /// [`Self::start_again`] with more flags, as `--name=value`, until it is stopped.
+    ///
+    /// # Errors
+    ///
+    /// As [`Self::start_again`].
+    pub fn start_again_with(&self, more: &[&str]) -> Result<()> {
         let mut server = self.server();
         if server.is_some() {
             return Err(anyhow!("the API server runs already"));
         }
-        *server = Some(self.launch()?);
+        *server = Some(self.launch(more)?);
         self.await_ready(server)
     }
 
@@ -289,9 +298,9 @@ impl ApiServer {
         &self.bed
     }
 
-    fn launch(&self) -> Result<Process> {
+    fn launch(&self, more: &[&str]) -> Result<Process> {
         let mut command = self.network.tied(kube_binary()?);
-        command.arg("kube-apiserver").args(&self.flags).current_dir(self.bed.path());
+        command.arg("kube-apiserver").args(&self.flags).args(more).current_dir(self.bed.path());
         let log = self.bed.path().join(format!("{}.log", self.name));
         Process::spawn("kube-apiserver", command, &log)
     }

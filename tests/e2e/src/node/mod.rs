@@ -68,6 +68,10 @@ impl Node {
         self.sandbox.network()
     }
 
+    pub(crate) fn families(&self) -> Families {
+        self.families
+    }
+
     /// A command in the namespaces of the node (processes, mounts, network), such as `crictl`,
     /// `nft` or `nsenter` into a pod.
     #[must_use]

@@ -1,6 +1,6 @@
 //! The configuration files of a node's components.
 
-use std::path::Path;
+use std::{net::IpAddr, path::Path};
 
 use serde_json::{Value, json};
 
@@ -42,6 +42,13 @@ impl Families {
 
     pub(crate) fn services(self) -> Vec<&'static str> {
         self.in_order("10.96.0.0/16", "fd00:96::/112")
+    }
+
+    /// The manager's Service address: nothing on a node resolves the names of Services.
+    pub(crate) fn manager(self) -> IpAddr {
+        let ipv4 = IpAddr::from([10, 96, 0, 77]);
+        let ipv6 = IpAddr::from([0xfd00, 0x96, 0, 0, 0, 0, 0, 0x4d]);
+        if self == Self::Ipv6First { ipv6 } else { ipv4 }
     }
 
     pub(crate) fn pods(self) -> Vec<&'static str> {

@@ -8,6 +8,7 @@
 
 use std::{
     fs,
+    net::SocketAddr,
     path::{Path, PathBuf},
     process::Command,
     time::Duration,
@@ -17,10 +18,8 @@ use anyhow::{Context, Result, bail, ensure};
 use serde_json::json;
 
 use super::shards::{NAMESPACE, Shards, config, of_namespaces, of_teams, of_the_operators};
-use crate::{Binaries, Node, builds::helm_binary, images, until};
+use crate::{Binaries, Node, NodeBuilder, builds::helm_binary, images, until};
 
-/// The address of the manager's Service: nothing on a node resolves the names of Services.
-const SERVICE: &str = "10.96.0.77";
 /// The time limit of an installation.
 const INSTALL_LIMIT: &str = "--timeout=120s";
 /// The longest that a replica takes to end: its grace period, and some.
@@ -53,7 +52,16 @@ impl Installed {
     ///
     /// When a part does not start; the error has what the release's pods say.
     pub fn start(binaries: Binaries, more: &[&str]) -> Result<Self> {
-        let installed = Self { shards: Shards::bare(binaries)? };
+        Self::start_on(binaries, Node::builder(), more)
+    }
+
+    /// [`Self::start`] on a given node.
+    ///
+    /// # Errors
+    ///
+    /// As [`Self::start`].
+    pub fn start_on(binaries: Binaries, node: NodeBuilder, more: &[&str]) -> Result<Self> {
+        let installed = Self { shards: Shards::bare_on(binaries, node)? };
         installed.helm("install", &[&["--create-namespace"], more].concat())?;
         Ok(installed)
     }
@@ -64,7 +72,7 @@ impl Installed {
     ///
     /// As [`Self::start`].
     pub fn start_base(binaries: Binaries) -> Result<Self> {
-        let installed = Self { shards: Shards::bare(binaries)? };
+        let installed = Self { shards: Shards::bare_on(binaries, Node::builder())? };
         for (image, name) in [(images::PROXY, "ctrlmesh"), (images::INIT, "ctrlmesh-init")] {
             let version = env!("CARGO_PKG_VERSION");
             let name = format!("registry.example.com/{name}:{version}");
@@ -125,6 +133,7 @@ impl Installed {
     pub fn helm_with(&self, chart: &Path, verb: &str, more: &[&str]) -> Result<String> {
         let [manager, manager_tag] = split(images::PROXY)?;
         let [init, init_tag] = split(images::INIT)?;
+        let service = self.node().families().manager();
         let mut helm = self.helm_command()?;
         helm.args([verb, "ctrlmesh"]).arg(chart).args(["--wait", INSTALL_LIMIT]);
         for value in [
@@ -132,8 +141,8 @@ impl Installed {
             format!("manager.image.tag={manager_tag}"),
             format!("init.image.repo={init}"),
             format!("init.image.tag={init_tag}"),
-            format!("manager.address={SERVICE}:443"),
-            format!("manager.clusterIP={SERVICE}"),
+            format!("manager.address={}", SocketAddr::new(service, 443)),
+            format!("manager.clusterIP={service}"),
         ] {
             helm.args(["--set", &value]);
         }

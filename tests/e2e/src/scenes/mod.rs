@@ -4,10 +4,12 @@ mod installed;
 mod mesh;
 mod shards;
 mod tools;
+mod webhooks;
 
 pub use self::{
     installed::{Boundary, Installed},
     mesh::{Binaries, Mesh},
     shards::{NAMESPACE, OperatorPod, Shards, Widget, sample},
     tools::{Tool, Tools},
+    webhooks::{Run, Webhooks},
 };

@@ -84,8 +84,8 @@ impl Shards {
     }
 
     /// The scene without anything of ours but the images, for a scene that installs the rest.
-    pub(super) fn bare(binaries: Binaries) -> Result<Self> {
-        Self::on(Mesh::bare_on(binaries, with_operators_crd(Node::builder())?)?)
+    pub(super) fn bare_on(binaries: Binaries, node: NodeBuilder) -> Result<Self> {
+        Self::on(Mesh::bare_on(binaries, with_operators_crd(node)?)?)
     }
 
     fn on(mesh: Mesh) -> Result<Self> {
