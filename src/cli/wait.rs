@@ -30,7 +30,7 @@ pub struct WaitArgs {
     #[arg(long = "for", value_enum, default_value_t = What::Ready)]
     what: What,
 
-    /// The address at which the proxy serves /readyz and /metrics
+    /// The address at which the proxy serves /readyz, /startupz and /metrics
     #[arg(long, value_name = "ADDR", default_value_t = sidecar::OWN_ADMIN)]
     admin: SocketAddr,
 
@@ -44,6 +44,8 @@ pub struct WaitArgs {
 pub enum What {
     /// The proxy is ready
     Ready,
+    /// The proxy serves its pod's containers, whatever the certificate of their webhook server
+    Started,
     /// No client has been connected for a second, or the proxy does not answer
     NoClients,
 }
@@ -73,7 +75,10 @@ async fn wait(args: &WaitArgs) -> Result<(), WaitError> {
     let deadline = Instant::now() + Duration::from_secs(args.timeout.into());
     let mut last = "no answer".to_owned();
     let (asking, what) = match args.what {
-        What::Ready => (ready(args.admin, &mut last).boxed_local(), "is not ready"),
+        What::Ready => (ready(args.admin, "/readyz", &mut last).boxed_local(), "is not ready"),
+        What::Started => {
+            (ready(args.admin, "/startupz", &mut last).boxed_local(), "has not started")
+        }
         What::NoClients => (no_clients(args.admin, &mut last).boxed_local(), "has clients"),
     };
     if timeout_at(deadline, asking).await.is_ok() {
@@ -88,11 +93,12 @@ fn periods() -> Interval {
     periods
 }
 
-async fn ready(admin: SocketAddr, last: &mut String) {
+/// Waits until a page says so.
+async fn ready(admin: SocketAddr, page: &str, last: &mut String) {
     let mut periods = periods();
     loop {
         periods.tick().await;
-        match ask(admin, "/readyz").await {
+        match ask(admin, page).await {
             Ok((StatusCode::OK, _)) => return,
             Ok((status, body)) => *last = format!("{status}: {}", body.trim_end()),
             Err(reason) => *last = reason.to_string(),

@@ -44,6 +44,18 @@ pub enum Refusal {
     MethodNotAllowed,
     /// The scope changed while a request was carried out object by object.
     ScopeChanged,
+    /// No pod of the shard that owns the object of a review answers.
+    OwnerDown,
+    /// The shard that owns the object of a review cannot be told.
+    OwnerUnknown,
+    /// The webhook server of this pod does not answer, nor does another pod of its shard.
+    WebhookDown,
+    /// The reviews that are held until their owner is known fill the room for them.
+    NoReviewRoom,
+    /// The time that the API server gives a review is over.
+    ReviewTimeout,
+    /// The webhook server of the review's shard broke off.
+    ReviewBroken,
 }
 
 /// A refusal with its answer: [`Refusal::because`] fills in the defaults of its kind.
@@ -82,6 +94,14 @@ impl Refusal {
             Self::BodyTimeout => Reason::Timeout,
             Self::MethodNotAllowed => Reason::MethodNotAllowed,
             Self::ScopeChanged => Reason::Conflict,
+            // A failed call, so that the webhook's failurePolicy decides. Never a `Retry-After`: the
+            // API server obeys it, uses up the timeout, and hides the message.
+            Self::OwnerDown
+            | Self::OwnerUnknown
+            | Self::WebhookDown
+            | Self::NoReviewRoom
+            | Self::ReviewTimeout
+            | Self::ReviewBroken => Reason::ServiceUnavailable,
         }
     }
 

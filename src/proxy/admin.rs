@@ -8,35 +8,56 @@ use prometheus_client::registry::Registry;
 use serde_json::json;
 use tokio::net::TcpListener;
 
-use super::shared::Shared;
+use super::{
+    inbound::{self, Webhook},
+    shared::Shared,
+};
 use crate::process::admin::{self, Asked, Page, json, text};
 
 /// Serves until it is dropped.
-pub(super) async fn serve(listener: TcpListener, shared: Arc<Shared>, registry: Registry) {
+pub(super) async fn serve(
+    listener: TcpListener,
+    shared: Arc<Shared>,
+    webhook: Option<Arc<Webhook>>,
+    registry: Registry,
+) {
     let outages = Arc::clone(&shared.outages);
-    admin::serve(listener, outages, move |asked| answer(asked, &shared, &registry)).await;
+    admin::serve(listener, outages, move |asked| {
+        answer(asked, &shared, webhook.as_deref(), &registry)
+    })
+    .await;
 }
 
-fn answer(asked: Asked<'_>, shared: &Shared, registry: &Registry) -> Page {
+fn answer(
+    asked: Asked<'_>,
+    shared: &Shared,
+    webhook: Option<&Webhook>,
+    registry: &Registry,
+) -> Page {
     match asked.path {
         "/healthz" => text(StatusCode::OK, "ok\n".into()),
-        "/readyz" => ready(shared),
+        "/readyz" => ready(shared, inbound::ready(&shared.feed, webhook)),
+        "/startupz" => ready(shared, None),
         "/metrics" => metrics(shared, registry),
         path if path.starts_with("/debug/") && !asked.is_local => {
             text(StatusCode::FORBIDDEN, "/debug answers loopback peers only\n".into())
         }
         "/debug/config" => json(&config(shared)),
+        "/debug/peers" => json(&inbound::peers_page(webhook)),
         "/debug/streams" => json(&json!({ "streams": shared.streams.list() })),
         _ => text(
             StatusCode::NOT_FOUND,
-            "there is /metrics, /healthz, /readyz, /debug/config, /debug/streams\n".into(),
+            "there is /metrics, /healthz, /readyz, /startupz, /debug/config, /debug/streams, \
+             /debug/peers\n"
+                .into(),
         ),
     }
 }
 
-/// Readiness: there is a policy and a certificate. A policy input that was refused later is
-/// reported and does not make the pod unready: the last good one is in force.
-fn ready(shared: &Shared) -> Page {
+/// Readiness: there is a policy and a certificate, and the inbound leg is as it should be. The
+/// controller starts without that, and may write the certificate for it. A policy input that was
+/// refused later is reported and does not make the pod unready: the last good one is in force.
+fn ready(shared: &Shared, webhook: Option<Result<String, String>>) -> Page {
     let in_force = shared.feed.in_force();
     let present = in_force.map(|it| format!("{} epoch {}", it.sharding.shard(), it.epoch.get()));
     let policy = match (present, shared.feed.problem()) {
@@ -44,7 +65,9 @@ fn ready(shared: &Shared) -> Page {
         (Some(present), Some(problem)) => Ok(format!("{present} stays in force: {problem}")),
         (None, problem) => Err(problem.unwrap_or_else(|| "none yet".into())),
     };
-    admin::ready([("policy", policy), ("certificate", certificate(shared))])
+    let mut parts = vec![("policy", policy), ("certificate", certificate(shared))];
+    parts.extend(webhook.map(|webhook| ("webhook", webhook)));
+    admin::ready(parts)
 }
 
 /// The state of the certificate for clients.

@@ -20,6 +20,7 @@ use crate::{
         Clock, ClusterDomain, ManagerAddr, UpstreamAddr,
         addr::BadUpstream,
         leaf::{LeafSource, enrolment::Kept},
+        peer::{BadIdentity, PodIdentity, RootsPlace},
     },
     sidecar,
 };
@@ -238,6 +239,8 @@ pub struct Config {
     pub certificate: Certificate,
     /// The interception of reviews. `None` if there is none.
     pub inbound: Option<Inbound>,
+    /// This pod, as others' proxies know it. `None` outside of one.
+    pub identity: Option<PodIdentity>,
     /// The flags that are taken as they are typed.
     pub plain: PlainFlags,
     /// The clock by which certificates are made and verified.
@@ -275,6 +278,8 @@ pub enum BadConfig {
     WithoutManager(&'static str),
     #[error("without --policy the pod's labels select the ShardingConfig: give {0}")]
     NoPod(&'static str),
+    #[error("POD_NAMESPACE, POD_NAME, POD_UID")]
+    Pod(#[from] BadIdentity),
     #[error(transparent)]
     Inbound(#[from] BadInbound),
     #[error("KUBERNETES_SERVICE_HOST")]
@@ -297,6 +302,7 @@ impl Config {
         };
         let inbound = args.webhook.checked(args.mode)?;
         let plain = args.plain;
+        let identity = plain.identity()?;
         let policy = match (args.policy, args.shard) {
             (Some(path), Some(shard)) => PolicySource::File { path, shard },
             _ => PolicySource::Cluster {
@@ -314,13 +320,27 @@ impl Config {
             (Some(manager), None, leaf) => manager.certificate(leaf, called)?,
             (None, Some(dir), None) => {
                 let names = leaf_names(&route, called, &plain.cluster_domain);
-                Certificate::Own(LeafSource::MeshCa { dir, names, identity: None })
+                Certificate::Own(LeafSource::MeshCa { dir, names, identity: identity.clone() })
             }
             (None, None, Some(path)) => Certificate::Own(LeafSource::File { path, called }),
             (None, Some(_), Some(_)) => return Err(BadConfig::TwoLeaves),
             (None, None, None) => return Err(BadConfig::NoLeaf),
         };
-        Ok(Self { route, policy, certificate, inbound, plain, clock: Clock::system() })
+        let clock = Clock::system();
+        Ok(Self { route, policy, certificate, inbound, identity, plain, clock })
+    }
+
+    /// The files with the CAs of other pods' proxies. `None` if nothing says which they are.
+    pub fn mesh_roots(&self) -> Option<RootsPlace> {
+        match &self.certificate {
+            Certificate::Own(LeafSource::MeshCa { dir, .. }) => {
+                Some(RootsPlace::MeshCa(dir.clone()))
+            }
+            Certificate::Manager { kept, .. } => kept.bundle.clone().map(|bundle| {
+                RootsPlace::Bundle { bundle, upstream_ca: self.plain.upstream_ca.clone() }
+            }),
+            Certificate::Own(LeafSource::File { .. }) => None,
+        }
     }
 }
 
@@ -370,6 +390,16 @@ impl WithManager {
 }
 
 impl PlainFlags {
+    /// The identity of the pod, if all of its parts are given.
+    fn identity(&self) -> Result<Option<PodIdentity>, BadConfig> {
+        match (&self.pod_namespace, &self.pod_name, &self.pod_uid) {
+            (Some(namespace), Some(name), Some(uid)) => {
+                Ok(Some(PodIdentity::new(namespace, name, uid)?))
+            }
+            _ => Ok(None),
+        }
+    }
+
     /// The longest time that a drain may take.
     pub fn drain_timeout(&self) -> Duration {
         Duration::from_secs(self.drain_timeout.into())

@@ -13,10 +13,12 @@ use std::{
 };
 
 use futures_util::{FutureExt, future::join};
+use http::{Request, Response};
 use hyper::{
+    body::Incoming,
     client::conn::http1,
     server::conn::{self as client_conn, http1::UpgradeableConnection},
-    service::service_fn,
+    service::{Service, service_fn},
 };
 use hyper_util::rt::{TokioIo, TokioTimer};
 use tokio::{
@@ -30,9 +32,9 @@ use super::{
     outcome::Closed,
     request,
     shared::{LAST_CALL, Pair, Tasks, Worker, reached},
-    streams::Stalls,
+    streams::{ReplyBody, Stalls},
     upstream::{
-        ClientBody, Leftover, Line, Server, UPLOAD_WINDOW, Upstream, UpstreamConn,
+        Broken, ClientBody, Leftover, Line, Server, UPLOAD_WINDOW, Upstream, UpstreamConn,
         UpstreamTlsStream,
         http2::{self, MAX_HEADERS, PING_INTERVAL, PING_TIMEOUT, SEND_BUFFER},
     },
@@ -82,7 +84,7 @@ pub(super) async fn serve(
 }
 
 /// The client's connection.
-type ClientStream = Polite<server::TlsStream<TcpStream>>;
+pub(super) type ClientStream = Polite<server::TlsStream<TcpStream>>;
 
 /// Both connections, ready for HTTP.
 struct Legs {
@@ -119,12 +121,40 @@ async fn serve_h2(legs: Legs, tasks: &Tasks) -> Closed {
         let request = ClientBody::of(request, pair.leftover.clone());
         Box::pin(request::serve(Rc::clone(&pair), request))
     });
+    let carried = Carried { tasks: tasks.clone(), stalls, streams: limit };
+    h2_client(client, service, carried, upstream, draining).await
+}
+
+/// The requests of a client's connection in HTTP/2.
+pub(super) struct Carried {
+    /// The tasks of its requests.
+    pub(super) tasks: Tasks,
+    /// The responses that it leaves unread.
+    pub(super) stalls: Rc<Stalls>,
+    /// The streams that it may have at a time.
+    pub(super) streams: u32,
+}
+
+/// Serves a client in HTTP/2 until it ends, or `upstream` has and with it the requests under way.
+pub(super) async fn h2_client<S, U, E>(
+    client: ClientStream,
+    service: S,
+    carried: Carried,
+    upstream: U,
+    draining: Draining,
+) -> Closed
+where
+    S: Service<Request<Incoming>, Response = Response<ReplyBody>, Error = Broken>,
+    S::Future: 'static,
+    U: Future<Output = Result<(), E>>,
+{
+    let Carried { tasks, stalls, streams } = carried;
     let io = Corked::new(client);
     let client = client_conn::http2::Builder::new(tasks.clone())
         .timer(TokioTimer::new())
         .auto_date_header(false)
-        .max_concurrent_streams(limit)
-        .max_pending_accept_reset_streams(4 * limit as usize)
+        .max_concurrent_streams(streams)
+        .max_pending_accept_reset_streams(4 * streams as usize)
         .initial_stream_window_size(UPLOAD_WINDOW)
         .initial_connection_window_size(CONNECTION_WINDOW)
         .max_header_list_size(MAX_HEADERS)
@@ -137,14 +167,14 @@ async fn serve_h2(legs: Legs, tasks: &Tasks) -> Closed {
     let never_upgrades = Cell::new(false);
     let served = drive(
         client,
-        |mut client| client.connection.as_mut().graceful_shutdown(),
+        |mut client, _| client.connection.as_mut().graceful_shutdown(),
         upstream,
         draining,
         &never_upgrades,
     );
     let closed = tokio::select! {
         closed = served => closed,
-        () = reset_stalled(&stalls, tasks) => Closed::Finished,
+        () = reset_stalled(&stalls, &tasks) => Closed::Finished,
     };
     // Requests notice by themselves that their client is gone; the upstream gets a GOAWAY.
     let _ = timeout(FAREWELL, join(tasks.finished(), linger(rest))).await;
@@ -161,11 +191,7 @@ async fn linger(mut client: impl AsyncRead + Unpin) {
 
 async fn serve_h1(legs: Legs, tasks: &Tasks) -> Closed {
     let Legs { worker, id, client, upstream, server, name, mut draining } = legs;
-    let handshake = http1::Builder::new()
-        .max_headers(MAX_HEADER_COUNT)
-        .max_buf_size(UPSTREAM_BUFFER)
-        .handshake(TokioIo::new(upstream));
-    let Ok((sender, upstream)) = handshake.await else {
+    let Ok((sender, upstream)) = h1_requests().handshake(TokioIo::new(upstream)).await else {
         return Closed::UpstreamLost;
     };
     let is_upgrading = Rc::new(Cell::new(false));
@@ -185,16 +211,9 @@ async fn serve_h1(legs: Legs, tasks: &Tasks) -> Closed {
         let request = ClientBody::of(request, pair.leftover.clone());
         Box::pin(request::serve(Rc::clone(&pair), request))
     });
-    let client = client_conn::http1::Builder::new()
-        .timer(TokioTimer::new())
-        .auto_date_header(false)
-        .max_headers(MAX_HEADER_COUNT)
-        .max_buf_size(MAX_HEADERS as usize)
-        .header_read_timeout(IDLE_TIMEOUT)
-        .serve_connection(TokioIo::new(Sips(client)), service)
-        .with_upgrades();
+    let client = h1_server().serve_connection(TokioIo::new(Sips(client)), service).with_upgrades();
     let (client, upstream) = (Box::pin(client), upstream.with_upgrades());
-    let finish = UpgradeableConnection::graceful_shutdown;
+    let finish = |client: Pin<&mut _>, _| UpgradeableConnection::graceful_shutdown(client);
     let served = drive(client, finish, upstream, draining.clone(), &is_upgrading);
     let closed = tokio::select! {
         closed = served => closed,
@@ -205,6 +224,25 @@ async fn serve_h1(legs: Legs, tasks: &Tasks) -> Closed {
         () = tasks.finished() => closed,
         () = async { sleep_until(draining.begun().await).await } => Closed::Drained,
     }
+}
+
+/// HTTP/1.1 with a client.
+pub(super) fn h1_server() -> client_conn::http1::Builder {
+    let mut server = client_conn::http1::Builder::new();
+    server
+        .timer(TokioTimer::new())
+        .auto_date_header(false)
+        .max_headers(MAX_HEADER_COUNT)
+        .max_buf_size(MAX_HEADERS as usize)
+        .header_read_timeout(IDLE_TIMEOUT);
+    server
+}
+
+/// HTTP/1.1 with a server.
+pub(super) fn h1_requests() -> http1::Builder {
+    let mut requests = http1::Builder::new();
+    requests.max_headers(MAX_HEADER_COUNT).max_buf_size(UPSTREAM_BUFFER);
+    requests
 }
 
 /// Resets unread responses of the pair beyond their bound, for as long as it is polled.
@@ -236,15 +274,26 @@ impl<C: Future<Output = hyper::Result<()>>> Future for Uncorking<C> {
     }
 }
 
+/// The reason why a client's connection is to take no further requests.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Finish {
+    /// The upstream's connection has ended.
+    Upstream,
+    /// A drain has begun.
+    Drain,
+    /// A drain is about to end.
+    LastCall,
+}
+
 /// Runs both legs until the client's has ended. `finish` asks the client's connection to take no
 /// further requests.
 ///
 /// When the upstream closes, the client's connection is closed too, after the requests under way. A
 /// drain does the same; a connection that came during a drain (a controller that releases its
 /// lease) is served until shortly before the deadline.
-async fn drive<C, U, E>(
+pub(super) async fn drive<C, U, E>(
     mut client: Pin<Box<C>>,
-    finish: impl Fn(Pin<&mut C>),
+    finish: impl Fn(Pin<&mut C>, Finish),
     upstream: U,
     mut draining: Draining,
     is_upgrading: &Cell<bool>,
@@ -265,19 +314,19 @@ where
             ended = &mut upstream, if upstream_ended.is_none() => {
                 upstream_ended = Some(ended);
                 if !is_upgrading.get() {
-                    finish(client.as_mut());
+                    finish(client.as_mut(), Finish::Upstream);
                 }
             }
             at = draining.begun(), if deadline.is_none() => {
                 deadline = Some(at);
                 last_call = Some(at.checked_sub(LAST_CALL).unwrap_or(at));
                 if !came_late {
-                    finish(client.as_mut());
+                    finish(client.as_mut(), Finish::Drain);
                 }
             }
             () = reached(last_call) => {
                 last_call = None;
-                finish(client.as_mut());
+                finish(client.as_mut(), Finish::LastCall);
             }
             () = reached(deadline) => break Closed::Drained,
         }

@@ -19,7 +19,11 @@ use super::{
     upstream::{Destination, Server},
 };
 use crate::{
-    net::{ClientAddr, OrigDst, addr::canonical, socket},
+    net::{
+        ClientAddr, OrigDst,
+        addr::{NotRedirected, canonical},
+        socket,
+    },
     process::outages::Outages,
 };
 
@@ -29,24 +33,70 @@ const MAX_CONNECTIONS: usize = 4096;
 /// Accepted connections that wait for a data thread.
 const HAND_OVER: usize = 64;
 
-/// A bound socket, and the leg of the connections that it accepts.
+/// A bound socket, and where its connections lead.
 #[derive(Debug)]
 pub(super) struct Listener {
-    pub(super) leg: Leg,
     pub(super) socket: TcpListener,
-    /// The API server of its connections.
-    pub(super) server: Arc<Server>,
+    pub(super) leads: Leads,
+}
+
+/// The far side of a listener's connections.
+#[derive(Clone, Debug)]
+pub(super) enum Leads {
+    /// An API server.
+    Outbound(Arc<Server>),
+    /// The webhook server of this pod's controller, at this address; `None` if it is the address
+    /// that the client dialled.
+    Inbound(Option<SocketAddr>),
+}
+
+/// The far side of one connection.
+#[derive(Debug)]
+pub(super) enum To {
+    ApiServer(Destination),
+    Webhook(SocketAddr),
 }
 
 /// A client's connection and its destination.
 #[derive(Debug)]
 pub(super) struct Accepted {
-    pub(super) leg: Leg,
     pub(super) client: ClientAddr,
     /// The address that the client dialled, whatever rule redirected it.
     pub(super) dialled: SocketAddr,
-    pub(super) to: Destination,
+    pub(super) to: To,
     pub(super) stream: std::net::TcpStream,
+}
+
+impl Accepted {
+    /// The leg of the connection.
+    pub(super) fn leg(&self) -> Leg {
+        match self.to {
+            To::ApiServer(_) => Leg::Outbound,
+            To::Webhook(_) => Leg::Inbound,
+        }
+    }
+}
+
+impl Leads {
+    fn leg(&self) -> Leg {
+        match self {
+            Self::Outbound(_) => Leg::Outbound,
+            Self::Inbound(_) => Leg::Inbound,
+        }
+    }
+
+    /// The destination of a connection that was redirected here, or was not.
+    fn to(&self, redirected: Result<OrigDst, NotRedirected>) -> Result<To, Closed> {
+        match self {
+            Self::Outbound(server) => Destination::new(server, redirected).map(To::ApiServer),
+            Self::Inbound(Some(fixed)) => Ok(To::Webhook(*fixed)),
+            Self::Inbound(None) => match redirected {
+                Ok(dialled) => Ok(To::Webhook(dialled.get())),
+                Err(NotRedirected::Direct(_)) => Err(Closed::DirectHit),
+                Err(NotRedirected::Unknown(_)) => Err(Closed::NoOriginalDestination),
+            },
+        }
+    }
 }
 
 /// The listener's end of the data threads.
@@ -144,7 +194,7 @@ pub(super) async fn accept(listener: Listener, hands: Hands, outages: &Outages, 
             Err(reason) => Err(reason),
         };
         if let Err(reason) = dealt {
-            connection_closed(metrics, reason, Some((listener.leg, client)));
+            connection_closed(metrics, reason, Some((listener.leads.leg(), client)));
         }
     }
 }
@@ -156,10 +206,10 @@ fn admit(stream: TcpStream, client: ClientAddr, listener: &Listener) -> Result<A
         Ok(dst) => dst.get(),
         Err(_) => canonical(stream.local_addr().map_err(|_| Closed::ClientGone)?),
     };
-    let to = Destination::new(&listener.server, redirected)?;
+    let to = listener.leads.to(redirected)?;
     socket::keep_alive(&stream).map_err(|_| Closed::ClientGone)?;
     let stream = stream.into_std().map_err(|_| Closed::ClientGone)?;
-    Ok(Accepted { leg: listener.leg, client, dialled, to, stream })
+    Ok(Accepted { client, dialled, to, stream })
 }
 
 #[cfg(test)]
@@ -167,7 +217,6 @@ mod tests {
     use std::net::Ipv4Addr;
 
     use super::*;
-    use crate::net::addr::NotRedirected;
 
     async fn accepted() -> Accepted {
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.unwrap();
@@ -175,10 +224,9 @@ mod tests {
         let stream = TcpStream::connect(dialled).await.unwrap();
         let server = Server::never_dialled(None);
         Accepted {
-            leg: Leg::Outbound,
             client: ClientAddr::new(stream.local_addr().unwrap()),
             dialled,
-            to: Destination::new(&server, Err(NotRedirected::Direct(dialled))).unwrap(),
+            to: Leads::Outbound(server).to(Err(NotRedirected::Direct(dialled))).unwrap(),
             stream: stream.into_std().unwrap(),
         }
     }

@@ -95,6 +95,19 @@ metrics! {
     enrolments: Family<Labels<1>, Counter>;
     /// Time to a verified connection to the upstream
     upstream_connect_duration in Seconds: Histogram = Histogram::new(CONNECT_BUCKETS);
+    /// Admission reviews, by the way they were answered
+    webhook_reviews: Family<Labels<1>, Counter>;
+    /// Time until the response to an admission review was complete
+    webhook_review_duration in Seconds: Family<Labels<1>, Histogram, fn() -> Histogram>
+        = Family::new_with_constructor(|| Histogram::new(REQUEST_BUCKETS));
+    /// Memory for reviews whose owner is not known yet
+    webhook_held in Bytes: Gauge;
+    /// Pods of the controller's shards that may answer reviews
+    webhook_peers: Gauge;
+    /// Reviews that could not be sent to another pod, by reason
+    webhook_peer_failures: Family<Labels<1>, Counter>;
+    /// Whether the webhook server of this pod's controller listens
+    webhook_listening: Gauge;
     /// Tasks that panicked
     panics: Counter;
 }
@@ -116,6 +129,10 @@ pub(super) struct RequestCounts {
 pub(super) enum Leg {
     /// The leg from the controller to the API server.
     Outbound,
+    /// The leg from the API server to the controller's webhook server.
+    Inbound,
+    /// The same by way of another pod's proxy.
+    Peer,
 }
 
 impl EncodeLabelValue for Leg {

@@ -7,6 +7,9 @@
 //! 5. [`streams`]: lists and watches on their way to the client; objects that no selector could
 //!    leave out are left out here, and live watches are brought over when the policy changes.
 //!
+//! A connection of the API server's comes by the same door, and its reviews go to the webhook server
+//! of the pod, or of another pod, whose shard owns the object: [`inbound`].
+//!
 //! [`upstream`] is the API server also as steps 4 and 5 use it: for the client's request and for our
 //! own. All that its connections share is one value, which each connection names.
 //!
@@ -37,6 +40,8 @@ mod tls;
 mod upstream;
 
 use std::{
+    future::ready,
+    net::SocketAddr,
     rc::Rc,
     sync::{Arc, atomic::Ordering},
     time::Instant,
@@ -50,11 +55,13 @@ use tokio::{
 
 pub use self::config::{BadConfig, Config, ManagerFlags, PlainFlags, ProxyArgs};
 use self::{
-    listen::{Accepted, Queue},
+    inbound::{Inbound, Webhook},
+    listen::{Accepted, Queue, To},
     metrics::{Leg, Metrics, RequestCounts},
     outcome::{Closed, Live, connection_closed},
     shared::{LAST_CALL, Shared, Worker, reached},
     streams::LiveStreams,
+    upstream::Destination,
 };
 use crate::{
     net::{ClientAddr, drain::Draining},
@@ -64,24 +71,44 @@ use crate::{
 /// One connection, from its first byte to its last.
 fn connection(
     worker: Rc<Worker>,
+    inbound: Option<Rc<Inbound>>,
     accepted: Accepted,
     draining: Draining,
 ) -> LocalBoxFuture<'static, Closed> {
-    match accepted.leg {
-        Leg::Outbound => outbound(worker, accepted, draining).boxed_local(),
+    let Accepted { client, dialled, to, stream } = accepted;
+    let id = worker.shared.connections.fetch_add(1, Ordering::Relaxed) + 1;
+    match (TcpStream::from_std(stream), to, inbound) {
+        (Err(_), ..) => ready(Closed::ClientGone).boxed_local(),
+        (Ok(stream), To::ApiServer(to), _) => {
+            let client = Arriving { id, client, dialled, stream };
+            outbound(worker, client, to, draining).boxed_local()
+        }
+        (Ok(stream), To::Webhook(at), Some(inbound)) => {
+            inbound::serve(worker, inbound, id, stream, at, draining).boxed_local()
+        }
+        (Ok(_), To::Webhook(_), None) => ready(Closed::DirectHit).boxed_local(),
     }
 }
 
+/// A client's connection before its first byte.
+struct Arriving {
+    id: u64,
+    client: ClientAddr,
+    dialled: SocketAddr,
+    stream: TcpStream,
+}
+
 /// A connection of the pod's to the API server.
-async fn outbound(worker: Rc<Worker>, accepted: Accepted, draining: Draining) -> Closed {
-    let Accepted { leg, client, dialled, to, stream } = accepted;
-    let id = worker.shared.connections.fetch_add(1, Ordering::Relaxed) + 1;
-    let _open = Live::connection(&worker.shared.metrics, leg);
+async fn outbound(
+    worker: Rc<Worker>,
+    client: Arriving,
+    to: Destination,
+    draining: Draining,
+) -> Closed {
+    let Arriving { id, client, dialled, stream } = client;
+    let _open = Live::connection(&worker.shared.metrics, Leg::Outbound);
     let tls = &worker.shared.tls;
 
-    let Ok(stream) = TcpStream::from_std(stream) else {
-        return Closed::ClientGone;
-    };
     let hello = match tls.hello(stream, client, dialled, &to.server).await {
         Ok(hello) => hello,
         Err(why) => return why,
@@ -107,12 +134,14 @@ async fn outbound(worker: Rc<Worker>, accepted: Accepted, draining: Draining) ->
 async fn data_thread(
     mut queue: Queue,
     shared: Arc<Shared>,
+    webhook: Option<Arc<Webhook>>,
     mut draining: Draining,
     vitals: Vitals,
 ) {
     let live =
         LiveStreams::new(Arc::clone(&shared.streams), &shared.turns, Arc::clone(&shared.metrics));
     let requests = Rc::new(RequestCounts::new(Arc::clone(&shared.metrics)));
+    let inbound = webhook.as_ref().map(Inbound::new);
     let worker = Rc::new(Worker { shared: Arc::clone(&shared), live: Rc::clone(&live), requests });
     let mut follower = JoinSet::new();
     let follow = Rc::clone(&live).follow(Arc::clone(&shared.feed));
@@ -126,8 +155,8 @@ async fn data_thread(
             accepted = queue.recv(), if is_open => match accepted {
                 None => is_open = false,
                 Some((accepted, place)) => {
-                    let from = (accepted.leg, accepted.client);
-                    let served = connection(Rc::clone(&worker), accepted, draining.clone());
+                    let from = (accepted.leg(), accepted.client);
+                    let served = connection(Rc::clone(&worker), inbound.clone(), accepted, draining.clone());
                     connections.spawn_local(async move {
                         let _place = place;
                         (served.await, from)
@@ -150,6 +179,9 @@ async fn data_thread(
     connections.abort_all();
     while let Some(ended) = connections.join_next().await {
         has_ended(&shared.metrics, ended);
+    }
+    if let Some(inbound) = inbound {
+        shared.metrics.panics.inc_by(inbound.end());
     }
 }
 

@@ -9,7 +9,7 @@ use std::{
 
 use http::{Method, Request, StatusCode};
 use prometheus_client::metrics::gauge::Gauge;
-use strum::IntoStaticStr;
+use strum::{IntoStaticStr, VariantArray};
 
 use super::metrics::{Leg, Metrics, RequestCounts, RequestLabels, ResourceLabel, code_class};
 use crate::{
@@ -135,7 +135,41 @@ pub(super) enum Decided {
     Scoped,
     /// A request that was changed to name the shard's own lock.
     Renamed,
+    /// A review that another pod answered.
+    Forwarded,
+    /// A review that was answered as `unowned` says.
+    Answered,
     Refused(Refusal),
+}
+
+/// The way in which a review is answered, and its metric label and log field.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, IntoStaticStr, VariantArray)]
+#[strum(serialize_all = "snake_case", const_into_str)]
+pub(super) enum How {
+    /// By this pod: the object is its shard's, or nobody's alone.
+    Here,
+    /// By this pod, since a fact that decides is not in the review, or it cannot be read.
+    Unknown,
+    /// By a pod of the shard that owns the object.
+    Forwarded,
+    /// By this pod, to which another sent it.
+    Received,
+    /// The same, though by this pod's own policy it is another shard's.
+    Disagreed,
+    /// As `unowned` says: no shard owns the object.
+    Unowned,
+    /// By a failure of ours.
+    Failed,
+}
+
+/// The part of a request's record that a review has.
+#[derive(Debug)]
+pub(super) struct ReviewRecord {
+    /// `request.uid`, which the API server's audit log has, too.
+    pub(super) uid: Box<str>,
+    /// The shard that owns the object, if one does.
+    pub(super) shard: Option<Box<str>>,
+    pub(super) how: How,
 }
 
 /// The end of a response.
@@ -171,6 +205,7 @@ pub(super) struct Access {
     pub(super) is_stream: bool,
     pub(super) ended: Ended,
     pub(super) bytes_out: u64,
+    pub(super) review: Option<Box<ReviewRecord>>,
     code: Option<StatusCode>,
     headers_after: Option<Duration>,
 }
@@ -192,6 +227,7 @@ impl Access {
             is_stream: false,
             ended: Ended::ClientGone,
             bytes_out: 0,
+            review: None,
             code: None,
             headers_after: None,
         }
@@ -227,6 +263,12 @@ impl Access {
         };
         let took = if self.is_stream { self.headers_after.unwrap_or(took) } else { took };
         self.counts.add(labels, took);
+        if let Some(review) = &self.review {
+            let (metrics, how) = (&self.counts.metrics, [("how", review.how.into_str())]);
+            metrics.webhook_reviews.get_or_create_owned(&how).inc();
+            let duration = metrics.webhook_review_duration.get_or_create_owned(&how);
+            duration.observe(took.as_secs_f64());
+        }
         if let Decided::Refused(refusal) = self.decided {
             let refusals = &self.counts.metrics.refusals;
             refusals.get_or_create_owned(&[("reason", refusal.label())]).inc();
@@ -242,6 +284,7 @@ impl Drop for Access {
             Decided::Refused(refusal) => Some(refusal.label()),
             _ => None,
         };
+        let review = self.review.as_deref();
         tracing::info!(
             target: "access",
             leg = self.leg.into_str(),
@@ -250,6 +293,9 @@ impl Drop for Access {
             resource = self.resource.as_deref(),
             subresource = self.subresource.as_deref(),
             namespace = self.namespace.as_deref(),
+            review = review.map(|review| &*review.uid),
+            shard = review.and_then(|review| review.shard.as_deref()),
+            how = review.map(|review| review.how.into_str()),
             epoch = self.epoch.get(),
             decision = self.decided.into_str(),
             reason,

@@ -90,7 +90,6 @@ impl Shared {
 }
 
 /// State shared by the connections of one data thread.
-#[derive(Debug)]
 pub(super) struct Worker {
     pub(super) shared: Arc<Shared>,
     pub(super) live: Rc<LiveStreams>,

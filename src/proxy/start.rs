@@ -24,8 +24,9 @@ use super::{
     data_thread,
     enrol::{Enrol, Manager},
     feed::{Feed, PolicyFile, follow_cluster},
-    listen::{self, Listener, Queue},
-    metrics::{Leg, Metrics},
+    inbound::{self, Webhook},
+    listen::{self, Leads, Listener, Queue},
+    metrics::Metrics,
     shared::Shared,
     tls::Tls,
     upstream::{KeptPositions, OwnSockets, Server},
@@ -36,6 +37,7 @@ use crate::{
         Clock,
         drain::{self, Draining},
         leaf::{Leaf, LeafError, enrolment::Enrolment},
+        peer::{BadMeshRoots, PeerTls},
         socket,
         tls::{BadRoots, ClientTls, UpstreamTls, read_roots},
     },
@@ -50,6 +52,8 @@ const LOOK: Duration = Duration::from_secs(10);
 pub struct Proxy {
     config: Config,
     shared: Arc<Shared>,
+    /// The inbound leg. `None` if the pod has none.
+    webhook: Option<Arc<Webhook>>,
     server: Arc<Server>,
     registry: Registry,
     listeners: Vec<Listener>,
@@ -68,6 +72,8 @@ pub enum StartError {
     Leaf(#[from] LeafError),
     #[error("--upstream-ca")]
     UpstreamCa(#[from] BadRoots),
+    #[error(transparent)]
+    Peers(#[from] BadMeshRoots),
     #[error("TLS")]
     Tls(#[from] rustls::Error),
     #[error("--state-dir")]
@@ -104,7 +110,7 @@ impl StartError {
     pub fn exit_code(&self) -> u8 {
         match self {
             Self::Leaf(LeafError::MeshCa(_) | LeafError::File(..)) => 64,
-            Self::UpstreamCa(_) | Self::Policy(_) => 64,
+            Self::UpstreamCa(_) | Self::Peers(_) | Self::Policy(_) => 64,
             Self::Labels(..) | Self::Cluster(_) => 64,
             Self::Listen(.., error) if error.kind() == io::ErrorKind::PermissionDenied => 77,
             Self::Listen(..) | Self::StateDir(_) => 69,
@@ -132,13 +138,24 @@ impl Proxy {
         for (flag, addr) in flags.into_iter().filter_map(|(flag, addr)| Some((flag, addr?))) {
             let sockets = socket::listen_on_loopbacks(addr).map_err(cannot(flag, addr))?;
             let outbound =
-                |socket| Listener { leg: Leg::Outbound, socket, server: Arc::clone(&server) };
+                |socket| Listener { socket, leads: Leads::Outbound(Arc::clone(&server)) };
             listeners.extend(sockets.into_iter().map(outbound));
         }
         let admin = socket::listen_on_all(config.plain.admin)
             .map_err(cannot("--admin", config.plain.admin))?;
+        let webhook = webhook(&config, &tls, &feed, &metrics)?;
         let shared = Arc::new(Shared::new(&config, metrics, tls, feed));
-        Ok(Self { config, shared, server, registry, listeners, admin, enrol, follow_policy })
+        Ok(Self {
+            config,
+            shared,
+            webhook,
+            server,
+            registry,
+            listeners,
+            admin,
+            enrol,
+            follow_policy,
+        })
     }
 
     /// The address for clients.
@@ -156,8 +173,17 @@ impl Proxy {
     pub async fn run(self, mut draining: Draining) -> Result<(), ServeError> {
         let addr = self.listen_addr().map(tracing::field::display);
         let admin_addr = self.admin_addr().map(tracing::field::display);
-        let Self { config, shared, server, registry, listeners, admin, enrol, follow_policy } =
-            self;
+        let Self {
+            config,
+            shared,
+            webhook,
+            server,
+            registry,
+            listeners,
+            admin,
+            enrol,
+            follow_policy,
+        } = self;
         let (pod, namespace) =
             (config.plain.pod_name.as_deref(), config.plain.pod_namespace.as_deref());
         let names = config.plain.listen_names.map(tracing::field::display);
@@ -165,7 +191,7 @@ impl Proxy {
         let (drain, inner) = drain::channel();
         let vitals = Vitals::new(shared.metrics.panics.clone(), inner.clone());
         let (hands, queues) = listen::hands(config.plain.threads.get(), socket::most_connections());
-        let threads = start_threads(queues, &shared, &inner, &vitals)?;
+        let threads = start_threads(queues, &shared, webhook.as_ref(), &inner, &vitals)?;
         let idle = hands.idle();
         let mut tasks = VitalTasks::default();
         for listener in listeners {
@@ -175,11 +201,23 @@ impl Proxy {
             };
             vitals.spawn(&mut tasks, "acceptor", accept);
         }
-        drop(hands);
         let mut vital = |name, task: BoxFuture<'static, ()>| {
             vitals.spawn(&mut tasks, name, task);
         };
-        vital("admin port", admin::serve(admin, Arc::clone(&shared), registry).boxed());
+        vital(
+            "admin port",
+            admin::serve(admin, Arc::clone(&shared), webhook.clone(), registry).boxed(),
+        );
+        if let Some(webhook) = webhook {
+            let port = inbound::keep_port(Arc::clone(&webhook), hands.clone(), Arc::clone(&shared));
+            vital("webhook port", port.boxed());
+            if let Some(own) = config.identity.clone() {
+                let (peers, siblings) = (webhook.peers(), shared.feed.siblings());
+                let access = OwnAccess::Environment;
+                vital("peers", inbound::follow_peers(peers, access, own, siblings).boxed());
+            }
+        }
+        drop(hands);
         let feed = Arc::clone(&shared.feed);
         vital("state directory", async move { feed.keep_past().await }.boxed());
         let certificates = keep_certificates(config.clone(), Arc::clone(&shared), server);
@@ -212,11 +250,13 @@ type Thread = (thread::JoinHandle<()>, oneshot::Receiver<()>);
 fn start_threads(
     queues: Vec<Queue>,
     shared: &Arc<Shared>,
+    webhook: Option<&Arc<Webhook>>,
     draining: &Draining,
     vitals: &Vitals,
 ) -> Result<Vec<Thread>, ServeError> {
     let start = |(at, queue)| {
         let (shared, draining, vitals) = (Arc::clone(shared), draining.clone(), vitals.clone());
+        let webhook = webhook.cloned();
         let (tell, told) = mpsc::sync_channel(1);
         let (end, ended) = oneshot::channel();
         let thread = thread::Builder::new()
@@ -231,7 +271,8 @@ fn start_threads(
                 };
                 let _ = tell.send(built);
                 if let Some(runtime) = runtime {
-                    let served = Box::pin(data_thread(queue, shared, draining, vitals.clone()));
+                    let served =
+                        Box::pin(data_thread(queue, shared, webhook, draining, vitals.clone()));
                     runtime.block_on(vitals.watch("data thread", served));
                 }
                 let _ = end.send(());
@@ -265,6 +306,26 @@ fn tls(
     };
     let client = ClientTls::new(Arc::clone(&leaf) as _, clock)?;
     Ok((Tls { leaf, client }, enrol))
+}
+
+/// The inbound leg, where the pod has one.
+fn webhook(
+    config: &Config,
+    tls: &Tls,
+    feed: &Feed,
+    metrics: &Metrics,
+) -> Result<Option<Arc<Webhook>>, StartError> {
+    let Some(inbound) = config.inbound.clone() else { return Ok(None) };
+    let peers = match (&config.identity, config.mesh_roots()) {
+        (Some(own), Some(place)) => {
+            let tls =
+                PeerTls::new(Arc::clone(&tls.leaf), own.namespace(), place, config.clock.clone());
+            Some(tls?)
+        }
+        _ => None,
+    };
+    let webhook = Webhook::new(inbound, peers, feed.siblings(), metrics, &config.clock)?;
+    Ok(Some(Arc::new(webhook)))
 }
 
 fn server(config: &Config) -> Result<Server, StartError> {

@@ -5,7 +5,7 @@
 
 use std::{io, net::SocketAddr, sync::Arc, time::Duration};
 
-use rustls::{InvalidMessage, ProtocolVersion, server::Acceptor};
+use rustls::{InvalidMessage, ProtocolVersion, ServerConfig, server::Acceptor};
 use tokio::{io::AsyncWriteExt, net::TcpStream, time::timeout};
 use tokio_rustls::{LazyConfigAcceptor, StartHandshake, server};
 
@@ -43,17 +43,7 @@ impl Tls {
         dialled: SocketAddr,
         server: &Server,
     ) -> Result<StartHandshake<TcpStream>, Closed> {
-        let mut acceptor = LazyConfigAcceptor::new(Acceptor::default(), stream);
-        let hello = match timeout(HELLO_TIMEOUT, &mut acceptor).await {
-            Err(_) => return Err(Closed::HelloTimeout),
-            Ok(Err(error)) => {
-                if let Some(mut stream) = acceptor.take_io() {
-                    let _ = stream.shutdown().await;
-                }
-                return Err(hello_error(&error));
-            }
-            Ok(Ok(hello)) => hello,
-        };
+        let hello = read_hello(stream).await?;
         if server.sockets.contains(client, dialled) {
             return Err(Closed::Loop);
         }
@@ -86,12 +76,34 @@ impl Tls {
         hello: StartHandshake<TcpStream>,
         alpn: Option<&[u8]>,
     ) -> Result<server::TlsStream<TcpStream>, Closed> {
-        let config = Arc::new(self.client.speaking(alpn));
-        match timeout(ANSWER_TIMEOUT, hello.into_stream(config)).await {
-            Ok(Ok(stream)) => Ok(stream),
-            Ok(Err(error)) => Err(answer_error(&error)),
-            Err(_) => Err(Closed::HelloTimeout),
+        answer_hello(hello, Arc::new(self.client.speaking(alpn))).await
+    }
+}
+
+/// Reads the ClientHello. A connection that is not TLS is closed.
+pub(super) async fn read_hello(stream: TcpStream) -> Result<StartHandshake<TcpStream>, Closed> {
+    let mut acceptor = LazyConfigAcceptor::new(Acceptor::default(), stream);
+    match timeout(HELLO_TIMEOUT, &mut acceptor).await {
+        Err(_) => Err(Closed::HelloTimeout),
+        Ok(Err(error)) => {
+            if let Some(mut stream) = acceptor.take_io() {
+                let _ = stream.shutdown().await;
+            }
+            Err(hello_error(&error))
         }
+        Ok(Ok(hello)) => Ok(hello),
+    }
+}
+
+/// Finishes a client's handshake.
+pub(super) async fn answer_hello(
+    hello: StartHandshake<TcpStream>,
+    config: Arc<ServerConfig>,
+) -> Result<server::TlsStream<TcpStream>, Closed> {
+    match timeout(ANSWER_TIMEOUT, hello.into_stream(config)).await {
+        Ok(Ok(stream)) => Ok(stream),
+        Ok(Err(error)) => Err(answer_error(&error)),
+        Err(_) => Err(Closed::HelloTimeout),
     }
 }
 

@@ -74,7 +74,9 @@ async fn metrics() {
     let manager = Manager::start().await;
     let files = Files::new(&upstream.ca.pem);
     manager.give_to(&files);
-    let proxy = manager.setup(&upstream, &files).start(files).await;
+    let mut setup = manager.setup(&upstream, &files);
+    setup.webhook.webhook_port = Some(9443);
+    let proxy = setup.start(files).await;
     proxy.until_ready_says("[+]certificate ok").await;
     let trust = config(&proxy.files.mesh_ca_pem(), &[H2]);
     connect(proxy.addr, trust, "example.com").await.unwrap_err();

@@ -33,7 +33,7 @@ fn i12_native_rules_then_proxy_then_everything_else() {
     assert_eq!(names(&injected, "initContainers"), ["ctrlmesh-proxy", "a", "b"]);
     let proxy = named(&injected, "initContainers", "ctrlmesh-proxy");
     assert_eq!(proxy["restartPolicy"], "Always");
-    assert_eq!(proxy["startupProbe"]["httpGet"]["path"], "/readyz");
+    assert_eq!(proxy["startupProbe"]["httpGet"]["path"], "/startupz");
     assert!(proxy.get("livenessProbe").is_none() && proxy.get("lifecycle").is_none());
 }
 
@@ -43,7 +43,7 @@ fn i12_classic_rules_last_proxy_first() {
     assert_eq!(names(&injected, "initContainers"), ["a", "b", "ctrlmesh-init"]);
     assert_eq!(names(&injected, "containers"), ["ctrlmesh-proxy", "app"]);
     let proxy = named(&injected, "containers", "ctrlmesh-proxy");
-    for (hook, what) in [("postStart", "--for=ready"), ("preStop", "--for=no-clients")] {
+    for (hook, what) in [("postStart", "--for=started"), ("preStop", "--for=no-clients")] {
         let wait = proxy["lifecycle"][hook]["exec"]["command"].as_array().unwrap();
         assert_eq!(wait[..3], ["/ctrlmesh", "wait", what]);
     }

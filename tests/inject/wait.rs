@@ -53,6 +53,12 @@ fn i12_the_hook_ends_when_the_proxy_is_ready() {
 }
 
 #[test]
+fn i13_the_hook_does_not_wait_for_what_the_containers_do() {
+    let ended = wait_for("started", &serve_at("/startupz", &[NOT_READY, READY]), 60);
+    assert!(ended.status.success(), "{}", String::from_utf8_lossy(&ended.stderr));
+}
+
+#[test]
 fn i12_the_hook_fails_on_time_out_and_says_why() {
     let ended = wait(&serve(&[NOT_READY]), 1);
     let told = String::from_utf8_lossy(&ended.stderr);

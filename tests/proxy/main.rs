@@ -18,6 +18,7 @@ mod drains;
 mod ends;
 mod enrol;
 mod held;
+mod inbound;
 mod names;
 mod namespaces;
 mod own_requests;

@@ -1,13 +1,19 @@
 //! Certificates of the upstream.
 
-use std::time::{Duration, SystemTime};
+use std::{
+    sync::Arc,
+    time::{Duration, SystemTime},
+};
 
 use ctrlmesh::net::tls;
 use rcgen::{
     BasicConstraints, CertificateParams, DnType, IsCa, Issuer, KeyPair, KeyUsagePurpose,
     PKCS_ECDSA_P256_SHA256,
 };
-use rustls::ServerConfig;
+use rustls::{
+    ServerConfig,
+    server::{WebPkiClientVerifier, danger::ClientCertVerifier},
+};
 use rustls_pki_types::{PrivateKeyDer, PrivatePkcs8KeyDer};
 
 /// The names in the upstream's certificates.
@@ -33,6 +39,12 @@ pub enum Cert {
     Localhost,
 }
 
+/// A certificate and its key.
+pub struct Signed {
+    cert: rcgen::Certificate,
+    key: KeyPair,
+}
+
 impl Ca {
     pub fn new(name: &str) -> Self {
         let key = KeyPair::generate_for(&PKCS_ECDSA_P256_SHA256).unwrap();
@@ -56,6 +68,11 @@ impl Ca {
 
     /// The TLS configuration of a server with such a certificate.
     pub fn server(&self, cert: Cert, alpn: &[&[u8]]) -> ServerConfig {
+        self.signed(cert).server(alpn)
+    }
+
+    /// Such a certificate, with its key.
+    pub fn signed(&self, cert: Cert) -> Signed {
         let now = SystemTime::now();
         let (names, from, to): (&[&str], _, _) = match cert {
             Cert::WrongName => (&["elsewhere.example"], now - HOUR, now + 24 * HOUR),
@@ -79,13 +96,36 @@ impl Ca {
         let mut params = CertificateParams::new(names).unwrap();
         params.not_before = from.into();
         params.not_after = to.into();
-        let leaf = params.signed_by(&key, issuer).unwrap();
-        let key = PrivateKeyDer::Pkcs8(PrivatePkcs8KeyDer::from(key.serialize_der()));
+        let cert = params.signed_by(&key, issuer).unwrap();
+        Signed { cert, key }
+    }
+}
+
+impl Signed {
+    /// The certificate and its key, as PEM.
+    pub fn pem(&self) -> (String, String) {
+        (self.cert.pem(), self.key.serialize_pem())
+    }
+
+    /// The TLS configuration of a server that shows it.
+    pub fn server(&self, alpn: &[&[u8]]) -> ServerConfig {
+        self.showing(WebPkiClientVerifier::no_client_auth(), alpn)
+    }
+
+    /// The same for a server that demands a certificate of this CA.
+    pub fn server_for_clients_of(&self, ca: &Ca, alpn: &[&[u8]]) -> ServerConfig {
+        let roots = Arc::new(tls::roots_from_pem(ca.pem.as_bytes()).unwrap());
+        let demands = WebPkiClientVerifier::builder_with_provider(roots, tls::provider());
+        self.showing(demands.build().unwrap(), alpn)
+    }
+
+    fn showing(&self, clients: Arc<dyn ClientCertVerifier>, alpn: &[&[u8]]) -> ServerConfig {
+        let key = PrivateKeyDer::Pkcs8(PrivatePkcs8KeyDer::from(self.key.serialize_der()));
         let mut config = ServerConfig::builder_with_provider(tls::provider())
             .with_safe_default_protocol_versions()
             .unwrap()
-            .with_no_client_auth()
-            .with_single_cert(vec![leaf.into()], key)
+            .with_client_cert_verifier(clients)
+            .with_single_cert(vec![self.cert.der().clone()], key)
             .unwrap();
         config.alpn_protocols = alpn.iter().map(|protocol| protocol.to_vec()).collect();
         config

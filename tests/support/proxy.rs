@@ -63,6 +63,7 @@ pub struct Setup {
     /// The file of the leaf, in place of the mesh CA.
     pub leaf: Option<PathBuf>,
     pub manager: ManagerFlags,
+    pub webhook: WebhookFlags,
 }
 
 impl Files {
@@ -195,6 +196,7 @@ impl Setup {
             redirected_except: None,
             leaf: None,
             manager: ManagerFlags::default(),
+            webhook: WebhookFlags::default(),
         }
     }
 
@@ -213,7 +215,7 @@ impl Setup {
             mesh_ca_dir: self.leaf.is_none().then(|| files.mesh_ca()),
             leaf: self.leaf,
             manager: self.manager,
-            webhook: WebhookFlags::default(),
+            webhook: self.webhook,
             kubernetes_service_host: uid.map(|_| "10.96.0.1".to_owned()),
             kubernetes_service_port: None,
             plain: PlainFlags {

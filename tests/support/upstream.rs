@@ -131,8 +131,14 @@ impl Upstream {
     }
 
     pub fn on(listener: TcpListener, ca: Ca, behaviour: Behaviour) -> Self {
+        let tls = ca.server(behaviour.cert, &behaviour.alpn);
+        Self::showing(listener, ca, behaviour, tls)
+    }
+
+    /// The same with this TLS configuration.
+    pub fn showing(listener: TcpListener, ca: Ca, behaviour: Behaviour, tls: ServerConfig) -> Self {
         let addr = listener.local_addr().unwrap();
-        let tls = Arc::new(ca.server(behaviour.cert, &behaviour.alpn));
+        let tls = Arc::new(tls);
         let (calls_tx, calls) = mpsc::channel(1024);
         let state = Arc::new(State {
             gate: watch::Sender::new(!behaviour.gate),

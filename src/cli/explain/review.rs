@@ -70,10 +70,6 @@ fn explanation(config: &ObjectRef, siblings: Option<&Siblings>, review: &Review<
         }
         Some(siblings) => decided(siblings, review, &mut lines),
     }
-    lines.add(
-        "in force",
-        "no: the proxy does not intercept the webhook port yet, so the pod that gets it answers",
-    );
     lines.0
 }
 

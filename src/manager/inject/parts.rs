@@ -116,7 +116,7 @@ fn proxy(own: PodSettings, ways: &Ways, settings: &Settings) -> Container {
         "args": plan.to_args(),
         "ports": [{ "name": "ctrlmesh-admin", "containerPort": ADMIN_PORT, "protocol": "TCP" }],
         // No livenessProbe: to restart every proxy while the API server is away would not help.
-        "readinessProbe": ready(5, 3),
+        "readinessProbe": probe("/readyz", 5, 3),
         "resources": resources.map(Resources::into_value).unwrap_or_else(|| json!({
             "requests": { "cpu": "20m", "memory": "32Mi" },
             "limits": { "memory": "256Mi" },
@@ -127,14 +127,14 @@ fn proxy(own: PodSettings, ways: &Ways, settings: &Settings) -> Container {
     match settings.sidecar {
         Sidecar::Native => {
             fields.insert("restartPolicy".to_owned(), json!("Always"));
-            fields.insert("startupProbe".to_owned(), ready(1, START_TIMEOUT));
+            fields.insert("startupProbe".to_owned(), probe("/startupz", 1, START_TIMEOUT));
         }
         // The kubelet starts the next container once postStart has ended, and kills the proxy if it
         // failed. It stops all containers of a pod at once, the proxy once preStop has ended: a
         // leader can release its lock through it.
         Sidecar::Classic => {
             let (start, stop) =
-                (wait_command("ready", START_TIMEOUT), wait_command("no-clients", STOP_TIMEOUT));
+                (wait_command("started", START_TIMEOUT), wait_command("no-clients", STOP_TIMEOUT));
             fields.insert(
                 "lifecycle".to_owned(),
                 json!({
@@ -179,9 +179,11 @@ fn wait_command(what: &str, seconds: u32) -> Value {
     ])
 }
 
-fn ready(period: u32, failures: u32) -> Value {
+/// A probe of a page of the proxy. The containers start behind `/startupz`; `/readyz` may wait for
+/// what they do.
+fn probe(page: &str, period: u32, failures: u32) -> Value {
     json!({
-        "httpGet": { "path": "/readyz", "port": ADMIN_PORT, "scheme": "HTTP" },
+        "httpGet": { "path": page, "port": ADMIN_PORT, "scheme": "HTTP" },
         "periodSeconds": period,
         "timeoutSeconds": 2,
         "failureThreshold": failures,

@@ -23,7 +23,7 @@ pub struct ForeignCertificate;
 
 /// TLS towards the operator. Its connections share a store of sessions: one that is resumed is with
 /// the server that showed a certificate of the directory, by the secret that it has from then.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub struct OperatorTls(ClientConfig);
 
 impl OperatorTls {

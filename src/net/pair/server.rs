@@ -16,6 +16,8 @@ use crate::net::{
     ca::{NotNow, Validity},
 };
 
+/// Further looks at a pair that is torn.
+const LOOKS: usize = 8;
 /// Number of certificates that are known to be the operator's, the shown one among them.
 const HELD: usize = 16;
 
@@ -66,10 +68,19 @@ impl OperatorPair {
     /// tell what is written twice in one tick of the kernel's clock.
     pub fn refresh(&self) -> Result<bool, BadPair> {
         let mut last = self.last.lock();
-        let before = last.problem.clone();
-        let found = self.look(&mut last);
-        // The kubelet replaces all files by one link, maybe between our two reads.
-        if found.is_err() && last.problem != before { self.look(&mut last) } else { found }
+        let mut before = (last.hash, last.problem.clone());
+        let mut found = self.look(&mut last);
+        // The kubelet replaces all files by one link, maybe between our two reads: what is torn is
+        // read again until it stands still.
+        for _ in 0..LOOKS {
+            let now = (last.hash, last.problem.clone());
+            if found.is_ok() || now == before {
+                break;
+            }
+            before = now;
+            found = self.look(&mut last);
+        }
+        found
     }
 
     fn look(&self, last: &mut Last) -> Result<bool, BadPair> {

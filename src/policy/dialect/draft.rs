@@ -75,6 +75,21 @@ impl ShardingDraft {
         Server { lock, has_webhook: self.webhook.is_some() }
     }
 
+    /// The first limit of this config, or of a sibling among `checked`, that needs the labels of
+    /// namespaces.
+    pub fn namespaces_unknown<'c>(
+        &self,
+        checked: impl IntoIterator<Item = &'c Checked>,
+    ) -> Option<NamespacesUnknown> {
+        let server = self.server();
+        let siblings = checked.into_iter().filter_map(|checked| match checked {
+            Ok(Draft::Sharding(draft)) if server.may_be(&draft.server()) => Some(draft),
+            _ => None,
+        });
+        let needy = std::iter::once(self).chain(siblings).find(|draft| draft.needs_namespaces());
+        needy.and_then(|draft| draft.resolve(None).err())
+    }
+
     /// Whether a limit needs the labels of namespaces.
     pub fn needs_namespaces(&self) -> bool {
         self.limits.iter().any(|(_, scope)| scope.labels.is_some())

@@ -87,9 +87,6 @@ impl WebhookFlags {
         let port = Webhook::port(port)?;
         let listen = inbound.unwrap_or(INBOUND);
         let own = SocketAddr::from((Ipv4Addr::LOCALHOST, port.get()));
-        if listen.port() == port.get() {
-            return Err(BadInbound::IsPort(listen));
-        }
         let server = match (mode, server) {
             (Mode::Iptables, None) => None,
             (Mode::Iptables, Some(addr)) => {
@@ -97,6 +94,16 @@ impl WebhookFlags {
             }
             (Mode::Direct, given) => Some(given.unwrap_or(own)),
         };
+        let is_taken = match server {
+            None => listen.port() == port.get(),
+            Some(server) => {
+                let is_same = listen.ip().is_unspecified() || listen.ip() == server.ip();
+                listen.port() == server.port() && is_same
+            }
+        };
+        if is_taken {
+            return Err(BadInbound::IsPort(listen));
+        }
         let certs = certs.unwrap_or_else(|| WEBHOOK_CERT_DIR.into());
         Ok(Some(Inbound { listen, port, certs, server }))
     }

@@ -59,8 +59,11 @@ pub(in crate::proxy) async fn follow_cluster(
         }
         let Some(configs) = configs.known() else { continue };
         match decide(configs, &labels, &namespace, feed.config().as_ref()) {
-            Ok(draft) => resolver.take(draft),
-            Err(problem) => feed.reject(problem),
+            Ok(draft) => resolver.take(draft, configs.values()),
+            Err(problem) => {
+                feed.reject(problem);
+                resolver.beside(configs.values());
+            }
         }
     }
 }

@@ -7,7 +7,7 @@ use tokio::time::{MissedTickBehavior, interval};
 use super::{in_force::Feed, namespaces::Resolver};
 use crate::{
     cluster::{OwnAccess, chain},
-    policy::{self, BadDocument, ShardingDraft},
+    policy::{self, BadDocument, Checked, ShardingDraft},
 };
 
 /// Bytes of a policy file at most: people or tools write it, and a larger one is a mistake.
@@ -46,7 +46,8 @@ enum FileFault {
 
 impl PolicyFile {
     pub(in crate::proxy) fn read(&self) -> Result<ShardingDraft, BadPolicyFile> {
-        self.bytes().and_then(|bytes| self.parse(&bytes)).map_err(|what| self.bad(what))
+        let read = self.bytes().and_then(|bytes| self.parse(&bytes));
+        read.map(|(draft, _)| draft).map_err(|what| self.bad(what))
     }
 
     /// Puts every change of the file in force.
@@ -68,7 +69,7 @@ impl PolicyFile {
             }
             last = now.as_ref().ok().cloned();
             match now.and_then(|bytes| self.parse(&bytes)) {
-                Ok(draft) => resolver.take(draft),
+                Ok((draft, configs)) => resolver.take(draft, &configs),
                 Err(what) => feed.reject(chain(&self.bad(what))),
             }
         }
@@ -85,7 +86,10 @@ impl PolicyFile {
         fs::read(&self.path).map_err(FileFault::Unreadable)
     }
 
-    fn parse(&self, bytes: &[u8]) -> Result<ShardingDraft, FileFault> {
-        Ok(policy::from_documents(bytes, &self.shard, self.namespace.as_deref())?)
+    /// The draft of the shard, and all configs beside it.
+    fn parse(&self, bytes: &[u8]) -> Result<(ShardingDraft, Vec<Checked>), FileFault> {
+        let namespace = self.namespace.as_deref();
+        let draft = policy::from_documents(bytes, &self.shard, namespace)?;
+        Ok((draft, policy::all_of(bytes, &self.shard, namespace)?))
     }
 }

@@ -15,7 +15,7 @@ use tokio::{
 
 use crate::{
     cluster::chain,
-    policy::{Epoch, PodConfig, Policy, Sharding},
+    policy::{Epoch, PodConfig, Policy, Sharding, Siblings},
     proxy::{
         metrics::Metrics,
         upstream::{Server, Unwritable},
@@ -42,6 +42,8 @@ pub(in crate::proxy) struct Feed {
     /// The API servers whose positions depend on the policy.
     servers: Vec<Arc<Server>>,
     changed: watch::Sender<Epoch>,
+    /// The shards of the pod's controller, where it has a webhook.
+    siblings: watch::Sender<Option<Arc<Siblings>>>,
     /// The signal that more is known for the next process than stands on disk.
     has_settled: Notify,
     state: Mutex<FeedState>,
@@ -83,6 +85,7 @@ impl Feed {
             in_force: ArcSwapOption::empty(),
             servers,
             changed: watch::Sender::new(Epoch::default()),
+            siblings: watch::Sender::default(),
             has_settled: Notify::new(),
             state: Mutex::default(),
             metrics,
@@ -102,6 +105,23 @@ impl Feed {
     /// A receiver of every change.
     pub(in crate::proxy) fn changes(&self) -> watch::Receiver<Epoch> {
         self.changed.subscribe()
+    }
+
+    /// A receiver of the shards of the pod's controller. They are `None` before the first policy, and
+    /// where the controller has no webhook.
+    pub(in crate::proxy) fn siblings(&self) -> watch::Receiver<Option<Arc<Siblings>>> {
+        self.siblings.subscribe()
+    }
+
+    /// Replaces what [`Self::siblings`] shows.
+    pub(super) fn show_siblings(&self, now: Option<Siblings>) {
+        self.siblings.send_if_modified(|shown| {
+            let is_other = shown.as_deref() != now.as_ref();
+            if is_other {
+                *shown = now.map(Arc::new);
+            }
+            is_other
+        });
     }
 
     /// The problems of the sources; `None` if the newest input is in force.

@@ -16,7 +16,7 @@ use tokio::time::Instant;
 use super::in_force::{Feed, SourceState};
 use crate::{
     cluster::{Followed, OwnAccess, Update, describe},
-    policy::{NamespacesUnknown, ShardingDraft},
+    policy::{Checked, NamespacesUnknown, ShardingDraft, Siblings},
     proxy::shared::reached,
 };
 
@@ -31,12 +31,15 @@ const REMEDY: &str = " (ClusterRole ctrlmesh-proxy-namespaces, which `ctrlmesh i
 type NamespaceMeta = PartialObjectMeta<Namespace>;
 type LabelMap = BTreeMap<String, String>;
 
-/// Keeps the newest good draft in force, resolved by the present labels of namespaces.
+/// Keeps the newest good draft in force, and the shards beside it, resolved by the present labels of
+/// namespaces.
 pub(super) struct Resolver {
     feed: Arc<Feed>,
     access: OwnAccess,
     draft: Option<ShardingDraft>,
-    /// The watch, open while the draft needs it.
+    /// The configs among which the draft's siblings are; empty if it has no webhook.
+    configs: Vec<Checked>,
+    /// The watch, open while the draft or a sibling needs it.
     watch: Option<LabelWatch>,
 }
 
@@ -54,23 +57,35 @@ struct LabelWatch {
 
 impl Resolver {
     pub(super) fn new(feed: Arc<Feed>, access: OwnAccess) -> Self {
-        Self { feed, access, draft: None, watch: None }
+        Self { feed, access, draft: None, configs: Vec::new(), watch: None }
     }
 
-    /// Puts a draft in force, as soon as the labels that it needs are known.
-    pub(super) fn take(&mut self, draft: ShardingDraft) {
+    /// Puts a draft in force, as soon as the labels that it needs are known. Its siblings are among
+    /// `configs`.
+    pub(super) fn take<'c>(
+        &mut self,
+        draft: ShardingDraft,
+        configs: impl IntoIterator<Item = &'c Checked>,
+    ) {
         self.feed.accept();
-        match draft.resolve(None) {
-            Ok(policy) => {
-                self.watch = None;
-                self.feed.install(policy);
-            }
-            Err(needed_by) => match &mut self.watch {
-                Some(watch) => watch.needed_by = needed_by,
-                None => self.watch = Some(LabelWatch::new(needed_by, self.access.clone())),
-            },
-        }
         self.draft = Some(draft);
+        self.beside(configs);
+    }
+
+    /// Takes the configs as they are now; the draft stays.
+    pub(super) fn beside<'c>(&mut self, configs: impl IntoIterator<Item = &'c Checked>) {
+        let Some(draft) = &self.draft else { return };
+        self.configs = match draft.webhook {
+            Some(_) => configs.into_iter().cloned().collect(),
+            None => Vec::new(),
+        };
+        match (draft.namespaces_unknown(&self.configs), &mut self.watch) {
+            (None, watch) => *watch = None,
+            (Some(needed_by), Some(watch)) => watch.needed_by = needed_by,
+            (Some(needed_by), watch) => {
+                *watch = Some(LabelWatch::new(needed_by, self.access.clone()));
+            }
+        }
         self.resolve();
     }
 
@@ -100,13 +115,22 @@ impl Resolver {
     }
 
     fn resolve(&mut self) {
-        if let (Some(draft), Some(watch)) = (&self.draft, &mut self.watch) {
-            watch.due = None;
-            if let Some(known) = watch.followed.known()
-                && let Ok(policy) = draft.resolve(Some(known))
-            {
-                watch.rested = Instant::now() + REST;
+        let known = match &mut self.watch {
+            None => None,
+            Some(watch) => {
+                watch.due = None;
+                if watch.followed.known().is_some() {
+                    watch.rested = Instant::now() + REST;
+                }
+                watch.followed.known()
+            }
+        };
+        if let Some(draft) = &self.draft {
+            if let Ok(policy) = draft.resolve(known) {
                 self.feed.install(policy);
+            }
+            if let Ok(siblings) = Siblings::of(draft, &self.configs, known) {
+                self.feed.show_siblings(siblings);
             }
         }
         self.report();

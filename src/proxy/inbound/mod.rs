@@ -1,9 +1,33 @@
-//! The inbound leg: an admission review is answered by a pod of the shard that owns its object.
+//! The inbound leg: a review on its way to the pod whose shard owns the object.
 //!
-//! - [`peers`]: the other pods, and the way to them.
+//! Hides who answers a review from both ends: the API server calls any pod behind a webhook's
+//! Service, and the webhook server sees its own shard's reviews as if they had come to it. The life
+//! of a connection:
+//!
+//! 1. [`port`]: the listener exists while the webhook server itself listens, so that nobody takes
+//!    the proxy for it.
+//! 2. [`connection`]: whoever names `peer.ctrlmesh` is another pod of the namespace, and proves which
+//!    one; everybody else is shown the webhook server's own certificate.
+//! 3. [`review`]: one request; a review is held until its owner is known ([`held`]).
+//! 4. [`operator`], [`peers`]: the two places where it is answered.
+//!
+//! Words: the operator is the controller of this pod, as the server of its webhooks; a peer is
+//! another pod of the namespace.
 
-#[cfg_attr(
-    not(test),
-    expect(dead_code, unused_imports, reason = "the listener is the first that uses it")
-)]
-pub(in crate::proxy) mod peers;
+mod connection;
+mod head;
+mod held;
+mod operator;
+mod page;
+mod peers;
+mod port;
+mod review;
+mod state;
+
+pub(super) use self::{
+    connection::serve,
+    page::{peers as peers_page, ready},
+    peers::{PeerBody, follow as follow_peers},
+    port::keep as keep_port,
+    state::{Inbound, Webhook},
+};

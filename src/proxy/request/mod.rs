@@ -245,7 +245,7 @@ fn deliver(pair: &Rc<Pair>, answer: Answer, mut access: Access) -> Response<Repl
 
 /// Our own response. A watch with an expired position gets its 410 inside the stream, as from the
 /// API server: some clients repeat a watch for ever that gets 410 by HTTP.
-fn refuse(
+pub(super) fn refuse(
     refused: &Refused,
     accept: Option<&HeaderValue>,
     mut access: Access,

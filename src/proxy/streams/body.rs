@@ -16,8 +16,9 @@ use super::{
     watch::WatchBody,
 };
 use crate::proxy::{
+    inbound::PeerBody,
     outcome::{Access, Ended},
-    upstream::UpstreamBody,
+    upstream::{Cut, UpstreamBody},
 };
 
 /// Bytes of one frame to the client: with its head (RFC 9113 section 4.1) it fills one TLS record
@@ -38,6 +39,8 @@ pub(in crate::proxy) struct ReplyBody {
 pub(in crate::proxy) enum Backing {
     Whole(Full<Bytes>),
     Passed(UpstreamBody),
+    /// Another pod's.
+    Peer(PeerBody),
     List(Box<ListBody>),
     JudgedList(Box<JudgedList>),
     Watch(Box<WatchBody>),
@@ -209,6 +212,9 @@ impl Backing {
         match self {
             Self::Whole(body) => Pin::new(body).poll_frame(cx).map_err(|never| match never {}),
             Self::Passed(body) => Pin::new(body).poll_frame(cx).map_err(BodyError::from),
+            Self::Peer(body) => {
+                Pin::new(body).poll_frame(cx).map_err(|cut| BodyError::from(Cut::from(cut)))
+            }
             Self::List(body) => body.poll_frame(cx),
             Self::JudgedList(body) => body.poll_frame(cx),
             Self::Watch(body) => body.poll_frame(cx),
@@ -219,6 +225,7 @@ impl Backing {
         match self {
             Self::Whole(body) => body.is_end_stream(),
             Self::Passed(body) => body.is_end_stream(),
+            Self::Peer(body) => body.is_end_stream(),
             // The end is an event of its own: from now on the client may resume from the position.
             Self::List(body) => body.is_complete,
             Self::JudgedList(body) => body.is_complete(),
@@ -230,6 +237,7 @@ impl Backing {
         match self {
             Self::Whole(body) => body.size_hint(),
             Self::Passed(body) => body.size_hint(),
+            Self::Peer(body) => body.size_hint(),
             Self::List(body) => body.upstream.size_hint(),
             Self::JudgedList(_) | Self::Watch(_) => SizeHint::default(),
         }

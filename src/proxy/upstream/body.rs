@@ -3,6 +3,7 @@
 
 use std::{
     cell::RefCell,
+    collections::VecDeque,
     pin::Pin,
     rc::Rc,
     sync::{
@@ -114,6 +115,8 @@ pub(in crate::proxy) type RequestBody = Either<ClientBody, Full<Bytes>>;
 /// The body of a client's request.
 #[derive(Debug)]
 pub(in crate::proxy) struct ClientBody {
+    /// Bytes that were read and put back, which come first.
+    held: VecDeque<Bytes>,
     body: Option<Incoming>,
     /// The owner of the rest when this is dropped.
     leftover: Option<Rc<Leftover>>,
@@ -130,7 +133,31 @@ impl ClientBody {
         leftover: Option<Rc<Leftover>>,
     ) -> Request<Self> {
         let is_awaited = !request.headers().contains_key(header::EXPECT);
-        request.map(|body| Self { body: Some(body), leftover, is_awaited, place: None })
+        request.map(|body| Self {
+            held: VecDeque::new(),
+            body: Some(body),
+            leftover,
+            is_awaited,
+            place: None,
+        })
+    }
+
+    /// Puts back bytes that were read: the next frames of the body. It keeps the room that they
+    /// take to its end.
+    pub(in crate::proxy) fn put_back(&mut self, held: VecDeque<Bytes>, place: Rc<Place>) {
+        self.held = held;
+        self.place = Some(place);
+    }
+
+    /// The bytes that were put back, if they are all of it.
+    pub(in crate::proxy) fn held_whole(&self) -> Option<VecDeque<Bytes>> {
+        let is_all = self.body.as_ref().is_none_or(Body::is_end_stream);
+        is_all.then(|| self.held.clone())
+    }
+
+    /// A body of these bytes.
+    pub(in crate::proxy) fn of_bytes(held: VecDeque<Bytes>) -> Self {
+        Self { held, body: None, leftover: None, is_awaited: true, place: None }
     }
 
     /// Takes room for as much of the body as may wait in the proxy when the API server does not
@@ -161,6 +188,9 @@ impl Body for ClientBody {
         cx: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, hyper::Error>>> {
         self.is_awaited = true;
+        if let Some(first) = self.held.pop_front() {
+            return Poll::Ready(Some(Ok(Frame::data(first))));
+        }
         match &mut self.body {
             Some(body) => Pin::new(body).poll_frame(cx),
             None => Poll::Ready(None),
@@ -168,11 +198,18 @@ impl Body for ClientBody {
     }
 
     fn is_end_stream(&self) -> bool {
-        self.body.as_ref().is_none_or(Body::is_end_stream)
+        self.held.is_empty() && self.body.as_ref().is_none_or(Body::is_end_stream)
     }
 
     fn size_hint(&self) -> SizeHint {
-        self.body.as_ref().map(Body::size_hint).unwrap_or_default()
+        let rest = self.body.as_ref().map(Body::size_hint).unwrap_or_default();
+        let held = self.held.iter().map(|bytes| bytes.len() as u64).sum::<u64>();
+        let mut hint = SizeHint::new();
+        if let Some(upper) = rest.upper() {
+            hint.set_upper(upper.saturating_add(held));
+        }
+        hint.set_lower(rest.lower().saturating_add(held));
+        hint
     }
 }
 

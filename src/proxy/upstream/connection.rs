@@ -66,11 +66,42 @@ impl Upstream {
 
     /// Whether it carries several requests at a time.
     pub(in crate::proxy) fn is_h2(&self) -> bool {
-        matches!(self.line, Line::H2(_))
+        self.line.is_h2()
     }
 
     pub(super) fn version(&self) -> Version {
         if self.is_h2() { Version::HTTP_2 } else { Version::HTTP_11 }
+    }
+
+    /// Sends a request; the future waits for the head of the response.
+    pub(in crate::proxy) fn send(
+        &self,
+        request: Request<RequestBody>,
+    ) -> impl Future<Output = Result<Response<UpstreamBody>, Broken>> {
+        self.line.send(request)
+    }
+}
+
+impl Line {
+    /// Whether it carries several requests at a time.
+    pub(in crate::proxy) fn is_h2(&self) -> bool {
+        matches!(self, Self::H2(_))
+    }
+
+    /// Whether a request that is sent now does not wait for another.
+    pub(in crate::proxy) fn is_free(&self) -> bool {
+        match self {
+            Self::H2(sender) => !sender.is_over(),
+            Self::H1(sender) => sender.borrow().is_ready(),
+        }
+    }
+
+    /// Whether no request can be sent any more.
+    pub(in crate::proxy) fn is_over(&self) -> bool {
+        match self {
+            Self::H2(sender) => sender.is_over(),
+            Self::H1(sender) => sender.borrow().is_closed(),
+        }
     }
 
     /// Sends a request; the future waits for the head of the response. The request of HTTP/2 is
@@ -79,15 +110,15 @@ impl Upstream {
         &self,
         request: Request<RequestBody>,
     ) -> impl Future<Output = Result<Response<UpstreamBody>, Broken>> {
-        match &self.line {
-            Line::H2(sender) => {
+        match self {
+            Self::H2(sender) => {
                 let sent = sender.send(request);
                 future::Either::Left(async {
                     let reply = sent?.await?;
                     Ok(reply.map(UpstreamBody::Right))
                 })
             }
-            Line::H1(sender) => future::Either::Right(Box::pin(send_h1(sender, request))),
+            Self::H1(sender) => future::Either::Right(Box::pin(send_h1(sender, request))),
         }
     }
 }

@@ -8,7 +8,7 @@ use std::{
     future::poll_fn,
     pin::Pin,
     rc::{Rc, Weak},
-    task::{Context, Poll, ready},
+    task::{Context, Poll, Waker, ready},
     time::Duration,
 };
 
@@ -192,6 +192,12 @@ impl Sender {
                 _ => Err(error),
             })
         }
+    }
+
+    /// Whether no request can be sent any more.
+    pub(in crate::proxy) fn is_over(&self) -> bool {
+        let mut cx = Context::from_waker(Waker::noop());
+        matches!(self.h2.borrow_mut().poll_ready(&mut cx), Poll::Ready(Err(_)))
     }
 
     /// Sends a request; the future waits for the head of the response. Streams beyond the

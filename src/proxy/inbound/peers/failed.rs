@@ -1,9 +1,9 @@
 //! The reasons why a request was not answered by a peer.
 
-use strum::IntoStaticStr;
+use strum::{IntoStaticStr, VariantArray};
 
 /// The reason why a request was not answered by a peer.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, IntoStaticStr, thiserror::Error)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, IntoStaticStr, VariantArray, thiserror::Error)]
 #[strum(serialize_all = "snake_case", const_into_str)]
 pub(in crate::proxy) enum Reason {
     /// No connection to it came about.

@@ -19,7 +19,7 @@ use tokio::{
 
 use super::{
     failed::{Failed, Reason},
-    table::{Chosen, Peer},
+    table::Chosen,
 };
 use crate::proxy::upstream::http2::{NoResponse, Received, Sender};
 
@@ -49,7 +49,7 @@ pub(in crate::proxy) struct PeerBody {
 /// The part of a connection that one request takes.
 struct InUse {
     session: Rc<Session>,
-    chosen: Chosen,
+    _chosen: Chosen,
     _slot: OwnedSemaphorePermit,
 }
 
@@ -65,7 +65,7 @@ impl Session {
     /// Waits for a place. Gives the choice back if the connection takes no further requests.
     pub(super) async fn line(self: Rc<Self>, chosen: Chosen) -> Result<Line, Chosen> {
         match Arc::clone(&self.slots).acquire_owned().await {
-            Ok(slot) => Ok(Line(InUse { session: self, chosen, _slot: slot })),
+            Ok(slot) => Ok(Line(InUse { session: self, _chosen: chosen, _slot: slot })),
             Err(_closed) => Err(chosen),
         }
     }
@@ -104,11 +104,6 @@ impl Session {
 }
 
 impl Line {
-    /// The pod at its end.
-    pub(in crate::proxy) fn peer(&self) -> &Arc<Peer> {
-        self.0.chosen.peer()
-    }
-
     /// Sends a request; the future waits for the head of the response. Dropping it cancels the
     /// request.
     pub(in crate::proxy) fn send<B>(

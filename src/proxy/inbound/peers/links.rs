@@ -83,7 +83,8 @@ impl Links {
     }
 
     /// Number of connections that take requests, or are dialled.
-    pub(in crate::proxy) fn open(&self) -> usize {
+    #[cfg(test)]
+    pub(super) fn open(&self) -> usize {
         self.all.borrow().values().filter(|link| !link.is_over()).count()
     }
 

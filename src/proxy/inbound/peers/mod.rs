@@ -19,9 +19,9 @@ pub(in crate::proxy) use self::{
     failed::{Failed, Reason},
     follow::follow,
     known::Peers,
-    link::{Line, PeerBody},
+    link::PeerBody,
     links::Links,
-    table::{Choice, Chosen, Peer, Table},
+    table::Peer,
 };
 
 #[cfg(test)]

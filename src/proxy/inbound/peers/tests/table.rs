@@ -5,7 +5,11 @@ use serde_json::json;
 use tokio::time::Instant;
 
 use super::{facts, identity, pod, siblings, usable};
-use crate::proxy::inbound::peers::{Choice, Chosen, Peer, Table, facts::PodFacts};
+use crate::proxy::inbound::peers::{
+    Peer,
+    facts::PodFacts,
+    table::{Choice, Chosen, Table},
+};
 
 fn table(before: &Table, pods: &[PodFacts], now: Instant) -> Table {
     before.next(&siblings(&["blue", "green"]), pods, &identity("own"), now)

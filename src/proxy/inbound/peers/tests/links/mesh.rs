@@ -38,7 +38,7 @@ use crate::{
         leaf::{Leaf, LeafSource},
         peer::{PeerTls, PodIdentity, RootsPlace, peer_of},
     },
-    proxy::inbound::peers::{Chosen, Peers, facts::PodFacts},
+    proxy::inbound::peers::{Peers, facts::PodFacts, table::Chosen},
 };
 
 /// The CA, and the pods' leaves.

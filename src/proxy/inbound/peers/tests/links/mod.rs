@@ -26,7 +26,7 @@ use tokio::{
 
 use self::mesh::{Mesh, Never, Pod, at, chosen, nobody, put, text};
 use super::identity;
-use crate::proxy::inbound::peers::{Failed, Line, Links, PeerBody, Peers, Reason};
+use crate::proxy::inbound::peers::{Failed, Links, PeerBody, Peers, failed::Reason, link::Line};
 
 mod mesh;
 

@@ -1,0 +1,179 @@
+//! A connection of the API server, or of a peer.
+
+use std::{cell::Cell, convert::Infallible, net::SocketAddr, pin::Pin, rc::Rc, sync::Arc};
+
+use hyper::{server::conn::http1::Connection, service::service_fn};
+use hyper_util::rt::TokioIo;
+use rustls::server::ClientHello;
+use rustls_pki_types::ServerName;
+use tokio::net::TcpStream;
+use tokio_rustls::StartHandshake;
+
+use super::{operator::Way, review, review::Client, state::Inbound};
+use crate::{
+    net::{
+        drain::Draining,
+        goodbye::Polite,
+        peer::{PEER_NAME, peer_of},
+        sips::Sips,
+        tls::{H2, HTTP_11},
+    },
+    proxy::{
+        legs::{Carried, ClientStream, Finish, drive, h1_server, h2_client},
+        metrics::Leg,
+        outcome::{Closed, Live},
+        shared::{Tasks, Worker},
+        streams::Stalls,
+        tls::{answer_hello, read_hello},
+        upstream::{ClientBody, Leftover},
+    },
+};
+
+/// Bytes of a head, and of a body that are read at once, in HTTP/1.1: reviews have small heads, and
+/// what is read ahead of a review that is held is not counted.
+const READ_BUFFER: usize = 64 << 10;
+/// Reviews at once on one connection of HTTP/2, as Go's servers take them.
+const STREAMS: u32 = 250;
+
+/// Serves a client that dialled the webhook server at `at`, until one side ends.
+pub(in crate::proxy) async fn serve(
+    worker: Rc<Worker>,
+    inbound: Rc<Inbound>,
+    id: u64,
+    stream: TcpStream,
+    at: SocketAddr,
+    draining: Draining,
+) -> Closed {
+    let hello = match read_hello(stream).await {
+        Ok(hello) => hello,
+        // A probe that only connects.
+        Err(Closed::ClientGone) => return Closed::Finished,
+        Err(why) => return why,
+    };
+    let is_peer = hello.client_hello().server_name() == Some(PEER_NAME);
+    let leg = if is_peer { Leg::Peer } else { Leg::Inbound };
+    let _open = Live::connection(&worker.shared.metrics, leg);
+    let shaken = if is_peer {
+        from_peer(&inbound, hello, at).await
+    } else {
+        from_api_server(&inbound, hello, at).await
+    };
+    let (stream, way) = match shaken {
+        Ok(shaken) => shaken,
+        Err(why) => return why,
+    };
+    let is_h2 = stream.get_ref().1.alpn_protocol() == Some(H2);
+    let (stream, goodbye) = Polite::new(stream);
+    let tasks = Tasks::default();
+    let stalls = Rc::new(Stalls::new(Arc::clone(&worker.shared.unread)));
+    let metrics = Arc::clone(&worker.shared.metrics);
+    let client = Rc::new(Client {
+        id,
+        leg,
+        worker,
+        inbound,
+        way,
+        stalls: Rc::clone(&stalls),
+        draining: draining.clone(),
+    });
+    let closed = if is_h2 {
+        let carried = Carried { tasks: tasks.clone(), stalls, streams: STREAMS };
+        serve_h2(client, stream, carried, draining).await
+    } else {
+        serve_h1(client, stream, draining).await
+    };
+    metrics.panics.inc_by(tasks.end());
+    match closed {
+        Closed::ClientGone if goodbye.was_said() => Closed::Finished,
+        closed => closed,
+    }
+}
+
+type Shaken = (tokio_rustls::server::TlsStream<TcpStream>, Way);
+
+/// Another pod of the namespace, which proves which one.
+async fn from_peer(
+    inbound: &Inbound,
+    hello: StartHandshake<TcpStream>,
+    at: SocketAddr,
+) -> Result<Shaken, Closed> {
+    let Some(tls) = &inbound.webhook.tls else { return Err(Closed::NoCertificate) };
+    let stream = answer_hello(hello, tls.accepting()).await?;
+    // One that offers no protocol is not refused by the library.
+    peer_of(stream.get_ref().1).map_err(|_| Closed::ClientHandshake)?;
+    Ok((stream, Way { at, name: None, offers_h2: true }))
+}
+
+/// Anybody else, who is shown the operator's certificate, in a protocol that the operator speaks. If
+/// it does not answer, its reviews are sent to other pods.
+async fn from_api_server(
+    inbound: &Inbound,
+    hello: StartHandshake<TcpStream>,
+    at: SocketAddr,
+) -> Result<Shaken, Closed> {
+    let way = asked(&hello.client_hello(), at);
+    let protocol = match inbound.operator.is_h2(&way).await {
+        Ok(true) => H2,
+        Ok(false) => HTTP_11,
+        Err(why) => {
+            inbound.webhook.report_operator(&why);
+            HTTP_11
+        }
+    };
+    let config = Arc::new(inbound.webhook.server.speaking(Some(protocol)));
+    Ok((answer_hello(hello, config).await?, way))
+}
+
+fn asked(hello: &ClientHello<'_>, at: SocketAddr) -> Way {
+    let name = hello.server_name().and_then(|name| ServerName::try_from(name.to_owned()).ok());
+    let offers_h2 = hello.alpn().is_some_and(|mut offered| offered.any(|offered| offered == H2));
+    Way { at, name, offers_h2 }
+}
+
+async fn serve_h2(
+    client: Rc<Client>,
+    stream: ClientStream,
+    carried: Carried,
+    draining: Draining,
+) -> Closed {
+    let over = over(&client);
+    let service = service_fn(move |request| {
+        Box::pin(review::serve(Rc::clone(&client), ClientBody::of(request, None)))
+    });
+    h2_client(stream, service, carried, over, draining).await
+}
+
+/// HTTP/1.1, in which a drain ends no idle connection: the API server does not repeat a POST that
+/// meets the end of one. Responses carry `Connection: close` instead.
+async fn serve_h1(client: Rc<Client>, stream: ClientStream, draining: Draining) -> Closed {
+    let leftover = Rc::new(Leftover::default());
+    let over = over(&client);
+    let rest = Rc::clone(&leftover);
+    let service = service_fn(move |request| {
+        let request = ClientBody::of(request, Some(Rc::clone(&rest)));
+        Box::pin(review::serve(Rc::clone(&client), request))
+    });
+    let connection =
+        h1_server().max_buf_size(READ_BUFFER).serve_connection(TokioIo::new(Sips(stream)), service);
+    let connection = Box::pin(connection);
+    let finish = |connection: Pin<&mut _>, why| {
+        if why != Finish::Drain {
+            Connection::graceful_shutdown(connection);
+        }
+    };
+    let never_upgrades = Cell::new(false);
+    tokio::select! {
+        closed = drive(connection, finish, over, draining, &never_upgrades) => closed,
+        () = leftover.read_away() => Closed::Finished,
+    }
+}
+
+/// Resolves when the operator no longer listens: its clients' connections would have ended with it.
+fn over(client: &Client) -> impl Future<Output = Result<(), Infallible>> + use<> {
+    let mut is_open = client.inbound.webhook.is_open.subscribe();
+    async move {
+        // The sender lives as long as the process.
+        let _ = is_open.wait_for(|is_open| !is_open).await;
+        Ok(())
+    }
+}

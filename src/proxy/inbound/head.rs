@@ -1,0 +1,75 @@
+//! The head of a request, as each HTTP version has it.
+
+use http::{
+    HeaderValue, Version, header, request,
+    uri::{Authority, PathAndQuery, Scheme},
+};
+
+use crate::proxy::upstream::strip_hop_by_hop;
+
+/// The header by which a peer says: answer this review, whatever your own policy says.
+pub(super) const HOP: &str = "ctrlmesh-hop";
+
+/// Fits a head to a connection of HTTP/2 or HTTP/1.1: the host is the `:authority` there, and `Host`
+/// here. Nothing else of it changes but what belongs to one connection.
+pub(super) fn fit(head: &mut request::Parts, is_h2: bool) {
+    strip_hop_by_hop(&mut head.headers, false);
+    let path = head.uri.path_and_query().cloned();
+    let path = path.unwrap_or_else(|| PathAndQuery::from_static("/"));
+    let given = head.headers.get(header::HOST).and_then(|host| host.to_str().ok());
+    let given = given.and_then(|host| host.parse::<Authority>().ok());
+    let authority = head.uri.authority().cloned().or(given);
+    let mut parts = http::uri::Parts::default();
+    parts.path_and_query = Some(path);
+    if is_h2 {
+        head.headers.remove(header::HOST);
+        head.version = Version::HTTP_2;
+        parts.scheme = Some(Scheme::HTTPS);
+        parts.authority =
+            Some(authority.unwrap_or_else(|| Authority::from_static("webhook.invalid")));
+    } else {
+        head.version = Version::HTTP_11;
+        let host = authority.as_ref().and_then(|host| HeaderValue::from_str(host.as_str()).ok());
+        if let Some(host) = host {
+            head.headers.entry(header::HOST).or_insert(host);
+        }
+    }
+    // Its parts were those of a valid one.
+    if let Ok(uri) = parts.try_into() {
+        head.uri = uri;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use http::Request;
+
+    use super::*;
+
+    fn fitted(request: request::Builder, is_h2: bool) -> request::Parts {
+        let (mut head, ()) = request.body(()).unwrap().into_parts();
+        fit(&mut head, is_h2);
+        head
+    }
+
+    #[test]
+    fn the_host_goes_from_one_version_to_the_other() {
+        let h1 = || Request::post("/validate?timeout=10s").header("host", "op.ns.svc:443");
+        let head = fitted(h1().header("connection", "close"), true);
+        assert_eq!(head.uri, "https://op.ns.svc:443/validate?timeout=10s");
+        assert!(head.headers.is_empty(), "{head:?}");
+        let h2 = || Request::post("https://op.ns.svc:443/validate?timeout=10s");
+        let head = fitted(h2(), false);
+        assert_eq!(
+            (head.uri.to_string(), head.version),
+            ("/validate?timeout=10s".into(), Version::HTTP_11)
+        );
+        assert_eq!(head.headers["host"], "op.ns.svc:443");
+        assert_eq!(fitted(h2(), true).uri, "https://op.ns.svc:443/validate?timeout=10s");
+        let head = fitted(h1(), false);
+        assert_eq!(
+            (head.uri.to_string(), head.headers["host"].as_bytes()),
+            ("/validate?timeout=10s".into(), &b"op.ns.svc:443"[..])
+        );
+    }
+}

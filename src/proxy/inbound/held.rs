@@ -1,0 +1,126 @@
+//! A review's body, held until its owner is known.
+
+use std::{collections::VecDeque, rc::Rc, sync::Arc};
+
+use http_body_util::BodyExt;
+
+use crate::{
+    policy::{Answerer, Here, Owner, Refusal, Refused, Siblings},
+    proxy::upstream::{ClientBody, Place, Room},
+    wire::review::{Operation, Reader, Review},
+};
+
+/// The facts of a review whose owner is known.
+#[derive(Debug)]
+pub(super) struct Known {
+    pub(super) api_version: Box<str>,
+    pub(super) uid: Box<str>,
+    pub(super) verb: &'static str,
+    pub(super) resource: Box<str>,
+    pub(super) subresource: Option<Box<str>>,
+    pub(super) namespace: Option<Box<str>>,
+    /// The shard that owns the object. `None` if none does, or it cannot be told.
+    pub(super) shard: Option<Box<str>>,
+    pub(super) whose: Whose,
+}
+
+/// Who answers a review.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Whose {
+    /// This pod: its shard owns the object, or nobody does alone.
+    Own,
+    /// This pod, since a fact that decides is not in the review.
+    Unclear,
+    /// This pod, since no shard owns the object.
+    Unowned,
+    /// A pod of [`Known::shard`].
+    Sibling,
+    /// Nobody: the request is allowed.
+    Allowed,
+    /// Nobody: the request is denied.
+    Denied,
+    /// Nobody: the shard cannot be told.
+    Unknown,
+}
+
+/// Reads a body until its owner is known, and puts it back. `None` if it is no review that can be
+/// read. Fails with `NoReviewRoom`; with `BadBody` if the body is cut off.
+pub(super) async fn known(
+    body: &mut ClientBody,
+    siblings: &Siblings,
+    room: &Arc<Room>,
+) -> Result<Option<Known>, Refused> {
+    let mut place = Place::empty(room);
+    let mut held = VecDeque::new();
+    let mut reader = Reader::new();
+    let known = loop {
+        let piece = match body.frame().await {
+            None => break reader.finish().ok().and_then(|()| judged(&reader, siblings)),
+            Some(Err(_)) => return Err(Refusal::BadBody.because("the review was cut off")),
+            Some(Ok(frame)) => match frame.into_data() {
+                Ok(piece) => piece,
+                Err(_trailers) => continue,
+            },
+        };
+        let bytes = place.bytes().saturating_add(piece.len());
+        place.grow(bytes).map_err(|_| no_room(bytes))?;
+        let read = reader.feed(&piece);
+        held.push_back(piece);
+        match (read, judged(&reader, siblings)) {
+            (Err(_), _) => break None,
+            (Ok(()), Some(known)) => break Some(known),
+            (Ok(()), None) => {}
+        }
+    };
+    body.put_back(held, Rc::new(place));
+    Ok(known)
+}
+
+fn no_room(bytes: usize) -> Refused {
+    Refusal::NoReviewRoom.because(format!(
+        "reviews whose owner is not known yet fill the memory for them, and this one has {} KiB \
+         before it is",
+        bytes >> 10
+    ))
+}
+
+/// The facts, if they decide.
+fn judged(reader: &Reader, siblings: &Siblings) -> Option<Known> {
+    let review = reader.review()?;
+    let owner = siblings.owner(&review)?;
+    let whose = match (siblings.answerer(owner), owner) {
+        (Answerer::Here, Owner::Here(Here::FactMissing)) => Whose::Unclear,
+        (Answerer::Here, Owner::Unowned | Owner::Unknown) => Whose::Unowned,
+        (Answerer::Here, _) => Whose::Own,
+        (Answerer::Sibling(_), _) => Whose::Sibling,
+        (Answerer::Allow, _) => Whose::Allowed,
+        (Answerer::Deny, _) => Whose::Denied,
+        (Answerer::Fail, _) => Whose::Unknown,
+    };
+    let shard = match owner {
+        Owner::Here(Here::Own) => siblings.names().next(),
+        Owner::Sibling(shard) => Some(shard),
+        Owner::Here(_) | Owner::Unowned | Owner::Unknown => None,
+    };
+    Some(of(&review, shard, whose))
+}
+
+fn of(review: &Review<'_>, shard: Option<&str>, whose: Whose) -> Known {
+    let text = |text: &str| (!text.is_empty()).then(|| text.into());
+    Known {
+        api_version: review.api_version.into(),
+        uid: review.uid.into(),
+        verb: match review.operation {
+            Operation::Create => "create",
+            Operation::Update => "update",
+            Operation::Delete => "delete",
+            Operation::Connect => "connect",
+            Operation::Other => "unknown",
+        },
+        resource: review.resource.into(),
+        subresource: text(review.subresource),
+        namespace: text(review.namespace),
+        shard: shard.map(Into::into),
+        whose,
+    }
+}

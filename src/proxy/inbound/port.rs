@@ -1,0 +1,120 @@
+//! The listener of the leg, which exists only while the operator's does.
+//!
+//! A proxy that accepts for an operator that sleeps makes a `tcpSocket` probe succeed too early, and
+//! the API server tries no other pod. Whether the operator listens is read from the kernel's table:
+//! nothing is dialled.
+
+use std::{pin::Pin, sync::Arc, time::Duration};
+
+use futures_util::future::OptionFuture;
+use tokio::time::{Instant, MissedTickBehavior, interval};
+
+use super::state::Webhook;
+use crate::{
+    cluster::chain,
+    net::{
+        listening::{self, Wanted},
+        pair::PairNames,
+        socket,
+    },
+    policy::CertFiles,
+    proxy::{
+        config::Inbound,
+        listen::{self, Hands, Leads, Listener},
+        shared::Shared,
+    },
+};
+
+/// Interval of looks at the operator's port.
+const LOOK: Duration = Duration::from_millis(100);
+/// Interval of looks at its certificate.
+const CERTIFICATE_LOOK: Duration = Duration::from_secs(1);
+
+/// Accepts while the operator listens, and deals to the data threads. Never returns.
+pub(in crate::proxy) async fn keep(webhook: Arc<Webhook>, hands: Hands, shared: Arc<Shared>) {
+    let mut looks = interval(LOOK);
+    looks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    let mut certificate_due = Instant::now();
+    let mut accepting: Option<Pin<Box<dyn Future<Output = ()> + Send>>> = None;
+    loop {
+        tokio::select! {
+            _ = looks.tick() => {}
+            Some(()) = OptionFuture::from(accepting.as_mut()) => {}
+        }
+        if Instant::now() >= certificate_due {
+            webhook.read_certificate();
+            certificate_due = Instant::now() + CERTIFICATE_LOOK;
+        }
+        let is_open = webhook.pair.current().is_some() && webhook.operator_listens();
+        if !is_open {
+            accepting = None;
+        } else if accepting.is_none() {
+            accepting = webhook.listen().map(|listener| {
+                let (hands, shared) = (hands.clone(), Arc::clone(&shared));
+                let accept = async move {
+                    listen::accept(listener, hands, &shared.outages, &shared.metrics).await;
+                };
+                Box::pin(accept) as _
+            });
+        }
+        webhook.show(accepting.is_some(), &shared);
+    }
+}
+
+impl Webhook {
+    /// Reads the operator's certificate anew, and the roots of peers, if they have changed.
+    fn read_certificate(&self) {
+        let files = self.siblings().and_then(|siblings| siblings.webhook().files.clone());
+        self.pair.rename(files.map(|CertFiles { cert, key }| PairNames { cert, key }));
+        if let Ok(true) = self.pair.refresh() {
+            tracing::info!("the webhook server's certificate was read");
+        }
+        let problem = self.pair.problem(&self.clock).map(|bad| chain(&bad));
+        let mut problems = self.problems.lock();
+        if let Some(problem) = problem.as_ref().filter(|_| problem != problems.certificate) {
+            let last_good_stays = self.pair.current().is_some();
+            tracing::warn!(problem, last_good_stays, "the webhook server's certificate");
+        }
+        problems.certificate = problem;
+        let roots = self.tls.as_ref().map_or(Ok(false), |tls| tls.refresh());
+        problems.roots = roots.err().map(|bad| chain(&bad));
+    }
+
+    fn operator_listens(&self) -> bool {
+        let Inbound { port, server, .. } = self.config;
+        let wanted = server.map_or(Wanted::OfPod(port), Wanted::At);
+        let listens = listening::is_listening(wanted);
+        let problem = listens.as_ref().err().map(|error| format!("/proc/net/tcp: {error}"));
+        self.problems.lock().table = problem;
+        listens.unwrap_or(false)
+    }
+
+    fn listen(&self) -> Option<Listener> {
+        let bound = socket::listen_on_all(self.config.listen);
+        let problem =
+            bound.as_ref().err().map(|error| format!("--inbound {}: {error}", self.config.listen));
+        let mut problems = self.problems.lock();
+        if let Some(problem) = problem.as_ref().filter(|_| problem != problems.listener) {
+            tracing::warn!(problem, "webhook listener");
+        }
+        problems.listener = problem;
+        let socket = bound.ok()?;
+        Some(Listener { socket, leads: Leads::Inbound(self.config.server) })
+    }
+
+    /// Tells connections and metrics whether the operator listens.
+    fn show(&self, is_open: bool, shared: &Shared) {
+        let peers = self.peers.table().peers().count();
+        shared.metrics.webhook_peers.set(i64::try_from(peers).unwrap_or(i64::MAX));
+        shared.metrics.webhook_listening.set(is_open.into());
+        let port = self.config.port.get();
+        self.is_open.send_if_modified(|shown| {
+            let is_other = *shown != is_open;
+            if is_other {
+                tracing::info!(port, is_open, "webhook server");
+            }
+            *shown = is_open;
+            is_other
+        });
+    }
+}

@@ -1,0 +1,366 @@
+//! One request of the inbound leg, from its head to the head of its response.
+
+use std::{rc::Rc, sync::Arc, time::Duration};
+
+use http::{HeaderValue, Method, Request, Response, header};
+use http_body_util::Full;
+use tokio::time::{Instant, timeout_at};
+
+use super::{
+    head::HOP,
+    held::{Known, Whose, known},
+    operator::{Failed, NotSent, Outgoing, Way},
+    peers::{Failed as PeerFailed, Peer},
+    state::Inbound,
+};
+use crate::{
+    api::OwnerDown,
+    cluster::chain,
+    net::drain::Draining,
+    policy::{Refusal, Refused, Siblings},
+    proxy::{
+        metrics::Leg,
+        outcome::{Access, Decided, Ended, How, ReviewRecord},
+        request::refuse,
+        shared::Worker,
+        streams::{Backing, ReplyBody, Stalls},
+        upstream::{Broken, ClientBody, strip_hop_by_hop},
+    },
+    wire::{
+        review::{limit, response},
+        status::{Reason, Status},
+    },
+};
+
+/// The time of a review whose query has no `timeout`.
+const LIMIT: Duration = Duration::from_secs(30);
+/// Timeout of a place on a connection to a peer.
+const REACHED_WITHIN: Duration = Duration::from_secs(2);
+/// Attempts to reach a pod of the owner.
+const ATTEMPTS: usize = 2;
+
+/// A client's connection, as its requests use it.
+pub(super) struct Client {
+    pub(super) id: u64,
+    pub(super) leg: Leg,
+    pub(super) worker: Rc<Worker>,
+    pub(super) inbound: Rc<Inbound>,
+    /// The way to the operator.
+    pub(super) way: Way,
+    pub(super) stalls: Rc<Stalls>,
+    pub(super) draining: Draining,
+}
+
+/// The reason why a request ends without a webhook server's response.
+#[derive(derive_more::From)]
+enum Stop {
+    Refused(Refused),
+    Broken(Broken),
+}
+
+type Answer = Response<Backing>;
+
+/// Answers one request. An error ends the client's stream as the operator's end would have.
+pub(super) async fn serve(
+    client: Rc<Client>,
+    request: Request<ClientBody>,
+) -> Result<Response<ReplyBody>, Broken> {
+    let mut access = Access::begin(&client.worker.requests, client.leg, client.id);
+    let time = request.uri().query().and_then(limit);
+    let by = Instant::now() + time.unwrap_or(LIMIT);
+    let answered = match timeout_at(by, answer(&client, request, &mut access)).await {
+        Ok(answered) => answered,
+        Err(_) => {
+            let why = "the webhook server did not answer within the timeout of the review";
+            Err(Refusal::ReviewTimeout.because(why).into())
+        }
+    };
+    match answered {
+        Ok(answer) => Ok(deliver(&client, answer, access)),
+        Err(Stop::Refused(refused)) => {
+            if let Some(review) = &mut access.review {
+                review.how = How::Failed;
+            }
+            Ok(closing(&client, refuse(&refused, None, access)))
+        }
+        Err(Stop::Broken(broken)) => {
+            access.ended = Ended::UpstreamBroken;
+            Err(broken)
+        }
+    }
+}
+
+/// Answers one request: by its review's owner, if it is one.
+async fn answer(
+    client: &Client,
+    mut request: Request<ClientBody>,
+    access: &mut Access,
+) -> Result<Answer, Stop> {
+    let is_marked = request.headers_mut().remove(HOP).is_some();
+    let is_received = is_marked && client.leg == Leg::Peer;
+    let webhook = &client.inbound.webhook;
+    let (Some(siblings), true) = (webhook.siblings(), may_be_review(&request)) else {
+        access.verb = verb(request.method());
+        return here(client, request).await;
+    };
+    let Some(known) = known(request.body_mut(), &siblings, &webhook.held).await? else {
+        access.verb = verb(request.method());
+        return here(client, request).await;
+    };
+    access.is_review(&known, is_received);
+    if is_received {
+        return here(client, request).await;
+    }
+    match known.whose {
+        Whose::Own | Whose::Unclear | Whose::Unowned => {
+            or_beside(client, request, &siblings, access).await
+        }
+        Whose::Sibling => there(client, request, &known, &siblings, access).await,
+        Whose::Allowed => Ok(made(&known, None, access)),
+        Whose::Denied => {
+            let message = format!(
+                "ctrlmesh: no shard of the controller owns this object ({})",
+                known.resource
+            );
+            Ok(made(&known, Some(&Status::new(Reason::Forbidden, message)), access))
+        }
+        Whose::Unknown => Err(owner_unknown(&siblings).into()),
+    }
+}
+
+/// Whether a request may be a review: the API server sends them as JSON.
+fn may_be_review(request: &Request<ClientBody>) -> bool {
+    let kind = request.headers().get(header::CONTENT_TYPE).map(HeaderValue::as_bytes);
+    let is_json = kind.is_some_and(|kind| {
+        kind.split(|byte| *byte == b';')
+            .next()
+            .is_some_and(|kind| kind.trim_ascii().eq_ignore_ascii_case(b"application/json"))
+    });
+    request.method() == Method::POST
+        && is_json
+        && !request.headers().contains_key(header::CONTENT_ENCODING)
+}
+
+fn verb(method: &Method) -> &'static str {
+    match *method {
+        Method::GET => "get",
+        Method::POST => "post",
+        _ => "unknown",
+    }
+}
+
+/// Sends a request to the operator of this pod.
+async fn here(client: &Client, request: Request<ClientBody>) -> Result<Answer, Stop> {
+    match sent_here(client, Outgoing::of(request)).await {
+        Ok(answer) => Ok(answer),
+        Err(Failed::Broken(broken)) => Err(broken.into()),
+        Err(Failed::NotSent(why, _)) => Err(webhook_down(&why).into()),
+    }
+}
+
+async fn sent_here(client: &Client, outgoing: Outgoing) -> Result<Answer, Failed> {
+    let sent = client.inbound.operator.send(&client.way, outgoing).await;
+    match &sent {
+        Ok(_) | Err(Failed::Broken(_)) => {}
+        Err(Failed::NotSent(why, _)) => client.inbound.webhook.report_operator(why),
+    }
+    sent.map(|reply| reply.map(Backing::Passed))
+}
+
+/// Sends a review to the operator of this pod; if that takes no requests, to another pod of its
+/// shard.
+async fn or_beside(
+    client: &Client,
+    request: Request<ClientBody>,
+    siblings: &Siblings,
+    access: &mut Access,
+) -> Result<Answer, Stop> {
+    let (why, outgoing) = match sent_here(client, Outgoing::of(request)).await {
+        Ok(answer) => return Ok(answer),
+        Err(Failed::Broken(broken)) => return Err(broken.into()),
+        Err(Failed::NotSent(why, outgoing)) => (why, outgoing),
+    };
+    let shard = siblings.names().next().unwrap_or_default();
+    let Some(outgoing) = outgoing else { return Err(webhook_down(&why).into()) };
+    match beside(client, shard, outgoing).await {
+        Ok(answer) => {
+            access.is_forwarded();
+            Ok(answer)
+        }
+        Err(NotForwarded { is_lost: true, why, .. }) => Err(broken(shard, &why).into()),
+        Err(_) => Err(webhook_down(&why).into()),
+    }
+}
+
+/// Sends a review to a pod of the shard that owns its object; if there is none, it is answered as
+/// `ownerDown` says.
+async fn there(
+    client: &Client,
+    request: Request<ClientBody>,
+    known: &Known,
+    siblings: &Siblings,
+    access: &mut Access,
+) -> Result<Answer, Stop> {
+    let shard = known.shard.as_deref().unwrap_or_default();
+    let failed = match beside(client, shard, Outgoing::of(request)).await {
+        Ok(answer) => {
+            access.is_forwarded();
+            return Ok(answer);
+        }
+        Err(failed) => failed,
+    };
+    match (failed.outgoing, siblings.webhook().owner_down) {
+        (Some(outgoing), OwnerDown::Any) => match sent_here(client, outgoing).await {
+            Ok(answer) => {
+                access.is_answered(How::Here);
+                Ok(answer)
+            }
+            Err(Failed::Broken(broken)) => Err(broken.into()),
+            Err(Failed::NotSent(why, _)) => Err(webhook_down(&why).into()),
+        },
+        _ if failed.is_lost => Err(broken(shard, &failed.why).into()),
+        _ => Err(Refusal::OwnerDown
+            .because(format!(
+                "no pod of shard {shard}, which owns the object, answers: {}",
+                failed.why
+            ))
+            .into()),
+    }
+}
+
+/// The reason why no pod of a shard answered.
+struct NotForwarded {
+    why: String,
+    /// Whether a pod may have taken the review.
+    is_lost: bool,
+    /// The request, if nothing of it was sent.
+    outgoing: Option<Outgoing>,
+}
+
+/// Sends a request to a pod of a shard, and to another one if the first was not reached.
+async fn beside(
+    client: &Client,
+    shard: &str,
+    mut outgoing: Outgoing,
+) -> Result<Answer, NotForwarded> {
+    let Inbound { webhook, links, .. } = &*client.inbound;
+    let mut not_reached = Vec::new();
+    let mut why = "it has none that is ready".to_owned();
+    let Some(links) = links else { return Err(NotForwarded::unsent(why, outgoing)) };
+    outgoing.head.headers.insert(HOP, HeaderValue::from_static("1"));
+    for _ in 0..ATTEMPTS {
+        let Some(chosen) = webhook.peers.owner(shard, &not_reached).await else { break };
+        let peer = Arc::clone(chosen.peer());
+        let failed = match links.line(chosen, Instant::now() + REACHED_WITHIN).await {
+            Err(reason) => PeerFailed::Unsent(reason),
+            Ok(line) => {
+                let again = outgoing.copy();
+                match line.send(outgoing.into_request(true)).await {
+                    Ok(reply) => return Ok(reply.map(Backing::Peer)),
+                    Err(failed) => {
+                        why = count_failure(client, &peer, failed);
+                        let is_lost = matches!(failed, PeerFailed::Lost(_));
+                        let Some(again) = again.filter(|_| !is_lost) else {
+                            return Err(NotForwarded { why, is_lost, outgoing: None });
+                        };
+                        outgoing = again;
+                        not_reached.push(peer);
+                        continue;
+                    }
+                }
+            }
+        };
+        why = count_failure(client, &peer, failed);
+        not_reached.push(peer);
+    }
+    outgoing.head.headers.remove(HOP);
+    Err(NotForwarded::unsent(why, outgoing))
+}
+
+/// Counts a failure; returns it for people.
+fn count_failure(client: &Client, peer: &Peer, failed: PeerFailed) -> String {
+    let failures = &client.worker.shared.metrics.webhook_peer_failures;
+    failures.get_or_create_owned(&[("reason", failed.reason().label())]).inc();
+    format!("{} {failed}", peer.identity.name())
+}
+
+impl NotForwarded {
+    fn unsent(why: String, outgoing: Outgoing) -> Self {
+        Self { why, is_lost: false, outgoing: Some(outgoing) }
+    }
+}
+
+/// A review that is answered by us.
+fn made(known: &Known, denied: Option<&Status>, access: &mut Access) -> Answer {
+    access.decided = Decided::Answered;
+    let body = response(&known.api_version, &known.uid, denied);
+    let mut answer = Response::new(Backing::Whole(Full::new(body)));
+    let json = HeaderValue::from_static("application/json");
+    answer.headers_mut().insert(header::CONTENT_TYPE, json);
+    answer
+}
+
+fn webhook_down(why: &NotSent) -> Refused {
+    let why = chain(why);
+    Refusal::WebhookDown.because(format!("the webhook server of this pod {why}"))
+}
+
+fn broken(shard: &str, why: &str) -> Refused {
+    Refusal::ReviewBroken
+        .because(format!("a pod of shard {shard} did not finish its answer: {why}"))
+}
+
+fn owner_unknown(siblings: &Siblings) -> Refused {
+    let broken = siblings.unreadable().iter().map(|it| it.why.as_str());
+    let why = broken.collect::<Vec<_>>().join("; ");
+    Refusal::OwnerUnknown.because(format!(
+        "no shard that can be read owns the object, and others cannot be read: {why}"
+    ))
+}
+
+/// A response on its way to the client.
+fn deliver(client: &Client, mut answer: Answer, mut access: Access) -> Response<ReplyBody> {
+    strip_hop_by_hop(answer.headers_mut(), false);
+    access.answered(answer.status());
+    let follower = client.stalls.follower();
+    closing(client, answer.map(|body| ReplyBody::new(body, access).followed_by(follower)))
+}
+
+/// The response, which is the last of its connection if a drain has begun.
+fn closing(client: &Client, mut reply: Response<ReplyBody>) -> Response<ReplyBody> {
+    if client.draining.deadline().is_some() {
+        reply.headers_mut().insert(header::CONNECTION, HeaderValue::from_static("close"));
+    }
+    reply
+}
+
+impl Access {
+    fn is_review(&mut self, known: &Known, is_received: bool) {
+        let is_foreign = known.whose == Whose::Sibling;
+        let how = match (is_received, known.whose) {
+            (true, _) if is_foreign => How::Disagreed,
+            (true, _) => How::Received,
+            (false, Whose::Own) => How::Here,
+            (false, Whose::Unclear) => How::Unknown,
+            (false, Whose::Unowned | Whose::Allowed | Whose::Denied) => How::Unowned,
+            (false, Whose::Sibling | Whose::Unknown) => How::Failed,
+        };
+        self.verb = known.verb;
+        self.resource = Some(known.resource.clone());
+        self.subresource.clone_from(&known.subresource);
+        self.namespace.clone_from(&known.namespace);
+        let (uid, shard) = (known.uid.clone(), known.shard.clone());
+        self.review = Some(Box::new(ReviewRecord { uid, shard, how }));
+    }
+
+    fn is_answered(&mut self, how: How) {
+        if let Some(review) = &mut self.review {
+            review.how = how;
+        }
+    }
+
+    fn is_forwarded(&mut self) {
+        self.is_answered(How::Forwarded);
+        self.decided = Decided::Forwarded;
+    }
+}

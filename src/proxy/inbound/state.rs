@@ -1,0 +1,135 @@
+//! What the inbound leg's connections share: all of them, and those of one data thread.
+
+use std::{rc::Rc, sync::Arc};
+
+use parking_lot::Mutex;
+use strum::VariantArray;
+use tokio::sync::watch;
+
+use super::{
+    operator::Operator,
+    peers::{Links, Peers, Reason},
+};
+use crate::{
+    net::{
+        Clock,
+        pair::{OperatorPair, OperatorTls},
+        peer::PeerTls,
+        tls::ClientTls,
+    },
+    policy::Siblings,
+    proxy::{config, metrics::Metrics, outcome::How, shared::Tasks, upstream::Room},
+};
+
+/// Bytes that all reviews whose owner is not known yet may take.
+const HELD: usize = 64 << 20;
+
+/// The state that all threads share.
+#[derive(Debug)]
+pub(in crate::proxy) struct Webhook {
+    pub(super) config: config::Inbound,
+    /// The operator's certificate.
+    pub(super) pair: Arc<OperatorPair>,
+    /// TLS for those who are shown it.
+    pub(super) server: ClientTls,
+    /// TLS towards the operator.
+    pub(super) operator: OperatorTls,
+    /// The clock by which certificates end.
+    pub(super) clock: Clock,
+    /// The proof of this pod to others. `None` if it cannot be given: reviews stay here.
+    pub(super) tls: Option<Arc<PeerTls>>,
+    /// The shards of the controller.
+    pub(super) siblings: watch::Receiver<Option<Arc<Siblings>>>,
+    pub(super) peers: Arc<Peers>,
+    pub(super) held: Arc<Room>,
+    /// Whether the listener is open: the operator listens, and its certificate is known.
+    pub(super) is_open: watch::Sender<bool>,
+    pub(super) problems: Mutex<Problems>,
+}
+
+/// The problems of the leg, for people. `None` where there is none.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Problems {
+    /// The certificate's.
+    pub(super) certificate: Option<String>,
+    /// That of the peers' CAs.
+    pub(super) roots: Option<String>,
+    /// The kernel's table of sockets.
+    pub(super) table: Option<String>,
+    /// The listener's.
+    pub(super) listener: Option<String>,
+    /// The operator's, when it was last called.
+    pub(super) operator: Option<String>,
+}
+
+/// The state of one data thread.
+pub(in crate::proxy) struct Inbound {
+    pub(super) webhook: Arc<Webhook>,
+    pub(super) operator: Operator,
+    /// `None` if this pod has no identity.
+    pub(super) links: Option<Links>,
+    tasks: Tasks,
+}
+
+impl Webhook {
+    /// The leg with these settings. `tls` proves this pod to others. Fails with the errors of the TLS
+    /// library.
+    pub(in crate::proxy) fn new(
+        config: config::Inbound,
+        tls: Option<PeerTls>,
+        siblings: watch::Receiver<Option<Arc<Siblings>>>,
+        metrics: &Metrics,
+        clock: &Clock,
+    ) -> Result<Self, rustls::Error> {
+        let pair = Arc::new(OperatorPair::new(config.certs.clone(), None));
+        // What has not happened yet is shown as 0.
+        for how in How::VARIANTS {
+            let how = [("how", how.into_str())];
+            drop(metrics.webhook_reviews.get_or_create(&how));
+            drop(metrics.webhook_review_duration.get_or_create(&how));
+        }
+        for reason in Reason::VARIANTS {
+            drop(metrics.webhook_peer_failures.get_or_create(&[("reason", reason.label())]));
+        }
+        Ok(Self {
+            config,
+            server: ClientTls::new(Arc::clone(&pair) as _, clock)?,
+            operator: OperatorTls::new(Arc::clone(&pair), clock)?,
+            clock: clock.clone(),
+            pair,
+            tls: tls.map(Arc::new),
+            siblings,
+            peers: Arc::default(),
+            held: Room::new(HELD, &metrics.webhook_held),
+            is_open: watch::Sender::new(false),
+            problems: Mutex::default(),
+        })
+    }
+
+    /// The other pods.
+    pub(in crate::proxy) fn peers(&self) -> Arc<Peers> {
+        Arc::clone(&self.peers)
+    }
+
+    /// The shards of the controller. `None` if its config has no webhook any more.
+    pub(super) fn siblings(&self) -> Option<Arc<Siblings>> {
+        self.siblings.borrow().clone()
+    }
+}
+
+impl Inbound {
+    pub(in crate::proxy) fn new(webhook: &Arc<Webhook>) -> Rc<Self> {
+        let tasks = Tasks::default();
+        Rc::new(Self {
+            webhook: Arc::clone(webhook),
+            operator: Operator::new(webhook.operator.clone(), tasks.clone()),
+            links: webhook.tls.clone().map(|tls| Links::new(Arc::clone(&webhook.peers), tls)),
+            tasks,
+        })
+    }
+
+    /// Ends its connections; returns how many of their tasks panicked.
+    pub(in crate::proxy) fn end(&self) -> u64 {
+        self.tasks.end() + self.links.as_ref().map_or(0, Links::end)
+    }
+}

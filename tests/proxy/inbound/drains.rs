@@ -1,0 +1,43 @@
+//! A pod that ends, and reviews that come to it.
+
+use http::Version;
+
+use super::mesh::{BOTH, Mesh, Setup, call, review};
+use crate::support::client::{Http, text};
+
+#[tokio::test]
+async fn i13_a_drain_closes_no_idle_connection_and_says_close() {
+    let mut mesh = Mesh::start().await;
+    let mut clients = Vec::new();
+    for _ in 0..3 {
+        clients.push(mesh.client(&mesh.shards[0], Http::One).await);
+    }
+    for (team, is_draining) in [("blue", false), ("green", true), ("blue", true), ("green", true)] {
+        if is_draining && clients.len() == 3 {
+            mesh.drain(&mesh.shards[0]).await;
+        }
+        let client = clients.last_mut().expect("one is left");
+        let pending = client.send(call(review(team)));
+        mesh.shard(team).operator.call().await.json(200, "{}");
+        let answer = pending.await.expect("the idle connection is still there");
+        let closes = answer.headers().get("connection").is_some_and(|it| it == "close");
+        assert_eq!(text(answer).await.0, 200);
+        assert_eq!(closes, is_draining, "{team}");
+        if closes {
+            client.ended().await.unwrap();
+            clients.pop();
+        }
+    }
+}
+
+#[tokio::test]
+async fn i13_in_http2_a_drain_lets_reviews_end() {
+    let mut mesh = Mesh::with(Setup { alpn: BOTH.to_vec(), ..Setup::default() }).await;
+    let mut client = mesh.client(&mesh.shards[0], Http::Two).await;
+    let pending = client.send(call(review("blue")));
+    let arrived = mesh.shard("blue").operator.call().await;
+    assert_eq!(arrived.parts.version, Version::HTTP_2);
+    mesh.drain(&mesh.shards[0]).await;
+    arrived.json(200, "{}");
+    assert_eq!(text(pending.await.unwrap()).await.0, 200);
+}

@@ -1,0 +1,111 @@
+//! Other pods of the namespace, and who takes the place of one.
+
+use std::net::{Ipv4Addr, SocketAddr};
+
+use ctrlmesh::net::tls::H2;
+use tokio::net::TcpListener;
+
+use super::mesh::{Mesh, Setup, address, call, review};
+use crate::support::{
+    client::{self, Http, text},
+    scrape, until,
+};
+
+/// An address where no pod is.
+const NOBODY: Ipv4Addr = Ipv4Addr::new(127, 0, 5, 99);
+
+#[tokio::test]
+async fn i13_a_review_goes_to_another_pod_if_the_first_is_not_reached() {
+    let mut mesh = Mesh::start().await;
+    // The second pod of green does not answer; the first does.
+    mesh.show("green-1", NOBODY, true).await;
+    mesh.until_known(&mesh.shards[0], 2).await;
+    let mut client = mesh.client(&mesh.shards[0], Http::One).await;
+    for _ in 0..4 {
+        let pending = client.send(call(review("green")));
+        mesh.shard("green").operator.call().await.json(200, "{}");
+        assert_eq!(text(pending.await.unwrap()).await.0, 200);
+    }
+    let failed = [("reason", "unreachable")];
+    let failures = mesh.shards[0].metric("ctrlmesh_webhook_peer_failures_total", &failed).await;
+    assert!(failures >= 1.0, "{failures}");
+}
+
+#[tokio::test]
+async fn i13_an_owner_that_was_here_a_moment_ago_is_waited_for() {
+    let mut mesh = Mesh::start().await;
+    mesh.show("green", address(1), false).await;
+    mesh.until_known(&mesh.shards[0], 0).await;
+    let mut client = mesh.client(&mesh.shards[0], Http::One).await;
+    let pending = client.send(call(review("green")));
+    // A shard of one pod rolls: its next pod comes within five seconds.
+    let page = || async { scrape::page(mesh.shards[0].process.admin, "/metrics").await.1 };
+    until("the review waits", page, |text| {
+        scrape::sample(text, "ctrlmesh_connections", &[("leg", "inbound")]).to_string() == "1"
+    })
+    .await;
+    mesh.show("green", address(1), true).await;
+    mesh.shard("green").operator.call().await.json(200, "{}");
+    assert_eq!(text(pending.await.unwrap()).await.0, 200);
+
+    // If it does not, the call fails.
+    mesh.show("green", address(1), false).await;
+    mesh.until_known(&mesh.shards[0], 0).await;
+    let begun = std::time::Instant::now();
+    let (code, body) = text(client.send(call(review("green"))).await.unwrap()).await;
+    assert_eq!(code, 503);
+    assert!(body.contains("no pod of shard green"), "{body}");
+    assert!(begun.elapsed().as_secs() >= 4, "{:?}", begun.elapsed());
+}
+
+#[tokio::test]
+async fn bad_address_that_another_pod_has_taken_over() {
+    let mut mesh =
+        Mesh::with(Setup { shards: vec!["blue", "green", "red"], ..Setup::default() }).await;
+    // The address of green is now that of red: another pod, which proves to be itself.
+    mesh.show("green", address(2), true).await;
+    let page = || async { scrape::page(mesh.shards[0].process.admin, "/debug/peers").await.1 };
+    let at = format!("\"{}:", address(2));
+    until("the new address", page, |text| text.matches(&at).count() == 2).await;
+    let mut client = mesh.client(&mesh.shards[0], Http::One).await;
+    let (code, body) = text(client.send(call(review("green"))).await.unwrap()).await;
+    assert_eq!(code, 503);
+    assert!(body.contains("no pod of shard green"), "{body}");
+    assert!(mesh.shard("red").operator.is_quiet() && mesh.shard("green").operator.is_quiet());
+}
+
+#[tokio::test]
+async fn bad_stranger_is_no_peer() {
+    let mut mesh = Mesh::start().await;
+    let blue = &mesh.shards[0];
+    // Whoever has no certificate of the mesh gets no word in.
+    let ca = mesh.mesh_ca_pem();
+    let config = client::config(&ca, &[H2]);
+    let tls = client::connect(blue.addr, config, "peer.ctrlmesh").await;
+    let refused = match tls {
+        Err(_) => true,
+        Ok(tls) => {
+            let mut client = client::Client::over(tls, Http::Two, 1 << 16).await;
+            let mut marked = call(review("green"));
+            marked.headers_mut().insert("ctrlmesh-hop", "1".parse().unwrap());
+            client.send(marked).await.is_err()
+        }
+    };
+    assert!(refused);
+    assert!(mesh.shard("blue").operator.is_quiet());
+}
+
+#[tokio::test]
+async fn bad_peer_that_accepts_and_says_nothing() {
+    let mut mesh = Mesh::start().await;
+    let silent = TcpListener::bind(SocketAddr::from((NOBODY, mesh.port))).await.unwrap();
+    mesh.show("green-1", NOBODY, true).await;
+    mesh.until_known(&mesh.shards[0], 2).await;
+    let mut client = mesh.client(&mesh.shards[0], Http::One).await;
+    for _ in 0..2 {
+        let pending = client.send(call(review("green")));
+        mesh.shard("green").operator.call().await.json(200, "{}");
+        assert_eq!(text(pending.await.unwrap()).await.0, 200);
+    }
+    drop(silent);
+}
