@@ -25,7 +25,7 @@ fn injected(mut object: Value, sidecar: Sidecar) -> Result<Value> {
     let (proxy, init) = ("localhost/ctrlmesh:1".parse()?, "localhost/ctrlmesh-init:1".parse()?);
     let settings = Settings::new(proxy, init, sidecar, "1359".parse()?)?;
     let pod = PodPath::of(&object).context("a known kind")?.find(&mut object);
-    let did = inject(pod.context("a pod")?, &settings)?;
+    let did = inject(pod.context("a pod")?, &settings, None)?;
     ensure!(matches!(did, Injected::Done { .. }));
     Ok(object)
 }
@@ -235,7 +235,7 @@ fn a_leaf_is_for_the_token_of_an_injected_pod_while_it_is_there() -> Result<()> 
     };
     let ours = format!("--audience={AUDIENCE}");
     let own = claim(&[&bound[..], &[&*ours]].concat())??;
-    ensure!(own.clone().holder(Some(&there))?.uri().ends_with(&format!("/pod/one/{uid}")));
+    ensure!(own.clone().holder(Some(&there))?.to_string().ends_with(&format!("/pod/one/{uid}")));
     // What an app container has: the same account and pod, the API server's audience.
     let app = claim(&bound)?;
     ensure!(app.err().context("signed for an app")?.reason() == "NotAuthenticated");
