@@ -25,7 +25,7 @@ use super::{
     enrol::{Enrol, Manager},
     feed::{Feed, PolicyFile, follow_cluster},
     inbound::{self, Webhook},
-    listen::{self, Leads, Listener, Queue},
+    listen::{self, Hands, Leads, Listener, Queue},
     metrics::Metrics,
     shared::Shared,
     tls::Tls,
@@ -37,7 +37,7 @@ use crate::{
         Clock,
         drain::{self, Draining},
         leaf::{Leaf, LeafError, enrolment::Enrolment},
-        peer::{BadMeshRoots, PeerTls},
+        peer::{BadMeshRoots, PeerTls, PodIdentity},
         socket,
         tls::{BadRoots, ClientTls, UpstreamTls, read_roots},
     },
@@ -194,13 +194,6 @@ impl Proxy {
         let threads = start_threads(queues, &shared, webhook.as_ref(), &inner, &vitals)?;
         let idle = hands.idle();
         let mut tasks = VitalTasks::default();
-        for listener in listeners {
-            let (hands, shared) = (hands.clone(), Arc::clone(&shared));
-            let accept = async move {
-                listen::accept(listener, hands, &shared.outages, &shared.metrics).await;
-            };
-            vitals.spawn(&mut tasks, "acceptor", accept);
-        }
         let mut vital = |name, task: BoxFuture<'static, ()>| {
             vitals.spawn(&mut tasks, name, task);
         };
@@ -208,15 +201,9 @@ impl Proxy {
             "admin port",
             admin::serve(admin, Arc::clone(&shared), webhook.clone(), registry).boxed(),
         );
-        if let Some(webhook) = webhook {
-            let port = inbound::keep_port(Arc::clone(&webhook), hands.clone(), Arc::clone(&shared));
-            vital("webhook port", port.boxed());
-            if let Some(own) = config.identity.clone() {
-                let (peers, siblings) = (webhook.peers(), shared.feed.siblings());
-                let access = OwnAccess::Environment;
-                vital("peers", inbound::follow_peers(peers, access, own, siblings).boxed());
-            }
-        }
+        let ports = acceptors(listeners, &hands, &shared);
+        let ports = ports.chain(inbound_tasks(webhook, &hands, &shared, config.identity.clone()));
+        ports.for_each(|(name, task)| vital(name, task));
         drop(hands);
         let feed = Arc::clone(&shared.feed);
         vital("state directory", async move { feed.keep_past().await }.boxed());
@@ -243,6 +230,42 @@ impl Proxy {
         }
         vitals.lost().map_or(Ok(()), |lost| Err(lost.into()))
     }
+}
+
+/// A task that must not end, and its name.
+type Vital = (&'static str, BoxFuture<'static, ()>);
+
+fn acceptors(
+    listeners: Vec<Listener>,
+    hands: &Hands,
+    shared: &Arc<Shared>,
+) -> impl Iterator<Item = Vital> {
+    listeners.into_iter().map(|listener| {
+        let (hands, shared) = (hands.clone(), Arc::clone(shared));
+        let accept = async move {
+            listen::accept(listener, hands, &shared.outages, &shared.metrics).await;
+        };
+        ("acceptor", accept.boxed())
+    })
+}
+
+/// The tasks of the inbound leg. A pod without an identity has no peers.
+fn inbound_tasks(
+    webhook: Option<Arc<Webhook>>,
+    hands: &Hands,
+    shared: &Arc<Shared>,
+    own: Option<PodIdentity>,
+) -> impl Iterator<Item = Vital> + use<> {
+    let (hands, shared) = (hands.clone(), Arc::clone(shared));
+    webhook.into_iter().flat_map(move |webhook| {
+        let (peers, siblings) = (webhook.peers(), shared.feed.siblings());
+        let follow = own.clone().map(|own| {
+            let access = OwnAccess::Environment;
+            ("peers", inbound::follow_peers(peers, access, own, siblings).boxed())
+        });
+        let port = inbound::keep_port(webhook, hands.clone(), Arc::clone(&shared));
+        [("webhook port", port.boxed())].into_iter().chain(follow)
+    })
 }
 
 type Thread = (thread::JoinHandle<()>, oneshot::Receiver<()>);

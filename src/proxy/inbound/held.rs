@@ -1,7 +1,8 @@
 //! A review's body, held until its owner is known.
 
-use std::{collections::VecDeque, rc::Rc, sync::Arc};
+use std::{collections::VecDeque, mem, rc::Rc, sync::Arc};
 
+use bytes::{Bytes, BytesMut};
 use http_body_util::BodyExt;
 
 use crate::{
@@ -9,6 +10,9 @@ use crate::{
     proxy::upstream::{ClientBody, Place, Room},
     wire::review::{Operation, Reader, Review},
 };
+
+/// Bytes of a copied piece.
+const BLOCK: usize = 64 << 10;
 
 /// The facts of a review whose owner is known.
 #[derive(Debug)]
@@ -51,7 +55,7 @@ pub(super) async fn known(
     room: &Arc<Room>,
 ) -> Result<Option<Known>, Refused> {
     let mut place = Place::empty(room);
-    let mut held = VecDeque::new();
+    let mut held = Held::default();
     let mut reader = Reader::new();
     let known = loop {
         let piece = match body.frame().await {
@@ -65,15 +69,44 @@ pub(super) async fn known(
         let bytes = place.bytes().saturating_add(piece.len());
         place.grow(bytes).map_err(|_| no_room(bytes))?;
         let read = reader.feed(&piece);
-        held.push_back(piece);
+        held.push(piece);
         match (read, judged(&reader, siblings)) {
             (Err(_), _) => break None,
             (Ok(()), Some(known)) => break Some(known),
             (Ok(()), None) => {}
         }
     };
-    body.put_back(held, Rc::new(place));
+    body.put_back(held.into_pieces(), Rc::new(place));
     Ok(known)
+}
+
+/// The bytes that were read. What follows the first piece is copied: each is a slice of a buffer of
+/// the connection, which it would keep, and of which it may be a small part.
+#[derive(Default)]
+struct Held {
+    pieces: VecDeque<Bytes>,
+    block: BytesMut,
+}
+
+impl Held {
+    fn push(&mut self, mut piece: Bytes) {
+        if self.pieces.is_empty() {
+            return self.pieces.push_back(piece);
+        }
+        while !piece.is_empty() {
+            if self.block.len() == self.block.capacity() {
+                let full = mem::replace(&mut self.block, BytesMut::with_capacity(BLOCK));
+                self.pieces.extend((!full.is_empty()).then(|| full.freeze()));
+            }
+            let room = self.block.capacity() - self.block.len();
+            self.block.extend_from_slice(&piece.split_to(piece.len().min(room)));
+        }
+    }
+
+    fn into_pieces(mut self) -> VecDeque<Bytes> {
+        self.pieces.extend((!self.block.is_empty()).then(|| self.block.freeze()));
+        self.pieces
+    }
 }
 
 fn no_room(bytes: usize) -> Refused {
@@ -122,5 +155,28 @@ fn of(review: &Review<'_>, shard: Option<&str>, whose: Whose) -> Known {
         namespace: text(review.namespace),
         shard: shard.map(Into::into),
         whose,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::{collection::vec, prelude::*};
+
+    use super::*;
+
+    proptest! {
+        #![proptest_config(ProptestConfig { failure_persistence: None, ..Default::default() })]
+
+        #[test]
+        fn i13_what_is_held_comes_back_in_order(sizes in vec(0..3 * BLOCK, 0..6)) {
+            let mut held = Held::default();
+            let mut given = Vec::new();
+            for (at, size) in (0_u8..).zip(sizes) {
+                let piece = vec![at; size];
+                held.push(piece.clone().into());
+                given.extend(piece);
+            }
+            prop_assert_eq!(held.into_pieces().into_iter().flatten().collect::<Vec<_>>(), given);
+        }
     }
 }

@@ -104,7 +104,7 @@ pub(super) struct Outgoing {
 /// The end of a request that was not answered.
 pub(super) enum Failed {
     /// With the request, if nothing of it was sent.
-    NotSent(NotSent, Option<Outgoing>),
+    NotSent(NotSent, Option<Box<Outgoing>>),
     Broken(Broken),
 }
 
@@ -151,14 +151,14 @@ impl Operator {
     ) -> Result<Response<UpstreamBody>, Failed> {
         let mut line = match self.take(way).await {
             Ok(line) => line,
-            Err(why) => return Err(Failed::NotSent(why, Some(outgoing))),
+            Err(why) => return Err(Failed::NotSent(why, Some(Box::new(outgoing)))),
         };
         let again = outgoing.copy();
         let mut sent = line.send(outgoing.into_request(line.is_h2())).await;
         if let (Err(Broken::Unprocessed(_)), Some(again)) = (&sent, again) {
             line = match self.dial(way).await {
                 Ok(line) => line,
-                Err(why) => return Err(Failed::NotSent(why, Some(again))),
+                Err(why) => return Err(Failed::NotSent(why, Some(Box::new(again)))),
             };
             sent = line.send(again.into_request(line.is_h2())).await;
         }

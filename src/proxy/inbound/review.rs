@@ -182,7 +182,7 @@ async fn or_beside(
     };
     let shard = siblings.names().next().unwrap_or_default();
     let Some(outgoing) = outgoing else { return Err(webhook_down(&why).into()) };
-    match beside(client, shard, outgoing).await {
+    match beside(client, shard, *outgoing).await {
         Ok(answer) => {
             access.is_forwarded();
             Ok(answer)

@@ -18,8 +18,8 @@ const UNITS: [(&str, f64); 7] = [
 /// The `timeout` of a review's query, in Go's notation, such as `10s` or `1m30s`. `None` if there is
 /// none, or it cannot be read.
 pub fn limit(query: &str) -> Option<Duration> {
-    let values = query.split('&').filter_map(|pair| pair.strip_prefix("timeout="));
-    let mut rest = values.last().filter(|value| !value.is_empty())?;
+    let mut values = query.split('&').filter_map(|pair| pair.strip_prefix("timeout="));
+    let mut rest = values.next_back().filter(|value| !value.is_empty())?;
     let mut seconds = 0.0;
     while !rest.is_empty() {
         let is_number = |c: char| c.is_ascii_digit() || c == '.';
