@@ -26,8 +26,8 @@ pub struct WebhookFlags {
     #[arg(long, env = "CTRLMESH_WEBHOOK_CERTS", value_name = "DIR")]
     pub webhook_certs: Option<PathBuf>,
 
-    /// The address that reviews are redirected to; [::] means all addresses of both families
-    /// [default: [::]:5445]
+    /// The address that reviews are redirected to; the unspecified address (::) means all addresses
+    /// of both families [default: all of them, at port 5445]
     #[arg(long, env = "CTRLMESH_INBOUND", value_name = "ADDR")]
     pub inbound: Option<SocketAddr>,
 

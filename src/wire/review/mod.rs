@@ -2,7 +2,7 @@
 //!
 //! Hides JSON, the order of its keys and the two versions of `admission.k8s.io`. Only facts come out:
 //! the body goes on byte for byte, to whom it concerns. Whether the facts so far decide is asked of
-//! the policy. [`response`] is the review that answers where no webhook server does.
+//! the policy. [`response()`] is the review that answers where no webhook server does.
 
 mod facts;
 mod limit;

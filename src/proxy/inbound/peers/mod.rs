@@ -1,6 +1,6 @@
 //! The pods that answer for the shards, and the way to them.
 //!
-//! [`facts`] reads a pod, [`follow`] watches those of the namespace, [`table`] has the usable ones by
+//! [`facts`] reads a pod, [`mod@follow`] watches those of the namespace, [`table`] has the usable ones by
 //! shard and [`known`] the present table, [`links`] are the connections of one data thread to them.
 //!
 //! Hides how pods are watched, chosen, dialled and verified. Knows no review: the shard is given,
