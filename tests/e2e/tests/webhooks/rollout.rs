@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use anyhow::{Context, Result, ensure};
+use anyhow::{Context, Result, bail, ensure};
 use ctrlmesh_e2e::{NAMESPACE, Run, Webhooks, until};
 use serde_json::{Value, json};
 
@@ -24,17 +24,19 @@ pub(crate) fn of_a_one_pod_shard_fails_no_write(world: &World<'_>) -> Result<()>
     let scene = world.scene;
     let namespace = &world.namespaces[0].0;
     let deployment = format!("deployment/demo-operator-{SHARD}");
+    let former = pods(scene)?.iter().find(|pod| is_ready(pod)).and_then(uid);
     let ((), all) = during(scene, namespace, || {
         let restart = ["rollout", "restart", &deployment, "--namespace", NAMESPACE];
         scene.node().kubectl(&restart)?;
-        replaced(scene).map(drop)
+        replaced(scene, former.as_deref()).map(drop)
     })?;
     none_failed("a rollout that surges", &all)?;
 
     let rolling = json!({ "maxUnavailable": 1, "maxSurge": 1 });
+    let former = pods(scene)?.iter().find(|pod| is_ready(pod)).and_then(uid);
     let (without, all) = during(scene, namespace, || {
         scene.run(SHARD, Run { mode: 0o400, rolling: Some(&rolling) })?;
-        replaced(scene)
+        replaced(scene, former.as_deref())
     })?;
     println!("{SHARD} was without a ready pod for {without:.1?}");
     if without < WAIT {
@@ -49,28 +51,35 @@ pub(crate) fn of_a_one_pod_shard_fails_no_write(world: &World<'_>) -> Result<()>
     none_failed("a rollout on a slow machine", &others)
 }
 
-/// Waits until another pod has the place of the shard's, and returns how long none was ready.
-fn replaced(scene: &Webhooks) -> Result<Duration> {
-    let path = format!("/api/v1/namespaces/{NAMESPACE}/pods?labelSelector=shard={SHARD}");
-    let of = |field: &str, pod: &Value| pod["metadata"][field].as_str().map(str::to_owned);
-    let client = scene.node().api().client();
-    let mut first: Option<String> = None;
+/// Waits until another pod has the place of the shard's former one, and returns how long none was
+/// ready. The former one may be gone before the first look.
+fn replaced(scene: &Webhooks, former: Option<&str>) -> Result<Duration> {
     let mut lost: Option<Instant> = None;
     let mut without = Duration::ZERO;
     until("the pod is replaced", LIMIT, || {
-        let list = client.get(&path)?.json()?;
-        let pods = list["items"].as_array().context("items")?;
-        let mut ready = pods.iter().filter(|pod| is_ready(pod));
-        if let Some(pod) = ready.next_back() {
-            without = without.max(lost.take().map_or(Duration::ZERO, |since| since.elapsed()));
-            let uid = of("uid", pod);
-            let is_other = first.as_ref().is_some_and(|first| Some(first) != uid.as_ref());
-            first = first.take().or(uid);
-            return Ok((is_other && pods.len() == 1).then_some(without));
-        }
-        lost.get_or_insert_with(Instant::now);
-        Ok(None)
+        let pods = pods(scene)?;
+        let Some(ready) = pods.iter().rfind(|pod| is_ready(pod)) else {
+            lost.get_or_insert_with(Instant::now);
+            return Ok(None);
+        };
+        without = without.max(lost.take().map_or(Duration::ZERO, |since| since.elapsed()));
+        let is_other = uid(ready).as_deref() != former;
+        Ok((is_other && pods.len() == 1).then_some(without))
     })
+}
+
+/// The pods of the shard.
+fn pods(scene: &Webhooks) -> Result<Vec<Value>> {
+    let path = format!("/api/v1/namespaces/{NAMESPACE}/pods?labelSelector=shard={SHARD}");
+    let mut list = scene.node().api().client().get(&path)?.json()?;
+    match list["items"].take() {
+        Value::Array(pods) => Ok(pods),
+        other => bail!("items: {other}"),
+    }
+}
+
+fn uid(pod: &Value) -> Option<String> {
+    pod["metadata"]["uid"].as_str().map(str::to_owned)
 }
 
 fn is_ready(pod: &Value) -> bool {
