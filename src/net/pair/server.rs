@@ -29,7 +29,7 @@ pub struct OperatorPair {
     shown: ArcSwap<Shown>,
 }
 
-/// What the last look at the directory found.
+/// The findings of the last look at the directory.
 struct Last {
     names: Option<PairNames>,
     /// The hash of the files. `None` if they could not be read.
@@ -123,7 +123,7 @@ impl OperatorPair {
         self.shown.load().pair.as_ref()?.validity
     }
 
-    /// What is wrong: the reason why the directory's pair is not shown, or else that the pair which is
+    /// The problem: the reason why the directory's pair is not shown, or else that the pair which is
     /// shown is not valid now.
     pub fn problem(&self, clock: &Clock) -> Option<BadPair> {
         let problem = self.last.lock().problem.clone();

@@ -15,7 +15,7 @@ use crate::net::tls::{BadRoots, read_roots};
 pub enum RootsPlace {
     /// The directory of a mesh CA; its certificate is the only root.
     MeshCa(PathBuf),
-    /// What the pod trusts: the cluster's CAs and the mesh's.
+    /// The CAs that the pod trusts: the cluster's and the mesh's.
     Bundle {
         /// The file with all of them.
         bundle: PathBuf,

@@ -180,7 +180,7 @@ fn pods_that_sign_for_themselves_meet_too() {
     assert_eq!(NotAPeer::of(&refused), Some(&NotAPeer::Uris(0)));
 }
 
-/// What an end says of a leaf.
+/// The view that one end has of a leaf.
 enum Said {
     Peer(fn(&NotAPeer) -> bool),
     Tls(fn(&CertificateError) -> bool),

@@ -1,4 +1,4 @@
-//! What the inbound leg's connections share: all of them, and those of one data thread.
+//! State that the inbound leg's connections share: all of them, and those of one data thread.
 
 use std::{rc::Rc, sync::Arc};
 

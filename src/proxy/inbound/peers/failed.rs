@@ -9,7 +9,7 @@ pub(in crate::proxy) enum Reason {
     /// No connection to it came about.
     #[error("cannot be reached")]
     Unreachable,
-    /// Who is at its address could not prove to be it, or did not accept our own proof.
+    /// The pod at its address could not prove to be it, or did not accept our own proof.
     #[error("did not prove to be the pod that was chosen, or did not accept our own proof")]
     Untrusted,
     /// The connection, or the request's stream, ended without a response.

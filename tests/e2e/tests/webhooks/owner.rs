@@ -36,7 +36,7 @@ pub(crate) struct Facts {
     pub(crate) uid: Known<String>,
 }
 
-/// What a review may have or not.
+/// The parts that a review may have or not.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Known<T> {
     Yes(T),

@@ -128,7 +128,7 @@ fn shard_of(pod: u8) -> &'static str {
     if pod % 2 == 1 { "green" } else { "blue" }
 }
 
-/// What the table should know of a pod.
+/// The facts of a pod that the table should know.
 #[derive(Clone, Default)]
 struct Model {
     open: usize,
