@@ -8,8 +8,11 @@ use std::{
 
 use anyhow::{Context, Result, bail};
 use clap::Parser;
-use ctrlmesh_e2e::{Binaries, Boundary, Installed, NAMESPACE, Widget, until};
+use ctrlmesh_e2e::{
+    Binaries, Boundary, Families, Installed, NAMESPACE, Run, Webhooks, Widget, until,
+};
 use nix::sys::signal::{SigSet, Signal};
+use serde_json::{Value, json};
 
 const TEAMS: [&str; 4] = ["ant", "bee", "cat", "dog"];
 const WIDGETS_A_TEAM: usize = 5;
@@ -22,7 +25,7 @@ const BLUE: (&str, [&str; 2]) = ("blue", ["0", "1"]);
 const GREEN: (&str, [&str; 2]) = ("green", ["2", "3"]);
 
 /// Installs the chart on a real Kubernetes node, labels one unmodified operator, runs it in two
-/// shards, and moves the boundary between them
+/// shards, moves the boundary between them, and tries a canary of it on one namespace
 #[derive(Parser)]
 #[command(name = "demo")]
 struct Cli {
@@ -42,8 +45,11 @@ fn main() -> Result<()> {
     tale.say(
         "a Kubernetes node with an operator's CRD and rights, and on it: helm install ctrlmesh",
     )?;
-    let installed = Installed::start(Binaries::from_env()?, &[])?;
-    show(&tale, &installed)?;
+    let scene = Webhooks::start(Binaries::from_env()?, Families::Ipv4)?;
+    let installed = scene.installed();
+    show(&tale, installed)?;
+    show_without_labels(&tale, installed)?;
+    show_a_canary(&tale, &scene)?;
     if cli.keep {
         tale.say(&format!(
             "the node runs until Ctrl-C; try\n\n  {} -n {NAMESPACE} get widgets,pods,leases,shardingconfigs\n",
@@ -52,7 +58,7 @@ fn main() -> Result<()> {
         ends.wait().context("waiting for a signal")?;
     }
     tale.say("cleaning up")?;
-    drop(installed);
+    drop(scene);
     tale.say("done: nothing is left")
 }
 
@@ -109,7 +115,7 @@ fn show(tale: &Tale, installed: &Installed) -> Result<()> {
             tale.say(&format!("    {line}"))?;
         }
     }
-    show_without_labels(tale, installed)
+    Ok(())
 }
 
 /// The third act: a boundary that no label expresses is judged in the proxy.
@@ -140,6 +146,67 @@ fn show_without_labels(tale: &Tale, installed: &Installed) -> Result<()> {
         }
     }
     Ok(())
+}
+
+/// The fourth act: the operator's webhooks are sharded as its controllers are, so that a canary's are
+/// tried on one namespace alone.
+fn show_a_canary(tale: &Tale, scene: &Webhooks) -> Result<()> {
+    tale.say(&format!(
+        "a canary with webhooks: {} is its namespace alone, all others are those of stable",
+        TREES[0]
+    ))?;
+    scene.node().kubectl(&[
+        "delete",
+        "statefulset",
+        "demo-operator",
+        "--cascade=foreground",
+        "--namespace",
+        NAMESPACE,
+    ])?;
+    let shards = [("canary", &TREES[..1], "Exclude"), ("stable", &TREES[1..], "Include")];
+    for (shard, trees, cluster_scoped) in shards {
+        let limit = json!({
+            "namespaces": { "names": trees },
+            "clusterScoped": cluster_scoped,
+            "relateResources": [{ "apiGroups": [""], "resources": ["configmaps"] }],
+        });
+        scene.draw(shard, &limit, &json!({}))?;
+        scene.run(shard, Run::default())?;
+    }
+    for shard in ["canary", "stable"] {
+        scene.wait_for(shard, HANDLED_WITHIN)?;
+    }
+    tale.say("one Service, one webhook configuration, as before: the API server asks any pod")?;
+    let label = format!("{}=yes", Webhooks::REVIEWED);
+    scene.node().kubectl(&[&["label", "namespace"][..], &TREES, &[&*label]].concat())?;
+    scene.register()?;
+    for (at, tree) in TREES.iter().enumerate() {
+        let pod = until("a new ConfigMap is reviewed", HANDLED_WITHIN, || reviewed(scene, tree))?;
+        tale.say(&format!("    a new ConfigMap of {tree} was reviewed by {pod}"))?;
+        let shard = if at == 0 { "canary" } else { "stable" };
+        if !pod.starts_with(&format!("demo-operator-{shard}-")) {
+            bail!("{tree} is a namespace of {shard}");
+        }
+    }
+    for pod in scene.installed().shards().pods()? {
+        let metrics = scene.installed().page(&pod.name, "/metrics")?;
+        let is_told = |line: &&str| {
+            line.starts_with("ctrlmesh_webhook_reviews_total") && !line.ends_with(" 0")
+        };
+        for line in metrics.lines().filter(is_told) {
+            tale.say(&format!("{}: {line}", pod.name))?;
+        }
+    }
+    Ok(())
+}
+
+/// The pod that reviewed a ConfigMap which is made now. `None` if nobody was asked, as at first.
+fn reviewed(scene: &Webhooks, namespace: &str) -> Result<Option<String>> {
+    let path = format!("/api/v1/namespaces/{namespace}/configmaps?dryRun=All");
+    let map = json!({ "metadata": { "generateName": "new-" } });
+    let made: Value = scene.node().api().client().post(&path, &map)?.json()?;
+    let pod = &made["metadata"]["annotations"]["demo.example.com/created-by"];
+    Ok(pod.as_str().map(str::to_owned))
 }
 
 /// Whether a pod of this shard handled the Widget last.

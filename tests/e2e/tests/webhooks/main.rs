@@ -2,7 +2,8 @@
 //! notices the mesh.
 //!
 //! `WRITES` says how many writes are drawn, `SEED` which, `ROTATIONS` how often the certificate is
-//! replaced, `FAMILIES=ipv6` has the node prefer IPv6.
+//! replaced, `MOVES` how often the boundaries move under load, `FAMILIES=ipv6` has the node prefer
+//! IPv6.
 
 #![allow(clippy::print_stdout, reason = "how long things took")]
 
@@ -10,6 +11,7 @@ mod conversion;
 mod example;
 mod judge;
 mod load;
+mod moves;
 mod owner;
 mod probes;
 mod references;
@@ -65,6 +67,9 @@ fn i13_each_review_is_answered_by_a_pod_of_its_owner() -> Result<()> {
     step("a conversion is answered by any pod", || conversion::is_answered_by_any_pod(&scene))?;
     step("a certificate that is replaced fails no write", || {
         rotation::under_load_fails_no_write(&world)
+    })?;
+    step("boundaries that move fail no write, and send no review twice", || {
+        moves::under_load_fail_no_write(&mut world, &by_team)
     })?;
     step("probes are as without the mesh", || probes::are_as_without_the_mesh(&scene))?;
     step("KusionStack's example routes", || example::routes(&mut world, &mut judge))?;

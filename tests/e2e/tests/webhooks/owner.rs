@@ -128,6 +128,13 @@ impl Partition {
         Self { kind, bounds: shards.map(|(at, shard)| (shard, bounds(at, shard))).collect() }
     }
 
+    /// The same bounds, each of a shard that is drawn anew.
+    pub(crate) fn exchanged(&self, rng: &mut Rng) -> Self {
+        let mut bounds: Vec<Bounds> = self.bounds.iter().map(|(_, it)| it.clone()).collect();
+        rng.shuffle(&mut bounds);
+        Self { kind: self.kind, bounds: Webhooks::SHARDS.into_iter().zip(bounds).collect() }
+    }
+
     /// The limit of each shard, as a ShardingConfig states it.
     pub(crate) fn limits(&self) -> impl Iterator<Item = (&'static str, Value)> {
         self.bounds.iter().map(|(shard, bounds)| (*shard, bounds.limit()))

@@ -140,6 +140,8 @@ impl Pod {
         };
         probe["periodSeconds"] = 1.into();
         probe["failureThreshold"] = 1.into();
+        // On a busy machine an answer that is late would be another failure.
+        probe["timeoutSeconds"] = 10.into();
         let mut labels = json!({ "app": "probed" });
         if self.is_meshed {
             labels["ctrlmesh.kusionstack.io/enable-proxy"] = "true".into();
