@@ -12,7 +12,7 @@ use serde_json::{Value, json};
 use crate::judge::LIMIT;
 
 /// Probes that fail in a row before it is believed.
-const FAILURES: u64 = 3;
+const FAILURES: u64 = 2;
 const CONTAINER: &str = "operator";
 /// The directory of the file without which the operator does not listen.
 const GATE: &str = "/gate";
@@ -138,7 +138,8 @@ impl Pod {
             }
             Probe::Started => json!({ "httpGet": { "port": 8081, "path": "/readyz" } }),
         };
-        probe["periodSeconds"] = 1.into();
+        // The kubelet writes 25 events of a pod at once, and then one each five minutes.
+        probe["periodSeconds"] = 3.into();
         probe["failureThreshold"] = 1.into();
         // On a busy machine an answer that is late would be another failure.
         probe["timeoutSeconds"] = 10.into();
