@@ -1,6 +1,9 @@
 //! The pages of the admin port: metrics and health for everybody, debug pages for loopback peers.
 
-use std::{sync::Arc, time::UNIX_EPOCH};
+use std::{
+    sync::Arc,
+    time::{SystemTime, UNIX_EPOCH},
+};
 
 use http::StatusCode;
 use jiff::Timestamp;
@@ -38,7 +41,7 @@ fn answer(
         "/healthz" => text(StatusCode::OK, "ok\n".into()),
         "/readyz" => ready(shared, inbound::ready(&shared.feed, webhook)),
         "/startupz" => ready(shared, None),
-        "/metrics" => metrics(shared, registry),
+        "/metrics" => metrics(shared, webhook, registry),
         path if path.starts_with("/debug/") && !asked.is_local => {
             text(StatusCode::FORBIDDEN, "/debug answers loopback peers only\n".into())
         }
@@ -86,12 +89,19 @@ fn certificate(shared: &Shared) -> Result<String, String> {
     }
 }
 
-fn metrics(shared: &Shared, registry: &Registry) -> Page {
+fn metrics(shared: &Shared, webhook: Option<&Webhook>, registry: &Registry) -> Page {
     shared.feed.set_age();
-    let not_after = shared.tls.leaf.not_after().unwrap_or(UNIX_EPOCH);
-    let since_1970 = not_after.duration_since(UNIX_EPOCH).unwrap_or_default();
-    shared.metrics.leaf_not_after.set(since_1970.as_secs_f64());
+    let metrics = &shared.metrics;
+    metrics.leaf_not_after.set(since_1970(shared.tls.leaf.not_after()));
+    let of_webhook = webhook.and_then(Webhook::certificate_not_after);
+    metrics.webhook_certificate_not_after.set(since_1970(of_webhook));
     admin::metrics(registry)
+}
+
+/// The seconds from 1970 to the end of a certificate. 0 if there is none.
+fn since_1970(end: Option<SystemTime>) -> f64 {
+    let since = end.and_then(|end| end.duration_since(UNIX_EPOCH).ok());
+    since.unwrap_or_default().as_secs_f64()
 }
 
 fn config(shared: &Shared) -> serde_json::Value {

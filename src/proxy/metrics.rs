@@ -108,6 +108,8 @@ metrics! {
     webhook_peer_failures: Family<Labels<1>, Counter>;
     /// Whether the webhook server of this pod's controller listens
     webhook_listening: Gauge;
+    /// End of the certificate of the webhook server, as seconds since 1970
+    webhook_certificate_not_after in Seconds: Gauge<f64, AtomicU64>;
     /// Tasks that panicked
     panics: Counter;
 }

@@ -7,7 +7,8 @@ use k8s_openapi::{
         apps::v1::Deployment,
         coordination::v1::Lease,
         core::v1::{ConfigMap, Event, LimitRange, Namespace, Pod, ResourceQuota},
-        rbac::v1::RoleBinding,
+        networking::v1::NetworkPolicy,
+        rbac::v1::{ClusterRole, Role, RoleBinding},
     },
     jiff::Timestamp,
 };
@@ -74,6 +75,8 @@ pub struct ManagerFacts {
     pub deployment: Looked<Option<Deployment>>,
     /// Its leader.
     pub lease: Looked<Option<Lease>>,
+    /// The role that it binds to proxies.
+    pub proxy_role: Looked<Option<ClusterRole>>,
 }
 
 /// The objects of one namespace.
@@ -91,6 +94,10 @@ pub struct NamespaceFacts {
     pub bundle: Looked<Option<ConfigMap>>,
     /// Its RoleBindings.
     pub bindings: Looked<Vec<RoleBinding>>,
+    /// Its Roles.
+    pub roles: Looked<Vec<Role>>,
+    /// Its NetworkPolicies.
+    pub network_policies: Looked<Vec<NetworkPolicy>>,
     /// Its quotas.
     pub quotas: Looked<Vec<ResourceQuota>>,
     /// Its LimitRanges.

@@ -84,6 +84,10 @@ checks! {
     D25 NotAfter "the end of the proxy's certificate";
     D26 User "the user of the proxy";
     D27 Files "the files of this proxy";
+    D28 Network "the NetworkPolicies, and the reviews of webhooks";
+    D29 PodsRight "the right of proxies to watch pods";
+    D30 Webhook "the reviews of the pod";
+    D31 WebhookCertificate "the end of the webhook server's certificate";
 }
 
 /// Findings under collection.

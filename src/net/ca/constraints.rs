@@ -24,6 +24,17 @@ impl Cidr {
         let bits = if addr.is_ipv4() { 32 } else { 128 };
         (prefix <= bits).then_some(Self { addr, prefix })
     }
+
+    /// Whether it has this address.
+    pub fn has(&self, addr: IpAddr) -> bool {
+        let (bits, of, is) = match (self.addr, addr) {
+            (IpAddr::V4(of), IpAddr::V4(is)) => (32, of.to_bits().into(), is.to_bits().into()),
+            (IpAddr::V6(of), IpAddr::V6(is)) => (128, of.to_bits(), is.to_bits()),
+            (IpAddr::V4(_), IpAddr::V6(_)) | (IpAddr::V6(_), IpAddr::V4(_)) => return false,
+        };
+        let differ: u128 = of ^ is;
+        differ.checked_shr(bits - u32::from(self.prefix)).unwrap_or_default() == 0
+    }
 }
 
 impl FromStr for Cidr {
@@ -87,5 +98,24 @@ mod tests {
         }
         let whole: Cidr = "fd00::1".parse().unwrap();
         assert_eq!(Some(whole), Cidr::new(whole.addr, 128));
+    }
+
+    #[test]
+    fn a_range_has_the_addresses_with_its_first_bits() {
+        for (range, addr, wanted) in [
+            ("10.1.0.0/16", "10.1.255.1", true),
+            ("10.1.0.0/16", "10.2.0.1", false),
+            ("10.1.0.3", "10.1.0.3", true),
+            ("10.1.0.3", "10.1.0.2", false),
+            ("0.0.0.0/0", "10.1.0.3", true),
+            ("0.0.0.0/0", "fd00::1", false),
+            ("::/0", "fd00::1", true),
+            ("fd00::/8", "fdff::1", true),
+            ("fd00::/8", "fe00::1", false),
+            ("::/0", "10.1.0.3", false),
+        ] {
+            let range: Cidr = range.parse().unwrap();
+            assert_eq!(range.has(addr.parse().unwrap()), wanted, "{range:?} {addr}");
+        }
     }
 }

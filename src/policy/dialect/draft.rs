@@ -75,6 +75,12 @@ impl ShardingDraft {
         Server { lock, has_webhook: self.webhook.is_some() }
     }
 
+    /// Whether both are shards of one controller that has a webhook: a pod of the one may answer
+    /// reviews that came to the other.
+    pub fn is_beside(&self, other: &Self) -> bool {
+        self.server().may_be(&other.server())
+    }
+
     /// The first limit of this config, or of a sibling among `checked`, that needs the labels of
     /// namespaces.
     pub fn namespaces_unknown<'c>(

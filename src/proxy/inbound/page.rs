@@ -1,6 +1,6 @@
 //! What people and probes read of the leg.
 
-use std::{collections::BTreeMap, num::NonZeroU16};
+use std::{collections::BTreeMap, num::NonZeroU16, time::SystemTime};
 
 use serde_json::{Value, json};
 use tokio::time::Instant;
@@ -41,6 +41,11 @@ pub(in crate::proxy) fn ready(
 }
 
 impl Webhook {
+    /// The end of the operator's certificate. `None` if there is none.
+    pub(in crate::proxy) fn certificate_not_after(&self) -> Option<SystemTime> {
+        self.pair.validity().map(|validity| validity.to)
+    }
+
     fn ready(&self, asked: Option<NonZeroU16>) -> Result<String, String> {
         let Problems { certificate, roots, table, listener, operator } =
             self.problems.lock().clone();

@@ -77,11 +77,28 @@ fn refused() -> Value {
     })
 }
 
-/// A cluster in which all is well: a manager that leads, a config, and an injected pod.
+/// A policy that lets the pods of its namespace reach each other, and nobody else reach them.
+fn network_policy() -> Value {
+    json!({
+        "apiVersion": "networking.k8s.io/v1",
+        "kind": "NetworkPolicy",
+        "metadata": { "name": "closed", "namespace": OPERATORS },
+        "spec": { "podSelector": {}, "ingress": [{ "from": [{ "podSelector": {} }] }] },
+    })
+}
+
+/// A cluster in which all is well: a manager that leads, a config, and an injected pod, whose reviews
+/// come to its proxy.
 fn healthy() -> Result<(ApiServer, Manager)> {
     let api = cluster()?;
     let manager = manager(&api, &[])?;
-    create(&api, &config(OPERATORS), &[])?;
+    let mut config = config(OPERATORS);
+    config["spec"]["webhook"] = json!({ "certDir": "/certs", "port": 9443, "certSecret": "kept" });
+    create(&api, &config, &[])?;
+    until("the manager knows the config", SOON, || {
+        let stored = create(&api, &of_shard("op-0"), &["--dry-run=server"])?;
+        Ok(stored.to_string().contains("--webhook-port=9443").then_some(()))
+    })?;
     ensure!(is_injected(&create(&api, &of_shard("op-0"), &[])?));
     bundle(&api, OPERATORS)?;
     until("rights", SOON, || Ok(get(&api, BINDING)?.map(drop)))?;
@@ -108,7 +125,10 @@ fn i12_the_doctor_finds_no_error_where_all_is_well_and_each_that_is_made() -> Re
     let seen = look(&[])?;
     seen.has_errors(&[])?;
     ensure!(seen.of("warning").is_empty(), "{:?}", seen.of("warning"));
-    for id in ["D01", "D02", "D03", "D04", "D05", "D06", "D07", "D08", "D09", "D10", "D11", "D13"] {
+    for id in [
+        "D01", "D02", "D03", "D04", "D05", "D06", "D07", "D08", "D09", "D10", "D11", "D13", "D28",
+        "D29",
+    ] {
         let is_told = seen.of("ok").iter().any(|told| told.starts_with(id));
         ensure!(is_told, "{id} is not told");
     }
@@ -129,6 +149,24 @@ fn i12_the_doctor_finds_no_error_where_all_is_well_and_each_that_is_made() -> Re
     let warnings = look(&[])?.of("warning");
     ensure!(warnings.len() == 1 && warnings[0].starts_with("D17"), "{warnings:?}");
     api.kubectl(&["label", "namespace", OPERATORS, &format!("{level}-")])?;
+
+    create(&api, &network_policy(), &[])?;
+    let warnings = look(&[])?.of("warning");
+    let told =
+        "D28 NetworkPolicy closed: the API server does not reach the webhook port of pod op-0";
+    ensure!(warnings == [told], "{warnings:?}");
+    api.kubectl(&["delete", "networkpolicy", "closed", "-n", OPERATORS])?;
+
+    let role = ["clusterrole", "ctrlmesh-proxy"];
+    let rules = api.kubectl(&[&["get"], &role[..], &["-o", "jsonpath={.rules}"]].concat())?;
+    let put = |rules: &str| {
+        let patch = format!(r#"[{{"op":"replace","path":"/rules","value":{rules}}}]"#);
+        api.kubectl(&[&["patch"], &role[..], &["--type=json", "-p", &patch]].concat())
+    };
+    put(&rules.replace("\"pods\"", "\"pods/log\""))?;
+    look(&[])?.has_errors(&["D29"])?;
+    put(&rules)?;
+    look(&[])?.has_errors(&[])?;
 
     create(&api, &refused(), &[])?;
     look(&[])?.has_errors(&["D18"])?;

@@ -129,6 +129,7 @@ async fn manager(asked: &Asked, args: &DoctorArgs) -> ManagerFacts {
         webhooks,
         deployment: asked.get(Api::namespaced(client(), &namespace), &name).await,
         lease: asked.get(Api::namespaced(client(), &namespace), &name).await,
+        proxy_role: asked.get(Api::all(client()), companions::ROLE).await,
         namespace,
         name,
     }
@@ -200,6 +201,8 @@ async fn namespace(asked: &Asked, name: &str) -> NamespaceFacts {
         pods: asked.list(Api::namespaced(client(), name), everything()).await,
         bundle: asked.get(Api::namespaced(client(), name), companions::BUNDLE_MAP).await,
         bindings: asked.list(Api::namespaced(client(), name), everything()).await,
+        roles: asked.list(Api::namespaced(client(), name), everything()).await,
+        network_policies: asked.list(Api::namespaced(client(), name), everything()).await,
         quotas: asked.list(Api::namespaced(client(), name), everything()).await,
         limit_ranges: asked.list(Api::namespaced(client(), name), everything()).await,
         refused: asked

@@ -2,7 +2,7 @@
 
 use k8s_openapi::jiff::Timestamp;
 
-use super::{namespace, pods::Pods, words::named};
+use super::{namespace, pods::Pods, reviews, words::named};
 use crate::cli::doctor::{
     facts::{Looked, ManagerFacts, NamespaceFacts},
     finding::{Check, Findings},
@@ -40,6 +40,7 @@ pub(super) fn judge(
         let pods = Pods::new(facts, wanted);
         namespace::judge(facts, manager, &pods, found);
         pods.judge(facts, manager, found);
+        reviews::judge(facts, manager, &pods, found);
         namespace::refused(facts, now, found);
     }
 }

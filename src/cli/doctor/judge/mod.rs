@@ -4,9 +4,11 @@ mod limits;
 mod manager;
 mod members;
 mod namespace;
+mod network;
 mod one_pod;
 mod pods;
 mod proxy;
+mod reviews;
 mod words;
 
 use k8s_openapi::jiff::Timestamp;

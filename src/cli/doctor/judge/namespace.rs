@@ -12,6 +12,7 @@ use k8s_openapi::{
 use super::{
     limits,
     pods::Pods,
+    reviews::binds,
     words::{named, quoted},
 };
 use crate::{
@@ -104,14 +105,8 @@ fn rights(
     found: &mut Findings,
 ) {
     let ours = || bindings.iter().filter(|binding| binding.role_ref.name == ROLE);
-    let binds = |account: &&str| {
-        ours().flat_map(|binding| binding.subjects.iter().flatten()).any(|subject| {
-            let is_here = subject.namespace.as_deref().is_none_or(|other| other == namespace);
-            subject.kind == "ServiceAccount" && subject.name == *account && is_here
-        })
-    };
-    let (bound, missing): (Vec<&str>, Vec<&str>) =
-        accounts.iter().copied().partition(|account| binds(account));
+    let is_bound = |account: &&str| ours().any(|binding| binds(binding, account, namespace));
+    let (bound, missing): (Vec<&str>, Vec<&str>) = accounts.iter().copied().partition(is_bound);
     if missing.is_empty() {
         found.ok(Check::Rights, subject, format!("binds {}", named("account", &bound)));
         return;

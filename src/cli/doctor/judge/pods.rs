@@ -5,19 +5,21 @@ use std::collections::{BTreeMap, BTreeSet};
 use k8s_openapi::api::core::v1::{Namespace, Pod};
 use kube::core::{Selector, SelectorExt};
 
-use super::words::named;
+use super::{reviews::Reviewed, words::named};
 use crate::{
     api::keys,
     cli::doctor::{
         facts::{ManagerFacts, NamespaceFacts},
         finding::{Check, Findings},
     },
-    manager::inject::CaptureMode,
+    manager::inject::{CaptureMode, names::PROXY},
     policy::{Checked, Invalid, Kind, NotChosen, choose, draft},
 };
 
 /// The label of the Pod Security level that a namespace enforces.
 const ENFORCE: &str = "pod-security.kubernetes.io/enforce";
+/// The argument of a proxy to which reviews come, in front of their port.
+const WEBHOOK_PORT: &str = "--webhook-port=";
 /// The levels that admit no redirect rules.
 const WITHOUT_RULES: [&str; 2] = ["baseline", "restricted"];
 
@@ -70,6 +72,14 @@ impl<'f> PodOf<'f> {
         account.unwrap_or("default")
     }
 
+    /// The port of the webhook whose reviews come to its proxy.
+    fn webhook_port(&self) -> Option<u16> {
+        let spec = self.pod.spec.as_ref()?;
+        let mut all = spec.init_containers.iter().flatten().chain(&spec.containers);
+        let proxy = all.find(|container| container.name == PROXY)?;
+        proxy.args.iter().flatten().find_map(|arg| arg.strip_prefix(WEBHOOK_PORT)?.parse().ok())
+    }
+
     /// Whether it insists on redirect rules.
     fn wants_rules(&self) -> bool {
         let annotations = self.pod.metadata.annotations.as_ref();
@@ -106,6 +116,23 @@ impl<'f> Pods<'f> {
     pub(super) fn accounts(&self) -> Vec<&'f str> {
         let injected = self.pods.iter().filter(|pod| pod.mode.is_some());
         injected.map(PodOf::account).collect::<BTreeSet<_>>().into_iter().collect()
+    }
+
+    /// The pods whose reviews come to their proxies.
+    pub(super) fn reviewed<'p>(
+        &'p self,
+        namespace: &'p str,
+    ) -> impl Iterator<Item = Reviewed<'f>> + use<'p, 'f> {
+        let injected = self.pods.iter().filter(|pod| pod.mode.is_some());
+        injected.filter_map(move |pod| {
+            Some(Reviewed {
+                name: pod.name,
+                pod: pod.pod,
+                account: pod.account(),
+                port: pod.webhook_port()?,
+                config: choose(&self.configs, &pod.labels, namespace, None).ok().cloned(),
+            })
+        })
     }
 
     /// The pods to judge one by one.

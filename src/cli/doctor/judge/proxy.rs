@@ -12,6 +12,11 @@ use crate::cli::doctor::{
 const NEAR: i64 = 3600;
 /// The metric of the end of the proxy's certificate.
 const NOT_AFTER: &str = "ctrlmesh_leaf_not_after_seconds ";
+/// The seconds before the end of a webhook server's certificate from which on it is worth a look:
+/// people renew some of them.
+const WEBHOOK_NEAR: i64 = 24 * 3600;
+/// The metric of the end of that certificate.
+const WEBHOOK_NOT_AFTER: &str = "ctrlmesh_webhook_certificate_not_after_seconds ";
 
 pub(super) fn judge(facts: &PodFacts, subject: &str, now: Timestamp, found: &mut Findings) {
     let Some(ready) = found.seen(Check::Readyz, subject, &facts.readyz) else { return };
@@ -34,11 +39,13 @@ pub(super) fn judge(facts: &PodFacts, subject: &str, now: Timestamp, found: &mut
         match line.name {
             "policy" => policy(line, subject, found),
             "certificate" => certificate(line, subject, found),
+            "webhook" => webhook(line, subject, found),
             _ => {}
         }
     }
     if let Some(metrics) = found.seen(Check::NotAfter, subject, &facts.metrics) {
         not_after(metrics, subject, now, found);
+        webhook_not_after(metrics, subject, now, found);
     }
 }
 
@@ -87,11 +94,60 @@ fn certificate(line: &Line<'_>, subject: &str, found: &mut Findings) {
     }
 }
 
+fn webhook(line: &Line<'_>, subject: &str, found: &mut Findings) {
+    let (check, says) = (Check::Webhook, format!("webhook: {}", quoted(line.says)));
+    let has = |part: &str| line.says.contains(part);
+    let fix = if has("create the pod again") {
+        "restart the workload: the rules of a pod are made when it is created"
+    } else if has("may not list and watch pods") {
+        "see that the role ctrlmesh-proxy is bound, and grants that (D10, D29)"
+    } else if has("waits: ") {
+        "see the log of the controller: it serves no webhook, or at another port than \
+         spec.webhook.port"
+    } else if has("env mode") {
+        "have the pod injected with redirect rules, or remove spec.webhook"
+    } else {
+        "see that the pair of the webhook server is in spec.webhook.certDir, valid, and shown by the \
+         controller; a file that cannot be read is named with its mode"
+    };
+    let is_plain = line.says.strip_prefix("port ").is_some_and(|it| it.parse::<u16>().is_ok());
+    match (line.is_good, is_plain) {
+        (true, true) => found.ok(check, subject, says),
+        (true, false) => found.warning(check, subject, says, fix),
+        (false, _) => found.error(check, subject, says, fix),
+    }
+}
+
+/// The time of a metric, in the page of them.
+fn end_of(metrics: &Answer, metric: &str) -> Option<Timestamp> {
+    let end = metrics.body.lines().find_map(|line| line.strip_prefix(metric))?;
+    let end = end.trim().split('.').next()?.parse().ok()?;
+    Timestamp::from_second(end).ok()
+}
+
+/// A pod without such a certificate has other findings.
+fn webhook_not_after(metrics: &Answer, subject: &str, now: Timestamp, found: &mut Findings) {
+    let check = Check::WebhookCertificate;
+    let end = end_of(metrics, WEBHOOK_NOT_AFTER).filter(|end| *end != Timestamp::UNIX_EPOCH);
+    let Some(end) = end else { return };
+    let left = end.as_second() - now.as_second();
+    let fix = "renew it, or see why who issues it has not: the proxy and the API server see what \
+               spec.webhook.certDir holds";
+    if left <= 0 {
+        let says = format!("its webhook server's certificate ended at {end}");
+        found.error(check, subject, says, fix);
+    } else if left < WEBHOOK_NEAR {
+        let says = format!("its webhook server's certificate ends in {left} s, at {end}");
+        found.warning(check, subject, says, fix);
+    } else {
+        let says = format!("its webhook server's certificate is valid until {end}");
+        found.ok(check, subject, says);
+    }
+}
+
 fn not_after(metrics: &Answer, subject: &str, now: Timestamp, found: &mut Findings) {
     let check = Check::NotAfter;
-    let end = metrics.body.lines().find_map(|line| line.strip_prefix(NOT_AFTER));
-    let end = end.and_then(|text| text.trim().split('.').next()?.parse::<i64>().ok());
-    let Some(end) = end.and_then(|end| Timestamp::from_second(end).ok()) else {
+    let Some(end) = end_of(metrics, NOT_AFTER) else {
         let says = format!("/metrics at port 5441 has the code {} and no end", metrics.code);
         found.warning(check, subject, says, "see that nothing but the proxy listens at port 5441");
         return;

@@ -3,6 +3,7 @@
 #[path = "../../../../../tests/support/golden.rs"]
 #[allow(dead_code, unreachable_pub, missing_docs, reason = "a helper of all suites")]
 mod golden;
+mod reviews;
 mod scene;
 
 use serde_json::{Value, json};
@@ -33,7 +34,7 @@ fn all_is_well_in_a_healthy_cluster_and_most_checks_say_so() {
 #[test]
 fn ids_are_stable() {
     let ids: Vec<_> = Check::VARIANTS.iter().map(|check| check.id()).collect();
-    let wanted: Vec<_> = (1..=27).map(|number| format!("D{number:02}")).collect();
+    let wanted: Vec<_> = (1..=31).map(|number| format!("D{number:02}")).collect();
     assert_eq!(ids, wanted);
     assert_eq!([Check::Bundle, Check::Readyz].map(Check::id), ["D09", "D22"]);
 }
@@ -508,13 +509,15 @@ fn the_files_of_the_proxy_can_be_used() {
 #[test]
 fn a_missing_right_is_a_warning_and_hides_no_other_finding() {
     type Take = (Check, fn(&mut Facts));
-    let cases: [Take; 15] = [
+    let cases: [Take; 17] = [
         (Check::Definition, |f| f.manager().has_definition = right()),
         (Check::Webhooks, |f| f.manager().webhooks = right()),
         (Check::Deployment, |f| f.manager().deployment = right()),
         (Check::Lease, |f| f.manager().lease = right()),
         (Check::Bundle, |f| f.namespace().bundle = right()),
         (Check::Rights, |f| f.namespace().bindings = right()),
+        (Check::Network, |f| f.namespace().network_policies = right()),
+        (Check::PodsRight, |f| f.manager().proxy_role = right()),
         (Check::NotInjected, |f| f.namespace().pods = right()),
         (Check::Malformed, |f| f.namespace().configs = right()),
         (Check::Quota, |f| f.namespace().quotas = right()),

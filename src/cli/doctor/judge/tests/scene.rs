@@ -96,7 +96,11 @@ pub(super) fn pod(name: &str) -> Value {
             "serviceAccountName": "robot",
             "initContainers": [
                 { "name": "ctrlmesh-init", "securityContext": { "runAsUser": 0 } },
-                { "name": "ctrlmesh-proxy", "securityContext": { "runAsUser": 1359 } },
+                {
+                    "name": "ctrlmesh-proxy",
+                    "args": ["proxy", "--webhook-port=9443"],
+                    "securityContext": { "runAsUser": 1359 },
+                },
             ],
             "containers": [{ "name": "app" }],
         },
@@ -127,7 +131,10 @@ pub(super) fn config(name: &str, shard: &str) -> Value {
         "apiVersion": "ctrlmesh.kusionstack.io/v1alpha1",
         "kind": "ShardingConfig",
         "metadata": { "name": name, "namespace": "operators" },
-        "spec": { "selector": { "matchLabels": { "shard": shard } } },
+        "spec": {
+            "selector": { "matchLabels": { "shard": shard } },
+            "webhook": { "certDir": "/certs", "port": 9443 },
+        },
     })
 }
 
@@ -156,14 +163,31 @@ pub(super) fn namespace(level: Option<&str>) -> Value {
 
 /// The answers of a proxy that is ready.
 pub(super) fn readyz() -> Answer {
-    let body = "[+]policy ok: blue epoch 1\n[+]certificate ok: valid\n".to_owned();
+    let body = "[+]policy ok: blue epoch 1\n[+]certificate ok: valid\n\
+                [+]webhook ok: port 9443\n"
+        .to_owned();
     Answer { code: 200, body }
 }
 
 /// The metrics of a proxy whose certificate ends some seconds after [`NOW`].
 pub(super) fn metrics(seconds: i64) -> Answer {
-    let end = now().as_second() + seconds;
-    Answer { code: 200, body: format!("# x\nctrlmesh_leaf_not_after_seconds {end}.5\n") }
+    metrics_of(seconds, 2 * 86400)
+}
+
+/// The same, and the end of the certificate of its webhook server.
+pub(super) fn metrics_of(seconds: i64, webhook: i64) -> Answer {
+    let [own, webhook] = [seconds, webhook].map(|seconds| now().as_second() + seconds);
+    let body = format!(
+        "# x\nctrlmesh_leaf_not_after_seconds {own}.5\n\
+         ctrlmesh_webhook_certificate_not_after_seconds {webhook}.0\n"
+    );
+    Answer { code: 200, body }
+}
+
+/// A role that grants these verbs on pods.
+pub(super) fn role(verbs: &[&str]) -> Value {
+    let rule = json!({ "apiGroups": [""], "resources": ["pods"], "verbs": verbs });
+    json!({ "metadata": { "name": "ctrlmesh-proxy" }, "rules": [rule] })
 }
 
 /// A cluster in which all is well, with one pod that was asked for.
@@ -180,6 +204,7 @@ pub(super) fn healthy() -> Facts {
                 webhooks: Ok(Some(object(webhooks()))),
                 deployment: Ok(Some(object(deployment(2)))),
                 lease: Ok(Some(object(lease("manager-0", 2)))),
+                proxy_role: Ok(Some(object(role(&["get", "list", "watch"])))),
             },
             namespaces: Ok(vec![NamespaceFacts {
                 name: "operators".to_owned(),
@@ -188,6 +213,8 @@ pub(super) fn healthy() -> Facts {
                 pods: Ok(vec![pod()]),
                 bundle: Ok(Some(object(bundle()))),
                 bindings: Ok(vec![object(binding("ctrlmesh-proxy", "ctrlmesh-proxy", "robot"))]),
+                roles: Ok(Vec::new()),
+                network_policies: Ok(Vec::new()),
                 quotas: Ok(Vec::new()),
                 limit_ranges: Ok(Vec::new()),
                 refused: Ok(Vec::new()),

@@ -1,0 +1,194 @@
+//! The reviews of the controllers' webhooks: whether they reach the pods, and whether proxies may know
+//! where to send them on.
+
+use std::collections::BTreeSet;
+
+use k8s_openapi::api::{
+    core::v1::Pod,
+    rbac::v1::{PolicyRule, RoleBinding},
+};
+
+use super::{
+    network::{End, Policies},
+    pods::Pods,
+    words::named,
+};
+use crate::{
+    cli::doctor::{
+        facts::{ManagerFacts, NamespaceFacts},
+        finding::{Check, Findings},
+    },
+    manager::inject::companions::ROLE,
+    policy::ShardingDraft,
+};
+
+/// A pod whose reviews come to its proxy.
+pub(super) struct Reviewed<'f> {
+    pub(super) name: &'f str,
+    pub(super) pod: &'f Pod,
+    pub(super) account: &'f str,
+    /// The port that the API server and other pods call. The rules that lead it to the proxy are the
+    /// pod's own: no NetworkPolicy knows of them.
+    pub(super) port: u16,
+    /// The config that selects it.
+    pub(super) config: Option<ShardingDraft>,
+}
+
+impl Reviewed<'_> {
+    /// Whether one may send reviews on to the other.
+    fn is_beside(&self, other: &Self) -> bool {
+        let configs = self.config.as_ref().zip(other.config.as_ref());
+        self.name != other.name && configs.is_some_and(|(one, other)| one.is_beside(other))
+    }
+}
+
+pub(super) fn judge(
+    facts: &NamespaceFacts,
+    manager: &ManagerFacts,
+    pods: &Pods<'_>,
+    found: &mut Findings,
+) {
+    let reviewed: Vec<_> = pods.reviewed(&facts.name).collect();
+    if reviewed.is_empty() {
+        return;
+    }
+    let subject = format!("NetworkPolicies of {}", facts.name);
+    if let Some(all) = found.seen(Check::Network, &subject, &facts.network_policies) {
+        let namespace = facts.namespace.as_ref().ok().and_then(Option::as_ref);
+        let labels = namespace.and_then(|namespace| namespace.metadata.labels.as_ref());
+        network(&reviewed, &Policies::new(all, labels), &subject, found);
+    }
+    right_to_pods(facts, manager, &reviewed, found);
+}
+
+/// A connection that does not come about: the pods, and the policies.
+#[derive(Default)]
+struct Closed<'f> {
+    pods: BTreeSet<&'f str>,
+    policies: BTreeSet<&'f str>,
+}
+
+impl<'f> Closed<'f> {
+    fn add(&mut self, pod: &'f str, policies: Vec<&'f str>) {
+        if !policies.is_empty() {
+            self.pods.insert(pod);
+            self.policies.extend(policies);
+        }
+    }
+
+    fn pods(&self) -> String {
+        named("pod", &self.pods.iter().copied().collect::<Vec<_>>())
+    }
+
+    fn policies(&self) -> String {
+        let noun = if self.policies.len() == 1 { "NetworkPolicy" } else { "NetworkPolicies" };
+        let all: Vec<_> = self.policies.iter().copied().collect();
+        format!("{noun} {}", all.join(", "))
+    }
+}
+
+fn network<'f>(
+    reviewed: &[Reviewed<'f>],
+    policies: &Policies<'f>,
+    subject: &str,
+    found: &mut Findings,
+) {
+    let [mut to_server, mut to_pods, mut from] = <[Closed<'f>; 3]>::default();
+    for to in reviewed {
+        to_server.add(to.name, policies.closed_to(End::ApiServer, to.pod, to.port));
+        for other in reviewed.iter().filter(|other| other.is_beside(to)) {
+            to_pods.add(to.name, policies.closed_to(End::Pod(other.pod), to.pod, to.port));
+            from.add(other.name, policies.closed_from(other.pod, to.pod, to.port));
+        }
+    }
+    let check = Check::Network;
+    if [&to_server, &to_pods, &from].into_iter().all(|closed| closed.pods.is_empty()) {
+        found.ok(check, subject, "let the reviews of webhooks pass");
+        return;
+    }
+    let mut report = |closed: &Closed<'_>, what: &str, fix: &str| {
+        if !closed.pods.is_empty() {
+            let what = what.replace("PODS", &closed.pods());
+            found.warning(check, subject, format!("{}: {what}", closed.policies()), fix);
+        }
+    };
+    report(
+        &to_server,
+        "the API server does not reach the webhook port of PODS",
+        "add an ingress rule for the port in spec.webhook.port, without `from` or with an ipBlock that \
+         has the API server",
+    );
+    report(
+        &to_pods,
+        "other pods do not reach the webhook port of PODS, to send reviews of its shard on",
+        "add an ingress rule for the port in spec.webhook.port, from all pods of the controller",
+    );
+    report(
+        &from,
+        "PODS cannot send reviews of other shards on",
+        "add an egress rule for the port in spec.webhook.port, to all pods of the controller",
+    );
+}
+
+/// Whether a RoleBinding is for an account of its namespace.
+pub(super) fn binds(binding: &RoleBinding, account: &str, namespace: &str) -> bool {
+    binding.subjects.iter().flatten().any(|subject| {
+        let is_here = subject.namespace.as_deref().is_none_or(|other| other == namespace);
+        subject.kind == "ServiceAccount" && subject.name == account && is_here
+    })
+}
+
+/// The right to watch pods, by the role that is bound. That an account is not bound at all is told
+/// elsewhere.
+fn right_to_pods(
+    facts: &NamespaceFacts,
+    manager: &ManagerFacts,
+    reviewed: &[Reviewed<'_>],
+    found: &mut Findings,
+) {
+    let (check, namespace) = (Check::PodsRight, &facts.name);
+    let ours = facts.bindings.iter().flatten().filter(|binding| binding.role_ref.name == ROLE);
+    let of_pods = ours.filter(|one| reviewed.iter().any(|pod| binds(one, pod.account, namespace)));
+    let kinds: BTreeSet<_> = of_pods.map(|binding| binding.role_ref.kind.as_str()).collect();
+    for kind in kinds {
+        let (subject, rules, fix);
+        if kind == "Role" {
+            subject = format!("Role {namespace}/{ROLE}");
+            fix = "apply this Role as `ctrlmesh inject` of this version prints it";
+            let Some(roles) = found.seen(check, &subject, &facts.roles) else { continue };
+            let role = roles.iter().find(|role| role.metadata.name.as_deref() == Some(ROLE));
+            rules = role.map(|role| role.rules.as_deref().unwrap_or_default());
+        } else {
+            subject = format!("ClusterRole {ROLE}");
+            fix = "upgrade the chart: it brings this ClusterRole";
+            let Some(role) = found.seen(check, &subject, &manager.proxy_role) else { continue };
+            rules = role.as_ref().map(|role| role.rules.as_deref().unwrap_or_default());
+        }
+        match rules {
+            None => found.error(check, subject, "is not there, and is bound to proxies", fix),
+            Some(rules) if ["list", "watch"].iter().all(|verb| grants(rules, verb)) => {
+                found.ok(check, subject, "lets proxies watch the pods of their namespace");
+            }
+            Some(_) => found.error(
+                check,
+                subject,
+                "does not let proxies list and watch pods, so that reviews of other shards' objects \
+                 have nowhere to go",
+                fix,
+            ),
+        }
+    }
+}
+
+/// Whether one of the rules grants a verb on all pods.
+fn grants(rules: &[PolicyRule], verb: &str) -> bool {
+    let has = |all: Option<&[String]>, one: &str| {
+        all.unwrap_or_default().iter().any(|other| other == one || other == "*")
+    };
+    rules.iter().any(|rule| {
+        has(rule.api_groups.as_deref(), "")
+            && has(rule.resources.as_deref(), "pods")
+            && has(Some(&rule.verbs), verb)
+            && rule.resource_names.as_ref().is_none_or(Vec::is_empty)
+    })
+}
