@@ -1,6 +1,8 @@
 //! Injection where the ShardingConfig names a webhook server: its reviews come to the proxy, which has
 //! its certificate.
 
+use std::net::SocketAddr;
+
 use ctrlmesh::{
     manager::{
         configs::Configs,
@@ -133,6 +135,22 @@ fn i13_the_rules_and_the_proxy_have_the_port_and_the_proxy_alone_the_certificate
     for (list, name) in [("initContainers", "ctrlmesh-init"), ("containers", "app")] {
         let mounts = named(&pod, list, name)["volumeMounts"].to_string();
         assert!(!mounts.contains("ctrlmesh-webhook"), "{name}");
+    }
+}
+
+#[test]
+fn p14_reviews_are_redirected_to_where_the_proxy_listens_and_to_no_other_port() {
+    for (sidecar, list) in [(Sidecar::Native, "initContainers"), (Sidecar::Classic, "containers")] {
+        for webhook in [usual(), with_secret(), json!(null)] {
+            let pod = injected(mounting(json!([secret("certs")]), at(DIR)), &webhook, sidecar);
+            let plan = Plan::from_args(args(named(&pod, "initContainers", "ctrlmesh-init")));
+            let redirected = plan.unwrap().inbound().map(|inbound| inbound.listener().get());
+            let proxy = args(named(&pod, list, "ctrlmesh-proxy"));
+            let listens = proxy.iter().find_map(|arg| arg.strip_prefix("--inbound="));
+            let listens = listens.map(|addr| addr.parse::<SocketAddr>().unwrap().port());
+            assert_eq!(redirected, listens, "{webhook}");
+            assert_eq!(listens.is_some(), !webhook.is_null(), "{webhook}");
+        }
     }
 }
 

@@ -29,7 +29,7 @@ mod tests {
     use crate::wire::status::Reason;
 
     #[test]
-    fn a12_2_a_response_has_the_kind_version_and_uid_of_its_review() {
+    fn a12_18_a_response_has_the_kind_version_and_uid_of_its_review() {
         for version in ["admission.k8s.io/v1", "admission.k8s.io/v1beta1"] {
             let read = |bytes: Bytes| serde_json::from_slice::<serde_json::Value>(&bytes).unwrap();
             let allowed = json!({

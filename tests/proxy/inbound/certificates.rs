@@ -38,6 +38,17 @@ async fn i13_there_is_no_listener_while_the_operator_does_not_listen() {
 }
 
 #[tokio::test]
+async fn a12_2_a_proxy_with_a_webhook_starts_and_tells_whether_it_is_ready() {
+    let mut mesh = one(Setup::default()).await;
+    let blue = mesh.shard("blue");
+    let (_, text) = blue.ready().await;
+    assert!(text.contains("webhook"), "the check is there from the start: {text}");
+    blue.until_open().await;
+    assert_eq!(blue.ready().await.0, 200);
+    assert_eq!(blue.metric("ctrlmesh_panics_total", &[]).await.to_string(), "0");
+}
+
+#[tokio::test]
 async fn bad_certificate_that_is_not_there_yet() {
     let mesh = one(Setup { has_certificates: false, ..Setup::default() }).await;
     let blue = &mesh.shards[0];

@@ -52,7 +52,7 @@ struct Pods {
 
 /// The settings of a mesh.
 pub(super) struct Setup {
-    /// The shards, a pod each.
+    /// The shards, a pod each; with `-1` behind the name, the second pod of a shard.
     pub(super) shards: Vec<&'static str>,
     /// Further fields of `spec.webhook`.
     pub(super) webhook: &'static str,
@@ -114,6 +114,7 @@ impl Mesh {
         let mut shards = Vec::new();
         for (at, name) in setup.shards.iter().copied().enumerate() {
             let ip = address(at);
+            let (shard, pod, uid) = identity(name);
             let own = Files::new(&api.ca.pem);
             let signed = ca.signed(Cert::Good);
             if setup.has_certificates {
@@ -137,7 +138,7 @@ impl Mesh {
             });
             args.extend([
                 format!("--policy={}", file.display()),
-                format!("--shard={name}"),
+                format!("--shard={shard}"),
                 format!("--mesh-ca-dir={}", files.mesh_ca().display()),
                 format!("--webhook-port={port}"),
                 format!("--inbound={addr}"),
@@ -148,8 +149,8 @@ impl Mesh {
             let env = [
                 ("KUBECONFIG", kubeconfig.display().to_string()),
                 ("POD_NAMESPACE", "ns".into()),
-                ("POD_NAME", format!("{name}-0")),
-                ("POD_UID", format!("uid-of-{name}")),
+                ("POD_NAME", pod),
+                ("POD_UID", uid),
             ];
             let process = Process::start_with(&args, &env).await;
             shards.push(Shard { name, addr, process, operator, files: own });
@@ -308,15 +309,19 @@ fn policy(setup: &Setup, port: u16) -> String {
             setup.limit.replace("NAME", name),
         )
     };
-    setup.shards.iter().map(config).collect()
+    setup.shards.iter().filter(|name| !name.ends_with("-1")).map(config).collect()
+}
+
+/// The shard of a pod, the pod's name and its uid.
+fn identity(name: &str) -> (&str, String, String) {
+    match name.strip_suffix("-1") {
+        Some(shard) => (shard, name.to_owned(), format!("uid-of-second-{shard}")),
+        None => (name, format!("{name}-0"), format!("uid-of-{name}")),
+    }
 }
 
 fn pod(name: &str, ip: Ipv4Addr, port: u16, is_ready: bool) -> Value {
-    let shard = name.trim_end_matches("-1");
-    let (pod, uid) = match name.strip_suffix("-1") {
-        Some(shard) => (format!("{shard}-1"), format!("uid-of-second-{shard}")),
-        None => (format!("{name}-0"), format!("uid-of-{name}")),
-    };
+    let (shard, pod, uid) = identity(name);
     json!({
         "apiVersion": "v1", "kind": "Pod",
         "metadata": {

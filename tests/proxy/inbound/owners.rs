@@ -162,7 +162,7 @@ async fn i13_with_route_any_the_pod_that_got_it_answers() {
 }
 
 #[tokio::test]
-async fn a12_2_what_nobody_owns_is_answered_as_unowned_says() {
+async fn a12_18_what_nobody_owns_is_answered_as_unowned_says() {
     for (webhook, allowed) in [(", unowned: Allow", true), (", unowned: Deny", false)] {
         let mesh = Mesh::with(Setup { webhook, ..Setup::default() }).await;
         let mut client = mesh.client(&mesh.shards[0], Http::One).await;

@@ -59,6 +59,41 @@ async fn i13_an_owner_that_was_here_a_moment_ago_is_waited_for() {
 }
 
 #[tokio::test]
+async fn a12_19_pods_of_a_shard_share_its_reviews_and_one_that_is_gone_gets_none() {
+    let shards = vec!["blue", "green", "green-1"];
+    let mut mesh = Mesh::with(Setup { shards, ..Setup::default() }).await;
+    let mut client = mesh.client(&mesh.shards[0], Http::One).await;
+    let mut other = mesh.client(&mesh.shards[0], Http::One).await;
+    // Two reviews at once are at two pods.
+    let both = [client.send(call(review("green"))), other.send(call(review("green")))];
+    let first = mesh.shard("green").operator.call().await;
+    let second = mesh.shard("green-1").operator.call().await;
+    first.json(200, "{}");
+    second.json(200, "{}");
+    for pending in both {
+        assert_eq!(text(pending.await.unwrap()).await.0, 200);
+    }
+    // A pod that is not ready is forgotten, and known again when it is.
+    mesh.show("green", address(1), false).await;
+    mesh.until_known(&mesh.shards[0], 1).await;
+    all_at(&mut mesh, &mut client, "green-1").await;
+    mesh.show("green", address(1), true).await;
+    mesh.until_known(&mesh.shards[0], 2).await;
+    // A pod that has gone unnoticed costs no review.
+    drop(mesh.shards.remove(2));
+    all_at(&mut mesh, &mut client, "green").await;
+}
+
+/// Sends reviews of green, which this pod answers, all of them.
+async fn all_at(mesh: &mut Mesh, client: &mut client::Client, pod: &str) {
+    for _ in 0..4 {
+        let pending = client.send(call(review("green")));
+        mesh.shard(pod).operator.call().await.json(200, "{}");
+        assert_eq!(text(pending.await.unwrap()).await.0, 200);
+    }
+}
+
+#[tokio::test]
 async fn bad_address_that_another_pod_has_taken_over() {
     let mut mesh =
         Mesh::with(Setup { shards: vec!["blue", "green", "red"], ..Setup::default() }).await;
