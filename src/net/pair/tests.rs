@@ -19,6 +19,7 @@ use rustls::{
 };
 use rustls_pki_types::{CertificateDer, PrivateKeyDer, pem::PemObject};
 use tempfile::TempDir;
+use x509_parser::der_parser;
 
 use super::*;
 use crate::net::{
@@ -294,6 +295,56 @@ fn keys_of_all_kinds_are_shown_and_accepted() {
             let server = shows(made.der(), made.private(), &[version]);
             call(&pair, server).unwrap();
         }
+        let front = ClientTls::new(pair.clone(), &Clock::system()).unwrap();
+        let (client, _) = call(&pair, front.speaking(None)).unwrap();
+        assert_eq!(client.peer_certificates().unwrap()[0], made.der());
+    }
+}
+
+/// A structure of DER with a tag.
+fn der(tag: u8, content: &[u8]) -> Vec<u8> {
+    let [high, low] = u16::try_from(content.len()).unwrap().to_be_bytes();
+    let head = match (high, low) {
+        (0, ..128) => vec![tag, low],
+        (0, _) => vec![tag, 0x81, low],
+        _ => vec![tag, 0x82, high, low],
+    };
+    [&head, content].concat()
+}
+
+/// The key without the structure of PKCS#8 around it, as older programs write it: PKCS#1 (RFC 8017)
+/// for RSA, SEC 1 (RFC 5915) else.
+fn bare(key: &KeyPair) -> String {
+    let whole = key.serialize_der();
+    let (_, parts) = der_parser::parse_der(&whole).unwrap();
+    let parts = parts.as_sequence().unwrap();
+    let bare = parts[2].as_slice().unwrap();
+    if key.algorithm() == &PKCS_RSA_SHA256 {
+        return pem::encode(&pem::Pem::new("RSA PRIVATE KEY", bare));
+    }
+    // There the curve is named behind the key itself, not in front of all.
+    let curve = parts[1].as_sequence().unwrap()[1].as_oid().unwrap();
+    let (_, parts) = der_parser::parse_der(bare).unwrap();
+    let parts = parts.as_sequence().unwrap();
+    let curve = der(0xa0, &der(6, curve.as_bytes()));
+    let bare = [der(2, &[1]), der(4, parts[1].as_slice().unwrap()), curve].concat();
+    pem::encode(&pem::Pem::new("EC PRIVATE KEY", der(0x30, &bare)))
+}
+
+#[test]
+fn i13_keys_as_older_programs_write_them_are_shown() {
+    let mut keys = vec![KeyPair::generate_rsa_for(&PKCS_RSA_SHA256, RsaKeySize::_2048).unwrap()];
+    let curves = [&PKCS_ECDSA_P256_SHA256, &PKCS_ECDSA_P384_SHA384, &PKCS_ECDSA_P521_SHA512];
+    keys.extend(curves.map(|curve| KeyPair::generate_for(curve).unwrap()));
+    for key in keys {
+        let dir = directory();
+        let made = Made { key: bare(&key), ..Made::of(&key, |_| {}) };
+        let begin = made.key.lines().next().unwrap();
+        let kinds = ["-----BEGIN RSA PRIVATE KEY-----", "-----BEGIN EC PRIVATE KEY-----"];
+        assert!(kinds.contains(&begin), "{begin}");
+        made.put(dir.path());
+        let pair = of(&dir);
+        assert_eq!(pair.problem(&Clock::system()), None, "{:?}", key.algorithm());
         let front = ClientTls::new(pair.clone(), &Clock::system()).unwrap();
         let (client, _) = call(&pair, front.speaking(None)).unwrap();
         assert_eq!(client.peer_certificates().unwrap()[0], made.der());

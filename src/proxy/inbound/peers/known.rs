@@ -3,7 +3,6 @@
 use std::{sync::Arc, time::Duration};
 
 use arc_swap::{ArcSwap, Guard};
-use parking_lot::Mutex;
 use tokio::{
     sync::watch,
     time::{Instant, timeout_at},
@@ -21,7 +20,7 @@ const PATIENCE: Duration = Duration::from_secs(5);
 pub(in crate::proxy) struct Peers {
     table: ArcSwap<Table>,
     changed: watch::Sender<()>,
-    problem: Mutex<Option<String>>,
+    problem: watch::Sender<Option<String>>,
 }
 
 impl Peers {
@@ -37,7 +36,13 @@ impl Peers {
 
     /// The reason why the table may be wrong. `None` if it is up to date, or nobody needs it.
     pub(in crate::proxy) fn problem(&self) -> Option<String> {
-        self.problem.lock().clone()
+        self.problem.borrow().clone()
+    }
+
+    /// A receiver of the problem.
+    #[cfg(test)]
+    pub(super) fn problems(&self) -> watch::Receiver<Option<String>> {
+        self.problem.subscribe()
     }
 
     /// Chooses a usable pod of the shard that is none of `except`. If there is none and there was
@@ -76,19 +81,21 @@ impl Peers {
     /// Records that the first pods are awaited.
     pub(super) fn await_first(&self) {
         let awaited = "the pods of the namespace are not listed yet";
-        *self.problem.lock() = Some(awaited.to_owned());
+        self.problem.send_replace(Some(awaited.to_owned()));
     }
 
     /// Records the state of what the table is made of, and logs a new problem.
     pub(super) fn report(&self, problem: Option<String>) {
-        let mut present = self.problem.lock();
-        if *present == problem {
-            return;
-        }
-        match &problem {
-            Some(problem) => tracing::warn!(problem, "the pods of the shards may be unknown"),
-            None => tracing::info!("the pods of the shards are known"),
-        }
-        *present = problem;
+        self.problem.send_if_modified(|present| {
+            if *present == problem {
+                return false;
+            }
+            match &problem {
+                Some(problem) => tracing::warn!(problem, "the pods of the shards may be unknown"),
+                None => tracing::info!("the pods of the shards are known"),
+            }
+            *present = problem;
+            true
+        });
     }
 }

@@ -3,6 +3,8 @@
 use std::{cell::RefCell, collections::HashMap, rc::Rc, sync::Arc};
 
 use futures_util::future::join;
+#[cfg(test)]
+use futures_util::future::select_all;
 use tokio::{
     sync::{Notify, watch},
     task::JoinSet,
@@ -86,6 +88,21 @@ impl Links {
     #[cfg(test)]
     pub(super) fn open(&self) -> usize {
         self.all.borrow().values().filter(|link| !link.is_over()).count()
+    }
+
+    /// Waits until so many do, or are.
+    #[cfg(test)]
+    pub(super) async fn until_open(&self, count: usize) {
+        loop {
+            let mut states: Vec<_> =
+                self.all.borrow().values().map(|link| link.state.clone()).collect();
+            states.iter_mut().for_each(watch::Receiver::mark_unchanged);
+            states.retain(|state| state.has_changed().is_ok());
+            if self.open() == count {
+                return;
+            }
+            let _ = select_all(states.iter_mut().map(|state| Box::pin(state.changed()))).await;
+        }
     }
 
     /// Ends all connections; returns how many panicked.

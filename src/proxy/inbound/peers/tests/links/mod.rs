@@ -1,12 +1,6 @@
 //! Connections to pods of a mesh, on loopback.
 
-use std::{
-    cell::{Cell, RefCell},
-    future::pending,
-    rc::Rc,
-    sync::Arc,
-    time::Duration,
-};
+use std::{cell::RefCell, future::pending, rc::Rc, sync::Arc, time::Duration};
 
 use bytes::Bytes;
 use futures_util::{
@@ -19,7 +13,7 @@ use http_body_util::{BodyExt, Full, StreamBody};
 use hyper::body::Incoming;
 use tokio::{
     net::TcpListener,
-    sync::{Notify, oneshot},
+    sync::{Notify, oneshot, watch},
     task::LocalSet,
     time::{Instant, timeout},
 };
@@ -77,13 +71,6 @@ async fn whole(reply: Response<PeerBody>) -> String {
 async fn local(test: impl Future<Output = ()>) {
     let in_time = timeout(Duration::from_secs(30), test);
     LocalSet::new().run_until(in_time).await.expect("it ends in time");
-}
-
-/// Waits until something is so.
-async fn until(is_so: impl Fn() -> bool) {
-    while !is_so() {
-        tokio::time::sleep(Duration::from_millis(1)).await;
-    }
 }
 
 #[tokio::test]
@@ -231,7 +218,7 @@ async fn i13_a_peer_that_ends_its_connection_is_dialled_again() {
         put(&scene.peers, &[at("a", pod.addr)]);
         let under_way = scene.line().await.unwrap().send(review()).await.unwrap();
         pod.finish();
-        until(|| scene.links.open() == 0).await;
+        scene.links.until_open(0).await;
         assert_eq!(scene.ask().await.unwrap(), "here");
         assert_eq!(whole(under_way).await, "here");
         assert_eq!(pod.connections(), 2);
@@ -257,7 +244,7 @@ async fn i13_a_review_whose_connection_is_cut_may_have_been_processed() {
         };
         let (asked, ()) = tokio::join!(scene.ask(), cut);
         assert_eq!(asked, Err(Failed::Lost(Reason::Lost)));
-        until(|| scene.links.open() == 0).await;
+        scene.links.until_open(0).await;
         assert_eq!(scene.ask().await, Err(Failed::Unsent(Reason::Unreachable)));
     };
     local(test).await;
@@ -272,7 +259,7 @@ async fn i13_a_pod_that_leaves_the_table_finishes_its_reviews() {
         let under_way = scene.line().await.unwrap().send(review()).await.unwrap();
         let chosen = chosen(&scene.peers).await;
         put(&scene.peers, &[]);
-        until(|| scene.links.open() == 0).await;
+        scene.links.until_open(0).await;
         assert_eq!(scene.links.line(chosen, soon()).await.err(), Some(Reason::Unreachable));
         assert_eq!(whole(under_way).await, "here");
         assert_eq!(pod.connections(), 1);
@@ -297,7 +284,7 @@ async fn i13_the_connection_that_was_not_used_for_the_longest_time_makes_room() 
             assert_eq!(scene.ask().await.unwrap(), "here");
         }
         assert!(pods.iter().all(|pod| pod.connections() == 1));
-        until(|| scene.links.open() == 64).await;
+        scene.links.until_open(64).await;
         // The first two ended.
         for _ in 0..3 {
             assert_eq!(scene.ask().await.unwrap(), "here");
@@ -315,7 +302,7 @@ async fn i13_connections_end_with_their_thread() {
         put(&scene.peers, &[at("a", pod.addr)]);
         assert_eq!(scene.ask().await.unwrap(), "here");
         assert_eq!(scene.links.end(), 0, "none panicked");
-        until(|| scene.links.open() == 0).await;
+        scene.links.until_open(0).await;
     };
     local(test).await;
 }
@@ -334,14 +321,14 @@ fn i13_each_reason_has_a_label() {
 async fn i13_a_body_is_sent_as_it_comes() {
     let test = async {
         let scene = Scene::new();
-        let arrived = Rc::new(Cell::new(0));
-        let arrives = Rc::clone(&arrived);
+        let (arrives, mut arrived) = watch::channel(0);
         let reads = move |request: Request<Incoming>| -> LocalBoxFuture<'static, _> {
-            let arrived = Rc::clone(&arrives);
+            let arrives = arrives.clone();
             Box::pin(async move {
                 let mut body = request.into_body();
                 while let Some(frame) = body.frame().await {
-                    arrived.set(arrived.get() + frame.unwrap().data_ref().map_or(0, Bytes::len));
+                    let length = frame.unwrap().data_ref().map_or(0, Bytes::len);
+                    arrives.send_modify(|arrived| *arrived += length);
                 }
                 Ok(Response::new(Full::from("read")))
             })
@@ -359,12 +346,12 @@ async fn i13_a_body_is_sent_as_it_comes() {
         let request = request.body(StreamBody::new(Box::pin(body))).unwrap();
         let line = scene.line().await.unwrap();
         let script = async {
-            until(|| arrived.get() == 3).await;
+            arrived.wait_for(|arrived| *arrived == 3).await.unwrap();
             more.send(()).unwrap();
+            arrived.wait_for(|arrived| *arrived == 1_000_003).await.unwrap();
         };
         let (reply, ()) = tokio::join!(line.send(request), script);
         assert_eq!(whole(reply.unwrap()).await, "read");
-        assert_eq!(arrived.get(), 1_000_003);
     };
     local(test).await;
 }
