@@ -93,7 +93,7 @@ impl MeshCa {
                     _ => cert_path,
                 };
                 let remedy = match bad {
-                    BadAuthority::NotNow { .. } => {
+                    BadAuthority::NotNow(_) => {
                         ": make a new CA with `ctrlmesh mesh-ca`, or set the clock"
                     }
                     _ => "",

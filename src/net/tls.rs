@@ -4,13 +4,12 @@
 use std::{io, net::IpAddr, path::Path, sync::Arc};
 
 use rustls::{
-    CertificateError, ClientConfig, DigitallySignedStruct, RootCertStore, ServerConfig,
-    SignatureScheme,
+    CertificateError, ClientConfig, RootCertStore, ServerConfig,
     client::{
         Resumption, WebPkiServerVerifier,
-        danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier},
+        danger::{ServerCertVerified, ServerCertVerifier},
     },
-    crypto::{CryptoProvider, aws_lc_rs},
+    crypto::{CryptoProvider, WebPkiSupportedAlgorithms, aws_lc_rs},
     server::ResolvesServerCert,
 };
 use rustls_pki_types::{CertificateDer, ServerName, UnixTime, pem::PemObject};
@@ -31,6 +30,35 @@ pub fn provider() -> Arc<CryptoProvider> {
 pub fn provider_value() -> CryptoProvider {
     aws_lc_rs::default_provider()
 }
+
+/// The methods by which a verifier of certificates verifies the signatures of handshakes: all in the
+/// same way, by its field `algorithms`.
+macro_rules! verify_signatures {
+    () => {
+        fn verify_tls12_signature(
+            &self,
+            message: &[u8],
+            cert: &rustls_pki_types::CertificateDer<'_>,
+            signed: &rustls::DigitallySignedStruct,
+        ) -> Result<rustls::client::danger::HandshakeSignatureValid, rustls::Error> {
+            rustls::crypto::verify_tls12_signature(message, cert, signed, &self.algorithms)
+        }
+
+        fn verify_tls13_signature(
+            &self,
+            message: &[u8],
+            cert: &rustls_pki_types::CertificateDer<'_>,
+            signed: &rustls::DigitallySignedStruct,
+        ) -> Result<rustls::client::danger::HandshakeSignatureValid, rustls::Error> {
+            rustls::crypto::verify_tls13_signature(message, cert, signed, &self.algorithms)
+        }
+
+        fn supported_verify_schemes(&self) -> Vec<rustls::SignatureScheme> {
+            self.algorithms.supported_schemes()
+        }
+    };
+}
+pub(in crate::net) use verify_signatures;
 
 /// Reasons why a set of trust roots cannot be used.
 #[derive(Debug, thiserror::Error)]
@@ -79,20 +107,24 @@ pub fn tls_error(error: &io::Error) -> Option<&rustls::Error> {
 #[derive(Debug)]
 pub struct UpstreamTls {
     verifier: Arc<WebPkiServerVerifier>,
+    algorithms: WebPkiSupportedAlgorithms,
     config: ClientConfig,
 }
 
 impl UpstreamTls {
     /// TLS towards a server that has a certificate of these roots.
     pub fn new(roots: RootCertStore, clock: &Clock) -> Result<Self, rustls::Error> {
-        let verifier = WebPkiServerVerifier::builder_with_provider(Arc::new(roots), provider())
-            .build()
-            .map_err(|error| rustls::Error::General(error.to_string()))?;
-        let config = ClientConfig::builder_with_details(provider(), clock.provider())
+        let provider = provider();
+        let algorithms = provider.signature_verification_algorithms;
+        let verifier =
+            WebPkiServerVerifier::builder_with_provider(Arc::new(roots), provider.clone())
+                .build()
+                .map_err(|error| rustls::Error::General(error.to_string()))?;
+        let config = ClientConfig::builder_with_details(provider, clock.provider())
             .with_safe_default_protocol_versions()?
             .with_webpki_verifier(Arc::clone(&verifier))
             .with_no_client_auth();
-        Ok(Self { verifier, config })
+        Ok(Self { verifier, algorithms, config })
     }
 
     /// The configuration of one connection, for a client that offers these protocols.
@@ -107,8 +139,8 @@ impl UpstreamTls {
     pub fn by_name_or_address(&self, mut config: ClientConfig, dialled: IpAddr) -> ClientConfig {
         // A resumed session does not record the address for which it was verified.
         config.resumption = Resumption::disabled();
-        let verifier =
-            NameOrAddress { webpki: Arc::clone(&self.verifier), dialled: dialled.into() };
+        let (webpki, algorithms) = (Arc::clone(&self.verifier), self.algorithms);
+        let verifier = NameOrAddress { webpki, algorithms, dialled: dialled.into() };
         config.dangerous().set_certificate_verifier(Arc::new(verifier));
         config
     }
@@ -119,6 +151,7 @@ impl UpstreamTls {
 #[derive(Debug)]
 struct NameOrAddress {
     webpki: Arc<WebPkiServerVerifier>,
+    algorithms: WebPkiSupportedAlgorithms,
     dialled: ServerName<'static>,
 }
 
@@ -141,27 +174,7 @@ impl ServerCertVerifier for NameOrAddress {
         }
     }
 
-    fn verify_tls12_signature(
-        &self,
-        message: &[u8],
-        cert: &CertificateDer<'_>,
-        signed: &DigitallySignedStruct,
-    ) -> Result<HandshakeSignatureValid, rustls::Error> {
-        self.webpki.verify_tls12_signature(message, cert, signed)
-    }
-
-    fn verify_tls13_signature(
-        &self,
-        message: &[u8],
-        cert: &CertificateDer<'_>,
-        signed: &DigitallySignedStruct,
-    ) -> Result<HandshakeSignatureValid, rustls::Error> {
-        self.webpki.verify_tls13_signature(message, cert, signed)
-    }
-
-    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
-        self.webpki.supported_verify_schemes()
-    }
+    verify_signatures!();
 }
 
 /// TLS towards clients. Its connections share a key of tickets.
@@ -223,9 +236,10 @@ mod tests {
     #[test]
     fn a_certificate_is_for_the_name_or_for_the_address_and_else_for_nobody() {
         let ((issuer, roots), (other, _)) = (ca(), ca());
-        let webpki = UpstreamTls::new(roots, &Clock::system()).unwrap().verifier;
+        let UpstreamTls { verifier: webpki, algorithms, .. } =
+            UpstreamTls::new(roots, &Clock::system()).unwrap();
         let dialled = ServerName::try_from(DIALLED).unwrap();
-        let either = NameOrAddress { webpki, dialled };
+        let either = NameOrAddress { webpki, algorithms, dialled };
         let asked = ServerName::try_from("kubernetes.default.svc").unwrap();
         let verify = |cert: &CertificateDer<'_>| {
             either.verify_server_cert(cert, &[], &asked, &[], UnixTime::now())

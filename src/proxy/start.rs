@@ -173,17 +173,7 @@ impl Proxy {
     pub async fn run(self, mut draining: Draining) -> Result<(), ServeError> {
         let addr = self.listen_addr().map(tracing::field::display);
         let admin_addr = self.admin_addr().map(tracing::field::display);
-        let Self {
-            config,
-            shared,
-            webhook,
-            server,
-            registry,
-            listeners,
-            admin,
-            enrol,
-            follow_policy,
-        } = self;
+        let (config, shared, webhook) = (self.config, self.shared, self.webhook);
         let (pod, namespace) =
             (config.plain.pod_name.as_deref(), config.plain.pod_namespace.as_deref());
         let names = config.plain.listen_names.map(tracing::field::display);
@@ -199,20 +189,20 @@ impl Proxy {
         };
         vital(
             "admin port",
-            admin::serve(admin, Arc::clone(&shared), webhook.clone(), registry).boxed(),
+            admin::serve(self.admin, Arc::clone(&shared), webhook.clone(), self.registry).boxed(),
         );
-        let ports = acceptors(listeners, &hands, &shared);
+        let ports = acceptors(self.listeners, &hands, &shared);
         let ports = ports.chain(inbound_tasks(webhook, &hands, &shared, config.identity.clone()));
         ports.for_each(|(name, task)| vital(name, task));
         drop(hands);
         let feed = Arc::clone(&shared.feed);
         vital("state directory", async move { feed.keep_past().await }.boxed());
-        let certificates = keep_certificates(config.clone(), Arc::clone(&shared), server);
+        let certificates = keep_certificates(config.clone(), Arc::clone(&shared), self.server);
         vital("certificates", certificates.boxed());
-        if let Some(enrol) = enrol {
+        if let Some(enrol) = self.enrol {
             vital("enrolment", enrol.keep().boxed());
         }
-        vital("policy feed", follow_policy);
+        vital("policy feed", self.follow_policy);
 
         let deadline = tokio::select! {
             deadline = draining.begun() => deadline,

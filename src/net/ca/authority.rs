@@ -40,7 +40,8 @@ pub struct Validity {
 }
 
 /// The edge of a validity that a clock is not within.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("is not valid {edge} {at}, and the clock says {now}")]
 pub struct NotNow {
     /// The side of the edge on which it is not valid: before or after.
     pub edge: &'static str,
@@ -87,8 +88,8 @@ pub enum BadAuthority {
     NotX509,
     #[error("is not the certificate of a CA")]
     NotCa,
-    #[error("is not valid {edge} {at}, and the clock says {now}")]
-    NotNow { edge: &'static str, at: Timestamp, now: Timestamp },
+    #[error(transparent)]
+    NotNow(#[from] NotNow),
     #[error("signs nothing that clients accept: {0}")]
     NotAccepted(String),
     #[error("does not belong to its private key")]
@@ -178,8 +179,8 @@ impl Authority {
 
     /// Checks that clients accept what it signs now.
     pub fn check(&self, clock: &Clock) -> Result<(), BadAuthority> {
-        if let Some(NotNow { edge, at, now }) = self.validity.not_now(clock) {
-            return Err(BadAuthority::NotNow { edge, at, now });
+        if let Some(why) = self.validity.not_now(clock) {
+            return Err(why.into());
         }
         let leaf = self
             .throw_away(&[], clock.now())

@@ -2,7 +2,6 @@
 
 use std::{io, sync::Arc};
 
-use jiff::Timestamp;
 use rustls::{InconsistentKeys, RootCertStore, sign::CertifiedKey};
 use rustls_pki_types::{CertificateDer, PrivateKeyDer, ServerName, pem::PemObject};
 use webpki::{EndEntityCert, KeyUsage};
@@ -34,8 +33,8 @@ pub enum BadLeaf {
     OtherKey,
     #[error("has a first certificate that {0}")]
     Certificate(&'static str),
-    #[error("is not valid {edge} {at}, and the clock says {now}")]
-    NotNow { edge: &'static str, at: Timestamp, now: Timestamp },
+    #[error(transparent)]
+    NotNow(#[from] NotNow),
     #[error("is not valid for {0}, by which clients call the API server")]
     NotFor(String),
     #[error("is not accepted by the CAs of --mesh-bundle {0}, which clients trust")]
@@ -104,7 +103,7 @@ fn check(cert: &CertificateDer<'_>, clock: &Clock) -> Result<Validity, BadLeaf> 
     }
     let validity = Validity::of(&cert);
     match validity.not_now(clock) {
-        Some(NotNow { edge, at, now }) => Err(BadLeaf::NotNow { edge, at, now }),
+        Some(why) => Err(why.into()),
         None => Ok(validity),
     }
 }

@@ -7,14 +7,16 @@ use std::{
     sync::Arc,
 };
 
-use jiff::Timestamp;
 use nix::unistd::{getegid, geteuid};
 use rustls::{InconsistentKeys, sign::CertifiedKey};
 use rustls_pki_types::{PrivateKeyDer, pem, pem::PemObject};
 use sha2::{Digest, Sha256};
 use x509_parser::{certificate::X509Certificate, prelude::FromDer};
 
-use crate::net::{ca::Validity, leaf, tls};
+use crate::net::{
+    ca::{NotNow, Validity},
+    leaf, tls,
+};
 
 /// The names of the files of certificate and key that operators use.
 const USUAL: [(&str, &str); 4] = [
@@ -51,8 +53,8 @@ pub enum BadPair {
     Certificate { file: String, why: String },
     #[error("{key} is not the key of {cert}")]
     OtherKey { cert: String, key: String },
-    #[error("{cert} is not valid {edge} {at}, and the clock says {now}")]
-    NotNow { cert: String, edge: &'static str, at: Timestamp, now: Timestamp },
+    #[error("{cert} {why}")]
+    NotNow { cert: String, why: NotNow },
 }
 
 /// The bytes of a pair.

@@ -3,16 +3,16 @@
 use std::sync::Arc;
 
 use rustls::{
-    CertificateError, ClientConfig, DigitallySignedStruct, OtherError, SignatureScheme,
-    client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier},
-    crypto::{WebPkiSupportedAlgorithms, verify_tls12_signature, verify_tls13_signature},
+    CertificateError, ClientConfig, OtherError,
+    client::danger::{ServerCertVerified, ServerCertVerifier},
+    crypto::WebPkiSupportedAlgorithms,
 };
 use rustls_pki_types::{CertificateDer, ServerName, UnixTime};
 
 use super::server::OperatorPair;
 use crate::net::{
     Clock,
-    tls::{known_protocols, provider},
+    tls::{known_protocols, provider, verify_signatures},
 };
 
 /// The reason why a server is not the operator: its directory never held this certificate, as far as
@@ -84,25 +84,5 @@ impl ServerCertVerifier for HeldCertificate {
         Err(rustls::Error::InvalidCertificate(CertificateError::Other(why)))
     }
 
-    fn verify_tls12_signature(
-        &self,
-        message: &[u8],
-        cert: &CertificateDer<'_>,
-        signed: &DigitallySignedStruct,
-    ) -> Result<HandshakeSignatureValid, rustls::Error> {
-        verify_tls12_signature(message, cert, signed, &self.algorithms)
-    }
-
-    fn verify_tls13_signature(
-        &self,
-        message: &[u8],
-        cert: &CertificateDer<'_>,
-        signed: &DigitallySignedStruct,
-    ) -> Result<HandshakeSignatureValid, rustls::Error> {
-        verify_tls13_signature(message, cert, signed, &self.algorithms)
-    }
-
-    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
-        self.algorithms.supported_schemes()
-    }
+    verify_signatures!();
 }

@@ -11,10 +11,7 @@ use rustls::{
 use rustls_pki_types::CertificateDer;
 
 use super::directory::{BadPair, Files, Pair, PairNames};
-use crate::net::{
-    Clock,
-    ca::{NotNow, Validity},
-};
+use crate::net::{Clock, ca::Validity};
 
 /// Further looks at a pair that is torn.
 const LOOKS: usize = 8;
@@ -147,8 +144,8 @@ impl OperatorPair {
 
 impl Pair {
     fn not_now(&self, clock: &Clock) -> Option<BadPair> {
-        let NotNow { edge, at, now } = self.validity?.not_now(clock)?;
-        Some(BadPair::NotNow { cert: self.file.clone(), edge, at, now })
+        let why = self.validity?.not_now(clock)?;
+        Some(BadPair::NotNow { cert: self.file.clone(), why })
     }
 }
 

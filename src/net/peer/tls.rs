@@ -4,14 +4,13 @@ use std::sync::Arc;
 
 use arc_swap::ArcSwap;
 use rustls::{
-    CertificateError, ClientConfig, CommonState, DigitallySignedStruct, DistinguishedName,
-    OtherError, ServerConfig, SignatureScheme,
+    CertificateError, ClientConfig, CommonState, DistinguishedName, OtherError, ServerConfig,
     client::{
         Resumption,
-        danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier},
+        danger::{ServerCertVerified, ServerCertVerifier},
         verify_server_cert_signed_by_trust_anchor,
     },
-    crypto::{WebPkiSupportedAlgorithms, verify_tls12_signature, verify_tls13_signature},
+    crypto::WebPkiSupportedAlgorithms,
     server::{
         NoServerSessionStorage, ParsedCertificate, WebPkiClientVerifier,
         danger::{ClientCertVerified, ClientCertVerifier},
@@ -28,7 +27,7 @@ use super::{
 use crate::net::{
     Clock,
     leaf::Leaf,
-    tls::{H2, provider},
+    tls::{H2, provider, verify_signatures},
 };
 
 /// The server name (SNI) by which a peer calls. No name of the operator's, and of no certificate.
@@ -173,11 +172,12 @@ fn server(
     clock: &Clock,
 ) -> Result<ServerConfig, rustls::Error> {
     let provider = provider();
+    let algorithms = provider.signature_verification_algorithms;
     let chains =
         WebPkiClientVerifier::builder_with_provider(Arc::clone(roots.store()), provider.clone())
             .build()
             .map_err(|error| rustls::Error::General(error.to_string()))?;
-    let verifier = OfNamespace { chains, namespace: namespace.into() };
+    let verifier = OfNamespace { chains, algorithms, namespace: namespace.into() };
     let mut config = ServerConfig::builder_with_details(provider, clock.provider())
         .with_protocol_versions(&[&TLS13])?
         .with_client_cert_verifier(Arc::new(verifier))
@@ -194,6 +194,7 @@ fn server(
 struct OfNamespace {
     /// Verifies signatures, times, usage and constraints up to a root.
     chains: Arc<dyn ClientCertVerifier>,
+    algorithms: WebPkiSupportedAlgorithms,
     namespace: Box<str>,
 }
 
@@ -216,27 +217,7 @@ impl ClientCertVerifier for OfNamespace {
         Err(NotAPeer::OtherNamespace(peer, self.namespace.clone()).into())
     }
 
-    fn verify_tls12_signature(
-        &self,
-        message: &[u8],
-        cert: &CertificateDer<'_>,
-        signed: &DigitallySignedStruct,
-    ) -> Result<HandshakeSignatureValid, rustls::Error> {
-        self.chains.verify_tls12_signature(message, cert, signed)
-    }
-
-    fn verify_tls13_signature(
-        &self,
-        message: &[u8],
-        cert: &CertificateDer<'_>,
-        signed: &DigitallySignedStruct,
-    ) -> Result<HandshakeSignatureValid, rustls::Error> {
-        self.chains.verify_tls13_signature(message, cert, signed)
-    }
-
-    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
-        self.chains.supported_verify_schemes()
-    }
+    verify_signatures!();
 }
 
 /// Verifies that a server is one pod.
@@ -266,25 +247,5 @@ impl ServerCertVerifier for OnePod {
         Err(NotAPeer::OtherPod(shown, self.peer.clone()).into())
     }
 
-    fn verify_tls12_signature(
-        &self,
-        message: &[u8],
-        cert: &CertificateDer<'_>,
-        signed: &DigitallySignedStruct,
-    ) -> Result<HandshakeSignatureValid, rustls::Error> {
-        verify_tls12_signature(message, cert, signed, &self.algorithms)
-    }
-
-    fn verify_tls13_signature(
-        &self,
-        message: &[u8],
-        cert: &CertificateDer<'_>,
-        signed: &DigitallySignedStruct,
-    ) -> Result<HandshakeSignatureValid, rustls::Error> {
-        verify_tls13_signature(message, cert, signed, &self.algorithms)
-    }
-
-    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
-        self.algorithms.supported_schemes()
-    }
+    verify_signatures!();
 }
