@@ -29,7 +29,10 @@ mod file;
 
 pub use self::certified::BadLeaf;
 use self::{certified::Certified, file::LeafFile};
-pub(super) use self::{certified::chain, file::read as read_file};
+pub(super) use self::{
+    certified::chain,
+    file::{read as read_file, replace as replace_file},
+};
 
 /// The source of a leaf.
 #[derive(Clone, Debug, PartialEq, Eq)]

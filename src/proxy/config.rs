@@ -134,7 +134,8 @@ pub struct PlainFlags {
     pub admin: SocketAddr,
 
     /// A directory that outlives this process but not the pod. It keeps the positions that clients
-    /// were shown, so that a restart costs no relist
+    /// were shown, so that a restart costs no relist, and which certificates the webhook server may
+    /// still show
     #[arg(long, env = "CTRLMESH_STATE_DIR", value_name = "DIR")]
     pub state_dir: Option<PathBuf>,
 

@@ -337,7 +337,14 @@ fn webhook(
         }
         _ => None,
     };
-    let webhook = Webhook::new(inbound, peers, feed.siblings(), metrics, &config.clock)?;
+    let webhook = Webhook::new(
+        inbound,
+        config.plain.state_dir.as_deref(),
+        peers,
+        feed.siblings(),
+        metrics,
+        &config.clock,
+    )?;
     Ok(Some(Arc::new(webhook)))
 }
 

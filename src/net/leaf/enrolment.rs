@@ -4,10 +4,7 @@
 //! that a process that starts again has them at once. Does not know who signs.
 
 use std::{
-    fmt,
-    fs::{self, OpenOptions},
-    io::{self, Write},
-    os::unix::fs::OpenOptionsExt,
+    fmt, io,
     path::{Path, PathBuf},
     sync::Arc,
 };
@@ -18,7 +15,7 @@ use rustls_pki_types::{CertificateDer, PrivateKeyDer, PrivatePkcs8KeyDer, Server
 use super::{
     Leaf, LeafError, Maker,
     certified::{BadLeaf, Certified, chain},
-    file::LeafFile,
+    file::{LeafFile, replace},
 };
 use crate::net::{
     Clock,
@@ -149,22 +146,9 @@ fn text(request: &LeafRequest, chain: &[CertificateDer<'_>]) -> String {
     [request.key.serialize_pem()].into_iter().chain(certificates).collect()
 }
 
-/// Replaces a file in one step by one that its owner alone can read.
-fn replace(path: &Path, bytes: &[u8]) -> io::Result<()> {
-    let mut fresh = path.as_os_str().to_owned();
-    fresh.push(".new");
-    match fs::remove_file(&fresh) {
-        Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
-        _ => {}
-    }
-    let mut file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(&fresh)?;
-    file.write_all(bytes)?;
-    fs::rename(&fresh, path)
-}
-
 #[cfg(test)]
 mod tests {
-    use std::{os::unix::fs::PermissionsExt, time::Duration};
+    use std::{fs, os::unix::fs::PermissionsExt, time::Duration};
 
     use rcgen::{CertificateSigningRequestParams, PublicKeyData};
     use tempfile::TempDir;

@@ -3,8 +3,8 @@
 //! The form of a podCertificate volume's `credentialBundlePath` and of cert-manager's combined PEM.
 
 use std::{
-    fs::OpenOptions,
-    io::{self, Read},
+    fs::{self, OpenOptions},
+    io::{self, Read, Write},
     os::unix::fs::OpenOptionsExt,
     path::{Path, PathBuf},
 };
@@ -75,6 +75,19 @@ pub(in crate::net) fn read(path: &Path) -> io::Result<Vec<u8>> {
     }
 }
 
+/// Replaces a file in one step by one that its owner alone can read.
+pub(in crate::net) fn replace(path: &Path, bytes: &[u8]) -> io::Result<()> {
+    let mut fresh = path.as_os_str().to_owned();
+    fresh.push(".new");
+    match fs::remove_file(&fresh) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
+        _ => {}
+    }
+    let mut file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(&fresh)?;
+    file.write_all(bytes)?;
+    fs::rename(&fresh, path)
+}
+
 fn parse(pem: &[u8], clock: &Clock) -> Result<Certified, BadLeaf> {
     let key = PrivateKeyDer::from_pem_slice(pem).map_err(|error| match error {
         pem::Error::NoItemsFound => BadLeaf::Incomplete("no private key"),
@@ -86,7 +99,7 @@ fn parse(pem: &[u8], clock: &Clock) -> Result<Certified, BadLeaf> {
 
 #[cfg(test)]
 mod tests {
-    use std::{fs, sync::Arc, time::Duration};
+    use std::{sync::Arc, time::Duration};
 
     use jiff::Timestamp;
     use rcgen::{

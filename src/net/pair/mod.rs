@@ -2,14 +2,17 @@
 //!
 //! Hides which files it has, when they change, and that they are torn for a moment. Does not know who
 //! writes them, nor when they are looked at. A *pair* is a chain of certificates and the key of its
-//! first; the pair *shown* is the last good one; *held* is what was shown before, too.
+//! first; the pair *shown* is the last good one; *held* is what was shown before, too, also by a
+//! process before this one.
 
 mod directory;
+mod held;
 mod operator;
 mod server;
 
 pub use self::{
     directory::{BadPair, PairNames},
+    held::NotKept,
     operator::{ForeignCertificate, OperatorTls},
     server::OperatorPair,
 };

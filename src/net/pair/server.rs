@@ -1,6 +1,10 @@
 //! The pair that is shown, and those that were.
 
-use std::{fmt, mem, path::PathBuf, sync::Arc};
+use std::{
+    fmt, mem,
+    path::{Path, PathBuf},
+    sync::Arc,
+};
 
 use arc_swap::ArcSwap;
 use parking_lot::Mutex;
@@ -10,17 +14,20 @@ use rustls::{
 };
 use rustls_pki_types::CertificateDer;
 
-use super::directory::{BadPair, Files, Pair, PairNames};
+use super::{
+    directory::{BadPair, Files, Pair, PairNames},
+    held::{Held, HeldFile, NotKept},
+};
 use crate::net::{Clock, ca::Validity};
 
 /// Further looks at a pair that is torn.
 const LOOKS: usize = 8;
-/// Number of certificates that are known to be the operator's, the shown one among them.
-const HELD: usize = 16;
 
 /// The pair of the operator, as its directory holds it.
 pub struct OperatorPair {
     dir: PathBuf,
+    /// `None` if no process comes after this one.
+    file: Option<HeldFile>,
     last: Mutex<Last>,
     /// Read by every handshake, without a lock.
     shown: ArcSwap<Shown>,
@@ -32,21 +39,29 @@ struct Last {
     /// The hash of the files. `None` if they could not be read.
     hash: Option<[u8; 32]>,
     problem: Option<BadPair>,
+    /// The certificates in the file.
+    kept: Held,
+    not_kept: Option<NotKept>,
 }
 
 #[derive(Default)]
 struct Shown {
     pair: Option<Pair>,
-    /// The first certificates of all pairs, the latest first.
-    held: Vec<CertificateDer<'static>>,
+    /// The first certificates of all pairs.
+    held: Held,
 }
 
 impl OperatorPair {
     /// The pair in a directory, under these names or the usual ones. There may be none yet:
-    /// [`Self::problem`] says why.
-    pub fn new(dir: PathBuf, names: Option<PairNames>) -> Self {
-        let last = Mutex::new(Last { names, hash: None, problem: None });
-        let pair = Self { dir, last, shown: ArcSwap::default() };
+    /// [`Self::problem`] says why. What it held is kept in `state_dir` over a restart.
+    pub fn new(dir: PathBuf, names: Option<PairNames>, state_dir: Option<&Path>) -> Self {
+        let file = state_dir.map(|state_dir| HeldFile::new(state_dir, &dir));
+        let kept = file.as_ref().map_or_else(|| Ok(Held::default()), HeldFile::read);
+        let (kept, not_kept) =
+            kept.map_or_else(|why| (Held::default(), Some(why)), |it| (it, None));
+        let shown = ArcSwap::from_pointee(Shown { pair: None, held: kept.clone() });
+        let last = Mutex::new(Last { names, hash: None, problem: None, kept, not_kept });
+        let pair = Self { dir, file, last, shown };
         // What is wrong with it is kept.
         let _ = pair.refresh();
         pair
@@ -77,7 +92,23 @@ impl OperatorPair {
             before = now;
             found = self.look(&mut last);
         }
+        self.keep(&mut last);
         found
+    }
+
+    /// Writes what is held into the file, if that has other certificates.
+    fn keep(&self, last: &mut Last) {
+        let (Some(file), shown) = (&self.file, self.shown.load()) else { return };
+        if last.kept == shown.held {
+            return;
+        }
+        match file.write(&shown.held) {
+            Ok(()) => {
+                last.kept = shown.held.clone();
+                last.not_kept.take_if(|why| matches!(why, NotKept::Unwritable { .. }));
+            }
+            Err(why) => last.not_kept = Some(why),
+        }
     }
 
     fn look(&self, last: &mut Last) -> Result<bool, BadPair> {
@@ -104,8 +135,7 @@ impl OperatorPair {
         let shown = self.shown.load();
         let is_other = shown.pair.as_ref().is_none_or(|shown| shown.key.cert != pair.key.cert);
         let first = pair.key.cert.first();
-        let others = shown.held.iter().filter(|held| Some(*held) != first);
-        let held = first.into_iter().chain(others).take(HELD).cloned().collect();
+        let held = first.map_or_else(|| shown.held.clone(), |first| shown.held.and(first));
         self.shown.store(Arc::new(Shown { pair: Some(pair), held }));
         is_other
     }
@@ -129,7 +159,12 @@ impl OperatorPair {
 
     /// Whether the directory holds or held this certificate, as far as is remembered.
     pub fn is_ours(&self, end_entity: &CertificateDer<'_>) -> bool {
-        self.shown.load().held.iter().any(|held| held == end_entity)
+        self.shown.load().held.has(end_entity)
+    }
+
+    /// The reason why a certificate that it held may be taken for a stranger's, now or after a restart.
+    pub fn not_kept(&self) -> Option<NotKept> {
+        self.last.lock().not_kept.clone()
     }
 
     /// The same; before it says no it looks at the directory: the operator may have looked first.

@@ -91,7 +91,7 @@ fn directory() -> TempDir {
 }
 
 fn of(dir: &TempDir) -> Arc<OperatorPair> {
-    Arc::new(OperatorPair::new(dir.path().to_owned(), None))
+    Arc::new(OperatorPair::new(dir.path().to_owned(), None, None))
 }
 
 fn shown(pair: &OperatorPair) -> Option<CertificateDer<'static>> {
@@ -145,7 +145,7 @@ fn names_that_are_given_are_the_only_ones() {
     let (usual, named) = (Made::new(), Made::new());
     usual.put(dir.path());
     let names = Some(PairNames { cert: "ca.pem".into(), key: "ca-key.pem".into() });
-    let pair = OperatorPair::new(dir.path().to_owned(), names.clone());
+    let pair = OperatorPair::new(dir.path().to_owned(), names.clone(), None);
     let said = pair.problem(&Clock::system()).unwrap().to_string();
     assert!(said.ends_with("holds no ca.pem and ca-key.pem"), "{said}");
     named.put_as(dir.path(), "ca.pem", "ca-key.pem");
@@ -268,7 +268,7 @@ fn what_is_no_file_stops_nobody() {
         _ => false,
     };
     assert!(is_directory(&said), "{said}");
-    let file = OperatorPair::new(dir.path().join("tls.key"), None);
+    let file = OperatorPair::new(dir.path().join("tls.key"), None, None);
     let said = file.problem(&Clock::system()).unwrap().to_string();
     assert!(said.contains("tls.crt cannot be read, not a directory"), "{said}");
 }
@@ -424,6 +424,88 @@ fn as_many_are_remembered_as_are_promised() {
     let known: Vec<_> = mades.iter().map(|made| pair.is_ours(&made.der())).collect();
     assert_eq!(known.iter().filter(|known| **known).count(), 16, "{known:?}");
     assert!(known[0] && !known[1] && !known[2] && known[3..].iter().all(|known| *known));
+}
+
+/// The pair of a process with a directory of state.
+fn with_state(dir: &TempDir, state: &TempDir) -> OperatorPair {
+    OperatorPair::new(dir.path().to_owned(), None, Some(state.path()))
+}
+
+#[test]
+fn i13_what_was_held_is_known_to_the_next_process() {
+    let (dir, state) = (directory(), directory());
+    let mades: Vec<_> = iter::repeat_with(Made::new).take(18).collect();
+    for made in &mades {
+        made.put(dir.path());
+        // Each in a process of its own.
+        let pair = with_state(&dir, &state);
+        assert!(pair.is_ours(&made.der()));
+        assert_eq!(pair.not_kept(), None);
+    }
+    let pair = with_state(&dir, &state);
+    let known: Vec<_> = mades.iter().map(|made| pair.is_ours(&made.der())).collect();
+    assert_eq!(known, [[false; 2].as_slice(), &[true; 16]].concat());
+    assert!(!pair.is_ours(&Made::new().der()));
+    // Also before the first pair is there, and no longer for another directory.
+    fs::remove_file(dir.path().join("tls.crt")).unwrap();
+    let pair = with_state(&dir, &state);
+    assert!(pair.current().is_none() && pair.is_ours(&mades[17].der()));
+    let other = directory();
+    assert!(!with_state(&other, &state).is_ours(&mades[17].der()));
+    let names: Vec<_> =
+        fs::read_dir(state.path()).unwrap().map(|it| it.unwrap().file_name()).collect();
+    assert_eq!(names, ["certificates.json"]);
+}
+
+#[test]
+fn bad_state_of_certificates_makes_nobody_known() {
+    let (dir, state) = (directory(), directory());
+    let (former, made) = (Made::new(), Made::new());
+    former.put(dir.path());
+    with_state(&dir, &state);
+    made.put(dir.path());
+    let file = state.path().join("certificates.json");
+    let good = fs::read_to_string(&file).unwrap();
+    let hash = good.split('"').rfind(|text| text.len() == 64).unwrap().to_owned();
+    assert!(with_state(&dir, &state).is_ours(&former.der()));
+    let more = vec![hash.clone(); 17].join("\",\"");
+    for text in [
+        good[..good.len() / 2].to_owned(),
+        String::new(),
+        "null".to_owned(),
+        good.replace(&hash, &hash[..62]),
+        good.replace(&hash, &hash.replace(|c: char| c.is_ascii_digit(), "x")),
+        good.replace(&hash, &more),
+        good.replace("held", "shown"),
+        format!("{good}{}", " ".repeat(256 << 10)),
+    ] {
+        fs::write(&file, &text).unwrap();
+        let pair = with_state(&dir, &state);
+        assert!(!pair.is_ours(&former.der()), "{text}");
+        let why = pair.not_kept().unwrap().to_string();
+        assert!(why.contains("before the proxy's start") && why.contains("certificates.json"));
+        assert!(pair.is_ours(&made.der()), "the present one is known from its directory");
+        // It is another's word no longer.
+        assert_eq!(with_state(&dir, &state).not_kept(), None);
+    }
+}
+
+#[test]
+fn bad_state_directory_that_cannot_be_written_is_told() {
+    let (dir, state) = (directory(), directory());
+    let (former, made) = (Made::new(), Made::new());
+    former.put(dir.path());
+    fs::create_dir(state.path().join("certificates.json.new")).unwrap();
+    let pair = with_state(&dir, &state);
+    let why = pair.not_kept().unwrap().to_string();
+    assert!(why.contains("to the next proxy") && why.contains("is a directory"), "{why}");
+    made.put(dir.path());
+    pair.refresh().unwrap();
+    assert!(pair.is_ours(&former.der()), "this process knows it all the same");
+    fs::remove_dir(state.path().join("certificates.json.new")).unwrap();
+    pair.refresh().unwrap();
+    assert_eq!(pair.not_kept(), None);
+    assert!(with_state(&dir, &state).is_ours(&former.der()));
 }
 
 #[test]

@@ -47,7 +47,7 @@ impl Webhook {
     }
 
     fn ready(&self, asked: Option<NonZeroU16>) -> Result<String, String> {
-        let Problems { certificate, roots, table, listener, operator } =
+        let Problems { certificate, held, roots, table, listener, operator } =
             self.problems.lock().clone();
         let port = self.config.port;
         if self.pair.current().is_none() {
@@ -67,6 +67,7 @@ impl Webhook {
         };
         let notes = [
             certificate.map(|problem| format!("the last good certificate stays: {problem}")),
+            held,
             operator.map(|problem| format!("the controller's server {problem}")),
             roots,
             self.peers.problem(),

@@ -76,6 +76,11 @@ impl Webhook {
             tracing::warn!(problem, last_good_stays, "the webhook server's certificate");
         }
         problems.certificate = problem;
+        let held = self.pair.not_kept().map(|bad| bad.to_string());
+        if let Some(problem) = held.as_ref().filter(|_| held != problems.held) {
+            tracing::warn!(problem, "the webhook server's former certificates");
+        }
+        problems.held = held;
         let roots = self.tls.as_ref().map_or(Ok(false), |tls| tls.refresh());
         problems.roots = roots.err().map(|bad| chain(&bad));
     }

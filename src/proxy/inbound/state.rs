@@ -1,6 +1,6 @@
 //! State that the inbound leg's connections share: all of them, and those of one data thread.
 
-use std::{rc::Rc, sync::Arc};
+use std::{path::Path, rc::Rc, sync::Arc};
 
 use parking_lot::Mutex;
 use strum::VariantArray;
@@ -52,6 +52,8 @@ pub(in crate::proxy) struct Webhook {
 pub(super) struct Problems {
     /// The certificate's.
     pub(super) certificate: Option<String>,
+    /// That of the file of certificates which were shown.
+    pub(super) held: Option<String>,
     /// That of the peers' CAs.
     pub(super) roots: Option<String>,
     /// The kernel's table of sockets.
@@ -72,16 +74,17 @@ pub(in crate::proxy) struct Inbound {
 }
 
 impl Webhook {
-    /// The leg with these settings. `tls` proves this pod to others. Fails with the errors of the TLS
-    /// library.
+    /// The leg with these settings. `tls` proves this pod to others, `state_dir` outlives this
+    /// process. Fails with the errors of the TLS library.
     pub(in crate::proxy) fn new(
         config: config::Inbound,
+        state_dir: Option<&Path>,
         tls: Option<PeerTls>,
         siblings: watch::Receiver<Option<Arc<Siblings>>>,
         metrics: &Metrics,
         clock: &Clock,
     ) -> Result<Self, rustls::Error> {
-        let pair = Arc::new(OperatorPair::new(config.certs.clone(), None));
+        let pair = Arc::new(OperatorPair::new(config.certs.clone(), None, state_dir));
         // What has not happened yet is shown as 0.
         for how in How::VARIANTS {
             let how = [("how", how.into_str())];

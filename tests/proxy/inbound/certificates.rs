@@ -116,6 +116,39 @@ async fn i13_a_new_certificate_is_shown_to_new_connections() {
 }
 
 #[tokio::test]
+async fn i13_an_operator_that_never_read_its_new_certificate_is_known_after_a_restart() {
+    let mut mesh = one(Setup::default()).await;
+    mesh.shards[0].until_open().await;
+    let other = Ca::new("another CA of the operator's");
+    let blue = mesh.shard("blue");
+    blue.files.put_pair(&other.signed(Cert::Good));
+    let config = || client::config(other.pem.as_bytes(), &[Http::One.alpn()]);
+    let shows = || async { client::connect(blue.addr, config(), "localhost").await.is_ok() };
+    until("the new certificate", shows, |shown| *shown).await;
+    blue.restart().await;
+    blue.until_open().await;
+    let tls = client::connect(blue.addr, config(), "localhost").await.unwrap();
+    let mut client = client::Client::over(tls, Http::One, 1 << 16).await;
+    let pending = client.send(call(review("blue")));
+    blue.operator.call().await.json(200, "{}");
+    assert_eq!(text(pending.await.unwrap()).await.0, 200);
+
+    // Who comes in its place with another is a stranger.
+    let spare = Upstream::start().await;
+    let (at, _) = std::mem::replace(&mut blue.operator, spare).down().await;
+    let listener = TcpListener::bind(at).await.unwrap();
+    blue.operator = Upstream::on(listener, Ca::new("a stranger"), Behaviour::default());
+    blue.restart().await;
+    blue.until_open().await;
+    let tls = client::connect(blue.addr, config(), "localhost").await.unwrap();
+    let mut client = client::Client::over(tls, Http::One, 1 << 16).await;
+    let (code, body) = text(client.send(call(review("blue"))).await.unwrap()).await;
+    assert_eq!(code, 503);
+    assert!(body.contains("a certificate that certDir does not hold"), "{body}");
+    assert_eq!(blue.operator.handshakes(), 0, "nothing was sent to it");
+}
+
+#[tokio::test]
 async fn bad_operator_that_shows_a_stranger() {
     let mut mesh = one(Setup::default()).await;
     mesh.shards[0].until_open().await;

@@ -41,6 +41,8 @@ pub(super) struct Shard {
     pub(super) process: Process,
     pub(super) operator: Upstream,
     pub(super) files: Files,
+    args: Vec<String>,
+    env: Vec<(&'static str, String)>,
 }
 
 /// The pods that the API server shows.
@@ -146,14 +148,14 @@ impl Mesh {
                 format!("--webhook-certs={}", own.certs().display()),
                 "--drain-timeout=15".to_owned(),
             ]);
-            let env = [
+            let env = vec![
                 ("KUBECONFIG", kubeconfig.display().to_string()),
                 ("POD_NAMESPACE", "ns".into()),
                 ("POD_NAME", pod),
                 ("POD_UID", uid),
             ];
             let process = Process::start_with(&args, &env).await;
-            shards.push(Shard { name, addr, process, operator, files: own });
+            shards.push(Shard { name, addr, process, operator, files: own, args, env });
         }
         Self { shards, port, ca, files, _api: api, pods }
     }
@@ -209,6 +211,13 @@ impl Mesh {
 }
 
 impl Shard {
+    /// Kills the proxy, and starts another as the kubelet would.
+    pub(super) async fn restart(&mut self) {
+        self.process.signal(Signal::SIGKILL);
+        let again = Process::start_with(&self.args, &self.env);
+        self.process = again.await;
+    }
+
     /// Waits until the listener is there.
     pub(super) async fn until_open(&self) {
         let text = || async { self.ready().await.1 };
