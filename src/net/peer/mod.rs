@@ -14,7 +14,7 @@ mod tls;
 pub use self::{
     identity::{BadIdentity, PodIdentity},
     roots::{BadMeshRoots, MeshRoots, RootsPlace},
-    tls::{NotAPeer, PEER_NAME, PeerTls, identity_of, peer_of},
+    tls::{NotAPeer, PEER_NAME, PeerTls, Proof, identity_of, peer_of},
 };
 
 #[cfg(test)]

@@ -18,6 +18,8 @@ use rustls::{
     version::TLS13,
 };
 use rustls_pki_types::{CertificateDer, ServerName, UnixTime};
+use tokio::sync::watch;
+use webpki::{EndEntityCert, KeyUsage};
 use x509_parser::{certificate::X509Certificate, extensions::GeneralName, prelude::FromDer};
 
 use super::{
@@ -61,6 +63,16 @@ pub struct PeerTls {
     place: RootsPlace,
     clock: Clock,
     current: ArcSwap<Current>,
+    /// Told when there are other roots.
+    changed: watch::Sender<()>,
+}
+
+/// The certificates by which a peer proved which pod it is.
+#[derive(Debug)]
+pub struct Proof {
+    /// Its own first.
+    chain: Vec<CertificateDer<'static>>,
+    usage: KeyUsage,
 }
 
 /// What follows from the roots.
@@ -81,11 +93,12 @@ impl PeerTls {
         let roots = MeshRoots::read(&place)?;
         let server = Arc::new(server(&leaf, namespace, &roots, &clock)?);
         let current = ArcSwap::from_pointee(Current { roots, server });
-        Ok(Self { leaf, namespace: namespace.into(), place, clock, current })
+        let changed = watch::Sender::default();
+        Ok(Self { leaf, namespace: namespace.into(), place, clock, current, changed })
     }
 
     /// Reads the roots again; returns whether they are others. Fails with [`BadMeshRoots`]; the
-    /// present ones stay. What was accepted by older ones stays open.
+    /// present ones stay. What was accepted by older ones is to end where [`Self::disowned`] says so.
     pub fn refresh(&self) -> Result<bool, BadMeshRoots> {
         let roots = MeshRoots::read(&self.place)?;
         if roots == self.current.load().roots {
@@ -93,7 +106,24 @@ impl PeerTls {
         }
         let server = Arc::new(server(&self.leaf, &self.namespace, &roots, &self.clock)?);
         self.current.store(Arc::new(Current { roots, server }));
+        self.changed.send_replace(());
         Ok(true)
+    }
+
+    /// Resolves when the roots are others, which do not vouch for a peer.
+    pub async fn disowned(&self, proof: Proof) {
+        let mut changes = self.changed.subscribe();
+        // They may have changed since the proof.
+        while self.vouches_for(&proof) && changes.changed().await.is_ok() {}
+    }
+
+    fn vouches_for(&self, Proof { chain, usage }: &Proof) -> bool {
+        let Some((first, issuers)) = chain.split_first() else { return false };
+        let Ok(first) = EndEntityCert::try_from(first) else { return false };
+        let (current, now) = (self.current.load(), self.clock.unix());
+        let roots = &current.roots.store().roots;
+        let algorithms = provider().signature_verification_algorithms.all;
+        first.verify_for_usage(algorithms, roots, issuers, now, *usage, None, None).is_ok()
     }
 
     /// The configuration for a client that calls [`PEER_NAME`]: it must be a peer.
@@ -120,6 +150,23 @@ impl PeerTls {
         config.alpn_protocols = vec![H2.to_vec()];
         config.resumption = Resumption::disabled();
         Ok(config)
+    }
+}
+
+impl Proof {
+    /// That of a peer that dialled us, when the handshake is over.
+    pub fn of_client(connection: &CommonState) -> Self {
+        Self::new(connection, KeyUsage::client_auth())
+    }
+
+    /// That of a peer that we dialled.
+    pub fn of_server(connection: &CommonState) -> Self {
+        Self::new(connection, KeyUsage::server_auth())
+    }
+
+    fn new(connection: &CommonState, usage: KeyUsage) -> Self {
+        let chain = connection.peer_certificates().unwrap_or_default().to_vec();
+        Self { chain, usage }
     }
 }
 

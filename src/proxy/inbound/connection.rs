@@ -1,6 +1,8 @@
 //! A connection of the API server, or of a peer.
 
-use std::{cell::Cell, convert::Infallible, net::SocketAddr, pin::Pin, rc::Rc, sync::Arc};
+use std::{
+    cell::Cell, convert::Infallible, future::pending, net::SocketAddr, pin::Pin, rc::Rc, sync::Arc,
+};
 
 use hyper::{server::conn::http1::Connection, service::service_fn};
 use hyper_util::rt::TokioIo;
@@ -14,7 +16,7 @@ use crate::{
     net::{
         drain::Draining,
         goodbye::Polite,
-        peer::{PEER_NAME, peer_of},
+        peer::{PEER_NAME, Proof, peer_of},
         sips::Sips,
         tls::{H2, HTTP_11},
     },
@@ -62,6 +64,7 @@ pub(in crate::proxy) async fn serve(
         Ok(shaken) => shaken,
         Err(why) => return why,
     };
+    let proof = is_peer.then(|| Proof::of_client(stream.get_ref().1));
     let is_h2 = stream.get_ref().1.alpn_protocol() == Some(H2);
     let (stream, goodbye) = Polite::new(stream);
     let tasks = Tasks::default();
@@ -78,7 +81,7 @@ pub(in crate::proxy) async fn serve(
     });
     let closed = if is_h2 {
         let carried = Carried { tasks: tasks.clone(), stalls, streams: STREAMS };
-        serve_h2(client, stream, carried, draining).await
+        serve_h2(client, stream, proof, carried, draining).await
     } else {
         serve_h1(client, stream, draining).await
     };
@@ -133,10 +136,11 @@ fn asked(hello: &ClientHello<'_>, at: SocketAddr) -> Way {
 async fn serve_h2(
     client: Rc<Client>,
     stream: ClientStream,
+    proof: Option<Proof>,
     carried: Carried,
     draining: Draining,
 ) -> Closed {
-    let over = over(&client);
+    let over = over(&client, proof);
     let service = service_fn(move |request| {
         Box::pin(review::serve(Rc::clone(&client), ClientBody::of(request, None)))
     });
@@ -147,7 +151,7 @@ async fn serve_h2(
 /// meets the end of one. Responses carry `Connection: close` instead.
 async fn serve_h1(client: Rc<Client>, stream: ClientStream, draining: Draining) -> Closed {
     let leftover = Rc::new(Leftover::default());
-    let over = over(&client);
+    let over = over(&client, None);
     let rest = Rc::clone(&leftover);
     let service = service_fn(move |request| {
         let request = ClientBody::of(request, Some(Rc::clone(&rest)));
@@ -168,12 +172,26 @@ async fn serve_h1(client: Rc<Client>, stream: ClientStream, draining: Draining) 
     }
 }
 
-/// Resolves when the operator no longer listens: its clients' connections would have ended with it.
-fn over(client: &Client) -> impl Future<Output = Result<(), Infallible>> + use<> {
+/// Resolves when the operator no longer listens: its clients' connections would have ended with it. That
+/// of a peer ends also when the mesh's roots no longer vouch for it.
+fn over(
+    client: &Client,
+    proof: Option<Proof>,
+) -> impl Future<Output = Result<(), Infallible>> + use<> {
     let mut is_open = client.inbound.webhook.is_open.subscribe();
+    let tls = client.inbound.webhook.tls.clone();
     async move {
-        // The sender lives as long as the process.
-        let _ = is_open.wait_for(|is_open| !is_open).await;
+        let disowned = async {
+            match tls.zip(proof) {
+                Some((tls, proof)) => tls.disowned(proof).await,
+                None => pending().await,
+            }
+        };
+        tokio::select! {
+            // The sender lives as long as the process.
+            _ = is_open.wait_for(|is_open| !is_open) => {}
+            () = disowned => {}
+        }
         Ok(())
     }
 }

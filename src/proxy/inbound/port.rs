@@ -82,6 +82,9 @@ impl Webhook {
         }
         problems.held = held;
         let roots = self.tls.as_ref().map_or(Ok(false), |tls| tls.refresh());
+        if let Ok(true) = roots {
+            tracing::info!("the CAs of peers were read anew");
+        }
         problems.roots = roots.err().map(|bad| chain(&bad));
     }
 

@@ -169,6 +169,11 @@ impl Mesh {
         self.files.policy()
     }
 
+    /// The directory of the mesh CA.
+    pub(super) fn mesh_ca(&self) -> PathBuf {
+        self.files.mesh_ca()
+    }
+
     pub(super) fn mesh_ca_pem(&self) -> Vec<u8> {
         self.files.mesh_ca_pem()
     }

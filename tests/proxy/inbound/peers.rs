@@ -1,14 +1,27 @@
 //! Other pods of the namespace, and who takes the place of one.
 
-use std::net::{Ipv4Addr, SocketAddr};
+use std::{
+    fs,
+    net::{Ipv4Addr, SocketAddr},
+    sync::Arc,
+};
 
-use ctrlmesh::net::tls::H2;
+use ctrlmesh::net::{
+    Clock,
+    leaf::{Leaf, LeafSource},
+    peer::{PEER_NAME, PeerTls, PodIdentity, RootsPlace},
+    tls::H2,
+};
+use http::Response;
+use hyper::body::Incoming;
+use rustls::ClientConfig;
 use tokio::net::TcpListener;
 
 use super::mesh::{Mesh, Setup, address, call, review};
 use crate::support::{
     client::{self, Http, text},
-    scrape, until,
+    pki::Ca,
+    scrape, soon, until,
 };
 
 /// An address where no pod is.
@@ -128,6 +141,57 @@ async fn bad_stranger_is_no_peer() {
     };
     assert!(refused);
     assert!(mesh.shard("blue").operator.is_quiet());
+}
+
+/// A review that green sends on to blue, over a connection of its own.
+async fn from_green(
+    addr: SocketAddr,
+    tls: ClientConfig,
+) -> Result<(client::Client, impl Future<Output = Result<Response<Incoming>, hyper::Error>>), String>
+{
+    let tls = client::connect(addr, tls, PEER_NAME).await.map_err(|error| error.to_string())?;
+    let mut client = client::Client::over(tls, Http::Two, 1 << 16).await;
+    let mut marked = call(review("blue"));
+    marked.headers_mut().insert("ctrlmesh-hop", "1".parse().unwrap());
+    let pending = client.send(marked);
+    Ok((client, pending))
+}
+
+#[tokio::test]
+async fn i13_a_peer_for_which_new_roots_do_not_vouch_is_parted_from_in_order() {
+    let mut mesh = Mesh::with(Setup { shards: vec!["blue"], ..Setup::default() }).await;
+    let (dir, addr) = (mesh.mesh_ca(), mesh.shards[0].addr);
+    let pod = |name| PodIdentity::new("ns", &format!("{name}-0"), &format!("uid-of-{name}"));
+    let identity = Some(pod("green").unwrap());
+    let source = LeafSource::MeshCa { dir: dir.clone(), names: Vec::new(), identity };
+    let leaf = Arc::new(Leaf::new(source, &Clock::system()).unwrap());
+    let place = RootsPlace::MeshCa(dir.clone());
+    let tls = PeerTls::new(leaf, "ns", place, Clock::system()).unwrap();
+    let dialling = || tls.dialling(pod("blue").unwrap()).unwrap();
+
+    let (mut client, under_way) = from_green(addr, dialling()).await.unwrap();
+    let arrived = mesh.shard("blue").operator.call().await;
+    fs::write(dir.join("ca.crt"), Ca::new("other roots").pem).unwrap();
+    let refused = || async {
+        match from_green(addr, dialling()).await {
+            Ok((_client, pending)) => pending.await.is_err(),
+            Err(_) => true,
+        }
+    };
+    // Those that come before the new roots are answered like the first.
+    let operator = &mut mesh.shard("blue").operator;
+    let others = async {
+        loop {
+            operator.call().await.json(200, "{}");
+        }
+    };
+    tokio::select! {
+        _ = until("the new roots", refused, |refused| *refused) => {}
+        () = others => {}
+    }
+    arrived.json(200, "{}");
+    assert_eq!(text(under_way.await.unwrap()).await.0, 200);
+    soon("the end of the connection", client.ended()).await.unwrap();
 }
 
 #[tokio::test]

@@ -9,7 +9,7 @@ use tokio_rustls::{TlsConnector, client};
 use super::{failed::Reason, table::Peer};
 use crate::{
     net::{
-        peer::{PEER_NAME, PeerTls},
+        peer::{PEER_NAME, PeerTls, Proof},
         socket,
     },
     proxy::upstream::http2::{self, Bounds, Connection, Sender},
@@ -31,11 +31,15 @@ const TO_PEER: Bounds = Bounds {
 
 pub(super) type Stream = client::TlsStream<BufReader<TcpStream>>;
 
+/// A connection to a peer, and by what that has proved itself.
+pub(super) struct Dialled {
+    pub(super) sender: Sender,
+    pub(super) connection: Connection<Stream>,
+    pub(super) proof: Proof,
+}
+
 /// Connects to a peer, and verifies that it is the one.
-pub(super) async fn dial(
-    peer: &Peer,
-    tls: &PeerTls,
-) -> Result<(Sender, Connection<Stream>), Reason> {
+pub(super) async fn dial(peer: &Peer, tls: &PeerTls) -> Result<Dialled, Reason> {
     let connecting = async {
         let tcp = connect(peer).await.ok_or(Reason::Unreachable)?;
         let config = tls.dialling(peer.identity.clone()).map_err(|_| Reason::Untrusted)?;
@@ -44,8 +48,11 @@ pub(super) async fn dial(
         let connector = TlsConnector::from(Arc::new(config));
         let stream = connector.connect(name, stream).await.map_err(|error| reason(&error))?;
         // In TLS 1.3 a server refuses the client's proof when the client has begun.
+        let proof = Proof::of_server(stream.get_ref().1);
         let connected = http2::connect(stream, TO_PEER).await;
-        connected.map_err(|error| error.get_io().map_or(Reason::Unreachable, reason))
+        let (sender, connection) =
+            connected.map_err(|error| error.get_io().map_or(Reason::Unreachable, reason))?;
+        Ok(Dialled { sender, connection, proof })
     };
     timeout(DIAL_TIMEOUT, connecting).await.unwrap_or(Err(Reason::Unreachable))
 }

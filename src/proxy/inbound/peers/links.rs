@@ -12,7 +12,7 @@ use tokio::{
 };
 
 use super::{
-    dial::dial,
+    dial::{Dialled, dial},
     failed::Reason,
     known::Peers,
     link::{Line, Session},
@@ -25,8 +25,9 @@ const MOST_IDLE: usize = 64;
 
 /// The connections of one data thread, one to each peer that is in use.
 ///
-/// A connection ends when it was not used for a while, when the peer ends it, and when the pod is no
-/// longer usable; requests that are under way then are finished.
+/// A connection ends when it was not used for a while, when the peer ends it, when the pod is no longer
+/// usable, and when the mesh's roots no longer vouch for it; requests that are under way then are
+/// finished.
 pub(in crate::proxy) struct Links {
     peers: Arc<Peers>,
     tls: Arc<PeerTls>,
@@ -195,8 +196,8 @@ async fn run(
 ) {
     let dialled = dial(&peer, &tls).await;
     peer.was_reached(dialled.is_ok(), Instant::now());
-    let (sender, connection) = match dialled {
-        Ok(both) => both,
+    let Dialled { sender, connection, proof } = match dialled {
+        Ok(dialled) => dialled,
         Err(reason) => {
             tracing::debug!(peer = %peer.identity, %reason, "no connection to a peer");
             state.send_replace(State::Over(reason));
@@ -211,6 +212,7 @@ async fn run(
             () = over => {}
             () = session.idle() => {}
             () = left(&peers, &peer) => {}
+            () = tls.disowned(proof) => {}
             () = end.notified() => {}
         }
         // Who waits for a place looks for another connection; without senders this one ends when

@@ -44,6 +44,8 @@ use crate::{
 /// The CA, and the pods' leaves.
 pub(super) struct Mesh {
     dir: TempDir,
+    /// The certificate of the CA.
+    pem: String,
     issuer: Issuer<'static, KeyPair>,
 }
 
@@ -53,8 +55,16 @@ impl Mesh {
         let key = KeyPair::generate().unwrap();
         let mut params = CertificateParams::default();
         params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
-        fs::write(dir.path().join("ca.crt"), params.self_signed(&key).unwrap().pem()).unwrap();
-        Self { dir, issuer: Issuer::new(params, key) }
+        let pem = params.self_signed(&key).unwrap().pem();
+        let mesh = Self { dir, pem, issuer: Issuer::new(params, key) };
+        mesh.trust(&[&mesh]);
+        mesh
+    }
+
+    /// Has those who read its CA find those of these meshes.
+    pub(super) fn trust(&self, meshes: &[&Self]) {
+        let all: String = meshes.iter().map(|mesh| &*mesh.pem).collect();
+        fs::write(self.dir.path().join("ca.crt"), all).unwrap();
     }
 
     /// The TLS of a pod.

@@ -20,7 +20,10 @@ use tokio::{
 
 use self::mesh::{Mesh, Never, Pod, at, chosen, nobody, put, text};
 use super::identity;
-use crate::proxy::inbound::peers::{Failed, Links, PeerBody, Peers, failed::Reason, link::Line};
+use crate::{
+    net::peer::PeerTls,
+    proxy::inbound::peers::{Failed, Links, PeerBody, Peers, failed::Reason, link::Line},
+};
 
 mod mesh;
 
@@ -28,14 +31,16 @@ mod mesh;
 struct Scene {
     mesh: Mesh,
     peers: Arc<Peers>,
+    tls: Arc<PeerTls>,
     links: Links,
 }
 
 impl Scene {
     fn new() -> Self {
         let (mesh, peers) = (Mesh::new(), Arc::new(Peers::default()));
-        let links = Links::new(Arc::clone(&peers), mesh.tls(&identity("own")));
-        Self { mesh, peers, links }
+        let tls = mesh.tls(&identity("own"));
+        let links = Links::new(Arc::clone(&peers), Arc::clone(&tls));
+        Self { mesh, peers, tls, links }
     }
 
     /// A place at a pod of the shard.
@@ -263,6 +268,27 @@ async fn i13_a_pod_that_leaves_the_table_finishes_its_reviews() {
         assert_eq!(scene.links.line(chosen, soon()).await.err(), Some(Reason::Unreachable));
         assert_eq!(whole(under_way).await, "here");
         assert_eq!(pod.connections(), 1);
+    };
+    local(test).await;
+}
+
+#[tokio::test]
+async fn i13_a_peer_for_which_new_roots_do_not_vouch_finishes_its_reviews() {
+    let test = async {
+        let scene = Scene::new();
+        let pod = Pod::start(scene.mesh.tls(&identity("a")), 100, |_| text("here")).await;
+        put(&scene.peers, &[at("a", pod.addr)]);
+        let under_way = scene.line().await.unwrap().send(review()).await.unwrap();
+        let other = Mesh::new();
+        scene.mesh.trust(&[&other, &scene.mesh]);
+        assert!(scene.tls.refresh().unwrap());
+        assert_eq!(scene.ask().await.unwrap(), "here");
+        assert_eq!((pod.connections(), scene.links.open()), (1, 1), "the new ones vouch for it");
+        scene.mesh.trust(&[&other]);
+        assert!(scene.tls.refresh().unwrap());
+        scene.links.until_open(0).await;
+        assert_eq!(whole(under_way).await, "here");
+        assert_eq!(scene.ask().await, Err(Failed::Unsent(Reason::Untrusted)));
     };
     local(test).await;
 }
