@@ -6,7 +6,7 @@ use k8s_openapi::{
         admissionregistration::v1::MutatingWebhookConfiguration,
         apps::v1::Deployment,
         coordination::v1::Lease,
-        core::v1::{ConfigMap, Event, LimitRange, Namespace, Pod, ResourceQuota},
+        core::v1::{ConfigMap, Event, LimitRange, Namespace, Pod, ResourceQuota, Service},
         networking::v1::NetworkPolicy,
         rbac::v1::{ClusterRole, Role, RoleBinding},
     },
@@ -56,8 +56,21 @@ pub struct Server {
 pub struct ClusterFacts {
     /// The manager.
     pub manager: ManagerFacts,
+    /// The admission webhooks that are called by a Service.
+    pub hooks: Looked<Vec<AdmissionHook>>,
     /// The namespaces that were asked for, or those of the mesh.
     pub namespaces: Looked<Vec<NamespaceFacts>>,
+}
+
+/// The Service of an admission webhook.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct AdmissionHook {
+    /// The namespace of the Service.
+    pub namespace: String,
+    /// Its name.
+    pub service: String,
+    /// Its port, if the configuration names one.
+    pub port: Option<i32>,
 }
 
 /// The objects of the manager.
@@ -96,6 +109,8 @@ pub struct NamespaceFacts {
     pub bindings: Looked<Vec<RoleBinding>>,
     /// Its Roles.
     pub roles: Looked<Vec<Role>>,
+    /// Its Services.
+    pub services: Looked<Vec<Service>>,
     /// Its NetworkPolicies.
     pub network_policies: Looked<Vec<NetworkPolicy>>,
     /// Its quotas.

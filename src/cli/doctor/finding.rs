@@ -88,6 +88,7 @@ checks! {
     D29 PodsRight "the right of proxies to watch pods";
     D30 Webhook "the reviews of the pod";
     D31 WebhookCertificate "the end of the webhook server's certificate";
+    D32 Services "the Services of webhook configurations";
 }
 
 /// Findings under collection.

@@ -19,8 +19,8 @@ use self::args::Output;
 pub use self::{
     args::DoctorArgs,
     facts::{
-        Answer, CannotLook, ClusterFacts, Facts, Looked, ManagerFacts, NamespaceFacts, OwnFile,
-        PodFacts, Server,
+        AdmissionHook, Answer, CannotLook, ClusterFacts, Facts, Looked, ManagerFacts,
+        NamespaceFacts, OwnFile, PodFacts, Server,
     },
     finding::{Check, Finding, Severity},
     judge::judge,

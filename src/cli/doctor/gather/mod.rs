@@ -8,7 +8,9 @@ use std::{collections::BTreeSet, env};
 
 use k8s_openapi::{
     api::{
-        admissionregistration::v1::MutatingWebhookConfiguration,
+        admissionregistration::v1::{
+            MutatingWebhookConfiguration, ServiceReference, ValidatingWebhookConfiguration,
+        },
         core::v1::{Namespace, Pod},
     },
     jiff::Timestamp,
@@ -23,7 +25,8 @@ use self::ask::{Asked, Dated};
 use super::{
     args::DoctorArgs,
     facts::{
-        CannotLook, ClusterFacts, Facts, Looked, ManagerFacts, NamespaceFacts, PodFacts, Server,
+        AdmissionHook, CannotLook, ClusterFacts, Facts, Looked, ManagerFacts, NamespaceFacts,
+        PodFacts, Server,
     },
 };
 use crate::{
@@ -77,7 +80,8 @@ pub(super) async fn gather(args: &DoctorArgs) -> Facts {
             Some(name) => Ok(vec![self::namespace(&asked, name).await]),
             None => namespaces(&asked).await,
         };
-        facts.cluster = Some(ClusterFacts { manager, namespaces });
+        let hooks = hooks(&asked).await;
+        facts.cluster = Some(ClusterFacts { manager, hooks, namespaces });
     }
     // A proxy answers by loopback whether the API server does or not.
     if let Some(target) = target.filter(|target| target.is_own || facts.server.is_ok()) {
@@ -163,6 +167,25 @@ async fn has_definition(asked: &Asked) -> Looked<bool> {
     }
 }
 
+/// The Services of all admission webhooks.
+async fn hooks(asked: &Asked) -> Looked<Vec<AdmissionHook>> {
+    let everything = ListParams::default;
+    let client = || asked.client.clone();
+    let mutating = asked.list(Api::<MutatingWebhookConfiguration>::all(client()), everything());
+    let validating = asked.list(Api::<ValidatingWebhookConfiguration>::all(client()), everything());
+    let mutating = mutating.await?.into_iter().flat_map(|all| all.webhooks.unwrap_or_default());
+    let validating = validating.await?.into_iter().flat_map(|all| all.webhooks.unwrap_or_default());
+    let services = mutating
+        .map(|hook| hook.client_config.service)
+        .chain(validating.map(|hook| hook.client_config.service));
+    let hook = |service: ServiceReference| AdmissionHook {
+        namespace: service.namespace,
+        service: service.name,
+        port: service.port,
+    };
+    Ok(services.flatten().map(hook).collect())
+}
+
 /// The namespaces with a ShardingConfig or a pod that asks for injection.
 async fn namespaces(asked: &Asked) -> Looked<Vec<NamespaceFacts>> {
     let client = || asked.client.clone();
@@ -202,6 +225,7 @@ async fn namespace(asked: &Asked, name: &str) -> NamespaceFacts {
         bundle: asked.get(Api::namespaced(client(), name), companions::BUNDLE_MAP).await,
         bindings: asked.list(Api::namespaced(client(), name), everything()).await,
         roles: asked.list(Api::namespaced(client(), name), everything()).await,
+        services: asked.list(Api::namespaced(client(), name), everything()).await,
         network_policies: asked.list(Api::namespaced(client(), name), everything()).await,
         quotas: asked.list(Api::namespaced(client(), name), everything()).await,
         limit_ranges: asked.list(Api::namespaced(client(), name), everything()).await,

@@ -4,20 +4,19 @@ use k8s_openapi::jiff::Timestamp;
 
 use super::{namespace, pods::Pods, reviews, words::named};
 use crate::cli::doctor::{
-    facts::{Looked, ManagerFacts, NamespaceFacts},
+    facts::ClusterFacts,
     finding::{Check, Findings},
 };
 
 /// Judges the namespaces; of their pods the wanted one alone if one is wanted.
 pub(super) fn judge(
-    namespaces: &Looked<Vec<NamespaceFacts>>,
-    manager: &ManagerFacts,
+    cluster: &ClusterFacts,
     wanted: Option<&str>,
     now: Timestamp,
     found: &mut Findings,
 ) {
-    let check = Check::Namespaces;
-    let Some(all) = found.seen(check, "mesh", namespaces) else { return };
+    let (check, manager) = (Check::Namespaces, &cluster.manager);
+    let Some(all) = found.seen(check, "mesh", &cluster.namespaces) else { return };
     let names: Vec<_> = all.iter().map(|facts| facts.name.as_str()).collect();
     if all.is_empty() {
         found.warning(
@@ -40,7 +39,7 @@ pub(super) fn judge(
         let pods = Pods::new(facts, wanted);
         namespace::judge(facts, manager, &pods, found);
         pods.judge(facts, manager, found);
-        reviews::judge(facts, manager, &pods, found);
+        reviews::judge(facts, cluster, &pods, found);
         namespace::refused(facts, now, found);
     }
 }

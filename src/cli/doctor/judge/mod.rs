@@ -4,7 +4,6 @@ mod limits;
 mod manager;
 mod members;
 mod namespace;
-mod network;
 mod one_pod;
 mod pods;
 mod proxy;
@@ -14,7 +13,7 @@ mod words;
 use k8s_openapi::jiff::Timestamp;
 
 use super::{
-    facts::{CannotLook, ClusterFacts, Facts, OwnFile, Server},
+    facts::{CannotLook, Facts, OwnFile, Server},
     finding::{Check, Finding, Findings},
 };
 
@@ -44,10 +43,10 @@ pub fn judge(facts: &Facts) -> Vec<Finding> {
     // What the cluster wrote is compared with the cluster's clock.
     let date = facts.server.as_ref().ok().and_then(|server| server.date);
     let now = date.unwrap_or(facts.here);
-    if let Some(ClusterFacts { manager, namespaces }) = &facts.cluster {
-        manager::judge(manager, now, &mut found);
+    if let Some(cluster) = &facts.cluster {
+        manager::judge(&cluster.manager, now, &mut found);
         let wanted = facts.pod.as_ref().map(|pod| pod.name.as_str());
-        members::judge(namespaces, manager, wanted, now, &mut found);
+        members::judge(cluster, wanted, now, &mut found);
     }
     if let Some(pod) = &facts.pod {
         one_pod::judge(pod, now, &mut found);

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use k8s_openapi::api::core::v1::{Namespace, Pod};
 use kube::core::{Selector, SelectorExt};
 
-use super::{reviews::Reviewed, words::named};
+use super::words::named;
 use crate::{
     api::keys,
     cli::doctor::{
@@ -13,7 +13,7 @@ use crate::{
         finding::{Check, Findings},
     },
     manager::inject::{CaptureMode, names::PROXY},
-    policy::{Checked, Invalid, Kind, NotChosen, choose, draft},
+    policy::{Checked, Invalid, Kind, NotChosen, ShardingDraft, choose, draft},
 };
 
 /// The label of the Pod Security level that a namespace enforces.
@@ -28,6 +28,26 @@ pub(super) struct Pods<'f> {
     pods: Vec<PodOf<'f>>,
     wanted: Option<&'f str>,
     configs: Vec<Checked>,
+}
+
+/// A pod whose reviews come to its proxy.
+pub(super) struct Reviewed<'f> {
+    pub(super) name: &'f str,
+    pub(super) pod: &'f Pod,
+    pub(super) account: &'f str,
+    /// The port that the API server and other pods call. The rules that lead it to the proxy are the
+    /// pod's own: no NetworkPolicy knows of them.
+    pub(super) port: u16,
+    /// The config that selects it.
+    pub(super) config: Option<ShardingDraft>,
+}
+
+impl Reviewed<'_> {
+    /// Whether one may send reviews on to the other.
+    pub(super) fn is_beside(&self, other: &Self) -> bool {
+        let configs = self.config.as_ref().zip(other.config.as_ref());
+        self.name != other.name && configs.is_some_and(|(one, other)| one.is_beside(other))
+    }
 }
 
 /// A pod in the parts that matter.

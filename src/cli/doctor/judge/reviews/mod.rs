@@ -1,50 +1,29 @@
 //! The reviews of the controllers' webhooks: whether they reach the pods, and whether proxies may know
 //! where to send them on.
 
+mod network;
+mod services;
+
 use std::collections::BTreeSet;
 
-use k8s_openapi::api::{
-    core::v1::Pod,
-    rbac::v1::{PolicyRule, RoleBinding},
-};
+use k8s_openapi::api::rbac::v1::{PolicyRule, RoleBinding};
 
+use self::network::{End, Policies};
 use super::{
-    network::{End, Policies},
-    pods::Pods,
+    pods::{Pods, Reviewed},
     words::named,
 };
 use crate::{
     cli::doctor::{
-        facts::{ManagerFacts, NamespaceFacts},
+        facts::{ClusterFacts, ManagerFacts, NamespaceFacts},
         finding::{Check, Findings},
     },
     manager::inject::companions::ROLE,
-    policy::ShardingDraft,
 };
-
-/// A pod whose reviews come to its proxy.
-pub(super) struct Reviewed<'f> {
-    pub(super) name: &'f str,
-    pub(super) pod: &'f Pod,
-    pub(super) account: &'f str,
-    /// The port that the API server and other pods call. The rules that lead it to the proxy are the
-    /// pod's own: no NetworkPolicy knows of them.
-    pub(super) port: u16,
-    /// The config that selects it.
-    pub(super) config: Option<ShardingDraft>,
-}
-
-impl Reviewed<'_> {
-    /// Whether one may send reviews on to the other.
-    fn is_beside(&self, other: &Self) -> bool {
-        let configs = self.config.as_ref().zip(other.config.as_ref());
-        self.name != other.name && configs.is_some_and(|(one, other)| one.is_beside(other))
-    }
-}
 
 pub(super) fn judge(
     facts: &NamespaceFacts,
-    manager: &ManagerFacts,
+    cluster: &ClusterFacts,
     pods: &Pods<'_>,
     found: &mut Findings,
 ) {
@@ -58,7 +37,16 @@ pub(super) fn judge(
         let labels = namespace.and_then(|namespace| namespace.metadata.labels.as_ref());
         network(&reviewed, &Policies::new(all, labels), &subject, found);
     }
-    right_to_pods(facts, manager, &reviewed, found);
+    right_to_pods(facts, &cluster.manager, &reviewed, found);
+    let subject = format!("webhooks to {}", facts.name);
+    let hooks = found.seen(Check::Services, &subject, &cluster.hooks);
+    if let Some(hooks) = hooks
+        && let Some(services) = found.seen(Check::Services, &subject, &facts.services)
+    {
+        let here = hooks.iter().filter(|hook| hook.namespace == facts.name);
+        let here: Vec<_> = here.cloned().collect();
+        services::judge(&reviewed, &here, services, &subject, found);
+    }
 }
 
 /// A connection that does not come about: the pods, and the policies.

@@ -131,7 +131,7 @@ fn is_port(of: &NetworkPolicyPort, pod: &Pod, port: u16) -> bool {
         }
 }
 
-fn containers(pod: &Pod) -> impl Iterator<Item = &Container> {
+pub(super) fn containers(pod: &Pod) -> impl Iterator<Item = &Container> {
     let spec = pod.spec.iter();
     spec.flat_map(|spec| spec.init_containers.iter().flatten().chain(&spec.containers))
 }

@@ -34,7 +34,7 @@ fn all_is_well_in_a_healthy_cluster_and_most_checks_say_so() {
 #[test]
 fn ids_are_stable() {
     let ids: Vec<_> = Check::VARIANTS.iter().map(|check| check.id()).collect();
-    let wanted: Vec<_> = (1..=31).map(|number| format!("D{number:02}")).collect();
+    let wanted: Vec<_> = (1..=32).map(|number| format!("D{number:02}")).collect();
     assert_eq!(ids, wanted);
     assert_eq!([Check::Bundle, Check::Readyz].map(Check::id), ["D09", "D22"]);
 }
@@ -509,7 +509,7 @@ fn the_files_of_the_proxy_can_be_used() {
 #[test]
 fn a_missing_right_is_a_warning_and_hides_no_other_finding() {
     type Take = (Check, fn(&mut Facts));
-    let cases: [Take; 17] = [
+    let cases: [Take; 19] = [
         (Check::Definition, |f| f.manager().has_definition = right()),
         (Check::Webhooks, |f| f.manager().webhooks = right()),
         (Check::Deployment, |f| f.manager().deployment = right()),
@@ -517,6 +517,8 @@ fn a_missing_right_is_a_warning_and_hides_no_other_finding() {
         (Check::Bundle, |f| f.namespace().bundle = right()),
         (Check::Rights, |f| f.namespace().bindings = right()),
         (Check::Network, |f| f.namespace().network_policies = right()),
+        (Check::Services, |f| f.cluster.as_mut().unwrap().hooks = right()),
+        (Check::Services, |f| f.namespace().services = right()),
         (Check::PodsRight, |f| f.manager().proxy_role = right()),
         (Check::NotInjected, |f| f.namespace().pods = right()),
         (Check::Malformed, |f| f.namespace().configs = right()),
@@ -541,7 +543,7 @@ fn a_missing_right_is_a_warning_and_hides_no_other_finding() {
             findings.iter().all(|finding| finding.severity != Error),
             "{check:?}: {findings:#?}"
         );
-        assert!(findings.len() + 6 > all, "{check:?}: {} of {all}", findings.len());
+        assert!(findings.len() + 7 > all, "{check:?}: {} of {all}", findings.len());
     }
     let mut facts = healthy();
     facts.namespace().bundle = Err(CannotLook::Failed("no answer in 10 s".into()));

@@ -2,9 +2,11 @@
 
 use serde_json::{Value, json};
 
-use super::scene::{binding, config, found, metrics_of, object, one, pod, readyz, right, role};
+use super::scene::{
+    binding, config, found, hook, metrics_of, object, one, pod, readyz, right, role, service,
+};
 use crate::cli::doctor::{
-    Answer, Check, Facts,
+    AdmissionHook, Answer, Check, Facts,
     Severity::{Error, Ok as Good, Warning},
 };
 
@@ -153,6 +155,46 @@ fn i13_the_role_that_is_bound_lets_proxies_watch_pods() {
     // Who is not bound at all is told once.
     let unbound = |f: &mut Facts| f.namespace().bindings = Ok(vec![]);
     assert_eq!(found(check, unbound), []);
+}
+
+#[test]
+fn i13_a_service_leads_to_the_port_whose_reviews_come_to_the_proxy() {
+    let check = Check::Services;
+    let target = |target: Value| {
+        move |f: &mut Facts| f.namespace().services = Ok(vec![object(service(target))])
+    };
+    let hooks = |hooks: Vec<AdmissionHook>| {
+        move |f: &mut Facts| f.cluster.as_mut().unwrap().hooks = Ok(hooks)
+    };
+    one(check, Good, "webhooks to operators: lead to the proxies", |_| {});
+    one(check, Good, "lead to the proxies", hooks(vec![hook(Some(8443)), hook(Some(443))]));
+    one(
+        check,
+        Error,
+        "lead to port 9444 of pod op-0, and reviews at port 9443",
+        target(json!(9444)),
+    );
+    one(check, Error, "lead to port 443 of pod op-0", target(Value::Null));
+    one(check, Error, "lead to port 7000 of pod op-0", hooks(vec![hook(Some(8443))]));
+    one(check, Good, "lead to the proxies", |f| {
+        f.pods(vec![of_shard("op-0", "blue", "10.1.0.1")]);
+        target(json!("hooks"))(f);
+    });
+    let none = "none leads to pod op-0";
+    one(check, Warning, none, target(json!("other")));
+    one(check, Warning, none, hooks(vec![]));
+    one(check, Warning, none, hooks(vec![hook(Some(1))]));
+    one(check, Warning, none, hooks(vec![AdmissionHook { namespace: "x".into(), ..hook(None) }]));
+    one(check, Warning, none, hooks(vec![AdmissionHook { service: "x".into(), ..hook(None) }]));
+    let selecting = |selector: Value| {
+        move |f: &mut Facts| {
+            let mut service = service(json!(9443));
+            service["spec"]["selector"] = selector;
+            f.namespace().services = Ok(vec![object(service)]);
+        }
+    };
+    one(check, Warning, none, selecting(json!({ "shard": "green" })));
+    one(check, Warning, none, selecting(json!({})));
 }
 
 #[test]

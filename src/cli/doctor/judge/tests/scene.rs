@@ -8,8 +8,8 @@ use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 
 use crate::cli::doctor::{
-    Answer, CannotLook, Check, ClusterFacts, Facts, ManagerFacts, NamespaceFacts, PodFacts, Server,
-    Severity, judge,
+    AdmissionHook, Answer, CannotLook, Check, ClusterFacts, Facts, ManagerFacts, NamespaceFacts,
+    PodFacts, Server, Severity, judge,
 };
 
 pub(super) const NOW: &str = "2030-01-01T00:00:00Z";
@@ -184,6 +184,23 @@ pub(super) fn metrics_of(seconds: i64, webhook: i64) -> Answer {
     Answer { code: 200, body }
 }
 
+/// A webhook of the controller.
+pub(super) fn hook(port: Option<i32>) -> AdmissionHook {
+    AdmissionHook { namespace: "operators".into(), service: "op".into(), port }
+}
+
+/// The Service in front of the pods with the label.
+pub(super) fn service(target: Value) -> Value {
+    let port = |port: i32, target: Value| json!({ "port": port, "targetPort": target });
+    json!({
+        "metadata": { "name": "op" },
+        "spec": {
+            "selector": { "ctrlmesh.kusionstack.io/enable-proxy": "true" },
+            "ports": [port(8443, json!(7000)), port(443, target)],
+        },
+    })
+}
+
 /// A role that grants these verbs on pods.
 pub(super) fn role(verbs: &[&str]) -> Value {
     let rule = json!({ "apiGroups": [""], "resources": ["pods"], "verbs": verbs });
@@ -206,6 +223,7 @@ pub(super) fn healthy() -> Facts {
                 lease: Ok(Some(object(lease("manager-0", 2)))),
                 proxy_role: Ok(Some(object(role(&["get", "list", "watch"])))),
             },
+            hooks: Ok(vec![hook(None)]),
             namespaces: Ok(vec![NamespaceFacts {
                 name: "operators".to_owned(),
                 namespace: Ok(Some(object(namespace(None)))),
@@ -214,6 +232,7 @@ pub(super) fn healthy() -> Facts {
                 bundle: Ok(Some(object(bundle()))),
                 bindings: Ok(vec![object(binding("ctrlmesh-proxy", "ctrlmesh-proxy", "robot"))]),
                 roles: Ok(Vec::new()),
+                services: Ok(vec![object(service(json!(9443)))]),
                 network_policies: Ok(Vec::new()),
                 quotas: Ok(Vec::new()),
                 limit_ranges: Ok(Vec::new()),
