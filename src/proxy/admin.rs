@@ -39,7 +39,7 @@ fn answer(
 ) -> Page {
     match asked.path {
         "/healthz" => text(StatusCode::OK, "ok\n".into()),
-        "/readyz" => ready(shared, inbound::ready(&shared.feed, webhook)),
+        "/readyz" => ready(shared, inbound::ready(shared, webhook)),
         "/startupz" => ready(shared, None),
         "/metrics" => metrics(shared, webhook, registry),
         path if path.starts_with("/debug/") && !asked.is_local => {

@@ -232,6 +232,8 @@ pub enum Certificate {
 /// The checked configuration of the proxy.
 #[derive(Clone, Debug)]
 pub struct Config {
+    /// The way in which connections come to the proxy.
+    pub mode: Mode,
     /// The destination of upstream connections.
     pub route: Route,
     /// The source of the policy.
@@ -292,7 +294,8 @@ pub enum BadConfig {
 impl Config {
     /// Checks the flags against each other. Fails with [`BadConfig`], which names the flag.
     pub fn new(args: ProxyArgs) -> Result<Self, BadConfig> {
-        let route = match (args.mode, args.upstream) {
+        let mode = args.mode;
+        let route = match (mode, args.upstream) {
             (Mode::Iptables, None) => Route::Original,
             (Mode::Iptables, Some(addr)) => return Err(BadConfig::UpstreamWithoutDirect(addr)),
             (Mode::Direct, Some(addr)) => Route::Fixed(addr),
@@ -301,7 +304,7 @@ impl Config {
                 args.kubernetes_service_port.as_deref(),
             )?),
         };
-        let inbound = args.webhook.checked(args.mode)?;
+        let inbound = args.webhook.checked(mode)?;
         let plain = args.plain;
         let identity = plain.identity()?;
         let policy = match (args.policy, args.shard) {
@@ -328,7 +331,7 @@ impl Config {
             (None, None, None) => return Err(BadConfig::NoLeaf),
         };
         let clock = Clock::system();
-        Ok(Self { route, policy, certificate, inbound, identity, plain, clock })
+        Ok(Self { mode, route, policy, certificate, inbound, identity, plain, clock })
     }
 
     /// The files with the CAs of other pods' proxies. `None` if nothing says which they are.

@@ -20,7 +20,7 @@ use tokio::{
 };
 
 use super::{
-    config::{Config, OnChange},
+    config::{Config, Mode, OnChange},
     feed::Feed,
     metrics::{Metrics, RequestCounts},
     streams::{LiveStreams, Stalls, StreamTable, Turns, Unread},
@@ -63,6 +63,7 @@ pub(super) struct Shared {
     pub(super) unfinished: Arc<Room>,
     pub(super) moved: Arc<Room>,
     pub(super) outages: Arc<Outages>,
+    pub(super) mode: Mode,
     pub(super) on_change: OnChange,
     pub(super) clock: Clock,
     pub(super) connections: AtomicU64,
@@ -82,6 +83,7 @@ impl Shared {
             moved: Room::new(MOVED, &metrics.filter_memory),
             metrics,
             outages: Arc::default(),
+            mode: config.mode,
             on_change: config.plain.on_change,
             clock: config.clock.clone(),
             connections: AtomicU64::default(),

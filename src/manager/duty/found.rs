@@ -19,7 +19,10 @@ pub(super) use crate::manager::configs::{key, namespace};
 use crate::{
     api::keys,
     cluster::{Followed, OwnAccess},
-    manager::inject::companions::{self, BUNDLE_MAP, Bundle},
+    manager::inject::{
+        CaptureMode,
+        companions::{self, BUNDLE_MAP, Bundle},
+    },
 };
 
 /// The facts of a pod that asks for injection.
@@ -27,6 +30,8 @@ use crate::{
 pub(super) struct PodFacts {
     pub(super) account: String,
     pub(super) is_injected: bool,
+    /// Whether it is so without redirect rules.
+    pub(super) is_in_env_mode: bool,
     pub(super) has_ended: bool,
     /// The start of its container that started first.
     pub(super) started: Option<Timestamp>,
@@ -93,13 +98,16 @@ impl PodFacts {
         let containers = of_containers.into_iter().flatten().flatten();
         let states = containers.filter_map(|container| container.state?.running?.started_at);
         let account = pod.spec.and_then(|spec| spec.service_account_name);
-        let is_injected = annotations.contains_key(keys::INJECTED);
+        let mode = annotations.get(keys::INJECTED);
+        let env: &str = CaptureMode::Env.into();
+        let is_injected = mode.is_some();
         let has_ended = matches!(status.phase.as_deref(), Some("Succeeded" | "Failed"));
         let is_going = has_ended || pod.metadata.deletion_timestamp.is_some();
         let labels = pod.metadata.labels.unwrap_or_default();
         Self {
             account: account.unwrap_or_else(|| "default".to_owned()),
             is_injected,
+            is_in_env_mode: mode.is_some_and(|mode| mode == env),
             has_ended,
             started: states.map(|started| started.0).min(),
             uid: pod.metadata.uid.unwrap_or_default(),

@@ -30,7 +30,7 @@ use super::{
     found::{self, FoundBundle, FoundRights, PodFacts, key, namespace},
     hooks,
     subject::{NotWritten, Subject},
-    waiting::Unchosen,
+    waiting::{Lack, Lacking},
 };
 use crate::{
     api::keys,
@@ -42,7 +42,6 @@ use crate::{
         trust::{Known, Trusted},
     },
     net::ca::certificate_pem,
-    policy::choose,
 };
 
 /// The time in which every kubelet has written a changed ConfigMap to its pods, and clients have
@@ -149,14 +148,11 @@ impl Mesh {
         self.pods.iter().filter_map(Followed::known).flatten().map(|(at, pod)| (namespace(at), pod))
     }
 
-    /// The injected pods for which not exactly one config is chosen.
-    pub(super) fn unchosen(&self) -> impl Iterator<Item = Unchosen<'_>> {
+    /// The injected pods that lack something.
+    pub(super) fn lacking(&self) -> impl Iterator<Item = Lacking<'_>> {
         self.pods.iter().filter_map(Followed::known).flatten().filter_map(|(key, pod)| {
-            let labels = pod.labels.as_ref()?;
-            let namespace = namespace(key);
-            let configs = self.configs.iter().flat_map(|all| all.of_namespace(namespace));
-            let why = choose(configs, labels, namespace, None).err()?;
-            Some(Unchosen { key, pod, why })
+            let configs = self.configs.iter().flat_map(|all| all.of_namespace(namespace(key)));
+            Some(Lacking { key, pod, what: Lack::of(pod, namespace(key), configs)? })
         })
     }
 

@@ -167,7 +167,7 @@ impl Term {
             due.extend(mesh.map(|(at, apply)| (at, Write::Mesh(apply))));
         }
         let replica = &shared.config.objects.replica;
-        let reports = self.waiting.due(self.mesh.unchosen(), now, self.mesh.now(), replica);
+        let reports = self.waiting.due(self.mesh.lacking(), now, self.mesh.now(), replica);
         due.extend(reports.into_iter().map(|(at, report)| (at, Write::Report(report))));
         due
     }

@@ -1,4 +1,5 @@
-//! Injected pods that wait for a ShardingConfig: an Event says so to whoever describes the pod.
+//! Injected pods that wait for a ShardingConfig, or whose reviews do not come to the proxy as theirs
+//! says: an Event says so to whoever describes the pod.
 //!
 //! Hides when a pod has waited for long enough to be reported, and how often. Does not know how
 //! configs are chosen, or how an Event is sent.
@@ -20,7 +21,10 @@ use super::{
     found::{PodFacts, namespace},
     subject::{NotWritten, Subject},
 };
-use crate::policy::NotChosen;
+use crate::{
+    manager::inject::{CaptureMode, note_on_reviews},
+    policy::{Checked, NotChosen, choose},
+};
 
 /// The time that a pod may wait unreported: `kubectl apply -f DIRECTORY` keeps no order, so its
 /// config may come seconds after it.
@@ -32,7 +36,6 @@ const AGAIN: Duration = Duration::from_secs(30 * 60);
 /// (`noteLengthLimit` of the API server's validation).
 const MESSAGE: usize = 1024;
 
-const REASON: &str = "NoShardingConfig";
 const COMPONENT: &str = "ctrlmesh-manager";
 
 /// The pods that wait, by their keys.
@@ -47,11 +50,20 @@ struct Wait {
     reported: Option<(String, Instant)>,
 }
 
-/// A pod for which no config is chosen.
-pub(super) struct Unchosen<'a> {
+/// A pod that lacks something.
+pub(super) struct Lacking<'a> {
     pub(super) key: &'a str,
     pub(super) pod: &'a PodFacts,
-    pub(super) why: NotChosen,
+    pub(super) what: Lack,
+}
+
+/// The thing that a pod lacks.
+#[derive(Debug)]
+pub(super) enum Lack {
+    /// One config, by which its proxy would have a policy.
+    Config(NotChosen),
+    /// Rules that lead reviews to its proxy, as its config asks; with a note that says so.
+    Rules(String),
 }
 
 /// An Event to write.
@@ -61,20 +73,20 @@ impl Waiting {
     /// The Events that are due. Forgets pods that no longer wait.
     pub(super) fn due<'a>(
         &mut self,
-        unchosen: impl Iterator<Item = Unchosen<'a>>,
+        lacking: impl Iterator<Item = Lacking<'a>>,
         now: Instant,
         time: Timestamp,
         replica: &str,
     ) -> Vec<(Subject, Report)> {
         let mut before = std::mem::take(&mut self.0);
         let mut due = Vec::new();
-        for Unchosen { key, pod, why } in unchosen {
+        for Lacking { key, pod, what } in lacking {
             let wait = before.remove(key).filter(|wait| wait.uid == pod.uid);
             let new = || Wait { uid: pod.uid.clone(), since: now, reported: None };
             let wait = wait.unwrap_or_else(new);
-            let message = message(&why);
+            let message = what.message();
             if wait.since + GRACE <= now && !wait.has_reported(&message, now) {
-                let report = Report::new(key, pod, message, time, replica);
+                let report = Report::new(key, pod, (what.reason(), message), time, replica);
                 due.push((Subject::Event(key.to_owned()), report));
             }
             self.0.insert(key.to_owned(), wait);
@@ -106,19 +118,50 @@ impl Wait {
     }
 }
 
-/// The fault and its remedy, cut to the length of a message.
-fn message(why: &NotChosen) -> String {
-    let remedy = format!("; {}", why.remedy());
-    let mut message = format!("the proxy waits for a policy: {why}");
-    let end = message.floor_char_boundary(MESSAGE - remedy.len());
-    message.truncate(end);
-    message + &remedy
+impl Lack {
+    /// The thing that a pod of this namespace lacks. `None` if it lacks nothing, or is not waited for.
+    pub(super) fn of<'c>(
+        pod: &PodFacts,
+        namespace: &str,
+        configs: impl Iterator<Item = &'c Checked>,
+    ) -> Option<Self> {
+        let mode = if pod.is_in_env_mode { CaptureMode::Env } else { CaptureMode::Iptables };
+        match choose(configs, pod.labels.as_ref()?, namespace, None) {
+            Ok(config) => note_on_reviews(config, mode).map(Self::Rules),
+            Err(why) => Some(Self::Config(why)),
+        }
+    }
+
+    fn reason(&self) -> &'static str {
+        match self {
+            Self::Config(_) => "NoShardingConfig",
+            Self::Rules(_) => "WebhookNotRedirected",
+        }
+    }
+
+    /// The fault and its remedy, cut to the length of a message.
+    fn message(&self) -> String {
+        let (mut fault, remedy) = match self {
+            Self::Config(why) => (format!("the proxy waits for a policy: {why}"), why.remedy()),
+            Self::Rules(note) => {
+                (note.clone(), "have the pod injected with redirect rules, or remove spec.webhook")
+            }
+        };
+        fault.truncate(fault.floor_char_boundary(MESSAGE - "; ".len() - remedy.len()));
+        format!("{fault}; {remedy}")
+    }
 }
 
 impl Report {
     /// The one Event of a pod: its name is the pod's uid, so that another leader writes the same
     /// one.
-    fn new(key: &str, pod: &PodFacts, message: String, time: Timestamp, replica: &str) -> Self {
+    fn new(
+        key: &str,
+        pod: &PodFacts,
+        (reason, message): (&str, String),
+        time: Timestamp,
+        replica: &str,
+    ) -> Self {
         let namespace = namespace(key);
         let name = key.strip_prefix(namespace).and_then(|rest| rest.strip_prefix('/'));
         let pod = ObjectReference {
@@ -138,7 +181,7 @@ impl Report {
             metadata: meta,
             involved_object: pod,
             type_: Some("Warning".to_owned()),
-            reason: Some(REASON.to_owned()),
+            reason: Some(reason.to_owned()),
             message: Some(message),
             last_timestamp: Some(Time(time)),
             count: Some(1),
@@ -168,7 +211,7 @@ mod tests {
     use serde_json::json;
 
     use super::*;
-    use crate::policy::{Checked, Kind, choose, draft};
+    use crate::policy::{Kind, draft};
 
     fn pod(uid: &str) -> PodFacts {
         let pod = json!({
@@ -193,16 +236,15 @@ mod tests {
         names.iter().map(config).collect()
     }
 
-    fn unchosen<'a>(pod: &'a PodFacts, configs: &[Checked]) -> Option<Unchosen<'a>> {
-        let labels = pod.labels.as_ref()?;
-        let why = choose(configs, labels, "ns", None).err()?;
-        Some(Unchosen { key: "ns/one", pod, why })
+    fn lacking<'a>(pod: &'a PodFacts, configs: &[Checked]) -> Option<Lacking<'a>> {
+        let what = Lack::of(pod, "ns", configs.iter())?;
+        Some(Lacking { key: "ns/one", pod, what })
     }
 
     /// The message of the one Event that is due.
     fn due(waiting: &mut Waiting, pod: &PodFacts, configs: &[Checked]) -> Option<String> {
-        let unchosen = unchosen(pod, configs).into_iter();
-        let mut due = waiting.due(unchosen, Instant::now(), Timestamp::UNIX_EPOCH, "manager-0");
+        let lacking = lacking(pod, configs).into_iter();
+        let mut due = waiting.due(lacking, Instant::now(), Timestamp::UNIX_EPOCH, "manager-0");
         assert!(due.len() <= 1);
         due.pop().map(|(subject, report)| {
             assert_eq!(subject, Subject::Event("ns/one".to_owned()));
@@ -257,6 +299,40 @@ mod tests {
     }
 
     #[test]
+    fn i13_a_pod_in_env_mode_lacks_the_rules_that_its_webhook_asks_for() {
+        let of = |mode: &str, webhook: serde_json::Value| {
+            let pod = json!({
+                "metadata": {
+                    "labels": { "shard": "blue" },
+                    "annotations": { "ctrlmesh.kusionstack.io/injected": mode },
+                },
+            });
+            let pod = PodFacts::of(serde_json::from_value(pod).unwrap());
+            let object = json!({
+                "metadata": { "namespace": "ns", "name": "blue" },
+                "spec": {
+                    "selector": { "matchLabels": { "shard": "blue" } },
+                    "webhook": webhook,
+                },
+            });
+            let config = draft(Kind::ShardingConfig, &serde_json::from_value(object).unwrap());
+            assert!(config.is_ok(), "{config:?}");
+            Lack::of(&pod, "ns", [config].iter())
+        };
+        let webhook = || json!({ "certDir": "/certs", "port": 9443 });
+        let lack = of("env", webhook()).unwrap();
+        assert_eq!(lack.reason(), "WebhookNotRedirected");
+        assert_eq!(
+            lack.message(),
+            "ShardingConfig ns/blue: spec.webhook has no effect on the pod: nothing is redirected in \
+             env mode, so its reviews are answered by the pod that gets them; have the pod injected \
+             with redirect rules, or remove spec.webhook"
+        );
+        assert!(of("iptables", webhook()).is_none());
+        assert!(of("env", json!(null)).is_none());
+    }
+
+    #[test]
     fn i12_nobody_waits_for_a_pod_that_is_not_injected_has_ended_or_goes() {
         let waits = |change: fn(&mut serde_json::Value)| {
             let mut pod = json!({
@@ -277,13 +353,15 @@ mod tests {
         let names: Vec<_> = (0..200).map(|number| format!("a-name-{number}")).collect();
         let names: Vec<_> = names.iter().map(String::as_str).collect();
         let pod = pod("a");
-        let Unchosen { why, .. } = unchosen(&pod, &configs(&names, "Exists")).unwrap();
-        let message = message(&why);
+        let Lacking { what, .. } = lacking(&pod, &configs(&names, "Exists")).unwrap();
+        let (message, Lack::Config(why)) = (what.message(), &what) else { panic!("{what:?}") };
         assert_eq!(message.len(), MESSAGE);
         assert!(message.ends_with(why.remedy()), "{message}");
-        let report = Report::new("ns/one", &pod, message, Timestamp::UNIX_EPOCH, "manager-0");
+        let told = (what.reason(), message);
+        let report = Report::new("ns/one", &pod, told, Timestamp::UNIX_EPOCH, "manager-0");
         let event = serde_json::to_value(&*report.0).unwrap();
         assert_eq!(event["metadata"], json!({ "namespace": "ns", "name": "ctrlmesh.a" }));
+        assert_eq!(event["reason"], "NoShardingConfig");
         let of = json!({
             "apiVersion": "v1", "kind": "Pod", "namespace": "ns", "name": "one", "uid": "a",
         });

@@ -35,6 +35,7 @@ pub mod workload;
 
 use serde_json::Value;
 
+pub(in crate::manager) use self::reviews::note as note_on_reviews;
 use self::{
     apps::aliases,
     parts::Ways,

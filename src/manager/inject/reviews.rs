@@ -45,7 +45,7 @@ struct Place<'a> {
 }
 
 /// The note on reviews that do not come to the proxy.
-pub(super) fn note(config: &ShardingDraft, mode: CaptureMode) -> Option<String> {
+pub(in crate::manager) fn note(config: &ShardingDraft, mode: CaptureMode) -> Option<String> {
     let is_without = config.webhook.is_some() && mode == CaptureMode::Env;
     is_without.then(|| {
         format!(

@@ -9,7 +9,7 @@ use super::{
     operator::NotSent,
     state::{Problems, Webhook},
 };
-use crate::{cluster::chain, proxy::feed::Feed};
+use crate::{cluster::chain, proxy::shared::Shared, sidecar::Mode};
 
 impl Webhook {
     /// Keeps the reason why the operator did not take a request.
@@ -26,16 +26,24 @@ impl Webhook {
 /// The state of the leg, for `/readyz`: an error if reviews cannot be answered here although the
 /// operator may listen. `None` where no webhook is asked for.
 pub(in crate::proxy) fn ready(
-    feed: &Feed,
+    shared: &Shared,
     webhook: Option<&Webhook>,
 ) -> Option<Result<String, String>> {
-    let asked = feed.siblings().borrow().as_ref().map(|it| it.webhook().port);
+    let asked = shared.feed.siblings().borrow().as_ref().map(|it| it.webhook().port);
     match (webhook, asked) {
         (None, None) => None,
-        (None, Some(port)) => Some(Ok(format!(
-            "reviews at port {port} do not pass the proxy: the pod was created before its config \
-             had spec.webhook, or is in env mode; create it again"
-        ))),
+        (None, Some(port)) => {
+            let why = match shared.mode {
+                Mode::Iptables => {
+                    "the pod was created before its config had spec.webhook: create the pod again"
+                }
+                Mode::Direct => {
+                    "nothing is redirected in env mode (--mode direct), so the pod that gets them \
+                     answers"
+                }
+            };
+            Some(Ok(format!("reviews at port {port} do not pass the proxy: {why}")))
+        }
         (Some(webhook), asked) => Some(webhook.ready(asked)),
     }
 }

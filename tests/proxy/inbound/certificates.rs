@@ -8,6 +8,8 @@ use super::mesh::{Mesh, Setup, call, review};
 use crate::support::{
     client::{self, Http, text},
     pki::{Ca, Cert},
+    process::{Process, flags},
+    proxy::Files,
     scrape, soon, until,
     upstream::{Behaviour, Upstream},
 };
@@ -190,6 +192,33 @@ async fn bad_operator_that_asks_for_a_client_certificate() {
     let (code, body) = text(client.send(call(review("blue"))).await.unwrap()).await;
     assert_eq!(code, 503);
     assert!(body.contains("leave spec.webhook out"), "{body}");
+}
+
+#[tokio::test]
+async fn i13_readyz_says_that_reviews_do_not_pass_the_proxy() {
+    let api = Upstream::start().await;
+    let files = Files::new(&api.ca.pem);
+    files.put_policy(
+        "apiVersion: ctrlmesh.kusionstack.io/v1alpha1\nkind: ShardingConfig\n\
+         metadata: {name: blue}\n\
+         spec: {selector: {matchLabels: {a: b}}, webhook: {certDir: /certs, port: 9443}}\n",
+    );
+    for (mode, wanted) in [
+        ("direct", "nothing is redirected in env mode"),
+        ("iptables", "before its config had spec.webhook: create the pod again"),
+    ] {
+        let mut args = flags(&files, &api.addr.to_string());
+        args.retain(|arg| {
+            !arg.starts_with("--mode=") && (mode == "direct" || !arg.starts_with("--upstream="))
+        });
+        args.push(format!("--mode={mode}"));
+        let process = Process::start(&args).await;
+        let (code, text) = scrape::page(process.admin, "/readyz").await;
+        assert_eq!(code, 200, "its own probes say what it lacks: {text}");
+        let line = text.lines().find(|line| line.contains("webhook ok: ")).unwrap();
+        let begin = "[+]webhook ok: reviews at port 9443 do not pass the proxy: ";
+        assert!(line.starts_with(begin) && line.contains(wanted), "{mode}: {line}");
+    }
 }
 
 #[tokio::test]

@@ -72,6 +72,22 @@ fn i12_a_pod_that_no_config_selects_is_injected_waits_and_has_one_event() -> Res
 }
 
 #[test]
+fn i13_a_pod_in_env_mode_whose_reviews_do_not_come_to_the_proxy_has_an_event() -> Result<()> {
+    let api = cluster()?;
+    let _manager = manager(&api, &[])?;
+    let mut config = config(OPERATORS);
+    config["spec"]["webhook"] = json!({ "certDir": "/certs", "port": 9443, "certSecret": "kept" });
+    create(&api, &config, &[])?;
+    let ours = "ctrlmesh.kusionstack.io/enable-proxy";
+    let mut env = labelled("env", &json!({ (ours): "true", "shard": "blue" }));
+    env["metadata"]["annotations"] = json!({ "ctrlmesh.kusionstack.io/enable-iptables": "false" });
+    ensure!(is_injected(&create(&api, &env, &[])?));
+    let event = until("an Event", SOON, || event(&api, "env"))?;
+    ensure!(event["type"] == "Warning" && event["reason"] == "WebhookNotRedirected", "{event}");
+    has(&event["message"].to_string(), "nothing is redirected in env mode")
+}
+
+#[test]
 fn bad_i12_a_namespace_that_ends_holds_up_no_other_and_is_not_asked_again_and_again() -> Result<()>
 {
     let api = cluster()?;
