@@ -23,6 +23,10 @@ async fn i13_there_is_no_listener_while_the_operator_does_not_listen() {
     let mut mesh = one(Setup::default()).await;
     mesh.shards[0].until_open().await;
     TcpStream::connect(mesh.shards[0].addr).await.unwrap();
+    let mut client = mesh.client(&mesh.shards[0], Http::One).await;
+    let pending = client.send(call(review("blue")));
+    mesh.shard("blue").operator.call().await.json(200, "{}");
+    assert_eq!(text(pending.await.unwrap()).await.0, 200);
 
     let spare = Upstream::start().await;
     let (at, _) = std::mem::replace(&mut mesh.shard("blue").operator, spare).down().await;
@@ -31,6 +35,8 @@ async fn i13_there_is_no_listener_while_the_operator_does_not_listen() {
     let (code, _) =
         until("the end", says, |(_, text)| text.contains("the controller does not listen")).await;
     assert_eq!(code, 200, "its own probes say what it lacks");
+    // As the operator would have ended it.
+    let _ = client.ended().await;
     let refused = TcpStream::connect(blue.addr).await.unwrap_err();
     assert_eq!(refused.kind(), std::io::ErrorKind::ConnectionRefused);
 
@@ -171,6 +177,33 @@ async fn bad_operator_that_shows_a_stranger() {
     assert!(text.contains("a certificate that certDir does not hold"), "{text}");
     assert_eq!(blue.operator.handshakes(), 0, "nothing was sent to it");
     assert_eq!(blue.refused("webhook_down").await.to_string(), "1");
+}
+
+#[tokio::test]
+async fn i13_another_pod_of_the_shard_answers_if_the_own_operator_does_not() {
+    let mut mesh = Mesh::with(Setup { shards: vec!["blue", "blue-1"], ..Setup::default() }).await;
+    let (at, _) = {
+        let spare = Upstream::start().await;
+        std::mem::replace(&mut mesh.shard("blue").operator, spare).down().await
+    };
+    let listener = TcpListener::bind(at).await.unwrap();
+    mesh.shard("blue").operator =
+        Upstream::on(listener, Ca::new("a stranger"), Behaviour::default());
+    mesh.shards[0].until_open().await;
+    let mut client = mesh.client(&mesh.shards[0], Http::One).await;
+    let pending = client.send(call(review("blue")));
+    let mut arrived = mesh.shard("blue-1").operator.call().await;
+    assert_eq!(arrived.body().await.unwrap(), review("blue").as_bytes());
+    arrived.json(200, "{}");
+    assert_eq!(text(pending.await.unwrap()).await.0, 200);
+    assert_eq!(mesh.shards[0].reviews("forwarded").await.to_string(), "1");
+
+    // One that may have been taken is not sent again.
+    let pending = client.send(call(review("blue")));
+    mesh.shard("blue-1").operator.call().await.reset();
+    let (code, body) = text(pending.await.unwrap()).await;
+    assert_eq!(code, 503);
+    assert!(body.contains("a pod of shard blue did not finish its answer"), "{body}");
 }
 
 #[tokio::test]

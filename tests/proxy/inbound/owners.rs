@@ -75,7 +75,12 @@ async fn i13_what_is_no_review_is_the_local_operators() {
     }
     let mut other_kind = call(review("green"));
     other_kind.headers_mut().insert("content-type", HeaderValue::from_static("text/plain"));
-    for request in [other_kind, request(Method::GET, "/healthz")] {
+    // Nobody unpacks it: the API server sends none.
+    let mut packed = call(review("green"));
+    packed.headers_mut().insert("content-encoding", HeaderValue::from_static("gzip"));
+    let mut other_method = call(review("green"));
+    *other_method.method_mut() = Method::PUT;
+    for request in [other_kind, packed, other_method, request(Method::GET, "/healthz")] {
         let pending = client.send(request);
         mesh.shard("blue").operator.call().await.json(200, "{}");
         assert_eq!(text(pending.await.unwrap()).await.0, 200);
@@ -227,7 +232,9 @@ async fn bad_owner_down_is_answered_here_if_asked_for() {
     drop(mesh.shards.remove(1));
     let mut client = mesh.client(&mesh.shards[0], Http::One).await;
     let pending = client.send(call(review("green")));
-    answered(mesh.shard("blue").operator.call().await).await;
+    let arrived = mesh.shard("blue").operator.call().await;
+    assert_eq!(arrived.header("ctrlmesh-hop"), None, "it is the peers' own");
+    answered(arrived).await;
     assert_eq!(pending.await.unwrap().status(), 200);
 }
 

@@ -4,7 +4,7 @@ use http::{HeaderValue, Method};
 use serde_json::{Value, json};
 use tokio::task::JoinSet;
 
-use super::mesh::{Mesh, Setup, call, post, review, review_of};
+use super::mesh::{BOTH, Mesh, Setup, call, post, review, review_of};
 use crate::support::{
     client::{Http, text, upload},
     soon, until,
@@ -53,6 +53,24 @@ async fn i13_a_review_streams_once_its_owner_is_known() {
         arrived.json(200, "{}");
         assert_eq!(text(pending.await.unwrap()).await.0, 200);
     }
+}
+
+#[tokio::test]
+async fn bad_review_that_is_cut_off_reaches_nobody() {
+    let mut mesh = Mesh::with(Setup { alpn: BOTH.to_vec(), ..Setup::default() }).await;
+    for (at, http) in Http::BOTH.into_iter().enumerate() {
+        let mut client = mesh.client(&mesh.shards[0], http).await;
+        let (mut request, stream) = upload(Method::POST, "/validate?timeout=10s");
+        request.headers_mut().insert("content-type", HeaderValue::from_static("application/json"));
+        let pending = client.send(request);
+        stream.send(review("green")[..40].to_owned()).await;
+        stream.tear().await;
+        let _ = pending.await;
+        let wanted = (at + 1).to_string();
+        let refused = || async { mesh.shards[0].refused("bad_body").await };
+        until("it is refused", refused, |count| count.to_string() == wanted).await;
+    }
+    assert!(mesh.shard("blue").operator.is_quiet() && mesh.shard("green").operator.is_quiet());
 }
 
 /// Twice as many as the room holds.
@@ -155,8 +173,10 @@ async fn bad_operator_that_answers_500_html_or_at_length() {
         assert_eq!(text(answer).await, (500, "<p>no".to_owned()));
 
         let pending = client.send(call(review(team)));
-        let stream = mesh.shard(team).operator.call().await.stream(200, &[]);
+        let own = [("keep-alive", "max=5")];
+        let stream = mesh.shard(team).operator.call().await.stream(200, &own);
         let mut answer = pending.await.unwrap();
+        assert!(!answer.headers().contains_key("keep-alive"), "it is of that connection alone");
         let chunk = vec![b'x'; 1 << 20];
         let (sent, read) = tokio::join!(
             async {
