@@ -38,6 +38,8 @@ async fn i13_a_review_is_answered_by_the_shard_that_owns_the_object() {
             assert!(mesh.shard(other).operator.is_quiet(), "team {team} at {at}");
         }
     }
+    let names = mesh.shard("blue").operator.server_names();
+    assert!(names.contains(&Some("localhost".to_owned())), "that of the client: {names:?}");
     for name in ["blue", "green"] {
         let shard = mesh.shard(name);
         for how in ["here", "forwarded", "received"] {

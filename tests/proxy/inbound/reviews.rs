@@ -2,12 +2,13 @@
 
 use http::{HeaderValue, Method};
 use serde_json::{Value, json};
-use tokio::task::JoinSet;
+use tokio::{net::TcpListener, task::JoinSet};
 
 use super::mesh::{BOTH, Mesh, Setup, call, post, review, review_of};
 use crate::support::{
     client::{Http, text, upload},
     soon, until,
+    upstream::Upstream,
 };
 
 /// A review of an update, whose owner stands behind `size` bytes of the new object.
@@ -130,6 +131,41 @@ async fn bad_operator_that_hangs_is_given_up_at_the_reviews_timeout() {
         hangs.given_up().await;
     }
     assert_eq!(mesh.shards[0].refused("review_timeout").await.to_string(), "2");
+}
+
+#[tokio::test]
+async fn bad_operator_that_accepts_and_says_nothing() {
+    let mut mesh = Mesh::with(Setup { shards: vec!["blue"], ..Setup::default() }).await;
+    let (at, _) = {
+        let spare = Upstream::start().await;
+        std::mem::replace(&mut mesh.shard("blue").operator, spare).down().await
+    };
+    let _silent = TcpListener::bind(at).await.unwrap();
+    mesh.shards[0].until_open().await;
+    let mut client = mesh.client(&mesh.shards[0], Http::One).await;
+    let (code, body) =
+        text(client.send(post("/validate?timeout=30s", review("blue"))).await.unwrap()).await;
+    assert_eq!(code, 503);
+    assert!(body.contains("does not answer within 5s"), "{body}");
+}
+
+#[tokio::test]
+async fn i13_an_operator_that_closes_its_connections_gets_each_review_once() {
+    for http in Http::BOTH {
+        let setup = Setup { shards: vec!["blue"], alpn: vec![http.alpn()], ..Setup::default() };
+        let mut mesh = Mesh::with(setup).await;
+        let mut client = mesh.client(&mesh.shards[0], http).await;
+        for turn in 0..40 {
+            let pending = client.send(call(review("blue")));
+            let arrived = mesh.shard("blue").operator.call().await;
+            let operator = &mesh.shards[0].operator;
+            operator.go_away(operator.accepted() - 1).await;
+            arrived.json(200, "{}");
+            let answer = text(pending.await.unwrap()).await;
+            assert_eq!(answer, (200, "{}".to_owned()), "{http:?}: review {turn}");
+        }
+        assert!(mesh.shards[0].operator.is_quiet());
+    }
 }
 
 #[tokio::test]

@@ -13,7 +13,7 @@ use serde_json::json;
 use crate::world::Resource;
 
 /// Clients that write side by side, and the time between two writes of one.
-const CLIENTS: usize = 3;
+const CLIENTS: usize = 4;
 const PAUSE: Duration = Duration::from_millis(30);
 
 /// A write that was answered.
