@@ -220,18 +220,3 @@ fn a_huge_table_has_an_end() {
     assert!(!asked(2), "what is listed after a megabyte is not looked for");
     assert!(start.elapsed() < Duration::from_secs(1), "{:?}", start.elapsed());
 }
-
-/// `cargo test … figures -- --ignored --nocapture`
-#[test]
-#[ignore = "prints figures"]
-fn figures_of_a_look() {
-    let _open: Vec<_> = (0..20).map(|_| TcpListener::bind("0.0.0.0:0").unwrap()).collect();
-    let most = 1000;
-    for wanted in [_open[10].local_addr().unwrap().port(), 1] {
-        let start = Instant::now();
-        for _ in 0..most {
-            is_listening(Wanted::OfPod(port(wanted))).unwrap();
-        }
-        println!("port {wanted}: {:?} a look", start.elapsed() / most);
-    }
-}

@@ -17,6 +17,7 @@ import (
 
 	"e2e-clients/internal/connect"
 	"e2e-clients/internal/load"
+	"e2e-clients/internal/operator"
 	"e2e-clients/internal/report"
 	"e2e-clients/internal/resource"
 )
@@ -31,6 +32,7 @@ const usage = `usage: clients SUBCOMMAND [flags]
   watches      hold many watches on one client
   verbs        try every verb on ConfigMaps
   load         measure
+  operator     serve the webhooks of a controller
 
 clients SUBCOMMAND --help lists the flags. Exit codes: 0 done, 1 failed (the last line is an error event), 2 usage.
 `
@@ -57,6 +59,7 @@ var subcommands = map[string]subcommand{
 	"watches":     watches,
 	"verbs":       verbs,
 	"load":        measure,
+	"operator":    operate,
 }
 
 func main() {
@@ -156,4 +159,10 @@ func measure(p *program, fs *flag.FlagSet) func(context.Context) error {
 		plan.Namespace, plan.Encoding = p.namespace, p.encoding()
 		return plan.Run(ctx, config, p.report)
 	}
+}
+
+func operate(p *program, fs *flag.FlagSet) func(context.Context) error {
+	var server operator.Operator
+	server.Bind(fs)
+	return func(ctx context.Context) error { return server.Run(ctx, p.report) }
 }

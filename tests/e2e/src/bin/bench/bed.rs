@@ -1,5 +1,7 @@
 //! An API server, and the ways to it: direct and through proxies.
 
+mod webhooks;
+
 use std::{
     fmt, fs,
     net::{Ipv4Addr, TcpListener},
@@ -11,10 +13,13 @@ use anyhow::{Context, Result};
 use ctrlmesh_e2e::{ApiServer, Client, Network, Rule};
 use serde_json::{Value, json};
 
+pub(crate) use self::webhooks::{Route, SERVICE, SHARDS, Webhooks};
 use crate::{Args, counter::Counter, note, running::Running};
 
 /// The namespace of the objects of most rows.
-const NAMESPACE: &str = "bench";
+pub(crate) const NAMESPACE: &str = "bench";
+/// The ServiceAccount of the proxies and clients.
+const ACCOUNT: &str = "bench";
 /// The file of the policy in force.
 const POLICY: &str = "policy.yaml";
 /// The label that the policy in force selects. All objects have it.
@@ -112,6 +117,8 @@ struct Maker {
     clients: PathBuf,
     api: ApiServer,
     token_file: PathBuf,
+    /// With the same token.
+    kubeconfig: PathBuf,
 }
 
 impl Proxy {
@@ -194,6 +201,11 @@ impl TestBed {
         ["--writer-server".into(), url, "--writer-ca".into(), ca.display().to_string()]
     }
 
+    /// The API server itself.
+    pub(crate) fn api(&self) -> &ApiServer {
+        &self.maker.api
+    }
+
     pub(crate) fn make_namespace(&self, name: &str) -> Result<()> {
         self.maker.api.kubectl(&["create", "namespace", name]).map(drop)
     }
@@ -202,11 +214,12 @@ impl TestBed {
 impl Maker {
     fn new(args: &Args) -> Result<Self> {
         let api = ApiServer::start()?;
-        let account = api.service_account(NAMESPACE, "bench", &[Rule::all()])?;
+        let account = api.service_account(NAMESPACE, ACCOUNT, &[Rule::all()])?;
         let token_file = api.directory().join("bench.token");
         fs::write(&token_file, &account.token)?;
         let (ctrlmesh, clients) = (args.ctrlmesh.clone(), args.clients.clone());
-        let maker = Self { ctrlmesh, clients, api, token_file };
+        let kubeconfig = account.kubeconfig;
+        let maker = Self { ctrlmesh, clients, api, token_file, kubeconfig };
         let selected = json!({ "selector": { "matchLabels": { "shard": "bench" } } });
         fs::write(maker.file(POLICY), policy(&selected).to_string())?;
         let half = json!([{ "from": "0x0000000000000000", "to": "0x8000000000000000" }]);
@@ -321,13 +334,6 @@ fn free_address() -> Result<String> {
 
 /// A policy with the same limit for every resource, as JSON, which is YAML.
 fn policy(limit: &Value) -> Value {
-    let limit = |(group, resource): (&str, &str)| {
-        let mut limit = limit.clone();
-        limit["relateResources"] = json!([{ "apiGroups": [group], "resources": [resource] }]);
-        limit
-    };
-    let limits: Vec<Value> =
-        std::iter::once(("", "configmaps")).chain(LIMITED).map(limit).collect();
     json!({
         "apiVersion": "ctrlmesh.kusionstack.io/v1alpha1",
         "kind": "ShardingConfig",
@@ -335,9 +341,19 @@ fn policy(limit: &Value) -> Value {
         "spec": {
             "selector": { "matchLabels": { "app": "bench" } },
             "controller": { "leaderElectionName": "bench" },
-            "limits": limits,
+            "limits": limits(limit),
         },
     })
+}
+
+/// The same limit for each of 20 resources.
+fn limits(limit: &Value) -> Vec<Value> {
+    let of = |(group, resource): (&str, &str)| {
+        let mut limit = limit.clone();
+        limit["relateResources"] = json!([{ "apiGroups": [group], "resources": [resource] }]);
+        limit
+    };
+    std::iter::once(("", "configmaps")).chain(LIMITED).map(of).collect()
 }
 
 /// Debian's defaults, except for the needs of the comparison: two threads, TLS verified upstream,

@@ -54,10 +54,20 @@ struct Args {
           value_parser = clap::value_parser!(u32).range(1..=100_000))]
     items: u32,
 
-    /// How many connections the last row opens and closes
+    /// How many connections churn opens and closes
     #[arg(long, value_name = "COUNT", default_value_t = 10_000,
           value_parser = clap::value_parser!(u32).range(100..=100_000))]
     cycles: u32,
+
+    /// How long reviews are paced
+    #[arg(long, value_name = "SECONDS", default_value_t = 60,
+          value_parser = clap::value_parser!(u32).range(1..=600))]
+    paced_seconds: u32,
+
+    /// How many custom resources are converted
+    #[arg(long, value_name = "COUNT", default_value_t = 10_000,
+          value_parser = clap::value_parser!(u32).range(1..=100_000))]
+    conversions: u32,
 }
 
 fn main() -> Result<()> {

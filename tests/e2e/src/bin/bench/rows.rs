@@ -1,6 +1,8 @@
 //! The measurements: one function for one row or a few rows of the table.
 
-use std::time::Duration;
+mod reviews;
+
+use std::{fmt::Display, time::Duration};
 
 use anyhow::{Context, Result};
 use clap::ValueEnum;
@@ -47,6 +49,14 @@ pub(crate) enum Row {
     Memory,
     /// Connections opened and closed: what is left of them
     Churn,
+    /// Reviews of a webhook, answered here and forwarded: delay, CPU a review
+    Reviews,
+    /// The same into one of 4 pods, 500 a second
+    Paced,
+    /// Memory with many large reviews at once
+    Storm,
+    /// Conversions of a custom resource's cache
+    Conversions,
 }
 
 /// A series for each way.
@@ -69,35 +79,24 @@ impl Ways {
 
 impl Row {
     pub(crate) fn measure(self, args: &Args, bed: &TestBed, table: &mut Table) -> Result<()> {
-        match self {
-            Self::Get => get(args, bed, table)?,
-            Self::Load => load(args, bed, table)?,
+        let (title, measured) = match self {
+            Self::Get => ("GET, one at a time", get(args, bed, table)),
+            Self::Load => ("GET, 16 workers", load(args, bed, table)),
+            Self::Watch => ("the watch events", watch(args, bed, table)),
+            Self::List => ("the lists", list(args, bed, table)),
             Self::Instructions => return instructions(bed, table),
-            Self::Watch => watch(args, bed, table)?,
             Self::Judged => return judged(args, bed, table),
-            Self::List => list(args, bed, table)?,
             Self::Memory => return memory(bed, table),
             Self::Churn => return churn(args, bed, table),
-        }
+            Self::Reviews => return reviews::reviews(args, bed, table),
+            Self::Paced => return reviews::paced(args, bed, table),
+            Self::Storm => return reviews::storm(bed, table),
+            Self::Conversions => return reviews::conversions(args, bed, table),
+        };
+        measured?;
         let rss = |proxy: &Proxy| proxy.running.usage().map(|usage| usage.rss_mb);
-        table.memory(
-            &format!("RSS after {}", self.title()),
-            rss(&bed.ours)?,
-            rss(&bed.haproxy)?,
-            None,
-        );
+        table.memory(&format!("RSS after {title}"), rss(&bed.ours)?, rss(&bed.haproxy)?, None);
         Ok(())
-    }
-
-    fn title(self) -> &'static str {
-        match self {
-            Self::Get => "GET, one at a time",
-            Self::Load | Self::Instructions => "GET, 16 workers",
-            Self::Watch | Self::Judged => "the watch events",
-            Self::List => "the lists",
-            Self::Memory => "the watches",
-            Self::Churn => "the connections",
-        }
     }
 }
 
@@ -240,6 +239,7 @@ fn judged(args: &Args, bed: &TestBed, table: &mut Table) -> Result<()> {
 }
 
 fn list(args: &Args, bed: &TestBed, table: &mut Table) -> Result<()> {
+    const WANTED: f64 = 1.1;
     let items = args.items.to_string();
     note(&format!("creating {items} ConfigMaps of 2 kB"));
     bed.make_namespace("lists")?;
@@ -260,7 +260,7 @@ fn list(args: &Args, bed: &TestBed, table: &mut Table) -> Result<()> {
                 seconds.of(way).add(milliseconds(&figures, "p50_us")? / 1e3);
                 Ok(())
             })?;
-            table.ratio(&title, &seconds.direct, &seconds.ours, &seconds.haproxy);
+            table.ratio(&title, &seconds.direct, &seconds.ours, &seconds.haproxy, WANTED);
         }
     }
     let rss = |proxy: &Proxy| proxy.running.usage().map(|usage| usage.rss_mb);
@@ -339,11 +339,11 @@ fn fill(bed: &TestBed, namespace: &str, count: &str) -> Result<()> {
 }
 
 /// Measures all ways in each round; the first one rotates.
-fn rounds(
+fn rounds<W: Copy + Display>(
     count: u32,
     title: &str,
-    ways: &[Way],
-    mut measure: impl FnMut(Way) -> Result<()>,
+    ways: &[W],
+    mut measure: impl FnMut(W) -> Result<()>,
 ) -> Result<()> {
     for round in 0..count {
         note(&format!("{title}: round {} of {count}", round + 1));

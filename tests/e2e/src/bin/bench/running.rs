@@ -96,13 +96,15 @@ impl Running {
 
     pub(crate) fn usage(&self) -> Result<Usage> {
         let status = fs::read_to_string(self.proc("status"))?;
-        let field = |name: &str| -> Result<u32> {
-            let line = status.lines().find_map(|line| line.strip_prefix(name));
-            let number = line.and_then(|line| line.split_whitespace().next());
-            Ok(number.with_context(|| format!("/proc/PID/status has no {name}"))?.parse()?)
-        };
         let files = fs::read_dir(self.proc("fd"))?.count();
-        Ok(Usage { rss_mb: f64::from(field("VmRSS:")?) / 1024.0, files, tasks: field("Threads:")? })
+        let rss_mb = f64::from(field(&status, "VmRSS:")?) / 1024.0;
+        Ok(Usage { rss_mb, files, tasks: field(&status, "Threads:")? })
+    }
+
+    /// The most memory that it has had, in MiB.
+    pub(crate) fn most_memory(&self) -> Result<f64> {
+        let status = fs::read_to_string(self.proc("status"))?;
+        Ok(f64::from(field(&status, "VmHWM:")?) / 1024.0)
     }
 
     /// Waits until it has no connection, upstream or downstream.
@@ -148,6 +150,13 @@ impl Drop for Running {
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
+}
+
+/// Reads a number of /proc/PID/status.
+fn field(status: &str, name: &str) -> Result<u32> {
+    let line = status.lines().find_map(|line| line.strip_prefix(name));
+    let number = line.and_then(|line| line.split_whitespace().next());
+    Ok(number.with_context(|| format!("/proc/PID/status has no {name}"))?.parse()?)
 }
 
 /// Reads a line of /proc/net/tcp: the fourth field is the state, the tenth the inode.

@@ -20,6 +20,19 @@ pub(crate) enum Wanted {
     AtLeast(f64),
 }
 
+/// The delay that ctrlmesh may add to reviews: so many milliseconds more than theirs.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Beside {
+    pub(crate) theirs: &'static str,
+    pub(crate) more: f64,
+}
+
+/// The verdict, if the direct p99 in milliseconds is that of a machine without other load.
+fn valid(direct_p99: f64, verdict: impl FnOnce() -> String) -> String {
+    const MOST: f64 = 5.0;
+    if direct_p99 <= MOST { verdict() } else { format!("void: direct p99 over {MOST} ms") }
+}
+
 impl Wanted {
     fn verdict(self, ours: f64, words: &str) -> String {
         let (Self::AtMost(bound) | Self::AtLeast(bound)) = self;
@@ -124,18 +137,84 @@ impl Table {
         ]);
     }
 
-    /// Adds a row in seconds.
-    pub(crate) fn ratio(&mut self, title: &str, direct: &Series, ours: &Series, haproxy: &Series) {
-        const WANTED: f64 = 1.1;
+    /// Adds delays of reviews in milliseconds, as [`Self::added`] does. They are void if the direct
+    /// p99 is long: the machine had other things to do.
+    pub(crate) fn review(
+        &mut self,
+        title: &str,
+        [direct, ours, haproxy]: [&Series; 3],
+        beside: Option<Beside>,
+        direct_p99: f64,
+    ) {
+        let [ours, haproxy] = [ours, haproxy].map(|way| way.beyond(direct).median());
+        let wanted = beside.map_or_else(String::new, |Beside { theirs, more }| {
+            valid(direct_p99, || {
+                let words = format!("≤ {theirs} + {more} ms");
+                Wanted::AtMost(haproxy + more).verdict_within(0.0, ours, &words)
+            })
+        });
+        let theirs = format!("{haproxy:+.2} ms");
+        self.0.push([
+            title.to_owned(),
+            format!("{:.2} ms", direct.median()),
+            format!("{ours:+.2} ms"),
+            theirs,
+            wanted,
+        ]);
+    }
+
+    /// Adds the p99 of reviews in milliseconds. That of ctrlmesh may exceed the direct one by `most`.
+    pub(crate) fn bounded(&mut self, title: &str, direct: f64, ours: f64, haproxy: f64, most: f64) {
+        let [ours, haproxy] = [ours, haproxy].map(|way| way - direct);
+        let words = format!("≤ {most} ms more");
+        self.0.push([
+            title.to_owned(),
+            format!("{direct:.2} ms"),
+            format!("{ours:+.2} ms"),
+            format!("{haproxy:+.2} ms"),
+            valid(direct, || Wanted::AtMost(most).verdict_within(0.0, ours, &words)),
+        ]);
+    }
+
+    /// Adds a row in microseconds. `theirs` are as many haproxies as there are proxies of ctrlmesh,
+    /// which may take `times` as much as `haproxy`, a single one.
+    pub(crate) fn cpu_of_reviews(
+        &mut self,
+        title: &str,
+        ours: &Series,
+        theirs: &Series,
+        haproxy: &Series,
+        times: f64,
+    ) {
+        let [ours, theirs, haproxy] = [ours, theirs, haproxy].map(Series::mean);
+        let words = format!("≤ {times} × one haproxy");
+        self.0.push([
+            title.to_owned(),
+            "–".to_owned(),
+            format!("{ours:.1} µs ({:.2} × one haproxy)", ours / haproxy),
+            format!("{theirs:.1} µs"),
+            Wanted::AtMost(haproxy * times).verdict_within(0.0, ours, &words),
+        ]);
+    }
+
+    /// Adds a row in seconds, in which ctrlmesh may take `wanted` times the direct ones.
+    pub(crate) fn ratio(
+        &mut self,
+        title: &str,
+        direct: &Series,
+        ours: &Series,
+        haproxy: &Series,
+        wanted: f64,
+    ) {
         let cell =
             |way: &Series| format!("{:.2} s ({:.2} ×)", way.median(), way.against(direct).median());
-        let words = format!("≤ {WANTED} × direct");
+        let words = format!("≤ {wanted} × direct");
         self.0.push([
             title.to_owned(),
             format!("{:.2} s", direct.median()),
             cell(ours),
             cell(haproxy),
-            Wanted::AtMost(WANTED).verdict(ours.against(direct).median(), &words),
+            Wanted::AtMost(wanted).verdict(ours.against(direct).median(), &words),
         ]);
     }
 
@@ -194,7 +273,9 @@ impl Table {
             "\nMedians of {} rounds in which the ways took turns; CPU times are means of twice as many. Delays of the proxies are what they add \
              to the direct one of the same round, shares and multiples are of the direct one. Both \
              proxies: two threads, TLS and HTTP/2 on both legs, the API server verified. ctrlmesh \
-             writes its access log and has a policy of 20 limits in force; haproxy logs nothing.\n",
+             writes its access log and has a policy of 20 limits in force; haproxy logs nothing. \
+             Reviews: HTTP/1.1 on both legs, between two ctrlmesh proxies HTTP/2 and mutual TLS; a review \
+             has 3.5 KB.\n",
             args.rounds
         );
         text

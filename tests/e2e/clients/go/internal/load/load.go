@@ -44,6 +44,7 @@ type Plan struct {
 	// Of mode fill.
 	bytes  int
 	labels string
+	reviews
 }
 
 // Bind declares the flags.
@@ -52,34 +53,38 @@ func (p *Plan) Bind(fs *flag.FlagSet) {
 list: one list of the namespace's ConfigMaps after another
 watch: update the ConfigMap --name with the time in it, and measure when watches see it
 churn: connect, get the ConfigMap --name, disconnect
+review: send admission reviews of ConfigMaps to the webhook at --server, /validate
+paced: the same, --rate of them a second for --seconds
 fill: create --count ConfigMaps, --name-00000 and on`)
 	fs.StringVar(&p.name, "name", "load", "name of the ConfigMap; modes get, watch and churn create it where it is absent")
-	fs.IntVar(&p.workers, "workers", 1, "how many do it at once (get, churn, fill)")
-	fs.IntVar(&p.count, "count", 0, "how often in all; 0: until --seconds are over (watch: always --seconds)")
+	fs.IntVar(&p.workers, "workers", 1, "how many do it at once (get, churn, review, fill)")
+	fs.IntVar(&p.count, "count", 0, "how often in all; 0: until --seconds are over (watch, paced: always --seconds)")
 	fs.Float64Var(&p.seconds, "seconds", 10, "how long, when there is no --count")
-	fs.IntVar(&p.warmup, "warmup", 0, "requests before the measured ones (get, list)")
+	fs.IntVar(&p.warmup, "warmup", 0, "requests before the measured ones (get, list, review, paced)")
 	fs.StringVar(&p.selector, "selector", "", "label selector (list)")
 	fs.Int64Var(&p.pageSize, "page-size", 0, "limit of a page; 0: one page (list)")
 	fs.BoolVar(&p.decode, "decode", false, "decode the answers rather than count their bytes (list)")
 	fs.IntVar(&p.watchers, "watchers", 1, "how many watches (watch)")
-	fs.Float64Var(&p.rate, "rate", 50, "updates a second (watch)")
+	fs.Float64Var(&p.rate, "rate", 50, "updates or reviews a second (watch, paced)")
 	fs.StringVar(&p.writerServer, "writer-server", "", "URL for the updates, when they take another way than the watches (watch)")
 	fs.StringVar(&p.writerCA, "writer-ca", "", "file with the CA certificates for --writer-server (watch)")
 	fs.StringVar(&p.besideServer, "beside-server", "", "URL of another way that has as many watches of the same updates (watch)")
 	fs.StringVar(&p.besideCA, "beside-ca", "", "file with the CA certificates for --beside-server (watch)")
 	fs.BoolVar(&p.whole, "whole", false, "watch all ConfigMaps of the namespace, not one (watch)")
-	fs.IntVar(&p.bytes, "bytes", 2048, "size of the data of each ConfigMap (fill)")
+	fs.IntVar(&p.bytes, "bytes", 2048, "size of the data of each ConfigMap (fill, review, paced)")
 	fs.StringVar(&p.labels, "labels", "", "labels of what is created, k=v,k=v")
+	p.reviews.bind(fs)
 }
 
 // Run does it.
 func (p *Plan) Run(ctx context.Context, config *rest.Config, out *report.Reporter) error {
 	modes := map[string]func(context.Context, *rest.Config) (report.Fields, error){
 		"get": p.get, "list": p.list, "watch": p.watch, "churn": p.churn, "fill": p.fill,
+		"review": p.review, "paced": p.paced,
 	}
 	mode, ok := modes[p.mode]
 	if !ok {
-		return fmt.Errorf("--mode %q: want get, list, watch, churn or fill", p.mode)
+		return fmt.Errorf("--mode %q: want get, list, watch, churn, fill, review or paced", p.mode)
 	}
 	if p.workers < 1 || p.watchers < 1 || p.rate <= 0 {
 		return errors.New("--workers, --watchers and --rate: want at least one")
