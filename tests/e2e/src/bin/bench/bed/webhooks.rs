@@ -136,10 +136,23 @@ impl Webhooks<'_> {
 impl Pod {
     /// How many reviews were answered in this way.
     pub(crate) fn reviews(&self, how: &str) -> Result<f64> {
+        self.metric("ctrlmesh_webhook_reviews_total", &format!("how=\"{how}\""))
+    }
+
+    /// How many requests came to its webhook port, but from other pods.
+    pub(crate) fn requests(&self) -> Result<f64> {
+        self.metric("ctrlmesh_requests_total", "leg=\"inbound\"")
+    }
+
+    /// The sum of the series of a metric that have a label.
+    fn metric(&self, name: &str, label: &str) -> Result<f64> {
         let page = self.admin.get("/metrics")?.text;
-        let series = format!("ctrlmesh_webhook_reviews_total{{how=\"{how}\"}} ");
-        let line = page.lines().find_map(|line| line.strip_prefix(&*series));
-        line.map_or(Ok(0.0), |count| Ok(count.parse()?))
+        let series = page.lines().filter(|line| {
+            line.strip_prefix(name).is_some_and(|rest| rest.starts_with('{'))
+                && line.contains(label)
+        });
+        let mut values = series.filter_map(|line| line.rsplit(' ').next());
+        Ok(values.try_fold(0.0, |sum, value| value.parse::<f64>().map(|value| sum + value))?)
     }
 }
 

@@ -180,6 +180,8 @@ pub(super) fn conversions(args: &Args, bed: &TestBed, table: &mut Table) -> Resu
         seconds.add(route, convert(args.conversions, bed, &hooks, route)?);
         Ok(())
     })?;
+    let (came, sent) = (hooks.pods[0].requests()?, args.rounds * args.conversions);
+    ensure!(came >= f64::from(sent), "{came} requests of {sent} came through ctrlmesh");
     let [direct, ours, haproxy] = seconds.beside(Route::Here);
     let title = format!("{} conversions of a custom resource's cache", args.conversions);
     table.ratio(&title, direct, ours, haproxy, WANTED);
