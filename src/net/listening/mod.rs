@@ -45,15 +45,16 @@ pub fn listens(table: &str, wanted: Wanted) -> bool {
     Sockets::of(table.as_bytes()).flatten().any(|bound| wanted.is_reached_by(bound))
 }
 
-fn is_in_tables(tables: [&Path; 2], wanted: Wanted) -> io::Result<bool> {
-    let [first, second] = tables;
-    if is_in(first, wanted)? {
-        return Ok(true);
-    }
+/// The second table comes first: most servers listen on `[::]`, and a table without the wanted socket is
+/// the dear one, since the kernel looks for connections in all of its hash table, which is the node's.
+fn is_in_tables([first, second]: [&Path; 2], wanted: Wanted) -> io::Result<bool> {
     match is_in(second, wanted) {
-        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(false),
-        found => found,
+        Ok(true) => return Ok(true),
+        Ok(false) => {}
+        Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+        Err(error) => return Err(error),
     }
+    is_in(first, wanted)
 }
 
 fn is_in(table: &Path, wanted: Wanted) -> io::Result<bool> {

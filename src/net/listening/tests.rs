@@ -206,6 +206,14 @@ fn a_machine_without_ipv6_has_one_table() {
 }
 
 #[test]
+fn the_table_of_most_servers_is_read_first() {
+    let dir = tempfile::tempdir().unwrap();
+    let (none, second) = (dir.path().join("tcp"), dir.path().join("tcp6"));
+    std::fs::write(&second, table(&[("[::]:9443".parse().unwrap(), 0x0A)])).unwrap();
+    assert!(is_in_tables([&none, &second], Wanted::OfPod(port(9443))).unwrap());
+}
+
+#[test]
 fn a_huge_table_has_an_end() {
     let dir = tempfile::tempdir().unwrap();
     let (huge, none) = (dir.path().join("tcp"), dir.path().join("none"));
