@@ -7,7 +7,7 @@
 use std::{pin::Pin, sync::Arc, time::Duration};
 
 use futures_util::future::OptionFuture;
-use tokio::time::{Instant, MissedTickBehavior, interval};
+use tokio::time::{Instant, sleep_until};
 
 use super::state::Webhook;
 use crate::{
@@ -25,27 +25,31 @@ use crate::{
     },
 };
 
-/// Interval of looks at the operator's port.
+/// Least and greatest time between two looks at the operator's port.
 const LOOK: Duration = Duration::from_millis(100);
+const LATEST_LOOK: Duration = Duration::from_secs(1);
+/// Rest after a look, as a multiple of what it took: if nobody listens, the kernel walks its table of
+/// all connections, which takes 10 ms on a large node.
+const REST: u32 = 50;
 /// Interval of looks at its certificate.
 const CERTIFICATE_LOOK: Duration = Duration::from_secs(1);
 
 /// Accepts while the operator listens, and deals to the data threads. Never returns.
 pub(in crate::proxy) async fn keep(webhook: Arc<Webhook>, hands: Hands, shared: Arc<Shared>) {
-    let mut looks = interval(LOOK);
-    looks.set_missed_tick_behavior(MissedTickBehavior::Delay);
-    let mut certificate_due = Instant::now();
+    let (mut look_due, mut certificate_due) = (Instant::now(), Instant::now());
     let mut accepting: Option<Pin<Box<dyn Future<Output = ()> + Send>>> = None;
     loop {
         tokio::select! {
-            _ = looks.tick() => {}
+            () = sleep_until(look_due) => {}
             Some(()) = OptionFuture::from(accepting.as_mut()) => {}
         }
         if Instant::now() >= certificate_due {
             webhook.read_certificate();
             certificate_due = Instant::now() + CERTIFICATE_LOOK;
         }
+        let began = Instant::now();
         let is_open = webhook.pair.current().is_some() && webhook.operator_listens();
+        look_due = Instant::now() + (REST * began.elapsed()).clamp(LOOK, LATEST_LOOK);
         if !is_open {
             accepting = None;
         } else if accepting.is_none() {
