@@ -2,6 +2,7 @@
 
 use std::{rc::Rc, sync::Arc, time::Duration};
 
+use h2::Reason as Reset;
 use http::{HeaderValue, Method, Request, Response, header};
 use http_body_util::Full;
 use tokio::time::{Instant, timeout_at};
@@ -78,13 +79,12 @@ pub(super) async fn serve(
     match answered {
         Ok(answer) => Ok(deliver(&client, answer, access)),
         Err(Stop::Refused(refused)) => {
-            if let Some(review) = &mut access.review {
-                review.how = How::Failed;
-            }
+            access.is_answered(How::Failed);
             Ok(closing(&client, refuse(&refused, None, access)))
         }
         Err(Stop::Broken(broken)) => {
             access.ended = Ended::UpstreamBroken;
+            access.is_answered(How::Failed);
             Err(broken)
         }
     }
@@ -109,7 +109,7 @@ async fn answer(
     };
     access.is_review(&known, is_received);
     if is_received {
-        return here(client, request).await;
+        return received(client, request).await;
     }
     match known.whose {
         Whose::Own | Whose::Unclear | Whose::Unowned => {
@@ -158,6 +158,19 @@ async fn here(client: &Client, request: Request<ClientBody>) -> Result<Answer, S
     }
 }
 
+/// Sends the review of another pod to the operator of this one. If that has just ended, the stream is
+/// refused (RFC 9113 section 8.7), and the other pod may choose a third.
+async fn received(client: &Client, request: Request<ClientBody>) -> Result<Answer, Stop> {
+    match sent_here(client, Outgoing::of(request)).await {
+        Ok(answer) => Ok(answer),
+        Err(Failed::Broken(broken)) => Err(broken.into()),
+        Err(Failed::NotSent(NotSent::Unreachable(_) | NotSent::Closed, _)) => {
+            Err(Broken::Unprocessed(Reset::REFUSED_STREAM.into()).into())
+        }
+        Err(Failed::NotSent(why, _)) => Err(webhook_down(&why).into()),
+    }
+}
+
 async fn sent_here(client: &Client, outgoing: Outgoing) -> Result<Answer, Failed> {
     let sent = client.inbound.operator.send(&client.way, outgoing).await;
     match &sent {
@@ -182,7 +195,9 @@ async fn or_beside(
     };
     let shard = siblings.names().next().unwrap_or_default();
     let Some(outgoing) = outgoing else { return Err(webhook_down(&why).into()) };
-    match beside(client, shard, *outgoing).await {
+    // The listener is there only while the operator is, so that this one has just ended.
+    let was_ready = matches!(why, NotSent::Unreachable(_)).then(Instant::now);
+    match beside(client, shard, *outgoing, was_ready).await {
         Ok(answer) => {
             access.is_forwarded();
             Ok(answer)
@@ -202,7 +217,7 @@ async fn there(
     access: &mut Access,
 ) -> Result<Answer, Stop> {
     let shard = known.shard.as_deref().unwrap_or_default();
-    let failed = match beside(client, shard, Outgoing::of(request)).await {
+    let failed = match beside(client, shard, Outgoing::of(request), None).await {
         Ok(answer) => {
             access.is_forwarded();
             return Ok(answer);
@@ -237,11 +252,13 @@ struct NotForwarded {
     outgoing: Option<Outgoing>,
 }
 
-/// Sends a request to a pod of a shard, and to another one if the first was not reached.
+/// Sends a request to a pod of a shard, and to another one if the first was not reached. `was_ready` is
+/// the time at which this pod was one of them.
 async fn beside(
     client: &Client,
     shard: &str,
     mut outgoing: Outgoing,
+    was_ready: Option<Instant>,
 ) -> Result<Answer, NotForwarded> {
     let Inbound { webhook, links, .. } = &*client.inbound;
     let mut not_reached = Vec::new();
@@ -249,7 +266,7 @@ async fn beside(
     let Some(links) = links else { return Err(NotForwarded::unsent(why, outgoing)) };
     outgoing.head.headers.insert(HOP, HeaderValue::from_static("1"));
     for _ in 0..ATTEMPTS {
-        let Some(chosen) = webhook.peers.owner(shard, &not_reached).await else { break };
+        let Some(chosen) = webhook.peers.owner(shard, &not_reached, was_ready).await else { break };
         let peer = Arc::clone(chosen.peer());
         let failed = match links.line(chosen, Instant::now() + REACHED_WITHIN).await {
             Err(reason) => PeerFailed::Unsent(reason),

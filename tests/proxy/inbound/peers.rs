@@ -22,6 +22,7 @@ use crate::support::{
     client::{self, Http, text},
     pki::Ca,
     scrape, soon, until,
+    upstream::Upstream,
 };
 
 /// An address where no pod is.
@@ -42,6 +43,21 @@ async fn i13_a_review_goes_to_another_pod_if_the_first_is_not_reached() {
     let failed = [("reason", "unreachable")];
     let failures = mesh.shards[0].metric("ctrlmesh_webhook_peer_failures_total", &failed).await;
     assert!(failures >= 1.0, "{failures}");
+}
+
+#[tokio::test]
+async fn i13_a_review_that_meets_the_end_of_an_operator_goes_to_another_pod() {
+    let shards = vec!["blue", "green", "green-1"];
+    let mut mesh = Mesh::with(Setup { shards, ..Setup::default() }).await;
+    let mut client = mesh.client(&mesh.shards[0], Http::One).await;
+    let spare = Upstream::start().await;
+    // Its proxy sees that within a tenth of a second, or takes the first of these reviews.
+    std::mem::replace(&mut mesh.shard("green").operator, spare).down().await;
+    for _ in 0..4 {
+        let pending = client.send(call(review("green")));
+        mesh.shard("green-1").operator.call().await.json(200, "{}");
+        assert_eq!(text(pending.await.unwrap()).await.0, 200);
+    }
 }
 
 #[tokio::test]

@@ -46,11 +46,13 @@ impl Peers {
     }
 
     /// Chooses a usable pod of the shard that is none of `except`. If there is none and there was
-    /// one a moment ago, waits for one, no longer than 5 s.
+    /// one a moment ago, waits for one, no longer than 5 s. `was_ready` is the time at which there was
+    /// one that is not in the table: this pod.
     pub(in crate::proxy) async fn owner(
         &self,
         shard: &str,
         except: &[Arc<Peer>],
+        was_ready: Option<Instant>,
     ) -> Option<Chosen> {
         if let Choice::Pod(chosen) = self.table().choose(shard, except, Instant::now()) {
             return Some(chosen);
@@ -63,7 +65,7 @@ impl Peers {
             let choice = self.table().choose(shard, except, now);
             let last_ready = match choice {
                 Choice::Pod(chosen) => return Some(chosen),
-                Choice::Nobody { last_ready } => last_ready?,
+                Choice::Nobody { last_ready } => last_ready.max(was_ready)?,
             };
             if now.saturating_duration_since(last_ready) > RECENTLY {
                 return None;

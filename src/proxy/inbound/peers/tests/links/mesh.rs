@@ -193,7 +193,7 @@ pub(super) fn put(peers: &Peers, pods: &[PodFacts]) {
 }
 
 pub(super) async fn chosen(peers: &Peers) -> Chosen {
-    peers.owner("blue", &[]).await.unwrap()
+    peers.owner("blue", &[], None).await.unwrap()
 }
 
 /// An address at which nobody listens.
