@@ -30,8 +30,8 @@ pub use self::{
     refusal::{Refusal, Refused},
     resource::GroupResource,
     sharding::{
-        BadLock, BadRange, BadRule, Boundary, HashOf, HashRange, HashRule, Lock, LockIn,
-        NamespaceLabels, ObjectFacts, OfNamespace, Pattern, Rule, Scope, Scopes, Selected,
+        Area, BadLock, BadRange, BadRule, Boundary, HashOf, HashRange, HashRule, Lock, LockIn,
+        NamespaceLabels, ObjectFacts, OfNamespace, Pattern, Piece, Rule, Scope, Scopes, Selected,
         Sharding, Share,
     },
     way::{Extent, Narrow, Pushed, Rewrite, Way, Write},

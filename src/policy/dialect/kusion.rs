@@ -2,7 +2,7 @@
 
 mod webhook;
 
-use std::{collections::BTreeSet, sync::Arc};
+use std::sync::Arc;
 
 use serde::Deserialize;
 
@@ -120,7 +120,7 @@ fn boundary(at: &str, limit: &Limit, problems: &mut Problems) -> Option<Boundary
     }
     let hash = hash.as_ref().and_then(|hash| hash_rule(&format!("{at}.hash"), hash, problems));
     let mut boundary = Boundary {
-        names: BTreeSet::new(),
+        names: None,
         pattern: None,
         selected: None,
         hash,
@@ -139,7 +139,7 @@ fn boundary(at: &str, limit: &Limit, problems: &mut Problems) -> Option<Boundary
                 );
                 problems.add(format!("{at}.names[{number}]"), what);
             }
-            boundary.names.insert(name.as_str().into());
+            boundary.names.get_or_insert_default().insert(name.as_str().into());
         }
         boundary.pattern = pattern
             .as_deref()

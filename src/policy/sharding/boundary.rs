@@ -10,14 +10,16 @@ use super::Selected;
 
 /// Longest pattern for namespaces, in bytes.
 const MAX_PATTERN: usize = 1024;
+/// One more than the last hash.
+const END: u128 = 1 << 64;
 /// Memory that a compiled pattern may take, in bytes.
 const PATTERN_MEMORY: usize = 1 << 20;
 
 /// A boundary. All that it says must hold.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Boundary {
-    /// Namespaces by their names; empty means any.
-    pub names: BTreeSet<Box<str>>,
+    /// Namespaces by their names. `None` means any; an empty set has none.
+    pub names: Option<BTreeSet<Box<str>>>,
     /// Namespaces by a pattern.
     pub pattern: Option<Pattern>,
     /// Namespaces by their labels.
@@ -76,7 +78,7 @@ impl Boundary {
     /// Whether it sets no condition.
     pub(in crate::policy) fn is_everything(&self) -> bool {
         let Self { names, pattern, selected, hash, has_cluster_scoped } = self;
-        names.is_empty()
+        names.is_none()
             && pattern.is_none()
             && selected.is_none()
             && hash.is_none()
@@ -96,9 +98,8 @@ impl Boundary {
 
     /// A superset of the shard's namespaces, or `None` if they cannot be listed.
     pub(in crate::policy) fn namespaces(&self) -> Option<&BTreeSet<Box<str>>> {
-        let named = Some(&self.names).filter(|names| !names.is_empty());
         let selected = self.selected.as_ref().map(Selected::names);
-        [named, selected].into_iter().flatten().min_by_key(|names| names.len())
+        [self.names.as_ref(), selected].into_iter().flatten().min_by_key(|names| names.len())
     }
 
     /// Whether objects of the namespace may be in the shard, but for its selector of namespaces; `""`
@@ -107,8 +108,8 @@ impl Boundary {
         if namespace.is_empty() {
             return self.has_cluster_scoped;
         }
-        (self.names.is_empty() || self.names.contains(namespace))
-            && self.pattern.as_ref().is_none_or(|pattern| pattern.0.is_match(namespace))
+        self.names.as_ref().is_none_or(|names| names.contains(namespace))
+            && self.pattern.as_ref().is_none_or(|pattern| pattern.is_match(namespace))
             && match &self.hash {
                 Some(HashRule { of: HashOf::Namespace, ranges }) => holds(ranges, fnv1a(namespace)),
                 _ => true,
@@ -135,6 +136,11 @@ impl Pattern {
                 format!("{text:?} is not a regular expression: {}", one_line(&error.to_string()))
             }
         })
+    }
+
+    /// Whether a name matches.
+    pub(super) fn is_match(&self, name: &str) -> bool {
+        self.0.is_match(name)
     }
 
     /// The pattern as written.
@@ -172,6 +178,43 @@ impl HashRule {
             }
         }
         Ok(Self { of, ranges })
+    }
+
+    /// The hashes in both of two rules for one attribute. `None` if there are none.
+    pub(super) fn meet(&self, other: &Self) -> Option<Self> {
+        let mut ranges: Vec<HashRange> = Vec::new();
+        let (mut ones, mut others) =
+            (self.ranges.iter().peekable(), other.ranges.iter().peekable());
+        while let (Some(one), Some(other)) = (ones.peek(), others.peek()) {
+            let end = |range: &HashRange| range.to.map_or(END, u128::from);
+            let to = if end(one) < end(other) { one.to } else { other.to };
+            let from = one.from.max(other.from);
+            if to.is_none_or(|to| from < to) {
+                match ranges.last_mut() {
+                    // What touches is one range, so that equal sets are equal rules.
+                    Some(last) if last.to == Some(from) => last.to = to,
+                    _ => ranges.push(HashRange { from, to }),
+                }
+            }
+            if end(one) <= end(other) {
+                ones.next()
+            } else {
+                others.next()
+            };
+        }
+        (!ranges.is_empty()).then_some(Self { of: self.of, ranges })
+    }
+
+    /// The ranges as [`HashRange::new`] reads them.
+    pub(in crate::policy) fn texts(&self) -> Vec<(String, String)> {
+        let text = |hash: u64| format!("{hash:#018x}");
+        let ends = |range: &HashRange| (text(range.from), range.to.map(text).unwrap_or_default());
+        self.ranges.iter().map(ends).collect()
+    }
+
+    /// Whether the rule has the hash of the text.
+    pub(super) fn has(&self, text: &str) -> bool {
+        holds(&self.ranges, fnv1a(text))
     }
 
     /// The hashed attribute.
@@ -242,8 +285,8 @@ impl fmt::Display for Boundary {
     /// tier=gold, hash(uid) in […)`. It does not list the namespaces with the labels.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let mut parts = Vec::new();
-        if !self.names.is_empty() {
-            let names: Vec<&str> = self.names.iter().map(AsRef::as_ref).collect();
+        if let Some(names) = &self.names {
+            let names: Vec<&str> = names.iter().map(AsRef::as_ref).collect();
             parts.push(format!("namespace in ({})", names.join(",")));
         }
         if let Some(pattern) = &self.pattern {
@@ -284,7 +327,7 @@ mod tests {
 
     fn any() -> Boundary {
         Boundary {
-            names: BTreeSet::new(),
+            names: None,
             pattern: None,
             selected: None,
             hash: None,
@@ -347,7 +390,7 @@ mod tests {
     fn t51_what_is_in_no_namespace_is_in_the_shard_that_says_so() {
         let node = object("", "node-1", "u");
         for boundary in [
-            Boundary { names: BTreeSet::from(["a".into()]), ..any() },
+            Boundary { names: Some(BTreeSet::from(["a".into()])), ..any() },
             Boundary { pattern: Some(Pattern::new("^a").unwrap()), ..any() },
             of(HashOf::Namespace, &[(ZERO, "0x0000000000000001")]),
         ] {
@@ -359,15 +402,18 @@ mod tests {
 
     #[test]
     fn a_namespace_is_judged_as_what_it_names() {
-        let boundary =
-            Boundary { names: BTreeSet::from(["a".into()]), has_cluster_scoped: false, ..any() };
+        let boundary = Boundary {
+            names: Some(BTreeSet::from(["a".into()])),
+            has_cluster_scoped: false,
+            ..any()
+        };
         assert_eq!(has(&boundary, &object("", "a", "u"), true), Some(true));
         assert_eq!(has(&boundary, &object("", "b", "u"), true), Some(false));
     }
 
     #[test]
     fn what_is_in_one_namespace_needs_no_look_at_it() {
-        let boundary = Boundary { names: BTreeSet::from(["a".into()]), ..any() };
+        let boundary = Boundary { names: Some(BTreeSet::from(["a".into()])), ..any() };
         assert_eq!(boundary.has(&ObjectFacts::common_in("a")), Some(true));
         assert_eq!(boundary.has(&ObjectFacts::common_in("b")), Some(false));
         let both = Boundary { hash: of(HashOf::Uid, &[(ZERO, HALF)]).hash, ..boundary };

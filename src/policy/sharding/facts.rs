@@ -60,7 +60,7 @@ impl Scope {
 
     /// Whether an object that the selector selects is in the scope.
     pub(super) fn bounds(&self, object: &ObjectFacts<'_>) -> Option<bool> {
-        let mut is_inside = Some(true);
+        let mut is_inside = Some(!self.is_nothing());
         for boundary in self.boundaries() {
             is_inside = and(is_inside, || boundary.has(object));
         }

@@ -3,10 +3,14 @@
 //! Hides how limits become scopes and how a scope is drawn. Knows no dialect and no request but for
 //! where one names the lock.
 
+mod area;
 mod boundary;
+mod common;
 mod facts;
 mod lock;
+mod meet;
 mod namespaces;
+mod rule;
 mod scope;
 mod scopes;
 mod share;
@@ -17,12 +21,14 @@ use sha2::{Digest, Sha256};
 
 pub(super) use self::{boundary::fnv1a, namespaces::Resolved};
 pub use self::{
+    area::{Area, Piece},
     boundary::{BadRange, Boundary, HashOf, HashRange, HashRule, Pattern},
     facts::{ObjectFacts, OfNamespace},
     lock::{BadLock, Lock, LockIn},
     namespaces::{NamespaceLabels, Selected},
+    rule::{BadRule, Rule},
     scope::Scope,
-    scopes::{BadRule, Rule, Scopes},
+    scopes::Scopes,
     share::Share,
 };
 use super::GroupResource;
@@ -57,6 +63,11 @@ impl Sharding {
     /// The scope of a resource, or `None` if the shard sees all of it.
     pub fn scope(&self, resource: &GroupResource) -> Option<&Arc<Scope>> {
         self.scopes.find(resource)
+    }
+
+    /// What the shard has of each limited resource.
+    pub fn area(&self) -> Area<Arc<Scope>> {
+        self.scopes.area()
     }
 
     /// The limits in an order that does not depend on how they were written.

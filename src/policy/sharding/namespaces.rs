@@ -38,6 +38,11 @@ impl Selected {
             .filter(|(_, labels)| is_selected(labels))
             .map(|(name, _)| name.as_str().into())
             .collect();
+        Self::drawn(selector.clone(), names)
+    }
+
+    /// The namespaces that the selector has selected.
+    pub(in crate::policy) fn drawn(selector: Selector, names: BTreeSet<Box<str>>) -> Self {
         let mut digest = Sha256::new();
         for name in &names {
             digest.update(name.as_bytes());
@@ -45,7 +50,13 @@ impl Selected {
             digest.update([0]);
         }
         let digest = digest.finalize().into();
-        Self { selector: selector.clone(), names: Arc::new(names), digest }
+        Self { selector, names: Arc::new(names), digest }
+    }
+
+    /// The namespaces in both.
+    pub(super) fn and(&self, other: &Self) -> Self {
+        let names = self.names.intersection(&other.names).cloned().collect();
+        Self::drawn(self.selector.and(&other.selector), names)
     }
 
     /// Namespaces of these names, as if selected by label.

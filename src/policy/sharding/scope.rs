@@ -11,12 +11,23 @@ pub struct Scope {
     selector: Selector,
     text: String,
     boundaries: Vec<Boundary>,
+    is_nothing: bool,
 }
 
 impl Scope {
     /// The objects that `selector` selects.
     pub fn new(selector: Selector) -> Self {
-        Self { text: selector.to_string(), selector, boundaries: Vec::new() }
+        Self { text: selector.to_string(), selector, boundaries: Vec::new(), is_nothing: false }
+    }
+
+    /// No objects.
+    pub fn nothing() -> Self {
+        Self { is_nothing: true, ..Self::new(Selector::everything()) }
+    }
+
+    /// Whether it has no objects, whatever they are.
+    pub fn is_nothing(&self) -> bool {
+        self.is_nothing
     }
 
     /// The scope, restricted to the objects inside `boundary`.
@@ -28,11 +39,12 @@ impl Scope {
     pub(super) fn and(&self, other: &Self) -> Self {
         let both = Self::new(self.selector.and(&other.selector));
         let boundaries = [&*self.boundaries, &*other.boundaries].concat();
-        Self { boundaries, ..both }
+        let is_nothing = self.is_nothing || other.is_nothing;
+        Self { boundaries, is_nothing, ..both }
     }
 
     pub(super) fn is_everything(&self) -> bool {
-        self.selector.is_everything() && self.boundaries.is_empty()
+        self.selector.is_everything() && self.boundaries.is_empty() && !self.is_nothing
     }
 
     /// The boundaries, which no selector can express.
@@ -54,6 +66,9 @@ impl Scope {
 impl fmt::Display for Scope {
     /// The canonical text of a scope: `team=blue; namespace in (a,b)`.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if self.is_nothing {
+            return f.write_str("nothing");
+        }
         f.write_str(&self.text)?;
         for (at, boundary) in self.boundaries.iter().enumerate() {
             let gap = if at == 0 && self.text.is_empty() { "" } else { "; " };

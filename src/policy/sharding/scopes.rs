@@ -1,40 +1,12 @@
 //! The scopes of resources. A look-up costs the same for two limits and two thousand.
 
-use std::{collections::HashMap, fmt, sync::Arc};
+use std::{collections::HashMap, sync::Arc};
 
-use super::Scope;
-use crate::{
-    policy::{GroupResource, resource::storing},
-    wire::dns::{is_label, is_subdomain},
+use super::{
+    Area, Scope,
+    rule::{Name, Rule, is_shared},
 };
-
-/// A pair of API group and plural resource name, either of which may be a wildcard. Two groups that
-/// serve the same storage are one, as in [`GroupResource`].
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct Rule {
-    group: Name,
-    resource: Name,
-}
-
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-enum Name {
-    Any,
-    Exact(Box<str>),
-}
-
-/// Errors in an API group or resource name.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[expect(missing_docs, reason = "the messages say it")]
-pub enum BadRule {
-    #[error(
-        "apiGroups: {0:?} is not an API group: give \"\" for the core group, a name such as \"apps\", or \"*\""
-    )]
-    Group(String),
-    #[error(
-        "resources: {0:?} is not a resource: give a plural name in lower case without a subresource, such as \"pods\", or \"*\""
-    )]
-    Resource(String),
-}
+use crate::policy::GroupResource;
 
 /// The scope of every limited resource.
 #[derive(Debug, Default, PartialEq, Eq)]
@@ -48,72 +20,6 @@ pub struct Scopes {
 struct ByGroup {
     exact: HashMap<Box<str>, Arc<Scope>>,
     any: Option<Arc<Scope>>,
-}
-
-impl Rule {
-    /// Every resource of every group.
-    pub fn everything() -> Self {
-        Self { group: Name::Any, resource: Name::Any }
-    }
-
-    /// A rule as written by a user: `*` is the wildcard.
-    pub fn new(group: &str, resource: &str) -> Result<Self, BadRule> {
-        if group != "*" && !group.is_empty() && !is_subdomain(group) {
-            return Err(BadRule::Group(group.to_owned()));
-        }
-        if resource != "*" && !is_label(resource) {
-            return Err(BadRule::Resource(resource.to_owned()));
-        }
-        Ok(Self { group: Name::new(storing(group, resource)), resource: Name::new(resource) })
-    }
-
-    /// Whether its names match the resource. A rule for all resources also matches those that
-    /// shards must share, although it does not limit them.
-    pub fn covers(&self, resource: &GroupResource) -> bool {
-        let is = |name: &Name, text: &str| matches!(name, Name::Any) || name.as_str() == text;
-        is(&self.group, resource.group()) && is(&self.resource, resource.resource())
-    }
-
-    /// Whether both rules name the same resource and may mean the same group. A rule for all
-    /// resources does not conflict with one for a single resource: both apply.
-    pub fn conflicts(&self, other: &Self) -> bool {
-        self.resource == other.resource
-            && (self.group == other.group || self.group == Name::Any || other.group == Name::Any)
-    }
-}
-
-impl Name {
-    fn new(text: &str) -> Self {
-        if text == "*" { Self::Any } else { Self::Exact(text.into()) }
-    }
-
-    fn as_str(&self) -> &str {
-        match self {
-            Self::Any => "*",
-            Self::Exact(name) => name,
-        }
-    }
-}
-
-impl Rule {
-    /// The resource that it names, or `None` if it matches all of its group.
-    pub fn resource(&self) -> Option<&str> {
-        match &self.resource {
-            Name::Any => None,
-            Name::Exact(name) => Some(name),
-        }
-    }
-}
-
-impl fmt::Display for Rule {
-    /// Writes `pods`, `deployments.apps`, `*.*`.
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.resource.as_str())?;
-        match self.group.as_str() {
-            "" => Ok(()),
-            group => write!(f, ".{group}"),
-        }
-    }
 }
 
 impl Scopes {
@@ -144,6 +50,22 @@ impl Scopes {
         let scope = named
             .or_else(|| if is_shared(group, resource) { None } else { self.others.find(group) });
         scope.filter(|scope| !scope.is_everything())
+    }
+
+    /// The area of the scopes: in it, the rule that names a resource most exactly says all of it.
+    pub(super) fn area(&self) -> Area<Arc<Scope>> {
+        let named = self.named.iter().map(|(name, by_group)| (Name::Exact(name.clone()), by_group));
+        let pieces = named.chain([(Name::Any, &self.others)]).flat_map(|(resource, by_group)| {
+            let exact = by_group.exact.iter();
+            let exact = exact.map(|(group, scope)| (Name::Exact(group.clone()), scope));
+            let any = by_group.any.iter().map(|scope| (Name::Any, scope));
+            exact.chain(any).map(move |(group, scope)| {
+                let scope = Some(scope).filter(|scope| !scope.is_everything());
+                let normal = scope.map(|scope| Arc::new(scope.normal()));
+                (Rule { group, resource: resource.clone() }, normal)
+            })
+        });
+        Area::new(pieces)
     }
 
     /// The rules in an order that does not depend on how they were written.
@@ -179,20 +101,6 @@ impl ByGroup {
                 named.insert(group, both(self.any.as_ref()));
             }
         }
-    }
-}
-
-/// Whether shards must share the resource, so that a rule for *all* resources leaves it alone:
-/// leases, events, reviews, CustomResourceDefinitions. A rule that names one limits it.
-fn is_shared(group: &str, resource: &str) -> bool {
-    match group {
-        "" => matches!(resource, "events" | "componentstatuses"),
-        "apiextensions.k8s.io" => resource == "customresourcedefinitions",
-        "coordination.k8s.io"
-        | "authentication.k8s.io"
-        | "authorization.k8s.io"
-        | "apiregistration.k8s.io" => true,
-        _ => false,
     }
 }
 

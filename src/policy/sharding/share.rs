@@ -31,6 +31,7 @@ impl Share {
         namespace: Option<&str>,
     ) -> Self {
         let is_inside = match namespace {
+            _ if scope.is_nothing() => Some(false),
             Some(namespace) => scope.bounds(&ObjectFacts::common_in(namespace)),
             None => scope.boundaries().is_empty().then_some(true),
         };

@@ -5,7 +5,7 @@ use std::fmt;
 use std::str::FromStr;
 
 use super::parse;
-use super::requirement::Requirement;
+use super::requirement::{self, Requirement};
 use super::syntax::SelectorError;
 
 /// A conjunction of requirements; the empty one selects everything. Canonical, so that equal
@@ -40,6 +40,12 @@ impl Selector {
     /// Whether it selects every object.
     pub const fn is_everything(&self) -> bool {
         self.requirements.is_empty()
+    }
+
+    /// Whether it is proven to select nothing: its requirements contradict each other.
+    pub fn is_contradiction(&self) -> bool {
+        let mut of_one_label = self.requirements.chunk_by(|one, next| one.key() == next.key());
+        of_one_label.any(requirement::contradict)
     }
 
     /// The requirements in canonical order.

@@ -77,6 +77,28 @@ impl Requirement {
     }
 }
 
+/// Whether it is proven that no label satisfies all requirements, which are of one key.
+pub(super) fn contradict(all: &[Requirement]) -> bool {
+    if all.iter().all(|requirement| requirement.matches(None)) {
+        return false;
+    }
+    if all.iter().any(|requirement| requirement.op == Op::DoesNotExist) {
+        return true;
+    }
+    if let Some(one) = all.iter().find(|requirement| requirement.op == Op::In) {
+        let fits = |value: &String| all.iter().all(|other| other.matches(Some(value)));
+        return !one.values.iter().any(fits);
+    }
+    let bounds = |op| {
+        let of_op = all.iter().filter(move |requirement| requirement.op == op);
+        of_op.filter_map(|requirement| requirement.values.first()?.parse::<i64>().ok())
+    };
+    let least = bounds(Op::GreaterThan).max().map(|bound| i128::from(bound) + 1);
+    let most = bounds(Op::LessThan).min().map(|bound| i128::from(bound) - 1);
+    let (first, last) = (i128::from(i64::MIN), i128::from(i64::MAX));
+    least.unwrap_or(first) > most.unwrap_or(last)
+}
+
 impl fmt::Display for Requirement {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { key, op, values } = self;

@@ -39,7 +39,7 @@ fn boundary() -> impl Strategy<Value = Boundary> {
     let selected = prop::option::weighted(0.3, selected);
     (names, pattern, selected, prop::option::of(hash_rule()), any::<bool>()).prop_map(
         |(names, pattern, selected, hash, has_cluster_scoped)| Boundary {
-            names: names.into_iter().map(Into::into).collect(),
+            names: (!names.is_empty()).then(|| names.into_iter().map(Into::into).collect()),
             pattern,
             selected: selected.map(|names| Selected::of(&names)),
             hash,
@@ -158,14 +158,14 @@ fn of(selector: &str, boundary: Option<Boundary>) -> Narrow {
 }
 
 fn named(names: &[&str]) -> Option<Boundary> {
-    let names = names.iter().map(|name| (*name).into()).collect();
+    let names = Some(names.iter().map(|name| (*name).into()).collect());
     Some(Boundary { names, pattern: None, selected: None, hash: None, has_cluster_scoped: false })
 }
 
 fn hashed(from: &str, to: &str) -> Option<Boundary> {
     let rule = HashRule::new(HashOf::Uid, vec![HashRange::new(from, to).unwrap()]).unwrap();
     Some(Boundary {
-        names: BTreeSet::new(),
+        names: None,
         pattern: None,
         selected: None,
         hash: Some(rule),

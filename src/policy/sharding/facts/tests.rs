@@ -1,7 +1,4 @@
-use std::{
-    collections::{BTreeMap, BTreeSet},
-    sync::Arc,
-};
+use std::{collections::BTreeMap, sync::Arc};
 
 use proptest::prelude::*;
 
@@ -56,7 +53,8 @@ impl Half {
 impl Parts {
     fn boundary(&self) -> Boundary {
         Boundary {
-            names: self.names.iter().map(|name| (*name).into()).collect::<BTreeSet<_>>(),
+            names: (!self.names.is_empty())
+                .then(|| self.names.iter().map(|name| (*name).into()).collect()),
             pattern: self.has_pattern.then(|| Pattern::new("[ab]").unwrap()),
             selected: self.selected.as_deref().map(Selected::of),
             hash: self.half.map(Half::rule),

@@ -1,0 +1,202 @@
+//! What two scopes have in common.
+//!
+//! Hides the normal form of a scope, and what is proven of two. Knows neither why they meet nor
+//! whose they are. Words: the *meet* of two scopes owns what both own; they are *disjoint* if it is
+//! proven that they own nothing in common. Labels that a request states for its namespace are not
+//! regarded: by them reviews are judged, which write nothing.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::Arc,
+};
+
+use super::{Boundary, HashOf, HashRule, Pattern, Piece, Scope, Selected, common};
+
+impl Scope {
+    /// The scope in normal form: equal, if the same conditions were met in another order.
+    pub fn normal(&self) -> Self {
+        self.meet(self)
+    }
+
+    /// The objects that both own, in normal form: one condition of each kind, but for patterns and
+    /// for hashes of both attributes.
+    pub fn meet(&self, other: &Self) -> Self {
+        let selector = self.selector().and(other.selector());
+        if self.is_nothing() || other.is_nothing() || selector.is_contradiction() {
+            return Self::nothing();
+        }
+        let mut common = Common { has_cluster_scoped: true, ..Common::default() };
+        for boundary in self.boundaries().iter().chain(other.boundaries()) {
+            common.add(boundary);
+        }
+        match common.boundaries() {
+            Some(boundaries) => boundaries.into_iter().fold(Self::new(selector), Self::inside),
+            None => Self::nothing(),
+        }
+    }
+
+    /// Whether it is proven that no object is in both.
+    pub fn is_disjoint(&self, other: &Self) -> bool {
+        let both = self.meet(other);
+        both.is_nothing() || has_no_namespace(both.boundaries())
+    }
+}
+
+/// Whether it is proven that the boundaries, in normal form, have no namespace in common, and
+/// nothing that is in none.
+fn has_no_namespace(boundaries: &[Boundary]) -> bool {
+    let has_name = |name: &str| boundaries.iter().all(|boundary| boundary.has_name(name));
+    if has_name("") {
+        return false;
+    }
+    let selected = || boundaries.iter().filter_map(|boundary| boundary.selected.as_ref());
+    let is_selected = |name: &str| selected().all(|selected| selected.names().contains(name));
+    let is_inside = |name: &str| is_selected(name) && has_name(name);
+    if let Some(names) = boundaries.iter().find_map(Boundary::namespaces) {
+        return !names.iter().any(|name| is_inside(name));
+    }
+    let patterns: Vec<_> =
+        boundaries.iter().filter_map(|boundary| boundary.pattern.as_ref()).collect();
+    patterns.iter().enumerate().any(|(at, one)| {
+        patterns
+            .iter()
+            .skip(at + 1)
+            .any(|other| !common::may_match_both(one.as_str(), other.as_str()))
+    })
+}
+
+/// The conditions of several boundaries, by their kinds.
+#[derive(Default)]
+struct Common {
+    names: Option<BTreeSet<Box<str>>>,
+    patterns: BTreeMap<Box<str>, Pattern>,
+    selected: Option<Selected>,
+    of_uid: Hashes,
+    of_namespace: Hashes,
+    has_cluster_scoped: bool,
+}
+
+/// A condition on a hash.
+#[derive(Default)]
+enum Hashes {
+    #[default]
+    Any,
+    In(HashRule),
+    None,
+}
+
+impl Hashes {
+    fn add(&mut self, rule: &HashRule) {
+        let both = match self {
+            Self::Any => rule.meet(rule),
+            Self::In(other) => other.meet(rule),
+            Self::None => None,
+        };
+        *self = both.map_or(Self::None, Self::In);
+    }
+
+    fn rule(self) -> Option<HashRule> {
+        match self {
+            Self::In(rule) => Some(rule),
+            Self::Any | Self::None => None,
+        }
+    }
+}
+
+impl Common {
+    fn add(&mut self, boundary: &Boundary) {
+        let Boundary { names, pattern, selected, hash, has_cluster_scoped } = boundary;
+        if let Some(names) = names {
+            self.names = Some(match &self.names {
+                Some(others) => names.intersection(others).cloned().collect(),
+                None => names.clone(),
+            });
+        }
+        if let Some(pattern) = pattern {
+            self.patterns.insert(pattern.as_str().into(), pattern.clone());
+        }
+        if let Some(selected) = selected {
+            let both = self.selected.as_ref().map(|other| other.and(selected));
+            self.selected = Some(both.unwrap_or_else(|| selected.clone()));
+        }
+        if let Some(rule) = hash {
+            match rule.of() {
+                HashOf::Uid => self.of_uid.add(rule),
+                HashOf::Namespace => self.of_namespace.add(rule),
+            }
+        }
+        self.has_cluster_scoped &= has_cluster_scoped;
+    }
+
+    /// The boundaries in normal form. `None` if they have no object.
+    fn boundaries(mut self) -> Option<Vec<Boundary>> {
+        if matches!(self.of_uid, Hashes::None) {
+            return None;
+        }
+        if matches!(self.of_namespace, Hashes::None) {
+            self.names = Some(BTreeSet::new());
+        }
+        // Of names that are listed, each condition on names is known.
+        if let Some(names) = &mut self.names {
+            let patterns = std::mem::take(&mut self.patterns);
+            let hash = std::mem::take(&mut self.of_namespace).rule();
+            names.retain(|name| {
+                patterns.values().all(|pattern| pattern.is_match(name))
+                    && hash.as_ref().is_none_or(|rule| rule.has(name))
+            });
+            if names.is_empty() {
+                self.selected = None;
+                if !self.has_cluster_scoped {
+                    return None;
+                }
+            }
+        }
+        Some(self.listed())
+    }
+
+    fn listed(self) -> Vec<Boundary> {
+        let any = || Boundary {
+            names: None,
+            pattern: None,
+            selected: None,
+            hash: None,
+            has_cluster_scoped: true,
+        };
+        let mut patterns = self.patterns.into_values();
+        let mut hashes = [self.of_uid, self.of_namespace].into_iter().filter_map(Hashes::rule);
+        let first = Boundary {
+            names: self.names,
+            pattern: patterns.next(),
+            selected: self.selected,
+            hash: hashes.next(),
+            has_cluster_scoped: self.has_cluster_scoped,
+        };
+        if first.is_everything() {
+            return Vec::new();
+        }
+        let hashes = hashes.map(|rule| Boundary { hash: Some(rule), ..any() });
+        let patterns = patterns.map(|pattern| Boundary { pattern: Some(pattern), ..any() });
+        [first].into_iter().chain(hashes).chain(patterns).collect()
+    }
+}
+
+impl Piece for Arc<Scope> {
+    fn nothing() -> Self {
+        Self::new(Scope::nothing())
+    }
+
+    fn is_nothing(&self) -> bool {
+        Scope::is_nothing(self)
+    }
+
+    fn meet(&self, other: &Self) -> Self {
+        Self::new(Scope::meet(self, other))
+    }
+
+    fn is_disjoint(&self, other: &Self) -> bool {
+        Scope::is_disjoint(self, other)
+    }
+}
+
+#[cfg(test)]
+pub(super) mod tests;

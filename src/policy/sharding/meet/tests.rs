@@ -1,0 +1,301 @@
+use proptest::prelude::*;
+
+use super::*;
+use crate::{
+    policy::sharding::{
+        HashRange, NamespaceLabels, ObjectFacts, OfNamespace, namespaces::Resolved,
+    },
+    wire::object::Labels,
+};
+
+type Map = BTreeMap<String, String>;
+
+const NAMES: [&str; 5] = ["ant", "bee", "cat", "team-a", "team-b"];
+const PATTERNS: [&str; 6] = ["^team-", "a$", "^[a-b]", "e+", "^(ant|bee)$", "^team-b"];
+const SELECTORS: [&str; 9] =
+    ["", "k=v", "k!=v", "k in (v,w)", "!k", "k", "n>3", "n<5", "n in (4,x)"];
+const CUTS: [&str; 4] =
+    ["0x0000000000000000", "0x4000000000000000", "0x8000000000000000", "0xc000000000000000"];
+
+fn hash_rule() -> impl Strategy<Value = HashRule> {
+    let of = prop_oneof![Just(HashOf::Uid), Just(HashOf::Namespace)];
+    (of, prop::sample::subsequence(vec![0, 1, 2, 3], 1..4)).prop_map(|(of, quarters)| {
+        let end = |at: usize| CUTS.get(at + 1).copied().unwrap_or_default();
+        let range = |at: usize| HashRange::new(CUTS[at], end(at)).unwrap();
+        HashRule::new(of, quarters.into_iter().map(range).collect()).unwrap()
+    })
+}
+
+fn boundary() -> impl Strategy<Value = Boundary> {
+    let some = || prop::sample::subsequence(NAMES.to_vec(), 0..5);
+    let named = prop::option::weighted(0.4, some());
+    let pattern = prop::option::weighted(0.4, prop::sample::select(PATTERNS.to_vec()));
+    let selected = prop::option::weighted(0.3, prop::sample::select(vec!["k=v", "k=w", "k"]));
+    (named, pattern, selected, prop::option::weighted(0.4, hash_rule()), any::<bool>()).prop_map(
+        |(names, pattern, selected, hash, has_cluster_scoped)| Boundary {
+            names: names.map(|names| names.into_iter().map(Into::into).collect()),
+            pattern: pattern.map(|pattern| Pattern::new(pattern).unwrap()),
+            selected: selected.map(|selector| {
+                Resolved::default().get(&selector.parse().unwrap(), &labels_of_namespaces())
+            }),
+            hash,
+            has_cluster_scoped,
+        },
+    )
+}
+
+/// The labels of the namespaces: `ant` and `team-a` have `k=v`, `bee` has `k=w`.
+fn labels_of_namespaces() -> NamespaceLabels {
+    let label = |value: &str| Map::from([("k".to_owned(), value.to_owned())]);
+    let of = |name: &str| match name {
+        "ant" | "team-a" => label("v"),
+        "bee" => label("w"),
+        _ => Map::new(),
+    };
+    NAMES.map(|name| (name.to_owned(), of(name))).into()
+}
+
+/// Scopes of all kinds.
+pub(in crate::policy) fn scope() -> impl Strategy<Value = Scope> {
+    let selector = prop::sample::select(SELECTORS.to_vec());
+    let boundaries = prop::collection::vec(boundary(), 0..3);
+    (selector, boundaries, prop::bool::weighted(0.02)).prop_map(|(selector, inside, is_nothing)| {
+        let scope = inside.into_iter().fold(Scope::new(selector.parse().unwrap()), Scope::inside);
+        if is_nothing { Scope::nothing() } else { scope }
+    })
+}
+
+/// An object of which everything is known, and the labels of its namespace in a request.
+#[derive(Clone, Debug)]
+struct Whole {
+    place: &'static str,
+    uid: String,
+    labels: Map,
+    stated: Option<Map>,
+}
+
+impl Whole {
+    fn facts(&self) -> ObjectFacts<'_> {
+        ObjectFacts {
+            namespace: self.place,
+            of_namespace: match &self.stated {
+                Some(labels) => OfNamespace::Stated(Labels::of(labels)),
+                None => OfNamespace::Drawn,
+            },
+            uid: &self.uid,
+            labels: Some(Labels::of(&self.labels)),
+        }
+    }
+}
+
+fn labels() -> impl Strategy<Value = Map> {
+    let one = |key: &'static str, values: &'static [&'static str]| {
+        prop::option::of((Just(key), prop::sample::select(values)))
+    };
+    (one("k", &["v", "w", ""]), one("n", &["2", "4", "x"])).prop_map(|labels| {
+        let labels = [labels.0, labels.1].into_iter().flatten();
+        labels.map(|(key, value)| (key.to_owned(), value.to_owned())).collect()
+    })
+}
+
+fn whole() -> impl Strategy<Value = Whole> {
+    let place = prop_oneof![1 => Just(""), 5 => prop::sample::select(NAMES.to_vec())];
+    let stated = prop::option::weighted(0.2, labels());
+    (place, "[0-9a-f]{1,8}", labels(), stated).prop_map(|(place, uid, labels, stated)| Whole {
+        place,
+        uid,
+        labels,
+        stated,
+    })
+}
+
+fn and(one: Option<bool>, other: Option<bool>) -> Option<bool> {
+    match (one, other) {
+        (Some(false), _) | (_, Some(false)) => Some(false),
+        (Some(true), Some(true)) => Some(true),
+        _ => None,
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 4000, failure_persistence: None, ..Default::default() })]
+
+    #[test]
+    fn the_meet_owns_what_both_own(
+        one in scope(),
+        other in scope(),
+        objects in prop::collection::vec(whole(), 8),
+        [has_uid, has_labels, has_namespace]: [bool; 3],
+    ) {
+        let meet = one.meet(&other);
+        for object in &objects {
+            let facts = object.facts();
+            let both = and(one.owns(&facts), other.owns(&facts));
+            prop_assert!(both.is_some());
+            prop_assert_eq!(meet.owns(&facts), both, "{} of {:?}", meet, object);
+            // With a fact less it is judged as well as the two, and never otherwise.
+            let known = ObjectFacts {
+                of_namespace: if has_namespace { facts.of_namespace } else { OfNamespace::Unknown },
+                uid: if has_uid { facts.uid } else { "" },
+                labels: facts.labels.filter(|_| has_labels),
+                ..facts
+            };
+            let (judged, whole) = (meet.owns(&known), meet.owns(&facts));
+            prop_assert!(judged.is_none() || judged == whole, "{} of {:?}", meet, known);
+            let of_two = and(one.owns(&known), other.owns(&known));
+            prop_assert!(of_two.is_none() || judged == of_two, "{} of {:?}", meet, known);
+        }
+        prop_assert_eq!(&meet, &other.meet(&one));
+        prop_assert_eq!(&meet, &meet.normal());
+        prop_assert_eq!(&meet, &meet.meet(&one), "{} and {}", one, other);
+    }
+
+    #[test]
+    fn what_is_proven_disjoint_has_nothing_in_common(
+        one in scope(),
+        other in scope(),
+        objects in prop::collection::vec(whole(), 16),
+    ) {
+        let is_disjoint = one.is_disjoint(&other);
+        prop_assert_eq!(is_disjoint, other.is_disjoint(&one));
+        for object in objects {
+            let object = Whole { stated: None, ..object };
+            let facts = object.facts();
+            let is_common = one.owns(&facts) == Some(true) && other.owns(&facts) == Some(true);
+            prop_assert!(!(is_disjoint && is_common), "{} and {}: {:?}", one, other, object);
+        }
+    }
+
+    #[test]
+    fn a_name_that_matches_two_patterns_is_not_missed(
+        one in prop::sample::select(MORE_PATTERNS.to_vec()),
+        other in prop::sample::select(MORE_PATTERNS.to_vec()),
+        names in prop::collection::vec("[abt0-1]([abet0-1-]{0,6}[abt0-1])?", 24),
+    ) {
+        if !common::may_match_both(one, other) {
+            let both = [one, other].map(|pattern| Pattern::new(pattern).unwrap());
+            for name in names {
+                let is_match = both.iter().all(|pattern| pattern.is_match(&name));
+                prop_assert!(!is_match, "{} and {}: {}", one, other, name);
+            }
+        }
+    }
+}
+
+const MORE_PATTERNS: [&str; 16] = [
+    "",
+    "^a",
+    "^b",
+    "a$",
+    "b$",
+    "-",
+    "^[^-]*$",
+    "^a.*b$",
+    "(?i)^A",
+    r"\bb",
+    r"^\w+$",
+    "^a{2,3}$",
+    "^(?:ab)+$",
+    "^.$",
+    r"^..?$",
+    "t.*t.*t",
+];
+
+fn with(selector: &str, boundary: Boundary) -> Scope {
+    Scope::new(selector.parse().unwrap()).inside(boundary)
+}
+
+fn any_namespaced() -> Boundary {
+    Boundary { names: None, pattern: None, selected: None, hash: None, has_cluster_scoped: false }
+}
+
+fn named(names: &[&str]) -> Boundary {
+    let names = names.iter().map(|name| (*name).into()).collect();
+    Boundary { names: Some(names), ..any_namespaced() }
+}
+
+fn matching(pattern: &str) -> Boundary {
+    Boundary { pattern: Some(Pattern::new(pattern).unwrap()), ..any_namespaced() }
+}
+
+fn hashed(of: HashOf, from: &str, to: &str) -> Boundary {
+    let rule = HashRule::new(of, vec![HashRange::new(from, to).unwrap()]).unwrap();
+    Boundary { hash: Some(rule), ..any_namespaced() }
+}
+
+#[test]
+fn simple_cases_are_proven_disjoint() {
+    let all = || any_namespaced();
+    let selected = |names: &[&str]| Boundary { selected: Some(Selected::of(names)), ..all() };
+    for (one, other) in [
+        (with("a=b", all()), with("a=c", all())),
+        (with("a in (b,c)", all()), with("a notin (b,c,d)", all())),
+        (with("a", all()), with("!a", all())),
+        (with("a>4", all()), with("a<6,a!=b,a in (6)", all())),
+        (with("a>4", all()), with("a<5", all())),
+        (with("", named(&["a", "b"])), with("", named(&["c"]))),
+        (with("", named(&["team-a", "b"])), with("", matching("^team-[b-z]"))),
+        (with("", matching("^team-a")), with("", matching("^team-b"))),
+        (with("", matching("^[a-m]")), with("", matching("^[n-z0-9]"))),
+        (with("", matching("-blue$")), with("", matching("-green$"))),
+        (with("", selected(&["a"])), with("", selected(&["b"]))),
+        (with("", selected(&["a"])), with("", named(&["b"]))),
+        (
+            with("", hashed(HashOf::Uid, CUTS[0], CUTS[1])),
+            with("", hashed(HashOf::Uid, CUTS[1], "")),
+        ),
+        (
+            with("", hashed(HashOf::Namespace, CUTS[0], CUTS[2])),
+            with("", hashed(HashOf::Namespace, CUTS[2], "")),
+        ),
+        (with("", named(&["ant"])), Scope::nothing()),
+    ] {
+        assert!(one.is_disjoint(&other), "{one} and {other}");
+        assert!(!one.is_disjoint(&one) || one.is_nothing(), "{one}");
+    }
+}
+
+#[test]
+fn what_may_have_something_in_common_is_not_disjoint() {
+    let everywhere = |boundary| Boundary { has_cluster_scoped: true, ..boundary };
+    for (one, other) in [
+        (with("a=b", any_namespaced()), with("c=d", any_namespaced())),
+        (with("", matching("^a")), with("", matching("z$"))),
+        (with("", matching("a")), with("", matching("b"))),
+        // What is in no namespace is in both.
+        (with("", everywhere(named(&["a"]))), with("", everywhere(named(&["b"])))),
+        (
+            with("", hashed(HashOf::Uid, CUTS[0], CUTS[1])),
+            with("", hashed(HashOf::Namespace, CUTS[1], "")),
+        ),
+        // A class that only Unicode has.
+        (with("", matching(r"^\p{Greek}")), with("", matching("^b"))),
+    ] {
+        assert!(!one.is_disjoint(&other), "{one} and {other}");
+    }
+}
+
+#[test]
+fn an_empty_meeting_is_nothing_and_not_anything() {
+    let [a, b] = ["a", "b"].map(|name| with("", named(&[name])));
+    assert!(a.meet(&b).is_nothing());
+    assert_eq!(a.meet(&b).to_string(), "nothing");
+    let everywhere = |name| Boundary { has_cluster_scoped: true, ..named(&[name]) };
+    let meet = with("", everywhere("a")).meet(&with("", everywhere("b")));
+    assert_eq!(meet.owns(&ObjectFacts::common_in("a")), Some(false));
+    assert_eq!(meet.owns(&ObjectFacts::common_in("c")), Some(false));
+    assert_eq!(meet.owns(&ObjectFacts::common_in("")), Some(true));
+}
+
+#[test]
+fn ranges_of_one_hash_are_cut_to_one_rule() {
+    let low = with("", hashed(HashOf::Uid, CUTS[0], CUTS[2]));
+    let high = with("", hashed(HashOf::Uid, CUTS[1], ""));
+    let both = with("", hashed(HashOf::Uid, CUTS[1], CUTS[2]));
+    assert_eq!(low.meet(&high), both);
+    let by_namespace = with("", hashed(HashOf::Namespace, CUTS[1], CUTS[2]));
+    assert_eq!(low.meet(&by_namespace).boundaries().len(), 2);
+    // Patterns and hashes of namespaces that are listed are decided.
+    let listed = with("", named(&["ant", "bee"])).meet(&with("", matching("^a")));
+    assert_eq!(listed, with("", named(&["ant"])));
+}
