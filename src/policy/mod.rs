@@ -4,7 +4,7 @@
 //! parts have lives of their own: [`sharding`] alone has an epoch, [`positions`] and a
 //! [`difference`](difference()), so a change of another part touches no watch. [`way`] decides what
 //! becomes of a request, [`refusal`] what is answered instead, [`webhook`] whose an admission review
-//! is.
+//! is, [`ring`] when a shard gives up what another takes.
 
 mod dialect;
 mod difference;
@@ -14,6 +14,7 @@ mod parts;
 pub mod positions;
 mod refusal;
 mod resource;
+pub mod ring;
 mod sharding;
 mod way;
 mod webhook;

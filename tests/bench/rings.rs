@@ -8,7 +8,7 @@
 use std::{fmt::Write as _, hint::black_box, sync::Arc};
 
 use criterion::{Criterion, criterion_group, criterion_main};
-use ctrlmesh::policy::{Area, Scope, from_documents};
+use ctrlmesh::policy::{Area, Scope, from_documents, ring::ScopeClaim};
 
 /// A config with a limit of each kind. Those of the shards 0 and 1 are disjoint by what stands last
 /// in each.
@@ -50,6 +50,10 @@ fn rings(criterion: &mut Criterion) {
     });
     group.bench_function("meet", |bencher| {
         bencher.iter(|| black_box(&areas[0]).meet(black_box(&areas[1])));
+    });
+    let text = ScopeClaim::of(areas[0].clone()).text().unwrap();
+    group.bench_function("read", |bencher| {
+        bencher.iter(|| ScopeClaim::read(black_box(&text)));
     });
     group.finish();
 }

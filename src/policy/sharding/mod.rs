@@ -19,7 +19,7 @@ use std::sync::Arc;
 
 use sha2::{Digest, Sha256};
 
-pub(super) use self::{boundary::fnv1a, namespaces::Resolved};
+pub(super) use self::{area::refined, boundary::fnv1a, namespaces::Resolved};
 pub use self::{
     area::{Area, Piece},
     boundary::{BadRange, Boundary, HashOf, HashRange, HashRule, Pattern},
@@ -32,6 +32,8 @@ pub use self::{
     share::Share,
 };
 use super::GroupResource;
+#[cfg(test)]
+pub(super) use meet::tests::scope as any_scope;
 
 /// The part of a policy that says which objects are the shard's. Immutable: a request takes one at
 /// its start and keeps it.

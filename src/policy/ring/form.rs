@@ -1,0 +1,228 @@
+//! The text of a claim in a Lease, and what the Lease of a pod says.
+//!
+//! Hides the encoding, and what is claimed by a text that is too long or cannot be read. Knows
+//! nothing of rings or of time. Words: a text *says* a claim; the *digest* stands for a boundary that
+//! is too long to be said.
+
+use std::{collections::BTreeSet, sync::Arc};
+
+use serde::{Deserialize, Serialize};
+use sha2::{Digest, Sha256};
+
+use super::claim::{Claim, Lease};
+use crate::{
+    policy::{Area, Boundary, HashOf, HashRange, HashRule, Pattern, Rule, Scope, Selected},
+    wire::selector::Selector,
+};
+
+/// The longest text of a claim, in bytes. All annotations of an object have 256 KiB.
+const LONGEST: usize = 32 << 10;
+/// The release of the format. A text of a later one is read as far as it is known: fields are added,
+/// none of which widens what is claimed.
+pub const SPEAKS: u32 = 1;
+
+/// A claim over the scopes of resources.
+pub type ScopeClaim = Claim<Arc<Scope>>;
+
+/// What the Lease of a pod has in its metadata.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Said<'a> {
+    /// The shard. `None` if it does not say.
+    pub shard: Option<&'a str>,
+    /// The text of the claim. `None` if it does not say.
+    pub claim: Option<&'a str>,
+}
+
+/// A claim that cannot be said: its rules alone are too long.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("the limits name too many resources: what a shard claims must fit into {LONGEST} bytes")]
+pub struct TooLong;
+
+#[derive(Default, Serialize, Deserialize)]
+struct Text {
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pieces: Option<Vec<PieceText>>,
+    /// The digest of the pieces, where only their rules are said.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    digest: Option<String>,
+    #[serde(default, skip_serializing_if = "is_false")]
+    all: bool,
+}
+
+#[derive(Serialize, Deserialize)]
+struct PieceText {
+    group: String,
+    resource: String,
+    /// Whether the resource is not limited.
+    #[serde(default, skip_serializing_if = "is_false")]
+    free: bool,
+    #[serde(default, skip_serializing_if = "is_false")]
+    nothing: bool,
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    labels: String,
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    inside: Vec<BoundaryText>,
+}
+
+#[derive(Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct BoundaryText {
+    #[serde(skip_serializing_if = "Option::is_none")]
+    names: Option<BTreeSet<Box<str>>>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pattern: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    selected: Option<SelectedText>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    uids: Option<Vec<(String, String)>>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    namespaces: Option<Vec<(String, String)>>,
+    cluster_scoped: bool,
+}
+
+#[derive(Serialize, Deserialize)]
+struct SelectedText {
+    by: String,
+    names: BTreeSet<Box<str>>,
+}
+
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde asks so")]
+fn is_false(is: &bool) -> bool {
+    !is
+}
+
+impl ScopeClaim {
+    /// The text that says the claim. The same claim has the same text.
+    pub fn text(&self) -> Result<String, TooLong> {
+        let pieces = match self {
+            Self::All => return Ok(written(&Text { all: true, ..Text::default() })),
+            Self::Nothing => Vec::new(),
+            Self::Of(area) => {
+                let pieces = area.pieces();
+                pieces.map(|(rule, scope)| piece_text(rule, scope.map(AsRef::as_ref))).collect()
+            }
+        };
+        let text = written(&Text { pieces: Some(pieces), ..Text::default() });
+        if text.len() <= LONGEST {
+            return Ok(text);
+        }
+        let digest = Sha256::digest(&text).iter().map(|byte| format!("{byte:02x}")).collect();
+        let rules = self.area().into_iter().flat_map(Area::pieces);
+        // Of what is only named, everything is claimed.
+        let everything = Scope::new(Selector::everything());
+        let pieces = rules.map(|(rule, scope)| piece_text(rule, scope.map(|_| &everything)));
+        let pieces = Some(pieces.collect());
+        let text = written(&Text { pieces, digest: Some(digest), all: false });
+        if text.len() <= LONGEST { Ok(text) } else { Err(TooLong) }
+    }
+
+    /// The claim that a text says. `None` if it cannot be read.
+    pub fn read(text: &str) -> Option<Self> {
+        if text.len() > LONGEST {
+            return None;
+        }
+        let text: Text = serde_json::from_str(text).ok()?;
+        if text.all {
+            return Some(Self::All);
+        }
+        let mut rules = BTreeSet::new();
+        let mut pieces = Vec::new();
+        for piece in text.pieces? {
+            let (rule, scope) = piece.read()?;
+            if !rules.insert(rule.clone()) {
+                return None;
+            }
+            pieces.push((rule, scope));
+        }
+        Some(Self::of(Area::new(pieces)))
+    }
+}
+
+impl Lease<Arc<Scope>> {
+    /// The Lease of a pod. One that cannot be read claims all, for nobody's shard.
+    pub fn read(pod: &str, ring: &str, version: &str, said: Said<'_>) -> Self {
+        let read = || Some((said.shard?, Claim::read(said.claim?)?));
+        let (shard, claim) = match read() {
+            Some((shard, claim)) => (Some(shard.into()), claim),
+            None => (None, Claim::All),
+        };
+        Self { pod: pod.into(), ring: ring.into(), shard, version: version.into(), claim }
+    }
+}
+
+fn written(text: &Text) -> String {
+    // A struct of texts, numbers and lists has a JSON.
+    serde_json::to_string(text).unwrap_or_default()
+}
+
+fn piece_text(rule: &Rule, scope: Option<&Scope>) -> PieceText {
+    let (group, resource) = rule.names();
+    let inside = scope.into_iter().flat_map(Scope::boundaries);
+    PieceText {
+        group: group.to_owned(),
+        resource: resource.to_owned(),
+        free: scope.is_none(),
+        nothing: scope.is_some_and(Scope::is_nothing),
+        labels: scope.map(|scope| scope.text().to_owned()).unwrap_or_default(),
+        inside: inside.map(BoundaryText::of).collect(),
+    }
+}
+
+impl PieceText {
+    fn read(self) -> Option<(Rule, Option<Arc<Scope>>)> {
+        let rule = Rule::new(&self.group, &self.resource).ok()?;
+        if self.free {
+            return Some((rule, None));
+        }
+        if self.nothing {
+            return Some((rule, Some(Arc::new(Scope::nothing()))));
+        }
+        let mut scope = Scope::new(self.labels.parse().ok()?);
+        for boundary in self.inside {
+            scope = scope.inside(boundary.read()?);
+        }
+        Some((rule, Some(Arc::new(scope.normal()))))
+    }
+}
+
+impl BoundaryText {
+    fn of(boundary: &Boundary) -> Self {
+        let Boundary { names, pattern, selected, hash, has_cluster_scoped } = boundary;
+        let ranges = |of| hash.as_ref().filter(|rule| rule.of() == of).map(HashRule::texts);
+        Self {
+            names: names.clone(),
+            pattern: pattern.as_ref().map(|pattern| pattern.as_str().to_owned()),
+            selected: selected.as_ref().map(|selected| SelectedText {
+                by: selected.selector().to_string(),
+                names: selected.names().clone(),
+            }),
+            uids: ranges(HashOf::Uid),
+            namespaces: ranges(HashOf::Namespace),
+            cluster_scoped: *has_cluster_scoped,
+        }
+    }
+
+    fn read(self) -> Option<Boundary> {
+        let hash = match (&self.uids, &self.namespaces) {
+            (None, None) => None,
+            (Some(ranges), None) => Some(hash_rule(HashOf::Uid, ranges)?),
+            (None, Some(ranges)) => Some(hash_rule(HashOf::Namespace, ranges)?),
+            (Some(_), Some(_)) => return None,
+        };
+        let selected = match self.selected {
+            None => None,
+            Some(SelectedText { by, names }) => Some(Selected::drawn(by.parse().ok()?, names)),
+        };
+        let pattern = match &self.pattern {
+            None => None,
+            Some(pattern) => Some(Pattern::new(pattern).ok()?),
+        };
+        let (names, has_cluster_scoped) = (self.names, self.cluster_scoped);
+        Some(Boundary { names, pattern, selected, hash, has_cluster_scoped })
+    }
+}
+
+fn hash_rule(of: HashOf, ranges: &[(String, String)]) -> Option<HashRule> {
+    let ranges = ranges.iter().map(|(from, to)| HashRange::new(from, to).ok());
+    HashRule::new(of, ranges.collect::<Option<_>>()?).ok()
+}

@@ -1,0 +1,421 @@
+//! The machine of one pod: it gives up before another takes, and takes when the others gave up.
+//!
+//! Hides the order of closing, claiming, reading and opening, and what of it is done. Knows no
+//! clock, no API server, and of objects only the pieces of resources that [`Area`] has. Words: what
+//! is *open* may be written; what is *shown* is what the streams show. The two differ only while the
+//! own Lease is not valid.
+
+use std::{sync::Arc, time::Duration};
+
+use super::{
+    claim::{Claim, Lease},
+    config::Wanted,
+    laws::{Law, Laws},
+    own::{Answer, Found, Own, Stored},
+    peers::{Clock, Peers, Reading},
+    timing::{Time, Timing},
+    under_way::UnderWay,
+};
+use crate::policy::{Area, GroupResource, Piece, Rule};
+
+/// The machine of one pod. Its inputs are calls; after each, the caller does what
+/// [`next_write`](Self::next_write) and [`next_read`](Self::next_read) ask for, takes what is
+/// [open](Self::open) and [shown](Self::shown), and calls [`tick`](Self::tick) at
+/// [`wake`](Self::wake). Safe whatever is late, lost or repeated; the pace of repetitions is the
+/// caller's.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Ring<S> {
+    pub(super) laws: Laws,
+    pub(super) timing: Timing,
+    pub(super) pod: Box<str>,
+    pub(super) config: Option<Wanted<S>>,
+    pub(super) rivals: Vec<Wanted<S>>,
+    pub(super) is_leaving: bool,
+    pub(super) open: Option<Arc<Area<S>>>,
+    shown: Option<Arc<Area<S>>>,
+    pub(super) own: Own<S>,
+    pub(super) peers: Peers<S>,
+    pub(super) under_way: UnderWay<S>,
+}
+
+/// A list of the ring's Leases, with the own one whichever ring it names.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Listing<S> {
+    /// The Leases.
+    pub leases: Vec<Lease<S>>,
+    /// Whether the store was asked, and no cache.
+    pub is_consistent: bool,
+}
+
+/// A write of the own Lease.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Write<S> {
+    /// It is to say this.
+    Claim(Saying<S>),
+    /// It is to be deleted, if it has this version.
+    Delete(Box<str>),
+}
+
+/// What the own Lease is to say.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Saying<S> {
+    /// Whether there is no Lease yet.
+    pub is_new: bool,
+    /// The version that is replaced.
+    pub replaces: Option<Box<str>>,
+    /// Whether the Lease is to be deleted with its pod.
+    pub goes_with_pod: bool,
+    /// The ring.
+    pub ring: Box<str>,
+    /// The config that the pod goes by.
+    pub config: Wanted<S>,
+    /// The claim.
+    pub claim: Claim<S>,
+}
+
+/// Where the machine stands.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Phase {
+    /// What the config wants is open, as far as it is this shard's.
+    Open,
+    /// What was lost is closed, and requests outside of the new claim are under way.
+    Closing,
+    /// The Lease is to say the new claim.
+    Claiming,
+    /// Others are to give up what is claimed, or are not known to have.
+    Waiting,
+}
+
+impl<S: Piece> Ring<S> {
+    /// The machine of a new process in the pod with this uid: nothing is open.
+    pub fn new(pod: &str, timing: Timing) -> Self {
+        Self {
+            laws: Laws::default(),
+            timing,
+            pod: pod.into(),
+            config: None,
+            rivals: Vec::new(),
+            is_leaving: false,
+            open: None,
+            shown: None,
+            own: Own::new(),
+            peers: Peers::new(),
+            under_way: UnderWay::new(),
+        }
+    }
+
+    /// What the own config wants, for the namespaces as they are. It may be late, or older than the
+    /// last. What it takes away is closed at once.
+    pub fn configure(&mut self, config: Wanted<S>, now: Time) {
+        let left = |area: &mut Option<Arc<Area<S>>>| {
+            if let Some(area) = area {
+                let left = area.meet(&config.area);
+                if left != **area {
+                    *area = Arc::new(left);
+                }
+            }
+        };
+        left(&mut self.open);
+        left(&mut self.shown);
+        let ring = self.own.ring.get_or_insert_with(|| config.ring.clone());
+        if *ring != config.ring {
+            self.open = None;
+        }
+        self.config = Some(config);
+        self.settle(now);
+    }
+
+    /// What the configs of the ring want. They may be late: what they say decides who claims, not
+    /// who opens.
+    pub fn see_configs(&mut self, configs: Vec<Wanted<S>>, now: Time) {
+        self.rivals = configs;
+        self.settle(now);
+    }
+
+    /// The list of Leases that was asked for.
+    pub fn listed(&mut self, listing: Listing<S>, now: Time) {
+        let Some(asked) = self.peers.take_reading() else { return };
+        let is_consistent = listing.is_consistent || !self.laws.hold(Law::ReadConsistently);
+        let (mut own, others): (Vec<_>, Vec<_>) =
+            listing.leases.into_iter().partition(|lease| lease.pod == self.pod);
+        let counts = is_consistent && asked.counts;
+        self.peers.replace(others, counts, is_consistent, self.clock(now));
+        if listing.is_consistent && asked.is_current {
+            match self.own.find(own.pop()) {
+                Found::Same => {}
+                Found::Inherited(claim) => {
+                    self.under_way.inherit(claim, now + self.timing.longest);
+                }
+                Found::Lost => self.close(),
+            }
+        }
+        self.settle(now);
+    }
+
+    /// The list that was asked for is not to be had.
+    pub fn unlisted(&mut self) {
+        self.peers.take_reading();
+    }
+
+    /// A Lease as the watch shows it that follows the last list.
+    pub fn changed(&mut self, lease: Lease<S>, now: Time) {
+        // Of the own one, answers tell more than a watch, which is late.
+        if lease.pod != self.pod && self.peers.is_followed() {
+            self.peers.change(lease, self.clock(now));
+            self.settle(now);
+        }
+    }
+
+    /// A Lease was deleted, as the watch shows it that follows the last list.
+    pub fn deleted(&mut self, pod: &str, now: Time) {
+        if !self.peers.is_followed() {
+            return;
+        }
+        if *pod == *self.pod {
+            if matches!(self.own.stored, Stored::At(_)) && !self.is_leaving {
+                self.own.lose();
+                self.own.stored = Stored::Unsure;
+                self.close();
+            }
+        } else {
+            self.peers.remove(pod);
+        }
+        self.settle(now);
+    }
+
+    /// The watch has ended: what it would have shown is unknown.
+    pub fn unfollowed(&mut self) {
+        self.peers.unfollow();
+    }
+
+    /// A request on an object of the resource is to be sent, which takes at most `longest`. Returns
+    /// the time that it may take, or `None` if it must not be sent: the resource is not open now.
+    pub fn begin(
+        &mut self,
+        id: u64,
+        resource: &GroupResource,
+        longest: Duration,
+        now: Time,
+    ) -> Option<Duration> {
+        self.settle(now);
+        let rule = Rule::of(resource);
+        let open = self.open.as_ref()?;
+        let longest = longest.min(self.own.valid_until.saturating_sub(now));
+        if let Some(piece) = open.find(&rule).cloned() {
+            self.under_way.begin(id, rule, piece, now + longest);
+        }
+        Some(longest)
+    }
+
+    /// A request was answered below 500.
+    pub fn end(&mut self, id: u64, now: Time) {
+        self.under_way.end(id);
+        self.settle(now);
+    }
+
+    /// A request is over, and nobody told whether it takes effect.
+    pub fn lose(&mut self, id: u64, now: Time) {
+        if self.laws.hold(Law::UnknownIsUnderWay) {
+            self.under_way.lose(id);
+        } else {
+            self.under_way.end(id);
+        }
+        self.settle(now);
+    }
+
+    /// The answer to the last write of the own Lease.
+    pub fn answered(&mut self, answer: Answer, now: Time) {
+        let was_confirmed = self.own.is_confirmed;
+        if let Some(sent) = self.own.answer(answer, &self.timing) {
+            self.under_way.answered(sent, now, self.timing.settling);
+        }
+        self.peers.own_changes();
+        if !was_confirmed && self.laws.hold(Law::ClaimBeforeReading) {
+            self.peers.discount();
+        }
+        self.settle(now);
+    }
+
+    /// The pod has had its last request, and gives up everything.
+    pub fn leave(&mut self, now: Time) {
+        self.is_leaving = true;
+        self.open = None;
+        self.settle(now);
+    }
+
+    /// Time has passed.
+    pub fn tick(&mut self, now: Time) {
+        self.settle(now);
+    }
+
+    /// The next write of the own Lease, which the caller sends.
+    pub fn next_write(&mut self, now: Time) -> Option<Write<S>> {
+        let (write, claim) = self.due_write(now)?;
+        let may_change = self.own.send(claim, now);
+        self.peers.own_changes();
+        if may_change && self.laws.hold(Law::ClaimBeforeReading) {
+            self.peers.discount();
+        }
+        Some(write)
+    }
+
+    /// The ring whose Leases the caller is to list, and to watch from then on.
+    pub fn next_read(&mut self, now: Time) -> Option<&str> {
+        if !self.is_read_due(now) {
+            return None;
+        }
+        let counts = self.own.is_confirmed || !self.laws.hold(Law::ClaimBeforeReading);
+        self.peers.ask(Reading { counts, is_current: !self.own.is_sent() });
+        self.own.ring.as_deref()
+    }
+
+    /// The next time at which time alone changes something.
+    pub fn wake(&self, now: Time) -> Option<Time> {
+        let lapse = Some(self.own.valid_until).filter(|at| self.open.is_some() && *at < Time::MAX);
+        let renewal = Some(self.own.renew_at)
+            .filter(|_| self.own.is_confirmed && !self.own.is_sent() && !self.is_done());
+        let silent = self.timing.silent_after.filter(|_| self.has_gap());
+        let silent = silent.and_then(|after| self.peers.next_silent(after));
+        let times = [lapse, renewal, silent, self.under_way.wake(now)];
+        times.into_iter().flatten().filter(|at| *at > now).min()
+    }
+
+    /// What may be written, as long as the own Lease is valid. `None` for nothing of any resource.
+    pub fn open(&self) -> Option<&Arc<Area<S>>> {
+        self.open.as_ref()
+    }
+
+    /// What the streams show. `None` before anything was open: lists and watches are refused, for an
+    /// empty list would say that there is nothing.
+    pub fn shown(&self) -> Option<&Arc<Area<S>>> {
+        self.shown.as_ref()
+    }
+
+    /// The number of requests without a known end, and of those among them that were given up.
+    pub fn under_way(&self) -> (usize, usize) {
+        self.under_way.count()
+    }
+
+    /// Whether the pod has given up everything, and its Lease is gone.
+    pub fn is_done(&self) -> bool {
+        self.is_leaving && self.own.stored == Stored::Absent && !self.own.is_sent()
+    }
+
+    /// Where the machine stands.
+    pub fn phase(&self) -> Phase {
+        let target = self.target();
+        match () {
+            () if !self.is_drained_for(&target) => Phase::Closing,
+            () if !self.own.is_confirmed || self.own.said != target => Phase::Claiming,
+            () if self.has_gap() => Phase::Waiting,
+            () => Phase::Open,
+        }
+    }
+
+    pub(super) fn is_in_its_ring(&self) -> bool {
+        self.config.as_ref().is_some_and(|config| self.own.ring.as_ref() == Some(&config.ring))
+    }
+
+    /// Whether the claim is to be given back whole: the pod leaves, or leaves the ring.
+    pub(super) fn gives_up(&self) -> bool {
+        self.is_leaving || !self.is_in_its_ring()
+    }
+
+    fn clock(&self, now: Time) -> Clock {
+        Clock { now, silent_after: self.timing.silent_after }
+    }
+
+    /// Closes everything until the claim is written and the Leases are read. The streams are told
+    /// nothing: what another has is seen then.
+    fn close(&mut self) {
+        self.open = None;
+        self.peers.discount();
+    }
+
+    fn settle(&mut self, now: Time) {
+        if !self.own.is_valid(now) {
+            self.close();
+        }
+        self.under_way.forget(now);
+        self.change_ring();
+        let is_read = self.peers.counts() || !self.laws.hold(Law::ReadBeforeOpening);
+        if !self.gives_up() && self.own.is_confirmed && self.own.is_valid(now) && is_read {
+            let others = self.others();
+            if let Some(opened) = self.opened(&others)
+                && self.open.as_deref() != Some(&opened)
+            {
+                self.open = Some(Arc::new(opened));
+            }
+            self.shown.clone_from(&self.open);
+        }
+    }
+
+    /// Enters the ring of the config, once nothing is claimed in the old one.
+    fn change_ring(&mut self) {
+        let Some(config) = self.config.as_ref().filter(|_| !self.is_in_its_ring()) else { return };
+        let is_free = self.own.stored == Stored::Absent
+            || (self.own.is_confirmed && self.own.said == Claim::Nothing);
+        if is_free && !self.own.is_sent() && self.under_way.is_inside(&Claim::Nothing) {
+            self.own.ring = Some(config.ring.clone());
+            self.own.is_confirmed = false;
+            self.peers.forget();
+        }
+    }
+
+    pub(super) fn is_drained_for(&self, claim: &Claim<S>) -> bool {
+        !self.laws.hold(Law::DrainFirst) || self.under_way.is_inside(claim)
+    }
+
+    /// The write that is due, with the claim that it makes.
+    fn due_write(&self, now: Time) -> Option<(Write<S>, Option<Claim<S>>)> {
+        if self.own.is_sent() || self.own.is_unread() {
+            return None;
+        }
+        let version = match &self.own.stored {
+            Stored::At(version) => Some(version.clone()),
+            _ => None,
+        };
+        let target = self.target();
+        let is_drained = self.is_drained_for(&target);
+        if self.is_leaving && is_drained {
+            return Some((Write::Delete(version?), None));
+        }
+        let config = self.config.clone()?;
+        let claim = if is_drained { target } else { self.own.said.clone() };
+        let is_due = claim != self.own.said
+            || !self.own.is_confirmed
+            || self.own.renew_at <= now
+            || !self.own.is_valid(now)
+            || self.under_way.needs_answer(now);
+        if !is_due {
+            return None;
+        }
+        let saying = Saying {
+            is_new: version.is_none(),
+            replaces: version.filter(|_| self.laws.hold(Law::WriteWithVersion)),
+            goes_with_pod: !self.laws.hold(Law::LeaseOutlivesPod),
+            ring: self.own.ring.clone()?,
+            config,
+            claim: claim.clone(),
+        };
+        Some((Write::Claim(saying), Some(claim)))
+    }
+
+    fn is_read_due(&self, now: Time) -> bool {
+        if self.peers.is_reading() || self.own.ring.is_none() || self.is_done() {
+            return false;
+        }
+        if self.own.is_unread() && !self.own.is_sent() {
+            return true;
+        }
+        if self.gives_up() {
+            return false;
+        }
+        let silent = self.timing.silent_after.and_then(|after| self.peers.next_silent(after));
+        let is_silent = || silent.is_some_and(|at| at <= now) && self.has_gap();
+        let may_open = self.own.is_confirmed && self.own.is_valid(now);
+        !self.peers.is_followed()
+            || (may_open && !self.peers.counts() && self.has_gap())
+            || (may_open && is_silent())
+    }
+}

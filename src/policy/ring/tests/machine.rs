@@ -1,0 +1,279 @@
+use std::{sync::Arc, time::Duration};
+
+use super::{
+    super::{Answer, Claim, Lease, Listing, Phase, Ring, Saying, Timing, Wanted, Write},
+    bits::{Bits, Layout},
+};
+use crate::policy::GroupResource;
+
+const LAYOUT: Layout = Layout::Namespaces;
+const BEGIN: Duration = Duration::from_secs(1000);
+
+fn after(seconds: u64) -> Duration {
+    BEGIN + Duration::from_secs(seconds)
+}
+
+fn wanted(ring: &str, shard: &str, cells: u8) -> Wanted<Bits> {
+    Wanted {
+        ring: ring.into(),
+        shard: shard.into(),
+        birth: (0, shard.into()),
+        generation: 1,
+        area: Arc::new(LAYOUT.area(cells)),
+    }
+}
+
+fn lease(pod: &str, shard: Option<&str>, version: &str, claim: Claim<Bits>) -> Lease<Bits> {
+    let shard = shard.map(Into::into);
+    Lease { pod: pod.into(), ring: "ring".into(), shard, version: version.into(), claim }
+}
+
+fn listing(leases: &[Lease<Bits>]) -> Listing<Bits> {
+    Listing { leases: leases.to_vec(), is_consistent: true }
+}
+
+fn open(ring: &Ring<Bits>) -> Option<u8> {
+    ring.open().map(|area| LAYOUT.cells(area))
+}
+
+fn shown(ring: &Ring<Bits>) -> Option<u8> {
+    ring.shown().map(|area| LAYOUT.cells(area))
+}
+
+/// The next write, which says something.
+fn saying(ring: &mut Ring<Bits>, now: Duration) -> Saying<Bits> {
+    match ring.next_write(now) {
+        Some(Write::Claim(saying)) => saying,
+        other => panic!("{other:?}"),
+    }
+}
+
+fn stored(version: &str) -> Answer {
+    Answer::Done(Some(version.into()))
+}
+
+/// A pod of shard `a` that alone wants these cells, and has them open.
+fn opened(cells: u8, timing: Timing) -> Ring<Bits> {
+    let mut ring = Ring::new("me", timing);
+    ring.configure(wanted("ring", "a", cells), BEGIN);
+    assert_eq!(ring.next_read(BEGIN), Some("ring"));
+    ring.listed(listing(&[]), BEGIN);
+    let said = saying(&mut ring, BEGIN);
+    assert_eq!((said.is_new, said.replaces, said.goes_with_pod), (true, None, false));
+    assert_eq!(said.claim, LAYOUT.claim(cells));
+    assert_eq!(open(&ring), None, "claimed, but not stored");
+    ring.answered(stored("1"), BEGIN);
+    assert_eq!((open(&ring), ring.phase()), (None, Phase::Waiting), "stored, but not read");
+    assert_eq!(ring.next_read(BEGIN), Some("ring"));
+    ring.listed(listing(&[lease("me", Some("a"), "1", LAYOUT.claim(cells))]), BEGIN);
+    assert_eq!((open(&ring), ring.phase()), (Some(cells), Phase::Open));
+    ring
+}
+
+fn resource() -> GroupResource {
+    LAYOUT.resource(0)
+}
+
+#[test]
+fn what_is_lost_is_claimed_until_nothing_is_under_way() {
+    let mut ring = opened(0b11, Timing::default());
+    let minute = Timing::default().longest;
+    assert_eq!(ring.begin(1, &resource(), minute, BEGIN), Some(minute));
+    assert_eq!(ring.begin(2, &resource(), minute, BEGIN), Some(minute));
+    ring.configure(wanted("ring", "a", 0b01), after(1));
+    assert_eq!((open(&ring), shown(&ring), ring.phase()), (Some(1), Some(1), Phase::Closing));
+    assert_eq!(ring.next_write(after(1)), None);
+    ring.end(1, after(2));
+    ring.lose(2, after(2));
+    assert_eq!((ring.next_write(after(2)), ring.under_way()), (None, (1, 1)));
+    // Nobody told its end: its deadline, an answer after it, and two seconds.
+    assert_eq!(ring.wake(after(2)), Some(after(10)), "the renewal");
+    assert_eq!(saying(&mut ring, after(59)).claim, LAYOUT.claim(0b11));
+    ring.answered(stored("2"), after(61));
+    assert_eq!(saying(&mut ring, after(62)).claim, LAYOUT.claim(0b11));
+    ring.answered(stored("3"), after(63));
+    ring.tick(after(64));
+    assert_eq!((ring.next_write(after(64)), ring.wake(after(64))), (None, Some(after(65))));
+    ring.tick(after(65));
+    let said = saying(&mut ring, after(65));
+    assert_eq!((said.claim, said.replaces.as_deref()), (LAYOUT.claim(0b01), Some("3")));
+    ring.answered(stored("4"), after(65));
+    assert_eq!(ring.phase(), Phase::Open);
+    assert_eq!(ring.next_read(after(65)), None, "nothing is gained");
+}
+
+#[test]
+fn what_only_grows_is_claimed_without_closing() {
+    let mut ring = opened(0b01, Timing::default());
+    ring.begin(1, &resource(), Duration::from_secs(60), BEGIN);
+    ring.configure(wanted("ring", "a", 0b11), after(1));
+    assert_eq!(ring.phase(), Phase::Claiming);
+    assert_eq!(saying(&mut ring, after(1)).claim, LAYOUT.claim(0b11));
+}
+
+#[test]
+fn a_lease_that_cannot_be_read_claims_all() {
+    let mut ring = opened(0b01, Timing::default());
+    ring.changed(lease("other", None, "7", Claim::All), after(1));
+    ring.configure(wanted("ring", "a", 0b11), after(1));
+    assert_eq!(saying(&mut ring, after(1)).claim, LAYOUT.claim(0b11));
+    ring.answered(stored("2"), after(1));
+    assert!(ring.next_read(after(1)).is_some());
+    let mine = lease("me", Some("a"), "2", LAYOUT.claim(0b11));
+    ring.listed(listing(&[lease("other", None, "7", Claim::All), mine]), after(1));
+    assert_eq!((open(&ring), ring.phase()), (Some(0b01), Phase::Waiting));
+    ring.deleted("other", after(2));
+    assert_eq!(open(&ring), Some(0b11));
+}
+
+#[test]
+fn a_lease_deleted_by_hand_closes_all_and_shows_the_same() {
+    let mut ring = opened(0b11, Timing::default());
+    ring.deleted("me", after(1));
+    assert_eq!((open(&ring), shown(&ring)), (None, Some(0b11)));
+    assert_eq!(ring.begin(1, &resource(), BEGIN, after(1)), None);
+    assert!(ring.next_read(after(1)).is_some());
+    let theirs = lease("other", Some("b"), "7", LAYOUT.claim(0b10));
+    ring.listed(listing(std::slice::from_ref(&theirs)), after(1));
+    assert!(saying(&mut ring, after(1)).is_new);
+    ring.answered(stored("2"), after(1));
+    assert!(ring.next_read(after(1)).is_some());
+    ring.listed(listing(&[theirs, lease("me", Some("a"), "2", LAYOUT.claim(0b11))]), after(1));
+    assert_eq!(shown(&ring), Some(0), "of a resource all is claimed or nothing");
+}
+
+#[test]
+fn an_answer_to_what_was_asked_before_the_claim_opens_nothing() {
+    let mut ring = Ring::new("me", Timing::default());
+    ring.configure(wanted("ring", "a", 1), BEGIN);
+    ring.next_read(BEGIN);
+    ring.listed(listing(&[]), BEGIN);
+    saying(&mut ring, BEGIN);
+    ring.unfollowed();
+    assert!(ring.next_read(BEGIN).is_some());
+    ring.answered(stored("1"), BEGIN);
+    ring.listed(listing(&[]), BEGIN);
+    assert_eq!(open(&ring), None);
+    assert!(ring.next_read(BEGIN).is_some());
+    ring.listed(Listing { is_consistent: false, ..listing(&[]) }, BEGIN);
+    assert_eq!(open(&ring), None, "a cache");
+}
+
+#[test]
+fn a_lapse_closes_writes_and_shows_the_same() {
+    let silent_after = Some(Duration::from_secs(30));
+    let mut ring = opened(1, Timing { silent_after, ..Timing::default() });
+    let minute = Duration::from_secs(60);
+    assert_eq!(ring.begin(1, &resource(), minute, after(20)), Some(Duration::from_secs(7)));
+    assert_eq!(ring.wake(after(20)), Some(after(27)));
+    assert_eq!(ring.begin(2, &resource(), minute, after(27)), None);
+    assert_eq!((open(&ring), shown(&ring)), (None, Some(1)));
+    assert_eq!(saying(&mut ring, after(28)).claim, LAYOUT.claim(1));
+    ring.answered(stored("2"), after(30));
+    assert_eq!(open(&ring), None, "others may have passed over it");
+    assert!(ring.next_read(after(30)).is_some());
+    ring.listed(listing(&[lease("me", Some("a"), "2", LAYOUT.claim(1))]), after(30));
+    assert_eq!(open(&ring), Some(1));
+    assert_eq!(ring.wake(after(30)), Some(after(38)), "renewed from the sending");
+}
+
+#[test]
+fn a_silent_pod_is_passed_over_when_a_list_shows_the_same_version_late() {
+    let silent_after = Some(Duration::from_secs(30));
+    let mut ring = opened(1, Timing { silent_after, ..Timing::default() });
+    let silent = lease("other", Some("b"), "7", LAYOUT.claim(0b10));
+    ring.changed(silent.clone(), after(1));
+    ring.configure(wanted("ring", "a", 0b11), after(1));
+    saying(&mut ring, after(1));
+    ring.answered(stored("2"), after(1));
+    let mine = lease("me", Some("a"), "2", LAYOUT.claim(0b11));
+    ring.next_read(after(1));
+    ring.listed(listing(&[silent.clone(), mine]), after(1));
+    for (at, version) in [(11, "3"), (21, "4")] {
+        saying(&mut ring, after(at));
+        ring.answered(stored(version), after(at));
+    }
+    assert_eq!(ring.next_read(after(30)), None);
+    assert_eq!(open(&ring), Some(1));
+    assert!(ring.next_read(after(31)).is_some());
+    ring.listed(listing(&[silent, lease("me", Some("a"), "4", LAYOUT.claim(0b11))]), after(31));
+    assert_eq!(open(&ring), Some(0b11));
+}
+
+#[test]
+fn a_new_process_keeps_the_claim_of_the_last() {
+    let mut ring = Ring::new("me", Timing::default());
+    ring.configure(wanted("ring", "a", 0b01), BEGIN);
+    ring.next_read(BEGIN);
+    ring.listed(listing(&[lease("me", Some("a"), "5", LAYOUT.claim(0b11))]), BEGIN);
+    let said = saying(&mut ring, BEGIN);
+    assert_eq!((said.claim, said.replaces.as_deref()), (LAYOUT.claim(0b11), Some("5")));
+    ring.answered(stored("6"), BEGIN);
+    ring.next_read(BEGIN);
+    ring.listed(listing(&[lease("me", Some("a"), "6", LAYOUT.claim(0b11))]), BEGIN);
+    assert_eq!((open(&ring), ring.phase()), (Some(0b01), Phase::Closing));
+    saying(&mut ring, after(60));
+    ring.answered(stored("7"), after(60));
+    ring.tick(after(62));
+    assert_eq!(saying(&mut ring, after(62)).claim, LAYOUT.claim(0b01));
+}
+
+#[test]
+fn a_lost_answer_is_read_and_written_again() {
+    let mut ring = opened(0b01, Timing::default());
+    ring.configure(wanted("ring", "a", 0b11), after(1));
+    saying(&mut ring, after(1));
+    ring.answered(Answer::Unknown, after(1));
+    assert_eq!(ring.next_write(after(1)), None, "its version is not known");
+    assert!(ring.next_read(after(1)).is_some());
+    ring.listed(listing(&[lease("me", Some("a"), "2", LAYOUT.claim(0b11))]), after(2));
+    assert_eq!(open(&ring), Some(0b01), "an earlier write may still take effect");
+    assert_eq!(saying(&mut ring, after(2)).replaces.as_deref(), Some("2"));
+    ring.answered(Answer::Conflict, after(2));
+    assert!(ring.next_read(after(2)).is_some());
+    ring.listed(listing(&[lease("me", Some("a"), "3", LAYOUT.claim(0b11))]), after(2));
+    assert_eq!(saying(&mut ring, after(2)).replaces.as_deref(), Some("3"));
+}
+
+#[test]
+fn a_pod_that_leaves_deletes_its_lease_last() {
+    let mut ring = opened(1, Timing::default());
+    ring.begin(1, &resource(), Duration::from_secs(60), BEGIN);
+    ring.leave(after(1));
+    assert_eq!((open(&ring), ring.next_write(after(1))), (None, None));
+    ring.end(1, after(2));
+    assert_eq!(ring.next_write(after(2)), Some(Write::Delete("1".into())));
+    assert!(!ring.is_done());
+    ring.answered(Answer::Done(None), after(2));
+    assert!(ring.is_done());
+    assert_eq!(ring.next_read(after(2)), None);
+    assert_eq!(ring.next_write(after(2)), None);
+}
+
+#[test]
+fn another_ring_is_entered_when_nothing_is_claimed_in_the_old_one() {
+    let mut ring = opened(1, Timing::default());
+    ring.begin(1, &resource(), Duration::from_secs(60), BEGIN);
+    ring.configure(wanted("new", "a", 1), after(1));
+    assert_eq!((open(&ring), ring.next_write(after(1))), (None, None));
+    ring.end(1, after(2));
+    let said = saying(&mut ring, after(2));
+    assert_eq!((said.claim, &*said.ring), (Claim::Nothing, "ring"));
+    ring.answered(stored("2"), after(2));
+    let said = saying(&mut ring, after(2));
+    assert_eq!((said.claim, &*said.ring), (LAYOUT.claim(1), "new"));
+    ring.answered(stored("3"), after(2));
+    assert_eq!(ring.next_read(after(2)), Some("new"));
+    let mine = Lease { ring: "new".into(), ..lease("me", Some("a"), "3", LAYOUT.claim(1)) };
+    ring.listed(listing(&[mine]), after(2));
+    assert_eq!(open(&ring), Some(1));
+}
+
+#[test]
+fn a_resource_that_is_not_limited_needs_no_claim() {
+    let mut ring = opened(1, Timing::default());
+    let free = GroupResource::new("", "nodes");
+    let minute = Duration::from_secs(60);
+    assert_eq!(ring.begin(1, &free, minute, BEGIN), Some(minute));
+    assert_eq!(ring.under_way(), (0, 0));
+}

@@ -1,0 +1,6 @@
+//! The machine by itself, and every interleaving of a small ring.
+
+mod bits;
+mod explorer;
+mod form;
+mod machine;

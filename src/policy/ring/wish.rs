@@ -1,0 +1,102 @@
+//! What a pod claims, and what it opens of that.
+//!
+//! Hides who of two claims what both configs want. Knows nothing of requests, of versions or of
+//! the order of things. Words: another shard of the ring is a *rival*; what is *left* is what both
+//! the open area and the config have.
+
+use super::{claim::Claim, config::Wanted, laws::Law, machine::Ring};
+use crate::policy::{Area, Piece, Rule, sharding::refined};
+
+impl<S: Piece> Ring<S> {
+    /// What the own Lease is to claim: what the config wants, but of a resource that is another's
+    /// by now, what is left.
+    pub(super) fn target(&self) -> Claim<S> {
+        if self.gives_up() {
+            return Claim::Nothing;
+        }
+        let Some(config) = &self.config else { return self.own.said.clone() };
+        let rivals: Vec<_> = self.rivals.iter().filter(|rival| rival.is_rival_of(config)).collect();
+        let areas = rivals.iter().map(|rival| &*rival.area);
+        let rules = refined(areas.chain(self.open.as_deref()).chain([&*config.area]));
+        let mut is_lost = false;
+        let pieces = rules.into_iter().map(|rule| {
+            let piece = config.area.find(&rule).map(|wanted| {
+                if rivals.iter().all(|rival| self.is_mine(&rule, wanted, config, rival)) {
+                    return wanted.clone();
+                }
+                is_lost = true;
+                self.left(&rule, wanted)
+            });
+            (rule, piece)
+        });
+        let target = Claim::of(Area::new(pieces));
+        if is_lost && !self.laws.hold(Law::ClaimWhatIsLeft) {
+            return self.own.said.clone();
+        }
+        target
+    }
+
+    /// Whether this shard claims what it wants of a resource, whatever the rival wants of it: what
+    /// both want belongs to the one whose Leases claim it. Where none or both do, to the elder of
+    /// those with a living Lease.
+    fn is_mine(&self, rule: &Rule, wanted: &S, config: &Wanted<S>, rival: &Wanted<S>) -> bool {
+        let Some(theirs) = rival.area.find(rule).filter(|theirs| !theirs.is_disjoint(wanted))
+        else {
+            return true;
+        };
+        let both = wanted.meet(theirs);
+        let may_hold = |claim: &Claim<S>| claim.may_hold(rule, &both);
+        let is_ours = may_hold(&self.own.said) || self.peers.of(&config.shard).any(may_hold);
+        let is_theirs = self.peers.of(&rival.shard).any(may_hold);
+        if is_ours != is_theirs {
+            return is_ours;
+        }
+        let lives = || self.peers.of(&rival.shard).next().is_some();
+        self.laws.hold(Law::ElderClaims) && (config.birth < rival.birth || !(is_theirs || lives()))
+    }
+
+    /// What is left of a resource.
+    fn left(&self, rule: &Rule, wanted: &S) -> S {
+        match self.open.as_ref().map(|open| open.find(rule)) {
+            // Nothing is open.
+            None => S::nothing(),
+            // It was not limited before.
+            Some(None) => wanted.clone(),
+            Some(Some(open)) => open.meet(wanted),
+        }
+    }
+
+    /// The claims of other shards.
+    pub(super) fn others(&self) -> Vec<&Claim<S>> {
+        let shard = self.config.as_ref().map_or("", |config| &*config.shard);
+        self.peers.but_of(shard).collect()
+    }
+
+    /// What is open once it is known that the others claim this, and the own claim is stored.
+    pub(super) fn opened(&self, others: &[&Claim<S>]) -> Option<Area<S>> {
+        let config = self.config.as_ref()?;
+        let claims = others.iter().copied().chain([&self.own.said]).filter_map(Claim::area);
+        let rules = refined(claims.chain(self.open.as_deref()).chain([&*config.area]));
+        Some(Area::new(rules.into_iter().map(|rule| {
+            let piece = config.area.find(&rule).map(|wanted| self.piece(&rule, wanted, others));
+            (rule, piece)
+        })))
+    }
+
+    fn piece(&self, rule: &Rule, wanted: &S, others: &[&Claim<S>]) -> S {
+        let left = self.left(rule, wanted);
+        let claimed = self.own.said.area().and_then(|area| area.find(rule));
+        let gained = match claimed {
+            _ if !self.laws.hold(Law::OpenWithinClaim) => wanted.clone(),
+            None => return left,
+            Some(claimed) => claimed.meet(wanted),
+        };
+        let is_free = others.iter().all(|claim| !claim.may_hold(rule, &gained));
+        if is_free || !self.laws.hold(Law::ReadBeforeOpening) { gained } else { left }
+    }
+
+    /// Whether more would be open if nobody else claimed it.
+    pub(super) fn has_gap(&self) -> bool {
+        !self.gives_up() && self.opened(&[]).as_ref() != self.open.as_deref()
+    }
+}
