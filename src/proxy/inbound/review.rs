@@ -2,7 +2,6 @@
 
 use std::{rc::Rc, sync::Arc, time::Duration};
 
-use h2::Reason as Reset;
 use http::{HeaderValue, Method, Request, Response, header};
 use http_body_util::Full;
 use tokio::time::{Instant, timeout_at};
@@ -165,7 +164,7 @@ async fn received(client: &Client, request: Request<ClientBody>) -> Result<Answe
         Ok(answer) => Ok(answer),
         Err(Failed::Broken(broken)) => Err(broken.into()),
         Err(Failed::NotSent(NotSent::Unreachable(_) | NotSent::Closed, _)) => {
-            Err(Broken::Unprocessed(Reset::REFUSED_STREAM.into()).into())
+            Err(Broken::unsent().into())
         }
         Err(Failed::NotSent(why, _)) => Err(webhook_down(&why).into()),
     }

@@ -46,6 +46,13 @@ pub(in crate::proxy) enum Broken {
     Upstream(#[from] Cut),
 }
 
+impl Broken {
+    /// A request that was not sent, so that the client may send it again elsewhere.
+    pub(in crate::proxy) fn unsent() -> Self {
+        Self::Unprocessed(h2::Reason::REFUSED_STREAM.into())
+    }
+}
+
 /// The body of an upstream's response, in HTTP/1.1 or HTTP/2.
 pub(in crate::proxy) type UpstreamBody = Either<Incoming, Received>;
 
@@ -130,20 +137,16 @@ async fn send_h1(
     poll_fn(|cx| sender.borrow_mut().poll_ready(cx)).await.map_err(Cut::from)?;
     let sending = sender.borrow_mut().try_send_request(request);
     let reply = sending.await.map_err(|mut error| match error.take_message() {
-        Some(_) => unprocessed(),
+        Some(_) => Broken::unsent(),
         None => Broken::Upstream(error.into_error().into()),
     })?;
     Ok(reply.map(UpstreamBody::Left))
 }
 
-fn unprocessed() -> Broken {
-    Broken::Unprocessed(h2::Reason::REFUSED_STREAM.into())
-}
-
 impl From<NoResponse> for Broken {
     fn from(why: NoResponse) -> Self {
         match why {
-            NoResponse::Unprocessed => unprocessed(),
+            NoResponse::Unprocessed => Broken::unsent(),
             NoResponse::Cut(error) => Self::Upstream(error.into()),
         }
     }
