@@ -179,4 +179,14 @@ mod tests {
             prop_assert_eq!(held.into_pieces().into_iter().flatten().collect::<Vec<_>>(), given);
         }
     }
+
+    #[test]
+    fn i13_what_is_held_keeps_no_further_buffer_of_its_connection() {
+        let mut held = Held::default();
+        held.push(Bytes::from_static(b"{"));
+        let buffer = Bytes::from(vec![b'x'; BLOCK]);
+        held.push(buffer.slice(..10));
+        assert!(buffer.is_unique());
+        assert_eq!(held.into_pieces().iter().map(Bytes::len).sum::<usize>(), 11);
+    }
 }

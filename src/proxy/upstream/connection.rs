@@ -146,7 +146,7 @@ async fn send_h1(
 impl From<NoResponse> for Broken {
     fn from(why: NoResponse) -> Self {
         match why {
-            NoResponse::Unprocessed => Broken::unsent(),
+            NoResponse::Unprocessed => Self::unsent(),
             NoResponse::Cut(error) => Self::Upstream(error.into()),
         }
     }
