@@ -44,6 +44,10 @@ impl Automaton {
     /// The automaton of a pattern that may match anywhere. `None` if it has none: names are ASCII,
     /// so classes of Unicode characters say what those of ASCII say, if they are classes of both.
     fn new(pattern: &str) -> Option<Self> {
+        // Without regard to case some other characters are letters too: U+212A is `k`.
+        if !pattern.is_ascii() || [r"\x", r"\u", r"\U"].iter().any(|code| pattern.contains(code)) {
+            return None;
+        }
         let config = DFA::config().cache_capacity(MEMORY);
         let config = config.minimum_cache_clear_count(Some(0));
         let syntax = syntax::Config::new().unicode(false).utf8(false);

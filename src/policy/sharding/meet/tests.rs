@@ -182,6 +182,14 @@ proptest! {
     }
 }
 
+#[test]
+fn a_character_that_is_a_letter_in_another_case_is_not_missed() {
+    for kelvin in ["(?i)^\u{212a}$", r"(?i)^\x{212A}$", r"(?i)^\u212A$", r"(?i)^\U0000212A$"] {
+        assert!(Pattern::new(kelvin).unwrap().is_match("k"), "{kelvin}");
+        assert!(common::may_match_both(kelvin, "^k"), "{kelvin}");
+    }
+}
+
 const MORE_PATTERNS: [&str; 16] = [
     "",
     "^a",
