@@ -173,17 +173,39 @@ async fn from_green(
     Ok((client, pending))
 }
 
+fn pod(name: &str) -> PodIdentity {
+    PodIdentity::new("ns", &format!("{name}-0"), &format!("uid-of-{name}")).unwrap()
+}
+
+/// The TLS of a pod of green that is none of the mesh's.
+fn green(mesh: &Mesh) -> PeerTls {
+    let (dir, identity) = (mesh.mesh_ca(), Some(pod("green")));
+    let source = LeafSource::MeshCa { dir: dir.clone(), names: Vec::new(), identity };
+    let leaf = Arc::new(Leaf::new(source, &Clock::system()).unwrap());
+    PeerTls::new(leaf, "ns", RootsPlace::MeshCa(dir), Clock::system()).unwrap()
+}
+
+#[tokio::test]
+async fn i13_a_peer_that_names_no_protocol_gets_no_word_in() {
+    let mut mesh = Mesh::with(Setup { shards: vec!["blue"], ..Setup::default() }).await;
+    let mut config = green(&mesh).dialling(pod("blue")).unwrap();
+    config.alpn_protocols.clear();
+    let is_parted = match client::connect(mesh.shards[0].addr, config, PEER_NAME).await {
+        Err(_) => true,
+        Ok(tls) => {
+            let mut client = client::Client::over(tls, Http::One, 1 << 16).await;
+            soon("the end", client.send(call(review("blue")))).await.is_err()
+        }
+    };
+    assert!(is_parted && mesh.shard("blue").operator.is_quiet());
+}
+
 #[tokio::test]
 async fn i13_a_peer_for_which_new_roots_do_not_vouch_is_parted_from_in_order() {
     let mut mesh = Mesh::with(Setup { shards: vec!["blue"], ..Setup::default() }).await;
     let (dir, addr) = (mesh.mesh_ca(), mesh.shards[0].addr);
-    let pod = |name| PodIdentity::new("ns", &format!("{name}-0"), &format!("uid-of-{name}"));
-    let identity = Some(pod("green").unwrap());
-    let source = LeafSource::MeshCa { dir: dir.clone(), names: Vec::new(), identity };
-    let leaf = Arc::new(Leaf::new(source, &Clock::system()).unwrap());
-    let place = RootsPlace::MeshCa(dir.clone());
-    let tls = PeerTls::new(leaf, "ns", place, Clock::system()).unwrap();
-    let dialling = || tls.dialling(pod("blue").unwrap()).unwrap();
+    let tls = green(&mesh);
+    let dialling = || tls.dialling(pod("blue")).unwrap();
 
     let (mut client, under_way) = from_green(addr, dialling()).await.unwrap();
     let arrived = mesh.shard("blue").operator.call().await;
