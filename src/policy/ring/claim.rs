@@ -1,4 +1,4 @@
-//! What the Lease of a pod says that the pod may write.
+//! The claim in the Lease of a pod: the objects that the pod may write.
 //!
 //! Hides that a Lease may say nothing that can be read. Knows neither how a claim is written nor
 //! why it is made. Words: what a claim *may hold* is what it is not proven to leave out; what it
@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use crate::policy::{Area, Piece, Rule, sharding::refined};
 
-/// What a pod says that it may write.
+/// The objects that a pod says it may write.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Claim<S> {
     /// Nothing.

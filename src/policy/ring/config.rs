@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use crate::policy::Area;
 
-/// What a config wants for its shard.
+/// The objects that a config wants for its shard.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Wanted<S> {
     /// The ring.

@@ -24,7 +24,7 @@ pub const SPEAKS: u32 = 1;
 /// A claim over the scopes of resources.
 pub type ScopeClaim = Claim<Arc<Scope>>;
 
-/// What the Lease of a pod has in its metadata.
+/// The metadata of the Lease of a pod, as far as it is read.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Said<'a> {
     /// The shard. `None` if it does not say.

@@ -3,7 +3,7 @@
 //! Hides how a test breaks one of them. Knows nothing of what they are about. Words: a *law* is a
 //! rule of the handover, so that it is not taken for a rule for resources.
 
-/// What the machine must not do otherwise. Broken, each loses objects or gives them two writers.
+/// A rule of the machine. Broken, it loses objects or gives them two writers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) enum Law {
     /// A claim is given back when all that is under way outside of the new one has ended.
@@ -24,11 +24,11 @@ pub(super) enum Law {
     LeaseOutlivesPod,
     /// Of what two configs want and nobody has, the elder claims it.
     ElderClaims,
-    /// What is lost leaves the claim, whether or not what is gained can be claimed.
+    /// Lost objects leave the claim, whether or not gained ones can be claimed.
     ClaimWhatIsLeft,
 }
 
-/// Which laws hold: all of them.
+/// The laws that hold: all of them.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub(super) struct Laws {
     /// The law that a test breaks.

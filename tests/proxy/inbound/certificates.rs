@@ -28,8 +28,7 @@ async fn i13_there_is_no_listener_while_the_operator_does_not_listen() {
     mesh.shard("blue").operator.call().await.json(200, "{}");
     assert_eq!(text(pending.await.unwrap()).await.0, 200);
 
-    let spare = Upstream::start().await;
-    let (at, _) = std::mem::replace(&mut mesh.shard("blue").operator, spare).down().await;
+    let at = mesh.end_operator("blue").await;
     let blue = &mesh.shards[0];
     let says = || async { blue.ready().await };
     let (code, _) =
@@ -160,13 +159,7 @@ async fn i13_an_operator_that_never_read_its_new_certificate_is_known_after_a_re
 async fn bad_operator_that_shows_a_stranger() {
     let mut mesh = one(Setup::default()).await;
     mesh.shards[0].until_open().await;
-    let (at, _) = {
-        let spare = Upstream::start().await;
-        std::mem::replace(&mut mesh.shard("blue").operator, spare).down().await
-    };
-    let listener = TcpListener::bind(at).await.unwrap();
-    mesh.shard("blue").operator =
-        Upstream::on(listener, Ca::new("a stranger"), Behaviour::default());
+    mesh.put_stranger("blue").await;
     let blue = &mesh.shards[0];
     blue.until_open().await;
     let mut client = mesh.client(blue, Http::One).await;
@@ -182,13 +175,7 @@ async fn bad_operator_that_shows_a_stranger() {
 #[tokio::test]
 async fn i13_another_pod_of_the_shard_answers_if_the_own_operator_does_not() {
     let mut mesh = Mesh::with(Setup { shards: vec!["blue", "blue-1"], ..Setup::default() }).await;
-    let (at, _) = {
-        let spare = Upstream::start().await;
-        std::mem::replace(&mut mesh.shard("blue").operator, spare).down().await
-    };
-    let listener = TcpListener::bind(at).await.unwrap();
-    mesh.shard("blue").operator =
-        Upstream::on(listener, Ca::new("a stranger"), Behaviour::default());
+    mesh.put_stranger("blue").await;
     mesh.shards[0].until_open().await;
     let mut client = mesh.client(&mesh.shards[0], Http::One).await;
     let pending = client.send(call(review("blue")));
@@ -210,10 +197,7 @@ async fn i13_another_pod_of_the_shard_answers_if_the_own_operator_does_not() {
 async fn bad_operator_that_asks_for_a_client_certificate() {
     let mut mesh = one(Setup { has_certificates: false, ..Setup::default() }).await;
     let signed = mesh.ca.signed(Cert::Good);
-    let (at, _) = {
-        let spare = Upstream::start().await;
-        std::mem::replace(&mut mesh.shard("blue").operator, spare).down().await
-    };
+    let at = mesh.end_operator("blue").await;
     let listener = TcpListener::bind(at).await.unwrap();
     let tls = signed.server_for_clients_of(&mesh.ca, &[Http::One.alpn()]);
     mesh.shard("blue").operator =

@@ -178,6 +178,19 @@ impl Mesh {
         self.files.mesh_ca_pem()
     }
 
+    /// Ends the operator of a pod; returns its address.
+    pub(super) async fn end_operator(&mut self, name: &str) -> SocketAddr {
+        let spare = Upstream::start().await;
+        std::mem::replace(&mut self.shard(name).operator, spare).down().await.0
+    }
+
+    /// Has another server stand where the operator of a pod stood, with a certificate of its own.
+    pub(super) async fn put_stranger(&mut self, name: &str) {
+        let listener = TcpListener::bind(self.end_operator(name).await).await.unwrap();
+        self.shard(name).operator =
+            Upstream::on(listener, Ca::new("a stranger"), Behaviour::default());
+    }
+
     /// A client that calls a pod's webhook, as the API server does.
     pub(super) async fn client(&self, shard: &Shard, http: Http) -> Client {
         let config = client::config(self.ca.pem.as_bytes(), &[http.alpn()]);

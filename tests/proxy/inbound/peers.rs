@@ -22,7 +22,6 @@ use crate::support::{
     client::{self, Http, text},
     pki::Ca,
     scrape, soon, until,
-    upstream::Upstream,
 };
 
 /// An address where no pod is.
@@ -50,9 +49,8 @@ async fn i13_a_review_that_meets_the_end_of_an_operator_goes_to_another_pod() {
     let shards = vec!["blue", "green", "green-1"];
     let mut mesh = Mesh::with(Setup { shards, ..Setup::default() }).await;
     let mut client = mesh.client(&mesh.shards[0], Http::One).await;
-    let spare = Upstream::start().await;
     // Its proxy sees that within a tenth of a second, or takes the first of these reviews.
-    std::mem::replace(&mut mesh.shard("green").operator, spare).down().await;
+    mesh.end_operator("green").await;
     for _ in 0..4 {
         let pending = client.send(call(review("green")));
         mesh.shard("green-1").operator.call().await.json(200, "{}");

@@ -8,7 +8,6 @@ use super::mesh::{BOTH, Mesh, Setup, call, post, review, review_of};
 use crate::support::{
     client::{Http, text, upload},
     soon, until,
-    upstream::Upstream,
 };
 
 /// A review of an update, whose owner stands behind `size` bytes of the new object.
@@ -136,10 +135,7 @@ async fn bad_operator_that_hangs_is_given_up_at_the_reviews_timeout() {
 #[tokio::test]
 async fn bad_operator_that_accepts_and_says_nothing() {
     let mut mesh = Mesh::with(Setup { shards: vec!["blue"], ..Setup::default() }).await;
-    let (at, _) = {
-        let spare = Upstream::start().await;
-        std::mem::replace(&mut mesh.shard("blue").operator, spare).down().await
-    };
+    let at = mesh.end_operator("blue").await;
     let _silent = TcpListener::bind(at).await.unwrap();
     mesh.shards[0].until_open().await;
     let mut client = mesh.client(&mesh.shards[0], Http::One).await;

@@ -30,7 +30,7 @@ fn with(spec: Value) -> impl FnOnce(&mut Facts) {
     }
 }
 
-/// What a policy of this spec keeps out: `server` for the API server, `in` and `out` for pods.
+/// The ends that a policy of this spec keeps out: `server` for the API server, `in` and `out` for pods.
 fn closed(spec: Value) -> Vec<&'static str> {
     let found = found(Check::Network, with(spec.clone()));
     if found.iter().all(|(severity, _)| *severity == Good) {
