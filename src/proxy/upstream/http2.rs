@@ -24,10 +24,15 @@ use tokio::{
     time::{Instant, sleep_until, timeout},
 };
 
+use crate::net::cork::Corked;
+
 /// Unsent bytes that one request or response may hold.
 pub(in crate::proxy) const SEND_BUFFER: usize = 64 << 10;
 /// Bytes of headers: Go accepts a mebibyte, in any number of lines.
 pub(in crate::proxy) const MAX_HEADERS: u32 = 1 << 20;
+/// Bytes at the beginning of a body that leave with the head. A stream has no window before its head
+/// is written: who waits for one writes twice, and wakes the upstream twice.
+const WITH_HEAD: usize = 16 << 10;
 /// The PINGs' interval, as in client-go.
 pub(in crate::proxy) const PING_INTERVAL: Duration = Duration::from_secs(30);
 pub(in crate::proxy) const PING_TIMEOUT: Duration = Duration::from_secs(15);
@@ -68,7 +73,8 @@ pub(in crate::proxy) struct Sender {
 
 /// The connection: requests and responses advance only [while it runs](Self::run).
 pub(in crate::proxy) struct Connection<T> {
-    h2: client::Connection<T, Bytes>,
+    h2: client::Connection<Corked<T>, Bytes>,
+    io: Corked<T>,
     /// The senders' end: the connection ends with the last of them.
     requests: Weak<Requests>,
     heard: Heard,
@@ -112,6 +118,7 @@ pub(in crate::proxy) async fn connect<T>(
 where
     T: AsyncRead + AsyncWrite + Unpin,
 {
+    let io = Corked::new(io);
     let (sender, mut connection) = client::Builder::new()
         .initial_max_send_streams(UNKNOWN)
         .initial_window_size(bounds.stream_window)
@@ -119,9 +126,9 @@ where
         .max_header_list_size(MAX_HEADERS)
         .max_send_buffer_size(SEND_BUFFER)
         .enable_push(false)
-        .handshake(io)
+        .handshake(io.clone())
         .await?;
-    let has_settings = |cx: &mut Context<'_>| match connection.poll_unpin(cx) {
+    let has_settings = |cx: &mut Context<'_>| match poll(&mut connection, &io, cx) {
         Poll::Ready(ended) => Poll::Ready(ended.and(Err(Reason::NO_ERROR.into()))),
         Poll::Pending if connection.max_concurrent_send_streams() == UNKNOWN => Poll::Pending,
         Poll::Pending => Poll::Ready(Ok(())),
@@ -131,7 +138,20 @@ where
     let h2 = Rc::new(RefCell::new(sender));
     let requests = Rc::downgrade(&h2);
     let sender = Sender { h2, heard: Rc::clone(&heard), over: Rc::clone(&over) };
-    Ok((sender, Connection { h2: connection, requests, heard, over, bounds }))
+    Ok((sender, Connection { h2: connection, io, requests, heard, over, bounds }))
+}
+
+/// Advances a connection, and sends together all that it wrote: the head of a request and its body.
+/// Resolves when it has ended, or can send no more.
+fn poll<T: AsyncRead + AsyncWrite + Unpin>(
+    connection: &mut client::Connection<Corked<T>, Bytes>,
+    io: &Corked<T>,
+    cx: &mut Context<'_>,
+) -> Poll<Result<(), h2::Error>> {
+    match (connection.poll_unpin(cx), io.poll_uncork(cx)) {
+        (Poll::Pending, Poll::Ready(Err(_))) => Poll::Ready(Err(Reason::NO_ERROR.into())),
+        (ended, _) => ended,
+    }
 }
 
 impl<T: AsyncRead + AsyncWrite + Unpin> Connection<T> {
@@ -144,10 +164,10 @@ impl<T: AsyncRead + AsyncWrite + Unpin> Connection<T> {
     /// senders and responses.
     pub(in crate::proxy) async fn run(mut self) {
         let pings = self.h2.ping_pong();
-        let Self { h2: mut connection, mut requests, heard, over, bounds } = self;
+        let Self { h2: mut connection, io, mut requests, heard, over, bounds } = self;
         // A GOAWAY is heard at once, so that no request of the client's comes too late.
         let ended = poll_fn(|cx| {
-            let ended = connection.poll_unpin(cx);
+            let ended = poll(&mut connection, &io, cx);
             let is_over =
                 |h2: Rc<Requests>| !matches!(h2.borrow_mut().poll_ready(cx), Poll::Ready(Ok(())));
             if requests.upgrade().is_some_and(is_over) {
@@ -245,13 +265,16 @@ fn advance(upload: &mut Upload, cx: &mut Context<'_>) {
 
 /// Sends a body as the upstream takes it. Ends early if the upstream wants no more of it.
 async fn send(mut body: impl Body<Data = Bytes> + Unpin, mut to: SendStream<Bytes>) {
+    let mut with_head = WITH_HEAD;
     while let Some(frame) = body.frame().await {
         let sent = match frame.map(Frame::into_data) {
             Ok(Ok(data)) => {
                 let is_last = body.is_end_stream();
                 // Room for one byte is enough: the rest of this frame may wait in the engine.
+                let must_wait = data.len() > with_head;
+                with_head = with_head.saturating_sub(data.len());
                 to.reserve_capacity(data.len().min(1));
-                while to.capacity() == 0 && !data.is_empty() {
+                while must_wait && to.capacity() == 0 {
                     let Some(Ok(_)) = poll_fn(|cx| to.poll_capacity(cx)).await else { return };
                 }
                 to.send_data(data, is_last)

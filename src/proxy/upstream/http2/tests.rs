@@ -4,7 +4,7 @@ use futures_util::stream::iter;
 use h2::server;
 use http_body_util::{Empty, StreamBody};
 use tokio::{
-    io::{DuplexStream, duplex},
+    io::{self, DuplexStream, ReadBuf, duplex},
     task::{JoinSet, LocalSet},
 };
 
@@ -35,11 +35,14 @@ fn get() -> Request<impl Body<Data = Bytes> + Unpin> {
 }
 
 /// Drives both ends of a connection while `script` runs. The server gives each request to it.
-async fn driven<F: Future>(
-    connection: Connection<DuplexStream>,
+async fn driven<T, F: Future>(
+    connection: Connection<T>,
     mut server: Server,
     script: impl FnOnce(Accepts) -> F,
-) -> F::Output {
+) -> F::Output
+where
+    T: AsyncRead + AsyncWrite + Unpin + 'static,
+{
     let (give, accepts) = tokio::sync::mpsc::channel(1);
     let accept = async move {
         while let Some(Ok(accepted)) = server.accept().await {
@@ -82,6 +85,53 @@ async fn an_upstream_that_answers_pings_keeps_it() {
     let (sender, connection, server) = connected(None).await;
     let kept = driven(connection, server, |_| timeout(PING_INTERVAL * 9, sender.over()));
     assert!(kept.await.is_err(), "it is not over");
+}
+
+#[tokio::test]
+async fn a_head_and_its_body_are_written_together() {
+    let (near, far) = duplex(1 << 20);
+    let near = Sending::new(near);
+    let writes = Rc::clone(&near.writes);
+    let (client, server) = tokio::join!(connect(near, OF_API_SERVER), server::handshake(far));
+    let ((sender, connection), server) = (client.unwrap(), server.unwrap());
+    let script = |mut accepts: Accepts| async move {
+        // The first request's write may hold frames of the connection's own.
+        for is_first in [true, false] {
+            let frame = || Ok::<_, Infallible>(Frame::data(Bytes::from_static(&[b'x'; 3000])));
+            let body = StreamBody::new(iter(repeat_with(frame).take(3)));
+            let request = Request::post("https://upstream/api/v1/pods").body(body).unwrap();
+            let before = writes.get();
+            let sent = sender.send(request).unwrap();
+            let serve = async {
+                let (request, mut respond) = accepts.recv().await.unwrap();
+                let (mut body, mut length) = (request.into_body(), 0);
+                while let Some(part) = body.data().await {
+                    length += part.unwrap().len();
+                }
+                assert_eq!(length, 9000);
+                assert!(is_first || writes.get() == before + 1, "{}", writes.get() - before);
+                respond.send_response(Response::new(()), true).unwrap();
+            };
+            let (sent, ()) = tokio::join!(sent, serve);
+            assert_eq!(sent.unwrap().status(), 200);
+        }
+    };
+    within(driven(connection, server, script)).await;
+}
+
+#[tokio::test]
+async fn a_connection_that_cannot_send_is_over() {
+    let (near, far) = duplex(1 << 20);
+    let near = Sending::new(near);
+    let is_broken = Rc::clone(&near.is_broken);
+    let (client, server) = tokio::join!(connect(near, OF_API_SERVER), server::handshake(far));
+    let ((sender, connection), server) = (client.unwrap(), server.unwrap());
+    is_broken.set(true);
+    let script = |_accepts| async move {
+        assert!(sender.send(get()).unwrap().await.is_err());
+        sender.over().await.unwrap_err();
+    };
+    within(driven(connection, server, script)).await;
 }
 
 #[tokio::test]
@@ -225,4 +275,49 @@ async fn a_response_that_is_dropped_resets_its_stream() {
         assert_eq!(reset, Reason::CANCEL);
     };
     driven(connection, server, script).await;
+}
+
+/// A stream whose writes are counted, and can be made to fail while it can still be read.
+struct Sending {
+    stream: DuplexStream,
+    writes: Rc<Cell<u32>>,
+    is_broken: Rc<Cell<bool>>,
+}
+
+impl Sending {
+    fn new(stream: DuplexStream) -> Self {
+        Self { stream, writes: Rc::default(), is_broken: Rc::default() }
+    }
+}
+
+impl AsyncRead for Sending {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        into: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.stream).poll_read(cx, into)
+    }
+}
+
+impl AsyncWrite for Sending {
+    fn poll_write(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        bytes: &[u8],
+    ) -> Poll<io::Result<usize>> {
+        if self.is_broken.get() {
+            return Poll::Ready(Err(io::ErrorKind::BrokenPipe.into()));
+        }
+        self.writes.set(self.writes.get() + 1);
+        Pin::new(&mut self.stream).poll_write(cx, bytes)
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.stream).poll_flush(cx)
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.stream).poll_shutdown(cx)
+    }
 }
