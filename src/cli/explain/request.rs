@@ -248,6 +248,13 @@ spec:
     }
 
     #[test]
+    fn a_deletecollection_is_narrowed_to_the_limit() {
+        let told = told("DELETE", "/apis/apps/v1/namespaces/a/deployments");
+        assert!(told.contains("limit     team=blue\n"), "{told}");
+        assert!(told.contains("labelSelector=team%3Dblue"), "{told}");
+    }
+
+    #[test]
     fn a_refusal_says_its_code_and_label() {
         let refused = told("GET", "/api/v1/pods?labelSelector=a%20b");
         assert!(refused.contains("refused   400 (bad_selector): "), "{refused}");

@@ -96,7 +96,11 @@ fn a_leaf_is_for_the_api_servers_names_and_the_pods_own_whatever_was_asked_for()
     let (at, purpose) = (begin(), purpose());
     let trust = Trust::make(&purpose, at).unwrap();
     let (key, der) = request(|params| {
-        params.subject_alt_names = vec![SanType::DnsName("evil.example".try_into().unwrap())];
+        let other_pod = "spiffe://ctrlmesh/ns/a/pod/other/u-2";
+        params.subject_alt_names = vec![
+            SanType::DnsName("evil.example".try_into().unwrap()),
+            SanType::URI(other_pod.try_into().unwrap()),
+        ];
         params.is_ca = rcgen::IsCa::Ca(rcgen::BasicConstraints::Unconstrained);
     });
     let key_of_request = LeafKey::of_request(&der).unwrap();

@@ -335,3 +335,27 @@ fn more_resources_than_are_told_apart_share_one_position() {
     assert!(!positions.of(&resource("one-more")).may_resume(at(100)));
     assert!(positions.of(&resource("r1")).may_resume(at(100)));
 }
+
+#[test]
+fn a_position_that_is_shared_has_the_floors_of_the_last_process() {
+    let past = Past { floors: [(pods(), Floor::At(100))].into(), ..after_the_same() };
+    let positions = Positions::new(past, a());
+    assert!(!positions.of(&resource(&"r".repeat(300))).may_resume(at(50)));
+}
+
+#[test]
+fn a_late_request_raises_no_floor_of_a_resource_that_the_change_left_alone() {
+    let positions = Positions::new(Past::none(), a());
+    positions.change(TWO, &b());
+    let late = positions.keep(&resource("secrets"), ONE, &a());
+    late.show(at(100), ONE);
+    assert!(late.may_resume(at(100)));
+}
+
+#[test]
+fn a_change_keeps_the_floors_of_resources_that_it_leaves_alone() {
+    let past = Past { floors: [(resource("secrets"), Floor::At(100))].into(), ..after_the_same() };
+    let positions = Positions::new(past, a());
+    positions.change(TWO, &b());
+    assert_eq!(positions.past().floors.get(&resource("secrets")), Some(&Floor::At(100)));
+}

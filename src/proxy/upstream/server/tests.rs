@@ -1,4 +1,6 @@
-use std::path::Path;
+use std::{fs, path::Path, pin::pin};
+
+use futures_util::poll;
 
 use super::*;
 use crate::{
@@ -60,4 +62,61 @@ fn a_change_raises_the_floors_of_each_server_by_its_own_positions() {
         position.may_resume(Resume::Number(50))
     });
     assert_eq!(stored, [false, true]);
+}
+
+/// A process under policy `a` with its state directory.
+fn process(dir: &Path) -> (Arc<Server>, Feed) {
+    let server = Server::never_dialled(Some(dir));
+    let feed = Feed::new(vec![Arc::clone(&server)], Arc::new(Metrics::new().0));
+    feed.install(policy("a"));
+    (server, feed)
+}
+
+/// Whether the state of a directory vouches for a policy.
+fn vouches(dir: &Path) -> bool {
+    let text = fs::read_to_string(dir.join("positions.json")).unwrap();
+    !text.contains(r#""policy":null"#)
+}
+
+#[test]
+fn t76_what_one_process_does_not_know_the_next_does_not_either() {
+    let dir = tempfile::tempdir().unwrap();
+    fs::write(dir.path().join("positions.json"), "{").unwrap();
+    for _process in 0..2 {
+        let (server, feed) = process(dir.path());
+        server.positions.store(&feed.in_force().unwrap().sharding);
+        let pods = server.positions.get().unwrap().of(&GroupResource::new("", "pods"));
+        assert!(!pods.may_resume(Resume::Number(1 << 40)));
+    }
+}
+
+#[test]
+fn t76_the_state_vouches_for_no_policy_while_a_change_back_is_under_way() {
+    let dir = tempfile::tempdir().unwrap();
+    let (first, feed) = process(dir.path());
+    first.positions.store(&feed.in_force().unwrap().sharding);
+    let (second, feed) = process(dir.path());
+    feed.install(policy("b"));
+    second.positions.store(&feed.in_force().unwrap().sharding);
+    assert!(vouches(dir.path()));
+    feed.install(policy("a"));
+    assert!(!vouches(dir.path()));
+}
+
+#[tokio::test]
+async fn t76_the_state_is_stored_when_the_requests_of_all_former_policies_have_ended() {
+    let dir = tempfile::tempdir().unwrap();
+    let (_server, feed) = process(dir.path());
+    let of_a = feed.in_force().unwrap();
+    feed.install(policy("b"));
+    let of_b = feed.in_force().unwrap();
+    let mut keeping = pin!(feed.keep_past());
+    assert!(poll!(&mut keeping).is_pending());
+    feed.install(policy("c"));
+    drop(of_a);
+    assert!(poll!(&mut keeping).is_pending());
+    assert!(!vouches(dir.path()), "a request of the second lasts");
+    drop(of_b);
+    assert!(poll!(&mut keeping).is_pending());
+    assert!(vouches(dir.path()));
 }
