@@ -30,8 +30,7 @@ pub struct ShardingConfigSpec {
     /// The controller behind the proxy.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub controller: Option<Controller>,
-    /// The controller's admission webhook server, and who answers its reviews. The proxy does not
-    /// intercept them yet: `ctrlmesh explain review` says what it makes of them.
+    /// The controller's admission webhook server, and who answers its reviews.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub webhook: Option<Webhook>,
     /// The objects that the pods of this shard see. Of a resource that no limit names they see all.
