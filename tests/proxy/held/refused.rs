@@ -139,3 +139,24 @@ async fn a_refused_body_without_an_end_ends_its_connection() {
     assert_eq!(rest, b"");
     upstream.open_connections(0).await;
 }
+
+/// A body that comes fast is not read for as long as a slow one.
+#[tokio::test]
+async fn a_refused_body_of_a_gibibyte_ends_its_connection_after_16_mib() {
+    let upstream = Upstream::start().await;
+    let proxy = Proxy::start(&upstream).await;
+    let mut client = Writer::new(&proxy).await;
+    let head =
+        format!("POST {BAD} HTTP/1.1\r\nHost: kubernetes\r\nContent-Length: {}\r\n\r\n", 1 << 30);
+    client.0.write_all(head.as_bytes()).await.unwrap();
+    let piece = vec![b' '; 64 << 10];
+    let mut written = 0;
+    let write = async {
+        while client.0.write_all(&piece).await.is_ok() && client.0.flush().await.is_ok() {
+            written += piece.len();
+        }
+    };
+    soon("the end", write).await;
+    // Buffers of the sockets hold some more.
+    assert!((16 << 20..48 << 20).contains(&written), "{written} bytes");
+}

@@ -59,7 +59,7 @@ fn uids(body: &str) -> Vec<String> {
 #[tokio::test]
 async fn t29_one_name_over_all_namespaces_is_narrowed() {
     for http in Http::BOTH {
-        let (mut upstream, _proxy, mut client) = scene_of(POLICY, http).await;
+        let (mut upstream, proxy, mut client) = scene_of(POLICY, http).await;
         for (query, is_first) in [("", true), ("&watch=1", false)] {
             let pending = client.send(request(Method::GET, &format!("{ONE}{query}")));
             if is_first {
@@ -70,6 +70,8 @@ async fn t29_one_name_over_all_namespaces_is_narrowed() {
             call.json(200, if is_first { "{\"metadata\":{},\"items\":[]}" } else { "" });
             assert_eq!(client::text(pending.await.unwrap()).await.0, 200);
         }
+        let own = [("why", "discovery"), ("code_class", "2xx")];
+        assert_eq!(proxy.metric("ctrlmesh_own_requests_total", &own).await, 1.0);
     }
 }
 

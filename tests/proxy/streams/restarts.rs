@@ -413,6 +413,22 @@ async fn bad_t76_positions_that_cannot_be_read_are_unknown() {
     }
 }
 
+/// A file longer than any that the proxy writes is not read, and what its policy showed is unknown.
+#[tokio::test]
+async fn bad_t76_positions_over_the_limit_are_unknown() {
+    let mut scene = Scene::new().await;
+    scene.listed(CONFIGMAPS, 100).await;
+    scene.noted().await;
+    let files = &scene.proxy.files;
+    fs::write(path(files), positions(files) + &" ".repeat(2 << 20)).unwrap();
+    let mut scene = scene.restart(POLICY).await;
+    assert!(!scene.resumes(CONFIGMAPS, 101).await);
+    scene.listed(CONFIGMAPS, PRESENT).await;
+    assert!(scene.resumes(CONFIGMAPS, PRESENT).await);
+    let own = [("why", "present"), ("code_class", "2xx")];
+    scene.proxy.until_metric("ctrlmesh_own_requests_total", &own, 1.0).await;
+}
+
 /// Anybody may ask for resources that do not exist, without a token.
 #[tokio::test]
 async fn t76_invented_resources_leave_no_trace() {
