@@ -91,16 +91,21 @@ fn settle(trust: &mut Trust, purpose: &Purpose, known: Known, at: SystemTime) ->
 
 const ALL: Known = Known { next_serving: true, next_root: true };
 
+/// Another server's name, and another pod's.
+fn foreign_names() -> Vec<SanType> {
+    let other_pod = "spiffe://ctrlmesh/ns/a/pod/other/u-2";
+    vec![
+        SanType::DnsName("evil.example".try_into().unwrap()),
+        SanType::URI(other_pod.try_into().unwrap()),
+    ]
+}
+
 #[test]
 fn a_leaf_is_for_the_api_servers_names_and_the_pods_own_whatever_was_asked_for() {
     let (at, purpose) = (begin(), purpose());
     let trust = Trust::make(&purpose, at).unwrap();
     let (key, der) = request(|params| {
-        let other_pod = "spiffe://ctrlmesh/ns/a/pod/other/u-2";
-        params.subject_alt_names = vec![
-            SanType::DnsName("evil.example".try_into().unwrap()),
-            SanType::URI(other_pod.try_into().unwrap()),
-        ];
+        params.subject_alt_names = foreign_names();
         params.is_ca = rcgen::IsCa::Ca(rcgen::BasicConstraints::Unconstrained);
     });
     let key_of_request = LeafKey::of_request(&der).unwrap();
