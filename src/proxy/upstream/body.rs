@@ -71,20 +71,25 @@ impl Place {
         self.bytes
     }
 
-    /// Grows to so many bytes. Fails with `NoRoom` if they are not free.
+    /// Grows to so many bytes. If they are not free it fails with `NoRoom` and gives up those that it
+    /// has, in one step: of several bodies that together fill the room, one is refused at a time, and
+    /// the others go on.
     pub(in crate::proxy) fn grow(&mut self, bytes: usize) -> Result<(), Refused> {
-        let more = bytes.saturating_sub(self.bytes);
+        let has = self.bytes;
+        let more = bytes.saturating_sub(has);
         let kept = KEPT.iter().filter(|(size, _)| bytes > *size).map(|(_, kept)| *kept).max();
         let most = self.room.size.saturating_sub(kept.unwrap_or(0));
-        let take = |taken: usize| taken.checked_add(more).filter(|taken| *taken <= most);
-        if self.room.taken.fetch_update(Relaxed, Relaxed, take).is_err() {
-            let why = "the bodies of other requests fill the memory for bodies: send the request \
-                       again";
-            return Err(Refusal::NoRoom.because(why));
+        let grown = |taken: usize| taken.checked_add(more).filter(|taken| *taken <= most);
+        let take = |taken: usize| Some(grown(taken).unwrap_or_else(|| taken.wrapping_sub(has)));
+        let before = self.room.taken.fetch_update(Relaxed, Relaxed, take).unwrap_or_default();
+        let is_free = grown(before).is_some();
+        self.bytes = if is_free { has + more } else { 0 };
+        self.room.shown.inc_by(signed(self.bytes) - signed(has));
+        if is_free {
+            return Ok(());
         }
-        self.bytes += more;
-        self.room.shown.inc_by(signed(more));
-        Ok(())
+        let why = "the bodies of other requests fill the memory for bodies: send the request again";
+        Err(Refusal::NoRoom.because(why))
     }
 
     /// Takes so many bytes from now on, free or not. Returns whether they were free, or no other
@@ -252,5 +257,26 @@ async fn read_away(mut body: Incoming) {
         let length = frame.data_ref().map_or(0, Bytes::len);
         let Some(rest) = left.checked_sub(length) else { return };
         left = rest;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn of_bodies_that_fill_a_room_together_one_is_refused() {
+        const HALF: usize = 32 << 20;
+        let shown = Gauge::default();
+        let room = Room::new(2 * HALF, &shown);
+        let [mut one, mut two] = [Place::empty(&room), Place::empty(&room)];
+        one.grow(HALF).unwrap();
+        two.grow(HALF / 2).unwrap();
+        one.grow(HALF + HALF / 2).unwrap_err();
+        // The refused one is still there: it is about to answer its client.
+        two.grow(HALF + HALF / 2).unwrap();
+        assert_eq!((one.bytes(), shown.get()), (0, signed(HALF + HALF / 2)));
+        drop((one, two));
+        assert_eq!((room.taken.load(Relaxed), shown.get()), (0, 0));
     }
 }
