@@ -453,3 +453,33 @@ async fn t76_invented_resources_leave_no_trace() {
     let text = positions(&scene.proxy.files);
     assert!(text.contains("\"floors\":[]"), "{text}");
 }
+
+/// Nor do they take the places of those that exist.
+#[tokio::test]
+async fn t76_invented_resources_take_no_positions() {
+    let of_secrets = |team: &str| {
+        let secrets = format!(
+            "limits: [{{relateResources: [{{apiGroups: [\"\"], resources: [secrets]}}], selector: \
+             {{matchLabels: {{team: {team}}}}}}}, "
+        );
+        let all = everything_policy("selector: {matchLabels: {shard: blue}}");
+        all.replace("limits: [", &secrets)
+    };
+    let files = |ca: &str| {
+        let files = Files::new(ca);
+        files.put_policy(&of_secrets("a"));
+        files
+    };
+    let mut scene = Scene::of(files, false).await;
+    for n in 0..1100 {
+        let kind = if n % 2 == 0 { "" } else { "?watch=1" };
+        let target = format!("/apis/g/v1/r{n}{kind}");
+        let pending = scene.client.send(request(Method::GET, &target));
+        scene.call().await.json(404, "{}");
+        pending.await.unwrap();
+    }
+    scene.listed(CONFIGMAPS, 100).await;
+    // It concerns all resources without a position of their own.
+    scene.proxy.change_policy(&of_secrets("b")).await;
+    assert!(scene.resumes(CONFIGMAPS, 100).await);
+}
