@@ -26,3 +26,22 @@ fn t46_the_first_value_of_each_option_counts() {
         assert_eq!(read(&broken), read(&alone), "{key}");
     }
 }
+
+#[test]
+fn t10_each_boolean_is_read_in_the_api_servers_way() {
+    for (word, expected) in [
+        ("", true),
+        ("yes", true),
+        ("f", true),
+        ("true", true),
+        ("1", true),
+        ("0", false),
+        ("FALSE", false),
+        ("fal%C5%BFe", false),
+    ] {
+        let events = format!("sendInitialEvents={word}");
+        assert_eq!(read(&events).sends_initial_events, expected, "{events}");
+        let bookmarks = format!("allowWatchBookmarks={word}");
+        assert_eq!(read(&bookmarks).allows_bookmarks, expected, "{bookmarks}");
+    }
+}
