@@ -56,7 +56,7 @@ pub enum Answer {
 /// What a reading of the own Lease means.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Found<S> {
-    /// Nothing new.
+    /// The version that is known already.
     Same,
     /// The last process has claimed this.
     Inherited(Claim<S>),
