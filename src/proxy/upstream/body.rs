@@ -81,7 +81,7 @@ impl Place {
         let most = self.room.size.saturating_sub(kept.unwrap_or(0));
         let grown = |taken: usize| taken.checked_add(more).filter(|taken| *taken <= most);
         let take = |taken: usize| Some(grown(taken).unwrap_or_else(|| taken.wrapping_sub(has)));
-        let before = self.room.taken.fetch_update(Relaxed, Relaxed, take).unwrap_or_default();
+        let (Ok(before) | Err(before)) = self.room.taken.fetch_update(Relaxed, Relaxed, take);
         let is_free = grown(before).is_some();
         self.bytes = if is_free { has + more } else { 0 };
         self.room.shown.inc_by(signed(self.bytes) - signed(has));

@@ -89,11 +89,8 @@ async fn an_upstream_that_answers_pings_keeps_it() {
 
 #[tokio::test]
 async fn a_head_and_its_body_are_written_together() {
-    let (near, far) = duplex(1 << 20);
-    let near = Sending::new(near);
-    let writes = Rc::clone(&near.writes);
-    let (client, server) = tokio::join!(connect(near, OF_API_SERVER), server::handshake(far));
-    let ((sender, connection), server) = (client.unwrap(), server.unwrap());
+    let (sender, connection, server, io) = connected_and_seen().await;
+    let writes = io.writes;
     let script = |mut accepts: Accepts| async move {
         // The first request's write may hold frames of the connection's own.
         for is_first in [true, false] {
@@ -121,12 +118,8 @@ async fn a_head_and_its_body_are_written_together() {
 
 #[tokio::test]
 async fn a_connection_that_cannot_send_is_over() {
-    let (near, far) = duplex(1 << 20);
-    let near = Sending::new(near);
-    let is_broken = Rc::clone(&near.is_broken);
-    let (client, server) = tokio::join!(connect(near, OF_API_SERVER), server::handshake(far));
-    let ((sender, connection), server) = (client.unwrap(), server.unwrap());
-    is_broken.set(true);
+    let (sender, connection, server, io) = connected_and_seen().await;
+    io.is_broken.set(true);
     let script = |_accepts| async move {
         assert!(sender.send(get()).unwrap().await.is_err());
         sender.over().await.unwrap_err();
@@ -280,14 +273,23 @@ async fn a_response_that_is_dropped_resets_its_stream() {
 /// A stream whose writes are counted, and can be made to fail while it can still be read.
 struct Sending {
     stream: DuplexStream,
+    seen: Seen,
+}
+
+/// The writes of a stream, and whether the next fail.
+#[derive(Clone, Default)]
+struct Seen {
     writes: Rc<Cell<u32>>,
     is_broken: Rc<Cell<bool>>,
 }
 
-impl Sending {
-    fn new(stream: DuplexStream) -> Self {
-        Self { stream, writes: Rc::default(), is_broken: Rc::default() }
-    }
+async fn connected_and_seen() -> (Sender, Connection<Sending>, Server, Seen) {
+    let (stream, far) = duplex(1 << 20);
+    let seen = Seen::default();
+    let near = Sending { stream, seen: seen.clone() };
+    let (client, server) = tokio::join!(connect(near, OF_API_SERVER), server::handshake(far));
+    let (sender, connection) = client.unwrap();
+    (sender, connection, server.unwrap(), seen)
 }
 
 impl AsyncRead for Sending {
@@ -306,10 +308,10 @@ impl AsyncWrite for Sending {
         cx: &mut Context<'_>,
         bytes: &[u8],
     ) -> Poll<io::Result<usize>> {
-        if self.is_broken.get() {
+        if self.seen.is_broken.get() {
             return Poll::Ready(Err(io::ErrorKind::BrokenPipe.into()));
         }
-        self.writes.set(self.writes.get() + 1);
+        self.seen.writes.set(self.seen.writes.get() + 1);
         Pin::new(&mut self.stream).poll_write(cx, bytes)
     }
 
