@@ -137,7 +137,8 @@ impl UpstreamTls {
     /// The same for a connection to `dialled` by a client that sent a server name (SNI): the
     /// certificate may be for the name or for the address.
     pub fn by_name_or_address(&self, mut config: ClientConfig, dialled: IpAddr) -> ClientConfig {
-        // A resumed session does not record the address for which it was verified.
+        // A resumed session does not record the address for which it was verified. The library binds
+        // a session to its verifier, too, which is this connection's alone.
         config.resumption = Resumption::disabled();
         let (webpki, algorithms) = (Arc::clone(&self.verifier), self.algorithms);
         let verifier = NameOrAddress { webpki, algorithms, dialled: dialled.into() };
@@ -205,10 +206,12 @@ impl ClientTls {
 mod tests {
     use std::time::{Duration, SystemTime};
 
-    use rcgen::{BasicConstraints, CertificateParams, IsCa, Issuer, KeyPair};
-    use rustls::Error::InvalidCertificate;
+    use rcgen::{BasicConstraints, CertificateParams, IsCa, Issuer, KeyPair, SanType};
+    use rustls::{Error::InvalidCertificate, HandshakeKind, ServerConfig};
+    use rustls_pki_types::PrivateKeyDer;
 
     use super::*;
+    use crate::net::tests::meet;
 
     const HOUR: Duration = Duration::from_secs(3600);
     const DIALLED: &str = "10.96.0.1";
@@ -256,6 +259,40 @@ mod tests {
             let refused = verify(&cert(&issuer, names, later)).unwrap_err();
             assert!(is_of_name(&refused), "{names:?}: {refused}");
         }
+    }
+
+    #[test]
+    fn a_session_is_resumed_by_name_and_never_over_addresses() {
+        let (issuer, roots) = ca();
+        let key = KeyPair::generate().unwrap();
+        let mut params = CertificateParams::new(vec![DIALLED.to_owned()]).unwrap();
+        params.subject_alt_names.push(SanType::DnsName("named.example".try_into().unwrap()));
+        let leaf = params.signed_by(&key, &issuer).unwrap();
+        let mut server = ServerConfig::builder_with_provider(provider())
+            .with_safe_default_protocol_versions()
+            .unwrap()
+            .with_no_client_auth()
+            .with_single_cert(
+                vec![leaf.into()],
+                PrivateKeyDer::try_from(key.serialize_der()).unwrap(),
+            )
+            .unwrap();
+        server.ticketer = aws_lc_rs::Ticketer::new().unwrap();
+        let tls = UpstreamTls::new(roots, &Clock::system()).unwrap();
+        let meets = |config: ClientConfig, name: &'static str| {
+            meet(config, server.clone(), name).client.map(|client| client.handshake_kind())
+        };
+        let by_name = || meets(tls.offering([].into_iter()), "named.example");
+        assert_eq!(by_name().unwrap(), Some(HandshakeKind::Full));
+        assert_eq!(by_name().unwrap(), Some(HandshakeKind::Resumed), "the judge is real");
+        let over = |dialled: &str| {
+            let config = tls.offering([].into_iter());
+            let dialled = dialled.parse().unwrap();
+            meets(tls.by_name_or_address(config, dialled), "kubernetes.default.svc")
+        };
+        assert_eq!(over(DIALLED).unwrap(), Some(HandshakeKind::Full));
+        assert!(is_of_name(&over("10.96.0.2").unwrap_err()), "verified anew");
+        assert_eq!(over(DIALLED).unwrap(), Some(HandshakeKind::Full));
     }
 
     fn is_of_name(error: &rustls::Error) -> bool {

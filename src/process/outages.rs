@@ -36,7 +36,36 @@ impl Outages {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::{
+        Arc,
+        atomic::{AtomicUsize, Ordering::Relaxed},
+    };
+
+    use tracing_subscriber::{Layer, layer::Context, prelude::*};
+
     use super::*;
+
+    /// Counts log lines.
+    struct Lines(Arc<AtomicUsize>);
+
+    impl<S: tracing::Subscriber> Layer<S> for Lines {
+        fn on_event(&self, _: &tracing::Event<'_>, _: Context<'_, S>) {
+            self.0.fetch_add(1, Relaxed);
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_listener_that_cannot_accept_waits_and_logs_once_a_second() {
+        let lines = Arc::new(AtomicUsize::new(0));
+        let subscriber = tracing_subscriber::registry().with(Lines(Arc::clone(&lines)));
+        let _kept = tracing::subscriber::set_default(subscriber);
+        let (outages, start) = (Outages::default(), Instant::now());
+        for _ in 0..25 {
+            outages.sit_out(&io::Error::from(io::ErrorKind::QuotaExceeded)).await;
+        }
+        assert_eq!(start.elapsed().as_millis() / 100, 25, "the file table has time to recover");
+        assert_eq!(lines.load(Relaxed), 3);
+    }
 
     #[test]
     fn one_line_a_second_tells_of_listeners_that_cannot_accept() {

@@ -3,11 +3,20 @@
 //!
 //! Hides how the end of one is noticed, on whatever thread it runs. Does not know what they do.
 
-use std::{panic::AssertUnwindSafe, sync::Arc};
+use std::{
+    io,
+    panic::AssertUnwindSafe,
+    sync::{Arc, mpsc},
+    thread,
+};
 
 use futures_util::FutureExt;
 use prometheus_client::metrics::counter::Counter;
-use tokio::{sync::watch, task::JoinSet};
+use tokio::{
+    runtime::{self, LocalOptions, LocalRuntime},
+    sync::{oneshot, watch},
+    task::JoinSet,
+};
 
 use crate::net::drain::Draining;
 
@@ -32,6 +41,21 @@ impl VitalTasks {
     /// Stops all tasks.
     pub async fn stop(&mut self) {
         self.0.shutdown().await;
+    }
+}
+
+/// A thread with a runtime of its own, which runs one vital task.
+#[derive(Debug)]
+pub struct VitalThread {
+    thread: thread::JoinHandle<()>,
+    ended: oneshot::Receiver<()>,
+}
+
+impl VitalThread {
+    /// Waits until the task has ended and its runtime is gone.
+    pub async fn ended(self) {
+        let _ = self.ended.await;
+        let _ = self.thread.join();
     }
 }
 
@@ -60,9 +84,47 @@ impl Vitals {
         tasks.0.spawn(self.clone().watch(name, task));
     }
 
+    /// Starts a vital task on this thread's runtime, among others that are stopped with it.
+    pub fn spawn_local(
+        &self,
+        tasks: &mut VitalTasks,
+        name: &'static str,
+        task: impl Future<Output = ()> + 'static,
+    ) {
+        tasks.0.spawn_local(self.clone().watch(name, task));
+    }
+
+    /// Starts a thread by the name `thread`, whose runtime runs the task that `make` returns there.
+    /// Fails if the thread or its runtime cannot be made; then the task does not run.
+    pub fn start_thread<T: Future<Output = ()>>(
+        &self,
+        thread: String,
+        task: &'static str,
+        make: impl FnOnce() -> T + Send + 'static,
+    ) -> io::Result<VitalThread> {
+        let vitals = self.clone();
+        let (report, built) = mpsc::sync_channel(1);
+        let (end, ended) = oneshot::channel();
+        let thread = thread::Builder::new().name(thread).spawn(move || {
+            let runtime = match local_runtime() {
+                Ok(runtime) => runtime,
+                Err(error) => {
+                    let _ = report.send(Err(error));
+                    return;
+                }
+            };
+            let _ = report.send(Ok(()));
+            runtime.block_on(vitals.watch(task, make()));
+            drop(runtime);
+            let _ = end.send(());
+        })?;
+        built.recv().map_err(io::Error::other).flatten()?;
+        Ok(VitalThread { thread, ended })
+    }
+
     /// Runs `task` to its end, which is a loss: it is logged by this name, and a panic is counted.
     /// The end is not a loss if the task is dropped, or returns during a drain.
-    pub async fn watch(self, name: &'static str, task: impl Future<Output = ()>) {
+    async fn watch(self, name: &'static str, task: impl Future<Output = ()>) {
         // State that a panic left half done is never seen: the process ends.
         let how = match AssertUnwindSafe(task).catch_unwind().await {
             Ok(()) if self.draining.deadline().is_some() => return,
@@ -92,6 +154,10 @@ impl Vitals {
     }
 }
 
+fn local_runtime() -> io::Result<LocalRuntime> {
+    runtime::Builder::new_current_thread().enable_all().build_local(LocalOptions::default())
+}
+
 #[cfg(test)]
 mod tests {
     use std::{future::pending, time::Duration};
@@ -104,19 +170,23 @@ mod tests {
         (Vitals::new(Counter::default(), draining), drain)
     }
 
+    async fn lost_soon(vitals: &Vitals) {
+        tokio::time::timeout(Duration::from_secs(10), vitals.loss()).await.expect("a loss");
+    }
+
     #[tokio::test]
     async fn the_first_loss_is_told_by_name_and_a_panic_is_counted() {
         let (vitals, _drain) = vitals();
         let mut tasks = JoinSet::new();
         tasks.spawn(vitals.clone().watch("one that stays", pending()));
-        let (end, ended) = tokio::sync::oneshot::channel::<()>();
+        let (end, ended) = oneshot::channel::<()>();
         tasks.spawn(vitals.clone().watch("one that panics", async move {
             ended.await.unwrap();
             panic!("by the test");
         }));
         assert_eq!(vitals.lost(), None);
         end.send(()).unwrap();
-        vitals.loss().await;
+        lost_soon(&vitals).await;
         let lost = vitals.lost().unwrap();
         assert!(lost.to_string().starts_with("one that panics panicked"), "{lost}");
         assert_eq!(vitals.panics.get(), 1);
@@ -136,6 +206,40 @@ mod tests {
         let (vitals, _drain) = self::vitals();
         vitals.clone().watch("one that may not", async {}).await;
         assert!(vitals.lost().unwrap().to_string().starts_with("one that may not returned"));
+    }
+
+    #[tokio::test]
+    async fn a_thread_that_panics_is_a_loss_and_ends() {
+        let (vitals, _drain) = vitals();
+        let thread = vitals
+            .start_thread("data-7".to_owned(), "a thread", || async {
+                assert_ne!(thread::current().name(), Some("data-7"), "by the test");
+            })
+            .unwrap();
+        lost_soon(&vitals).await;
+        let lost = vitals.lost().unwrap();
+        assert!(lost.to_string().starts_with("a thread panicked"), "{lost}");
+        assert_eq!(vitals.panics.get(), 1);
+        thread.ended().await;
+    }
+
+    #[tokio::test]
+    async fn the_loss_of_a_task_on_a_thread_is_noticed_on_another() {
+        let (vitals, _drain) = vitals();
+        let inner = vitals.clone();
+        let (end, ended) = oneshot::channel::<()>();
+        let thread = vitals.start_thread("data-7".to_owned(), "a thread", || async move {
+            let mut tasks = VitalTasks::default();
+            inner.spawn_local(&mut tasks, "one of its tasks", async { panic!("by the test") });
+            let _ = ended.await;
+            tasks.stop().await;
+        });
+        lost_soon(&vitals).await;
+        let lost = vitals.lost().unwrap();
+        assert!(lost.to_string().starts_with("one of its tasks panicked"), "{lost}");
+        end.send(()).unwrap();
+        thread.unwrap().ended().await;
+        assert_eq!(vitals.lost(), Some(lost), "the first is the cause");
     }
 
     #[tokio::test]

@@ -75,12 +75,7 @@ pub(super) async fn serve(
     let closed = if is_h2 { serve_h2(legs, &tasks).await } else { serve_h1(legs, &tasks).await };
     metrics.panics.inc_by(tasks.end());
     drop(own);
-    match closed {
-        // What we sent met the reset of a client that had closed: the kernel resets a connection
-        // that is closed over unread bytes.
-        Closed::ClientGone if goodbye.was_said() => Closed::Finished,
-        closed => closed,
-    }
+    closed.after(&goodbye)
 }
 
 /// The client's connection.

@@ -71,8 +71,8 @@ impl Accepted {
     /// The leg of the connection.
     pub(super) fn leg(&self) -> Leg {
         match self.to {
-            To::ApiServer(_) => Leg::Outbound,
-            To::Webhook(_) => Leg::Inbound,
+            To::ApiServer(_) => Leg::OUTBOUND,
+            To::Webhook(_) => Leg::INBOUND,
         }
     }
 }
@@ -80,8 +80,8 @@ impl Accepted {
 impl Leads {
     fn leg(&self) -> Leg {
         match self {
-            Self::Outbound(_) => Leg::Outbound,
-            Self::Inbound(_) => Leg::Inbound,
+            Self::Outbound(_) => Leg::OUTBOUND,
+            Self::Inbound(_) => Leg::INBOUND,
         }
     }
 

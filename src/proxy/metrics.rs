@@ -14,7 +14,6 @@ use prometheus_client::{
     metrics::{counter::Counter, family::Family, gauge::Gauge, histogram::Histogram},
     registry::{Registry, Unit},
 };
-use strum::IntoStaticStr;
 
 use crate::policy::GroupResource;
 
@@ -126,15 +125,21 @@ pub(super) struct RequestCounts {
 }
 
 /// The kind of a listener, and of all that came through it: a metric label and log field.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, IntoStaticStr)]
-#[strum(serialize_all = "snake_case", const_into_str)]
-pub(super) enum Leg {
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(super) struct Leg(&'static str);
+
+impl Leg {
     /// The leg from the controller to the API server.
-    Outbound,
+    pub(super) const OUTBOUND: Self = Self("outbound");
     /// The leg from the API server to the controller's webhook server.
-    Inbound,
+    pub(super) const INBOUND: Self = Self("inbound");
     /// The same by way of another pod's proxy.
-    Peer,
+    pub(super) const PEER: Self = Self("peer");
+
+    /// The leg's name.
+    pub(super) const fn into_str(self) -> &'static str {
+        self.0
+    }
 }
 
 impl EncodeLabelValue for Leg {

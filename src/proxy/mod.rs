@@ -65,28 +65,29 @@ use self::{
 };
 use crate::{
     net::{ClientAddr, drain::Draining},
-    process::vital::Vitals,
+    process::vital::{VitalTasks, Vitals},
 };
 
-/// One connection, from its first byte to its last.
+/// One connection, from its first byte to its last. Returns its end and the leg that it proved to be.
 fn connection(
     worker: Rc<Worker>,
     inbound: Option<Rc<Inbound>>,
     accepted: Accepted,
     draining: Draining,
-) -> LocalBoxFuture<'static, Closed> {
+) -> LocalBoxFuture<'static, (Closed, Leg)> {
+    let leg = accepted.leg();
     let Accepted { client, dialled, to, stream } = accepted;
     let id = worker.shared.connections.fetch_add(1, Ordering::Relaxed) + 1;
     match (TcpStream::from_std(stream), to, inbound) {
-        (Err(_), ..) => ready(Closed::ClientGone).boxed_local(),
+        (Err(_), ..) => ready((Closed::ClientGone, leg)).boxed_local(),
         (Ok(stream), To::ApiServer(to), _) => {
             let client = Arriving { id, client, dialled, stream };
-            outbound(worker, client, to, draining).boxed_local()
+            outbound(worker, client, to, draining).map(move |closed| (closed, leg)).boxed_local()
         }
         (Ok(stream), To::Webhook(at), Some(inbound)) => {
             inbound::serve(worker, inbound, id, stream, at, draining).boxed_local()
         }
-        (Ok(_), To::Webhook(_), None) => ready(Closed::DirectHit).boxed_local(),
+        (Ok(_), To::Webhook(_), None) => ready((Closed::DirectHit, leg)).boxed_local(),
     }
 }
 
@@ -106,7 +107,7 @@ async fn outbound(
     draining: Draining,
 ) -> Closed {
     let Arriving { id, client, dialled, stream } = client;
-    let _open = Live::connection(&worker.shared.metrics, Leg::Outbound);
+    let _open = Live::connection(&worker.shared.metrics, Leg::OUTBOUND);
     let tls = &worker.shared.tls;
 
     let hello = match tls.hello(stream, client, dialled, &to.server).await {
@@ -143,9 +144,9 @@ async fn data_thread(
     let requests = Rc::new(RequestCounts::new(Arc::clone(&shared.metrics)));
     let inbound = webhook.as_ref().map(Inbound::new);
     let worker = Rc::new(Worker { shared: Arc::clone(&shared), live: Rc::clone(&live), requests });
-    let mut follower = JoinSet::new();
+    let mut tasks = VitalTasks::default();
     let follow = Rc::clone(&live).follow(Arc::clone(&shared.feed));
-    follower.spawn_local(vitals.watch("what brings watches over", follow));
+    vitals.spawn_local(&mut tasks, "follower of the policy", follow);
     let mut connections = JoinSet::new();
     let mut is_open = true;
     let mut last_call = None;
@@ -155,11 +156,11 @@ async fn data_thread(
             accepted = queue.recv(), if is_open => match accepted {
                 None => is_open = false,
                 Some((accepted, place)) => {
-                    let from = (accepted.leg(), accepted.client);
+                    let client = accepted.client;
                     let served = connection(Rc::clone(&worker), inbound.clone(), accepted, draining.clone());
                     connections.spawn_local(async move {
                         let _place = place;
-                        (served.await, from)
+                        (served.await, client)
                     });
                 }
             },
@@ -186,9 +187,9 @@ async fn data_thread(
 }
 
 /// Counts and logs the end of a connection's task, which returns the connection's origin.
-fn has_ended(metrics: &Metrics, task: Result<(Closed, (Leg, ClientAddr)), JoinError>) {
+fn has_ended(metrics: &Metrics, task: Result<((Closed, Leg), ClientAddr), JoinError>) {
     let (closed, from) = match task {
-        Ok((closed, from)) => (closed, Some(from)),
+        Ok(((closed, leg), client)) => (closed, Some((leg, client))),
         Err(error) if error.is_panic() => (Closed::Panicked, None),
         Err(_cut_at_the_deadline) => (Closed::Drained, None),
     };

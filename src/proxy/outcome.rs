@@ -13,7 +13,7 @@ use strum::{IntoStaticStr, VariantArray};
 
 use super::metrics::{Leg, Metrics, RequestCounts, RequestLabels, ResourceLabel, code_class};
 use crate::{
-    net::ClientAddr,
+    net::{ClientAddr, goodbye::Goodbye},
     policy::{Epoch, Refusal},
     wire::RequestInfo,
 };
@@ -57,6 +57,16 @@ pub(super) enum Closed {
 }
 
 impl Closed {
+    /// The end of a connection whose client has said goodbye or not. What we sent may have met the
+    /// reset of a client that had closed: the kernel resets a connection that is closed over unread
+    /// bytes.
+    pub(super) fn after(self, goodbye: &Goodbye) -> Self {
+        match self {
+            Self::ClientGone if goodbye.was_said() => Self::Finished,
+            closed => closed,
+        }
+    }
+
     /// Advice for the administrator, or `None` if the label is enough.
     fn advice(self) -> Option<&'static str> {
         match self {

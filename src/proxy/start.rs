@@ -1,20 +1,12 @@
 //! Start and end of the process: everything is checked and bound before anything is served.
 
-use std::{
-    io,
-    net::SocketAddr,
-    sync::{Arc, mpsc},
-    thread,
-    time::Duration,
-};
+use std::{io, net::SocketAddr, sync::Arc, time::Duration};
 
 use arc_swap::ArcSwap;
 use futures_util::{FutureExt, future::BoxFuture};
 use prometheus_client::registry::Registry;
 use tokio::{
     net::TcpListener,
-    runtime::{self, LocalOptions},
-    sync::oneshot,
     time::{Instant, interval, sleep_until},
 };
 
@@ -41,7 +33,7 @@ use crate::{
         socket,
         tls::{BadRoots, ClientTls, UpstreamTls, read_roots},
     },
-    process::vital::{Lost, VitalTasks, Vitals},
+    process::vital::{Lost, VitalTasks, VitalThread, Vitals},
     sidecar::LISTEN_NAMES_FLAG,
 };
 
@@ -214,9 +206,8 @@ impl Proxy {
             () = sleep_until(deadline) => {}
         }
         tasks.stop().await;
-        for (thread, ended) in threads {
-            let _ = ended.await;
-            let _ = thread.join();
+        for thread in threads {
+            thread.ended().await;
         }
         vitals.lost().map_or(Ok(()), |lost| Err(lost.into()))
     }
@@ -258,41 +249,18 @@ fn inbound_tasks(
     })
 }
 
-type Thread = (thread::JoinHandle<()>, oneshot::Receiver<()>);
-
 fn start_threads(
     queues: Vec<Queue>,
     shared: &Arc<Shared>,
     webhook: Option<&Arc<Webhook>>,
     draining: &Draining,
     vitals: &Vitals,
-) -> Result<Vec<Thread>, ServeError> {
+) -> Result<Vec<VitalThread>, ServeError> {
     let start = |(at, queue)| {
-        let (shared, draining, vitals) = (Arc::clone(shared), draining.clone(), vitals.clone());
+        let (shared, draining, inner) = (Arc::clone(shared), draining.clone(), vitals.clone());
         let webhook = webhook.cloned();
-        let (tell, told) = mpsc::sync_channel(1);
-        let (end, ended) = oneshot::channel();
-        let thread = thread::Builder::new()
-            .name(format!("data-{at}"))
-            .spawn(move || {
-                let runtime = runtime::Builder::new_current_thread()
-                    .enable_all()
-                    .build_local(LocalOptions::default());
-                let (runtime, built) = match runtime {
-                    Ok(runtime) => (Some(runtime), Ok(())),
-                    Err(error) => (None, Err(error)),
-                };
-                let _ = tell.send(built);
-                if let Some(runtime) = runtime {
-                    let served =
-                        Box::pin(data_thread(queue, shared, webhook, draining, vitals.clone()));
-                    runtime.block_on(vitals.watch("data thread", served));
-                }
-                let _ = end.send(());
-            })
-            .map_err(ServeError::Thread)?;
-        told.recv().map_err(io::Error::other).flatten().map_err(ServeError::Thread)?;
-        Ok((thread, ended))
+        let served = move || Box::pin(data_thread(queue, shared, webhook, draining, inner));
+        vitals.start_thread(format!("data-{at}"), "data thread", served).map_err(ServeError::Thread)
     };
     queues.into_iter().enumerate().map(start).collect()
 }

@@ -250,16 +250,26 @@ async fn bad_panic_of_a_task_that_must_not_end_drains_the_proxy() {
 #[tokio::test]
 async fn bad_nothing_about_an_orderly_close() {
     let mut upstream = Upstream::start().await;
-    upstream.serve(|call| call.json(200, "{}"));
     let proxy = Proxy::start(&upstream).await;
     let mut client = Client::new(&proxy, Http::Two).await;
+    let pending = client.send(request(Method::GET, "/version"));
+    upstream.call().await.json(200, "{}");
     // Read to the end: a client that closes before resets the connection.
-    assert_eq!(client::text(client.get("/version").await).await.0, 200);
+    assert_eq!(client::text(pending.await.unwrap()).await.0, 200);
     client.close().await;
     let trust = config(&proxy.files.mesh_ca_pem(), &[HTTP_11]);
     let mut idle = connect(proxy.addr, trust, "kubernetes").await.unwrap();
     idle.shutdown().await.unwrap();
     soon("the close", idle.read_to_end(&mut Vec::new())).await.unwrap();
+    // A client that no longer wants what it asked for says so, too.
+    let trust = config(&proxy.files.mesh_ca_pem(), &[HTTP_11]);
+    let mut asking = connect(proxy.addr, trust, "kubernetes").await.unwrap();
+    asking.write_all(b"GET /slow HTTP/1.1\r\nhost: kubernetes\r\n\r\n").await.unwrap();
+    let held = upstream.call().await;
+    asking.shutdown().await.unwrap();
+    // Its request is over, so our side has no more to say.
+    let _ = soon("the close", asking.read_to_end(&mut Vec::new())).await;
+    drop(held);
     proxy.until_metric("ctrlmesh_connections", &[], 0.0).await;
     // A connection that is counted comes after them.
     let mut tcp = TcpStream::connect(proxy.addr).await.unwrap();

@@ -122,6 +122,17 @@ impl Process {
         }
     }
 
+    /// The next log line of this message.
+    pub async fn logged(&mut self, message: &str) -> serde_json::Value {
+        loop {
+            let line = soon("a log line", self.lines.recv()).await.expect("it still runs");
+            let line: serde_json::Value = serde_json::from_str(&line).expect("JSON");
+            if line["message"] == message {
+                return line;
+            }
+        }
+    }
+
     pub fn id(&self) -> u32 {
         self.child.as_ref().expect("it runs").id()
     }

@@ -37,7 +37,8 @@ const READ_BUFFER: usize = 64 << 10;
 /// Reviews at once on one connection of HTTP/2, as Go's servers take them.
 const STREAMS: u32 = 250;
 
-/// Serves a client that dialled the webhook server at `at`, until one side ends.
+/// Serves a client that dialled the webhook server at `at`, until one side ends. Returns how, and the
+/// leg, which only the ClientHello shows.
 pub(in crate::proxy) async fn serve(
     worker: Rc<Worker>,
     inbound: Rc<Inbound>,
@@ -45,15 +46,15 @@ pub(in crate::proxy) async fn serve(
     stream: TcpStream,
     at: SocketAddr,
     draining: Draining,
-) -> Closed {
+) -> (Closed, Leg) {
     let hello = match read_hello(stream).await {
         Ok(hello) => hello,
         // A probe that only connects.
-        Err(Closed::ClientGone) => return Closed::Finished,
-        Err(why) => return why,
+        Err(Closed::ClientGone) => return (Closed::Finished, Leg::INBOUND),
+        Err(why) => return (why, Leg::INBOUND),
     };
     let is_peer = hello.client_hello().server_name() == Some(PEER_NAME);
-    let leg = if is_peer { Leg::Peer } else { Leg::Inbound };
+    let leg = if is_peer { Leg::PEER } else { Leg::INBOUND };
     let _open = Live::connection(&worker.shared.metrics, leg);
     let shaken = if is_peer {
         from_peer(&inbound, hello, at).await
@@ -62,7 +63,7 @@ pub(in crate::proxy) async fn serve(
     };
     let (stream, way) = match shaken {
         Ok(shaken) => shaken,
-        Err(why) => return why,
+        Err(why) => return (why, leg),
     };
     let proof = is_peer.then(|| Proof::of_client(stream.get_ref().1));
     let is_h2 = stream.get_ref().1.alpn_protocol() == Some(H2);
@@ -86,10 +87,7 @@ pub(in crate::proxy) async fn serve(
         serve_h1(client, stream, draining).await
     };
     metrics.panics.inc_by(tasks.end());
-    match closed {
-        Closed::ClientGone if goodbye.was_said() => Closed::Finished,
-        closed => closed,
-    }
+    (closed.after(&goodbye), leg)
 }
 
 type Shaken = (tokio_rustls::server::TlsStream<TcpStream>, Way);

@@ -96,7 +96,7 @@ async fn answer(
     access: &mut Access,
 ) -> Result<Answer, Stop> {
     let is_marked = request.headers_mut().remove(HOP).is_some();
-    let is_received = is_marked && client.leg == Leg::Peer;
+    let is_received = is_marked && client.leg == Leg::PEER;
     let webhook = &client.inbound.webhook;
     let (Some(siblings), true) = (webhook.siblings(), may_be_review(&request)) else {
         access.verb = verb(request.method());

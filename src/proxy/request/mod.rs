@@ -40,7 +40,7 @@ pub(super) async fn serve(
     pair: Rc<Pair>,
     request: Request<ClientBody>,
 ) -> Result<Response<ReplyBody>, Broken> {
-    let mut access = Access::begin(&pair.worker.requests, Leg::Outbound, pair.id);
+    let mut access = Access::begin(&pair.worker.requests, Leg::OUTBOUND, pair.id);
     let accept = request.headers().get(header::ACCEPT).cloned();
     match answer(&pair, request, &mut access).await {
         Ok(answer) => Ok(deliver(&pair, answer, access)),

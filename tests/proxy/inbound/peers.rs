@@ -154,6 +154,9 @@ async fn bad_stranger_is_no_peer() {
         }
     };
     assert!(refused);
+    let closed = mesh.shards[0].process.logged("closed").await;
+    let closed = ["leg", "reason"].map(|field| closed[field].as_str());
+    assert_eq!(closed, [Some("peer"), Some("client_handshake")]);
     assert!(mesh.shard("blue").operator.is_quiet());
 }
 

@@ -98,6 +98,8 @@ async fn t56_a_judged_deletecollection_deletes_versions_of_its_own() {
         is_there(&mut upstream).await;
         let call = list(&mut upstream).await;
         assert_eq!(call.target(), format!("{CONFIGMAPS}?labelSelector=a%3Db&limit=500"));
+        let accept = call.header("accept").unwrap();
+        assert!(accept.contains("as=PartialObjectMetadataList"), "not whole objects: {accept}");
         let mut opaque = ours("c", 3);
         opaque["metadata"]["resourceVersion"] = OPAQUE.into();
         call.json(200, &page(100, "", &[ours("a", 1), others("b", 2), opaque, ours("d", 4)]));
@@ -123,6 +125,24 @@ async fn t56_a_judged_deletecollection_deletes_versions_of_its_own() {
         }
         let (code, body) = client::text(pending.await.unwrap()).await;
         assert!(code == 200 && body.contains("\"Success\""), "{code} {body}");
+        assert!(upstream.is_quiet());
+    }
+}
+
+#[tokio::test]
+async fn bad_options_of_a_deletecollection_that_go_on_and_on() {
+    for http in Http::BOTH {
+        let (mut upstream, proxy, mut client) = scene_of(&half(), http).await;
+        // Nobody announces how long they are.
+        let (sent, options) = client::upload(Method::DELETE, CONFIGMAPS);
+        let pending = client.send(sent);
+        options.send("{\"kind\":\"DeleteOptions\"".to_owned() + &" ".repeat(40 << 10)).await;
+        options.send(" ".repeat(40 << 10)).await;
+        let (code, body) = client::text(pending.await.unwrap()).await;
+        assert_eq!(code, 413, "{body}");
+        assert!(body.contains("larger than 64 KiB"), "{body}");
+        let refused = [("reason", "body_too_large")];
+        proxy.until_metric("ctrlmesh_refusals_total", &refused, 1.0).await;
         assert!(upstream.is_quiet());
     }
 }

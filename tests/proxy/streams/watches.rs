@@ -281,17 +281,21 @@ async fn t23_the_refusal_is_in_the_clients_encoding() {
 #[tokio::test]
 async fn bad_watch_in_an_encoding_that_cannot_be_followed() {
     let (mut upstream, proxy, mut client) = scene(Http::Two).await;
-    let mut sent = request(Method::GET, &format!("{CONFIGMAPS}?watch=1"));
-    sent.headers_mut().insert(header::ACCEPT_ENCODING, HeaderValue::from_static("gzip"));
-    let pending = client.send(sent);
-    let call = upstream.call().await;
-    assert_eq!(call.header("accept-encoding"), None, "its events are looked at one by one");
-    let events = call.stream(200, &[("content-type", "text/plain")]);
-    let (code, body) = client::text(pending.await.unwrap()).await;
-    assert_eq!(code, 406, "{body}");
-    events.given_up().await;
-    let refused = [("reason", "unknown_encoding")];
-    proxy.until_metric("ctrlmesh_refusals_total", &refused, 1.0).await;
+    let text = vec![("content-type", "text/plain")];
+    let packed = vec![("content-type", "application/json"), ("content-encoding", "gzip")];
+    for (count, headers) in (1..).zip([text, packed]) {
+        let mut sent = request(Method::GET, &format!("{CONFIGMAPS}?watch=1"));
+        sent.headers_mut().insert(header::ACCEPT_ENCODING, HeaderValue::from_static("gzip"));
+        let pending = client.send(sent);
+        let call = upstream.call().await;
+        assert_eq!(call.header("accept-encoding"), None, "its events are looked at one by one");
+        let events = call.stream(200, &headers);
+        let (code, body) = client::text(pending.await.unwrap()).await;
+        assert_eq!(code, 406, "{headers:?}: {body}");
+        events.given_up().await;
+        let refused = [("reason", "unknown_encoding")];
+        proxy.until_metric("ctrlmesh_refusals_total", &refused, f64::from(count)).await;
+    }
 }
 
 /// A watch that no rule limits passes, whatever it is, until a rule limits it.
