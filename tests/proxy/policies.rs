@@ -7,7 +7,6 @@ use std::{
 
 use ctrlmesh::net::tls::HTTP_11;
 use http::Method;
-use tokio::net::TcpListener;
 
 use crate::support::{
     CONFIGMAPS,
@@ -353,15 +352,14 @@ async fn bad_config_watch_outage() {
     let watch = cluster.upstream.call().await.watch();
     cluster.until_ready_says(200, "[+]policy ok: blue epoch 1\n").await;
 
-    let (addr, ca) = cluster.upstream.down().await;
+    let (place, ca) = cluster.upstream.down().await;
     drop(watch);
     let outage = "blue epoch 1 stays in force: cannot watch shardingconfigs";
     let ready = || async { soon("readyz", scrape::page(cluster.process.admin, "/readyz")).await };
     until("readyz", ready, |(code, body)| *code == 200 && body.contains(outage)).await;
 
     // The API server is back, but fails: pauses between attempts grow, and the policy stays.
-    let listener = TcpListener::bind(addr).await.unwrap();
-    let mut upstream = Upstream::on(listener, ca, http1());
+    let mut upstream = Upstream::on(place.listen(), ca, http1());
     let mut asked = Vec::new();
     for _ in 0..3 {
         let own = upstream.call().await;

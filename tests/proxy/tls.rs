@@ -27,7 +27,7 @@ use rustls::{
 use rustls_pki_types::{ServerName, UnixTime};
 use tokio::{
     io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt, ReadBuf},
-    net::{TcpListener, TcpSocket, TcpStream},
+    net::{TcpSocket, TcpStream},
 };
 use tokio_rustls::TlsConnector;
 use x509_parser::prelude::{FromDer, X509Certificate};
@@ -384,18 +384,16 @@ async fn a_ca_of_the_upstream_that_is_rotated_is_taken_over() {
     let trust = proxy.files.mesh_ca_pem();
     let dial = || connect(proxy.addr, config(&trust, &[H2]), "kubernetes");
 
-    let (addr, old) = upstream.down().await;
+    let (place, old) = upstream.down().await;
     let new = Ca::new("the cluster's next CA");
     std::fs::write(proxy.files.upstream_ca(), &new.pem).unwrap();
-    let listener = TcpListener::bind(addr).await.unwrap();
-    let upstream = Upstream::on(listener, new, Behaviour::default());
+    let upstream = Upstream::on(place.listen(), new, Behaviour::default());
     // The proxy checks the CA every ten seconds.
     until("a connection by the new CA", dial, Result::is_ok).await.unwrap();
 
     // A certificate of the old CA is not trusted any more, not even in a session of old.
-    let (addr, _) = upstream.down().await;
-    let listener = TcpListener::bind(addr).await.unwrap();
-    let upstream = Upstream::on(listener, old, Behaviour::default());
+    let (place, _) = upstream.down().await;
+    let upstream = Upstream::on(place.listen(), old, Behaviour::default());
     let refused = dial().await.unwrap_err();
     assert!(is_alert(&refused, "InternalError"), "{refused}");
     assert_eq!(upstream.handshakes(), 0);

@@ -27,7 +27,7 @@ use hyper_util::rt::{TokioExecutor, TokioIo};
 use rustls::ServerConfig;
 use tokio::{
     io::{AsyncReadExt, AsyncWriteExt},
-    net::{TcpListener, TcpStream},
+    net::{TcpListener, TcpSocket, TcpStream},
     sync::{mpsc, oneshot, watch},
     task::JoinSet,
 };
@@ -46,6 +46,23 @@ pub struct Upstream {
     calls: Option<mpsc::Receiver<Call>>,
     state: Arc<State>,
     tasks: JoinSet<()>,
+}
+
+/// A port that refuses connections, and that nobody else can take until something listens there.
+pub struct Place(TcpSocket);
+
+impl Place {
+    pub fn at(addr: SocketAddr) -> Self {
+        let socket = TcpSocket::new_v4().unwrap();
+        // The port is kept before its listener has let go of it.
+        socket.set_reuseport(true).unwrap();
+        socket.bind(addr).unwrap();
+        Self(socket)
+    }
+
+    pub fn listen(self) -> TcpListener {
+        self.0.listen(1024).unwrap()
+    }
 }
 
 /// The behaviour from the first connection on.
@@ -126,8 +143,8 @@ impl Upstream {
     }
 
     pub async fn with(behaviour: Behaviour) -> Self {
-        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-        Self::on(listener, Ca::new("the cluster's CA"), behaviour)
+        let place = Place::at("127.0.0.1:0".parse().unwrap());
+        Self::on(place.listen(), Ca::new("the cluster's CA"), behaviour)
     }
 
     pub fn on(listener: TcpListener, ca: Ca, behaviour: Behaviour) -> Self {
@@ -155,10 +172,11 @@ impl Upstream {
         Self { addr, ca, calls: Some(calls), state, tasks }
     }
 
-    /// Stops as a process does, with every connection. [`Self::on`] starts it again.
-    pub async fn down(mut self) -> (SocketAddr, Ca) {
+    /// Stops as a process does, with every connection. [`Self::on`] starts it again in its place.
+    pub async fn down(mut self) -> (Place, Ca) {
+        let place = Place::at(self.addr);
         self.tasks.shutdown().await;
-        (self.addr, self.ca)
+        (place, self.ca)
     }
 
     /// The next request.

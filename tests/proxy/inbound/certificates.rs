@@ -2,7 +2,7 @@
 
 use std::{fs, os::unix::fs::PermissionsExt};
 
-use tokio::net::{TcpListener, TcpStream};
+use tokio::net::TcpStream;
 
 use super::mesh::{Mesh, Setup, call, review};
 use crate::support::{
@@ -28,7 +28,7 @@ async fn i13_there_is_no_listener_while_the_operator_does_not_listen() {
     mesh.shard("blue").operator.call().await.json(200, "{}");
     assert_eq!(text(pending.await.unwrap()).await.0, 200);
 
-    let at = mesh.end_operator("blue").await;
+    let place = mesh.end_operator("blue").await;
     let blue = &mesh.shards[0];
     let says = || async { blue.ready().await };
     let (code, _) =
@@ -39,7 +39,7 @@ async fn i13_there_is_no_listener_while_the_operator_does_not_listen() {
     let refused = TcpStream::connect(blue.addr).await.unwrap_err();
     assert_eq!(refused.kind(), std::io::ErrorKind::ConnectionRefused);
 
-    let _again = TcpListener::bind(at).await.unwrap();
+    let _again = place.listen();
     blue.until_open().await;
     TcpStream::connect(blue.addr).await.unwrap();
 }
@@ -142,9 +142,8 @@ async fn i13_an_operator_that_never_read_its_new_certificate_is_known_after_a_re
 
     // Who comes in its place with another is a stranger.
     let spare = Upstream::start().await;
-    let (at, _) = std::mem::replace(&mut blue.operator, spare).down().await;
-    let listener = TcpListener::bind(at).await.unwrap();
-    blue.operator = Upstream::on(listener, Ca::new("a stranger"), Behaviour::default());
+    let (place, _) = std::mem::replace(&mut blue.operator, spare).down().await;
+    blue.operator = Upstream::on(place.listen(), Ca::new("a stranger"), Behaviour::default());
     blue.restart().await;
     blue.until_open().await;
     let tls = client::connect(blue.addr, config(), "localhost").await.unwrap();
@@ -197,8 +196,7 @@ async fn i13_another_pod_of_the_shard_answers_if_the_own_operator_does_not() {
 async fn bad_operator_that_asks_for_a_client_certificate() {
     let mut mesh = one(Setup { has_certificates: false, ..Setup::default() }).await;
     let signed = mesh.ca.signed(Cert::Good);
-    let at = mesh.end_operator("blue").await;
-    let listener = TcpListener::bind(at).await.unwrap();
+    let listener = mesh.end_operator("blue").await.listen();
     let tls = signed.server_for_clients_of(&mesh.ca, &[Http::One.alpn()]);
     mesh.shard("blue").operator =
         Upstream::showing(listener, Ca::new("unused"), Behaviour::default(), tls);

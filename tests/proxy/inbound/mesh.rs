@@ -20,7 +20,7 @@ use crate::support::{
     process::{Process, flags},
     proxy::Files,
     scrape, soon, until,
-    upstream::{Behaviour, Call, Stream, Upstream},
+    upstream::{Behaviour, Call, Place, Stream, Upstream},
 };
 
 /// The shards' pods, and who calls them.
@@ -178,15 +178,15 @@ impl Mesh {
         self.files.mesh_ca_pem()
     }
 
-    /// Ends the operator of a pod; returns its address.
-    pub(super) async fn end_operator(&mut self, name: &str) -> SocketAddr {
+    /// Ends the operator of a pod; returns its port.
+    pub(super) async fn end_operator(&mut self, name: &str) -> Place {
         let spare = Upstream::start().await;
         std::mem::replace(&mut self.shard(name).operator, spare).down().await.0
     }
 
     /// Has another server stand where the operator of a pod stood, with a certificate of its own.
     pub(super) async fn put_stranger(&mut self, name: &str) {
-        let listener = TcpListener::bind(self.end_operator(name).await).await.unwrap();
+        let listener = self.end_operator(name).await.listen();
         self.shard(name).operator =
             Upstream::on(listener, Ca::new("a stranger"), Behaviour::default());
     }
@@ -319,7 +319,7 @@ async fn free_port() -> u16 {
 
 async fn operator(setup: &Setup, signed: &Signed) -> Upstream {
     let behaviour = Behaviour { alpn: setup.alpn.clone(), ..Behaviour::default() };
-    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let listener = Place::at("127.0.0.1:0".parse().unwrap()).listen();
     let tls = signed.server(&setup.alpn);
     Upstream::showing(listener, Ca::new("unused"), behaviour, tls)
 }

@@ -156,7 +156,7 @@ async fn bad_stranger_is_no_peer() {
     assert!(refused);
     let closed = mesh.shards[0].process.logged("closed").await;
     let closed = ["leg", "reason"].map(|field| closed[field].as_str());
-    assert_eq!(closed, [Some("peer"), Some("client_handshake")]);
+    assert_eq!(closed, [Some("peer"), Some("client_distrusts")]);
     assert!(mesh.shard("blue").operator.is_quiet());
 }
 

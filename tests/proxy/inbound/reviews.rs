@@ -2,7 +2,7 @@
 
 use http::{HeaderValue, Method};
 use serde_json::{Value, json};
-use tokio::{net::TcpListener, task::JoinSet};
+use tokio::task::JoinSet;
 
 use super::mesh::{BOTH, Mesh, Setup, call, post, review, review_of};
 use crate::support::{
@@ -135,8 +135,7 @@ async fn bad_operator_that_hangs_is_given_up_at_the_reviews_timeout() {
 #[tokio::test]
 async fn bad_operator_that_accepts_and_says_nothing() {
     let mut mesh = Mesh::with(Setup { shards: vec!["blue"], ..Setup::default() }).await;
-    let at = mesh.end_operator("blue").await;
-    let _silent = TcpListener::bind(at).await.unwrap();
+    let _silent = mesh.end_operator("blue").await.listen();
     mesh.shards[0].until_open().await;
     let mut client = mesh.client(&mesh.shards[0], Http::One).await;
     let (code, body) =
