@@ -13,6 +13,8 @@ use super::query::{Query, QueryError};
 /// One request, classified as the API server's own `RequestInfo` would classify it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RequestInfo<'a> {
+    /// The HTTP method.
+    pub method: Method,
     /// The raw path.
     pub path: &'a str,
     /// The query, without the `?`.
@@ -122,7 +124,8 @@ impl<'a> RequestInfo<'a> {
         let query = Query::parse(query)?;
         let verb = Verb::of_method(method);
         let options = ListOptions::default();
-        let non_resource = Self { path, query, options, verb, target: Target::NonResource };
+        let method = method.clone();
+        let non_resource = Self { method, path, query, options, verb, target: Target::NonResource };
         if path == "*" {
             return Ok(non_resource);
         }
@@ -140,13 +143,13 @@ impl<'a> RequestInfo<'a> {
         resource.verb_in_path = path_verb.is_some();
         resource.parts(first, path_verb == Some(Verb::Proxy), &mut segments)?;
         let is_list = resource.name.is_none()
-            && matches!(*method, Method::GET | Method::HEAD | Method::DELETE);
+            && matches!(non_resource.method, Method::GET | Method::HEAD | Method::DELETE);
         let options = match is_list || path_verb == Some(Verb::Watch) {
             true => ListOptions::read(query),
             false => ListOptions::default(),
         };
-        let verb = path_verb.unwrap_or_else(|| resource.verb(method, &options));
-        Ok(Self { path, query, options, verb, target: Target::Resource(resource) })
+        let verb = path_verb.unwrap_or_else(|| resource.verb(&non_resource.method, &options));
+        Ok(Self { options, verb, target: Target::Resource(resource), ..non_resource })
     }
 
     /// The one namespace of the request: from its path, or as the field selector of a list or watch

@@ -98,7 +98,7 @@ fn subject(info: &RequestInfo<'_>) -> String {
 fn limit(sharding: &Sharding, info: &RequestInfo<'_>, way: &Way) -> String {
     let Some(resource) = info.resource() else { return "none: it is about no resource".into() };
     let is_limited = || {
-        let resource = GroupResource::new(&resource.group, &resource.resource);
+        let resource = GroupResource::of(resource);
         sharding.scope(&resource).is_some()
     };
     let why = match way.narrow() {
@@ -125,8 +125,7 @@ fn namespaces(selected: &Selected) -> String {
 
 /// The selectors that are also sent upstream, if the API server proves that it supports them.
 fn pushed(info: &RequestInfo<'_>, way: &Way) -> Option<String> {
-    let (Way::List(narrow) | Way::Watch(narrow)) = way else { return None };
-    let pushed = Pushed::of(&narrow.share, &info.options);
+    let pushed = Pushed::of(&way.pushed_narrow(info)?.share, &info.options);
     let hashes = pushed.hashes.map(|hashes| format!("shardSelector={hashes}"));
     let namespace = pushed.namespace.map(|name| format!("fieldSelector=metadata.namespace={name}"));
     let all: Vec<_> = hashes.into_iter().chain(namespace).collect();
@@ -137,6 +136,7 @@ fn pushed(info: &RequestInfo<'_>, way: &Way) -> Option<String> {
 fn here(way: &Way) -> &'static str {
     let Some(Narrow { share, scope, .. }) = way.narrow() else { return "passes" };
     match (share, way) {
+        (Share::Each { .. }, Way::Head(_)) => "passes: an answer to HEAD has no objects",
         (Share::Each { .. }, Way::Watch(_)) => "each event is judged by what its object is called",
         (Share::Each { .. }, Way::DeleteCollection(_)) => {
             "a list, whose items are judged, and a DELETE with preconditions for each of the shard's"
@@ -204,6 +204,19 @@ spec:
             "pushdown  fieldSelector=metadata.namespace=a, where the API server understands\n";
         assert!(one.contains(told_too), "{one}");
         assert!(told("GET", "/api/v1/namespaces/c/pods").contains("the answer is empty"));
+    }
+
+    #[test]
+    fn a_head_is_not_judged() {
+        let of_one = explain_with("names: [a, b]", "names: [a]", "/api/v1/pods");
+        assert!(of_one.contains("pushdown  "), "{of_one}");
+        assert_eq!(
+            told("HEAD", "/api/v1/pods"),
+            "request   list pods\n\
+             limit     namespace in (a,b), nothing without a namespace\n\
+             upstream  HEAD /api/v1/pods, as it came\n\
+             here      passes: an answer to HEAD has no objects\n"
+        );
     }
 
     fn explain_with(old: &str, new: &str, target: &str) -> String {

@@ -2,6 +2,8 @@
 
 use std::sync::Arc;
 
+use http::Method;
+
 use crate::{
     policy::{
         resource::GroupResource,
@@ -23,6 +25,8 @@ pub enum Way {
     List(Narrow),
     /// A watch.
     Watch(Narrow),
+    /// The head alone of what a list or watch would answer (HEAD): there is no body to judge.
+    Head(Narrow),
     /// A deletecollection.
     DeleteCollection(Narrow),
     /// A write of one object.
@@ -79,6 +83,7 @@ impl Sharding {
         let lock = self.lock().and_then(|lock| lock.find(info));
         let narrow = || self.narrow(info, resource, is_namespaced, lock);
         match info.verb {
+            Verb::List | Verb::Watch if info.method == Method::HEAD => Way::Head(narrow()),
             Verb::List => Way::List(narrow()),
             Verb::Watch => Way::Watch(narrow()),
             Verb::DeleteCollection => Way::DeleteCollection(narrow()),
@@ -95,10 +100,11 @@ impl Sharding {
         lock: Option<LockIn>,
     ) -> Narrow {
         let extent = Extent::of(info, resource, is_namespaced);
-        let named = || GroupResource::new(&resource.group, &resource.resource);
-        let scope = extent.is_collection().then(|| self.scope(&named()).cloned()).flatten();
         let namespace = resource.namespace.as_deref();
-        let share = scope.as_ref().map(|scope| Share::of(scope, resource, namespace));
+        let stored = extent.is_collection().then(|| GroupResource::of(resource));
+        let scope = stored.as_ref().and_then(|stored| self.scope(stored).cloned());
+        let limited = scope.as_ref().zip(stored.as_ref());
+        let share = limited.map(|(scope, stored)| Share::of(scope, stored, namespace));
         Narrow { extent, share: share.unwrap_or_default(), scope, lock }
     }
 }
@@ -107,10 +113,22 @@ impl Way {
     /// The narrowing of a collection. `None` for other requests.
     pub fn narrow(&self) -> Option<&Narrow> {
         match self {
-            Self::List(narrow) | Self::Watch(narrow) | Self::DeleteCollection(narrow) => {
-                Some(narrow)
-            }
+            Self::List(narrow)
+            | Self::Watch(narrow)
+            | Self::Head(narrow)
+            | Self::DeleteCollection(narrow) => Some(narrow),
             Self::Pass | Self::Lock(_) | Self::Write(_) => None,
+        }
+    }
+
+    /// The narrowing that is also sent upstream where the API server proves that it understands it:
+    /// that of a limited list or watch, by the method that a probe of ours may use, too.
+    pub fn pushed_narrow(&self, info: &RequestInfo<'_>) -> Option<&Narrow> {
+        match self {
+            Self::List(narrow) | Self::Watch(narrow) if info.method == Method::GET => {
+                Some(narrow).filter(|narrow| narrow.scope.is_some())
+            }
+            _ => None,
         }
     }
 
@@ -127,7 +145,9 @@ impl Way {
             Self::Pass => None,
             Self::Lock(place) => Some(*place),
             Self::Write(Write { lock }) => *lock,
-            Self::List(_) | Self::Watch(_) | Self::DeleteCollection(_) => self.narrow()?.lock,
+            Self::List(_) | Self::Watch(_) | Self::Head(_) | Self::DeleteCollection(_) => {
+                self.narrow()?.lock
+            }
         }
     }
 }

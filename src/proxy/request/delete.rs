@@ -228,7 +228,7 @@ impl Sweep<'_> {
     /// Fails if the scope has changed: objects handed over meanwhile are not ours to delete.
     fn is_up_to_date(&self) -> Result<(), Stop> {
         let Self { resource, in_force, .. } = self;
-        let resource = GroupResource::new(&resource.group, &resource.resource);
+        let resource = GroupResource::of(resource);
         let present = self.pair.worker.shared.feed.in_force();
         let is_same = present.is_some_and(|present| {
             present.epoch == in_force.epoch

@@ -77,17 +77,17 @@ async fn answer(
     let way = way.unwrap_or_else(|unknown| unknown);
     let mut rewrite = in_force.sharding.rewrite(&way, &info)?;
     let mut collection = collection(pair, &info, &way, &in_force, &uri, &mut request)?;
-    if let (Some(collection), Some(narrow)) = (&mut collection, way.narrow())
-        && request.method() == Method::GET
+    let own = OnBehalf { uri: &uri, headers: request.headers() };
+    if let Some(collection) = &mut collection
+        && info.method == Method::GET
     {
-        let own = OnBehalf { uri: &uri, headers: request.headers() };
         Box::pin(present::settle(pair, &info, own, collection)).await?;
-        if narrow.scope.is_some() {
-            let asked = understood(&pair.upstream, &info, &narrow.share, own);
-            let (pushed, how) = Box::pin(asked).await;
-            rewrite.push(&pushed, &info.options);
-            pair.worker.shared.metrics.count_pushdown(how);
-        }
+    }
+    if let Some(narrow) = way.pushed_narrow(&info) {
+        let asked = understood(&pair.upstream, &info, &narrow.share, own);
+        let (pushed, how) = Box::pin(asked).await;
+        rewrite.push(&pushed, &info.options);
+        pair.worker.shared.metrics.count_pushdown(how);
     }
     let target = rewrite.target(&info);
     access.decided = decided(&way, target.is_some());
@@ -109,7 +109,7 @@ async fn answer(
     }
 }
 
-/// The collection of a list or watch whose body is followed: a response to HEAD has none.
+/// The collection of a list or watch, whose body is followed.
 fn collection(
     pair: &Pair,
     info: &RequestInfo<'_>,
@@ -121,14 +121,16 @@ fn collection(
     let (narrow, asked) = match way {
         Way::List(narrow) => (narrow, None),
         Way::Watch(narrow) => (narrow, watch(uri, request.headers_mut())?),
+        // An upgrade would show more than a head.
+        Way::Head(_) if info.verb == Verb::Watch => {
+            refuse_websocket(request.headers())?;
+            return Ok(None);
+        }
         _ => return Ok(None),
     };
-    if request.method() == Method::HEAD {
-        return Ok(None);
-    }
     let Some(resource) = info.resource() else { return Ok(None) };
     let positions = pair.upstream.server.positions.get().ok_or_else(no_policy)?;
-    let position = positions.of(&GroupResource::new(&resource.group, &resource.resource));
+    let position = positions.of(&GroupResource::of(resource));
     let mut collection = Collection::new(info, narrow, position, in_force);
     collection.asked = asked;
     collection.may_resume(&mut pair.grants.borrow_mut())?;
@@ -159,12 +161,17 @@ fn decided(way: &Way, is_rewritten: bool) -> Decided {
 /// The request of a watch, or `None` if it is too long to be kept. Its events are read one by one,
 /// so they must not be compressed.
 fn watch(uri: &Uri, headers: &mut HeaderMap) -> Result<Option<Kept>, Stop> {
+    refuse_websocket(headers)?;
+    headers.remove(header::ACCEPT_ENCODING);
+    Ok(Kept::of(uri, headers))
+}
+
+fn refuse_websocket(headers: &HeaderMap) -> Result<(), Stop> {
     if headers.contains_key(header::UPGRADE) {
         let why = "a watch over WebSocket is not supported: watch over plain HTTP";
         return Err(Refusal::WebSocketWatch.because(why).into());
     }
-    headers.remove(header::ACCEPT_ENCODING);
-    Ok(Kept::of(uri, headers))
+    Ok(())
 }
 
 /// Sends the request upstream as it is now.

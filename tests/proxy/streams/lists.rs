@@ -7,12 +7,12 @@ use ctrlmesh::wire::media::Encoding;
 use flate2::{Compression, write::GzEncoder};
 use http::{HeaderValue, Method, header};
 
-use super::shared::ALL;
+use super::shared::{ALL, scene_of};
 use crate::support::{
     CONFIGMAPS,
     client::{self, Http, request},
     events::{list, too_old},
-    policies::{everything_policy, moved_policy},
+    policies::{configmaps_policy, everything_policy, moved_policy},
     scene, scene_speaking,
 };
 
@@ -203,10 +203,15 @@ async fn t23_a_watch_without_initial_events_in_any_spelling_resumes() {
 
 #[tokio::test]
 async fn a_head_of_a_list_is_answered() {
-    for http in Http::BOTH {
-        let (mut upstream, _proxy, mut client) = scene(http).await;
-        let pending = client.send(request(Method::HEAD, CONFIGMAPS));
+    let judged = configmaps_policy("namespaces: {names: [ns, other]}, clusterScoped: Exclude");
+    let pushed = configmaps_policy("namespaces: {names: [ns]}, clusterScoped: Exclude");
+    for (http, policy) in Http::BOTH.into_iter().flat_map(|http| [(http, &judged), (http, &pushed)])
+    {
+        let (mut upstream, _proxy, mut client) = scene_of(policy, http).await;
+        // It asks for no object, so there is none to judge and nothing to push.
+        let pending = client.send(request(Method::HEAD, "/api/v1/configmaps"));
         let call = upstream.call().await;
+        assert_eq!((&call.head.parts.method, call.target()), (&Method::HEAD, "/api/v1/configmaps"));
         drop(call.stream(200, &[("content-type", "application/json")]));
         let (code, body) = client::text(pending.await.unwrap()).await;
         assert_eq!((code, body), (200, String::new()), "{http:?}");
