@@ -62,6 +62,8 @@ pub const LEAF_FILE: &str = "leaf.pem";
 pub const LABELS_DIR: &str = "/etc/ctrlmesh/pod";
 /// The file of the pod's labels in [`LABELS_DIR`].
 pub const LABELS_FILE: &str = "labels";
+/// The argument of a proxy that takes reviews, in front of the port.
+const WEBHOOK_PORT: &str = "--webhook-port=";
 /// The directory of the certificate of the controller's webhook server.
 pub const WEBHOOK_CERT_DIR: &str = "/etc/ctrlmesh/webhook";
 /// The directory that outlives the proxy's process.
@@ -190,10 +192,15 @@ impl InboundPlan {
         Self { port, certs: WEBHOOK_CERT_DIR.to_owned() }
     }
 
+    /// The port in a proxy's arguments, or `None` if it takes no reviews.
+    pub fn port_in<'a>(args: impl IntoIterator<Item = &'a str>) -> Option<NonZeroU16> {
+        args.into_iter().find_map(|arg| arg.strip_prefix(WEBHOOK_PORT)?.parse().ok())
+    }
+
     fn to_args(&self) -> [String; 3] {
         [
             format!("--inbound={INBOUND}"),
-            format!("--webhook-port={}", self.port),
+            format!("{WEBHOOK_PORT}{}", self.port),
             format!("--webhook-certs={}", self.certs),
         ]
     }

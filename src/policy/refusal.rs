@@ -46,7 +46,7 @@ pub enum Refusal {
     ScopeChanged,
     /// No pod of the shard that owns the object of a review answers.
     OwnerDown,
-    /// The shard that owns the object of a review cannot be told.
+    /// The shard that owns the object of a review is unknown.
     OwnerUnknown,
     /// The webhook server of this pod does not answer, nor does another pod of its shard.
     WebhookDown,

@@ -2,6 +2,8 @@
 
 use std::fmt;
 
+use crate::wire::request::Resource;
+
 /// A resource as it is stored: group and plural name, no version. Two groups that serve the same
 /// storage are one resource here, under the name of the first.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -17,6 +19,11 @@ impl GroupResource {
     /// The core group is `""`.
     pub fn new(group: &str, resource: &str) -> Self {
         Self { group: storing(group, resource).into(), resource: resource.into() }
+    }
+
+    /// The resource of a request.
+    pub fn of(resource: &Resource<'_>) -> Self {
+        Self::new(&resource.group, &resource.resource)
     }
 
     /// Whether a name is too long for any API server: a group is a DNS subdomain, a resource a

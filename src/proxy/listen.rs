@@ -90,11 +90,7 @@ impl Leads {
         match self {
             Self::Outbound(server) => Destination::new(server, redirected).map(To::ApiServer),
             Self::Inbound(Some(fixed)) => Ok(To::Webhook(*fixed)),
-            Self::Inbound(None) => match redirected {
-                Ok(dialled) => Ok(To::Webhook(dialled.get())),
-                Err(NotRedirected::Direct(_)) => Err(Closed::DirectHit),
-                Err(NotRedirected::Unknown(_)) => Err(Closed::NoOriginalDestination),
-            },
+            Self::Inbound(None) => Ok(To::Webhook(redirected?.get())),
         }
     }
 }

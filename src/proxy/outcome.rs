@@ -13,7 +13,7 @@ use strum::{IntoStaticStr, VariantArray};
 
 use super::metrics::{Leg, Metrics, RequestCounts, RequestLabels, ResourceLabel, code_class};
 use crate::{
-    net::{ClientAddr, goodbye::Goodbye},
+    net::{ClientAddr, addr::NotRedirected, goodbye::Goodbye},
     policy::{Epoch, Refusal},
     wire::RequestInfo,
 };
@@ -54,6 +54,15 @@ pub(super) enum Closed {
     /// A peer broke the HTTP protocol.
     Protocol,
     Panicked,
+}
+
+impl From<NotRedirected> for Closed {
+    fn from(error: NotRedirected) -> Self {
+        match error {
+            NotRedirected::Direct(_) => Self::DirectHit,
+            NotRedirected::Unknown(_) => Self::NoOriginalDestination,
+        }
+    }
 }
 
 impl Closed {

@@ -1,7 +1,7 @@
 //! `ctrlmesh doctor`: the reason why a pod of the mesh does not come up, from outside the cluster or
 //! from inside a pod. It reads, and changes nothing.
 //!
-//! `gather` asks, [`judge()`] decides by the facts alone, `print` tells.
+//! `gather` asks, [`judge()`] decides by the facts alone, `print` reports.
 
 mod args;
 mod facts;

@@ -209,7 +209,7 @@ mod tests {
     async fn the_lease_of_another_is_free_when_it_has_not_changed_for_long() {
         let mut me = candidate("me");
         let start = Instant::now();
-        // The other's clock is years off: that tells nothing.
+        // The other's clock is years off: that means nothing.
         for (renewed, seen, may) in [
             (7, 0, false),
             (7, 14, false),

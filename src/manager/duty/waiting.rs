@@ -29,7 +29,7 @@ use crate::{
 /// The time that a pod may wait unreported: `kubectl apply -f DIRECTORY` keeps no order, so its
 /// config may come seconds after it.
 const GRACE: Duration = Duration::from_secs(5);
-/// The age at which an Event is written again: API servers delete Events after an hour unless told
+/// The age at which an Event is written again: API servers delete Events after an hour unless configured
 /// otherwise (`--event-ttl`).
 const AGAIN: Duration = Duration::from_secs(30 * 60);
 /// The length of a message, in bytes, that each version of the Events API takes

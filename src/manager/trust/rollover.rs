@@ -52,7 +52,7 @@ impl Rollover {
         Self { signing, longest, next: None, former: None }
     }
 
-    /// Takes the next step. `is_due` tells whether a CA is to be replaced, `is_known` whether all
+    /// Takes the next step. `is_due` returns whether a CA is to be replaced, `is_known` whether all
     /// who trust the signing one have the next one; what is signed is to live for `life`.
     pub(super) fn step(
         &mut self,

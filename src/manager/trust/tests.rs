@@ -417,7 +417,7 @@ impl Container {
     }
 }
 
-/// What happens in six hours.
+/// The events of six hours.
 #[derive(Clone, Debug)]
 struct Quarter {
     restarts: Option<usize>,

@@ -67,7 +67,7 @@ pub(super) struct Files {
 #[derive(Debug)]
 pub(super) struct Pair {
     pub(super) key: Arc<CertifiedKey>,
-    /// The validity. `None` if the certificate does not tell it.
+    /// The validity. `None` if the certificate does not state it.
     pub(super) validity: Option<Validity>,
     /// The file of the certificate.
     pub(super) file: String,

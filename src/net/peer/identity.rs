@@ -81,15 +81,15 @@ impl FromStr for PodIdentity {
     }
 }
 
-/// Whether a text is lower case letters, digits, '-' and '.', and begins and ends with one of the
-/// first two.
+/// Whether a text is a DNS subdomain (RFC 1123) of at most `longest` characters.
 fn is_name(text: &str, longest: usize) -> bool {
     let is_alphanumeric = |byte: &u8| byte.is_ascii_lowercase() || byte.is_ascii_digit();
-    let bytes = text.as_bytes();
-    let ends = [bytes.first(), bytes.last()];
-    text.len() <= longest
-        && ends.iter().all(|end| end.is_some_and(is_alphanumeric))
-        && bytes.iter().all(|byte| is_alphanumeric(byte) || b"-.".contains(byte))
+    let is_label = |label: &str| {
+        let bytes = label.as_bytes();
+        [bytes.first(), bytes.last()].iter().all(|end| end.is_some_and(is_alphanumeric))
+            && bytes.iter().all(|byte| is_alphanumeric(byte) || *byte == b'-')
+    };
+    text.len() <= longest && text.split('.').all(is_label)
 }
 
 #[cfg(test)]
@@ -126,7 +126,9 @@ mod tests {
         for bad in ["", "A", "a.b", "a/b", "-a", "a-", "a b", "ä", "a%2fb", "..", &long[..64]] {
             is_of(BadIdentity::Namespace, bad, "a", "u");
         }
-        for bad in ["", "A", "a/b", ".a", "a.", "a_b", "a?b", "a#", "é", "a%", &long] {
+        for bad in
+            ["", "A", "a/b", ".a", "a.", "a..b", "a.-b", "a_b", "a?b", "a#", "é", "a%", &long]
+        {
             is_of(BadIdentity::Name, "a", bad, "u");
         }
         for bad in ["", "/", "u/", "u?", "u#", "u ", "u\n", "ü", "u.", &long[..129]] {

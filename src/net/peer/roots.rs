@@ -10,7 +10,7 @@ use rustls_pki_types::TrustAnchor;
 
 use crate::net::tls::{BadRoots, read_roots};
 
-/// The files that tell which CAs are of the mesh.
+/// The files of the CAs of the mesh.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum RootsPlace {
     /// The directory of a mesh CA; its certificate is the only root.

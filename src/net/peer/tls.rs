@@ -1,4 +1,4 @@
-//! What both sides of a connection between peers demand of each other's leaf.
+//! The demands of both sides of a connection between peers on each other's leaf.
 
 use std::sync::Arc;
 
@@ -75,7 +75,7 @@ pub struct Proof {
     usage: KeyUsage,
 }
 
-/// What follows from the roots.
+/// The configurations that follow from the roots.
 #[derive(Debug)]
 struct Current {
     roots: MeshRoots,

@@ -30,7 +30,7 @@ pub struct Lease<S> {
     pub shard: Option<Box<str>>,
     /// The version of the Lease.
     pub version: Box<str>,
-    /// What it claims.
+    /// The areas that it claims.
     pub claim: Claim<S>,
 }
 

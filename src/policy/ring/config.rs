@@ -1,4 +1,4 @@
-//! What configs of a ring want.
+//! The wishes of the configs of a ring.
 
 use std::sync::Arc;
 

@@ -8,7 +8,7 @@
 pub(super) enum Law {
     /// A claim is given back when all that is under way outside of the new one has ended.
     DrainFirst,
-    /// A request of whose end nobody told is under way until its deadline and longer.
+    /// A request of unknown end is under way until its deadline and longer.
     UnknownIsUnderWay,
     /// Nothing opens before the Leases are read.
     ReadBeforeOpening,

@@ -56,7 +56,7 @@ pub enum Write<S> {
     Delete(Box<str>),
 }
 
-/// What the own Lease is to say.
+/// The content that the own Lease is to have.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Saying<S> {
     /// Whether there is no Lease yet.
@@ -76,9 +76,9 @@ pub struct Saying<S> {
 /// Where the machine stands.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Phase {
-    /// What the config wants is open, as far as it is this shard's.
+    /// The wish of the config is open, as far as it is this shard's.
     Open,
-    /// What was lost is closed, and requests outside of the new claim are under way.
+    /// The lost part is closed, and requests outside of the new claim are under way.
     Closing,
     /// The Lease is to say the new claim.
     Claiming,
@@ -104,7 +104,7 @@ impl<S: Piece> Ring<S> {
         }
     }
 
-    /// What the own config wants, for the namespaces as they are. It may be late, or older than the
+    /// The wish of the own config, for the namespaces as they are. It may be late, or older than the
     /// last. What it takes away is closed at once.
     pub fn configure(&mut self, config: Wanted<S>, now: Time) {
         let left = |area: &mut Option<Arc<Area<S>>>| {
@@ -125,7 +125,7 @@ impl<S: Piece> Ring<S> {
         self.settle(now);
     }
 
-    /// What the configs of the ring want. They may be late: what they say decides who claims, not
+    /// The wishes of the configs of the ring. They may be late: they decide who claims, not
     /// who opens.
     pub fn see_configs(&mut self, configs: Vec<Wanted<S>>, now: Time) {
         self.rivals = configs;
@@ -159,7 +159,7 @@ impl<S: Piece> Ring<S> {
 
     /// A Lease as the watch shows it that follows the last list.
     pub fn changed(&mut self, lease: Lease<S>, now: Time) {
-        // Of the own one, answers tell more than a watch, which is late.
+        // Of the own one, answers are newer than a watch, which is late.
         if lease.pod != self.pod && self.peers.is_followed() {
             self.peers.change(lease, self.clock(now));
             self.settle(now);
@@ -213,7 +213,7 @@ impl<S: Piece> Ring<S> {
         self.settle(now);
     }
 
-    /// A request is over, and nobody told whether it takes effect.
+    /// A request is over, and it is unknown whether it takes effect.
     pub fn lose(&mut self, id: u64, now: Time) {
         if self.laws.hold(Law::UnknownIsUnderWay) {
             self.under_way.lose(id);
@@ -280,12 +280,12 @@ impl<S: Piece> Ring<S> {
         times.into_iter().flatten().filter(|at| *at > now).min()
     }
 
-    /// What may be written, as long as the own Lease is valid. `None` for nothing of any resource.
+    /// The part that may be written, as long as the own Lease is valid. `None` for nothing of any resource.
     pub fn open(&self) -> Option<&Arc<Area<S>>> {
         self.open.as_ref()
     }
 
-    /// What the streams show. `None` before anything was open: lists and watches are refused, for an
+    /// The part that the streams show. `None` before anything was open: lists and watches are refused, for an
     /// empty list would say that there is nothing.
     pub fn shown(&self) -> Option<&Arc<Area<S>>> {
         self.shown.as_ref()

@@ -10,7 +10,7 @@ use super::{
 };
 use crate::policy::Piece;
 
-/// What is known of the own Lease.
+/// The knowledge of the own Lease.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(super) struct Own<S> {
     /// The ring that it names. `None` before the first config.
@@ -25,7 +25,7 @@ pub(super) struct Own<S> {
     pub(super) renew_at: Time,
 }
 
-/// What the store holds.
+/// The content of the store.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(super) enum Stored {
     /// Not known: the process is new, and the last one may have left a Lease.
@@ -53,7 +53,7 @@ pub enum Answer {
     Unknown,
 }
 
-/// What a reading of the own Lease means.
+/// The meaning of a reading of the own Lease.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Found<S> {
     /// The version that is known already.

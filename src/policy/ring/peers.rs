@@ -12,7 +12,7 @@ use super::{
 };
 use crate::policy::Piece;
 
-/// What is known of the other pods.
+/// The knowledge of the other pods.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(super) struct Peers<S> {
     leases: BTreeMap<Box<str>, Peer<S>>,
@@ -73,7 +73,7 @@ impl<S: Piece> Peers<S> {
         self.is_followed
     }
 
-    /// What was read counts no more for an opening, nor does what is asked for.
+    /// Readings count no more for an opening, nor do those that are asked for.
     pub(super) fn discount(&mut self) {
         self.counts = false;
         if let Some(reading) = &mut self.reading {

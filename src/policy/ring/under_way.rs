@@ -1,6 +1,6 @@
 //! Requests that may still take effect.
 //!
-//! Hides when a request of whose end nobody told has ended. Knows no Lease and no request, but of
+//! Hides when a request of unknown end has ended. Knows no Lease and no request, but of
 //! each the piece of a resource in which it was allowed. Words: a request is *under way* from its
 //! sending until its end; an end is *known* if the API server answered below 500.
 
@@ -14,7 +14,7 @@ use crate::policy::{Piece, Rule};
 pub(super) struct UnderWay<S> {
     /// The requests that wait for an answer.
     sent: BTreeMap<u64, Sent<S>>,
-    /// Those of whose end nobody told: one for each thing that they may touch.
+    /// Those of unknown end: one for each thing that they may touch.
     untold: Vec<Untold<S>>,
 }
 
@@ -24,7 +24,7 @@ struct Sent<S> {
     deadline: Time,
 }
 
-/// What a request may touch.
+/// The objects that a request may touch.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 enum Within<S> {
     Piece(Rule, S),
@@ -38,7 +38,7 @@ struct Untold<S> {
     until: Until,
 }
 
-/// What must pass before a request has ended of whose end nobody told.
+/// The condition on which a request of unknown end has ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 enum Until {
     /// Its deadline, and then an answer to a write of the own Lease.
@@ -71,7 +71,7 @@ impl<S: Piece> UnderWay<S> {
         self.sent.remove(&id);
     }
 
-    /// A request is over for the pod, and nobody told its end.
+    /// A request is over for the pod, and its end is unknown.
     pub(super) fn lose(&mut self, id: u64) {
         if let Some(Sent { within, deadline }) = self.sent.remove(&id) {
             self.add(within, deadline);

@@ -1,4 +1,4 @@
-//! What a pod claims, and what it opens of that.
+//! The claim of a pod, and the part of it that it opens.
 //!
 //! Hides who of two claims what both configs want. Knows nothing of requests, of versions or of
 //! the order of things. Words: another shard of the ring is a *rival*; what is *left* is what both
@@ -8,7 +8,7 @@ use super::{claim::Claim, config::Wanted, laws::Law, machine::Ring};
 use crate::policy::{Area, Piece, Rule, sharding::refined};
 
 impl<S: Piece> Ring<S> {
-    /// What the own Lease is to claim: what the config wants, but of a resource that is another's
+    /// The claim that the own Lease is to have: the wish of the config, but of a resource that is another's
     /// by now, what is left.
     pub(super) fn target(&self) -> Claim<S> {
         if self.gives_up() {
@@ -55,7 +55,7 @@ impl<S: Piece> Ring<S> {
         self.laws.hold(Law::ElderClaims) && (config.birth < rival.birth || !(is_theirs || lives()))
     }
 
-    /// What is left of a resource.
+    /// The rest of a resource.
     fn left(&self, rule: &Rule, wanted: &S) -> S {
         match self.open.as_ref().map(|open| open.find(rule)) {
             // Nothing is open.
@@ -72,7 +72,7 @@ impl<S: Piece> Ring<S> {
         self.peers.but_of(shard).collect()
     }
 
-    /// What is open once it is known that the others claim this, and the own claim is stored.
+    /// The part that is open once it is known that the others claim this, and the own claim is stored.
     pub(super) fn opened(&self, others: &[&Claim<S>]) -> Option<Area<S>> {
         let config = self.config.as_ref()?;
         let claims = others.iter().copied().chain([&self.own.said]).filter_map(Claim::area);

@@ -37,7 +37,7 @@ enum State {
     At(LazyStateID),
 }
 
-/// What stops the walk before it is done.
+/// The reasons to stop the walk before it is done.
 struct TooLarge;
 
 impl Automaton {
@@ -121,7 +121,7 @@ fn matches_both(one: &mut Automaton, other: &mut Automaton) -> Result<bool, TooL
     Ok(false)
 }
 
-/// One letter of each kind that the automata tell apart, and the dash.
+/// One letter of each kind that the automata distinguish, and the dash.
 fn letters(one: &Automaton, other: &Automaton) -> Vec<u8> {
     let classes = (one.dfa.byte_classes(), other.dfa.byte_classes());
     let mut kinds = BTreeSet::new();

@@ -1,4 +1,4 @@
-//! What two scopes have in common.
+//! The part that two scopes have in common.
 //!
 //! Hides the normal form of a scope, and what is proven of two. Knows neither why they meet nor
 //! whose they are. Words: the *meet* of two scopes owns what both own; they are *disjoint* if it is

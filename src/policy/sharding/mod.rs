@@ -67,7 +67,7 @@ impl Sharding {
         self.scopes.find(resource)
     }
 
-    /// What the shard has of each limited resource.
+    /// The shard's part of each limited resource.
     pub fn area(&self) -> Area<Arc<Scope>> {
         self.scopes.area()
     }

@@ -3,7 +3,10 @@
 use std::sync::Arc;
 
 use super::{ObjectFacts, Scope};
-use crate::wire::{frames::Verdict, object::Object, request::Resource};
+use crate::{
+    policy::GroupResource,
+    wire::{frames::Verdict, object::Object},
+};
 
 /// The part of a collection's selected objects that is in the shard, by the boundaries of its
 /// scope.
@@ -27,7 +30,7 @@ impl Share {
     /// The share of a collection, which may be of one namespace.
     pub(in crate::policy) fn of(
         scope: &Arc<Scope>,
-        resource: &Resource<'_>,
+        resource: &GroupResource,
         namespace: Option<&str>,
     ) -> Self {
         let is_inside = match namespace {
@@ -38,10 +41,9 @@ impl Share {
         match is_inside {
             Some(true) => Self::Whole,
             Some(false) => Self::None,
-            None => Self::Each {
-                scope: Arc::clone(scope),
-                are_namespaces: resource.group.is_empty() && resource.resource == "namespaces",
-            },
+            None => {
+                Self::Each { scope: Arc::clone(scope), are_namespaces: resource.are_namespaces() }
+            }
         }
     }
 

@@ -19,7 +19,7 @@ pub enum Owner<'s> {
     Sibling(&'s str),
     /// None: every shard limits the resource, and none has the object.
     Unowned,
-    /// One that cannot be told: no shard that can be read has the object, and another cannot be
+    /// An unknown one: no shard that can be read has the object, and another cannot be
     /// read.
     Unknown,
 }

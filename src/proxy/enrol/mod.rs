@@ -63,7 +63,7 @@ impl fmt::Display for Manager {
     }
 }
 
-/// The enrolment, and those whom it asks and tells.
+/// The enrolment, and those whom it asks and notifies.
 #[derive(Debug)]
 pub(super) struct Enrol<S> {
     pub(super) signer: S,

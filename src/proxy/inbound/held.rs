@@ -23,7 +23,7 @@ pub(super) struct Known {
     pub(super) resource: Box<str>,
     pub(super) subresource: Option<Box<str>>,
     pub(super) namespace: Option<Box<str>>,
-    /// The shard that owns the object. `None` if none does, or it cannot be told.
+    /// The shard that owns the object. `None` if none does, or it is unknown.
     pub(super) shard: Option<Box<str>>,
     pub(super) whose: Whose,
 }
@@ -43,7 +43,7 @@ pub(super) enum Whose {
     Allowed,
     /// Nobody: the request is denied.
     Denied,
-    /// Nobody: the shard cannot be told.
+    /// Nobody: the shard is unknown.
     Unknown,
 }
 

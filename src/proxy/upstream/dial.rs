@@ -61,10 +61,7 @@ impl Destination {
     ) -> Result<Self, Closed> {
         let address = match &server.route {
             Route::Fixed(upstream) => Address::Fixed(upstream.clone()),
-            Route::Original => Address::Original(redirected.map_err(|error| match error {
-                NotRedirected::Direct(_) => Closed::DirectHit,
-                NotRedirected::Unknown(_) => Closed::NoOriginalDestination,
-            })?),
+            Route::Original => Address::Original(redirected?),
         };
         Ok(Self { server: Arc::clone(server), address })
     }

@@ -78,7 +78,7 @@ async fn is_namespaced(
     resource: &Resource<'_>,
     own: OnBehalf<'_>,
 ) -> Option<bool> {
-    let key = GroupResource::new(&resource.group, &resource.resource);
+    let key = GroupResource::of(resource);
     let known = upstream.understood.of(&key).and_then(|known| known.is_namespaced);
     if known.is_some() || own.is_anonymous() {
         return known;

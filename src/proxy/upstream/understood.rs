@@ -170,7 +170,7 @@ impl Probe<'_> {
             return false;
         }
         let Some(resource) = self.info.resource() else { return false };
-        let resource = GroupResource::new(&resource.group, &resource.resource);
+        let resource = GroupResource::of(resource);
         let Some(mut known) = understood.of(&resource) else { return false };
         if let Some(known) = *ability(&mut known) {
             return known;

@@ -10,7 +10,7 @@ use crate::wire::{
 };
 
 /// The kinds of subresources whose kind is not that of their resource, with their groups
-/// (Kubernetes 1.37). The subresource itself does not tell: the key that names it may come last.
+/// (Kubernetes 1.37). The subresource itself does not show it: the key that names it may come last.
 const OF_SUBRESOURCES: [(&str, &str); 5] = [
     ("Scale", "autoscaling"),
     ("Scale", "extensions"),

@@ -429,7 +429,7 @@ proptest! {
             let (piece, behind) = rest.split_at(1 + next(&mut seed, rest.len().min(97)));
             reader.feed(piece).unwrap();
             rest = behind;
-            // What is told early is never taken back.
+            // An early report is never taken back.
             if let Some(early) = reader.review() {
                 let mut same = told(&Review { object: Stated::Unknown, ..early });
                 let head = |told: &Told| (told.operation, told.is_of_subresource, told.head[..5].to_vec());

@@ -1,6 +1,9 @@
 //! The pods of a namespace: whether those that should be injected are, and by which config.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    num::NonZeroU16,
+};
 
 use k8s_openapi::api::core::v1::{Namespace, Pod};
 use kube::core::{Selector, SelectorExt};
@@ -14,12 +17,11 @@ use crate::{
     },
     manager::inject::{CaptureMode, names::PROXY},
     policy::{Checked, Invalid, Kind, NotChosen, ShardingDraft, choose, draft},
+    sidecar::InboundPlan,
 };
 
 /// The label of the Pod Security level that a namespace enforces.
 const ENFORCE: &str = "pod-security.kubernetes.io/enforce";
-/// The argument of a proxy to which reviews come, in front of their port.
-const WEBHOOK_PORT: &str = "--webhook-port=";
 /// The levels that admit no redirect rules.
 const WITHOUT_RULES: [&str; 2] = ["baseline", "restricted"];
 
@@ -97,7 +99,8 @@ impl<'f> PodOf<'f> {
         let spec = self.pod.spec.as_ref()?;
         let mut all = spec.init_containers.iter().flatten().chain(&spec.containers);
         let proxy = all.find(|container| container.name == PROXY)?;
-        proxy.args.iter().flatten().find_map(|arg| arg.strip_prefix(WEBHOOK_PORT)?.parse().ok())
+        let args = proxy.args.iter().flatten().map(String::as_str);
+        InboundPlan::port_in(args).map(NonZeroU16::get)
     }
 
     /// Whether it insists on redirect rules.

@@ -52,7 +52,7 @@ pub(in crate::manager::inject) fn give(
     Ok(())
 }
 
-/// Takes away what an earlier injection has given, as the arguments of its proxy tell.
+/// Takes away what an earlier injection has given, as the arguments of its proxy show.
 pub(super) fn take(parsed: &mut ParsedPod) {
     if !parsed.all_containers().any(listens_for_names) {
         return;

@@ -86,7 +86,7 @@ fn what_is_lost_is_claimed_until_nothing_is_under_way() {
     ring.end(1, after(2));
     ring.lose(2, after(2));
     assert_eq!((ring.next_write(after(2)), ring.under_way()), (None, (1, 1)));
-    // Nobody told its end: its deadline, an answer after it, and two seconds.
+    // Its end is unknown: its deadline, an answer after it, and two seconds.
     assert_eq!(ring.wake(after(2)), Some(after(10)), "the renewal");
     assert_eq!(saying(&mut ring, after(59)).claim, LAYOUT.claim(0b11));
     ring.answered(stored("2"), after(61));

@@ -11,10 +11,10 @@ use k8s_openapi::{NamespaceResourceScope, apimachinery::pkg::apis::meta::v1::Tim
 use kube::{Resource, core::ObjectMeta};
 use serde::{Deserialize, Deserializer};
 
-use crate::{net::peer::PodIdentity, sidecar::PROXY};
-
-/// The argument of a proxy that takes reviews, in front of the port.
-const WEBHOOK_PORT: &str = "--webhook-port=";
+use crate::{
+    net::peer::PodIdentity,
+    sidecar::{InboundPlan, PROXY},
+};
 
 /// The facts of a pod whose proxy takes reviews.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -108,7 +108,7 @@ fn least_of<'de, D: Deserializer<'de>>(from: D) -> Result<ObjectMeta, D::Error> 
 fn webhook_port<'de, D: Deserializer<'de>>(from: D) -> Result<Option<NonZeroU16>, D::Error> {
     let args = Option::<Vec<String>>::deserialize(from)?.unwrap_or_default();
     let is_proxy = args.first().is_some_and(|command| command == PROXY);
-    let port = args.iter().find_map(|arg| arg.strip_prefix(WEBHOOK_PORT)?.parse().ok());
+    let port = InboundPlan::port_in(args.iter().map(String::as_str));
     Ok(port.filter(|_| is_proxy))
 }
 

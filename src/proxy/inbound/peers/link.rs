@@ -70,7 +70,7 @@ impl Session {
         }
     }
 
-    /// Lets no further request begin. Those that wait for a place are told.
+    /// Lets no further request begin. Those that wait for a place are notified.
     pub(super) fn close(&self) {
         self.slots.close();
     }

@@ -317,7 +317,7 @@ impl Node {
         matches!(self, Self::Item | Self::ItemRow)
     }
 
-    /// Whether this is a part of a review, of whose begin and end the caller is told.
+    /// Whether this is a part of a review, whose begin and end are reported to the caller.
     pub(super) const fn is_review_part(self) -> bool {
         matches!(
             self,
@@ -329,7 +329,7 @@ impl Node {
         )
     }
 
-    /// Whether the caller is told where its value stands, whatever type it has.
+    /// Whether the place of its value is reported to the caller, whatever type it has.
     pub(super) const fn is_marked(self) -> bool {
         self.is_review_part()
             || matches!(self, Self::Written | Self::WrittenMeta | Self::Options)

@@ -126,7 +126,7 @@ pub(super) fn binds(binding: &RoleBinding, account: &str, namespace: &str) -> bo
     })
 }
 
-/// The right to watch pods, by the role that is bound. That an account is not bound at all is told
+/// The right to watch pods, by the role that is bound. That an account is not bound at all is reported
 /// elsewhere.
 fn right_to_pods(
     facts: &NamespaceFacts,

@@ -152,7 +152,7 @@ fn i13_the_role_that_is_bound_lets_proxies_watch_pods() {
         of_namespace(vec![])(f);
         f.namespace().roles = right();
     });
-    // Who is not bound at all is told once.
+    // An account that is not bound at all is reported once.
     let unbound = |f: &mut Facts| f.namespace().bindings = Ok(vec![]);
     assert_eq!(found(check, unbound), []);
 }

@@ -9,7 +9,7 @@ use super::{
     world::{Broken, Setup, World},
 };
 
-/// What was found.
+/// The result of an exploration.
 #[derive(Debug)]
 pub(super) enum Verdict {
     /// Nothing is broken, and progress is possible from all states but these.

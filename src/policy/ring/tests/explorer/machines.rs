@@ -55,7 +55,7 @@ pub(super) enum Input {
     Jump,
 }
 
-/// What a machine does with an input, besides its next state.
+/// The effect of an input on a machine, besides its next state.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Output {
     None,
@@ -65,7 +65,7 @@ pub(super) enum Output {
     Begun,
 }
 
-/// What the world needs to know of a machine.
+/// The facts that the world needs of a machine.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Look {
     pub(super) open: u8,

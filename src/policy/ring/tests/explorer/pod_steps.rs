@@ -165,7 +165,7 @@ impl Steps<'_> {
         }
     }
 
-    /// What the process reads of configs may be old, may skip, may go back in time.
+    /// The configs that the process reads may be old, may skip, may go back in time.
     fn inputs(&mut self, machines: &mut Machines, at: usize) {
         let shard = SHARD[at];
         for cells in 0..1 << self.setup.cells {

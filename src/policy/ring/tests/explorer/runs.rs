@@ -1,4 +1,4 @@
-//! What is explored, and what is expected of it.
+//! The explorations, and their expected results.
 
 use std::time::Instant;
 
@@ -48,7 +48,7 @@ const LATE: Setup = Setup { has_late_watches: true, has_late_rivals: true, ..BAS
 const LAPSE: Setup = Setup { lapses: 2, expires: true, ..BASE };
 const START: Setup = Setup { initial: [1, 1], is_first_start: true, edits: 0, ..BASE };
 
-/// What is explored in every run of the tests.
+/// The explorations of every run of the tests.
 const SMALL: [Setup; 12] = [
     Setup { name: "any 3 edits, a lost answer", edits: 3, losses: 1, ..BASE },
     Setup { name: "any 2 edits, kill, lost answer", kills: 1, losses: 1, backs: 0, ..BASE },
@@ -72,7 +72,7 @@ const SMALL: [Setup; 12] = [
 
 const JOINS: Setup = Setup { has_late_pod: true, ..BASE };
 
-/// What is explored besides if `RING=large`.
+/// The explorations besides if `RING=large`.
 const LARGE: [Setup; 6] = [
     Setup { name: "an edit, a pod joins, kill", edits: 1, kills: 1, backs: 0, ..JOINS },
     Setup { name: "any 4 edits, 2 lost answers", edits: 4, losses: 2, ..BASE },

@@ -5,7 +5,7 @@ use super::{
     world::{Broken, Setup, World},
 };
 
-/// What happens in a step.
+/// The event of a step.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum What {
     Edited(u8),

@@ -51,7 +51,7 @@ pub(super) struct Pod {
     pub(super) ring: Option<u32>,
     pub(super) is_paused: bool,
     pub(super) request: Request,
-    /// A request of whose end nobody will tell.
+    /// A request whose end stays unknown.
     pub(super) orphan: Request,
     /// Open cells that a later owner has opened.
     pub(super) superseded: u8,
@@ -61,7 +61,7 @@ pub(super) struct Pod {
     pub(super) starts: u8,
     pub(super) lease: Seen,
     pub(super) goes_with_pod: bool,
-    /// What a cache, or a late watch, still shows of its Lease.
+    /// The state of its Lease that a cache, or a late watch, still shows.
     pub(super) before: Seen,
     pub(super) flight: Flight,
     /// A write of its Lease whose answer was lost.
@@ -73,7 +73,7 @@ pub(super) struct Pod {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) struct World {
-    /// What the config of each shard wants, and all that it ever wanted, as a set.
+    /// The wish of the config of each shard, and all that it ever wanted, as a set.
     pub(super) wanted: [u8; 2],
     pub(super) ever: [u16; 2],
     pub(super) edits: u8,
@@ -88,7 +88,7 @@ pub(super) struct World {
     pub(super) pods: [Pod; PODS],
 }
 
-/// What is explored.
+/// The bounds of an exploration.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Setup {
     pub(super) name: &'static str,
@@ -234,7 +234,7 @@ impl World {
         self.pods[at].ring.map(|id| machines.look(id))
     }
 
-    /// What can act: a process that runs.
+    /// The actor: a process that runs.
     pub(super) fn acts(&self, at: usize) -> bool {
         self.pods[at].ring.is_some() && !self.pods[at].is_paused
     }

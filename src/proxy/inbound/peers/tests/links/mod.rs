@@ -125,7 +125,7 @@ async fn i13_a_peer_that_does_not_accept_us_is_not_sent_to() {
         let tls = scene.mesh.tls_trusting(&identity("a"), other.path());
         let pod = Pod::start(tls, 100, |_| text("read it")).await;
         put(&scene.peers, &[at("a", pod.addr)]);
-        // The kernel may have dropped the alert, which tells why.
+        // The kernel may have dropped the alert, which says why.
         let failed = scene.ask().await.unwrap_err();
         assert!(matches!(failed, Failed::Unsent(Reason::Untrusted | Reason::Unreachable)));
     };
