@@ -8,17 +8,54 @@ use std::{
 /// The state of a socket that listens (`TCP_LISTEN`).
 const LISTEN: &str = "0A";
 
-/// The addresses of the sockets in a table that listen.
+/// Bytes of a line to its state at most: two addresses of IPv6 and numbers.
+const MAX_TO_STATE: usize = 256;
+
+/// The addresses of the sockets in a table that listen. Of a line no more is read than tells: what
+/// follows is read when the next one is wanted.
 pub(super) struct Sockets<R> {
     table: R,
-    /// The line that was read last.
+    /// The line that was read last, or its beginning.
     line: Vec<u8>,
+    /// Whether it goes on.
+    is_within: bool,
 }
 
 impl<R: BufRead> Sockets<R> {
     pub(super) fn of(table: R) -> Self {
-        Self { table, line: Vec::new() }
+        Self { table, line: Vec::new(), is_within: false }
     }
+
+    /// Reads a line up to and with its state, or to its end. Returns whether there is one.
+    fn read_line(&mut self) -> io::Result<bool> {
+        if self.is_within {
+            self.table.skip_until(b'\n')?;
+        }
+        self.line.clear();
+        loop {
+            let bytes = self.table.fill_buf()?;
+            if bytes.is_empty() {
+                return Ok(!self.line.is_empty());
+            }
+            let end = bytes.iter().position(|byte| *byte == b'\n');
+            let taken = end.map_or(bytes.len(), |end| end + 1);
+            self.line.extend_from_slice(bytes.get(..taken).unwrap_or_default());
+            self.table.consume(taken);
+            self.is_within = end.is_none();
+            if !self.is_within || has_state(&self.line) || self.line.len() > MAX_TO_STATE {
+                return Ok(true);
+            }
+        }
+    }
+}
+
+/// Whether the state, the fourth word of a line, is there and ended.
+fn has_state(line: &[u8]) -> bool {
+    let ends = line.windows(2).filter(|pair| {
+        let [before, after] = [0, 1].map(|at| pair.get(at).is_some_and(u8::is_ascii_whitespace));
+        !before && after
+    });
+    ends.count() >= 4
 }
 
 impl<R: BufRead> Iterator for Sockets<R> {
@@ -26,10 +63,9 @@ impl<R: BufRead> Iterator for Sockets<R> {
 
     fn next(&mut self) -> Option<Self::Item> {
         loop {
-            self.line.clear();
-            match self.table.read_until(b'\n', &mut self.line) {
-                Ok(0) => return None,
-                Ok(_) => {}
+            match self.read_line() {
+                Ok(false) => return None,
+                Ok(true) => {}
                 Err(error) => return Some(Err(error)),
             }
             // What is torn off at the end has no state; the heading is none of a socket.

@@ -182,14 +182,16 @@ fn the_kernel_is_asked() {
         let listener = TcpListener::bind(socket).unwrap();
         let addr = listener.local_addr().unwrap();
         let of_pod = Wanted::OfPod(port(addr.port()));
-        assert_eq!(is_listening(of_pod).unwrap(), by_others, "{socket}");
-        assert!(is_listening(Wanted::At(addr)).unwrap(), "{socket}");
+        let mut search = Search::default();
+        let mut is_listening = |wanted| search.finds(wanted).unwrap();
+        assert_eq!(is_listening(of_pod), by_others, "{socket}");
+        assert!(is_listening(Wanted::At(addr)), "{socket}");
         let dialled = SocketAddr::new(dialled(addr.ip()), addr.port());
         let _open = TcpStream::connect(dialled).unwrap();
         drop(listener);
         // The connection is still there, at the same port.
-        assert!(!is_listening(of_pod).unwrap(), "{socket}");
-        assert!(!is_listening(Wanted::At(addr)).unwrap(), "{socket}");
+        assert!(!is_listening(of_pod), "{socket}");
+        assert!(!is_listening(Wanted::At(addr)), "{socket}");
     }
 }
 
@@ -197,7 +199,7 @@ fn the_kernel_is_asked() {
 fn a_machine_without_ipv6_has_one_table() {
     let dir = tempfile::tempdir().unwrap();
     let (first, second) = (dir.path().join("tcp"), dir.path().join("tcp6"));
-    let asked = || is_in_tables([&first, &second], Wanted::OfPod(port(9443)));
+    let asked = || Search::of(&first, &second).finds(Wanted::OfPod(port(9443)));
     assert_eq!(asked().unwrap_err().kind(), io::ErrorKind::NotFound);
     std::fs::write(&first, bound("0.0.0.0:8080")).unwrap();
     assert!(!asked().unwrap());
@@ -206,11 +208,70 @@ fn a_machine_without_ipv6_has_one_table() {
 }
 
 #[test]
-fn the_table_of_most_servers_is_read_first() {
+fn the_table_of_most_servers_is_read_first_and_then_that_of_this_one() {
     let dir = tempfile::tempdir().unwrap();
-    let (none, second) = (dir.path().join("tcp"), dir.path().join("tcp6"));
-    std::fs::write(&second, table(&[("[::]:9443".parse().unwrap(), 0x0A)])).unwrap();
-    assert!(is_in_tables([&none, &second], Wanted::OfPod(port(9443))).unwrap());
+    let (first, second) = (dir.path().join("tcp"), dir.path().join("tcp6"));
+    let mut search = Search::of(&first, &second);
+    let mut finds = || search.finds(Wanted::OfPod(port(9443))).unwrap();
+    // A table that is not there would be an error.
+    std::fs::write(&second, bound("[::]:9443")).unwrap();
+    assert!(finds());
+    std::fs::write(&second, bound("[::]:8080")).unwrap();
+    std::fs::write(&first, bound("0.0.0.0:9443")).unwrap();
+    assert!(finds());
+    // From now on the first is: the second is not even opened.
+    std::fs::remove_file(&second).unwrap();
+    std::fs::create_dir(&second).unwrap();
+    assert!(finds());
+    std::fs::remove_dir(&second).unwrap();
+    std::fs::write(&first, bound("0.0.0.0:8080")).unwrap();
+    assert!(!finds());
+    std::fs::write(&second, bound("[::]:9443")).unwrap();
+    assert!(finds());
+}
+
+/// A table as the kernel hands it out: it makes lines until it has what was asked for, and keeps the
+/// rest of the last.
+struct Kernel<'a> {
+    lines: std::str::SplitInclusive<'a, char>,
+    rest: &'a [u8],
+    made: usize,
+}
+
+impl Read for &mut Kernel<'_> {
+    fn read(&mut self, into: &mut [u8]) -> io::Result<usize> {
+        let mut written = 0;
+        while written < into.len() {
+            if self.rest.is_empty() {
+                let Some(line) = self.lines.next() else { break };
+                (self.rest, self.made) = (line.as_bytes(), self.made + 1);
+            }
+            let count = self.rest.len().min(into.len() - written);
+            let (now, rest) = self.rest.split_at(count);
+            into[written..written + count].copy_from_slice(now);
+            (self.rest, written) = (rest, written + count);
+        }
+        Ok(written)
+    }
+}
+
+#[test]
+fn the_kernel_is_not_asked_for_more_lines_than_tell() {
+    for family in ["0.0.0.0", "[::]"] {
+        for before in 0..40 {
+            let mut ports: Vec<_> = (1..=before).chain([9443]).collect();
+            ports.push(8080);
+            let socket = |port: u16| (format!("{family}:{port}").parse().unwrap(), 0x0A);
+            let text = table(&ports.into_iter().map(socket).collect::<Vec<_>>());
+            let mut kernel = Kernel { lines: text.split_inclusive('\n'), rest: &[], made: 0 };
+            let table = BufReader::with_capacity(CHUNK, &mut kernel);
+            let mut sockets = Sockets::of(table).map(Result::unwrap);
+            assert!(sockets.any(|bound| bound.port() == 9443));
+            drop(sockets);
+            // The heading and those up to it.
+            assert_eq!(kernel.made, usize::from(before) + 2, "{family}, {before}");
+        }
+    }
 }
 
 #[test]
@@ -222,7 +283,7 @@ fn a_huge_table_has_an_end() {
     sockets.extend(vec![("10.0.0.5:8080".parse().unwrap(), 0x06); 100_000]);
     sockets.push(socket(2));
     std::fs::write(&huge, table(&sockets)).unwrap();
-    let asked = |number| is_in_tables([&huge, &none], Wanted::OfPod(port(number))).unwrap();
+    let asked = |number| Search::of(&huge, &none).finds(Wanted::OfPod(port(number))).unwrap();
     let start = Instant::now();
     assert!(asked(1));
     assert!(!asked(2), "what is listed after a megabyte is not looked for");

@@ -13,7 +13,7 @@ use super::state::Webhook;
 use crate::{
     cluster::chain,
     net::{
-        listening::{self, Wanted},
+        listening::{Search, Wanted},
         pair::PairNames,
         socket,
     },
@@ -37,6 +37,7 @@ const CERTIFICATE_LOOK: Duration = Duration::from_secs(1);
 /// Accepts while the operator listens, and deals to the data threads. Never returns.
 pub(in crate::proxy) async fn keep(webhook: Arc<Webhook>, hands: Hands, shared: Arc<Shared>) {
     let (mut look_due, mut certificate_due) = (Instant::now(), Instant::now());
+    let mut search = Search::default();
     let mut accepting: Option<Pin<Box<dyn Future<Output = ()> + Send>>> = None;
     loop {
         tokio::select! {
@@ -48,7 +49,7 @@ pub(in crate::proxy) async fn keep(webhook: Arc<Webhook>, hands: Hands, shared: 
             certificate_due = Instant::now() + CERTIFICATE_LOOK;
         }
         let began = Instant::now();
-        let is_open = webhook.pair.current().is_some() && webhook.operator_listens();
+        let is_open = webhook.pair.current().is_some() && webhook.operator_listens(&mut search);
         look_due = Instant::now() + (REST * began.elapsed()).clamp(LOOK, LATEST_LOOK);
         if !is_open {
             accepting = None;
@@ -92,10 +93,10 @@ impl Webhook {
         problems.roots = roots.err().map(|bad| chain(&bad));
     }
 
-    fn operator_listens(&self) -> bool {
+    fn operator_listens(&self, search: &mut Search) -> bool {
         let Inbound { port, server, .. } = self.config;
         let wanted = server.map_or(Wanted::OfPod(port), Wanted::At);
-        let listens = listening::is_listening(wanted);
+        let listens = search.finds(wanted);
         let problem = listens.as_ref().err().map(|error| format!("/proc/net/tcp: {error}"));
         self.problems.lock().table = problem;
         listens.unwrap_or(false)
