@@ -10,7 +10,8 @@ mod sharding;
 pub use self::{
     selector::{LabelSelector, LabelSelectorRequirement, Operator},
     sharding::{
-        ClusterScoped, Controller, Hash, HashOf, HashRange, Limit, Namespaces, OwnerDown,
-        Resources, Route, ShardingConfig, ShardingConfigSpec, Unowned, Webhook,
+        ClusterScoped, Condition, Controller, Hash, HashOf, HashRange, Limit, Namespaces,
+        OwnerDown, Resources, Route, ShardingConfig, ShardingConfigSpec, ShardingConfigStatus,
+        Unowned, Webhook,
     },
 };

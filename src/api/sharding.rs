@@ -17,6 +17,7 @@ use super::LabelSelector;
     plural = "shardingconfigs",
     shortname = "shard",
     namespaced,
+    status = "ShardingConfigStatus",
     derive = "PartialEq",
     doc = "One shard: its pods, and the objects that they see.",
     printcolumn = r#"{"name":"Lock", "type":"string", "jsonPath":".spec.controller.leaderElectionName"}"#,
@@ -37,6 +38,39 @@ pub struct ShardingConfigSpec {
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 256))]
     pub limits: Vec<Limit>,
+}
+
+/// The state of a ShardingConfig, as the manager finds it.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct ShardingConfigStatus {
+    /// The conditions. `WebhookRedirected`: whether the reviews of `spec.webhook` come to the
+    /// proxies of all selected pods.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(extend(
+        "x-kubernetes-list-type" = "map",
+        "x-kubernetes-list-map-keys" = ["type"],
+    ))]
+    pub conditions: Vec<Condition>,
+}
+
+/// A condition, as Kubernetes has them (`metav1.Condition`).
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct Condition {
+    /// The aspect of the object that it describes.
+    pub r#type: String,
+    /// `True`, `False` or `Unknown`.
+    pub status: String,
+    /// The generation of the object that it describes.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub observed_generation: Option<i64>,
+    /// The time since when it has this status, by RFC 3339.
+    #[schemars(extend("format" = "date-time"))]
+    pub last_transition_time: String,
+    /// The reason for its status, in one word.
+    pub reason: String,
+    /// The reason for people.
+    pub message: String,
 }
 
 /// The controller behind the proxy.

@@ -3,9 +3,13 @@
 use std::{collections::BTreeMap, sync::Arc};
 
 use kube::api::DynamicObject;
+use serde::Deserialize;
 use serde_json::Value;
 
-use crate::policy::{Checked, Draft, Kind, ShardingDraft, choose, draft, object_of};
+use crate::{
+    api::ShardingConfigStatus,
+    policy::{Checked, Draft, Kind, ShardingDraft, choose, draft, object_of},
+};
 
 /// ShardingConfigs by namespace and name. Cheap to clone for their number.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -17,6 +21,8 @@ pub(super) struct ConfigFacts {
     pub(super) checked: Checked,
     /// Whether its pods need the labels of namespaces.
     pub(super) needs_namespaces: bool,
+    /// The status that it has. Empty if it has none, or one that cannot be read.
+    pub(super) status: ShardingConfigStatus,
 }
 
 impl ConfigFacts {
@@ -24,7 +30,8 @@ impl ConfigFacts {
         let checked = draft(Kind::ShardingConfig, config);
         let needs_namespaces =
             checked.as_ref().is_ok_and(|Draft::Sharding(draft)| draft.resolve(None).is_err());
-        Self { checked, needs_namespaces }
+        let status = config.data.get("status").map(ShardingConfigStatus::deserialize);
+        Self { checked, needs_namespaces, status: status.and_then(Result::ok).unwrap_or_default() }
     }
 }
 
@@ -36,6 +43,11 @@ pub(super) fn key(namespace: &str, name: &str) -> String {
 /// The namespace in a key.
 pub(super) fn namespace(key: &str) -> &str {
     key.split_once('/').map_or(key, |(namespace, _)| namespace)
+}
+
+/// The name in a key.
+pub(super) fn name(key: &str) -> &str {
+    key.split_once('/').map_or("", |(_, name)| name)
 }
 
 impl Configs {
@@ -63,6 +75,17 @@ impl Configs {
     pub(super) fn of_namespace(&self, of: &str) -> impl Iterator<Item = &Checked> {
         let all = self.0.range(key(of, "")..);
         all.take_while(move |(at, _)| namespace(at) == of).map(|(_, config)| &config.checked)
+    }
+
+    /// Whether a config of the namespace has a webhook.
+    pub(super) fn has_webhook(&self, namespace: &str) -> bool {
+        self.of_namespace(namespace)
+            .any(|config| matches!(config, Ok(Draft::Sharding(draft)) if draft.webhook.is_some()))
+    }
+
+    /// All configs, by their keys.
+    pub(super) fn all(&self) -> impl Iterator<Item = (&str, &ConfigFacts)> {
+        self.0.iter().map(|(at, config)| (&**at, &**config))
     }
 
     /// The namespaces with configs.

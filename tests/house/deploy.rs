@@ -80,11 +80,13 @@ fn rules() -> BTreeSet<String> {
             let ([group], [resource]) = (&groups[..], &resources[..]) else {
                 panic!("a row is for one resource: {rule}")
             };
+            // As kubectl writes it: the subresource is behind the group.
+            let (plural, rest) = resource.split_at(resource.find('/').unwrap_or(resource.len()));
             let dot = if group.is_empty() { "" } else { "." };
             let names = list("resourceNames").into_iter().map(|name| format!("`{name}`"));
             let names = names.collect::<Vec<_>>().join(", ");
             let verbs = list("verbs").join(", ");
-            rules.insert(format!("{scope} | `{resource}{dot}{group}` | {names} | {verbs}"));
+            rules.insert(format!("{scope} | `{plural}{dot}{group}{rest}` | {names} | {verbs}"));
         }
     }
     rules

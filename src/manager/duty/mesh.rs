@@ -27,21 +27,23 @@ use serde_json::Value;
 use tokio::sync::watch;
 
 use super::{
+    condition::{self, SelectedPods},
     found::{self, FoundBundle, FoundRights, PodFacts, key, namespace},
     hooks,
     subject::{NotWritten, Subject},
     waiting::{Lack, Lacking},
 };
 use crate::{
-    api::keys,
+    api::{ShardingConfig, keys},
     cluster::{Followed, OwnAccess, Update, describe},
     manager::{
-        configs::Configs,
+        configs::{Configs, name},
         inject::companions::{self, BUNDLE_MAP, Bundle},
         shared::{OwnObjects, Shared},
         trust::{Known, Trusted},
     },
     net::ca::certificate_pem,
+    policy::choose,
 };
 
 /// The time in which every kubelet has written a changed ConfigMap to its pods, and clients have
@@ -154,6 +156,28 @@ impl Mesh {
             let configs = self.configs.iter().flat_map(|all| all.of_namespace(namespace(key)));
             Some(Lacking { key, pod, what: Lack::of(pod, namespace(key), configs)? })
         })
+    }
+
+    /// The conditions of ShardingConfigs to write.
+    pub(super) fn conditions_due(&self) -> Vec<(Subject, Apply)> {
+        let Some(configs) = &self.configs else { return Vec::new() };
+        let mut selected: BTreeMap<String, SelectedPods<'_>> = BTreeMap::new();
+        for (at, pod) in self.pods.iter().filter_map(Followed::known).flatten() {
+            let namespace = namespace(at);
+            if let Some(labels) = &pod.labels
+                && configs.has_webhook(namespace)
+                && let Ok(config) = choose(configs.of_namespace(namespace), labels, namespace, None)
+            {
+                let of = selected.entry(key(namespace, &config.config.object.name)).or_default();
+                of.add(name(at), pod.is_in_env_mode);
+            }
+        }
+        let due = |(at, config)| {
+            let pods = selected.get(at).copied().unwrap_or_default();
+            let object = condition::due(at, config, &pods, self.now())?;
+            Some((Subject::Condition(at.to_owned()), Apply { object, foreign: None }))
+        };
+        configs.all().filter_map(due).collect()
     }
 
     /// The namespaces that get a bundle. A ConfigMap of ours is kept up to date wherever it is.
@@ -325,6 +349,10 @@ impl Apply {
             "ConfigMap" => {
                 let api: Api<ConfigMap> = Api::namespaced(client.clone(), namespace);
                 api.patch(name, &params, &patch).await.map(drop)?;
+            }
+            "ShardingConfig" => {
+                let api: Api<ShardingConfig> = Api::namespaced(client.clone(), namespace);
+                api.patch_status(name, &params, &patch).await.map(drop)?;
             }
             "ClusterRoleBinding" => {
                 let api: Api<ClusterRoleBinding> = Api::all(client.clone());

@@ -1,11 +1,13 @@
 //! The duties of the leader: the authorities, the API server's trust in us, and in each namespace of
-//! the mesh the bundle, the rights of its pods, and a word about those that wait for a config.
+//! the mesh the bundle, the rights of its pods, and a word about those that wait for a config, or
+//! whose reviews pass them by.
 //!
 //! Level-triggered: each round compares what there is with what there should be and writes what
 //! differs, whoever wrote last. A write that fails is tried again after a pause of its own, so that
 //! one namespace holds up no other.
 
 mod authorities;
+mod condition;
 mod election;
 mod found;
 mod hooks;
@@ -166,6 +168,8 @@ impl Term {
             let mesh = self.mesh.due(trusted).into_iter();
             due.extend(mesh.map(|(at, apply)| (at, Write::Mesh(apply))));
         }
+        let conditions = self.mesh.conditions_due().into_iter();
+        due.extend(conditions.map(|(at, apply)| (at, Write::Mesh(apply))));
         let replica = &shared.config.objects.replica;
         let reports = self.waiting.due(self.mesh.lacking(), now, self.mesh.now(), replica);
         due.extend(reports.into_iter().map(|(at, report)| (at, Write::Report(report))));

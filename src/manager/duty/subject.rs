@@ -14,6 +14,8 @@ pub(super) enum Subject {
     ClusterRights,
     /// The Event of a pod, by the pod's key.
     Event(String),
+    /// The status of a ShardingConfig, by its key.
+    Condition(String),
 }
 
 /// The reason why a write failed.
@@ -54,6 +56,7 @@ impl Subject {
             Self::Rights(_) => "RoleBinding",
             Self::ClusterRights => "ClusterRoleBinding",
             Self::Event(_) => "Event",
+            Self::Condition(_) => "ShardingConfig",
         }
     }
 
@@ -62,7 +65,7 @@ impl Subject {
         match self {
             Self::Authorities | Self::Hooks | Self::ClusterRights => None,
             Self::Bundle(namespace) | Self::Rights(namespace) => Some(namespace),
-            Self::Event(pod) => Some(namespace(pod)),
+            Self::Event(key) | Self::Condition(key) => Some(namespace(key)),
         }
     }
 }

@@ -46,7 +46,11 @@ fn given(api: &ApiServer) -> Result<BTreeSet<Right>> {
 /// The rights that a request needs.
 fn needed(entry: &AuditEntry) -> Vec<Right> {
     let Some(object) = &entry.object_ref else { return Vec::new() };
-    let right = |verb: &str| format!("{verb} {}", object.resource);
+    let resource = match &*object.subresource {
+        "" => object.resource.clone(),
+        subresource => format!("{}/{subresource}", object.resource),
+    };
+    let right = |verb: &str| format!("{verb} {resource}");
     let mut needed = vec![right(&entry.verb)];
     let is_apply = entry.request_uri.contains("force=true");
     if is_apply && entry.response_status.as_ref().is_some_and(|status| status.code == 201) {
@@ -67,6 +71,7 @@ fn work(api: &ApiServer) -> Result<()> {
     let selector = json!({ "matchLabels": { "tier": "gold" } });
     config["spec"]["limits"] =
         json!([{ "namespaces": { "selector": selector }, "clusterScoped": "Exclude" }]);
+    config["spec"]["webhook"] = json!({ "certDir": "/certs", "port": 9443, "certSecret": "kept" });
     create(api, &config, &[])?;
     let cas = bundle(api, OPERATORS)?["manager.crt"].as_str().context("CAs")?.to_owned();
     let pod = create(api, &pod(OPERATORS, "one"), &[])?;
@@ -79,6 +84,16 @@ fn work(api: &ApiServer) -> Result<()> {
     until("an Event of the pod, which no config selects", SOON, || {
         let events = get(api, &format!("/api/v1/namespaces/{OPERATORS}/events"))?;
         Ok(events.filter(|list| list["items"].as_array().is_some_and(|all| !all.is_empty())))
+    })?;
+    let ours = "ctrlmesh.kusionstack.io/enable-proxy";
+    let mut env = self::pod(OPERATORS, "env");
+    env["metadata"]["labels"] = json!({ (ours): "true", "shard": "blue" });
+    env["metadata"]["annotations"] = json!({ "ctrlmesh.kusionstack.io/enable-iptables": "false" });
+    create(api, &env, &[])?;
+    until("the condition of a config whose pod is in env mode", SOON, || {
+        let configs = get(api, "/apis/ctrlmesh.kusionstack.io/v1alpha1/shardingconfigs")?;
+        let all = configs.context("a list")?;
+        Ok((all["items"][0]["status"]["conditions"][0]["status"] == "False").then_some(()))
     })?;
     let key = KeyPair::generate_for(&PKCS_ECDSA_P256_SHA256)?;
     let request = CertificateParams::new(Vec::new())?.serialize_request(&key)?;

@@ -84,7 +84,24 @@ fn i13_a_pod_in_env_mode_whose_reviews_do_not_come_to_the_proxy_has_an_event() -
     ensure!(is_injected(&create(&api, &env, &[])?));
     let event = until("an Event", SOON, || event(&api, "env"))?;
     ensure!(event["type"] == "Warning" && event["reason"] == "WebhookNotRedirected", "{event}");
-    has(&event["message"].to_string(), "nothing is redirected in env mode")
+    has(&event["message"].to_string(), "nothing is redirected in env mode")?;
+    // So does its config, to whoever describes that, until the pods have rules.
+    let condition = |status: &str| {
+        let path = at(OPERATORS, "shardingconfigs", "blue");
+        let path = path.replace("/api/v1/", "/apis/ctrlmesh.kusionstack.io/v1alpha1/");
+        let config = get(&api, &path)?.context("the config")?;
+        let condition = config["status"]["conditions"][0].clone();
+        ensure!(condition.is_null() || condition["type"] == "WebhookRedirected", "{condition}");
+        Ok((condition["status"] == status).then_some(condition))
+    };
+    let is_false = until("a condition", SOON, || condition("False"))?;
+    has(&is_false["message"].to_string(), "no effect on pod env: nothing is redirected")?;
+    api.kubectl(&["delete", "pod", "env", "-n", OPERATORS, "--force", "--grace-period=0"])?;
+    let redirected = labelled("rules", &json!({ (ours): "true", "shard": "blue" }));
+    ensure!(is_injected(&create(&api, &redirected, &[])?));
+    let is_true = until("the condition of pods with rules", SOON, || condition("True"))?;
+    ensure!(is_true["reason"] == "Redirected", "{is_true}");
+    Ok(())
 }
 
 #[test]
