@@ -11,7 +11,7 @@ use std::{
 };
 
 use criterion::{Criterion, criterion_group, criterion_main};
-use ctrlmesh::net::listening::{Wanted, is_listening};
+use ctrlmesh::net::listening::{Search, Wanted};
 
 fn looks(criterion: &mut Criterion) {
     let servers: Vec<_> = (0..20).map(|_| TcpListener::bind("0.0.0.0:0").unwrap()).collect();
@@ -28,9 +28,10 @@ fn looks(criterion: &mut Criterion) {
         assert!(ends.iter().all(|(client, server)| client.is_ok() && server.is_ok()));
         for (name, addr) in [("listens on [::]", both), ("on 0.0.0.0", open), ("nowhere", closed)] {
             let wanted = Wanted::OfPod(addr.port().try_into().unwrap());
-            assert_eq!(is_listening(wanted).unwrap(), name != "nowhere");
+            let mut search = Search::default();
+            assert_eq!(search.finds(wanted).unwrap(), name != "nowhere");
             group.bench_function(format!("{name}, {connections} connections"), |bencher| {
-                bencher.iter(|| is_listening(black_box(wanted)).unwrap());
+                bencher.iter(|| search.finds(black_box(wanted)).unwrap());
             });
         }
     }
