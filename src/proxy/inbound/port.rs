@@ -2,7 +2,8 @@
 //!
 //! A proxy that accepts for an operator that sleeps makes a `tcpSocket` probe succeed too early, and
 //! the API server tries no other pod. Whether the operator listens is read from the kernel's table:
-//! nothing is dialled.
+//! nothing is dialled. The listener outlives the operator's by a moment: the API server calls a pod that
+//! ends until its endpoint is gone, and another pod can answer.
 
 use std::{pin::Pin, sync::Arc, time::Duration};
 
@@ -31,6 +32,9 @@ const LATEST_LOOK: Duration = Duration::from_secs(1);
 /// Rest after a look, as a multiple of what it took: if nobody listens, the kernel walks its table of
 /// all connections, which takes 10 ms on a large node.
 const REST: u32 = 50;
+/// Time after the operator's end in which connections are still taken. Services lose a pod's endpoint
+/// some tenths of a second after its deletion; probes that open a port come once a second at most.
+const LINGER: Duration = Duration::from_secs(1);
 /// Interval of looks at its certificate.
 const CERTIFICATE_LOOK: Duration = Duration::from_secs(1);
 
@@ -38,6 +42,7 @@ const CERTIFICATE_LOOK: Duration = Duration::from_secs(1);
 pub(in crate::proxy) async fn keep(webhook: Arc<Webhook>, hands: Hands, shared: Arc<Shared>) {
     let (mut look_due, mut certificate_due) = (Instant::now(), Instant::now());
     let mut search = Search::default();
+    let mut door = Door::default();
     let mut accepting: Option<Pin<Box<dyn Future<Output = ()> + Send>>> = None;
     loop {
         tokio::select! {
@@ -49,7 +54,8 @@ pub(in crate::proxy) async fn keep(webhook: Arc<Webhook>, hands: Hands, shared: 
             certificate_due = Instant::now() + CERTIFICATE_LOOK;
         }
         let began = Instant::now();
-        let is_open = webhook.pair.current().is_some() && webhook.operator_listens(&mut search);
+        let is_open = door.is_open(webhook.operator_listens(&mut search), began)
+            && webhook.pair.current().is_some();
         look_due = Instant::now() + (REST * began.elapsed()).clamp(LOOK, LATEST_LOOK);
         if !is_open {
             accepting = None;
@@ -63,6 +69,21 @@ pub(in crate::proxy) async fn keep(webhook: Arc<Webhook>, hands: Hands, shared: 
             });
         }
         webhook.show(accepting.is_some(), &shared);
+    }
+}
+
+/// Whether connections are taken, by when the operator listened last.
+#[derive(Debug, Default)]
+struct Door {
+    last_listened: Option<Instant>,
+}
+
+impl Door {
+    fn is_open(&mut self, listens: bool, now: Instant) -> bool {
+        if listens {
+            self.last_listened = Some(now);
+        }
+        self.last_listened.is_some_and(|last| now.duration_since(last) < LINGER)
     }
 }
 
@@ -129,5 +150,28 @@ impl Webhook {
             *shown = is_open;
             is_other
         });
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn i13_connections_are_taken_for_a_moment_after_the_end_of_the_operator() {
+        let (mut door, start) = (Door::default(), Instant::now());
+        let looks = [
+            (0, false, false),
+            (100, true, true),
+            (200, false, true),
+            (1_099, false, true),
+            (1_100, false, false),
+            (9_000, false, false),
+            (9_100, true, true),
+        ];
+        for (millis, listens, wanted) in looks {
+            let now = start + Duration::from_millis(millis);
+            assert_eq!(door.is_open(listens, now), wanted, "{millis}");
+        }
     }
 }
