@@ -54,8 +54,9 @@ pub(in crate::proxy) async fn keep(webhook: Arc<Webhook>, hands: Hands, shared: 
             certificate_due = Instant::now() + CERTIFICATE_LOOK;
         }
         let began = Instant::now();
-        let is_open = door.is_open(webhook.operator_listens(&mut search), began)
-            && webhook.pair.current().is_some();
+        let listens = webhook.operator_listens(&mut search);
+        let is_open =
+            door.is_open(listens, accepting.is_some(), began) && webhook.pair.current().is_some();
         look_due = Instant::now() + (REST * began.elapsed()).clamp(LOOK, LATEST_LOOK);
         if !is_open {
             accepting = None;
@@ -72,18 +73,20 @@ pub(in crate::proxy) async fn keep(webhook: Arc<Webhook>, hands: Hands, shared: 
     }
 }
 
-/// Whether connections are taken, by when the operator listened last.
+/// Whether connections are taken, by when the operator listened last. It opens for an operator that
+/// listens, and never in the moment after one.
 #[derive(Debug, Default)]
 struct Door {
     last_listened: Option<Instant>,
 }
 
 impl Door {
-    fn is_open(&mut self, listens: bool, now: Instant) -> bool {
+    fn is_open(&mut self, listens: bool, was_open: bool, now: Instant) -> bool {
         if listens {
             self.last_listened = Some(now);
         }
-        self.last_listened.is_some_and(|last| now.duration_since(last) < LINGER)
+        let lingers = self.last_listened.is_some_and(|last| now.duration_since(last) < LINGER);
+        listens || (was_open && lingers)
     }
 }
 
@@ -160,18 +163,21 @@ mod tests {
     #[test]
     fn i13_connections_are_taken_for_a_moment_after_the_end_of_the_operator() {
         let (mut door, start) = (Door::default(), Instant::now());
+        // The time; whether it listens; whether connections were taken; whether they are.
         let looks = [
-            (0, false, false),
-            (100, true, true),
-            (200, false, true),
-            (1_099, false, true),
-            (1_100, false, false),
-            (9_000, false, false),
-            (9_100, true, true),
+            (0, false, false, false),
+            (100, true, false, true),
+            (200, false, true, true),
+            (1_099, false, true, true),
+            (1_100, false, true, false),
+            (9_000, false, false, false),
+            (9_100, true, false, true),
+            // It was closed by another lack meanwhile, such as that of a certificate.
+            (9_200, false, false, false),
         ];
-        for (millis, listens, wanted) in looks {
+        for (millis, listens, was_open, wanted) in looks {
             let now = start + Duration::from_millis(millis);
-            assert_eq!(door.is_open(listens, now), wanted, "{millis}");
+            assert_eq!(door.is_open(listens, was_open, now), wanted, "{millis}");
         }
     }
 }
