@@ -4,54 +4,80 @@
 //! Hides the spelling of a condition, and when one differs from another. Does not know how a config
 //! selects its pods, or how an object is written.
 
+use std::num::NonZeroU16;
+
 use k8s_openapi::jiff::Timestamp;
 use kube::Resource;
 use serde_json::{Value, json};
 
+use super::found::PodFacts;
 use crate::{
     api::{Condition, ShardingConfig},
     manager::configs::{ConfigFacts, name, namespace},
-    policy::{Draft, object_of},
+    policy::Draft,
 };
 
 const TYPE: &str = "WebhookRedirected";
 
-/// The injected pods that a config selects.
+/// The injected pods that a config with a webhook selects.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct SelectedPods<'a> {
-    /// The first by name of those without redirect rules.
-    first_in_env_mode: Option<&'a str>,
-    in_env_mode: usize,
-    redirected: usize,
+    in_env_mode: Missed<'a>,
+    /// Those whose rules lead another port to the proxy, or none.
+    with_other_rules: Missed<'a>,
+    is_any_redirected: bool,
+}
+
+/// Pods whose reviews do not come.
+#[derive(Clone, Copy, Debug, Default)]
+struct Missed<'a> {
+    /// The first of them by name.
+    first: Option<&'a str>,
+    are_several: bool,
+}
+
+impl<'a> Missed<'a> {
+    fn add(&mut self, name: &'a str) {
+        self.are_several = self.first.is_some();
+        self.first = Some(self.first.map_or(name, |first| first.min(name)));
+    }
+
+    /// Their name, so that it changes no more often than it must. `None` if there are none.
+    fn named(&self) -> Option<String> {
+        let others = if self.are_several { " and others" } else { "" };
+        self.first.map(|first| format!("pod {first}{others}"))
+    }
 }
 
 impl<'a> SelectedPods<'a> {
-    pub(super) fn add(&mut self, name: &'a str, is_in_env_mode: bool) {
-        if is_in_env_mode {
-            let first = self.first_in_env_mode.unwrap_or(name);
-            self.first_in_env_mode = Some(first.min(name));
-            self.in_env_mode += 1;
-        } else {
-            self.redirected += 1;
+    pub(super) fn add(&mut self, name: &'a str, pod: &PodFacts, port: NonZeroU16) {
+        match pod.webhook_port {
+            _ if pod.is_in_env_mode => self.in_env_mode.add(name),
+            Some(redirected) if redirected == port => self.is_any_redirected = true,
+            _ => self.with_other_rules.add(name),
         }
     }
 
     /// The status, the reason and the message. `None` before there is a pod: none says yet whether
     /// its reviews come.
-    fn condition(&self) -> Option<(&'static str, &'static str, String)> {
-        match self.first_in_env_mode {
-            Some(first) => {
-                let others = if self.in_env_mode == 1 { "" } else { " and others" };
-                let message = format!(
-                    "spec.webhook has no effect on pod {first}{others}: nothing is redirected in env \
-                     mode, so their reviews are answered by the pod that gets them; have the pods \
-                     injected with redirect rules, or remove spec.webhook"
-                );
-                Some(("False", "EnvMode", message))
-            }
-            None if self.redirected > 0 => Some(("True", "Redirected", String::new())),
-            None => None,
+    fn condition(&self, port: NonZeroU16) -> Option<(&'static str, &'static str, String)> {
+        if let Some(pods) = self.in_env_mode.named() {
+            let message = format!(
+                "spec.webhook has no effect on {pods}: nothing is redirected in env mode, so reviews \
+                 are answered by the pod that gets them; have the pods injected with redirect rules, \
+                 or remove spec.webhook"
+            );
+            return Some(("False", "EnvMode", message));
         }
+        if let Some(pods) = self.with_other_rules.named() {
+            let message = format!(
+                "spec.webhook has no effect on {pods}: port {port} was not in the config when they \
+                 were created, so reviews are answered by the pod that gets them; create the pods \
+                 again"
+            );
+            return Some(("False", "OtherRules", message));
+        }
+        self.is_any_redirected.then(|| ("True", "Redirected", String::new()))
     }
 }
 
@@ -64,18 +90,20 @@ pub(super) fn due(
 ) -> Option<Value> {
     let present = config.status.conditions.iter().find(|condition| condition.r#type == TYPE);
     let wanted = match &config.checked {
-        Ok(Draft::Sharding(draft)) if draft.webhook.is_some() => {
-            let (status, reason, message) = pods.condition()?;
-            Some(Condition {
-                r#type: TYPE.to_owned(),
-                status: status.to_owned(),
-                observed_generation: object_of(&config.checked).generation,
-                last_transition_time: now.to_string(),
-                reason: reason.to_owned(),
-                message,
-            })
-        }
-        Ok(_) => None,
+        Ok(Draft::Sharding(draft)) => match &draft.webhook {
+            Some(webhook) => {
+                let (status, reason, message) = pods.condition(webhook.port)?;
+                Some(Condition {
+                    r#type: TYPE.to_owned(),
+                    status: status.to_owned(),
+                    observed_generation: draft.config.object.generation,
+                    last_transition_time: now.to_string(),
+                    reason: reason.to_owned(),
+                    message,
+                })
+            }
+            None => None,
+        },
         // The last good policy is in force, whose webhook is not known here.
         Err(_) => return None,
     };
@@ -120,11 +148,45 @@ mod tests {
         })
     }
 
+    /// A pod as injection leaves it: in this mode, with these arguments of the proxy.
+    fn pod(mode: &str, args: &[&str]) -> PodFacts {
+        let pod = json!({
+            "metadata": { "annotations": { "ctrlmesh.kusionstack.io/injected": mode } },
+            "spec": { "containers": [
+                { "name": "manager", "args": ["--webhook-port=9443"] },
+                { "name": "ctrlmesh-proxy", "args": args },
+            ] },
+        });
+        PodFacts::of(serde_json::from_value(pod).unwrap())
+    }
+
     fn pods<'a>(env: &[&'a str], redirected: &[&'a str]) -> SelectedPods<'a> {
         let mut pods = SelectedPods::default();
-        env.iter().for_each(|name| pods.add(name, true));
-        redirected.iter().for_each(|name| pods.add(name, false));
+        let port = NonZeroU16::new(9443).unwrap();
+        env.iter().for_each(|name| pods.add(name, &pod("env", &[]), port));
+        let with_rules = pod("iptables", &["proxy", "--webhook-port=9443"]);
+        redirected.iter().for_each(|name| pods.add(name, &with_rules, port));
         pods
+    }
+
+    #[test]
+    fn i13_a_config_says_that_pods_are_older_than_its_webhook() {
+        for args in [&["proxy"][..], &["proxy", "--webhook-port=8443"]] {
+            let mut pods = pods(&[], &["op-1"]);
+            let port = NonZeroU16::new(9443).unwrap();
+            pods.add("op-0", &pod("iptables", args), port);
+            let new = config(&with_webhook(), &Value::Null);
+            let written = due_at(MONDAY, &new, &pods).unwrap();
+            let condition = &written["status"]["conditions"][0];
+            assert_eq!(condition["status"], "False", "{args:?}");
+            assert_eq!(condition["reason"], "OtherRules");
+            let message = condition["message"].as_str().unwrap();
+            assert!(
+                message.starts_with("spec.webhook has no effect on pod op-0: port 9443 "),
+                "{message}"
+            );
+            assert!(message.ends_with("create the pods again"), "{message}");
+        }
     }
 
     fn due_at(time: &str, config: &ConfigFacts, pods: &SelectedPods<'_>) -> Option<Value> {

@@ -1,6 +1,6 @@
 //! The objects of the mesh as they are found: the facts that count of each, by namespace and name.
 
-use std::collections::BTreeMap;
+use std::{collections::BTreeMap, num::NonZeroU16};
 
 use k8s_openapi::{
     api::{
@@ -22,6 +22,7 @@ use crate::{
     manager::inject::{
         CaptureMode,
         companions::{self, BUNDLE_MAP, Bundle},
+        webhook_port,
     },
 };
 
@@ -32,6 +33,8 @@ pub(super) struct PodFacts {
     pub(super) is_injected: bool,
     /// Whether it is so without redirect rules.
     pub(super) is_in_env_mode: bool,
+    /// The port whose reviews come to its proxy. `None` if it takes none.
+    pub(super) webhook_port: Option<NonZeroU16>,
     pub(super) has_ended: bool,
     /// The start of its container that started first.
     pub(super) started: Option<Timestamp>,
@@ -97,6 +100,7 @@ impl PodFacts {
         let of_containers = [status.init_container_statuses, status.container_statuses];
         let containers = of_containers.into_iter().flatten().flatten();
         let states = containers.filter_map(|container| container.state?.running?.started_at);
+        let webhook_port = pod.spec.as_ref().and_then(webhook_port);
         let account = pod.spec.and_then(|spec| spec.service_account_name);
         let mode = annotations.get(keys::INJECTED);
         let env: &str = CaptureMode::Env.into();
@@ -108,6 +112,7 @@ impl PodFacts {
             account: account.unwrap_or_else(|| "default".to_owned()),
             is_injected,
             is_in_env_mode: mode.is_some_and(|mode| mode == env),
+            webhook_port,
             has_ended,
             started: states.map(|started| started.0).min(),
             uid: pod.metadata.uid.unwrap_or_default(),

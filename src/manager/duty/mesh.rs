@@ -167,9 +167,10 @@ impl Mesh {
             if let Some(labels) = &pod.labels
                 && configs.has_webhook(namespace)
                 && let Ok(config) = choose(configs.of_namespace(namespace), labels, namespace, None)
+                && let Some(webhook) = &config.webhook
             {
                 let of = selected.entry(key(namespace, &config.config.object.name)).or_default();
-                of.add(name(at), pod.is_in_env_mode);
+                of.add(name(at), pod, webhook.port);
             }
         }
         let due = |(at, config)| {

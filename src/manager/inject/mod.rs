@@ -46,6 +46,7 @@ use self::{
 pub use self::{
     not_injected::NotInjected,
     pod_settings::CaptureMode,
+    reviews::webhook_port,
     settings::{BadImage, BadResources, Enforces, Image, MeshTrust, Resources, Settings, Sidecar},
 };
 use crate::{api::keys, policy::ShardingDraft};

@@ -7,12 +7,16 @@
 //!
 //! The proxy mounts volumes whole: the kubelet never renews what is mounted by a `subPath`.
 
+use std::num::NonZeroU16;
+
 use ctrlmesh_init::{Inbound, Plan};
+use k8s_openapi::api::core::v1::PodSpec;
 use serde_json::{Value, json};
 
 use super::{
     apps::is_at_service_account,
     check,
+    names::PROXY,
     not_injected::NotInjected,
     pod::{Container, JsonObject, ParsedPod, named, text},
     pod_settings::CaptureMode,
@@ -42,6 +46,13 @@ struct Place<'a> {
     mount: &'a JsonObject,
     /// The steps from the mount to the certificate.
     rest: Vec<&'a str>,
+}
+
+/// The port whose reviews come to the proxy of a pod. `None` if it takes none.
+pub fn webhook_port(pod: &PodSpec) -> Option<NonZeroU16> {
+    let mut all = pod.init_containers.iter().flatten().chain(&pod.containers);
+    let proxy = all.find(|container| container.name == PROXY)?;
+    InboundPlan::port_in(proxy.args.iter().flatten().map(String::as_str))
 }
 
 /// The note on reviews that do not come to the proxy.

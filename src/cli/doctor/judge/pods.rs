@@ -15,9 +15,8 @@ use crate::{
         facts::{ManagerFacts, NamespaceFacts},
         finding::{Check, Findings},
     },
-    manager::inject::{CaptureMode, names::PROXY},
+    manager::inject::{CaptureMode, webhook_port},
     policy::{Checked, Invalid, Kind, NotChosen, ShardingDraft, choose, draft},
-    sidecar::InboundPlan,
 };
 
 /// The label of the Pod Security level that a namespace enforces.
@@ -96,11 +95,7 @@ impl<'f> PodOf<'f> {
 
     /// The port of the webhook whose reviews come to its proxy.
     fn webhook_port(&self) -> Option<u16> {
-        let spec = self.pod.spec.as_ref()?;
-        let mut all = spec.init_containers.iter().flatten().chain(&spec.containers);
-        let proxy = all.find(|container| container.name == PROXY)?;
-        let args = proxy.args.iter().flatten().map(String::as_str);
-        InboundPlan::port_in(args).map(NonZeroU16::get)
+        webhook_port(self.pod.spec.as_ref()?).map(NonZeroU16::get)
     }
 
     /// Whether it insists on redirect rules.
