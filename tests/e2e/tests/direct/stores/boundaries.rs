@@ -88,6 +88,8 @@ impl Writes {
         Ok(Self { random: fastrand::Rng::with_seed(seed), living: BTreeSet::new() })
     }
 
+    /// So many steps, and a write of each object that is left: without it a store could become the
+    /// last one early and once more.
     fn go_on(&mut self, bed: &Bed, steps: usize) -> Result<()> {
         let client = bed.api.client();
         for _ in 0..steps {
@@ -99,17 +101,21 @@ impl Writes {
                 client.post(&all, &json!({ "metadata": { "name": name } }))?.json()?;
                 self.living.insert(path);
             } else if self.random.bool() {
-                let labels = json!({ "touched": self.random.u32(..).to_string() });
-                let patch = json!({ "metadata": { "labels": labels } }).to_string();
-                let kind = "application/merge-patch+json";
-                client.request("PATCH", &path, kind, patch.into_bytes())?.json()?;
+                touch(bed, &path, self.random.u64(..))?;
             } else {
                 client.delete(&path)?.json()?;
                 self.living.remove(&path);
             }
         }
-        Ok(())
+        self.living.iter().try_for_each(|path| touch(bed, path, self.random.u64(..)))
     }
+}
+
+/// Gives an object a label that it did not have.
+fn touch(bed: &Bed, path: &str, with: u64) -> Result<()> {
+    let patch = json!({ "metadata": { "labels": { "touched": with.to_string() } } }).to_string();
+    let kind = "application/merge-patch+json";
+    bed.api.client().request("PATCH", path, kind, patch.into_bytes())?.json().map(drop)
 }
 
 fn two_shards_without_a_label(of: &str) -> Result<()> {

@@ -88,6 +88,7 @@ pub(crate) struct History {
     random: fastrand::Rng,
     living: Vec<String>,
     next: usize,
+    ends: usize,
 }
 
 impl History {
@@ -98,12 +99,18 @@ impl History {
         let given = std::env::var("CTRLMESH_SEED").ok().and_then(|seed| seed.parse().ok());
         let seed = given.unwrap_or_else(|| fastrand::u64(..));
         println!("{test}: CTRLMESH_SEED={seed}");
-        Self { random: fastrand::Rng::with_seed(seed), living: Vec::new(), next: 0 }
+        Self { random: fastrand::Rng::with_seed(seed), living: Vec::new(), next: 0, ends: 0 }
     }
 
+    /// So many steps, and an object that each team's shard has not had before. Without it a store
+    /// could become the last one early and once more: an object may come and go in between.
     pub(crate) fn go_on(&mut self, bed: &Bed, steps: usize) -> Result<()> {
         for _ in 0..steps {
             self.step(bed)?;
+        }
+        self.ends += 1;
+        for team in Self::TEAMS {
+            bed.config_map(&format!("end-{}-{team}", self.ends), &format!("team={team}"))?;
         }
         Ok(())
     }
