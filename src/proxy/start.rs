@@ -3,7 +3,10 @@
 use std::{io, net::SocketAddr, sync::Arc, time::Duration};
 
 use arc_swap::ArcSwap;
-use futures_util::{FutureExt, future::BoxFuture};
+use futures_util::{
+    FutureExt,
+    future::{BoxFuture, OptionFuture},
+};
 use prometheus_client::registry::Registry;
 use tokio::{
     net::TcpListener,
@@ -175,6 +178,7 @@ impl Proxy {
         let (hands, queues) = listen::hands(config.plain.threads.get(), socket::most_connections());
         let threads = start_threads(queues, &shared, webhook.as_ref(), &inner, &vitals)?;
         let idle = hands.idle();
+        let closed = webhook.clone().map(inbound::closed);
         let mut tasks = VitalTasks::default();
         let mut vital = |name, task: BoxFuture<'static, ()>| {
             vitals.spawn(&mut tasks, name, task);
@@ -201,8 +205,13 @@ impl Proxy {
             _ = vitals.loss() => Instant::now() + config.plain.drain_timeout(),
         };
         drain.start_until(deadline);
+        let quiet = async {
+            // The API server may still call a pod that has just lost its operator.
+            OptionFuture::from(closed).await;
+            idle.await;
+        };
         tokio::select! {
-            () = idle => {}
+            () = quiet => {}
             () = sleep_until(deadline) => {}
         }
         tasks.stop().await;

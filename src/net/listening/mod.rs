@@ -4,8 +4,10 @@
 //! *counts* if a connection to the wanted address would reach it.
 //!
 //! A connection of ours would be seen: it fills the log of a TLS server, and one that is accepted by a
-//! backlog alone says nothing. `/proc` shows sockets of all users without any privilege.
+//! backlog alone says nothing. The kernel shows sockets of all users without any privilege: by
+//! `sock_diag`, and where that is missing (a sandbox, a kernel without it) by `/proc`.
 
+mod diag;
 mod table;
 
 use std::{
@@ -16,7 +18,7 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use self::table::Sockets;
+use self::{diag::Diag, table::Sockets};
 
 /// The tables of this process's network namespace. There is no second one without IPv6.
 const IPV4: &str = "/proc/net/tcp";
@@ -38,10 +40,14 @@ pub enum Wanted {
     At(SocketAddr),
 }
 
-/// A search for a server that listens, done again and again: it begins in the table where the server was
-/// last. A table without it is the dear one, which is walked to its end.
+/// A search for a server that listens, done again and again. In `/proc` it begins in the table where the
+/// server was last: one without it is the dear one, which is walked to its end.
 #[derive(Debug)]
-pub struct Search([Table; 2]);
+pub struct Search {
+    /// `None` once it has failed.
+    diag: Option<Diag>,
+    tables: [Table; 2],
+}
 
 #[derive(Debug)]
 struct Table {
@@ -58,23 +64,34 @@ pub fn listens(table: &str, wanted: Wanted) -> bool {
 impl Default for Search {
     /// A search in the kernel's tables. Most servers listen on `[::]`.
     fn default() -> Self {
-        Self::of(Path::new(IPV4), Path::new(IPV6))
+        Self { diag: Diag::open().ok(), ..Self::of(Path::new(IPV4), Path::new(IPV6)) }
     }
 }
 
 impl Search {
+    /// A search in these tables alone.
     fn of(ipv4: &Path, ipv6: &Path) -> Self {
         let table = |path: &Path, is_optional| Table { path: path.to_owned(), is_optional };
-        Self([table(ipv6, true), table(ipv4, false)])
+        Self { diag: None, tables: [table(ipv6, true), table(ipv4, false)] }
     }
 
     /// Whether a server listens where it is wanted. Fails if the tables cannot be read.
     pub fn finds(&mut self, wanted: Wanted) -> io::Result<bool> {
-        for at in 0..self.0.len() {
-            let Some(table) = self.0.get(at) else { break };
+        if let Some(diag) = &mut self.diag {
+            match diag.any(wanted.port(), |bound| wanted.is_reached_by(bound)) {
+                Ok(is_found) => return Ok(is_found),
+                Err(_) => self.diag = None,
+            }
+        }
+        self.finds_in_tables(wanted)
+    }
+
+    fn finds_in_tables(&mut self, wanted: Wanted) -> io::Result<bool> {
+        for at in 0..self.tables.len() {
+            let Some(table) = self.tables.get(at) else { break };
             match is_in(&table.path, wanted) {
                 Ok(true) => {
-                    self.0.swap(0, at);
+                    self.tables.swap(0, at);
                     return Ok(true);
                 }
                 Ok(false) => {}
@@ -97,6 +114,13 @@ fn is_in(table: &Path, wanted: Wanted) -> io::Result<bool> {
 }
 
 impl Wanted {
+    fn port(self) -> u16 {
+        match self {
+            Self::OfPod(port) => port.get(),
+            Self::At(addr) => addr.port(),
+        }
+    }
+
     /// Whether a connection to this address reaches a socket that is bound there.
     ///
     /// `[::]` counts for IPv4 too. A socket that takes IPv6 alone (`IPV6_V6ONLY`) looks the same in

@@ -174,6 +174,11 @@ proptest! {
     }
 }
 
+/// A search of the kernel's tables by `/proc` alone.
+fn by_proc() -> Search {
+    Search { diag: None, ..Search::default() }
+}
+
 #[test]
 fn the_kernel_is_asked() {
     for (socket, by_others) in
@@ -182,17 +187,64 @@ fn the_kernel_is_asked() {
         let listener = TcpListener::bind(socket).unwrap();
         let addr = listener.local_addr().unwrap();
         let of_pod = Wanted::OfPod(port(addr.port()));
-        let mut search = Search::default();
-        let mut is_listening = |wanted| search.finds(wanted).unwrap();
-        assert_eq!(is_listening(of_pod), by_others, "{socket}");
-        assert!(is_listening(Wanted::At(addr)), "{socket}");
+        let mut ways = [Search::default(), by_proc()];
+        let mut are_listening = |wanted| {
+            let [by_diag, by_proc] = ways.each_mut().map(|search| search.finds(wanted).unwrap());
+            assert_eq!(by_diag, by_proc, "{socket}, {wanted:?}");
+            by_diag
+        };
+        assert_eq!(are_listening(of_pod), by_others, "{socket}");
+        assert!(are_listening(Wanted::At(addr)), "{socket}");
         let dialled = SocketAddr::new(dialled(addr.ip()), addr.port());
         let _open = TcpStream::connect(dialled).unwrap();
         drop(listener);
         // The connection is still there, at the same port.
-        assert!(!is_listening(of_pod), "{socket}");
-        assert!(!is_listening(Wanted::At(addr)), "{socket}");
+        assert!(!are_listening(of_pod), "{socket}");
+        assert!(!are_listening(Wanted::At(addr)), "{socket}");
+        assert!(!are_listening(Wanted::At(SocketAddr::new(addr.ip(), 0))), "{socket}");
+        assert!(ways[0].diag.is_some(), "by sock_diag");
     }
+}
+
+#[test]
+fn many_sockets_of_a_port_are_all_seen() {
+    let first = server(None);
+    let addr = first.local_addr().unwrap();
+    // More than a part of the kernel's answer holds: 80 bytes each.
+    let all: Vec<_> = (0..300).map(|_| server(Some(addr))).collect();
+    let mut diag = Diag::open().unwrap();
+    for _ in 0..3 {
+        let mut seen = 0;
+        let counts = |bound| {
+            seen += usize::from(bound == addr);
+            false
+        };
+        assert!(!diag.any(addr.port(), counts).unwrap());
+        assert_eq!(seen, 1 + all.len());
+    }
+}
+
+/// A server that shares its port with others.
+fn server(addr: Option<SocketAddr>) -> TcpListener {
+    let socket = socket2::Socket::new(socket2::Domain::IPV4, socket2::Type::STREAM, None).unwrap();
+    socket.set_reuse_port(true).unwrap();
+    socket.bind(&addr.unwrap_or((Ipv4Addr::LOCALHOST, 0).into()).into()).unwrap();
+    socket.listen(1).unwrap();
+    socket.into()
+}
+
+#[test]
+fn a_kernel_without_sock_diag_is_asked_by_its_tables() {
+    let dir = tempfile::tempdir().unwrap();
+    let (first, second) = (dir.path().join("tcp"), dir.path().join("tcp6"));
+    std::fs::write(&first, bound("0.0.0.0:9443")).unwrap();
+    // Nobody in the kernel answers this protocol.
+    let mut diag = Diag::by(netlink_sys::protocols::NETLINK_USERSOCK).unwrap();
+    assert!(diag.any(9443, |_| true).is_err());
+    let mut search = Search { diag: Some(diag), ..Search::of(&first, &second) };
+    assert!(search.finds(Wanted::OfPod(port(9443))).unwrap());
+    assert!(search.diag.is_none());
+    assert!(Diag::by(1000).is_err());
 }
 
 #[test]

@@ -28,6 +28,6 @@ pub(super) use self::{
     connection::serve,
     page::{peers as peers_page, ready},
     peers::{PeerBody, follow as follow_peers},
-    port::keep as keep_port,
+    port::{closed, keep as keep_port},
     state::{Inbound, Webhook},
 };

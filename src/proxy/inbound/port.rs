@@ -1,14 +1,15 @@
 //! The listener of the leg, which exists only while the operator's does.
 //!
 //! A proxy that accepts for an operator that sleeps makes a `tcpSocket` probe succeed too early, and
-//! the API server tries no other pod. Whether the operator listens is read from the kernel's table:
-//! nothing is dialled. The listener outlives the operator's by a moment: the API server calls a pod that
+//! the API server tries no other pod. Whether the operator listens is asked of the kernel: nothing is
+//! dialled. The listener outlives the operator's by a moment: the API server calls a pod that
 //! ends until its endpoint is gone, and another pod can answer.
 
 use std::{pin::Pin, sync::Arc, time::Duration};
 
 use futures_util::future::OptionFuture;
-use tokio::time::{Instant, sleep_until};
+use nix::time::{ClockId, clock_gettime};
+use tokio::time::{Instant, sleep_until, timeout};
 
 use super::state::Webhook;
 use crate::{
@@ -29,12 +30,14 @@ use crate::{
 /// Least and greatest time between two looks at the operator's port.
 const LOOK: Duration = Duration::from_millis(100);
 const LATEST_LOOK: Duration = Duration::from_secs(1);
-/// Rest after a look, as a multiple of what it took: if nobody listens, the kernel walks its table of
-/// all connections, which takes 10 ms on a large node.
+/// Rest after a look, as a multiple of its CPU time: where `/proc` has to be read, the kernel walks its
+/// table of all connections if nobody listens, which takes 10 ms on a large node. On a busy node a look
+/// takes longer without being dear.
 const REST: u32 = 50;
 /// Time after the operator's end in which connections are still taken. Services lose a pod's endpoint
-/// some tenths of a second after its deletion; probes that open a port come once a second at most.
-const LINGER: Duration = Duration::from_secs(1);
+/// a second or two after its deletion (the least interval of kube-proxy's syncs is one); probes that open
+/// a port come once a second at most.
+const LINGER: Duration = Duration::from_secs(2);
 /// Interval of looks at its certificate.
 const CERTIFICATE_LOOK: Duration = Duration::from_secs(1);
 
@@ -53,11 +56,12 @@ pub(in crate::proxy) async fn keep(webhook: Arc<Webhook>, hands: Hands, shared: 
             webhook.read_certificate();
             certificate_due = Instant::now() + CERTIFICATE_LOOK;
         }
-        let began = Instant::now();
+        let (began, used) = (Instant::now(), cpu_time());
         let listens = webhook.operator_listens(&mut search);
+        let used = cpu_time().saturating_sub(used);
         let is_open =
             door.is_open(listens, accepting.is_some(), began) && webhook.pair.current().is_some();
-        look_due = Instant::now() + (REST * began.elapsed()).clamp(LOOK, LATEST_LOOK);
+        look_due = Instant::now() + (REST * used).clamp(LOOK, LATEST_LOOK);
         if !is_open {
             accepting = None;
         } else if accepting.is_none() {
@@ -71,6 +75,18 @@ pub(in crate::proxy) async fn keep(webhook: Arc<Webhook>, hands: Hands, shared: 
         }
         webhook.show(accepting.is_some(), &shared);
     }
+}
+
+/// The CPU time of this thread.
+fn cpu_time() -> Duration {
+    clock_gettime(ClockId::CLOCK_THREAD_CPUTIME_ID).map_or(Duration::ZERO, Duration::from)
+}
+
+/// Resolves when no connections are taken, or after the time in which they still are after the
+/// operator's end.
+pub(in crate::proxy) async fn closed(webhook: Arc<Webhook>) {
+    let mut is_open = webhook.is_open.subscribe();
+    let _ = timeout(LINGER, is_open.wait_for(|is_open| !is_open)).await;
 }
 
 /// Whether connections are taken, by when the operator listened last. It opens for an operator that
@@ -168,8 +184,8 @@ mod tests {
             (0, false, false, false),
             (100, true, false, true),
             (200, false, true, true),
-            (1_099, false, true, true),
-            (1_100, false, true, false),
+            (2_099, false, true, true),
+            (2_100, false, true, false),
             (9_000, false, false, false),
             (9_100, true, false, true),
             // It was closed by another lack meanwhile, such as that of a certificate.

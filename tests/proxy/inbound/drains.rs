@@ -41,3 +41,21 @@ async fn i13_in_http2_a_drain_lets_reviews_end() {
     arrived.json(200, "{}");
     assert_eq!(text(pending.await.unwrap()).await.0, 200);
 }
+
+#[tokio::test]
+async fn i13_a_pod_whose_operator_has_ended_takes_reviews_for_a_moment_though_it_drains() {
+    let shards = vec!["blue", "blue-1"];
+    let mut mesh = Mesh::with(Setup { shards, ..Setup::default() }).await;
+    drop(mesh.end_operator("blue").await);
+    let stopped = std::time::Instant::now();
+    mesh.drain(&mesh.shards[0]).await;
+    // Without a connection it has nothing to wait for.
+    while stopped.elapsed().as_secs() < 1 {
+        let mut client = mesh.client(&mesh.shards[0], Http::One).await;
+        let pending = client.send(call(review("blue")));
+        mesh.shard("blue-1").operator.call().await.json(200, "{}");
+        assert_eq!(text(pending.await.unwrap()).await.0, 200);
+    }
+    assert_eq!(mesh.shards.remove(0).process.end().await.0, Some(0));
+    assert!(stopped.elapsed().as_secs() < 10, "before the drain's deadline");
+}
