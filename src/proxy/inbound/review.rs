@@ -10,7 +10,7 @@ use super::{
     head::HOP,
     held::{Known, Whose, known},
     operator::{Failed, NotSent, Outgoing, Way},
-    peers::{Failed as PeerFailed, Peer},
+    peers::{Failed as PeerFailed, Peer, Search},
     state::Inbound,
 };
 use crate::{
@@ -36,8 +36,6 @@ use crate::{
 const LIMIT: Duration = Duration::from_secs(30);
 /// Timeout of a place on a connection to a peer.
 const REACHED_WITHIN: Duration = Duration::from_secs(2);
-/// Attempts to reach a pod of the owner.
-const ATTEMPTS: usize = 2;
 
 /// A client's connection, as its requests use it.
 pub(super) struct Client {
@@ -251,8 +249,8 @@ struct NotForwarded {
     outgoing: Option<Outgoing>,
 }
 
-/// Sends a request to a pod of a shard, and to another one if the first was not reached. `was_ready` is
-/// the time at which this pod was one of them.
+/// Sends a request to a pod of a shard; if that was not reached, to another one, or to the same again
+/// when it has rested. `was_ready` is the time at which this pod was one of them.
 async fn beside(
     client: &Client,
     shard: &str,
@@ -260,12 +258,11 @@ async fn beside(
     was_ready: Option<Instant>,
 ) -> Result<Answer, NotForwarded> {
     let Inbound { webhook, links, .. } = &*client.inbound;
-    let mut not_reached = Vec::new();
     let mut why = "it has none that is ready".to_owned();
     let Some(links) = links else { return Err(NotForwarded::unsent(why, outgoing)) };
     outgoing.head.headers.insert(HOP, HeaderValue::from_static("1"));
-    for _ in 0..ATTEMPTS {
-        let Some(chosen) = webhook.peers.owner(shard, &not_reached, was_ready).await else { break };
+    let mut search = Search::new(&webhook.peers, shard, was_ready);
+    while let Some(chosen) = search.next().await {
         let peer = Arc::clone(chosen.peer());
         let failed = match links.line(chosen, Instant::now() + REACHED_WITHIN).await {
             Err(reason) => PeerFailed::Unsent(reason),
@@ -274,20 +271,19 @@ async fn beside(
                 match line.send(outgoing.into_request(true)).await {
                     Ok(reply) => return Ok(reply.map(Backing::Peer)),
                     Err(failed) => {
-                        why = count_failure(client, &peer, failed);
                         let is_lost = matches!(failed, PeerFailed::Lost(_));
                         let Some(again) = again.filter(|_| !is_lost) else {
+                            let why = count_failure(client, &peer, failed);
                             return Err(NotForwarded { why, is_lost, outgoing: None });
                         };
                         outgoing = again;
-                        not_reached.push(peer);
-                        continue;
+                        failed
                     }
                 }
             }
         };
         why = count_failure(client, &peer, failed);
-        not_reached.push(peer);
+        search.missed(peer);
     }
     outgoing.head.headers.remove(HOP);
     Err(NotForwarded::unsent(why, outgoing))

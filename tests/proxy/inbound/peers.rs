@@ -14,8 +14,9 @@ use ctrlmesh::net::{
 };
 use http::Response;
 use hyper::body::Incoming;
+use nix::sys::signal::Signal;
 use rustls::ClientConfig;
-use tokio::net::TcpListener;
+use tokio::net::{TcpListener, TcpStream};
 
 use super::mesh::{Mesh, Setup, address, call, review};
 use crate::support::{
@@ -83,6 +84,24 @@ async fn i13_an_owner_that_was_here_a_moment_ago_is_waited_for() {
     assert_eq!(code, 503);
     assert!(body.contains("no pod of shard green"), "{body}");
     assert!(begun.elapsed().as_secs() >= 4, "{:?}", begun.elapsed());
+}
+
+#[tokio::test]
+async fn i13_an_owner_that_is_ready_before_it_listens_is_tried_again() {
+    let mut mesh = Mesh::start().await;
+    let mut client = mesh.client(&mesh.shards[0], Http::One).await;
+    let green = mesh.shard("green");
+    green.process.signal(Signal::SIGKILL);
+    let listens = || async { TcpStream::connect(green.addr).await.is_ok() };
+    until("its end", listens, |listens| !listens).await;
+    let pending = client.send(call(review("green")));
+    let blue = &mesh.shards[0];
+    let unreachable = [("reason", "unreachable")];
+    let missed = || blue.metric("ctrlmesh_webhook_peer_failures_total", &unreachable);
+    until("two attempts", missed, |missed| *missed >= 2.0).await;
+    mesh.shard("green").restart().await;
+    mesh.shard("green").operator.call().await.json(200, "{}");
+    assert_eq!(text(pending.await.unwrap()).await.0, 200);
 }
 
 #[tokio::test]

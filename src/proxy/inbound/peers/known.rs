@@ -1,4 +1,4 @@
-//! The present table of the pods, for all threads.
+//! The present table of the pods, for all threads, and a review's search in it.
 
 use std::{sync::Arc, time::Duration};
 
@@ -8,11 +8,12 @@ use tokio::{
     time::{Instant, timeout_at},
 };
 
-use super::table::{Choice, Chosen, Peer, Table};
+use super::table::{Choice, Chosen, Peer, Table, Tried};
 
 /// A shard that had a usable pod within this time is given [`PATIENCE`] to have one again.
 const RECENTLY: Duration = Duration::from_secs(30);
-/// The longest wait for a usable pod: the pod of a shard with one pod is replaced.
+/// Time from the beginning of a search in which a pod may be chosen: the pod of a shard with one pod is
+/// replaced.
 const PATIENCE: Duration = Duration::from_secs(5);
 
 /// The pods that answer for the shards, as far as they are known.
@@ -21,6 +22,56 @@ pub(in crate::proxy) struct Peers {
     table: ArcSwap<Table>,
     changed: watch::Sender<()>,
     problem: watch::Sender<Option<String>>,
+}
+
+/// The search of one review for a pod of a shard that takes it.
+#[derive(Debug)]
+pub(in crate::proxy) struct Search<'a> {
+    peers: &'a Peers,
+    shard: &'a str,
+    was_ready: Option<Instant>,
+    tried: Tried,
+    until: Instant,
+}
+
+impl<'a> Search<'a> {
+    /// A search that begins now. `was_ready` is the time at which a pod was usable that is not in the
+    /// table: this one.
+    pub(in crate::proxy) fn new(
+        peers: &'a Peers,
+        shard: &'a str,
+        was_ready: Option<Instant>,
+    ) -> Self {
+        let until = Instant::now() + PATIENCE;
+        Self { peers, shard, was_ready, tried: Tried::default(), until }
+    }
+
+    /// Chooses a usable pod. If there is none and there was one a moment ago, waits for one, or for one
+    /// that was not reached to be tried again, but not after the first 5 s of the search.
+    pub(in crate::proxy) async fn next(&mut self) -> Option<Chosen> {
+        let mut changes = self.peers.changes();
+        loop {
+            changes.mark_unchanged();
+            let now = Instant::now();
+            let choice = self.peers.table().choose(self.shard, &self.tried, now);
+            let (last_ready, again) = match choice {
+                Choice::Pod(chosen) => return Some(chosen),
+                Choice::Nobody { last_ready, again } => (last_ready.max(self.was_ready)?, again),
+            };
+            if now.saturating_duration_since(last_ready) > RECENTLY || now >= self.until {
+                return None;
+            }
+            let by = again.map_or(self.until, |again| again.min(self.until));
+            if let Ok(Err(_ended)) = timeout_at(by, changes.changed()).await {
+                return None;
+            }
+        }
+    }
+
+    /// Records that a pod was not reached.
+    pub(in crate::proxy) fn missed(&mut self, peer: Arc<Peer>) {
+        self.tried.add(peer, Instant::now());
+    }
 }
 
 impl Peers {
@@ -43,35 +94,6 @@ impl Peers {
     #[cfg(test)]
     pub(super) fn problems(&self) -> watch::Receiver<Option<String>> {
         self.problem.subscribe()
-    }
-
-    /// Chooses a usable pod of the shard that is none of `except`. If there is none and there was
-    /// one a moment ago, waits for one, no longer than 5 s. `was_ready` is the time at which there was
-    /// one that is not in the table: this pod.
-    pub(in crate::proxy) async fn owner(
-        &self,
-        shard: &str,
-        except: &[Arc<Peer>],
-        was_ready: Option<Instant>,
-    ) -> Option<Chosen> {
-        if let Choice::Pod(chosen) = self.table().choose(shard, except, Instant::now()) {
-            return Some(chosen);
-        }
-        let until = Instant::now() + PATIENCE;
-        let mut changes = self.changes();
-        loop {
-            changes.mark_unchanged();
-            let now = Instant::now();
-            let choice = self.table().choose(shard, except, now);
-            let last_ready = match choice {
-                Choice::Pod(chosen) => return Some(chosen),
-                Choice::Nobody { last_ready } => last_ready.max(was_ready)?,
-            };
-            if now.saturating_duration_since(last_ready) > RECENTLY {
-                return None;
-            }
-            timeout_at(until, changes.changed()).await.ok()?.ok()?;
-        }
     }
 
     /// Puts a table in force.

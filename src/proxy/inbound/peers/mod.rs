@@ -1,7 +1,7 @@
 //! The pods that answer for the shards, and the way to them.
 //!
 //! [`facts`] reads a pod, [`mod@follow`] watches those of the namespace, [`table`] has the usable ones by
-//! shard and [`known`] the present table, [`links`] are the connections of one data thread to them.
+//! shard and [`known`] the present table and a review's search in it, [`links`] are the connections of one data thread to them.
 //!
 //! Hides how pods are watched, chosen, dialled and verified. Knows no review: the shard is given,
 //! and the request is passed on as it is.
@@ -18,7 +18,7 @@ mod table;
 pub(in crate::proxy) use self::{
     failed::{Failed, Reason},
     follow::follow,
-    known::Peers,
+    known::{Peers, Search},
     link::PeerBody,
     links::Links,
     table::Peer,

@@ -20,6 +20,9 @@ use crate::{net::peer::PodIdentity, policy::Siblings};
 /// The time for which a pod that could not be reached comes after all others: it has the fewest
 /// open reviews, and would be chosen first.
 const AVOIDED_FOR: Duration = Duration::from_secs(5);
+/// The rest of a pod between two attempts to reach it. Its readiness is known before its proxy has
+/// seen that the operator listens.
+const AGAIN_AFTER: Duration = Duration::from_millis(100);
 
 /// The usable pods of each shard at one time. Immutable but for their loads.
 #[derive(Debug, Default)]
@@ -67,7 +70,24 @@ pub(in crate::proxy) enum Choice {
     Nobody {
         /// The time when there was last one.
         last_ready: Option<Instant>,
+        /// The earliest time at which one that was not reached may be chosen again.
+        again: Option<Instant>,
     },
+}
+
+/// The pods that a review did not reach, each with the time of the last attempt.
+#[derive(Debug, Default)]
+pub(super) struct Tried(pub(super) Vec<(Arc<Peer>, Instant)>);
+
+impl Tried {
+    pub(super) fn add(&mut self, peer: Arc<Peer>, now: Instant) {
+        self.0.retain(|(other, _)| !Arc::ptr_eq(other, &peer));
+        self.0.push((peer, now));
+    }
+
+    fn last(&self, peer: &Arc<Peer>) -> Option<Instant> {
+        self.0.iter().find(|(other, _)| Arc::ptr_eq(other, peer)).map(|(_, at)| *at)
+    }
 }
 
 impl Table {
@@ -106,23 +126,24 @@ impl Table {
         Pods { usable: Vec::new(), last_ready, turns: Arc::clone(turns) }
     }
 
-    /// Chooses a pod of the shard that is none of `except`.
-    pub(in crate::proxy) fn choose(
-        &self,
-        shard: &str,
-        except: &[Arc<Peer>],
-        now: Instant,
-    ) -> Choice {
-        let Some(pods) = self.shards.get(shard) else { return Choice::Nobody { last_ready: None } };
+    /// Chooses a pod of the shard. One that was not reached a moment ago, by this review or another,
+    /// is none.
+    pub(super) fn choose(&self, shard: &str, tried: &Tried, now: Instant) -> Choice {
+        let Some(pods) = self.shards.get(shard) else {
+            return Choice::Nobody { last_ready: None, again: None };
+        };
         let turn = pods.turns.fetch_add(1, Relaxed).checked_rem(pods.usable.len()).unwrap_or(0);
         let (late, early) = pods.usable.split_at(turn);
-        let is_other = |peer: &&Arc<Peer>| except.iter().all(|other| !Arc::ptr_eq(peer, other));
-        let best = early.iter().chain(late).filter(is_other);
-        match best.min_by_key(|peer| (peer.is_avoided(now), peer.open())) {
-            Some(peer) => Choice::Pod(Chosen::new(peer)),
-            None if pods.usable.is_empty() => Choice::Nobody { last_ready: pods.last_ready },
-            None => Choice::Nobody { last_ready: Some(now) },
+        let rests_until = |peer: &Arc<Peer>| {
+            let failed = tried.last(peer).max(*peer.state.failed.lock());
+            failed.map(|at| at + AGAIN_AFTER).filter(|until| now < *until)
+        };
+        let best = early.iter().chain(late).filter(|peer| rests_until(peer).is_none());
+        if let Some(peer) = best.min_by_key(|peer| (peer.is_avoided(now), peer.open())) {
+            return Choice::Pod(Chosen::new(peer));
         }
+        let last_ready = if pods.usable.is_empty() { pods.last_ready } else { Some(now) };
+        Choice::Nobody { last_ready, again: pods.usable.iter().filter_map(rests_until).min() }
     }
 
     /// Whether this very peer is in it.
@@ -182,7 +203,7 @@ impl Chosen {
         Self(Arc::clone(peer))
     }
 
-    /// The pod, to be left out of a second choice.
+    /// The pod.
     pub(in crate::proxy) fn peer(&self) -> &Arc<Peer> {
         &self.0
     }

@@ -1,9 +1,9 @@
 use std::{sync::Arc, time::Duration};
 
-use tokio::time::{Instant, sleep, timeout};
+use tokio::time::{Instant, sleep};
 
 use super::{identity, siblings, usable};
-use crate::proxy::inbound::peers::Peers;
+use crate::proxy::inbound::peers::{Peers, Search};
 
 fn put(peers: &Peers, pods: &[(&str, &str)]) {
     let pods: Vec<_> = pods.iter().map(|(name, shard)| usable(name, shard)).collect();
@@ -15,7 +15,7 @@ fn put(peers: &Peers, pods: &[(&str, &str)]) {
 /// The pod that is found in blue, and the seconds that it took.
 async fn found(peers: &Peers) -> (Option<String>, u64) {
     let begun = Instant::now();
-    let owner = peers.owner("blue", &[], None).await;
+    let owner = Search::new(&peers, "blue", None).next().await;
     (owner.map(|chosen| chosen.identity.name().to_owned()), begun.elapsed().as_secs())
 }
 
@@ -39,24 +39,45 @@ async fn i13_a_shard_that_had_a_pod_a_moment_ago_is_given_5_s_to_have_one_again(
     sleep(Duration::from_secs(24)).await;
     assert_eq!(found(&peers).await, (None, 5), "29 s after it was gone");
     assert_eq!(found(&peers).await, (None, 0), "34 s after it was gone");
-    assert_eq!(peers.owner("red", &[], None).await.map(|_| ()), None);
+    assert_eq!(Search::new(&peers, "red", None).next().await.map(|_| ()), None);
 }
 
 #[tokio::test(start_paused = true)]
-async fn i13_a_pod_that_failed_is_not_chosen_again_until_it_was_away() {
-    let peers = Arc::new(Peers::default());
+async fn i13_a_pod_that_was_not_reached_is_tried_again_for_5_s() {
+    let peers = Peers::default();
     put(&peers, &[("a", "blue")]);
-    let failed = Arc::clone(peers.owner("blue", &[], None).await.unwrap().peer());
-    let again = peers.owner("blue", std::slice::from_ref(&failed), None);
-    assert!(timeout(Duration::from_secs(4), again).await.is_err(), "another may come");
-    let restarted = async {
-        put(&peers, &[]);
-        sleep(Duration::from_secs(1)).await;
-        put(&peers, &[("a", "blue")]);
+    let begun = Instant::now();
+    let mut search = Search::new(&peers, "blue", None);
+    let mut last = None;
+    while let Some(chosen) = search.next().await {
+        let now = Instant::now();
+        if let Some(last) = last.replace(now) {
+            // tokio's timers count in milliseconds.
+            assert!((100..=101).contains(&now.duration_since(last).as_millis()));
+        }
+        search.missed(Arc::clone(chosen.peer()));
+    }
+    assert_eq!(begun.elapsed().as_secs(), 5);
+}
+
+#[tokio::test(start_paused = true)]
+async fn i13_another_pod_comes_before_one_that_was_not_reached() {
+    let peers = Peers::default();
+    put(&peers, &[("a", "blue")]);
+    let begun = Instant::now();
+    let mut search = Search::new(&peers, "blue", None);
+    let failed = Arc::clone(search.next().await.unwrap().peer());
+    failed.was_reached(false, Instant::now());
+    search.missed(failed);
+    let surges = async {
+        sleep(Duration::from_millis(20)).await;
+        put(&peers, &[("a", "blue"), ("b", "blue")]);
     };
-    let (again, ()) =
-        tokio::join!(peers.owner("blue", std::slice::from_ref(&failed), None), restarted);
-    assert_eq!(again.unwrap().identity, identity("a"));
+    let (next, ()) = tokio::join!(search.next(), surges);
+    let next = next.unwrap();
+    assert_eq!((next.identity.clone(), begun.elapsed().as_millis()), (identity("b"), 20));
+    sleep(Duration::from_secs(1)).await;
+    assert_eq!(search.next().await.unwrap().identity, identity("b"), "though it is busy");
 }
 
 #[tokio::test(start_paused = true)]
@@ -68,9 +89,10 @@ async fn i13_a_pod_whose_operator_has_just_ended_waits_for_the_next_of_its_shard
         sleep(Duration::from_secs(2)).await;
         put(&peers, &[("a", "blue"), ("b", "green")]);
     };
-    let (next, ()) = tokio::join!(peers.owner("blue", &[], Some(begun)), replaced);
+    let mut search = Search::new(&peers, "blue", Some(begun));
+    let (next, ()) = tokio::join!(search.next(), replaced);
     assert_eq!((next.unwrap().identity.clone(), begun.elapsed().as_secs()), (identity("a"), 2));
     let begun = Instant::now();
-    assert!(Peers::default().owner("blue", &[], Some(begun)).await.is_none());
+    assert!(Search::new(&Peers::default(), "blue", Some(begun)).next().await.is_none());
     assert_eq!(begun.elapsed().as_secs(), 5);
 }

@@ -9,7 +9,11 @@ use tokio::{
 
 use super::{identity, siblings, usable};
 use crate::proxy::{
-    inbound::peers::{Peers, link::Session, table::Choice},
+    inbound::peers::{
+        Peers,
+        link::Session,
+        table::{Choice, Tried},
+    },
     upstream::http2::{self, OF_API_SERVER},
 };
 
@@ -33,7 +37,9 @@ async fn i13_a_connection_is_idle_a_minute_after_its_last_request() {
         let begun = Instant::now();
         session.idle().await;
         assert_eq!(begun.elapsed().as_secs(), 60);
-        let Choice::Pod(chosen) = table.choose("blue", &[], Instant::now()) else { panic!() };
+        let Choice::Pod(chosen) = table.choose("blue", &Tried::default(), Instant::now()) else {
+            panic!()
+        };
         let Ok(line) = Rc::clone(&session).line(chosen).await else { panic!("it is open") };
         assert_eq!(session.idle_since(), None);
         let held = async {

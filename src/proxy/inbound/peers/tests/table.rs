@@ -8,7 +8,7 @@ use super::{facts, identity, pod, siblings, usable};
 use crate::proxy::inbound::peers::{
     Peer,
     facts::PodFacts,
-    table::{Choice, Chosen, Table},
+    table::{Choice, Chosen, Table, Tried},
 };
 
 fn table(before: &Table, pods: &[PodFacts], now: Instant) -> Table {
@@ -47,10 +47,11 @@ fn i13_the_pod_with_the_fewest_open_reviews_is_chosen_and_equals_take_turns() {
     let now = Instant::now();
     let pods = ["a", "b", "c"].map(|name| usable(name, "blue"));
     let first = table(&Table::default(), &pods, now);
-    let mut open: Vec<_> = (0..9).map(|_| chosen(first.choose("blue", &[], now))).collect();
+    let mut open: Vec<_> =
+        (0..9).map(|_| chosen(first.choose("blue", &Tried::default(), now))).collect();
     assert!(first.peers().all(|peer| peer.open() == 3));
     open.retain(|chosen| name(chosen) != "b");
-    assert_eq!(name(&chosen(first.choose("blue", &[], now))), "b");
+    assert_eq!(name(&chosen(first.choose("blue", &Tried::default(), now))), "b");
     // The loads outlive the table.
     let second = table(&first, &[usable("a", "blue"), usable("e", "blue")], now);
     drop(first);
@@ -59,27 +60,39 @@ fn i13_the_pod_with_the_fewest_open_reviews_is_chosen_and_equals_take_turns() {
     let mut turns = BTreeMap::new();
     for _ in 0..10 {
         // Another shard's choices are no turns of this one.
-        let _ = second.choose("green", &[], now);
-        *turns.entry(name(&chosen(second.choose("blue", &[], now)))).or_insert(0) += 1;
+        let _ = second.choose("green", &Tried::default(), now);
+        *turns.entry(name(&chosen(second.choose("blue", &Tried::default(), now)))).or_insert(0) +=
+            1;
     }
     assert_eq!(turns, [("a".to_owned(), 5), ("e".to_owned(), 5)].into());
 }
 
 #[test]
-fn i13_a_pod_that_could_not_be_reached_comes_last_for_a_while() {
+fn i13_a_pod_that_could_not_be_reached_rests_and_then_comes_last_for_a_while() {
     let now = Instant::now();
     let table = table(&Table::default(), &["a", "b"].map(|name| usable(name, "blue")), now);
-    let peer = table.peers().next().unwrap();
-    peer.was_reached(false, now);
-    let open: Vec<_> = (0..4).map(|_| chosen(table.choose("blue", &[], now))).collect();
+    let [a, b] = [0, 1].map(|at| Arc::clone(table.peers().nth(at).unwrap()));
+    a.was_reached(false, now);
+    let open: Vec<_> =
+        (0..4).map(|_| chosen(table.choose("blue", &Tried::default(), now))).collect();
     assert!(open.iter().all(|chosen| name(chosen) == "b"));
-    let only = open[0].peer();
-    let rest = table.choose("blue", &[Arc::clone(only)], now);
-    assert_eq!(name(&chosen(rest)), "a", "if there is no other");
-    let later = now + Duration::from_secs(5);
-    assert_eq!(name(&chosen(table.choose("blue", &[], later))), "a");
-    peer.was_reached(true, now);
-    assert_eq!(name(&chosen(table.choose("blue", &[], now))), "a");
+    let mut tried = Tried::default();
+    let after = |millis| now + Duration::from_millis(millis);
+    tried.add(b, after(30));
+    for (millis, expected) in [(30, Err(100)), (99, Err(100)), (100, Ok("a")), (130, Ok("b"))] {
+        match (table.choose("blue", &tried, after(millis)), expected) {
+            (Choice::Pod(chosen), Ok(expected)) => assert_eq!(name(&chosen), expected, "{millis}"),
+            (Choice::Nobody { last_ready, again }, Err(expected)) => {
+                assert_eq!((last_ready, again), (Some(after(millis)), Some(after(expected))));
+            }
+            (other, _) => panic!("{millis}: {other:?}"),
+        }
+    }
+    // It has the fewest open reviews again.
+    assert_eq!(name(&chosen(table.choose("blue", &Tried::default(), after(4_999)))), "b");
+    assert_eq!(name(&chosen(table.choose("blue", &Tried::default(), after(5_000)))), "a");
+    a.was_reached(true, now);
+    assert_eq!(name(&chosen(table.choose("blue", &Tried::default(), now))), "a");
 }
 
 #[test]
@@ -102,7 +115,7 @@ fn i13_a_peer_is_the_same_until_its_facts_change() {
 enum Step {
     /// The usable pods are those of these numbers, each of the shard of its last bit.
     Pods(Vec<u8>),
-    /// A choice in a shard, without the last pod that was chosen.
+    /// A choice in a shard, perhaps of a review that has just tried the last pod that was chosen.
     Choose {
         is_green: bool,
         is_second: bool,
@@ -180,11 +193,18 @@ proptest! {
                 }
                 Step::Choose { is_green, is_second } => {
                     let shard = if is_green { "green" } else { "blue" };
-                    let except: Vec<_> = last.clone().filter(|_| is_second).into_iter().collect();
-                    let is_usable = |pod: &u8| {
-                        shard_of(*pod) == shard
-                            && !except.iter().any(|peer| present.has(peer) && number(peer) == *pod)
+                    let mut tried = Tried::default();
+                    if let Some(last) = last.clone().filter(|_| is_second) {
+                        tried.add(last, now);
+                    }
+                    let rests_until = |pod: &u8| {
+                        let is_tried = tried.0.iter().any(|(peer, _)| present.has(peer) && number(peer) == *pod);
+                        let failed = is_tried.then_some(now).max(pods[pod].failed);
+                        let until = failed.map(|at| at + Duration::from_millis(100));
+                        until.filter(|until| *until > now)
                     };
+                    let is_usable =
+                        |pod: &u8| shard_of(*pod) == shard && rests_until(pod).is_none();
                     let rank = |model: &Model| {
                         let is_avoided =
                             model.failed.is_some_and(|at| now - at < Duration::from_secs(5));
@@ -192,7 +212,7 @@ proptest! {
                     };
                     let best = pods.iter().filter(|(pod, _)| is_usable(pod));
                     let best = best.map(|(_, model)| rank(model)).min();
-                    match present.choose(shard, &except, now) {
+                    match present.choose(shard, &tried, now) {
                         Choice::Pod(chosen) => {
                             let pod = number(&chosen);
                             prop_assert!(is_usable(&pod));
@@ -203,7 +223,9 @@ proptest! {
                             last = Some(Arc::clone(chosen.peer()));
                             open.push((pod, model.stay, chosen));
                         }
-                        Choice::Nobody { last_ready: told } => {
+                        Choice::Nobody { last_ready: told, again } => {
+                            let rest = pods.keys().filter(|pod| shard_of(**pod) == shard);
+                            prop_assert_eq!(again, rest.filter_map(rests_until).min());
                             prop_assert_eq!(best, None);
                             let has_any = pods.keys().any(|pod| shard_of(*pod) == shard);
                             let expected =

@@ -38,7 +38,7 @@ use crate::{
         leaf::{Leaf, LeafSource},
         peer::{PeerTls, PodIdentity, RootsPlace, peer_of},
     },
-    proxy::inbound::peers::{Peers, facts::PodFacts, table::Chosen},
+    proxy::inbound::peers::{Peers, Search, facts::PodFacts, table::Chosen},
 };
 
 /// The CA, and the pods' leaves.
@@ -193,7 +193,7 @@ pub(super) fn put(peers: &Peers, pods: &[PodFacts]) {
 }
 
 pub(super) async fn chosen(peers: &Peers) -> Chosen {
-    peers.owner("blue", &[], None).await.unwrap()
+    Search::new(peers, "blue", None).next().await.unwrap()
 }
 
 /// An address at which nobody listens.
