@@ -71,7 +71,7 @@ pub(super) async fn serve(
     let is_h2 = upstream.get_ref().1.alpn_protocol() == Some(H2);
     let metrics = Arc::clone(&worker.shared.metrics);
     let (client, goodbye) = Polite::new(client);
-    let legs = Legs { worker, id, client, upstream, server, name, draining };
+    let legs = Legs { client, upstream, draining, common: Common { worker, id, server, name } };
     let closed = if is_h2 { serve_h2(legs, &tasks).await } else { serve_h1(legs, &tasks).await };
     metrics.panics.inc_by(tasks.end());
     drop(own);
@@ -83,41 +83,60 @@ pub(super) type ClientStream = Polite<server::TlsStream<TcpStream>>;
 
 /// Both connections, ready for HTTP.
 struct Legs {
-    worker: Rc<Worker>,
-    id: u64,
     client: ClientStream,
     upstream: UpstreamTlsStream,
+    draining: Draining,
+    common: Common,
+}
+
+/// The part of a pair that is the same in both versions of HTTP.
+struct Common {
+    worker: Rc<Worker>,
+    id: u64,
     server: Arc<Server>,
     name: String,
-    draining: Draining,
+}
+
+impl Common {
+    fn pair(self, line: Line, tasks: &Tasks, stalls: &Rc<Stalls>) -> Pair {
+        let Self { worker, id, server, name } = self;
+        let metrics = Arc::clone(&worker.shared.metrics);
+        Pair {
+            id,
+            worker,
+            upstream: Upstream::new(line, server, name, id, metrics),
+            grants: RefCell::default(),
+            tasks: tasks.clone(),
+            stalls: Rc::clone(stalls),
+            is_upgrading: Rc::default(),
+            leftover: None,
+        }
+    }
+}
+
+/// Serves the requests of a pair.
+fn requests(
+    pair: Rc<Pair>,
+) -> impl Service<Request<Incoming>, Response = Response<ReplyBody>, Error = Broken, Future: 'static>
+{
+    service_fn(move |request| {
+        let request = ClientBody::of(request, pair.leftover.clone());
+        Box::pin(request::serve(Rc::clone(&pair), request))
+    })
 }
 
 async fn serve_h2(legs: Legs, tasks: &Tasks) -> Closed {
-    let Legs { worker, id, client, upstream, server, name, draining } = legs;
+    let Legs { client, upstream, draining, common } = legs;
     let connected = timeout(SETTINGS_TIMEOUT, http2::connect(upstream, http2::OF_API_SERVER));
     let Ok(Ok((sender, connection))) = connected.await else {
         return Closed::UpstreamLost;
     };
     let (limit, upstream) = (connection.stream_limit().unwrap_or(STREAM_LIMIT), sender.over());
     tasks.spawn(connection.run());
-    let stalls = Rc::new(Stalls::new(Arc::clone(&worker.shared.unread)));
-    let metrics = Arc::clone(&worker.shared.metrics);
-    let pair = Rc::new(Pair {
-        id,
-        worker,
-        upstream: Upstream::new(Line::H2(sender), server, name, id, metrics),
-        grants: RefCell::default(),
-        tasks: tasks.clone(),
-        stalls: Rc::clone(&stalls),
-        is_upgrading: Rc::default(),
-        leftover: None,
-    });
-    let service = service_fn(move |request| {
-        let request = ClientBody::of(request, pair.leftover.clone());
-        Box::pin(request::serve(Rc::clone(&pair), request))
-    });
+    let stalls = Rc::new(Stalls::new(Arc::clone(&common.worker.shared.unread)));
+    let pair = common.pair(Line::H2(sender), tasks, &stalls);
     let carried = Carried { tasks: tasks.clone(), stalls, streams: limit };
-    h2_client(client, service, carried, upstream, draining).await
+    h2_client(client, requests(Rc::new(pair)), carried, upstream, draining).await
 }
 
 /// The requests of a client's connection in HTTP/2.
@@ -185,27 +204,15 @@ async fn linger(mut client: impl AsyncRead + Unpin) {
 }
 
 async fn serve_h1(legs: Legs, tasks: &Tasks) -> Closed {
-    let Legs { worker, id, client, upstream, server, name, mut draining } = legs;
+    let Legs { client, upstream, mut draining, common } = legs;
     let Ok((sender, upstream)) = h1_requests().handshake(TokioIo::new(upstream)).await else {
         return Closed::UpstreamLost;
     };
-    let is_upgrading = Rc::new(Cell::new(false));
     let leftover = Rc::new(Leftover::default());
-    let metrics = Arc::clone(&worker.shared.metrics);
-    let pair = Rc::new(Pair {
-        id,
-        worker,
-        upstream: Upstream::new(Line::H1(RefCell::new(sender)), server, name, id, metrics),
-        grants: RefCell::default(),
-        tasks: tasks.clone(),
-        stalls: Rc::default(),
-        is_upgrading: Rc::clone(&is_upgrading),
-        leftover: Some(Rc::clone(&leftover)),
-    });
-    let service = service_fn(move |request| {
-        let request = ClientBody::of(request, pair.leftover.clone());
-        Box::pin(request::serve(Rc::clone(&pair), request))
-    });
+    let mut pair = common.pair(Line::H1(RefCell::new(sender)), tasks, &Rc::default());
+    pair.leftover = Some(Rc::clone(&leftover));
+    let is_upgrading = Rc::clone(&pair.is_upgrading);
+    let service = requests(Rc::new(pair));
     let client = h1_server().serve_connection(TokioIo::new(Sips(client)), service).with_upgrades();
     let (client, upstream) = (Box::pin(client), upstream.with_upgrades());
     let finish = |client: Pin<&mut _>, _| UpgradeableConnection::graceful_shutdown(client);
