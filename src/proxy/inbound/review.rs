@@ -34,6 +34,8 @@ use crate::{
 
 /// The time of a review whose query has no `timeout`.
 const LIMIT: Duration = Duration::from_secs(30);
+/// The part of a review's time that is left for an answer of ours, if no pod takes it.
+const ANSWERED_WITHIN: Duration = Duration::from_millis(500);
 /// Timeout of a place on a connection to a peer.
 const REACHED_WITHIN: Duration = Duration::from_secs(2);
 
@@ -261,7 +263,9 @@ async fn beside(
     let mut why = "it has none that is ready".to_owned();
     let Some(links) = links else { return Err(NotForwarded::unsent(why, outgoing)) };
     outgoing.head.headers.insert(HOP, HeaderValue::from_static("1"));
-    let mut search = Search::new(&webhook.peers, shard, was_ready);
+    let time = outgoing.head.uri.query().and_then(limit).unwrap_or(LIMIT);
+    let wait = time.saturating_sub(ANSWERED_WITHIN);
+    let mut search = Search::new(&webhook.peers, shard, was_ready, wait);
     while let Some(chosen) = search.next().await {
         let peer = Arc::clone(chosen.peer());
         let failed = match links.line(chosen, Instant::now() + REACHED_WITHIN).await {

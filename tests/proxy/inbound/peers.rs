@@ -18,7 +18,7 @@ use nix::sys::signal::Signal;
 use rustls::ClientConfig;
 use tokio::net::{TcpListener, TcpStream};
 
-use super::mesh::{Mesh, Setup, address, call, review};
+use super::mesh::{Mesh, Setup, address, call, post, review};
 use crate::support::{
     client::{self, Http, text},
     pki::Ca,
@@ -84,6 +84,14 @@ async fn i13_an_owner_that_was_here_a_moment_ago_is_waited_for() {
     assert_eq!(code, 503);
     assert!(body.contains("no pod of shard green"), "{body}");
     assert!(begun.elapsed().as_secs() >= 4, "{:?}", begun.elapsed());
+
+    // A call that is given less time is told so within it.
+    let begun = std::time::Instant::now();
+    let short = post("/validate?timeout=2s", review("green"));
+    let (code, body) = text(client.send(short).await.unwrap()).await;
+    assert_eq!(code, 503);
+    assert!(body.contains("no pod of shard green"), "{body}");
+    assert!(begun.elapsed().as_millis() >= 1_500, "{:?}", begun.elapsed());
 }
 
 #[tokio::test]

@@ -35,19 +35,21 @@ pub(in crate::proxy) struct Search<'a> {
 }
 
 impl<'a> Search<'a> {
-    /// A search that begins now. `was_ready` is the time at which a pod was usable that is not in the
-    /// table: this one.
+    /// A search that begins now, of a review that may wait for so long. `was_ready` is the time at which
+    /// a pod was usable that is not in the table: this one.
     pub(in crate::proxy) fn new(
         peers: &'a Peers,
         shard: &'a str,
         was_ready: Option<Instant>,
+        wait: Duration,
     ) -> Self {
-        let until = Instant::now() + PATIENCE;
+        let until = Instant::now() + PATIENCE.min(wait);
         Self { peers, shard, was_ready, tried: Tried::default(), until }
     }
 
     /// Chooses a usable pod. If there is none and there was one a moment ago, waits for one, or for one
-    /// that was not reached to be tried again, but not after the first 5 s of the search.
+    /// that was not reached to be tried again, but not after the first 5 s of the search, or less if
+    /// the review may not wait for so long.
     pub(in crate::proxy) async fn next(&mut self) -> Option<Chosen> {
         let mut changes = self.peers.changes();
         loop {

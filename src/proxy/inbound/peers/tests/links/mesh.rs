@@ -193,7 +193,7 @@ pub(super) fn put(peers: &Peers, pods: &[PodFacts]) {
 }
 
 pub(super) async fn chosen(peers: &Peers) -> Chosen {
-    Search::new(peers, "blue", None).next().await.unwrap()
+    Search::new(peers, "blue", None, Duration::MAX).next().await.unwrap()
 }
 
 /// An address at which nobody listens.
