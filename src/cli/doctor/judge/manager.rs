@@ -9,9 +9,12 @@ use k8s_openapi::{
 use rustls_pki_types::{CertificateDer, pem::PemObject};
 use x509_parser::{certificate::X509Certificate, prelude::FromDer};
 
-use crate::cli::doctor::{
-    facts::ManagerFacts,
-    finding::{Check, Findings},
+use crate::{
+    cli::doctor::{
+        facts::ManagerFacts,
+        finding::{Check, Findings},
+    },
+    sidecar::ADMIN_PORT,
 };
 
 /// The age of a Lease in seconds from which on nobody holds it: twice the leader's own limit.
@@ -105,8 +108,10 @@ fn replicas(deployment: Option<&Deployment>, subject: &str, found: &mut Findings
     let wanted = deployment.spec.as_ref().and_then(|spec| spec.replicas).unwrap_or(1);
     let ready = deployment.status.as_ref().and_then(|status| status.ready_replicas).unwrap_or(0);
     let says = format!("{ready} of {wanted} replicas are ready");
-    let fix = "ask the pods of this Deployment: kubectl describe and kubectl logs, and their \
-               /readyz at port 5441 says what is missing";
+    let fix = format!(
+        "ask the pods of this Deployment: kubectl describe and kubectl logs, and their /readyz at port \
+         {ADMIN_PORT} says what is missing"
+    );
     match ready {
         ready if ready >= wanted && ready > 0 => found.ok(check, subject, says),
         0 => found.error(check, subject, format!("{says}: new pods are refused"), fix),

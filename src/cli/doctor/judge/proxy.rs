@@ -3,9 +3,12 @@
 use k8s_openapi::jiff::Timestamp;
 
 use super::words::quoted;
-use crate::cli::doctor::{
-    facts::{Answer, PodFacts},
-    finding::{Check, Findings},
+use crate::{
+    cli::doctor::{
+        facts::{Answer, PodFacts},
+        finding::{Check, Findings},
+    },
+    sidecar::ADMIN_PORT,
 };
 
 /// The seconds before the end of a certificate from which on it is worth a look.
@@ -26,9 +29,11 @@ pub(super) fn judge(facts: &PodFacts, subject: &str, now: Timestamp, found: &mut
         found.error(
             Check::Readyz,
             subject,
-            format!("/readyz at port 5441 has the code {code}: {}", quoted(body)),
-            "see that nothing keeps the API server and the kubelet from port 5441 of the pod, such as \
-             a NetworkPolicy; in the pod, ask http://127.0.0.1:5441/readyz",
+            format!("/readyz at port {ADMIN_PORT} has the code {code}: {}", quoted(body)),
+            format!(
+                "see that nothing keeps the API server and the kubelet from port {ADMIN_PORT} of the \
+                 pod, such as a NetworkPolicy; in the pod, ask http://127.0.0.1:{ADMIN_PORT}/readyz"
+            ),
         );
         return;
     }
@@ -148,8 +153,10 @@ fn webhook_not_after(metrics: &Answer, subject: &str, now: Timestamp, found: &mu
 fn not_after(metrics: &Answer, subject: &str, now: Timestamp, found: &mut Findings) {
     let check = Check::NotAfter;
     let Some(end) = end_of(metrics, NOT_AFTER) else {
-        let says = format!("/metrics at port 5441 has the code {} and no end", metrics.code);
-        found.warning(check, subject, says, "see that nothing but the proxy listens at port 5441");
+        let says =
+            format!("/metrics at port {ADMIN_PORT} has the code {} and no end", metrics.code);
+        let fix = format!("see that nothing but the proxy listens at port {ADMIN_PORT}");
+        found.warning(check, subject, says, fix);
         return;
     };
     let left = end.as_second() - now.as_second();
