@@ -88,11 +88,11 @@ impl Diag {
         while !rest.is_empty() {
             let message = NetlinkMessage::<SockDiagMessage>::deserialize(rest).map_err(unknown)?;
             match message.payload {
-                NetlinkPayload::InnerMessage(SockDiagMessage::InetResponse(socket)) => {
-                    if socket.header.state == TCP_LISTEN {
-                        let id = &socket.header.socket_id;
-                        found(SocketAddr::new(id.source_address, id.source_port));
-                    }
+                NetlinkPayload::InnerMessage(SockDiagMessage::InetResponse(socket))
+                    if socket.header.state == TCP_LISTEN =>
+                {
+                    let id = &socket.header.socket_id;
+                    found(SocketAddr::new(id.source_address, id.source_port));
                 }
                 NetlinkPayload::Done(_) => return Ok(false),
                 NetlinkPayload::Error(error) => return Err(error.to_io()),

@@ -228,7 +228,8 @@ fn many_sockets_of_a_port_are_all_seen() {
 fn server(addr: Option<SocketAddr>) -> TcpListener {
     let socket = socket2::Socket::new(socket2::Domain::IPV4, socket2::Type::STREAM, None).unwrap();
     socket.set_reuse_port(true).unwrap();
-    socket.bind(&addr.unwrap_or((Ipv4Addr::LOCALHOST, 0).into()).into()).unwrap();
+    let addr = addr.unwrap_or_else(|| (Ipv4Addr::LOCALHOST, 0).into());
+    socket.bind(&addr.into()).unwrap();
     socket.listen(1).unwrap();
     socket.into()
 }

@@ -18,7 +18,7 @@ fn put(peers: &Peers, pods: &[(&str, &str)]) {
 /// The pod that is found in blue, and the seconds that it took.
 async fn found(peers: &Peers) -> (Option<String>, u64) {
     let begun = Instant::now();
-    let owner = Search::new(&peers, "blue", None, LONG).next().await;
+    let owner = Search::new(peers, "blue", None, LONG).next().await;
     (owner.map(|chosen| chosen.identity.name().to_owned()), begun.elapsed().as_secs())
 }
 
