@@ -11,7 +11,7 @@ use rustls_pki_types::ServerName;
 use tokio::net::TcpStream;
 use tokio_rustls::StartHandshake;
 
-use super::{head::HEADER_LINES, operator::Way, review, review::Client, state::Inbound};
+use super::{operator::Way, review, review::Client, state::Inbound};
 use crate::{
     net::{
         drain::Draining,
@@ -155,10 +155,8 @@ async fn serve_h1(client: Rc<Client>, stream: ClientStream, draining: Draining) 
         let request = ClientBody::of(request, Some(Rc::clone(&rest)));
         Box::pin(review::serve(Rc::clone(&client), request))
     });
-    let connection = h1_server()
-        .max_headers(HEADER_LINES)
-        .max_buf_size(READ_BUFFER)
-        .serve_connection(TokioIo::new(Sips(stream)), service);
+    let connection =
+        h1_server().max_buf_size(READ_BUFFER).serve_connection(TokioIo::new(Sips(stream)), service);
     let connection = Box::pin(connection);
     let finish = |connection: Pin<&mut _>, why| {
         if why != Finish::Drain {

@@ -10,11 +10,6 @@ use crate::proxy::upstream::strip_hop_by_hop;
 /// The header by which a peer says: answer this review, whatever your own policy says.
 pub(super) const HOP: &str = "ctrlmesh-hop";
 
-/// Header lines of a head in HTTP/1.1, of which a call of a webhook has a dozen. Each head takes room for
-/// all of them twice, 32 bytes a line. At two thousand glibc gave memory back to the kernel after one
-/// review of seven, and took it again.
-pub(super) const HEADER_LINES: usize = 256;
-
 /// Fits a head to a connection of HTTP/2 or HTTP/1.1: the host is the `:authority` there, and `Host`
 /// here. Nothing else of it changes but what belongs to one connection.
 pub(super) fn fit(head: &mut request::Parts, is_h2: bool) {

@@ -23,7 +23,7 @@ use tokio::{
 };
 use tokio_rustls::{TlsConnector, client};
 
-use super::head::{self, HEADER_LINES};
+use super::head;
 use crate::{
     net::{
         pair::{ForeignCertificate, OperatorTls},
@@ -220,11 +220,8 @@ impl Operator {
             self.run(connection.run());
             return Ok(Line::H2(sender));
         }
-        let (sender, connection) = h1_requests()
-            .max_headers(HEADER_LINES)
-            .handshake(TokioIo::new(stream))
-            .await
-            .map_err(|_| NotSent::Closed)?;
+        let (sender, connection) =
+            h1_requests().handshake(TokioIo::new(stream)).await.map_err(|_| NotSent::Closed)?;
         self.run(async move {
             // The requests on it have the error.
             let _ = connection.await;
