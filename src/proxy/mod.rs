@@ -44,14 +44,13 @@ use std::{
     net::SocketAddr,
     rc::Rc,
     sync::{Arc, atomic::Ordering},
-    time::{Duration, Instant},
+    time::Instant,
 };
 
 use futures_util::{FutureExt, future::LocalBoxFuture};
 use tokio::{
     net::TcpStream,
     task::{JoinError, JoinSet},
-    time::interval,
 };
 
 pub use self::config::{BadConfig, Config, ManagerFlags, PlainFlags, ProxyArgs};
@@ -68,11 +67,6 @@ use crate::{
     net::{ClientAddr, drain::Draining},
     process::vital::{VitalTasks, Vitals},
 };
-
-/// Interval of a timer that does nothing on a data thread with an inbound leg. Without it the timeout of
-/// a review is often the thread's earliest timer, for which tokio writes to its own driver at once
-/// (`runtime/time/mod.rs`, `reregister`): a system call for each review.
-const TICK: Duration = Duration::from_secs(1);
 
 /// One connection, from its first byte to its last. Returns its end and the leg that it proved to be.
 fn connection(
@@ -154,7 +148,6 @@ async fn data_thread(
     let follow = Rc::clone(&live).follow(Arc::clone(&shared.feed));
     vitals.spawn_local(&mut tasks, "follower of the policy", follow);
     let mut connections = JoinSet::new();
-    let mut ticks = interval(TICK);
     let mut is_open = true;
     let mut last_call = None;
     let mut deadline = None;
@@ -182,7 +175,6 @@ async fn data_thread(
                 last_call = None;
             }
             () = reached(deadline) => break,
-            _ = ticks.tick(), if inbound.is_some() => {}
         }
     }
     connections.abort_all();
