@@ -2,7 +2,6 @@
 
 use std::{io, net::SocketAddr, sync::Arc, time::Duration};
 
-use arc_swap::ArcSwap;
 use futures_util::{
     FutureExt,
     future::{BoxFuture, OptionFuture},
@@ -24,7 +23,7 @@ use super::{
     metrics::Metrics,
     shared::Shared,
     tls::Tls,
-    upstream::{KeptPositions, OwnSockets, Server},
+    upstream::{BadTls, KeptPositions, OwnSockets, RootedTls, Server},
 };
 use crate::{
     cluster::{OwnAccess, chain},
@@ -34,7 +33,7 @@ use crate::{
         leaf::{Leaf, LeafError, enrolment::Enrolment},
         peer::{BadMeshRoots, PeerTls, PodIdentity},
         socket,
-        tls::{BadRoots, ClientTls, UpstreamTls, read_roots},
+        tls::{BadRoots, ClientTls},
     },
     process::vital::{Lost, VitalTasks, VitalThread, Vitals},
     sidecar::LISTEN_NAMES_FLAG,
@@ -193,7 +192,8 @@ impl Proxy {
         drop(hands);
         let feed = Arc::clone(&shared.feed);
         vital("state directory", async move { feed.keep_past().await }.boxed());
-        let certificates = keep_certificates(config.clone(), Arc::clone(&shared), self.server);
+        let certificates =
+            keep_certificates(config.clock.clone(), Arc::clone(&shared), vec![self.server]);
         vital("certificates", certificates.boxed());
         if let Some(enrol) = self.enrol {
             vital("enrolment", enrol.keep().boxed());
@@ -326,19 +326,18 @@ fn webhook(
 }
 
 fn server(config: &Config) -> Result<Server, StartError> {
-    let tls = upstream_tls(&config.plain.upstream_ca, &config.clock)?;
+    let tls = RootedTls::read(config.plain.upstream_ca.clone(), config.clock.clone());
     let positions = KeptPositions::open(config.plain.state_dir.clone());
     Ok(Server {
         route: config.route.clone(),
-        tls: ArcSwap::from_pointee(tls),
+        tls: tls.map_err(|bad| match bad {
+            BadTls::Roots(bad) => StartError::UpstreamCa(bad),
+            BadTls::Library(bad) => StartError::Tls(bad),
+        })?,
         sockets: OwnSockets::default(),
         pushdown: config.plain.pushdown,
         positions: positions.map_err(|error| StartError::StateDir(error.into()))?,
     })
-}
-
-fn upstream_tls(path: &std::path::Path, clock: &Clock) -> Result<UpstreamTls, StartError> {
-    Ok(UpstreamTls::new(read_roots(path)?, clock)?)
 }
 
 /// The future that follows the policy. Its source was found usable, and is in force if it can be.
@@ -367,13 +366,12 @@ async fn policy(config: &Config, feed: &Arc<Feed>) -> Result<BoxFuture<'static, 
     }
 }
 
-/// Keeps the leaf from expiring, and loads a new CA of the API server.
-async fn keep_certificates(config: Config, shared: Arc<Shared>, server: Arc<Server>) {
+/// Keeps the leaf from expiring, and loads new CAs of the API servers.
+async fn keep_certificates(clock: Clock, shared: Arc<Shared>, servers: Vec<Arc<Server>>) {
     let mut looks = interval(LOOK);
-    let mut roots = std::fs::read(&config.plain.upstream_ca).ok();
     loop {
         looks.tick().await;
-        match shared.tls.leaf.refresh(&config.clock) {
+        match shared.tls.leaf.refresh(&clock) {
             Ok(false) => {}
             Ok(true) => tracing::info!("certificate renewed"),
             Err(error) => {
@@ -381,17 +379,15 @@ async fn keep_certificates(config: Config, shared: Arc<Shared>, server: Arc<Serv
                 tracing::warn!(error, "certificate not renewed, the present one stays");
             }
         }
-        let now = std::fs::read(&config.plain.upstream_ca).ok();
-        if now == roots {
-            continue;
-        }
-        match upstream_tls(&config.plain.upstream_ca, &config.clock) {
-            Ok(tls) => {
-                tracing::info!("the upstream's CA was read anew");
-                server.tls.store(Arc::new(tls));
-                roots = now;
+        for server in &servers {
+            match server.tls.refresh() {
+                Ok(false) => {}
+                Ok(true) => tracing::info!("the upstream's CA was read anew"),
+                Err(error) => {
+                    let error = chain(&error);
+                    tracing::warn!(error, "the upstream's new CA cannot be used");
+                }
             }
-            Err(error) => tracing::warn!(%error, "the upstream's new CA cannot be used"),
         }
     }
 }

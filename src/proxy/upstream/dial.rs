@@ -91,7 +91,7 @@ impl Destination {
     /// the client dialled, the name in its SNI is sent and verified, as the client itself would: an
     /// API server may have a certificate for its names alone, or choose it by the name.
     fn verified(&self, hello: &ClientHello<'_>) -> (ClientConfig, ServerName<'static>) {
-        let tls = self.server.tls.load();
+        let tls = self.server.tls.get();
         let config = tls.offering(hello.alpn().into_iter().flatten());
         let dialled = match &self.address {
             Address::Original(dst) => dst.get().ip(),

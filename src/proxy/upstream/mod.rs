@@ -23,6 +23,6 @@ pub(super) use self::{
     discovery::{Served, path as discovery_path, settled_way},
     hop_by_hop::strip_hop_by_hop,
     past::{KeptPositions, Unwritable},
-    server::{OwnSockets, Server},
+    server::{BadTls, OwnSockets, RootedTls, Server},
     understood::{Probe, understood},
 };

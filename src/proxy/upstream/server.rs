@@ -3,14 +3,24 @@
 //! A connection has its server from the listener that accepted it; only the start of the process
 //! knows how many there are.
 
-use std::{collections::HashSet, net::SocketAddr, sync::Arc};
+use std::{
+    collections::HashSet,
+    fs,
+    net::SocketAddr,
+    path::{Path, PathBuf},
+    sync::Arc,
+};
 
-use arc_swap::ArcSwap;
+use arc_swap::{ArcSwap, Guard};
 use parking_lot::Mutex;
 
 use super::past::KeptPositions;
 use crate::{
-    net::{ClientAddr, addr::canonical, tls::UpstreamTls},
+    net::{
+        ClientAddr, Clock,
+        addr::canonical,
+        tls::{BadRoots, UpstreamTls, roots_from_pem},
+    },
     proxy::config::{Pushdown, Route},
 };
 
@@ -19,10 +29,66 @@ use crate::{
 #[derive(Debug)]
 pub(in crate::proxy) struct Server {
     pub(in crate::proxy) route: Route,
-    pub(in crate::proxy) tls: ArcSwap<UpstreamTls>,
+    pub(in crate::proxy) tls: RootedTls,
     pub(in crate::proxy) sockets: OwnSockets,
     pub(in crate::proxy) pushdown: Pushdown,
     pub(in crate::proxy) positions: KeptPositions,
+}
+
+/// TLS towards a server by the CAs of a file, which may get others.
+#[derive(Debug)]
+pub(in crate::proxy) struct RootedTls {
+    path: PathBuf,
+    clock: Clock,
+    tls: ArcSwap<UpstreamTls>,
+    /// The content of the file by which `tls` was made.
+    content: Mutex<Vec<u8>>,
+}
+
+/// The reason why there is no TLS by the CAs of a file.
+#[derive(Debug, thiserror::Error)]
+pub(in crate::proxy) enum BadTls {
+    #[error(transparent)]
+    Roots(#[from] BadRoots),
+    #[error(transparent)]
+    Library(#[from] rustls::Error),
+}
+
+impl RootedTls {
+    /// Reads the CAs. Fails with [`BadTls`].
+    pub(in crate::proxy) fn read(path: PathBuf, clock: Clock) -> Result<Self, BadTls> {
+        let content = content(&path)?;
+        let tls = ArcSwap::from_pointee(tls_by(&path, &content, &clock)?);
+        Ok(Self { path, clock, tls, content: Mutex::new(content) })
+    }
+
+    /// TLS by the present CAs.
+    pub(super) fn get(&self) -> Guard<Arc<UpstreamTls>> {
+        self.tls.load()
+    }
+
+    /// Reads the CAs anew if the file has changed; returns whether it had. Fails with [`BadTls`], and
+    /// keeps the present ones.
+    pub(in crate::proxy) fn refresh(&self) -> Result<bool, BadTls> {
+        let now = content(&self.path)?;
+        if *self.content.lock() == now {
+            return Ok(false);
+        }
+        self.tls.store(Arc::new(tls_by(&self.path, &now, &self.clock)?));
+        *self.content.lock() = now;
+        Ok(true)
+    }
+}
+
+fn content(path: &Path) -> Result<Vec<u8>, BadRoots> {
+    fs::read(path)
+        .map_err(|source| BadRoots::Unreadable { path: path.display().to_string(), source })
+}
+
+fn tls_by(path: &Path, content: &[u8], clock: &Clock) -> Result<UpstreamTls, BadTls> {
+    let roots = roots_from_pem(content);
+    let roots = roots.ok_or_else(|| BadRoots::NoCertificate(path.display().to_string()))?;
+    Ok(UpstreamTls::new(roots, clock)?)
 }
 
 /// Our own connections to one server, by their local and their dialled address. One that arrives at

@@ -4,7 +4,6 @@ use futures_util::poll;
 
 use super::*;
 use crate::{
-    net::Clock,
     policy::{GroupResource, Policy, from_documents, positions::Resume},
     proxy::{feed::Feed, metrics::Metrics},
 };
@@ -12,17 +11,47 @@ use crate::{
 impl Server {
     /// The API server at an address that no test dials.
     pub(in crate::proxy) fn never_dialled(state_dir: Option<&Path>) -> Arc<Self> {
-        let ca = rcgen::generate_simple_self_signed(Vec::new()).unwrap();
-        let mut roots = rustls::RootCertStore::empty();
-        roots.add(ca.cert.der().clone()).unwrap();
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("ca.crt");
+        fs::write(&path, rcgen::generate_simple_self_signed(Vec::new()).unwrap().cert.pem())
+            .unwrap();
         Arc::new(Self {
             route: Route::Fixed("localhost:443".parse().unwrap()),
-            tls: ArcSwap::from_pointee(UpstreamTls::new(roots, &Clock::system()).unwrap()),
+            tls: RootedTls::read(path, Clock::system()).unwrap(),
             sockets: OwnSockets::default(),
             pushdown: Pushdown::Off,
             positions: KeptPositions::open(state_dir.map(Path::to_owned)).unwrap(),
         })
     }
+}
+
+#[test]
+fn a_file_of_cas_is_read_again_when_it_has_changed() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("ca.crt");
+    let ca = || rcgen::generate_simple_self_signed(Vec::new()).unwrap().cert.pem();
+    let first = ca();
+    fs::write(&path, &first).unwrap();
+    let tls = RootedTls::read(path.clone(), Clock::system()).unwrap();
+    let by_first = tls.get().clone();
+    assert!(!tls.refresh().unwrap());
+    fs::write(&path, ca()).unwrap();
+    assert!(tls.refresh().unwrap());
+    assert!(!tls.refresh().unwrap());
+    let by_second = tls.get().clone();
+    assert!(!Arc::ptr_eq(&by_first, &by_second));
+    // What cannot be used is said each time, and the last good one stays.
+    for _ in 0..2 {
+        fs::write(&path, "none").unwrap();
+        let bad = tls.refresh().unwrap_err().to_string();
+        assert!(bad.ends_with("ca.crt holds no usable PEM certificate"), "{bad}");
+        fs::remove_file(&path).unwrap();
+        let bad = tls.refresh().unwrap_err().to_string();
+        assert!(bad.starts_with("cannot read "), "{bad}");
+    }
+    assert!(Arc::ptr_eq(&tls.get(), &by_second));
+    fs::write(&path, first).unwrap();
+    assert!(tls.refresh().unwrap());
 }
 
 fn policy(limit: &str) -> Policy {
