@@ -51,11 +51,14 @@ impl<'a> Search<'a> {
     /// that was not reached to be tried again, but not after the first 5 s of the search, or less if
     /// the review may not wait for so long.
     pub(in crate::proxy) async fn next(&mut self) -> Option<Chosen> {
+        if let Choice::Pod(chosen) = self.choose(Instant::now()) {
+            return Some(chosen);
+        }
         let mut changes = self.peers.changes();
         loop {
             changes.mark_unchanged();
             let now = Instant::now();
-            let choice = self.peers.table().choose(self.shard, &self.tried, now);
+            let choice = self.choose(now);
             let (last_ready, again) = match choice {
                 Choice::Pod(chosen) => return Some(chosen),
                 Choice::Nobody { last_ready, again } => (last_ready.max(self.was_ready)?, again),
@@ -68,6 +71,10 @@ impl<'a> Search<'a> {
                 return None;
             }
         }
+    }
+
+    fn choose(&self, now: Instant) -> Choice {
+        self.peers.table().choose(self.shard, &self.tried, now)
     }
 
     /// Records that a pod was not reached.
