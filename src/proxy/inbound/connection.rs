@@ -2,13 +2,14 @@
 
 use std::{
     cell::Cell, convert::Infallible, future::pending, net::SocketAddr, pin::Pin, rc::Rc, sync::Arc,
+    time::Duration,
 };
 
 use hyper::{server::conn::http1::Connection, service::service_fn};
 use hyper_util::rt::TokioIo;
 use rustls::server::ClientHello;
 use rustls_pki_types::ServerName;
-use tokio::net::TcpStream;
+use tokio::{net::TcpStream, time::sleep};
 use tokio_rustls::StartHandshake;
 
 use super::{operator::Way, review, review::Client, state::Inbound};
@@ -36,6 +37,9 @@ use crate::{
 const READ_BUFFER: usize = 64 << 10;
 /// Reviews at once on one connection of HTTP/2, as Go's servers take them.
 const STREAMS: u32 = 250;
+/// Time for the next request on a connection of HTTP/1.1 when the operator no longer listens. One that
+/// was just opened is about to carry its first, which no client repeats.
+const NEXT_REQUEST: Duration = Duration::from_secs(1);
 
 /// Serves a client that dialled the webhook server at `at`, until one side ends. Returns how, and the
 /// leg, which only the ClientHello shows.
@@ -145,11 +149,17 @@ async fn serve_h2(
     h2_client(stream, service, carried, over, draining).await
 }
 
-/// HTTP/1.1, in which a drain ends no idle connection: the API server does not repeat a POST that
-/// meets the end of one. Responses carry `Connection: close` instead.
+/// HTTP/1.1, in which a drain ends no idle connection, and the operator's end only one that stays idle:
+/// the API server does not repeat a POST that meets the end of one. Responses carry `Connection: close`
+/// instead.
 async fn serve_h1(client: Rc<Client>, stream: ClientStream, draining: Draining) -> Closed {
     let leftover = Rc::new(Leftover::default());
-    let over = over(&client, None);
+    let closed = over(&client, None);
+    let over = async {
+        let closed = closed.await;
+        sleep(NEXT_REQUEST).await;
+        closed
+    };
     let rest = Rc::clone(&leftover);
     let service = service_fn(move |request| {
         let request = ClientBody::of(request, Some(Rc::clone(&rest)));

@@ -342,9 +342,10 @@ fn deliver(client: &Client, mut answer: Answer, mut access: Access) -> Response<
     closing(client, answer.map(|body| ReplyBody::new(body, access).followed_by(follower)))
 }
 
-/// The response, which is the last of its connection if a drain has begun.
+/// The response, which is the last of its connection if a drain has begun or no connections are taken.
 fn closing(client: &Client, mut reply: Response<ReplyBody>) -> Response<ReplyBody> {
-    if client.draining.deadline().is_some() {
+    let is_open = *client.inbound.webhook.is_open.borrow();
+    if client.draining.deadline().is_some() || !is_open {
         reply.headers_mut().insert(header::CONNECTION, HeaderValue::from_static("close"));
     }
     reply

@@ -3,7 +3,10 @@
 use http::Version;
 
 use super::mesh::{BOTH, Mesh, Setup, call, review};
-use crate::support::client::{Http, text};
+use crate::support::{
+    client::{Http, text},
+    until,
+};
 
 #[tokio::test]
 async fn i13_a_drain_closes_no_idle_connection_and_says_close() {
@@ -58,4 +61,35 @@ async fn i13_a_pod_whose_operator_has_ended_takes_reviews_for_a_moment_though_it
     }
     assert_eq!(mesh.shards.remove(0).process.end().await.0, Some(0));
     assert!(stopped.elapsed().as_secs() < 10, "before the drain's deadline");
+}
+
+#[tokio::test]
+async fn i13_connections_that_came_before_the_end_carry_one_more_review() {
+    let shards = vec!["blue", "blue-1"];
+    let mut mesh = Mesh::with(Setup { shards, ..Setup::default() }).await;
+    let mut used = mesh.client(&mesh.shards[0], Http::One).await;
+    let pending = used.send(call(review("blue")));
+    mesh.shard("blue").operator.call().await.json(200, "{}");
+    assert_eq!(text(pending.await.unwrap()).await.0, 200);
+    let fresh = mesh.client(&mesh.shards[0], Http::One).await;
+    drop(mesh.end_operator("blue").await);
+    let listening = || mesh.shards[0].metric("ctrlmesh_webhook_listening", &[]);
+    until("the end of the listener", listening, |listening| *listening < 1.0).await;
+    for mut client in [fresh, used] {
+        let pending = client.send(call(review("blue")));
+        mesh.shard("blue-1").operator.call().await.json(200, "{}");
+        let answer = pending.await.expect("the connection is still there");
+        assert_eq!(answer.headers()["connection"], "close");
+        assert_eq!(text(answer).await.0, 200);
+        client.ended().await.unwrap();
+    }
+}
+
+#[tokio::test]
+async fn i13_connections_without_a_review_end_with_the_operator() {
+    let mut mesh = Mesh::with(Setup { shards: vec!["blue"], ..Setup::default() }).await;
+    let mut idle = mesh.client(&mesh.shards[0], Http::One).await;
+    drop(mesh.end_operator("blue").await);
+    // In order or not: it carried nothing.
+    let _ = idle.ended().await;
 }

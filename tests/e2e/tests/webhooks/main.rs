@@ -2,8 +2,8 @@
 //! notices the mesh.
 //!
 //! `WRITES` says how many writes are drawn, `SEED` which, `ROTATIONS` how often the certificate is
-//! replaced, `MOVES` how often the boundaries move under load, `FAMILIES=ipv6` has the node prefer
-//! IPv6.
+//! replaced, `MOVES` how often the boundaries move under load, `ROLLOUTS` how often a shard is rolled
+//! out, `FAMILIES=ipv6` has the node prefer IPv6.
 
 #![allow(clippy::print_stdout, reason = "how long things took")]
 

@@ -9,6 +9,7 @@ use serde_json::{Value, json};
 use crate::{
     judge::LIMIT,
     load::{Written, during, none_failed, write},
+    number,
     world::World,
 };
 
@@ -18,26 +19,20 @@ const WAIT: Duration = Duration::from_secs(5);
 /// An answer that was not waited for.
 const AT_ONCE: Duration = Duration::from_secs(1);
 
-/// First the new pod is ready before the old one ends; then both at once, and the new one reads its
-/// certificate as root alone can.
+/// As often as `ROLLOUTS` says, both ways.
 pub(crate) fn of_a_one_pod_shard_fails_no_write(world: &World<'_>) -> Result<()> {
-    let scene = world.scene;
-    let namespace = &world.namespaces[0].0;
-    let deployment = format!("deployment/demo-operator-{SHARD}");
-    let former = pods(scene)?.iter().find(|pod| is_ready(pod)).and_then(uid);
-    let ((), all) = during(scene, namespace, || {
-        let restart = ["rollout", "restart", &deployment, "--namespace", NAMESPACE];
-        scene.node().kubectl(&restart)?;
-        replaced(scene, former.as_deref()).map(drop)
-    })?;
+    (0..number("ROLLOUTS", 1)?).try_for_each(|_| both_ways(world))
+}
+
+/// First the new pod is ready before the old one ends, and reads its certificate as root alone can;
+/// then both at once.
+fn both_ways(world: &World<'_>) -> Result<()> {
+    let surging = json!({ "maxUnavailable": 0, "maxSurge": 1 });
+    let (_, all) = rolled_out(world, Run { mode: 0o400, rolling: Some(&surging) })?;
     none_failed("a rollout that surges", &all)?;
 
-    let rolling = json!({ "maxUnavailable": 1, "maxSurge": 1 });
-    let former = pods(scene)?.iter().find(|pod| is_ready(pod)).and_then(uid);
-    let (without, all) = during(scene, namespace, || {
-        scene.run(SHARD, Run { mode: 0o400, rolling: Some(&rolling) })?;
-        replaced(scene, former.as_deref())
-    })?;
+    let at_once = json!({ "maxUnavailable": 1, "maxSurge": 1 });
+    let (without, all) = rolled_out(world, Run { mode: 0o444, rolling: Some(&at_once) })?;
     println!("{SHARD} was without a ready pod for {without:.1?}");
     if without < WAIT {
         return none_failed("a rollout without a pod for a moment", &all);
@@ -49,6 +44,16 @@ pub(crate) fn of_a_one_pod_shard_fails_no_write(world: &World<'_>) -> Result<()>
         all.into_iter().partition(|write| write.status != 201 && is_told(&write));
     println!("{} waited in vain", told.len());
     none_failed("a rollout on a slow machine", &others)
+}
+
+/// Replaces the shard's pod under load. Returns how long none was ready, and the writes.
+fn rolled_out(world: &World<'_>, run: Run<'_>) -> Result<(Duration, Vec<Written>)> {
+    let scene = world.scene;
+    let former = pods(scene)?.iter().find(|pod| is_ready(pod)).and_then(uid);
+    during(scene, &world.namespaces[0].0, || {
+        scene.run(SHARD, run)?;
+        replaced(scene, former.as_deref())
+    })
 }
 
 /// Waits until another pod has the place of the shard's former one, and returns how long none was
