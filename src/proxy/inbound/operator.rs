@@ -99,6 +99,9 @@ pub(super) struct Outgoing {
     pub(super) head: request::Parts,
     pub(super) body: ClientBody,
     pub(super) again: Option<VecDeque<Bytes>>,
+    /// Whether a webhook server may get it twice. Reviews are made to be: the API server itself asks
+    /// again when a write meets another one (`GuaranteedUpdate`), or a later webhook changes the object.
+    pub(super) is_repeatable: bool,
 }
 
 /// The end of a request that was not answered.
@@ -111,15 +114,24 @@ pub(super) enum Failed {
 impl Outgoing {
     pub(super) fn of(request: Request<ClientBody>) -> Self {
         let (head, body) = request.into_parts();
-        let again = body.held_whole();
-        Self { head, body, again }
+        let (again, is_repeatable) = (body.held_whole(), head.method.is_idempotent());
+        Self { head, body, again, is_repeatable }
+    }
+
+    pub(super) fn of_review(request: Request<ClientBody>) -> Self {
+        Self { is_repeatable: true, ..Self::of(request) }
     }
 
     /// The same once more, if all of its body was held.
     pub(super) fn copy(&self) -> Option<Self> {
         let held = self.again.clone()?;
         let body = ClientBody::of_bytes(held.clone());
-        Some(Self { head: self.head.clone(), body, again: Some(held) })
+        Some(Self {
+            head: self.head.clone(),
+            body,
+            again: Some(held),
+            is_repeatable: self.is_repeatable,
+        })
     }
 
     /// The request in the form of HTTP/2 or of HTTP/1.1.
@@ -143,7 +155,7 @@ impl Operator {
         Ok(is_h2)
     }
 
-    /// Sends a request, once more if the server closed the line before it took the first.
+    /// Sends a request, once more if the server closed the line before it took the first, or may have.
     pub(super) async fn send(
         &self,
         way: &Way,
@@ -153,9 +165,14 @@ impl Operator {
             Ok(line) => line,
             Err(why) => return Err(Failed::NotSent(why, Some(Box::new(outgoing)))),
         };
-        let again = outgoing.copy();
+        let (again, is_repeatable) = (outgoing.copy(), outgoing.is_repeatable);
         let mut sent = line.send(outgoing.into_request(line.is_h2())).await;
-        if let (Err(Broken::Unprocessed(_)), Some(again)) = (&sent, again) {
+        let is_to_repeat = match &sent {
+            Ok(_) | Err(Broken::Upstream(_)) => false,
+            Err(Broken::Unprocessed(_)) => true,
+            Err(Broken::Closed(_)) => is_repeatable,
+        };
+        if let (true, Some(again)) = (is_to_repeat, again) {
             line = match self.dial(way).await {
                 Ok(line) => line,
                 Err(why) => return Err(Failed::NotSent(why, Some(Box::new(again)))),

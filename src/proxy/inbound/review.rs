@@ -160,7 +160,7 @@ async fn here(client: &Client, request: Request<ClientBody>) -> Result<Answer, S
 /// Sends the review of another pod to the operator of this one. If that has just ended, the stream is
 /// refused (RFC 9113 section 8.7), and the other pod may choose a third.
 async fn received(client: &Client, request: Request<ClientBody>) -> Result<Answer, Stop> {
-    match sent_here(client, Outgoing::of(request)).await {
+    match sent_here(client, Outgoing::of_review(request)).await {
         Ok(answer) => Ok(answer),
         Err(Failed::Broken(broken)) => Err(broken.into()),
         Err(Failed::NotSent(NotSent::Unreachable(_) | NotSent::Closed, _)) => {
@@ -187,7 +187,7 @@ async fn or_beside(
     siblings: &Siblings,
     access: &mut Access,
 ) -> Result<Answer, Stop> {
-    let (why, outgoing) = match sent_here(client, Outgoing::of(request)).await {
+    let (why, outgoing) = match sent_here(client, Outgoing::of_review(request)).await {
         Ok(answer) => return Ok(answer),
         Err(Failed::Broken(broken)) => return Err(broken.into()),
         Err(Failed::NotSent(why, outgoing)) => (why, outgoing),
@@ -216,7 +216,7 @@ async fn there(
     access: &mut Access,
 ) -> Result<Answer, Stop> {
     let shard = known.shard.as_deref().unwrap_or_default();
-    let failed = match beside(client, shard, Outgoing::of(request), None).await {
+    let failed = match beside(client, shard, Outgoing::of_review(request), None).await {
         Ok(answer) => {
             access.is_forwarded();
             return Ok(answer);

@@ -42,6 +42,10 @@ pub(in crate::proxy) enum Broken {
     /// elsewhere.
     #[error("the upstream did not process the request")]
     Unprocessed(#[source] h2::Error),
+    /// The upstream closed a connection of HTTP/1.1 in order, without a response: it may have closed an
+    /// idle one when the request was on its way.
+    #[error("the upstream closed the connection without a response")]
+    Closed(#[source] hyper::Error),
     #[error("the upstream broke off")]
     Upstream(#[from] Cut),
 }
@@ -134,11 +138,14 @@ async fn send_h1(
     sender: &RefCell<http1::SendRequest<RequestBody>>,
     request: Request<RequestBody>,
 ) -> Result<Response<UpstreamBody>, Broken> {
-    poll_fn(|cx| sender.borrow_mut().poll_ready(cx)).await.map_err(Cut::from)?;
+    poll_fn(|cx| sender.borrow_mut().poll_ready(cx)).await.map_err(|_| Broken::unsent())?;
     let sending = sender.borrow_mut().try_send_request(request);
     let reply = sending.await.map_err(|mut error| match error.take_message() {
         Some(_) => Broken::unsent(),
-        None => Broken::Upstream(error.into_error().into()),
+        None => match error.into_error() {
+            error if error.is_incomplete_message() => Broken::Closed(error),
+            error => Broken::Upstream(error.into()),
+        },
     })?;
     Ok(reply.map(UpstreamBody::Left))
 }

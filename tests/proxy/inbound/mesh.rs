@@ -41,6 +41,8 @@ pub(super) struct Shard {
     pub(super) process: Process,
     pub(super) operator: Upstream,
     pub(super) files: Files,
+    /// The operator's certificate.
+    pub(super) signed: Signed,
     args: Vec<String>,
     env: Vec<(&'static str, String)>,
 }
@@ -155,7 +157,7 @@ impl Mesh {
                 ("POD_UID", uid),
             ];
             let process = Process::start_with(&args, &env).await;
-            shards.push(Shard { name, addr, process, operator, files: own, args, env });
+            shards.push(Shard { name, addr, process, operator, files: own, signed, args, env });
         }
         Self { shards, port, ca, files, _api: api, pods }
     }
