@@ -81,6 +81,31 @@ pub(super) async fn known(
     Ok(known)
 }
 
+/// All of a body that comes in one piece, which stays the body's. `None` if there is more of it, or
+/// nothing. Fails as [`known`] does.
+pub(super) async fn in_one_piece(
+    body: &mut ClientBody,
+    room: &Arc<Room>,
+) -> Result<Option<Bytes>, Refused> {
+    let piece = match body.frame().await.transpose() {
+        Err(_) => return Err(Refusal::BadBody.because("the review was cut off")),
+        Ok(frame) => frame.and_then(|frame| frame.into_data().ok()),
+    };
+    let Some(piece) = piece else { return Ok(None) };
+    let mut place = Place::empty(room);
+    place.grow(piece.len()).map_err(|_| no_room(piece.len()))?;
+    body.put_back(VecDeque::from([piece.clone()]), Rc::new(place));
+    Ok(body.held_whole().map(|_| piece))
+}
+
+/// The facts in a body that came in one piece. `None` if it is no review that can be read.
+pub(super) fn known_in(piece: &[u8], siblings: &Siblings) -> Option<Known> {
+    let mut reader = Reader::new();
+    reader.feed(piece).ok()?;
+    judged(&reader, siblings)
+        .or_else(|| reader.finish().ok().and_then(|()| judged(&reader, siblings)))
+}
+
 /// The bytes that were read. What follows the first piece is copied: each is a slice of a buffer of
 /// the connection, which it would keep, and of which it may be a small part.
 #[derive(Default)]

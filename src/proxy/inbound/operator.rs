@@ -5,7 +5,6 @@
 
 use std::{
     cell::{Cell, RefCell},
-    collections::VecDeque,
     io,
     net::SocketAddr,
     rc::Rc,
@@ -13,7 +12,6 @@ use std::{
     time::Duration,
 };
 
-use bytes::Bytes;
 use http::{Request, Response, request};
 use hyper_util::rt::TokioIo;
 use rustls_pki_types::ServerName;
@@ -33,7 +31,7 @@ use crate::{
     proxy::{
         legs::h1_requests,
         shared::Tasks,
-        upstream::{Broken, ClientBody, Line, RequestBody, UpstreamBody, http2},
+        upstream::{Broken, ClientBody, Line, RequestBody, UpstreamBody, Whole, http2},
     },
 };
 
@@ -98,7 +96,7 @@ pub(super) enum NotSent {
 pub(super) struct Outgoing {
     pub(super) head: request::Parts,
     pub(super) body: ClientBody,
-    pub(super) again: Option<VecDeque<Bytes>>,
+    pub(super) again: Option<Whole>,
     /// Whether a webhook server may get it twice. Reviews are made to be: the API server itself asks
     /// again when a write meets another one (`GuaranteedUpdate`), or a later webhook changes the object.
     pub(super) is_repeatable: bool,
@@ -124,12 +122,12 @@ impl Outgoing {
 
     /// The same once more, if all of its body was held.
     pub(super) fn copy(&self) -> Option<Self> {
-        let held = self.again.clone()?;
-        let body = ClientBody::of_bytes(held.clone());
+        let whole = self.again.clone()?;
+        let body = ClientBody::of_whole(whole.clone());
         Some(Self {
             head: self.head.clone(),
             body,
-            again: Some(held),
+            again: Some(whole),
             is_repeatable: self.is_repeatable,
         })
     }
@@ -220,7 +218,8 @@ impl Operator {
         if self.open.get() >= MOST {
             return Err(NotSent::Full);
         }
-        let line = timeout(DIAL_TIMEOUT, self.connect(way)).await;
+        // Boxed, as it is rare and large: a request's future is copied when its task starts.
+        let line = timeout(DIAL_TIMEOUT, Box::pin(self.connect(way))).await;
         line.unwrap_or(Err(NotSent::Silent)).map(Rc::new)
     }
 

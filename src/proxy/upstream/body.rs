@@ -131,6 +131,13 @@ pub(in crate::proxy) struct ClientBody {
     place: Option<Rc<Place>>,
 }
 
+/// All bytes of a body, and the room that they take for as long as anybody has them.
+#[derive(Clone, Debug)]
+pub(in crate::proxy) struct Whole {
+    held: VecDeque<Bytes>,
+    place: Option<Rc<Place>>,
+}
+
 impl ClientBody {
     /// The request with its body. `leftover` takes the part that is not read.
     pub(in crate::proxy) fn of(
@@ -155,14 +162,15 @@ impl ClientBody {
     }
 
     /// The bytes that were put back, if they are all of it.
-    pub(in crate::proxy) fn held_whole(&self) -> Option<VecDeque<Bytes>> {
+    pub(in crate::proxy) fn held_whole(&self) -> Option<Whole> {
         let is_all = self.body.as_ref().is_none_or(Body::is_end_stream);
-        is_all.then(|| self.held.clone())
+        is_all.then(|| Whole { held: self.held.clone(), place: self.place.clone() })
     }
 
-    /// A body of these bytes.
-    pub(in crate::proxy) fn of_bytes(held: VecDeque<Bytes>) -> Self {
-        Self { held, body: None, leftover: None, is_awaited: true, place: None }
+    /// The same body once more.
+    pub(in crate::proxy) fn of_whole(whole: Whole) -> Self {
+        let Whole { held, place } = whole;
+        Self { held, body: None, leftover: None, is_awaited: true, place }
     }
 
     /// Takes room for as much of the body as may wait in the proxy when the API server does not
@@ -278,5 +286,19 @@ mod tests {
         assert_eq!((one.bytes(), shown.get()), (0, signed(HALF + HALF / 2)));
         drop((one, two));
         assert_eq!((room.taken.load(Relaxed), shown.get()), (0, 0));
+    }
+
+    #[test]
+    fn the_room_of_a_body_is_taken_for_as_long_as_it_may_be_sent_again() {
+        let room = Room::new(100, &Gauge::default());
+        let mut place = Place::empty(&room);
+        place.grow(60).unwrap();
+        let mut body = ClientBody::of_whole(Whole { held: VecDeque::new(), place: None });
+        body.put_back([Bytes::from_static(b"{}")].into(), Rc::new(place));
+        let again = body.held_whole().unwrap();
+        drop(body);
+        assert!(Place::empty(&room).grow(60).is_err());
+        drop(again);
+        assert!(Place::empty(&room).grow(60).is_ok());
     }
 }

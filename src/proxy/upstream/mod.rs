@@ -17,7 +17,7 @@ mod understood;
 
 pub(super) use self::{
     behalf::{Kept, METADATA, NoAnswer, OnBehalf, whole, with_target},
-    body::{ClientBody, Leftover, Place, RequestBody, Room, UPLOAD_WINDOW},
+    body::{ClientBody, Leftover, Place, RequestBody, Room, UPLOAD_WINDOW, Whole},
     connection::{Broken, Cut, Line, Upstream, UpstreamBody},
     dial::{Destination, UpstreamConn, UpstreamTlsStream},
     discovery::{Served, path as discovery_path, settled_way},
