@@ -180,7 +180,7 @@ async fn i13_a_review_that_meets_the_end_of_the_operator_is_sent_to_another_pod(
         // The other pod has the next review only if this one could not take it.
         mesh.show("blue-1", address(1), false).await;
         let at = mesh.shards.iter().find(|shard| shard.name == arrives_at).unwrap();
-        mesh.until_known(at, 2).await;
+        mesh.until_known(at, 1).await;
         let mut client = mesh.client(at, Http::One).await;
         let pending = client.send(call(review("blue")));
         let (mut stream, _) = operator.request().await;
