@@ -216,4 +216,16 @@ mod tests {
             prop_assert_eq!(Skip::new().run(&bytes), expected);
         }
     }
+
+    #[test]
+    fn a_text_ends_behind_its_escapes_wherever_blocks_end() {
+        for before in 0..2 * BLOCK {
+            for escape in [r"\n", r#"\""#, r"\\", r#"\\\""#] {
+                let text = ["a".repeat(before), escape.to_owned(), "}".repeat(3 * BLOCK)].concat();
+                let object = format!("\"k\":\"{text}\"}}");
+                let ended = Skip::new().run(object.as_bytes());
+                assert_eq!(ended, Skipped::End(object.len()), "{escape} at {before}");
+            }
+        }
+    }
 }
