@@ -1,14 +1,36 @@
 //! The head of a request, as each HTTP version has it.
 
 use http::{
-    HeaderValue, Version, header, request,
+    HeaderMap, HeaderValue, Version, header, request,
     uri::{Authority, PathAndQuery, Scheme},
 };
 
 use crate::proxy::upstream::strip_hop_by_hop;
 
-/// The header by which a peer says: answer this review, whatever your own policy says.
+/// The header by which a peer says: answer this review, whatever your own policy says. Its value is
+/// the ALPN identifier of the best protocol that the API server offers the peer, `h2` or `http/1.1`.
 pub(super) const HOP: &str = "ctrlmesh-hop";
+const H2: HeaderValue = HeaderValue::from_static("h2");
+const HTTP_11: HeaderValue = HeaderValue::from_static("http/1.1");
+
+/// The mark of a request that was sent on.
+pub(super) struct Hop {
+    /// Whether the API server offers the peer HTTP/2. An unknown protocol is none: each webhook server
+    /// takes HTTP/1.1, the only one that the API server offers a Service.
+    pub(super) offers_h2: bool,
+}
+
+impl Hop {
+    /// Takes the mark off a request.
+    pub(super) fn take(headers: &mut HeaderMap) -> Option<Self> {
+        headers.remove(HOP).map(|protocol| Self { offers_h2: protocol == H2 })
+    }
+
+    /// Marks a request.
+    pub(super) fn put(&self, headers: &mut HeaderMap) {
+        headers.insert(HOP, if self.offers_h2 { H2 } else { HTTP_11 });
+    }
+}
 
 /// Fits a head to a connection of HTTP/2 or HTTP/1.1: the host is the `:authority` there, and `Host`
 /// here. Nothing else of it changes but what belongs to one connection.

@@ -21,7 +21,7 @@ use tokio::{
 };
 use tokio_rustls::{TlsConnector, client};
 
-use super::head;
+use super::head::{self, Hop};
 use crate::{
     net::{
         pair::{ForeignCertificate, OperatorTls},
@@ -107,6 +107,16 @@ pub(super) enum Failed {
     /// With the request, if nothing of it was sent.
     NotSent(NotSent, Option<Box<Outgoing>>),
     Broken(Broken),
+}
+
+impl Way {
+    /// The way of a request that a peer has sent on: as the API server came to that pod. The name in
+    /// its SNI is that of the URL.
+    pub(super) fn of_received<B>(&self, hop: &Hop, request: &Request<B>) -> Self {
+        let host = request.uri().host().map(str::to_owned);
+        let name = host.and_then(|host| ServerName::try_from(host).ok());
+        Self { at: self.at, name, offers_h2: hop.offers_h2 }
+    }
 }
 
 impl Outgoing {

@@ -11,7 +11,7 @@ use tokio::{
 };
 
 use super::{
-    head::HOP,
+    head::{HOP, Hop},
     held::{Known, Whose, in_one_piece, known, known_in},
     operator::{Failed, NotSent, Outgoing, Way},
     peers::{Failed as PeerFailed, Peer, Search},
@@ -99,23 +99,25 @@ async fn answer(
     mut request: Request<ClientBody>,
     access: &mut Access,
 ) -> Result<Answer, Stop> {
-    let is_marked = request.headers_mut().remove(HOP).is_some();
-    let is_received = is_marked && client.leg == Leg::PEER;
+    let hop = Hop::take(request.headers_mut()).filter(|_| client.leg == Leg::PEER);
+    let received_by = hop.map(|hop| client.way.of_received(&hop, &request));
     let webhook = &client.inbound.webhook;
     let (Some(siblings), true) = (webhook.siblings(), may_be_review(&request)) else {
         access.verb = verb(request.method());
         return here(client, request).await;
     };
-    if is_received && let Some(piece) = in_one_piece(request.body_mut(), &webhook.held).await? {
-        return received_whole(client, request, &piece, &siblings, access).await;
+    if let Some(way) = &received_by
+        && let Some(piece) = in_one_piece(request.body_mut(), &webhook.held).await?
+    {
+        return received_whole(client, way, request, &piece, &siblings, access).await;
     }
     let Some(known) = known(request.body_mut(), &siblings, &webhook.held).await? else {
         access.verb = verb(request.method());
         return here(client, request).await;
     };
-    access.is_review(&known, is_received);
-    if is_received {
-        return received(client, request).await;
+    access.is_review(&known, received_by.is_some());
+    if let Some(way) = received_by {
+        return received(client, &way, request).await;
     }
     match known.whose {
         Whose::Own | Whose::Unclear | Whose::Unowned => {
@@ -157,7 +159,7 @@ fn verb(method: &Method) -> &'static str {
 
 /// Sends a request to the operator of this pod.
 async fn here(client: &Client, request: Request<ClientBody>) -> Result<Answer, Stop> {
-    match sent_here(client, Outgoing::of(request)).await {
+    match sent_here(client, &client.way, Outgoing::of(request)).await {
         Ok(answer) => Ok(answer),
         Err(Failed::Broken(broken)) => Err(broken.into()),
         Err(Failed::NotSent(why, _)) => Err(webhook_down(&why).into()),
@@ -168,6 +170,7 @@ async fn here(client: &Client, request: Request<ClientBody>) -> Result<Answer, S
 /// on it: nothing depends on that but the log and the counts.
 async fn received_whole(
     client: &Client,
+    way: &Way,
     request: Request<ClientBody>,
     piece: &[u8],
     siblings: &Siblings,
@@ -181,13 +184,17 @@ async fn received_whole(
             access.is_review(&known, true);
         }
     };
-    join(received(client, request), reading).await.0
+    join(received(client, way, request), reading).await.0
 }
 
 /// Sends the review of another pod to the operator of this one. If that has just ended, the stream is
 /// refused (RFC 9113 section 8.7), and the other pod may choose a third.
-async fn received(client: &Client, request: Request<ClientBody>) -> Result<Answer, Stop> {
-    match sent_here(client, Outgoing::of_review(request)).await {
+async fn received(
+    client: &Client,
+    way: &Way,
+    request: Request<ClientBody>,
+) -> Result<Answer, Stop> {
+    match sent_here(client, way, Outgoing::of_review(request)).await {
         Ok(answer) => Ok(answer),
         Err(Failed::Broken(broken)) => Err(broken.into()),
         Err(Failed::NotSent(NotSent::Unreachable(_) | NotSent::Closed, _)) => {
@@ -197,8 +204,8 @@ async fn received(client: &Client, request: Request<ClientBody>) -> Result<Answe
     }
 }
 
-async fn sent_here(client: &Client, outgoing: Outgoing) -> Result<Answer, Failed> {
-    let sent = client.inbound.operator.send(&client.way, outgoing).await;
+async fn sent_here(client: &Client, way: &Way, outgoing: Outgoing) -> Result<Answer, Failed> {
+    let sent = client.inbound.operator.send(way, outgoing).await;
     match &sent {
         Ok(_) | Err(Failed::Broken(_)) => {}
         Err(Failed::NotSent(why, _)) => client.inbound.webhook.report_operator(why),
@@ -214,7 +221,7 @@ async fn or_beside(
     siblings: &Siblings,
     access: &mut Access,
 ) -> Result<Answer, Stop> {
-    let (why, outgoing) = match sent_here(client, Outgoing::of_review(request)).await {
+    let (why, outgoing) = match sent_here(client, &client.way, Outgoing::of_review(request)).await {
         Ok(answer) => return Ok(answer),
         Err(Failed::Broken(broken)) => return Err(broken.into()),
         Err(Failed::NotSent(why, outgoing)) => (why, outgoing),
@@ -251,7 +258,7 @@ async fn there(
         Err(failed) => failed,
     };
     match (failed.outgoing, siblings.webhook().owner_down) {
-        (Some(outgoing), OwnerDown::Any) => match sent_here(client, outgoing).await {
+        (Some(outgoing), OwnerDown::Any) => match sent_here(client, &client.way, outgoing).await {
             Ok(answer) => {
                 access.is_answered(How::Here);
                 Ok(answer)
@@ -289,7 +296,7 @@ async fn beside(
     let Inbound { webhook, links, .. } = &*client.inbound;
     let mut why = "it has none that is ready".to_owned();
     let Some(links) = links else { return Err(NotForwarded::unsent(why, outgoing)) };
-    outgoing.head.headers.insert(HOP, HeaderValue::from_static("1"));
+    Hop { offers_h2: client.way.offers_h2 }.put(&mut outgoing.head.headers);
     let time = outgoing.head.uri.query().and_then(limit).unwrap_or(LIMIT);
     let wait = time.saturating_sub(ANSWERED_WITHIN);
     let mut search = Search::new(&webhook.peers, shard, was_ready, wait);

@@ -176,7 +176,7 @@ async fn bad_stranger_is_no_peer() {
         Ok(tls) => {
             let mut client = client::Client::over(tls, Http::Two, 1 << 16).await;
             let mut marked = call(review("green"));
-            marked.headers_mut().insert("ctrlmesh-hop", "1".parse().unwrap());
+            marked.headers_mut().insert("ctrlmesh-hop", "http/1.1".parse().unwrap());
             client.send(marked).await.is_err()
         }
     };
@@ -196,7 +196,7 @@ async fn from_green(
     let tls = client::connect(addr, tls, PEER_NAME).await.map_err(|error| error.to_string())?;
     let mut client = client::Client::over(tls, Http::Two, 1 << 16).await;
     let mut marked = call(review("blue"));
-    marked.headers_mut().insert("ctrlmesh-hop", "1".parse().unwrap());
+    marked.headers_mut().insert("ctrlmesh-hop", "http/1.1".parse().unwrap());
     let pending = client.send(marked);
     Ok((client, pending))
 }
