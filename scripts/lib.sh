@@ -63,6 +63,26 @@ count_crates() {
     done
 }
 
+# How often each branch of the programs runs, by which the compiler inlines and lays out: see
+# scripts/release. A part that it does not know, because the source or the compiler is another, is
+# compiled without.
+profile=$root/deploy/ctrlmesh.profdata
+
+# optimised ARG...: cargo build of what is shipped.
+optimised() {
+    RUSTFLAGS="$RUSTFLAGS -C profile-use=$profile -C llvm-args=-no-pgo-warn-mismatch" compile build --release "$@"
+}
+
+# What the bench runs beside the programs.
+bench_tools() {
+    local program
+    for program in haproxy valgrind; do
+        command -v $program >/dev/null || step "installing $program" install_package $program
+    done
+    step "building the clients" go build -C tests/e2e/clients/go -o "$target/bench-clients" .
+    step "building the bench" compile build "${programs[@]}"
+}
+
 # What cannot be built from here: compilers. Everything else is `testbed deps`.
 need_compilers() {
     command -v cargo >/dev/null || die "missing: cargo, Rust 1.95 or later (https://rustup.rs)"

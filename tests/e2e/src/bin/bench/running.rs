@@ -10,11 +10,17 @@ use std::{
 
 use anyhow::{Context, Result, bail};
 use ctrlmesh_e2e::until;
+use nix::{
+    sys::signal::{Signal, kill},
+    unistd::Pid,
+};
 
 /// The ticks per second of CPU time in /proc (USER_HZ in proc(5)).
 const TICKS_A_SECOND: u64 = 100;
+/// Time between SIGTERM and SIGKILL.
+const GRACE: Duration = Duration::from_secs(10);
 
-/// A running program, killed on drop.
+/// A running program, ended on drop.
 pub(crate) struct Running {
     name: String,
     child: Child,
@@ -146,7 +152,13 @@ impl Running {
 
 impl Drop for Running {
     fn drop(&mut self) {
-        // Both fail only when it has ended and was waited for.
+        // One that has ended was waited for: its id may be another's.
+        let Ok(None) = self.child.try_wait() else { return };
+        // In order, since valgrind and a program with counters write at their end what they have found.
+        let asked = i32::try_from(self.id()).map(|id| kill(Pid::from_raw(id), Signal::SIGTERM));
+        if let Ok(Ok(())) = asked {
+            let _ = until("it ends", GRACE, || Ok(self.child.try_wait()?));
+        }
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
