@@ -1,6 +1,6 @@
 //! The configs and commands in README.md match the program.
 
-use std::{collections::BTreeSet, fs, path::Path};
+use std::{collections::BTreeSet, fs, path::Path, process::Command};
 
 use ctrlmesh::policy::from_documents;
 use serde_yaml::Value;
@@ -65,5 +65,28 @@ async fn every_flag_has_the_variable_that_the_readme_promises() {
             let is_told = help.contains(&format!("[env: {wanted}="));
             assert!(is_told, "ctrlmesh {command} --{flag} without {wanted}");
         }
+    }
+}
+
+/// The scripts that the documents name explain themselves, whatever is installed.
+#[test]
+fn every_script_that_is_named_says_how_it_is_used() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let mut named = BTreeSet::new();
+    for file in ["README.md", "CONTRIBUTING.md", "deploy/chart/README.md", "deploy/Containerfile"] {
+        let text = fs::read_to_string(root.join(file)).unwrap();
+        let word =
+            |rest: &str| rest.split(|c: char| !c.is_ascii_lowercase()).next().unwrap().to_owned();
+        named.extend(text.split("scripts/").skip(1).map(word));
+    }
+    assert!(named.len() >= 5, "{named:?}");
+    for name in named {
+        let script = root.join("scripts").join(&name);
+        let said = Command::new(&script).arg("--help").output().unwrap();
+        let help = String::from_utf8(said.stdout).unwrap();
+        assert!(said.status.success(), "{name}");
+        assert!(help.starts_with(&format!("usage: scripts/{name} ")), "{name}: {help}");
+        let wrong = Command::new(&script).arg("--no-such-flag").output().unwrap();
+        assert_eq!(wrong.status.code(), Some(64), "{name}");
     }
 }
