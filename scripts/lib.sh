@@ -84,9 +84,13 @@ bench_tools() {
 }
 
 # What cannot be built from here: compilers. Everything else is `testbed deps`.
-need_compilers() {
+need_rust() {
     command -v cargo >/dev/null || die "missing: cargo, Rust 1.95 or later (https://rustup.rs)"
     command -v cc >/dev/null || install_package gcc libc6-dev
+}
+
+need_compilers() {
+    need_rust
     command -v go >/dev/null || die "missing: go, 1.26 or later (https://go.dev/dl/)"
 }
 
