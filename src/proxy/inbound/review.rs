@@ -101,23 +101,24 @@ async fn answer(
 ) -> Result<Answer, Stop> {
     let hop = Hop::take(request.headers_mut()).filter(|_| client.leg == Leg::PEER);
     let received_by = hop.map(|hop| client.way.of_received(&hop, &request));
+    let way = received_by.as_ref().unwrap_or(&client.way);
     let webhook = &client.inbound.webhook;
     let (Some(siblings), true) = (webhook.siblings(), may_be_review(&request)) else {
         access.verb = verb(request.method());
-        return here(client, request).await;
+        return here(client, way, request).await;
     };
-    if let Some(way) = &received_by
+    if received_by.is_some()
         && let Some(piece) = in_one_piece(request.body_mut(), &webhook.held).await?
     {
         return received_whole(client, way, request, &piece, &siblings, access).await;
     }
     let Some(known) = known(request.body_mut(), &siblings, &webhook.held).await? else {
         access.verb = verb(request.method());
-        return here(client, request).await;
+        return here(client, way, request).await;
     };
     access.is_review(&known, received_by.is_some());
-    if let Some(way) = received_by {
-        return received(client, &way, request).await;
+    if received_by.is_some() {
+        return received(client, way, request).await;
     }
     match known.whose {
         Whose::Own | Whose::Unclear | Whose::Unowned => {
@@ -158,8 +159,8 @@ fn verb(method: &Method) -> &'static str {
 }
 
 /// Sends a request to the operator of this pod.
-async fn here(client: &Client, request: Request<ClientBody>) -> Result<Answer, Stop> {
-    match sent_here(client, &client.way, Outgoing::of(request)).await {
+async fn here(client: &Client, way: &Way, request: Request<ClientBody>) -> Result<Answer, Stop> {
+    match sent_here(client, way, Outgoing::of(request)).await {
         Ok(answer) => Ok(answer),
         Err(Failed::Broken(broken)) => Err(broken.into()),
         Err(Failed::NotSent(why, _)) => Err(webhook_down(&why).into()),

@@ -12,13 +12,13 @@ use ctrlmesh::net::{
     peer::{PEER_NAME, PeerTls, PodIdentity, RootsPlace},
     tls::H2,
 };
-use http::Response;
+use http::{Response, Version};
 use hyper::body::Incoming;
 use nix::sys::signal::Signal;
 use rustls::ClientConfig;
 use tokio::net::{TcpListener, TcpStream};
 
-use super::mesh::{Mesh, Setup, address, call, post, review};
+use super::mesh::{BOTH, Mesh, Setup, address, call, post, review};
 use crate::support::{
     client::{self, Http, text},
     pki::Ca,
@@ -211,6 +211,30 @@ fn green(mesh: &Mesh) -> PeerTls {
     let source = LeafSource::MeshCa { dir: dir.clone(), names: Vec::new(), identity };
     let leaf = Arc::new(Leaf::new(source, &Clock::system()).unwrap());
     PeerTls::new(leaf, "ns", RootsPlace::MeshCa(dir), Clock::system()).unwrap()
+}
+
+/// A pod of an earlier version names no protocol.
+#[tokio::test]
+async fn i13_what_a_peer_sends_on_reaches_the_operator_in_the_protocol_that_it_names() {
+    let setup = Setup { shards: vec!["blue"], alpn: BOTH.to_vec(), ..Setup::default() };
+    let mut mesh = Mesh::with(setup).await;
+    let config = green(&mesh).dialling(pod("blue")).unwrap();
+    let tls = client::connect(mesh.shards[0].addr, config, PEER_NAME).await.unwrap();
+    let mut client = client::Client::over(tls, Http::Two, 1 << 16).await;
+    for (named, version) in
+        [("http/1.1", Version::HTTP_11), ("h2", Version::HTTP_2), ("1", Version::HTTP_11)]
+    {
+        for kind in ["application/json", "text/plain"] {
+            let mut marked = call(review("blue"));
+            marked.headers_mut().insert("content-type", kind.parse().unwrap());
+            marked.headers_mut().insert("ctrlmesh-hop", named.parse().unwrap());
+            let pending = client.send(marked);
+            let arrived = mesh.shard("blue").operator.call().await;
+            assert_eq!(arrived.parts.version, version, "{named}");
+            arrived.json(200, "{}");
+            assert_eq!(text(pending.await.unwrap()).await, (200, "{}".to_owned()));
+        }
+    }
 }
 
 #[tokio::test]
