@@ -126,11 +126,13 @@ impl Resolver {
             }
         };
         if let Some(draft) = &self.draft {
-            if let Ok(policy) = draft.resolve(known) {
-                self.feed.install(policy);
-            }
+            // Siblings first: a pod with a policy is ready for reviews, and answers all of them
+            // where it knows of none.
             if let Ok(siblings) = Siblings::of(draft, &self.configs, known) {
                 self.feed.show_siblings(siblings);
+            }
+            if let Ok(policy) = draft.resolve(known) {
+                self.feed.install(policy);
             }
         }
         self.report();
