@@ -9,7 +9,7 @@ use crate::proxy::upstream::strip_hop_by_hop;
 
 /// The header by which a peer says: answer this review, whatever your own policy says. Its value is
 /// the ALPN identifier of the best protocol that the API server offers the peer, `h2` or `http/1.1`.
-pub(super) const HOP: &str = "ctrlmesh-hop";
+const HOP: &str = "ctrlmesh-hop";
 const H2: HeaderValue = HeaderValue::from_static("h2");
 const HTTP_11: HeaderValue = HeaderValue::from_static("http/1.1");
 

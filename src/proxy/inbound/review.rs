@@ -11,7 +11,7 @@ use tokio::{
 };
 
 use super::{
-    head::{HOP, Hop},
+    head::Hop,
     held::{Known, Whose, in_one_piece, known, known_in},
     operator::{Failed, NotSent, Outgoing, Way},
     peers::{Failed as PeerFailed, Peer, Search},
@@ -324,7 +324,7 @@ async fn beside(
         why = count_failure(client, &peer, failed);
         search.missed(peer);
     }
-    outgoing.head.headers.remove(HOP);
+    Hop::take(&mut outgoing.head.headers);
     Err(NotForwarded::unsent(why, outgoing))
 }
 
