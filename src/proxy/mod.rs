@@ -115,7 +115,7 @@ async fn outbound(
         Err(why) => return why,
     };
     let started = Instant::now();
-    let upstream = match to.dial(hello.client_hello()).await {
+    let upstream = match to.dial((&hello.client_hello()).into()).await {
         Ok(upstream) => upstream,
         Err(why) => {
             tls.turn_away(hello, why).await;

@@ -8,8 +8,6 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use http::{Response, StatusCode};
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::ListMeta;
-use serde::Deserialize;
 
 use super::answer::{Answer, Follow, Stop};
 use crate::{
@@ -20,16 +18,11 @@ use crate::{
         shared::Pair,
         upstream::{METADATA, OnBehalf, strip_hop_by_hop},
     },
-    wire::{RequestInfo, rv::ResourceVersion},
+    wire::{RequestInfo, frames::ListItems, media::Encoding},
 };
 
 /// Timeout of the list, during which the client's request waits.
 const LIMIT: Duration = Duration::from_secs(5);
-
-#[derive(Deserialize)]
-struct List {
-    metadata: ListMeta,
-}
 
 /// Settles the bound of the positions that clients may hold of a collection. If that fails, the
 /// bound stays unknown, and no client may resume once the scope has changed.
@@ -65,6 +58,7 @@ pub(super) async fn settle(
 }
 
 fn version(list: Bytes) -> Option<Resume> {
-    let List { metadata } = serde_json::from_slice(&list).ok()?;
-    Resume::at(ResourceVersion::parse(metadata.resource_version?.as_bytes()))
+    let mut items = ListItems::new(Encoding::Json)?;
+    items.feed(&list, &mut |_| {}).ok()?;
+    Resume::at(items.finish().ok()?.meta.resource_version)
 }

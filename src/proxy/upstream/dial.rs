@@ -31,6 +31,15 @@ enum Address {
     Fixed(UpstreamAddr),
 }
 
+/// The wishes of who dials: a client's, by its ClientHello, or our own.
+#[derive(Clone, Debug, Default)]
+pub(in crate::proxy) struct Wish<'a> {
+    /// The protocols (ALPN).
+    pub(in crate::proxy) protocols: Vec<&'a [u8]>,
+    /// The name of the server (SNI).
+    pub(in crate::proxy) name: Option<&'a str>,
+}
+
 /// A buffered socket. TLS reads 4 KiB at once, which is as much as the API server puts into one
 /// record of a list: a buffer below it saves most of the calls.
 pub(in crate::proxy) type UpstreamTlsStream = client::TlsStream<BufReader<TcpStream>>;
@@ -52,6 +61,12 @@ impl UpstreamConn {
     }
 }
 
+impl<'a> From<&'a ClientHello<'_>> for Wish<'a> {
+    fn from(hello: &'a ClientHello<'_>) -> Self {
+        Self { protocols: hello.alpn().into_iter().flatten().collect(), name: hello.server_name() }
+    }
+}
+
 impl Destination {
     /// The destination of a connection that a listener for `server` accepted. Fails when the
     /// server's address is the one that the client dialled, and that is not known.
@@ -66,12 +81,9 @@ impl Destination {
         Ok(Self { server: Arc::clone(server), address })
     }
 
-    /// Connects with the protocols that the client offers, and verifies the server.
-    pub(in crate::proxy) async fn dial(
-        &self,
-        hello: ClientHello<'_>,
-    ) -> Result<UpstreamConn, Closed> {
-        let (config, name) = self.verified(&hello);
+    /// Connects, and verifies the server.
+    pub(in crate::proxy) async fn dial(&self, wish: Wish<'_>) -> Result<UpstreamConn, Closed> {
+        let (config, name) = self.verified(wish);
         let connecting = async {
             let tcp = self.address.connect().await.map_err(|_| Closed::UpstreamUnreachable)?;
             let ends = tcp.local_addr().and_then(|local| Ok((local, tcp.peer_addr()?)));
@@ -88,16 +100,16 @@ impl Destination {
     }
 
     /// The configuration, and the name for which the certificate must be valid. At the address that
-    /// the client dialled, the name in its SNI is sent and verified, as the client itself would: an
-    /// API server may have a certificate for its names alone, or choose it by the name.
-    fn verified(&self, hello: &ClientHello<'_>) -> (ClientConfig, ServerName<'static>) {
+    /// the client dialled, the name that it asked for is sent and verified, as the client itself
+    /// would: an API server may have a certificate for its names alone, or choose it by the name.
+    fn verified(&self, wish: Wish<'_>) -> (ClientConfig, ServerName<'static>) {
         let tls = self.server.tls.get();
-        let config = tls.offering(hello.alpn().into_iter().flatten());
+        let config = tls.offering(wish.protocols.into_iter());
         let dialled = match &self.address {
             Address::Original(dst) => dst.get().ip(),
             Address::Fixed(addr) => return (config, addr.host().clone()),
         };
-        let asked = hello.server_name().filter(|name| !name.eq_ignore_ascii_case(LOCALHOST));
+        let asked = wish.name.filter(|name| !name.eq_ignore_ascii_case(LOCALHOST));
         match asked.map(|name| ServerName::try_from(name.to_owned())) {
             Some(Ok(name)) => (tls.by_name_or_address(config, dialled), name),
             _ => (config, ServerName::from(dialled)),

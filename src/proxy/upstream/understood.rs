@@ -18,7 +18,13 @@ use super::{
 use crate::{
     policy::{GroupResource, Hashes, Pushed, Share},
     proxy::{config::Pushdown, outcome::Why},
-    wire::{Query, RequestInfo, selector::equal_to},
+    wire::{
+        Query, RequestInfo,
+        frames::{self, ListItems},
+        media::Encoding,
+        object::Object,
+        selector::equal_to,
+    },
 };
 
 /// Timeout of one list of one object. The client's request waits for it, and later ones use its
@@ -27,31 +33,29 @@ const PATIENCE: Duration = Duration::from_secs(3);
 /// The media type with the echo: neither a Table nor a list of metadata has it.
 const WHOLE: HeaderValue = HeaderValue::from_static("application/json");
 
-#[derive(Deserialize)]
-#[serde(rename_all = "camelCase")]
+/// A list of one object.
 struct ProbedList {
-    #[serde(default)]
-    metadata: Metadata,
-    items: Option<Vec<Item>>,
+    /// The hashes that selected it, as the list says itself. `None` if it does not say.
+    selected_by: Option<String>,
+    items: Vec<Item>,
 }
 
-#[derive(Deserialize)]
 struct Item {
-    metadata: ItemMetadata,
+    namespace: String,
+    name: String,
+    uid: String,
 }
 
+/// The echo in a list.
 #[derive(Deserialize)]
-struct ItemMetadata {
-    name: String,
+struct Echoed {
     #[serde(default)]
-    namespace: String,
-    #[serde(default)]
-    uid: String,
+    metadata: EchoedMeta,
 }
 
 #[derive(Default, Deserialize)]
 #[serde(rename_all = "camelCase")]
-struct Metadata {
+struct EchoedMeta {
     shard_info: Option<ShardInfo>,
 }
 
@@ -59,6 +63,26 @@ struct Metadata {
 struct ShardInfo {
     #[serde(default)]
     selector: String,
+}
+
+impl ProbedList {
+    /// Reads a list. `None` if it is none, or has an object without a name.
+    fn read(body: &[u8]) -> Option<Self> {
+        let Echoed { metadata } = serde_json::from_slice(body).ok()?;
+        let mut items = Vec::new();
+        let mut list = ListItems::new(Encoding::Json)?;
+        list.feed(body, &mut |frames::Item { object, .. }| {
+            let Object { namespace, name, uid, .. } = object;
+            let [namespace, name, uid] = [namespace, name, uid].map(str::to_owned);
+            items.push(Item { namespace, name, uid });
+        })
+        .ok()?;
+        list.finish().ok()?;
+        if items.iter().any(|item| item.name.is_empty()) {
+            return None;
+        }
+        Some(Self { selected_by: metadata.shard_info.map(|info| info.selector), items })
+    }
 }
 
 /// The part of the boundaries to push for a collection, and its metric label.
@@ -108,13 +132,12 @@ impl Probe<'_> {
         match self.ask(&[("shardSelector", &hashes.to_string())]).await {
             Err(NoAnswer::Ever) => Some(false),
             Err(NoAnswer::Now) => None,
-            Ok(ProbedList { metadata: Metadata { shard_info: Some(info) }, .. }) => {
-                Some(hashes.is_said_by(&info.selector))
+            Ok(ProbedList { selected_by: Some(selector), .. }) => {
+                Some(hashes.is_said_by(&selector))
             }
             Ok(answer) => {
-                let is_in =
-                    |Item { metadata }: &Item| hashes.has(&metadata.uid, &metadata.namespace);
-                match answer.items.unwrap_or_default().iter().all(is_in) {
+                let is_in = |item: &Item| hashes.has(&item.uid, &item.namespace);
+                match answer.items.iter().all(is_in) {
                     true => self.goes_by(hashes).await,
                     false => Some(false),
                 }
@@ -125,8 +148,7 @@ impl Probe<'_> {
     /// Whether some object is listed by its own hash and by no other, or `None` if there is no
     /// object, or none any more.
     async fn goes_by(&self, hashes: &Hashes) -> Option<bool> {
-        let Item { metadata } = self.ask(&[]).await.ok()?.items?.pop()?;
-        let ItemMetadata { name, namespace, uid } = metadata;
+        let Item { namespace, name, uid } = self.ask(&[]).await.ok()?.items.pop()?;
         let mut fields = equal_to("metadata.name", &name);
         if !namespace.is_empty() {
             fields.push_str(&format!(",{}", equal_to("metadata.namespace", &namespace)));
@@ -135,8 +157,8 @@ impl Probe<'_> {
         let mut is_listed = [false; 2];
         for (hashes, is_listed) in [own, others].iter().zip(&mut is_listed) {
             let query = [("shardSelector", &*hashes.to_string()), ("fieldSelector", &fields)];
-            let items = self.ask(&query).await.ok()?.items.unwrap_or_default();
-            *is_listed = items.iter().any(|item| item.metadata.uid == uid);
+            let ProbedList { items, .. } = self.ask(&query).await.ok()?;
+            *is_listed = items.iter().any(|item| item.uid == uid);
         }
         match is_listed {
             [true, by_others] => Some(!by_others),
@@ -190,7 +212,7 @@ impl Probe<'_> {
         let Self { upstream, own, .. } = self;
         let reply = own.get(upstream, Why::Pushdown, &target, WHOLE, PATIENCE).await?;
         match reply.status() {
-            StatusCode::OK => serde_json::from_slice(reply.body()).map_err(|_| NoAnswer::Ever),
+            StatusCode::OK => ProbedList::read(reply.body()).ok_or(NoAnswer::Ever),
             StatusCode::UNAUTHORIZED
             | StatusCode::FORBIDDEN
             | StatusCode::NOT_FOUND
