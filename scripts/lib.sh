@@ -67,10 +67,17 @@ count_crates() {
 # scripts/release. A part that it does not know, because the source or the compiler is another, is
 # compiled without.
 profile=$root/deploy/ctrlmesh.profdata
+# The functions that run at all, which the linker puts together: fewer pages are in memory.
+order=$root/deploy/ctrlmesh.order
 
 # optimised ARG...: cargo build of what is shipped.
 optimised() {
-    RUSTFLAGS="$RUSTFLAGS -C profile-use=$profile -C llvm-args=-no-pgo-warn-mismatch" compile build --release "$@"
+    local by="-C profile-use=$profile -C llvm-args=-no-pgo-warn-mismatch"
+    # Elsewhere the linker is not rustc's own.
+    if [ "$host" = x86_64-unknown-linux-gnu ]; then
+        by+=" -C link-arg=-Wl,--symbol-ordering-file=$order,--no-warn-symbol-ordering"
+    fi
+    RUSTFLAGS="$RUSTFLAGS $by" compile build --release "$@"
 }
 
 # What the bench runs beside the programs.
