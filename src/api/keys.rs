@@ -37,6 +37,9 @@ pub const INJECTED: &str = "ctrlmesh.kusionstack.io/injected";
 /// Annotation of a bundle: the time since when it has its present certificates.
 pub const TRUSTED_SINCE: &str = "ctrlmesh.kusionstack.io/trusted-since";
 
+/// Label of all objects that we write.
+pub const OURS_LABEL: (&str, &str) = ("app.kubernetes.io/managed-by", "ctrlmesh");
+
 /// The key and the value under `name` in either dialect's spelling; the KusionStack one wins.
 pub fn find<'a>(
     map: &'a std::collections::BTreeMap<String, String>,

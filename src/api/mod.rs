@@ -4,6 +4,7 @@
 //! meaning.
 
 pub mod keys;
+pub mod lease;
 mod selector;
 mod sharding;
 

@@ -34,6 +34,12 @@ pub struct ShardingConfigSpec {
     /// The controller's admission webhook server, and who answers its reviews.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub webhook: Option<Webhook>,
+    /// The ring: the shards of one controller, the configs of a namespace with the same one, among
+    /// which no object may have two owners. Absent means `leaderElectionName`; without that there is
+    /// no ring. Each pod of a ring says in its Lease `ctrlmesh-UID` what it has.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(max = 253), regex(pattern = "^[a-z0-9]([-a-z0-9.]*[a-z0-9])?$"))]
+    pub ring: Option<String>,
     /// The objects that the pods of this shard see. Of a resource that no limit names they see all.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 256))]

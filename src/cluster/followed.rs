@@ -80,7 +80,7 @@ impl<K: Send + 'static, V: PartialEq> Followed<K, V> {
             access,
             watch,
             named,
-            pauses: ResetTimerBackoff::new(Pauses(FIRST_PAUSE), CALM),
+            pauses: ResetTimerBackoff::new(Pauses::default(), CALM),
             known: None,
             listed: None,
             most: usize::MAX,
@@ -183,22 +183,37 @@ fn begin<K: 'static>(
     watching.try_flatten_stream().boxed()
 }
 
-/// Pauses that double, each with up to as much again, so that not all pods call at once.
-struct Pauses(Duration);
+/// Pauses between attempts, which double, each with up to as much again, so that not all pods call
+/// at once.
+#[derive(Debug)]
+pub struct Pauses(Duration);
+
+impl Default for Pauses {
+    fn default() -> Self {
+        Self(FIRST_PAUSE)
+    }
+}
+
+impl Pauses {
+    /// The next pause.
+    pub fn pause(&mut self) -> Duration {
+        let pause = self.0;
+        self.0 = (pause * 2).min(LAST_PAUSE);
+        pause + pause.mul_f32(fastrand::f32())
+    }
+}
 
 impl Iterator for Pauses {
     type Item = Duration;
 
     fn next(&mut self) -> Option<Duration> {
-        let pause = self.0;
-        self.0 = (pause * 2).min(LAST_PAUSE);
-        Some(pause + pause.mul_f32(fastrand::f32()))
+        Some(self.pause())
     }
 }
 
 impl Backoff for Pauses {
     fn reset(&mut self) {
-        self.0 = FIRST_PAUSE;
+        *self = Self::default();
     }
 }
 

@@ -8,5 +8,5 @@ mod followed;
 pub(crate) use self::access::chain;
 pub use self::{
     access::{NoAccess, OwnAccess},
-    followed::{Followed, Trouble, Update, describe},
+    followed::{Followed, Pauses, Trouble, Update, describe},
 };

@@ -16,7 +16,8 @@
 //! Beside that path: [`feed`] keeps the policy in force, [`admin`] answers people and kubelets,
 //! [`outcome`] turns every exit into one log line and one count, [`metrics`] declares the counts,
 //! [`config`] the flags, [`enrol`] has the certificate signed, [`collection`] decides whether a client
-//! may resume, [`crate::process::vital`] notices the end of a task that must not end.
+//! may resume, [`ring`] keeps the Lease in which the pod says what it may write,
+//! [`crate::process::vital`] notices the end of a task that must not end.
 //!
 //! Each data thread runs its connections on a runtime of its own and shares with the others only
 //! [`Shared`], such as the policy, the positions and the counters ([`shared`] has what is shared by
@@ -33,6 +34,7 @@ mod listen;
 mod metrics;
 mod outcome;
 mod request;
+mod ring;
 mod shared;
 pub mod start;
 mod streams;

@@ -21,6 +21,7 @@ use super::{
     inbound::{self, Webhook},
     listen::{self, Hands, Leads, Listener, Queue},
     metrics::Metrics,
+    ring::{KeptLease, OwnLease},
     shared::Shared,
     tls::Tls,
     upstream::{BadTls, KeptPositions, OwnSockets, RootedTls, Server},
@@ -56,6 +57,8 @@ pub struct Proxy {
     enrol: Option<Enrol<Manager>>,
     /// Follows the policy for as long as it is polled.
     follow_policy: BoxFuture<'static, ()>,
+    /// The pod's Lease. `None` outside of a pod, and with a policy in a file.
+    lease: Option<OwnLease>,
 }
 
 /// Reasons why the proxy does not start.
@@ -123,6 +126,7 @@ impl Proxy {
         let server = Arc::new(server(&config)?);
         let feed = Arc::new(Feed::new(vec![Arc::clone(&server)], Arc::clone(&metrics)));
         let follow_policy = policy(&config, &feed).await?;
+        let lease = lease(&config, &feed);
         let cannot = |flag, addr| move |error| StartError::Listen(flag, addr, error);
         let flags = [
             ("--listen", Some(config.plain.listen)),
@@ -149,6 +153,7 @@ impl Proxy {
             admin,
             enrol,
             follow_policy,
+            lease,
         })
     }
 
@@ -199,6 +204,7 @@ impl Proxy {
             vital("enrolment", enrol.keep().boxed());
         }
         vital("policy feed", self.follow_policy);
+        let lease = self.lease.map(|lease| lease.start(&vitals));
 
         let deadline = tokio::select! {
             deadline = draining.begun() => deadline,
@@ -218,6 +224,8 @@ impl Proxy {
         for thread in threads {
             thread.ended().await;
         }
+        // Nothing is under way any more.
+        OptionFuture::from(lease.map(KeptLease::end)).await;
         vitals.lost().map_or(Ok(()), |lost| Err(lost.into()))
     }
 }
@@ -338,6 +346,13 @@ fn server(config: &Config) -> Result<Server, StartError> {
         pushdown: config.plain.pushdown,
         positions: positions.map_err(|error| StartError::StateDir(error.into()))?,
     })
+}
+
+/// The pod's Lease, where the pod has one.
+fn lease(config: &Config, feed: &Feed) -> Option<OwnLease> {
+    let PolicySource::Cluster { .. } = &config.policy else { return None };
+    let own = config.identity.clone()?;
+    Some(OwnLease::new(OwnAccess::Environment, own, feed.wishes()))
 }
 
 /// The future that follows the policy. Its source was found usable, and is in force if it can be.

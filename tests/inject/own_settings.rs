@@ -45,7 +45,7 @@ fn container<'a>(pod: &'a Value, name: &str) -> &'a Value {
 
 /// The entries of a container's variables but those of the pod's fields that the proxy always has.
 fn env(pod: &Value, name: &str) -> Vec<Value> {
-    let own = ["POD_NAME", "POD_NAMESPACE", "POD_IP"];
+    let own = ["POD_NAME", "POD_NAMESPACE", "POD_IP", "POD_UID"];
     let is_own = |entry: &&Value| !own.contains(&entry["name"].as_str().unwrap());
     container(pod, name)["env"].as_array().into_iter().flatten().filter(is_own).cloned().collect()
 }

@@ -157,7 +157,7 @@ fn p14_reviews_are_redirected_to_where_the_proxy_listens_and_to_no_other_port() 
 #[test]
 fn i13_without_a_webhook_nothing_is_redirected() {
     let plain = injected(pod(), &json!(null), Sidecar::Native);
-    assert!(!plain.to_string().contains("POD_UID"));
+    assert!(!plain.to_string().contains("--inbound"));
     let mut other = pod();
     inject(&mut other, &settings(Sidecar::Native), None).unwrap();
     assert_eq!(plain, other);

@@ -19,6 +19,7 @@ mod ends;
 mod enrol;
 mod held;
 mod inbound;
+mod leases;
 mod names;
 mod namespaces;
 mod own_requests;

@@ -40,6 +40,15 @@ pub fn configs(all: &[String]) -> String {
 
 impl Cluster {
     pub async fn start() -> Self {
+        Self::with_env(&[]).await
+    }
+
+    /// The same in a pod that knows its name and uid.
+    pub async fn of_pod(uid: &str) -> Self {
+        Self::with_env(&[("POD_NAME", "op-0"), ("POD_UID", uid)]).await
+    }
+
+    async fn with_env(more: &[(&str, &str)]) -> Self {
         let upstream = Upstream::speaking(Http::One).await;
         let files = Files::new(&upstream.ca.pem);
         let kubeconfig = files.put_kubeconfig(&upstream.addr.to_string());
@@ -47,8 +56,9 @@ impl Cluster {
         let mut args = flags(&files, &upstream.addr.to_string());
         args.retain(|arg| !arg.starts_with("--policy") && !arg.starts_with("--shard"));
         args.push(format!("--pod-labels={}", files.pod_labels().display()));
-        let env =
-            [("KUBECONFIG", kubeconfig.display().to_string()), ("POD_NAMESPACE", "ns".into())];
+        let mut env =
+            vec![("KUBECONFIG", kubeconfig.display().to_string()), ("POD_NAMESPACE", "ns".into())];
+        env.extend(more.iter().map(|(name, value)| (*name, (*value).to_owned())));
         let process = Process::start_with(&args, &env).await;
         Self { files, process, upstream }
     }

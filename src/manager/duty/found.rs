@@ -83,7 +83,7 @@ pub(super) fn key_of<K: kube::Resource>(object: &K) -> String {
 }
 
 pub(super) fn is_ours<K: kube::Resource>(object: &K) -> bool {
-    let (label, value) = companions::OURS_LABEL;
+    let (label, value) = keys::OURS_LABEL;
     object.meta().labels.as_ref().is_some_and(|all| all.get(label).is_some_and(|is| is == value))
 }
 

@@ -24,12 +24,13 @@ use kube::{
 };
 use rustls_pki_types::{CertificateDer, pem::PemObject};
 use serde_json::Value;
-use tokio::sync::watch;
+use tokio::{sync::watch, time::Instant};
 
 use super::{
     condition::{self, SelectedPods},
     found::{self, FoundBundle, FoundRights, PodFacts, key, namespace},
     hooks,
+    leases::{Leases, Removal},
     subject::{NotWritten, Subject},
     waiting::{Lack, Lacking},
 };
@@ -63,6 +64,7 @@ pub(super) struct Mesh {
     bundles: Followed<ConfigMap, FoundBundle>,
     rights: Followed<RoleBinding, FoundRights>,
     cluster_rights: Followed<ClusterRoleBinding, FoundRights>,
+    leases: Leases,
     /// The certificates of the cluster's CA, as PEM.
     cluster_ca: Option<String>,
 }
@@ -88,7 +90,8 @@ impl Mesh {
             next_configs,
             bundles: found::bundles(access.clone()),
             rights: found::rights(access.clone()),
-            cluster_rights: found::cluster_rights(access),
+            cluster_rights: found::cluster_rights(access.clone()),
+            leases: Leases::follow(access),
             cluster_ca: None,
         }
     }
@@ -97,21 +100,23 @@ impl Mesh {
     pub(super) async fn changed(&mut self) {
         loop {
             let [ours, kridges] = &mut self.pods;
-            let (update, plural) = tokio::select! {
-                update = ours.next() => (update, "pods"),
-                update = kridges.next() => (update, "pods of Kridge"),
+            let (update, plural, is_urgent) = tokio::select! {
+                update = ours.next() => (update, "pods", true),
+                update = kridges.next() => (update, "pods of Kridge", true),
                 Ok(()) = self.next_configs.changed() => {
                     self.configs = self.next_configs.borrow_and_update().clone();
                     return;
                 }
-                update = self.bundles.next() => (update, "configmaps"),
-                update = self.rights.next() => (update, "rolebindings"),
-                update = self.cluster_rights.next() => (update, "clusterrolebindings"),
+                update = self.bundles.next() => (update, "configmaps", true),
+                update = self.rights.next() => (update, "rolebindings", true),
+                update = self.cluster_rights.next() => (update, "clusterrolebindings", true),
+                // Each is renewed every ten seconds.
+                update = self.leases.next() => (update, "leases", false),
             };
             match update {
                 Update::Whole { is_other } => {
                     self.shared.note(plural, None);
-                    if is_other {
+                    if is_other && is_urgent {
                         return;
                     }
                 }
@@ -156,6 +161,13 @@ impl Mesh {
             let configs = self.configs.iter().flat_map(|all| all.of_namespace(namespace(key)));
             Some(Lacking { key, pod, what: Lack::of(pod, namespace(key), configs)? })
         })
+    }
+
+    /// The Leases of pods that are gone.
+    pub(super) fn leases_due(&mut self, now: Instant) -> Vec<(Subject, Removal)> {
+        let known = self.pods.iter().filter_map(Followed::known).flatten();
+        let uids: BTreeSet<&str> = known.map(|(_, pod)| pod.uid.as_str()).collect();
+        self.leases.due(|uid| uids.contains(uid), now)
     }
 
     /// The conditions of ShardingConfigs to write.

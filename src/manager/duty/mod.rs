@@ -11,6 +11,7 @@ mod condition;
 mod election;
 mod found;
 mod hooks;
+mod leases;
 mod mesh;
 mod pauses;
 mod subject;
@@ -45,6 +46,7 @@ enum Write {
     Hooks(hooks::Patch),
     Mesh(mesh::Apply),
     Report(Report),
+    Removal(leases::Removal),
 }
 
 /// The leader's own state: nothing of it outlives the term.
@@ -173,6 +175,8 @@ impl Term {
         let replica = &shared.config.objects.replica;
         let reports = self.waiting.due(self.mesh.lacking(), now, self.mesh.now(), replica);
         due.extend(reports.into_iter().map(|(at, report)| (at, Write::Report(report))));
+        let removals = self.mesh.leases_due(now).into_iter();
+        due.extend(removals.map(|(at, removal)| (at, Write::Removal(removal))));
         due
     }
 }
@@ -194,6 +198,7 @@ async fn carry_out(shared: &Shared, client: &Client, write: Write) -> Result<(),
             Write::Hooks(patch) => patch.send(client, &shared.config.objects.webhooks).await,
             Write::Mesh(apply) => apply.send(client).await,
             Write::Report(report) => report.send(client).await,
+            Write::Removal(removal) => removal.send(client).await,
         }
     };
     tokio::time::timeout(ANSWER, write).await.map_err(|_| NotWritten::Late)?

@@ -16,6 +16,8 @@ pub(super) enum Subject {
     Event(String),
     /// The status of a ShardingConfig, by its key.
     Condition(String),
+    /// The Lease of a pod that is gone, by its key.
+    Lease(String),
 }
 
 /// The reason why a write failed.
@@ -57,6 +59,7 @@ impl Subject {
             Self::ClusterRights => "ClusterRoleBinding",
             Self::Event(_) => "Event",
             Self::Condition(_) => "ShardingConfig",
+            Self::Lease(_) => "Lease",
         }
     }
 
@@ -65,7 +68,7 @@ impl Subject {
         match self {
             Self::Authorities | Self::Hooks | Self::ClusterRights => None,
             Self::Bundle(namespace) | Self::Rights(namespace) => Some(namespace),
-            Self::Event(key) | Self::Condition(key) => Some(namespace(key)),
+            Self::Event(key) | Self::Condition(key) | Self::Lease(key) => Some(namespace(key)),
         }
     }
 }

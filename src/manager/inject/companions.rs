@@ -5,7 +5,10 @@ use std::collections::BTreeMap;
 use base64::{Engine, engine::general_purpose::STANDARD};
 use serde_json::{Value, json};
 
-use crate::api::{ShardingConfig, keys};
+use crate::api::{
+    ShardingConfig,
+    keys::{self, OURS_LABEL},
+};
 
 /// The Secret with the mesh CA, for proxies.
 pub const MESH_CA_SECRET: &str = "ctrlmesh-mesh-ca";
@@ -17,8 +20,6 @@ pub const CA_KEY: &str = "ca.crt";
 pub const MANAGER_CA_KEY: &str = "manager.crt";
 /// The role of proxies, and of what binds it.
 pub const ROLE: &str = "ctrlmesh-proxy";
-/// The label of what is ours.
-pub const OURS_LABEL: (&str, &str) = ("app.kubernetes.io/managed-by", "ctrlmesh");
 /// The same, for people.
 pub const OURS: &str = "app.kubernetes.io/managed-by: ctrlmesh";
 
@@ -95,8 +96,8 @@ pub(in crate::manager) fn cluster_rights(accounts: &[(&str, &str)]) -> Value {
     })
 }
 
-/// The objects for a namespace with injected pods: the mesh CA, the bundle, and the right to read
-/// the policies and the pods.
+/// The objects for a namespace with injected pods: the mesh CA, the bundle, and the rights to read
+/// the policies and the pods, and to write Leases.
 pub fn of_namespace(namespace: &str, trust: &Trust) -> [Value; 3] {
     let secret = json!({
         "apiVersion": "v1",
@@ -126,6 +127,12 @@ pub fn of_namespace(namespace: &str, trust: &Trust) -> [Value; 3] {
             },
             // The pods of the other shards, which answer reviews of their objects.
             { "apiGroups": [""], "resources": ["pods"], "verbs": ["get", "list", "watch"] },
+            // The own Lease, and those of the ring.
+            {
+                "apiGroups": ["coordination.k8s.io"],
+                "resources": ["leases"],
+                "verbs": ["get", "list", "watch", "create", "patch", "delete"],
+            },
         ],
     });
     [secret, bundle, role]

@@ -149,9 +149,9 @@ fn proxy(own: PodSettings, ways: &Ways, settings: &Settings) -> Container {
     mounts.push(mount(POD_LABELS, LABELS_DIR, true));
     mounts.push(mount(STATE, STATE_DIR, false));
     let mut env = pod_env();
+    env.push(env_field(POD_UID, "metadata.uid"));
     if let Some(reviews) = &ways.reviews {
         mounts.push(reviews.mount.clone());
-        env.push(env_field(POD_UID, "metadata.uid"));
     }
     env.extend(own.proxy_env);
     Container::new(PROXY, fields, env, mounts)

@@ -31,6 +31,10 @@ pub struct ShardingDraft {
     pub config: PodConfig,
     /// The controller's webhook server. `None` if it has none.
     pub webhook: Option<Webhook>,
+    /// The time of the config's creation, in seconds; `None` outside an API server.
+    pub created: Option<i64>,
+    /// The ring of the shard. `None` if it is in none.
+    pub ring: Option<Box<str>>,
     pub(super) lock: Option<Lock>,
     pub(super) limits: Vec<(Rule, Arc<DraftScope>)>,
 }

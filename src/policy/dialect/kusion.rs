@@ -22,7 +22,7 @@ use crate::{
         sharding::{Boundary, HashOf, HashRange, HashRule, Lock, Pattern, Rule},
     },
     wire::{
-        dns::is_label,
+        dns::{is_label, is_subdomain},
         selector::{LabelError, Op, Requirement, Selector},
     },
 };
@@ -50,8 +50,29 @@ fn compile(object: ObjectRef, spec: &ShardingConfigSpec) -> Result<ShardingDraft
     }
     let webhook = webhook::webhook(spec.webhook.as_ref(), &mut problems);
     let limits = limits(&spec.limits, &mut problems);
+    let ring = ring(spec, &mut problems);
     let object = problems.none_of(object)?;
-    Ok(ShardingDraft { config: PodConfig { object, pods }, webhook, lock, limits })
+    let config = PodConfig { object, pods };
+    Ok(ShardingDraft { config, created: None, webhook, ring, lock, limits })
+}
+
+/// Most bytes of the name of a ring.
+const MAX_RING: usize = 253;
+
+/// The ring of a config, by default named as the controller's lock.
+fn ring(spec: &ShardingConfigSpec, problems: &mut Problems) -> Option<Box<str>> {
+    let Some(ring) = &spec.ring else {
+        return Some(spec.controller.as_ref()?.leader_election_name.as_str().into());
+    };
+    if ring.len() > MAX_RING || !is_subdomain(ring) {
+        let what = format!(
+            "{ring:?} is not the name of a ring: give at most {MAX_RING} of a-z, 0-9, - and ., beginning \
+             and ending with a letter or digit, the same in all shards of the controller"
+        );
+        problems.add("spec.ring", what);
+        return None;
+    }
+    Some(ring.as_str().into())
 }
 
 /// A limit's claim to a pair of group and resource, and the field that makes it.

@@ -9,6 +9,7 @@ mod draft;
 mod kusion;
 pub(super) mod problem;
 
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use kube::api::DynamicObject;
 
 use self::problem::Server;
@@ -27,9 +28,10 @@ pub fn draft(kind: Kind, object: &DynamicObject) -> Checked {
     let Some(spec) = object.data.get("spec").filter(|spec| !spec.is_null()) else {
         return Err(Invalid::one(identity, "spec", "is missing: give a selector of the pods"));
     };
+    let created = object.metadata.creation_timestamp.as_ref().map(|Time(at)| at.as_second());
     match kind {
         Kind::ShardingConfig => kusion::sharding(identity, spec)
-            .map(Draft::Sharding)
+            .map(|draft| Draft::Sharding(ShardingDraft { created, ..draft }))
             .map_err(|invalid| Invalid { server: Server::read(spec).into(), ..invalid }),
     }
 }

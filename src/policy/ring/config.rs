@@ -2,7 +2,9 @@
 
 use std::sync::Arc;
 
-use crate::policy::Area;
+use crate::policy::{
+    Area, Checked, Draft, NamespaceLabels, NamespacesUnknown, Scope, ShardingDraft,
+};
 
 /// The objects that a config wants for its shard.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -19,9 +21,57 @@ pub struct Wanted<S> {
     pub area: Arc<Area<S>>,
 }
 
+/// The wishes of the configs of a ring, as one of its shards sees them.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Wishes {
+    /// The shard's own.
+    pub own: Wanted<Arc<Scope>>,
+    /// Those of the others. One that cannot be resolved is missing: wishes decide who claims, not who
+    /// opens.
+    pub rivals: Vec<Wanted<Arc<Scope>>>,
+}
+
 impl<S> Wanted<S> {
     /// Whether this is of another shard of the ring.
     pub(super) fn is_rival_of(&self, other: &Self) -> bool {
         self.ring == other.ring && self.shard != other.shard
+    }
+}
+
+impl Wanted<Arc<Scope>> {
+    /// The wish of a config. `None` if it is in no ring.
+    fn of(
+        draft: &ShardingDraft,
+        known: Option<&NamespaceLabels>,
+    ) -> Result<Option<Self>, NamespacesUnknown> {
+        let Some(ring) = draft.ring.clone() else { return Ok(None) };
+        let config = &draft.config.object;
+        Ok(Some(Self {
+            ring,
+            shard: config.name.clone(),
+            birth: (draft.created.unwrap_or_default(), config.uid.clone().unwrap_or_default()),
+            generation: config.generation.unwrap_or_default(),
+            area: Arc::new(draft.resolve(known)?.sharding.area()),
+        }))
+    }
+}
+
+impl Wishes {
+    /// The wishes of `own` and of its rivals among the checked configs. `known` has the labels of all
+    /// namespaces, or is `None` if they are not known. `None` if `own` is in no ring.
+    pub fn of<'c>(
+        own: &ShardingDraft,
+        checked: impl IntoIterator<Item = &'c Checked>,
+        known: Option<&NamespaceLabels>,
+    ) -> Result<Option<Self>, NamespacesUnknown> {
+        let Some(wanted) = Wanted::of(own, known)? else { return Ok(None) };
+        let rivals = checked.into_iter().filter_map(|checked| {
+            let Ok(Draft::Sharding(draft)) = checked else { return None };
+            let is_beside = draft.config.object.namespace == own.config.object.namespace;
+            let rival = Wanted::of(draft, known).ok().flatten().filter(|_| is_beside)?;
+            rival.is_rival_of(&wanted).then_some(rival)
+        });
+        let rivals = rivals.collect();
+        Ok(Some(Self { own: wanted, rivals }))
     }
 }

@@ -125,6 +125,11 @@ impl<S: Piece> Ring<S> {
         self.settle(now);
     }
 
+    /// Whether these wishes are the last that were seen.
+    pub fn has_wishes(&self, own: &Wanted<S>, rivals: &[Wanted<S>]) -> bool {
+        self.config.as_ref() == Some(own) && self.rivals == rivals
+    }
+
     /// The wishes of the configs of the ring. They may be late: they decide who claims, not
     /// who opens.
     pub fn see_configs(&mut self, configs: Vec<Wanted<S>>, now: Time) {

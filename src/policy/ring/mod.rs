@@ -22,7 +22,7 @@ mod wish;
 
 pub use self::{
     claim::{Claim, Lease},
-    config::Wanted,
+    config::{Wanted, Wishes},
     form::{SPEAKS, Said, ScopeClaim, TooLong},
     machine::{Listing, Phase, Ring, Saying, Write},
     own::Answer,

@@ -15,7 +15,7 @@ use tokio::{
 
 use crate::{
     cluster::chain,
-    policy::{Epoch, PodConfig, Policy, Sharding, Siblings},
+    policy::{Epoch, PodConfig, Policy, Sharding, Siblings, ring::Wishes},
     proxy::{
         metrics::Metrics,
         upstream::{Server, Unwritable},
@@ -44,6 +44,8 @@ pub(in crate::proxy) struct Feed {
     changed: watch::Sender<Epoch>,
     /// The shards of the pod's controller, where it has a webhook.
     siblings: watch::Sender<Option<Arc<Siblings>>>,
+    /// The wishes of the pod's ring.
+    wishes: watch::Sender<Option<Arc<Wishes>>>,
     /// The signal that more is known for the next process than stands on disk.
     has_settled: Notify,
     state: Mutex<FeedState>,
@@ -86,6 +88,7 @@ impl Feed {
             servers,
             changed: watch::Sender::new(Epoch::default()),
             siblings: watch::Sender::default(),
+            wishes: watch::Sender::default(),
             has_settled: Notify::new(),
             state: Mutex::default(),
             metrics,
@@ -113,15 +116,20 @@ impl Feed {
         self.siblings.subscribe()
     }
 
+    /// A receiver of the wishes of the pod's ring. They are `None` before the first config, and where
+    /// that is in no ring.
+    pub(in crate::proxy) fn wishes(&self) -> watch::Receiver<Option<Arc<Wishes>>> {
+        self.wishes.subscribe()
+    }
+
     /// Replaces what [`Self::siblings`] shows.
     pub(super) fn show_siblings(&self, now: Option<Siblings>) {
-        self.siblings.send_if_modified(|shown| {
-            let is_other = shown.as_deref() != now.as_ref();
-            if is_other {
-                *shown = now.map(Arc::new);
-            }
-            is_other
-        });
+        show(&self.siblings, now);
+    }
+
+    /// Replaces what [`Self::wishes`] shows.
+    pub(super) fn show_wishes(&self, now: Option<Wishes>) {
+        show(&self.wishes, now);
     }
 
     /// The problems of the sources; `None` if the newest input is in force.
@@ -247,6 +255,17 @@ impl Feed {
             self.metrics.policy_age.set(in_force.since.elapsed().as_secs_f64());
         }
     }
+}
+
+/// Replaces what receivers see, if it is another value.
+fn show<T: PartialEq>(shown: &watch::Sender<Option<Arc<T>>>, now: Option<T>) {
+    shown.send_if_modified(|shown| {
+        let is_other = shown.as_deref() != now.as_ref();
+        if is_other {
+            *shown = now.map(Arc::new);
+        }
+        is_other
+    });
 }
 
 #[cfg(test)]

@@ -16,7 +16,7 @@ use tokio::time::Instant;
 use super::in_force::{Feed, SourceState};
 use crate::{
     cluster::{Followed, OwnAccess, Update, describe},
-    policy::{Checked, NamespacesUnknown, ShardingDraft, Siblings},
+    policy::{Checked, NamespacesUnknown, ShardingDraft, Siblings, ring::Wishes},
     proxy::shared::reached,
 };
 
@@ -37,7 +37,7 @@ pub(super) struct Resolver {
     feed: Arc<Feed>,
     access: OwnAccess,
     draft: Option<ShardingDraft>,
-    /// The configs among which the draft's siblings are; empty if it has no webhook.
+    /// The configs among which the draft's siblings and rivals are; empty if it can have none.
     configs: Vec<Checked>,
     /// The watch, open while the draft or a sibling needs it.
     watch: Option<LabelWatch>,
@@ -75,10 +75,8 @@ impl Resolver {
     /// Takes the configs as they are now; the draft stays.
     pub(super) fn beside<'c>(&mut self, configs: impl IntoIterator<Item = &'c Checked>) {
         let Some(draft) = &self.draft else { return };
-        self.configs = match draft.webhook {
-            Some(_) => configs.into_iter().cloned().collect(),
-            None => Vec::new(),
-        };
+        let is_alone = draft.webhook.is_none() && draft.ring.is_none();
+        self.configs = if is_alone { Vec::new() } else { configs.into_iter().cloned().collect() };
         match (draft.namespaces_unknown(&self.configs), &mut self.watch) {
             (None, watch) => *watch = None,
             (Some(needed_by), Some(watch)) => watch.needed_by = needed_by,
@@ -130,6 +128,9 @@ impl Resolver {
             // where it knows of none.
             if let Ok(siblings) = Siblings::of(draft, &self.configs, known) {
                 self.feed.show_siblings(siblings);
+            }
+            if let Ok(wishes) = Wishes::of(draft, &self.configs, known) {
+                self.feed.show_wishes(wishes);
             }
             if let Ok(policy) = draft.resolve(known) {
                 self.feed.install(policy);

@@ -16,11 +16,12 @@ use super::{
     words::{named, quoted},
 };
 use crate::{
+    api::keys::OURS_LABEL,
     cli::doctor::{
         facts::{ManagerFacts, NamespaceFacts},
         finding::{Check, Findings},
     },
-    manager::inject::companions::{BUNDLE_MAP, CA_KEY, OURS, OURS_LABEL, ROLE},
+    manager::inject::companions::{BUNDLE_MAP, CA_KEY, OURS, ROLE},
 };
 
 /// The way into the mesh.

@@ -82,6 +82,25 @@ fn i13_fields_of_the_webhook_that_are_absent_have_their_defaults() {
 }
 
 #[test]
+fn the_ring_of_a_config_is_its_own_or_named_as_its_lock() {
+    let ring = |more: &str| compiled(&format!("{PODS}{more}")).unwrap().ring;
+    assert_eq!(ring(""), None);
+    assert_eq!(ring("controller: {leaderElectionName: op}"), Some("op".into()));
+    let both = "controller: {leaderElectionName: op}\nring: other.ring";
+    assert_eq!(ring(both), Some("other.ring".into()));
+}
+
+#[test]
+fn bad_i14_ring_says_what_would_be_right() {
+    let long = "a".repeat(254);
+    for name in ["", "My Ring", "-a", "a_b", &long] {
+        let problems = problems(&format!("{PODS}ring: {name:?}\n"));
+        let says = format!("spec.ring: {name:?} is not the name of a ring: give at most 253 of");
+        assert!(matches!(&problems[..], [one] if one.starts_with(&says)), "{problems:?}");
+    }
+}
+
+#[test]
 fn bad_i13_fields_of_the_webhook_say_what_would_be_right() {
     let told = |fields: &str| problems(&format!("{PODS}webhook: {{{fields}}}")).join("; ");
     for (fields, says) in [

@@ -1,14 +1,15 @@
 //! The first hour of a platform team: a chart, a label, two ShardingConfigs.
 
 use std::{
+    collections::BTreeMap,
     fs,
     path::{Path, PathBuf},
     time::Instant,
 };
 
-use anyhow::{Context, Result, ensure};
+use anyhow::{Context, Result, bail, ensure};
 use ctrlmesh_e2e::{Binaries, Boundary, Installed, NAMESPACE, until};
-use serde_json::json;
+use serde_json::{Value, json};
 
 use crate::{
     audit,
@@ -38,10 +39,43 @@ fn i12_i15_a_chart_a_label_and_two_configs_make_four_pods_in_two_shards() -> Res
         ensure!(metrics.contains("ctrlmesh_enrolments_total{result=\"ok\"} 1"), "{metrics}");
     }
 
+    each_pod_says_what_it_has(&scene)?;
     nothing_holds_a_key(&scene)?;
     the_mesh_goes_on_without_its_manager(&scene)?;
     audit::none_refused(&scene)?;
     audit::by_themselves(&scene)
+}
+
+/// The Leases of pods, by the pods' names.
+fn leases(scene: &Installed) -> Result<BTreeMap<String, Value>> {
+    let path = format!(
+        "/apis/coordination.k8s.io/v1/namespaces/{NAMESPACE}/leases?labelSelector=\
+         ctrlmesh.kusionstack.io%2Fring%3Ddemo-operator"
+    );
+    let mut list = scene.node().api().client().get(&path)?.json()?;
+    let Value::Array(leases) = list["items"].take() else { bail!("no list: {list}") };
+    let holder = |lease: Value| {
+        let holder = lease["spec"]["holderIdentity"].as_str().context("a holder")?;
+        Ok((holder.to_owned(), lease))
+    };
+    leases.into_iter().map(holder).collect()
+}
+
+/// Each pod of the ring has a Lease with the objects of its shard.
+fn each_pod_says_what_it_has(scene: &Installed) -> Result<()> {
+    until("each pod has a Lease", LIMIT, || {
+        Ok((leases(scene)?.keys().eq(&Installed::PODS)).then_some(()))
+    })?;
+    for (pod, lease) in leases(scene)? {
+        let (team, _) = TEAMS.iter().find(|(_, pods)| pods.contains(&&*pod)).context("a team")?;
+        let of = |name: &str| {
+            let text = &lease["metadata"]["annotations"][format!("ctrlmesh.kusionstack.io/{name}")];
+            text.as_str().unwrap_or_default().to_owned()
+        };
+        ensure!(of("shard") == format!("{team}s"), "{lease}");
+        ensure!(of("claim").contains(&format!("team={team}")), "{lease}");
+    }
+    Ok(())
 }
 
 /// The keys of the authorities are in the Secret of the manager's namespace alone; no pod mounts it.
@@ -108,6 +142,7 @@ fn the_mesh_goes_on_without_its_manager(scene: &Installed) -> Result<()> {
     })?;
 
     // A changed boundary, and containers that are killed.
+    let before = leases(scene)?;
     for container in ["ctrlmesh-proxy", "operator"] {
         scene.kill("demo-operator-0", container)?;
         until("the container runs again", LIMIT, || {
@@ -121,6 +156,13 @@ fn the_mesh_goes_on_without_its_manager(scene: &Installed) -> Result<()> {
         let widgets = scene.shards().widgets()?;
         let cat = widgets.iter().find(|widget| widget.team == "cat").context("a Widget")?;
         Ok(TEAMS[0].1.contains(&cat.handled_by.as_str()).then_some(()))
+    })?;
+
+    until("the Lease of the same pod says so, which its next process keeps", LIMIT, || {
+        let lease = leases(scene)?.remove("demo-operator-0").context("a Lease")?;
+        ensure!(lease["metadata"]["uid"] == before["demo-operator-0"]["metadata"]["uid"]);
+        let claim = &lease["metadata"]["annotations"]["ctrlmesh.kusionstack.io/claim"];
+        Ok(claim.as_str().is_some_and(|claim| claim.contains("cat")).then_some(()))
     })?;
 
     a_volume_is_replaced(scene)?;
@@ -143,8 +185,14 @@ fn the_mesh_goes_on_without_its_manager(scene: &Installed) -> Result<()> {
     let manager = "deployment/ctrlmesh-manager";
     let available = "condition=Available";
     scene.node().wait_for(Installed::NAMESPACE, manager, available, LIMIT)?;
+    let last = leases(scene)?.remove("demo-operator-3").context("a Lease")?;
     scene.node().kubectl(&["delete", "pod", "demo-operator-3", "--namespace", NAMESPACE])?;
+    let named = |lease: &Value| lease["metadata"]["name"] == last["metadata"]["name"];
+    ensure!(!leases(scene)?.values().any(named), "a pod left its Lease behind");
     scene.wait_ready("demo-operator-3", LIMIT)?;
+    until("the next pod has one of its own", LIMIT, || {
+        Ok(leases(scene)?.contains_key("demo-operator-3").then_some(()))
+    })?;
     let text = ["get", "pod", "demo-operator-3", "--namespace", NAMESPACE, "-o", "json"];
     ensure!(scene.node().kubectl(&text)?.contains("ctrlmesh-proxy"), "a pod without a proxy");
     Ok(())

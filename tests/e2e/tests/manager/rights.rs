@@ -7,9 +7,12 @@ use ctrlmesh_e2e::{ApiServer, AuditEntry, Manager, until};
 use rcgen::{CertificateParams, KeyPair, PKCS_ECDSA_P256_SHA256};
 use serde_json::{Value, json};
 
-use crate::scene::{
-    AUDIENCE, OPERATORS, SECRET, SOON, at, authorities, bundle, certificate, cluster, config,
-    create, get, has, manager, pod, token,
+use crate::{
+    leases::{is_deleted, orphan},
+    scene::{
+        AUDIENCE, OPERATORS, SECRET, SOON, at, authorities, bundle, certificate, cluster, config,
+        create, get, has, manager, pod, token,
+    },
 };
 
 const ACCOUNT: &str = "system:serviceaccount:ctrlmesh-system:ctrlmesh-manager";
@@ -67,6 +70,7 @@ fn needed(entry: &AuditEntry) -> Vec<Right> {
 /// Has the manager do each of its duties once.
 fn work(api: &ApiServer) -> Result<()> {
     let mut manager = manager(api, &[])?;
+    let orphan = orphan(api)?;
     let mut config = config(OPERATORS);
     let selector = json!({ "matchLabels": { "tier": "gold" } });
     config["spec"]["limits"] =
@@ -113,6 +117,7 @@ fn work(api: &ApiServer) -> Result<()> {
         let data = bundle(api, OPERATORS)?;
         Ok(data["ca.crt"].as_str().is_some_and(|text| text.contains(&next)).then_some(()))
     })?;
+    is_deleted(api, &orphan)?;
     manager.stop()
 }
 

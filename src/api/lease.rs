@@ -1,0 +1,209 @@
+//! The Lease of a pod: the object in which a pod says what it may write.
+//!
+//! Hides the names of labels and annotations. Knows neither what a claim means nor when it is
+//! written.
+
+use std::collections::BTreeMap;
+
+use k8s_openapi::{
+    api::coordination::v1::{Lease, LeaseSpec},
+    apimachinery::pkg::apis::meta::v1::MicroTime,
+    jiff::Timestamp,
+};
+use kube::api::ObjectMeta;
+use sha2::{Digest, Sha256};
+
+use super::keys::OURS_LABEL;
+
+/// Label of the Lease of a pod: its ring, or a digest of a name that is no label value.
+pub const RING: &str = "ctrlmesh.kusionstack.io/ring";
+/// Annotation: the name of the ring.
+const RING_NAME: &str = "ctrlmesh.kusionstack.io/ring-name";
+/// Annotation: the config of the pod's shard.
+const SHARD: &str = "ctrlmesh.kusionstack.io/shard";
+/// Annotation: the config's uid.
+const CONFIG_UID: &str = "ctrlmesh.kusionstack.io/config-uid";
+/// Annotation: the number of the config's spec.
+const GENERATION: &str = "ctrlmesh.kusionstack.io/generation";
+/// Annotation: the claim.
+const CLAIM: &str = "ctrlmesh.kusionstack.io/claim";
+/// Annotation: the number of requests without a known end.
+const UNDER_WAY: &str = "ctrlmesh.kusionstack.io/under-way";
+/// Annotation: the format that the pod speaks.
+const SPEAKS: &str = "ctrlmesh.kusionstack.io/speaks";
+/// Beginning of the name of the Lease of a pod; its uid follows.
+const PREFIX: &str = "ctrlmesh-";
+/// Most bytes of a label's value.
+const LABEL_VALUE: usize = 63;
+
+/// The Lease of a pod, as it is written. A text that it does not have is empty.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct PodLease {
+    /// The uid of the pod.
+    pub pod_uid: String,
+    /// The name of the pod.
+    pub holder: String,
+    /// The ring.
+    pub ring: String,
+    /// The config of the pod's shard. `None` if it does not say.
+    pub shard: Option<String>,
+    /// The config's uid.
+    pub config_uid: String,
+    /// The number of the config's spec.
+    pub generation: i64,
+    /// The claim. `None` if it does not say.
+    pub claim: Option<String>,
+    /// The number of requests without a known end.
+    pub under_way: usize,
+    /// The format that the pod speaks.
+    pub speaks: u32,
+    /// The time of the last renewal.
+    pub renewed: Timestamp,
+}
+
+impl PodLease {
+    /// The name of the Lease of the pod with this uid.
+    pub fn name_of(pod_uid: &str) -> String {
+        format!("{PREFIX}{pod_uid}")
+    }
+
+    /// The selector of the Leases of a ring.
+    pub fn selector_of(ring: &str) -> String {
+        format!("{RING}={}", label_value(ring))
+    }
+
+    /// The uid of the pod whose Lease has this name. `None` if it is no such Lease.
+    pub fn pod_of(name: &str) -> Option<&str> {
+        name.strip_prefix(PREFIX)
+    }
+
+    /// Reads a Lease. `None` if it is none of a pod.
+    pub fn read(lease: &Lease) -> Option<Self> {
+        let ObjectMeta { name, labels, annotations, .. } = &lease.metadata;
+        let label = labels.as_ref()?.get(RING)?;
+        let pod_uid = Self::pod_of(name.as_deref()?)?.to_owned();
+        let none = BTreeMap::new();
+        let annotations = annotations.as_ref().unwrap_or(&none);
+        let text = |key| annotations.get(key).cloned();
+        let spec = lease.spec.clone().unwrap_or_default();
+        // Who writes the one only counts for what the other says.
+        let ring = text(RING_NAME).filter(|ring| label_value(ring) == *label);
+        Some(Self {
+            pod_uid,
+            holder: spec.holder_identity.unwrap_or_default(),
+            ring: ring.unwrap_or_else(|| label.clone()),
+            shard: text(SHARD),
+            config_uid: text(CONFIG_UID).unwrap_or_default(),
+            generation: number(text(GENERATION)),
+            claim: text(CLAIM),
+            under_way: number(text(UNDER_WAY)),
+            speaks: number(text(SPEAKS)),
+            renewed: spec.renew_time.map(|MicroTime(at)| at).unwrap_or_default(),
+        })
+    }
+
+    /// The object, in a version that it replaces. `None` if there is no such object yet.
+    pub fn object(&self, namespace: &str, replaces: Option<&str>) -> Lease {
+        let (managed_by, us) = OURS_LABEL;
+        let labels = [(RING, label_value(&self.ring)), (managed_by, us.to_owned())];
+        let annotations = [
+            (RING_NAME, Some(self.ring.clone())),
+            (SHARD, self.shard.clone()),
+            (CONFIG_UID, Some(self.config_uid.clone())),
+            (GENERATION, Some(self.generation.to_string())),
+            (CLAIM, self.claim.clone()),
+            (UNDER_WAY, Some(self.under_way.to_string())),
+            (SPEAKS, Some(self.speaks.to_string())),
+        ];
+        let annotations = annotations.into_iter().filter_map(|(key, value)| Some((key, value?)));
+        Lease {
+            metadata: ObjectMeta {
+                name: Some(Self::name_of(&self.pod_uid)),
+                namespace: Some(namespace.to_owned()),
+                resource_version: replaces.map(str::to_owned),
+                labels: Some(labels.map(|(key, value)| (key.to_owned(), value)).into()),
+                annotations: Some(
+                    annotations.map(|(key, value)| (key.to_owned(), value)).collect(),
+                ),
+                ..ObjectMeta::default()
+            },
+            spec: Some(LeaseSpec {
+                holder_identity: Some(self.holder.clone()),
+                renew_time: Some(MicroTime(self.renewed)),
+                ..LeaseSpec::default()
+            }),
+        }
+    }
+}
+
+fn number<N: std::str::FromStr + Default>(text: Option<String>) -> N {
+    text.and_then(|text| text.parse().ok()).unwrap_or_default()
+}
+
+/// The value of the label that stands for a ring.
+fn label_value(ring: &str) -> String {
+    let is_value = ring.len() <= LABEL_VALUE
+        && ring.starts_with(|c: char| c.is_ascii_alphanumeric())
+        && ring.ends_with(|c: char| c.is_ascii_alphanumeric())
+        && ring.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"-_.".contains(&byte));
+    if is_value {
+        return ring.to_owned();
+    }
+    let digest = Sha256::digest(ring);
+    let digest: String = digest.iter().take(16).map(|byte| format!("{byte:02x}")).collect();
+    format!("sha256-{digest}")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn lease(ring: &str) -> PodLease {
+        PodLease {
+            pod_uid: "3f9c".into(),
+            holder: "op-0".into(),
+            ring: ring.into(),
+            shard: Some("blue".into()),
+            config_uid: "c-1".into(),
+            generation: 3,
+            claim: Some("{}".into()),
+            under_way: 2,
+            speaks: 1,
+            renewed: Timestamp::from_second(1_700_000_000).unwrap(),
+        }
+    }
+
+    #[test]
+    fn a_lease_reads_as_it_was_written_whatever_the_ring_is_called() {
+        let long = "long.".repeat(40);
+        for ring in ["op", "op.example.com", "a_B-9", "-op", "", &long] {
+            let object = lease(ring).object("ns", Some("7"));
+            assert_eq!(PodLease::read(&object).unwrap(), lease(ring), "{ring}");
+            let label = &object.metadata.labels.as_ref().unwrap()[RING];
+            assert_eq!(PodLease::selector_of(ring), format!("{RING}={label}"));
+            assert!((1..=LABEL_VALUE).contains(&label.len()), "{label}");
+            assert_eq!(object.metadata.resource_version.as_deref(), Some("7"));
+            assert_eq!(object.metadata.owner_references, None);
+        }
+        let labels = ["long.a", "long.b"].map(|ring| label_value(&ring.repeat(20)));
+        assert_ne!(labels[0], labels[1]);
+    }
+
+    #[test]
+    fn a_lease_that_says_less_is_read_as_far_as_it_goes() {
+        let bare = |name: &str, label: Option<&str>| {
+            let labels = label.map(|ring| [(RING.to_owned(), ring.to_owned())].into());
+            let metadata = ObjectMeta { name: Some(name.into()), labels, ..Default::default() };
+            PodLease::read(&Lease { metadata, spec: None })
+        };
+        let read = bare("ctrlmesh-3f9c", Some("op")).unwrap();
+        assert_eq!((&*read.pod_uid, &*read.ring), ("3f9c", "op"));
+        assert_eq!((read.shard, read.claim, read.speaks), (None, None, 0));
+        assert_eq!(bare("ctrlmesh-3f9c", None), None);
+        assert_eq!(bare("op", Some("op")), None);
+        // A name that is not the label's does not lead into another ring.
+        let mut object = lease("other").object("ns", None);
+        object.metadata.labels = Some([(RING.to_owned(), "op".to_owned())].into());
+        assert_eq!(PodLease::read(&object).unwrap().ring, "op");
+    }
+}

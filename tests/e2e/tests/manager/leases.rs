@@ -1,0 +1,122 @@
+//! The Leases of pods: who may write one, and who deletes it.
+
+use std::time::Duration;
+
+use anyhow::{Context, Result, ensure};
+use ctrlmesh_e2e::{ApiServer, until};
+use serde_json::{Value, json};
+
+use crate::scene::{OPERATORS, SOON, cluster, create, get, has, manager, pod, token};
+
+const LEASES: &str = "/apis/coordination.k8s.io/v1/namespaces/operators/leases";
+const RING: &str = "ctrlmesh.kusionstack.io/ring";
+/// The time in which the Lease of a pod that is gone is deleted.
+pub(crate) const GONE: Duration = Duration::from_secs(200);
+
+/// A Lease of that name.
+pub(crate) fn lease(name: &str, ring: Option<&str>) -> Value {
+    let labels = ring.map(|ring| json!({ (RING): ring }));
+    json!({
+        "apiVersion": "coordination.k8s.io/v1",
+        "kind": "Lease",
+        "metadata": { "name": name, "namespace": OPERATORS, "labels": labels },
+        "spec": { "holderIdentity": "one" },
+    })
+}
+
+fn of(pod: &Value) -> Result<String> {
+    Ok(format!("ctrlmesh-{}", pod["metadata"]["uid"].as_str().context("a uid")?))
+}
+
+/// Waits until the account of pods may write Leases.
+fn has_rights(api: &ApiServer, token: &str) -> Result<()> {
+    until("rights to Leases", SOON, || {
+        Ok((api.client().with_token(token).get(LEASES)?.status == 200).then_some(()))
+    })
+}
+
+#[test]
+fn i14_a_pod_writes_and_deletes_its_own_lease_alone() -> Result<()> {
+    let api = cluster()?;
+    let _manager = manager(&api, &[])?;
+    let (one, two) = (create(&api, &pod(OPERATORS, "one"), &[])?, pod(OPERATORS, "two"));
+    let two = create(&api, &two, &[])?;
+    let unbound = token(&api, None, None)?;
+    has_rights(&api, &unbound)?;
+    let token = token(&api, None, Some(&one))?;
+    let client = api.client().with_token(&token);
+    let (own, other) = (of(&one)?, of(&two)?);
+    let refused = |client: &ctrlmesh_e2e::Client, method: &str, name: &str, body: &Value| {
+        let path = match method {
+            "POST" => LEASES.to_owned(),
+            _ => format!("{LEASES}/{name}"),
+        };
+        let kind = match method {
+            "PATCH" => "application/merge-patch+json",
+            _ => "application/json",
+        };
+        let answer = client.request(method, &path, kind, body.to_string().into_bytes())?;
+        ensure!(answer.status == 403, "{method} {name}: {} {}", answer.status, answer.text);
+        has(&answer.text, "only that pod writes and deletes it")
+    };
+    // A policy is in force some time after it is stored.
+    until("the policy is in force", SOON, || {
+        let answer = client.post(LEASES, &lease(&other, Some("op")))?;
+        if answer.status == 201 {
+            api.kubectl(&["delete", "lease", &other, "-n", OPERATORS])?;
+        }
+        Ok((answer.status == 403).then_some(()))
+    })?;
+
+    client.post(LEASES, &lease(&own, Some("op")))?.json()?;
+    api.client().post(LEASES, &lease(&other, Some("op")))?.json()?;
+    let patch = json!({ "metadata": { "labels": { "more": "words" } } });
+    for (method, body) in [("PATCH", &patch), ("DELETE", &json!({}))] {
+        refused(&client, method, &other, body)?;
+    }
+    // Nor by another name, without the label, or with a token that no pod has.
+    refused(&client, "POST", "op", &lease("op", Some("op")))?;
+    let invented = "ctrlmesh-3f9c0d1e-0000-4000-8000-000000000000";
+    refused(&client, "POST", invented, &lease(invented, None))?;
+    for (method, body) in [("PATCH", &patch), ("DELETE", &json!({}))] {
+        refused(&api.client().with_token(&unbound), method, &own, body)?;
+    }
+    // Other Leases are nobody's business.
+    client.post(LEASES, &lease("lock", None))?.json()?;
+    client.post(LEASES, &lease("ctrlmesh-lock", None))?.json()?;
+    client.delete(&format!("{LEASES}/lock"))?.json()?;
+    // A Lease does not become one of a pod's, nor the other way round.
+    let ring = json!({ "metadata": { "labels": { (RING): "op" } } });
+    refused(&client, "PATCH", "ctrlmesh-lock", &ring)?;
+
+    let path = format!("{LEASES}/{own}");
+    let kind = "application/merge-patch+json";
+    client.request("PATCH", &path, kind, patch.to_string().into_bytes())?.json()?;
+    client.delete(&path)?.json()?;
+    // People are bound by their rights alone.
+    api.kubectl(&["delete", "lease", &other, "-n", OPERATORS])?;
+
+    // Renewals wait beside leader election, not behind the requests of the app.
+    let metrics = api.client().get("/metrics")?.text;
+    let dispatched = metrics.lines().any(|line| {
+        line.starts_with("apiserver_flowcontrol_dispatched_requests_total{")
+            && line.contains("flow_schema=\"ctrlmesh-leases\"")
+            && line.contains("priority_level=\"leader-election\"")
+    });
+    ensure!(dispatched, "no request went by the FlowSchema");
+    Ok(())
+}
+
+/// A Lease of a pod that was never there.
+pub(crate) fn orphan(api: &ApiServer) -> Result<String> {
+    let name = "ctrlmesh-00000000-0000-4000-8000-000000000000";
+    api.client().post(LEASES, &lease(name, Some("op")))?.json()?;
+    Ok(format!("{LEASES}/{name}"))
+}
+
+/// Waits until the manager has deleted a Lease.
+pub(crate) fn is_deleted(api: &ApiServer, path: &str) -> Result<()> {
+    until("the Lease of a pod that is gone is deleted", GONE, || {
+        Ok(get(api, path)?.is_none().then_some(()))
+    })
+}

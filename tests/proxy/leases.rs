@@ -1,0 +1,328 @@
+//! The Lease in which a pod says what it may write.
+
+use std::slice;
+
+use http::Method;
+use nix::sys::signal::Signal;
+use serde_json::{Value, json};
+
+use crate::support::{
+    cluster::{Cluster, FORBIDDEN, config, configs},
+    upstream::{Call, Stream},
+};
+
+const UID: &str = "3f9c";
+const NAME: &str = "ctrlmesh-3f9c";
+const PATH: &str = "/apis/coordination.k8s.io/v1/namespaces/ns/leases";
+const CONFLICT: &str = r#"{"kind":"Status","apiVersion":"v1","status":"Failure","reason":"Conflict","message":"another version","code":409}"#;
+const GONE: &str = r#"{"kind":"Status","apiVersion":"v1","status":"Success","code":200}"#;
+const ABSENT: &str = r#"{"kind":"Status","apiVersion":"v1","status":"Failure","reason":"NotFound","message":"no such Lease","code":404}"#;
+const OURS: &str = "ctrlmesh.kusionstack.io";
+
+/// A pod, and the API server that its configs and its Lease are in.
+struct Pod {
+    cluster: Cluster,
+    configs: String,
+    /// Watches of ShardingConfigs.
+    watches: Vec<Stream>,
+    /// Open watches of Leases.
+    followed: Vec<Stream>,
+}
+
+/// The config `blue` in the ring `op`, limited to ConfigMaps with this value of the label `shard`.
+fn in_ring(shard: &str) -> String {
+    let config = config("blue", "op");
+    let config = config.replace("{\"shard\":\"blue\"}", &format!("{{\"shard\":\"{shard}\"}}"));
+    config
+        .replace("\"spec\":{", "\"spec\":{\"controller\":{\"leaderElectionName\":\"op\"},")
+        .replace("\"name\":\"blue\",", "\"name\":\"blue\",\"uid\":\"c-1\",\"generation\":3,\"creationTimestamp\":\"2026-01-02T03:04:05Z\",")
+}
+
+fn annotation<'a>(lease: &'a Value, name: &str) -> &'a str {
+    lease["metadata"]["annotations"][format!("{OURS}/{name}")].as_str().unwrap_or_default()
+}
+
+/// The Lease as the API server stores it.
+fn stored(lease: &Value, version: &str) -> Value {
+    let mut lease = lease.clone();
+    lease["apiVersion"] = "coordination.k8s.io/v1".into();
+    lease["kind"] = "Lease".into();
+    lease["metadata"]["resourceVersion"] = version.into();
+    lease["metadata"]["uid"] = "l-1".into();
+    lease
+}
+
+fn list_of(leases: &[Value]) -> String {
+    let list = json!({
+        "apiVersion": "coordination.k8s.io/v1",
+        "kind": "LeaseList",
+        "metadata": { "resourceVersion": "50" },
+        "items": leases,
+    });
+    list.to_string()
+}
+
+impl Pod {
+    async fn start(config: String) -> Self {
+        let cluster = Cluster::of_pod(UID).await;
+        let configs = configs(&[config]);
+        Self { cluster, configs, watches: Vec::new(), followed: Vec::new() }
+    }
+
+    /// The next call about Leases; those about configs are answered. A watch of Leases stays open.
+    async fn lease_call(&mut self) -> Call {
+        loop {
+            let call = self.cluster.upstream.call().await;
+            if call.path().starts_with("/apis/coordination.k8s.io/") {
+                if call.query("watch").is_none() {
+                    return call;
+                }
+                assert_eq!(call.query("resourceVersion").as_deref(), Some("50"));
+                self.followed.push(call.watch());
+            } else if call.query("watch").is_some() {
+                self.watches.push(call.watch());
+            } else {
+                call.json(200, &self.configs);
+            }
+        }
+    }
+
+    /// Answers the next call, which is a consistent list.
+    async fn list(&mut self, leases: &[Value]) {
+        let call = self.lease_call().await;
+        assert_eq!((call.parts.method.as_str(), call.path()), ("GET", PATH), "{}", call.target());
+        assert_eq!(call.query("labelSelector"), Some(format!("{OURS}/ring=op")));
+        for key in ["resourceVersion", "resourceVersionMatch", "limit"] {
+            assert_eq!(call.query(key), None, "{}", call.target());
+        }
+        self.followed.clear();
+        call.json(200, &list_of(leases));
+        if leases.iter().any(|lease| lease["metadata"]["name"] == NAME) {
+            return;
+        }
+        // It may be in another ring.
+        let call = self.lease_call().await;
+        assert_eq!((call.parts.method.as_str(), call.path()), ("GET", &*format!("{PATH}/{NAME}")));
+        call.json(404, ABSENT);
+    }
+
+    /// The next call, which is a write, and its body.
+    async fn write(&mut self, method: &Method) -> (Call, Value) {
+        let mut call = self.lease_call().await;
+        assert_eq!(call.parts.method, method, "{}", call.target());
+        let body = call.body().await.unwrap();
+        (call, serde_json::from_slice(&body).unwrap())
+    }
+
+    /// Answers a write with what is stored by it.
+    async fn store(&mut self, method: &Method, version: &str) -> Value {
+        let (call, lease) = self.write(method).await;
+        let code = if *method == Method::POST { 201 } else { 200 };
+        let stored = stored(&lease, version);
+        call.json(code, &stored.to_string());
+        stored
+    }
+
+    /// The log to the end of the process, which deletes its Lease of this version.
+    async fn end(mut self, version: &str) -> String {
+        self.cluster.process.signal(Signal::SIGTERM);
+        let (call, only) = self.write(&Method::DELETE).await;
+        assert_eq!(call.path(), format!("{PATH}/{NAME}"));
+        assert_eq!(only["preconditions"], json!({ "resourceVersion": version }));
+        call.json(200, GONE);
+        let (code, log) = self.cluster.process.end().await;
+        assert_eq!(code, Some(0), "{log}");
+        log
+    }
+
+    /// Waits until such a watch is open; nothing else is asked for.
+    async fn until_watched(&mut self, open: impl Fn(&Self) -> &Vec<Stream>) {
+        while open(self).is_empty() {
+            let call = self.cluster.upstream.call().await;
+            assert!(call.query("watch").is_some(), "{}", call.target());
+            let is_of_leases = call.path().contains("leases");
+            let watches = if is_of_leases { &mut self.followed } else { &mut self.watches };
+            watches.push(call.watch());
+        }
+    }
+
+    /// Has the watch of configs show one.
+    async fn edit(&mut self, config: &str) {
+        self.until_watched(|pod| &pod.watches).await;
+        let event = format!("{{\"type\":\"MODIFIED\",\"object\":{config}}}\n");
+        self.watches.last().unwrap().send(event).await;
+    }
+}
+
+#[tokio::test]
+async fn i14_a_lease_says_what_the_pod_may_write_and_goes_last() {
+    let mut pod = Pod::start(in_ring("a")).await;
+    pod.list(&[]).await;
+    let (call, lease) = pod.write(&Method::POST).await;
+    assert_eq!(call.path(), PATH);
+    let metadata = &lease["metadata"];
+    assert_eq!((&metadata["name"], &metadata["namespace"]), (&json!(NAME), &json!("ns")));
+    assert_eq!(metadata["labels"][format!("{OURS}/ring")], "op");
+    // A Lease that went with its pod would free what a force-deleted pod still writes.
+    assert_eq!(metadata["ownerReferences"], Value::Null);
+    assert_eq!(metadata["resourceVersion"], Value::Null);
+    assert_eq!(lease["spec"]["holderIdentity"], "op-0");
+    let said = ["ring-name", "shard", "config-uid", "generation", "under-way", "speaks"];
+    assert_eq!(said.map(|name| annotation(&lease, name)), ["op", "blue", "c-1", "3", "0", "1"]);
+    let claim: Value = serde_json::from_str(annotation(&lease, "claim")).unwrap();
+    let piece = json!({ "group": "", "resource": "configmaps", "labels": "shard=a" });
+    assert_eq!(claim, json!({ "pieces": [piece] }));
+    let first = stored(&lease, "7");
+    call.json(201, &first.to_string());
+    // What is claimed is compared with what others have since then.
+    pod.list(&[first]).await;
+    pod.edit(&in_ring("b")).await;
+    let (call, lease) = pod.write(&Method::PATCH).await;
+    assert_eq!(call.header("content-type").as_deref(), Some("application/merge-patch+json"));
+    assert_eq!(lease["metadata"]["resourceVersion"], "7");
+    assert!(annotation(&lease, "claim").contains("shard=b"), "{lease}");
+    call.json(200, &stored(&lease, "8").to_string());
+    pod.list(&[stored(&lease, "8")]).await;
+    pod.end("8").await;
+}
+
+#[tokio::test]
+async fn i14_a_write_whose_answer_is_lost_is_read_before_another() {
+    let mut pod = Pod::start(in_ring("a")).await;
+    pod.list(&[]).await;
+    let (call, lease) = pod.write(&Method::POST).await;
+    call.reset();
+    // It was stored.
+    pod.list(&[stored(&lease, "7")]).await;
+    let (call, again) = pod.write(&Method::PATCH).await;
+    assert_eq!(again["metadata"]["resourceVersion"], "7");
+    // This one was not, and somebody else has written meanwhile.
+    call.json(409, CONFLICT);
+    pod.list(&[stored(&lease, "9")]).await;
+    let last = pod.store(&Method::PATCH, "10").await;
+    assert_eq!(annotation(&last, "claim"), annotation(&lease, "claim"));
+    pod.list(&[last]).await;
+    pod.end("10").await;
+}
+
+#[tokio::test]
+async fn i14_a_new_process_keeps_the_claim_of_the_last() {
+    let mut pod = Pod::start(in_ring("a")).await;
+    pod.list(&[]).await;
+    let before = pod.store(&Method::POST, "7").await;
+    pod.cluster.process.signal(Signal::SIGKILL);
+    let mut pod = Pod::start(in_ring("b")).await;
+    pod.list(slice::from_ref(&before)).await;
+    // Requests of the last process may still take effect.
+    let kept = pod.store(&Method::PATCH, "8").await;
+    assert_eq!(kept["metadata"]["resourceVersion"], "8");
+    assert_eq!(annotation(&kept, "claim"), annotation(&before, "claim"));
+    assert_eq!(annotation(&kept, "under-way"), "1");
+}
+
+#[tokio::test]
+async fn i14_a_pod_that_leaves_its_ring_gives_up_its_lease() {
+    let mut pod = Pod::start(in_ring("a")).await;
+    pod.list(&[]).await;
+    let lease = pod.store(&Method::POST, "7").await;
+    pod.list(&[lease]).await;
+    pod.edit(&config("blue", "op")).await;
+    let (call, _) = pod.write(&Method::DELETE).await;
+    call.json(200, GONE);
+    // Then it enters another.
+    pod.edit(&in_ring("a").replace("\"spec\":{", "\"spec\":{\"ring\":\"next\",")).await;
+    let call = pod.lease_call().await;
+    assert_eq!(call.query("labelSelector"), Some(format!("{OURS}/ring=next")));
+}
+
+#[tokio::test]
+async fn i14_a_pod_in_no_ring_has_no_lease() {
+    let mut pod = Pod::start(config("blue", "op")).await;
+    pod.cluster.upstream.call().await.json(200, &pod.configs);
+    let call = pod.cluster.upstream.call().await;
+    assert!(call.path().ends_with("/shardingconfigs") && call.query("watch").is_some());
+    let _watch = call.watch();
+    pod.cluster.until_ready_says(200, "blue epoch 1").await;
+    pod.cluster.process.signal(Signal::SIGTERM);
+    let (code, log) = pod.cluster.process.end().await;
+    assert_eq!(code, Some(0), "{log}");
+    assert!(pod.cluster.upstream.is_quiet());
+}
+
+#[tokio::test]
+async fn bad_lease_calls() {
+    let failure = |code: u16, reason: &str| {
+        let status = json!({
+            "kind": "Status", "apiVersion": "v1", "status": "Failure",
+            "reason": reason, "message": "not now", "code": code,
+        });
+        (code, status.to_string())
+    };
+    let failures = [
+        (403, FORBIDDEN.to_owned()),
+        failure(429, "TooManyRequests"),
+        failure(500, "InternalError"),
+        failure(504, "Timeout"),
+    ];
+    let mut pod = Pod::start(in_ring("a")).await;
+    for (code, status) in &failures {
+        pod.lease_call().await.json(*code, status);
+    }
+    pod.list(&[]).await;
+    for (code, status) in failures {
+        let (call, _) = pod.write(&Method::POST).await;
+        call.json(code, &status);
+        pod.list(&[]).await;
+    }
+    let lease = pod.store(&Method::POST, "7").await;
+    pod.list(&[lease]).await;
+    let log = pod.end("7").await;
+    for verb in ["list", "create"] {
+        let says = format!(
+            "the pod's ServiceAccount may not {verb} leases (ClusterRole or Role ctrlmesh-proxy): \
+             who are you"
+        );
+        assert!(log.contains(&says), "{log}");
+    }
+}
+
+#[tokio::test]
+async fn bad_lease_without_its_label() {
+    let mut pod = Pod::start(in_ring("a")).await;
+    pod.list(&[]).await;
+    let mut lease = pod.store(&Method::POST, "7").await;
+    pod.list(slice::from_ref(&lease)).await;
+    pod.until_watched(|pod| &pod.followed).await;
+    lease["metadata"]["labels"] = Value::Null;
+    lease["metadata"]["resourceVersion"] = "8".into();
+    // It leaves what is watched.
+    let gone = json!({ "type": "DELETED", "object": lease });
+    pod.followed.last().unwrap().send(format!("{gone}\n")).await;
+    let call = pod.lease_call().await;
+    assert_eq!(call.path(), PATH, "{}", call.target());
+    call.json(200, &list_of(&[]));
+    let call = pod.lease_call().await;
+    assert_eq!(call.path(), format!("{PATH}/{NAME}"));
+    call.json(200, &lease.to_string());
+    let (call, again) = pod.write(&Method::PATCH).await;
+    assert_eq!(again["metadata"]["resourceVersion"], "8");
+    assert_eq!(again["metadata"]["labels"][format!("{OURS}/ring")], "op");
+    call.json(200, &stored(&again, "9").to_string());
+    pod.list(&[stored(&again, "9")]).await;
+    pod.end("9").await;
+}
+
+#[tokio::test]
+async fn bad_lease_deleted_by_hand() {
+    let mut pod = Pod::start(in_ring("a")).await;
+    pod.list(&[]).await;
+    let lease = pod.store(&Method::POST, "7").await;
+    pod.list(slice::from_ref(&lease)).await;
+    pod.until_watched(|pod| &pod.followed).await;
+    let gone = json!({ "type": "DELETED", "object": lease });
+    pod.followed.last().unwrap().send(format!("{gone}\n")).await;
+    pod.list(&[]).await;
+    let again = pod.store(&Method::POST, "9").await;
+    pod.list(&[again]).await;
+    pod.end("9").await;
+}
