@@ -11,8 +11,8 @@ mod sharding;
 pub use self::{
     selector::{LabelSelector, LabelSelectorRequirement, Operator},
     sharding::{
-        ClusterScoped, Condition, Controller, Hash, HashOf, HashRange, Limit, Namespaces,
-        OwnerDown, Resources, Route, ShardingConfig, ShardingConfigSpec, ShardingConfigStatus,
-        Unowned, Webhook,
+        ClusterScoped, Condition, Controller, Handover, HandoverMode, Hash, HashOf, HashRange,
+        Limit, Namespaces, OwnerDown, Resources, Route, ShardingConfig, ShardingConfigSpec,
+        ShardingConfigStatus, Unowned, Webhook,
     },
 };

@@ -40,6 +40,9 @@ pub struct ShardingConfigSpec {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = 253), regex(pattern = "^[a-z0-9]([-a-z0-9.]*[a-z0-9])?$"))]
     pub ring: Option<String>,
+    /// The way in which the pods of this shard take what other shards of the ring had.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub handover: Option<Handover>,
     /// The objects that the pods of this shard see. Of a resource that no limit names they see all.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 256))]
@@ -86,6 +89,26 @@ pub struct Controller {
     /// The name of the Lease, ConfigMap or Endpoints object, in the pod's own namespace, by which
     /// the controller elects its leader. Each shard gets its own, named `<lock>---<shard>`.
     pub leader_election_name: String,
+}
+
+/// The way in which a shard takes what other shards of its ring had.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct Handover {
+    /// Whether it waits until they have given it up. Absent means Wait.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub mode: Option<HandoverMode>,
+}
+
+/// Whether a shard waits until others have given up what it gains.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub enum HandoverMode {
+    /// It does: no object is in two shards.
+    #[default]
+    Wait,
+    /// It takes all at once, and its pods have no Leases.
+    // Not `Off`: that is false to kubectl, which reads YAML 1.1.
+    Immediate,
 }
 
 /// The controller's webhook server. The shards of a controller are the configs of a namespace with

@@ -44,6 +44,8 @@ pub enum Refusal {
     MethodNotAllowed,
     /// The scope changed while a request was carried out object by object.
     ScopeChanged,
+    /// A write took longer than an API server allows, while the boundary moved.
+    HandedOver,
     /// No pod of the shard that owns the object of a review answers.
     OwnerDown,
     /// The shard that owns the object of a review is unknown.
@@ -91,7 +93,7 @@ impl Refusal {
             Self::BodyTooLarge => Reason::RequestEntityTooLarge,
             Self::UnsupportedBody => Reason::UnsupportedMediaType,
             Self::NoRoom => Reason::TooManyRequests,
-            Self::BodyTimeout => Reason::Timeout,
+            Self::BodyTimeout | Self::HandedOver => Reason::Timeout,
             Self::MethodNotAllowed => Reason::MethodNotAllowed,
             Self::ScopeChanged => Reason::Conflict,
             // A failed call, so that the webhook's failurePolicy decides. Never a `Retry-After`: the

@@ -125,8 +125,8 @@ impl Proxy {
         let (tls, enrol) = tls(&config, &metrics)?;
         let server = Arc::new(server(&config)?);
         let feed = Arc::new(Feed::new(vec![Arc::clone(&server)], Arc::clone(&metrics)));
-        let follow_policy = policy(&config, &feed).await?;
         let lease = lease(&config, &feed);
+        let follow_policy = policy(&config, &feed, lease.is_some()).await?;
         let cannot = |flag, addr| move |error| StartError::Listen(flag, addr, error);
         let flags = [
             ("--listen", Some(config.plain.listen)),
@@ -349,21 +349,25 @@ fn server(config: &Config) -> Result<Server, StartError> {
 }
 
 /// The pod's Lease, where the pod has one.
-fn lease(config: &Config, feed: &Feed) -> Option<OwnLease> {
+fn lease(config: &Config, feed: &Arc<Feed>) -> Option<OwnLease> {
     let PolicySource::Cluster { .. } = &config.policy else { return None };
     let own = config.identity.clone()?;
-    Some(OwnLease::new(OwnAccess::Environment, own, feed.wishes()))
+    Some(OwnLease::new(OwnAccess::Environment, own, Arc::clone(feed)))
 }
 
 /// The future that follows the policy. Its source was found usable, and is in force if it can be.
-async fn policy(config: &Config, feed: &Arc<Feed>) -> Result<BoxFuture<'static, ()>, StartError> {
+async fn policy(
+    config: &Config,
+    feed: &Arc<Feed>,
+    has_lease: bool,
+) -> Result<BoxFuture<'static, ()>, StartError> {
     let feed = Arc::clone(feed);
     match config.policy.clone() {
         PolicySource::File { path, shard } => {
             let file = PolicyFile { path, shard, namespace: config.plain.pod_namespace.clone() };
             let draft = file.read().map_err(|error| StartError::Policy(error.into()))?;
             match draft.resolve(None) {
-                Ok(policy) => feed.install(policy),
+                Ok(policy) => drop(feed.install(policy)),
                 // The labels come from the API server: without one the policy would wait for ever.
                 Err(unknown) => {
                     let client = OwnAccess::Environment.client().await;
@@ -376,7 +380,7 @@ async fn policy(config: &Config, feed: &Arc<Feed>) -> Result<BoxFuture<'static, 
         PolicySource::Cluster { namespace, pod_labels } => {
             let client = OwnAccess::Environment.client().await;
             let client = client.map_err(|error| StartError::Cluster(error.into()))?;
-            Ok(follow_cluster(client, namespace, pod_labels, feed).boxed())
+            Ok(follow_cluster(client, namespace, pod_labels, feed, has_lease).boxed())
         }
     }
 }

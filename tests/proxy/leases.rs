@@ -1,13 +1,16 @@
 //! The Lease in which a pod says what it may write.
 
-use std::slice;
+use std::{slice, time::Duration};
 
 use http::Method;
 use nix::sys::signal::Signal;
 use serde_json::{Value, json};
 
 use crate::support::{
+    CONFIGMAPS,
+    client::{self, Client, Http, request, request_with},
     cluster::{Cluster, FORBIDDEN, config, configs},
+    scrape,
     upstream::{Call, Stream},
 };
 
@@ -249,6 +252,221 @@ async fn i14_a_pod_in_no_ring_has_no_lease() {
     assert!(pod.cluster.upstream.is_quiet());
 }
 
+/// The Lease of another pod, of the shard `green`, that claims the ConfigMaps with this label.
+fn of_green(label: &str) -> Value {
+    let piece =
+        json!({ "group": "", "resource": "configmaps", "labels": format!("shard={label}") });
+    let of = |name: &str| format!("{OURS}/{name}");
+    json!({
+        "apiVersion": "coordination.k8s.io/v1",
+        "kind": "Lease",
+        "metadata": {
+            "name": "ctrlmesh-beef",
+            "namespace": "ns",
+            "resourceVersion": "3",
+            "labels": { of("ring"): "op" },
+            "annotations": {
+                of("ring-name"): "op",
+                of("shard"): "green",
+                of("claim"): json!({ "pieces": [piece] }).to_string(),
+            },
+        },
+        "spec": { "holderIdentity": "op-9" },
+    })
+}
+
+/// The start of a pod up to its own Lease, which is stored in version 7.
+async fn begun(config: String, others: &[Value]) -> (Pod, Value) {
+    let mut pod = Pod::start(config).await;
+    pod.list(others).await;
+    let lease = pod.store(&Method::POST, "7").await;
+    pod.list(&[others, slice::from_ref(&lease)].concat()).await;
+    (pod, lease)
+}
+
+#[tokio::test]
+async fn i14_a_first_start_waits_until_the_leases_of_the_ring_are_read() {
+    let mut pod = Pod::start(in_ring("a")).await;
+    pod.list(&[]).await;
+    let call = pod.lease_call().await;
+    pod.cluster.until_ready_says(503, "the Leases of the ring are written and read").await;
+    let mut client =
+        Client::to(pod.cluster.process.addr, &pod.cluster.files.mesh_ca_pem(), Http::One).await;
+    assert_eq!(client.get(CONFIGMAPS).await.status(), 503);
+    call.json(500, GONE);
+    pod.list(&[]).await;
+    let lease = pod.store(&Method::POST, "7").await;
+    pod.list(&[lease]).await;
+    pod.cluster.until_ready_says(200, "[+]policy ok: blue epoch 1\n").await;
+}
+
+#[tokio::test]
+async fn i14_what_another_claims_is_waited_for_and_what_nobody_claims_is_not() {
+    let (pod, _) = begun(in_ring("a"), &[of_green("b")]).await;
+    pod.cluster.until_ready_says(200, "[+]policy ok: blue epoch 1\n").await;
+
+    let (mut pod, _) = begun(in_ring("a"), &[of_green("a")]).await;
+    let says = "policy: other pods have what this shard gains, by their Leases: ctrlmesh-beef of \
+                green; delete the Lease of a pod that is gone";
+    let says = says.strip_prefix("policy: ").unwrap();
+    pod.cluster.until_ready_says(200, says).await;
+    // Meanwhile nothing of it is shown.
+    let mut client =
+        Client::to(pod.cluster.process.addr, &pod.cluster.files.mesh_ca_pem(), Http::One).await;
+    let listed = client.send(request(Method::GET, CONFIGMAPS));
+    pod.until_watched(|pod| &pod.followed).await;
+    let gone = json!({ "type": "DELETED", "object": of_green("a") });
+    let call = pod.cluster.upstream.call().await;
+    let nothing = "ctrlmesh.kusionstack.io/none,!ctrlmesh.kusionstack.io/none";
+    assert_eq!(call.query("labelSelector").as_deref(), Some(nothing), "{}", call.target());
+    call.json(200, r#"{"kind":"ConfigMapList","apiVersion":"v1","metadata":{},"items":[]}"#);
+    assert_eq!(listed.await.unwrap().status(), 200);
+    pod.followed.last().unwrap().send(format!("{gone}\n")).await;
+    pod.cluster.until_ready_says(200, "[+]policy ok: blue epoch 2\n").await;
+}
+
+#[tokio::test]
+async fn i14_a_claim_is_given_back_when_all_requests_under_it_have_ended() {
+    let (mut pod, lease) = begun(in_ring("a"), &[]).await;
+    pod.cluster.until_ready_says(200, "[+]policy ok: blue epoch 1\n").await;
+    pod.until_watched(|pod| &pod.watches).await;
+    pod.until_watched(|pod| &pod.followed).await;
+    let mut client =
+        Client::to(pod.cluster.process.addr, &pod.cluster.files.mesh_ca_pem(), Http::One).await;
+    let create = |name: &str| {
+        let body = format!("{{\"metadata\":{{\"name\":\"{name}\"}}}}");
+        let mut create = request_with(Method::POST, CONFIGMAPS, body);
+        create.headers_mut().insert("content-type", "application/json".parse().unwrap());
+        create
+    };
+    let sent = client.send(create("slow"));
+    let slow = pod.cluster.upstream.call().await;
+    assert_eq!(slow.parts.method, Method::POST);
+    pod.edit(&in_ring("b")).await;
+    pod.cluster.until_ready_says(200, "1 requests of the boundary before are under way").await;
+    // The Lease is renewed meanwhile, with what it said.
+    let renewed = pod.store(&Method::PATCH, "8").await;
+    assert_eq!(annotation(&renewed, "claim"), annotation(&lease, "claim"));
+    assert_eq!(annotation(&renewed, "under-way"), "1");
+    slow.json(201, "{}");
+    assert_eq!(sent.await.unwrap().status(), 201);
+    let moved = pod.store(&Method::PATCH, "9").await;
+    assert!(annotation(&moved, "claim").contains("shard=b"), "{moved}");
+    pod.list(&[moved]).await;
+    pod.cluster.until_ready_says(200, "[+]policy ok: blue epoch 3\n").await;
+
+    // Where the API server's answer leaves it open, the claim stays.
+    let sent = client.send(create("lost"));
+    let lost = loop {
+        let call = pod.cluster.upstream.call().await;
+        if call.parts.method == Method::POST {
+            break call;
+        }
+        pod.followed.push(call.watch());
+    };
+    pod.edit(&in_ring("c")).await;
+    pod.cluster.until_ready_says(200, "1 requests of the boundary before are under way").await;
+    lost.json(504, "{}");
+    assert_eq!(sent.await.unwrap().status(), 504);
+    let renewed = pod.store(&Method::PATCH, "10").await;
+    assert!(annotation(&renewed, "claim").contains("shard=b"), "{renewed}");
+}
+
+#[tokio::test]
+async fn i14_what_is_written_otherwise_is_no_change() {
+    let (mut pod, _) = begun(in_ring("a"), &[]).await;
+    pod.cluster.until_ready_says(200, "[+]policy ok: blue epoch 1\n").await;
+    let otherwise =
+        "\"matchExpressions\":[{\"key\":\"shard\",\"operator\":\"In\",\"values\":[\"a\",\"b\"]}],";
+    let otherwise = in_ring("a")
+        .replace(
+            "{\"matchLabels\":{\"shard\"",
+            &format!("{{{otherwise}\"matchLabels\":{{\"shard\""),
+        )
+        .replace("\"generation\":3", "\"generation\":4");
+    pod.edit(&otherwise).await;
+    let renewed = pod.store(&Method::PATCH, "8").await;
+    assert_eq!(annotation(&renewed, "generation"), "4");
+    pod.cluster.until_ready_says(200, "[+]policy ok: blue epoch 1\n").await;
+}
+
+#[tokio::test]
+async fn i14_a_pod_whose_last_write_was_cut_off_leaves_its_claim_behind() {
+    let (mut pod, _) = begun(in_ring("a"), &[]).await;
+    pod.cluster.until_ready_says(200, "[+]policy ok: blue epoch 1\n").await;
+    let mut client =
+        Client::to(pod.cluster.process.addr, &pod.cluster.files.mesh_ca_pem(), Http::One).await;
+    let sent =
+        client.send_within(Duration::from_secs(60), request_with(Method::POST, CONFIGMAPS, "{}"));
+    let mut cut = loop {
+        let call = pod.cluster.upstream.call().await;
+        if call.parts.method == Method::POST {
+            break call;
+        }
+        pod.followed.push(call.watch());
+    };
+    pod.cluster.process.signal(Signal::SIGTERM);
+    // At the drain's deadline. It may take effect later.
+    assert!(sent.await.is_err());
+    cut.given_up().await;
+    let (code, log) = pod.cluster.process.end().await;
+    assert_eq!(code, Some(0), "{log}");
+    assert!(log.contains("the pod's Lease is not deleted"), "{log}");
+    while !pod.cluster.upstream.is_quiet() {
+        let call = pod.cluster.upstream.call().await;
+        assert_ne!(call.parts.method, Method::DELETE);
+    }
+}
+
+#[tokio::test]
+async fn i14_with_mode_immediate_a_policy_is_in_force_at_once_and_there_is_no_lease() {
+    let now = "\"spec\":{\"handover\":{\"mode\":\"Immediate\"},";
+    let mut pod = Pod::start(in_ring("a").replace("\"spec\":{", now)).await;
+    pod.cluster.upstream.call().await.json(200, &pod.configs);
+    let call = pod.cluster.upstream.call().await;
+    assert!(call.path().ends_with("/shardingconfigs") && call.query("watch").is_some());
+    let _watch = call.watch();
+    pod.cluster.until_ready_says(200, "blue epoch 1").await;
+    assert!(pod.cluster.upstream.is_quiet());
+}
+
+#[tokio::test]
+async fn bad_write_that_never_ends_while_the_boundary_moves() {
+    let (mut pod, _) = begun(in_ring("a"), &[]).await;
+    pod.cluster.until_ready_says(200, "[+]policy ok: blue epoch 1\n").await;
+    pod.until_watched(|pod| &pod.watches).await;
+    let mut client =
+        Client::to(pod.cluster.process.addr, &pod.cluster.files.mesh_ca_pem(), Http::One).await;
+    let create = request_with(Method::POST, CONFIGMAPS, "{}");
+    let sent = client.send_within(Duration::from_secs(90), create);
+    let mut never = loop {
+        let call = pod.cluster.upstream.call().await;
+        if call.parts.method == Method::POST {
+            break call;
+        }
+        pod.followed.push(call.watch());
+    };
+    pod.edit(&in_ring("b")).await;
+    let renewals = async {
+        for version in 8.. {
+            let (call, lease) = pod.write(&Method::PATCH).await;
+            assert!(annotation(&lease, "claim").contains("shard=a"), "{lease}");
+            call.json(200, &stored(&lease, &version.to_string()).to_string());
+        }
+    };
+    let response = tokio::select! {
+        response = sent => response.unwrap(),
+        () = renewals => unreachable!("versions have no end"),
+    };
+    let (code, text) = client::text(response).await;
+    assert_eq!(code, 504, "{text}");
+    assert!(text.contains("it is unknown whether this took effect"), "{text}");
+    never.given_up().await;
+    let (_, metrics) = scrape::page(pod.cluster.process.admin, "/metrics").await;
+    let refused = [("reason", "handed_over")];
+    assert_eq!(scrape::sample(&metrics, "ctrlmesh_refusals_total", &refused).to_string(), "1");
+}
+
 #[tokio::test]
 async fn bad_lease_calls() {
     let failure = |code: u16, reason: &str| {
@@ -267,6 +485,10 @@ async fn bad_lease_calls() {
     let mut pod = Pod::start(in_ring("a")).await;
     for (code, status) in &failures {
         pod.lease_call().await.json(*code, status);
+        if *code == 403 {
+            let says = "may not list leases (ClusterRole or Role ctrlmesh-proxy): who are you";
+            pod.cluster.until_ready_says(503, says).await;
+        }
     }
     pod.list(&[]).await;
     for (code, status) in failures {
@@ -284,6 +506,27 @@ async fn bad_lease_calls() {
         );
         assert!(log.contains(&says), "{log}");
     }
+}
+
+#[tokio::test]
+async fn bad_two_configs_of_a_ring_want_the_same() {
+    let green = in_ring("a").replace("\"name\":\"blue\"", "\"name\":\"green\"");
+    let green = green.replace("{\"app\":\"op\"}", "{\"app\":\"other\"}").replace("c-1", "b-1");
+    let mut pod = Pod::start(in_ring("a")).await;
+    pod.configs = configs(&[in_ring("a"), green.clone()]);
+    pod.list(&[of_green("a")]).await;
+    let lease = pod.store(&Method::POST, "7").await;
+    assert!(!annotation(&lease, "claim").contains("shard=a"), "{lease}");
+    pod.list(&[of_green("a"), lease]).await;
+    let says = "stays in force: another ShardingConfig of the ring wants some of the same objects, and \
+                has them (configmaps of green): draw the two apart";
+    pod.cluster.until_ready_says(200, says).await;
+    // They are.
+    pod.edit(&green.replace("{\"shard\":\"a\"}", "{\"shard\":\"b\"}")).await;
+    let moved = pod.store(&Method::PATCH, "8").await;
+    assert!(annotation(&moved, "claim").contains("shard=a"), "{moved}");
+    pod.list(&[of_green("b"), moved]).await;
+    pod.cluster.until_ready_says(200, "[+]policy ok: blue epoch 2\n").await;
 }
 
 #[tokio::test]

@@ -1,6 +1,6 @@
 //! Clients like those of controllers, and some that differ from all of them.
 
-use std::{io, net::SocketAddr, sync::Arc};
+use std::{io, net::SocketAddr, sync::Arc, time::Duration};
 
 use bytes::Bytes;
 use ctrlmesh::net::tls::{self, H2, HTTP_11, roots_from_pem};
@@ -13,11 +13,11 @@ use hyper::{
 use hyper_util::rt::{TokioExecutor, TokioIo};
 use rustls::ClientConfig;
 use rustls_pki_types::ServerName;
-use tokio::{net::TcpStream, task::JoinSet};
+use tokio::{net::TcpStream, task::JoinSet, time::timeout};
 use tokio_rustls::{TlsConnector, client::TlsStream};
 
 use super::{
-    TOKEN,
+    PATIENCE, TOKEN,
     proxy::Proxy,
     soon,
     upstream::{Stream, scripted},
@@ -139,6 +139,15 @@ impl Client {
     /// Starts a request; the future resolves to the response's head.
     pub fn send(
         &mut self,
+        request: Request<AnyBody>,
+    ) -> impl Future<Output = Result<Response<Incoming>, hyper::Error>> + use<> {
+        self.send_within(PATIENCE, request)
+    }
+
+    /// The same, for a head that may take so long.
+    pub fn send_within(
+        &mut self,
+        limit: Duration,
         mut request: Request<AnyBody>,
     ) -> impl Future<Output = Result<Response<Incoming>, hyper::Error>> + use<> {
         let sending: std::pin::Pin<Box<dyn Future<Output = _> + Send>> = match &mut self.sender {
@@ -154,7 +163,7 @@ impl Client {
                 Box::pin(sender.send_request(request))
             }
         };
-        async { soon("the head of an answer", sending).await }
+        async move { timeout(limit, sending).await.expect("the head of an answer came in time") }
     }
 
     /// Starts an HTTP/2 request without the pseudo-header `:authority`.

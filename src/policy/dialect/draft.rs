@@ -35,6 +35,8 @@ pub struct ShardingDraft {
     pub created: Option<i64>,
     /// The ring of the shard. `None` if it is in none.
     pub ring: Option<Box<str>>,
+    /// Whether the shard waits until others of its ring have given up what it gains.
+    pub waits: bool,
     pub(super) lock: Option<Lock>,
     pub(super) limits: Vec<(Rule, Arc<DraftScope>)>,
 }

@@ -12,8 +12,8 @@ use super::{
 };
 use crate::{
     api::{
-        self, ClusterScoped, LabelSelector, LabelSelectorRequirement, Limit, Operator, Resources,
-        ShardingConfigSpec,
+        self, ClusterScoped, HandoverMode, LabelSelector, LabelSelectorRequirement, Limit,
+        Operator, Resources, ShardingConfigSpec,
     },
     policy::{
         GroupResource,
@@ -53,7 +53,9 @@ fn compile(object: ObjectRef, spec: &ShardingConfigSpec) -> Result<ShardingDraft
     let ring = ring(spec, &mut problems);
     let object = problems.none_of(object)?;
     let config = PodConfig { object, pods };
-    Ok(ShardingDraft { config, created: None, webhook, ring, lock, limits })
+    let waits = spec.handover.as_ref().and_then(|handover| handover.mode).unwrap_or_default()
+        == HandoverMode::Wait;
+    Ok(ShardingDraft { config, created: None, webhook, ring, waits, lock, limits })
 }
 
 /// Most bytes of the name of a ring.

@@ -15,8 +15,9 @@ use crate::{
     wire::selector::Selector,
 };
 
-/// The longest text of a claim, in bytes. All annotations of an object have 256 KiB.
-const LONGEST: usize = 32 << 10;
+/// The longest text of a claim, in bytes: ten thousand namespaces. All annotations of an object have
+/// 256 KiB.
+const LONGEST: usize = 192 << 10;
 /// The release of the format. A text of a later one is read as far as it is known: fields are added,
 /// none of which widens what is claimed.
 pub const SPEAKS: u32 = 1;

@@ -166,8 +166,10 @@ impl<S: Piece> Ring<S> {
     pub fn changed(&mut self, lease: Lease<S>, now: Time) {
         // Of the own one, answers are newer than a watch, which is late.
         if lease.pod != self.pod && self.peers.is_followed() {
-            self.peers.change(lease, self.clock(now));
-            self.settle(now);
+            // Most are renewals.
+            if self.peers.change(lease, self.clock(now)) {
+                self.settle(now);
+            }
         }
     }
 
@@ -191,6 +193,17 @@ impl<S: Piece> Ring<S> {
     /// The watch has ended: what it would have shown is unknown.
     pub fn unfollowed(&mut self) {
         self.peers.unfollow();
+    }
+
+    /// What was let through under a former policy is under way, anywhere in its area.
+    pub fn begin_former(&mut self, id: u64, area: Area<S>) {
+        self.under_way.begin_all(id, Claim::of(area));
+    }
+
+    /// A request on anything in an area was given up at a time, and it is unknown whether it takes
+    /// effect.
+    pub fn lose_within(&mut self, area: Area<S>, at: Time) {
+        self.under_way.inherit(Claim::of(area), at + self.timing.longest);
     }
 
     /// A request on an object of the resource is to be sent, which takes at most `longest`. Returns
@@ -294,6 +307,16 @@ impl<S: Piece> Ring<S> {
     /// empty list would say that there is nothing.
     pub fn shown(&self) -> Option<&Arc<Area<S>>> {
         self.shown.as_ref()
+    }
+
+    /// The pods of other shards whose claims stand in the way, each with its shard. A Lease that cannot
+    /// be read has none.
+    pub fn in_the_way(&self) -> Vec<(&str, Option<&str>)> {
+        let free = self.opened(&[]);
+        let shard = self.config.as_ref().map_or("", |config| &*config.shard);
+        let rivals = self.peers.rivals_of(shard);
+        let stands = |claim: &Claim<S>| self.opened(&[claim]) != free;
+        rivals.filter(|(.., claim)| stands(claim)).map(|(pod, shard, _)| (pod, shard)).collect()
     }
 
     /// The number of requests without a known end, and of those among them that were given up.

@@ -119,9 +119,9 @@ impl<S: Piece> Peers<S> {
         self.is_followed = is_consistent;
     }
 
-    /// Takes a Lease from the watch.
-    pub(super) fn change(&mut self, lease: Lease<S>, clock: Clock) {
-        self.insert(lease, None, clock);
+    /// Takes a Lease from the watch. Returns whether it says anything new.
+    pub(super) fn change(&mut self, lease: Lease<S>, clock: Clock) -> bool {
+        self.insert(lease, None, clock)
     }
 
     /// A Lease was deleted.
@@ -129,7 +129,7 @@ impl<S: Piece> Peers<S> {
         self.leases.remove(pod);
     }
 
-    fn insert(&mut self, lease: Lease<S>, before: Option<Age>, clock: Clock) {
+    fn insert(&mut self, lease: Lease<S>, before: Option<Age>, clock: Clock) -> bool {
         let Lease { pod, shard, version, claim, .. } = lease;
         let age = clock.silent_after.map(|silent_after| match before {
             Some(age) if age.version == version => {
@@ -138,7 +138,11 @@ impl<S: Piece> Peers<S> {
             }
             _ => Age { version, first_seen: clock.now, has_run_out: false },
         });
-        self.leases.insert(pod, Peer { shard, claim, age });
+        let peer = Peer { shard, claim, age };
+        let is_same = |known: &Peer<S>| known.claim == peer.claim && known.shard == peer.shard;
+        let is_new = !self.leases.get(&pod).is_some_and(is_same);
+        self.leases.insert(pod, peer);
+        is_new
     }
 
     /// The claims of the living Leases of a shard.
@@ -151,6 +155,19 @@ impl<S: Piece> Peers<S> {
     pub(super) fn but_of(&self, shard: &str) -> impl Iterator<Item = &Claim<S>> {
         let is_other = move |peer: &&Peer<S>| peer.shard.as_deref() != Some(shard);
         self.living().filter(is_other).map(|peer| &peer.claim)
+    }
+
+    /// The living Leases of all shards but one: pod, shard, claim.
+    pub(super) fn rivals_of(
+        &self,
+        shard: &str,
+    ) -> impl Iterator<Item = (&str, Option<&str>, &Claim<S>)> {
+        let has_run_out = |peer: &Peer<S>| peer.age.as_ref().is_some_and(|age| age.has_run_out);
+        let rivals = self
+            .leases
+            .iter()
+            .filter(move |(_, peer)| peer.shard.as_deref() != Some(shard) && !has_run_out(peer));
+        rivals.map(|(pod, peer)| (&**pod, peer.shard.as_deref(), &peer.claim))
     }
 
     fn living(&self) -> impl Iterator<Item = &Peer<S>> {

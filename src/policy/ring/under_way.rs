@@ -66,6 +66,11 @@ impl<S: Piece> UnderWay<S> {
         self.sent.insert(id, Sent { within: Within::Piece(rule, piece), deadline });
     }
 
+    /// Requests were sent, which may touch anything in the claim.
+    pub(super) fn begin_all(&mut self, id: u64, claim: Claim<S>) {
+        self.sent.insert(id, Sent { within: Within::Claim(claim), deadline: Time::MAX });
+    }
+
     /// A request has ended.
     pub(super) fn end(&mut self, id: u64) {
         self.sent.remove(&id);
@@ -78,7 +83,7 @@ impl<S: Piece> UnderWay<S> {
         }
     }
 
-    /// The last process of the pod may have sent anything inside its claim.
+    /// Something was sent inside a claim, and its end is unknown: by the last process of the pod, too.
     pub(super) fn inherit(&mut self, claim: Claim<S>, deadline: Time) {
         self.add(Within::Claim(claim), deadline);
     }

@@ -36,6 +36,22 @@ impl<S: Piece> Ring<S> {
         target
     }
 
+    /// The resources of which another shard wants the same objects and has them, each with that shard.
+    pub fn overlaps(&self) -> Vec<(Rule, &str)> {
+        let Some(config) = self.config.as_ref().filter(|_| !self.gives_up()) else {
+            return Vec::new();
+        };
+        let rivals: Vec<_> = self.rivals.iter().filter(|rival| rival.is_rival_of(config)).collect();
+        let rules = refined(rivals.iter().map(|rival| &*rival.area).chain([&*config.area]));
+        let mut overlaps = Vec::new();
+        for rule in rules {
+            let Some(wanted) = config.area.find(&rule) else { continue };
+            let taken = rivals.iter().find(|rival| !self.is_mine(&rule, wanted, config, rival));
+            overlaps.extend(taken.map(|rival| (rule, &*rival.shard)));
+        }
+        overlaps
+    }
+
     /// Whether this shard claims what it wants of a resource, whatever the rival wants of it: what
     /// both want belongs to the one whose Leases claim it. Where none or both do, to the elder of
     /// those with a living Lease.

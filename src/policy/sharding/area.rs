@@ -125,7 +125,13 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::policy::{GroupResource, Scope, sharding::Scopes};
+    use crate::policy::{
+        GroupResource, Scope,
+        sharding::{
+            Scopes,
+            meet::tests::{named_rule, resources, rule},
+        },
+    };
 
     /// Cells of a resource.
     #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -149,28 +155,9 @@ mod tests {
         }
     }
 
-    const GROUPS: [&str; 4] = ["", "apps", "coordination.k8s.io", "a.example.com"];
-    const RESOURCES: [&str; 4] = ["pods", "leases", "events", "widgets"];
-
-    fn named(group: Option<usize>, resource: Option<usize>) -> Rule {
-        let name = |at: Option<usize>, names: [&'static str; 4]| at.map_or("*", |at| names[at]);
-        Rule::new(name(group, GROUPS), name(resource, RESOURCES)).unwrap()
-    }
-
-    fn rule() -> impl Strategy<Value = Rule> {
-        let name = || prop::option::weighted(0.6, 0..4_usize);
-        (name(), name()).prop_map(|(group, resource)| named(group, resource))
-    }
-
     fn area() -> impl Strategy<Value = Area<Cells>> {
         let piece = prop::option::weighted(0.9, (0..16_u8).prop_map(Cells));
         prop::collection::vec((rule(), piece), 0..6).prop_map(Area::new)
-    }
-
-    /// Every resource by itself.
-    fn resources() -> impl Iterator<Item = GroupResource> {
-        let in_group = |group| RESOURCES.map(|resource| GroupResource::new(group, resource));
-        GROUPS.into_iter().flat_map(in_group)
     }
 
     proptest! {
@@ -222,7 +209,7 @@ mod tests {
 
     #[test]
     fn a_resource_that_one_does_not_limit_is_not_compared() {
-        let pods = |cells| Area::new([(named(Some(0), Some(0)), Some(Cells(cells)))]);
+        let pods = |cells| Area::new([(named_rule(Some(0), Some(0)), Some(Cells(cells)))]);
         let all = Area::new([(Rule::everything(), Some(Cells(2)))]);
         assert!(pods(1).is_disjoint(&Area::new([])));
         assert!(pods(1).is_disjoint(&all));

@@ -30,7 +30,9 @@ impl Scope {
             common.add(boundary);
         }
         match common.boundaries() {
-            Some(boundaries) => boundaries.into_iter().fold(Self::new(selector), Self::inside),
+            Some(boundaries) => {
+                boundaries.into_iter().fold(Self::new(selector.simplest()), Self::inside)
+            }
             None => Self::nothing(),
         }
     }

@@ -40,6 +40,7 @@ pub(super) use meet::tests::scope as any_scope;
 #[derive(Debug, PartialEq, Eq)]
 pub struct Sharding {
     shard: Box<str>,
+    namespace: Box<str>,
     scopes: Scopes,
     lock: Option<Lock>,
     hash: [u8; 32],
@@ -49,7 +50,23 @@ impl Sharding {
     /// The sharding of the shard `shard`, for pods of `namespace`.
     pub fn new(shard: &str, namespace: &str, lock: Option<Lock>, scopes: Scopes) -> Self {
         let hash = hash(shard, namespace, lock.as_ref(), &scopes);
-        Self { shard: shard.into(), scopes, lock, hash }
+        Self { shard: shard.into(), namespace: namespace.into(), scopes, lock, hash }
+    }
+
+    /// Whether this treats each request as another sharding does within an area, however it is written.
+    pub fn is_within(&self, other: &Self, area: &Area<Arc<Scope>>) -> bool {
+        let is_same = (&self.shard, &self.namespace, &self.lock)
+            == (&other.shard, &other.namespace, &other.lock);
+        is_same && self.area() == *area
+    }
+
+    /// The same sharding with other objects: those of an area.
+    pub fn within(self: &Arc<Self>, area: &Area<Arc<Scope>>) -> Arc<Self> {
+        if self.area() == *area {
+            return Arc::clone(self);
+        }
+        let scopes = self.scopes.within(area);
+        Arc::new(Self::new(&self.shard, &self.namespace, self.lock.clone(), scopes))
     }
 
     /// The name of the shard: that of its config.

@@ -20,9 +20,14 @@ impl Scope {
         Self { text: selector.to_string(), selector, boundaries: Vec::new(), is_nothing: false }
     }
 
+    /// All objects.
+    pub(super) fn everything() -> Self {
+        Self::new(Selector::everything())
+    }
+
     /// No objects.
     pub fn nothing() -> Self {
-        Self { is_nothing: true, ..Self::new(Selector::everything()) }
+        Self { is_nothing: true, ..Self::everything() }
     }
 
     /// Whether it has no objects, whatever they are.

@@ -68,6 +68,33 @@ impl Scopes {
         Area::new(pieces)
     }
 
+    /// The scopes of an area, with these for what is the same in both.
+    pub(super) fn within(&self, area: &Area<Arc<Scope>>) -> Self {
+        let own = self.area();
+        let mut scopes = Self::default();
+        for (rule, piece) in area.pieces() {
+            let same = self.at(rule).filter(|_| own.find(rule) == piece).cloned();
+            let limited = || piece.map_or_else(|| Arc::new(Scope::everything()), Arc::clone);
+            let scope = same.unwrap_or_else(limited);
+            let by_group = match &rule.resource {
+                Name::Exact(resource) => scopes.named.entry(resource.clone()).or_default(),
+                Name::Any => &mut scopes.others,
+            };
+            by_group.insert(&rule.group, Arc::clone(&scope));
+            scopes.rules.push((rule.clone(), scope));
+        }
+        scopes
+    }
+
+    /// The scope of the resources that a rule names, where no rule of these is more exact.
+    fn at(&self, rule: &Rule) -> Option<&Arc<Scope>> {
+        let named = match &rule.resource {
+            Name::Exact(resource) => self.named.get(resource).and_then(|of| of.at(&rule.group)),
+            Name::Any => None,
+        };
+        named.or_else(|| self.others.at(&rule.group).filter(|_| !rule.is_shared()))
+    }
+
     /// The rules in an order that does not depend on how they were written.
     pub fn rules(&self) -> impl Iterator<Item = (&Rule, &Arc<Scope>)> {
         self.rules.iter().map(|(rule, scope)| (rule, scope))
@@ -84,6 +111,13 @@ impl ByGroup {
 
     fn find(&self, group: &str) -> Option<&Arc<Scope>> {
         self.exact.get(group).or(self.any.as_ref())
+    }
+
+    fn at(&self, group: &Name) -> Option<&Arc<Scope>> {
+        match group {
+            Name::Exact(group) => self.find(group),
+            Name::Any => self.any.as_ref(),
+        }
     }
 
     /// Inserts `scope` for `group` into `named`, narrowed by the rules for all resources in `self`.
@@ -106,7 +140,65 @@ impl ByGroup {
 
 #[cfg(test)]
 mod tests {
+    use proptest::prelude::*;
+
     use super::*;
+    use crate::policy::{
+        Piece,
+        sharding::meet::tests::{resources, rule},
+    };
+
+    /// Scopes of rules that do not conflict, each with a label of its own.
+    fn any_scopes() -> impl Strategy<Value = Scopes> {
+        prop::collection::vec((rule(), 0..3_u8), 0..5).prop_map(|rules| {
+            let mut chosen: HashMap<Rule, Arc<Scope>> = HashMap::new();
+            for (rule, label) in rules {
+                if !chosen.keys().any(|other| other.conflicts(&rule)) {
+                    chosen.insert(rule, scope(&format!("a{label}")));
+                }
+            }
+            Scopes::new(&chosen)
+        })
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig { cases: 2000, failure_persistence: None, ..Default::default() })]
+
+        #[test]
+        fn scopes_within_an_area_are_the_areas_and_the_same_where_it_changes_nothing(
+            one in any_scopes(),
+            other in any_scopes(),
+        ) {
+            let area = one.area().meet(&other.area());
+            let within = one.within(&area);
+            prop_assert!(within.area() == area);
+            for resource in resources() {
+                let piece = area.find(&Rule::of(&resource));
+                let found = within.find(&resource);
+                prop_assert_eq!(found.map(|scope| scope.normal()), piece.map(|scope| scope.normal()), "{}", resource);
+                if let Some(own) = one.find(&resource)
+                    && piece == Some(&Arc::new(own.normal()))
+                {
+                    prop_assert_eq!(found, Some(own), "{}", resource);
+                }
+            }
+            let same = one.within(&one.area());
+            for resource in resources() {
+                prop_assert_eq!(same.find(&resource), one.find(&resource), "{}", resource);
+            }
+        }
+    }
+
+    #[test]
+    fn within_nothing_there_is_nothing() {
+        let pods = GroupResource::new("", "pods");
+        let one = scopes(&[("", "pods", "a")]);
+        let nothing = Area::new([(Rule::of(&pods), Some(Arc::<Scope>::nothing()))]);
+        assert!(one.within(&nothing).find(&pods).unwrap().is_nothing());
+        let free = Area::new([(Rule::everything(), Some(scope("b"))), (Rule::of(&pods), None)]);
+        assert_eq!(one.within(&free).find(&pods), None);
+        assert!(one.within(&free).find(&GroupResource::new("", "secrets")).is_some());
+    }
 
     fn scope(text: &str) -> Arc<Scope> {
         Arc::new(Scope::new(text.parse().unwrap()))

@@ -26,16 +26,17 @@ const LOOK: Duration = Duration::from_secs(1);
 const SOURCE: &str = "shardingconfigs";
 
 /// Follows the ShardingConfigs of `namespace` for as long as it is polled, and puts in force the
-/// one that selects the labels in `pod_labels`.
+/// one that selects the labels in `pod_labels`. A pod with a Lease takes its turn in its ring.
 pub(in crate::proxy) async fn follow_cluster(
     client: Client,
     namespace: String,
     pod_labels: PathBuf,
     feed: Arc<Feed>,
+    has_lease: bool,
 ) {
     let access = OwnAccess::Client(client);
     let mut configs = follow_configs(access.clone(), namespace.clone());
-    let mut resolver = Resolver::new(Arc::clone(&feed), access);
+    let mut resolver = Resolver::new(Arc::clone(&feed), access, has_lease);
     let mut looks = interval(LOOK);
     let mut labels = Err("not read yet".to_owned());
     loop {

@@ -55,7 +55,7 @@ impl PolicyFile {
         let mut looks = interval(LOOK);
         looks.set_missed_tick_behavior(MissedTickBehavior::Delay);
         let mut last = None;
-        let mut resolver = Resolver::new(Arc::clone(&feed), OwnAccess::Environment);
+        let mut resolver = Resolver::new(Arc::clone(&feed), OwnAccess::Environment, false);
         loop {
             tokio::select! {
                 _ = looks.tick() => {}

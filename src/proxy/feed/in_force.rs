@@ -13,6 +13,7 @@ use tokio::{
     time::sleep,
 };
 
+use super::requests::{Requests, UnderWay};
 use crate::{
     cluster::chain,
     policy::{Epoch, PodConfig, Policy, Sharding, Siblings, ring::Wishes},
@@ -30,6 +31,8 @@ const GRAIN: Duration = Duration::from_millis(100);
 pub(in crate::proxy) struct InForce {
     pub(in crate::proxy) epoch: Epoch,
     pub(in crate::proxy) sharding: Arc<Sharding>,
+    /// The requests that it has let through, watches aside.
+    pub(in crate::proxy) requests: Arc<Requests>,
     since: Instant,
     /// The sender whose drop marks the end of the last request decided by it.
     _until: oneshot::Sender<()>,
@@ -44,12 +47,30 @@ pub(in crate::proxy) struct Feed {
     changed: watch::Sender<Epoch>,
     /// The shards of the pod's controller, where it has a webhook.
     siblings: watch::Sender<Option<Arc<Siblings>>>,
-    /// The wishes of the pod's ring.
-    wishes: watch::Sender<Option<Arc<Wishes>>>,
+    /// The policy that the pod's ring puts in force.
+    turn: watch::Sender<Option<Arc<Turn>>>,
+    /// The signal that a write of unknown end was given up.
+    has_lost: Arc<Notify>,
     /// The signal that more is known for the next process than stands on disk.
     has_settled: Notify,
     state: Mutex<FeedState>,
     metrics: Arc<Metrics>,
+}
+
+/// The requests that a sharding has let through.
+#[derive(Debug)]
+pub(in crate::proxy) struct LetThrough {
+    pub(in crate::proxy) epoch: Epoch,
+    pub(in crate::proxy) sharding: Arc<Sharding>,
+    /// Those, watches aside.
+    pub(in crate::proxy) requests: Arc<Requests>,
+}
+
+/// The policy of a pod whose ring puts it in force, part by part, and the wishes of the ring.
+#[derive(Debug, PartialEq, Eq)]
+pub(in crate::proxy) struct Turn {
+    pub(in crate::proxy) policy: Policy,
+    pub(in crate::proxy) wishes: Wishes,
 }
 
 #[derive(Debug, Default)]
@@ -66,7 +87,7 @@ struct FeedState {
 
 /// The state of a source of the policy.
 #[derive(Debug)]
-pub(super) enum SourceState {
+pub(in crate::proxy) enum SourceState {
     /// The source's data is up to date, and in force.
     Current,
     /// The source's first data has not arrived yet.
@@ -88,7 +109,8 @@ impl Feed {
             servers,
             changed: watch::Sender::new(Epoch::default()),
             siblings: watch::Sender::default(),
-            wishes: watch::Sender::default(),
+            turn: watch::Sender::default(),
+            has_lost: Arc::default(),
             has_settled: Notify::new(),
             state: Mutex::default(),
             metrics,
@@ -116,10 +138,40 @@ impl Feed {
         self.siblings.subscribe()
     }
 
-    /// A receiver of the wishes of the pod's ring. They are `None` before the first config, and where
-    /// that is in no ring.
-    pub(in crate::proxy) fn wishes(&self) -> watch::Receiver<Option<Arc<Wishes>>> {
-        self.wishes.subscribe()
+    /// A receiver of the policy that the pod's ring puts in force. `None` before the first config, and
+    /// where policies are in force at once.
+    pub(in crate::proxy) fn turn(&self) -> watch::Receiver<Option<Arc<Turn>>> {
+        self.turn.subscribe()
+    }
+
+    /// Begins a request under the policy in force. `None` before the first.
+    pub(in crate::proxy) fn begin_request(
+        &self,
+        is_read: bool,
+    ) -> Option<(Arc<InForce>, UnderWay)> {
+        loop {
+            let in_force = self.in_force.load_full()?;
+            if let Some(begun) = in_force.requests.begin(is_read) {
+                return Some((in_force, begun));
+            }
+        }
+    }
+
+    /// The requests of the present epoch. `None` before the first.
+    pub(in crate::proxy) fn let_through(&self) -> Option<LetThrough> {
+        self.in_force().as_deref().map(LetThrough::by)
+    }
+
+    /// Ends the present epoch: the process has had its last request.
+    pub(in crate::proxy) fn end_requests(&self) -> Option<LetThrough> {
+        let over = self.let_through()?;
+        over.requests.are_over();
+        Some(over)
+    }
+
+    /// Waits until a write of unknown end is given up.
+    pub(in crate::proxy) async fn has_lost(&self) {
+        self.has_lost.notified().await;
     }
 
     /// Replaces what [`Self::siblings`] shows.
@@ -127,9 +179,9 @@ impl Feed {
         show(&self.siblings, now);
     }
 
-    /// Replaces what [`Self::wishes`] shows.
-    pub(super) fn show_wishes(&self, now: Option<Wishes>) {
-        show(&self.wishes, now);
+    /// Replaces what [`Self::turn`] shows.
+    pub(super) fn show_turn(&self, now: Option<Turn>) {
+        show(&self.turn, now);
     }
 
     /// The problems of the sources; `None` if the newest input is in force.
@@ -150,7 +202,7 @@ impl Feed {
     }
 
     /// Records the state of a source, and logs a new problem.
-    pub(super) fn note(&self, source: &'static str, is: SourceState) {
+    pub(in crate::proxy) fn note(&self, source: &'static str, is: SourceState) {
         let mut state = self.state.lock();
         let (SourceState::Awaited(problem)
         | SourceState::Lost(problem)
@@ -178,15 +230,20 @@ impl Feed {
         state.problems.insert(source, problem.clone());
     }
 
-    /// Puts a policy in force, each part that is another than the present one.
-    pub(in crate::proxy) fn install(&self, policy: Policy) {
+    /// Puts a policy in force, each part that is another than the present one. Returns whether it is,
+    /// and the sharding whose epoch has ended by that.
+    pub(in crate::proxy) fn install(&self, policy: Policy) -> (bool, Option<LetThrough>) {
         let Policy { config, sharding } = policy;
         let mut state = self.state.lock();
         match self.install_sharding(&mut state, sharding) {
-            Ok(()) => state.config = Some(config),
+            Ok(former) => {
+                state.config = Some(config);
+                (true, former)
+            }
             Err(error) => {
                 drop(state);
                 self.reject(format!("--state-dir: {}", chain(&error)));
+                (false, None)
             }
         }
     }
@@ -196,10 +253,10 @@ impl Feed {
         &self,
         state: &mut FeedState,
         sharding: Arc<Sharding>,
-    ) -> Result<(), Unwritable> {
+    ) -> Result<Option<LetThrough>, Unwritable> {
         let old = self.in_force.load_full();
         if old.as_ref().is_some_and(|old| old.sharding.hash() == sharding.hash()) {
-            return Ok(());
+            return Ok(None);
         }
         for server in &self.servers {
             server.positions.begin_change(&sharding, old.is_none())?;
@@ -213,11 +270,16 @@ impl Feed {
         }
         let (until, ended) = oneshot::channel();
         let since = Instant::now();
-        self.in_force.store(Some(Arc::new(InForce { epoch, sharding, since, _until: until })));
+        let requests = Arc::new(Requests::signalling(&self.has_lost));
+        let in_force = InForce { epoch, sharding, requests, since, _until: until };
+        self.in_force.store(Some(Arc::new(in_force)));
         let former = state.in_use.replace(ended);
         state.former.extend(former);
         self.changed.send_replace(epoch);
-        Ok(())
+        Ok(old.map(|old| {
+            old.requests.are_over();
+            LetThrough::by(&old)
+        }))
     }
 
     /// Stores the past for the next process. A change is stored as complete when the last request
@@ -254,6 +316,14 @@ impl Feed {
         if let Some(in_force) = self.in_force() {
             self.metrics.policy_age.set(in_force.since.elapsed().as_secs_f64());
         }
+    }
+}
+
+impl LetThrough {
+    fn by(in_force: &InForce) -> Self {
+        let InForce { epoch, sharding, requests, .. } = in_force;
+        let (sharding, requests) = (Arc::clone(sharding), Arc::clone(requests));
+        Self { epoch: *epoch, sharding, requests }
     }
 }
 

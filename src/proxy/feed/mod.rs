@@ -9,9 +9,11 @@ mod file;
 mod in_force;
 mod labels;
 mod namespaces;
+mod requests;
 
 pub(super) use self::{
     cluster::follow_cluster,
     file::PolicyFile,
-    in_force::{Feed, InForce},
+    in_force::{Feed, InForce, LetThrough, SourceState, Turn},
+    requests::UnderWay,
 };

@@ -13,10 +13,10 @@ use kube::{
 };
 use tokio::time::Instant;
 
-use super::in_force::{Feed, SourceState};
+use super::in_force::{Feed, SourceState, Turn};
 use crate::{
     cluster::{Followed, OwnAccess, Update, describe},
-    policy::{Checked, NamespacesUnknown, ShardingDraft, Siblings, ring::Wishes},
+    policy::{Checked, NamespacesUnknown, Policy, ShardingDraft, Siblings, ring::Wishes},
     proxy::shared::reached,
 };
 
@@ -36,6 +36,8 @@ type LabelMap = BTreeMap<String, String>;
 pub(super) struct Resolver {
     feed: Arc<Feed>,
     access: OwnAccess,
+    /// Whether the pod keeps a Lease.
+    has_lease: bool,
     draft: Option<ShardingDraft>,
     /// The configs among which the draft's siblings and rivals are; empty if it can have none.
     configs: Vec<Checked>,
@@ -56,8 +58,8 @@ struct LabelWatch {
 }
 
 impl Resolver {
-    pub(super) fn new(feed: Arc<Feed>, access: OwnAccess) -> Self {
-        Self { feed, access, draft: None, configs: Vec::new(), watch: None }
+    pub(super) fn new(feed: Arc<Feed>, access: OwnAccess, has_lease: bool) -> Self {
+        Self { feed, access, has_lease, draft: None, configs: Vec::new(), watch: None }
     }
 
     /// Puts a draft in force, as soon as the labels that it needs are known. Its siblings are among
@@ -129,11 +131,10 @@ impl Resolver {
             if let Ok(siblings) = Siblings::of(draft, &self.configs, known) {
                 self.feed.show_siblings(siblings);
             }
-            if let Ok(wishes) = Wishes::of(draft, &self.configs, known) {
-                self.feed.show_wishes(wishes);
-            }
             if let Ok(policy) = draft.resolve(known) {
-                self.feed.install(policy);
+                let waits = self.has_lease && draft.waits;
+                let wishes = waits.then(|| Wishes::of(draft, &self.configs, known).ok()).flatten();
+                put(&self.feed, policy, wishes.flatten());
             }
         }
         self.report();
@@ -142,6 +143,17 @@ impl Resolver {
     fn report(&self) {
         let state = self.watch.as_ref().map_or(SourceState::Current, LabelWatch::state);
         self.feed.note(SOURCE, state);
+    }
+}
+
+/// Has the pod's ring put a policy in force, or does it at once where the pod has no turn to wait for.
+fn put(feed: &Feed, policy: Policy, wishes: Option<Wishes>) {
+    match wishes {
+        Some(wishes) => feed.show_turn(Some(Turn { policy, wishes })),
+        None => {
+            feed.show_turn(None);
+            feed.install(policy);
+        }
     }
 }
 

@@ -20,7 +20,7 @@ use self::{
 };
 use super::{
     collection::Collection,
-    feed::InForce,
+    feed::{InForce, UnderWay},
     metrics::Leg,
     outcome::{Access, Decided, Ended},
     shared::Pair,
@@ -32,7 +32,7 @@ use super::{
 };
 use crate::{
     policy::{GroupResource, Narrow, Refusal, Refused, Way, Write},
-    wire::{RequestInfo, Verb, media::Encoding, name},
+    wire::{RequestInfo, Verb, media::Encoding, name, request::Resource},
 };
 
 /// Answers one request. An error ends the client's stream as the upstream's end would have.
@@ -42,7 +42,12 @@ pub(super) async fn serve(
 ) -> Result<Response<ReplyBody>, Broken> {
     let mut access = Access::begin(&pair.worker.requests, Leg::OUTBOUND, pair.id);
     let accept = request.headers().get(header::ACCEPT).cloned();
-    match answer(&pair, request, &mut access).await {
+    let mut under_way = None;
+    let answered = answer(&pair, request, &mut access, &mut under_way).await;
+    if let Some(under_way) = under_way.filter(|_| is_end_known(&answered)) {
+        under_way.end();
+    }
+    match answered {
         Ok(answer) => Ok(deliver(&pair, answer, access)),
         Err(Stop::Answered(answer)) => Ok(deliver(&pair, *answer, access)),
         Err(Stop::Refused(refused)) => Ok(refuse(&refused, accept.as_ref(), access)),
@@ -53,12 +58,22 @@ pub(super) async fn serve(
     }
 }
 
-/// Answers one request by its way. Futures that most requests do not need are boxed: that of each
-/// is copied when its task starts.
+/// Whether a request has taken effect, or will not: the API server answered, or nothing was sent.
+fn is_end_known(answered: &Result<Answer, Stop>) -> bool {
+    match answered {
+        Ok(answer) => !answer.reply.status().is_server_error(),
+        Err(Stop::Answered(answer)) => !answer.reply.status().is_server_error(),
+        Err(Stop::Refused(refused)) => refused.refusal != Refusal::HandedOver,
+        Err(Stop::Broken(_)) => false,
+    }
+}
+
+/// Answers one request: begins it under the policy in force.
 async fn answer(
     pair: &Rc<Pair>,
     mut request: Request<ClientBody>,
     access: &mut Access,
+    under_way: &mut Option<UnderWay>,
 ) -> Result<Answer, Stop> {
     if pair.upstream.is_h2() {
         authority::complete(&mut request, &pair.upstream.name)?;
@@ -68,38 +83,71 @@ async fn answer(
         .map_err(|error| Refusal::BadRequestLine.because(error))?;
     access.is_about(&info);
     let _place = request.body_mut().take_room(&pair.worker.shared.uploads)?;
-    let Some(in_force) = in_force(pair, &info)? else {
+    let Some(in_force) = begin(pair, &info, under_way)? else {
         return pass(pair, request).await;
     };
     access.epoch = in_force.epoch;
-    let own = OnBehalf { uri: &uri, headers: request.headers() };
-    let way = settled_way(&pair.upstream, &in_force.sharding, &info, own).await;
+    let answering = by_its_way(pair, request, &info, &uri, &in_force, access);
+    match under_way {
+        Some(write) if !write.is_read() => Box::pin(in_turn(answering, write)).await,
+        _ => answering.await,
+    }
+}
+
+/// Answers a write, or breaks it off if it takes longer than an API server allows while its boundary
+/// moves: another shard waits for its end.
+async fn in_turn(
+    answering: impl Future<Output = Result<Answer, Stop>>,
+    write: &UnderWay,
+) -> Result<Answer, Stop> {
+    tokio::select! {
+        answered = answering => answered,
+        () = write.overdue() => {
+            let why = "the API server has not answered for a minute, and the boundary of the shard \
+                       has moved: it is unknown whether this took effect";
+            Err(Refusal::HandedOver.because(why).into())
+        }
+    }
+}
+
+/// Answers one request by its way. Futures that most requests do not need are boxed: that of each
+/// is copied when its task starts.
+async fn by_its_way(
+    pair: &Rc<Pair>,
+    mut request: Request<ClientBody>,
+    info: &RequestInfo<'_>,
+    uri: &Uri,
+    in_force: &Arc<InForce>,
+    access: &mut Access,
+) -> Result<Answer, Stop> {
+    let own = OnBehalf { uri, headers: request.headers() };
+    let way = settled_way(&pair.upstream, &in_force.sharding, info, own).await;
     let way = way.unwrap_or_else(|unknown| unknown);
-    let mut rewrite = in_force.sharding.rewrite(&way, &info)?;
-    let mut collection = collection(pair, &info, &way, &in_force, &uri, &mut request)?;
-    let own = OnBehalf { uri: &uri, headers: request.headers() };
+    let mut rewrite = in_force.sharding.rewrite(&way, info)?;
+    let mut collection = collection(pair, info, &way, in_force, uri, &mut request)?;
+    let own = OnBehalf { uri, headers: request.headers() };
     if let Some(collection) = &mut collection
         && info.method == Method::GET
     {
-        Box::pin(present::settle(pair, &info, own, collection)).await?;
+        Box::pin(present::settle(pair, info, own, collection)).await?;
     }
-    if let Some(narrow) = way.pushed_narrow(&info) {
-        let asked = understood(&pair.upstream, &info, &narrow.share, own);
+    if let Some(narrow) = way.pushed_narrow(info) {
+        let asked = understood(&pair.upstream, info, &narrow.share, own);
         let (pushed, how) = Box::pin(asked).await;
         rewrite.push(&pushed, &info.options);
         pair.worker.shared.metrics.count_pushdown(how);
     }
-    let target = rewrite.target(&info);
+    let target = rewrite.target(info);
     access.decided = decided(&way, target.is_some());
     if let Some(target) = target {
         *request.uri_mut() = with_target(uri.clone(), &target).map_err(bad_target)?;
     }
     match (&way, info.resource()) {
         (Way::DeleteCollection(Narrow { share, .. }), Some(resource)) if share.is_each() => {
-            Box::pin(delete::judged(pair, request, resource, share, &in_force)).await
+            Box::pin(delete::judged(pair, request, resource, share, in_force)).await
         }
         (Way::Write(Write { lock: Some(place) }), _) if place.is_in_body() => {
-            Box::pin(send_renamed(pair, request, &in_force, access)).await
+            Box::pin(send_renamed(pair, request, in_force, access)).await
         }
         (Way::List(_) | Way::Watch(_), _) => {
             let answer = pass(pair, request).await?;
@@ -137,13 +185,28 @@ fn collection(
     Ok(Some(collection))
 }
 
-/// The policy in force. Discovery, health and version need none; everything else does.
-fn in_force(pair: &Pair, info: &RequestInfo<'_>) -> Result<Option<Arc<InForce>>, Stop> {
-    match pair.worker.shared.feed.in_force() {
-        Some(in_force) => Ok(Some(in_force)),
-        None if info.resource().is_none() => Ok(None),
-        None => Err(no_policy()),
+/// Begins the request under the policy in force. Discovery, health and version need none; everything
+/// else does.
+fn begin(
+    pair: &Pair,
+    info: &RequestInfo<'_>,
+    under_way: &mut Option<UnderWay>,
+) -> Result<Option<Arc<InForce>>, Stop> {
+    if info.resource().is_none() {
+        return Ok(pair.worker.shared.feed.in_force());
     }
+    let is_read = info.method == Method::GET || info.method == Method::HEAD;
+    let begun = pair.worker.shared.feed.begin_request(is_read);
+    let (in_force, begun) = begun.ok_or_else(no_policy)?;
+    let is_fenced =
+        |resource: &Resource<'_>| in_force.sharding.scope(&GroupResource::of(resource)).is_some();
+    if info.verb != Verb::Watch && (is_read || info.resource().is_some_and(is_fenced)) {
+        *under_way = Some(begun);
+    } else {
+        // A watch ends when it likes, and is brought over; what is not limited has no owner.
+        begun.end();
+    }
+    Ok(Some(in_force))
 }
 
 fn no_policy() -> Stop {

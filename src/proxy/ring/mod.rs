@@ -5,6 +5,7 @@
 //! pod's own ServiceAccount.
 
 mod calls;
+mod epochs;
 
 use std::{future::pending, pin::Pin, sync::Arc, time::Duration};
 
@@ -15,17 +16,24 @@ use tokio::{
     time::{Instant, timeout},
 };
 
-use self::calls::{Calls, Change, Listed, NotDone, Written};
-use super::shared::reached;
+use self::{
+    calls::{Calls, Change, Listed, NotDone, Written},
+    epochs::Epochs,
+};
+use super::{
+    feed::{Feed, SourceState, Turn},
+    shared::reached,
+};
 use crate::{
+    api::lease::PodLease,
     cluster::{OwnAccess, Pauses},
     net::{
         drain::{self, Drain, Draining},
         peer::PodIdentity,
     },
     policy::{
-        Scope,
-        ring::{Answer, Listing, Phase, Ring, Time, Timing, Wishes},
+        Area, Policy, Scope,
+        ring::{Answer, Listing, Phase, Ring, Time, Timing},
     },
     process::vital::{VitalTasks, Vitals},
 };
@@ -33,6 +41,14 @@ use crate::{
 /// The shortest interval between two writes.
 const REST: Duration = Duration::from_millis(50);
 
+/// The interval of attempts to put a policy in force.
+const AGAIN: Duration = Duration::from_secs(1);
+/// The time that a handover may take before `/readyz` says why.
+const PATIENCE: Duration = Duration::from_secs(2);
+/// Most pods that are named.
+const MOST_NAMED: usize = 3;
+/// The name by which this is reported.
+const SOURCE: &str = "ring";
 /// The time that the API server has to delete the Lease at the end.
 const GRACE: Duration = Duration::from_secs(2);
 
@@ -55,15 +71,11 @@ struct End {
 }
 
 impl OwnLease {
-    /// The Lease of the pod `own`, which is in the ring of these wishes.
-    pub(super) fn new(
-        access: OwnAccess,
-        own: PodIdentity,
-        wishes: watch::Receiver<Option<Arc<Wishes>>>,
-    ) -> Self {
+    /// The Lease of the pod `own`, which puts the policies of `feed` in force in turn.
+    pub(super) fn new(access: OwnAccess, own: PodIdentity, feed: Arc<Feed>) -> Self {
         let (leave, leaving) = drain::channel();
         let (left, has_left) = watch::channel(false);
-        let keep = Keeper::new(access, own, wishes).keep(leaving, left).boxed();
+        let keep = Keeper::new(access, own, feed).keep(leaving, left).boxed();
         Self { keep, end: End { leave, has_left } }
     }
 
@@ -90,7 +102,9 @@ impl KeptLease {
 struct Keeper {
     pod: Box<str>,
     calls: Calls,
-    wishes: watch::Receiver<Option<Arc<Wishes>>>,
+    feed: Arc<Feed>,
+    /// The policy that is to be put in force.
+    turn: watch::Receiver<Option<Arc<Turn>>>,
     /// The machine. `None` while the pod is in no ring.
     ring: Option<Ring<Arc<Scope>>>,
     /// Whether the process ends.
@@ -98,14 +112,20 @@ struct Keeper {
     /// Whether the machine gives up everything.
     is_leaving: bool,
     under: Under,
+    epochs: Epochs,
     pauses: Pauses,
     /// The earliest time of the next call.
     rested: Instant,
     /// The failure of the last call.
     trouble: Option<String>,
-    /// The last phase that was logged.
-    phase: Option<Phase>,
+    /// The policy and the area that were put in force last.
+    installed: Option<(Arc<Turn>, Shown)>,
+    /// The phase, and since when.
+    phase: (Option<Phase>, Instant),
 }
+
+/// The objects that the streams show.
+type Shown = Arc<Area<Arc<Scope>>>;
 
 /// The calls that are under way.
 #[derive(Default)]
@@ -117,7 +137,12 @@ struct Under {
 
 /// An input of the machine.
 enum Input {
-    Wishes,
+    /// The policy that is to be put in force, or the time.
+    Turn,
+    /// The last request under a former policy has ended.
+    Ended(u64),
+    /// A write of unknown end was given up.
+    Lost,
     Written(Written),
     Listed(Result<Listed, NotDone>),
     Changed(Option<Change>),
@@ -134,15 +159,15 @@ impl Under {
 }
 
 impl Keeper {
-    fn new(
-        access: OwnAccess,
-        own: PodIdentity,
-        wishes: watch::Receiver<Option<Arc<Wishes>>>,
-    ) -> Self {
+    fn new(access: OwnAccess, own: PodIdentity, feed: Arc<Feed>) -> Self {
+        let turn = feed.turn();
         Self {
             pod: own.uid().into(),
             calls: Calls::new(access, own),
-            wishes,
+            epochs: Epochs::new(Arc::clone(&feed)),
+            feed,
+            turn,
+            installed: None,
             ring: None,
             is_ending: false,
             is_leaving: false,
@@ -150,40 +175,47 @@ impl Keeper {
             pauses: Pauses::default(),
             rested: Instant::now(),
             trouble: None,
-            phase: None,
+            phase: (None, Instant::now()),
         }
     }
 
     async fn keep(mut self, mut leaving: Draining, left: watch::Sender<bool>) {
         loop {
-            self.take_wishes();
-            self.begin_calls();
+            self.take_turn();
+            if self.put_in_force() {
+                self.begin_calls();
+            }
             self.report();
             if self.is_ending && self.ring.is_none() {
                 left.send_replace(true);
             }
             let wakes = self.wakes();
             let input = tokio::select! {
-                Ok(()) = self.wishes.changed() => Input::Wishes,
+                Ok(()) = self.turn.changed() => Input::Turn,
                 _ = leaving.begun(), if !self.is_ending => {
                     self.is_ending = true;
-                    Input::Wishes
+                    self.end_requests();
+                    Input::Turn
                 }
                 input = self.under.next() => input,
-                () = reached(wakes) => Input::Wishes,
+                id = self.epochs.ended() => Input::Ended(id),
+                () = self.feed.has_lost() => Input::Lost,
+                () = reached(wakes) => Input::Turn,
             };
             self.take(input);
         }
     }
 
-    /// Takes the wishes as they are now. A pod that leaves its ring for none gives up all first.
-    fn take_wishes(&mut self) {
+    /// Takes the policy and the wishes as they are now. A pod that leaves its ring for none gives up
+    /// all first.
+    fn take_turn(&mut self) {
         if self.ring.as_ref().is_some_and(Ring::is_done) {
             (self.ring, self.is_leaving, self.under) = (None, false, Under::default());
+            self.installed = None;
         }
-        let wishes = self.wishes.borrow_and_update().clone().filter(|_| !self.is_ending);
+        let turn = self.turn.borrow_and_update().clone().filter(|_| !self.is_ending);
         let now = now();
-        match (wishes, &mut self.ring) {
+        match (turn, &mut self.ring) {
             (None, None) => {}
             (None, Some(ring)) => {
                 self.is_leaving = true;
@@ -191,14 +223,54 @@ impl Keeper {
             }
             // Once it is done, another begins.
             (Some(_), Some(ring)) if self.is_leaving => ring.tick(now),
-            (Some(wishes), ring) => {
+            (Some(turn), ring) => {
                 let ring = ring.get_or_insert_with(|| Ring::new(&self.pod, Timing::default()));
+                let wishes = &turn.wishes;
                 if !ring.has_wishes(&wishes.own, &wishes.rivals) {
                     ring.configure(wishes.own.clone(), now);
                     ring.see_configs(wishes.rivals.clone(), now);
                 }
                 ring.tick(now);
             }
+        }
+    }
+
+    /// Puts in force what the machine shows. Returns whether it is: until then nothing is given back.
+    fn put_in_force(&mut self) -> bool {
+        let turn = self.turn.borrow().clone().filter(|_| !self.is_leaving);
+        let (Some(ring), Some(turn)) = (&mut self.ring, turn) else { return true };
+        let Some(shown) = ring.shown().cloned() else { return true };
+        let now = Some((turn, shown));
+        if self.installed == now {
+            return true;
+        }
+        let Some((turn, shown)) = now else { return true };
+        let Policy { config, sharding } = turn.policy.clone();
+        let present = self.feed.let_through().map(|present| present.sharding);
+        let same = present.filter(|present| present.is_within(&sharding, &shown));
+        let sharding = same.unwrap_or_else(|| sharding.within(&shown));
+        let policy = Policy { config, sharding };
+        let (is_in_force, former) = self.feed.install(policy);
+        if let Some(former) = former {
+            let (id, area) = self.epochs.follow(former);
+            ring.begin_former(id, area);
+        }
+        if is_in_force {
+            self.installed = Some((turn, shown));
+        } else {
+            self.rested = Instant::now() + AGAIN;
+        }
+        is_in_force
+    }
+
+    /// Follows the present epoch to its end: the process has had its last request, and what is under
+    /// way keeps the claim.
+    fn end_requests(&mut self) {
+        if let Some(ring) = &mut self.ring
+            && let Some(present) = self.feed.end_requests()
+        {
+            let (id, area) = self.epochs.follow(present);
+            ring.begin_former(id, area);
         }
     }
 
@@ -224,9 +296,18 @@ impl Keeper {
     }
 
     fn take(&mut self, input: Input) {
+        // Before the end of an epoch, so that none of its writes is forgotten.
+        let losses = self.epochs.losses();
+        if let Input::Ended(id) = input {
+            self.epochs.forget(id);
+        }
         let Some(ring) = &mut self.ring else { return };
+        for (area, at) in losses {
+            ring.lose_within(area, now().saturating_sub(at.elapsed()));
+        }
         match input {
-            Input::Wishes => {}
+            Input::Turn | Input::Lost => {}
+            Input::Ended(id) => ring.end(id, now()),
             Input::Written(Written { answer, trouble }) => {
                 let is_done = matches!(answer, Answer::Done(_));
                 ring.answered(answer, now());
@@ -266,12 +347,25 @@ impl Keeper {
         self.trouble = trouble;
     }
 
+    /// Shows in `/readyz` what is waited for: at once before the first policy, else after a while.
     fn report(&mut self) {
         let phase = self.ring.as_ref().map(Ring::phase);
-        if phase != self.phase {
+        if phase != self.phase.0 {
             tracing::debug!(?phase, "ring");
-            self.phase = phase;
+            self.phase = (phase, Instant::now());
         }
+        let is_long = self.phase.1.elapsed() >= PATIENCE || self.feed.in_force().is_none();
+        let state = match (&self.ring, phase) {
+            (Some(ring), Some(phase)) if phase != Phase::Open && is_long && !self.is_leaving => {
+                SourceState::Awaited(awaited(ring, phase, self.trouble.as_deref()))
+            }
+            (Some(ring), Some(_)) => match overlap(ring) {
+                Some(overlap) => SourceState::Awaited(overlap),
+                None => SourceState::Current,
+            },
+            _ => SourceState::Current,
+        };
+        self.feed.note(SOURCE, state);
     }
 
     /// The time of the next look, if nothing happens before.
@@ -280,8 +374,50 @@ impl Keeper {
         let (here, now) = (Instant::now(), now());
         let rests = Some(self.rested).filter(|at| *at > here);
         let wakes = ring.wake(now).map(|at| here + at.saturating_sub(now));
+        let report = Some(self.phase.1 + PATIENCE).filter(|at| *at > here);
         // Until it has rested, only an answer changes anything.
-        rests.or(wakes)
+        rests.or(wakes).into_iter().chain(report).min()
+    }
+}
+
+/// The objects that another config wants too and has. `None` if there are none.
+fn overlap(ring: &Ring<Arc<Scope>>) -> Option<String> {
+    let overlaps = ring.overlaps();
+    let named = overlaps.iter().take(MOST_NAMED);
+    let named: Vec<_> = named.map(|(rule, shard)| format!("{rule} of {shard}")).collect();
+    (!named.is_empty()).then(|| {
+        let named = named.join(", ");
+        format!(
+            "another ShardingConfig of the ring wants some of the same objects, and has them ({named}): \
+             draw the two apart"
+        )
+    })
+}
+
+/// The thing that a pod waits for, in words that lead to the remedy.
+fn awaited(ring: &Ring<Arc<Scope>>, phase: Phase, trouble: Option<&str>) -> String {
+    if let Some(trouble) = trouble {
+        return format!("the pod's Lease is not kept, and the ring waits for it: {trouble}");
+    }
+    let in_the_way = ring.in_the_way();
+    let (count, _) = ring.under_way();
+    match phase {
+        Phase::Closing => format!("{count} requests of the boundary before are under way"),
+        Phase::Waiting if !in_the_way.is_empty() => {
+            let pods = in_the_way.iter().take(MOST_NAMED).map(|(pod, shard)| {
+                format!("{} of {}", PodLease::name_of(pod), shard.unwrap_or("no shard"))
+            });
+            let pods = pods.collect::<Vec<_>>().join(", ");
+            let more = in_the_way.len().saturating_sub(MOST_NAMED);
+            let more = if more > 0 { format!(", {more} more") } else { String::new() };
+            format!(
+                "other pods have what this shard gains, by their Leases: {pods}{more}; delete the \
+                 Lease of a pod that is gone"
+            )
+        }
+        Phase::Open | Phase::Claiming | Phase::Waiting => {
+            "the Leases of the ring are written and read".to_owned()
+        }
     }
 }
 

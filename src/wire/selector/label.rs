@@ -48,6 +48,16 @@ impl Selector {
         of_one_label.any(requirement::contradict)
     }
 
+    /// The same objects by as few requirements as possible: one of each kind for a label, and only its
+    /// values where it has some. As it is if its requirements contradict each other.
+    pub fn simplest(&self) -> Self {
+        if self.is_contradiction() {
+            return self.clone();
+        }
+        let of_one_label = self.requirements.chunk_by(|one, next| one.key() == next.key());
+        of_one_label.flat_map(requirement::simplest).collect()
+    }
+
     /// The requirements in canonical order.
     pub fn requirements(&self) -> &[Requirement] {
         &self.requirements

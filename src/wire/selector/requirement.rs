@@ -99,6 +99,36 @@ pub(super) fn contradict(all: &[Requirement]) -> bool {
     least.unwrap_or(first) > most.unwrap_or(last)
 }
 
+/// The fewest requirements that mean the same as these, which are of one key and do not contradict each
+/// other.
+pub(super) fn simplest(all: &[Requirement]) -> Vec<Requirement> {
+    let of_op = |op| all.iter().filter(move |requirement| requirement.op == op);
+    if let Some(one) = of_op(Op::In).next() {
+        let fits = |value: &&String| all.iter().all(|other| other.matches(Some(value)));
+        let values = one.values.iter().filter(fits).cloned().collect();
+        return vec![Requirement { values, ..one.clone() }];
+    }
+    // All others are satisfied by no label.
+    if let Some(absent) = of_op(Op::DoesNotExist).next() {
+        return vec![absent.clone()];
+    }
+    let bound = |requirement: &&Requirement| {
+        requirement.values.first().and_then(|value| value.parse::<i64>().ok())
+    };
+    let mut fewest: Vec<_> = of_op(Op::NotIn).next().cloned().into_iter().collect();
+    if let Some(excluded) = fewest.first_mut() {
+        excluded.values = of_op(Op::NotIn).flat_map(|other| other.values.clone()).collect();
+        excluded.values.sort_unstable();
+        excluded.values.dedup();
+    }
+    let bounds = [of_op(Op::GreaterThan).max_by_key(bound), of_op(Op::LessThan).min_by_key(bound)];
+    let has_bound = bounds.iter().any(Option::is_some);
+    fewest.extend(bounds.into_iter().flatten().cloned());
+    // Which a bound implies.
+    fewest.extend(of_op(Op::Exists).next().filter(|_| !has_bound).cloned());
+    fewest
+}
+
 impl fmt::Display for Requirement {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { key, op, values } = self;

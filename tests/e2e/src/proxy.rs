@@ -58,6 +58,7 @@ pub struct ProxyBuilder {
     upstream: Option<String>,
     state: bool,
     cluster: Option<(PathBuf, String)>,
+    app: String,
     enrolment: Option<(String, PathBuf)>,
     flags: Vec<String>,
     env: Vec<(String, String)>,
@@ -102,6 +103,13 @@ impl ProxyBuilder {
         self
     }
 
+    /// Another value of the pod's label `app`.
+    #[must_use]
+    pub fn labelled(mut self, app: &str) -> Self {
+        app.clone_into(&mut self.app);
+        self
+    }
+
     /// Adds a flag, as `--name=value`.
     #[must_use]
     pub fn flag(mut self, flag: &str) -> Self {
@@ -141,7 +149,7 @@ impl ProxyBuilder {
                 format!("--shard={}", self.shard),
             ]),
             Some((_, namespace)) => {
-                fs::write(path("labels"), "app=\"operator\"\n")?;
+                fs::write(path("labels"), format!("app=\"{}\"\n", self.app))?;
                 flags.extend([
                     format!("--pod-labels={}", path("labels")),
                     format!("--pod-namespace={namespace}"),
@@ -221,6 +229,7 @@ impl Proxy {
             upstream: None,
             state: false,
             cluster: None,
+            app: "operator".to_owned(),
             enrolment: None,
             flags: Vec::new(),
             env: Vec::new(),

@@ -4,7 +4,7 @@ use super::{
     super::{Answer, Claim, Lease, Listing, Phase, Ring, Saying, Timing, Wanted, Write},
     bits::{Bits, Layout},
 };
-use crate::policy::GroupResource;
+use crate::policy::{GroupResource, Rule};
 
 const LAYOUT: Layout = Layout::Namespaces;
 const BEGIN: Duration = Duration::from_secs(1000);
@@ -100,6 +100,70 @@ fn what_is_lost_is_claimed_until_nothing_is_under_way() {
     ring.answered(stored("4"), after(65));
     assert_eq!(ring.phase(), Phase::Open);
     assert_eq!(ring.next_read(after(65)), None, "nothing is gained");
+}
+
+#[test]
+fn a_former_policy_keeps_its_claim_until_its_last_request_has_ended() {
+    let mut ring = opened(0b11, Timing::default());
+    ring.configure(wanted("ring", "a", 0b01), after(1));
+    ring.begin_former(1, LAYOUT.area(0b11));
+    assert_eq!((ring.phase(), ring.next_write(after(1))), (Phase::Closing, None));
+    // One was given up before: its end was known long ago.
+    ring.lose_within(LAYOUT.area(0b11), BEGIN.saturating_sub(Duration::from_secs(500)));
+    ring.end(1, after(2));
+    assert_eq!(ring.phase(), Phase::Closing, "no answer has come since its deadline");
+    assert_eq!(saying(&mut ring, after(2)).claim, LAYOUT.claim(0b11));
+    ring.answered(stored("2"), after(2));
+    ring.tick(after(4));
+    assert_eq!(saying(&mut ring, after(4)).claim, LAYOUT.claim(0b01));
+    ring.answered(stored("3"), after(4));
+    assert_eq!(ring.phase(), Phase::Open);
+}
+
+#[test]
+fn those_whose_claims_stand_in_the_way_are_named() {
+    let mut ring = opened(0b01, Timing::default());
+    ring.configure(wanted("ring", "a", 0b11), after(1));
+    let said = saying(&mut ring, after(1));
+    assert_eq!(said.claim, LAYOUT.claim(0b11));
+    ring.answered(stored("2"), after(1));
+    assert_eq!(ring.next_read(after(1)), Some("ring"));
+    let leases = [
+        lease("me", Some("a"), "2", LAYOUT.claim(0b11)),
+        lease("mate", Some("a"), "1", LAYOUT.claim(0b11)),
+        lease("one", Some("b"), "1", LAYOUT.claim(0b10)),
+        lease("other", Some("b"), "1", LAYOUT.claim(0b100)),
+        lease("torn", None, "1", Claim::All),
+    ];
+    ring.listed(listing(&leases), after(1));
+    assert_eq!((ring.phase(), open(&ring)), (Phase::Waiting, Some(0b01)));
+    assert_eq!(ring.in_the_way(), [("one", Some("b")), ("torn", None)]);
+    ring.deleted("torn", after(2));
+    ring.changed(lease("one", Some("b"), "2", Claim::Nothing), after(2));
+    assert_eq!((ring.phase(), open(&ring)), (Phase::Open, Some(0b11)));
+    assert!(ring.in_the_way().is_empty());
+}
+
+#[test]
+fn what_two_configs_want_stays_with_the_elder_and_the_other_says_so() {
+    let resources = |ring: &Ring<Bits>| {
+        ring.overlaps()
+            .into_iter()
+            .map(|(rule, shard)| (rule, shard.to_owned()))
+            .collect::<Vec<_>>()
+    };
+    let mut ring = Ring::new("me", Timing::default());
+    let (elder, younger) = (wanted("ring", "a", 0b11), wanted("ring", "b", 0b10));
+    ring.configure(younger.clone(), BEGIN);
+    assert_eq!(ring.next_read(BEGIN), Some("ring"));
+    let other = lease("other", Some("a"), "1", LAYOUT.claim(0b11));
+    ring.listed(listing(&[other]), BEGIN);
+    assert_eq!(resources(&ring), []);
+    ring.see_configs(vec![elder, younger.clone()], BEGIN);
+    assert_eq!(resources(&ring), [(Rule::of(&resource()), "a".to_owned())]);
+    // Drawn apart, there is nothing to say.
+    ring.see_configs(vec![wanted("ring", "a", 0b01), younger], BEGIN);
+    assert_eq!(resources(&ring), []);
 }
 
 #[test]

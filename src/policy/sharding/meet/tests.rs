@@ -2,10 +2,11 @@ use proptest::prelude::*;
 
 use super::*;
 use crate::{
-    policy::sharding::{
-        HashRange, NamespaceLabels, ObjectFacts, OfNamespace, namespaces::Resolved,
+    policy::{
+        GroupResource, Rule,
+        sharding::{HashRange, NamespaceLabels, ObjectFacts, OfNamespace, namespaces::Resolved},
     },
-    wire::object::Labels,
+    wire::{object::Labels, selector::Selector},
 };
 
 type Map = BTreeMap<String, String>;
@@ -16,6 +17,25 @@ const SELECTORS: [&str; 9] =
     ["", "k=v", "k!=v", "k in (v,w)", "!k", "k", "n>3", "n<5", "n in (4,x)"];
 const CUTS: [&str; 4] =
     ["0x0000000000000000", "0x4000000000000000", "0x8000000000000000", "0xc000000000000000"];
+
+const GROUPS: [&str; 4] = ["", "apps", "coordination.k8s.io", "a.example.com"];
+const RESOURCES: [&str; 4] = ["pods", "leases", "events", "widgets"];
+
+pub(in crate::policy) fn named_rule(group: Option<usize>, resource: Option<usize>) -> Rule {
+    let name = |at: Option<usize>, names: [&'static str; 4]| at.map_or("*", |at| names[at]);
+    Rule::new(name(group, GROUPS), name(resource, RESOURCES)).unwrap()
+}
+
+pub(in crate::policy) fn rule() -> impl Strategy<Value = Rule> {
+    let name = || prop::option::weighted(0.6, 0..4_usize);
+    (name(), name()).prop_map(|(group, resource)| named_rule(group, resource))
+}
+
+/// Every resource by itself.
+pub(in crate::policy) fn resources() -> impl Iterator<Item = GroupResource> {
+    let in_group = |group| RESOURCES.map(|resource| GroupResource::new(group, resource));
+    GROUPS.into_iter().flat_map(in_group)
+}
 
 fn hash_rule() -> impl Strategy<Value = HashRule> {
     let of = prop_oneof![Just(HashOf::Uid), Just(HashOf::Namespace)];
@@ -306,4 +326,69 @@ fn ranges_of_one_hash_are_cut_to_one_rule() {
     // Patterns and hashes of namespaces that are listed are decided.
     let listed = with("", named(&["ant", "bee"])).meet(&with("", matching("^a")));
     assert_eq!(listed, with("", named(&["ant"])));
+}
+
+/// Requirements on two labels, a few of which mean the same or contradict each other.
+fn requirement() -> impl Strategy<Value = String> {
+    prop::sample::select(vec![
+        "k",
+        "!k",
+        "k=v",
+        "k!=v",
+        "k in (v,w)",
+        "k in (w,x)",
+        "k notin (v,x)",
+        "k notin (w)",
+        "n>3",
+        "n>4",
+        "n<5",
+        "n<9",
+        "n",
+        "!n",
+        "n in (4,x)",
+        "n notin (4,8)",
+        "n!=6",
+    ])
+    .prop_map(str::to_owned)
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 3000, failure_persistence: None, ..Default::default() })]
+
+    #[test]
+    fn the_simplest_selector_selects_the_same(all in prop::collection::vec(requirement(), 0..6)) {
+        let selector: Selector = all.join(",").parse().unwrap();
+        let simplest = selector.simplest();
+        let (values, numbers) = ([None, Some("v"), Some("w"), Some("x"), Some("y")], [
+            None, Some("3"), Some("4"), Some("5"), Some("6"), Some("8"), Some("9"), Some("x"),
+        ]);
+        for value in values {
+            for number in numbers {
+                let label = |key: &str| if key == "k" { value } else { number };
+                prop_assert_eq!(simplest.matches(label), selector.matches(label), "{} {}", selector, simplest);
+            }
+        }
+        prop_assert_eq!(&simplest.simplest(), &simplest);
+        if !selector.is_contradiction() {
+            let kinds: BTreeSet<_> =
+                simplest.requirements().iter().map(|one| (one.key(), one.op())).collect();
+            prop_assert_eq!(kinds.len(), simplest.requirements().len(), "{}", simplest);
+        }
+    }
+}
+
+#[test]
+fn a_part_of_a_scope_meets_it_in_itself() {
+    let scope = |text: &str| Scope::new(text.parse().unwrap());
+    for (one, part) in [
+        ("team in (ant,bee)", "team in (ant)"),
+        ("team", "team in (ant)"),
+        ("team!=cat", "team notin (bee,cat)"),
+        ("n>3", "n>5"),
+        ("", "team=ant"),
+    ] {
+        let (one, part) = (scope(one), scope(part));
+        assert_eq!(one.meet(&part), part.normal());
+        assert_eq!(part.meet(&one), part.normal());
+    }
 }

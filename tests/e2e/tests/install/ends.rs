@@ -25,7 +25,7 @@ const OUTAGE: Duration = Duration::from_secs(10);
 const OPERATOR: &str = "system:serviceaccount:demo:demo-operator";
 /// The objects that an uninstall leaves after a refusal, in the order of the table of the chart's
 /// README.
-const LEFT: [&str; 10] = [
+const LEFT: [&str; 11] = [
     "CustomResourceDefinition shardingconfigs.ctrlmesh.kusionstack.io",
     "ShardingConfig demo/ants",
     "ShardingConfig demo/bees",
@@ -33,6 +33,7 @@ const LEFT: [&str; 10] = [
     "ClusterRole ctrlmesh-proxy-namespaces",
     "RoleBinding demo/ctrlmesh-proxy",
     "ConfigMap demo/ctrlmesh-ca-bundle",
+    "Lease demo/ctrlmesh-UID",
     "Secret ctrlmesh-system/ctrlmesh-trust",
     "Lease ctrlmesh-system/ctrlmesh-manager",
     REFUSAL,
@@ -246,6 +247,8 @@ fn ours(scene: &Installed) -> Result<BTreeSet<String>> {
         let [kind, name] = [&item["kind"], &item["metadata"]["name"]];
         let [kind, name] = [kind, name].map(|text| text.as_str().unwrap_or_default());
         let labels = item["metadata"]["labels"].to_string();
+        let is_of_a_pod = labels.contains("ctrlmesh.kusionstack.io/ring");
+        let name = if is_of_a_pod { "ctrlmesh-UID" } else { name };
         let is_ours = kind == "ShardingConfig"
             || name.contains("ctrlmesh")
             || labels.contains("\"app.kubernetes.io/name\":\"ctrlmesh\"");

@@ -47,7 +47,7 @@ fn i12_i15_a_chart_a_label_and_two_configs_make_four_pods_in_two_shards() -> Res
 }
 
 /// The Leases of pods, by the pods' names.
-fn leases(scene: &Installed) -> Result<BTreeMap<String, Value>> {
+pub(crate) fn leases(scene: &Installed) -> Result<BTreeMap<String, Value>> {
     let path = format!(
         "/apis/coordination.k8s.io/v1/namespaces/{NAMESPACE}/leases?labelSelector=\
          ctrlmesh.kusionstack.io%2Fring%3Ddemo-operator"

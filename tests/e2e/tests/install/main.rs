@@ -6,5 +6,6 @@ mod audit;
 mod base;
 mod ends;
 mod first;
+mod handover;
 mod names;
 mod scene;

@@ -226,6 +226,10 @@ fn t65_the_leaf_has_the_names_of_the_api_server(shards: &Shards, address: &str) 
     let shown = run(network.command("sh").args(["-c", &script]))?;
     let shown: BTreeSet<&str> =
         shown.lines().skip(1).flat_map(|line| line.split(", ")).map(str::trim).collect();
+    // The pod itself, for other pods.
+    let (pods, shown): (BTreeSet<&str>, BTreeSet<&str>) =
+        shown.into_iter().partition(|name| name.starts_with("URI:spiffe://ctrlmesh/"));
+    ensure!(pods.len() == 1, "{pods:?}");
     println!("the leaf certifies {shown:?}");
     let long = "IP Address:0:0:0:0:0:0:0:1";
     let address = match address {

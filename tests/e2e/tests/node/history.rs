@@ -6,8 +6,8 @@ use std::{
     time::Instant,
 };
 
-use anyhow::{Context, Result, anyhow, ensure};
-use ctrlmesh_e2e::{AuditEntry, Binaries, Families, Shards};
+use anyhow::{Context, Result, anyhow, bail, ensure};
+use ctrlmesh_e2e::{AuditEntry, Binaries, Families, NAMESPACE, Shards};
 use k8s_openapi::jiff::Timestamp;
 
 use crate::{
@@ -115,9 +115,22 @@ fn move_boundary(
                 seen.insert(shard.clone(), Seen { at, created });
             }
         }
-        ensure!(Instant::now() < deadline, "not every watch was brought over");
+        if Instant::now() >= deadline {
+            let states = readers.iter().map(|reader| state(shards, &reader.pod.name));
+            let states = states.collect::<Result<Vec<_>>>()?;
+            bail!("not every watch was brought over: {states:#?}");
+        }
     }
     Ok(seen)
+}
+
+/// What a proxy says of its policy and its watches.
+fn state(shards: &Shards, pod: &str) -> Result<String> {
+    let ready = format!("/api/v1/namespaces/{NAMESPACE}/pods/{pod}:5441/proxy/readyz");
+    let ready = shards.node().kubectl(&["get", "--raw", &ready])?;
+    let metrics = shards.metrics(pod)?;
+    let changes = metrics.lines().filter(|line| line.starts_with("ctrlmesh_stream_changes_total"));
+    Ok(changes.fold(ready, |all, line| format!("{all}{line}\n")))
 }
 
 fn are_brought_over(shards: &Shards, pod: &str) -> Result<bool> {
