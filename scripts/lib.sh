@@ -73,6 +73,8 @@ order=$root/deploy/ctrlmesh.order
 # optimised ARG...: cargo build of what is shipped.
 optimised() {
     local by="-C profile-use=$profile -C llvm-args=-no-pgo-warn-mismatch"
+    # Cargo does not look into these files.
+    by+=" --cfg counted_as_$(cat "$profile" "$order" | cksum | cut -d ' ' -f 1)"
     # Elsewhere the linker is not rustc's own.
     if [ "$host" = x86_64-unknown-linux-gnu ]; then
         by+=" -C link-arg=-Wl,--symbol-ordering-file=$order,--no-warn-symbol-ordering"
