@@ -130,7 +130,12 @@ async fn bad_operator_that_hangs_is_given_up_at_the_reviews_timeout() {
         assert!(body.contains("within the timeout"), "{body}");
         hangs.given_up().await;
     }
-    assert_eq!(mesh.shards[0].refused("review_timeout").await.to_string(), "2");
+    // Of the one that is sent on, either pod may be the first to give up.
+    let mut counted = 0;
+    for shard in &mesh.shards {
+        counted += shard.refused("review_timeout").await.to_string().parse::<u32>().unwrap();
+    }
+    assert!((2..=3).contains(&counted), "{counted}");
 }
 
 #[tokio::test]
