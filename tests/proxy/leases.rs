@@ -1,6 +1,9 @@
 //! The Lease in which a pod says what it may write.
 
-use std::{slice, time::Duration};
+use std::{
+    slice,
+    time::{Duration, Instant},
+};
 
 use http::Method;
 use nix::sys::signal::Signal;
@@ -553,6 +556,25 @@ async fn bad_lease_without_its_label() {
     call.json(200, &stored(&again, "9").to_string());
     pod.list(&[stored(&again, "9")]).await;
     pod.end("9").await;
+}
+
+#[tokio::test]
+async fn bad_watch_of_leases_that_is_refused_lists_them_once_a_second() {
+    let (mut pod, lease) = begun(in_ring("a"), &[]).await;
+    let mut lists = Vec::new();
+    while lists.len() < 4 {
+        let call = pod.cluster.upstream.call().await;
+        if !call.path().contains("leases") {
+            pod.watches.push(call.watch());
+        } else if call.query("watch").is_some() {
+            call.json(403, FORBIDDEN);
+        } else {
+            lists.push(Instant::now());
+            call.json(200, &list_of(slice::from_ref(&lease)));
+        }
+    }
+    let least = lists.windows(2).map(|pair| pair[1] - pair[0]).min().unwrap();
+    assert!(least >= Duration::from_millis(900), "{least:?}");
 }
 
 #[tokio::test]

@@ -195,7 +195,7 @@ impl<S: Piece> Ring<S> {
         self.peers.unfollow();
     }
 
-    /// What was let through under a former policy is under way, anywhere in its area.
+    /// Requests of a former policy are under way, anywhere in its area.
     pub fn begin_former(&mut self, id: u64, area: Area<S>) {
         self.under_way.begin_all(id, Claim::of(area));
     }

@@ -119,7 +119,7 @@ impl Calls {
 }
 
 impl NotDone {
-    /// What is known of a write that was not done.
+    /// The answer that stands for a write which was not done.
     fn answer(&self) -> Answer {
         match self {
             Self::NoAccess(_) | Self::Forbidden { .. } | Self::TooLong(_) => Answer::Conflict,

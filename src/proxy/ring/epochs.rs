@@ -53,6 +53,7 @@ impl Epochs {
     pub(super) fn losses(&self) -> Vec<Loss> {
         let present = self.feed.let_through();
         let all = self.former.iter().chain(&present);
-        all.filter_map(|one| Some((one.sharding.area(), one.requests.take_lost()?))).collect()
+        let lost = all.filter_map(|one| Some((one.requests.take_lost()?, one.sharding.area())));
+        lost.map(|(at, area)| (area, at)).collect()
     }
 }

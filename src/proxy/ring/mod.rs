@@ -41,7 +41,7 @@ use crate::{
 /// The shortest interval between two writes.
 const REST: Duration = Duration::from_millis(50);
 
-/// The interval of attempts to put a policy in force.
+/// The interval of attempts to put a policy in force, and of lists after watches that end.
 const AGAIN: Duration = Duration::from_secs(1);
 /// The time that a handover may take before `/readyz` says why.
 const PATIENCE: Duration = Duration::from_secs(2);
@@ -326,6 +326,8 @@ impl Keeper {
             Input::Changed(Some(Change::Deleted(pod))) => ring.deleted(&pod, now()),
             Input::Changed(None) => {
                 self.under.watch = None;
+                // A watch that is refused, or ends at once, must not have the Leases listed all the time.
+                self.rested = Instant::now() + AGAIN;
                 ring.unfollowed();
             }
         }

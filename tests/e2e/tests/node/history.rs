@@ -124,7 +124,7 @@ fn move_boundary(
     Ok(seen)
 }
 
-/// What a proxy says of its policy and its watches.
+/// The page `/readyz` of a proxy, and the changes that its watches have had.
 fn state(shards: &Shards, pod: &str) -> Result<String> {
     let ready = format!("/api/v1/namespaces/{NAMESPACE}/pods/{pod}:5441/proxy/readyz");
     let ready = shards.node().kubectl(&["get", "--raw", &ready])?;
