@@ -9,7 +9,9 @@ use std::{
 
 use clap::{Parser, Subcommand};
 use ctrlmesh::{
-    cli::{crds, doctor, explain, inject, log, log::LogError, mesh_ca, uninstall_check, wait},
+    cli::{
+        crds, doctor, explain, handover, inject, log, log::LogError, mesh_ca, uninstall_check, wait,
+    },
     manager::{self, ManagerArgs, start::Manager},
     net::{
         drain::{self, Draining},
@@ -52,6 +54,8 @@ enum Command {
     /// Print how the proxy would treat a request to the API server, and why; or the objects that a
     /// change of policy would move between shards
     Explain(Box<explain::ExplainArgs>),
+    /// Print which shard of a ring has what, and which pods wait for which
+    Handover(handover::HandoverArgs),
     /// Find out why a pod of the mesh does not come up; reads, and changes nothing
     Doctor(doctor::DoctorArgs),
     /// Print the custom resource definitions
@@ -79,6 +83,9 @@ fn main() -> ExitCode {
         Command::Inject(args) => inject::run(args).map_err(with(USAGE)),
         Command::Explain(args) => {
             explain::run(&args).map_err(|error| with(error.exit_code())(error))
+        }
+        Command::Handover(args) => {
+            handover::run(&args).map_err(|error| with(error.exit_code())(error))
         }
         Command::Doctor(args) => {
             install_crypto();

@@ -27,6 +27,8 @@ const CONFIG_UID: &str = "ctrlmesh.kusionstack.io/config-uid";
 const GENERATION: &str = "ctrlmesh.kusionstack.io/generation";
 /// Annotation: the claim.
 const CLAIM: &str = "ctrlmesh.kusionstack.io/claim";
+/// Annotation: the time since when this is claimed.
+const CLAIMED: &str = "ctrlmesh.kusionstack.io/claimed";
 /// Annotation: the number of requests without a known end.
 const UNDER_WAY: &str = "ctrlmesh.kusionstack.io/under-way";
 /// Annotation: the format that the pod speaks.
@@ -53,6 +55,8 @@ pub struct PodLease {
     pub generation: i64,
     /// The claim. `None` if it does not say.
     pub claim: Option<String>,
+    /// The time since when the pod's present process claims this. `None` if it does not say.
+    pub claimed: Option<Timestamp>,
     /// The number of requests without a known end.
     pub under_way: usize,
     /// The format that the pod speaks.
@@ -96,6 +100,7 @@ impl PodLease {
             config_uid: text(CONFIG_UID).unwrap_or_default(),
             generation: number(text(GENERATION)),
             claim: text(CLAIM),
+            claimed: text(CLAIMED).and_then(|time| time.parse().ok()),
             under_way: number(text(UNDER_WAY)),
             speaks: number(text(SPEAKS)),
             renewed: spec.renew_time.map(|MicroTime(at)| at).unwrap_or_default(),
@@ -112,6 +117,7 @@ impl PodLease {
             (CONFIG_UID, Some(self.config_uid.clone())),
             (GENERATION, Some(self.generation.to_string())),
             (CLAIM, self.claim.clone()),
+            (CLAIMED, self.claimed.map(|time| time.to_string())),
             (UNDER_WAY, Some(self.under_way.to_string())),
             (SPEAKS, Some(self.speaks.to_string())),
         ];
@@ -167,6 +173,7 @@ mod tests {
             config_uid: "c-1".into(),
             generation: 3,
             claim: Some("{}".into()),
+            claimed: Some(Timestamp::from_second(1_699_999_990).unwrap()),
             under_way: 2,
             speaks: 1,
             renewed: Timestamp::from_second(1_700_000_000).unwrap(),
@@ -199,6 +206,7 @@ mod tests {
         let read = bare("ctrlmesh-3f9c", Some("op")).unwrap();
         assert_eq!((&*read.pod_uid, &*read.ring), ("3f9c", "op"));
         assert_eq!((read.shard, read.claim, read.speaks), (None, None, 0));
+        assert_eq!(read.claimed, None);
         assert_eq!(bare("ctrlmesh-3f9c", None), None);
         assert_eq!(bare("op", Some("op")), None);
         // A name that is not the label's does not lead into another ring.

@@ -53,7 +53,10 @@ pub struct ShardingConfigSpec {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct ShardingConfigStatus {
     /// The conditions. `WebhookRedirected`: whether the reviews of `spec.webhook` come to the
-    /// proxies of all selected pods.
+    /// proxies of all selected pods. Of the ring, `InForce`: whether all configs wait and all pods
+    /// say in a Lease what they have, so that no object has two owners; `Overlap`: whether another
+    /// config wants some of the same objects, or does not limit the same resources; `Silent`: whether
+    /// a pod of this shard does not renew its Lease.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(extend(
         "x-kubernetes-list-type" = "map",

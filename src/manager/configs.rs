@@ -77,12 +77,6 @@ impl Configs {
         all.take_while(move |(at, _)| namespace(at) == of).map(|(_, config)| &config.checked)
     }
 
-    /// Whether a config of the namespace has a webhook.
-    pub(super) fn has_webhook(&self, namespace: &str) -> bool {
-        self.of_namespace(namespace)
-            .any(|config| matches!(config, Ok(Draft::Sharding(draft)) if draft.webhook.is_some()))
-    }
-
     /// All configs, by their keys.
     pub(super) fn all(&self) -> impl Iterator<Item = (&str, &ConfigFacts)> {
         self.0.iter().map(|(at, config)| (&**at, &**config))

@@ -90,7 +90,7 @@ fn certificate(shared: &Shared) -> Result<String, String> {
 }
 
 fn metrics(shared: &Shared, webhook: Option<&Webhook>, registry: &Registry) -> Page {
-    shared.feed.set_age();
+    shared.feed.set_ages();
     let metrics = &shared.metrics;
     metrics.leaf_not_after.set(since_1970(shared.tls.leaf.not_after()));
     let of_webhook = webhook.and_then(Webhook::certificate_not_after);

@@ -20,6 +20,8 @@ use crate::policy::GroupResource;
 /// Buckets in seconds: from a cache hit on the same node to a request that sits out a full minute.
 const REQUEST_BUCKETS: [f64; 12] =
     [0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.5, 1.0, 5.0, 60.0];
+/// Buckets in seconds: from two round trips to a request that is waited for, or a pod.
+const HANDOVER_BUCKETS: [f64; 11] = [0.05, 0.1, 0.2, 0.3, 0.5, 0.8, 1.0, 2.0, 10.0, 60.0, 600.0];
 const CONNECT_BUCKETS: [f64; 7] = [0.001, 0.0025, 0.005, 0.01, 0.05, 0.5, 5.0];
 
 /// Declares each metric once: the field, its unit, its help, and how it begins.
@@ -88,6 +90,12 @@ metrics! {
     policy_rejected: Counter;
     /// Time since the policy came into force
     policy_age in Seconds: Gauge<f64, AtomicU64>;
+    /// Time from a change of the shard's boundary until all of it was in force
+    handover in Seconds: Histogram = Histogram::new(HANDOVER_BUCKETS);
+    /// Number of those that the shard waits for now, by kind
+    handover_waiting: Family<Labels<1>, Gauge> = Awaited::none();
+    /// Time since the pod's Lease was written; 0 where it has none
+    lease_age in Seconds: Gauge<f64, AtomicU64>;
     /// End of the certificate that clients see, as seconds since 1970
     leaf_not_after in Seconds: Gauge<f64, AtomicU64>;
     /// Requests to the manager for a certificate, by result
@@ -122,6 +130,41 @@ pub(super) type Labels<const N: usize> = [(&'static str, &'static str); N];
 pub(super) struct RequestCounts {
     pub(super) metrics: Arc<Metrics>,
     counted: RefCell<BTreeMap<RequestLabels, (Counter, Histogram)>>,
+}
+
+/// The kind of a thing that a handover waits for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Awaited {
+    /// Requests of the boundary before.
+    Requests,
+    /// A write or a list of Leases.
+    Lease,
+    /// Pods of other shards.
+    Pods,
+    /// Configs that want the same objects, by the resources.
+    Configs,
+}
+
+impl Awaited {
+    pub(super) const ALL: [Self; 4] = [Self::Requests, Self::Lease, Self::Pods, Self::Configs];
+
+    /// The value of the label `for`.
+    pub(super) const fn into_str(self) -> &'static str {
+        match self {
+            Self::Requests => "requests",
+            Self::Lease => "lease",
+            Self::Pods => "pods",
+            Self::Configs => "configs",
+        }
+    }
+
+    fn none() -> Family<Labels<1>, Gauge> {
+        let waiting = Family::<Labels<1>, Gauge>::default();
+        for one in Self::ALL {
+            waiting.get_or_create(&[("for", one.into_str())]).set(0);
+        }
+        waiting
+    }
 }
 
 /// The kind of a listener, and of all that came through it: a metric label and log field.

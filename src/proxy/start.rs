@@ -125,7 +125,7 @@ impl Proxy {
         let (tls, enrol) = tls(&config, &metrics)?;
         let server = Arc::new(server(&config)?);
         let feed = Arc::new(Feed::new(vec![Arc::clone(&server)], Arc::clone(&metrics)));
-        let lease = lease(&config, &feed);
+        let lease = lease(&config, &feed, &metrics);
         let follow_policy = policy(&config, &feed, lease.is_some()).await?;
         let cannot = |flag, addr| move |error| StartError::Listen(flag, addr, error);
         let flags = [
@@ -349,10 +349,10 @@ fn server(config: &Config) -> Result<Server, StartError> {
 }
 
 /// The pod's Lease, where the pod has one.
-fn lease(config: &Config, feed: &Arc<Feed>) -> Option<OwnLease> {
+fn lease(config: &Config, feed: &Arc<Feed>, metrics: &Arc<Metrics>) -> Option<OwnLease> {
     let PolicySource::Cluster { .. } = &config.policy else { return None };
     let own = config.identity.clone()?;
-    Some(OwnLease::new(OwnAccess::Environment, own, Arc::clone(feed)))
+    Some(OwnLease::new(OwnAccess::Environment, own, Arc::clone(feed), Arc::clone(metrics)))
 }
 
 /// The future that follows the policy. Its source was found usable, and is in force if it can be.

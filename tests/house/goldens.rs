@@ -22,7 +22,7 @@ use crate::support::{
 
 #[tokio::test]
 async fn help() {
-    for command in ["", "proxy", "manager", "mesh-ca", "explain", "doctor", "crds"] {
+    for command in ["", "proxy", "manager", "mesh-ca", "explain", "handover", "doctor", "crds"] {
         let args: Vec<_> = [command, "--help"]
             .into_iter()
             .filter(|arg| !arg.is_empty())

@@ -2,12 +2,11 @@
 
 use std::fmt::Write as _;
 
-use super::{
-    cluster::{Cluster, ClusterError},
-    error::ExplainError,
-    moves::Moves,
+use super::{error::ExplainError, moves::Moves};
+use crate::{
+    cli::cluster::{Cluster, ClusterError},
+    policy::{GroupResource, Lock, Sharding},
 };
-use crate::policy::{GroupResource, Lock, Sharding};
 
 /// The explanation, one paragraph per resource, and the error if it is incomplete.
 pub(super) async fn explain(

@@ -2,8 +2,8 @@
 
 use std::{io, path::PathBuf};
 
-use super::{cluster::ClusterError, review::BadReview, source::BadSource};
-use crate::wire::request::PathError;
+use super::{review::BadReview, source::BadSource};
+use crate::{cli::cluster::ClusterError, wire::request::PathError};
 
 /// The reason why an explanation is missing or incomplete.
 #[derive(Debug, thiserror::Error)]

@@ -3,7 +3,6 @@
 
 mod args;
 mod change;
-mod cluster;
 mod error;
 mod moves;
 mod request;
@@ -17,11 +16,10 @@ use std::{
 
 use tokio::runtime;
 
-use self::{args::Asked, cluster::Cluster};
-pub use self::{
-    args::ExplainArgs, cluster::ClusterError, error::ExplainError, review::BadReview,
-    source::BadSource,
-};
+use self::args::Asked;
+pub use self::{args::ExplainArgs, error::ExplainError, review::BadReview, source::BadSource};
+use super::cluster::Cluster;
+pub use super::cluster::ClusterError;
 
 /// Prints the explanation. Fails with [`ExplainError`].
 pub fn run(args: &ExplainArgs) -> Result<(), ExplainError> {

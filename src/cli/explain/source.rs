@@ -6,11 +6,11 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use super::{
-    args::{ExplainArgs, ObjectName},
-    cluster::{Cluster, ClusterError},
+use super::args::{ExplainArgs, ObjectName};
+use crate::{
+    cli::cluster::{Cluster, ClusterError},
+    policy::{self, BadDocument, Checked, Draft, ShardingDraft, object_of},
 };
-use crate::policy::{self, BadDocument, Checked, Draft, ShardingDraft, object_of};
 
 /// The argument that stands for the policy in the cluster.
 const CLUSTER: &str = "cluster";
@@ -56,7 +56,7 @@ pub(super) async fn of_review(
         return Ok((text.draft(shard, args)?, text.beside(shard, args)?));
     }
     let own = of_request(args, cluster).await?;
-    let configs = cluster.configs(&own.config.object.namespace).await?;
+    let configs = cluster.configs(Some(&own.config.object.namespace)).await?;
     Ok((own, configs))
 }
 
@@ -152,7 +152,7 @@ async fn of_cluster(
     cluster: &Cluster,
 ) -> Result<ShardingDraft, BadSource> {
     let namespace = namespace_of(shard, args, cluster).await?;
-    let configs = cluster.configs(&namespace).await?;
+    let configs = cluster.configs(Some(&namespace)).await?;
     let name = &*shard.name;
     let found = configs.iter().find(|config| &*object_of(config).name == name);
     let found = found.ok_or_else(|| {
@@ -176,7 +176,7 @@ async fn of_pod(
 ) -> Result<ShardingDraft, BadSource> {
     let namespace = namespace_of(pod, args, cluster).await?;
     let labels = cluster.pod_labels(&namespace, &pod.name).await?;
-    let configs = cluster.configs(&namespace).await?;
+    let configs = cluster.configs(Some(&namespace)).await?;
     let chosen = policy::choose(&configs, &labels, &namespace, None);
     chosen.cloned().map_err(|why| BadSource::Config(why.to_string()))
 }

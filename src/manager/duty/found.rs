@@ -4,13 +4,14 @@ use std::{collections::BTreeMap, num::NonZeroU16};
 
 use k8s_openapi::{
     api::{
-        core::v1::{ConfigMap, Pod},
+        core::v1::{ConfigMap, Namespace, Pod},
         rbac::v1::{ClusterRoleBinding, RoleBinding, RoleRef, Subject as Holder},
     },
     jiff::Timestamp,
 };
 use kube::{
     Api, Client,
+    api::PartialObjectMeta,
     runtime::watcher::{Config, watcher},
 };
 use rustls_pki_types::{CertificateDer, pem::PemObject};
@@ -24,6 +25,7 @@ use crate::{
         companions::{self, BUNDLE_MAP, Bundle},
         webhook_port,
     },
+    policy::{NotChosen, ShardingDraft},
 };
 
 /// The facts of a pod that asks for injection.
@@ -43,6 +45,18 @@ pub(super) struct PodFacts {
     /// injected, has ended, or is being deleted.
     pub(super) labels: Option<BTreeMap<String, String>>,
 }
+
+/// An injected pod that goes by a config: the one, or why there is none.
+pub(super) struct ChosenPod<'m> {
+    pub(super) key: &'m str,
+    pub(super) pod: &'m PodFacts,
+    pub(super) config: Result<&'m ShardingDraft, NotChosen>,
+}
+
+/// A namespace, without what is in it.
+pub(super) type NamespaceMeta = PartialObjectMeta<Namespace>;
+/// The labels of an object.
+pub(super) type LabelMap = BTreeMap<String, String>;
 
 /// A ConfigMap with the name of the bundle.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -119,6 +133,15 @@ impl PodFacts {
             labels: (is_injected && !is_going).then_some(labels),
         }
     }
+}
+
+/// The labels of all namespaces.
+pub(super) fn namespace_labels(access: OwnAccess) -> Followed<NamespaceMeta, LabelMap> {
+    let watch = |client: Client| watcher(Api::<NamespaceMeta>::all(client), Config::default());
+    Followed::new(access, watch, |namespace: NamespaceMeta| {
+        let meta = namespace.metadata;
+        (meta.name.unwrap_or_default(), meta.labels.unwrap_or_default())
+    })
 }
 
 pub(super) fn bundles(access: OwnAccess) -> Followed<ConfigMap, FoundBundle> {

@@ -1,12 +1,16 @@
-//! The Leases of pods that are gone.
+//! The Leases of pods, and the deletion of those whose pods are gone.
 //!
-//! Hides when a pod counts as gone: its Lease has not been renewed for a while, and no pod with its
-//! uid has been there meanwhile. A pod deletes its own Lease at its end, so these are of pods that
-//! were killed. No other pod may do it: none can tell a pod that is gone from one that it cannot see.
+//! Hides when a pod counts as silent, and when as gone: its Lease has not been renewed for a while,
+//! and no pod with its uid has been there meanwhile. A pod deletes its own Lease at its end, so these
+//! are of pods that were killed. No other pod may do it: none can tell a pod that is gone from one
+//! that it cannot see.
 
 use std::{collections::BTreeMap, time::Duration};
 
-use k8s_openapi::api::{coordination::v1::Lease, core::v1::Pod};
+use k8s_openapi::{
+    api::{coordination::v1::Lease, core::v1::Pod},
+    jiff::Timestamp,
+};
 use kube::{
     Api, Client,
     api::{DeleteParams, Preconditions},
@@ -15,17 +19,24 @@ use kube::{
 use tokio::time::Instant;
 
 use super::{
-    found::{key_of, namespace},
+    conditions::PodOfRing,
+    found::{PodFacts, key, key_of, namespace},
     subject::{NotWritten, Subject},
 };
 use crate::{
     api::lease::{self, PodLease},
     cluster::{Followed, OwnAccess, Update},
+    policy::ring::ScopeClaim,
 };
 
 /// The time for which a pod has to be gone: its token is refused after ten seconds, and after
 /// seventy where it was being deleted.
 const GONE: Duration = Duration::from_secs(120);
+
+/// The time in which a pod that lives has renewed its Lease, four times.
+const SILENT: Duration = Duration::from_secs(40);
+/// The time in which a pod that has started has a Lease.
+const YOUNG: Duration = Duration::from_secs(30);
 
 /// The facts of a Lease.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -34,18 +45,25 @@ struct FoundLease {
     version: String,
     pod_uid: String,
     holder: String,
+    /// Whether it says what the pod has.
+    is_readable: bool,
 }
 
-/// The Leases of all pods, and since when each has been silent without its pod.
+/// The Leases of all pods, and how each was heard.
 pub(super) struct Leases {
     followed: Followed<Lease, Option<FoundLease>>,
-    silent: BTreeMap<String, Silent>,
+    heard: BTreeMap<String, Heard>,
 }
 
 #[derive(Debug)]
-struct Silent {
+struct Heard {
     version: String,
+    /// The time since when it has this version, as far as was seen.
     since: Instant,
+    /// Whether it was seen to be renewed.
+    is_kept: bool,
+    /// The time since when it has this version and no pod.
+    gone_since: Option<Instant>,
 }
 
 /// The deletion of a Lease.
@@ -65,10 +83,12 @@ impl Leases {
                 version: lease.metadata.resource_version.clone().unwrap_or_default(),
                 pod_uid: read.pod_uid,
                 holder: read.holder,
+                is_readable: read.shard.is_some()
+                    && read.claim.is_some_and(|claim| ScopeClaim::read(&claim).is_some()),
             });
             (key_of(&lease), found)
         });
-        Self { followed, silent: BTreeMap::new() }
+        Self { followed, heard: BTreeMap::new() }
     }
 
     /// Takes the next event. Dropping it loses nothing.
@@ -84,35 +104,67 @@ impl Leases {
     ) -> Vec<(Subject, Removal)> {
         let Some(known) = self.followed.known() else { return Vec::new() };
         let leases = known.iter().filter_map(|(at, lease)| Some((at, lease.as_ref()?)));
-        due(&mut self.silent, leases, is_there, now)
+        due(&mut self.heard, leases, is_there, now)
+    }
+
+    /// The state of an injected pod in its ring, as [`Self::due`] has heard its Lease last. `None`
+    /// before Leases are known.
+    pub(super) fn of_pod(
+        &self,
+        namespace: &str,
+        pod: &PodFacts,
+        now: Instant,
+        time: Timestamp,
+    ) -> Option<PodOfRing> {
+        let at = key(namespace, &PodLease::name_of(&pod.uid));
+        let lease = self.followed.known()?.get(&at).and_then(Option::as_ref);
+        Some(match (lease, self.heard.get(&at)) {
+            (None, _) if is_young(pod, time) => PodOfRing::Young,
+            (None, _) => PodOfRing::WithoutLease,
+            (Some(lease), _) if !lease.is_readable => PodOfRing::Unreadable,
+            (Some(_), Some(heard)) if heard.since + SILENT <= now => PodOfRing::Silent,
+            (Some(_), Some(heard)) if heard.is_kept => PodOfRing::Heard,
+            (Some(_), _) => PodOfRing::Unheard,
+        })
     }
 }
 
 fn due<'l>(
-    silent: &mut BTreeMap<String, Silent>,
+    heard: &mut BTreeMap<String, Heard>,
     leases: impl Iterator<Item = (&'l String, &'l FoundLease)>,
     is_there: impl Fn(&str) -> bool,
     now: Instant,
 ) -> Vec<(Subject, Removal)> {
-    let mut before = std::mem::take(silent);
+    let mut before = std::mem::take(heard);
     let mut due = Vec::new();
-    for (at, lease) in leases.filter(|(_, lease)| !is_there(&lease.pod_uid)) {
-        let same = before.remove(at).filter(|silent| silent.version == lease.version);
-        let since = same.map_or(now, |silent| silent.since);
-        if now >= since + GONE {
+    for (at, lease) in leases {
+        let earlier = before.remove(at);
+        let was_kept = earlier.as_ref().is_some_and(|heard| heard.is_kept);
+        let same = earlier.as_ref().filter(|heard| heard.version == lease.version);
+        let gone_since = (!is_there(&lease.pod_uid))
+            .then(|| same.and_then(|heard| heard.gone_since).unwrap_or(now));
+        if gone_since.is_some_and(|since| now >= since + GONE) {
             let namespace = namespace(at).to_owned();
             let removal = Removal { namespace, lease: lease.clone() };
             due.push((Subject::Lease(at.clone()), removal));
         }
-        silent.insert(at.clone(), Silent { version: lease.version.clone(), since });
+        let version = lease.version.clone();
+        let since = same.map_or(now, |heard| heard.since);
+        let is_kept = was_kept || (earlier.is_some() && same.is_none());
+        heard.insert(at.clone(), Heard { version, since, is_kept, gone_since });
     }
     due
+}
+
+/// Whether the pod has started a moment ago, or not yet.
+fn is_young(pod: &PodFacts, time: Timestamp) -> bool {
+    pod.started.is_none_or(|started| time.duration_since(started).unsigned_abs() < YOUNG)
 }
 
 impl Removal {
     /// Deletes the Lease, unless the API server has its pod, or the Lease in another version.
     pub(super) async fn send(self, client: &Client) -> Result<(), NotWritten> {
-        let Self { namespace, lease: FoundLease { name, version, pod_uid, holder } } = self;
+        let Self { namespace, lease: FoundLease { name, version, pod_uid, holder, .. } } = self;
         let pods = Api::<Pod>::namespaced(client.clone(), &namespace);
         let is_there = |pod: Pod| pod.metadata.uid.is_some_and(|uid| uid == pod_uid);
         if !holder.is_empty() && pods.get_opt(&holder).await?.is_some_and(is_there) {
@@ -135,7 +187,28 @@ mod tests {
     fn lease(pod: &str, version: u64) -> (String, FoundLease) {
         let name = format!("ctrlmesh-{pod}");
         let [pod_uid, holder, version] = [pod.to_owned(), pod.to_owned(), version.to_string()];
-        (format!("ns/{name}"), FoundLease { name, version, pod_uid, holder })
+        let is_readable = true;
+        (format!("ns/{name}"), FoundLease { name, version, pod_uid, holder, is_readable })
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_lease_is_silent_once_it_was_not_renewed_and_heard_once_it_was() {
+        let start = Instant::now();
+        let mut heard = BTreeMap::new();
+        let mut at = |version: u64, after: u64| {
+            let leases = [lease("a", version)];
+            let now = start + Duration::from_secs(after);
+            due(&mut heard, leases.iter().map(|(at, lease)| (at, lease)), |_| true, now);
+            let Heard { since, is_kept, .. } = &heard["ns/ctrlmesh-a"];
+            (*since + SILENT <= now, *is_kept)
+        };
+        // Not renewed yet, as far as was seen.
+        assert_eq!(at(1, 0), (false, false));
+        assert_eq!(at(1, 39), (false, false));
+        assert_eq!(at(1, 40), (true, false));
+        assert_eq!(at(2, 41), (false, true));
+        assert_eq!(at(2, 80), (false, true));
+        assert_eq!(at(2, 81), (true, true));
     }
 
     #[tokio::test(start_paused = true)]

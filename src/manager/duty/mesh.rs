@@ -27,12 +27,15 @@ use serde_json::Value;
 use tokio::{sync::watch, time::Instant};
 
 use super::{
-    condition::{self, SelectedPods},
-    found::{self, FoundBundle, FoundRights, PodFacts, key, namespace},
+    conditions::{self, Rings, SelectedPods},
+    found::{
+        self, ChosenPod, FoundBundle, FoundRights, LabelMap, NamespaceMeta, PodFacts, key,
+        namespace,
+    },
     hooks,
     leases::{Leases, Removal},
     subject::{NotWritten, Subject},
-    waiting::{Lack, Lacking},
+    waiting::Lacking,
 };
 use crate::{
     api::{ShardingConfig, keys},
@@ -44,7 +47,7 @@ use crate::{
         trust::{Known, Trusted},
     },
     net::ca::certificate_pem,
-    policy::choose,
+    policy::{Draft, ShardingDraft, choose},
 };
 
 /// The time in which every kubelet has written a changed ConfigMap to its pods, and clients have
@@ -65,6 +68,8 @@ pub(super) struct Mesh {
     rights: Followed<RoleBinding, FoundRights>,
     cluster_rights: Followed<ClusterRoleBinding, FoundRights>,
     leases: Leases,
+    /// The labels of all namespaces, by which configs in need of them are resolved.
+    namespace_labels: Followed<NamespaceMeta, LabelMap>,
     /// The certificates of the cluster's CA, as PEM.
     cluster_ca: Option<String>,
 }
@@ -91,7 +96,8 @@ impl Mesh {
             bundles: found::bundles(access.clone()),
             rights: found::rights(access.clone()),
             cluster_rights: found::cluster_rights(access.clone()),
-            leases: Leases::follow(access),
+            leases: Leases::follow(access.clone()),
+            namespace_labels: found::namespace_labels(access),
             cluster_ca: None,
         }
     }
@@ -112,6 +118,7 @@ impl Mesh {
                 update = self.cluster_rights.next() => (update, "clusterrolebindings", true),
                 // Each is renewed every ten seconds.
                 update = self.leases.next() => (update, "leases", false),
+                update = self.namespace_labels.next() => (update, "namespaces", true),
             };
             match update {
                 Update::Whole { is_other } => {
@@ -155,39 +162,75 @@ impl Mesh {
         self.pods.iter().filter_map(Followed::known).flatten().map(|(at, pod)| (namespace(at), pod))
     }
 
-    /// The injected pods that lack something.
-    pub(super) fn lacking(&self) -> impl Iterator<Item = Lacking<'_>> {
-        self.pods.iter().filter_map(Followed::known).flatten().filter_map(|(key, pod)| {
-            let configs = self.configs.iter().flat_map(|all| all.of_namespace(namespace(key)));
-            Some(Lacking { key, pod, what: Lack::of(pod, namespace(key), configs)? })
-        })
+    /// The injected pods that go by a config, each with its own.
+    pub(super) fn chosen(&self) -> Vec<ChosenPod<'_>> {
+        let mut chosen = Vec::new();
+        for (key, pod) in self.pods.iter().filter_map(Followed::known).flatten() {
+            let Some(labels) = &pod.labels else { continue };
+            let namespace = namespace(key);
+            let configs = self.configs.iter().flat_map(|all| all.of_namespace(namespace));
+            let config = choose(configs, labels, namespace, None);
+            chosen.push(ChosenPod { key, pod, config });
+        }
+        chosen
     }
 
-    /// The Leases of pods that are gone.
+    /// Hears the Leases, and returns those of pods that are gone.
     pub(super) fn leases_due(&mut self, now: Instant) -> Vec<(Subject, Removal)> {
         let known = self.pods.iter().filter_map(Followed::known).flatten();
         let uids: BTreeSet<&str> = known.map(|(_, pod)| pod.uid.as_str()).collect();
         self.leases.due(|uid| uids.contains(uid), now)
     }
 
+    /// The rings, with the pods that go by their configs, as their Leases were heard last.
+    pub(super) fn rings<'m>(&'m self, chosen: &[ChosenPod<'m>], now: Instant) -> Rings<'m> {
+        let mut rings = Rings::default();
+        for (at, draft) in self.drafts() {
+            rings.add_config(namespace(at), draft, self.namespace_labels.known());
+        }
+        for ChosenPod { key: at, pod, config } in chosen {
+            if let Ok(config) = config
+                && let Some(is) = self.leases.of_pod(namespace(at), pod, now, self.now())
+            {
+                rings.add_pod(namespace(at), config, name(at), is);
+            }
+        }
+        rings
+    }
+
+    /// The configs that are valid.
+    fn drafts(&self) -> impl Iterator<Item = (&str, &ShardingDraft)> {
+        let all = self.configs.iter().flat_map(|configs| configs.all());
+        all.filter_map(|(at, config)| match &config.checked {
+            Ok(Draft::Sharding(draft)) => Some((at, draft)),
+            Err(_) => None,
+        })
+    }
+
+    /// The configs about whose rings there is something to report.
+    pub(super) fn torn<'m>(&'m self, rings: &Rings<'m>) -> Vec<Lacking<'m>> {
+        self.drafts().flat_map(|(at, draft)| rings.lacking(at, draft)).collect()
+    }
+
     /// The conditions of ShardingConfigs to write.
-    pub(super) fn conditions_due(&self) -> Vec<(Subject, Apply)> {
+    pub(super) fn conditions_due(
+        &self,
+        chosen: &[ChosenPod<'_>],
+        rings: &Rings<'_>,
+    ) -> Vec<(Subject, Apply)> {
         let Some(configs) = &self.configs else { return Vec::new() };
         let mut selected: BTreeMap<String, SelectedPods<'_>> = BTreeMap::new();
-        for (at, pod) in self.pods.iter().filter_map(Followed::known).flatten() {
-            let namespace = namespace(at);
-            if let Some(labels) = &pod.labels
-                && configs.has_webhook(namespace)
-                && let Ok(config) = choose(configs.of_namespace(namespace), labels, namespace, None)
+        for ChosenPod { key: at, pod, config } in chosen {
+            if let Ok(config) = config
                 && let Some(webhook) = &config.webhook
             {
-                let of = selected.entry(key(namespace, &config.config.object.name)).or_default();
-                of.add(name(at), pod, webhook.port);
+                let of = key(namespace(at), &config.config.object.name);
+                selected.entry(of).or_default().add(name(at), pod, webhook.port);
             }
         }
         let due = |(at, config)| {
             let pods = selected.get(at).copied().unwrap_or_default();
-            let object = condition::due(at, config, &pods, self.now())?;
+            let object = conditions::due(at, config, &pods, rings, self.now())?;
             Some((Subject::Condition(at.to_owned()), Apply { object, foreign: None }))
         };
         configs.all().filter_map(due).collect()

@@ -7,7 +7,7 @@
 //! one namespace holds up no other.
 
 mod authorities;
-mod condition;
+mod conditions;
 mod election;
 mod found;
 mod hooks;
@@ -28,7 +28,7 @@ use self::{
     mesh::Mesh,
     pauses::Pauses,
     subject::{ANSWER, NotWritten, Subject},
-    waiting::{Report, Waiting},
+    waiting::{Lacking, Report, Waiting},
 };
 use super::shared::{OwnObjects, Shared};
 use crate::{cluster::chain, net::drain::Draining};
@@ -136,8 +136,8 @@ impl Term {
             match result {
                 Ok(()) => {
                     tracing::info!(kind, namespace, "written");
-                    if let (Subject::Event(pod), Some(message)) = (&subject, report) {
-                        self.waiting.reported(pod, message, Instant::now());
+                    if let (Subject::Event(about, key), Some(message)) = (&subject, report) {
+                        self.waiting.reported((*about, key), message, Instant::now());
                     }
                     self.pauses.done(subject, Instant::now());
                 }
@@ -170,13 +170,16 @@ impl Term {
             let mesh = self.mesh.due(trusted).into_iter();
             due.extend(mesh.map(|(at, apply)| (at, Write::Mesh(apply))));
         }
-        let conditions = self.mesh.conditions_due().into_iter();
-        due.extend(conditions.map(|(at, apply)| (at, Write::Mesh(apply))));
-        let replica = &shared.config.objects.replica;
-        let reports = self.waiting.due(self.mesh.lacking(), now, self.mesh.now(), replica);
-        due.extend(reports.into_iter().map(|(at, report)| (at, Write::Report(report))));
         let removals = self.mesh.leases_due(now).into_iter();
         due.extend(removals.map(|(at, removal)| (at, Write::Removal(removal))));
+        let chosen = self.mesh.chosen();
+        let rings = self.mesh.rings(&chosen, now);
+        let conditions = self.mesh.conditions_due(&chosen, &rings).into_iter();
+        due.extend(conditions.map(|(at, apply)| (at, Write::Mesh(apply))));
+        let replica = &shared.config.objects.replica;
+        let lacking = chosen.iter().filter_map(Lacking::of).chain(self.mesh.torn(&rings));
+        let reports = self.waiting.due(lacking, now, self.mesh.now(), replica);
+        due.extend(reports.into_iter().map(|(at, report)| (at, Write::Report(report))));
         due
     }
 }

@@ -12,12 +12,21 @@ pub(super) enum Subject {
     Bundle(String),
     Rights(String),
     ClusterRights,
-    /// The Event of a pod, by the pod's key.
-    Event(String),
+    /// An Event about an object, by the object's key.
+    Event(About, String),
     /// The status of a ShardingConfig, by its key.
     Condition(String),
     /// The Lease of a pod that is gone, by its key.
     Lease(String),
+}
+
+/// The object that an Event is about.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum About {
+    /// A pod, which has one Event.
+    Pod,
+    /// A ShardingConfig, which has one for each reason.
+    Config(&'static str),
 }
 
 /// The reason why a write failed.
@@ -57,7 +66,7 @@ impl Subject {
             Self::Bundle(_) => "ConfigMap",
             Self::Rights(_) => "RoleBinding",
             Self::ClusterRights => "ClusterRoleBinding",
-            Self::Event(_) => "Event",
+            Self::Event(..) => "Event",
             Self::Condition(_) => "ShardingConfig",
             Self::Lease(_) => "Lease",
         }
@@ -68,7 +77,7 @@ impl Subject {
         match self {
             Self::Authorities | Self::Hooks | Self::ClusterRights => None,
             Self::Bundle(namespace) | Self::Rights(namespace) => Some(namespace),
-            Self::Event(key) | Self::Condition(key) | Self::Lease(key) => Some(namespace(key)),
+            Self::Event(_, key) | Self::Condition(key) | Self::Lease(key) => Some(namespace(key)),
         }
     }
 }

@@ -1,8 +1,9 @@
 //! Injected pods that wait for a ShardingConfig, or whose reviews do not come to the proxy as theirs
-//! says: an Event says so to whoever describes the pod.
+//! says, and configs whose ring is not as it should be: an Event says so to whoever describes the
+//! object.
 //!
-//! Hides when a pod has waited for long enough to be reported, and how often. Does not know how
-//! configs are chosen, or how an Event is sent.
+//! Hides when an object has waited for long enough to be reported, and how often. Does not know how
+//! configs are chosen.
 
 use std::{collections::BTreeMap, time::Duration};
 
@@ -12,18 +13,22 @@ use k8s_openapi::{
     jiff::Timestamp,
 };
 use kube::{
-    Api, Client,
+    Api, Client, Resource,
     api::{Patch, PatchParams},
 };
 use tokio::time::Instant;
 
 use super::{
-    found::{PodFacts, namespace},
-    subject::{NotWritten, Subject},
+    found::{ChosenPod, PodFacts, namespace},
+    subject::{About, NotWritten, Subject},
 };
 use crate::{
-    manager::inject::{CaptureMode, note_on_reviews},
-    policy::{Checked, NotChosen, choose},
+    api::ShardingConfig,
+    manager::{
+        configs::name,
+        inject::{CaptureMode, note_on_reviews},
+    },
+    policy::{NotChosen, ShardingDraft},
 };
 
 /// The time that a pod may wait unreported: `kubectl apply -f DIRECTORY` keeps no order, so its
@@ -38,9 +43,9 @@ const MESSAGE: usize = 1024;
 
 const COMPONENT: &str = "ctrlmesh-manager";
 
-/// The pods that wait, by their keys.
+/// The objects that wait.
 #[derive(Debug, Default)]
-pub(super) struct Waiting(BTreeMap<String, Wait>);
+pub(super) struct Waiting(BTreeMap<(About, String), Wait>);
 
 #[derive(Debug)]
 struct Wait {
@@ -50,16 +55,18 @@ struct Wait {
     reported: Option<(String, Instant)>,
 }
 
-/// A pod that lacks something.
+/// An object that lacks something.
 pub(super) struct Lacking<'a> {
+    pub(super) about: About,
     pub(super) key: &'a str,
-    pub(super) pod: &'a PodFacts,
-    pub(super) what: Lack,
+    pub(super) uid: &'a str,
+    pub(super) reason: &'static str,
+    pub(super) message: String,
 }
 
 /// The thing that a pod lacks.
 #[derive(Debug)]
-pub(super) enum Lack {
+enum Lack {
     /// One config, by which its proxy would have a policy.
     Config(NotChosen),
     /// Rules that lead reviews to its proxy, as its config asks; with a note that says so.
@@ -70,7 +77,7 @@ pub(super) enum Lack {
 pub(super) struct Report(Box<Event>);
 
 impl Waiting {
-    /// The Events that are due. Forgets pods that no longer wait.
+    /// The Events that are due. Forgets objects that no longer wait.
     pub(super) fn due<'a>(
         &mut self,
         lacking: impl Iterator<Item = Lacking<'a>>,
@@ -80,23 +87,23 @@ impl Waiting {
     ) -> Vec<(Subject, Report)> {
         let mut before = std::mem::take(&mut self.0);
         let mut due = Vec::new();
-        for Lacking { key, pod, what } in lacking {
-            let wait = before.remove(key).filter(|wait| wait.uid == pod.uid);
-            let new = || Wait { uid: pod.uid.clone(), since: now, reported: None };
+        for lacking in lacking {
+            let at = (lacking.about, lacking.key.to_owned());
+            let wait = before.remove(&at).filter(|wait| wait.uid == lacking.uid);
+            let new = || Wait { uid: lacking.uid.to_owned(), since: now, reported: None };
             let wait = wait.unwrap_or_else(new);
-            let message = what.message();
-            if wait.since + GRACE <= now && !wait.has_reported(&message, now) {
-                let report = Report::new(key, pod, (what.reason(), message), time, replica);
-                due.push((Subject::Event(key.to_owned()), report));
+            if wait.since + GRACE <= now && !wait.has_reported(&lacking.message, now) {
+                let report = Report::new(lacking, time, replica);
+                due.push((Subject::Event(at.0, at.1.clone()), report));
             }
-            self.0.insert(key.to_owned(), wait);
+            self.0.insert(at, wait);
         }
         due
     }
 
-    /// Notes that the Event of a pod was written.
-    pub(super) fn reported(&mut self, key: &str, message: String, now: Instant) {
-        if let Some(wait) = self.0.get_mut(key) {
+    /// Notes that an Event was written.
+    pub(super) fn reported(&mut self, (about, key): (About, &str), message: String, now: Instant) {
+        if let Some(wait) = self.0.get_mut(&(about, key.to_owned())) {
             wait.reported = Some((message, now));
         }
     }
@@ -118,17 +125,23 @@ impl Wait {
     }
 }
 
+impl<'a> Lacking<'a> {
+    /// The pod, if it lacks something.
+    pub(super) fn of(chosen: &ChosenPod<'a>) -> Option<Self> {
+        let ChosenPod { key, pod, config } = chosen;
+        let lack = Lack::of(pod, config)?;
+        let (reason, message) = (lack.reason(), lack.message());
+        Some(Self { about: About::Pod, key, uid: &pod.uid, reason, message })
+    }
+}
+
 impl Lack {
-    /// The thing that a pod of this namespace lacks. `None` if it lacks nothing, or is not waited for.
-    pub(super) fn of<'c>(
-        pod: &PodFacts,
-        namespace: &str,
-        configs: impl Iterator<Item = &'c Checked>,
-    ) -> Option<Self> {
+    /// The thing that a pod with this config lacks. `None` if it lacks nothing.
+    fn of(pod: &PodFacts, config: &Result<&ShardingDraft, NotChosen>) -> Option<Self> {
         let mode = if pod.is_in_env_mode { CaptureMode::Env } else { CaptureMode::Iptables };
-        match choose(configs, pod.labels.as_ref()?, namespace, None) {
+        match config {
             Ok(config) => note_on_reviews(config, mode).map(Self::Rules),
-            Err(why) => Some(Self::Config(why)),
+            Err(why) => Some(Self::Config(why.clone())),
         }
     }
 
@@ -153,33 +166,34 @@ impl Lack {
 }
 
 impl Report {
-    /// The one Event of a pod: its name is the pod's uid, so that another leader writes the same
-    /// one.
-    fn new(
-        key: &str,
-        pod: &PodFacts,
-        (reason, message): (&str, String),
-        time: Timestamp,
-        replica: &str,
-    ) -> Self {
+    /// The Event: its name is of the object's uid, so that another leader writes the same one.
+    fn new(lacking: Lacking<'_>, time: Timestamp, replica: &str) -> Self {
+        let Lacking { about, key, uid, reason, message } = lacking;
+        let (api_version, kind, suffix) = match about {
+            About::Pod => ("v1".into(), "Pod".into(), String::new()),
+            About::Config(of) => (
+                ShardingConfig::api_version(&()),
+                ShardingConfig::kind(&()),
+                format!(".{}", of.to_ascii_lowercase()),
+            ),
+        };
         let namespace = namespace(key);
-        let name = key.strip_prefix(namespace).and_then(|rest| rest.strip_prefix('/'));
-        let pod = ObjectReference {
-            api_version: Some("v1".to_owned()),
-            kind: Some("Pod".to_owned()),
+        let object = ObjectReference {
+            api_version: Some(api_version.into_owned()),
+            kind: Some(kind.into_owned()),
             namespace: Some(namespace.to_owned()),
-            name: name.map(str::to_owned),
-            uid: Some(pod.uid.clone()),
+            name: Some(name(key).to_owned()),
+            uid: Some(uid.to_owned()),
             ..ObjectReference::default()
         };
         let meta = ObjectMeta {
             namespace: Some(namespace.to_owned()),
-            name: pod.uid.as_ref().map(|uid| format!("ctrlmesh.{uid}")),
+            name: Some(format!("ctrlmesh.{uid}{suffix}")),
             ..ObjectMeta::default()
         };
         Self(Box::new(Event {
             metadata: meta,
-            involved_object: pod,
+            involved_object: object,
             type_: Some("Warning".to_owned()),
             reason: Some(reason.to_owned()),
             message: Some(message),
@@ -211,7 +225,7 @@ mod tests {
     use serde_json::json;
 
     use super::*;
-    use crate::policy::{Kind, draft};
+    use crate::policy::{Checked, Kind, choose, draft};
 
     fn pod(uid: &str) -> PodFacts {
         let pod = json!({
@@ -236,9 +250,9 @@ mod tests {
         names.iter().map(config).collect()
     }
 
-    fn lacking<'a>(pod: &'a PodFacts, configs: &[Checked]) -> Option<Lacking<'a>> {
-        let what = Lack::of(pod, "ns", configs.iter())?;
-        Some(Lacking { key: "ns/one", pod, what })
+    fn lacking<'a>(pod: &'a PodFacts, configs: &'a [Checked]) -> Option<Lacking<'a>> {
+        let config = choose(configs, pod.labels.as_ref()?, "ns", None);
+        Lacking::of(&ChosenPod { key: "ns/one", pod, config })
     }
 
     /// The message of the one Event that is due.
@@ -247,7 +261,7 @@ mod tests {
         let mut due = waiting.due(lacking, Instant::now(), Timestamp::UNIX_EPOCH, "manager-0");
         assert!(due.len() <= 1);
         due.pop().map(|(subject, report)| {
-            assert_eq!(subject, Subject::Event("ns/one".to_owned()));
+            assert_eq!(subject, Subject::Event(About::Pod, "ns/one".to_owned()));
             report.message()
         })
     }
@@ -269,7 +283,7 @@ mod tests {
         );
         // It was not written, so it is due.
         assert_eq!(due(&mut waiting, &pod, &[]).as_ref(), Some(&message));
-        waiting.reported("ns/one", message.clone(), Instant::now());
+        waiting.reported((About::Pod, "ns/one"), message.clone(), Instant::now());
         assert_eq!(due(&mut waiting, &pod, &[]), None);
         assert_eq!(waiting.next(later), later, "nobody is to be reported");
         tokio::time::advance(AGAIN).await;
@@ -283,7 +297,7 @@ mod tests {
         due(&mut waiting, &waits, &[]);
         tokio::time::advance(GRACE).await;
         let message = due(&mut waiting, &waits, &[]).unwrap();
-        waiting.reported("ns/one", message, Instant::now());
+        waiting.reported((About::Pod, "ns/one"), message, Instant::now());
         let two = configs(&["blue", "green"], "Exists");
         let message = due(&mut waiting, &waits, &two).expect("another cause");
         assert!(message.contains("selected by ShardingConfig ns/blue, "), "{message}");
@@ -317,7 +331,8 @@ mod tests {
             });
             let config = draft(Kind::ShardingConfig, &serde_json::from_value(object).unwrap());
             assert!(config.is_ok(), "{config:?}");
-            Lack::of(&pod, "ns", [config].iter())
+            let configs = [config];
+            Lack::of(&pod, &choose(&configs, pod.labels.as_ref().unwrap(), "ns", None))
         };
         let webhook = || json!({ "certDir": "/certs", "port": 9443 });
         let lack = of("env", webhook()).unwrap();
@@ -353,12 +368,11 @@ mod tests {
         let names: Vec<_> = (0..200).map(|number| format!("a-name-{number}")).collect();
         let names: Vec<_> = names.iter().map(String::as_str).collect();
         let pod = pod("a");
-        let Lacking { what, .. } = lacking(&pod, &configs(&names, "Exists")).unwrap();
-        let (message, Lack::Config(why)) = (what.message(), &what) else { panic!("{what:?}") };
-        assert_eq!(message.len(), MESSAGE);
-        assert!(message.ends_with(why.remedy()), "{message}");
-        let told = (what.reason(), message);
-        let report = Report::new("ns/one", &pod, told, Timestamp::UNIX_EPOCH, "manager-0");
+        let configs = configs(&names, "Exists");
+        let lacking = lacking(&pod, &configs).unwrap();
+        assert_eq!(lacking.message.len(), MESSAGE);
+        assert!(lacking.message.ends_with("alone selects the pods"), "{}", lacking.message);
+        let report = Report::new(lacking, Timestamp::UNIX_EPOCH, "manager-0");
         let event = serde_json::to_value(&*report.0).unwrap();
         assert_eq!(event["metadata"], json!({ "namespace": "ns", "name": "ctrlmesh.a" }));
         assert_eq!(event["reason"], "NoShardingConfig");

@@ -40,7 +40,7 @@ impl<S> Wanted<S> {
 
 impl Wanted<Arc<Scope>> {
     /// The wish of a config. `None` if it is in no ring.
-    fn of(
+    pub fn of(
         draft: &ShardingDraft,
         known: Option<&NamespaceLabels>,
     ) -> Result<Option<Self>, NamespacesUnknown> {

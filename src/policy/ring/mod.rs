@@ -16,6 +16,7 @@ mod laws;
 mod machine;
 mod own;
 mod peers;
+mod standing;
 mod timing;
 mod under_way;
 mod wish;
@@ -26,6 +27,7 @@ pub use self::{
     form::{SPEAKS, Said, ScopeClaim, TooLong},
     machine::{Listing, Phase, Ring, Saying, Write},
     own::Answer,
+    standing::{Overlap, Standing},
     timing::{Time, Timing},
 };
 

@@ -83,6 +83,8 @@ struct FeedState {
     in_use: Option<oneshot::Receiver<()>>,
     /// The ends of those under earlier shardings.
     former: Vec<oneshot::Receiver<()>>,
+    /// The time at which the pod's Lease was last written. `None` if it has none.
+    renewed: Option<Instant>,
 }
 
 /// The state of a source of the policy.
@@ -311,11 +313,19 @@ impl Feed {
         self.has_settled.notify_one();
     }
 
-    /// Updates the metric of the policy's age.
-    pub(in crate::proxy) fn set_age(&self) {
+    /// Records when the pod's Lease was last written, or that it has none.
+    pub(in crate::proxy) fn note_lease(&self, renewed: Option<Instant>) {
+        self.state.lock().renewed = renewed;
+    }
+
+    /// Updates the metrics of the ages of the policy and of the pod's Lease.
+    pub(in crate::proxy) fn set_ages(&self) {
         if let Some(in_force) = self.in_force() {
             self.metrics.policy_age.set(in_force.since.elapsed().as_secs_f64());
         }
+        let renewed = self.state.lock().renewed;
+        let age = renewed.map_or(0.0, |at| at.elapsed().as_secs_f64());
+        self.metrics.lease_age.set(age);
     }
 }
 

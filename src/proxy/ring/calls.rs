@@ -43,6 +43,15 @@ struct Caller {
     own: PodIdentity,
 }
 
+/// Words of a Lease that no other pod goes by.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Aside {
+    /// The time since when this process claims what it claims.
+    pub(super) claimed: Timestamp,
+    /// The number of requests under way.
+    pub(super) under_way: usize,
+}
+
 /// The end of a write.
 pub(super) struct Written {
     pub(super) answer: Answer,
@@ -85,15 +94,15 @@ impl Calls {
         Self(Arc::new(Caller { access, client: OnceCell::new(), own }))
     }
 
-    /// Writes or deletes the own Lease, which says how many requests are under way.
+    /// Writes or deletes the own Lease.
     pub(super) fn write(
         &self,
         write: Write<Arc<Scope>>,
-        under_way: usize,
+        aside: Aside,
     ) -> BoxFuture<'static, Written> {
         let caller = Arc::clone(&self.0);
         async move {
-            match in_time(caller.write(write, under_way)).await {
+            match in_time(caller.write(write, aside)).await {
                 Ok(version) => Written { answer: Answer::Done(version), trouble: None },
                 Err(NotDone::Api { error: kube::Error::Api(status), .. }) if status.code == 409 => {
                     Written { answer: Answer::Conflict, trouble: None }
@@ -141,7 +150,7 @@ impl Caller {
     async fn write(
         &self,
         write: Write<Arc<Scope>>,
-        under_way: usize,
+        aside: Aside,
     ) -> Result<Option<Box<str>>, NotDone> {
         let leases = self.leases().await?;
         let name = PodLease::name_of(self.own.uid());
@@ -154,7 +163,7 @@ impl Caller {
                 return gone.map(|_| None).map_err(failed("delete"));
             }
         };
-        let lease = self.said(&saying, under_way)?;
+        let lease = self.said(&saying, aside)?;
         let object = lease.object(self.own.namespace(), saying.replaces.as_deref());
         let stored = if saying.is_new {
             leases.create(&PostParams::default(), &object).await.map_err(failed("create"))?
@@ -165,7 +174,7 @@ impl Caller {
         Ok(stored.metadata.resource_version.map(Into::into))
     }
 
-    fn said(&self, saying: &Saying<Arc<Scope>>, under_way: usize) -> Result<PodLease, TooLong> {
+    fn said(&self, saying: &Saying<Arc<Scope>>, aside: Aside) -> Result<PodLease, TooLong> {
         let config = &saying.config;
         let (_, uid) = &config.birth;
         Ok(PodLease {
@@ -176,7 +185,8 @@ impl Caller {
             config_uid: uid.to_string(),
             generation: config.generation,
             claim: Some(saying.claim.text()?),
-            under_way,
+            claimed: Some(aside.claimed),
+            under_way: aside.under_way,
             speaks: SPEAKS,
             renewed: Timestamp::now(),
         })

@@ -6,10 +6,12 @@
 
 mod calls;
 mod epochs;
+mod report;
 
 use std::{future::pending, pin::Pin, sync::Arc, time::Duration};
 
 use futures_util::{FutureExt, Stream, StreamExt, future::BoxFuture, stream::BoxStream};
+use k8s_openapi::jiff::Timestamp;
 use nix::time::{ClockId, clock_gettime};
 use tokio::{
     sync::watch,
@@ -17,15 +19,16 @@ use tokio::{
 };
 
 use self::{
-    calls::{Calls, Change, Listed, NotDone, Written},
+    calls::{Aside, Calls, Change, Listed, NotDone, Written},
     epochs::Epochs,
+    report::Report,
 };
 use super::{
-    feed::{Feed, SourceState, Turn},
+    feed::{Feed, Turn},
+    metrics::Metrics,
     shared::reached,
 };
 use crate::{
-    api::lease::PodLease,
     cluster::{OwnAccess, Pauses},
     net::{
         drain::{self, Drain, Draining},
@@ -33,7 +36,7 @@ use crate::{
     },
     policy::{
         Area, Policy, Scope,
-        ring::{Answer, Listing, Phase, Ring, Time, Timing},
+        ring::{Answer, Listing, Ring, ScopeClaim, Time, Timing, Write},
     },
     process::vital::{VitalTasks, Vitals},
 };
@@ -43,10 +46,6 @@ const REST: Duration = Duration::from_millis(50);
 
 /// The interval of attempts to put a policy in force, and of lists after watches that end.
 const AGAIN: Duration = Duration::from_secs(1);
-/// The time that a handover may take before `/readyz` says why.
-const PATIENCE: Duration = Duration::from_secs(2);
-/// Most pods that are named.
-const MOST_NAMED: usize = 3;
 /// The name by which this is reported.
 const SOURCE: &str = "ring";
 /// The time that the API server has to delete the Lease at the end.
@@ -72,10 +71,15 @@ struct End {
 
 impl OwnLease {
     /// The Lease of the pod `own`, which puts the policies of `feed` in force in turn.
-    pub(super) fn new(access: OwnAccess, own: PodIdentity, feed: Arc<Feed>) -> Self {
+    pub(super) fn new(
+        access: OwnAccess,
+        own: PodIdentity,
+        feed: Arc<Feed>,
+        metrics: Arc<Metrics>,
+    ) -> Self {
         let (leave, leaving) = drain::channel();
         let (left, has_left) = watch::channel(false);
-        let keep = Keeper::new(access, own, feed).keep(leaving, left).boxed();
+        let keep = Keeper::new(access, own, feed, metrics).keep(leaving, left).boxed();
         Self { keep, end: End { leave, has_left } }
     }
 
@@ -120,8 +124,9 @@ struct Keeper {
     trouble: Option<String>,
     /// The policy and the area that were put in force last.
     installed: Option<(Arc<Turn>, Shown)>,
-    /// The phase, and since when.
-    phase: (Option<Phase>, Instant),
+    report: Report,
+    /// The claim that was written last, and since when it is claimed.
+    claimed: Option<(ScopeClaim, Timestamp)>,
 }
 
 /// The objects that the streams show.
@@ -159,7 +164,7 @@ impl Under {
 }
 
 impl Keeper {
-    fn new(access: OwnAccess, own: PodIdentity, feed: Arc<Feed>) -> Self {
+    fn new(access: OwnAccess, own: PodIdentity, feed: Arc<Feed>, metrics: Arc<Metrics>) -> Self {
         let turn = feed.turn();
         Self {
             pod: own.uid().into(),
@@ -175,17 +180,19 @@ impl Keeper {
             pauses: Pauses::default(),
             rested: Instant::now(),
             trouble: None,
-            phase: (None, Instant::now()),
+            report: Report::new(metrics),
+            claimed: None,
         }
     }
 
     async fn keep(mut self, mut leaving: Draining, left: watch::Sender<bool>) {
         loop {
             self.take_turn();
-            if self.put_in_force() {
+            let is_in_force = self.put_in_force();
+            if is_in_force {
                 self.begin_calls();
             }
-            self.report();
+            self.report(is_in_force);
             if self.is_ending && self.ring.is_none() {
                 left.send_replace(true);
             }
@@ -212,6 +219,8 @@ impl Keeper {
         if self.ring.as_ref().is_some_and(Ring::is_done) {
             (self.ring, self.is_leaving, self.under) = (None, false, Under::default());
             self.installed = None;
+            self.report.leave();
+            self.feed.note_lease(None);
         }
         let turn = self.turn.borrow_and_update().clone().filter(|_| !self.is_ending);
         let now = now();
@@ -226,6 +235,7 @@ impl Keeper {
             (Some(turn), ring) => {
                 let ring = ring.get_or_insert_with(|| Ring::new(&self.pod, Timing::default()));
                 let wishes = &turn.wishes;
+                self.report.want(&wishes.own.area);
                 if !ring.has_wishes(&wishes.own, &wishes.rivals) {
                     ring.configure(wishes.own.clone(), now);
                     ring.see_configs(wishes.rivals.clone(), now);
@@ -284,7 +294,8 @@ impl Keeper {
             && let Some(write) = ring.next_write(now())
         {
             let (under_way, _) = ring.under_way();
-            self.under.write = Some(self.calls.write(write, under_way));
+            let aside = Aside { claimed: claimed(&mut self.claimed, &write), under_way };
+            self.under.write = Some(self.calls.write(write, aside));
             self.rested = Instant::now() + REST;
         }
         if self.under.list.is_none()
@@ -311,6 +322,9 @@ impl Keeper {
             Input::Written(Written { answer, trouble }) => {
                 let is_done = matches!(answer, Answer::Done(_));
                 ring.answered(answer, now());
+                if is_done {
+                    self.feed.note_lease(Some(std::time::Instant::now()));
+                }
                 self.note(is_done, trouble);
             }
             Input::Listed(Ok(Listed { leases, ring: of, version })) => {
@@ -349,24 +363,11 @@ impl Keeper {
         self.trouble = trouble;
     }
 
-    /// Shows in `/readyz` what is waited for: at once before the first policy, else after a while.
-    fn report(&mut self) {
-        let phase = self.ring.as_ref().map(Ring::phase);
-        if phase != self.phase.0 {
-            tracing::debug!(?phase, "ring");
-            self.phase = (phase, Instant::now());
-        }
-        let is_long = self.phase.1.elapsed() >= PATIENCE || self.feed.in_force().is_none();
-        let state = match (&self.ring, phase) {
-            (Some(ring), Some(phase)) if phase != Phase::Open && is_long && !self.is_leaving => {
-                SourceState::Awaited(awaited(ring, phase, self.trouble.as_deref()))
-            }
-            (Some(ring), Some(_)) => match overlap(ring) {
-                Some(overlap) => SourceState::Awaited(overlap),
-                None => SourceState::Current,
-            },
-            _ => SourceState::Current,
-        };
+    /// Shows what is waited for. `is_in_force` says whether all that the machine shows is.
+    fn report(&mut self, is_in_force: bool) {
+        let ring = self.ring.as_ref().filter(|_| !self.is_leaving);
+        let has_policy = self.feed.in_force().is_some();
+        let state = self.report.see(ring, self.trouble.as_deref(), has_policy, is_in_force);
         self.feed.note(SOURCE, state);
     }
 
@@ -376,50 +377,22 @@ impl Keeper {
         let (here, now) = (Instant::now(), now());
         let rests = Some(self.rested).filter(|at| *at > here);
         let wakes = ring.wake(now).map(|at| here + at.saturating_sub(now));
-        let report = Some(self.phase.1 + PATIENCE).filter(|at| *at > here);
+        let report = Some(self.report.next()).filter(|at| *at > here);
         // Until it has rested, only an answer changes anything.
         rests.or(wakes).into_iter().chain(report).min()
     }
 }
 
-/// The objects that another config wants too and has. `None` if there are none.
-fn overlap(ring: &Ring<Arc<Scope>>) -> Option<String> {
-    let overlaps = ring.overlaps();
-    let named = overlaps.iter().take(MOST_NAMED);
-    let named: Vec<_> = named.map(|(rule, shard)| format!("{rule} of {shard}")).collect();
-    (!named.is_empty()).then(|| {
-        let named = named.join(", ");
-        format!(
-            "another ShardingConfig of the ring wants some of the same objects, and has them ({named}): \
-             draw the two apart"
-        )
-    })
-}
-
-/// The thing that a pod waits for, in words that lead to the remedy.
-fn awaited(ring: &Ring<Arc<Scope>>, phase: Phase, trouble: Option<&str>) -> String {
-    if let Some(trouble) = trouble {
-        return format!("the pod's Lease is not kept, and the ring waits for it: {trouble}");
-    }
-    let in_the_way = ring.in_the_way();
-    let (count, _) = ring.under_way();
-    match phase {
-        Phase::Closing => format!("{count} requests of the boundary before are under way"),
-        Phase::Waiting if !in_the_way.is_empty() => {
-            let pods = in_the_way.iter().take(MOST_NAMED).map(|(pod, shard)| {
-                format!("{} of {}", PodLease::name_of(pod), shard.unwrap_or("no shard"))
-            });
-            let pods = pods.collect::<Vec<_>>().join(", ");
-            let more = in_the_way.len().saturating_sub(MOST_NAMED);
-            let more = if more > 0 { format!(", {more} more") } else { String::new() };
-            format!(
-                "other pods have what this shard gains, by their Leases: {pods}{more}; delete the \
-                 Lease of a pod that is gone"
-            )
+/// The time since when the claim of a write is made.
+fn claimed(last: &mut Option<(ScopeClaim, Timestamp)>, write: &Write<Arc<Scope>>) -> Timestamp {
+    match (write, &*last) {
+        (Write::Claim(saying), Some((claim, since))) if *claim == saying.claim => *since,
+        (Write::Claim(saying), _) => {
+            let now = Timestamp::now();
+            *last = Some((saying.claim.clone(), now));
+            now
         }
-        Phase::Open | Phase::Claiming | Phase::Waiting => {
-            "the Leases of the ring are written and read".to_owned()
-        }
+        (Write::Delete(_), _) => Timestamp::now(),
     }
 }
 

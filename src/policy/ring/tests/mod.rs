@@ -4,3 +4,4 @@ mod bits;
 mod explorer;
 mod form;
 mod machine;
+mod standing;

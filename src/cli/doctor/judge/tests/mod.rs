@@ -1,8 +1,5 @@
 //! Each finding, by a cluster in which one thing is not well.
 
-#[path = "../../../../../tests/support/golden.rs"]
-#[allow(dead_code, unreachable_pub, missing_docs, reason = "a helper of all suites")]
-mod golden;
 mod reviews;
 mod scene;
 
@@ -14,10 +11,13 @@ use self::scene::{
     object, one, pod, right, status, webhooks,
 };
 use super::judge;
-use crate::cli::doctor::{
-    Answer, CannotLook, Check, Facts, OwnFile,
-    Severity::{Error, Ok as Good, Warning},
-    json as to_json, text,
+use crate::cli::{
+    doctor::{
+        Answer, CannotLook, Check, Facts, OwnFile,
+        Severity::{Error, Ok as Good, Warning},
+        json as to_json, text,
+    },
+    golden,
 };
 
 #[test]

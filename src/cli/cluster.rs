@@ -5,10 +5,13 @@
 
 use std::{collections::BTreeMap, error::Error};
 
-use k8s_openapi::api::core::v1::{Namespace, Pod};
+use k8s_openapi::{
+    NamespaceResourceScope,
+    api::core::v1::{Namespace, Pod},
+};
 use kube::{
-    Api, Client,
-    api::{ApiResource, DynamicObject, ListParams, ObjectMeta},
+    Api, Client, Resource,
+    api::{ApiResource, DeleteParams, DynamicObject, ListParams, ObjectMeta, Preconditions},
     discovery::{Discovery, verbs},
 };
 use serde::de::DeserializeOwned;
@@ -44,15 +47,59 @@ impl Cluster {
         Ok(pod.metadata.labels.unwrap_or_default())
     }
 
-    /// All ShardingConfigs of a namespace, each checked by itself.
-    pub(super) async fn configs(&self, namespace: &str) -> Result<Vec<Checked>, ClusterError> {
+    /// All ShardingConfigs of a namespace, or of all, each checked by itself.
+    pub(super) async fn configs(
+        &self,
+        namespace: Option<&str>,
+    ) -> Result<Vec<Checked>, ClusterError> {
         let kind = Kind::ShardingConfig.api_resource();
         let client = self.client().await?;
-        let api: Api<DynamicObject> = Api::namespaced_with(client, namespace, &kind);
+        let api: Api<DynamicObject> = match namespace {
+            Some(namespace) => Api::namespaced_with(client, namespace, &kind),
+            None => Api::all_with(client, &kind),
+        };
         let list = api.list(&ListParams::default()).await;
-        let asked = || format!("{} of namespace {namespace}", kind.plural);
-        let list = list.map_err(|error| failed(asked(), error))?;
+        let list = list.map_err(|error| failed(within(&kind.plural, namespace), error))?;
         Ok(list.items.iter().map(|config| draft(Kind::ShardingConfig, config)).collect())
+    }
+
+    /// The objects of a kind with a label, in a namespace or in all.
+    pub(super) async fn labelled<K>(
+        &self,
+        namespace: Option<&str>,
+        label: &str,
+        plural: &str,
+    ) -> Result<Vec<K>, ClusterError>
+    where
+        K: Resource<Scope = NamespaceResourceScope, DynamicType = ()>,
+        K: Clone + DeserializeOwned + std::fmt::Debug,
+    {
+        let client = self.client().await?;
+        let api: Api<K> = match namespace {
+            Some(namespace) => Api::namespaced(client, namespace),
+            None => Api::all(client),
+        };
+        let list = api.list(&ListParams::default().labels(label)).await;
+        Ok(list.map_err(|error| failed(within(plural, namespace), error))?.items)
+    }
+
+    /// Deletes a pod at once, if it is the one with this uid.
+    pub(super) async fn delete_pod(
+        &self,
+        namespace: &str,
+        name: &str,
+        uid: &str,
+    ) -> Result<(), ClusterError> {
+        let pods: Api<Pod> = Api::namespaced(self.client().await?, namespace);
+        let only = Preconditions { uid: Some(uid.to_owned()), resource_version: None };
+        let params = DeleteParams {
+            grace_period_seconds: Some(0),
+            preconditions: Some(only),
+            ..DeleteParams::default()
+        };
+        let deleted = pods.delete(name, &params).await;
+        let asked = || format!("the deletion of pod {namespace}/{name}");
+        deleted.map(drop).map_err(|error| failed(asked(), error))
     }
 
     /// The policy, with the current labels of the namespaces, which are listed only if it needs
@@ -84,7 +131,8 @@ impl Cluster {
         Siblings::of(own, configs, known).map_err(|error| unavailable("namespaces".into(), error))
     }
 
-    async fn list_namespaces(&self) -> Result<NamespaceLabels, ClusterError> {
+    /// The labels of all namespaces, as they are now.
+    pub(super) async fn list_namespaces(&self) -> Result<NamespaceLabels, ClusterError> {
         let api: Api<Namespace> = Api::all(self.client().await?);
         let mut namespaces = NamespaceLabels::new();
         let listed = all(&api, |meta| {
@@ -160,6 +208,13 @@ where
             Some(token) => params = params.continue_token(&token),
             None => return Ok(()),
         }
+    }
+}
+
+fn within(plural: &str, namespace: Option<&str>) -> String {
+    match namespace {
+        Some(namespace) => format!("{plural} of namespace {namespace}"),
+        None => format!("{plural} of all namespaces"),
     }
 }
 

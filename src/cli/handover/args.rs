@@ -1,0 +1,61 @@
+//! The flags of `ctrlmesh handover`.
+
+use std::{convert::Infallible, str::FromStr};
+
+use clap::{Args, ValueEnum};
+
+/// The flags of `ctrlmesh handover`.
+#[derive(Args, Clone, Debug)]
+pub struct HandoverArgs {
+    /// The namespace of the ring [default: for a RING, that of the kubeconfig; else all]
+    #[arg(long, short, env = "CTRLMESH_NAMESPACE", value_name = "NAME")]
+    pub(super) namespace: Option<String>,
+
+    /// Look once a second, and print what is new
+    #[arg(long, short, env = "CTRLMESH_WATCH")]
+    pub(super) watch: bool,
+
+    /// The form of the output
+    #[arg(long, short, env = "CTRLMESH_OUTPUT", value_enum, default_value_t = Output::Text)]
+    pub(super) output: Output,
+
+    /// Delete, by force, the pods that another shard waits for and whose Leases are not renewed for
+    /// half a minute. The API server refuses their tokens ten seconds later, and the manager deletes
+    /// their Leases after two minutes
+    #[arg(long, conflicts_with = "watch")]
+    pub(super) delete_silent: bool,
+
+    /// The ring: spec.ring of its ShardingConfigs, by default their leaderElectionName
+    #[arg(value_name = "[NAMESPACE/]RING")]
+    pub(super) ring: Option<RingName>,
+}
+
+/// The values of `--output`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(super) enum Output {
+    /// A line for each pod
+    Text,
+    /// An array of rings, with the claims; with --watch, a line for each look that shows something
+    /// new
+    Json,
+}
+
+/// The name of a ring, with its namespace if that is given.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct RingName {
+    pub(super) namespace: Option<String>,
+    pub(super) name: String,
+}
+
+impl FromStr for RingName {
+    type Err = Infallible;
+
+    fn from_str(text: &str) -> Result<Self, Infallible> {
+        Ok(match text.split_once('/') {
+            Some((namespace, name)) => {
+                Self { namespace: Some(namespace.to_owned()), name: name.to_owned() }
+            }
+            None => Self { namespace: None, name: text.to_owned() },
+        })
+    }
+}

@@ -1,0 +1,279 @@
+use std::num::NonZeroU16;
+
+use serde_json::{Value, json};
+
+use super::{PodOfRing, Rings, SelectedPods, due};
+use crate::{
+    manager::{
+        configs::ConfigFacts,
+        duty::{found::PodFacts, subject::About},
+    },
+    policy::{Draft, ShardingDraft},
+};
+
+const MONDAY: &str = "2026-11-23T08:00:00Z";
+const TUESDAY: &str = "2026-11-24T08:00:00Z";
+
+fn config(spec: &Value, status: &Value) -> ConfigFacts {
+    let object = json!({
+        "metadata": { "namespace": "ns", "name": "blue", "generation": 7 },
+        "spec": spec,
+        "status": status,
+    });
+    ConfigFacts::of(&serde_json::from_value(object).unwrap())
+}
+
+fn with_webhook() -> Value {
+    json!({
+        "selector": { "matchLabels": { "shard": "blue" } },
+        "webhook": { "certDir": "/certs", "port": 9443 },
+    })
+}
+
+/// A pod as injection leaves it: in this mode, with these arguments of the proxy.
+fn pod(mode: &str, args: &[&str]) -> PodFacts {
+    let pod = json!({
+        "metadata": { "annotations": { "ctrlmesh.kusionstack.io/injected": mode } },
+        "spec": { "containers": [
+            { "name": "manager", "args": ["--webhook-port=9443"] },
+            { "name": "ctrlmesh-proxy", "args": args },
+        ] },
+    });
+    PodFacts::of(serde_json::from_value(pod).unwrap())
+}
+
+fn pods<'a>(env: &[&'a str], redirected: &[&'a str]) -> SelectedPods<'a> {
+    let mut pods = SelectedPods::default();
+    let port = NonZeroU16::new(9443).unwrap();
+    env.iter().for_each(|name| pods.add(name, &pod("env", &[]), port));
+    let with_rules = pod("iptables", &["proxy", "--webhook-port=9443"]);
+    redirected.iter().for_each(|name| pods.add(name, &with_rules, port));
+    pods
+}
+
+#[test]
+fn i13_a_config_says_that_pods_are_older_than_its_webhook() {
+    for args in [&["proxy"][..], &["proxy", "--webhook-port=8443"]] {
+        let mut pods = pods(&[], &["op-1"]);
+        let port = NonZeroU16::new(9443).unwrap();
+        pods.add("op-0", &pod("iptables", args), port);
+        let new = config(&with_webhook(), &Value::Null);
+        let written = due_at(MONDAY, &new, &pods).unwrap();
+        let condition = &written["status"]["conditions"][0];
+        assert_eq!(condition["status"], "False", "{args:?}");
+        assert_eq!(condition["reason"], "OtherRules");
+        let message = condition["message"].as_str().unwrap();
+        assert!(
+            message.starts_with("spec.webhook has no effect on pod op-0: port 9443 "),
+            "{message}"
+        );
+        assert!(message.ends_with("create the pods again"), "{message}");
+    }
+}
+
+fn due_at(time: &str, config: &ConfigFacts, pods: &SelectedPods<'_>) -> Option<Value> {
+    due("ns/blue", config, pods, &Rings::default(), time.parse().unwrap())
+}
+
+#[test]
+fn i13_a_config_says_that_reviews_do_not_come_to_pods_in_env_mode() {
+    let new = config(&with_webhook(), &Value::Null);
+    let written = due_at(MONDAY, &new, &pods(&["op-1", "op-0"], &["op-2"])).unwrap();
+    assert_eq!(written["metadata"], json!({ "namespace": "ns", "name": "blue" }));
+    let [condition] = written["status"]["conditions"].as_array().unwrap().as_slice() else {
+        panic!("{written}")
+    };
+    assert_eq!(condition["type"], "WebhookRedirected");
+    assert_eq!((&condition["status"], &condition["reason"]), (&json!("False"), &json!("EnvMode")));
+    assert_eq!(condition["observedGeneration"], 7);
+    assert_eq!(condition["lastTransitionTime"], MONDAY);
+    let message = condition["message"].as_str().unwrap();
+    assert!(
+        message.starts_with("spec.webhook has no effect on pod op-0 and others: "),
+        "{message}"
+    );
+    assert!(message.ends_with("or remove spec.webhook"), "{message}");
+
+    // It is not written again, whatever the time and however many there are.
+    let told = config(&with_webhook(), &written["status"]);
+    assert_eq!(due_at(TUESDAY, &told, &pods(&["op-0", "op-1", "op-3"], &[])), None);
+    // Another message is, with the time of its status.
+    let one = due_at(TUESDAY, &told, &pods(&["op-1"], &[])).unwrap();
+    assert_eq!(one["status"]["conditions"][0]["lastTransitionTime"], MONDAY);
+    // All have rules now.
+    let mended = due_at(TUESDAY, &told, &pods(&[], &["op-0"])).unwrap();
+    let condition = &mended["status"]["conditions"][0];
+    assert_eq!(
+        (&condition["status"], &condition["lastTransitionTime"]),
+        (&json!("True"), &json!(TUESDAY))
+    );
+}
+
+#[test]
+fn i13_a_config_without_a_webhook_or_pods_says_nothing() {
+    let mut without = with_webhook();
+    without.as_object_mut().unwrap().remove("webhook");
+    assert_eq!(due_at(MONDAY, &config(&without, &Value::Null), &pods(&["op-0"], &[])), None);
+    let new = config(&with_webhook(), &Value::Null);
+    assert_eq!(due_at(MONDAY, &new, &SelectedPods::default()), None);
+    let said = due_at(MONDAY, &new, &pods(&["op-0"], &[])).unwrap();
+    // Its pods are gone for a while: the condition stays.
+    let told = config(&with_webhook(), &said["status"]);
+    assert_eq!(due_at(MONDAY, &told, &SelectedPods::default()), None);
+    // A bad edit changes nothing: the last good config is in force.
+    let mut bad = with_webhook();
+    bad["webhook"]["port"] = json!(5441);
+    assert_eq!(due_at(MONDAY, &config(&bad, &said["status"]), &pods(&[], &["op-0"])), None);
+    // No webhook any more: what it said goes.
+    let removed = due_at(MONDAY, &config(&without, &said["status"]), &SelectedPods::default());
+    assert_eq!(removed.unwrap()["status"], json!({ "conditions": [] }));
+}
+
+/// A config of a ring, whose shard has the pods of these namespaces.
+fn in_ring(name: &str, born: &str, namespaces: &[&str], status: &Value) -> ConfigFacts {
+    let object = json!({
+        "metadata": {
+            "namespace": "ns", "name": name, "uid": format!("uid-{name}"), "generation": 7,
+            "creationTimestamp": born,
+        },
+        "spec": {
+            "selector": { "matchLabels": { "shard": name } },
+            "ring": "op",
+            "limits": [{
+                "relateResources": [{ "apiGroups": [""], "resources": ["pods"] }],
+                "namespaces": { "names": namespaces },
+                "clusterScoped": "Exclude",
+            }],
+        },
+        "status": status,
+    });
+    ConfigFacts::of(&serde_json::from_value(object).unwrap())
+}
+
+fn sharding(config: &ConfigFacts) -> &ShardingDraft {
+    let Ok(Draft::Sharding(draft)) = &config.checked else { panic!("{config:?}") };
+    draft
+}
+
+/// The ring of two configs, with pods of the first.
+fn ring<'a>(configs: [&'a ConfigFacts; 2], pods: &[(&'a str, PodOfRing)]) -> Rings<'a> {
+    let mut rings = Rings::default();
+    configs.iter().for_each(|config| rings.add_config("ns", sharding(config), None));
+    for (pod, is) in pods {
+        rings.add_pod("ns", sharding(configs[0]), pod, *is);
+    }
+    rings
+}
+
+/// Each condition of the first config: its type, status, reason and message.
+fn conditions(configs: [&ConfigFacts; 2], pods: &[(&str, PodOfRing)]) -> Vec<[String; 4]> {
+    let rings = ring(configs, pods);
+    let due = due("ns/blue", configs[0], &SelectedPods::default(), &rings, MONDAY.parse().unwrap());
+    let Some(due) = due else { return Vec::new() };
+    let all = due["status"]["conditions"].as_array().unwrap();
+    let text = |condition: &Value, key: &str| condition[key].as_str().unwrap().to_owned();
+    all.iter()
+        .map(|one| ["type", "status", "reason", "message"].map(|key| text(one, key)))
+        .collect()
+}
+
+#[test]
+fn i14_a_config_says_whether_its_ring_is_as_it_should_be() {
+    use PodOfRing::{Heard, Silent, Unheard, Unreadable, WithoutLease, Young};
+    let none = Value::Null;
+    let blue = in_ring("blue", MONDAY, &["ant"], &none);
+    let green = in_ring("green", TUESDAY, &["bee"], &none);
+    let of = |pods: &[(&str, PodOfRing)]| {
+        let all = conditions([&blue, &green], pods).into_iter();
+        all.map(|[kind, status, reason, _]| format!("{kind}={status} {reason}")).collect::<Vec<_>>()
+    };
+    assert_eq!(
+        of(&[("a", Heard)]),
+        ["InForce=True Claimed", "Overlap=False Apart", "Silent=False Renewed"]
+    );
+    assert_eq!(of(&[("a", Heard), ("b", Silent)])[2], "Silent=True NotRenewed");
+    assert_eq!(of(&[("a", Heard), ("b", WithoutLease)])[0], "InForce=False NoLease");
+    assert_eq!(of(&[("a", Heard), ("b", Unreadable)])[0], "InForce=False Unreadable");
+    // What is not known yet stays as it is.
+    assert_eq!(of(&[("a", Heard), ("b", Young)]), ["Overlap=False Apart", "Silent=False Renewed"]);
+    assert_eq!(
+        of(&[("a", Heard), ("b", Unheard)]),
+        ["InForce=True Claimed", "Overlap=False Apart"]
+    );
+    assert_eq!(of(&[]), ["Overlap=False Apart"]);
+    let named = &conditions([&blue, &green], &[("b", WithoutLease), ("a", WithoutLease)])[0][3];
+    assert!(named.starts_with("pod a and others has no Lease, so nobody waits for it"), "{named}");
+}
+
+#[test]
+fn i14_a_config_that_takes_at_once_makes_no_promise() {
+    let none = Value::Null;
+    let blue = in_ring("blue", MONDAY, &["ant"], &none);
+    let mut green = serde_json::to_value(json!({
+        "metadata": { "namespace": "ns", "name": "green", "uid": "uid-green" },
+        "spec": { "selector": {}, "ring": "op", "handover": { "mode": "Immediate" } },
+    }))
+    .unwrap();
+    green["spec"]["selector"] = json!({ "matchLabels": { "shard": "green" } });
+    let green = ConfigFacts::of(&serde_json::from_value(green).unwrap());
+    let [kind, status, reason, message] =
+        &conditions([&blue, &green], &[("a", PodOfRing::Heard)])[0];
+    assert_eq!([&**kind, status, reason], ["InForce", "False", "Immediate"]);
+    assert!(
+        message.contains("ShardingConfig green of the ring takes everything at once"),
+        "{message}"
+    );
+    // The user has chosen it: no Event says so.
+    let rings = ring([&blue, &green], &[("a", PodOfRing::Heard)]);
+    let reasons = rings.lacking("ns/blue", sharding(&blue)).into_iter().map(|lack| lack.reason);
+    assert_eq!(reasons.collect::<Vec<_>>(), ["Overlap"], "only one of them limits pods");
+}
+
+#[test]
+fn i14_two_configs_that_want_the_same_both_say_so() {
+    let none = Value::Null;
+    let blue = in_ring("blue", MONDAY, &["ant", "bee"], &none);
+    let green = in_ring("green", TUESDAY, &["bee"], &none);
+    let overlap = |configs: [&ConfigFacts; 2]| {
+        conditions(configs, &[]).into_iter().find(|[kind, ..]| kind == "Overlap").unwrap()
+    };
+    let [_, status, reason, message] = overlap([&blue, &green]);
+    assert_eq!([&*status, &*reason], ["True", "WantedTwice"]);
+    assert_eq!(message, "ShardingConfig green wants some of the same pods; draw them apart");
+    let rings = ring([&green, &blue], &[("g", PodOfRing::Silent)]);
+    let lacking = rings.lacking("ns/green", sharding(&green));
+    let reported: Vec<_> = lacking.iter().map(|lack| (lack.about, lack.reason, lack.uid)).collect();
+    assert_eq!(
+        reported,
+        [
+            (About::Config("Overlap"), "Overlap", "uid-green"),
+            (About::Config("Silent"), "Silent", "uid-green"),
+        ]
+    );
+    assert!(lacking[0].message.starts_with("ShardingConfig blue wants"), "{}", lacking[0].message);
+}
+
+#[test]
+fn i14_conditions_of_reviews_and_of_the_ring_are_written_together() {
+    let mut with_both = with_webhook();
+    with_both["ring"] = json!("op");
+    let config = config(&with_both, &Value::Null);
+    let mut rings = Rings::default();
+    rings.add_config("ns", sharding(&config), None);
+    rings.add_pod("ns", sharding(&config), "op-0", PodOfRing::Heard);
+    let written = due("ns/blue", &config, &pods(&["op-0"], &[]), &rings, MONDAY.parse().unwrap());
+    let written = written.unwrap();
+    let types = |of: &Value| {
+        let all = of["status"]["conditions"].as_array().unwrap().iter();
+        all.map(|one| one["type"].as_str().unwrap().to_owned()).collect::<Vec<_>>()
+    };
+    assert_eq!(types(&written), ["InForce", "Overlap", "Silent", "WebhookRedirected"]);
+    // One that is not known now stays when another is written: a write names all of ours.
+    let told = self::config(&with_both, &written["status"]);
+    let mut rings = Rings::default();
+    rings.add_config("ns", sharding(&told), None);
+    rings.add_pod("ns", sharding(&told), "op-0", PodOfRing::WithoutLease);
+    let none = SelectedPods::default();
+    let written = due("ns/blue", &told, &none, &rings, TUESDAY.parse().unwrap()).unwrap();
+    assert_eq!(types(&written), ["InForce", "Overlap", "Silent", "WebhookRedirected"]);
+}
