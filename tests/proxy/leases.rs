@@ -5,7 +5,8 @@ use std::{
     time::{Duration, Instant},
 };
 
-use http::Method;
+use http::{Method, Response};
+use hyper::body::Incoming;
 use nix::sys::signal::Signal;
 use serde_json::{Value, json};
 
@@ -13,7 +14,7 @@ use crate::support::{
     CONFIGMAPS,
     client::{self, Client, Http, request, request_with},
     cluster::{Cluster, FORBIDDEN, config, configs},
-    scrape,
+    scrape, soon,
     upstream::{Call, Stream},
 };
 
@@ -373,6 +374,87 @@ async fn i14_a_claim_is_given_back_when_all_requests_under_it_have_ended() {
     assert_eq!(sent.await.unwrap().status(), 504);
     let renewed = pod.store(&Method::PATCH, "10").await;
     assert!(annotation(&renewed, "claim").contains("shard=b"), "{renewed}");
+}
+
+/// An event about the ConfigMap `x` of this version.
+fn shown(kind: &str, version: u64) -> String {
+    let meta = json!({ "name": "x", "namespace": "ns", "uid": "x", "resourceVersion": version.to_string() });
+    let object = json!({ "apiVersion": "v1", "kind": "ConfigMap", "metadata": meta });
+    format!("{}\n", json!({ "type": kind, "object": object }))
+}
+
+/// A watch of ConfigMaps, at the position 105.
+async fn watched(pod: &mut Pod) -> (Stream, Client, Response<Incoming>) {
+    pod.until_watched(|pod| &pod.watches).await;
+    pod.until_watched(|pod| &pod.followed).await;
+    let mut client =
+        Client::to(pod.cluster.process.addr, &pod.cluster.files.mesh_ca_pem(), Http::Two).await;
+    let from =
+        "watch=1&allowWatchBookmarks=true&sendInitialEvents=true&resourceVersionMatch=NotOlderThan";
+    let sent = client.send(request(Method::GET, &format!("{CONFIGMAPS}?{from}")));
+    let call = pod.cluster.upstream.call().await;
+    assert_eq!(call.query("labelSelector").as_deref(), Some("shard=a"), "{}", call.target());
+    let events = call.stream(200, &[("content-type", "application/json")]);
+    let mut seen = sent.await.unwrap();
+    events.send(shown("ADDED", 105)).await;
+    let end = json!({ "k8s.io/initial-events-end": "true" });
+    let meta = json!({ "resourceVersion": "105", "annotations": end });
+    let mark = json!({ "apiVersion": "v1", "kind": "ConfigMap", "metadata": meta });
+    events.send(format!("{}\n", json!({ "type": "BOOKMARK", "object": mark }))).await;
+    until_seen(&mut seen, "BOOKMARK").await;
+    (events, client, seen)
+}
+
+async fn until_seen(seen: &mut Response<Incoming>, what: &str) {
+    let mut text = String::new();
+    while !text.contains(what) {
+        let bytes = soon(what, client::chunk(seen)).await.expect("no end").expect("no error");
+        text.push_str(&String::from_utf8_lossy(&bytes));
+    }
+}
+
+#[tokio::test]
+async fn i14_a_claim_is_given_back_when_the_watches_no_longer_show_it() {
+    let (mut pod, _) = begun(in_ring("a"), &[]).await;
+    pod.cluster.until_ready_says(200, "[+]policy ok: blue epoch 1\n").await;
+    let (_events, _client, mut seen) = watched(&mut pod).await;
+    pod.edit(&in_ring("b")).await;
+    let leaving = pod.cluster.upstream.call().await;
+    assert_eq!(leaving.query("labelSelector").as_deref(), Some("shard=a"), "{}", leaving.target());
+    pod.cluster.until_ready_says(200, "watches of the boundary before are brought over").await;
+    let page = json!({
+        "apiVersion": "v1", "kind": "ConfigMapList", "metadata": { "resourceVersion": "105" },
+        "items": [{ "metadata": { "name": "x", "namespace": "ns", "uid": "x", "resourceVersion": "99" } }],
+    });
+    leaving.json(200, &page.to_string());
+    // Until it has an answer to the watch that follows, the proxy may have to list anew.
+    let mut following = pod.cluster.upstream.call().await;
+    while following.path().contains("leases") {
+        pod.followed.push(following.watch());
+        following = pod.cluster.upstream.call().await;
+    }
+    assert_eq!((following.path(), following.query("watch").is_some()), (CONFIGMAPS, true));
+    let _follows = following.stream(200, &[("content-type", "application/json")]);
+    until_seen(&mut seen, "DELETED").await;
+    let moved = pod.store(&Method::PATCH, "8").await;
+    assert!(annotation(&moved, "claim").contains("shard=b"), "{moved}");
+}
+
+#[tokio::test]
+async fn bad_watch_that_nobody_brings_over_keeps_the_claim_for_ten_seconds() {
+    let (mut pod, lease) = begun(in_ring("a"), &[]).await;
+    pod.cluster.until_ready_says(200, "[+]policy ok: blue epoch 1\n").await;
+    let (_events, _client, _seen) = watched(&mut pod).await;
+    let began = Instant::now();
+    pod.edit(&in_ring("b")).await;
+    let _leaving = pod.cluster.upstream.call().await;
+    let renewed = pod.store(&Method::PATCH, "8").await;
+    assert_eq!(annotation(&renewed, "claim"), annotation(&lease, "claim"));
+    assert_eq!(annotation(&renewed, "under-way"), "0");
+    let moved = pod.store(&Method::PATCH, "9").await;
+    assert!(annotation(&moved, "claim").contains("shard=b"), "{moved}");
+    let after = began.elapsed();
+    assert!(after >= Duration::from_secs(10), "{after:?}");
 }
 
 #[tokio::test]

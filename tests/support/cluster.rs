@@ -1,7 +1,6 @@
 //! The policy in the cluster, controlled by a test.
 
 use super::{
-    client::Http,
     process::{Process, flags},
     proxy::Files,
     scrape, soon, until,
@@ -49,7 +48,8 @@ impl Cluster {
     }
 
     async fn with_env(more: &[(&str, &str)]) -> Self {
-        let upstream = Upstream::speaking(Http::One).await;
+        // Our own client asks for no protocol, and gets HTTP/1.1.
+        let upstream = Upstream::start().await;
         let files = Files::new(&upstream.ca.pem);
         let kubeconfig = files.put_kubeconfig(&upstream.addr.to_string());
         files.put_pod_labels("app=\"op\"\n");

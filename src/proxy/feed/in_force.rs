@@ -9,7 +9,7 @@ use std::{
 use arc_swap::ArcSwapOption;
 use parking_lot::Mutex;
 use tokio::{
-    sync::{Notify, oneshot, watch},
+    sync::{Notify, watch},
     time::sleep,
 };
 
@@ -35,7 +35,7 @@ pub(in crate::proxy) struct InForce {
     pub(in crate::proxy) requests: Arc<Requests>,
     since: Instant,
     /// The sender whose drop marks the end of the last request decided by it.
-    _until: oneshot::Sender<()>,
+    until: watch::Sender<()>,
 }
 
 /// The policy in force, part by part, for all threads.
@@ -64,7 +64,12 @@ pub(in crate::proxy) struct LetThrough {
     pub(in crate::proxy) sharding: Arc<Sharding>,
     /// Those, watches aside.
     pub(in crate::proxy) requests: Arc<Requests>,
+    until: Ends,
 }
+
+/// The end of the last request of an epoch, once another has begun: of a watch, that it was brought
+/// over.
+type Ends = watch::Receiver<()>;
 
 /// The policy of a pod whose ring puts it in force, part by part, and the wishes of the ring.
 #[derive(Debug, PartialEq, Eq)]
@@ -80,9 +85,9 @@ struct FeedState {
     /// Problems of the sources that the policy comes from, by source.
     problems: BTreeMap<&'static str, String>,
     /// The end of the last request under the sharding in force.
-    in_use: Option<oneshot::Receiver<()>>,
+    in_use: Option<Ends>,
     /// The ends of those under earlier shardings.
-    former: Vec<oneshot::Receiver<()>>,
+    former: Vec<Ends>,
     /// The time at which the pod's Lease was last written. `None` if it has none.
     renewed: Option<Instant>,
 }
@@ -270,10 +275,10 @@ impl Feed {
         for server in &self.servers {
             server.positions.raise_floors(epoch, &sharding);
         }
-        let (until, ended) = oneshot::channel();
+        let (until, ended) = watch::channel(());
         let since = Instant::now();
         let requests = Arc::new(Requests::signalling(&self.has_lost));
-        let in_force = InForce { epoch, sharding, requests, since, _until: until };
+        let in_force = InForce { epoch, sharding, requests, since, until };
         self.in_force.store(Some(Arc::new(in_force)));
         let former = state.in_use.replace(ended);
         state.former.extend(former);
@@ -291,8 +296,8 @@ impl Feed {
         loop {
             let epoch = *changes.borrow_and_update();
             let former = std::mem::take(&mut self.state.lock().former);
-            for ended in former {
-                let _ = ended.await;
+            for mut ended in former {
+                let _ = ended.changed().await;
             }
             if let Some(in_force) = self.in_force().filter(|present| present.epoch == epoch) {
                 for server in &self.servers {
@@ -331,9 +336,18 @@ impl Feed {
 
 impl LetThrough {
     fn by(in_force: &InForce) -> Self {
-        let InForce { epoch, sharding, requests, .. } = in_force;
+        let InForce { epoch, sharding, requests, until, .. } = in_force;
         let (sharding, requests) = (Arc::clone(sharding), Arc::clone(requests));
-        Self { epoch: *epoch, sharding, requests }
+        Self { epoch: *epoch, sharding, requests, until: until.subscribe() }
+    }
+
+    /// Waits until all watches were brought over to a later epoch, or have ended, and all answers
+    /// were given.
+    pub(in crate::proxy) fn brought_over(&self) -> impl Future<Output = ()> + Send + use<> {
+        let mut until = self.until.clone();
+        async move {
+            let _ = until.changed().await;
+        }
     }
 }
 

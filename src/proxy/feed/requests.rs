@@ -67,9 +67,14 @@ impl Requests {
         self.ended.notify_one();
     }
 
+    /// The number of those whose end has not come.
+    pub(in crate::proxy) fn under_way(&self) -> usize {
+        self.under_way.load(SeqCst)
+    }
+
     /// Waits for the end of the last request of an epoch that is over.
     pub(in crate::proxy) async fn ended(&self) {
-        while self.under_way.load(SeqCst) > 0 {
+        while self.under_way() > 0 {
             self.ended.notified().await;
         }
     }

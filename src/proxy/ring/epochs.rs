@@ -2,14 +2,23 @@
 //!
 //! Hides how their ends are noticed. Does not know what waits for them.
 
-use std::{sync::Arc, time::Instant};
+use std::{
+    future::ready,
+    sync::Arc,
+    time::{Duration, Instant},
+};
 
 use futures_util::{FutureExt, StreamExt, future::BoxFuture, stream::FuturesUnordered};
+use tokio::time::timeout;
 
 use crate::{
     policy::{Area, Scope},
     proxy::feed::{Feed, LetThrough},
 };
+
+/// The time that clients have to take what is under way to them: one that reads nothing holds nobody
+/// up for longer.
+const SHOWN: Duration = Duration::from_secs(10);
 
 /// The epochs of one process.
 pub(super) struct Epochs {
@@ -26,11 +35,30 @@ impl Epochs {
         Self { feed, former: Vec::new(), ends: FuturesUnordered::new() }
     }
 
-    /// Follows an epoch that is over to its last request. Returns its number and its area.
-    pub(super) fn follow(&mut self, over: LetThrough) -> (u64, Area<Arc<Scope>>) {
+    /// Follows an epoch, behind which another is in force, to its last request, and until its watches
+    /// show the other. Returns its number and its area.
+    pub(super) fn follow(&mut self, former: LetThrough) -> (u64, Area<Arc<Scope>>) {
+        let brought_over = timeout(SHOWN, former.brought_over());
+        self.add(former, brought_over.map(drop))
+    }
+
+    /// Follows the last epoch to its last request. Returns its number and its area.
+    pub(super) fn follow_last(&mut self, last: LetThrough) -> (u64, Area<Arc<Scope>>) {
+        self.add(last, ready(()))
+    }
+
+    fn add(
+        &mut self,
+        over: LetThrough,
+        brought_over: impl Future<Output = ()> + Send + 'static,
+    ) -> (u64, Area<Arc<Scope>>) {
         let (id, area) = (over.epoch.get(), over.sharding.area());
         let requests = Arc::clone(&over.requests);
-        self.ends.push(async move { requests.ended().await }.map(move |()| id).boxed());
+        let ended = async move {
+            brought_over.await;
+            requests.ended().await;
+        };
+        self.ends.push(ended.map(move |()| id).boxed());
         self.former.push(over);
         (id, area)
     }
@@ -42,6 +70,11 @@ impl Epochs {
             Some(id) => id,
             None => std::future::pending().await,
         }
+    }
+
+    /// The number of requests under former epochs.
+    pub(super) fn under_way(&self) -> usize {
+        self.former.iter().map(|former| former.requests.under_way()).sum()
     }
 
     /// Forgets an epoch.

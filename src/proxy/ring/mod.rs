@@ -21,7 +21,7 @@ use tokio::{
 use self::{
     calls::{Aside, Calls, Change, Listed, NotDone, Written},
     epochs::Epochs,
-    report::Report,
+    report::{Report, Situation},
 };
 use super::{
     feed::{Feed, Turn},
@@ -279,7 +279,7 @@ impl Keeper {
         if let Some(ring) = &mut self.ring
             && let Some(present) = self.feed.end_requests()
         {
-            let (id, area) = self.epochs.follow(present);
+            let (id, area) = self.epochs.follow_last(present);
             ring.begin_former(id, area);
         }
     }
@@ -293,7 +293,8 @@ impl Keeper {
         if self.under.write.is_none()
             && let Some(write) = ring.next_write(now())
         {
-            let (under_way, _) = ring.under_way();
+            let (_, lost) = ring.under_way();
+            let under_way = self.epochs.under_way() + lost;
             let aside = Aside { claimed: claimed(&mut self.claimed, &write), under_way };
             self.under.write = Some(self.calls.write(write, aside));
             self.rested = Instant::now() + REST;
@@ -367,7 +368,13 @@ impl Keeper {
     fn report(&mut self, is_in_force: bool) {
         let ring = self.ring.as_ref().filter(|_| !self.is_leaving);
         let has_policy = self.feed.in_force().is_some();
-        let state = self.report.see(ring, self.trouble.as_deref(), has_policy, is_in_force);
+        let state = self.report.see(&Situation {
+            ring,
+            requests: self.epochs.under_way(),
+            trouble: self.trouble.as_deref(),
+            has_policy,
+            is_in_force,
+        });
         self.feed.note(SOURCE, state);
     }
 

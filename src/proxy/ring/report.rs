@@ -9,7 +9,7 @@ use tokio::time::Instant;
 use crate::{
     api::lease::PodLease,
     policy::{
-        Area, Scope,
+        Area, Rule, Scope,
         ring::{Phase, Ring},
     },
     proxy::{
@@ -34,6 +34,20 @@ pub(super) struct Report {
     moves_since: Option<Instant>,
 }
 
+/// Where a pod stands.
+pub(super) struct Situation<'a> {
+    /// The machine. `None` if the pod is in no ring, or leaves its own.
+    pub(super) ring: Option<&'a Ring<Arc<Scope>>>,
+    /// The number of requests under former policies.
+    pub(super) requests: usize,
+    /// The failure of the last call about Leases.
+    pub(super) trouble: Option<&'a str>,
+    /// Whether a policy is in force.
+    pub(super) has_policy: bool,
+    /// Whether all that the machine shows is.
+    pub(super) is_in_force: bool,
+}
+
 impl Report {
     pub(super) fn new(metrics: Arc<Metrics>) -> Self {
         let since = Instant::now();
@@ -53,62 +67,52 @@ impl Report {
         (self.wanted, self.moves_since) = (None, None);
     }
 
-    /// Shows the state of the ring: at once before the first policy, else after a while. Returns the
-    /// state for `/readyz`. `is_in_force` says whether all that the machine shows is.
-    pub(super) fn see(
-        &mut self,
-        ring: Option<&Ring<Arc<Scope>>>,
-        trouble: Option<&str>,
-        has_policy: bool,
-        is_in_force: bool,
-    ) -> SourceState {
-        let phase = ring.map(Ring::phase);
+    /// Shows where the pod stands: at once before the first policy, else after a while. Returns the
+    /// state for `/readyz`.
+    pub(super) fn see(&mut self, now: &Situation<'_>) -> SourceState {
+        let phase = now.ring.map(Ring::phase);
         if phase != self.phase {
             tracing::debug!(?phase, "ring");
             (self.phase, self.since) = (phase, Instant::now());
         }
-        let (Some(ring), Some(phase)) = (ring, phase) else {
+        let (Some(ring), Some(phase)) = (now.ring, phase) else {
             self.count(&[]);
             return SourceState::Current;
         };
         if phase == Phase::Open
-            && is_in_force
+            && now.is_in_force
             && let Some(since) = self.moves_since.take()
         {
             self.metrics.handover.observe(since.elapsed().as_secs_f64());
         }
         let in_the_way = if phase == Phase::Waiting { ring.in_the_way() } else { Vec::new() };
         let overlaps = ring.overlaps();
-        let (requests, _) = ring.under_way();
-        let waits = match phase {
+        let (_, lost) = ring.under_way();
+        let requests = now.requests + lost;
+        let (awaited, count) = match phase {
             Phase::Open => (Awaited::Lease, 0),
-            Phase::Closing => (Awaited::Requests, requests),
+            Phase::Closing => (Awaited::Requests, requests.max(1)),
             Phase::Waiting if !in_the_way.is_empty() => (Awaited::Pods, in_the_way.len()),
             Phase::Waiting | Phase::Claiming => (Awaited::Lease, 1),
         };
-        self.count(&[waits, (Awaited::Configs, overlaps.len())]);
-        let is_long = self.since.elapsed() >= PATIENCE || !has_policy;
+        self.count(&[(awaited, count), (Awaited::Configs, overlaps.len())]);
+        let is_long = self.since.elapsed() >= PATIENCE || !now.has_policy;
         if phase != Phase::Open && is_long {
-            return SourceState::Awaited(match (trouble, waits) {
+            return SourceState::Awaited(match (now.trouble, awaited) {
                 (Some(trouble), _) => {
                     format!("the pod's Lease is not kept, and the ring waits for it: {trouble}")
                 }
-                (None, (Awaited::Requests, count)) => {
-                    format!("{count} requests of the boundary before are under way")
+                (None, Awaited::Requests) if requests == 0 => {
+                    "watches of the boundary before are brought over".to_owned()
                 }
-                (None, (Awaited::Pods, _)) => pods(&in_the_way),
+                (None, Awaited::Requests) => {
+                    format!("{requests} requests of the boundary before are under way")
+                }
+                (None, Awaited::Pods) => pods(&in_the_way),
                 (None, _) => "the Leases of the ring are written and read".to_owned(),
             });
         }
-        if overlaps.is_empty() {
-            return SourceState::Current;
-        }
-        let named = overlaps.iter().map(|(rule, shard)| format!("{rule} of {shard}"));
-        SourceState::Awaited(format!(
-            "another ShardingConfig of the ring wants some of the same objects, and has them ({}): \
-             draw the two apart",
-            first_of(named)
-        ))
+        if overlaps.is_empty() { SourceState::Current } else { overlap(&overlaps) }
     }
 
     /// The time at which a wait is long.
@@ -124,6 +128,15 @@ impl Report {
             gauge.set(i64::try_from(count).unwrap_or(i64::MAX));
         }
     }
+}
+
+fn overlap(overlaps: &[(Rule, &str)]) -> SourceState {
+    let named = overlaps.iter().map(|(rule, shard)| format!("{rule} of {shard}"));
+    SourceState::Awaited(format!(
+        "another ShardingConfig of the ring wants some of the same objects, and has them ({}): draw \
+         the two apart",
+        first_of(named)
+    ))
 }
 
 fn pods(in_the_way: &[(&str, Option<&str>)]) -> String {
