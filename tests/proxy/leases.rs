@@ -440,6 +440,54 @@ async fn i14_a_claim_is_given_back_when_the_watches_no_longer_show_it() {
     assert!(annotation(&moved, "claim").contains("shard=b"), "{moved}");
 }
 
+/// A watch of ConfigMaps that the API server has cut, and a boundary that moves then.
+async fn cut(pod: &mut Pod) -> (Client, Value) {
+    pod.cluster.until_ready_says(200, "[+]policy ok: blue epoch 1\n").await;
+    let (events, client, mut seen) = watched(pod).await;
+    events.tear().await;
+    assert!(soon("the end", client::chunk(&mut seen)).await.expect("no clean end").is_err());
+    pod.edit(&in_ring("b")).await;
+    let waits = "watches of the boundary before are brought over, or their clients are not back";
+    pod.cluster.until_ready_says(200, waits).await;
+    let renewed = pod.store(&Method::PATCH, "8").await;
+    assert!(annotation(&renewed, "claim").contains("shard=a"), "{renewed}");
+    (client, renewed)
+}
+
+#[tokio::test]
+async fn i14_a_claim_is_given_back_when_the_client_of_a_cut_watch_is_back() {
+    let (mut pod, _) = begun(in_ring("a"), &[]).await;
+    let (mut client, _) = cut(&mut pod).await;
+    let sent = client.send(request(Method::GET, CONFIGMAPS));
+    let list = pod.cluster.upstream.call().await;
+    let page = json!({
+        "apiVersion": "v1", "kind": "ConfigMapList", "metadata": { "resourceVersion": "106" }, "items": [],
+    });
+    list.json(200, &page.to_string());
+    assert_eq!(client::whole(sent.await.unwrap()).await.unwrap().0, 200);
+    let began = Instant::now();
+    let moved = pod.store(&Method::PATCH, "9").await;
+    assert!(annotation(&moved, "claim").contains("shard=b"), "{moved}");
+    assert!(began.elapsed() < Duration::from_secs(5), "{:?}", began.elapsed());
+}
+
+#[tokio::test]
+async fn bad_client_that_does_not_come_back_keeps_the_claim_for_thirty_seconds() {
+    let (mut pod, _) = begun(in_ring("a"), &[]).await;
+    let (_client, _) = cut(&mut pod).await;
+    let began = Instant::now();
+    let mut version = 8;
+    loop {
+        version += 1;
+        let written = pod.store(&Method::PATCH, &version.to_string()).await;
+        if annotation(&written, "claim").contains("shard=b") {
+            break;
+        }
+    }
+    let waited = began.elapsed();
+    assert!((10..31).contains(&waited.as_secs()), "{waited:?}");
+}
+
 #[tokio::test]
 async fn bad_watch_that_nobody_brings_over_keeps_the_claim_for_ten_seconds() {
     let (mut pod, lease) = begun(in_ring("a"), &[]).await;

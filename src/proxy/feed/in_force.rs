@@ -13,7 +13,10 @@ use tokio::{
     time::sleep,
 };
 
-use super::requests::{Requests, UnderWay};
+use super::{
+    absent::Absent,
+    requests::{Requests, UnderWay},
+};
 use crate::{
     cluster::chain,
     policy::{Epoch, PodConfig, Policy, Sharding, Siblings, ring::Wishes},
@@ -51,6 +54,8 @@ pub(in crate::proxy) struct Feed {
     turn: watch::Sender<Option<Arc<Turn>>>,
     /// The signal that a write of unknown end was given up.
     has_lost: Arc<Notify>,
+    /// The clients that still go by a watch that has ended.
+    absent: Absent,
     /// The signal that more is known for the next process than stands on disk.
     has_settled: Notify,
     state: Mutex<FeedState>,
@@ -118,6 +123,7 @@ impl Feed {
             siblings: watch::Sender::default(),
             turn: watch::Sender::default(),
             has_lost: Arc::default(),
+            absent: Absent::new(),
             has_settled: Notify::new(),
             state: Mutex::default(),
             metrics,
@@ -174,6 +180,29 @@ impl Feed {
         let over = self.let_through()?;
         over.requests.are_over();
         Some(over)
+    }
+
+    /// Records that a watch has ended, whose client was shown the collection in this epoch.
+    pub(in crate::proxy) fn has_left(&self, collection: u64, epoch: Epoch) {
+        self.absent.left(collection, epoch);
+    }
+
+    /// Records that a client was shown the collection anew.
+    pub(in crate::proxy) fn came_back(&self, collection: u64) {
+        self.absent.came_back(collection);
+    }
+
+    /// Records that a client was given a list of the collection, which was decided in this epoch.
+    pub(in crate::proxy) fn was_listed(&self, collection: u64, epoch: Epoch) {
+        self.absent.came_back(collection);
+        if self.in_force().is_some_and(|present| present.epoch > epoch) {
+            self.absent.left(collection, epoch);
+        }
+    }
+
+    /// Waits until no client goes by a watch of this epoch, or before, that has ended.
+    pub(in crate::proxy) async fn have_come_back(&self, epoch: Epoch) {
+        self.absent.have_come_back(epoch).await;
     }
 
     /// Waits until a write of unknown end is given up.

@@ -4,6 +4,7 @@
 //! The last good policy stays. A later failure (a bad change, a deleted config, a second config for
 //! the same pod) is reported, and changes nothing.
 
+mod absent;
 mod cluster;
 mod file;
 mod in_force;

@@ -36,10 +36,15 @@ impl Epochs {
     }
 
     /// Follows an epoch, behind which another is in force, to its last request, and until its watches
-    /// show the other. Returns its number and its area.
+    /// show the other, or the clients of those that have ended are back. Returns its number and its
+    /// area.
     pub(super) fn follow(&mut self, former: LetThrough) -> (u64, Area<Arc<Scope>>) {
         let brought_over = timeout(SHOWN, former.brought_over());
-        self.add(former, brought_over.map(drop))
+        let (feed, epoch) = (Arc::clone(&self.feed), former.epoch);
+        self.add(former, async move {
+            let _ = brought_over.await;
+            feed.have_come_back(epoch).await;
+        })
     }
 
     /// Follows the last epoch to its last request. Returns its number and its area.

@@ -103,7 +103,8 @@ impl Report {
                     format!("the pod's Lease is not kept, and the ring waits for it: {trouble}")
                 }
                 (None, Awaited::Requests) if requests == 0 => {
-                    "watches of the boundary before are brought over".to_owned()
+                    "watches of the boundary before are brought over, or their clients are not back"
+                        .to_owned()
                 }
                 (None, Awaited::Requests) => {
                     format!("{requests} requests of the boundary before are under way")

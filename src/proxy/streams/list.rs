@@ -176,6 +176,9 @@ fn note_unknown(collection: &Collection) {
 
 /// Lets the client resume from the list's position, or from its token: it was given all of it.
 pub(super) fn grant(collection: &Collection, pair: &Pair, meta: &ListMeta) {
+    if meta.continue_token == Continue::None {
+        pair.worker.shared.feed.was_listed(collection.key, collection.in_force.epoch);
+    }
     let given = match &meta.continue_token {
         Continue::None => Resume::at(meta.resource_version).map(|at| (collection.key, at)),
         Continue::Token(token) => token_position(token).map(|at| (token_key(token), at)),

@@ -52,6 +52,7 @@ impl Shown {
         if let Some(from) = from {
             // A client that resumes from this position later has seen events of this policy.
             position.show(Resume::Number(from), in_force.epoch);
+            worker.shared.feed.came_back(key);
         }
         let resource = subject.resource.clone();
         let present = worker.shared.feed.in_force().unwrap_or_else(|| in_force.clone());
@@ -99,6 +100,7 @@ impl Shown {
             && let Some(at) = Resume::at(event.resource_version)
         {
             self.pair.grants.borrow_mut().give(self.key, at, epoch, &self.position);
+            self.pair.worker.shared.feed.came_back(self.key);
             if self.bookmarks == Bookmarks::AfterInitial {
                 self.bookmarks = Bookmarks::Always;
                 self.update_may_change();
@@ -146,5 +148,14 @@ impl Shown {
         self.metrics().count_stream_change("difference");
         let (resource, epoch) = (&self.resource, to.epoch.get());
         tracing::debug!(%resource, epoch, at = self.at, "a watch was brought over by difference");
+    }
+}
+
+impl Drop for Shown {
+    fn drop(&mut self) {
+        // The client has what it was shown until it comes back.
+        if self.stream.is_limited() {
+            self.pair.worker.shared.feed.has_left(self.key, self.stream.epoch());
+        }
     }
 }

@@ -1,0 +1,146 @@
+//! The clients whose watches have ended, and which still go by what they were shown.
+//!
+//! Hides how long such a client counts, and that one of a collection is as good as another. Does not
+//! know why a watch ended, or what waits for the client.
+
+use std::{collections::VecDeque, time::Duration};
+
+use parking_lot::Mutex;
+use tokio::{
+    sync::watch,
+    time::{Instant, sleep_until},
+};
+
+use crate::policy::Epoch;
+
+/// The time in which a client comes back, if it does: informers pause for up to thirty seconds
+/// (client-go's reflector, kube-rs).
+const PAUSE: Duration = Duration::from_secs(30);
+/// Most clients that are told apart.
+const MOST: usize = 1024;
+
+/// The absent clients of one process.
+#[derive(Debug)]
+pub(super) struct Absent {
+    clients: Mutex<Clients>,
+    changed: watch::Sender<()>,
+}
+
+#[derive(Debug, Default)]
+struct Clients {
+    /// The clients, by the time at which they left.
+    told_apart: VecDeque<Client>,
+    /// The last one of those beyond.
+    last: Option<Client>,
+}
+
+/// A client that was shown a collection, a path with its selectors.
+#[derive(Clone, Copy, Debug)]
+struct Client {
+    collection: u64,
+    epoch: Epoch,
+    until: Instant,
+}
+
+impl Absent {
+    pub(super) fn new() -> Self {
+        Self { clients: Mutex::default(), changed: watch::Sender::new(()) }
+    }
+
+    /// Records that a watch has ended, whose client was shown the collection in this epoch.
+    pub(super) fn left(&self, collection: u64, epoch: Epoch) {
+        let now = Instant::now();
+        let Clients { told_apart, last } = &mut *self.clients.lock();
+        while told_apart.front().is_some_and(|client| client.until <= now) {
+            told_apart.pop_front();
+        }
+        let client = Client { collection, epoch, until: now + PAUSE };
+        if told_apart.len() < MOST {
+            told_apart.push_back(client);
+        } else {
+            let epoch = last.map_or(epoch, |last| last.epoch.min(epoch));
+            *last = Some(Client { epoch, ..client });
+        }
+    }
+
+    /// Records that a client was shown the collection anew.
+    pub(super) fn came_back(&self, collection: u64) {
+        let Clients { told_apart, .. } = &mut *self.clients.lock();
+        if let Some(at) = told_apart.iter().position(|client| client.collection == collection) {
+            told_apart.remove(at);
+            self.changed.send_replace(());
+        }
+    }
+
+    /// Waits until no client may go by what it was shown in this epoch, or before.
+    pub(super) async fn have_come_back(&self, epoch: Epoch) {
+        let mut changes = self.changed.subscribe();
+        while let Some(until) = self.until(epoch) {
+            tokio::select! {
+                _ = changes.changed() => {}
+                () = sleep_until(until) => {}
+            }
+        }
+    }
+
+    /// The time at which the last of these clients counts no more.
+    fn until(&self, epoch: Epoch) -> Option<Instant> {
+        let now = Instant::now();
+        let Clients { told_apart, last } = &*self.clients.lock();
+        let waits = |client: &&Client| client.epoch <= epoch && client.until > now;
+        told_apart.iter().chain(last).filter(waits).map(|client| client.until).max()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::iter::successors;
+
+    use super::*;
+
+    /// The first epochs.
+    fn epochs() -> impl Iterator<Item = Epoch> {
+        successors(Some(Epoch::default().next()), |epoch| Some(epoch.next()))
+    }
+
+    /// The time after which the clients of an epoch are back.
+    async fn wait(absent: &Absent, epoch: Epoch) -> Duration {
+        let began = Instant::now();
+        absent.have_come_back(epoch).await;
+        began.elapsed()
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn i14_a_client_is_waited_for_until_it_is_back_or_has_had_its_time() {
+        let absent = Absent::new();
+        let [first, second, third] = epochs().take(3).collect::<Vec<_>>()[..] else { panic!() };
+        absent.left(7, second);
+        assert_eq!(wait(&absent, first).await, Duration::ZERO, "it was shown another since");
+        absent.left(7, second);
+        absent.came_back(8);
+        absent.came_back(7);
+        let (waited, ()) = tokio::join!(wait(&absent, third), async {
+            tokio::time::sleep(Duration::from_secs(3)).await;
+            absent.came_back(7);
+        });
+        assert_eq!(waited, Duration::from_secs(3), "both are back");
+        absent.left(7, second);
+        let waited = wait(&absent, second).await;
+        assert!((PAUSE..PAUSE + Duration::from_millis(2)).contains(&waited), "{waited:?}");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn bad_thousands_of_clients_that_leave_take_bounded_room_and_are_all_waited_for() {
+        let absent = Absent::new();
+        let epoch = Epoch::default().next();
+        for collection in 0..5000 {
+            absent.left(collection, epoch);
+        }
+        assert_eq!(absent.clients.lock().told_apart.len(), MOST);
+        for collection in 0..5000 {
+            absent.came_back(collection);
+        }
+        let waited = wait(&absent, epoch).await;
+        assert!((PAUSE..PAUSE + Duration::from_millis(2)).contains(&waited), "{waited:?}");
+    }
+}

@@ -1,0 +1,100 @@
+//! The disturbances, none of which is in the way for ever.
+
+use std::{fmt, thread, time::Duration};
+
+use anyhow::Result;
+use fastrand::Rng;
+use nix::sys::signal::Signal;
+
+use crate::{moves::SHARDS, scene::Scene};
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Disturbance {
+    None,
+    ProxyStandsStill,
+    ServerStandsStill,
+    ServerIsBehind,
+    NetworkIsCut,
+    AnswersAreLost,
+    ProxyIsKilled,
+}
+
+impl Disturbance {
+    /// At random. A proxy that was killed keeps its claim for a minute, since what it sent may take
+    /// effect: that is rare.
+    fn random(rng: &mut Rng) -> Self {
+        match rng.usize(..80) {
+            0 => Self::ProxyIsKilled,
+            1..=10 => Self::ProxyStandsStill,
+            11..=20 => Self::ServerStandsStill,
+            21..=30 => Self::ServerIsBehind,
+            31..=36 => Self::NetworkIsCut,
+            37..=42 => Self::AnswersAreLost,
+            _ => Self::None,
+        }
+    }
+
+    /// Whether watches end by it, so that clients list anew where a boundary moves meanwhile.
+    pub(crate) fn cuts_watches(&self) -> bool {
+        matches!(self, Self::NetworkIsCut | Self::AnswersAreLost | Self::ProxyIsKilled)
+    }
+}
+
+impl fmt::Display for Disturbance {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::None => "nothing",
+            Self::ProxyStandsStill => "a proxy stands still",
+            Self::ServerStandsStill => "an API server stands still",
+            Self::ServerIsBehind => "an API server is behind",
+            Self::NetworkIsCut => "a network is cut",
+            Self::AnswersAreLost => "answers are lost",
+            Self::ProxyIsKilled => "a proxy is killed",
+        })
+    }
+}
+
+/// Does something at random, and undoes it.
+pub(crate) fn disturb(scene: &mut Scene, rng: &mut Rng) -> Result<Disturbance> {
+    let shard = rng.usize(..SHARDS.len());
+    let pause = Duration::from_millis(rng.u64(20..900));
+    let disturbance = Disturbance::random(rng);
+    let api = &scene.apis[shard % 2];
+    let of_shard = &mut scene.shards[shard];
+    match disturbance {
+        Disturbance::None => {}
+        Disturbance::ProxyIsKilled => {
+            of_shard.proxy.kill()?;
+            pass(pause);
+            of_shard.proxy.start_again()?;
+        }
+        Disturbance::ProxyStandsStill => {
+            of_shard.proxy.signal(Signal::SIGSTOP)?;
+            pass(pause);
+            of_shard.proxy.signal(Signal::SIGCONT)?;
+        }
+        Disturbance::ServerStandsStill => {
+            api.pause()?;
+            pass(pause);
+            api.resume()?;
+        }
+        // Until the handover is over.
+        Disturbance::ServerIsBehind => scene.apis[1].fall_behind(pause)?,
+        Disturbance::NetworkIsCut => {
+            of_shard.front.cut();
+            pass(pause);
+            of_shard.front.mend();
+        }
+        Disturbance::AnswersAreLost => {
+            of_shard.front.lose_answers();
+            pass(pause);
+            of_shard.front.mend();
+        }
+    }
+    Ok(disturbance)
+}
+
+#[allow(clippy::disallowed_methods, reason = "what is disturbed is so for a while")]
+fn pass(time: Duration) {
+    thread::sleep(time);
+}

@@ -1,0 +1,88 @@
+//! Boundaries that move between the shards of a ring, by real proxies of two API servers on one etcd,
+//! which are stopped, killed, cut off and left behind meanwhile.
+//!
+//! What each shard shows is recorded by an unmodified informer of client-go. `HANDOVERS=300` makes that
+//! many, `SEED=n` the same ones again.
+
+#![allow(clippy::print_stdout, reason = "seeds, and how long things took")]
+
+mod disturb;
+mod moves;
+mod records;
+mod scene;
+
+use std::{env, time::Instant};
+
+use anyhow::{Context, Result, ensure};
+use fastrand::Rng;
+
+use self::{
+    disturb::{Disturbance, disturb},
+    moves::{Move, Split},
+    records::Twice,
+    scene::{Scene, Waits},
+};
+
+/// The number of handovers.
+fn count(default: usize) -> Result<usize> {
+    match env::var("HANDOVERS") {
+        Ok(count) => Ok(count.parse().context("HANDOVERS")?),
+        Err(_) => Ok(default),
+    }
+}
+
+fn rng() -> Rng {
+    let seed = env::var("SEED").ok().and_then(|seed| seed.parse().ok());
+    let seed = seed.unwrap_or_else(|| fastrand::u64(..1 << 32));
+    println!("SEED={seed}");
+    Rng::with_seed(seed)
+}
+
+/// Moves boundaries under disturbances. Returns the objects that were in two shards.
+fn run(waits: Waits, count: usize) -> Result<Vec<Twice>> {
+    let mut rng = rng();
+    let mut last = Split::first();
+    let mut scene = Scene::start(&last, waits)?;
+    scene.settle(&last)?;
+    let (mut relists, mut quiet) = (0, 0);
+    for number in 0..count {
+        let next = Move::random(&mut rng, &last);
+        let began = Instant::now();
+        let mut disturbed = Vec::new();
+        for (at, step) in next.steps(&mut rng).into_iter().enumerate() {
+            if at > 0 {
+                disturbed.push(disturb(&mut scene, &mut rng)?);
+            }
+            scene.take(&step)?;
+        }
+        disturbed.push(disturb(&mut scene, &mut rng)?);
+        let what = disturbed.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ");
+        scene.settle(&next.to).with_context(|| format!("handover {number}: {next}, {what}"))?;
+        let took = began.elapsed().as_millis();
+        let listed = std::mem::replace(&mut relists, scene.records()?.relists());
+        println!("handover {number}: {next}, {what}: {took} ms, {} lists", relists - listed);
+        // A watch that was cut may be listed anew in the next handover.
+        quiet = if disturbed.iter().any(Disturbance::cuts_watches) { 0 } else { quiet + 1 };
+        if waits == Waits::ForOthers && quiet > 1 {
+            ensure!(relists == listed, "handover {number}: {next}, {what}: informers listed anew");
+        }
+        last = next.to;
+    }
+    let records = scene.records()?;
+    println!("longest time in two shards: {:?}", records.longest_twice());
+    Ok(records.twice())
+}
+
+#[test]
+fn i14_no_object_is_in_two_shards_while_boundaries_move() -> Result<()> {
+    let twice = run(Waits::ForOthers, count(40)?)?;
+    ensure!(twice.is_empty(), "objects were in two shards: {twice:#?}");
+    Ok(())
+}
+
+#[test]
+fn i14_without_the_ring_the_same_finds_objects_in_two_shards() -> Result<()> {
+    let twice = run(Waits::ForNobody, count(8)?.min(100))?;
+    ensure!(!twice.is_empty(), "the moves do not show what the ring is for");
+    Ok(())
+}
