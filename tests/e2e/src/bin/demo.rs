@@ -95,10 +95,12 @@ fn show(tale: &Tale, installed: &Installed) -> Result<()> {
     tell_who(tale, installed)?;
     tell_leases(tale, installed)?;
 
-    tale.say("moving the boundary: cat goes from blue to green, first given up, then taken")?;
+    tale.say("moving the boundary: green takes cat, and waits, since blue has it")?;
+    draw(installed, GREEN, Boundary::Teams(&["cat", "dog"]))?;
+    tell_handover(tale, installed, "overlaps")?;
+    tale.say("blue gives it up")?;
     let moved = Instant::now();
     draw(installed, BLUE, Boundary::Teams(&["ant", "bee"]))?;
-    draw(installed, GREEN, Boundary::Teams(&["cat", "dog"]))?;
     let owners = [("ant", BLUE), ("bee", BLUE), ("cat", GREEN), ("dog", GREEN)];
     wait_until_handled(installed, &owners)?;
     tale.say(&format!(
@@ -106,6 +108,7 @@ fn show(tale: &Tale, installed: &Installed) -> Result<()> {
         moved.elapsed().as_secs_f64()
     ))?;
     tell_who(tale, installed)?;
+    tell_handover(tale, installed, "settled")?;
     for pod in installed.shards().pods()? {
         tale.say(&format!("{}: {} restarts", pod.name, pod.restarts))?;
         if pod.restarts != 0 {
@@ -234,6 +237,23 @@ fn tell_who(tale: &Tale, installed: &Installed) -> Result<()> {
     }
     for ((team, pod), count) in teams {
         tale.say(&format!("    {count} Widgets of {team} are handled by {pod}"))?;
+    }
+    Ok(())
+}
+
+/// Shows who has what, once all pods of green are in this state.
+fn tell_handover(tale: &Tale, installed: &Installed, state: &str) -> Result<()> {
+    until(&format!("green is {state}"), HANDLED_WITHIN, || {
+        let rings: Value = serde_json::from_str(&installed.handover(&["--output=json"])?)?;
+        let shards = rings[0]["shards"].as_array().into_iter().flatten();
+        let mut green = shards.filter(|shard| shard["shard"] == GREEN.0);
+        let pods = green.next().and_then(|green| green["pods"].as_array());
+        let are_so = |pods: &Vec<Value>| pods.iter().all(|pod| pod["state"] == *state);
+        Ok(pods.is_some_and(are_so).then_some(()))
+    })?;
+    tale.say("ctrlmesh handover demo-operator")?;
+    for line in installed.handover(&[])?.lines() {
+        tale.say(&format!("    {line}"))?;
     }
     Ok(())
 }

@@ -18,7 +18,9 @@ use anyhow::{Context, Result, bail, ensure};
 use serde_json::json;
 
 use super::shards::{NAMESPACE, Shards, config, of_namespaces, of_teams, of_the_operators};
-use crate::{Binaries, Node, NodeBuilder, builds::helm_binary, images, until};
+use crate::{
+    Binaries, Node, NodeBuilder, builds::helm_binary, images, proxy::ctrlmesh_binary, until,
+};
 
 /// The time limit of an installation.
 const INSTALL_LIMIT: &str = "--timeout=120s";
@@ -299,6 +301,23 @@ impl Installed {
     pub fn page(&self, pod: &str, page: &str) -> Result<String> {
         let path = format!("/api/v1/namespaces/{NAMESPACE}/pods/{pod}:5441/proxy{page}");
         self.node().kubectl(&["get", "--raw", &path])
+    }
+}
+
+impl Installed {
+    /// Runs `ctrlmesh handover` about the operator's ring, and returns its output.
+    ///
+    /// # Errors
+    ///
+    /// When it fails; the error quotes its stderr.
+    pub fn handover(&self, args: &[&str]) -> Result<String> {
+        let api = self.node().api();
+        let mut command = api.network().command(ctrlmesh_binary()?);
+        command.args(["handover", &format!("{NAMESPACE}/demo-operator")]).args(args);
+        let output = command.env("KUBECONFIG", api.kubeconfig()).output()?;
+        let errors = String::from_utf8_lossy(&output.stderr);
+        ensure!(output.status.success(), "ctrlmesh handover: {}: {errors}", output.status);
+        Ok(String::from_utf8(output.stdout)?)
     }
 }
 

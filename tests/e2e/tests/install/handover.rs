@@ -6,6 +6,7 @@ use nix::{
     sys::signal::{Signal, kill},
     unistd::Pid,
 };
+use serde_json::{Value, json};
 
 use crate::{
     audit,
@@ -21,6 +22,13 @@ impl Frozen {
         let pid = Pid::from_raw(i32::try_from(scene.process(pod, "ctrlmesh-proxy")?)?);
         kill(pid, Signal::SIGSTOP)?;
         Ok(Self(pid))
+    }
+}
+
+impl Frozen {
+    /// Its process has been ended.
+    fn is_gone(self) {
+        std::mem::forget(self);
     }
 }
 
@@ -43,6 +51,42 @@ fn are_handled(scene: &Installed, team: &str, by: [&str; 2]) -> Result<()> {
         let is_handled = |widget: &Widget| by.contains(&widget.handled_by.as_str());
         Ok((!all.is_empty() && all.iter().all(is_handled)).then_some(()))
     })
+}
+
+/// The rings as `ctrlmesh handover` prints them.
+fn rings(scene: &Installed) -> Result<Value> {
+    Ok(serde_json::from_str(&scene.handover(&["--output=json"])?)?)
+}
+
+fn of_pod<'r>(rings: &'r Value, pod: &str) -> Result<&'r Value> {
+    let shards = rings[0]["shards"].as_array().context("shards")?;
+    let mut pods = shards.iter().filter_map(|shard| shard["pods"].as_array()).flatten();
+    pods.find(|state| state["pod"] == *pod).with_context(|| format!("no {pod} in {rings}"))
+}
+
+/// Waits until a config says this of itself.
+fn has_condition(
+    scene: &Installed,
+    shard: &str,
+    kind: &str,
+    status: &str,
+    reason: &str,
+) -> Result<()> {
+    let path = format!(
+        "/apis/ctrlmesh.kusionstack.io/v1alpha1/namespaces/{NAMESPACE}/shardingconfigs/{shard}"
+    );
+    let mut last = Value::Null;
+    let said = until("a condition", LIMIT, || {
+        let mut config = scene.node().api().client().get(&path)?.json()?;
+        last = config["status"]["conditions"].take();
+        let mut all = last.as_array().into_iter().flatten();
+        let is_so = |one: &Value| {
+            (&one["type"], &one["status"], &one["reason"])
+                == (&json!(kind), &json!(status), &json!(reason))
+        };
+        Ok(all.any(is_so).then_some(()))
+    });
+    said.with_context(|| format!("{shard}: {kind}={status} {reason} is not in {last}"))
 }
 
 #[test]
@@ -71,14 +115,57 @@ fn i14_a_shard_takes_what_another_had_once_that_has_given_it_up() -> Result<()> 
             Ok(scene.page(pod, "/readyz")?.contains(&says).then_some(()))
         })?;
     }
+    // Whoever asks sees the same, and the promise is in force.
+    let rings = rings(&scene)?;
+    for pod in bees {
+        let state = of_pod(&rings, pod)?;
+        ensure!(state["state"] == "waits", "{state}");
+        ensure!(state["waitsFor"][0]["pod"] == "demo-operator-0", "{state}");
+        ensure!(
+            state["waitsFor"][0]["resources"] == json!(["configmaps", "widgets.demo.example.com"]),
+            "{state}"
+        );
+    }
+    ensure!(of_pod(&rings, "demo-operator-0")?["state"] == "givesUp", "{rings}");
+    ensure!(of_pod(&rings, "demo-operator-1")?["state"] == "settled", "{rings}");
+    for shard in ["ants", "bees"] {
+        has_condition(&scene, shard, "InForce", "True", "Claimed")?;
+        has_condition(&scene, shard, "Overlap", "False", "Apart")?;
+    }
     for widget in of_team(&scene, "ant")? {
         ensure!(!bees.contains(&&*widget.handled_by), "{widget:?} is handled twice");
     }
     // What nobody gains or loses goes on.
     widget(&scene, "bee", "bee-late")?;
     are_handled(&scene, "bee", bees)?;
+    has_condition(&scene, "ants", "Silent", "True", "NotRenewed")?;
     drop(frozen);
     are_handled(&scene, "ant", bees)?;
+    has_condition(&scene, "ants", "Silent", "False", "Renewed")?;
+
+    // A pod that stands still for good is deleted, and its Lease when nobody renews it.
+    let frozen = Frozen::proxy_of(&scene, "demo-operator-2")?;
+    scene.draw("bees", &["2", "3"], Boundary::Teams(&["bee"]))?;
+    scene.draw("ants", &["0", "1"], Boundary::Teams(&["ant", "cat"]))?;
+    let lease = leases(&scene)?.remove("demo-operator-2").context("a Lease")?;
+    let said = scene.handover(&["--delete-silent"])?;
+    let deleted = format!("pod {NAMESPACE}/demo-operator-2 is deleted: the manager deletes Lease");
+    ensure!(said.lines().count() == 2 && said.contains(&deleted), "{said}");
+    frozen.is_gone();
+    let name = lease["metadata"]["name"].as_str().context("a name")?;
+    scene.node().kubectl(&["delete", "lease", name, "--namespace", NAMESPACE])?;
+    are_handled(&scene, "ant", ants)?;
+    scene.wait_ready("demo-operator-2", LIMIT)?;
+    scene.draw("ants", &["0", "1"], Boundary::Teams(&["cat"]))?;
+    scene.draw("bees", &["2", "3"], Boundary::Teams(&["ant", "bee"]))?;
+    are_handled(&scene, "ant", bees)?;
+
+    // Two that want the same say so, both.
+    scene.draw("ants", &["0", "1"], Boundary::Teams(&["ant", "cat"]))?;
+    for shard in ["ants", "bees"] {
+        has_condition(&scene, shard, "Overlap", "True", "WantedTwice")?;
+    }
+    scene.draw("ants", &["0", "1"], Boundary::Teams(&["cat"]))?;
 
     // Without the ring it is taken at once.
     let now = r#"{"spec":{"handover":{"mode":"Immediate"}}}"#;
@@ -86,6 +173,7 @@ fn i14_a_shard_takes_what_another_had_once_that_has_given_it_up() -> Result<()> 
         let patch = ["patch", "shardingconfig", shard, "--type=merge", "--patch", now];
         scene.node().kubectl(&[&patch[..], &["--namespace", NAMESPACE]].concat())?;
     }
+    has_condition(&scene, "ants", "InForce", "False", "Immediate")?;
     until("the Leases are given up", LIMIT, || Ok(leases(&scene)?.is_empty().then_some(())))?;
     let frozen = Frozen::proxy_of(&scene, "demo-operator-2")?;
     scene.draw("bees", &["2", "3"], Boundary::Teams(&["bee"]))?;
