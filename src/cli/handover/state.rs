@@ -289,14 +289,21 @@ fn in_words(
         let mut overlaps = overlaps.iter();
         overlaps.find_map(|overlap| overlap.rival_about(shard, rule)).map(str::to_owned)
     };
-    let (others, own): (Vec<_>, Vec<_>) = lacks.iter().partition(|rule| rival(rule).is_some());
-    for rule in others {
-        let rival = rival(rule).unwrap_or_default();
-        note(State::Overlaps, format!("leaves {rule} to shard {rival}, which wants the same"));
+    let mut by_rival: BTreeMap<Option<String>, Vec<Rule>> = BTreeMap::new();
+    for rule in lacks {
+        by_rival.entry(rival(rule)).or_default().push(rule.clone());
     }
-    if !own.is_empty() {
-        let own: Vec<_> = own.iter().map(ToString::to_string).collect();
-        note(State::Claims, format!("does not claim yet what it wants of {}", own.join(", ")));
+    for (rival, rules) in by_rival {
+        let rules = texts(&rules).join(", ");
+        match rival {
+            Some(rival) => {
+                note(
+                    State::Overlaps,
+                    format!("leaves {rules} to shard {rival}, which wants the same"),
+                );
+            }
+            None => note(State::Claims, format!("does not claim yet what it wants of {rules}")),
+        }
     }
     if parts.is_empty() {
         parts.push("has what its config wants".to_owned());

@@ -44,6 +44,9 @@
 //! that knows of all that was done before, be it undone again. Only then a collection is deleted, or
 //! an informer judged.
 //!
+//! Where the policy is a config of the cluster, two seeds of three have it in a ring: what it takes away
+//! is in force first, and what it gives when the pod's Lease says so.
+//!
 //! No controller runs: what the one of namespaces does when one is deleted, the test does.
 //!
 //! `ORACLE_SEEDS=200` draws that many seeds a lane from the time, after the fixed ones;

@@ -39,6 +39,11 @@ impl World<'_> {
         self.proxy.metric("ctrlmesh_policy_epoch")
     }
 
+    /// The number of changes that are in force as a whole, of a shard in a ring.
+    fn handovers(&self) -> Result<f64> {
+        self.proxy.metric("ctrlmesh_handover_seconds_count")
+    }
+
     pub(crate) fn disrupt(&mut self, what: Disruption) -> Result<()> {
         let (api, proxy) = (&self.lane.api, &mut self.proxy);
         match what {
@@ -60,7 +65,7 @@ impl World<'_> {
 
     /// Gives the proxy a policy that says `rule`.
     fn draw(&self, rule: &Rule) -> Result<()> {
-        let policy = rule.policy(&self.plan.tenants).to_string();
+        let policy = policy(&self.plan, rule);
         if self.plan.of_cluster {
             apply_config(self.lane, &policy)
         } else {
@@ -128,11 +133,16 @@ fn redraw(world: &mut World<'_>, disruption: Option<Disruption>) -> Result<()> {
         world.history.settle(&client, &old)?;
         world.history.keep_namespaces_of(Some(&old));
     }
-    let epoch = world.epoch()?;
+    let (epoch, handovers) = (world.epoch()?, world.handovers()?);
     world.draw(&rule)?;
     meanwhile(world, disruption)?;
     world.history.keep_namespaces_of(None);
-    if disruption != Some(Disruption::ProxyKill) {
+    if world.plan.in_ring {
+        // What is given up is in force first.
+        until("the change is in force as a whole", LIMIT, || {
+            Ok((world.handovers()? > handovers).then_some(()))
+        })?;
+    } else if disruption != Some(Disruption::ProxyKill) {
         // Else it has known no other rule.
         world.proxy.wait_for_line(LIMIT, |line| {
             line["message"] == "policy in force" && line["epoch"].as_f64() == Some(epoch + 1.0)
@@ -150,7 +160,7 @@ fn meanwhile(world: &mut World<'_>, disruption: Option<Disruption>) -> Result<()
 }
 
 pub(crate) fn start_proxy(lane: &Lane, plan: &Plan) -> Result<Proxy> {
-    let policy = plan.rule.policy(&plan.tenants).to_string();
+    let policy = policy(plan, &plan.rule);
     let mut builder = Proxy::builder("mine", &policy);
     if !plan.pushdown {
         builder = builder.env("CTRLMESH_PUSHDOWN", "off");
@@ -162,6 +172,10 @@ pub(crate) fn start_proxy(lane: &Lane, plan: &Plan) -> Result<Proxy> {
     if plan.of_cluster {
         apply_config(lane, &policy)?;
         builder = builder.policy_of_cluster(kubeconfig, &lane.account.namespace);
+        if plan.in_ring {
+            let uid = format!("{:08x}-0000-4000-8000-000000000000", plan.seed);
+            builder = builder.env("POD_NAME", "mine-0").env("POD_UID", &uid);
+        }
     } else {
         // By which it learns the labels of namespaces.
         builder = builder.env("KUBECONFIG", &kubeconfig.display().to_string());
@@ -171,6 +185,16 @@ pub(crate) fn start_proxy(lane: &Lane, plan: &Plan) -> Result<Proxy> {
         Ok(proxy.admin_text("/readyz")?.contains("[+]policy ok: mine epoch 1\n").then_some(()))
     })?;
     Ok(proxy)
+}
+
+/// The config that says a rule.
+fn policy(plan: &Plan, rule: &Rule) -> String {
+    let mut policy = rule.policy(&plan.tenants);
+    if plan.in_ring {
+        // One of its own: the Lease of the last seed is another pod's.
+        policy["spec"]["ring"] = format!("seed-{:x}", plan.seed).into();
+    }
+    policy.to_string()
 }
 
 fn apply_config(lane: &Lane, policy: &str) -> Result<()> {

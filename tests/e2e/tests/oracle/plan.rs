@@ -69,6 +69,8 @@ pub(crate) struct Plan {
     pub(crate) changes: bool,
     /// Whether the policy is a ShardingConfig of the cluster, not a file.
     pub(crate) of_cluster: bool,
+    /// Whether the config is in a ring: its boundary moves in two steps.
+    pub(crate) in_ring: bool,
     /// Whether the proxy remembers positions over a restart.
     pub(crate) keeps_state: bool,
     /// Whether the proxy may hand ranges to the server.
@@ -109,6 +111,7 @@ impl Plan {
             8..=12 => Some(Disruption::ProxyKill),
             _ => None,
         };
+        let of_cluster = random.u8(..4) == 0;
         let mut plan = Self {
             gate,
             seed,
@@ -118,7 +121,8 @@ impl Plan {
             asked,
             inside: None,
             changes,
-            of_cluster: random.u8(..4) == 0,
+            of_cluster,
+            in_ring: of_cluster && seed % 3 > 0,
             keeps_state: random.bool(),
             pushdown: random.u8(..4) == 0,
             rounds,
@@ -218,7 +222,8 @@ impl Plan {
             (self.rule.tiers.is_some(), "the limit's selector"),
             (is_by_rank && !self.changes, "namespaces by label"),
             (is_by_rank && self.changes && is_steady, "relabelled namespaces, by difference"),
-            (self.of_cluster && self.changes, "changes in the cluster"),
+            (self.of_cluster && self.changes && !self.in_ring, "changes in the cluster"),
+            (self.in_ring && self.changes, "changes in two steps"),
             (!self.of_cluster && self.changes, "changes of the file"),
             (is_during && kind != Some(Disruption::ProxyKill), "disruption of a change"),
             (is_during && kind == Some(Disruption::ProxyKill), "end of the proxy in a change"),

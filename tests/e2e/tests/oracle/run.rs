@@ -82,6 +82,7 @@ pub(crate) fn describe(plan: &Plan) -> String {
     let flags = [
         ("changes", plan.changes),
         ("policy of the cluster", plan.of_cluster),
+        ("in a ring", plan.in_ring),
         ("keeps state", plan.keeps_state),
         ("pushdown", plan.pushdown),
     ];
