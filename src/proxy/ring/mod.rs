@@ -189,14 +189,12 @@ impl Keeper {
         loop {
             self.take_turn();
             let is_in_force = self.put_in_force();
-            if is_in_force {
-                self.begin_calls();
-            }
+            let rests = !is_in_force || !self.begin_calls();
             self.report(is_in_force);
             if self.is_ending && self.ring.is_none() {
                 left.send_replace(true);
             }
-            let wakes = self.wakes();
+            let wakes = self.wakes(rests);
             let input = tokio::select! {
                 Ok(()) = self.turn.changed() => Input::Turn,
                 _ = leaving.begun(), if !self.is_ending => {
@@ -284,11 +282,12 @@ impl Keeper {
         }
     }
 
-    /// Begins the calls that the machine asks for, one of each kind at a time.
-    fn begin_calls(&mut self) {
-        let Some(ring) = &mut self.ring else { return };
+    /// Begins the calls that the machine asks for, one of each kind at a time. Returns false if it has
+    /// to rest first.
+    fn begin_calls(&mut self) -> bool {
+        let Some(ring) = &mut self.ring else { return true };
         if self.rested > Instant::now() {
-            return;
+            return false;
         }
         if self.under.write.is_none()
             && let Some(write) = ring.next_write(now())
@@ -305,6 +304,7 @@ impl Keeper {
             self.under.watch = None;
             self.under.list = Some(self.calls.list(of));
         }
+        true
     }
 
     fn take(&mut self, input: Input) {
@@ -378,11 +378,12 @@ impl Keeper {
         self.feed.note(SOURCE, state);
     }
 
-    /// The time of the next look, if nothing happens before.
-    fn wakes(&self) -> Option<Instant> {
+    /// The time of the next look, if nothing happens before: `rests` says whether something waits until
+    /// this has rested, which may be over by now.
+    fn wakes(&self, rests: bool) -> Option<Instant> {
         let ring = self.ring.as_ref()?;
         let (here, now) = (Instant::now(), now());
-        let rests = Some(self.rested).filter(|at| *at > here);
+        let rests = Some(self.rested).filter(|_| rests);
         let wakes = ring.wake(now).map(|at| here + at.saturating_sub(now));
         let report = Some(self.report.next()).filter(|at| *at > here);
         // Until it has rested, only an answer changes anything.

@@ -6,7 +6,7 @@ use anyhow::Result;
 use fastrand::Rng;
 use nix::sys::signal::Signal;
 
-use crate::{moves::SHARDS, scene::Scene};
+use crate::scene::Scene;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Disturbance {
@@ -56,22 +56,22 @@ impl fmt::Display for Disturbance {
 
 /// Does something at random, and undoes it.
 pub(crate) fn disturb(scene: &mut Scene, rng: &mut Rng) -> Result<Disturbance> {
-    let shard = rng.usize(..SHARDS.len());
+    let number = rng.usize(..scene.pods.len());
     let pause = Duration::from_millis(rng.u64(20..900));
     let disturbance = Disturbance::random(rng);
-    let api = &scene.apis[shard % 2];
-    let of_shard = &mut scene.shards[shard];
+    let api = &scene.apis[number % 2];
+    let pod = &mut scene.pods[number];
     match disturbance {
         Disturbance::None => {}
         Disturbance::ProxyIsKilled => {
-            of_shard.proxy.kill()?;
+            pod.proxy.kill()?;
             pass(pause);
-            of_shard.proxy.start_again()?;
+            pod.proxy.start_again()?;
         }
         Disturbance::ProxyStandsStill => {
-            of_shard.proxy.signal(Signal::SIGSTOP)?;
+            pod.proxy.signal(Signal::SIGSTOP)?;
             pass(pause);
-            of_shard.proxy.signal(Signal::SIGCONT)?;
+            pod.proxy.signal(Signal::SIGCONT)?;
         }
         Disturbance::ServerStandsStill => {
             api.pause()?;
@@ -81,14 +81,14 @@ pub(crate) fn disturb(scene: &mut Scene, rng: &mut Rng) -> Result<Disturbance> {
         // Until the handover is over.
         Disturbance::ServerIsBehind => scene.apis[1].fall_behind(pause)?,
         Disturbance::NetworkIsCut => {
-            of_shard.front.cut();
+            pod.front.cut();
             pass(pause);
-            of_shard.front.mend();
+            pod.front.mend();
         }
         Disturbance::AnswersAreLost => {
-            of_shard.front.lose_answers();
+            pod.front.lose_answers();
             pass(pause);
-            of_shard.front.mend();
+            pod.front.mend();
         }
     }
     Ok(disturbance)

@@ -10,6 +10,7 @@ mod disturb;
 mod moves;
 mod records;
 mod scene;
+mod times;
 
 use std::{env, time::Instant};
 
@@ -42,7 +43,7 @@ fn rng() -> Rng {
 fn run(waits: Waits, count: usize) -> Result<Vec<Twice>> {
     let mut rng = rng();
     let mut last = Split::first();
-    let mut scene = Scene::start(&last, waits)?;
+    let mut scene = Scene::start(&last, waits, 1)?;
     scene.settle(&last)?;
     let (mut relists, mut quiet) = (0, 0);
     for number in 0..count {

@@ -63,9 +63,16 @@ impl Move {
                 let what = format!("{} is made anew, {shards} shards", SHARDS[anew]);
                 (what, Split::random(rng, shards), Some(anew))
             }
-            _ => (format!("{shards} shards"), Split::random(rng, shards), None),
+            _ => return Self::redraw(rng, from),
         };
         Self { what, from: from.clone(), to, deleted }
+    }
+
+    /// Another split, of configs that stay.
+    pub(crate) fn redraw(rng: &mut Rng, from: &Split) -> Self {
+        let shards = rng.usize(2..=SHARDS.len());
+        let to = Split::random(rng, shards);
+        Self { what: format!("{shards} shards"), from: from.clone(), to, deleted: None }
     }
 
     /// The writes, in a random order: something may be taken before it is given up.

@@ -11,10 +11,11 @@ use crate::moves::{SHARDS, TEAMS, Teams};
 /// The time by which a process may be late to print what it was told.
 const SCHEDULING: Duration = Duration::from_millis(50);
 
-/// The time in which a shard had an object.
+/// The time in which a pod of a shard had an object.
 #[derive(Clone, Debug)]
 struct Held {
     shard: usize,
+    pod: usize,
     from: Timestamp,
     /// `None` if it has it still.
     to: Option<Timestamp>,
@@ -24,6 +25,7 @@ struct Held {
 #[derive(Debug, Default)]
 pub(crate) struct Records {
     of_team: BTreeMap<&'static str, Vec<Held>>,
+    pods: usize,
     relists: usize,
 }
 
@@ -56,8 +58,10 @@ fn team(line: &Value) -> Option<&'static str> {
 }
 
 impl Records {
-    /// Adds the lines of a shard's informer.
+    /// Adds the lines of the informer of a shard's pod.
     pub(crate) fn add(&mut self, shard: usize, lines: &[Value]) -> Result<()> {
+        let pod = self.pods;
+        self.pods += 1;
         let lists = lines.iter().filter(|line| {
             // A list, or a stream that begins with one.
             (line["event"] == "list" && line["continue"] == false)
@@ -69,14 +73,32 @@ impl Records {
             let time = line["time"].as_str().context("a line without time")?;
             let time: Timestamp = time.parse().context("a time")?;
             let all = self.of_team.entry(team).or_default();
-            let open = all.iter_mut().find(|held| held.shard == shard && held.to.is_none());
+            let open = all.iter_mut().find(|held| held.pod == pod && held.to.is_none());
             match (line["event"].as_str(), open) {
-                (Some("added" | "updated"), None) => all.push(Held { shard, from: time, to: None }),
+                (Some("added" | "updated"), None) => {
+                    all.push(Held { shard, pod, from: time, to: None })
+                }
                 (Some("deleted" | "missed-delete"), Some(open)) => open.to = Some(time),
                 _ => {}
             }
         }
         Ok(())
+    }
+
+    /// The times from `edit` until each pod that gained an object had it, and until then from when no
+    /// pod had it: the moves after the edit, in seconds.
+    pub(crate) fn moves_since(&self, edit: Timestamp) -> [Vec<f64>; 2] {
+        let [mut opened, mut unowned] = [Vec::new(), Vec::new()];
+        for all in self.of_team.values() {
+            let gains: Vec<_> = all.iter().filter(|held| held.from >= edit).collect();
+            opened.extend(gains.iter().map(|held| held.from.duration_since(edit).as_secs_f64()));
+            let lost = all.iter().filter_map(|held| held.to).filter(|to| *to >= edit).max();
+            let gained = gains.iter().map(|held| held.from).min();
+            if let (Some(lost), Some(gained)) = (lost, gained) {
+                unowned.push(gained.duration_since(lost).as_secs_f64());
+            }
+        }
+        [opened, unowned]
     }
 
     /// How often informers have listed but for the first time.

@@ -1,4 +1,4 @@
-//! A ring of four shards of one pod each, and an informer of each.
+//! A ring of four shards, and an informer of each pod.
 
 use std::{fs, path::Path, process::Command, time::Duration};
 
@@ -26,8 +26,10 @@ pub(crate) enum Waits {
     ForNobody,
 }
 
-pub(crate) struct Shard {
-    name: &'static str,
+/// A pod of a shard.
+pub(crate) struct Pod {
+    name: String,
+    shard: usize,
     /// The way of the proxy to its API server.
     pub(crate) front: Front,
     pub(crate) proxy: Proxy,
@@ -36,7 +38,7 @@ pub(crate) struct Shard {
 
 pub(crate) struct Scene {
     pub(crate) apis: [ApiServer; 2],
-    pub(crate) shards: Vec<Shard>,
+    pub(crate) pods: Vec<Pod>,
     waits: Waits,
 }
 
@@ -62,7 +64,8 @@ fn config(shard: &str, teams: &Teams, waits: Waits) -> Value {
 }
 
 impl Scene {
-    pub(crate) fn start(split: &Split, waits: Waits) -> Result<Self> {
+    /// A ring of shards of this many pods each.
+    pub(crate) fn start(split: &Split, waits: Waits, pods_a_shard: usize) -> Result<Self> {
         let api = ApiServer::start()?;
         let definitions = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../deploy/crds.yaml");
         api.apply(&fs::read_to_string(definitions)?)?;
@@ -84,31 +87,35 @@ impl Scene {
         }
         let beside = api.beside()?;
         let apis = [api, beside];
-        let mut shards = Vec::new();
-        for (number, name) in SHARDS.into_iter().enumerate() {
-            shards.push(Shard::start(number, name, &apis[number % 2], &account.token)?);
+        let mut pods = Vec::new();
+        for number in 0..SHARDS.len() * pods_a_shard {
+            pods.push(Pod::start(number, &apis[number % 2], &account.token)?);
         }
-        Ok(Self { apis, shards, waits })
+        Ok(Self { apis, pods, waits })
     }
 
     /// Writes a config.
     pub(crate) fn take(&self, step: &Step) -> Result<()> {
-        match step {
+        let path = |shard: usize| {
+            let root = "/apis/ctrlmesh.kusionstack.io/v1alpha1/namespaces";
+            format!("{root}/{NAMESPACE}/shardingconfigs/{}", SHARDS[shard])
+        };
+        let client = self.apis[0].client();
+        let answer = match step {
             Step::Draw(shard, teams) => {
-                self.apis[0].apply(&config(SHARDS[*shard], teams, self.waits).to_string())?;
+                let body = config(SHARDS[*shard], teams, self.waits).to_string().into_bytes();
+                let target = format!("{}?fieldManager=test&force=true", path(*shard));
+                client.request("PATCH", &target, "application/apply-patch+yaml", body)?
             }
-            Step::Delete(shard) => {
-                let name = SHARDS[*shard];
-                self.apis[0].kubectl(&["delete", "-n", NAMESPACE, "shardingconfig", name])?;
-            }
-        }
-        Ok(())
+            Step::Delete(shard) => client.delete(&path(*shard))?,
+        };
+        answer.json().map(drop)
     }
 
     /// Waits until each informer has the objects of its shard.
     pub(crate) fn settle(&self, split: &Split) -> Result<()> {
-        for (shard, teams) in self.shards.iter().zip(&split.0) {
-            shard.settle(teams)?;
+        for pod in &self.pods {
+            pod.settle(&split.0[pod.shard])?;
         }
         self.apis[1].fall_behind(Duration::ZERO)
     }
@@ -116,32 +123,34 @@ impl Scene {
     /// Everything that the informers were told.
     pub(crate) fn records(&self) -> Result<Records> {
         let mut records = Records::default();
-        for (number, shard) in self.shards.iter().enumerate() {
-            records.add(number, &shard.informer.lines())?;
+        for pod in &self.pods {
+            records.add(pod.shard, &pod.informer.lines())?;
         }
         Ok(records)
     }
 }
 
-impl Shard {
-    fn start(number: usize, name: &'static str, api: &ApiServer, token: &str) -> Result<Self> {
+impl Pod {
+    fn start(number: usize, api: &ApiServer, token: &str) -> Result<Self> {
+        let shard = number % SHARDS.len();
+        let name = format!("{}-{}", SHARDS[shard], number / SHARDS.len());
         let front = Front::start(vec![api.address()])?;
         let address = front.address();
         let of_proxy = api.kubeconfig_for(&format!("https://{address}"), api.ca_pem(), token)?;
-        let proxy = Proxy::builder(name, "")
+        let proxy = Proxy::builder(SHARDS[shard], "")
             .upstream(&address.to_string())
             .policy_of_cluster(&of_proxy, NAMESPACE)
-            .labelled(name)
+            .labelled(SHARDS[shard])
             .keeps_state()
-            .env("POD_NAME", &format!("{name}-0"))
+            .env("POD_NAME", &name)
             .env("POD_UID", &format!("0000000{number}-0000-4000-8000-000000000000"))
             .start(api)?;
         let mut command = Command::new(go_clients()?);
-        command.arg("informer").args(INFORMERS[number]).args(["--namespace", NAMESPACE]);
+        command.arg("informer").args(INFORMERS[shard]).args(["--namespace", NAMESPACE]);
         command.arg("--kubeconfig").arg(proxy.kubeconfig(api, token)?);
         let log = api.directory().join(format!("informer-{name}.log"));
-        let informer = Program::start(name, &command, &log)?;
-        Ok(Self { name, front, proxy, informer })
+        let informer = Program::start(&name, &command, &log)?;
+        Ok(Self { name, shard, front, proxy, informer })
     }
 
     fn settle(&self, teams: &Teams) -> Result<()> {

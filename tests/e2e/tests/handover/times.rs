@@ -1,0 +1,61 @@
+//! The times of handovers in a healthy ring of eight pods. `HANDOVERS=n` makes that many.
+
+use anyhow::{Result, ensure};
+use k8s_openapi::jiff::Timestamp;
+
+use crate::{
+    count,
+    moves::{Move, Split},
+    rng,
+    scene::{Scene, Waits},
+};
+
+const PODS_A_SHARD: usize = 2;
+/// The longest times in seconds, by the half and by all but a hundredth of the moves. A test may take
+/// twice as long: it shares two cores with what it tests, built without optimisation.
+const OPENED: [f64; 2] = [0.3, 0.8];
+const UNOWNED: f64 = 0.5;
+const SLOW: f64 = 2.0;
+
+fn quantile(sorted: &[f64], share: f64) -> f64 {
+    #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, clippy::cast_precision_loss)]
+    let at = (sorted.len() as f64 * share) as usize;
+    sorted.get(at).or(sorted.last()).copied().unwrap_or_default()
+}
+
+#[test]
+fn i14_a_healthy_ring_hands_over_in_time() -> Result<()> {
+    let mut rng = rng();
+    let mut last = Split::first();
+    let scene = Scene::start(&last, Waits::ForOthers, PODS_A_SHARD)?;
+    scene.settle(&last)?;
+    let [mut opened, mut unowned] = [Vec::new(), Vec::new()];
+    for _ in 0..count(20)? {
+        let next = Move::redraw(&mut rng, &last);
+        let steps = next.steps(&mut rng);
+        let edit = Timestamp::now();
+        for step in steps {
+            scene.take(&step)?;
+        }
+        scene.settle(&next.to)?;
+        let [of_move, gaps] = scene.records()?.moves_since(edit);
+        opened.extend(of_move);
+        unowned.extend(gaps);
+        last = next.to;
+    }
+    for times in [&mut opened, &mut unowned] {
+        times.sort_by(f64::total_cmp);
+    }
+    let [half, most] = [0.5, 0.99].map(|share| quantile(&opened, share));
+    let gap = quantile(&unowned, 0.99);
+    println!(
+        "{} gains of objects: edit to open p50 {half:.3} s, p99 {most:.3} s; {} objects in no shard: \
+         p50 {:.3} s, p99 {gap:.3} s",
+        opened.len(),
+        unowned.len(),
+        quantile(&unowned, 0.5)
+    );
+    let is_in_time = half <= SLOW * OPENED[0] && most <= SLOW * OPENED[1] && gap <= SLOW * UNOWNED;
+    ensure!(is_in_time, "wanted: {OPENED:?}, {UNOWNED} s, and at most {SLOW} times as long here");
+    Ok(())
+}
