@@ -122,7 +122,7 @@ impl Plan {
             inside: None,
             changes,
             of_cluster,
-            in_ring: of_cluster && seed % 3 > 0,
+            in_ring: of_cluster && !seed.is_multiple_of(3),
             keeps_state: random.bool(),
             pushdown: random.u8(..4) == 0,
             rounds,
