@@ -8,8 +8,8 @@ use super::{claim::Claim, config::Wanted, laws::Law, machine::Ring};
 use crate::policy::{Area, Piece, Rule, sharding::refined};
 
 impl<S: Piece> Ring<S> {
-    /// The claim that the own Lease is to have: the wish of the config, but of a resource that is another's
-    /// by now, what is left.
+    /// The claim that the own Lease is to have: the wish of the config without what is another's by now;
+    /// of a resource of which that cannot be said, what is left.
     pub(super) fn target(&self) -> Claim<S> {
         if self.gives_up() {
             return Claim::Nothing;
@@ -21,11 +21,13 @@ impl<S: Piece> Ring<S> {
         let mut is_lost = false;
         let pieces = rules.into_iter().map(|rule| {
             let piece = config.area.find(&rule).map(|wanted| {
-                if rivals.iter().all(|rival| self.is_mine(&rule, wanted, config, rival)) {
-                    return wanted.clone();
-                }
-                is_lost = true;
-                self.left(&rule, wanted)
+                let lost = |rival: &&&Wanted<S>| !self.is_mine(&rule, wanted, config, rival);
+                let mut lost = rivals.iter().filter(lost).peekable();
+                is_lost |= lost.peek().is_some();
+                let mine = lost.try_fold(wanted.clone(), |mine, rival| {
+                    self.without(&rule, &mine, config, rival)
+                });
+                mine.unwrap_or_else(|| self.left(&rule, wanted))
             });
             (rule, piece)
         });
@@ -69,6 +71,16 @@ impl<S: Piece> Ring<S> {
         }
         let lives = || self.peers.of(&rival.shard).next().is_some();
         self.laws.hold(Law::ElderClaims) && (config.birth < rival.birth || !(is_theirs || lives()))
+    }
+
+    /// A piece of what is wanted, but for what the rival wants. `None` if that cannot be said, or if
+    /// this shard has some of what both want: that stays where it is.
+    fn without(&self, rule: &Rule, mine: &S, config: &Wanted<S>, rival: &Wanted<S>) -> Option<S> {
+        let theirs = rival.area.find(rule)?;
+        let both = mine.meet(theirs);
+        let has = |claim: &Claim<S>| claim.may_hold(rule, &both);
+        let is_ours = has(&self.own.said) || self.peers.of(&config.shard).any(has);
+        (!is_ours).then(|| mine.without(theirs)).flatten()
     }
 
     /// The rest of a resource.

@@ -21,6 +21,9 @@ pub trait Piece: Clone + Eq {
 
     /// Whether it is proven that no object is in both.
     fn is_disjoint(&self, other: &Self) -> bool;
+
+    /// The objects that are not in the other, which is proven. `None` if no piece has exactly these.
+    fn without(&self, other: &Self) -> Option<Self>;
 }
 
 /// The piece of each limited resource. In normal form, if its pieces are: areas that say the same by
@@ -152,6 +155,10 @@ mod tests {
 
         fn is_disjoint(&self, other: &Self) -> bool {
             self.0 & other.0 == 0
+        }
+
+        fn without(&self, other: &Self) -> Option<Self> {
+            Some(Self(self.0 & !other.0))
         }
     }
 

@@ -205,6 +205,20 @@ impl HashRule {
         (!ranges.is_empty()).then_some(Self { of: self.of, ranges })
     }
 
+    /// The hashes that are not in it. `None` if there are none.
+    pub(super) fn complement(&self) -> Option<Self> {
+        let mut ranges = Vec::new();
+        let mut from = Some(0);
+        for range in &self.ranges {
+            if let Some(first) = from.filter(|first| *first < range.from) {
+                ranges.push(HashRange { from: first, to: Some(range.from) });
+            }
+            from = range.to;
+        }
+        ranges.extend(from.map(|from| HashRange { from, to: None }));
+        (!ranges.is_empty()).then_some(Self { of: self.of, ranges })
+    }
+
     /// The ranges as [`HashRange::new`] reads them.
     pub(in crate::policy) fn texts(&self) -> Vec<(String, String)> {
         let text = |hash: u64| format!("{hash:#018x}");

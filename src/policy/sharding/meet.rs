@@ -5,6 +5,8 @@
 //! proven that they own nothing in common. Labels that a request states for its namespace are not
 //! regarded: by them reviews are judged, which write nothing.
 
+mod without;
+
 use std::{
     collections::{BTreeMap, BTreeSet},
     sync::Arc,
@@ -197,6 +199,10 @@ impl Piece for Arc<Scope> {
 
     fn is_disjoint(&self, other: &Self) -> bool {
         Scope::is_disjoint(self, other)
+    }
+
+    fn without(&self, other: &Self) -> Option<Self> {
+        Scope::without(self, other).map(Self::new)
     }
 }
 

@@ -23,6 +23,10 @@ impl Piece for Bits {
     fn is_disjoint(&self, other: &Self) -> bool {
         self.0 & other.0 == 0
     }
+
+    fn without(&self, other: &Self) -> Option<Self> {
+        Some(Self(self.0 & !other.0))
+    }
 }
 
 /// Where cells are: a resource each, or namespaces of one resource.

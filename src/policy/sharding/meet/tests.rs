@@ -392,3 +392,71 @@ fn a_part_of_a_scope_meets_it_in_itself() {
         assert_eq!(part.meet(&one), part.normal());
     }
 }
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 6000, failure_persistence: None, ..Default::default() })]
+
+    #[test]
+    fn what_is_left_without_another_is_exactly_that(
+        one in scope(),
+        other in scope(),
+        objects in prop::collection::vec(whole(), 16),
+    ) {
+        let Some(rest) = one.without(&other) else { return Ok(()) };
+        prop_assert!(rest.is_disjoint(&other), "{} without {} is {}", one, other, rest);
+        prop_assert_eq!(&rest, &rest.normal());
+        for object in objects {
+            let object = Whole { stated: None, ..object };
+            let facts = object.facts();
+            let wanted = and(one.owns(&facts), other.owns(&facts).map(|is| !is));
+            prop_assert_eq!(rest.owns(&facts), wanted, "{} without {} is {}: {:?}", one, other, rest, object);
+        }
+    }
+}
+
+#[test]
+fn what_is_left_can_be_said_where_one_condition_tells_two_apart() {
+    let labels = |text: &str| Scope::new(text.parse().unwrap());
+    let names = |names: &[&str], has_cluster_scoped: bool| Boundary {
+        names: Some(names.iter().map(|name| (*name).into()).collect()),
+        pattern: None,
+        selected: None,
+        hash: None,
+        has_cluster_scoped,
+    };
+    let hash = |from: usize, to: &str| Boundary {
+        names: None,
+        pattern: None,
+        selected: None,
+        hash: Some(
+            HashRule::new(HashOf::Namespace, vec![HashRange::new(CUTS[from], to).unwrap()])
+                .unwrap(),
+        ),
+        has_cluster_scoped: false,
+    };
+    for (one, other, rest) in [
+        (labels("team in (ant,bee)"), labels("team in (bee,cat)"), labels("team=ant")),
+        (labels("tier=x,team in (ant,bee)"), labels("team=bee,tier=x"), labels("team=ant,tier=x")),
+        (labels("team"), labels("team=bee"), labels("team!=bee,team")),
+        (
+            labels("").inside(names(&["a", "b"], true)),
+            labels("").inside(names(&["b"], false)),
+            labels("").inside(names(&["a"], true)),
+        ),
+        (
+            labels("").inside(names(&["a", "b"], true)),
+            labels("").inside(names(&["b"], true)),
+            labels("").inside(names(&["a"], false)),
+        ),
+        (
+            labels("").inside(hash(0, CUTS[2])),
+            labels("").inside(hash(1, "")),
+            labels("").inside(hash(0, CUTS[1])),
+        ),
+    ] {
+        assert_eq!(one.without(&other), Some(rest.normal()), "{one} without {other}");
+    }
+    assert_eq!(labels("a=1").without(&labels("a=1")), Some(Scope::nothing()));
+    assert_eq!(labels("a in (1,2),b in (1,2)").without(&labels("a=1,b=1")), None);
+    assert_eq!(labels("").without(&labels("n>3")), None);
+}

@@ -95,6 +95,6 @@ pub(crate) fn disturb(scene: &mut Scene, rng: &mut Rng) -> Result<Disturbance> {
 }
 
 #[allow(clippy::disallowed_methods, reason = "what is disturbed is so for a while")]
-fn pass(time: Duration) {
+pub(crate) fn pass(time: Duration) {
     thread::sleep(time);
 }

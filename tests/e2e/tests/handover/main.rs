@@ -7,8 +7,10 @@
 #![allow(clippy::print_stdout, reason = "seeds, and how long things took")]
 
 mod disturb;
+mod ends;
 mod moves;
 mod records;
+mod rolls;
 mod scene;
 mod times;
 

@@ -58,8 +58,13 @@ fn team(line: &Value) -> Option<&'static str> {
 }
 
 impl Records {
-    /// Adds the lines of the informer of a shard's pod.
-    pub(crate) fn add(&mut self, shard: usize, lines: &[Value]) -> Result<()> {
+    /// Adds the lines of the informer of a shard's pod, which had its end at this time.
+    pub(crate) fn add(
+        &mut self,
+        shard: usize,
+        lines: &[Value],
+        end: Option<Timestamp>,
+    ) -> Result<()> {
         let pod = self.pods;
         self.pods += 1;
         let lists = lines.iter().filter(|line| {
@@ -81,6 +86,9 @@ impl Records {
                 (Some("deleted" | "missed-delete"), Some(open)) => open.to = Some(time),
                 _ => {}
             }
+        }
+        for held in self.of_team.values_mut().flatten().filter(|held| held.pod == pod) {
+            held.to = held.to.or(end);
         }
         Ok(())
     }

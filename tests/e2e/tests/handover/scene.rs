@@ -4,6 +4,7 @@ use std::{fs, path::Path, process::Command, time::Duration};
 
 use anyhow::{Context, Result};
 use ctrlmesh_e2e::{ApiServer, Front, Program, Proxy, Rule, go_clients, until};
+use k8s_openapi::jiff::Timestamp;
 use serde_json::{Value, json};
 
 use crate::{
@@ -13,7 +14,7 @@ use crate::{
 
 const NAMESPACE: &str = "ring";
 /// A request of unknown end keeps a claim for a minute, and no test waits for more than one.
-const LIMIT: Duration = Duration::from_secs(100);
+pub(crate) const LIMIT: Duration = Duration::from_secs(100);
 
 /// The informers: to stream a list and to page it, in two encodings.
 const INFORMERS: [&[&str]; SHARDS.len()] =
@@ -26,10 +27,18 @@ pub(crate) enum Waits {
     ForNobody,
 }
 
+/// Whether a pod says in a Lease what it has.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Speaks {
+    Yes,
+    /// As one of an older mesh.
+    No,
+}
+
 /// A pod of a shard.
 pub(crate) struct Pod {
     name: String,
-    shard: usize,
+    pub(crate) shard: usize,
     /// The way of the proxy to its API server.
     pub(crate) front: Front,
     pub(crate) proxy: Proxy,
@@ -40,7 +49,14 @@ pub(crate) struct Scene {
     pub(crate) apis: [ApiServer; 2],
     pub(crate) pods: Vec<Pod>,
     waits: Waits,
+    token: String,
+    /// The number of pods so far, and those that are gone.
+    count: usize,
+    gone: Vec<Gone>,
 }
+
+/// A pod that is gone: its shard, the lines of its informer, and its end.
+type Gone = (usize, Vec<Value>, Timestamp);
 
 fn config(shard: &str, teams: &Teams, waits: Waits) -> Value {
     let values: Vec<_> = teams.iter().copied().chain([shard]).collect();
@@ -66,6 +82,16 @@ fn config(shard: &str, teams: &Teams, waits: Waits) -> Value {
 impl Scene {
     /// A ring of shards of this many pods each.
     pub(crate) fn start(split: &Split, waits: Waits, pods_a_shard: usize) -> Result<Self> {
+        Self::of(split, waits, pods_a_shard, Speaks::Yes)
+    }
+
+    /// The same of pods that may be of an older mesh.
+    pub(crate) fn of(
+        split: &Split,
+        waits: Waits,
+        pods_a_shard: usize,
+        speaks: Speaks,
+    ) -> Result<Self> {
         let api = ApiServer::start()?;
         let definitions = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../deploy/crds.yaml");
         api.apply(&fs::read_to_string(definitions)?)?;
@@ -87,11 +113,35 @@ impl Scene {
         }
         let beside = api.beside()?;
         let apis = [api, beside];
-        let mut pods = Vec::new();
+        let mut scene = Self {
+            apis,
+            pods: Vec::new(),
+            waits,
+            token: account.token,
+            count: 0,
+            gone: Vec::new(),
+        };
         for number in 0..SHARDS.len() * pods_a_shard {
-            pods.push(Pod::start(number, &apis[number % 2], &account.token)?);
+            let pod = scene.pod(number, speaks)?;
+            scene.pods.push(pod);
         }
-        Ok(Self { apis, pods, waits })
+        Ok(scene)
+    }
+
+    fn pod(&mut self, number: usize, speaks: Speaks) -> Result<Pod> {
+        self.count += 1;
+        Pod::start(number, self.count, &self.apis[number % 2], &self.token, speaks)
+    }
+
+    /// Replaces a pod by a new one.
+    pub(crate) fn roll(&mut self, number: usize, speaks: Speaks) -> Result<()> {
+        let pod = self.pod(number, speaks)?;
+        let Pod { shard, mut proxy, mut informer, .. } =
+            std::mem::replace(&mut self.pods[number], pod);
+        informer.terminate()?;
+        informer.end(LIMIT)?;
+        self.gone.push((shard, informer.lines(), Timestamp::now()));
+        proxy.stop()
     }
 
     /// Writes a config.
@@ -124,16 +174,25 @@ impl Scene {
     pub(crate) fn records(&self) -> Result<Records> {
         let mut records = Records::default();
         for pod in &self.pods {
-            records.add(pod.shard, &pod.informer.lines())?;
+            records.add(pod.shard, &pod.informer.lines(), None)?;
+        }
+        for (shard, lines, end) in &self.gone {
+            records.add(*shard, lines, Some(*end))?;
         }
         Ok(records)
     }
 }
 
 impl Pod {
-    fn start(number: usize, api: &ApiServer, token: &str) -> Result<Self> {
+    fn start(
+        number: usize,
+        count: usize,
+        api: &ApiServer,
+        token: &str,
+        speaks: Speaks,
+    ) -> Result<Self> {
         let shard = number % SHARDS.len();
-        let name = format!("{}-{}", SHARDS[shard], number / SHARDS.len());
+        let name = format!("{}-{count}", SHARDS[shard]);
         let front = Front::start(vec![api.address()])?;
         let address = front.address();
         let of_proxy = api.kubeconfig_for(&format!("https://{address}"), api.ca_pem(), token)?;
@@ -141,16 +200,32 @@ impl Pod {
             .upstream(&address.to_string())
             .policy_of_cluster(&of_proxy, NAMESPACE)
             .labelled(SHARDS[shard])
-            .keeps_state()
-            .env("POD_NAME", &name)
-            .env("POD_UID", &format!("0000000{number}-0000-4000-8000-000000000000"))
-            .start(api)?;
+            .keeps_state();
+        let uid = format!("{count:08}-0000-4000-8000-000000000000");
+        let proxy = match speaks {
+            Speaks::Yes => proxy.env("POD_NAME", &name).env("POD_UID", &uid),
+            Speaks::No => proxy,
+        };
+        let proxy = proxy.start(api)?;
         let mut command = Command::new(go_clients()?);
         command.arg("informer").args(INFORMERS[shard]).args(["--namespace", NAMESPACE]);
         command.arg("--kubeconfig").arg(proxy.kubeconfig(api, token)?);
         let log = api.directory().join(format!("informer-{name}.log"));
         let informer = Program::start(&name, &command, &log)?;
         Ok(Self { name, shard, front, proxy, informer })
+    }
+
+    /// The objects that it has now.
+    pub(crate) fn has(&self) -> Teams {
+        held(&self.informer.lines())
+    }
+
+    /// How often it lost an object.
+    pub(crate) fn losses(&self) -> usize {
+        let lines = self.informer.lines();
+        let is_loss =
+            |line: &&Value| line["event"] == "deleted" || line["event"] == "missed-delete";
+        lines.iter().filter(is_loss).count()
     }
 
     fn settle(&self, teams: &Teams) -> Result<()> {

@@ -20,7 +20,7 @@ const SLOW: f64 = 2.0;
 fn quantile(sorted: &[f64], share: f64) -> f64 {
     #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, clippy::cast_precision_loss)]
     let at = (sorted.len() as f64 * share) as usize;
-    sorted.get(at).or(sorted.last()).copied().unwrap_or_default()
+    sorted.get(at).or_else(|| sorted.last()).copied().unwrap_or_default()
 }
 
 #[test]

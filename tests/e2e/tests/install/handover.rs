@@ -1,5 +1,7 @@
 //! A boundary that moves between the shards of a ring, while a proxy does not hear of it.
 
+use std::collections::BTreeMap;
+
 use anyhow::{Context, Result, ensure};
 use ctrlmesh_e2e::{Binaries, Boundary, Installed, NAMESPACE, Widget, until};
 use nix::{
@@ -26,8 +28,8 @@ impl Frozen {
 }
 
 impl Frozen {
-    /// Its process has been ended.
-    fn is_gone(self) {
+    /// The process has been ended.
+    fn ends(self) {
         std::mem::forget(self);
     }
 }
@@ -51,6 +53,12 @@ fn are_handled(scene: &Installed, team: &str, by: [&str; 2]) -> Result<()> {
         let is_handled = |widget: &Widget| by.contains(&widget.handled_by.as_str());
         Ok((!all.is_empty() && all.iter().all(is_handled)).then_some(()))
     })
+}
+
+/// The name of a pod's Lease.
+fn name_of(leases: &BTreeMap<String, Value>, pod: &str) -> Result<String> {
+    let lease = leases.get(pod).context("a Lease")?;
+    Ok(lease["metadata"]["name"].as_str().context("a name")?.to_owned())
 }
 
 /// The rings as `ctrlmesh handover` prints them.
@@ -89,8 +97,8 @@ fn has_condition(
     said.with_context(|| format!("{shard}: {kind}={status} {reason} is not in {last}"))
 }
 
-#[test]
-fn i14_a_shard_takes_what_another_had_once_that_has_given_it_up() -> Result<()> {
+/// Two shards of two pods, each with its team's Widgets.
+fn two_shards() -> Result<Installed> {
     let scene = Installed::start(Binaries::from_env()?, &[])?;
     scene.label()?;
     scene.draw("ants", &["0", "1"], Boundary::Teams(&["ant"]))?;
@@ -99,39 +107,47 @@ fn i14_a_shard_takes_what_another_had_once_that_has_given_it_up() -> Result<()> 
         scene.wait_ready(pod, LIMIT)?;
     }
     begin(&scene)?;
-    let [(_, ants), (_, bees)] = TEAMS;
+    Ok(scene)
+}
 
-    // One pod of the shard that gives up has not heard of it.
-    let frozen = Frozen::proxy_of(&scene, "demo-operator-0")?;
-    let lease = leases(&scene)?.remove("demo-operator-0").context("a Lease")?;
-    let lease = lease["metadata"]["name"].as_str().context("a name")?.to_owned();
-    scene.draw("ants", &["0", "1"], Boundary::Teams(&["cat"]))?;
-    scene.draw("bees", &["2", "3"], Boundary::Teams(&["ant", "bee"]))?;
-    widget(&scene, "ant", "ant-late")?;
+/// Whoever asks sees that both pods of bees wait for the frozen one of ants, and that the promise is
+/// in force.
+fn all_see_who_waits(scene: &Installed, bees: [&str; 2], lease: &str) -> Result<()> {
+    let says = format!("other pods have what this shard gains, by their Leases: {lease} of ants");
     for pod in bees {
-        let says =
-            format!("other pods have what this shard gains, by their Leases: {lease} of ants");
         until("it says whom it waits for", LIMIT, || {
             Ok(scene.page(pod, "/readyz")?.contains(&says).then_some(()))
         })?;
     }
-    // Whoever asks sees the same, and the promise is in force.
-    let rings = rings(&scene)?;
+    let rings = rings(scene)?;
     for pod in bees {
         let state = of_pod(&rings, pod)?;
         ensure!(state["state"] == "waits", "{state}");
         ensure!(state["waitsFor"][0]["pod"] == "demo-operator-0", "{state}");
-        ensure!(
-            state["waitsFor"][0]["resources"] == json!(["configmaps", "widgets.demo.example.com"]),
-            "{state}"
-        );
+        let resources = json!(["configmaps", "widgets.demo.example.com"]);
+        ensure!(state["waitsFor"][0]["resources"] == resources, "{state}");
     }
     ensure!(of_pod(&rings, "demo-operator-0")?["state"] == "givesUp", "{rings}");
     ensure!(of_pod(&rings, "demo-operator-1")?["state"] == "settled", "{rings}");
     for shard in ["ants", "bees"] {
-        has_condition(&scene, shard, "InForce", "True", "Claimed")?;
-        has_condition(&scene, shard, "Overlap", "False", "Apart")?;
+        has_condition(scene, shard, "InForce", "True", "Claimed")?;
+        has_condition(scene, shard, "Overlap", "False", "Apart")?;
     }
+    Ok(())
+}
+
+#[test]
+fn i14_a_shard_takes_what_another_had_once_that_has_given_it_up() -> Result<()> {
+    let scene = two_shards()?;
+    let [(_, ants), (_, bees)] = TEAMS;
+
+    // One pod of the shard that gives up has not heard of it.
+    let frozen = Frozen::proxy_of(&scene, "demo-operator-0")?;
+    let lease = name_of(&leases(&scene)?, "demo-operator-0")?;
+    scene.draw("ants", &["0", "1"], Boundary::Teams(&["cat"]))?;
+    scene.draw("bees", &["2", "3"], Boundary::Teams(&["ant", "bee"]))?;
+    widget(&scene, "ant", "ant-late")?;
+    all_see_who_waits(&scene, bees, &lease)?;
     for widget in of_team(&scene, "ant")? {
         ensure!(!bees.contains(&&*widget.handled_by), "{widget:?} is handled twice");
     }
@@ -142,23 +158,6 @@ fn i14_a_shard_takes_what_another_had_once_that_has_given_it_up() -> Result<()> 
     drop(frozen);
     are_handled(&scene, "ant", bees)?;
     has_condition(&scene, "ants", "Silent", "False", "Renewed")?;
-
-    // A pod that stands still for good is deleted, and its Lease when nobody renews it.
-    let frozen = Frozen::proxy_of(&scene, "demo-operator-2")?;
-    scene.draw("bees", &["2", "3"], Boundary::Teams(&["bee"]))?;
-    scene.draw("ants", &["0", "1"], Boundary::Teams(&["ant", "cat"]))?;
-    let lease = leases(&scene)?.remove("demo-operator-2").context("a Lease")?;
-    let said = scene.handover(&["--delete-silent"])?;
-    let deleted = format!("pod {NAMESPACE}/demo-operator-2 is deleted: the manager deletes Lease");
-    ensure!(said.lines().count() == 2 && said.contains(&deleted), "{said}");
-    frozen.is_gone();
-    let name = lease["metadata"]["name"].as_str().context("a name")?;
-    scene.node().kubectl(&["delete", "lease", name, "--namespace", NAMESPACE])?;
-    are_handled(&scene, "ant", ants)?;
-    scene.wait_ready("demo-operator-2", LIMIT)?;
-    scene.draw("ants", &["0", "1"], Boundary::Teams(&["cat"]))?;
-    scene.draw("bees", &["2", "3"], Boundary::Teams(&["ant", "bee"]))?;
-    are_handled(&scene, "ant", bees)?;
 
     // Two that want the same say so, both.
     scene.draw("ants", &["0", "1"], Boundary::Teams(&["ant", "cat"]))?;
@@ -180,5 +179,24 @@ fn i14_a_shard_takes_what_another_had_once_that_has_given_it_up() -> Result<()> 
     scene.draw("ants", &["0", "1"], Boundary::Teams(&["ant", "cat"]))?;
     are_handled(&scene, "ant", ants)?;
     drop(frozen);
+    audit::none_refused(&scene)
+}
+
+#[test]
+fn i14_a_pod_that_stands_still_for_good_is_deleted_and_its_shard_is_taken() -> Result<()> {
+    let scene = two_shards()?;
+    let [(_, ants), _] = TEAMS;
+    let frozen = Frozen::proxy_of(&scene, "demo-operator-2")?;
+    let lease = name_of(&leases(&scene)?, "demo-operator-2")?;
+    scene.draw("bees", &["2", "3"], Boundary::Teams(&["cat"]))?;
+    scene.draw("ants", &["0", "1"], Boundary::Teams(&["ant", "bee"]))?;
+    let said = scene.handover(&["--delete-silent"])?;
+    let deleted = format!("pod {NAMESPACE}/demo-operator-2 is deleted: the manager deletes Lease");
+    ensure!(said.lines().count() == 2 && said.contains(&deleted), "{said}");
+    frozen.ends();
+    // The manager would do it in two minutes.
+    scene.node().kubectl(&["delete", "lease", &lease, "--namespace", NAMESPACE])?;
+    are_handled(&scene, "bee", ants)?;
+    scene.wait_ready("demo-operator-2", LIMIT)?;
     audit::none_refused(&scene)
 }
