@@ -721,3 +721,114 @@ async fn bad_lease_deleted_by_hand() {
     pod.list(&[again]).await;
     pod.end("9").await;
 }
+
+/// The Lease as the app of the pod has rewritten it, with its own right.
+fn forged(lease: &Value, claim: &str, version: &str) -> Value {
+    let mut forged = stored(lease, version);
+    forged["metadata"]["annotations"][format!("{OURS}/claim")] = claim.into();
+    forged
+}
+
+#[tokio::test]
+async fn bad_lease_forged_by_the_app_of_its_pod() {
+    for claim in [r#"{"pieces":[]}"#, r#"{"all":true}"#, "torn"] {
+        let (mut pod, lease) = begun(in_ring("a"), &[]).await;
+        pod.cluster.until_ready_says(200, "[+]policy ok: blue epoch 1\n").await;
+        // The next renewal is of a version that is there no more.
+        let (call, _) = pod.write(&Method::PATCH).await;
+        call.json(409, CONFLICT);
+        let forged = forged(&lease, claim, "99");
+        pod.list(slice::from_ref(&forged)).await;
+        let (call, again) = pod.write(&Method::PATCH).await;
+        assert_eq!(again["metadata"]["resourceVersion"], "99");
+        assert_eq!(annotation(&again, "claim"), annotation(&lease, "claim"));
+        let again = stored(&again, "100");
+        call.json(200, &again.to_string());
+        pod.list(&[again]).await;
+        pod.cluster.until_ready_says(200, "[+]policy ok: blue epoch 1\n").await;
+    }
+}
+
+#[tokio::test]
+async fn bad_ring_renamed_while_its_shard_is_live() {
+    let (mut pod, lease) = begun(in_ring("a"), &[]).await;
+    pod.cluster.until_ready_says(200, "[+]policy ok: blue epoch 1\n").await;
+    pod.edit(&in_ring("a").replace("\"spec\":{", "\"spec\":{\"ring\":\"next\",")).await;
+    // First it gives up what it has in the old one.
+    let given_up = pod.store(&Method::PATCH, "8").await;
+    assert_eq!(annotation(&given_up, "ring-name"), "op");
+    assert_eq!(annotation(&given_up, "claim"), r#"{"pieces":[]}"#);
+    assert_ne!(annotation(&given_up, "claim"), annotation(&lease, "claim"));
+    let claimed = loop {
+        let mut call = pod.lease_call().await;
+        match call.parts.method {
+            Method::PATCH => {
+                let body = call.body().await.unwrap();
+                let claimed = stored(&serde_json::from_slice(&body).unwrap(), "9");
+                call.json(200, &claimed.to_string());
+                break claimed;
+            }
+            _ => {
+                assert_eq!(call.query("labelSelector"), Some(format!("{OURS}/ring=next")));
+                call.json(200, &list_of(slice::from_ref(&given_up)));
+            }
+        }
+    };
+    assert_eq!(annotation(&claimed, "ring-name"), "next");
+    assert_eq!(annotation(&claimed, "claim"), annotation(&lease, "claim"));
+}
+
+#[tokio::test]
+async fn bad_forty_edits_a_second_are_few_writes_and_the_last_one_counts() {
+    let (mut pod, _) = begun(in_ring("a"), &[]).await;
+    pod.cluster.until_ready_says(200, "[+]policy ok: blue epoch 1\n").await;
+    pod.until_watched(|pod| &pod.watches).await;
+    let began = Instant::now();
+    for edit in 0..40 {
+        pod.edit(&in_ring(&format!("edit-{edit}"))).await;
+    }
+    let (mut writes, mut version) = (0, 7);
+    let mut last = Value::Null;
+    while !annotation(&last, "claim").contains("shard=edit-39") {
+        let mut call = pod.lease_call().await;
+        if call.parts.method == Method::PATCH {
+            writes += 1;
+            version += 1;
+            let body = call.body().await.unwrap();
+            last = stored(&serde_json::from_slice(&body).unwrap(), &version.to_string());
+            call.json(200, &last.to_string());
+        } else {
+            call.json(200, &list_of(slice::from_ref(&last)));
+        }
+    }
+    // A pod rests for 50 ms between two writes.
+    let most = 2 + began.elapsed().as_millis() / 50;
+    assert!(writes <= most, "{writes} writes in {:?}", began.elapsed());
+    loop {
+        let call = pod.lease_call().await;
+        if call.parts.method == Method::GET {
+            call.json(200, &list_of(slice::from_ref(&last)));
+            break;
+        }
+    }
+    pod.cluster.until_ready_says(200, "[+]policy ok: blue epoch").await;
+}
+
+#[tokio::test]
+async fn bad_clock_of_another_pod_that_is_wrong_by_years() {
+    for renewed in ["1999-01-01T00:00:00.000000Z", "2099-01-01T00:00:00.000000Z"] {
+        let mut green = of_green("a");
+        green["spec"]["renewTime"] = renewed.into();
+        let (pod, _) = begun(in_ring("a"), &[green]).await;
+        let says = "other pods have what this shard gains, by their Leases: ctrlmesh-beef of green";
+        pod.cluster.until_ready_says(200, says).await;
+    }
+}
+
+#[tokio::test]
+async fn bad_claim_of_a_pod_of_the_same_shard_stands_in_nobodys_way() {
+    let mut beside = of_green("a");
+    beside["metadata"]["annotations"][format!("{OURS}/shard")] = "blue".into();
+    let (pod, _) = begun(in_ring("a"), &[beside]).await;
+    pod.cluster.until_ready_says(200, "[+]policy ok: blue epoch 1\n").await;
+}

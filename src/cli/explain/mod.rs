@@ -17,9 +17,11 @@ use std::{
 use tokio::runtime;
 
 use self::args::Asked;
+use self::request::Lines;
 pub use self::{args::ExplainArgs, error::ExplainError, review::BadReview, source::BadSource};
-use super::cluster::Cluster;
 pub use super::cluster::ClusterError;
+use super::{cluster::Cluster, handover};
+use crate::{cluster::chain, policy::ShardingDraft};
 
 /// Prints the explanation. Fails with [`ExplainError`].
 pub fn run(args: &ExplainArgs) -> Result<(), ExplainError> {
@@ -28,6 +30,20 @@ pub fn run(args: &ExplainArgs) -> Result<(), ExplainError> {
     let (text, rest) = runtime.block_on(explain(args))?;
     io::stdout().lock().write_all(text.as_bytes())?;
     rest.map_or(Ok(()), Err)
+}
+
+/// The pods of a shard of the cluster that do not show its boundary as it is written, each with the
+/// claim that stands in the way.
+async fn handed_over(args: &ExplainArgs, cluster: &Cluster, draft: &ShardingDraft) -> String {
+    let mut lines = Lines::default();
+    if args.policy.is_none() {
+        let pod = args.pod.as_ref().map(|pod| &*pod.name);
+        match handover::unsettled(cluster, draft, pod).await {
+            Ok(unsettled) => unsettled.iter().for_each(|says| lines.add("handover", says)),
+            Err(error) => lines.add("handover", &format!("is not known: {}", chain(&error))),
+        }
+    }
+    lines.0
 }
 
 /// The explanation, and the error if it is incomplete.
@@ -43,8 +59,9 @@ async fn explain(args: &ExplainArgs) -> Result<(String, Option<ExplainError>), E
     if let (Some(Asked::Request(method)), Some(target)) = (&args.asked, &args.target) {
         let draft = source::of_request(args, &cluster).await?;
         let policy = cluster.resolve(&draft).await?;
-        let text = request::explain(&policy.sharding, method, target)
+        let mut text = request::explain(&policy.sharding, method, target)
             .map_err(|error| ExplainError::Target(target.clone(), error))?;
+        text.push_str(&handed_over(args, &cluster, &draft).await);
         return Ok((text, None));
     }
     let Some([old, new]) = args.diff.as_deref() else { return Err(BadSource::Unnamed.into()) };

@@ -29,6 +29,7 @@ use self::{
     state::states,
 };
 use super::cluster::{Cluster, ClusterError};
+use crate::policy::ShardingDraft;
 
 /// The interval of looks.
 const LOOK: Duration = Duration::from_secs(1);
@@ -94,6 +95,26 @@ async fn handover(args: &HandoverArgs) -> Result<(), HandoverError> {
         }
         sleep(LOOK).await;
     }
+}
+
+/// The pods of a shard that do not have what its config wants, or have more, and why: all, or this
+/// one.
+pub(super) async fn unsettled(
+    cluster: &Cluster,
+    draft: &ShardingDraft,
+    pod: Option<&str>,
+) -> Result<Vec<String>, ClusterError> {
+    let Some(ring) = &draft.ring else { return Ok(Vec::new()) };
+    let found = Found::of(cluster, Some(&draft.config.object.namespace)).await?;
+    let mut rings = states(&found).into_iter();
+    let shards = rings.find(|state| *state.ring == **ring).map(|state| state.shards);
+    let mut shards = shards.unwrap_or_default().into_iter();
+    let shard = shards.find(|shard| shard.shard.as_deref() == Some(&*draft.config.object.name));
+    let pods = shard.map(|shard| shard.pods).unwrap_or_default().into_iter();
+    let is_asked = |state: &PodState| pod.is_none_or(|pod| *state.pod == *pod);
+    let is_unsettled = |state: &PodState| !matches!(state.state, State::Settled | State::Immediate);
+    let unsettled = pods.filter(|state| is_asked(state) && is_unsettled(state));
+    Ok(unsettled.map(|PodState { pod, says, .. }| format!("{pod} {says}")).collect())
 }
 
 /// The rings that are asked for.

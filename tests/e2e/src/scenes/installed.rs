@@ -309,14 +309,23 @@ impl Installed {
     ///
     /// # Errors
     ///
-    /// When it fails; the error quotes its stderr.
+    /// As [`Self::ctrlmesh`].
     pub fn handover(&self, args: &[&str]) -> Result<String> {
+        let ring = format!("{NAMESPACE}/demo-operator");
+        self.ctrlmesh(&[&["handover", &ring], args].concat())
+    }
+
+    /// Runs `ctrlmesh` with these arguments, as the administrator, and returns its output.
+    ///
+    /// # Errors
+    ///
+    /// When it fails; the error quotes its stderr.
+    pub fn ctrlmesh(&self, args: &[&str]) -> Result<String> {
         let api = self.node().api();
         let mut command = api.network().command(ctrlmesh_binary()?);
-        command.args(["handover", &format!("{NAMESPACE}/demo-operator")]).args(args);
-        let output = command.env("KUBECONFIG", api.kubeconfig()).output()?;
+        let output = command.args(args).env("KUBECONFIG", api.kubeconfig()).output()?;
         let errors = String::from_utf8_lossy(&output.stderr);
-        ensure!(output.status.success(), "ctrlmesh handover: {}: {errors}", output.status);
+        ensure!(output.status.success(), "ctrlmesh {args:?}: {}: {errors}", output.status);
         Ok(String::from_utf8(output.stdout)?)
     }
 }

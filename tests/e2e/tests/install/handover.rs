@@ -127,6 +127,10 @@ fn all_see_who_waits(scene: &Installed, bees: [&str; 2], lease: &str) -> Result<
         let resources = json!(["configmaps", "widgets.demo.example.com"]);
         ensure!(state["waitsFor"][0]["resources"] == resources, "{state}");
     }
+    let shard = format!("--shard={NAMESPACE}/bees");
+    let explained = scene.ctrlmesh(&["explain", &shard, "GET", "/api/v1/configmaps"])?;
+    let waits = "handover  demo-operator-2 waits for demo-operator-0 of shard ants: configmaps, ";
+    ensure!(explained.contains(waits), "{explained}");
     ensure!(of_pod(&rings, "demo-operator-0")?["state"] == "givesUp", "{rings}");
     ensure!(of_pod(&rings, "demo-operator-1")?["state"] == "settled", "{rings}");
     for shard in ["ants", "bees"] {
