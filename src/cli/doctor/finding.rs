@@ -89,6 +89,7 @@ checks! {
     D30 Webhook "the reviews of the pod";
     D31 WebhookCertificate "the end of the webhook server's certificate";
     D32 Services "the Services of webhook configurations";
+    D33 LeasesRight "the right of proxies to Leases";
 }
 
 /// Findings under collection.

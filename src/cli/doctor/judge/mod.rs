@@ -8,6 +8,7 @@ mod one_pod;
 mod pods;
 mod proxy;
 mod reviews;
+mod rights;
 mod words;
 
 use k8s_openapi::jiff::Timestamp;

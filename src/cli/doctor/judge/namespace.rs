@@ -12,7 +12,7 @@ use k8s_openapi::{
 use super::{
     limits,
     pods::Pods,
-    reviews::binds,
+    rights::{self, binds},
     words::{named, quoted},
 };
 use crate::{
@@ -47,8 +47,9 @@ pub(super) fn judge(
     if !accounts.is_empty()
         && let Some(bindings) = found.seen(Check::Rights, &subject, &facts.bindings)
     {
-        rights(bindings, name, &accounts, &subject, found);
+        bound(bindings, name, &accounts, &subject, found);
     }
+    rights::judge(&rights::LEASES, &pods.accounts_of_rings(name), facts, manager, found);
     configs(facts, pods, found);
     if is_member {
         limits::judge(facts, manager, found);
@@ -98,7 +99,7 @@ fn is_ours(meta: &ObjectMeta) -> bool {
     meta.labels.as_ref().and_then(|labels| labels.get(label)).is_some_and(|is| is == value)
 }
 
-fn rights(
+fn bound(
     bindings: &[RoleBinding],
     namespace: &str,
     accounts: &[&str],

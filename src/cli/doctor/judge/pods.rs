@@ -136,6 +136,16 @@ impl<'f> Pods<'f> {
         injected.map(PodOf::account).collect::<BTreeSet<_>>().into_iter().collect()
     }
 
+    /// The accounts of injected pods that keep a Lease.
+    pub(super) fn accounts_of_rings(&self, namespace: &str) -> BTreeSet<&'f str> {
+        let keeps = |pod: &&PodOf<'f>| {
+            let config = choose(&self.configs, &pod.labels, namespace, None);
+            config.is_ok_and(|config| config.ring.is_some() && config.waits)
+        };
+        let injected = self.pods.iter().filter(|pod| pod.mode.is_some());
+        injected.filter(keeps).map(PodOf::account).collect()
+    }
+
     /// The pods whose reviews come to their proxies.
     pub(super) fn reviewed<'p>(
         &'p self,

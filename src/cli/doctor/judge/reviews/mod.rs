@@ -6,19 +6,15 @@ mod services;
 
 use std::collections::BTreeSet;
 
-use k8s_openapi::api::rbac::v1::{PolicyRule, RoleBinding};
-
 use self::network::{End, Policies};
 use super::{
     pods::{Pods, Reviewed},
+    rights,
     words::named,
 };
-use crate::{
-    cli::doctor::{
-        facts::{ClusterFacts, ManagerFacts, NamespaceFacts},
-        finding::{Check, Findings},
-    },
-    manager::inject::companions::ROLE,
+use crate::cli::doctor::{
+    facts::{ClusterFacts, NamespaceFacts},
+    finding::{Check, Findings},
 };
 
 pub(super) fn judge(
@@ -37,7 +33,8 @@ pub(super) fn judge(
         let labels = namespace.and_then(|namespace| namespace.metadata.labels.as_ref());
         network(&reviewed, &Policies::new(all, labels), &subject, found);
     }
-    right_to_pods(facts, &cluster.manager, &reviewed, found);
+    let accounts: BTreeSet<_> = reviewed.iter().map(|pod| pod.account).collect();
+    rights::judge(&rights::PODS, &accounts, facts, &cluster.manager, found);
     let subject = format!("webhooks to {}", facts.name);
     let hooks = found.seen(Check::Services, &subject, &cluster.hooks);
     if let Some(hooks) = hooks
@@ -116,67 +113,4 @@ fn network<'f>(
         "PODS cannot send reviews of other shards on",
         "add an egress rule for the port in spec.webhook.port, to all pods of the controller",
     );
-}
-
-/// Whether a RoleBinding is for an account of its namespace.
-pub(super) fn binds(binding: &RoleBinding, account: &str, namespace: &str) -> bool {
-    binding.subjects.iter().flatten().any(|subject| {
-        let is_here = subject.namespace.as_deref().is_none_or(|other| other == namespace);
-        subject.kind == "ServiceAccount" && subject.name == account && is_here
-    })
-}
-
-/// The right to watch pods, by the role that is bound. That an account is not bound at all is reported
-/// elsewhere.
-fn right_to_pods(
-    facts: &NamespaceFacts,
-    manager: &ManagerFacts,
-    reviewed: &[Reviewed<'_>],
-    found: &mut Findings,
-) {
-    let (check, namespace) = (Check::PodsRight, &facts.name);
-    let ours = facts.bindings.iter().flatten().filter(|binding| binding.role_ref.name == ROLE);
-    let of_pods = ours.filter(|one| reviewed.iter().any(|pod| binds(one, pod.account, namespace)));
-    let kinds: BTreeSet<_> = of_pods.map(|binding| binding.role_ref.kind.as_str()).collect();
-    for kind in kinds {
-        let (subject, rules, fix);
-        if kind == "Role" {
-            subject = format!("Role {namespace}/{ROLE}");
-            fix = "apply this Role as `ctrlmesh inject` of this version prints it";
-            let Some(roles) = found.seen(check, &subject, &facts.roles) else { continue };
-            let role = roles.iter().find(|role| role.metadata.name.as_deref() == Some(ROLE));
-            rules = role.map(|role| role.rules.as_deref().unwrap_or_default());
-        } else {
-            subject = format!("ClusterRole {ROLE}");
-            fix = "upgrade the chart: it brings this ClusterRole";
-            let Some(role) = found.seen(check, &subject, &manager.proxy_role) else { continue };
-            rules = role.as_ref().map(|role| role.rules.as_deref().unwrap_or_default());
-        }
-        match rules {
-            None => found.error(check, subject, "is not there, and is bound to proxies", fix),
-            Some(rules) if ["list", "watch"].iter().all(|verb| grants(rules, verb)) => {
-                found.ok(check, subject, "lets proxies watch the pods of their namespace");
-            }
-            Some(_) => found.error(
-                check,
-                subject,
-                "does not let proxies list and watch pods, so that reviews of other shards' objects \
-                 have nowhere to go",
-                fix,
-            ),
-        }
-    }
-}
-
-/// Whether one of the rules grants a verb on all pods.
-fn grants(rules: &[PolicyRule], verb: &str) -> bool {
-    let has = |all: Option<&[String]>, one: &str| {
-        all.unwrap_or_default().iter().any(|other| other == one || other == "*")
-    };
-    rules.iter().any(|rule| {
-        has(rule.api_groups.as_deref(), "")
-            && has(rule.resources.as_deref(), "pods")
-            && has(Some(&rule.verbs), verb)
-            && rule.resource_names.as_ref().is_none_or(Vec::is_empty)
-    })
 }

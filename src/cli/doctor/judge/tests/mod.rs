@@ -27,14 +27,15 @@ fn all_is_well_in_a_healthy_cluster_and_most_checks_say_so() {
     assert!(bad.is_empty(), "{bad:#?}");
     let silent = |check: &&Check| findings.iter().all(|finding| finding.check != **check);
     let silent: Vec<_> = Check::VARIANTS.iter().filter(silent).collect();
-    // A level, a LimitRange and the proxy's own files are not there.
-    assert_eq!(silent, [&Check::LimitRange, &Check::PodSecurity, &Check::Files]);
+    // A level, a LimitRange and the proxy's own files are not there, and no pod is in a ring.
+    let wanted = [&Check::LimitRange, &Check::PodSecurity, &Check::Files, &Check::LeasesRight];
+    assert_eq!(silent, wanted);
 }
 
 #[test]
 fn ids_are_stable() {
     let ids: Vec<_> = Check::VARIANTS.iter().map(|check| check.id()).collect();
-    let wanted: Vec<_> = (1..=32).map(|number| format!("D{number:02}")).collect();
+    let wanted: Vec<_> = (1..=33).map(|number| format!("D{number:02}")).collect();
     assert_eq!(ids, wanted);
     assert_eq!([Check::Bundle, Check::Readyz].map(Check::id), ["D09", "D22"]);
 }
@@ -505,11 +506,43 @@ fn the_files_of_the_proxy_can_be_used() {
     one(Check::Files, Error, "/etc/x: is empty", file(Some("is empty")));
 }
 
+/// A config whose pods keep Leases.
+fn in_ring(name: &str) -> Value {
+    let mut config = config(name, name);
+    config["spec"]["controller"] = json!({ "leaderElectionName": "op" });
+    config
+}
+
+#[test]
+fn i14_the_role_that_is_bound_lets_pods_of_a_ring_keep_leases() {
+    let check = Check::LeasesRight;
+    let with = |configs: Vec<Value>, verbs: &'static [&'static str]| {
+        move |f: &mut Facts| {
+            f.namespace().configs = Ok(configs.into_iter().map(object).collect());
+            let leases = json!({
+                "apiGroups": ["coordination.k8s.io"], "resources": ["leases"], "verbs": verbs,
+            });
+            let mut role = scene::role(&["list", "watch"]);
+            role["rules"].as_array_mut().unwrap().push(leases);
+            f.manager().proxy_role = Ok(Some(object(role)));
+        }
+    };
+    let all = &["get", "list", "watch", "create", "patch", "delete"][..];
+    one(check, Good, "lets proxies keep and watch the Leases", with(vec![in_ring("blue")], all));
+    one(check, Error, "does not let proxies get, list", with(vec![in_ring("blue")], &all[..5]));
+    one(check, Error, "so that a new pod of a ring waits", with(vec![in_ring("blue")], &[]));
+    // No pod keeps one.
+    let mut at_once = in_ring("blue");
+    at_once["spec"]["handover"] = json!({ "mode": "Immediate" });
+    assert_eq!(found(check, with(vec![at_once], &[])), []);
+    assert_eq!(found(check, with(vec![config("blue", "blue")], &[])), []);
+}
+
 /// Takes away each right in turn.
 #[test]
 fn a_missing_right_is_a_warning_and_hides_no_other_finding() {
     type Take = (Check, fn(&mut Facts));
-    let cases: [Take; 19] = [
+    let cases: [Take; 20] = [
         (Check::Definition, |f| f.manager().has_definition = right()),
         (Check::Webhooks, |f| f.manager().webhooks = right()),
         (Check::Deployment, |f| f.manager().deployment = right()),
@@ -520,6 +553,10 @@ fn a_missing_right_is_a_warning_and_hides_no_other_finding() {
         (Check::Services, |f| f.cluster.as_mut().unwrap().hooks = right()),
         (Check::Services, |f| f.namespace().services = right()),
         (Check::PodsRight, |f| f.manager().proxy_role = right()),
+        (Check::LeasesRight, |f| {
+            f.namespace().configs = Ok(vec![object(in_ring("blue"))]);
+            f.manager().proxy_role = right();
+        }),
         (Check::NotInjected, |f| f.namespace().pods = right()),
         (Check::Malformed, |f| f.namespace().configs = right()),
         (Check::Quota, |f| f.namespace().quotas = right()),
