@@ -222,7 +222,7 @@ impl Pods<'_> {
         read: &FoundLease,
         lease: &Lease<Arc<Scope>>,
         standing: &Standing<'_, Arc<Scope>>,
-        overlaps: &[Overlap<'_>],
+        overlaps: &[Overlap],
     ) -> PodState {
         let says = &read.says;
         let waits_for: Vec<_> =
@@ -261,7 +261,7 @@ fn in_words(
     lease: &Lease<Arc<Scope>>,
     standing: &Standing<'_, Arc<Scope>>,
     waits_for: &[WaitState],
-    overlaps: &[Overlap<'_>],
+    overlaps: &[Overlap],
 ) -> (State, String) {
     let Some(shard) = lease.shard.as_deref() else {
         return (State::Unreadable, "cannot be read, and counts as a claim of everything".into());
@@ -360,9 +360,9 @@ impl PodState {
 }
 
 impl OverlapState {
-    fn of(overlap: &Overlap<'_>) -> Self {
+    fn of(overlap: &Overlap) -> Self {
         Self {
-            shards: overlap.shards.map(str::to_owned),
+            shards: overlap.shards.clone().map(String::from),
             wanted_twice: texts(&overlap.wanted_twice),
             limited_once: texts(&overlap.limited_once),
         }

@@ -24,6 +24,7 @@ use kube::Client;
 use tokio::time::{Instant, sleep_until};
 
 use self::{
+    conditions::Overlaps,
     election::Candidate,
     mesh::Mesh,
     pauses::Pauses,
@@ -54,6 +55,7 @@ struct Term {
     mesh: Mesh,
     pauses: Pauses,
     waiting: Waiting,
+    overlaps: Overlaps,
 }
 
 /// Stands for leader, and does the duties while it leads. Returns once a drain has begun.
@@ -87,7 +89,12 @@ async fn terms(candidate: &mut Candidate, shared: &Arc<Shared>, client: &Client)
 async fn work(shared: &Arc<Shared>, client: &Client) {
     let mut own = shared.own.subscribe();
     let mesh = Mesh::follow(client, shared);
-    let mut term = Term { mesh, pauses: Pauses::default(), waiting: Waiting::default() };
+    let mut term = Term {
+        mesh,
+        pauses: Pauses::default(),
+        waiting: Waiting::default(),
+        overlaps: Overlaps::default(),
+    };
     let mut next = Instant::now();
     loop {
         let changed = async {
@@ -173,7 +180,8 @@ impl Term {
         let removals = self.mesh.leases_due(now).into_iter();
         due.extend(removals.map(|(at, removal)| (at, Write::Removal(removal))));
         let chosen = self.mesh.chosen();
-        let rings = self.mesh.rings(&chosen, now);
+        let mut rings = self.mesh.rings(&chosen, now);
+        self.overlaps.compare(&mut rings);
         let conditions = self.mesh.conditions_due(&chosen, &rings).into_iter();
         due.extend(conditions.map(|(at, apply)| (at, Write::Mesh(apply))));
         let replica = &shared.config.objects.replica;

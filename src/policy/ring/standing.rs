@@ -24,9 +24,9 @@ pub struct Standing<'l, S> {
 
 /// Two configs of a ring that do not agree about some resources.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Overlap<'w> {
+pub struct Overlap {
     /// The shard of the elder config, and that of the other.
-    pub shards: [&'w str; 2],
+    pub shards: [Box<str>; 2],
     /// The resources of which both want the same objects, as far as is known.
     pub wanted_twice: Vec<Rule>,
     /// The resources that only one of them limits: the other may write all of their objects.
@@ -62,11 +62,6 @@ impl<'l, S: Piece> Standing<'l, S> {
             waits_for,
         }
     }
-
-    /// Whether the pod has all that its config wants, and nothing else.
-    pub fn is_settled(&self) -> bool {
-        self.keeps.is_empty() && self.lacks.is_empty() && self.waits_for.is_empty()
-    }
 }
 
 impl<S> Lease<S> {
@@ -94,9 +89,9 @@ fn contested<S: Piece>(claim: &Claim<S>, wanted: &Area<S>, other: &Claim<S>) -> 
     refined(areas.into_iter().flatten()).into_iter().filter(is_contested).collect()
 }
 
-impl<'w> Overlap<'w> {
+impl Overlap {
     /// The pairs of shards that do not agree.
-    pub fn all<S: Piece>(wishes: &'w [Wanted<S>]) -> Vec<Self> {
+    pub fn all<S: Piece>(wishes: &[Wanted<S>]) -> Vec<Self> {
         let mut all = Vec::new();
         for (at, one) in wishes.iter().enumerate() {
             for other in wishes.iter().skip(at + 1).filter(|other| other.is_rival_of(one)) {
@@ -107,20 +102,25 @@ impl<'w> Overlap<'w> {
         all
     }
 
+    /// The other shard, if one is this.
+    pub fn rival_of(&self, shard: &str) -> Option<&str> {
+        let [elder, other] = &self.shards;
+        match () {
+            () if **elder == *shard => Some(other),
+            () if **other == *shard => Some(elder),
+            () => None,
+        }
+    }
+
     /// The other shard, if one is this and both want the same objects of the resource.
-    pub fn rival_about(&self, shard: &str, rule: &Rule) -> Option<&'w str> {
-        let [elder, other] = self.shards;
-        let rival = match () {
-            () if elder == shard => other,
-            () if other == shard => elder,
-            () => return None,
-        };
+    pub fn rival_about(&self, shard: &str, rule: &Rule) -> Option<&str> {
+        let rival = self.rival_of(shard)?;
         let mut rules = self.wanted_twice.iter();
         rules.any(|wanted| wanted == rule || wanted.conflicts(rule)).then_some(rival)
     }
 
     /// The disagreement of two shards, the elder first. `None` if there is none.
-    fn of<S: Piece>(pair: [&'w Wanted<S>; 2]) -> Option<Self> {
+    fn of<S: Piece>(pair: [&Wanted<S>; 2]) -> Option<Self> {
         let [mut wanted_twice, mut limited_once] = [Vec::new(), Vec::new()];
         for rule in refined(pair.iter().map(|wanted| &*wanted.area)) {
             match pair.map(|wanted| wanted.area.find(&rule)) {
@@ -129,7 +129,7 @@ impl<'w> Overlap<'w> {
                 _ => {}
             }
         }
-        let shards = pair.map(|wanted| &*wanted.shard);
+        let shards = pair.map(|wanted| wanted.shard.clone());
         let is_any = !wanted_twice.is_empty() || !limited_once.is_empty();
         is_any.then_some(Self { shards, wanted_twice, limited_once })
     }

@@ -14,7 +14,7 @@ use serde_json::{Value, json};
 
 pub(super) use self::{
     reviews::SelectedPods,
-    rings::{PodOfRing, Rings},
+    rings::{Overlaps, PodOfRing, Rings},
 };
 use crate::{
     api::{Condition, ShardingConfig},

@@ -31,6 +31,7 @@ pub(in crate::manager::duty) struct Rings<'a>(BTreeMap<(&'a str, &'a str), RingF
 #[derive(Default)]
 struct RingFacts<'a> {
     wishes: Vec<Wanted<Arc<Scope>>>,
+    overlaps: Arc<[Overlap]>,
     /// Whether a config needs labels of namespaces that are not known.
     has_unknown: bool,
     /// The configs that take everything at once.
@@ -48,6 +49,33 @@ struct Silence<'a> {
     pods: Missed<'a>,
     has_unheard: bool,
     has_heard: bool,
+}
+
+/// The overlaps of the rings, compared once for the same wishes: there are as many pairs of configs as
+/// their number squared.
+#[derive(Default)]
+pub(in crate::manager::duty) struct Overlaps(BTreeMap<(String, String), Compared>);
+
+struct Compared {
+    wishes: Vec<Wanted<Arc<Scope>>>,
+    overlaps: Arc<[Overlap]>,
+}
+
+impl Overlaps {
+    /// Fills in the overlaps of these rings, and forgets those of others.
+    pub(in crate::manager::duty) fn compare(&mut self, rings: &mut Rings<'_>) {
+        let mut before = std::mem::take(&mut self.0);
+        for ((namespace, ring), facts) in &mut rings.0 {
+            let key = ((*namespace).to_owned(), (*ring).to_owned());
+            let same = before.remove(&key).filter(|compared| compared.wishes == facts.wishes);
+            let compared = same.unwrap_or_else(|| Compared {
+                wishes: facts.wishes.clone(),
+                overlaps: Overlap::all(&facts.wishes).into(),
+            });
+            facts.overlaps = Arc::clone(&compared.overlaps);
+            self.0.insert(key, compared);
+        }
+    }
 }
 
 /// A pod of a ring, by what its Lease shows.
@@ -177,13 +205,10 @@ impl RingFacts<'_> {
     }
 
     fn overlap(&self, shard: &str) -> Verdict {
-        let all = Overlap::all(&self.wishes);
-        let of = |overlap: &&Overlap<'_>| overlap.shards.contains(&shard);
         let mut parts = Vec::new();
         let mut reason = "LimitedOnce";
-        for overlap in all.iter().filter(of) {
-            let [elder, other] = overlap.shards;
-            let rival = if elder == shard { other } else { elder };
+        for overlap in &*self.overlaps {
+            let Some(rival) = overlap.rival_of(shard) else { continue };
             if let Some(rules) = first_of(&overlap.wanted_twice) {
                 reason = "WantedTwice";
                 parts.push(format!("ShardingConfig {rival} wants some of the same {rules}"));

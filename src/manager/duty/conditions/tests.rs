@@ -2,7 +2,7 @@ use std::num::NonZeroU16;
 
 use serde_json::{Value, json};
 
-use super::{PodOfRing, Rings, SelectedPods, due};
+use super::{Overlaps, PodOfRing, Rings, SelectedPods, due};
 use crate::{
     manager::{
         configs::ConfigFacts,
@@ -162,6 +162,7 @@ fn ring<'a>(configs: [&'a ConfigFacts; 2], pods: &[(&'a str, PodOfRing)]) -> Rin
     for (pod, is) in pods {
         rings.add_pod("ns", sharding(configs[0]), pod, *is);
     }
+    Overlaps::default().compare(&mut rings);
     rings
 }
 
@@ -276,4 +277,29 @@ fn i14_conditions_of_reviews_and_of_the_ring_are_written_together() {
     let none = SelectedPods::default();
     let written = due("ns/blue", &told, &none, &rings, TUESDAY.parse().unwrap()).unwrap();
     assert_eq!(types(&written), ["InForce", "Overlap", "Silent", "WebhookRedirected"]);
+}
+
+#[test]
+fn i14_configs_are_compared_anew_when_one_wants_something_else() {
+    let none = Value::Null;
+    let blue = in_ring("blue", MONDAY, &["ant", "bee"], &none);
+    let [same, apart] = [["bee"], ["cow"]].map(|names| in_ring("green", TUESDAY, &names, &none));
+    let mut overlaps = Overlaps::default();
+    let mut says = |green: &ConfigFacts| {
+        let mut rings = Rings::default();
+        for config in [&blue, green] {
+            rings.add_config("ns", sharding(config), None);
+        }
+        overlaps.compare(&mut rings);
+        rings
+            .lacking("ns/blue", sharding(&blue))
+            .into_iter()
+            .map(|lack| lack.reason)
+            .collect::<Vec<_>>()
+    };
+    let (none, overlap): (Vec<&str>, Vec<&str>) = (Vec::new(), vec!["Overlap"]);
+    assert_eq!(says(&same), overlap);
+    assert_eq!(says(&same), overlap);
+    assert_eq!(says(&apart), none);
+    assert_eq!(says(&same), overlap);
 }
