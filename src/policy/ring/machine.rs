@@ -162,15 +162,17 @@ impl<S: Piece> Ring<S> {
         self.peers.take_reading();
     }
 
-    /// A Lease as the watch shows it that follows the last list.
-    pub fn changed(&mut self, lease: Lease<S>, now: Time) {
+    /// A Lease as the watch shows it that follows the last list. Returns whether it says anything new:
+    /// most are renewals.
+    pub fn changed(&mut self, lease: Lease<S>, now: Time) -> bool {
         // Of the own one, answers are newer than a watch, which is late.
-        if lease.pod != self.pod && self.peers.is_followed() {
-            // Most are renewals.
-            if self.peers.change(lease, self.clock(now)) {
-                self.settle(now);
-            }
+        let is_new = lease.pod != self.pod
+            && self.peers.is_followed()
+            && self.peers.change(lease, self.clock(now));
+        if is_new {
+            self.settle(now);
         }
+        is_new
     }
 
     /// A Lease was deleted, as the watch shows it that follows the last list.

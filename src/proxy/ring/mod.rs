@@ -195,19 +195,23 @@ impl Keeper {
                 left.send_replace(true);
             }
             let wakes = self.wakes(rests);
-            let input = tokio::select! {
-                Ok(()) = self.turn.changed() => Input::Turn,
-                _ = leaving.begun(), if !self.is_ending => {
-                    self.is_ending = true;
-                    self.end_requests();
-                    Input::Turn
+            loop {
+                let input = tokio::select! {
+                    Ok(()) = self.turn.changed() => Input::Turn,
+                    _ = leaving.begun(), if !self.is_ending => {
+                        self.is_ending = true;
+                        self.end_requests();
+                        Input::Turn
+                    }
+                    input = self.under.next() => input,
+                    id = self.epochs.ended() => Input::Ended(id),
+                    () = self.feed.has_lost() => Input::Lost,
+                    () = reached(wakes) => Input::Turn,
+                };
+                if self.take(input) {
+                    break;
                 }
-                input = self.under.next() => input,
-                id = self.epochs.ended() => Input::Ended(id),
-                () = self.feed.has_lost() => Input::Lost,
-                () = reached(wakes) => Input::Turn,
-            };
-            self.take(input);
+            }
         }
     }
 
@@ -307,13 +311,15 @@ impl Keeper {
         true
     }
 
-    fn take(&mut self, input: Input) {
+    /// Takes an input. Returns false if it says nothing new.
+    fn take(&mut self, input: Input) -> bool {
         // Before the end of an epoch, so that none of its writes is forgotten.
         let losses = self.epochs.losses();
         if let Input::Ended(id) = input {
             self.epochs.forget(id);
         }
-        let Some(ring) = &mut self.ring else { return };
+        let Some(ring) = &mut self.ring else { return true };
+        let has_lost = !losses.is_empty();
         for (area, at) in losses {
             ring.lose_within(area, now().saturating_sub(at.elapsed()));
         }
@@ -337,7 +343,9 @@ impl Keeper {
                 ring.unlisted();
                 self.note(false, Some(error));
             }
-            Input::Changed(Some(Change::Written(lease))) => ring.changed(*lease, now()),
+            Input::Changed(Some(Change::Written(lease))) => {
+                return ring.changed(*lease, now()) || has_lost;
+            }
             Input::Changed(Some(Change::Deleted(pod))) => ring.deleted(&pod, now()),
             Input::Changed(None) => {
                 self.under.watch = None;
@@ -346,6 +354,7 @@ impl Keeper {
                 ring.unfollowed();
             }
         }
+        true
     }
 
     /// Logs a new failure, and pauses after each.

@@ -19,11 +19,20 @@ pub(crate) enum Disturbance {
     ProxyIsKilled,
 }
 
+/// The disturbances of a run.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Disturbances {
+    All,
+    /// None by which a watch ends.
+    WithoutCuts,
+}
+
 impl Disturbance {
     /// At random. A proxy that was killed keeps its claim for a minute, since what it sent may take
     /// effect: that is rare.
-    fn random(rng: &mut Rng) -> Self {
+    fn random(of: Disturbances, rng: &mut Rng) -> Self {
         match rng.usize(..80) {
+            0 | 31..=42 if of == Disturbances::WithoutCuts => Self::None,
             0 => Self::ProxyIsKilled,
             1..=10 => Self::ProxyStandsStill,
             11..=20 => Self::ServerStandsStill,
@@ -32,11 +41,6 @@ impl Disturbance {
             37..=42 => Self::AnswersAreLost,
             _ => Self::None,
         }
-    }
-
-    /// Whether watches end by it, so that clients list anew where a boundary moves meanwhile.
-    pub(crate) fn cuts_watches(&self) -> bool {
-        matches!(self, Self::NetworkIsCut | Self::AnswersAreLost | Self::ProxyIsKilled)
     }
 }
 
@@ -55,10 +59,10 @@ impl fmt::Display for Disturbance {
 }
 
 /// Does something at random, and undoes it.
-pub(crate) fn disturb(scene: &mut Scene, rng: &mut Rng) -> Result<Disturbance> {
+pub(crate) fn disturb(scene: &mut Scene, of: Disturbances, rng: &mut Rng) -> Result<Disturbance> {
     let number = rng.usize(..scene.pods.len());
     let pause = Duration::from_millis(rng.u64(20..900));
-    let disturbance = Disturbance::random(rng);
+    let disturbance = Disturbance::random(of, rng);
     let api = &scene.apis[number % 2];
     let pod = &mut scene.pods[number];
     match disturbance {

@@ -43,6 +43,8 @@ fn i14_a_healthy_ring_hands_over_in_time() -> Result<()> {
         unowned.extend(gaps);
         last = next.to;
     }
+    let relists = scene.records()?.relists();
+    ensure!(relists == 0, "informers listed anew {relists} times");
     for times in [&mut opened, &mut unowned] {
         times.sort_by(f64::total_cmp);
     }

@@ -162,7 +162,9 @@ impl Machines {
                 let leases = leases.map(|at| self.lease(at, listed(input)[at])).collect();
                 ring.listed(Listing { leases, is_consistent }, NOW);
             }
-            Input::Changed(of, seen) if seen.is_there => ring.changed(self.lease(of, seen), NOW),
+            Input::Changed(of, seen) if seen.is_there => {
+                let _ = ring.changed(self.lease(of, seen), NOW);
+            }
             Input::Changed(of, _) => ring.deleted(NAME[of], NOW),
             Input::Unfollowed => ring.unfollowed(),
             Input::Write => return self.write(ring),
