@@ -283,6 +283,7 @@ fn the_manager_may_read_what_it_has_to_and_no_more() -> Result<()> {
         &["get", "secrets", "-n", NAMESPACE, "--field-selector=metadata.name=ctrlmesh-trust"],
         &["get", "mutatingwebhookconfigurations", "--field-selector=metadata.name=ctrlmesh"],
         &["get", "lease", "ctrlmesh-manager", "-n", NAMESPACE, "--ignore-not-found"],
+        &["get", "namespaces"],
     ] {
         api.kubectl(&[args, &["--as", MANAGER]].concat())?;
     }
@@ -292,7 +293,7 @@ fn the_manager_may_read_what_it_has_to_and_no_more() -> Result<()> {
         &["get", "configmaps", "-A"],
         &["get", "rolebindings", "-A"],
         &["get", "services", "-n", "default"],
-        &["get", "namespaces"],
+        &["get", "nodes"],
     ] {
         refused(&args.join(" "), api.kubectl(&[args, &["--as", MANAGER]].concat()))?;
     }
