@@ -120,6 +120,7 @@ async fn outbound(
     let upstream = match to.dial((&hello.client_hello()).into()).await {
         Ok(upstream) => upstream,
         Err(why) => {
+            worker.shared.feed.has_asked(None);
             tls.turn_away(hello, why).await;
             return why;
         }

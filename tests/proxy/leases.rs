@@ -472,7 +472,7 @@ async fn i14_a_claim_is_given_back_when_the_client_of_a_cut_watch_is_back() {
 }
 
 #[tokio::test]
-async fn bad_client_that_does_not_come_back_keeps_the_claim_for_thirty_seconds() {
+async fn bad_client_that_does_not_come_back_keeps_the_claim_for_a_minute() {
     let (mut pod, _) = begun(in_ring("a"), &[]).await;
     let (_client, _) = cut(&mut pod).await;
     let began = Instant::now();
@@ -485,7 +485,7 @@ async fn bad_client_that_does_not_come_back_keeps_the_claim_for_thirty_seconds()
         }
     }
     let waited = began.elapsed();
-    assert!((10..31).contains(&waited.as_secs()), "{waited:?}");
+    assert!((55..67).contains(&waited.as_secs()), "{waited:?}");
 }
 
 #[tokio::test]

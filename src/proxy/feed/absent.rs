@@ -13,9 +13,9 @@ use tokio::{
 
 use crate::policy::Epoch;
 
-/// The time in which a client comes back, if it does: informers pause for up to thirty seconds
-/// (client-go's reflector, kube-rs).
-const PAUSE: Duration = Duration::from_secs(30);
+/// The time in which a client asks again, if it does: client-go's reflector pauses for up to thirty
+/// seconds, and for as long again by jitter (`NewExponentialBackoffManager` in its `reflector.go`).
+const PAUSE: Duration = Duration::from_secs(65);
 /// Most clients that are told apart.
 const MOST: usize = 1024;
 
@@ -51,15 +51,25 @@ impl Absent {
     pub(super) fn left(&self, collection: u64, epoch: Epoch) {
         let now = Instant::now();
         let Clients { told_apart, last } = &mut *self.clients.lock();
-        while told_apart.front().is_some_and(|client| client.until <= now) {
-            told_apart.pop_front();
-        }
+        told_apart.retain(|client| client.until > now);
         let client = Client { collection, epoch, until: now + PAUSE };
         if told_apart.len() < MOST {
             told_apart.push_back(client);
         } else {
             let epoch = last.map_or(epoch, |last| last.epoch.min(epoch));
             *last = Some(Client { epoch, ..client });
+        }
+    }
+
+    /// Records that a client has asked for the collection, or for anything (`None`): if it gets nothing,
+    /// it pauses anew.
+    pub(super) fn has_asked(&self, collection: Option<u64>) {
+        let now = Instant::now();
+        let Clients { told_apart, last } = &mut *self.clients.lock();
+        let is_of = |client: &&mut Client| collection.is_none_or(|of| client.collection == of);
+        let all = told_apart.iter_mut().filter(is_of).chain(last);
+        for client in all.filter(|client| client.until > now) {
+            client.until = now + PAUSE;
         }
     }
 
@@ -127,6 +137,26 @@ mod tests {
         absent.left(7, second);
         let waited = wait(&absent, second).await;
         assert!((PAUSE..PAUSE + Duration::from_millis(2)).contains(&waited), "{waited:?}");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn i14_a_client_that_asks_and_gets_nothing_is_waited_for_anew() {
+        let absent = Absent::new();
+        let epoch = Epoch::default().next();
+        absent.left(7, epoch);
+        let later = Duration::from_secs(40);
+        let (waited, ()) = tokio::join!(wait(&absent, epoch), async {
+            tokio::time::sleep(later).await;
+            absent.has_asked(Some(8));
+            absent.has_asked(Some(7));
+            tokio::time::sleep(later).await;
+            absent.has_asked(None);
+        });
+        let wanted = 2 * later + PAUSE;
+        assert!((wanted..wanted + Duration::from_millis(4)).contains(&waited), "{waited:?}");
+        // One that has had its time does not begin again.
+        absent.has_asked(None);
+        assert_eq!(wait(&absent, epoch).await, Duration::ZERO);
     }
 
     #[tokio::test(start_paused = true)]

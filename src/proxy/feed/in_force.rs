@@ -187,6 +187,12 @@ impl Feed {
         self.absent.left(collection, epoch);
     }
 
+    /// Records that a client has asked for a collection, or has been turned away (`None`): if it gets
+    /// nothing, it pauses anew.
+    pub(in crate::proxy) fn has_asked(&self, collection: Option<u64>) {
+        self.absent.has_asked(collection);
+    }
+
     /// Records that a client was shown the collection anew.
     pub(in crate::proxy) fn came_back(&self, collection: u64) {
         self.absent.came_back(collection);

@@ -180,6 +180,7 @@ fn collection(
     let positions = pair.upstream.server.positions.get().ok_or_else(no_policy)?;
     let position = positions.of(&GroupResource::of(resource));
     let mut collection = Collection::new(info, narrow, position, in_force);
+    pair.worker.shared.feed.has_asked(Some(collection.key));
     collection.asked = asked;
     collection.may_resume(&mut pair.grants.borrow_mut())?;
     Ok(Some(collection))
