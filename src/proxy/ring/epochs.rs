@@ -17,8 +17,8 @@ use crate::{
 };
 
 /// The time that clients have to take what is under way to them: one that reads nothing holds nobody
-/// up for longer.
-const SHOWN: Duration = Duration::from_secs(10);
+/// up for longer. A watch that cannot be brought over ends before, and its client is absent.
+const SHOWN: Duration = Duration::from_secs(15);
 
 /// The epochs of one process.
 pub(super) struct Epochs {
