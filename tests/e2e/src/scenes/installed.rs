@@ -18,9 +18,7 @@ use anyhow::{Context, Result, bail, ensure};
 use serde_json::json;
 
 use super::shards::{NAMESPACE, Shards, config, of_namespaces, of_teams, of_the_operators};
-use crate::{
-    Binaries, Node, NodeBuilder, builds::helm_binary, images, proxy::ctrlmesh_binary, until,
-};
+use crate::{Binaries, Node, NodeBuilder, builds::helm_binary, images, until};
 
 /// The time limit of an installation.
 const INSTALL_LIMIT: &str = "--timeout=120s";
@@ -322,7 +320,7 @@ impl Installed {
     /// When it fails; the error quotes its stderr.
     pub fn ctrlmesh(&self, args: &[&str]) -> Result<String> {
         let api = self.node().api();
-        let mut command = api.network().command(ctrlmesh_binary()?);
+        let mut command = api.network().command(self.shards.mesh().binary());
         let output = command.args(args).env("KUBECONFIG", api.kubeconfig()).output()?;
         let errors = String::from_utf8_lossy(&output.stderr);
         ensure!(output.status.success(), "ctrlmesh {args:?}: {}: {errors}", output.status);

@@ -167,13 +167,18 @@ impl Mesh {
         self.node.kubectl(&["get", "--raw", &path])
     }
 
+    /// The path of the `ctrlmesh` binary.
+    pub(crate) fn binary(&self) -> PathBuf {
+        self.binaries.ctrlmesh()
+    }
+
     /// Runs the `ctrlmesh` binary and returns its output.
     ///
     /// # Errors
     ///
     /// When it fails; the error quotes its stderr.
     pub fn ctrlmesh(&self, args: &[&str], input: &str) -> Result<String> {
-        run(&self.binaries.ctrlmesh(), args, input)
+        run(&self.binary(), args, input)
     }
 }
 
