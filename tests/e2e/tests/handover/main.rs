@@ -80,7 +80,7 @@ fn i14_no_object_is_in_two_shards_while_boundaries_move() -> Result<()> {
 
 #[test]
 fn i14_without_the_ring_the_same_finds_objects_in_two_shards() -> Result<()> {
-    let twice = run(Waits::ForNobody, Disturbances::All, count(8)?.min(100))?.twice();
+    let twice = run(Waits::ForNobody, Disturbances::All, count(24)?.min(100))?.twice();
     ensure!(!twice.is_empty(), "the moves do not show what the ring is for");
     Ok(())
 }
