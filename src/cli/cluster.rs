@@ -3,7 +3,7 @@
 //! Hides the client, which is created at its first use, and paging. Of policies it knows only the
 //! labels that they need.
 
-use std::{collections::BTreeMap, error::Error};
+use std::{collections::BTreeMap, convert::Infallible, error::Error, str::FromStr};
 
 use k8s_openapi::{
     NamespaceResourceScope,
@@ -182,6 +182,25 @@ impl Cluster {
             Client::try_from(config).map_err(|error| unavailable("the kubeconfig".into(), error))
         });
         client.await.cloned()
+    }
+}
+
+/// The name of an object, with its namespace if that is given.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct ObjectName {
+    pub(super) namespace: Option<String>,
+    pub(super) name: String,
+}
+
+impl FromStr for ObjectName {
+    type Err = Infallible;
+
+    fn from_str(text: &str) -> Result<Self, Infallible> {
+        let (namespace, name) = match text.split_once('/') {
+            Some((namespace, name)) => (Some(namespace.to_owned()), name),
+            None => (None, text),
+        };
+        Ok(Self { namespace, name: name.to_owned() })
     }
 }
 

@@ -92,7 +92,7 @@ metrics! {
     policy_age in Seconds: Gauge<f64, AtomicU64>;
     /// Time from a change of the shard's boundary until all of it was in force
     handover in Seconds: Histogram = Histogram::new(HANDOVER_BUCKETS);
-    /// Number of those that the shard waits for now, by kind
+    /// Number of things that the shard waits for, by kind
     handover_waiting: Family<Labels<1>, Gauge> = Awaited::none();
     /// Time since the pod's Lease was written; 0 where it has none
     lease_age in Seconds: Gauge<f64, AtomicU64>;

@@ -1,9 +1,11 @@
 //! The flags of `ctrlmesh explain`.
 
-use std::{convert::Infallible, path::PathBuf, str::FromStr};
+use std::{path::PathBuf, str::FromStr};
 
 use clap::Args;
 use http::{Method, method::InvalidMethod};
+
+use crate::cli::cluster::ObjectName;
 
 /// The flags of `ctrlmesh explain`.
 #[derive(Args, Clone, Debug)]
@@ -65,24 +67,5 @@ impl FromStr for Asked {
 
     fn from_str(text: &str) -> Result<Self, InvalidMethod> {
         if text == "review" { Ok(Self::Review) } else { text.parse().map(Self::Request) }
-    }
-}
-
-/// The name of an object, with its namespace if that is given.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct ObjectName {
-    pub(super) namespace: Option<String>,
-    pub(super) name: String,
-}
-
-impl FromStr for ObjectName {
-    type Err = Infallible;
-
-    fn from_str(text: &str) -> Result<Self, Infallible> {
-        let (namespace, name) = match text.split_once('/') {
-            Some((namespace, name)) => (Some(namespace.to_owned()), name),
-            None => (None, text),
-        };
-        Ok(Self { namespace, name: name.to_owned() })
     }
 }

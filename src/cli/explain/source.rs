@@ -6,9 +6,9 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use super::args::{ExplainArgs, ObjectName};
+use super::args::ExplainArgs;
 use crate::{
-    cli::cluster::{Cluster, ClusterError},
+    cli::cluster::{Cluster, ClusterError, ObjectName},
     policy::{self, BadDocument, Checked, Draft, ShardingDraft, object_of},
 };
 

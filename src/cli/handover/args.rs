@@ -1,8 +1,8 @@
 //! The flags of `ctrlmesh handover`.
 
-use std::{convert::Infallible, str::FromStr};
-
 use clap::{Args, ValueEnum};
+
+use crate::cli::cluster::ObjectName;
 
 /// The flags of `ctrlmesh handover`.
 #[derive(Args, Clone, Debug)]
@@ -27,7 +27,7 @@ pub struct HandoverArgs {
 
     /// The ring: spec.ring of its ShardingConfigs, by default their leaderElectionName
     #[arg(value_name = "[NAMESPACE/]RING")]
-    pub(super) ring: Option<RingName>,
+    pub(super) ring: Option<ObjectName>,
 }
 
 /// The values of `--output`.
@@ -38,24 +38,4 @@ pub(super) enum Output {
     /// An array of rings, with the claims; with --watch, a line for each look that shows something
     /// new
     Json,
-}
-
-/// The name of a ring, with its namespace if that is given.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct RingName {
-    pub(super) namespace: Option<String>,
-    pub(super) name: String,
-}
-
-impl FromStr for RingName {
-    type Err = Infallible;
-
-    fn from_str(text: &str) -> Result<Self, Infallible> {
-        Ok(match text.split_once('/') {
-            Some((namespace, name)) => {
-                Self { namespace: Some(namespace.to_owned()), name: name.to_owned() }
-            }
-            None => Self { namespace: None, name: text.to_owned() },
-        })
-    }
 }

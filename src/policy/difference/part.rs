@@ -8,11 +8,7 @@ use crate::{
         sharding::{Boundary, HashOf, HashRule, ObjectFacts, Share},
         way::Narrow,
     },
-    wire::{
-        frames::Verdict,
-        object::Object,
-        selector::{Op, Requirement, Selector},
-    },
+    wire::{frames::Verdict, object::Object, selector::Selector},
 };
 
 /// The most namespaces that are listed one by one.
@@ -97,23 +93,10 @@ fn without(one: &Selector, two: &Selector) -> Option<Vec<Selector>> {
             continue;
         }
         let with = |requirement| so_far.and(&[requirement].into_iter().collect());
-        found.push(with(opposite(requirement)?));
+        found.push(with(requirement.opposite()?));
         so_far = with(requirement.clone());
     }
     Some(found)
-}
-
-/// The negation of a requirement, or `None` for a comparison of numbers: a value that is not a
-/// number is neither greater nor less.
-fn opposite(requirement: &Requirement) -> Option<Requirement> {
-    let op = match requirement.op() {
-        Op::In => Op::NotIn,
-        Op::NotIn => Op::In,
-        Op::Exists => Op::DoesNotExist,
-        Op::DoesNotExist => Op::Exists,
-        Op::GreaterThan | Op::LessThan => return None,
-    };
-    Requirement::new(requirement.key(), op, requirement.values()).ok()
 }
 
 struct Parts {

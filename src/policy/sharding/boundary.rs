@@ -75,6 +75,11 @@ pub enum BadRange {
 }
 
 impl Boundary {
+    /// The boundary without a condition.
+    pub(super) fn everything() -> Self {
+        Self { names: None, pattern: None, selected: None, hash: None, has_cluster_scoped: true }
+    }
+
     /// Whether it sets no condition.
     pub(in crate::policy) fn is_everything(&self) -> bool {
         let Self { names, pattern, selected, hash, has_cluster_scoped } = self;

@@ -159,13 +159,6 @@ impl Common {
     }
 
     fn listed(self) -> Vec<Boundary> {
-        let any = || Boundary {
-            names: None,
-            pattern: None,
-            selected: None,
-            hash: None,
-            has_cluster_scoped: true,
-        };
         let mut patterns = self.patterns.into_values();
         let mut hashes = [self.of_uid, self.of_namespace].into_iter().filter_map(Hashes::rule);
         let first = Boundary {
@@ -178,8 +171,9 @@ impl Common {
         if first.is_everything() {
             return Vec::new();
         }
-        let hashes = hashes.map(|rule| Boundary { hash: Some(rule), ..any() });
-        let patterns = patterns.map(|pattern| Boundary { pattern: Some(pattern), ..any() });
+        let hashes = hashes.map(|rule| Boundary { hash: Some(rule), ..Boundary::everything() });
+        let patterns =
+            patterns.map(|pattern| Boundary { pattern: Some(pattern), ..Boundary::everything() });
         [first].into_iter().chain(hashes).chain(patterns).collect()
     }
 }

@@ -40,6 +40,19 @@ impl Requirement {
         Self::new(key, Op::In, [value.into()])
     }
 
+    /// The requirement that is met where this one is not. `None` for a comparison of numbers: a value
+    /// that is not a number is neither greater nor less.
+    pub fn opposite(&self) -> Option<Self> {
+        let op = match self.op {
+            Op::In => Op::NotIn,
+            Op::NotIn => Op::In,
+            Op::Exists => Op::DoesNotExist,
+            Op::DoesNotExist => Op::Exists,
+            Op::GreaterThan | Op::LessThan => return None,
+        };
+        Some(Self { op, ..self.clone() })
+    }
+
     /// Name of the label.
     pub fn key(&self) -> &str {
         &self.key

@@ -3,7 +3,10 @@ use std::{collections::BTreeMap, sync::Arc};
 use proptest::prelude::*;
 
 use super::*;
-use crate::policy::{HashRange, Pattern, Scope, Selected};
+use crate::{
+    policy::{HashRange, Pattern, Scope, Selected},
+    wire::selector::{Op, Requirement},
+};
 
 type Labels = BTreeMap<&'static str, &'static str>;
 

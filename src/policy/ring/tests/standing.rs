@@ -28,7 +28,7 @@ fn names(rules: &[Rule]) -> Vec<String> {
     rules.iter().map(ToString::to_string).collect()
 }
 
-/// What a pod keeps and lacks, and whom it waits for.
+/// The resources that a pod keeps and lacks, and the pods that it waits for.
 type Found = (Vec<String>, Vec<String>, Vec<(String, Vec<String>)>);
 
 /// Those of the pod of `leases[0]`.

@@ -6,7 +6,7 @@
 use std::collections::BTreeSet;
 
 use super::super::{Boundary, HashOf, Scope};
-use crate::wire::selector::{Op, Requirement, Selector};
+use crate::wire::selector::{Requirement, Selector};
 
 /// One condition of a scope.
 enum Condition {
@@ -30,7 +30,7 @@ impl Scope {
         let (one, None) = (conditions.next()?, conditions.next()) else { return None };
         let rest = match one {
             Condition::Labels(requirement) => {
-                let but = Self::new(Selector::from_iter([opposite(&requirement)?]));
+                let but = Self::new(Selector::from_iter([requirement.opposite()?]));
                 whole.meet(&but)
             }
             Condition::Inside(boundary) => whole.outside(&boundary)?,
@@ -42,15 +42,11 @@ impl Scope {
     /// The objects that are not inside a boundary with one condition.
     fn outside(&self, cut: &Boundary) -> Option<Self> {
         let has_cluster_scoped = self.boundaries().iter().all(|inside| inside.has_cluster_scoped);
-        let any = || Boundary {
-            names: None,
-            pattern: None,
-            selected: None,
-            hash: None,
-            has_cluster_scoped: has_cluster_scoped && !cut.has_cluster_scoped,
-        };
         let Boundary { names, pattern, selected, hash, .. } = cut;
-        let mut rest = any();
+        let mut rest = Boundary {
+            has_cluster_scoped: has_cluster_scoped && !cut.has_cluster_scoped,
+            ..Boundary::everything()
+        };
         if let Some(rule) = hash {
             rest.hash = rule.complement();
             if rest.hash.is_none() {
@@ -87,13 +83,8 @@ fn conditions(scope: &Scope) -> Vec<Condition> {
     let mut conditions: Vec<_> = labels.collect();
     for inside in scope.boundaries() {
         let Boundary { names, pattern, selected, hash, has_cluster_scoped } = inside;
-        let none = || Boundary {
-            names: None,
-            pattern: None,
-            selected: None,
-            hash: None,
-            has_cluster_scoped: *has_cluster_scoped,
-        };
+        let none =
+            || Boundary { has_cluster_scoped: *has_cluster_scoped, ..Boundary::everything() };
         let before = conditions.len();
         let each = [
             names.is_some().then(|| Boundary { names: names.clone(), ..none() }),
@@ -116,17 +107,4 @@ impl Condition {
             Self::Inside(boundary) => Scope::new(Selector::everything()).inside(boundary.clone()),
         }
     }
-}
-
-/// The requirement that is met where this one is not. `None` if there is none: an order of numbers is
-/// not met by what is no number either.
-fn opposite(requirement: &Requirement) -> Option<Requirement> {
-    let op = match requirement.op() {
-        Op::In => Op::NotIn,
-        Op::NotIn => Op::In,
-        Op::Exists => Op::DoesNotExist,
-        Op::DoesNotExist => Op::Exists,
-        Op::GreaterThan | Op::LessThan => return None,
-    };
-    Requirement::new(requirement.key(), op, requirement.values()).ok()
 }

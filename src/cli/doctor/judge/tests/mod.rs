@@ -1,6 +1,7 @@
 //! Each finding, by a cluster in which one thing is not well.
 
 mod reviews;
+mod rights;
 mod scene;
 
 use serde_json::{Value, json};
@@ -506,38 +507,6 @@ fn the_files_of_the_proxy_can_be_used() {
     one(Check::Files, Error, "/etc/x: is empty", file(Some("is empty")));
 }
 
-/// A config whose pods keep Leases.
-fn in_ring(name: &str) -> Value {
-    let mut config = config(name, name);
-    config["spec"]["controller"] = json!({ "leaderElectionName": "op" });
-    config
-}
-
-#[test]
-fn i14_the_role_that_is_bound_lets_pods_of_a_ring_keep_leases() {
-    let check = Check::LeasesRight;
-    let with = |configs: Vec<Value>, verbs: &'static [&'static str]| {
-        move |f: &mut Facts| {
-            f.namespace().configs = Ok(configs.into_iter().map(object).collect());
-            let leases = json!({
-                "apiGroups": ["coordination.k8s.io"], "resources": ["leases"], "verbs": verbs,
-            });
-            let mut role = scene::role(&["list", "watch"]);
-            role["rules"].as_array_mut().unwrap().push(leases);
-            f.manager().proxy_role = Ok(Some(object(role)));
-        }
-    };
-    let all = &["get", "list", "watch", "create", "patch", "delete"][..];
-    one(check, Good, "lets proxies keep and watch the Leases", with(vec![in_ring("blue")], all));
-    one(check, Error, "does not let proxies get, list", with(vec![in_ring("blue")], &all[..5]));
-    one(check, Error, "so that a new pod of a ring waits", with(vec![in_ring("blue")], &[]));
-    // No pod keeps one.
-    let mut at_once = in_ring("blue");
-    at_once["spec"]["handover"] = json!({ "mode": "Immediate" });
-    assert_eq!(found(check, with(vec![at_once], &[])), []);
-    assert_eq!(found(check, with(vec![config("blue", "blue")], &[])), []);
-}
-
 /// Takes away each right in turn.
 #[test]
 fn a_missing_right_is_a_warning_and_hides_no_other_finding() {
@@ -554,7 +523,7 @@ fn a_missing_right_is_a_warning_and_hides_no_other_finding() {
         (Check::Services, |f| f.namespace().services = right()),
         (Check::PodsRight, |f| f.manager().proxy_role = right()),
         (Check::LeasesRight, |f| {
-            f.namespace().configs = Ok(vec![object(in_ring("blue"))]);
+            f.namespace().configs = Ok(vec![object(rights::in_ring("blue"))]);
             f.manager().proxy_role = right();
         }),
         (Check::NotInjected, |f| f.namespace().pods = right()),

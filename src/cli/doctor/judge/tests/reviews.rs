@@ -2,9 +2,7 @@
 
 use serde_json::{Value, json};
 
-use super::scene::{
-    binding, config, found, hook, metrics_of, object, one, pod, readyz, right, role, service,
-};
+use super::scene::{config, found, hook, metrics_of, object, one, pod, readyz, service};
 use crate::cli::doctor::{
     AdmissionHook, Answer, Check, Facts,
     Severity::{Error, Ok as Good, Warning},
@@ -118,43 +116,6 @@ fn i13_pods_of_other_controllers_and_those_without_a_webhook_need_no_rule() {
     };
     assert_eq!(found(Check::Network, without), []);
     assert_eq!(found(Check::PodsRight, without), []);
-}
-
-#[test]
-fn i13_the_role_that_is_bound_lets_proxies_watch_pods() {
-    let check = Check::PodsRight;
-    let of_cluster =
-        |role: Option<Value>| move |f: &mut Facts| f.manager().proxy_role = Ok(role.map(object));
-    one(check, Good, "ClusterRole ctrlmesh-proxy: lets proxies watch", |_| {});
-    one(check, Error, "is not there, and is bound", of_cluster(None));
-    one(check, Error, "does not let proxies list and watch", of_cluster(Some(role(&["list"]))));
-    one(check, Good, "lets proxies", of_cluster(Some(role(&["*"]))));
-    let mut one_pod = role(&["list", "watch"]);
-    one_pod["rules"][0]["resourceNames"] = json!(["op-0"]);
-    one(check, Error, "does not let", of_cluster(Some(one_pod)));
-    let mut of_apps = role(&["list", "watch"]);
-    of_apps["rules"][0]["apiGroups"] = json!(["apps"]);
-    one(check, Error, "does not let", of_cluster(Some(of_apps)));
-    // `ctrlmesh inject` prints a Role.
-    let of_namespace = |roles: Vec<Value>| {
-        move |f: &mut Facts| {
-            let mut own = binding("ctrlmesh-proxy-robot", "ctrlmesh-proxy", "robot");
-            own["roleRef"]["kind"] = json!("Role");
-            f.namespace().bindings = Ok(vec![object(own)]);
-            f.namespace().roles = Ok(roles.into_iter().map(object).collect());
-            f.manager().proxy_role = Ok(None);
-        }
-    };
-    one(check, Good, "Role operators/ctrlmesh-proxy: lets", of_namespace(vec![role(&["*"])]));
-    one(check, Error, "Role operators/ctrlmesh-proxy: is not there", of_namespace(vec![]));
-    one(check, Error, "does not let", of_namespace(vec![role(&["get"])]));
-    one(check, Warning, "cannot look", |f| {
-        of_namespace(vec![])(f);
-        f.namespace().roles = right();
-    });
-    // An account that is not bound at all is reported once.
-    let unbound = |f: &mut Facts| f.namespace().bindings = Ok(vec![]);
-    assert_eq!(found(check, unbound), []);
 }
 
 #[test]

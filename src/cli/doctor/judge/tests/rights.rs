@@ -1,0 +1,78 @@
+//! The rights of proxies, by the role that is bound to them.
+
+use serde_json::{Value, json};
+
+use super::scene::{binding, config, found, object, one, right, role};
+use crate::cli::doctor::{
+    Check, Facts,
+    Severity::{Error, Ok as Good, Warning},
+};
+
+#[test]
+fn i13_the_role_that_is_bound_lets_proxies_watch_pods() {
+    let check = Check::PodsRight;
+    let of_cluster =
+        |role: Option<Value>| move |f: &mut Facts| f.manager().proxy_role = Ok(role.map(object));
+    one(check, Good, "ClusterRole ctrlmesh-proxy: lets proxies watch", |_| {});
+    one(check, Error, "is not there, and is bound", of_cluster(None));
+    one(check, Error, "does not let proxies list and watch", of_cluster(Some(role(&["list"]))));
+    one(check, Good, "lets proxies", of_cluster(Some(role(&["*"]))));
+    let mut one_pod = role(&["list", "watch"]);
+    one_pod["rules"][0]["resourceNames"] = json!(["op-0"]);
+    one(check, Error, "does not let", of_cluster(Some(one_pod)));
+    let mut of_apps = role(&["list", "watch"]);
+    of_apps["rules"][0]["apiGroups"] = json!(["apps"]);
+    one(check, Error, "does not let", of_cluster(Some(of_apps)));
+    // `ctrlmesh inject` prints a Role.
+    let of_namespace = |roles: Vec<Value>| {
+        move |f: &mut Facts| {
+            let mut own = binding("ctrlmesh-proxy-robot", "ctrlmesh-proxy", "robot");
+            own["roleRef"]["kind"] = json!("Role");
+            f.namespace().bindings = Ok(vec![object(own)]);
+            f.namespace().roles = Ok(roles.into_iter().map(object).collect());
+            f.manager().proxy_role = Ok(None);
+        }
+    };
+    one(check, Good, "Role operators/ctrlmesh-proxy: lets", of_namespace(vec![role(&["*"])]));
+    one(check, Error, "Role operators/ctrlmesh-proxy: is not there", of_namespace(vec![]));
+    one(check, Error, "does not let", of_namespace(vec![role(&["get"])]));
+    one(check, Warning, "cannot look", |f| {
+        of_namespace(vec![])(f);
+        f.namespace().roles = right();
+    });
+    // An account that is not bound at all is reported once.
+    let unbound = |f: &mut Facts| f.namespace().bindings = Ok(vec![]);
+    assert_eq!(found(check, unbound), []);
+}
+
+/// A config whose pods keep Leases.
+pub(super) fn in_ring(name: &str) -> Value {
+    let mut config = config(name, name);
+    config["spec"]["controller"] = json!({ "leaderElectionName": "op" });
+    config
+}
+
+#[test]
+fn i14_the_role_that_is_bound_lets_pods_of_a_ring_keep_leases() {
+    let check = Check::LeasesRight;
+    let with = |configs: Vec<Value>, verbs: &'static [&'static str]| {
+        move |f: &mut Facts| {
+            f.namespace().configs = Ok(configs.into_iter().map(object).collect());
+            let leases = json!({
+                "apiGroups": ["coordination.k8s.io"], "resources": ["leases"], "verbs": verbs,
+            });
+            let mut role = role(&["list", "watch"]);
+            role["rules"].as_array_mut().unwrap().push(leases);
+            f.manager().proxy_role = Ok(Some(object(role)));
+        }
+    };
+    let all = &["get", "list", "watch", "create", "patch", "delete"][..];
+    one(check, Good, "lets proxies keep and watch the Leases", with(vec![in_ring("blue")], all));
+    one(check, Error, "does not let proxies get, list", with(vec![in_ring("blue")], &all[..5]));
+    one(check, Error, "so that a new pod of a ring waits", with(vec![in_ring("blue")], &[]));
+    // No pod keeps one.
+    let mut at_once = in_ring("blue");
+    at_once["spec"]["handover"] = json!({ "mode": "Immediate" });
+    assert_eq!(found(check, with(vec![at_once], &[])), []);
+    assert_eq!(found(check, with(vec![config("blue", "blue")], &[])), []);
+}
