@@ -22,6 +22,7 @@ import (
 	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/client-go/tools/cache"
 
+	"e2e-clients/internal/arrival"
 	"e2e-clients/internal/report"
 	"e2e-clients/internal/resource"
 )
@@ -46,6 +47,7 @@ type informerRun struct {
 	shardSelector string
 	wire          bool
 	content       bool
+	arrivals      *arrival.Clock
 }
 
 // informer prints: list, watch (each request), added, updated, deleted, missed-delete, watch-error, synced, with --wire each
@@ -62,6 +64,7 @@ func informer(p *program, fs *flag.FlagSet) func(context.Context) error {
 	asUnstructured := fs.Bool("dynamic", false, "use the dynamic client, also for what client-go has a type for")
 	fs.BoolVar(&run.wire, "wire", false, "print the events of the watch streams, bookmarks and errors too")
 	fs.BoolVar(&run.content, "content", false, "print what the objects hold, and a digest of them")
+	arrivals := fs.Bool("arrivals", false, "print when the kernel had received what an event came in, at the latest")
 	return func(ctx context.Context) error {
 		if !*watchList {
 			// Read by client-go when the first informer starts.
@@ -76,6 +79,10 @@ func informer(p *program, fs *flag.FlagSet) func(context.Context) error {
 		config, err := p.Config()
 		if err != nil {
 			return err
+		}
+		if *arrivals {
+			run.arrivals = &arrival.Clock{}
+			config.Dial = run.arrivals.Dial
 		}
 		if run.wire {
 			config.Wrap(func(next http.RoundTripper) http.RoundTripper { return heads{next, p.report} })
@@ -226,7 +233,11 @@ func (r *informerRun) handlers() cache.ResourceEventHandlerDetailedFuncs {
 	tell := func(event string, obj any) {
 		if object, err := meta.Accessor(obj); err == nil {
 			r.counts.add(event)
-			r.report.Event(event, report.Fields{"object": r.shown(object)})
+			fields := report.Fields{"object": r.shown(object)}
+			if r.arrivals != nil {
+				fields["received"] = report.Time(r.arrivals.Last())
+			}
+			r.report.Event(event, fields)
 		}
 	}
 	return cache.ResourceEventHandlerDetailedFuncs{

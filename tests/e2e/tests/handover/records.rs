@@ -8,7 +8,7 @@ use serde_json::Value;
 
 use crate::moves::{SHARDS, TEAMS, Teams};
 
-/// The time by which a process may be late to print what it was told.
+/// The time by which a proxy may be late to send what it has written: two cores are shared by all.
 const SCHEDULING: Duration = Duration::from_millis(50);
 
 /// The time in which a pod of a shard had an object.
@@ -75,7 +75,8 @@ impl Records {
         self.relists += lists.filter(|line| line["error"].is_null()).count().saturating_sub(1);
         for line in lines {
             let Some(team) = team(line) else { continue };
-            let time = line["time"].as_str().context("a line without time")?;
+            // Not when the informer came to print it, which on a busy machine is later.
+            let time = line["received"].as_str().context("a line without the time of arrival")?;
             let time: Timestamp = time.parse().context("a time")?;
             let all = self.of_team.entry(team).or_default();
             let open = all.iter_mut().find(|held| held.pod == pod && held.to.is_none());
@@ -114,7 +115,7 @@ impl Records {
         self.relists
     }
 
-    /// The objects that two shards had for longer than a process may be late.
+    /// The objects that two shards had for longer than a proxy may be late.
     pub(crate) fn twice(&self) -> Vec<Twice> {
         self.overlaps().filter(|twice| twice.for_ > SCHEDULING).collect()
     }

@@ -208,7 +208,8 @@ impl Pod {
         };
         let proxy = proxy.start(api)?;
         let mut command = Command::new(go_clients()?);
-        command.arg("informer").args(INFORMERS[shard]).args(["--namespace", NAMESPACE]);
+        command.args(["informer", "--arrivals"]).args(INFORMERS[shard]);
+        command.args(["--namespace", NAMESPACE]);
         command.arg("--kubeconfig").arg(proxy.kubeconfig(api, token)?);
         let log = api.directory().join(format!("informer-{name}.log"));
         let informer = Program::start(&name, &command, &log)?;

@@ -19,6 +19,11 @@ type Reporter struct {
 	out io.Writer
 }
 
+// Time is how times are printed: RFC 3339 with nanoseconds, in UTC.
+func Time(at time.Time) string {
+	return at.UTC().Format(time.RFC3339Nano)
+}
+
 // New returns a reporter that prints to out.
 func New(out io.Writer) *Reporter {
 	return &Reporter{now: time.Now, out: out}
@@ -30,7 +35,7 @@ func (r *Reporter) Event(name string, fields Fields) {
 	for key, value := range fields {
 		line[key] = value
 	}
-	line["event"], line["time"] = name, r.now().UTC().Format(time.RFC3339Nano)
+	line["event"], line["time"] = name, Time(r.now())
 	text, err := json.Marshal(line)
 	if err != nil {
 		text = fmt.Appendf(nil, `{"event":"error","error":%q}`, err)
