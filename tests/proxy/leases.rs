@@ -9,6 +9,7 @@ use http::{Method, Response};
 use hyper::body::Incoming;
 use nix::sys::signal::Signal;
 use serde_json::{Value, json};
+use tokio::time::timeout;
 
 use crate::support::{
     CONFIGMAPS,
@@ -164,7 +165,6 @@ impl Pod {
 #[tokio::test]
 async fn i14_a_lease_says_what_the_pod_may_write_and_goes_last() {
     let mut pod = Pod::start(in_ring("a")).await;
-    pod.list(&[]).await;
     let (call, lease) = pod.write(&Method::POST).await;
     assert_eq!(call.path(), PATH);
     let metadata = &lease["metadata"];
@@ -195,14 +195,14 @@ async fn i14_a_lease_says_what_the_pod_may_write_and_goes_last() {
 
 #[tokio::test]
 async fn i14_a_write_whose_answer_is_lost_is_read_before_another() {
-    let mut pod = Pod::start(in_ring("a")).await;
-    pod.list(&[]).await;
-    let (call, lease) = pod.write(&Method::POST).await;
+    let (mut pod, _) = begun(in_ring("a"), &[]).await;
+    pod.edit(&in_ring("b")).await;
+    let (call, lease) = pod.write(&Method::PATCH).await;
     call.reset();
     // It was stored.
-    pod.list(&[stored(&lease, "7")]).await;
+    pod.list(&[stored(&lease, "8")]).await;
     let (call, again) = pod.write(&Method::PATCH).await;
-    assert_eq!(again["metadata"]["resourceVersion"], "7");
+    assert_eq!(again["metadata"]["resourceVersion"], "8");
     // This one was not, and somebody else has written meanwhile.
     call.json(409, CONFLICT);
     pod.list(&[stored(&lease, "9")]).await;
@@ -215,10 +215,10 @@ async fn i14_a_write_whose_answer_is_lost_is_read_before_another() {
 #[tokio::test]
 async fn i14_a_new_process_keeps_the_claim_of_the_last() {
     let mut pod = Pod::start(in_ring("a")).await;
-    pod.list(&[]).await;
     let before = pod.store(&Method::POST, "7").await;
     pod.cluster.process.signal(Signal::SIGKILL);
     let mut pod = Pod::start(in_ring("b")).await;
+    pod.write(&Method::POST).await.0.json(409, CONFLICT);
     pod.list(slice::from_ref(&before)).await;
     // Requests of the last process may still take effect.
     let kept = pod.store(&Method::PATCH, "8").await;
@@ -230,7 +230,6 @@ async fn i14_a_new_process_keeps_the_claim_of_the_last() {
 #[tokio::test]
 async fn i14_a_pod_that_leaves_its_ring_gives_up_its_lease() {
     let mut pod = Pod::start(in_ring("a")).await;
-    pod.list(&[]).await;
     let lease = pod.store(&Method::POST, "7").await;
     pod.list(&[lease]).await;
     pod.edit(&config("blue", "op")).await;
@@ -238,8 +237,8 @@ async fn i14_a_pod_that_leaves_its_ring_gives_up_its_lease() {
     call.json(200, GONE);
     // Then it enters another.
     pod.edit(&in_ring("a").replace("\"spec\":{", "\"spec\":{\"ring\":\"next\",")).await;
-    let call = pod.lease_call().await;
-    assert_eq!(call.query("labelSelector"), Some(format!("{OURS}/ring=next")));
+    let (_, lease) = pod.write(&Method::POST).await;
+    assert_eq!(lease["metadata"]["labels"][format!("{OURS}/ring")], "next");
 }
 
 #[tokio::test]
@@ -282,7 +281,6 @@ fn of_green(label: &str) -> Value {
 /// The start of a pod up to its own Lease, which is stored in version 7.
 async fn begun(config: String, others: &[Value]) -> (Pod, Value) {
     let mut pod = Pod::start(config).await;
-    pod.list(others).await;
     let lease = pod.store(&Method::POST, "7").await;
     pod.list(&[others, slice::from_ref(&lease)].concat()).await;
     (pod, lease)
@@ -291,8 +289,7 @@ async fn begun(config: String, others: &[Value]) -> (Pod, Value) {
 #[tokio::test]
 async fn i14_a_first_start_waits_until_the_leases_of_the_ring_are_read() {
     let mut pod = Pod::start(in_ring("a")).await;
-    pod.list(&[]).await;
-    let call = pod.lease_call().await;
+    let (call, _) = pod.write(&Method::POST).await;
     pod.cluster.until_ready_says(503, "the Leases of the ring are written and read").await;
     let mut client =
         Client::to(pod.cluster.process.addr, &pod.cluster.files.mesh_ca_pem(), Http::One).await;
@@ -513,6 +510,34 @@ async fn bad_watch_that_cannot_be_brought_over_ends_and_its_client_is_waited_for
 }
 
 #[tokio::test]
+async fn bad_client_that_reads_nothing_keeps_the_claim_for_fifteen_seconds() {
+    let (mut pod, _) = begun(in_ring("a"), &[]).await;
+    pod.cluster.until_ready_says(200, "[+]policy ok: blue epoch 1\n").await;
+    let (events, _client, mut seen) = watched(&mut pod).await;
+    // More than the client's window of 64 KiB.
+    for version in 106..112 {
+        let filled =
+            shown("MODIFIED", version).replace("\"x\"", &format!("\"{}\"", "x".repeat(8 << 10)));
+        events.send(filled).await;
+    }
+    pod.edit(&in_ring("b")).await;
+    let began = Instant::now();
+    pod.cluster.until_ready_says(200, "watches of the boundary before are brought over").await;
+    let mut version = 7;
+    loop {
+        version += 1;
+        let written = pod.store(&Method::PATCH, &version.to_string()).await;
+        if annotation(&written, "claim").contains("shard=b") {
+            break;
+        }
+    }
+    let waited = began.elapsed();
+    assert!((14..20).contains(&waited.as_secs()), "{waited:?}");
+    // It is told once it reads.
+    until_seen(&mut seen, "\"code\":410").await;
+}
+
+#[tokio::test]
 async fn i14_what_is_written_otherwise_is_no_change() {
     let (mut pod, _) = begun(in_ring("a"), &[]).await;
     pod.cluster.until_ready_says(200, "[+]policy ok: blue epoch 1\n").await;
@@ -623,6 +648,9 @@ async fn bad_lease_calls() {
         failure(504, "Timeout"),
     ];
     let mut pod = Pod::start(in_ring("a")).await;
+    pod.write(&Method::POST).await.0.json(403, FORBIDDEN);
+    let says = "may not create leases (ClusterRole or Role ctrlmesh-proxy): who are you";
+    pod.cluster.until_ready_says(503, says).await;
     for (code, status) in &failures {
         pod.lease_call().await.json(*code, status);
         if *code == 403 {
@@ -646,6 +674,61 @@ async fn bad_lease_calls() {
         );
         assert!(log.contains(&says), "{log}");
     }
+}
+
+/// No call about Leases is answered for two minutes, and the boundary moves meanwhile.
+#[tokio::test]
+async fn bad_lease_api_that_says_nothing_for_two_minutes() {
+    const SILENCE: Duration = Duration::from_secs(120);
+    const OFTEN: Duration = Duration::from_secs(5);
+    let (mut pod, mut lease) = begun(in_ring("a"), &[]).await;
+    pod.cluster.until_ready_says(200, "[+]policy ok: blue epoch 1\n").await;
+    pod.until_watched(|pod| &pod.followed).await;
+    pod.edit(&in_ring("b")).await;
+    let began = Instant::now();
+    let mut unanswered = vec![pod.lease_call().await];
+    pod.cluster.until_ready_says(200, "the pod's Lease is not kept").await;
+    let mut client =
+        Client::to(pod.cluster.process.addr, &pod.cluster.files.mesh_ca_pem(), Http::One).await;
+    // What it has lost is not shown, nor is what it has not gained. The rest goes on.
+    let empty = r#"{"kind":"List","apiVersion":"v1","metadata":{},"items":[]}"#;
+    while let Some(left) = SILENCE.checked_sub(began.elapsed()) {
+        let sent = client.send(request(Method::GET, CONFIGMAPS));
+        let listed = loop {
+            let call = pod.cluster.upstream.call().await;
+            if call.path() == CONFIGMAPS {
+                break call;
+            }
+            unanswered.push(call);
+        };
+        let nothing = "ctrlmesh.kusionstack.io/none,!ctrlmesh.kusionstack.io/none";
+        assert_eq!(listed.query("labelSelector").as_deref(), Some(nothing));
+        listed.json(200, empty);
+        assert_eq!(client::whole(sent.await.unwrap()).await.unwrap().0, 200);
+        unanswered.extend(timeout(left.min(OFTEN), pod.lease_call()).await.ok());
+    }
+    // Each is given up after 5 s, and the next comes after a pause.
+    assert!((4..=24).contains(&unanswered.len()), "{} calls", unanswered.len());
+    for version in 8.. {
+        let mut call = loop {
+            // A pause takes up to sixteen seconds.
+            if let Ok(call) = timeout(OFTEN, pod.lease_call()).await {
+                break call;
+            }
+        };
+        if call.parts.method == Method::GET {
+            call.json(200, &list_of(slice::from_ref(&lease)));
+            continue;
+        }
+        let written = serde_json::from_slice(&call.body().await.unwrap()).unwrap();
+        lease = stored(&written, &version.to_string());
+        call.json(200, &lease.to_string());
+        if annotation(&lease, "claim").contains("shard=b") {
+            break;
+        }
+    }
+    pod.list(&[lease]).await;
+    pod.cluster.until_ready_says(200, "[+]policy ok: blue epoch 3\n").await;
 }
 
 #[tokio::test]
@@ -672,7 +755,6 @@ async fn bad_two_configs_of_a_ring_want_the_same() {
 #[tokio::test]
 async fn bad_lease_without_its_label() {
     let mut pod = Pod::start(in_ring("a")).await;
-    pod.list(&[]).await;
     let mut lease = pod.store(&Method::POST, "7").await;
     pod.list(slice::from_ref(&lease)).await;
     pod.until_watched(|pod| &pod.followed).await;
@@ -717,7 +799,6 @@ async fn bad_watch_of_leases_that_is_refused_lists_them_once_a_second() {
 #[tokio::test]
 async fn bad_lease_deleted_by_hand() {
     let mut pod = Pod::start(in_ring("a")).await;
-    pod.list(&[]).await;
     let lease = pod.store(&Method::POST, "7").await;
     pod.list(slice::from_ref(&lease)).await;
     pod.until_watched(|pod| &pod.followed).await;

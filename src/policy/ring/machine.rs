@@ -331,6 +331,11 @@ impl<S: Piece> Ring<S> {
         self.is_leaving && self.own.stored == Stored::Absent && !self.own.is_sent()
     }
 
+    /// Whether the process has neither written nor read its Lease.
+    pub fn is_new(&self) -> bool {
+        self.own.stored == Stored::New
+    }
+
     /// Where the machine stands.
     pub fn phase(&self) -> Phase {
         let target = self.target();
@@ -398,7 +403,7 @@ impl<S: Piece> Ring<S> {
 
     /// The write that is due, with the claim that it makes.
     fn due_write(&self, now: Time) -> Option<(Write<S>, Option<Claim<S>>)> {
-        if self.own.is_sent() || self.own.is_unread() {
+        if self.own.is_sent() || (self.own.is_unread() && !self.may_begin_unread()) {
             return None;
         }
         let version = match &self.own.stored {
@@ -431,14 +436,23 @@ impl<S: Piece> Ring<S> {
         Some((Write::Claim(saying), Some(claim)))
     }
 
+    /// Whether a new process may create its Lease before it has read any: most pods have left none, and
+    /// where no other config wants any of the same, no Lease says who has it.
+    fn may_begin_unread(&self) -> bool {
+        let Some(config) = self.config.as_ref().filter(|_| !self.gives_up()) else { return false };
+        let is_apart =
+            |rival: &Wanted<S>| !rival.is_rival_of(config) || rival.area.is_disjoint(&config.area);
+        self.own.stored == Stored::New && self.rivals.iter().all(is_apart)
+    }
+
     fn is_read_due(&self, now: Time) -> bool {
         if self.peers.is_reading() || self.own.ring.is_none() || self.is_done() {
             return false;
         }
         if self.own.is_unread() && !self.own.is_sent() {
-            return true;
+            return !self.may_begin_unread();
         }
-        if self.gives_up() {
+        if self.gives_up() || self.own.stored == Stored::New {
             return false;
         }
         let silent = self.timing.silent_after.and_then(|after| self.peers.next_silent(after));

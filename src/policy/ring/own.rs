@@ -30,6 +30,8 @@ pub(super) struct Own<S> {
 pub(super) enum Stored {
     /// Not known: the process is new, and the last one may have left a Lease.
     New,
+    /// The same, and a Lease could not be created.
+    Left,
     /// Not known: the answer to a write was lost, or another version was there.
     Unsure,
     Absent,
@@ -82,7 +84,7 @@ impl<S: Piece> Own<S> {
     }
 
     pub(super) fn is_unread(&self) -> bool {
-        matches!(self.stored, Stored::New | Stored::Unsure)
+        matches!(self.stored, Stored::New | Stored::Left | Stored::Unsure)
     }
 
     pub(super) fn is_valid(&self, now: Time) -> bool {
@@ -103,7 +105,9 @@ impl<S: Piece> Own<S> {
     pub(super) fn answer(&mut self, answer: Answer, timing: &Timing) -> Option<Time> {
         let Sent { at, is_delete } = self.sent.take()?;
         let Answer::Done(version) = answer else {
-            self.stored = Stored::Unsure;
+            // What is found next may be of the last process.
+            let is_new = matches!(self.stored, Stored::New | Stored::Left);
+            self.stored = if is_new { Stored::Left } else { Stored::Unsure };
             return None;
         };
         self.stored = match version.filter(|_| !is_delete) {
@@ -118,7 +122,7 @@ impl<S: Piece> Own<S> {
 
     /// Takes the own Lease as a list shows it that was asked for after the last write.
     pub(super) fn find(&mut self, lease: Option<Lease<S>>) -> Found<S> {
-        let is_new = self.stored == Stored::New;
+        let is_new = matches!(self.stored, Stored::New | Stored::Left);
         let Some(Lease { ring, version, claim, .. }) = lease else {
             let was_there = !is_new && self.stored != Stored::Absent;
             self.stored = Stored::Absent;

@@ -120,6 +120,8 @@ struct Keeper {
     pauses: Pauses,
     /// The earliest time of the next call.
     rested: Instant,
+    /// The earliest time of the next write.
+    rested_for_write: Instant,
     /// The failure of the last call.
     trouble: Option<String>,
     /// The policy and the area that were put in force last.
@@ -179,6 +181,7 @@ impl Keeper {
             under: Under::default(),
             pauses: Pauses::default(),
             rested: Instant::now(),
+            rested_for_write: Instant::now(),
             trouble: None,
             report: Report::new(metrics),
             claimed: None,
@@ -189,7 +192,7 @@ impl Keeper {
         loop {
             self.take_turn();
             let is_in_force = self.put_in_force();
-            let rests = !is_in_force || !self.begin_calls();
+            let rests = if is_in_force { self.begin_calls() } else { Some(self.rested) };
             self.report(is_in_force);
             if self.is_ending && self.ring.is_none() {
                 left.send_replace(true);
@@ -286,21 +289,25 @@ impl Keeper {
         }
     }
 
-    /// Begins the calls that the machine asks for, one of each kind at a time. Returns false if it has
-    /// to rest first.
-    fn begin_calls(&mut self) -> bool {
-        let Some(ring) = &mut self.ring else { return true };
-        if self.rested > Instant::now() {
-            return false;
+    /// Begins the calls that the machine asks for, one of each kind at a time. Returns the time until
+    /// which one has to rest.
+    fn begin_calls(&mut self) -> Option<Instant> {
+        let ring = self.ring.as_mut()?;
+        let here = Instant::now();
+        let rests = |until: Instant| Some(until).filter(|until| *until > here);
+        if let Some(until) = rests(self.rested) {
+            return Some(until);
         }
+        let rest = rests(self.rested_for_write);
         if self.under.write.is_none()
+            && rest.is_none()
             && let Some(write) = ring.next_write(now())
         {
             let (_, lost) = ring.under_way();
             let under_way = self.epochs.under_way() + lost;
             let aside = Aside { claimed: claimed(&mut self.claimed, &write), under_way };
             self.under.write = Some(self.calls.write(write, aside));
-            self.rested = Instant::now() + REST;
+            self.rested_for_write = here + REST;
         }
         if self.under.list.is_none()
             && let Some(of) = ring.next_read(now())
@@ -308,7 +315,7 @@ impl Keeper {
             self.under.watch = None;
             self.under.list = Some(self.calls.list(of));
         }
-        true
+        rest
     }
 
     /// Takes an input. Returns false if it says nothing new.
@@ -328,11 +335,13 @@ impl Keeper {
             Input::Ended(id) => ring.end(id, now()),
             Input::Written(Written { answer, trouble }) => {
                 let is_done = matches!(answer, Answer::Done(_));
+                // The Lease of the last process is no failure.
+                let is_found = answer == Answer::Conflict && trouble.is_none() && ring.is_new();
                 ring.answered(answer, now());
                 if is_done {
                     self.feed.note_lease(Some(std::time::Instant::now()));
                 }
-                self.note(is_done, trouble);
+                self.note(is_done || is_found, trouble);
             }
             Input::Listed(Ok(Listed { leases, ring: of, version })) => {
                 ring.listed(Listing { leases, is_consistent: true }, now());
@@ -387,12 +396,11 @@ impl Keeper {
         self.feed.note(SOURCE, state);
     }
 
-    /// The time of the next look, if nothing happens before: `rests` says whether something waits until
-    /// this has rested, which may be over by now.
-    fn wakes(&self, rests: bool) -> Option<Instant> {
+    /// The time of the next look, if nothing happens before: `rests` says until when a call rests, which
+    /// may be over by now.
+    fn wakes(&self, rests: Option<Instant>) -> Option<Instant> {
         let ring = self.ring.as_ref()?;
         let (here, now) = (Instant::now(), now());
-        let rests = Some(self.rested).filter(|_| rests);
         let wakes = ring.wake(now).map(|at| here + at.saturating_sub(now));
         let report = Some(self.report.next()).filter(|at| *at > here);
         // Until it has rested, only an answer changes anything.

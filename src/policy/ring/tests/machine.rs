@@ -56,9 +56,10 @@ fn stored(version: &str) -> Answer {
 fn opened(cells: u8, timing: Timing) -> Ring<Bits> {
     let mut ring = Ring::new("me", timing);
     ring.configure(wanted("ring", "a", cells), BEGIN);
-    assert_eq!(ring.next_read(BEGIN), Some("ring"));
-    ring.listed(listing(&[]), BEGIN);
+    // Two calls in all.
+    assert_eq!(ring.next_read(BEGIN), None);
     let said = saying(&mut ring, BEGIN);
+    assert_eq!(ring.next_read(BEGIN), None);
     assert_eq!((said.is_new, said.replaces, said.goes_with_pod), (true, None, false));
     assert_eq!(said.claim, LAYOUT.claim(cells));
     assert_eq!(open(&ring), None, "claimed, but not stored");
@@ -155,11 +156,11 @@ fn what_two_configs_want_stays_with_the_elder_and_the_other_says_so() {
     let mut ring = Ring::new("me", Timing::default());
     let (elder, younger) = (wanted("ring", "a", 0b11), wanted("ring", "b", 0b10));
     ring.configure(younger.clone(), BEGIN);
+    ring.see_configs(vec![elder, younger.clone()], BEGIN);
+    assert_eq!(ring.next_write(BEGIN), None, "nobody knows who has it");
     assert_eq!(ring.next_read(BEGIN), Some("ring"));
     let other = lease("other", Some("a"), "1", LAYOUT.claim(0b11));
     ring.listed(listing(&[other]), BEGIN);
-    assert_eq!(resources(&ring), []);
-    ring.see_configs(vec![elder, younger.clone()], BEGIN);
     assert_eq!(resources(&ring), [(Rule::of(&resource()), "a".to_owned())]);
     // Drawn apart, there is nothing to say.
     ring.see_configs(vec![wanted("ring", "a", 0b01), younger], BEGIN);
@@ -210,6 +211,8 @@ fn a_lease_deleted_by_hand_closes_all_and_shows_the_same() {
 fn an_answer_to_what_was_asked_before_the_claim_opens_nothing() {
     let mut ring = Ring::new("me", Timing::default());
     ring.configure(wanted("ring", "a", 1), BEGIN);
+    saying(&mut ring, BEGIN);
+    ring.answered(Answer::Conflict, BEGIN);
     ring.next_read(BEGIN);
     ring.listed(listing(&[]), BEGIN);
     saying(&mut ring, BEGIN);
@@ -268,7 +271,9 @@ fn a_silent_pod_is_passed_over_when_a_list_shows_the_same_version_late() {
 fn a_new_process_keeps_the_claim_of_the_last() {
     let mut ring = Ring::new("me", Timing::default());
     ring.configure(wanted("ring", "a", 0b01), BEGIN);
-    ring.next_read(BEGIN);
+    assert_eq!(saying(&mut ring, BEGIN).replaces, None);
+    ring.answered(Answer::Conflict, BEGIN);
+    assert_eq!((ring.next_write(BEGIN), ring.next_read(BEGIN)), (None, Some("ring")));
     ring.listed(listing(&[lease("me", Some("a"), "5", LAYOUT.claim(0b11))]), BEGIN);
     let said = saying(&mut ring, BEGIN);
     assert_eq!((said.claim, said.replaces.as_deref()), (LAYOUT.claim(0b11), Some("5")));
@@ -280,6 +285,18 @@ fn a_new_process_keeps_the_claim_of_the_last() {
     ring.answered(stored("7"), after(60));
     ring.tick(after(62));
     assert_eq!(saying(&mut ring, after(62)).claim, LAYOUT.claim(0b01));
+}
+
+#[test]
+fn a_new_process_whose_first_answer_is_lost_reads_who_has_written() {
+    let mut ring = Ring::new("me", Timing::default());
+    ring.configure(wanted("ring", "a", 0b01), BEGIN);
+    saying(&mut ring, BEGIN);
+    ring.answered(Answer::Unknown, BEGIN);
+    assert_eq!((ring.next_write(BEGIN), ring.next_read(BEGIN)), (None, Some("ring")));
+    // The last process did.
+    ring.listed(listing(&[lease("me", Some("a"), "5", LAYOUT.claim(0b11))]), BEGIN);
+    assert_eq!(saying(&mut ring, BEGIN).claim, LAYOUT.claim(0b11));
 }
 
 #[test]
