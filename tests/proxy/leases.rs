@@ -479,6 +479,13 @@ async fn i14_a_claim_is_given_back_when_the_client_of_a_cut_watch_is_back() {
 }
 
 #[tokio::test]
+async fn i14_a_pod_that_ends_while_a_boundary_moves_waits_for_no_client() {
+    let (mut pod, _) = begun(in_ring("a"), &[]).await;
+    let (_client, _) = cut(&mut pod).await;
+    pod.end("8").await;
+}
+
+#[tokio::test]
 async fn bad_client_that_does_not_come_back_keeps_the_claim_for_a_minute() {
     let (mut pod, _) = begun(in_ring("a"), &[]).await;
     let (_client, _) = cut(&mut pod).await;

@@ -9,7 +9,7 @@ use std::{
 };
 
 use futures_util::{FutureExt, StreamExt, future::BoxFuture, stream::FuturesUnordered};
-use tokio::time::timeout;
+use tokio::{sync::watch, time::timeout};
 
 use crate::{
     policy::{Area, Scope},
@@ -25,6 +25,8 @@ pub(super) struct Epochs {
     feed: Arc<Feed>,
     former: Vec<LetThrough>,
     ends: FuturesUnordered<BoxFuture<'static, u64>>,
+    /// Whether the process ends.
+    is_ending: watch::Sender<bool>,
 }
 
 /// Writes of unknown end: where, and when the last was given up.
@@ -32,19 +34,33 @@ pub(super) type Loss = (Area<Arc<Scope>>, Instant);
 
 impl Epochs {
     pub(super) fn new(feed: Arc<Feed>) -> Self {
-        Self { feed, former: Vec::new(), ends: FuturesUnordered::new() }
+        let is_ending = watch::Sender::new(false);
+        Self { feed, former: Vec::new(), ends: FuturesUnordered::new(), is_ending }
     }
 
     /// Follows an epoch, behind which another is in force, to its last request, and until its watches
-    /// show the other, or the clients of those that have ended are back. Returns its number and its
-    /// area.
+    /// show the other, or the clients of those that have ended are back, or the process ends. Returns
+    /// its number and its area.
     pub(super) fn follow(&mut self, former: LetThrough) -> (u64, Area<Arc<Scope>>) {
         let brought_over = timeout(SHOWN, former.brought_over());
         let (feed, epoch) = (Arc::clone(&self.feed), former.epoch);
+        let mut is_ending = self.is_ending.subscribe();
         self.add(former, async move {
-            let _ = brought_over.await;
-            feed.have_come_back(epoch).await;
+            let shows = async {
+                let _ = brought_over.await;
+                feed.have_come_back(epoch).await;
+            };
+            tokio::select! {
+                () = shows => {}
+                // Without a proxy its clients write nothing more, and nobody comes back to it.
+                Ok(_) = is_ending.wait_for(|is| *is) => {}
+            }
         })
+    }
+
+    /// Follows all epochs to their last requests alone.
+    pub(super) fn end(&self) {
+        self.is_ending.send_replace(true);
     }
 
     /// Follows the last epoch to its last request. Returns its number and its area.

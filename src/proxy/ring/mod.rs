@@ -281,6 +281,7 @@ impl Keeper {
     /// Follows the present epoch to its end: the process has had its last request, and what is under
     /// way keeps the claim.
     fn end_requests(&mut self) {
+        self.epochs.end();
         if let Some(ring) = &mut self.ring
             && let Some(present) = self.feed.end_requests()
         {
