@@ -1,6 +1,9 @@
-//! The times of handovers in a healthy ring of eight pods. `HANDOVERS=n` makes that many.
+//! The times of handovers in a healthy ring of eight pods. `HANDOVERS=n` makes that many, `SLOW=1`
+//! gives them the time that an optimised proxy has on an idle machine.
 
-use anyhow::{Result, ensure};
+use std::env;
+
+use anyhow::{Context, Result, ensure};
 use k8s_openapi::jiff::Timestamp;
 
 use crate::{
@@ -11,11 +14,18 @@ use crate::{
 };
 
 const PODS_A_SHARD: usize = 2;
-/// The longest times in seconds, by the half and by all but a hundredth of the moves. A test may take
-/// three times as long: it shares two cores with what it tests, built without optimisation.
+/// The longest times in seconds, by the half and by all but a hundredth of the moves.
 const OPENED: [f64; 2] = [0.3, 0.8];
 const UNOWNED: f64 = 0.5;
-const SLOW: f64 = 3.0;
+
+/// How many times as long it may take: a test shares two cores with what it tests, built without
+/// optimisation.
+fn slowness() -> Result<f64> {
+    match env::var("SLOW") {
+        Ok(times) => Ok(times.parse().context("SLOW")?),
+        Err(_) => Ok(3.0),
+    }
+}
 
 fn quantile(sorted: &[f64], share: f64) -> f64 {
     #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, clippy::cast_precision_loss)]
@@ -57,7 +67,8 @@ fn i14_a_healthy_ring_hands_over_in_time() -> Result<()> {
         unowned.len(),
         quantile(&unowned, 0.5)
     );
-    let is_in_time = half <= SLOW * OPENED[0] && most <= SLOW * OPENED[1] && gap <= SLOW * UNOWNED;
-    ensure!(is_in_time, "wanted: {OPENED:?}, {UNOWNED} s, and at most {SLOW} times as long here");
+    let slow = slowness()?;
+    let is_in_time = half <= slow * OPENED[0] && most <= slow * OPENED[1] && gap <= slow * UNOWNED;
+    ensure!(is_in_time, "wanted: {OPENED:?}, {UNOWNED} s, and at most {slow} times as long here");
     Ok(())
 }

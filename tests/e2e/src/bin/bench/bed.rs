@@ -9,12 +9,17 @@ use std::{
     time::Duration,
 };
 
-use anyhow::{Context, Result};
+use anyhow::Result;
 use ctrlmesh_e2e::{ApiServer, Client, Network, Rule};
 use serde_json::{Value, json};
 
 pub(crate) use self::webhooks::{Route, SERVICE, SHARDS, Webhooks};
-use crate::{Args, counter::Counter, note, running::Running};
+use crate::{
+    Args,
+    counter::Counter,
+    note,
+    running::{CLIENT_LIMIT, Running},
+};
 
 /// The namespace of the objects of most rows.
 pub(crate) const NAMESPACE: &str = "bench";
@@ -47,8 +52,6 @@ const LIMITED: [(&str, &str); 19] = [
     ("discovery.k8s.io", "endpointslices"),
 ];
 const START_LIMIT: Duration = Duration::from_secs(20);
-/// The time limit of a single measurement.
-const CLIENT_LIMIT: Duration = Duration::from_secs(900);
 
 /// A way to the API server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -201,6 +204,11 @@ impl TestBed {
         ["--writer-server".into(), url, "--writer-ca".into(), ca.display().to_string()]
     }
 
+    /// Begins `clients load` without a proxy.
+    pub(crate) fn direct(&self, args: &[&str]) -> Result<Running> {
+        self.maker.client("load", &self.maker.direct(), args)
+    }
+
     /// The API server itself.
     pub(crate) fn api(&self) -> &ApiServer {
         &self.maker.api
@@ -296,9 +304,7 @@ impl Maker {
     }
 
     fn load(&self, end: &End, args: &[&str]) -> Result<Value> {
-        let said = self.client("load", end, args)?.finish(CLIENT_LIMIT)?;
-        let last = said.lines().last().context("clients load printed nothing")?;
-        Ok(serde_json::from_str(last)?)
+        self.client("load", end, args)?.figures()
     }
 
     fn client(&self, subcommand: &str, end: &End, args: &[&str]) -> Result<Running> {

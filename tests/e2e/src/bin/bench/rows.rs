@@ -1,5 +1,6 @@
 //! The measurements: one function for one row or a few rows of the table.
 
+mod leases;
 mod reviews;
 
 use std::{fmt::Display, time::Duration};
@@ -57,6 +58,8 @@ pub(crate) enum Row {
     Storm,
     /// Conversions of a custom resource's cache
     Conversions,
+    /// The Leases of many pods: CPU of the API server
+    Leases,
 }
 
 /// A series for each way.
@@ -92,6 +95,7 @@ impl Row {
             Self::Paced => return reviews::paced(args, bed, table),
             Self::Storm => return reviews::storm(bed, table),
             Self::Conversions => return reviews::conversions(args, bed, table),
+            Self::Leases => return leases::leases(args, bed, table),
         };
         measured?;
         let rss = |proxy: &Proxy| proxy.running.usage().map(|usage| usage.rss_mb);

@@ -14,9 +14,12 @@ use nix::{
     sys::signal::{Signal, kill},
     unistd::Pid,
 };
+use serde_json::Value;
 
 /// The ticks per second of CPU time in /proc (USER_HZ in proc(5)).
 const TICKS_A_SECOND: u64 = 100;
+/// The time limit of a single measurement.
+pub(crate) const CLIENT_LIMIT: Duration = Duration::from_secs(900);
 /// Time between SIGTERM and SIGKILL.
 const GRACE: Duration = Duration::from_secs(10);
 
@@ -88,16 +91,16 @@ impl Running {
         Ok(printed)
     }
 
+    /// Waits until `clients load` has ended, and returns its figures.
+    pub(crate) fn figures(self) -> Result<Value> {
+        let said = self.finish(CLIENT_LIMIT)?;
+        let last = said.lines().last().context("clients load printed nothing")?;
+        Ok(serde_json::from_str(last)?)
+    }
+
     /// The CPU time that it has taken, in user and system mode.
     pub(crate) fn cpu(&self) -> Result<Duration> {
-        let stat = fs::read_to_string(self.proc("stat"))?;
-        // The fields are counted from after the name, which may hold any character.
-        let (_, fields) = stat.rsplit_once(") ").context("/proc/PID/stat has a name")?;
-        let mut fields = fields.split(' ').skip(11);
-        let mut ticks = || -> Result<u64> {
-            Ok(fields.next().context("/proc/PID/stat has utime and stime")?.parse()?)
-        };
-        Ok(Duration::from_millis((ticks()? + ticks()?) * 1000 / TICKS_A_SECOND))
+        cpu_of(self.id())
     }
 
     pub(crate) fn usage(&self) -> Result<Usage> {
@@ -162,6 +165,18 @@ impl Drop for Running {
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
+}
+
+/// The CPU time that a process has taken, in user and system mode.
+pub(crate) fn cpu_of(process: u32) -> Result<Duration> {
+    let stat = fs::read_to_string(format!("/proc/{process}/stat"))?;
+    // The fields are counted from after the name, which may hold any character.
+    let (_, fields) = stat.rsplit_once(") ").context("/proc/PID/stat has a name")?;
+    let mut fields = fields.split(' ').skip(11);
+    let mut ticks = || -> Result<u64> {
+        Ok(fields.next().context("/proc/PID/stat has utime and stime")?.parse()?)
+    };
+    Ok(Duration::from_millis((ticks()? + ticks()?) * 1000 / TICKS_A_SECOND))
 }
 
 /// Reads a number of /proc/PID/status.

@@ -218,6 +218,17 @@ impl Table {
         ]);
     }
 
+    /// Adds a row in cores, of which there may be `most`.
+    pub(crate) fn cores(&mut self, title: &str, ours: f64, most: f64) {
+        self.0.push([
+            title.to_owned(),
+            "–".to_owned(),
+            format!("{ours:.2}"),
+            "–".to_owned(),
+            Wanted::AtMost(most).verdict_within(0.0, ours, &format!("≤ {most}")),
+        ]);
+    }
+
     /// Adds a row in megabytes.
     pub(crate) fn memory(&mut self, title: &str, ours: f64, haproxy: f64, most: Option<f64>) {
         self.0.push([

@@ -44,6 +44,8 @@ type Plan struct {
 	// Of mode fill.
 	bytes  int
 	labels string
+	// Of mode leases.
+	rings int
 	reviews
 }
 
@@ -55,9 +57,10 @@ watch: update the ConfigMap --name with the time in it, and measure when watches
 churn: connect, get the ConfigMap --name, disconnect
 review: send admission reviews of ConfigMaps to the webhook at --server, /validate
 paced: the same, --rate of them a second for --seconds
-fill: create --count ConfigMaps, --name-00000 and on`)
+fill: create --count ConfigMaps, --name-00000 and on
+leases: the Leases of --workers pods in --rings rings, each watched by all of its ring and renewed`)
 	fs.StringVar(&p.name, "name", "load", "name of the ConfigMap; modes get, watch and churn create it where it is absent")
-	fs.IntVar(&p.workers, "workers", 1, "how many do it at once (get, churn, review, fill)")
+	fs.IntVar(&p.workers, "workers", 1, "how many do it at once (get, churn, review, fill, leases)")
 	fs.IntVar(&p.count, "count", 0, "how often in all; 0: until --seconds are over (watch, paced: always --seconds)")
 	fs.Float64Var(&p.seconds, "seconds", 10, "how long, when there is no --count")
 	fs.IntVar(&p.warmup, "warmup", 0, "requests before the measured ones (get, list, review, paced)")
@@ -71,7 +74,8 @@ fill: create --count ConfigMaps, --name-00000 and on`)
 	fs.StringVar(&p.besideServer, "beside-server", "", "URL of another way that has as many watches of the same updates (watch)")
 	fs.StringVar(&p.besideCA, "beside-ca", "", "file with the CA certificates for --beside-server (watch)")
 	fs.BoolVar(&p.whole, "whole", false, "watch all ConfigMaps of the namespace, not one (watch)")
-	fs.IntVar(&p.bytes, "bytes", 2048, "size of the data of each ConfigMap (fill, review, paced)")
+	fs.IntVar(&p.bytes, "bytes", 2048, "size of the data of each ConfigMap, or of each claim (fill, review, paced, leases)")
+	fs.IntVar(&p.rings, "rings", 1, "how many rings, each in a namespace (leases)")
 	fs.StringVar(&p.labels, "labels", "", "labels of what is created, k=v,k=v")
 	p.reviews.bind(fs)
 }
@@ -81,10 +85,13 @@ func (p *Plan) Run(ctx context.Context, config *rest.Config, out *report.Reporte
 	modes := map[string]func(context.Context, *rest.Config) (report.Fields, error){
 		"get": p.get, "list": p.list, "watch": p.watch, "churn": p.churn, "fill": p.fill,
 		"review": p.review, "paced": p.paced,
+		"leases": func(ctx context.Context, config *rest.Config) (report.Fields, error) {
+			return p.leases(ctx, config, out)
+		},
 	}
 	mode, ok := modes[p.mode]
 	if !ok {
-		return fmt.Errorf("--mode %q: want get, list, watch, churn, fill, review or paced", p.mode)
+		return fmt.Errorf("--mode %q: want get, list, watch, churn, fill, review, paced or leases", p.mode)
 	}
 	if p.workers < 1 || p.watchers < 1 || p.rate <= 0 {
 		return errors.New("--workers, --watchers and --rate: want at least one")
