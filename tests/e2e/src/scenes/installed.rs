@@ -61,9 +61,18 @@ impl Installed {
     ///
     /// As [`Self::start`].
     pub fn start_on(binaries: Binaries, node: NodeBuilder, more: &[&str]) -> Result<Self> {
-        let installed = Self { shards: Shards::bare_on(binaries, node)? };
+        let installed = Self::bare(binaries, node)?;
         installed.helm("install", &[&["--create-namespace"], more].concat())?;
         Ok(installed)
+    }
+
+    /// Starts a node with our images and the operator's needs, on which nothing is installed.
+    ///
+    /// # Errors
+    ///
+    /// As [`Self::start`].
+    pub fn bare(binaries: Binaries, node: NodeBuilder) -> Result<Self> {
+        Ok(Self { shards: Shards::bare_on(binaries, node)? })
     }
 
     /// Starts a node with the operator's needs, and applies `deploy/base` as it stands.
@@ -72,7 +81,7 @@ impl Installed {
     ///
     /// As [`Self::start`].
     pub fn start_base(binaries: Binaries) -> Result<Self> {
-        let installed = Self { shards: Shards::bare_on(binaries, Node::builder())? };
+        let installed = Self::bare(binaries, Node::builder())?;
         for (image, name) in [(images::PROXY, "ctrlmesh"), (images::INIT, "ctrlmesh-init")] {
             let version = env!("CARGO_PKG_VERSION");
             let name = format!("registry.example.com/{name}:{version}");
@@ -95,12 +104,21 @@ impl Installed {
         in_namespace(&["set", "env", "deployment/ctrlmesh-manager", &address])?;
         let rollout = ["rollout", "status", "deployment/ctrlmesh-manager", "--timeout=120s"];
         in_namespace(&rollout).map_err(|error| error.context(self.told()))?;
-        // A replica that is ending answers reviews still, and knows no address of the manager.
+        self.until_replaced()
+    }
+
+    /// Waits until the former replicas of the manager are gone: one that is ending answers reviews
+    /// still, by what it was told.
+    ///
+    /// # Errors
+    ///
+    /// When they are not in time.
+    pub fn until_replaced(&self) -> Result<()> {
         until("the former replicas are gone", ENDING, || {
             let ending = "jsonpath={.items[*].metadata.deletionTimestamp}";
             let replicas = "--selector=app.kubernetes.io/component=manager";
-            let ending = in_namespace(&["get", "pods", replicas, "-o", ending])?;
-            Ok(ending.trim().is_empty().then_some(()))
+            let of = ["--namespace", Self::NAMESPACE, "get", "pods", replicas, "-o", ending];
+            Ok(self.node().kubectl(&of)?.trim().is_empty().then_some(()))
         })
     }
 
@@ -278,6 +296,16 @@ impl Installed {
     pub fn tag(&self, image: &str, tag: &str) -> Result<()> {
         let [repository, _] = split(image)?;
         self.name_image(image, &format!("{repository}:{tag}"))
+    }
+
+    /// Imports the images of these programs, under this tag too.
+    ///
+    /// # Errors
+    ///
+    /// When containerd does not take them.
+    pub fn import(&self, binaries: &Binaries, tag: &str) -> Result<()> {
+        self.shards.mesh().import(binaries)?;
+        [images::PROXY, images::INIT].iter().try_for_each(|image| self.tag(image, tag))
     }
 
     fn name_image(&self, image: &str, name: &str) -> Result<()> {

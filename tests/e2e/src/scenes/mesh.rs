@@ -96,10 +96,16 @@ impl Mesh {
     /// Starts a node with the images alone, for a scene that installs the rest.
     pub(super) fn bare_on(binaries: Binaries, node: NodeBuilder) -> Result<Self> {
         let node = node.start()?;
-        node.import_image(&images::proxy(&binaries.ctrlmesh())?)?;
-        node.import_image(&images::init(&binaries.init())?)?;
         let mesh_ca = node.api().directory().join("mesh-ca");
-        Ok(Self { node, binaries, mesh_ca })
+        let mesh = Self { node, binaries, mesh_ca };
+        mesh.import(&mesh.binaries)?;
+        Ok(mesh)
+    }
+
+    /// Imports the images of these programs in place of those before.
+    pub(super) fn import(&self, binaries: &Binaries) -> Result<()> {
+        self.node.import_image(&images::proxy(&binaries.ctrlmesh())?)?;
+        self.node.import_image(&images::init(&binaries.init())?)
     }
 
     /// The node.

@@ -160,12 +160,7 @@ fn upgrade(scene: &Installed) -> Result<()> {
     the_definition_is_new(scene)?;
 
     // What is created once the former replicas are gone is of the new version.
-    until("the former replicas are gone", LIMIT, || {
-        let shown = "jsonpath={.items[*].spec.containers[*].image}";
-        let args = ["get", "pods", "--namespace", Installed::NAMESPACE, "-o", shown];
-        let shown = scene.node().kubectl(&args)?;
-        Ok((!shown.contains(images::PROXY)).then_some(()))
-    })?;
+    scene.until_replaced()?;
     scene.node().kubectl(&["delete", "pod", "demo-operator-3", "--namespace", NAMESPACE])?;
     scene.wait_ready("demo-operator-3", LIMIT)?;
     let path = format!("/api/v1/namespaces/{NAMESPACE}/pods/demo-operator-3");

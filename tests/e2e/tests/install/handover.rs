@@ -73,7 +73,7 @@ fn of_pod<'r>(rings: &'r Value, pod: &str) -> Result<&'r Value> {
 }
 
 /// Waits until a config says this of itself.
-fn has_condition(
+pub(crate) fn has_condition(
     scene: &Installed,
     shard: &str,
     kind: &str,

@@ -9,3 +9,4 @@ mod first;
 mod handover;
 mod names;
 mod scene;
+mod upgrade;
