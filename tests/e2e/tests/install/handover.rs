@@ -97,6 +97,21 @@ pub(crate) fn has_condition(
     said.with_context(|| format!("{shard}: {kind}={status} {reason} is not in {last}"))
 }
 
+/// Waits until an Event of this reason is about a config.
+fn has_event(scene: &Installed, shard: &str, reason: &str) -> Result<()> {
+    let path = format!("/api/v1/namespaces/{NAMESPACE}/events");
+    until("an Event", LIMIT, || {
+        let events = scene.node().api().client().get(&path)?.json()?;
+        let mut all = events["items"].as_array().into_iter().flatten();
+        let is_so = |event: &Value| {
+            let about = &event["involvedObject"];
+            about["kind"] == "ShardingConfig" && about["name"] == shard && event["reason"] == reason
+        };
+        Ok(all.any(is_so).then_some(()))
+    })
+    .with_context(|| format!("{shard}: {reason}"))
+}
+
 /// Two shards of two pods, each with its team's Widgets.
 fn two_shards() -> Result<Installed> {
     let scene = Installed::start(Binaries::from_env()?, &[])?;
@@ -159,6 +174,7 @@ fn i14_a_shard_takes_what_another_had_once_that_has_given_it_up() -> Result<()> 
     widget(&scene, "bee", "bee-late")?;
     are_handled(&scene, "bee", bees)?;
     has_condition(&scene, "ants", "Silent", "True", "NotRenewed")?;
+    has_event(&scene, "ants", "Silent")?;
     drop(frozen);
     are_handled(&scene, "ant", bees)?;
     has_condition(&scene, "ants", "Silent", "False", "Renewed")?;
@@ -167,6 +183,7 @@ fn i14_a_shard_takes_what_another_had_once_that_has_given_it_up() -> Result<()> 
     scene.draw("ants", &["0", "1"], Boundary::Teams(&["ant", "cat"]))?;
     for shard in ["ants", "bees"] {
         has_condition(&scene, shard, "Overlap", "True", "WantedTwice")?;
+        has_event(&scene, shard, "Overlap")?;
     }
     scene.draw("ants", &["0", "1"], Boundary::Teams(&["cat"]))?;
 
