@@ -451,6 +451,18 @@ async fn cut(pod: &mut Pod) -> (Client, Value) {
     (client, renewed)
 }
 
+/// The time until the claim is given back, with renewals until then.
+async fn until_given_back(pod: &mut Pod) -> Duration {
+    let began = Instant::now();
+    for version in 9.. {
+        let written = pod.store(&Method::PATCH, &version.to_string()).await;
+        if annotation(&written, "claim").contains("shard=b") {
+            break;
+        }
+    }
+    began.elapsed()
+}
+
 /// The client lists anew, and the claim is given back soon after.
 async fn comes_back(pod: &mut Pod, client: &mut Client) {
     let sent = client.send(request(Method::GET, CONFIGMAPS));
@@ -489,16 +501,7 @@ async fn i14_a_pod_that_ends_while_a_boundary_moves_waits_for_no_client() {
 async fn bad_client_that_does_not_come_back_keeps_the_claim_for_a_minute() {
     let (mut pod, _) = begun(in_ring("a"), &[]).await;
     let (_client, _) = cut(&mut pod).await;
-    let began = Instant::now();
-    let mut version = 8;
-    loop {
-        version += 1;
-        let written = pod.store(&Method::PATCH, &version.to_string()).await;
-        if annotation(&written, "claim").contains("shard=b") {
-            break;
-        }
-    }
-    let waited = began.elapsed();
+    let waited = until_given_back(&mut pod).await;
     assert!((55..67).contains(&waited.as_secs()), "{waited:?}");
 }
 
@@ -530,14 +533,7 @@ async fn bad_client_that_reads_nothing_keeps_the_claim_for_fifteen_seconds() {
     pod.edit(&in_ring("b")).await;
     let began = Instant::now();
     pod.cluster.until_ready_says(200, "watches of the boundary before are brought over").await;
-    let mut version = 7;
-    loop {
-        version += 1;
-        let written = pod.store(&Method::PATCH, &version.to_string()).await;
-        if annotation(&written, "claim").contains("shard=b") {
-            break;
-        }
-    }
+    until_given_back(&mut pod).await;
     let waited = began.elapsed();
     assert!((14..20).contains(&waited.as_secs()), "{waited:?}");
     // It is told once it reads.
