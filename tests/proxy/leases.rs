@@ -85,14 +85,24 @@ impl Pod {
                 if call.query("watch").is_none() {
                     return call;
                 }
-                assert_eq!(call.query("resourceVersion").as_deref(), Some("50"));
-                self.followed.push(call.watch());
+                self.follow(call);
             } else if call.query("watch").is_some() {
                 self.watches.push(call.watch());
             } else {
                 call.json(200, &self.configs);
             }
         }
+    }
+
+    /// Answers a watch of Leases: of the ring from the list on, or of the own one.
+    fn follow(&mut self, call: Call) {
+        assert_eq!(call.query("labelSelector"), Some(format!("{OURS}/ring=op")));
+        let is_of_list = call.query("resourceVersion").as_deref() == Some("50");
+        match call.query("fieldSelector") {
+            None => assert!(is_of_list, "{}", call.target()),
+            Some(own) => assert!(!is_of_list && own == format!("metadata.name={NAME}")),
+        }
+        self.followed.push(call.watch());
     }
 
     /// Answers the next call, which is a consistent list.
@@ -141,6 +151,18 @@ impl Pod {
         let (code, log) = self.cluster.process.end().await;
         assert_eq!(code, Some(0), "{log}");
         log
+    }
+
+    /// The next call about Leases, which is a watch.
+    async fn next_watch(&mut self) -> Call {
+        loop {
+            let call = self.cluster.upstream.call().await;
+            assert!(call.query("watch").is_some(), "{}", call.target());
+            if call.path().contains("leases") {
+                return call;
+            }
+            self.watches.push(call.watch());
+        }
     }
 
     /// Waits until such a watch is open; nothing else is asked for.
@@ -781,22 +803,56 @@ async fn bad_lease_without_its_label() {
 }
 
 #[tokio::test]
-async fn bad_watch_of_leases_that_is_refused_lists_them_once_a_second() {
-    let (mut pod, lease) = begun(in_ring("a"), &[]).await;
-    let mut lists = Vec::new();
-    while lists.len() < 4 {
-        let call = pod.cluster.upstream.call().await;
-        if !call.path().contains("leases") {
-            pod.watches.push(call.watch());
-        } else if call.query("watch").is_some() {
-            call.json(403, FORBIDDEN);
-        } else {
-            lists.push(Instant::now());
-            call.json(200, &list_of(slice::from_ref(&lease)));
+async fn bad_watch_of_leases_that_is_refused_is_tried_once_a_second() {
+    // Who waits for another has the Leases listed as well.
+    for others in [&[][..], &[of_green("a")]] {
+        let (mut pod, lease) = begun(in_ring("a"), others).await;
+        let leases = [others, slice::from_ref(&lease)].concat();
+        let (mut lists, mut watches) = (0, Vec::new());
+        while watches.len() < 4 {
+            let call = pod.cluster.upstream.call().await;
+            if !call.path().contains("leases") {
+                pod.watches.push(call.watch());
+            } else if call.query("watch").is_some() {
+                assert_eq!(call.query("fieldSelector").is_some(), others.is_empty());
+                watches.push(Instant::now());
+                call.json(403, FORBIDDEN);
+            } else {
+                lists += 1;
+                call.json(200, &list_of(&leases));
+            }
         }
+        let least = watches.windows(2).map(|pair| pair[1] - pair[0]).min().unwrap();
+        assert!(least >= Duration::from_millis(900), "{least:?}");
+        assert_eq!(lists, if others.is_empty() { 0 } else { 3 });
     }
-    let least = lists.windows(2).map(|pair| pair[1] - pair[0]).min().unwrap();
-    assert!(least >= Duration::from_millis(900), "{least:?}");
+}
+
+/// The number of Leases that a pod is shown does not grow with its ring.
+#[tokio::test]
+async fn i14_a_pod_that_waits_for_nobody_watches_its_own_lease_alone() {
+    let (mut pod, _) = begun(in_ring("a"), &[of_green("b")]).await;
+    pod.cluster.until_ready_says(200, "[+]policy ok: blue epoch 1\n").await;
+    let own = pod.next_watch().await;
+    assert_eq!(own.query("fieldSelector"), Some(format!("metadata.name={NAME}")));
+    assert_eq!(own.query("resourceVersion").as_deref(), Some("7"));
+    pod.follow(own);
+    // Somebody has what it gains: it follows him until he has given it up.
+    pod.edit(&in_ring("b")).await;
+    let moved = pod.store(&Method::PATCH, "8").await;
+    pod.list(&[of_green("b"), moved]).await;
+    let ring = pod.next_watch().await;
+    assert_eq!(ring.query("fieldSelector"), None);
+    pod.follow(ring);
+    let gone = json!({ "type": "DELETED", "object": of_green("b") });
+    pod.followed.last().unwrap().send(format!("{gone}\n")).await;
+    let own = pod.next_watch().await;
+    assert_eq!(own.query("fieldSelector"), Some(format!("metadata.name={NAME}")));
+    assert_eq!(own.query("resourceVersion").as_deref(), Some("8"));
+    // One that ends begins again, from the last version, and nothing is listed.
+    own.json(200, "");
+    let own = pod.next_watch().await;
+    assert_eq!(own.query("resourceVersion").as_deref(), Some("8"));
 }
 
 #[tokio::test]

@@ -34,6 +34,15 @@ pub struct Lease<S> {
     pub claim: Claim<S>,
 }
 
+/// A list of the ring's Leases, with the own one whichever ring it names.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Listing<S> {
+    /// The Leases.
+    pub leases: Vec<Lease<S>>,
+    /// Whether the store was asked, and no cache.
+    pub is_consistent: bool,
+}
+
 impl<S: Piece> Claim<S> {
     /// The claim of an area.
     pub fn of(area: Area<S>) -> Self {

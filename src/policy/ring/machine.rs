@@ -8,7 +8,7 @@
 use std::{sync::Arc, time::Duration};
 
 use super::{
-    claim::{Claim, Lease},
+    claim::{Claim, Lease, Listing},
     config::Wanted,
     laws::{Law, Laws},
     own::{Answer, Found, Own, Stored},
@@ -19,8 +19,8 @@ use super::{
 use crate::policy::{Area, GroupResource, Piece, Rule};
 
 /// The machine of one pod. Its inputs are calls; after each, the caller does what
-/// [`next_write`](Self::next_write) and [`next_read`](Self::next_read) ask for, takes what is
-/// [open](Self::open) and [shown](Self::shown), and calls [`tick`](Self::tick) at
+/// [`next_write`](Self::next_write), [`next_read`](Self::next_read) and
+/// [`to_watch`](Self::to_watch) ask for, takes what is [open](Self::open) and [shown](Self::shown), and calls [`tick`](Self::tick) at
 /// [`wake`](Self::wake). Safe whatever is late, lost or repeated; the pace of repetitions is the
 /// caller's.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -36,15 +36,6 @@ pub struct Ring<S> {
     pub(super) own: Own<S>,
     pub(super) peers: Peers<S>,
     pub(super) under_way: UnderWay<S>,
-}
-
-/// A list of the ring's Leases, with the own one whichever ring it names.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub struct Listing<S> {
-    /// The Leases.
-    pub leases: Vec<Lease<S>>,
-    /// Whether the store was asked, and no cache.
-    pub is_consistent: bool,
 }
 
 /// A write of the own Lease.
@@ -71,6 +62,15 @@ pub struct Saying<S> {
     pub config: Wanted<S>,
     /// The claim.
     pub claim: Claim<S>,
+}
+
+/// The Leases that the caller is to watch.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Watched<'a> {
+    /// Those of the ring, from the last list on.
+    Ring,
+    /// The own one, from this version on.
+    Own(&'a str),
 }
 
 /// Where the machine stands.
@@ -175,24 +175,21 @@ impl<S: Piece> Ring<S> {
         is_new
     }
 
-    /// A Lease was deleted, as the watch shows it that follows the last list.
+    /// A Lease was deleted, or is labelled with this ring no more, as the watch shows it.
     pub fn deleted(&mut self, pod: &str, now: Time) {
-        if !self.peers.is_followed() {
-            return;
-        }
         if *pod == *self.pod {
             if matches!(self.own.stored, Stored::At(_)) && !self.is_leaving {
                 self.own.lose();
                 self.own.stored = Stored::Unsure;
                 self.close();
             }
-        } else {
+        } else if self.peers.is_followed() {
             self.peers.remove(pod);
         }
         self.settle(now);
     }
 
-    /// The watch has ended: what it would have shown is unknown.
+    /// The watch of the ring has ended: what it would have shown is unknown.
     pub fn unfollowed(&mut self) {
         self.peers.unfollow();
     }
@@ -279,13 +276,33 @@ impl<S: Piece> Ring<S> {
         Some(write)
     }
 
-    /// The ring whose Leases the caller is to list, and to watch from then on.
+    /// The ring whose Leases the caller is to list.
     pub fn next_read(&mut self, now: Time) -> Option<&str> {
         if !self.is_read_due(now) {
             return None;
         }
         let counts = self.own.is_confirmed || !self.laws.hold(Law::ClaimBeforeReading);
         self.peers.ask(Reading { counts, is_current: !self.own.is_sent() });
+        self.own.ring.as_deref()
+    }
+
+    /// The Leases of the [ring](Self::ring) that the caller is to watch. `None` if it may go on as it
+    /// does. A pod that waits for nobody watches its own alone: in a ring of `n` pods, renewals would
+    /// be `n²` events else.
+    pub fn to_watch(&self) -> Option<Watched<'_>> {
+        if self.peers.is_followed() {
+            return Some(Watched::Ring);
+        }
+        match &self.own.stored {
+            Stored::At(version) if self.own.is_confirmed && !self.needs_peers() => {
+                Some(Watched::Own(version))
+            }
+            _ => None,
+        }
+    }
+
+    /// The ring that the own Lease names. `None` before the first config.
+    pub fn ring(&self) -> Option<&str> {
         self.own.ring.as_deref()
     }
 
@@ -383,6 +400,17 @@ impl<S: Piece> Ring<S> {
             }
             self.shown.clone_from(&self.open);
         }
+        if !self.needs_peers() {
+            self.peers.rest();
+        }
+    }
+
+    /// Whether the Leases of other pods are of consequence: they stand in the way, or say who has what
+    /// two configs want, or may run out. Otherwise those that were read go on to count: who claims
+    /// anything later sees the own claim before he opens it.
+    fn needs_peers(&self) -> bool {
+        let needs = || !self.is_apart() || (self.own.is_confirmed && self.has_gap());
+        !self.gives_up() && (self.timing.silent_after.is_some() || needs())
     }
 
     /// Enters the ring of the config, once nothing is claimed in the old one.
@@ -439,10 +467,7 @@ impl<S: Piece> Ring<S> {
     /// Whether a new process may create its Lease before it has read any: most pods have left none, and
     /// where no other config wants any of the same, no Lease says who has it.
     fn may_begin_unread(&self) -> bool {
-        let Some(config) = self.config.as_ref().filter(|_| !self.gives_up()) else { return false };
-        let is_apart =
-            |rival: &Wanted<S>| !rival.is_rival_of(config) || rival.area.is_disjoint(&config.area);
-        self.own.stored == Stored::New && self.rivals.iter().all(is_apart)
+        !self.gives_up() && self.own.stored == Stored::New && self.is_apart()
     }
 
     fn is_read_due(&self, now: Time) -> bool {
@@ -458,7 +483,7 @@ impl<S: Piece> Ring<S> {
         let silent = self.timing.silent_after.and_then(|after| self.peers.next_silent(after));
         let is_silent = || silent.is_some_and(|at| at <= now) && self.has_gap();
         let may_open = self.own.is_confirmed && self.own.is_valid(now);
-        !self.peers.is_followed()
+        (!self.peers.is_followed() && self.needs_peers())
             || (may_open && !self.peers.counts() && self.has_gap())
             || (may_open && is_silent())
     }

@@ -22,10 +22,10 @@ mod under_way;
 mod wish;
 
 pub use self::{
-    claim::{Claim, Lease},
+    claim::{Claim, Lease, Listing},
     config::{Wanted, Wishes},
     form::{SPEAKS, Said, ScopeClaim, TooLong},
-    machine::{Listing, Phase, Ring, Saying, Write},
+    machine::{Phase, Ring, Saying, Watched, Write},
     own::Answer,
     standing::{Overlap, Standing},
     timing::{Time, Timing},

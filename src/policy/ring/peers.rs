@@ -94,6 +94,11 @@ impl<S: Piece> Peers<S> {
         self.counts = false;
     }
 
+    /// The Leases are not watched for a while: those that were read count as they did.
+    pub(super) fn rest(&mut self) {
+        self.is_followed = false;
+    }
+
     /// Another ring: nothing of this one counts.
     pub(super) fn forget(&mut self) {
         *self = Self { reading: self.reading, ..Self::new() };

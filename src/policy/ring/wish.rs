@@ -54,6 +54,13 @@ impl<S: Piece> Ring<S> {
         overlaps
     }
 
+    /// Whether no other config of the ring wants any of what the own one wants, as far as is known.
+    pub(super) fn is_apart(&self) -> bool {
+        let Some(config) = &self.config else { return true };
+        let mut rivals = self.rivals.iter().filter(|rival| rival.is_rival_of(config));
+        rivals.all(|rival| rival.area.is_disjoint(&config.area))
+    }
+
     /// Whether this shard claims what it wants of a resource, whatever the rival wants of it: what
     /// both want belongs to the one whose Leases claim it. Where none or both do, to the elder of
     /// those with a living Lease.

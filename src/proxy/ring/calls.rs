@@ -121,8 +121,24 @@ impl Calls {
 
     /// Watches the Leases of a ring from a position on. Ends at the first failure.
     pub(super) fn watch(&self, ring: &str, version: &str) -> BoxStream<'static, Change> {
+        self.watch_by(WatchParams::default(), ring, version)
+    }
+
+    /// Watches the own Lease from a version on. It is deleted where it leaves the ring.
+    pub(super) fn watch_own(&self, ring: &str, version: &str) -> BoxStream<'static, Change> {
+        let name = PodLease::name_of(self.0.own.uid());
+        let params = WatchParams::default().fields(&format!("metadata.name={name}"));
+        self.watch_by(params, ring, version)
+    }
+
+    fn watch_by(
+        &self,
+        params: WatchParams,
+        ring: &str,
+        version: &str,
+    ) -> BoxStream<'static, Change> {
         let (caller, version) = (Arc::clone(&self.0), version.to_owned());
-        let params = WatchParams::default().labels(&PodLease::selector_of(ring)).timeout(290);
+        let params = params.labels(&PodLease::selector_of(ring)).timeout(290);
         async move { caller.watch(&params, &version).await }.flatten_stream().boxed()
     }
 }

@@ -8,7 +8,7 @@ mod calls;
 mod epochs;
 mod report;
 
-use std::{future::pending, pin::Pin, sync::Arc, time::Duration};
+use std::{future::pending, sync::Arc, time::Duration};
 
 use futures_util::{FutureExt, Stream, StreamExt, future::BoxFuture, stream::BoxStream};
 use k8s_openapi::jiff::Timestamp;
@@ -36,7 +36,7 @@ use crate::{
     },
     policy::{
         Area, Policy, Scope,
-        ring::{Answer, Listing, Ring, ScopeClaim, Time, Timing, Write},
+        ring::{Answer, Listing, Ring, ScopeClaim, Time, Timing, Watched, Write},
     },
     process::vital::{VitalTasks, Vitals},
 };
@@ -139,7 +139,15 @@ type Shown = Arc<Area<Arc<Scope>>>;
 struct Under {
     write: Option<BoxFuture<'static, Written>>,
     list: Option<BoxFuture<'static, Result<Listed, NotDone>>>,
-    watch: Option<BoxStream<'static, Change>>,
+    watch: Option<Watching>,
+}
+
+/// A watch of Leases.
+struct Watching {
+    ring: String,
+    /// Whether it is of the own one alone.
+    is_own: bool,
+    changes: BoxStream<'static, Change>,
 }
 
 /// An input of the machine.
@@ -160,7 +168,7 @@ impl Under {
         tokio::select! {
             written = ended(&mut self.write) => Input::Written(written),
             listed = ended(&mut self.list) => Input::Listed(listed),
-            change = next(&mut self.watch) => Input::Changed(change),
+            change = next(self.watch.as_mut().map(|one| &mut one.changes)) => Input::Changed(change),
         }
     }
 }
@@ -316,7 +324,21 @@ impl Keeper {
             self.under.watch = None;
             self.under.list = Some(self.calls.list(of));
         }
+        self.begin_own_watch();
         rest
+    }
+
+    /// Begins a watch of the own Lease where that of the ring is not needed.
+    fn begin_own_watch(&mut self) {
+        let Some(ring) = &self.ring else { return };
+        let of = ring.ring().unwrap_or_default();
+        // One of the ring that is left would show that the Lease leaves it.
+        self.under.watch.take_if(|watching| watching.ring != of);
+        let Some(Watched::Own(version)) = ring.to_watch() else { return };
+        if self.under.list.is_none() && !self.under.watch.as_ref().is_some_and(|one| one.is_own) {
+            let changes = self.calls.watch_own(of, version);
+            self.under.watch = Some(Watching { ring: of.to_owned(), is_own: true, changes });
+        }
     }
 
     /// Takes an input. Returns false if it says nothing new.
@@ -346,7 +368,10 @@ impl Keeper {
             }
             Input::Listed(Ok(Listed { leases, ring: of, version })) => {
                 ring.listed(Listing { leases, is_consistent: true }, now());
-                self.under.watch = Some(self.calls.watch(&of, &version));
+                if ring.to_watch() == Some(Watched::Ring) {
+                    let changes = self.calls.watch(&of, &version);
+                    self.under.watch = Some(Watching { ring: of, is_own: false, changes });
+                }
                 self.note(true, None);
             }
             Input::Listed(Err(error)) => {
@@ -358,10 +383,11 @@ impl Keeper {
             }
             Input::Changed(Some(Change::Deleted(pod))) => ring.deleted(&pod, now()),
             Input::Changed(None) => {
-                self.under.watch = None;
-                // A watch that is refused, or ends at once, must not have the Leases listed all the time.
+                // A watch that is refused, or ends at once, must not begin again all the time.
                 self.rested = Instant::now() + AGAIN;
-                ring.unfollowed();
+                if self.under.watch.take().is_some_and(|watching| !watching.is_own) {
+                    ring.unfollowed();
+                }
             }
         }
         true
@@ -435,9 +461,9 @@ async fn ended<F: Future + Unpin>(call: &mut Option<F>) -> F::Output {
     output
 }
 
-async fn next<S: Stream + Unpin>(stream: &mut Option<S>) -> Option<S::Item> {
+async fn next<S: Stream + Unpin>(stream: Option<&mut S>) -> Option<S::Item> {
     match stream {
-        Some(stream) => Pin::new(stream).next().await,
+        Some(stream) => stream.next().await,
         None => pending().await,
     }
 }

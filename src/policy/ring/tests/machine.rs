@@ -1,7 +1,7 @@
 use std::{sync::Arc, time::Duration};
 
 use super::{
-    super::{Answer, Claim, Lease, Listing, Phase, Ring, Saying, Timing, Wanted, Write},
+    super::{Answer, Claim, Lease, Listing, Phase, Ring, Saying, Timing, Wanted, Watched, Write},
     bits::{Bits, Layout},
 };
 use crate::policy::{GroupResource, Rule};
@@ -46,6 +46,15 @@ fn saying(ring: &mut Ring<Bits>, now: Duration) -> Saying<Bits> {
         Some(Write::Claim(saying)) => saying,
         other => panic!("{other:?}"),
     }
+}
+
+/// The Leases that are to be watched, and whether a list is to be made.
+fn reads(ring: &mut Ring<Bits>, now: Duration) -> (Option<String>, bool) {
+    let watched = ring.to_watch().map(|watched| match watched {
+        Watched::Ring => "ring".to_owned(),
+        Watched::Own(version) => format!("own {version}"),
+    });
+    (watched, ring.next_read(now).is_some())
 }
 
 fn stored(version: &str) -> Answer {
@@ -146,6 +155,60 @@ fn those_whose_claims_stand_in_the_way_are_named() {
 }
 
 #[test]
+fn a_pod_watches_the_leases_of_others_while_it_goes_by_them() {
+    let mut ring = opened(0b01, Timing::default());
+    assert_eq!(ring.to_watch(), Some(Watched::Own("1")));
+    // Nobody needs to be seen who claims what is open here: he waits.
+    assert!(!ring.changed(lease("one", Some("b"), "5", LAYOUT.claim(0b01)), after(1)));
+    // A renewal is no reason for another watch.
+    saying(&mut ring, after(10));
+    assert_eq!(ring.to_watch(), Some(Watched::Own("1")));
+    ring.answered(stored("2"), after(10));
+    assert_eq!(reads(&mut ring, after(10)), (Some("own 2".into()), false));
+    // What is lost needs nobody else's Lease.
+    ring.configure(wanted("ring", "a", 0), after(11));
+    saying(&mut ring, after(11));
+    ring.answered(stored("3"), after(11));
+    assert_eq!(reads(&mut ring, after(11)), (Some("own 3".into()), false));
+    // What is gained does: by a list, and by a watch if somebody has it.
+    ring.configure(wanted("ring", "a", 0b10), after(12));
+    saying(&mut ring, after(12));
+    ring.answered(stored("4"), after(12));
+    assert_eq!(reads(&mut ring, after(12)), (None, true));
+    let mine = lease("me", Some("a"), "4", LAYOUT.claim(0b10));
+    let theirs = lease("one", Some("b"), "6", LAYOUT.claim(0b10));
+    ring.listed(listing(&[theirs, mine]), after(12));
+    assert_eq!((ring.phase(), ring.to_watch()), (Phase::Waiting, Some(Watched::Ring)));
+    ring.deleted("one", after(13));
+    assert_eq!((open(&ring), ring.to_watch()), (Some(0b10), Some(Watched::Own("4"))));
+    // The own one is watched always.
+    ring.deleted("me", after(14));
+    assert_eq!((open(&ring), ring.to_watch()), (None, None));
+}
+
+#[test]
+fn a_pod_goes_by_the_leases_of_others_where_two_configs_want_the_same() {
+    let mut ring = opened(0b01, Timing::default());
+    let mine = lease("me", Some("a"), "1", LAYOUT.claim(0b01));
+    ring.see_configs(vec![wanted("ring", "b", 0b10)], after(1));
+    assert_eq!(reads(&mut ring, after(1)), (Some("own 1".into()), false));
+    ring.see_configs(vec![wanted("ring", "b", 0b11)], after(1));
+    assert_eq!(reads(&mut ring, after(1)), (None, true));
+    ring.listed(listing(std::slice::from_ref(&mine)), after(1));
+    assert_eq!((ring.phase(), ring.to_watch()), (Phase::Open, Some(Watched::Ring)));
+    ring.unfollowed();
+    assert_eq!(reads(&mut ring, after(2)), (None, true));
+    ring.listed(listing(&[mine]), after(2));
+    // Drawn apart.
+    ring.see_configs(Vec::new(), after(3));
+    assert_eq!(reads(&mut ring, after(3)), (Some("own 1".into()), false));
+    // Where silence counts, everybody's is listened for.
+    let silent_after = Some(Duration::from_secs(30));
+    let ring = opened(0b01, Timing { silent_after, ..Timing::default() });
+    assert_eq!(ring.to_watch(), Some(Watched::Ring));
+}
+
+#[test]
 fn what_two_configs_want_stays_with_the_elder_and_the_other_says_so() {
     let resources = |ring: &Ring<Bits>| {
         ring.overlaps()
@@ -211,9 +274,9 @@ fn a_lease_deleted_by_hand_closes_all_and_shows_the_same() {
 fn an_answer_to_what_was_asked_before_the_claim_opens_nothing() {
     let mut ring = Ring::new("me", Timing::default());
     ring.configure(wanted("ring", "a", 1), BEGIN);
-    saying(&mut ring, BEGIN);
-    ring.answered(Answer::Conflict, BEGIN);
-    ring.next_read(BEGIN);
+    // Whose it is, the Leases say.
+    ring.see_configs(vec![wanted("ring", "b", 1)], BEGIN);
+    assert_eq!((ring.next_write(BEGIN), ring.next_read(BEGIN)), (None, Some("ring")));
     ring.listed(listing(&[]), BEGIN);
     saying(&mut ring, BEGIN);
     ring.unfollowed();

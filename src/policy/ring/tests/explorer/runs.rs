@@ -117,7 +117,7 @@ fn each_broken_law_is_missed() {
     loses("G2", Law::ReadBeforeOpening, BASE);
     loses("G2", Law::ClaimBeforeReading, BASE);
     loses("G2", Law::ReadConsistently, Setup { has_caches: true, ..BASE });
-    loses("G2", Law::OpenWithinClaim, BASE);
+    loses("G2", Law::OpenWithinClaim, Setup { initial: [0, 0], ..BASE });
     loses("G2", Law::WriteWithVersion, lost);
     loses("G2", Law::LeaseOutlivesPod, BASE);
     loses("progress", Law::ElderClaims, START);

@@ -35,9 +35,9 @@ type ring struct {
 	events atomic.Int64
 }
 
-// leases has --workers pods in --rings rings, of as many namespaces, named --namespace and a number. As the proxies of pods, each
-// on a connection of its own watches the Leases of its ring and renews its own, which holds --bytes. Prints open when all watch;
-// what follows until the end is a steady state.
+// leases has --workers pods in --rings rings, of as many namespaces, named --namespace and a number. As the proxies of pods that
+// wait for nobody, each on a connection of its own has listed the Leases of its ring, watches its own and renews it, which holds
+// --bytes. Prints open when all watch; what follows until the end is a steady state.
 func (p *Plan) leases(ctx context.Context, config *rest.Config, out *report.Reporter) (report.Fields, error) {
 	if p.rings < 1 || p.workers < p.rings {
 		return nil, errors.New("--rings: want at least one, and --workers as many")
@@ -102,7 +102,7 @@ type podLease struct {
 	client *rest.RESTClient
 }
 
-// open creates the Lease and watches those of its ring.
+// open creates the Lease, lists those of its ring and watches its own.
 func (l *podLease) open(ctx context.Context, config *rest.Config) error {
 	// Proxies speak JSON.
 	client, err := resource.RESTClient(elsewhere(config, "", ""), coordinationv1.SchemeGroupVersion, resource.JSON)
@@ -115,11 +115,15 @@ func (l *podLease) open(ctx context.Context, config *rest.Config) error {
 	if err := created.Into(&lease); err != nil {
 		return err
 	}
-	options := metav1.ListOptions{
-		LabelSelector: ringLabel + "=bench", Watch: true, AllowWatchBookmarks: true,
+	options := metav1.ListOptions{LabelSelector: ringLabel + "=bench"}
+	if err := l.get(&options).Do(ctx).Error(); err != nil {
+		return err
+	}
+	options = metav1.ListOptions{
+		LabelSelector: options.LabelSelector, FieldSelector: "metadata.name=" + l.name, Watch: true, AllowWatchBookmarks: true,
 		ResourceVersion: lease.ResourceVersion, TimeoutSeconds: ptr.To[int64](290),
 	}
-	body, err := client.Get().Namespace(l.ring.namespace).Resource("leases").VersionedParams(&options, scheme.ParameterCodec).Stream(ctx)
+	body, err := l.get(&options).Stream(ctx)
 	if err != nil {
 		return err
 	}
@@ -129,6 +133,10 @@ func (l *podLease) open(ctx context.Context, config *rest.Config) error {
 		_, _ = io.Copy(l.ring, body)
 	}()
 	return nil
+}
+
+func (l *podLease) get(options *metav1.ListOptions) *rest.Request {
+	return l.client.Get().Namespace(l.ring.namespace).Resource("leases").VersionedParams(options, scheme.ParameterCodec)
 }
 
 // Write counts the events in a part of a watch, each of which is a line.
