@@ -39,15 +39,20 @@ pub fn configs(all: &[String]) -> String {
 
 impl Cluster {
     pub async fn start() -> Self {
-        Self::with_env(&[]).await
+        Self::with(&[], &[]).await
     }
 
     /// The same in a pod that knows its name and uid.
     pub async fn of_pod(uid: &str) -> Self {
-        Self::with_env(&[("POD_NAME", "op-0"), ("POD_UID", uid)]).await
+        Self::of_pod_with(uid, &[]).await
     }
 
-    async fn with_env(more: &[(&str, &str)]) -> Self {
+    /// The same with more flags.
+    pub async fn of_pod_with(uid: &str, flags: &[&str]) -> Self {
+        Self::with(&[("POD_NAME", "op-0"), ("POD_UID", uid)], flags).await
+    }
+
+    async fn with(more: &[(&str, &str)], more_flags: &[&str]) -> Self {
         // Our own client asks for no protocol, and gets HTTP/1.1.
         let upstream = Upstream::start().await;
         let files = Files::new(&upstream.ca.pem);
@@ -56,6 +61,7 @@ impl Cluster {
         let mut args = flags(&files, &upstream.addr.to_string());
         args.retain(|arg| !arg.starts_with("--policy") && !arg.starts_with("--shard"));
         args.push(format!("--pod-labels={}", files.pod_labels().display()));
+        args.extend(more_flags.iter().copied().map(str::to_owned));
         let mut env =
             vec![("KUBECONFIG", kubeconfig.display().to_string()), ("POD_NAMESPACE", "ns".into())];
         env.extend(more.iter().map(|(name, value)| (*name, (*value).to_owned())));

@@ -7,7 +7,7 @@ use std::{
     net::SocketAddr,
     path::PathBuf,
     sync::{
-        Arc,
+        Arc, Mutex,
         atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed},
     },
     time::{Duration, Instant},
@@ -16,8 +16,10 @@ use std::{
 use bytes::Bytes;
 use ctrlmesh::net::tls::H2;
 use http::{HeaderName, HeaderValue, Method, header};
+use serde_json::{Value, json};
 use tokio::{
     runtime,
+    sync::Notify,
     task::{JoinHandle, JoinSet, spawn_blocking},
     time::interval,
 };
@@ -29,10 +31,10 @@ use super::{
 use crate::support::{
     CONFIGMAPS,
     client::{self, Client, Http, chunk, config, connect, request, request_with, upload},
-    process::{Process, flags},
-    proxy::Files,
+    cluster::{Cluster, configs},
+    process::Process,
     scrape, soon, stand_still, until,
-    upstream::{Call, Upstream},
+    upstream::Call,
 };
 
 /// The memory that `inject` gives the sidecar.
@@ -81,19 +83,105 @@ impl Drop for Cgroup {
     }
 }
 
-fn policy(namespaces: &str) -> String {
-    format!(
-        "apiVersion: ctrlmesh.kusionstack.io/v1alpha1\nkind: ShardingConfig\n\
-         metadata: {{name: blue, namespace: ns}}\n\
-         spec: {{selector: {{matchLabels: {{app: op}}}}, controller: {{leaderElectionName: op}}, \
-         limits: [{{relateResources: [{{apiGroups: [\"\"], resources: [configmaps]}}], \
-         namespaces: {{pattern: \"{namespaces}\"}}, clusterScoped: Exclude}}]}}\n"
-    )
+const CONFIGS: &str = "/apis/ctrlmesh.kusionstack.io/v1alpha1/namespaces/ns/shardingconfigs";
+const LEASES: &str = "/apis/coordination.k8s.io/v1/namespaces/ns/leases";
+/// The time after which a pod renews its own Lease.
+const RENEWAL: Duration = Duration::from_secs(10);
+
+/// The config of the pod's shard, in a ring.
+fn sharding(namespaces: &str) -> String {
+    json!({
+        "apiVersion": "ctrlmesh.kusionstack.io/v1alpha1",
+        "kind": "ShardingConfig",
+        "metadata": { "name": "blue", "namespace": "ns", "uid": "c-1", "resourceVersion": "1" },
+        "spec": {
+            "selector": { "matchLabels": { "app": "op" } },
+            "controller": { "leaderElectionName": "op" },
+            "limits": [{
+                "relateResources": [{ "apiGroups": [""], "resources": ["configmaps"] }],
+                "namespaces": { "pattern": namespaces },
+                "clusterScoped": "Exclude",
+            }],
+        },
+    })
+    .to_string()
+}
+
+/// The API server's part in the ring of the pod.
+#[derive(Default)]
+struct Ring {
+    /// The signal that the config is another.
+    is_edited: Notify,
+    /// The writes of the pod's Lease: when, and what it said.
+    writes: Mutex<Vec<(Instant, Value)>>,
+}
+
+impl Ring {
+    /// Stores a Lease, or shows those that are.
+    async fn lease(&self, mut call: Call) {
+        if call.query("watch").is_some() {
+            return call.watch().closed().await;
+        }
+        if call.parts.method == Method::GET {
+            let last = self.writes.lock().unwrap().last().map(|(_, lease)| lease.clone());
+            let list = json!({
+                "apiVersion": "coordination.k8s.io/v1",
+                "kind": "LeaseList",
+                "metadata": { "resourceVersion": "50" },
+                "items": last.as_slice(),
+            });
+            return call.json(200, &list.to_string());
+        }
+        let mut lease: Value = serde_json::from_slice(&call.body().await.unwrap()).unwrap();
+        let stored = {
+            let mut writes = self.writes.lock().unwrap();
+            lease["metadata"]["resourceVersion"] = (writes.len() + 7).to_string().into();
+            writes.push((Instant::now(), lease.clone()));
+            lease.to_string()
+        };
+        call.json(200, &stored);
+    }
+
+    async fn configs(&self, call: Call) {
+        if call.query("watch").is_none() {
+            return call.json(200, &configs(&[sharding("^even-")]));
+        }
+        let events = call.watch();
+        self.is_edited.notified().await;
+        let edited = format!("{{\"type\":\"MODIFIED\",\"object\":{}}}\n", sharding("^even"));
+        events.send(edited).await;
+        events.closed().await;
+    }
+
+    /// Whether the pod's Lease claims these namespaces.
+    fn claims(&self, namespaces: &str) -> bool {
+        let writes = self.writes.lock().unwrap();
+        writes.last().is_some_and(|(_, lease)| {
+            lease["metadata"]["annotations"].to_string().contains(&format!("{namespaces}\\"))
+        })
+    }
+
+    /// The longest time for which the pod's Lease was not written until now.
+    fn longest_silence(&self) -> Duration {
+        let now = Instant::now();
+        let writes: Vec<_> = self.writes.lock().unwrap().iter().map(|(at, _)| *at).collect();
+        let until = writes.iter().skip(1).copied().chain([now]);
+        writes.iter().zip(until).map(|(at, next)| next - *at).max().unwrap_or_default()
+    }
 }
 
 /// An API server that answers each request of the test in its way.
-fn answer(call: Call, tasks: &mut JoinSet<()>) {
-    let target = call.target().to_owned();
+fn answer(call: Call, ring: &Arc<Ring>, tasks: &mut JoinSet<()>) {
+    let (target, ring) = (call.target().to_owned(), Arc::clone(ring));
+    if call.path() == CONFIGS {
+        tasks.spawn(async move { ring.configs(call).await });
+        return;
+    }
+    let is_own = |path: &str| path == LEASES || path.starts_with(&format!("{LEASES}/ctrlmesh-"));
+    if is_own(call.path()) {
+        tasks.spawn(async move { ring.lease(call).await });
+        return;
+    }
     if target.starts_with("/apis/g/") {
         return call.json(403, "{}");
     }
@@ -175,15 +263,17 @@ fn renew(
 
 #[tokio::test]
 async fn all_that_clients_may_hold_fits_the_container_and_the_lease_is_renewed() {
-    let mut upstream = Upstream::speaking(Http::Two).await;
-    let files = Files::new(&upstream.ca.pem);
-    files.put_policy(&policy("^even-"));
-    let mut tasks = JoinSet::new();
-    let mut flags = flags(&files, &format!("localhost:{}", upstream.addr.port()));
-    flags.extend(["--threads=2".to_owned(), "--pushdown=off".to_owned()]);
-    let process = Process::start(&flags).await;
+    let began = Instant::now();
+    let flags = ["--threads=2", "--pushdown=off"];
+    let Cluster { mut upstream, files, process } = Cluster::of_pod_with("3f9c", &flags).await;
     let cgroup = Cgroup::around(&process);
-    upstream.serve(move |call| answer(call, &mut tasks));
+    let (ring, mut tasks) = (Arc::<Ring>::default(), JoinSet::new());
+    let of_server = Arc::clone(&ring);
+    upstream.serve(move |call| answer(call, &of_server, &mut tasks));
+    let claims = |namespaces: &'static str| {
+        until("a claim", || async { ring.claims(namespaces) }, |claims| *claims)
+    };
+    claims("^even-").await;
     let trust = files.mesh_ca_pem();
     let connect_to = || Client::to(process.addr, &trust, Http::Two);
     let is_over = Arc::new(AtomicBool::new(false));
@@ -200,10 +290,11 @@ async fn all_that_clients_may_hold_fits_the_container_and_the_lease_is_renewed()
         sent.headers_mut().remove(header::AUTHORIZATION);
         assert_eq!(client::text(client.send(sent).await.unwrap()).await.0, 403);
     }
-    files.put_policy(&policy("^even"));
+    ring.is_edited.notify_one();
     let metrics = || async { scrape::page(process.admin, "/metrics").await.1 };
     let epoch = |page: &String| scrape::sample(page, "ctrlmesh_policy_epoch", &[]) > 1.5;
     until("the second policy", metrics, epoch).await;
+    claims("^even").await;
     let written = fs::metadata(files.state().join("positions.json")).unwrap().len();
     assert!(written < 1 << 10, "{written} bytes of positions");
     tell("invented resources");
@@ -274,11 +365,17 @@ async fn all_that_clients_may_hold_fits_the_container_and_the_lease_is_renewed()
     }
     assert!(length > OBJECTS / 2 * 400, "{length} bytes of a list");
     tell("a list of 200,000 objects");
+    // The first says what is wanted, the second what has been moved.
+    let writes = || async { ring.writes.lock().unwrap().len() };
+    until("a renewal of the pod's own Lease", writes, |count| *count > 2).await;
 
     is_over.store(true, Relaxed);
     let (count, longest) = soon("the last renewal", renewing).await.unwrap();
     println!("{count} renewals, the longest took {longest:?}");
     assert!(count > 10 && longest < RENEW_DEADLINE, "{count} renewals, {longest:?}");
+    let silence = ring.longest_silence();
+    println!("the pod's own Lease, for {:?}: written each {silence:?}", began.elapsed());
+    assert!(silence < RENEWAL + RENEW_DEADLINE / 2, "{silence:?}");
     let (code, _) = scrape::page(process.admin, "/healthz").await;
     assert_eq!(code, 200, "it lives");
     drop((clients, held, bodies));
