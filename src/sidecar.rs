@@ -160,7 +160,7 @@ impl LeafPlan {
         Self::MeshCa { dir: MESH_CA_DIR.to_owned() }
     }
 
-    /// This manager, with the paths of an injected pod.
+    /// The manager, with the paths of an injected pod.
     pub fn manager_of_pod(address: ManagerAddr) -> Self {
         let with = |file| format!("{ENROLMENT_DIR}/{file}");
         Self::Manager {

@@ -160,9 +160,9 @@ pub struct Objects {
 /// The settings of pods, by the level that their namespace enforces.
 #[derive(Clone, Debug)]
 pub struct PodSettings {
-    /// Of namespaces that enforce no level below `privileged`.
+    /// The settings in namespaces that enforce no level below `privileged`.
     pub privileged: Settings,
-    /// Of the others.
+    /// The settings in the other namespaces.
     pub baseline: Settings,
 }
 

@@ -90,7 +90,7 @@ pub fn roots_from_pem(pem: &[u8]) -> Option<RootCertStore> {
     (!roots.is_empty()).then_some(roots)
 }
 
-/// Those of the offered protocols that we can carry, the best first.
+/// The offered protocols that we can carry, the best first.
 pub(super) fn known_protocols<'p>(offered: impl Iterator<Item = &'p [u8]>) -> Vec<Vec<u8>> {
     let offered: Vec<_> = offered.collect();
     let known = [H2, HTTP_11].into_iter().filter(|known| offered.contains(known));
@@ -134,7 +134,7 @@ impl UpstreamTls {
         config
     }
 
-    /// The same for a connection to `dialled` by a client that sent a server name (SNI): the
+    /// The configuration of a connection to `dialled` by a client that sent a server name (SNI): the
     /// certificate may be for the name or for the address.
     pub fn by_name_or_address(&self, mut config: ClientConfig, dialled: IpAddr) -> ClientConfig {
         // A resumed session does not record the address for which it was verified. The library binds

@@ -218,9 +218,9 @@ pub enum PolicySource {
 /// The source of the certificate for clients.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Certificate {
-    /// One that the process makes, or that others put into a file.
+    /// A certificate that the process makes, or that others put into a file.
     Own(LeafSource),
-    /// One that the manager signs.
+    /// A certificate that the manager signs.
     Manager {
         /// The manager.
         manager: Manager,

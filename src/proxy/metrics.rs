@@ -176,7 +176,7 @@ impl Leg {
     pub(super) const OUTBOUND: Self = Self("outbound");
     /// The leg from the API server to the controller's webhook server.
     pub(super) const INBOUND: Self = Self("inbound");
-    /// The same by way of another pod's proxy.
+    /// The leg from another pod's proxy to the controller's webhook server.
     pub(super) const PEER: Self = Self("peer");
 
     /// The leg's name.

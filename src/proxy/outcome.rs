@@ -30,7 +30,7 @@ pub(super) enum Closed {
     HelloTimeout,
     /// The ClientHello exceeds what TLS allows.
     HelloTooLarge,
-    /// There is no certificate yet: the manager has not signed one.
+    /// The certificate is not there yet: the manager has not signed one.
     NoCertificate,
     /// The client named a host that the leaf does not cover.
     UnknownServerName,
@@ -173,7 +173,7 @@ pub(super) enum How {
     Forwarded,
     /// By this pod, to which another sent it.
     Received,
-    /// The same, though by this pod's own policy it is another shard's.
+    /// By this pod, to which another sent it, though by its own policy it is another shard's.
     Disagreed,
     /// As `unowned` says: no shard owns the object.
     Unowned,

@@ -63,7 +63,7 @@ impl<'a> Query<'a> {
         self.pieces().filter(|piece| Parameter::parse(piece).is_none()).count()
     }
 
-    /// The same query with keys set (`Some`, unescaped) or removed (`None`). A key that is set
+    /// The query with keys set (`Some`, unescaped) or removed (`None`). A key that is set
     /// occurs once, at its first place or at the end, canonically escaped; one that is set and
     /// removed is set if that comes first. All other pairs stay byte for byte, except those that Go
     /// drops: another server might read them.

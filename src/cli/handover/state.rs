@@ -95,21 +95,21 @@ pub struct WaitState {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub enum State {
-    /// It has what its config wants, and nothing else.
+    /// The pod has what its config wants, and nothing else.
     Settled,
-    /// It claims what others still claim.
+    /// The pod claims what others still claim.
     Waits,
-    /// It keeps what its config does not want.
+    /// The pod keeps what its config does not want.
     GivesUp,
-    /// It does not claim yet what its config wants.
+    /// The pod does not claim yet what its config wants.
     Claims,
-    /// It does not claim what another config wants, too.
+    /// The pod does not claim what another config wants, too.
     Overlaps,
-    /// Its Lease cannot be read, and counts as a claim of everything.
+    /// The pod's Lease cannot be read, and counts as a claim of everything.
     Unreadable,
-    /// It has no Lease, and so nobody waits for it.
+    /// The pod has no Lease, and so nobody waits for it.
     NoLease,
-    /// Its config has it take everything at once.
+    /// The pod's config has it take everything at once.
     Immediate,
 }
 

@@ -339,7 +339,7 @@ impl Mesh {
         Some((Subject::ClusterRights, Apply { object, foreign }))
     }
 
-    /// How far the next authorities are known.
+    /// The places in which the next authorities are known.
     pub(super) fn knows(&self, trusted: &Trusted, own: &OwnObjects, shared: &Shared) -> Known {
         let trust = &trusted.trust;
         let serving = trust.serving().next().map(|ca| certificate_pem(ca.cert()));

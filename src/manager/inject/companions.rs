@@ -20,7 +20,7 @@ pub const CA_KEY: &str = "ca.crt";
 pub const MANAGER_CA_KEY: &str = "manager.crt";
 /// The role of proxies, and of what binds it.
 pub const ROLE: &str = "ctrlmesh-proxy";
-/// The same, for people.
+/// The label of the role, for people.
 pub const OURS: &str = "app.kubernetes.io/managed-by: ctrlmesh";
 
 /// The role to list and watch namespaces, and its binding.
@@ -41,11 +41,11 @@ pub struct Trust {
 /// The certificates of a bundle, as PEM.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(in crate::manager) struct Bundle {
-    /// Of the cluster's CA.
+    /// The certificates of the cluster's CA.
     pub(in crate::manager) cluster_ca: String,
-    /// Of the mesh's roots.
+    /// The certificates of the mesh's roots.
     pub(in crate::manager) mesh_cas: String,
-    /// Of the CAs of the manager's own ports. Empty without a manager.
+    /// The certificates of the CAs of the manager's own ports. Empty without a manager.
     pub(in crate::manager) manager_cas: String,
 }
 

@@ -11,5 +11,5 @@ pub(super) const ADDRESS: [&str; 3] =
 
 /// The variables of our containers about their pod.
 pub(super) const POD: [&str; 3] = ["POD_NAME", "POD_NAMESPACE", "POD_IP"];
-/// The same, of a proxy that shows who it is to others.
+/// The variable of a proxy that shows which pod it is in.
 pub(super) const POD_UID: &str = "POD_UID";

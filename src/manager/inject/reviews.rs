@@ -196,7 +196,7 @@ impl<'a> Place<'a> {
         Some((!copies.is_empty()).then(copy))
     }
 
-    /// The same volume in the proxy, and the directory of the certificate there.
+    /// The certificate's volume in the proxy, and the directory of the certificate there.
     fn shared(&self) -> (JsonObject, String) {
         let mut mount = mount(self.name(), WEBHOOK_CERT_DIR, true);
         if !self.sub_path().is_empty() {

@@ -73,11 +73,11 @@ pub struct Purpose {
 /// The lifetimes of certificates.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Lifetimes {
-    /// Of a root or a serving CA.
+    /// The lifetime of a root or a serving CA.
     pub root: Duration,
-    /// Of an issuer.
+    /// The lifetime of an issuer.
     pub issuer: Duration,
-    /// Of a leaf, that of a proxy or of the manager.
+    /// The lifetime of a leaf, that of a proxy or of the manager.
     pub leaf: Duration,
 }
 
@@ -107,7 +107,7 @@ pub enum Step {
     Serving(Move),
     /// A change of the root.
     Root(Move),
-    /// Another issuer.
+    /// A change of the issuer.
     Issuer,
 }
 

@@ -55,7 +55,7 @@ impl Held {
         self.0.contains(&hash(cert))
     }
 
-    /// These, and a certificate that is the latest.
+    /// The held certificates, and one that is the latest.
     pub(super) fn and(&self, cert: &CertificateDer<'_>) -> Self {
         let latest = hash(cert);
         let others = self.0.iter().filter(|held| **held != latest);

@@ -167,7 +167,8 @@ impl OperatorPair {
         self.last.lock().not_kept.clone()
     }
 
-    /// The same; before it says no it looks at the directory: the operator may have looked first.
+    /// Whether the directory holds or held this certificate: before it says no it looks there, for
+    /// the operator may have looked first.
     pub fn recognises(&self, end_entity: &CertificateDer<'_>) -> bool {
         self.is_ours(end_entity) || {
             // A directory that holds no good pair holds none of this certificate.

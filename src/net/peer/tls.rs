@@ -70,7 +70,7 @@ pub struct PeerTls {
 /// The certificates by which a peer proved which pod it is.
 #[derive(Debug)]
 pub struct Proof {
-    /// Its own first.
+    /// The peer's certificate, and those above it.
     chain: Vec<CertificateDer<'static>>,
     usage: KeyUsage,
 }
@@ -154,12 +154,12 @@ impl PeerTls {
 }
 
 impl Proof {
-    /// That of a peer that dialled us, when the handshake is over.
+    /// The proof of a peer that dialled us, when the handshake is over.
     pub fn of_client(connection: &CommonState) -> Self {
         Self::new(connection, KeyUsage::client_auth())
     }
 
-    /// That of a peer that we dialled.
+    /// The proof of a peer that we dialled.
     pub fn of_server(connection: &CommonState) -> Self {
         Self::new(connection, KeyUsage::server_auth())
     }

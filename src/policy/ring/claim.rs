@@ -13,7 +13,7 @@ use crate::policy::{Area, Piece, Rule, sharding::refined};
 pub enum Claim<S> {
     /// Nothing.
     Nothing,
-    /// These objects. It has an object, as far as is known.
+    /// The objects of an area, which has an object, as far as is known.
     Of(Arc<Area<S>>),
     /// Everything: the Lease cannot be read.
     All,

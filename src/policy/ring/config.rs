@@ -26,8 +26,8 @@ pub struct Wanted<S> {
 pub struct Wishes {
     /// The shard's own.
     pub own: Wanted<Arc<Scope>>,
-    /// Those of the others. One that cannot be resolved is missing: wishes decide who claims, not who
-    /// opens.
+    /// The wishes of the others. One that cannot be resolved is missing: wishes decide who claims, not
+    /// who opens.
     pub rivals: Vec<Wanted<Arc<Scope>>>,
 }
 

@@ -41,9 +41,9 @@ pub struct Ring<S> {
 /// A write of the own Lease.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Write<S> {
-    /// It is to say this.
+    /// The Lease is to say this.
     Claim(Saying<S>),
-    /// It is to be deleted, if it has this version.
+    /// The Lease is to be deleted, if it has this version.
     Delete(Box<str>),
 }
 
@@ -67,13 +67,13 @@ pub struct Saying<S> {
 /// The Leases that the caller is to watch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Watched<'a> {
-    /// Those of the ring, from the last list on.
+    /// The Leases of the ring, from the last list on.
     Ring,
-    /// The own one, from this version on.
+    /// The own Lease, from this version on.
     Own(&'a str),
 }
 
-/// Where the machine stands.
+/// The step at which the machine stands.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Phase {
     /// The wish of the config is open, as far as it is this shard's.
@@ -82,7 +82,7 @@ pub enum Phase {
     Closing,
     /// The Lease is to say the new claim.
     Claiming,
-    /// Others are to give up what is claimed, or are not known to have.
+    /// The others are to give up what is claimed, or are not known to have.
     Waiting,
 }
 
@@ -353,7 +353,7 @@ impl<S: Piece> Ring<S> {
         self.own.stored == Stored::New
     }
 
-    /// Where the machine stands.
+    /// The step at which the machine stands.
     pub fn phase(&self) -> Phase {
         let target = self.target();
         match () {

@@ -30,7 +30,7 @@ pub(super) struct Own<S> {
 pub(super) enum Stored {
     /// Not known: the process is new, and the last one may have left a Lease.
     New,
-    /// The same, and a Lease could not be created.
+    /// Not known, and a Lease could not be created.
     Left,
     /// Not known: the answer to a write was lost, or another version was there.
     Unsure,
@@ -47,9 +47,9 @@ struct Sent {
 /// The answer to a write of the own Lease.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Answer {
-    /// It is stored in this version. A Lease that is deleted has none.
+    /// The Lease is stored in this version. One that is deleted has none.
     Done(Option<Box<str>>),
-    /// Another version is there, or none.
+    /// The store has another version, or none.
     Conflict,
     /// The answer was lost, or was a 5xx: it may take effect, later too.
     Unknown,
@@ -62,7 +62,7 @@ pub(super) enum Found<S> {
     Same,
     /// The last process has claimed this.
     Inherited(Claim<S>),
-    /// It is not what this pod wrote: nothing may be open.
+    /// A content that this pod did not write: nothing may be open.
     Lost,
 }
 

@@ -5,7 +5,7 @@ use std::time::Duration;
 /// A reading of the pod's own clock, which also runs while the machine sleeps.
 pub type Time = Duration;
 
-/// How long things take, at most or at least.
+/// The times that things take, at most or at least.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Timing {
     /// The time after which the own Lease is written again.

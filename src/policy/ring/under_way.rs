@@ -14,7 +14,7 @@ use crate::policy::{Piece, Rule};
 pub(super) struct UnderWay<S> {
     /// The requests that wait for an answer.
     sent: BTreeMap<u64, Sent<S>>,
-    /// Those of unknown end: one for each thing that they may touch.
+    /// The requests of unknown end: one for each thing that they may touch.
     untold: Vec<Untold<S>>,
 }
 
@@ -41,7 +41,7 @@ struct Untold<S> {
 /// The condition on which a request of unknown end has ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 enum Until {
-    /// Its deadline, and then an answer to a write of the own Lease.
+    /// The deadline of the request, and then an answer to a write of the own Lease.
     Deadline(Time),
     /// A time.
     Settled(Time),

@@ -32,7 +32,7 @@ struct Automaton {
 /// A state of an automaton that may still match.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum State {
-    /// It has matched, whatever follows.
+    /// A match, whatever follows.
     Matched,
     At(LazyStateID),
 }

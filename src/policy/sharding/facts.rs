@@ -20,9 +20,9 @@ pub struct ObjectFacts<'a> {
 /// The labels of an object's namespace, or of a Namespace.
 #[derive(Clone, Copy, Debug)]
 pub enum OfNamespace<'a> {
-    /// Those that the namespace had when the boundaries were drawn.
+    /// The labels that the namespace had when the boundaries were drawn.
     Drawn,
-    /// Those that a request states: the Namespace may be new, or change them.
+    /// The labels that a request states: the Namespace may be new, or change them.
     Stated(Labels<'a>),
     /// Labels that are not known.
     Unknown,

@@ -17,7 +17,7 @@ pub enum Owner<'s> {
     Here(Here),
     /// Another shard, by its name.
     Sibling(&'s str),
-    /// None: every shard limits the resource, and none has the object.
+    /// No shard: every one limits the resource, and none has the object.
     Unowned,
     /// An unknown one: no shard that can be read has the object, and another cannot be
     /// read.
@@ -27,13 +27,13 @@ pub enum Owner<'s> {
 /// The reason why the shard that got a review answers it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Here {
-    /// It has the object.
+    /// The shard has the object.
     Own,
     /// No shard limits the resource.
     Unlimited,
     /// A fact that decides is not in the review.
     FactMissing,
-    /// Its route is `Any`.
+    /// The shard's route is `Any`.
     Route,
 }
 

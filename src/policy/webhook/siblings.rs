@@ -25,7 +25,7 @@ pub struct Siblings {
     /// The webhook server of the shard that looks.
     pub(super) webhook: Webhook,
     own: Sibling,
-    /// The others, by their names.
+    /// The other shards, by their names.
     others: Vec<Sibling>,
     pub(super) unreadable: Vec<Unreadable>,
     /// The namespaces that were known; `None` if no boundary asks for their labels.

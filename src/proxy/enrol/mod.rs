@@ -41,7 +41,7 @@ const JITTER: f64 = 0.1;
 const RESULTS: [&str; 4] = [OK, "refused", "unreachable", "bad_certificate"];
 const OK: &str = "ok";
 
-/// Whoever signs certificates.
+/// The signer of certificates.
 pub(super) trait Signer: fmt::Display + Send + Sync {
     /// Asks for the certificate of a key.
     fn sign(

@@ -67,7 +67,7 @@ pub(in crate::proxy) struct Feed {
 pub(in crate::proxy) struct LetThrough {
     pub(in crate::proxy) epoch: Epoch,
     pub(in crate::proxy) sharding: Arc<Sharding>,
-    /// Those, watches aside.
+    /// The requests, watches aside.
     pub(in crate::proxy) requests: Arc<Requests>,
     until: Ends,
 }

@@ -45,7 +45,7 @@ pub(in crate::proxy) struct UnderWay {
 }
 
 impl Requests {
-    /// Those of a new epoch, which signal that one is lost.
+    /// The requests of a new epoch, which signal that one is lost.
     pub(super) fn signalling(has_lost: &Arc<Notify>) -> Self {
         Self { has_lost: Arc::clone(has_lost), ..Self::default() }
     }

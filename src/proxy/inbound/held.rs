@@ -29,7 +29,7 @@ pub(super) struct Known {
     pub(super) whose: Whose,
 }
 
-/// Who answers a review.
+/// The answerer of a review.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Whose {
     /// This pod: its shard owns the object, or nobody does alone.

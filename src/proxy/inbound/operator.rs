@@ -46,7 +46,7 @@ const MOST: usize = 1024;
 pub(super) struct Operator {
     tls: OperatorTls,
     tasks: Tasks,
-    /// Those that carry no request, or may carry several.
+    /// The connections that carry no request, or may carry several.
     lines: RefCell<Vec<Kept>>,
     open: Rc<Cell<usize>>,
 }
@@ -130,7 +130,7 @@ impl Outgoing {
         Self { is_repeatable: true, ..Self::of(request) }
     }
 
-    /// The same once more, if all of its body was held.
+    /// The request once more, if all of its body was held.
     pub(super) fn copy(&self) -> Option<Self> {
         let whole = self.again.clone()?;
         let body = ClientBody::of_whole(whole.clone());

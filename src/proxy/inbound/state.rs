@@ -50,11 +50,11 @@ pub(in crate::proxy) struct Webhook {
 /// The problems of the leg, for people. `None` where there is none.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Problems {
-    /// The certificate's.
+    /// The problem of the certificate.
     pub(super) certificate: Option<String>,
-    /// That of the file of certificates which were shown.
+    /// The problem of the file of certificates which were shown.
     pub(super) held: Option<String>,
-    /// That of the peers' CAs.
+    /// The problem of the peers' CAs.
     pub(super) roots: Option<String>,
     /// The kernel's table of sockets.
     pub(super) table: Option<String>,

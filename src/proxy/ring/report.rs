@@ -34,7 +34,7 @@ pub(super) struct Report {
     moves_since: Option<Instant>,
 }
 
-/// Where a pod stands.
+/// The situation of a pod.
 pub(super) struct Situation<'a> {
     /// The machine. `None` if the pod is in no ring, or leaves its own.
     pub(super) ring: Option<&'a Ring<Arc<Scope>>>,

@@ -39,7 +39,7 @@ pub(in crate::proxy) struct ReplyBody {
 pub(in crate::proxy) enum Backing {
     Whole(Full<Bytes>),
     Passed(UpstreamBody),
-    /// Another pod's.
+    /// The body of another pod's response.
     Peer(PeerBody),
     List(Box<ListBody>),
     JudgedList(Box<JudgedList>),

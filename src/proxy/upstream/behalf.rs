@@ -43,7 +43,7 @@ const KEPT: [HeaderName; 7] = [
     HeaderName::from_static("traceparent"),
     HeaderName::from_static("tracestate"),
 ];
-/// The same by prefix: `Impersonate-User` and its kin, and those that an authenticating proxy sets
+/// The prefixes of further headers: `Impersonate-User` and its kin, and those that an authenticating proxy sets
 /// (`--requestheader-extra-headers-prefix`).
 const KEPT_PREFIXES: [&str; 2] = ["impersonate-", "x-remote-"];
 /// Most bytes that are kept of one request: twice what a long token with many groups has.

@@ -167,7 +167,7 @@ impl ClientBody {
         is_all.then(|| Whole { held: self.held.clone(), place: self.place.clone() })
     }
 
-    /// The same body once more.
+    /// The body of a whole, once more.
     pub(in crate::proxy) fn of_whole(whole: Whole) -> Self {
         let Whole { held, place } = whole;
         Self { held, body: None, leftover: None, is_awaited: true, place }

@@ -44,7 +44,7 @@ const UNKNOWN: usize = usize::MAX - 1;
 pub(in crate::proxy) struct Bounds {
     /// Unread bytes of one response.
     pub(in crate::proxy) stream_window: u32,
-    /// Those of all responses.
+    /// Unread bytes of all responses.
     pub(in crate::proxy) connection_window: u32,
     /// The time without a part of a response after which the upstream is asked whether it lives.
     pub(in crate::proxy) ping_interval: Duration,

@@ -53,9 +53,9 @@ pub enum Operation {
 /// where that is created.
 #[derive(Debug, Clone, Copy)]
 pub enum Stated<'a> {
-    /// Its metadata is still to come.
+    /// The object's metadata is still to come.
     Coming,
-    /// There is none, or it cannot be read in one way.
+    /// The object is not there, or cannot be read in one way.
     Unknown,
     /// The object.
     Is(Object<'a>),
@@ -70,10 +70,10 @@ pub enum NotReview {
     /// The body ends in the middle.
     #[error("it ends in the middle")]
     Truncated,
-    /// Another kind, such as a ConversionReview.
+    /// An object of another kind, such as a ConversionReview.
     #[error("its kind is not AdmissionReview")]
     Kind,
-    /// Another version.
+    /// A review of another version.
     #[error("its apiVersion is neither admission.k8s.io/v1 nor admission.k8s.io/v1beta1")]
     Version,
     /// A part that every review has is missing.

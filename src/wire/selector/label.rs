@@ -48,7 +48,7 @@ impl Selector {
         of_one_label.any(requirement::contradict)
     }
 
-    /// The same objects by as few requirements as possible: one of each kind for a label, and only its
+    /// The selector by as few requirements as possible: one of each kind for a label, and only its
     /// values where it has some. As it is if its requirements contradict each other.
     pub fn simplest(&self) -> Self {
         if self.is_contradiction() {

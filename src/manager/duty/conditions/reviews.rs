@@ -14,7 +14,7 @@ pub(super) const TYPE: &str = "WebhookRedirected";
 #[derive(Clone, Copy, Debug, Default)]
 pub(in crate::manager::duty) struct SelectedPods<'a> {
     in_env_mode: Missed<'a>,
-    /// Those whose rules lead another port to the proxy, or none.
+    /// The pods whose rules lead another port to the proxy, or none.
     with_other_rules: Missed<'a>,
     is_any_redirected: bool,
 }

@@ -81,17 +81,17 @@ impl Overlaps {
 /// A pod of a ring, by what its Lease shows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in crate::manager::duty) enum PodOfRing {
-    /// It has none yet, and has started a moment ago.
+    /// A pod without a Lease, which has started a moment ago.
     Young,
-    /// It has none.
+    /// A pod without a Lease.
     WithoutLease,
-    /// It has one that cannot be read.
+    /// A pod whose Lease cannot be read.
     Unreadable,
-    /// It has one, which was not followed for long enough.
+    /// A pod whose Lease was not followed for long enough.
     Unheard,
-    /// It has one, which is not renewed.
+    /// A pod that does not renew its Lease.
     Silent,
-    /// It has one.
+    /// A pod that renews its Lease.
     Heard,
 }
 

@@ -66,7 +66,7 @@ pub(in crate::proxy) struct Chosen(Arc<Peer>);
 pub(in crate::proxy) enum Choice {
     /// The usable pod with the fewest open reviews.
     Pod(Chosen),
-    /// There is none.
+    /// No pod can take it.
     Nobody {
         /// The time when there was last one.
         last_ready: Option<Instant>,

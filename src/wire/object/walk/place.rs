@@ -69,7 +69,7 @@ pub(in crate::wire) enum Node {
     /// A field of that envelope beside them.
     BesideOptions,
     Options,
-    /// One of the options, in protobuf.
+    /// A known option, in protobuf.
     KnownOption,
     UnknownOption,
     /// A document that may be an AdmissionReview.
@@ -222,7 +222,7 @@ impl Node {
         }
     }
 
-    /// The same for the names of a review that nothing else has (`admission.k8s.io`, v1 and
+    /// The place of the names of a review that nothing else has (`admission.k8s.io`, v1 and
     /// v1beta1).
     fn named_in_review(self, name: &[u8]) -> Self {
         match (self, name) {
