@@ -245,7 +245,9 @@ pub struct Limit {
     /// must share: leases, events, reviews, custom resource definitions.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub relate_resources: Vec<Resources>,
-    /// The labels of the objects. Absent means any.
+    /// The labels of the objects. Absent means any. The labels that KusionStack stamps are computed from
+    /// the name of the object's namespace: `namespace`, `shard-hash`, `sharding-hash` and `control` of
+    /// `ctrlmesh.kusionstack.io` and `kridge.kusionstack.io`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub selector: Option<LabelSelector>,
     /// The namespaces of the objects; a Namespace object counts as the namespace that it names.

@@ -31,9 +31,9 @@ pub use self::{
     refusal::{Refusal, Refused},
     resource::GroupResource,
     sharding::{
-        Area, BadLock, BadRange, BadRule, Boundary, HashOf, HashRange, HashRule, Lock, LockIn,
-        NamespaceLabels, ObjectFacts, OfNamespace, Pattern, Piece, Rule, Scope, Scopes, Selected,
-        Sharding, Share,
+        Area, BadLock, BadRange, BadRule, Boundary, Computed, HashOf, HashRange, HashRule, Lock,
+        LockIn, NamespaceLabels, ObjectFacts, OfNamespace, Pattern, Piece, Rule, Scope, Scopes,
+        Selected, Sharding, Share,
     },
     way::{Extent, Narrow, Pushed, Rewrite, Way, Write},
     webhook::{

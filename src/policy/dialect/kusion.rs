@@ -19,7 +19,7 @@ use crate::{
         GroupResource,
         object::ObjectRef,
         parts::PodConfig,
-        sharding::{Boundary, HashOf, HashRange, HashRule, Lock, Pattern, Rule},
+        sharding::{Boundary, Computed, HashOf, HashRange, HashRule, Lock, Pattern, Rule},
     },
     wire::{
         dns::{is_label, is_subdomain},
@@ -92,7 +92,14 @@ fn limits(limits: &[Limit], problems: &mut Problems) -> Vec<(Rule, Arc<DraftScop
         let selector = limit.selector.as_ref().map_or_else(Selector::everything, |given| {
             selector(&format!("{field}.selector"), given, problems)
         });
+        let (computed, selector) = Computed::split(&selector);
         let boundary = boundary(&field, limit, problems);
+        let boundary = match computed {
+            Some(computed) => {
+                Some(boundary.unwrap_or_else(Boundary::everything).restricted(computed))
+            }
+            None => boundary,
+        };
         let labels = label_rule(&field, limit, problems);
         let scope = Arc::new(DraftScope { selector, boundary, labels });
         for (field, rule) in rules_of(&field, &limit.relate_resources, problems) {
@@ -146,6 +153,7 @@ fn boundary(at: &str, limit: &Limit, problems: &mut Problems) -> Option<Boundary
         names: None,
         pattern: None,
         selected: None,
+        computed: None,
         hash,
         has_cluster_scoped: *cluster_scoped != Some(ClusterScoped::Exclude),
     };

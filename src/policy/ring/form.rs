@@ -11,7 +11,9 @@ use sha2::{Digest, Sha256};
 
 use super::claim::{Claim, Lease};
 use crate::{
-    policy::{Area, Boundary, HashOf, HashRange, HashRule, Pattern, Rule, Scope, Selected},
+    policy::{
+        Area, Boundary, Computed, HashOf, HashRange, HashRule, Pattern, Rule, Scope, Selected,
+    },
     wire::selector::Selector,
 };
 
@@ -74,6 +76,8 @@ struct BoundaryText {
     pattern: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
     selected: Option<SelectedText>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    computed: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
     uids: Option<Vec<(String, String)>>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -188,7 +192,7 @@ impl PieceText {
 
 impl BoundaryText {
     fn of(boundary: &Boundary) -> Self {
-        let Boundary { names, pattern, selected, hash, has_cluster_scoped } = boundary;
+        let Boundary { names, pattern, selected, computed, hash, has_cluster_scoped } = boundary;
         let ranges = |of| hash.as_ref().filter(|rule| rule.of() == of).map(HashRule::texts);
         Self {
             names: names.clone(),
@@ -197,6 +201,7 @@ impl BoundaryText {
                 by: selected.selector().to_string(),
                 names: selected.names().clone(),
             }),
+            computed: computed.as_ref().map(ToString::to_string),
             uids: ranges(HashOf::Uid),
             namespaces: ranges(HashOf::Namespace),
             cluster_scoped: *has_cluster_scoped,
@@ -218,8 +223,20 @@ impl BoundaryText {
             None => None,
             Some(pattern) => Some(Pattern::new(pattern).ok()?),
         };
+        let computed = match &self.computed {
+            None => None,
+            Some(text) => match Computed::split(&text.parse().ok()?) {
+                (Some(computed), rest) if rest.is_everything() => Some(computed),
+                _ => return None,
+            },
+        };
         let (names, has_cluster_scoped) = (self.names, self.cluster_scoped);
-        Some(Boundary { names, pattern, selected, hash, has_cluster_scoped })
+        let boundary =
+            Boundary { names, pattern, selected, computed: None, hash, has_cluster_scoped };
+        Some(match computed {
+            Some(computed) => boundary.restricted(computed),
+            None => boundary,
+        })
     }
 }
 

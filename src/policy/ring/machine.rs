@@ -20,9 +20,9 @@ use crate::policy::{Area, GroupResource, Piece, Rule};
 
 /// The machine of one pod. Its inputs are calls; after each, the caller does what
 /// [`next_write`](Self::next_write), [`next_read`](Self::next_read) and
-/// [`to_watch`](Self::to_watch) ask for, takes what is [open](Self::open) and [shown](Self::shown), and calls [`tick`](Self::tick) at
-/// [`wake`](Self::wake). Safe whatever is late, lost or repeated; the pace of repetitions is the
-/// caller's.
+/// [`to_watch`](Self::to_watch) ask for, takes what is [open](Self::open) and [shown](Self::shown),
+/// and calls [`tick`](Self::tick) at [`wake`](Self::wake). Safe whatever is late, lost or repeated;
+/// the pace of repetitions is the caller's.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Ring<S> {
     pub(super) laws: Laws,

@@ -2,16 +2,22 @@
 //!
 //! Hides how namespaces and hashes decide. Knows no encodings, requests or objects.
 
+mod computed;
+mod hash;
+
 use std::{collections::BTreeSet, fmt};
 
 use regex::{Regex, RegexBuilder};
 
+pub(in crate::policy) use self::hash::fnv1a;
+pub use self::{
+    computed::Computed,
+    hash::{BadRange, HashOf, HashRange, HashRule},
+};
 use super::Selected;
 
 /// Longest pattern for namespaces, in bytes.
 const MAX_PATTERN: usize = 1024;
-/// One more than the last hash.
-const END: u128 = 1 << 64;
 /// Memory that a compiled pattern may take, in bytes.
 const PATTERN_MEMORY: usize = 1 << 20;
 
@@ -24,6 +30,8 @@ pub struct Boundary {
     pub pattern: Option<Pattern>,
     /// Namespaces by their labels.
     pub selected: Option<Selected>,
+    /// Namespaces by what is computed from their names. `None` where they are listed.
+    pub computed: Option<Computed>,
     /// A hash of the object.
     pub hash: Option<HashRule>,
     /// Whether cluster-scoped objects are in the shard: conditions on namespaces do not apply to
@@ -35,68 +43,52 @@ pub struct Boundary {
 #[derive(Clone, Debug)]
 pub struct Pattern(Regex);
 
-/// A rule for objects whose hash is in one of the ranges.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct HashRule {
-    of: HashOf,
-    ranges: Vec<HashRange>,
-}
-
-/// The hashed attribute, as its bytes in the object.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum HashOf {
-    /// `metadata.uid`.
-    Uid,
-    /// `metadata.namespace`.
-    Namespace,
-}
-
-/// A range of hashes: the first in it, and the first after it, or `None` if it has no end.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub struct HashRange {
-    from: u64,
-    to: Option<u64>,
-}
-
-/// Errors in hash ranges.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[expect(missing_docs, reason = "the messages say it")]
-pub enum BadRange {
-    #[error("{0:?} is not a hash: give 0x and sixteen digits 0-9a-f")]
-    Hash(String),
-    #[error(
-        "from {from} to {to} contains no hash: `to` is exclusive and must be larger than `from`"
-    )]
-    Empty { from: String, to: String },
-    #[error("{0} overlaps {1}: the ranges of a shard must be disjoint")]
-    Overlap(HashRange, HashRange),
-    #[error("is empty: name a range, for example from 0x0000000000000000 to \"\", the end")]
-    None,
-}
-
 impl Boundary {
     /// The boundary without a condition.
-    pub(super) fn everything() -> Self {
-        Self { names: None, pattern: None, selected: None, hash: None, has_cluster_scoped: true }
+    pub(in crate::policy) fn everything() -> Self {
+        Self {
+            names: None,
+            pattern: None,
+            selected: None,
+            computed: None,
+            hash: None,
+            has_cluster_scoped: true,
+        }
     }
 
     /// Whether it sets no condition.
     pub(in crate::policy) fn is_everything(&self) -> bool {
-        let Self { names, pattern, selected, hash, has_cluster_scoped } = self;
+        let Self { names, pattern, selected, computed, hash, has_cluster_scoped } = self;
         names.is_none()
             && pattern.is_none()
             && selected.is_none()
+            && computed.is_none()
             && hash.is_none()
             && *has_cluster_scoped
+    }
+
+    /// The boundary, restricted by a condition on computed keys.
+    pub(in crate::policy) fn restricted(mut self, computed: Computed) -> Self {
+        self.has_cluster_scoped &= computed.has("");
+        if let Some(listed) = computed.names() {
+            self.names = Some(match self.names.take() {
+                Some(names) => names.intersection(&listed).cloned().collect(),
+                None => listed,
+            });
+        }
+        match &mut self.names {
+            // Of names that are listed, the condition is known.
+            Some(names) => names.retain(|name| computed.has(name)),
+            None => self.computed = Some(computed),
+        }
+        self
     }
 
     /// Whether objects with this uid may be in the shard; `None` if that depends on the uid, and it is
     /// empty.
     pub(super) fn has_uid(&self, uid: &str) -> Option<bool> {
         match &self.hash {
-            Some(HashRule { of: HashOf::Uid, ranges }) => {
-                (!uid.is_empty()).then(|| holds(ranges, fnv1a(uid)))
-            }
+            Some(rule) if rule.of() == HashOf::Uid => (!uid.is_empty()).then(|| rule.has(uid)),
             _ => Some(true),
         }
     }
@@ -115,8 +107,9 @@ impl Boundary {
         }
         self.names.as_ref().is_none_or(|names| names.contains(namespace))
             && self.pattern.as_ref().is_none_or(|pattern| pattern.is_match(namespace))
+            && self.computed.as_ref().is_none_or(|computed| computed.has(namespace))
             && match &self.hash {
-                Some(HashRule { of: HashOf::Namespace, ranges }) => holds(ranges, fnv1a(namespace)),
+                Some(rule) if rule.of() == HashOf::Namespace => rule.has(namespace),
                 _ => true,
             }
     }
@@ -168,140 +161,10 @@ impl PartialEq for Pattern {
 
 impl Eq for Pattern {}
 
-impl HashRule {
-    /// A rule for ranges in any order.
-    pub fn new(of: HashOf, mut ranges: Vec<HashRange>) -> Result<Self, BadRange> {
-        if ranges.is_empty() {
-            return Err(BadRange::None);
-        }
-        ranges.sort_unstable();
-        for pair in ranges.windows(2) {
-            if let [one, next] = pair
-                && one.to.is_none_or(|to| to > next.from)
-            {
-                return Err(BadRange::Overlap(*next, *one));
-            }
-        }
-        Ok(Self { of, ranges })
-    }
-
-    /// The hashes in both of two rules for one attribute. `None` if there are none.
-    pub(super) fn meet(&self, other: &Self) -> Option<Self> {
-        let mut ranges: Vec<HashRange> = Vec::new();
-        let (mut ones, mut others) =
-            (self.ranges.iter().peekable(), other.ranges.iter().peekable());
-        while let (Some(one), Some(other)) = (ones.peek(), others.peek()) {
-            let end = |range: &HashRange| range.to.map_or(END, u128::from);
-            let to = if end(one) < end(other) { one.to } else { other.to };
-            let from = one.from.max(other.from);
-            if to.is_none_or(|to| from < to) {
-                match ranges.last_mut() {
-                    // What touches is one range, so that equal sets are equal rules.
-                    Some(last) if last.to == Some(from) => last.to = to,
-                    _ => ranges.push(HashRange { from, to }),
-                }
-            }
-            if end(one) <= end(other) {
-                ones.next()
-            } else {
-                others.next()
-            };
-        }
-        (!ranges.is_empty()).then_some(Self { of: self.of, ranges })
-    }
-
-    /// The hashes that are not in it. `None` if there are none.
-    pub(super) fn complement(&self) -> Option<Self> {
-        let mut ranges = Vec::new();
-        let mut from = Some(0);
-        for range in &self.ranges {
-            if let Some(first) = from.filter(|first| *first < range.from) {
-                ranges.push(HashRange { from: first, to: Some(range.from) });
-            }
-            from = range.to;
-        }
-        ranges.extend(from.map(|from| HashRange { from, to: None }));
-        (!ranges.is_empty()).then_some(Self { of: self.of, ranges })
-    }
-
-    /// The ranges as [`HashRange::new`] reads them.
-    pub(in crate::policy) fn texts(&self) -> Vec<(String, String)> {
-        let text = |hash: u64| format!("{hash:#018x}");
-        let ends = |range: &HashRange| (text(range.from), range.to.map(text).unwrap_or_default());
-        self.ranges.iter().map(ends).collect()
-    }
-
-    /// Whether the rule has the hash of the text.
-    pub(super) fn has(&self, text: &str) -> bool {
-        holds(&self.ranges, fnv1a(text))
-    }
-
-    /// The hashed attribute.
-    pub fn of(&self) -> HashOf {
-        self.of
-    }
-
-    /// The ranges, in order.
-    pub fn ranges(&self) -> &[HashRange] {
-        &self.ranges
-    }
-}
-
-impl HashRange {
-    /// The first hash in it, and the first after it, or `None` if it has no end.
-    pub(in crate::policy) fn bounds(self) -> (u64, Option<u64>) {
-        (self.from, self.to)
-    }
-
-    /// A range between two hashes, `0x` and sixteen digits each; `""` as `to` is the end.
-    pub fn new(from: &str, to: &str) -> Result<Self, BadRange> {
-        let first = hash(from)?;
-        let end = if to.is_empty() { None } else { Some(hash(to)?) };
-        if end.is_some_and(|end| end <= first) {
-            return Err(BadRange::Empty { from: from.to_owned(), to: to.to_owned() });
-        }
-        Ok(Self { from: first, to: end })
-    }
-}
-
-/// Parses the spelling of KEP-5866, which gives each hash exactly one text.
-fn hash(text: &str) -> Result<u64, BadRange> {
-    let bad = || BadRange::Hash(text.to_owned());
-    let digits = text.strip_prefix("0x").ok_or_else(bad)?;
-    let is_digit = |byte: u8| byte.is_ascii_digit() || (b'a'..=b'f').contains(&byte);
-    if digits.len() != 16 || !digits.bytes().all(is_digit) {
-        return Err(bad());
-    }
-    u64::from_str_radix(digits, 16).map_err(|_| bad())
-}
-
-/// Whether a hash is in the ranges, which are sorted and disjoint.
-fn holds(ranges: &[HashRange], hash: u64) -> bool {
-    let behind = ranges.partition_point(|range| range.from <= hash);
-    let range = behind.checked_sub(1).and_then(|at| ranges.get(at));
-    range.is_some_and(|range| range.to.is_none_or(|to| hash < to))
-}
-
-/// FNV-1a with 64 bits, of the bytes as they are: the hash of KEP-5866, so that the API server and
-/// the proxy draw the same boundary.
-pub(in crate::policy) fn fnv1a(text: &str) -> u64 {
-    text.bytes().fold(0xcbf2_9ce4_8422_2325, |hash, byte| {
-        (hash ^ u64::from(byte)).wrapping_mul(0x0000_0100_0000_01b3)
-    })
-}
-
-impl fmt::Display for HashRange {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self.to {
-            Some(to) => write!(f, "[{:#018x}, {to:#018x})", self.from),
-            None => write!(f, "[{:#018x}, end)", self.from),
-        }
-    }
-}
-
 impl fmt::Display for Boundary {
     /// The canonical text of a boundary: `namespace in (a,b), namespace ~ "^t", namespace labels
-    /// tier=gold, hash(uid) in […)`. It does not list the namespaces with the labels.
+    /// tier=gold, namespace computed ctrlmesh.kusionstack.io/shard-hash=7, hash(uid) in […)`. It does
+    /// not list the namespaces with the labels.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let mut parts = Vec::new();
         if let Some(names) = &self.names {
@@ -314,12 +177,15 @@ impl fmt::Display for Boundary {
         if let Some(selected) = &self.selected {
             parts.push(format!("namespace labels {}", selected.selector()));
         }
-        if let Some(HashRule { of, ranges }) = &self.hash {
-            let of = match of {
+        if let Some(computed) = &self.computed {
+            parts.push(format!("namespace computed {computed}"));
+        }
+        if let Some(rule) = &self.hash {
+            let of = match rule.of() {
                 HashOf::Uid => "uid",
                 HashOf::Namespace => "namespace",
             };
-            let ranges: Vec<_> = ranges.iter().map(ToString::to_string).collect();
+            let ranges: Vec<_> = rule.ranges().iter().map(ToString::to_string).collect();
             parts.push(format!("hash({of}) in {}", ranges.join(" or ")));
         }
         if !self.has_cluster_scoped {
@@ -349,6 +215,7 @@ mod tests {
             names: None,
             pattern: None,
             selected: None,
+            computed: None,
             hash: None,
             has_cluster_scoped: true,
         }

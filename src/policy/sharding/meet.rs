@@ -12,7 +12,7 @@ use std::{
     sync::Arc,
 };
 
-use super::{Boundary, HashOf, HashRule, Pattern, Piece, Scope, Selected, common};
+use super::{Boundary, Computed, HashOf, HashRule, Pattern, Piece, Scope, Selected, common};
 
 impl Scope {
     /// The scope in normal form: equal, if the same conditions were met in another order.
@@ -75,6 +75,7 @@ struct Common {
     names: Option<BTreeSet<Box<str>>>,
     patterns: BTreeMap<Box<str>, Pattern>,
     selected: Option<Selected>,
+    computed: Option<Computed>,
     of_uid: Hashes,
     of_namespace: Hashes,
     has_cluster_scoped: bool,
@@ -109,7 +110,7 @@ impl Hashes {
 
 impl Common {
     fn add(&mut self, boundary: &Boundary) {
-        let Boundary { names, pattern, selected, hash, has_cluster_scoped } = boundary;
+        let Boundary { names, pattern, selected, computed, hash, has_cluster_scoped } = boundary;
         if let Some(names) = names {
             self.names = Some(match &self.names {
                 Some(others) => names.intersection(others).cloned().collect(),
@@ -122,6 +123,10 @@ impl Common {
         if let Some(selected) = selected {
             let both = self.selected.as_ref().map(|other| other.and(selected));
             self.selected = Some(both.unwrap_or_else(|| selected.clone()));
+        }
+        if let Some(computed) = computed {
+            let both = self.computed.as_ref().map(|other| other.and(computed));
+            self.computed = Some(both.unwrap_or_else(|| computed.clone()));
         }
         if let Some(rule) = hash {
             match rule.of() {
@@ -139,6 +144,16 @@ impl Common {
         }
         if matches!(self.of_namespace, Hashes::None) {
             self.names = Some(BTreeSet::new());
+        }
+        if let Some(computed) = self.computed.take() {
+            let named = Boundary {
+                names: self.names.take(),
+                has_cluster_scoped: self.has_cluster_scoped,
+                ..Boundary::everything()
+            };
+            let restricted = named.restricted(computed);
+            (self.names, self.computed) = (restricted.names, restricted.computed);
+            self.has_cluster_scoped = restricted.has_cluster_scoped;
         }
         // Of names that are listed, each condition on names is known.
         if let Some(names) = &mut self.names {
@@ -165,6 +180,7 @@ impl Common {
             names: self.names,
             pattern: patterns.next(),
             selected: self.selected,
+            computed: self.computed,
             hash: hashes.next(),
             has_cluster_scoped: self.has_cluster_scoped,
         };

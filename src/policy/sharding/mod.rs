@@ -22,7 +22,7 @@ use sha2::{Digest, Sha256};
 pub(super) use self::{area::refined, boundary::fnv1a, namespaces::Resolved};
 pub use self::{
     area::{Area, Piece},
-    boundary::{BadRange, Boundary, HashOf, HashRange, HashRule, Pattern},
+    boundary::{BadRange, Boundary, Computed, HashOf, HashRange, HashRule, Pattern},
     facts::{ObjectFacts, OfNamespace},
     lock::{BadLock, Lock, LockIn},
     namespaces::{NamespaceLabels, Selected},
@@ -33,7 +33,7 @@ pub use self::{
 };
 use super::GroupResource;
 #[cfg(test)]
-pub(super) use meet::tests::scope as any_scope;
+pub(super) use meet::tests::{computed as any_computed, scope as any_scope};
 
 /// The part of a policy that says which objects are the shard's. Immutable: a request takes one at
 /// its start and keeps it.

@@ -53,6 +53,11 @@ impl Requirement {
         Some(Self { op, ..self.clone() })
     }
 
+    /// The requirement, on the label of this key.
+    pub fn on(&self, key: &'static str) -> Self {
+        Self { key: key.to_owned(), ..self.clone() }
+    }
+
     /// Name of the label.
     pub fn key(&self) -> &str {
         &self.key

@@ -65,6 +65,37 @@ async fn t49_a_list_has_the_shards_objects_alone() {
     }
 }
 
+/// The characters of `ours` are 457 together, and 457 % 32 is 9; `other` is in bucket 2.
+#[tokio::test]
+async fn i15_labels_that_nobody_stamps_are_computed_from_the_namespace() {
+    let by = |prefix: &str, rest: &str| {
+        let expression = format!("{{key: {prefix}.kusionstack.io/{rest}}}");
+        configmaps_policy(&format!(
+            "selector: {{matchLabels: {{team: x}}, matchExpressions: [{expression}]}}"
+        ))
+    };
+    for policy in [
+        by("ctrlmesh", "shard-hash, operator: In, values: ['9']"),
+        by("kridge", "namespace, operator: In, values: [ours]"),
+        by("kridge", "namespace, operator: NotIn, values: [other]"),
+    ] {
+        let (mut upstream, _proxy, mut client) = scene_of(&policy, Http::Two).await;
+        let pending = client.send(request(Method::GET, ALL));
+        let call = upstream.call().await;
+        assert_eq!(call.query("labelSelector").as_deref(), Some("team=x"), "{policy}");
+        call.json(200, &ours_and_others());
+        let (code, body) = client::text(pending.await.unwrap()).await;
+        assert_eq!((code, names(&body)), (200, vec!["a".to_owned(), "c".to_owned()]), "{policy}");
+        // In a namespace of another shard there is nothing.
+        let pending = client.send(request(Method::GET, "/api/v1/namespaces/other/configmaps"));
+        let selector = upstream.call().await;
+        let nothing = "ctrlmesh.kusionstack.io/none,!ctrlmesh.kusionstack.io/none";
+        assert_eq!(selector.query("labelSelector").as_deref(), Some(nothing), "{policy}");
+        selector.json(200, &list_of(&[]));
+        assert_eq!(client::text(pending.await.unwrap()).await.0, 200);
+    }
+}
+
 #[tokio::test]
 async fn t42_a_compressed_list_is_judged_and_leaves_as_it_is() {
     let (mut upstream, _proxy, mut client) = scene().await;

@@ -4,7 +4,7 @@ use proptest::prelude::*;
 
 use super::*;
 use crate::{
-    policy::{HashRange, Pattern, Scope, Selected},
+    policy::{HashRange, Pattern, Scope, Selected, sharding::any_computed},
     wire::selector::{Op, Requirement},
 };
 
@@ -40,13 +40,22 @@ fn boundary() -> impl Strategy<Value = Boundary> {
     let pattern = prop::option::weighted(0.2, Just(Pattern::new("[ab]").unwrap()));
     let selected = prop::sample::subsequence(vec!["ant", "bee", "cat"], 0..3);
     let selected = prop::option::weighted(0.3, selected);
-    (names, pattern, selected, prop::option::of(hash_rule()), any::<bool>()).prop_map(
-        |(names, pattern, selected, hash, has_cluster_scoped)| Boundary {
-            names: (!names.is_empty()).then(|| names.into_iter().map(Into::into).collect()),
-            pattern,
-            selected: selected.map(|names| Selected::of(&names)),
-            hash,
-            has_cluster_scoped,
+    let (hash, computed) =
+        (prop::option::of(hash_rule()), prop::option::weighted(0.3, any_computed()));
+    (names, pattern, selected, computed, hash, any::<bool>()).prop_map(
+        |(names, pattern, selected, computed, hash, has_cluster_scoped)| {
+            let boundary = Boundary {
+                names: (!names.is_empty()).then(|| names.into_iter().map(Into::into).collect()),
+                pattern,
+                selected: selected.map(|names| Selected::of(&names)),
+                computed: None,
+                hash,
+                has_cluster_scoped,
+            };
+            match computed {
+                Some(computed) => boundary.restricted(computed),
+                None => boundary,
+            }
         },
     )
 }
@@ -162,7 +171,14 @@ fn of(selector: &str, boundary: Option<Boundary>) -> Narrow {
 
 fn named(names: &[&str]) -> Option<Boundary> {
     let names = Some(names.iter().map(|name| (*name).into()).collect());
-    Some(Boundary { names, pattern: None, selected: None, hash: None, has_cluster_scoped: false })
+    Some(Boundary {
+        names,
+        pattern: None,
+        selected: None,
+        computed: None,
+        hash: None,
+        has_cluster_scoped: false,
+    })
 }
 
 fn hashed(from: &str, to: &str) -> Option<Boundary> {
@@ -171,6 +187,7 @@ fn hashed(from: &str, to: &str) -> Option<Boundary> {
         names: None,
         pattern: None,
         selected: None,
+        computed: None,
         hash: Some(rule),
         has_cluster_scoped: true,
     })

@@ -46,6 +46,7 @@ fn named(count: usize) -> ScopeClaim {
         names: Some(names),
         pattern: None,
         selected: None,
+        computed: None,
         hash: None,
         has_cluster_scoped: false,
     };

@@ -57,6 +57,7 @@ impl Parts {
                 .then(|| self.names.iter().map(|name| (*name).into()).collect()),
             pattern: self.has_pattern.then(|| Pattern::new("[ab]").unwrap()),
             selected: self.selected.as_deref().map(Selected::of),
+            computed: None,
             hash: self.half.map(Half::rule),
             has_cluster_scoped: self.has_cluster_scoped,
         }

@@ -6,7 +6,10 @@ use crate::{
         GroupResource, Rule,
         sharding::{HashRange, NamespaceLabels, ObjectFacts, OfNamespace, namespaces::Resolved},
     },
-    wire::{object::Labels, selector::Selector},
+    wire::{
+        object::Labels,
+        selector::{Op, Requirement, Selector},
+    },
 };
 
 type Map = BTreeMap<String, String>;
@@ -46,20 +49,60 @@ fn hash_rule() -> impl Strategy<Value = HashRule> {
     })
 }
 
+/// A condition on computed keys, of which one or two requirements are.
+pub(in crate::policy) fn computed() -> impl Strategy<Value = Computed> {
+    let names = prop::sample::subsequence(NAMES.to_vec(), 1..4);
+    let names = names.prop_map(|names| names.into_iter().map(str::to_owned).collect::<Vec<_>>());
+    let buckets = prop::collection::btree_set(0..34_u32, 1..24);
+    let buckets = buckets.prop_map(|all| all.iter().map(u32::to_string).collect::<Vec<_>>());
+    let flag = prop::sample::subsequence(vec!["true", "false"], 1..3);
+    let flag = flag.prop_map(|values| values.into_iter().map(str::to_owned).collect::<Vec<_>>());
+    let bucket = prop::sample::select(vec!["shard-hash", "sharding-hash"]);
+    let one = prop_oneof![
+        names.prop_map(|values| ("namespace", values)),
+        (bucket, buckets),
+        flag.prop_map(|values| ("control", values)),
+    ];
+    let prefix = prop::sample::select(vec!["ctrlmesh", "kridge"]);
+    let op = prop::sample::select(vec![
+        Op::In,
+        Op::In,
+        Op::NotIn,
+        Op::NotIn,
+        Op::Exists,
+        Op::DoesNotExist,
+    ]);
+    let requirement = (prefix, one, op).prop_map(|(prefix, (name, values), op)| {
+        let values = if matches!(op, Op::In | Op::NotIn) { values } else { Vec::new() };
+        Requirement::new(format!("{prefix}.kusionstack.io/{name}"), op, values).unwrap()
+    });
+    prop::collection::vec(requirement, 1..3)
+        .prop_map(|all| Computed::split(&all.into_iter().collect()).0.unwrap())
+}
+
 fn boundary() -> impl Strategy<Value = Boundary> {
     let some = || prop::sample::subsequence(NAMES.to_vec(), 0..5);
     let named = prop::option::weighted(0.4, some());
     let pattern = prop::option::weighted(0.4, prop::sample::select(PATTERNS.to_vec()));
     let selected = prop::option::weighted(0.3, prop::sample::select(vec!["k=v", "k=w", "k"]));
-    (named, pattern, selected, prop::option::weighted(0.4, hash_rule()), any::<bool>()).prop_map(
-        |(names, pattern, selected, hash, has_cluster_scoped)| Boundary {
-            names: names.map(|names| names.into_iter().map(Into::into).collect()),
-            pattern: pattern.map(|pattern| Pattern::new(pattern).unwrap()),
-            selected: selected.map(|selector| {
-                Resolved::default().get(&selector.parse().unwrap(), &labels_of_namespaces())
-            }),
-            hash,
-            has_cluster_scoped,
+    let hash = prop::option::weighted(0.4, hash_rule());
+    let computed = prop::option::weighted(0.4, computed());
+    (named, pattern, selected, computed, hash, any::<bool>()).prop_map(
+        |(names, pattern, selected, computed, hash, has_cluster_scoped)| {
+            let boundary = Boundary {
+                names: names.map(|names| names.into_iter().map(Into::into).collect()),
+                pattern: pattern.map(|pattern| Pattern::new(pattern).unwrap()),
+                selected: selected.map(|selector| {
+                    Resolved::default().get(&selector.parse().unwrap(), &labels_of_namespaces())
+                }),
+                computed: None,
+                hash,
+                has_cluster_scoped,
+            };
+            match computed {
+                Some(computed) => boundary.restricted(computed),
+                None => boundary,
+            }
         },
     )
 }
@@ -234,7 +277,14 @@ fn with(selector: &str, boundary: Boundary) -> Scope {
 }
 
 fn any_namespaced() -> Boundary {
-    Boundary { names: None, pattern: None, selected: None, hash: None, has_cluster_scoped: false }
+    Boundary {
+        names: None,
+        pattern: None,
+        selected: None,
+        computed: None,
+        hash: None,
+        has_cluster_scoped: false,
+    }
 }
 
 fn named(names: &[&str]) -> Boundary {
@@ -421,6 +471,7 @@ fn what_is_left_can_be_said_where_one_condition_tells_two_apart() {
         names: Some(names.iter().map(|name| (*name).into()).collect()),
         pattern: None,
         selected: None,
+        computed: None,
         hash: None,
         has_cluster_scoped,
     };
@@ -428,6 +479,7 @@ fn what_is_left_can_be_said_where_one_condition_tells_two_apart() {
         names: None,
         pattern: None,
         selected: None,
+        computed: None,
         hash: Some(
             HashRule::new(HashOf::Namespace, vec![HashRange::new(CUTS[from], to).unwrap()])
                 .unwrap(),

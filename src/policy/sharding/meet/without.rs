@@ -5,7 +5,7 @@
 
 use std::collections::BTreeSet;
 
-use super::super::{Boundary, HashOf, Scope};
+use super::super::{Boundary, Computed, HashOf, Scope};
 use crate::wire::selector::{Requirement, Selector};
 
 /// One condition of a scope.
@@ -42,7 +42,7 @@ impl Scope {
     /// The objects that are not inside a boundary with one condition.
     fn outside(&self, cut: &Boundary) -> Option<Self> {
         let has_cluster_scoped = self.boundaries().iter().all(|inside| inside.has_cluster_scoped);
-        let Boundary { names, pattern, selected, hash, .. } = cut;
+        let Boundary { names, pattern, selected, computed, hash, .. } = cut;
         let mut rest = Boundary {
             has_cluster_scoped: has_cluster_scoped && !cut.has_cluster_scoped,
             ..Boundary::everything()
@@ -59,6 +59,12 @@ impl Scope {
                     return None;
                 }
             }
+        } else if let Some(computed) = computed {
+            let opposite = computed.opposite()?;
+            if rest.has_cluster_scoped && !opposite.has("") {
+                return None;
+            }
+            rest = rest.restricted(opposite);
         } else {
             let listed = self.boundaries().iter().find_map(Boundary::namespaces);
             let is_inside = |name: &str| {
@@ -82,7 +88,7 @@ fn conditions(scope: &Scope) -> Vec<Condition> {
     let labels = scope.selector().requirements().iter().cloned().map(Condition::Labels);
     let mut conditions: Vec<_> = labels.collect();
     for inside in scope.boundaries() {
-        let Boundary { names, pattern, selected, hash, has_cluster_scoped } = inside;
+        let Boundary { names, pattern, selected, computed, hash, has_cluster_scoped } = inside;
         let none =
             || Boundary { has_cluster_scoped: *has_cluster_scoped, ..Boundary::everything() };
         let before = conditions.len();
@@ -92,7 +98,9 @@ fn conditions(scope: &Scope) -> Vec<Condition> {
             selected.is_some().then(|| Boundary { selected: selected.clone(), ..none() }),
             hash.is_some().then(|| Boundary { hash: hash.clone(), ..none() }),
         ];
-        conditions.extend(each.into_iter().flatten().map(Condition::Inside));
+        let computed = computed.iter().flat_map(Computed::each);
+        let computed = computed.map(|one| Boundary { computed: Some(one), ..none() });
+        conditions.extend(each.into_iter().flatten().chain(computed).map(Condition::Inside));
         if conditions.len() == before {
             conditions.push(Condition::Inside(none()));
         }

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use fastrand::Rng;
 
-use crate::rule::{Cut, Of, RANKS, Range, Rule, TIERS, Tenants, fnv1a};
+use crate::rule::{Cut, Key, Of, RANKS, Range, Rule, TIERS, Tenants, fnv1a};
 
 /// Whether the API server shards by itself.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -220,6 +220,7 @@ impl Plan {
             (self.inside.is_some(), "one namespace"),
             (self.asked.is_some(), "the client's own selector"),
             (self.rule.tiers.is_some(), "the limit's selector"),
+            (matches!(self.rule.cut, Cut::Computed { .. }), "computed keys"),
             (is_by_rank && !self.changes, "namespaces by label"),
             (is_by_rank && self.changes && is_steady, "relabelled namespaces, by difference"),
             (self.of_cluster && self.changes && !self.in_ring, "changes in the cluster"),
@@ -235,7 +236,7 @@ impl Plan {
     fn some_rule(&mut self) -> Rule {
         let kind = match self.gate {
             Gate::On => self.random.u8(..3),
-            Gate::Off => self.random.u8(2..7),
+            Gate::Off => self.random.u8(2..9),
         };
         let cut = match kind {
             0 | 1 => Cut::Hash(Of::Uid, self.uid_ranges()),
@@ -245,6 +246,7 @@ impl Plan {
                 Cut::Names(letters.iter().map(|letter| self.tenants.name(letter)).collect())
             }
             4 => Cut::Pattern(some_of(&mut self.random, &Tenants::LETTERS)),
+            7 | 8 => self.computed(),
             _ => {
                 self.by_rank += 1;
                 let own = format!("rule-{}", self.by_rank);
@@ -256,6 +258,17 @@ impl Plan {
         let tiers =
             tiers.filter(|tiers| self.asked.as_ref().is_none_or(|asked| !asked.is_disjoint(tiers)));
         Rule { cut, tiers }
+    }
+
+    /// A condition that tells some namespaces apart.
+    fn computed(&mut self) -> Cut {
+        let keys = [Key::Namespace, Key::ShardHash, Key::ShardingHash];
+        let key = keys[self.random.usize(..keys.len())];
+        let letters = some_of(&mut self.random, &Tenants::LETTERS);
+        let names = letters.iter().map(|letter| self.tenants.name(letter));
+        let values: BTreeSet<_> = names.map(|name| key.value(&name)).collect();
+        let is_all = self.tenants.busy().iter().all(|name| values.contains(&key.value(name)));
+        Cut::Computed { key, is_in: is_all || self.random.bool(), values }
     }
 
     /// One or two ranges with a quarter of all hashes at least.

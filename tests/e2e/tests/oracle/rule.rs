@@ -85,6 +85,35 @@ pub(crate) enum Of {
 /// A range of hashes; no end is the end of all.
 pub(crate) type Range = (u64, Option<u64>);
 
+/// A label that KusionStack would have stamped.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Key {
+    Namespace,
+    /// The sum of the characters of the namespace's name, modulo 32.
+    ShardHash,
+    /// The FNV-1a hash of the name, modulo 32.
+    ShardingHash,
+}
+
+impl Key {
+    const fn name(self) -> &'static str {
+        match self {
+            Self::Namespace => "ctrlmesh.kusionstack.io/namespace",
+            Self::ShardHash => "ctrlmesh.kusionstack.io/shard-hash",
+            Self::ShardingHash => "kridge.kusionstack.io/sharding-hash",
+        }
+    }
+
+    /// The label's value for a namespace.
+    pub(crate) fn value(self, namespace: &str) -> String {
+        match self {
+            Self::Namespace => namespace.to_owned(),
+            Self::ShardHash => (namespace.chars().map(u32::from).sum::<u32>() % 32).to_string(),
+            Self::ShardingHash => (fnv1a(namespace) % 32).to_string(),
+        }
+    }
+}
+
 /// How objects are divided.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Cut {
@@ -92,6 +121,12 @@ pub(crate) enum Cut {
     Names(BTreeSet<String>),
     /// The letters of a pattern's class.
     Pattern(BTreeSet<&'static str>),
+    /// By what is computed from the name of the namespace.
+    Computed {
+        key: Key,
+        is_in: bool,
+        values: BTreeSet<String>,
+    },
     /// By the namespace's rank. Beside some of [`RANKS`], one that no other rule has: what a
     /// namespace of that rank shows, this rule shows.
     Ranks {
@@ -122,6 +157,7 @@ impl Rule {
             ],
             "clusterScoped": "Exclude",
         });
+        let mut labels = Vec::new();
         match &self.cut {
             Cut::Hash(of, ranges) => {
                 let of = if *of == Of::Uid { "uid" } else { "namespace" };
@@ -135,6 +171,10 @@ impl Rule {
                     })
                     .collect();
                 limit["hash"] = json!({ "of": of, "ranges": ranges });
+            }
+            Cut::Computed { key, is_in, values } => {
+                let operator = if *is_in { "In" } else { "NotIn" };
+                labels.push(json!({ "key": key.name(), "operator": operator, "values": values }));
             }
             Cut::Names(names) => limit["namespaces"] = json!({ "names": names }),
             Cut::Pattern(letters) => {
@@ -150,9 +190,10 @@ impl Rule {
             }
         }
         if let Some(tiers) = &self.tiers {
-            limit["selector"] = json!({
-                "matchExpressions": [{ "key": "tier", "operator": "In", "values": tiers }],
-            });
+            labels.push(json!({ "key": "tier", "operator": "In", "values": tiers }));
+        }
+        if !labels.is_empty() {
+            limit["selector"] = json!({ "matchExpressions": labels });
         }
         json!({
             "apiVersion": "ctrlmesh.kusionstack.io/v1alpha1",
@@ -216,6 +257,9 @@ impl Cut {
                 let text = if *of == Of::Uid { object.uid } else { object.namespace };
                 let hash = fnv1a(text);
                 ranges.iter().any(|(from, to)| *from <= hash && to.is_none_or(|to| hash < to))
+            }
+            Self::Computed { key, is_in, values } => {
+                values.contains(&key.value(object.namespace)) == *is_in
             }
             Self::Names(names) => names.contains(object.namespace),
             Self::Pattern(letters) => letters.contains(Tenants::letter(object.namespace)),

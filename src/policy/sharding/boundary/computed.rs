@@ -1,0 +1,154 @@
+//! The labels that KusionStack stamps, computed from the name of a namespace in place of asked of the
+//! object.
+//!
+//! Hides how each is computed. Knows no object. Words: a *computed key* is the key of such a label,
+//! by either prefix; what is in no namespace has none of them.
+
+use std::{collections::BTreeSet, fmt};
+
+use super::hash::fnv1a;
+use crate::wire::selector::{Op, Requirement, Selector};
+
+/// The prefixes of computed keys. One key with either is the same.
+const PREFIXES: [&str; 2] = ["ctrlmesh.kusionstack.io/", "kridge.kusionstack.io/"];
+
+/// The buckets of namespaces, as labels have them.
+const BUCKETS: [&str; 32] = [
+    "0", "1", "2", "3", "4", "5", "6", "7", "8", "9", "10", "11", "12", "13", "14", "15", "16",
+    "17", "18", "19", "20", "21", "22", "23", "24", "25", "26", "27", "28", "29", "30", "31",
+];
+
+/// A computed key.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Key {
+    /// The name of the namespace.
+    Namespace,
+    /// The sum of the name's characters, modulo 32: what KusionStack's code stamps
+    /// (`pkg/utils/hash.go` of controller-mesh).
+    ShardHash,
+    /// The FNV-1a hash of the name, modulo 32: the key that its documents have, which nobody stamps.
+    ShardingHash,
+    /// `true`.
+    Control,
+}
+
+/// A condition on computed keys: all requirements must be met.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Computed {
+    /// In canonical order, with keys of the first prefix.
+    requirements: Vec<(Key, Requirement)>,
+}
+
+impl Key {
+    fn of(key: &str) -> Option<Self> {
+        match PREFIXES.iter().find_map(|prefix| key.strip_prefix(prefix))? {
+            "namespace" => Some(Self::Namespace),
+            "shard-hash" => Some(Self::ShardHash),
+            "sharding-hash" => Some(Self::ShardingHash),
+            "control" => Some(Self::Control),
+            _ => None,
+        }
+    }
+
+    /// The key with the first prefix.
+    fn canonical(self) -> &'static str {
+        match self {
+            Self::Namespace => "ctrlmesh.kusionstack.io/namespace",
+            Self::ShardHash => "ctrlmesh.kusionstack.io/shard-hash",
+            Self::ShardingHash => "ctrlmesh.kusionstack.io/sharding-hash",
+            Self::Control => "ctrlmesh.kusionstack.io/control",
+        }
+    }
+
+    /// The value for a namespace. `None` if it is empty: what is in no namespace has no such label.
+    fn value(self, namespace: &str) -> Option<&str> {
+        let bucket = |hash: u64| BUCKETS.get(usize::try_from(hash % 32).ok()?).copied();
+        match self {
+            _ if namespace.is_empty() => None,
+            Self::Namespace => Some(namespace),
+            Self::ShardHash => bucket(namespace.bytes().map(u64::from).sum()),
+            Self::ShardingHash => bucket(fnv1a(namespace)),
+            Self::Control => Some("true"),
+        }
+    }
+
+    /// All values that it may have. `None` if they cannot be listed.
+    fn values(self) -> Option<&'static [&'static str]> {
+        match self {
+            Self::Namespace => None,
+            Self::ShardHash | Self::ShardingHash => Some(&BUCKETS),
+            Self::Control => Some(&["true"]),
+        }
+    }
+}
+
+impl Computed {
+    /// The condition that a selector sets on computed keys, and the rest of the selector. `None` if it
+    /// sets none.
+    pub fn split(selector: &Selector) -> (Option<Self>, Selector) {
+        let all = selector.requirements().iter().cloned();
+        let (computed, rest): (Vec<_>, Vec<_>) =
+            all.partition(|requirement| Key::of(requirement.key()).is_some());
+        let computed = (!computed.is_empty()).then(|| Self::of(computed));
+        (computed, rest.into_iter().collect())
+    }
+
+    fn of(requirements: Vec<Requirement>) -> Self {
+        let keyed = requirements.into_iter().filter_map(|requirement| {
+            let key = Key::of(requirement.key())?;
+            Some(requirement.on(key.canonical()))
+        });
+        let selector = keyed.collect::<Selector>().simplest();
+        let requirements = selector.requirements().iter();
+        let keyed = requirements.filter_map(|one| Some((Key::of(one.key())?, one.clone())));
+        Self { requirements: keyed.collect() }
+    }
+
+    /// Whether a namespace meets the condition; `""` means none.
+    pub(in crate::policy) fn has(&self, namespace: &str) -> bool {
+        self.requirements.iter().all(|(key, one)| one.matches(key.value(namespace)))
+    }
+
+    /// The condition that both are met.
+    pub(in crate::policy) fn and(&self, other: &Self) -> Self {
+        let both = self.requirements.iter().chain(&other.requirements);
+        Self::of(both.map(|(_, requirement)| requirement.clone()).collect())
+    }
+
+    /// A superset of the namespaces that meet it, or `None` if they cannot be listed.
+    pub(in crate::policy) fn names(&self) -> Option<BTreeSet<Box<str>>> {
+        let of_key = |key: Key| self.requirements.iter().filter(move |(of, _)| *of == key);
+        let is_met = |(key, _): &(Key, Requirement)| {
+            let Some(values) = key.values() else { return true };
+            values.iter().any(|value| of_key(*key).all(|(_, one)| one.matches(Some(value))))
+        };
+        let is_absent = |(_, one): &(Key, Requirement)| one.op() == Op::DoesNotExist;
+        if self.requirements.iter().any(|one| !is_met(one) || is_absent(one)) {
+            return Some(BTreeSet::new());
+        }
+        let listed = of_key(Key::Namespace).find(|(_, one)| one.op() == Op::In);
+        listed.map(|(_, one)| one.values().iter().map(|name| name.as_str().into()).collect())
+    }
+
+    /// Its requirements, each as a condition of its own.
+    pub(in crate::policy) fn each(&self) -> impl Iterator<Item = Self> {
+        self.requirements.iter().map(|one| Self { requirements: vec![one.clone()] })
+    }
+
+    /// The condition that is met where this one is not. `None` if no condition is.
+    pub(in crate::policy) fn opposite(&self) -> Option<Self> {
+        let [(key, one)] = &*self.requirements else { return None };
+        Some(Self { requirements: vec![(*key, one.opposite()?)] })
+    }
+}
+
+impl fmt::Display for Computed {
+    /// The condition as a label selector.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let selector: Selector = self.requirements.iter().map(|(_, one)| one.clone()).collect();
+        selector.fmt(f)
+    }
+}
+
+#[cfg(test)]
+mod tests;
