@@ -94,11 +94,9 @@ fn limits(limits: &[Limit], problems: &mut Problems) -> Vec<(Rule, Arc<DraftScop
         });
         let (computed, selector) = Computed::split(&selector);
         let boundary = boundary(&field, limit, problems);
-        let boundary = match computed {
-            Some(computed) => {
-                Some(boundary.unwrap_or_else(Boundary::everything).restricted(computed))
-            }
-            None => boundary,
+        let boundary = match boundary {
+            None if computed.is_none() => None,
+            given => Some(given.unwrap_or_else(Boundary::everything).restricted(computed)),
         };
         let labels = label_rule(&field, limit, problems);
         let scope = Arc::new(DraftScope { selector, boundary, labels });

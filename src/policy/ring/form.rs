@@ -233,10 +233,7 @@ impl BoundaryText {
         let (names, has_cluster_scoped) = (self.names, self.cluster_scoped);
         let boundary =
             Boundary { names, pattern, selected, computed: None, hash, has_cluster_scoped };
-        Some(match computed {
-            Some(computed) => boundary.restricted(computed),
-            None => boundary,
-        })
+        Some(boundary.restricted(computed))
     }
 }
 

@@ -67,8 +67,9 @@ impl Boundary {
             && *has_cluster_scoped
     }
 
-    /// The boundary, restricted by a condition on computed keys.
-    pub(in crate::policy) fn restricted(mut self, computed: Computed) -> Self {
+    /// The boundary, restricted by a condition on computed keys, if there is one.
+    pub(in crate::policy) fn restricted(mut self, computed: Option<Computed>) -> Self {
+        let Some(computed) = computed else { return self };
         self.has_cluster_scoped &= computed.has("");
         if let Some(listed) = computed.names() {
             self.names = Some(match self.names.take() {
@@ -211,14 +212,7 @@ mod tests {
     }
 
     fn any() -> Boundary {
-        Boundary {
-            names: None,
-            pattern: None,
-            selected: None,
-            computed: None,
-            hash: None,
-            has_cluster_scoped: true,
-        }
+        Boundary::everything()
     }
 
     fn of(of: HashOf, ranges: &[(&str, &str)]) -> Boundary {

@@ -151,7 +151,7 @@ impl Common {
                 has_cluster_scoped: self.has_cluster_scoped,
                 ..Boundary::everything()
             };
-            let restricted = named.restricted(computed);
+            let restricted = named.restricted(Some(computed));
             (self.names, self.computed) = (restricted.names, restricted.computed);
             self.has_cluster_scoped = restricted.has_cluster_scoped;
         }

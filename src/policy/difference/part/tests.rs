@@ -52,10 +52,7 @@ fn boundary() -> impl Strategy<Value = Boundary> {
                 hash,
                 has_cluster_scoped,
             };
-            match computed {
-                Some(computed) => boundary.restricted(computed),
-                None => boundary,
-            }
+            boundary.restricted(computed)
         },
     )
 }

@@ -99,10 +99,7 @@ fn boundary() -> impl Strategy<Value = Boundary> {
                 hash,
                 has_cluster_scoped,
             };
-            match computed {
-                Some(computed) => boundary.restricted(computed),
-                None => boundary,
-            }
+            boundary.restricted(computed)
         },
     )
 }
@@ -277,14 +274,7 @@ fn with(selector: &str, boundary: Boundary) -> Scope {
 }
 
 fn any_namespaced() -> Boundary {
-    Boundary {
-        names: None,
-        pattern: None,
-        selected: None,
-        computed: None,
-        hash: None,
-        has_cluster_scoped: false,
-    }
+    Boundary { has_cluster_scoped: false, ..Boundary::everything() }
 }
 
 fn named(names: &[&str]) -> Boundary {

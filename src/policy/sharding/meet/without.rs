@@ -64,7 +64,7 @@ impl Scope {
             if rest.has_cluster_scoped && !opposite.has("") {
                 return None;
             }
-            rest = rest.restricted(opposite);
+            rest = rest.restricted(Some(opposite));
         } else {
             let listed = self.boundaries().iter().find_map(Boundary::namespaces);
             let is_inside = |name: &str| {

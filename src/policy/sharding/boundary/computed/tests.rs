@@ -116,7 +116,7 @@ proptest! {
         let selector: Selector = condition.to_string().parse().unwrap();
         let is_selected = selector.matches(|key| labels.get(key).map(String::as_str));
         prop_assert_eq!(condition.has(namespace), is_selected, "{} {:?}", condition, namespace);
-        let boundary = Boundary::everything().restricted(condition.clone());
+        let boundary = Boundary::everything().restricted(Some(condition.clone()));
         prop_assert_eq!(boundary.has_name(namespace), is_selected, "{}, not {}", boundary, condition);
         let names: Option<BTreeSet<_>> = condition.names();
         if let Some(names) = names && is_selected && !namespace.is_empty() {
