@@ -900,6 +900,7 @@ async fn bad_lease_forged_by_the_app_of_its_pod() {
 async fn bad_ring_renamed_while_its_shard_is_live() {
     let (mut pod, lease) = begun(in_ring("a"), &[]).await;
     pod.cluster.until_ready_says(200, "[+]policy ok: blue epoch 1\n").await;
+    pod.until_watched(|pod| &pod.followed).await;
     pod.edit(&in_ring("a").replace("\"spec\":{", "\"spec\":{\"ring\":\"next\",")).await;
     // First it gives up what it has in the old one.
     let given_up = pod.store(&Method::PATCH, "8").await;
@@ -910,6 +911,8 @@ async fn bad_ring_renamed_while_its_shard_is_live() {
         let mut call = pod.lease_call().await;
         match call.parts.method {
             Method::PATCH => {
+                // It would show that the Lease leaves the old ring, before the answer comes.
+                soon("the end of the old ring's watch", pod.followed[0].closed()).await;
                 let body = call.body().await.unwrap();
                 let claimed = stored(&serde_json::from_slice(&body).unwrap(), "9");
                 call.json(200, &claimed.to_string());
