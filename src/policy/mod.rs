@@ -4,12 +4,14 @@
 //! parts have lives of their own: [`sharding`] alone has an epoch, [`positions`] and a
 //! [`difference`](difference()), so a change of another part touches no watch. [`way`] decides what
 //! becomes of a request, [`refusal`] what is answered instead, [`webhook`] whose an admission review
-//! is, [`ring`] when a shard gives up what another takes.
+//! is, [`ring`] when a shard gives up what another takes, [`ownership`] whether two own the same, or
+//! nobody does.
 
 mod dialect;
 mod difference;
 mod epoch;
 mod object;
+pub mod ownership;
 mod parts;
 pub mod positions;
 mod refusal;

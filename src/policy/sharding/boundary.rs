@@ -102,7 +102,7 @@ impl Boundary {
 
     /// Whether objects of the namespace may be in the shard, but for its selector of namespaces; `""`
     /// means cluster-scoped.
-    pub(super) fn has_name(&self, namespace: &str) -> bool {
+    pub(in crate::policy) fn has_name(&self, namespace: &str) -> bool {
         if namespace.is_empty() {
             return self.has_cluster_scoped;
         }

@@ -1,6 +1,6 @@
-//! Names that two patterns have in common.
+//! Names that several patterns have in common.
 //!
-//! Hides the product of two automata. Knows nothing of namespaces but what their names may be: of
+//! Hides the product of automata. Knows nothing of namespaces but what their names may be: of
 //! `a` to `z`, `0` to `9` and `-`, one to 63 of them, with no `-` at the ends.
 
 use std::collections::BTreeSet;
@@ -20,8 +20,8 @@ const LETTERS: &[u8] = b"abcdefghijklmnopqrstuvwxyz0123456789-";
 const LONGEST: usize = 63;
 /// Memory for the states of one automaton, in bytes.
 const MEMORY: usize = 1 << 20;
-/// The most pairs of states that are looked at.
-const PAIRS: usize = 4096;
+/// The most combinations of states that are looked at.
+const COMBINATIONS: usize = 4096;
 
 /// An automaton that is built as it is walked.
 struct Automaton {
@@ -35,6 +35,12 @@ enum State {
     /// A match, whatever follows.
     Matched,
     At(LazyStateID),
+}
+
+/// A name as far as it was walked, and the states that it led to.
+struct Walked {
+    name: String,
+    states: Vec<State>,
 }
 
 /// The reasons to stop the walk before it is done.
@@ -78,42 +84,53 @@ impl Automaton {
             next => Ok(Some(State::At(next))),
         }
     }
+}
 
-    fn matches(&mut self, at: State) -> Result<bool, TooLarge> {
-        Ok(self.step(at, None)? == Some(State::Matched))
-    }
+/// Calls `is_enough` with short names that match all patterns, until it returns `true`: one for each
+/// way in which names lead through the patterns. Returns `None` if names may have been left out;
+/// else whether a name was enough.
+pub(in crate::policy) fn find_name(
+    patterns: &[&str],
+    mut is_enough: impl FnMut(&str) -> bool,
+) -> Option<bool> {
+    let automata: Option<Vec<_>> = patterns.iter().map(|pattern| Automaton::new(pattern)).collect();
+    walk(&mut automata?, &mut is_enough).ok()
 }
 
 /// Whether a name may match both patterns: whether it is not proven that none does.
 pub(super) fn may_match_both(one: &str, other: &str) -> bool {
-    let (Some(mut one), Some(mut other)) = (Automaton::new(one), Automaton::new(other)) else {
-        return true;
-    };
-    matches_both(&mut one, &mut other).unwrap_or(true)
+    find_name(&[one, other], |_| true).unwrap_or(true)
 }
 
-fn matches_both(one: &mut Automaton, other: &mut Automaton) -> Result<bool, TooLarge> {
-    let (Some(first), Some(second)) = (one.start(), other.start()) else { return Err(TooLarge) };
-    let letters = letters(one, other);
+fn walk(
+    automata: &mut [Automaton],
+    is_enough: &mut impl FnMut(&str) -> bool,
+) -> Result<bool, TooLarge> {
+    let starts: Option<_> = automata.iter_mut().map(Automaton::start).collect();
+    let letters = letters(automata);
     let mut reached = BTreeSet::new();
-    let mut at = vec![(first, second)];
+    let mut at = vec![Walked { name: String::new(), states: starts.ok_or(TooLarge)? }];
     for length in 1..=LONGEST {
         let mut next = Vec::new();
-        for (first, second) in at {
+        for from in at {
             for letter in letters.iter().copied().filter(|letter| length > 1 || *letter != b'-') {
-                let Some(first) = one.step(first, Some(letter))? else { continue };
-                let Some(second) = other.step(second, Some(letter))? else { continue };
+                let Some(states) = step(automata, &from.states, Some(letter))? else { continue };
                 let may_end = letter != b'-';
-                if !reached.insert((first, second, may_end)) {
+                if !reached.insert((states.clone(), may_end)) {
                     continue;
                 }
-                if may_end && one.matches(first)? && other.matches(second)? {
+                let mut name = from.name.clone();
+                name.push(letter.into());
+                let is_match = |ends: Option<Vec<State>>| {
+                    ends.is_some_and(|ends| ends.iter().all(|end| *end == State::Matched))
+                };
+                if may_end && is_match(step(automata, &states, None)?) && is_enough(&name) {
                     return Ok(true);
                 }
-                if reached.len() > PAIRS {
+                if reached.len() > COMBINATIONS {
                     return Err(TooLarge);
                 }
-                next.push((first, second));
+                next.push(Walked { name, states });
             }
         }
         at = next;
@@ -121,10 +138,23 @@ fn matches_both(one: &mut Automaton, other: &mut Automaton) -> Result<bool, TooL
     Ok(false)
 }
 
+/// The states after a letter, or at the end of the name. `None` if one automaton cannot match any more.
+fn step(
+    automata: &mut [Automaton],
+    from: &[State],
+    letter: Option<u8>,
+) -> Result<Option<Vec<State>>, TooLarge> {
+    let steps = automata.iter_mut().zip(from).map(|(automaton, at)| automaton.step(*at, letter));
+    steps.collect()
+}
+
 /// One letter of each kind that the automata distinguish, and the dash.
-fn letters(one: &Automaton, other: &Automaton) -> Vec<u8> {
-    let classes = (one.dfa.byte_classes(), other.dfa.byte_classes());
+fn letters(automata: &[Automaton]) -> Vec<u8> {
+    let classes: Vec<_> = automata.iter().map(|automaton| automaton.dfa.byte_classes()).collect();
     let mut kinds = BTreeSet::new();
-    let kind = |letter: u8| (classes.0.get(letter), classes.1.get(letter), letter == b'-');
+    let kind = |letter: u8| {
+        let of_each: Vec<u8> = classes.iter().map(|of| of.get(letter)).collect();
+        (of_each, letter == b'-')
+    };
     LETTERS.iter().copied().filter(|letter| kinds.insert(kind(*letter))).collect()
 }

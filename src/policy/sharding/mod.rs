@@ -19,7 +19,7 @@ use std::sync::Arc;
 
 use sha2::{Digest, Sha256};
 
-pub(super) use self::{area::refined, boundary::fnv1a, namespaces::Resolved};
+pub(super) use self::{area::refined, boundary::fnv1a, common::find_name, namespaces::Resolved};
 pub use self::{
     area::{Area, Piece},
     boundary::{BadRange, Boundary, Computed, HashOf, HashRange, HashRule, Pattern},
@@ -33,7 +33,10 @@ pub use self::{
 };
 use super::GroupResource;
 #[cfg(test)]
-pub(super) use meet::tests::{computed as any_computed, scope as any_scope};
+pub(super) use meet::tests::{
+    Whole as AnyObject, computed as any_computed, labels_of_namespaces, scope as any_scope,
+    whole as any_object,
+};
 
 /// The part of a policy that says which objects are the shard's. Immutable: a request takes one at
 /// its start and keeps it.

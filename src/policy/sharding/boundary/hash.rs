@@ -111,7 +111,12 @@ impl HashRule {
 
     /// Whether the rule has the hash of the text.
     pub(in crate::policy::sharding) fn has(&self, text: &str) -> bool {
-        holds(&self.ranges, fnv1a(text))
+        self.contains(fnv1a(text))
+    }
+
+    /// Whether the rule has a hash.
+    pub(in crate::policy) fn contains(&self, hash: u64) -> bool {
+        holds(&self.ranges, hash)
     }
 
     /// The hashed attribute.

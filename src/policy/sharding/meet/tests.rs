@@ -105,7 +105,7 @@ fn boundary() -> impl Strategy<Value = Boundary> {
 }
 
 /// The labels of the namespaces: `ant` and `team-a` have `k=v`, `bee` has `k=w`.
-fn labels_of_namespaces() -> NamespaceLabels {
+pub(in crate::policy) fn labels_of_namespaces() -> NamespaceLabels {
     let label = |value: &str| Map::from([("k".to_owned(), value.to_owned())]);
     let of = |name: &str| match name {
         "ant" | "team-a" => label("v"),
@@ -127,15 +127,15 @@ pub(in crate::policy) fn scope() -> impl Strategy<Value = Scope> {
 
 /// An object of which everything is known, and the labels of its namespace in a request.
 #[derive(Clone, Debug)]
-struct Whole {
-    place: &'static str,
-    uid: String,
-    labels: Map,
-    stated: Option<Map>,
+pub(in crate::policy) struct Whole {
+    pub(in crate::policy) place: &'static str,
+    pub(in crate::policy) uid: String,
+    pub(in crate::policy) labels: Map,
+    pub(in crate::policy) stated: Option<Map>,
 }
 
 impl Whole {
-    fn facts(&self) -> ObjectFacts<'_> {
+    pub(in crate::policy) fn facts(&self) -> ObjectFacts<'_> {
         ObjectFacts {
             namespace: self.place,
             of_namespace: match &self.stated {
@@ -158,7 +158,7 @@ fn labels() -> impl Strategy<Value = Map> {
     })
 }
 
-fn whole() -> impl Strategy<Value = Whole> {
+pub(in crate::policy) fn whole() -> impl Strategy<Value = Whole> {
     let place = prop_oneof![1 => Just(""), 5 => prop::sample::select(NAMES.to_vec())];
     let stated = prop::option::weighted(0.2, labels());
     (place, "[0-9a-f]{1,8}", labels(), stated).prop_map(|(place, uid, labels, stated)| Whole {

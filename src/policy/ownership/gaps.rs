@@ -1,0 +1,153 @@
+//! Objects that no shard of a ring owns.
+//!
+//! Hides how the parts of several shards are laid beside each other: namespaces by who has them, then
+//! hashes of uids by who has them, then labels.
+
+use std::{collections::BTreeMap, sync::Arc};
+
+use super::{
+    labels,
+    places::Places,
+    witness::{Finding, Uid, Undecided, Witness},
+};
+use crate::{
+    policy::{Area, HashOf, HashRule, NamespaceLabels, Rule, Scope, sharding::refined},
+    wire::selector::Selector,
+};
+
+/// The objects of a resource that no shard owns.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Gap {
+    /// The resource.
+    pub rule: Rule,
+    /// One of them.
+    pub witness: Witness,
+    /// The number of namespaces in which such objects can be.
+    pub namespaces: usize,
+    /// Whether such objects can be in no namespace.
+    pub has_outside: bool,
+}
+
+/// The part of a shard of one resource.
+struct Part<'s> {
+    scope: &'s Scope,
+    /// The hashes of uids. `None` means all.
+    uids: Option<&'s HashRule>,
+}
+
+/// The labels and the uid of an object that some shards do not own.
+type Unowned = Finding<(BTreeMap<String, String>, Uid)>;
+
+/// The resources of which no shard owns some object, by the namespaces of today. A resource that one
+/// of them does not limit is its own. Fails if that is not known of a resource.
+pub fn gaps(
+    areas: &[&Area<Arc<Scope>>],
+    known: &NamespaceLabels,
+) -> Result<Vec<Gap>, (Rule, Undecided)> {
+    let mut gaps = Vec::new();
+    for rule in refined(areas.iter().copied()) {
+        let scopes: Option<Vec<_>> = areas.iter().map(|area| area.find(&rule)).collect();
+        let Some(scopes) = scopes else { continue };
+        match gap(&rule, &scopes, known) {
+            Finding::Found(gap) => gaps.push(gap),
+            Finding::None => {}
+            Finding::Undecided(why) => return Err((rule, why)),
+        }
+    }
+    Ok(gaps)
+}
+
+fn gap(rule: &Rule, scopes: &[&Arc<Scope>], known: &NamespaceLabels) -> Finding<Gap> {
+    let places = Places::of(rule);
+    let scopes: Vec<Scope> = scopes.iter().map(|scope| scope.normal()).collect();
+    let parts: Vec<Part<'_>> = scopes.iter().map(Part::of).collect();
+    let mut by_owners: BTreeMap<Vec<bool>, Unowned> = BTreeMap::new();
+    let mut gap: Option<Gap> = None;
+    let namespaces = known.iter().filter(|_| places.has_namespaces());
+    // What is in no namespace comes last: a witness in a namespace says more.
+    let outside = matches!(places, Places::Outside | Places::Both).then_some(("", None));
+    let all = namespaces.map(|(name, labels)| (name.as_str(), Some(labels))).chain(outside);
+    for (namespace, labels) in all {
+        let owners: Vec<bool> = parts.iter().map(|part| part.has_place(namespace)).collect();
+        let unowned = match labels.filter(|_| places == Places::Named) {
+            Some(labels) => named(&parts, &owners, labels),
+            None => {
+                let here = parts.iter().zip(&owners).filter(|(_, is_here)| **is_here);
+                let here = here.map(|(part, _)| (part.scope.selector(), part.uids));
+                let found = || unowned(&here.collect::<Vec<_>>());
+                by_owners.entry(owners.clone()).or_insert_with(found).clone()
+            }
+        };
+        let (labels, uid) = match unowned {
+            Finding::Found(found) => found,
+            Finding::None => continue,
+            Finding::Undecided(why) => return Finding::Undecided(why),
+        };
+        let gap = gap.get_or_insert_with(|| Gap {
+            rule: rule.clone(),
+            witness: Witness::new(namespace, places, labels, uid),
+            namespaces: 0,
+            has_outside: false,
+        });
+        match namespace {
+            "" => gap.has_outside = true,
+            _ => gap.namespaces += 1,
+        }
+    }
+    gap.map_or(Finding::None, Finding::Found)
+}
+
+impl<'s> Part<'s> {
+    fn of(scope: &'s Scope) -> Self {
+        let mut rules = scope.boundaries().iter().filter_map(|boundary| boundary.hash.as_ref());
+        Self { scope, uids: rules.find(|rule| rule.of() == HashOf::Uid) }
+    }
+
+    /// Whether objects of a namespace, or in none, may be the shard's.
+    fn has_place(&self, namespace: &str) -> bool {
+        let mut boundaries = self.scope.boundaries().iter();
+        !self.scope.is_nothing()
+            && boundaries.all(|boundary| {
+                let selected = boundary.selected.as_ref().filter(|_| !namespace.is_empty());
+                boundary.has_name(namespace)
+                    && selected.is_none_or(|selected| selected.names().contains(namespace))
+            })
+    }
+}
+
+/// The labels of a Namespace, and a uid that none of the owners has who select them.
+fn named(parts: &[Part<'_>], owners: &[bool], labels: &BTreeMap<String, String>) -> Unowned {
+    let label = |key: &str| labels.get(key).map(String::as_str);
+    let any = Selector::everything();
+    let owners = parts.iter().zip(owners).filter(|(_, is_owner)| **is_owner);
+    let owners = owners.filter(|(part, _)| part.scope.selector().matches(label));
+    let owners: Vec<_> = owners.map(|(part, _)| (&any, part.uids)).collect();
+    match unowned(&owners) {
+        Finding::Found((_, uid)) => Finding::Found((labels.clone(), uid)),
+        other => other,
+    }
+}
+
+/// The labels and the uid of an object that none of these parts has, by its selector and the hashes of
+/// its uids.
+fn unowned(parts: &[(&Selector, Option<&HashRule>)]) -> Unowned {
+    let ranges = parts.iter().filter_map(|(_, uids)| *uids).flat_map(HashRule::ranges);
+    let bounds = ranges.flat_map(|range| [Some(range.bounds().0), range.bounds().1]);
+    let mut cuts: Vec<u64> = bounds.flatten().chain([0]).collect();
+    cuts.sort_unstable();
+    cuts.dedup();
+    for (at, from) in cuts.iter().enumerate() {
+        let has_uid = |uids: &Option<&HashRule>| uids.is_none_or(|uids| uids.contains(*from));
+        let selectors = parts.iter().filter(|(_, uids)| has_uid(uids));
+        let selectors: Vec<_> = selectors.map(|(selector, _)| *selector).collect();
+        match labels::find(&Selector::everything(), &selectors) {
+            Finding::Found(labels) => {
+                let to = cuts.get(at + 1).copied();
+                return Finding::Found((labels, Uid::within(*from, to)));
+            }
+            Finding::None => {}
+            Finding::Undecided(why) => return Finding::Undecided(why),
+        }
+    }
+    Finding::None
+}

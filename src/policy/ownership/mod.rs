@@ -1,0 +1,22 @@
+//! Whether the shards of a ring own an object twice, or not at all.
+//!
+//! Hides how an object is found that shows it, and when it is proven that there is none. Knows neither
+//! claims nor time: it compares what configs want. Words: a *witness* is such an object, which the
+//! judge of [`Scope::owns`](super::Scope::owns) keeps or drops as said; *places* are the namespaces,
+//! and being in none.
+
+mod common;
+mod gaps;
+mod labels;
+mod places;
+mod witness;
+
+pub use self::{
+    common::{in_common, overlap},
+    gaps::{Gap, gaps},
+    places::Places,
+    witness::{Finding, Uid, Undecided, Witness},
+};
+
+#[cfg(test)]
+mod tests;
