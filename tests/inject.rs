@@ -18,6 +18,8 @@ mod own_settings;
 mod random;
 #[path = "inject/reviews.rs"]
 mod reviews;
+#[path = "inject/siblings.rs"]
+mod siblings;
 #[path = "inject/standards.rs"]
 mod standards;
 #[path = "inject/wait.rs"]

@@ -30,6 +30,8 @@ pub const WITHOUT_MEANING: [(&str, &str); 4] = [
     ("disable-fake-kubeconfig-env", "no kubeconfig is injected"),
     ("kubeconfig-volume", "requests keep the credentials of the container that sends them"),
 ];
+/// Label of a ShardingConfig, whatever its value: no review compares it with others of its ring.
+pub const IGNORE_VALIDATE: &str = "ignore-validate";
 /// Annotation that the injection sets on a pod: its redirect mode, `iptables` or `env`. It marks
 /// the injected parts as ours, so a second injection may replace them.
 pub const INJECTED: &str = "ctrlmesh.kusionstack.io/injected";

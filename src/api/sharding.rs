@@ -55,8 +55,9 @@ pub struct ShardingConfigStatus {
     /// The conditions. `WebhookRedirected`: whether the reviews of `spec.webhook` come to the
     /// proxies of all selected pods. Of the ring, `InForce`: whether all configs wait and all pods
     /// say in a Lease what they have, so that no object has two owners; `Overlap`: whether another
-    /// config wants some of the same objects, or does not limit the same resources; `Silent`: whether
-    /// a pod of this shard does not renew its Lease.
+    /// config wants some of the same objects, or does not limit the same resources; `Covered`: whether
+    /// each object of the resources that all configs limit is in a shard; `Silent`: whether a pod of
+    /// this shard does not renew its Lease.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(extend(
         "x-kubernetes-list-type" = "map",

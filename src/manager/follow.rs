@@ -1,20 +1,22 @@
 //! The objects that both replicas follow: the Secret with the authorities, the webhooks that call
-//! us, the Service of the API server, the ShardingConfigs.
+//! us, the Service of the API server, the ShardingConfigs, the labels of namespaces.
 //!
 //! Hides how they are watched, and which authorities are in force: the last good ones.
 
-use std::{collections::BTreeMap, mem, net::IpAddr, sync::Arc, time::Duration};
+use std::{collections::BTreeMap, future::pending, mem, net::IpAddr, sync::Arc, time::Duration};
 
 use k8s_openapi::api::{
-    admissionregistration::v1::MutatingWebhookConfiguration,
-    core::v1::{Secret, Service},
+    admissionregistration::v1::{
+        MutatingWebhookConfiguration, ValidatingWebhookConfiguration, WebhookClientConfig,
+    },
+    core::v1::{Namespace, Secret, Service},
 };
 use kube::{
     Api, Client,
-    api::DynamicObject,
+    api::{DynamicObject, PartialObjectMeta},
     runtime::watcher::{Config, watcher},
 };
-use tokio::time::interval;
+use tokio::time::{Instant, interval, sleep_until};
 
 use super::{
     configs::{ConfigFacts, Configs, key},
@@ -29,17 +31,26 @@ use crate::{
 /// The interval at which certificates are looked at.
 const LOOK: Duration = Duration::from_secs(10);
 
+/// The time in which changes of namespaces gather before they are shown: each time all are copied.
+const GATHER: Duration = Duration::from_secs(1);
+
 /// The subjects of problems, by which `/readyz` names them.
 pub(super) const AUTHORITIES: &str = "authorities";
 pub(super) const CERTIFICATE: &str = "certificate";
 pub(super) const CONFIGS: &str = "shardingconfigs";
+const NAMESPACES: &str = "namespaces";
 
 /// Follows the objects for as long as it is polled, and keeps the certificate of our own ports.
 pub(super) async fn follow(shared: Arc<Shared>, client: Client) {
-    let objects = &shared.config.objects;
     let access = OwnAccess::Client(client);
+    tokio::join!(follow_own(&shared, access.clone()), follow_namespaces(&shared, access));
+}
+
+async fn follow_own(shared: &Shared, access: OwnAccess) {
+    let objects = &shared.config.objects;
     let mut secret = secret(access.clone(), &objects.namespace, &objects.secret);
     let mut hooks = hooks(access.clone(), &objects.webhooks);
+    let mut validating = validating(access.clone(), &objects.webhooks);
     let mut service = service(access.clone());
     let mut configs = configs(access);
     let mut looks = interval(LOOK);
@@ -48,9 +59,10 @@ pub(super) async fn follow(shared: Arc<Shared>, client: Client) {
             update = configs.next() => (update, CONFIGS),
             update = secret.next() => (update, "secrets"),
             update = hooks.next() => (update, "mutatingwebhookconfigurations"),
+            update = validating.next() => (update, "validatingwebhookconfigurations"),
             update = service.next() => (update, "services"),
             _ = looks.tick() => {
-                refresh(&shared);
+                refresh(shared);
                 continue;
             }
         };
@@ -78,11 +90,50 @@ pub(super) async fn follow(shared: Arc<Shared>, client: Client) {
         let own = OwnObjects {
             secret: secrets.values().next().cloned(),
             hooks: hooks.values().next().cloned(),
+            // A role from before there was such a configuration must not keep us from the rest.
+            validating: validating
+                .known()
+                .and_then(|known| known.values().next().cloned())
+                .unwrap_or_default(),
             addresses: services.values().next().cloned().unwrap_or_default(),
         };
-        trust(&shared, &own);
+        trust(shared, &own);
         shared.own.send_replace(Some(Arc::new(own)));
-        refresh(&shared);
+        refresh(shared);
+    }
+}
+
+async fn follow_namespaces(shared: &Shared, access: OwnAccess) {
+    let mut namespaces = namespaces(access);
+    let mut shows_at: Option<Instant> = None;
+    loop {
+        let due = async {
+            match shows_at {
+                Some(at) => sleep_until(at).await,
+                None => pending().await,
+            }
+        };
+        tokio::select! {
+            update = namespaces.next() => match update {
+                Update::Listing => {}
+                Update::Failed(trouble) => {
+                    shared.note(NAMESPACES, Some(describe(&trouble, NAMESPACES, "")));
+                }
+                Update::Whole { is_other } => {
+                    shared.note(NAMESPACES, None);
+                    let is_first = shared.namespaces.borrow().is_none();
+                    let gather = if is_first { Duration::ZERO } else { GATHER };
+                    if is_first || is_other {
+                        shows_at.get_or_insert_with(|| Instant::now() + gather);
+                    }
+                }
+            },
+            () = due => {
+                shows_at = None;
+                let known = namespaces.known().cloned().map(Arc::new);
+                shared.namespaces.send_replace(known);
+            }
+        }
     }
 }
 
@@ -142,12 +193,41 @@ fn hooks(access: OwnAccess, name: &str) -> Followed<MutatingWebhookConfiguration
     let config = named(name);
     let watch = move |client: Client| watcher(Api::all(client), config.clone());
     Followed::new(access, watch, |mut found: MutatingWebhookConfiguration| {
-        let hooks = mem::take(&mut found.webhooks).unwrap_or_default();
-        let hook = |hook: k8s_openapi::api::admissionregistration::v1::MutatingWebhook| Hook {
-            ca_bundle: hook.client_config.ca_bundle.map(|bytes| bytes.0).unwrap_or_default(),
-            name: hook.name,
-        };
-        (found.metadata.name.unwrap_or_default(), hooks.into_iter().map(hook).collect())
+        let hooks = mem::take(&mut found.webhooks).into_iter().flatten();
+        let hooks = hooks.map(|hook| Hook::of(hook.name, hook.client_config));
+        (found.metadata.name.unwrap_or_default(), hooks.collect())
+    })
+}
+
+fn validating(
+    access: OwnAccess,
+    name: &str,
+) -> Followed<ValidatingWebhookConfiguration, Vec<Hook>> {
+    let config = named(name);
+    let watch = move |client: Client| watcher(Api::all(client), config.clone());
+    Followed::new(access, watch, |mut found: ValidatingWebhookConfiguration| {
+        let hooks = mem::take(&mut found.webhooks).into_iter().flatten();
+        let hooks = hooks.map(|hook| Hook::of(hook.name, hook.client_config));
+        (found.metadata.name.unwrap_or_default(), hooks.collect())
+    })
+}
+
+impl Hook {
+    fn of(name: String, config: WebhookClientConfig) -> Self {
+        Self { name, ca_bundle: config.ca_bundle.map(|bytes| bytes.0).unwrap_or_default() }
+    }
+}
+
+/// The labels of all namespaces.
+fn namespaces(
+    access: OwnAccess,
+) -> Followed<PartialObjectMeta<Namespace>, BTreeMap<String, String>> {
+    let watch = |client: Client| {
+        watcher(Api::<PartialObjectMeta<Namespace>>::all(client), Config::default())
+    };
+    Followed::new(access, watch, |namespace: PartialObjectMeta<Namespace>| {
+        let meta = namespace.metadata;
+        (meta.name.unwrap_or_default(), meta.labels.unwrap_or_default())
     })
 }
 

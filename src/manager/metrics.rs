@@ -18,11 +18,15 @@ pub(super) type Labels<const N: usize> = [(&'static str, &'static str); N];
 pub(super) struct Metrics {
     pub(super) reviews: Family<Labels<1>, Counter>,
     pub(super) review_duration: Histogram,
+    pub(super) config_reviews: Family<Labels<1>, Counter>,
+    pub(super) config_review_duration: Histogram,
     pub(super) leaves: Family<Labels<1>, Counter>,
     pub(super) writes: Family<Labels<2>, Counter>,
     pub(super) is_leader: Gauge,
     pub(super) injected_pods: Gauge,
     pub(super) pods_without_next_root: Gauge,
+    pub(super) overlapping_configs: Gauge,
+    pub(super) uncovered_rings: Gauge,
     pub(super) not_after: Family<Labels<1>, Gauge<f64, AtomicU64>>,
     pub(super) connections: Gauge,
     pub(super) panics: Counter,
@@ -34,11 +38,15 @@ impl Metrics {
         let metrics = Self {
             reviews: Family::default(),
             review_duration: Histogram::new(REVIEW_BUCKETS),
+            config_reviews: Family::default(),
+            config_review_duration: Histogram::new(REVIEW_BUCKETS),
             leaves: Family::default(),
             writes: Family::default(),
             is_leader: Gauge::default(),
             injected_pods: Gauge::default(),
             pods_without_next_root: Gauge::default(),
+            overlapping_configs: Gauge::default(),
+            uncovered_rings: Gauge::default(),
             not_after: Family::default(),
             connections: Gauge::default(),
             panics: Counter::default(),
@@ -53,6 +61,14 @@ impl Metrics {
             Unit::Seconds,
             metrics.review_duration.clone(),
         );
+        let configs = "Reviews of ShardingConfigs, by verdict";
+        mine.register("config_reviews", configs, metrics.config_reviews.clone());
+        mine.register_with_unit(
+            "config_review_duration",
+            "Time from the whole review of a ShardingConfig to its answer",
+            Unit::Seconds,
+            metrics.config_review_duration.clone(),
+        );
         mine.register("leaves", "Requests for a leaf, by result", metrics.leaves.clone());
         mine.register("writes", "Objects written, by kind and result", metrics.writes.clone());
         mine.register("leader", "Whether this replica leads", metrics.is_leader.clone());
@@ -63,6 +79,11 @@ impl Metrics {
             "Injected pods that keep the next root from signing: a container started too early",
             metrics.pods_without_next_root.clone(),
         );
+        let overlaps =
+            "ShardingConfigs that own what another of their ring owns, as the leader sees them";
+        mine.register("overlapping_configs", overlaps, metrics.overlapping_configs.clone());
+        let gaps = "Rings that leave objects to no shard, as the leader sees them";
+        mine.register("uncovered_rings", gaps, metrics.uncovered_rings.clone());
         mine.register_with_unit(
             "not_after",
             "Ends of certificates, as seconds since 1970",

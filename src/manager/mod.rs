@@ -28,5 +28,5 @@ pub mod trust;
 
 pub use self::{
     config::{BadConfig, Config, ManagerArgs},
-    server::{INJECT, INJECT_BASELINE, LEAF},
+    server::{INJECT, INJECT_BASELINE, LEAF, VALIDATE},
 };

@@ -12,7 +12,7 @@ use super::{
     serving::Serving,
     trust::{Purpose, SecretData, Trusted},
 };
-use crate::process::outages::Outages;
+use crate::{policy::NamespaceLabels, process::outages::Outages};
 
 /// The state that the tasks of a replica share.
 pub(super) struct Shared {
@@ -24,6 +24,9 @@ pub(super) struct Shared {
     pub(super) own: watch::Sender<Option<Arc<OwnObjects>>>,
     /// The ShardingConfigs as the API server has them. `None` until they were listed once.
     pub(super) configs: watch::Sender<Option<Arc<Configs>>>,
+    /// The labels of all namespaces, as the API server had them a moment ago. `None` until they were
+    /// listed once.
+    pub(super) namespaces: watch::Sender<Option<Arc<NamespaceLabels>>>,
     /// The authorities to sign with: the last good ones.
     pub(super) trusted: watch::Sender<Option<Arc<Trusted>>>,
     pub(super) outages: Arc<Outages>,
@@ -35,8 +38,10 @@ pub(super) struct Shared {
 pub(super) struct OwnObjects {
     /// The Secret with the authorities. `None` if there is none.
     pub(super) secret: Option<StoredSecret>,
-    /// The webhooks of our configuration. `None` if there is no such configuration.
+    /// The webhooks for pods. `None` if there is no such configuration.
     pub(super) hooks: Option<Vec<Hook>>,
+    /// The webhooks for ShardingConfigs. Empty if there is no such configuration.
+    pub(super) validating: Vec<Hook>,
     /// The addresses of the API server's Service.
     pub(super) addresses: Vec<IpAddr>,
 }
@@ -50,7 +55,7 @@ pub(super) struct StoredSecret {
     pub(super) data: SecretData,
 }
 
-/// A webhook of our configuration.
+/// A webhook of one of our configurations.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Hook {
     pub(super) name: String,
@@ -66,6 +71,7 @@ impl Shared {
             serving,
             own: watch::Sender::new(None),
             configs: watch::Sender::new(None),
+            namespaces: watch::Sender::new(None),
             trusted: watch::Sender::new(None),
             outages: Arc::default(),
             problems: Mutex::default(),

@@ -170,7 +170,7 @@ fn accepted(shared: &Shared) -> Result<(), NotServing> {
     let verify = |hook: &super::shared::Hook| {
         shared.serving.verify(&hook.name, &hook.ca_bundle, &shared.config.clock)
     };
-    hooks.iter().try_for_each(verify)
+    hooks.iter().chain(own.iter().flat_map(|own| &own.validating)).try_for_each(verify)
 }
 
 fn metrics(shared: &Shared, registry: &Registry) -> Page {

@@ -269,15 +269,15 @@ fn a_review_of_anything_but_a_new_pod_is_refused() {
     assert!(matches!(refused(|a| a["kind"] = json!("Review")), BadReview::Other { .. }));
     assert!(matches!(
         refused(|a| a["request"]["operation"] = json!("UPDATE")),
-        BadReview::NotAPod { .. }
+        BadReview::Another { .. }
     ));
     assert!(matches!(
         refused(|a| a["request"]["kind"]["group"] = json!("apps")),
-        BadReview::NotAPod { .. }
+        BadReview::Another { .. }
     ));
     assert!(matches!(
         refused(|a| a["request"]["kind"]["kind"] = json!("Binding")),
-        BadReview::NotAPod { .. }
+        BadReview::Another { .. }
     ));
     for body in [&b""[..], b"{", b"[]", b"null", b"\xff"] {
         let error = review(body, &settings(Enforces::Privileged), &Configs::default()).unwrap_err();

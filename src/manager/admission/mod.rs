@@ -1,5 +1,5 @@
-//! Admission of pods: a function of the review, the [`Settings`] and a snapshot of the ShardingConfigs
-//! only.
+//! Admission of pods, and of ShardingConfigs: a function of the review, the [`Settings`] and a snapshot
+//! of the ShardingConfigs and of the namespaces only.
 //!
 //! An AdmissionReview (admission.k8s.io/v1) is answered by what is known already: nothing is called or
 //! kept, so a dry run differs in nothing, and a second call is answered as the first
@@ -7,12 +7,16 @@
 //! selects is injected all the same, without the reviews of a webhook server. The objects that pods
 //! need beside them are made elsewhere.
 
+mod siblings;
 mod wire;
 
 use serde_json::Value;
 
-pub use self::wire::BadReview;
 use self::wire::{Patch, Response, Review};
+pub use self::{
+    siblings::{Config, review_config},
+    wire::BadReview,
+};
 use super::{
     configs::Configs,
     inject::{Injected, NotInjected, Settings, inject},
@@ -53,7 +57,7 @@ impl Verdict {
 
 /// Answers a review of a pod that is to be created. Fails with [`BadReview`] if the body is none.
 pub fn review(body: &[u8], settings: &Settings, configs: &Configs) -> Result<Answer, BadReview> {
-    let Review { uid, namespace, mut pod } = Review::parse(body)?;
+    let Review { uid, namespace, object: mut pod, .. } = Review::parse(body, &wire::PODS)?;
     let name = ["/metadata/name", "/metadata/generateName"]
         .iter()
         .find_map(|at| pod.pointer(at).and_then(Value::as_str))
@@ -65,7 +69,7 @@ pub fn review(body: &[u8], settings: &Settings, configs: &Configs) -> Result<Ans
         Ok(Injected::Done { notes, .. }) => {
             (Response::patched(uid, &Patch::of(&mut pod), notes), Verdict::Injected)
         }
-        Err(reason) => (Response::refused(uid, &reason), Verdict::Refused(reason)),
+        Err(reason) => (Response::refused(uid, &reason.to_string()), Verdict::Refused(reason)),
     };
     Ok(Answer { body: response.into_body(), pod: named, verdict })
 }

@@ -1,10 +1,8 @@
-//! The AdmissionReview of admission.k8s.io/v1, as far as pods that are created need it.
+//! The AdmissionReview of admission.k8s.io/v1, as far as pods and ShardingConfigs need it.
 
 use base64::{Engine, engine::general_purpose::STANDARD};
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
-
-use crate::manager::inject::NotInjected;
 
 const API_VERSION: &str = "admission.k8s.io/v1";
 const KIND: &str = "AdmissionReview";
@@ -16,7 +14,34 @@ const UNPROCESSABLE: u16 = 422;
 /// while the review is answered, and a pod of thirty containers has some thousands.
 const MAX_VALUES: usize = 100_000;
 
-/// The reason why a body is no review of a pod that is created.
+/// The requests that are reviewed at one path.
+pub(super) struct Reviewed {
+    group: &'static str,
+    version: &'static str,
+    kind: &'static str,
+    operations: &'static [&'static str],
+    named: &'static str,
+}
+
+/// Pods that are created.
+pub(super) const PODS: Reviewed = Reviewed {
+    group: "",
+    version: "v1",
+    kind: "Pod",
+    operations: &["CREATE"],
+    named: "the creation of a Pod of v1",
+};
+
+/// ShardingConfigs that are created or updated.
+pub(super) const CONFIGS: Reviewed = Reviewed {
+    group: "ctrlmesh.kusionstack.io",
+    version: "v1alpha1",
+    kind: "ShardingConfig",
+    operations: &["CREATE", "UPDATE"],
+    named: "the creation or update of a ShardingConfig of ctrlmesh.kusionstack.io/v1alpha1",
+};
+
+/// The reason why a body is no review of what is reviewed at its path.
 #[derive(Debug, thiserror::Error)]
 #[expect(missing_docs, reason = "the messages say it")]
 pub enum BadReview {
@@ -28,15 +53,18 @@ pub enum BadReview {
         "the body is a {kind} of {api_version}, and an AdmissionReview of {API_VERSION} is needed"
     )]
     Other { api_version: String, kind: String },
-    #[error("{operation} of {kind}: only the creation of a Pod of v1 is reviewed here")]
-    NotAPod { operation: String, kind: String },
+    #[error("{operation} of {kind}: only {reviewed} is reviewed here")]
+    Another { operation: String, kind: String, reviewed: &'static str },
 }
 
-/// A review of a pod that is created.
+/// A review.
 pub(super) struct Review {
     pub(super) uid: String,
     pub(super) namespace: String,
-    pub(super) pod: Value,
+    /// The object as it will be stored.
+    pub(super) object: Value,
+    /// The object that it replaces, or null.
+    pub(super) old: Value,
 }
 
 #[derive(Deserialize)]
@@ -48,6 +76,7 @@ struct Request {
 }
 
 #[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
 struct Asked {
     uid: String,
     kind: Gvk,
@@ -56,6 +85,8 @@ struct Asked {
     namespace: String,
     #[serde(default)]
     object: Value,
+    #[serde(default)]
+    old_object: Value,
 }
 
 #[derive(Deserialize)]
@@ -95,7 +126,7 @@ struct Add {
 
 impl Review {
     /// Reads a review. `request.object` is taken as it is: unknown fields survive.
-    pub(super) fn parse(body: &[u8]) -> Result<Self, BadReview> {
+    pub(super) fn parse(body: &[u8], reviewed: &Reviewed) -> Result<Self, BadReview> {
         let values = values(body);
         if values > MAX_VALUES {
             return Err(BadReview::TooManyValues(values));
@@ -104,14 +135,15 @@ impl Review {
         if api_version != API_VERSION || kind != KIND {
             return Err(BadReview::Other { api_version, kind });
         }
-        let Asked { uid, kind: Gvk { group, version, kind }, operation, namespace, object } =
-            request;
-        let is_pod = group.is_empty() && version == "v1" && kind == "Pod";
-        if !is_pod || operation != "CREATE" {
+        let Asked { uid, kind, operation, namespace, object, old_object } = request;
+        let Gvk { group, version, kind } = kind;
+        let Reviewed { group: of_group, version: of_version, kind: of_kind, .. } = *reviewed;
+        let is_kind = (&*group, &*version, &*kind) == (of_group, of_version, of_kind);
+        if !is_kind || !reviewed.operations.contains(&&*operation) {
             let kind = format!("{group}/{version} {kind}");
-            return Err(BadReview::NotAPod { operation, kind });
+            return Err(BadReview::Another { operation, kind, reviewed: reviewed.named });
         }
-        Ok(Self { uid, namespace, pod: object })
+        Ok(Self { uid, namespace, object, old: old_object })
     }
 }
 
@@ -160,14 +192,18 @@ impl Response {
         Self { patch_type, patch: Some(patch), warnings, ..Self::allowed(uid) }
     }
 
-    pub(super) fn refused(uid: String, reason: &NotInjected) -> Self {
+    pub(super) fn warned(uid: String, warnings: Vec<String>) -> Self {
+        Self { warnings, ..Self::allowed(uid) }
+    }
+
+    pub(super) fn refused(uid: String, reason: &str) -> Self {
         let status = json!({
             "apiVersion": "v1",
             "kind": "Status",
             "status": "Failure",
             "reason": "Invalid",
             "code": UNPROCESSABLE,
-            "message": reason.to_string(),
+            "message": reason,
         });
         Self { allowed: false, status: Some(status), ..Self::allowed(uid) }
     }

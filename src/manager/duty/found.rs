@@ -4,14 +4,13 @@ use std::{collections::BTreeMap, num::NonZeroU16};
 
 use k8s_openapi::{
     api::{
-        core::v1::{ConfigMap, Namespace, Pod},
+        core::v1::{ConfigMap, Pod},
         rbac::v1::{ClusterRoleBinding, RoleBinding, RoleRef, Subject as Holder},
     },
     jiff::Timestamp,
 };
 use kube::{
     Api, Client,
-    api::PartialObjectMeta,
     runtime::watcher::{Config, watcher},
 };
 use rustls_pki_types::{CertificateDer, pem::PemObject};
@@ -52,11 +51,6 @@ pub(super) struct ChosenPod<'m> {
     pub(super) pod: &'m PodFacts,
     pub(super) config: Result<&'m ShardingDraft, NotChosen>,
 }
-
-/// A namespace, without what is in it.
-pub(super) type NamespaceMeta = PartialObjectMeta<Namespace>;
-/// The labels of an object.
-pub(super) type LabelMap = BTreeMap<String, String>;
 
 /// A ConfigMap with the name of the bundle.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -133,15 +127,6 @@ impl PodFacts {
             labels: (is_injected && !is_going).then_some(labels),
         }
     }
-}
-
-/// The labels of all namespaces.
-pub(super) fn namespace_labels(access: OwnAccess) -> Followed<NamespaceMeta, LabelMap> {
-    let watch = |client: Client| watcher(Api::<NamespaceMeta>::all(client), Config::default());
-    Followed::new(access, watch, |namespace: NamespaceMeta| {
-        let meta = namespace.metadata;
-        (meta.name.unwrap_or_default(), meta.labels.unwrap_or_default())
-    })
 }
 
 pub(super) fn bundles(access: OwnAccess) -> Followed<ConfigMap, FoundBundle> {

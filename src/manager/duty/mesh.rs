@@ -28,10 +28,7 @@ use tokio::{sync::watch, time::Instant};
 
 use super::{
     conditions::{self, Rings, SelectedPods},
-    found::{
-        self, ChosenPod, FoundBundle, FoundRights, LabelMap, NamespaceMeta, PodFacts, key,
-        namespace,
-    },
+    found::{self, ChosenPod, FoundBundle, FoundRights, PodFacts, key, namespace},
     hooks,
     leases::{Leases, Removal},
     subject::{NotWritten, Subject},
@@ -47,7 +44,7 @@ use crate::{
         trust::{Known, Trusted},
     },
     net::ca::certificate_pem,
-    policy::{Draft, ShardingDraft, choose},
+    policy::{Draft, NamespaceLabels, ShardingDraft, choose},
 };
 
 /// The time in which every kubelet has written a changed ConfigMap to its pods, and clients have
@@ -68,8 +65,9 @@ pub(super) struct Mesh {
     rights: Followed<RoleBinding, FoundRights>,
     cluster_rights: Followed<ClusterRoleBinding, FoundRights>,
     leases: Leases,
-    /// The labels of all namespaces, by which configs in need of them are resolved.
-    namespace_labels: Followed<NamespaceMeta, LabelMap>,
+    /// The labels of all namespaces, which both replicas follow. `None` until they were listed once.
+    namespaces: Option<Arc<NamespaceLabels>>,
+    next_namespaces: watch::Receiver<Option<Arc<NamespaceLabels>>>,
     /// The certificates of the cluster's CA, as PEM.
     cluster_ca: Option<String>,
 }
@@ -88,6 +86,8 @@ impl Mesh {
             [keys::PREFIX, keys::KRIDGE_PREFIX].map(|prefix| found::pods(access.clone(), prefix));
         let mut next_configs = shared.configs.subscribe();
         let configs = next_configs.borrow_and_update().clone();
+        let mut next_namespaces = shared.namespaces.subscribe();
+        let namespaces = next_namespaces.borrow_and_update().clone();
         Self {
             shared: Arc::clone(shared),
             pods,
@@ -96,8 +96,9 @@ impl Mesh {
             bundles: found::bundles(access.clone()),
             rights: found::rights(access.clone()),
             cluster_rights: found::cluster_rights(access.clone()),
-            leases: Leases::follow(access.clone()),
-            namespace_labels: found::namespace_labels(access),
+            leases: Leases::follow(access),
+            namespaces,
+            next_namespaces,
             cluster_ca: None,
         }
     }
@@ -118,7 +119,10 @@ impl Mesh {
                 update = self.cluster_rights.next() => (update, "clusterrolebindings", true),
                 // Each is renewed every ten seconds.
                 update = self.leases.next() => (update, "leases", false),
-                update = self.namespace_labels.next() => (update, "namespaces", true),
+                Ok(()) = self.next_namespaces.changed() => {
+                    self.namespaces = self.next_namespaces.borrow_and_update().clone();
+                    return;
+                }
             };
             match update {
                 Update::Whole { is_other } => {
@@ -186,7 +190,12 @@ impl Mesh {
     pub(super) fn rings<'m>(&'m self, chosen: &[ChosenPod<'m>], now: Instant) -> Rings<'m> {
         let mut rings = Rings::default();
         for (at, draft) in self.drafts() {
-            rings.add_config(namespace(at), draft, self.namespace_labels.known());
+            rings.add_config(namespace(at), draft, self.namespaces.as_deref());
+        }
+        for (at, config) in self.configs.iter().flat_map(|configs| configs.all()) {
+            if config.checked.is_err() {
+                rings.add_invalid(namespace(at));
+            }
         }
         for ChosenPod { key: at, pod, config } in chosen {
             if let Ok(config) = config
@@ -196,6 +205,11 @@ impl Mesh {
             }
         }
         rings
+    }
+
+    /// The labels of all namespaces. `None` until they were listed once.
+    pub(super) fn namespaces(&self) -> Option<&Arc<NamespaceLabels>> {
+        self.namespaces.as_ref()
     }
 
     /// The configs that are valid.
@@ -237,7 +251,7 @@ impl Mesh {
     }
 
     /// The namespaces that get a bundle. A ConfigMap of ours is kept up to date wherever it is.
-    fn namespaces(&self) -> BTreeMap<&str, Vec<&str>> {
+    fn accounts(&self) -> BTreeMap<&str, Vec<&str>> {
         let mut accounts: BTreeMap<&str, Vec<&str>> = BTreeMap::new();
         let found = self.bundles.known().into_iter().flatten();
         let ours = found.filter(|(_, bundle)| bundle.is_ours).map(|(at, _)| namespace(at));
@@ -264,7 +278,7 @@ impl Mesh {
             manager_cas: hooks::bundle(&trusted.trust),
         };
         let mut due = Vec::new();
-        for (namespace, accounts) in self.namespaces() {
+        for (namespace, accounts) in self.accounts() {
             due.extend(self.bundle_due(namespace, &bundle));
             if !accounts.is_empty() {
                 due.extend(self.rights_due(namespace, &accounts));
@@ -313,7 +327,7 @@ impl Mesh {
     fn cluster_rights_due(&self) -> Option<(Subject, Apply)> {
         let in_need: BTreeSet<_> =
             self.configs.iter().flat_map(|configs| configs.in_need()).collect();
-        let mut all = self.namespaces();
+        let mut all = self.accounts();
         all.retain(|namespace, _| in_need.contains(namespace));
         let accounts: Vec<_> = all
             .iter()
@@ -345,12 +359,12 @@ impl Mesh {
         let serving = trust.serving().next().map(|ca| certificate_pem(ca.cert()));
         let root = trust.root().next().map(|ca| certificate_pem(ca.cert()));
         let in_hooks = |pem: &String| {
-            let mut hooks = own.hooks.iter().flatten();
+            let mut hooks = own.hooks.iter().flatten().chain(&own.validating);
             hooks.all(|hook| String::from_utf8_lossy(&hook.ca_bundle).contains(pem))
         };
         let next_serving = serving.is_some_and(|pem| {
             let key = companions::MANAGER_CA_KEY;
-            in_hooks(&pem) && self.namespaces().keys().all(|at| self.has_long(at, key, &pem))
+            in_hooks(&pem) && self.accounts().keys().all(|at| self.has_long(at, key, &pem))
         });
         let in_the_way = root.as_ref().map_or(0, |pem| {
             let lacks = |(at, pod): &(&str, &PodFacts)| {
@@ -360,7 +374,7 @@ impl Mesh {
         });
         shared.metrics.pods_without_next_root.set(i64::try_from(in_the_way).unwrap_or(i64::MAX));
         let has_bundles = root.is_some_and(|pem| {
-            self.namespaces().keys().all(|at| self.has_long(at, companions::CA_KEY, &pem))
+            self.accounts().keys().all(|at| self.has_long(at, companions::CA_KEY, &pem))
         });
         Known { next_serving, next_root: has_bundles && in_the_way == 0 }
     }

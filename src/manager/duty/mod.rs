@@ -24,11 +24,11 @@ use kube::Client;
 use tokio::time::{Instant, sleep_until};
 
 use self::{
-    conditions::Overlaps,
+    conditions::Comparisons,
     election::Candidate,
     mesh::Mesh,
     pauses::Pauses,
-    subject::{ANSWER, NotWritten, Subject},
+    subject::{ANSWER, Hooks, NotWritten, Subject},
     waiting::{Lacking, Report, Waiting},
 };
 use super::shared::{OwnObjects, Shared};
@@ -55,7 +55,7 @@ struct Term {
     mesh: Mesh,
     pauses: Pauses,
     waiting: Waiting,
-    overlaps: Overlaps,
+    comparisons: Comparisons,
 }
 
 /// Stands for leader, and does the duties while it leads. Returns once a drain has begun.
@@ -93,7 +93,7 @@ async fn work(shared: &Arc<Shared>, client: &Client) {
         mesh,
         pauses: Pauses::default(),
         waiting: Waiting::default(),
-        overlaps: Overlaps::default(),
+        comparisons: Comparisons::default(),
     };
     let mut next = Instant::now();
     loop {
@@ -172,8 +172,10 @@ impl Term {
             Err(error) => tracing::error!(error = chain(&error), "the authorities cannot be made"),
         }
         if let Some(trusted) = &trusted {
-            let patch = hooks::due(own, &trusted.trust);
-            due.extend(patch.map(|patch| (Subject::Hooks, Write::Hooks(patch))));
+            for of in [Hooks::Mutating, Hooks::Validating] {
+                let patch = hooks::due(of, own, &trusted.trust);
+                due.extend(patch.map(|patch| (Subject::Hooks(of), Write::Hooks(patch))));
+            }
             let mesh = self.mesh.due(trusted).into_iter();
             due.extend(mesh.map(|(at, apply)| (at, Write::Mesh(apply))));
         }
@@ -181,7 +183,9 @@ impl Term {
         due.extend(removals.map(|(at, removal)| (at, Write::Removal(removal))));
         let chosen = self.mesh.chosen();
         let mut rings = self.mesh.rings(&chosen, now);
-        self.overlaps.compare(&mut rings);
+        let [overlapping, uncovered] = rings.compare(&mut self.comparisons, self.mesh.namespaces());
+        shared.metrics.overlapping_configs.set(overlapping);
+        shared.metrics.uncovered_rings.set(uncovered);
         let conditions = self.mesh.conditions_due(&chosen, &rings).into_iter();
         due.extend(conditions.map(|(at, apply)| (at, Write::Mesh(apply))));
         let replica = &shared.config.objects.replica;

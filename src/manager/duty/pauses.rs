@@ -91,7 +91,7 @@ mod tests {
         let start = Instant::now();
         let mut pauses = Pauses::default();
         assert_eq!(pauses.next(start + LOOK), start + LOOK);
-        pauses.done(Subject::Hooks, start);
+        pauses.done(Subject::ClusterRights, start);
         assert_eq!(pauses.next(start + LOOK), start + SEEN);
         tokio::time::advance(LAST + SEEN).await;
         pauses.next(start);

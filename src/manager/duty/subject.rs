@@ -8,7 +8,7 @@ use super::found::namespace;
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Subject {
     Authorities,
-    Hooks,
+    Hooks(Hooks),
     Bundle(String),
     Rights(String),
     ClusterRights,
@@ -18,6 +18,15 @@ pub(super) enum Subject {
     Condition(String),
     /// The Lease of a pod that is gone, by its key.
     Lease(String),
+}
+
+/// The configurations of webhooks that call us.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Hooks {
+    /// Those for pods.
+    Mutating,
+    /// Those for ShardingConfigs.
+    Validating,
 }
 
 /// The object that an Event is about.
@@ -62,7 +71,8 @@ impl Subject {
     pub(super) fn kind(&self) -> &'static str {
         match self {
             Self::Authorities => "Secret",
-            Self::Hooks => "MutatingWebhookConfiguration",
+            Self::Hooks(Hooks::Mutating) => "MutatingWebhookConfiguration",
+            Self::Hooks(Hooks::Validating) => "ValidatingWebhookConfiguration",
             Self::Bundle(_) => "ConfigMap",
             Self::Rights(_) => "RoleBinding",
             Self::ClusterRights => "ClusterRoleBinding",
@@ -75,7 +85,7 @@ impl Subject {
     /// The namespace. `None` for what is the manager's own.
     pub(super) fn namespace(&self) -> Option<&str> {
         match self {
-            Self::Authorities | Self::Hooks | Self::ClusterRights => None,
+            Self::Authorities | Self::Hooks(_) | Self::ClusterRights => None,
             Self::Bundle(namespace) | Self::Rights(namespace) => Some(namespace),
             Self::Event(_, key) | Self::Condition(key) | Self::Lease(key) => Some(namespace(key)),
         }

@@ -30,7 +30,7 @@ use tokio::{
 };
 use tokio_rustls::TlsAcceptor;
 
-pub use self::routes::{INJECT, INJECT_BASELINE, LEAF};
+pub use self::routes::{INJECT, INJECT_BASELINE, LEAF, VALIDATE};
 use self::{routes::Routes, unsent::Unsent};
 use super::shared::Shared;
 use crate::{

@@ -20,6 +20,7 @@ use crate::{
         inject::Settings,
         shared::Shared,
     },
+    policy::NamespaceLabels,
     wire::{
         Encoding,
         status::{Reason, Status},
@@ -30,6 +31,8 @@ use crate::{
 pub const INJECT: &str = "/inject";
 /// The path of admission for namespaces that enforce `baseline` or `restricted`.
 pub const INJECT_BASELINE: &str = "/inject/baseline";
+/// The path of admission for ShardingConfigs.
+pub const VALIDATE: &str = "/validate";
 /// The path of enrolment.
 pub const LEAF: &str = "/v1/leaf";
 
@@ -57,9 +60,9 @@ impl Routes {
     ) -> Response<Full<Bytes>> {
         let settings = &self.shared.config.settings;
         let path = request.uri().path();
-        let known = [INJECT, INJECT_BASELINE, LEAF];
+        let known = [INJECT, INJECT_BASELINE, VALIDATE, LEAF];
         if !known.contains(&path) {
-            let message = "there is POST /inject, /inject/baseline and /v1/leaf";
+            let message = "there is POST /inject, /inject/baseline, /validate and /v1/leaf";
             return refused(&Status::new(Reason::NotFound, message));
         }
         if request.method() != Method::POST {
@@ -69,6 +72,7 @@ impl Routes {
         let answered = match path {
             INJECT => self.review(request, &settings.privileged, unsent).await,
             INJECT_BASELINE => self.review(request, &settings.baseline, unsent).await,
+            VALIDATE => self.validate(request, unsent).await,
             _ => self.leaf(request, unsent).await,
         };
         answered.unwrap_or_else(|status| refused(&status))
@@ -99,6 +103,33 @@ impl Routes {
         Ok(response(StatusCode::OK, "application/json", body))
     }
 
+    async fn validate(
+        &self,
+        request: Request<Incoming>,
+        unsent: &Unsent,
+    ) -> Result<Response<Full<Bytes>>, Box<Status>> {
+        let Whole { bytes, place } = self.bodies.read(request.into_body(), MAX_REVIEW).await?;
+        let configs = known_configs(&self.shared)?;
+        let namespaces = known_namespaces(&self.shared)?;
+        let begun = Instant::now();
+        let answer = admission::review_config(&bytes, &configs, &namespaces)
+            .map_err(|bad| Box::new(Status::new(Reason::BadRequest, bad.to_string())))?;
+        let metrics = &self.shared.metrics;
+        metrics.config_review_duration.observe(begun.elapsed().as_secs_f64());
+        let verdict = match (&answer.refused, answer.is_warned) {
+            (Some(why), _) => {
+                tracing::warn!(config = answer.config, why, "a config is refused");
+                "Refused"
+            }
+            (None, true) => "Warned",
+            (None, false) => "Allowed",
+        };
+        metrics.config_reviews.get_or_create_owned(&[("verdict", verdict)]).inc();
+        drop(bytes);
+        let body = unsent.body(answer.body, Some(place));
+        Ok(response(StatusCode::OK, "application/json", body))
+    }
+
     async fn leaf(
         &self,
         request: Request<Incoming>,
@@ -119,6 +150,13 @@ fn known_configs(shared: &Shared) -> Result<Arc<Configs>, Box<Status>> {
     let message = "the ShardingConfigs are not listed yet; try again";
     let unknown = || Box::new(Status::new(Reason::ServiceUnavailable, message));
     shared.configs.borrow().clone().ok_or_else(unknown)
+}
+
+/// The labels of all namespaces. Fails with the response to give until they were listed once.
+fn known_namespaces(shared: &Shared) -> Result<Arc<NamespaceLabels>, Box<Status>> {
+    let message = "the namespaces are not listed yet; try again";
+    let unknown = || Box::new(Status::new(Reason::ServiceUnavailable, message));
+    shared.namespaces.borrow().clone().ok_or_else(unknown)
 }
 
 fn refused(status: &Status) -> Response<Full<Bytes>> {
@@ -151,5 +189,15 @@ mod tests {
         assert!(status.message.contains("not listed yet"), "{}", status.message);
         shared.configs.send_replace(Some(Arc::default()));
         assert!(known_configs(&shared).is_ok());
+    }
+
+    #[test]
+    fn bad_i15_no_config_is_compared_before_the_namespaces_were_listed() {
+        let shared = Shared::for_tests();
+        let status = known_namespaces(&shared).unwrap_err();
+        assert_eq!(status.code, 503);
+        assert!(status.message.contains("not listed yet"), "{}", status.message);
+        shared.namespaces.send_replace(Some(Arc::default()));
+        assert!(known_namespaces(&shared).is_ok());
     }
 }

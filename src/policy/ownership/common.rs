@@ -26,19 +26,39 @@ const LONGEST: usize = 63;
 /// The label that each namespace has of its name, and keeps.
 const NAME_LABEL: &str = "kubernetes.io/metadata.name";
 
-/// The resources of which two shards may own an object in common, each with such an object, or the
-/// reason why it is not known whether there is one.
-pub fn overlap(
-    [one, other]: [&Area<Arc<Scope>>; 2],
-    known: Option<&NamespaceLabels>,
-) -> Vec<(Rule, Finding<Witness>)> {
-    let rules = refined([one, other]).into_iter();
-    let findings = rules.filter_map(|rule| {
-        let (one, other) = (one.find(&rule)?, other.find(&rule)?);
-        let finding = in_common(one, other, Places::of(&rule), known);
-        (finding != Finding::None).then_some((rule, finding))
-    });
-    findings.collect()
+/// The limits of two shards beside each other.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Comparison {
+    /// The resources of which both own an object, each with one.
+    pub common: Vec<(Rule, Witness)>,
+    /// The resources of which it is not known whether they do.
+    pub undecided: Vec<(Rule, Undecided)>,
+    /// The resources that only one of them limits: the other may write all of their objects.
+    pub limited_once: Vec<Rule>,
+}
+
+impl Comparison {
+    /// The comparison of two shards. `known` are the namespaces of today.
+    pub fn of([one, other]: [&Area<Arc<Scope>>; 2], known: Option<&NamespaceLabels>) -> Self {
+        let mut comparison = Self::default();
+        for rule in refined([one, other]) {
+            match (one.find(&rule), other.find(&rule)) {
+                (Some(one), Some(other)) => match in_common(one, other, Places::of(&rule), known) {
+                    Finding::Found(witness) => comparison.common.push((rule, witness)),
+                    Finding::Undecided(why) => comparison.undecided.push((rule, why)),
+                    Finding::None => {}
+                },
+                (None, None) => {}
+                _ => comparison.limited_once.push(rule),
+            }
+        }
+        comparison
+    }
+
+    /// Whether they agree, which is proven.
+    pub fn is_agreement(&self) -> bool {
+        self.common.is_empty() && self.undecided.is_empty() && self.limited_once.is_empty()
+    }
 }
 
 /// An object that both scopes own, of a resource whose objects are in these places. [`Finding::None`]

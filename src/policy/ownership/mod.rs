@@ -12,7 +12,7 @@ mod places;
 mod witness;
 
 pub use self::{
-    common::{in_common, overlap},
+    common::{Comparison, in_common},
     gaps::{Gap, gaps},
     places::Places,
     witness::{Finding, Uid, Undecided, Witness},

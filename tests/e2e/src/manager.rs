@@ -218,8 +218,15 @@ impl Manager {
     ///
     /// When they are not there, or cannot be replaced.
     pub fn receive_reviews(&self, api: &ApiServer) -> Result<()> {
-        let path = "/apis/admissionregistration.k8s.io/v1/mutatingwebhookconfigurations/ctrlmesh";
-        let mut configuration = api.client().get(path)?.json()?;
+        for kind in ["mutatingwebhookconfigurations", "validatingwebhookconfigurations"] {
+            self.receive_reviews_of(api, kind)?;
+        }
+        Ok(())
+    }
+
+    fn receive_reviews_of(&self, api: &ApiServer, kind: &str) -> Result<()> {
+        let path = format!("/apis/admissionregistration.k8s.io/v1/{kind}/ctrlmesh");
+        let mut configuration = api.client().get(&path)?.json()?;
         let port = self.port.number();
         for webhook in configuration["webhooks"].as_array_mut().context("webhooks")? {
             let config = &mut webhook["clientConfig"];
@@ -233,6 +240,6 @@ impl Manager {
         // Whatever the leader writes meanwhile: a patch names no version.
         let patch = json!({ "webhooks": configuration["webhooks"].take() }).to_string();
         let kind = "application/merge-patch+json";
-        api.client().request("PATCH", path, kind, patch.into_bytes())?.json().map(drop)
+        api.client().request("PATCH", &path, kind, patch.into_bytes())?.json().map(drop)
     }
 }

@@ -258,9 +258,11 @@ fn the_manager_may_write_what_it_has_to_and_no_more() -> Result<()> {
     let change = json!([{ "op": "add", "path": "/webhooks/0/clientConfig/caBundle", "value": "" }]);
     // kubectl would read it first.
     let manager = api.client().with_token(&api.token(NAMESPACE, "ctrlmesh-manager")?);
-    let path = "/apis/admissionregistration.k8s.io/v1/mutatingwebhookconfigurations/ctrlmesh";
-    let kind = "application/json-patch+json";
-    manager.request("PATCH", path, kind, change.to_string().into_bytes())?.json()?;
+    for kind in ["mutatingwebhookconfigurations", "validatingwebhookconfigurations"] {
+        let path = format!("/apis/admissionregistration.k8s.io/v1/{kind}/ctrlmesh");
+        let json = "application/json-patch+json";
+        manager.request("PATCH", &path, json, change.to_string().into_bytes())?.json()?;
+    }
     for args in [
         &["create", "configmap", "ctrlmesh-ca-bundle", "-n", "default"][..],
         &["delete", "configmap", "ctrlmesh-ca-bundle", "-n", "operators"],
@@ -282,6 +284,7 @@ fn the_manager_may_read_what_it_has_to_and_no_more() -> Result<()> {
         &["get", "rolebindings", "-A", "--field-selector=metadata.name=ctrlmesh-proxy"],
         &["get", "secrets", "-n", NAMESPACE, "--field-selector=metadata.name=ctrlmesh-trust"],
         &["get", "mutatingwebhookconfigurations", "--field-selector=metadata.name=ctrlmesh"],
+        &["get", "validatingwebhookconfigurations", "--field-selector=metadata.name=ctrlmesh"],
         &["get", "lease", "ctrlmesh-manager", "-n", NAMESPACE, "--ignore-not-found"],
         &["get", "namespaces"],
     ] {

@@ -3,6 +3,7 @@
 //! Hides the spelling of a condition, and when one differs from another. Does not know how a config
 //! selects its pods, or how an object is written.
 
+mod compared;
 mod reviews;
 mod rings;
 #[cfg(test)]
@@ -13,8 +14,9 @@ use kube::Resource;
 use serde_json::{Value, json};
 
 pub(super) use self::{
+    compared::Comparisons,
     reviews::SelectedPods,
-    rings::{Overlaps, PodOfRing, Rings},
+    rings::{PodOfRing, Rings},
 };
 use crate::{
     api::{Condition, ShardingConfig},
@@ -32,6 +34,8 @@ enum Verdict {
     Yes(&'static str, String),
     /// It is `False`.
     No(&'static str, String),
+    /// It is `Unknown`: more cannot be known.
+    Undecided(&'static str, String),
     /// It says nothing about this config.
     None,
     /// It is not known yet: it stays as it is.
@@ -69,10 +73,11 @@ pub(super) fn due(
 ) -> Option<Value> {
     // The last good policy is in force, which is not known here.
     let Ok(Draft::Sharding(draft)) = &config.checked else { return None };
-    let [in_force, overlap, silent] = rings.verdicts(namespace(key), draft);
+    let [in_force, overlap, covered, silent] = rings.verdicts(namespace(key), draft);
     let verdicts = [
         (rings::IN_FORCE, in_force),
         (rings::OVERLAP, overlap),
+        (rings::COVERED, covered),
         (rings::SILENT, silent),
         (reviews::TYPE, pods.verdict(draft)),
     ];
@@ -89,6 +94,7 @@ pub(super) fn due(
             }
             Verdict::Yes(reason, message) => ("True", (reason, message)),
             Verdict::No(reason, message) => ("False", (reason, message)),
+            Verdict::Undecided(reason, message) => ("Unknown", (reason, message)),
         };
         let generation = draft.config.object.generation;
         wanted.push(condition(r#type, status, because, generation, now_is, now));

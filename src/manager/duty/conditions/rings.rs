@@ -1,27 +1,27 @@
-//! The conditions `InForce`, `Overlap` and `Silent` of a ShardingConfig in a ring: whether it is
-//! promised that no object has two owners, whether the configs agree, and whether a pod says nothing.
+//! The conditions `InForce`, `Overlap`, `Covered` and `Silent` of a ShardingConfig in a ring: whether
+//! it is promised that no object has two owners, whether the configs agree, whether they have all
+//! objects, and whether a pod says nothing.
 //!
 //! Hides what the promise hangs on. Does not know how a pod's Lease is found, or how a config selects
 //! its pods.
 
 use std::{collections::BTreeMap, sync::Arc};
 
-use super::{Missed, Verdict};
+use super::{
+    Missed, Verdict,
+    compared::{Compared, Comparisons},
+};
 use crate::{
     manager::duty::{found::namespace, subject::About, waiting::Lacking},
-    policy::{
-        NamespaceLabels, Rule, Scope, ShardingDraft,
-        ring::{Overlap, Wanted},
-    },
+    policy::{NamespaceLabels, Scope, ShardingDraft, ring::Wanted},
 };
 
 pub(super) const IN_FORCE: &str = "InForce";
 pub(super) const OVERLAP: &str = "Overlap";
+pub(super) const COVERED: &str = "Covered";
 pub(super) const SILENT: &str = "Silent";
 /// The reason of a promise that a config does without.
 const IMMEDIATE: &str = "Immediate";
-/// Most configs and resources that are named.
-const MOST_NAMED: usize = 5;
 
 /// The rings, by namespace and name.
 #[derive(Default)]
@@ -31,9 +31,12 @@ pub(in crate::manager::duty) struct Rings<'a>(BTreeMap<(&'a str, &'a str), RingF
 #[derive(Default)]
 struct RingFacts<'a> {
     wishes: Vec<Wanted<Arc<Scope>>>,
-    overlaps: Arc<[Overlap]>,
+    /// The configs beside each other. `None` until they are compared.
+    compared: Option<Arc<Compared>>,
     /// Whether a config needs labels of namespaces that are not known.
     has_unknown: bool,
+    /// Whether a config of the namespace is invalid: its pods go by its last good version.
+    has_invalid: bool,
     /// The configs that take everything at once.
     immediate: Missed<'a>,
     without_lease: Missed<'a>,
@@ -49,33 +52,6 @@ struct Silence<'a> {
     pods: Missed<'a>,
     has_unheard: bool,
     has_heard: bool,
-}
-
-/// The overlaps of the rings, compared once for the same wishes: there are as many pairs of configs as
-/// their number squared.
-#[derive(Default)]
-pub(in crate::manager::duty) struct Overlaps(BTreeMap<(String, String), Compared>);
-
-struct Compared {
-    wishes: Vec<Wanted<Arc<Scope>>>,
-    overlaps: Arc<[Overlap]>,
-}
-
-impl Overlaps {
-    /// Fills in the overlaps of these rings, and forgets those of others.
-    pub(in crate::manager::duty) fn compare(&mut self, rings: &mut Rings<'_>) {
-        let mut before = std::mem::take(&mut self.0);
-        for ((namespace, ring), facts) in &mut rings.0 {
-            let key = ((*namespace).to_owned(), (*ring).to_owned());
-            let same = before.remove(&key).filter(|compared| compared.wishes == facts.wishes);
-            let compared = same.unwrap_or_else(|| Compared {
-                wishes: facts.wishes.clone(),
-                overlaps: Overlap::all(&facts.wishes).into(),
-            });
-            facts.overlaps = Arc::clone(&compared.overlaps);
-            self.0.insert(key, compared);
-        }
-    }
 }
 
 /// A pod of a ring, by what its Lease shows.
@@ -114,6 +90,34 @@ impl<'a> Rings<'a> {
         }
     }
 
+    /// Notes that a config of a namespace is invalid. It may be of any ring there.
+    pub(in crate::manager::duty) fn add_invalid(&mut self, namespace: &str) {
+        let of_namespace = self.0.iter_mut().filter(|((at, _), _)| *at == namespace);
+        of_namespace.for_each(|(_, facts)| facts.has_invalid = true);
+    }
+
+    /// Compares the configs of each ring. Returns the number of configs that own what another does, and
+    /// of rings that leave something to nobody.
+    pub(in crate::manager::duty) fn compare(
+        &mut self,
+        comparisons: &mut Comparisons,
+        namespaces: Option<&Arc<NamespaceLabels>>,
+    ) -> [i64; 2] {
+        let wishes = self.0.iter().map(|(key, facts)| (key, &*facts.wishes));
+        let compared = comparisons.of(wishes, namespaces);
+        let mut counts = [0; 2];
+        for (facts, compared) in self.0.values_mut().zip(compared) {
+            let shards = facts.wishes.iter().map(|wanted| &*wanted.shard);
+            let overlapping = shards.filter(|shard| compared.owns_twice(shard)).count();
+            let found = [overlapping, usize::from(compared.has_gap())];
+            for (count, found) in counts.iter_mut().zip(found) {
+                *count += i64::try_from(found).unwrap_or(i64::MAX);
+            }
+            facts.compared = Some(compared);
+        }
+        counts
+    }
+
     /// Adds a pod that this config selects.
     pub(in crate::manager::duty) fn add_pod(
         &mut self,
@@ -142,7 +146,7 @@ impl<'a> Rings<'a> {
         key: &'a str,
         draft: &'a ShardingDraft,
     ) -> Vec<Lacking<'a>> {
-        let [in_force, overlap, silent] = self.verdicts(namespace(key), draft);
+        let [in_force, overlap, covered, silent] = self.verdicts(namespace(key), draft);
         let mut lacking = Vec::new();
         let mut report = |of: &'static str, reason: &'static str, message: String| {
             let uid = draft.config.object.uid.as_deref().unwrap_or_default();
@@ -156,21 +160,32 @@ impl<'a> Rings<'a> {
         if let Verdict::Yes(_, message) = overlap {
             report(OVERLAP, OVERLAP, message);
         }
+        // Who writes one config alone may mean to leave the rest alone.
+        if let Verdict::No(because, message) = covered
+            && self.has_several(namespace(key), draft)
+        {
+            report(COVERED, because, message);
+        }
         if let Verdict::Yes(_, message) = silent {
             report(SILENT, SILENT, message);
         }
         lacking
     }
 
+    fn has_several(&self, namespace: &str, draft: &ShardingDraft) -> bool {
+        let facts = draft.ring.as_deref().and_then(|ring| self.0.get(&(namespace, ring)));
+        facts.is_some_and(|facts| facts.wishes.len() > 1)
+    }
+
     /// The verdicts about a config: whether the promise is in force, whether it overlaps with
-    /// another, whether a pod is silent.
-    pub(super) fn verdicts(&self, namespace: &str, draft: &ShardingDraft) -> [Verdict; 3] {
+    /// another, whether all of its ring have all objects, whether a pod is silent.
+    pub(super) fn verdicts(&self, namespace: &str, draft: &ShardingDraft) -> [Verdict; 4] {
         let facts = draft.ring.as_deref().and_then(|ring| self.0.get(&(namespace, ring)));
         match facts {
-            None => [const { Verdict::None }; 3],
+            None => [const { Verdict::None }; 4],
             Some(facts) => {
                 let shard = &*draft.config.object.name;
-                [facts.in_force(), facts.overlap(shard), facts.silent(shard)]
+                [facts.in_force(), facts.overlap(shard), facts.covered(), facts.silent(shard)]
             }
         }
     }
@@ -205,28 +220,16 @@ impl RingFacts<'_> {
     }
 
     fn overlap(&self, shard: &str) -> Verdict {
-        let mut parts = Vec::new();
-        let mut reason = "LimitedOnce";
-        for overlap in &*self.overlaps {
-            let Some(rival) = overlap.rival_of(shard) else { continue };
-            if let Some(rules) = first_of(&overlap.wanted_twice) {
-                reason = "WantedTwice";
-                parts.push(format!("ShardingConfig {rival} wants some of the same {rules}"));
-            }
-            if let Some(rules) = first_of(&overlap.limited_once) {
-                parts.push(format!("of this and ShardingConfig {rival} only one limits {rules}"));
-            }
+        match self.compared.as_ref().map_or(Verdict::Unknown, |all| all.overlap(shard)) {
+            Verdict::No(..) if self.has_unknown => Verdict::Unknown,
+            verdict => verdict,
         }
-        match (parts.is_empty(), self.has_unknown) {
-            (false, _) => {
-                let more = parts.len().saturating_sub(MOST_NAMED);
-                parts.truncate(MOST_NAMED);
-                let more = if more > 0 { format!("; {more} more") } else { String::new() };
-                Verdict::Yes(reason, format!("{}{more}; draw them apart", parts.join("; ")))
-            }
-            (true, true) => Verdict::Unknown,
-            (true, false) => Verdict::No("Apart", String::new()),
-        }
+    }
+
+    fn covered(&self) -> Verdict {
+        let is_known = !self.has_unknown && !self.has_invalid;
+        let compared = self.compared.as_ref().filter(|_| is_known);
+        compared.map_or(Verdict::Unknown, |all| all.covered())
     }
 
     fn silent(&self, shard: &str) -> Verdict {
@@ -243,12 +246,4 @@ impl RingFacts<'_> {
             false => Verdict::Unknown,
         }
     }
-}
-
-/// The first resources, and how many more there are. `None` if there is none.
-fn first_of(rules: &[Rule]) -> Option<String> {
-    let named: Vec<_> = rules.iter().take(MOST_NAMED).map(ToString::to_string).collect();
-    let more = rules.len().saturating_sub(MOST_NAMED);
-    let more = if more > 0 { format!(", {more} more") } else { String::new() };
-    (!named.is_empty()).then(|| format!("{}{more}", named.join(", ")))
 }

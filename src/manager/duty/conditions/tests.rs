@@ -1,14 +1,14 @@
-use std::num::NonZeroU16;
+use std::{collections::BTreeMap, num::NonZeroU16, sync::Arc};
 
 use serde_json::{Value, json};
 
-use super::{Overlaps, PodOfRing, Rings, SelectedPods, due};
+use super::{Comparisons, PodOfRing, Rings, SelectedPods, due};
 use crate::{
     manager::{
         configs::ConfigFacts,
         duty::{found::PodFacts, subject::About},
     },
-    policy::{Draft, ShardingDraft},
+    policy::{Draft, NamespaceLabels, ShardingDraft},
 };
 
 const MONDAY: &str = "2026-11-23T08:00:00Z";
@@ -162,7 +162,7 @@ fn ring<'a>(configs: [&'a ConfigFacts; 2], pods: &[(&'a str, PodOfRing)]) -> Rin
     for (pod, is) in pods {
         rings.add_pod("ns", sharding(configs[0]), pod, *is);
     }
-    Overlaps::default().compare(&mut rings);
+    rings.compare(&mut Comparisons::default(), None);
     rings
 }
 
@@ -240,7 +240,10 @@ fn i14_two_configs_that_want_the_same_both_say_so() {
     };
     let [_, status, reason, message] = overlap([&blue, &green]);
     assert_eq!([&*status, &*reason], ["True", "WantedTwice"]);
-    assert_eq!(message, "ShardingConfig green wants some of the same pods; draw them apart");
+    assert_eq!(
+        message,
+        "ShardingConfig green wants some of the same pods, such as one in namespace bee; draw them apart"
+    );
     let rings = ring([&green, &blue], &[("g", PodOfRing::Silent)]);
     let lacking = rings.lacking("ns/green", sharding(&green));
     let reported: Vec<_> = lacking.iter().map(|lack| (lack.about, lack.reason, lack.uid)).collect();
@@ -262,6 +265,7 @@ fn i14_conditions_of_reviews_and_of_the_ring_are_written_together() {
     let mut rings = Rings::default();
     rings.add_config("ns", sharding(&config), None);
     rings.add_pod("ns", sharding(&config), "op-0", PodOfRing::Heard);
+    rings.compare(&mut Comparisons::default(), None);
     let written = due("ns/blue", &config, &pods(&["op-0"], &[]), &rings, MONDAY.parse().unwrap());
     let written = written.unwrap();
     let types = |of: &Value| {
@@ -284,13 +288,13 @@ fn i14_configs_are_compared_anew_when_one_wants_something_else() {
     let none = Value::Null;
     let blue = in_ring("blue", MONDAY, &["ant", "bee"], &none);
     let [same, apart] = [["bee"], ["cow"]].map(|names| in_ring("green", TUESDAY, &names, &none));
-    let mut overlaps = Overlaps::default();
+    let mut comparisons = Comparisons::default();
     let mut says = |green: &ConfigFacts| {
         let mut rings = Rings::default();
         for config in [&blue, green] {
             rings.add_config("ns", sharding(config), None);
         }
-        overlaps.compare(&mut rings);
+        rings.compare(&mut comparisons, None);
         rings
             .lacking("ns/blue", sharding(&blue))
             .into_iter()
@@ -302,4 +306,155 @@ fn i14_configs_are_compared_anew_when_one_wants_something_else() {
     assert_eq!(says(&same), overlap);
     assert_eq!(says(&apart), none);
     assert_eq!(says(&same), overlap);
+}
+
+/// The namespaces of a cluster.
+fn namespaces(names: &[&str]) -> Arc<NamespaceLabels> {
+    let names = names.iter().map(|name| ((*name).to_owned(), BTreeMap::new()));
+    Arc::new(names.collect())
+}
+
+/// The condition of the first config by its type: its status, reason and message.
+fn says(kind: &str, configs: &[&ConfigFacts], known: &Arc<NamespaceLabels>) -> Option<[String; 3]> {
+    let mut rings = Rings::default();
+    for config in configs {
+        rings.add_config("ns", sharding(config), Some(known));
+    }
+    rings.compare(&mut Comparisons::default(), Some(known));
+    let due = due("ns/blue", configs[0], &SelectedPods::default(), &rings, MONDAY.parse().unwrap());
+    let due = due?;
+    let all = due["status"]["conditions"].as_array().unwrap();
+    let one = all.iter().find(|one| one["type"] == kind)?;
+    Some(["status", "reason", "message"].map(|key| one[key].as_str().unwrap().to_owned()))
+}
+
+#[test]
+fn i15_a_config_says_what_its_ring_leaves_to_nobody() {
+    let none = Value::Null;
+    let blue = in_ring("blue", MONDAY, &["ant"], &none);
+    let green = in_ring("green", TUESDAY, &["bee"], &none);
+    let known = namespaces(&["ant", "bee"]);
+    let covered = |configs: &[&ConfigFacts], known| says("Covered", configs, known).unwrap();
+    assert_eq!(covered(&[&blue, &green], &known), ["True", "Owned", ""]);
+    assert_eq!(
+        covered(&[&blue], &known),
+        [
+            "False",
+            "Orphans",
+            "no shard of the ring has pods, such as one in namespace bee; give them to one"
+        ]
+    );
+    let more = namespaces(&["ant", "bee", "cat", "cow"]);
+    assert_eq!(
+        covered(&[&blue, &green], &more)[2],
+        "no shard of the ring has pods, such as one in namespace cat (and in other namespaces); give \
+         them to one"
+    );
+    // One alone may mean to leave the rest alone: its condition says so, and no Event.
+    let reported = |configs: &[&ConfigFacts]| {
+        let mut rings = Rings::default();
+        for config in configs {
+            rings.add_config("ns", sharding(config), Some(&more));
+        }
+        let counts = rings.compare(&mut Comparisons::default(), Some(&more));
+        let lacking = rings.lacking("ns/blue", sharding(configs[0])).into_iter();
+        (counts, lacking.map(|lack| lack.reason).collect::<Vec<_>>())
+    };
+    assert_eq!(reported(&[&blue]), ([0, 1], vec![]));
+    assert_eq!(reported(&[&blue, &green]), ([0, 1], vec!["Orphans"]));
+    assert_eq!(reported(&[&blue, &blue_too()]).0, [2, 1]);
+}
+
+/// Another config that wants what the first does.
+fn blue_too() -> ConfigFacts {
+    in_ring("blue-too", TUESDAY, &["ant"], &Value::Null)
+}
+
+#[test]
+fn bad_i15_beside_a_config_that_is_invalid_it_is_not_said_what_the_ring_leaves() {
+    let blue = in_ring("blue", MONDAY, &["ant"], &Value::Null);
+    let known = namespaces(&["ant", "bee"]);
+    let mut rings = Rings::default();
+    rings.add_config("ns", sharding(&blue), Some(&known));
+    rings.add_invalid("ns");
+    rings.compare(&mut Comparisons::default(), Some(&known));
+    let due = due("ns/blue", &blue, &SelectedPods::default(), &rings, MONDAY.parse().unwrap());
+    let written = due.unwrap();
+    let all = written["status"]["conditions"].as_array().unwrap();
+    assert!(all.iter().all(|one| one["type"] != "Covered"), "{written}");
+}
+
+#[test]
+fn i15_what_is_not_proven_is_unknown_and_says_why() {
+    let by_labels = |name: &str, born: &str, labels: Value| {
+        let mut config = json!({
+            "metadata": { "namespace": "ns", "name": name, "uid": name, "creationTimestamp": born },
+            "spec": {
+                "selector": { "matchLabels": { "shard": name } },
+                "ring": "op",
+                "limits": [{ "namespaces": {}, "clusterScoped": "Exclude" }],
+            },
+        });
+        config["spec"]["limits"][0]["namespaces"]["selector"] = json!({ "matchLabels": labels });
+        ConfigFacts::of(&serde_json::from_value(config).unwrap())
+    };
+    let gold = by_labels("blue", MONDAY, json!({ "tier": "gold" }));
+    let prod = by_labels("green", TUESDAY, json!({ "stage": "prod" }));
+    let known = namespaces(&["ant"]);
+    let said = says("Overlap", &[&gold, &prod], &known).unwrap();
+    assert_eq!(
+        said,
+        [
+            "Unknown",
+            "NotProven",
+            "ShardingConfig green may want some of the same *.*: a namespace that gets other labels \
+             may be in both"
+        ]
+    );
+    // Both leave out what is in no namespace.
+    let covered = says("Covered", &[&gold, &prod], &known).unwrap();
+    assert_eq!(covered[1], "Orphans");
+    assert!(covered[2].contains("one in namespace ant (and in no namespace)"), "{covered:?}");
+}
+
+#[test]
+fn i15_configs_are_compared_anew_when_there_is_another_namespace() {
+    let blue = in_ring("blue", MONDAY, &["ant"], &Value::Null);
+    let mut comparisons = Comparisons::default();
+    let mut uncovered = |known: Option<&Arc<NamespaceLabels>>| {
+        let mut rings = Rings::default();
+        rings.add_config("ns", sharding(&blue), known.map(|known| &**known));
+        rings.compare(&mut comparisons, known)[1]
+    };
+    assert_eq!(uncovered(None), 0);
+    assert_eq!(uncovered(Some(&namespaces(&["ant"]))), 0);
+    let two = namespaces(&["ant", "bee"]);
+    assert_eq!([uncovered(Some(&two)), uncovered(Some(&two))], [1, 1]);
+    assert_eq!(uncovered(Some(&namespaces(&["ant"]))), 0);
+}
+
+#[test]
+fn bad_i15_what_a_ring_leaves_is_not_said_while_the_labels_of_namespaces_are_unknown() {
+    let mut config = json!({
+        "metadata": { "namespace": "ns", "name": "green", "uid": "green" },
+        "spec": {
+            "selector": { "matchLabels": { "shard": "green" } },
+            "ring": "op",
+            "limits": [{
+                "namespaces": { "selector": { "matchLabels": { "tier": "gold" } } },
+                "clusterScoped": "Include",
+            }],
+        },
+    });
+    config["metadata"]["creationTimestamp"] = json!(TUESDAY);
+    let by_labels = ConfigFacts::of(&serde_json::from_value(config).unwrap());
+    let blue = in_ring("blue", MONDAY, &["ant"], &Value::Null);
+    let known = namespaces(&["ant", "bee"]);
+    let mut rings = Rings::default();
+    rings.add_config("ns", sharding(&blue), Some(&known));
+    rings.add_config("ns", sharding(&by_labels), None);
+    rings.compare(&mut Comparisons::default(), Some(&known));
+    let due = due("ns/blue", &blue, &SelectedPods::default(), &rings, MONDAY.parse().unwrap());
+    let said = due.map(|due| due["status"]["conditions"].to_string()).unwrap_or_default();
+    assert!(!said.contains("Covered"), "{said}");
 }

@@ -95,8 +95,11 @@ fn show(tale: &Tale, installed: &Installed) -> Result<()> {
     tell_who(tale, installed)?;
     tell_leases(tale, installed)?;
 
-    tale.say("moving the boundary: green takes cat, and waits, since blue has it")?;
-    draw(installed, GREEN, Boundary::Teams(&["cat", "dog"]))?;
+    tale.say("moving the boundary: green wants cat, which blue has, and is refused")?;
+    let wider = Boundary::Teams(&["cat", "dog"]);
+    tell_refusal(tale, draw(installed, GREEN, wider))?;
+    tale.say("let in by a label, it waits")?;
+    installed.draw_over(GREEN.0, &GREEN.1, wider)?;
     tell_handover(tale, installed, "overlaps")?;
     tale.say("blue gives it up")?;
     let moved = Instant::now();
@@ -121,12 +124,21 @@ fn show(tale: &Tale, installed: &Installed) -> Result<()> {
     Ok(())
 }
 
+/// Prints why a config was refused.
+fn tell_refusal(tale: &Tale, drawn: Result<()>) -> Result<()> {
+    let error = drawn.err().context("a config came in that owns what another owns")?;
+    let text = format!("{error:#}");
+    let (_, reason) = text.split_once("denied the request: ").context(text.clone())?;
+    tale.say(&format!("    {}", reason.lines().next().unwrap_or_default()))
+}
+
 /// The third act: a boundary that no label expresses is judged in the proxy.
 fn show_without_labels(tale: &Tale, installed: &Installed) -> Result<()> {
     tale.say(&format!(
         "six namespaces without labels, cut in two by the hash of their names: {CUT}"
     ))?;
-    draw(installed, BLUE, Boundary::Namespaces("0x0000000000000000", CUT))?;
+    // Teams and hashes overlap, until the other is drawn by hashes, too.
+    installed.draw_over(BLUE.0, &BLUE.1, Boundary::Namespaces("0x0000000000000000", CUT))?;
     draw(installed, GREEN, Boundary::Namespaces(CUT, ""))?;
     installed.shards().create_tenants(&TREES)?;
     let owner = |tree: &str| if TREES[..3].contains(&tree) { BLUE } else { GREEN };

@@ -15,7 +15,7 @@ use std::{
 };
 
 use anyhow::{Context, Result, bail, ensure};
-use serde_json::json;
+use serde_json::{Value, json};
 
 use super::shards::{NAMESPACE, Shards, config, of_namespaces, of_teams, of_the_operators};
 use crate::{Binaries, Node, NodeBuilder, builds::helm_binary, images, until};
@@ -222,6 +222,22 @@ impl Installed {
     ///
     /// When the API server refuses.
     pub fn draw(&self, shard: &str, indexes: &[&str], boundary: Boundary<'_>) -> Result<()> {
+        let config = Self::drawn(shard, indexes, boundary);
+        self.node().apply(&config.to_string()).map(drop)
+    }
+
+    /// [`Self::draw`], whatever the manager says, or while it is away.
+    ///
+    /// # Errors
+    ///
+    /// When the API server refuses.
+    pub fn draw_over(&self, shard: &str, indexes: &[&str], boundary: Boundary<'_>) -> Result<()> {
+        let mut config = Self::drawn(shard, indexes, boundary);
+        config["metadata"]["labels"] = json!({ "ctrlmesh.kusionstack.io/ignore-validate": "" });
+        self.node().apply(&config.to_string()).map(drop)
+    }
+
+    fn drawn(shard: &str, indexes: &[&str], boundary: Boundary<'_>) -> Value {
         let key = "apps.kubernetes.io/pod-index";
         let selector =
             json!({ "matchExpressions": [{ "key": key, "operator": "In", "values": indexes }] });
@@ -229,7 +245,7 @@ impl Installed {
             Boundary::Teams(teams) => of_teams(teams),
             Boundary::Namespaces(from, to) => of_namespaces(from, to),
         });
-        self.node().apply(&config(shard, &selector, &limit).to_string()).map(drop)
+        config(shard, &selector, &limit)
     }
 
     /// Waits until a pod is ready.

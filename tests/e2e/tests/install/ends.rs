@@ -174,9 +174,13 @@ fn upgrade(scene: &Installed) -> Result<()> {
 /// Checks that the cluster has the definition of the new chart, and the configs that were there.
 fn the_definition_is_new(scene: &Installed) -> Result<()> {
     for config in ["ants", "bees"] {
-        let webhook = r#"{"spec":{"webhook":{"certDir":"/certs","port":9443,"certNext":"new"}}}"#;
+        let webhook = json!({
+            "metadata": { "labels": { "ctrlmesh.kusionstack.io/ignore-validate": "" } },
+            "spec": { "webhook": { "certDir": "/certs", "port": 9443, "certNext": "new" } },
+        });
+        let webhook = webhook.to_string();
         let patch = ["patch", "shardingconfig", config, "--namespace", NAMESPACE, "--type=merge"];
-        scene.node().kubectl(&[&patch[..], &["--patch", webhook]].concat())?;
+        scene.node().kubectl(&[&patch[..], &["--patch", &webhook]].concat())?;
         let shown = "jsonpath={.spec.webhook.certNext} {.spec.controller.leaderElectionName}";
         let get = ["get", "shardingconfig", config, "--namespace", NAMESPACE, "-o", shown];
         let shown = scene.node().kubectl(&get)?;

@@ -150,7 +150,7 @@ fn the_mesh_goes_on_without_its_manager(scene: &Installed) -> Result<()> {
         })?;
         scene.wait_ready("demo-operator-0", LIMIT)?;
     }
-    scene.draw("ants", &["0", "1"], Boundary::Teams(&["ant", "cat"]))?;
+    scene.draw_over("ants", &["0", "1"], Boundary::Teams(&["ant", "cat"]))?;
     widget(scene, "cat", "cat-0")?;
     until("the new team is handled", LIMIT, || {
         let widgets = scene.shards().widgets()?;

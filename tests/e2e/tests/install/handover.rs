@@ -180,7 +180,13 @@ fn i14_a_shard_takes_what_another_had_once_that_has_given_it_up() -> Result<()> 
     has_condition(&scene, "ants", "Silent", "False", "Renewed")?;
 
     // Two that want the same say so, both.
-    scene.draw("ants", &["0", "1"], Boundary::Teams(&["ant", "cat"]))?;
+    let over = scene.draw("ants", &["0", "1"], Boundary::Teams(&["ant", "cat"]));
+    let refused = format!("{:#}", over.err().context("it came in")?);
+    ensure!(
+        refused.contains("owns some of the same configmaps, such as one in namespace"),
+        "{refused}"
+    );
+    scene.draw_over("ants", &["0", "1"], Boundary::Teams(&["ant", "cat"]))?;
     for shard in ["ants", "bees"] {
         has_condition(&scene, shard, "Overlap", "True", "WantedTwice")?;
         has_event(&scene, shard, "Overlap")?;

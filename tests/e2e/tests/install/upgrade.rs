@@ -60,9 +60,10 @@ impl Release {
     }
 }
 
-/// Gives the second shard the teams that the first does not get. What is taken is written first.
+/// Gives the second shard the teams that the first does not get. They change places, so one of the two
+/// overlaps for a moment.
 fn share(scene: &Installed, ants: &[&str], bees: &[&str]) -> Result<()> {
-    scene.draw("bees", &["2", "3"], Boundary::Teams(bees))?;
+    scene.draw_over("bees", &["2", "3"], Boundary::Teams(bees))?;
     scene.draw("ants", &["0", "1"], Boundary::Teams(ants))
 }
 

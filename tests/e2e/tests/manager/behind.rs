@@ -7,8 +7,8 @@ use ctrlmesh_e2e::{Manager, until};
 use rcgen::{CertificateParams, KeyPair, PKCS_ECDSA_P256_SHA256};
 
 use crate::scene::{
-    AUDIENCE, OPERATORS, SECRET, SOON, at, authorities, bundle, cluster, config, create, get, pod,
-    token,
+    AUDIENCE, OPERATORS, SECRET, SOON, at, authorities, bundle, cluster, config, create, get,
+    let_in, pod, token,
 };
 
 /// The delay of everything that etcd says to it. Each write waits for several answers, and a candidate
@@ -21,7 +21,7 @@ fn bad_i12_a_leader_behind_the_others_makes_no_other_authorities_and_signs_for_n
     let api = cluster()?;
     let slow = api.beside()?;
     slow.fall_behind(BEHIND)?;
-    create(&api, &config(OPERATORS), &[])?;
+    create(&api, &let_in(config(OPERATORS)), &[])?;
     let mut first = Manager::start(&api, "manager-0", &[])?;
     first.receive_reviews(&api)?;
     until("there are authorities", SOON, || get(&api, &at(Manager::NAMESPACE, "secrets", SECRET)))?;

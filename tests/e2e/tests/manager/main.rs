@@ -18,5 +18,6 @@ mod replicas;
 mod rights;
 mod rotation;
 mod scene;
+mod siblings;
 mod waiting;
 mod writes;

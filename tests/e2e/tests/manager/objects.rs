@@ -178,16 +178,26 @@ fn bad_i12_a_secret_that_is_half_written_is_named_and_left_as_it_is() -> Result<
 fn i12_the_ca_of_our_ports_is_written_into_every_webhook_and_again_when_it_is_lost() -> Result<()> {
     let api = cluster()?;
     let manager = manager(&api, &[])?;
-    let path = "/apis/admissionregistration.k8s.io/v1/mutatingwebhookconfigurations/ctrlmesh";
+    for (kind, count) in
+        [("mutatingwebhookconfigurations", 2), ("validatingwebhookconfigurations", 1)]
+    {
+        let path = format!("/apis/admissionregistration.k8s.io/v1/{kind}/ctrlmesh");
+        the_ca_comes_back(&api, &path, count)?;
+    }
+    manager.wait_ready()
+}
+
+/// Replaces the configuration of so many webhooks, and waits until their CA is back.
+fn the_ca_comes_back(api: &ctrlmesh_e2e::ApiServer, path: &str, count: usize) -> Result<()> {
     let bundles = || -> Result<Vec<Value>> {
-        let hooks = get(&api, path)?.context("webhooks")?;
+        let hooks = get(api, path)?.context("webhooks")?;
         let all = hooks["webhooks"].as_array().context("a list")?;
         Ok(all.iter().map(|hook| hook["clientConfig"]["caBundle"].clone()).collect())
     };
     let right = bundles()?;
-    ensure!(right.len() == 2 && right.iter().all(Value::is_string), "{right:?}");
+    ensure!(right.len() == count && right.iter().all(Value::is_string), "{right:?}");
     // A chart that is upgraded replaces the whole object, with other names.
-    let mut renamed = get(&api, path)?.context("webhooks")?;
+    let mut renamed = get(api, path)?.context("webhooks")?;
     renamed["metadata"].as_object_mut().context("metadata")?.remove("resourceVersion");
     renamed["webhooks"][0]["name"] = json!("renamed.ctrlmesh.kusionstack.io");
     for webhook in renamed["webhooks"].as_array_mut().context("a list")? {
@@ -195,6 +205,5 @@ fn i12_the_ca_of_our_ports_is_written_into_every_webhook_and_again_when_it_is_lo
     }
     let text = renamed.to_string();
     api.kubectl_client().run_with_input(&["replace", "-f", "-"], &text)?;
-    until("the CA is back", SOON, || Ok((bundles()? == right).then_some(())))?;
-    manager.wait_ready()
+    until("the CA is back", SOON, || Ok((bundles()? == right).then_some(())))
 }

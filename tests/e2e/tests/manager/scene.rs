@@ -16,6 +16,8 @@ pub(crate) const SOON: Duration = Duration::from_secs(30);
 pub(crate) const OPERATORS: &str = "operators";
 /// The Secret with the authorities.
 pub(crate) const SECRET: &str = "ctrlmesh-trust";
+/// The label of a config that is not compared with others, and needs no manager.
+pub(crate) const IGNORE: &str = "ctrlmesh.kusionstack.io/ignore-validate";
 /// The name of the bundle.
 pub(crate) const BUNDLE: &str = "ctrlmesh-ca-bundle";
 
@@ -44,6 +46,11 @@ pub(crate) fn manager(api: &ApiServer, flags: &[&str]) -> Result<Manager> {
         Ok(stored.is_ok_and(|stored| is_injected(&stored)).then_some(()))
     })
     .with_context(|| manager.log().unwrap_or_default())?;
+    until("a config is reviewed", SOON, || {
+        let stored = create(api, &config("default"), &["--dry-run=server"]);
+        Ok(stored.is_ok().then_some(()))
+    })
+    .with_context(|| manager.log().unwrap_or_default())?;
     Ok(manager)
 }
 
@@ -62,6 +69,12 @@ pub(crate) fn config(namespace: &str) -> Value {
         "metadata": { "name": "blue", "namespace": namespace },
         "spec": { "selector": { "matchLabels": { "shard": "blue" } } },
     })
+}
+
+/// The config, with the label by which it is not compared with others.
+pub(crate) fn let_in(mut config: Value) -> Value {
+    config["metadata"]["labels"] = json!({ IGNORE: "" });
+    config
 }
 
 /// A pod that asks for injection.

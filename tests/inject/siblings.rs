@@ -1,0 +1,188 @@
+//! Admission of ShardingConfigs: what the API server asks and is answered.
+
+use std::collections::BTreeMap;
+
+use ctrlmesh::{
+    manager::{
+        admission::{BadReview, Config, review_config},
+        configs::Configs,
+    },
+    policy::NamespaceLabels,
+};
+use serde_json::{Value, json};
+
+use super::reviews::configs;
+
+/// A shard of the operator that has the pods of these namespaces.
+fn shard(name: &str, namespaces: &Value) -> Value {
+    json!({
+        "apiVersion": "ctrlmesh.kusionstack.io/v1alpha1",
+        "kind": "ShardingConfig",
+        "metadata": { "namespace": "ns", "name": name },
+        "spec": {
+            "selector": { "matchLabels": { "shard": name } },
+            "controller": { "leaderElectionName": "operator" },
+            "limits": [{
+                "relateResources": [{ "apiGroups": [""], "resources": ["pods"] }],
+                "namespaces": namespaces,
+                "clusterScoped": "Exclude",
+            }],
+        },
+    })
+}
+
+fn named(name: &str, namespaces: &[&str]) -> Value {
+    shard(name, &json!({ "names": namespaces }))
+}
+
+fn asked(operation: &str, object: &Value, old: &Value) -> Vec<u8> {
+    let review = json!({
+        "apiVersion": "admission.k8s.io/v1",
+        "kind": "AdmissionReview",
+        "request": {
+            "uid": "5b1a9f5e",
+            "kind": {
+                "group": "ctrlmesh.kusionstack.io",
+                "version": "v1alpha1",
+                "kind": "ShardingConfig",
+            },
+            "namespace": "ns",
+            "operation": operation,
+            "object": object,
+            "oldObject": old,
+        },
+    });
+    review.to_string().into_bytes()
+}
+
+fn namespaces() -> NamespaceLabels {
+    let tier = |tier: &str| BTreeMap::from([("tier".to_owned(), tier.to_owned())]);
+    let all = [("ant", tier("gold")), ("bee", tier("tin")), ("default", BTreeMap::new())];
+    all.map(|(name, labels)| (name.to_owned(), labels)).into()
+}
+
+fn answered(operation: &str, object: &Value, old: &Value, there: &Configs) -> (Config, Value) {
+    let answer = review_config(&asked(operation, object, old), there, &namespaces()).unwrap();
+    let mut body: Value = serde_json::from_slice(&answer.body).unwrap();
+    assert_eq!(body["apiVersion"], "admission.k8s.io/v1");
+    let response = body["response"].take();
+    assert_eq!(response["uid"], "5b1a9f5e");
+    assert_eq!(response["allowed"], json!(answer.refused.is_none()));
+    (answer, response)
+}
+
+fn created(object: &Value, there: &Configs) -> (Config, Value) {
+    answered("CREATE", object, &Value::Null, there)
+}
+
+#[test]
+fn bad_i15_a_config_that_owns_what_its_sibling_owns_is_refused_with_an_object() {
+    let there = configs(&[named("blue", &["ant", "bee"])]);
+    let (answer, response) = created(&named("green", &["cat", "bee"]), &there);
+    assert_eq!(answer.config, "ns/green");
+    let message = "spec.limits: ShardingConfig ns/blue of the same ring owns some of the same pods, \
+                   such as one in namespace bee: take them out of it first, or overlap on purpose \
+                   with the label ctrlmesh.kusionstack.io/ignore-validate";
+    assert_eq!(answer.refused.as_deref(), Some(message));
+    assert_eq!(response["status"]["message"], message);
+    assert_eq!(
+        (&response["status"]["code"], &response["status"]["reason"]),
+        (&json!(422), &json!("Invalid"))
+    );
+    // A config is in the namespace of the request, if it does not say so itself.
+    let mut bare = named("green", &["bee"]);
+    bare["metadata"].as_object_mut().unwrap().remove("namespace");
+    assert!(created(&bare, &there).0.refused.is_some());
+    // Of those of a pattern and of labels too, in a namespace that is there, or is not yet.
+    for (namespaces, witness) in [
+        (json!({ "pattern": "^be" }), "one in namespace bee:"),
+        (json!({ "selector": { "matchLabels": { "tier": "gold" } } }), "one in namespace ant:"),
+    ] {
+        let refused = created(&shard("green", &namespaces), &there).0.refused.unwrap();
+        assert!(refused.contains(witness), "{refused}");
+    }
+    let there = configs(&[shard("blue", &json!({ "pattern": "^new-" }))]);
+    let refused = created(&shard("green", &json!({ "pattern": "-team$" })), &there).0.refused;
+    assert!(refused.as_ref().unwrap().contains("one in namespace new-team"), "{refused:?}");
+}
+
+#[test]
+fn i15_a_config_beside_its_siblings_comes_in() {
+    let there = configs(&[named("blue", &["ant"]), named("red", &["cow"])]);
+    let (answer, response) = created(&named("green", &["bee"]), &there);
+    assert_eq!((answer.refused, answer.is_warned), (None, false));
+    assert_eq!(response["warnings"], Value::Null);
+    // Its own older version is no sibling.
+    let update =
+        answered("UPDATE", &named("blue", &["ant", "bee"]), &named("blue", &["ant"]), &there);
+    assert_eq!(update.0.refused, None);
+    // Another controller may own the same, and so may one in another namespace.
+    let mut other = named("green", &["ant"]);
+    other["spec"]["controller"]["leaderElectionName"] = json!("another");
+    assert_eq!(created(&other, &there).0.refused, None);
+    let mut elsewhere = named("blue", &["ant"]);
+    elsewhere["metadata"]["namespace"] = json!("elsewhere");
+    let there = configs(&[elsewhere]);
+    assert_eq!(created(&named("green", &["ant"]), &there).0.refused, None);
+}
+
+#[test]
+fn i15_what_is_not_proven_is_a_warning() {
+    let gold = json!({ "selector": { "matchLabels": { "tier": "gold" } } });
+    let prod = json!({ "selector": { "matchLabels": { "stage": "prod" } } });
+    let there = configs(&[shard("blue", &gold)]);
+    let (answer, response) = created(&shard("green", &prod), &there);
+    assert!(answer.refused.is_none() && answer.is_warned);
+    assert_eq!(
+        response["warnings"],
+        json!([
+            "ShardingConfig ns/blue of the same ring may own some of the same pods: a namespace \
+                that gets other labels may be in both"
+        ])
+    );
+    let mut without = named("green", &["bee"]);
+    without["spec"]["limits"] = json!([]);
+    assert_eq!(
+        created(&without, &there).1["warnings"],
+        json!(["of this and ShardingConfig ns/blue of the same ring only one limits pods"])
+    );
+}
+
+#[test]
+fn i15_an_update_that_leaves_the_spec_or_ends_the_config_is_not_compared() {
+    let there = configs(&[named("blue", &["ant"]), named("green", &["ant"])]);
+    let old = named("green", &["ant"]);
+    let mut labelled = old.clone();
+    labelled["metadata"]["labels"] = json!({ "team": "ant" });
+    assert_eq!(answered("UPDATE", &labelled, &old, &there).0.refused, None);
+    let wider = named("green", &["ant", "bee"]);
+    assert!(answered("UPDATE", &wider, &old, &there).0.refused.is_some());
+    let mut going = wider;
+    going["metadata"]["deletionTimestamp"] = json!("2026-11-23T08:00:00Z");
+    assert_eq!(answered("UPDATE", &going, &old, &there).0.refused, None);
+}
+
+#[test]
+fn bad_i15_a_config_that_cannot_be_used_is_refused_with_all_its_problems() {
+    let mut bad = named("green", &["Bee"]);
+    bad["spec"]["selector"] = json!({});
+    let refused = created(&bad, &Configs::default()).0.refused.unwrap();
+    for part in ["spec.selector: is empty", "spec.limits[0].namespaces.names[0]: \"Bee\" is not"] {
+        assert!(refused.contains(part), "{refused}");
+    }
+}
+
+#[test]
+fn bad_i15_a_body_that_is_no_review_of_a_config_is_none() {
+    let review = |body: &[u8]| review_config(body, &Configs::default(), &namespaces());
+    assert!(matches!(review(b"{}"), Err(BadReview::Malformed(_))));
+    let deletion = asked("DELETE", &Value::Null, &named("blue", &["ant"]));
+    let said = review(&deletion).unwrap_err().to_string();
+    assert_eq!(
+        said,
+        "DELETE of ctrlmesh.kusionstack.io/v1alpha1 ShardingConfig: only the creation or update of a \
+         ShardingConfig of ctrlmesh.kusionstack.io/v1alpha1 is reviewed here"
+    );
+    let nothing = asked("CREATE", &json!("text"), &Value::Null);
+    assert!(matches!(review(&nothing), Err(BadReview::Malformed(_))));
+}
