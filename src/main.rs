@@ -10,7 +10,8 @@ use std::{
 use clap::{Parser, Subcommand};
 use ctrlmesh::{
     cli::{
-        crds, doctor, explain, handover, inject, log, log::LogError, mesh_ca, uninstall_check, wait,
+        crds, doctor, explain, handover, inject, log, log::LogError, mesh_ca, status,
+        uninstall_check, wait,
     },
     manager::{self, ManagerArgs, start::Manager},
     net::{
@@ -56,6 +57,8 @@ enum Command {
     Explain(Box<explain::ExplainArgs>),
     /// Print which shard of a ring has what, and which pods wait for which
     Handover(handover::HandoverArgs),
+    /// Print the configs, what each owns, and what is not as it should be; or whose an object is
+    Status(status::StatusArgs),
     /// Find out why a pod of the mesh does not come up; reads, and changes nothing
     Doctor(doctor::DoctorArgs),
     /// Print the custom resource definitions
@@ -87,6 +90,7 @@ fn main() -> ExitCode {
         Command::Handover(args) => {
             handover::run(&args).map_err(|error| with(error.exit_code())(error))
         }
+        Command::Status(args) => status::run(&args).map_err(|error| with(error.exit_code())(error)),
         Command::Doctor(args) => {
             install_crypto();
             doctor::run(&args).map_err(with(UNAVAILABLE))

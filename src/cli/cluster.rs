@@ -162,6 +162,29 @@ impl Cluster {
         Ok(resources)
     }
 
+    /// The metadata of an object.
+    pub(super) async fn metadata(
+        &self,
+        resource: &ApiResource,
+        namespace: Option<&str>,
+        name: &str,
+    ) -> Result<ObjectMeta, ClusterError> {
+        let client = self.client().await?;
+        let api: Api<DynamicObject> = match namespace {
+            Some(namespace) => Api::namespaced_with(client, namespace, resource),
+            None => Api::all_with(client, resource),
+        };
+        let found = api.get_metadata(name).await;
+        let asked = || {
+            format!(
+                "{} {}{name}",
+                resource.plural,
+                namespace.map(|at| format!("{at}/")).unwrap_or_default()
+            )
+        };
+        found.map(|found| found.metadata).map_err(|error| failed(asked(), error))
+    }
+
     /// Calls `each` with the metadata of all objects of a resource, in the order of their names.
     pub(super) async fn list(
         &self,

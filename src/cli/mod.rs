@@ -13,6 +13,8 @@ pub mod inject;
 mod line;
 pub mod log;
 pub mod mesh_ca;
+pub mod status;
+mod table;
 pub mod uninstall_check;
 pub mod wait;
 pub mod yaml;

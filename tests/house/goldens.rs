@@ -22,7 +22,9 @@ use crate::support::{
 
 #[tokio::test]
 async fn help() {
-    for command in ["", "proxy", "manager", "mesh-ca", "explain", "handover", "doctor", "crds"] {
+    for command in
+        ["", "proxy", "manager", "mesh-ca", "explain", "handover", "status", "doctor", "crds"]
+    {
         let args: Vec<_> = [command, "--help"]
             .into_iter()
             .filter(|arg| !arg.is_empty())

@@ -9,39 +9,45 @@ use k8s_openapi::api::{coordination::v1::Lease, core::v1::Pod};
 use crate::{
     api::{keys, lease, lease::PodLease},
     cli::cluster::{Cluster, ClusterError},
+    manager::inject::names::PROXY,
     policy::{Checked, Draft, NamespaceLabels},
 };
 
 /// The objects of the rings of one namespace, or of all.
 #[derive(Debug, Default)]
-pub(super) struct Found {
-    pub(super) configs: Vec<Checked>,
-    pub(super) leases: Vec<FoundLease>,
-    pub(super) pods: Vec<FoundPod>,
+pub(in crate::cli) struct Found {
+    pub(in crate::cli) configs: Vec<Checked>,
+    pub(in crate::cli) leases: Vec<FoundLease>,
+    pub(in crate::cli) pods: Vec<FoundPod>,
+    /// The pods that ask for injection and are not injected.
+    pub(in crate::cli) bare: Vec<FoundPod>,
     /// The labels of all namespaces. `None` if no config needs them.
-    pub(super) namespaces: Option<NamespaceLabels>,
+    pub(in crate::cli) namespaces: Option<NamespaceLabels>,
 }
 
 /// The Lease of a pod.
 #[derive(Clone, Debug)]
-pub(super) struct FoundLease {
-    pub(super) namespace: String,
-    pub(super) version: String,
-    pub(super) says: PodLease,
+pub(in crate::cli) struct FoundLease {
+    pub(in crate::cli) namespace: String,
+    pub(in crate::cli) version: String,
+    pub(in crate::cli) says: PodLease,
 }
 
-/// An injected pod that has not ended.
+/// A pod that asks for injection and has not ended.
 #[derive(Clone, Debug)]
-pub(super) struct FoundPod {
-    pub(super) namespace: String,
-    pub(super) name: String,
-    pub(super) uid: String,
-    pub(super) labels: BTreeMap<String, String>,
+pub(in crate::cli) struct FoundPod {
+    pub(in crate::cli) namespace: String,
+    pub(in crate::cli) name: String,
+    pub(in crate::cli) uid: String,
+    pub(in crate::cli) labels: BTreeMap<String, String>,
+    pub(in crate::cli) is_ready: bool,
+    /// The image of the proxy. `None` if the pod is not injected.
+    pub(in crate::cli) proxy: Option<String>,
 }
 
 impl Found {
     /// Asks the cluster.
-    pub(super) async fn of(
+    pub(in crate::cli) async fn of(
         cluster: &Cluster,
         namespace: Option<&str>,
     ) -> Result<Self, ClusterError> {
@@ -59,10 +65,11 @@ impl Found {
         };
         let mut found = Self { configs, namespaces, ..Self::default() };
         found.leases.extend(leases.into_iter().filter_map(FoundLease::of));
-        found.pods.extend(pods.into_iter().filter_map(FoundPod::of));
+        let mut pods: Vec<_> = pods.into_iter().filter_map(FoundPod::of).collect();
         // A pod may have the label of either dialect, or of both.
-        found.pods.sort_by(|one, other| one.uid.cmp(&other.uid));
-        found.pods.dedup_by(|one, other| one.uid == other.uid);
+        pods.sort_by(|one, other| one.uid.cmp(&other.uid));
+        pods.dedup_by(|one, other| one.uid == other.uid);
+        (found.pods, found.bare) = pods.into_iter().partition(|pod| pod.proxy.is_some());
         Ok(found)
     }
 }
@@ -80,12 +87,23 @@ impl FoundLease {
 impl FoundPod {
     fn of(pod: Pod) -> Option<Self> {
         let meta = pod.metadata;
-        let is_injected = meta.annotations?.contains_key(keys::INJECTED);
-        let phase = pod.status.and_then(|status| status.phase);
-        let has_ended = matches!(phase.as_deref(), Some("Succeeded" | "Failed"));
+        let status = pod.status.unwrap_or_default();
+        if matches!(status.phase.as_deref(), Some("Succeeded" | "Failed")) {
+            return None;
+        }
+        let is_injected =
+            meta.annotations.is_some_and(|annotations| annotations.contains_key(keys::INJECTED));
+        let spec = pod.spec.unwrap_or_default();
+        let containers =
+            spec.containers.into_iter().chain(spec.init_containers.into_iter().flatten());
+        let mut proxies = containers.filter(|container| container.name == PROXY);
+        let image = proxies.next().and_then(|container| container.image).unwrap_or_default();
+        let mut conditions = status.conditions.into_iter().flatten();
+        let is_ready = conditions.any(|one| one.type_ == "Ready" && one.status == "True");
         let [namespace, name, uid] =
             [meta.namespace, meta.name, meta.uid].map(Option::unwrap_or_default);
         let labels = meta.labels.unwrap_or_default();
-        (is_injected && !has_ended).then_some(Self { namespace, name, uid, labels })
+        let proxy = is_injected.then_some(image);
+        Some(Self { namespace, name, uid, labels, is_ready, proxy })
     }
 }

@@ -2,12 +2,12 @@
 //! Leases, and changes nothing but what it is asked to delete.
 
 mod args;
-mod found;
+pub(in crate::cli) mod found;
 mod print;
 mod silent;
 mod state;
 #[cfg(test)]
-mod tests;
+pub(in crate::cli) mod tests;
 
 use std::{
     io::{self, Write},
@@ -17,6 +17,7 @@ use std::{
 use k8s_openapi::jiff::Timestamp;
 use tokio::{runtime, time::sleep};
 
+pub(in crate::cli) use self::state::states;
 pub use self::{
     args::HandoverArgs,
     print::{json, text},
@@ -26,7 +27,6 @@ use self::{
     args::Output,
     found::Found,
     silent::{LISTENED, Versions, silent},
-    state::states,
 };
 use super::cluster::{Cluster, ClusterError};
 use crate::policy::ShardingDraft;

@@ -4,7 +4,10 @@ use std::fmt::Write as _;
 
 use k8s_openapi::jiff::Timestamp;
 
-use super::state::{OverlapState, PodState, RingState};
+use super::{
+    super::table,
+    state::{OverlapState, PodState, RingState},
+};
 
 /// The heads of the columns; the last is as wide as it needs.
 const HEADS: [&str; 6] = ["SHARD", "POD", "UNDER WAY", "SINCE", "RENEWED", "STATE"];
@@ -15,7 +18,7 @@ pub fn text(rings: &[RingState], now: Timestamp) -> String {
     for (at, ring) in rings.iter().enumerate() {
         let gap = if at == 0 { "" } else { "\n" };
         let _ = writeln!(text, "{gap}ring {} of namespace {}", ring.ring, ring.namespace);
-        table(&mut text, &rows(ring, now));
+        table::write(&mut text, "  ", &rows(ring, now));
         for overlap in &ring.overlaps {
             about(&mut text, overlap);
         }
@@ -57,22 +60,6 @@ fn rows(ring: &RingState, now: Timestamp) -> Vec<[String; 6]> {
         }
     }
     rows
-}
-
-fn table(text: &mut String, rows: &[[String; 6]]) {
-    let mut widths = [0; 6];
-    for row in rows {
-        for (width, cell) in widths.iter_mut().zip(row) {
-            *width = (*width).max(cell.chars().count());
-        }
-    }
-    for row in rows {
-        let mut line = String::new();
-        for (cell, width) in row.iter().zip(widths) {
-            let _ = write!(line, "  {cell:<width$}");
-        }
-        let _ = writeln!(text, "{}", line.trim_end());
-    }
 }
 
 fn about(text: &mut String, overlap: &OverlapState) {

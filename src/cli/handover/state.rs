@@ -126,7 +126,7 @@ pub struct OverlapState {
 }
 
 /// The rings, by namespace and name.
-pub(super) fn states(found: &Found) -> Vec<RingState> {
+pub(in crate::cli) fn states(found: &Found) -> Vec<RingState> {
     let mut names = BTreeSet::new();
     for draft in drafts(found) {
         let namespace = &*draft.config.object.namespace;

@@ -25,7 +25,7 @@ fn before(seconds: i64) -> Timestamp {
 }
 
 /// A config whose shard has the pods of these namespaces.
-fn config(shard: &str, born: &str, namespaces: &[&str], more: &Value) -> Value {
+pub(in crate::cli) fn config(shard: &str, born: &str, namespaces: &[&str], more: &Value) -> Value {
     let limit = json!({
         "relateResources": [{ "apiGroups": [""], "resources": ["pods"] }],
         "namespaces": { "names": namespaces },
@@ -48,17 +48,19 @@ fn config(shard: &str, born: &str, namespaces: &[&str], more: &Value) -> Value {
     })
 }
 
-fn pod(name: &str, shard: &str) -> FoundPod {
+pub(in crate::cli) fn pod(name: &str, shard: &str) -> FoundPod {
     FoundPod {
         namespace: "ns".into(),
         name: name.into(),
         uid: format!("uid-{name}"),
         labels: [("shard".to_owned(), shard.to_owned())].into(),
+        is_ready: true,
+        proxy: Some("ctrlmesh:1".into()),
     }
 }
 
 /// The Lease of a pod that claims what this config wants.
-fn lease(name: &str, wants: &Value) -> FoundLease {
+pub(in crate::cli) fn lease(name: &str, wants: &Value) -> FoundLease {
     let checked = draft(Kind::ShardingConfig, &serde_json::from_value(wants.clone()).unwrap());
     let Draft::Sharding(draft) = checked.unwrap();
     let wanted = Wanted::of(&draft, None).unwrap().unwrap();
@@ -79,18 +81,22 @@ fn lease(name: &str, wants: &Value) -> FoundLease {
     FoundLease { namespace: "ns".into(), version: "7".into(), says }
 }
 
-fn found(configs: &[Value], leases: Vec<FoundLease>, pods: Vec<FoundPod>) -> Found {
+pub(in crate::cli) fn found(
+    configs: &[Value],
+    leases: Vec<FoundLease>,
+    pods: Vec<FoundPod>,
+) -> Found {
     let checked = |config: &Value| {
         draft(Kind::ShardingConfig, &serde_json::from_value(config.clone()).unwrap())
     };
-    Found { configs: configs.iter().map(checked).collect(), leases, pods, namespaces: None }
+    Found { configs: configs.iter().map(checked).collect(), leases, pods, ..Found::default() }
 }
 
-const MONDAY: &str = "2026-11-23T08:00:00Z";
-const TUESDAY: &str = "2026-11-24T08:00:00Z";
+pub(in crate::cli) const MONDAY: &str = "2026-11-23T08:00:00Z";
+pub(in crate::cli) const TUESDAY: &str = "2026-11-24T08:00:00Z";
 
 /// Every state of a pod.
-fn everything() -> Found {
+pub(in crate::cli) fn everything() -> Found {
     let none = json!({});
     let blue = config("blue", MONDAY, &["ant"], &none);
     let blue_before = config("blue", MONDAY, &["ant", "bee"], &none);

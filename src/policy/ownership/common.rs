@@ -23,6 +23,8 @@ const MOST_NAMES: u32 = 1 << 14;
 const VARIANTS: u32 = 1 << 11;
 /// The longest name of a namespace.
 const LONGEST: usize = 63;
+/// Most resources that are named.
+const MOST_NAMED: usize = 5;
 /// The label that each namespace has of its name, and keeps.
 const NAME_LABEL: &str = "kubernetes.io/metadata.name";
 
@@ -55,10 +57,38 @@ impl Comparison {
         comparison
     }
 
+    /// The resources of which both own an object, with one. `None` if there is none.
+    pub fn said_common(&self) -> Option<String> {
+        let rules = first_of(self.common.iter().map(|(rule, _)| rule))?;
+        let (_, witness) = self.common.first()?;
+        Some(format!("some of the same {rules}, such as {witness}"))
+    }
+
+    /// The resources of which it is not known whether they do, with the first reason.
+    pub fn said_undecided(&self) -> Option<String> {
+        let rules = first_of(self.undecided.iter().map(|(rule, _)| rule))?;
+        let (_, why) = self.undecided.first()?;
+        Some(format!("some of the same {rules}: {why}"))
+    }
+
+    /// The resources that only one of them limits.
+    pub fn said_limited_once(&self) -> Option<String> {
+        first_of(self.limited_once.iter())
+    }
+
     /// Whether they agree, which is proven.
     pub fn is_agreement(&self) -> bool {
         self.common.is_empty() && self.undecided.is_empty() && self.limited_once.is_empty()
     }
+}
+
+/// The first resources, and how many more there are. `None` if there is none.
+fn first_of<'r>(rules: impl Iterator<Item = &'r Rule>) -> Option<String> {
+    let rules: Vec<_> = rules.collect();
+    let named: Vec<_> = rules.iter().take(MOST_NAMED).map(ToString::to_string).collect();
+    let more = rules.len().saturating_sub(MOST_NAMED);
+    let more = if more > 0 { format!(", {more} more") } else { String::new() };
+    (!named.is_empty()).then(|| format!("{}{more}", named.join(", ")))
 }
 
 /// An object that both scopes own, of a resource whose objects are in these places. [`Finding::None`]

@@ -3,7 +3,7 @@
 //! Hides how the parts of several shards are laid beside each other: namespaces by who has them, then
 //! hashes of uids by who has them, then labels.
 
-use std::{collections::BTreeMap, sync::Arc};
+use std::{collections::BTreeMap, fmt, sync::Arc};
 
 use super::{
     labels,
@@ -26,6 +26,20 @@ pub struct Gap {
     pub namespaces: usize,
     /// Whether such objects can be in no namespace.
     pub has_outside: bool,
+}
+
+impl fmt::Display for Gap {
+    /// Writes `pods, such as one in namespace ant (and in other namespaces)`.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { rule, witness, namespaces, has_outside } = self;
+        let others = match (*namespaces > 1, *has_outside && *namespaces > 0) {
+            (false, false) => "",
+            (true, false) => " (and in other namespaces)",
+            (false, true) => " (and in no namespace)",
+            (true, true) => " (and in other namespaces, and in none)",
+        };
+        write!(f, "{rule}, such as {witness}{others}")
+    }
 }
 
 /// The part of a shard of one resource.

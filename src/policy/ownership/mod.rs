@@ -8,12 +8,14 @@
 mod common;
 mod gaps;
 mod labels;
+mod owners;
 mod places;
 mod witness;
 
 pub use self::{
     common::{Comparison, in_common},
     gaps::{Gap, gaps},
+    owners::{Owners, owners_in, owners_of},
     places::Places,
     witness::{Finding, Uid, Undecided, Witness},
 };

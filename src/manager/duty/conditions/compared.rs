@@ -11,7 +11,7 @@ use crate::policy::{
     ring::Wanted,
 };
 
-/// Most configs and resources that are named.
+/// Most configs and gaps that are named.
 const MOST_NAMED: usize = 5;
 
 /// The comparisons of all rings, made once for the same wishes and namespaces: there are as many pairs
@@ -107,22 +107,15 @@ impl Compared {
         let (mut torn, mut undecided) = (Vec::new(), Vec::new());
         let mut reason = "LimitedOnce";
         for (rival, compared) in self.of_shard(shard) {
-            let rules = compared.common.iter().map(|(rule, _)| rule);
-            if let (Some(rules), Some((_, witness))) = (first_of(rules), compared.common.first()) {
+            if let Some(common) = compared.said_common() {
                 reason = "WantedTwice";
-                torn.push(format!(
-                    "ShardingConfig {rival} wants some of the same {rules}, such as {witness}"
-                ));
+                torn.push(format!("ShardingConfig {rival} wants {common}"));
             }
-            if let Some(rules) = first_of(compared.limited_once.iter()) {
+            if let Some(rules) = compared.said_limited_once() {
                 torn.push(format!("of this and ShardingConfig {rival} only one limits {rules}"));
             }
-            let rules = first_of(compared.undecided.iter().map(|(rule, _)| rule));
-            if let (Some(rules), Some((_, why))) = (rules, compared.undecided.first()) {
-                undecided.push(format!(
-                    "ShardingConfig {rival} may want some of the same {rules}: {why}"
-                ));
-            }
+            let may = |what| format!("ShardingConfig {rival} may want {what}");
+            undecided.extend(compared.said_undecided().map(may));
         }
         match (torn.is_empty(), undecided.is_empty()) {
             (false, _) => Verdict::Yes(reason, format!("{}; draw them apart", joined(torn))),
@@ -144,17 +137,7 @@ impl Compared {
         if gaps.is_empty() {
             return Verdict::Yes("Owned", String::new());
         }
-        let said = gaps.iter().map(|gap| {
-            let Gap { rule, witness, namespaces, has_outside } = gap;
-            let others = match (*namespaces > 1, *has_outside && *namespaces > 0) {
-                (false, false) => "",
-                (true, false) => " (and in other namespaces)",
-                (false, true) => " (and in no namespace)",
-                (true, true) => " (and in other namespaces, and in none)",
-            };
-            format!("{rule}, such as {witness}{others}")
-        });
-        let said = joined(said.collect());
+        let said = joined(gaps.iter().map(ToString::to_string).collect());
         Verdict::No("Orphans", format!("no shard of the ring has {said}; give them to one"))
     }
 }
@@ -165,13 +148,4 @@ fn joined(mut parts: Vec<String>) -> String {
     parts.truncate(MOST_NAMED);
     let more = if more > 0 { format!("; {more} more") } else { String::new() };
     format!("{}{more}", parts.join("; "))
-}
-
-/// The first resources, and how many more there are. `None` if there is none.
-fn first_of<'r>(rules: impl Iterator<Item = &'r Rule>) -> Option<String> {
-    let rules: Vec<_> = rules.collect();
-    let named: Vec<_> = rules.iter().take(MOST_NAMED).map(ToString::to_string).collect();
-    let more = rules.len().saturating_sub(MOST_NAMED);
-    let more = if more > 0 { format!(", {more} more") } else { String::new() };
-    (!named.is_empty()).then(|| format!("{}{more}", named.join(", ")))
 }

@@ -155,6 +155,48 @@ fn all_see_who_waits(scene: &Installed, bees: [&str; 2], lease: &str) -> Result<
     Ok(())
 }
 
+/// Whoever asks for the state sees each config, the objects that both own or none does, and a pod that
+/// is not injected.
+fn status_names_what_is_wrong(scene: &Installed) -> Result<()> {
+    // The manager injects no pod beside itself.
+    let bare = json!({
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {
+            "name": "bare",
+            "namespace": Installed::NAMESPACE,
+            "labels": { "ctrlmesh.kusionstack.io/enable-proxy": "true" },
+        },
+        "spec": { "containers": [{ "name": "app", "image": "localhost/not-there:1" }] },
+    });
+    scene.node().apply(&bare.to_string())?;
+    let said = scene.ctrlmesh(&["status"])?;
+    let widgets = "configmaps, widgets.demo.example.com";
+    let ring = format!("  ring {NAMESPACE}/demo-operator: ");
+    for part in [
+        format!("{ring}ants and bees own some of the same {widgets}, such as one in namespace "),
+        format!("{ring}no shard has configmaps, such as one in namespace "),
+        format!("  pod {}/bare: asks for injection and is not injected", Installed::NAMESPACE),
+        format!("{NAMESPACE}       ants   demo-operator  2     2      "),
+    ] {
+        ensure!(said.contains(&part), "{part:?} is not in\n{said}");
+    }
+    let json: Value = serde_json::from_str(&scene.ctrlmesh(&["status", "--output=json"])?)?;
+    ensure!(json["configs"].as_array().is_some_and(|all| all.len() == 2), "{json}");
+    let delete = ["delete", "pod", "bare", "--now", "--namespace", Installed::NAMESPACE];
+    scene.node().kubectl(&delete)?;
+
+    let owner =
+        scene.ctrlmesh(&["status", &format!("widgets.demo.example.com/{NAMESPACE}/bee-late")])?;
+    ensure!(owner.lines().nth(1).is_some_and(|line| line.ends_with("  bees")), "{owner}");
+    let owners = scene.ctrlmesh(&["status", NAMESPACE])?;
+    ensure!(
+        owners.contains("ants (team in (ant,cat)), bees (team in (ant,bee)), nobody has"),
+        "{owners}"
+    );
+    Ok(())
+}
+
 #[test]
 fn i14_a_shard_takes_what_another_had_once_that_has_given_it_up() -> Result<()> {
     let scene = two_shards()?;
@@ -191,6 +233,7 @@ fn i14_a_shard_takes_what_another_had_once_that_has_given_it_up() -> Result<()> 
         has_condition(&scene, shard, "Overlap", "True", "WantedTwice")?;
         has_event(&scene, shard, "Overlap")?;
     }
+    status_names_what_is_wrong(&scene)?;
     scene.draw("ants", &["0", "1"], Boundary::Teams(&["cat"]))?;
 
     // Without the ring it is taken at once.
