@@ -1,4 +1,5 @@
-//! What a decision costs, with few rules and with many: the same.
+//! What a decision costs, with few rules and with many: the same. And what it costs to judge an object
+//! by its namespace: no more where a label is computed than where names are listed.
 //!
 //! `cargo bench -p ctrlmesh-bench --bench policy`.
 
@@ -8,7 +9,7 @@ use std::{fmt::Write as _, hint::black_box};
 
 use criterion::{Criterion, criterion_group, criterion_main};
 use ctrlmesh::{
-    policy::{Policy, from_documents},
+    policy::{GroupResource, ObjectFacts, Policy, from_documents},
     wire::RequestInfo,
 };
 use http::Method;
@@ -58,5 +59,42 @@ fn policies(criterion: &mut Criterion) {
     group.finish();
 }
 
-criterion_group!(all, policies);
+/// The judgement of an object by its namespace: names that are listed, and KusionStack's labels, which
+/// are computed from the name.
+fn judgements(criterion: &mut Criterion) {
+    let names: Vec<_> = (0..1000).map(|at| format!("team-{at}")).collect();
+    let half = names.iter().step_by(2).cloned().collect::<Vec<_>>().join(", ");
+    let buckets = (0..16).map(|at| format!("'{at}'")).collect::<Vec<_>>().join(", ");
+    let computed = |key: &str, values: &str| {
+        format!(
+            "selector: {{matchExpressions: [{{key: ctrlmesh.kusionstack.io/{key}, operator: In, \
+             values: [{values}]}}]}}"
+        )
+    };
+    let mut group = criterion.benchmark_group("judge");
+    for (name, limit) in [
+        ("names", format!("namespaces: {{names: [{half}]}}, clusterScoped: Exclude")),
+        ("namespace", computed("namespace", &half)),
+        ("shard-hash", computed("shard-hash", &buckets)),
+        ("sharding-hash", computed("sharding-hash", &buckets)),
+    ] {
+        let text = format!(
+            "apiVersion: ctrlmesh.kusionstack.io/v1alpha1\nkind: ShardingConfig\n\
+             metadata: {{name: shard}}\nspec:\n  selector: {{matchLabels: {{app: op}}}}\n  limits:\n\
+             \x20 - {{relateResources: [{{apiGroups: [''], resources: [pods]}}], {limit}}}\n"
+        );
+        let policy = from_documents(text.as_bytes(), "shard", Some("ns")).unwrap();
+        let policy = policy.resolve(None).unwrap();
+        let scope = policy.sharding.scope(&GroupResource::new("", "pods")).unwrap();
+        let owned = || {
+            let facts = names.iter().map(|name| ObjectFacts::common_in(black_box(name)));
+            facts.filter(|facts| scope.owns(facts) == Some(true)).count()
+        };
+        assert!((300..700).contains(&owned()), "{name}: {}", owned());
+        group.bench_function(format!("{name}, 1,000 objects"), |bencher| bencher.iter(owned));
+    }
+    group.finish();
+}
+
+criterion_group!(all, policies, judgements);
 criterion_main!(all);

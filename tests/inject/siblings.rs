@@ -149,6 +149,29 @@ fn i15_what_is_not_proven_is_a_warning() {
 }
 
 #[test]
+fn bad_i15_a_value_that_no_namespace_has_is_a_warning() {
+    let mut config = named("green", &["bee"]);
+    config["spec"].as_object_mut().unwrap().remove("controller");
+    config["spec"]["limits"] = json!([{
+        "relateResources": [{ "apiGroups": [""], "resources": ["pods"] }],
+        "selector": { "matchExpressions": [{
+            "key": "ctrlmesh.kusionstack.io/shard-hash",
+            "operator": "In",
+            "values": ["7", "32"],
+        }] },
+    }]);
+    let (answer, response) = created(&config, &Configs::default());
+    assert!(answer.refused.is_none() && answer.is_warned);
+    assert_eq!(
+        response["warnings"],
+        json!([
+            "spec.limits[0].selector: no namespace has ctrlmesh.kusionstack.io/shard-hash=\"32\": \
+                there is 0 to 31"
+        ])
+    );
+}
+
+#[test]
 fn i15_an_update_that_leaves_the_spec_or_ends_the_config_is_not_compared() {
     let there = configs(&[named("blue", &["ant"]), named("green", &["ant"])]);
     let old = named("green", &["ant"]);

@@ -64,8 +64,8 @@ fn judge(
     let Draft::Sharding(own) =
         draft(Kind::ShardingConfig, config).map_err(|why| why.to_string())?;
     let wanted = |draft: &ShardingDraft| Wanted::of(draft, Some(known)).ok().flatten();
-    let Some(mine) = wanted(&own) else { return Ok(Vec::new()) };
-    let mut warnings = Vec::new();
+    let mut warnings: Vec<_> = own.warnings.iter().map(ToString::to_string).collect();
+    let Some(mine) = wanted(&own) else { return Ok(warnings) };
     for checked in configs.of_namespace(&own.config.object.namespace) {
         let Ok(Draft::Sharding(other)) = checked else { continue };
         let Some(theirs) = wanted(other) else { continue };

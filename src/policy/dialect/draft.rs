@@ -2,7 +2,7 @@
 
 use std::{collections::HashMap, sync::Arc};
 
-use super::problem::{Invalid, Server};
+use super::problem::{Invalid, Problem, Server};
 use crate::{
     policy::{
         object::ObjectRef,
@@ -37,6 +37,8 @@ pub struct ShardingDraft {
     pub ring: Option<Box<str>>,
     /// Whether the shard waits until others of its ring have given up what it gains.
     pub waits: bool,
+    /// The values that can be used and mean nothing, each by its field.
+    pub warnings: Vec<Problem>,
     pub(super) lock: Option<Lock>,
     pub(super) limits: Vec<(Rule, Arc<DraftScope>)>,
 }

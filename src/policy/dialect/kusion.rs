@@ -8,7 +8,7 @@ use serde::Deserialize;
 
 use super::{
     draft::{DraftScope, LabelRule, ShardingDraft},
-    problem::{Invalid, Problems},
+    problem::{Invalid, Problem, Problems},
 };
 use crate::{
     api::{
@@ -49,13 +49,14 @@ fn compile(object: ObjectRef, spec: &ShardingConfigSpec) -> Result<ShardingDraft
         problems.add("spec.selector", "is empty: give labels that select the pods of this shard");
     }
     let webhook = webhook::webhook(spec.webhook.as_ref(), &mut problems);
-    let limits = limits(&spec.limits, &mut problems);
+    let mut warnings = Vec::new();
+    let limits = limits(&spec.limits, &mut problems, &mut warnings);
     let ring = ring(spec, &mut problems);
     let object = problems.none_of(object)?;
     let config = PodConfig { object, pods };
     let waits = spec.handover.as_ref().and_then(|handover| handover.mode).unwrap_or_default()
         == HandoverMode::Wait;
-    Ok(ShardingDraft { config, created: None, webhook, ring, waits, lock, limits })
+    Ok(ShardingDraft { config, created: None, webhook, ring, waits, warnings, lock, limits })
 }
 
 /// Most bytes of the name of a ring.
@@ -84,7 +85,11 @@ struct Claim {
     rule: Rule,
 }
 
-fn limits(limits: &[Limit], problems: &mut Problems) -> Vec<(Rule, Arc<DraftScope>)> {
+fn limits(
+    limits: &[Limit],
+    problems: &mut Problems,
+    warnings: &mut Vec<Problem>,
+) -> Vec<(Rule, Arc<DraftScope>)> {
     let mut claims: Vec<Claim> = Vec::new();
     let mut rules = Vec::new();
     for (at, limit) in limits.iter().enumerate() {
@@ -93,6 +98,12 @@ fn limits(limits: &[Limit], problems: &mut Problems) -> Vec<(Rule, Arc<DraftScop
             selector(&format!("{field}.selector"), given, problems)
         });
         let (computed, selector) = Computed::split(&selector);
+        warnings.extend(
+            computed
+                .iter()
+                .flat_map(Computed::impossible)
+                .map(|what| Problem { field: format!("{field}.selector"), what }),
+        );
         let boundary = boundary(&field, limit, problems);
         let boundary = match boundary {
             None if computed.is_none() => None,

@@ -37,6 +37,8 @@ enum Key {
 pub struct Computed {
     /// In canonical order, with keys of the first prefix.
     requirements: Vec<(Key, Requirement)>,
+    /// The buckets that meet the requirements on a hash, a bit for each.
+    buckets: Vec<(Key, u32)>,
 }
 
 impl Key {
@@ -62,13 +64,28 @@ impl Key {
 
     /// The value for a namespace. `None` if it is empty: what is in no namespace has no such label.
     fn value(self, namespace: &str) -> Option<&str> {
-        let bucket = |hash: u64| BUCKETS.get(usize::try_from(hash % 32).ok()?).copied();
         match self {
             _ if namespace.is_empty() => None,
             Self::Namespace => Some(namespace),
-            Self::ShardHash => bucket(namespace.bytes().map(u64::from).sum()),
-            Self::ShardingHash => bucket(fnv1a(namespace)),
+            Self::ShardHash | Self::ShardingHash => {
+                let bucket = usize::try_from(self.hash(namespace)? % 32).ok()?;
+                BUCKETS.get(bucket).copied()
+            }
             Self::Control => Some("true"),
+        }
+    }
+
+    /// Whether its values are buckets of a hash.
+    fn is_bucket(self) -> bool {
+        matches!(self, Self::ShardHash | Self::ShardingHash)
+    }
+
+    /// The hash that its value is the bucket of. `None` if it is no bucket.
+    fn hash(self, namespace: &str) -> Option<u64> {
+        match self {
+            Self::ShardHash => Some(namespace.bytes().map(u64::from).sum()),
+            Self::ShardingHash => Some(fnv1a(namespace)),
+            Self::Namespace | Self::Control => None,
         }
     }
 
@@ -101,12 +118,48 @@ impl Computed {
         let selector = keyed.collect::<Selector>().simplest();
         let requirements = selector.requirements().iter();
         let keyed = requirements.filter_map(|one| Some((Key::of(one.key())?, one.clone())));
-        Self { requirements: keyed.collect() }
+        Self::new(keyed.collect())
+    }
+
+    fn new(requirements: Vec<(Key, Requirement)>) -> Self {
+        let hashes = [Key::ShardHash, Key::ShardingHash].into_iter();
+        let of_key = |key: Key| requirements.iter().filter(move |(of, _)| *of == key);
+        let asked = hashes.filter(|key| of_key(*key).next().is_some());
+        let buckets = asked.map(|key| {
+            let is_met = |bucket: &&str| of_key(key).all(|(_, one)| one.matches(Some(bucket)));
+            let met = BUCKETS.iter().enumerate().filter(|(_, bucket)| is_met(bucket));
+            (key, met.fold(0, |all, (at, _)| all | 1 << at))
+        });
+        let buckets = buckets.collect();
+        Self { requirements, buckets }
+    }
+
+    /// The values that are asked for and that no namespace has, each with those that there are.
+    pub(in crate::policy) fn impossible(&self) -> Vec<String> {
+        let mut said = Vec::new();
+        for (key, one) in &self.requirements {
+            let Some(values) = key.values() else { continue };
+            let unknown = one.values().iter().filter(|value| !values.contains(&&***value));
+            let (first, last) = (values.first().unwrap_or(&""), values.last().unwrap_or(&""));
+            let are =
+                if first == last { (*first).to_owned() } else { format!("{first} to {last}") };
+            said.extend(unknown.map(|value| {
+                format!("no namespace has {}={value:?}: there is {are}", key.canonical())
+            }));
+        }
+        said
     }
 
     /// Whether a namespace meets the condition; `""` means none.
     pub(in crate::policy) fn has(&self, namespace: &str) -> bool {
-        self.requirements.iter().all(|(key, one)| one.matches(key.value(namespace)))
+        if namespace.is_empty() {
+            return self.requirements.iter().all(|(_, one)| one.matches(None));
+        }
+        let mut others = self.requirements.iter().filter(|(key, _)| !key.is_bucket());
+        let mut buckets = self.buckets.iter();
+        buckets
+            .all(|(key, met)| key.hash(namespace).is_some_and(|hash| met >> (hash % 32) & 1 == 1))
+            && others.all(|(key, one)| one.matches(key.value(namespace)))
     }
 
     /// The condition that both are met.
@@ -132,13 +185,13 @@ impl Computed {
 
     /// Its requirements, each as a condition of its own.
     pub(in crate::policy) fn each(&self) -> impl Iterator<Item = Self> {
-        self.requirements.iter().map(|one| Self { requirements: vec![one.clone()] })
+        self.requirements.iter().map(|one| Self::new(vec![one.clone()]))
     }
 
     /// The condition that is met where this one is not. `None` if no condition is.
     pub(in crate::policy) fn opposite(&self) -> Option<Self> {
         let [(key, one)] = &*self.requirements else { return None };
-        Some(Self { requirements: vec![(*key, one.opposite()?)] })
+        Some(Self::new(vec![(*key, one.opposite()?)]))
     }
 }
 
