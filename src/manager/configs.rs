@@ -8,7 +8,10 @@ use serde_json::Value;
 
 use crate::{
     api::ShardingConfigStatus,
-    policy::{Checked, Draft, Kind, ShardingDraft, choose, draft, object_of},
+    policy::{
+        Checked, Draft, Kind, NamespaceLabels, NamespacesUnknown, Scope, ShardingDraft, choose,
+        draft, object_of, ring::Wanted,
+    },
 };
 
 /// ShardingConfigs by namespace and name. Cheap to clone for their number.
@@ -21,6 +24,8 @@ pub(super) struct ConfigFacts {
     pub(super) checked: Checked,
     /// Whether its pods need the labels of namespaces.
     pub(super) needs_namespaces: bool,
+    /// The wish of its shard, if it needs no labels of namespaces. `None` if it is in no ring.
+    wanted: Option<Wanted<Arc<Scope>>>,
     /// The status that it has. Empty if it has none, or one that cannot be read.
     pub(super) status: ShardingConfigStatus,
 }
@@ -28,10 +33,25 @@ pub(super) struct ConfigFacts {
 impl ConfigFacts {
     pub(super) fn of(config: &DynamicObject) -> Self {
         let checked = draft(Kind::ShardingConfig, config);
-        let needs_namespaces =
-            checked.as_ref().is_ok_and(|Draft::Sharding(draft)| draft.resolve(None).is_err());
+        let draft = checked.as_ref().ok().map(|Draft::Sharding(draft)| draft);
+        let needs_namespaces = draft.is_some_and(ShardingDraft::needs_namespaces);
+        let wanted = draft.and_then(|draft| Wanted::of(draft, None).ok()?);
         let status = config.data.get("status").map(ShardingConfigStatus::deserialize);
-        Self { checked, needs_namespaces, status: status.and_then(Result::ok).unwrap_or_default() }
+        let status = status.and_then(Result::ok).unwrap_or_default();
+        Self { checked, needs_namespaces, wanted, status }
+    }
+}
+
+impl ConfigFacts {
+    /// The wish of its shard, with these labels of namespaces. `None` if it is in no ring, or invalid.
+    pub(super) fn wanted(
+        &self,
+        known: Option<&NamespaceLabels>,
+    ) -> Result<Option<Wanted<Arc<Scope>>>, NamespacesUnknown> {
+        match &self.checked {
+            Ok(Draft::Sharding(draft)) if self.needs_namespaces => Wanted::of(draft, known),
+            _ => Ok(self.wanted.clone()),
+        }
     }
 }
 
@@ -73,8 +93,13 @@ impl Configs {
 
     /// The checked configs of a namespace.
     pub(super) fn of_namespace(&self, of: &str) -> impl Iterator<Item = &Checked> {
+        self.facts_of(of).map(|config| &config.checked)
+    }
+
+    /// The configs of a namespace.
+    pub(super) fn facts_of(&self, of: &str) -> impl Iterator<Item = &ConfigFacts> {
         let all = self.0.range(key(of, "")..);
-        all.take_while(move |(at, _)| namespace(at) == of).map(|(_, config)| &config.checked)
+        all.take_while(move |(at, _)| namespace(at) == of).map(|(_, config)| &**config)
     }
 
     /// All configs, by their keys.

@@ -9,9 +9,7 @@ use super::wire::{BadReview, CONFIGS, Response, Review};
 use crate::{
     api::keys,
     manager::configs::Configs,
-    policy::{
-        Draft, Kind, NamespaceLabels, ShardingDraft, draft, ownership::Comparison, ring::Wanted,
-    },
+    policy::{Draft, Kind, NamespaceLabels, draft, object_of, ownership::Comparison, ring::Wanted},
 };
 
 /// Most warnings.
@@ -63,17 +61,15 @@ fn judge(
 ) -> Result<Vec<String>, String> {
     let Draft::Sharding(own) =
         draft(Kind::ShardingConfig, config).map_err(|why| why.to_string())?;
-    let wanted = |draft: &ShardingDraft| Wanted::of(draft, Some(known)).ok().flatten();
     let mut warnings: Vec<_> = own.warnings.iter().map(ToString::to_string).collect();
-    let Some(mine) = wanted(&own) else { return Ok(warnings) };
-    for checked in configs.of_namespace(&own.config.object.namespace) {
-        let Ok(Draft::Sharding(other)) = checked else { continue };
-        let Some(theirs) = wanted(other) else { continue };
+    let Ok(Some(mine)) = Wanted::of(&own, Some(known)) else { return Ok(warnings) };
+    for config in configs.facts_of(&own.config.object.namespace) {
+        let Ok(Some(theirs)) = config.wanted(Some(known)) else { continue };
         if theirs.ring != mine.ring || theirs.shard == mine.shard {
             continue;
         }
         let compared = Comparison::of([&mine.area, &theirs.area], Some(known));
-        let name = &other.config.object;
+        let name = object_of(&config.checked);
         if let Some((rule, witness)) = compared.common.first() {
             return Err(format!(
                 "spec.limits: {name} of the same ring owns some of the same {rule}, such as \

@@ -189,13 +189,12 @@ impl Mesh {
     /// The rings, with the pods that go by their configs, as their Leases were heard last.
     pub(super) fn rings<'m>(&'m self, chosen: &[ChosenPod<'m>], now: Instant) -> Rings<'m> {
         let mut rings = Rings::default();
-        for (at, draft) in self.drafts() {
-            rings.add_config(namespace(at), draft, self.namespaces.as_deref());
+        let configs = || self.configs.iter().flat_map(|configs| configs.all());
+        for (at, config) in configs() {
+            rings.add_config(namespace(at), config, self.namespaces.as_deref());
         }
-        for (at, config) in self.configs.iter().flat_map(|configs| configs.all()) {
-            if config.checked.is_err() {
-                rings.add_invalid(namespace(at));
-            }
+        for (at, _) in configs().filter(|(_, config)| config.checked.is_err()) {
+            rings.add_invalid(namespace(at));
         }
         for ChosenPod { key: at, pod, config } in chosen {
             if let Ok(config) = config

@@ -14,8 +14,8 @@ use crate::policy::{
 /// Most configs and gaps that are named.
 const MOST_NAMED: usize = 5;
 
-/// The comparisons of all rings, made once for the same wishes and namespaces: there are as many pairs
-/// of configs as their number squared.
+/// The comparisons of all rings. Two configs are compared once, while they want the same: there are as
+/// many pairs as their number squared.
 #[derive(Default)]
 pub(in crate::manager::duty) struct Comparisons {
     rings: BTreeMap<(String, String), Kept>,
@@ -32,8 +32,8 @@ struct Kept {
 /// The configs of a ring beside each other.
 #[derive(Default)]
 pub(super) struct Compared {
-    /// The pairs of shards that do not agree.
-    pairs: Vec<([Box<str>; 2], Comparison)>,
+    /// The pairs of shards that do not agree, or of which that is not proven.
+    pairs: BTreeMap<[Box<str>; 2], Comparison>,
     /// The objects that no shard owns. `None` if the namespaces are not known.
     gaps: Option<Result<Vec<Gap>, (Rule, Undecided)>>,
 }
@@ -54,11 +54,13 @@ impl Comparisons {
         let mut before = std::mem::take(&mut self.rings);
         let compared = rings.map(|((namespace, ring), wishes)| {
             let key = ((*namespace).to_owned(), (*ring).to_owned());
-            let kept = before.remove(&key).filter(|kept| is_same && kept.wishes == wishes);
-            let kept = kept.unwrap_or_else(|| Kept {
-                wishes: wishes.to_vec(),
-                compared: Arc::new(Compared::of(wishes, namespaces)),
-            });
+            let kept = match before.remove(&key) {
+                Some(kept) if is_same && kept.wishes == wishes => kept,
+                earlier => Kept {
+                    wishes: wishes.to_vec(),
+                    compared: Arc::new(Compared::of(wishes, namespaces, earlier.as_ref())),
+                },
+            };
             let compared = Arc::clone(&kept.compared);
             self.rings.insert(key, kept);
             compared
@@ -68,19 +70,38 @@ impl Comparisons {
 }
 
 impl Compared {
-    fn of(wishes: &[Wanted<Arc<Scope>>], known: Option<&Arc<NamespaceLabels>>) -> Self {
+    /// Compares these. Of two that want what they did earlier, those that agreed still do: that is
+    /// proven for all namespaces.
+    fn of(
+        wishes: &[Wanted<Arc<Scope>>],
+        known: Option<&Arc<NamespaceLabels>>,
+        earlier: Option<&Kept>,
+    ) -> Self {
         let known = known.map(|known| &**known);
-        let mut pairs = Vec::new();
-        for (at, one) in wishes.iter().enumerate() {
-            for other in wishes.iter().skip(at + 1) {
-                let comparison = Comparison::of([&one.area, &other.area], known);
-                if !comparison.is_agreement() {
-                    pairs.push(([one.shard.clone(), other.shard.clone()], comparison));
-                }
-            }
+        let before = earlier.into_iter().flat_map(|kept| &kept.wishes);
+        let before: BTreeMap<&str, _> = before.map(|wanted| (&*wanted.shard, wanted)).collect();
+        let is_same = |wanted: &&Wanted<Arc<Scope>>| {
+            before.get(&*wanted.shard).is_some_and(|before| before.area == wanted.area)
+        };
+        let (same, others): (Vec<_>, Vec<_>) = wishes.iter().partition(is_same);
+        let by_name: BTreeMap<&str, _> =
+            same.iter().map(|wanted| (&*wanted.shard, *wanted)).collect();
+        let torn = earlier.into_iter().flat_map(|kept| kept.compared.pairs.keys());
+        let torn =
+            torn.filter_map(|[one, other]| Some([*by_name.get(&**one)?, *by_name.get(&**other)?]));
+        let mut pairs: Vec<_> = torn.collect();
+        for (at, one) in others.iter().enumerate() {
+            let rest = same.iter().chain(others.iter().skip(at + 1));
+            pairs.extend(rest.map(|other| [*one, *other]));
         }
+        let compared = pairs.into_iter().filter_map(|mut pair| {
+            pair.sort_by(|one, other| one.shard.cmp(&other.shard));
+            let comparison = Comparison::of(pair.map(|wanted| &*wanted.area), known);
+            (!comparison.is_agreement())
+                .then(|| (pair.map(|wanted| wanted.shard.clone()), comparison))
+        });
         let areas: Vec<_> = wishes.iter().map(|wanted| &*wanted.area).collect();
-        Self { pairs, gaps: known.map(|known| gaps(&areas, known)) }
+        Self { pairs: compared.collect(), gaps: known.map(|known| gaps(&areas, known)) }
     }
 
     /// The pairs with this shard, each with the other.

@@ -12,8 +12,11 @@ use super::{
     compared::{Compared, Comparisons},
 };
 use crate::{
-    manager::duty::{found::namespace, subject::About, waiting::Lacking},
-    policy::{NamespaceLabels, Scope, ShardingDraft, ring::Wanted},
+    manager::{
+        configs::ConfigFacts,
+        duty::{found::namespace, subject::About, waiting::Lacking},
+    },
+    policy::{Draft, NamespaceLabels, Scope, ShardingDraft, ring::Wanted},
 };
 
 pub(super) const IN_FORCE: &str = "InForce";
@@ -76,15 +79,16 @@ impl<'a> Rings<'a> {
     pub(in crate::manager::duty) fn add_config(
         &mut self,
         namespace: &'a str,
-        draft: &'a ShardingDraft,
+        config: &'a ConfigFacts,
         known: Option<&NamespaceLabels>,
     ) {
+        let Ok(Draft::Sharding(draft)) = &config.checked else { return };
         let Some(ring) = draft.ring.as_deref() else { return };
         let facts = self.0.entry((namespace, ring)).or_default();
         if !draft.waits {
             facts.immediate.add(&draft.config.object.name);
         }
-        match Wanted::of(draft, known) {
+        match config.wanted(known) {
             Ok(wanted) => facts.wishes.extend(wanted),
             Err(_) => facts.has_unknown = true,
         }

@@ -1,5 +1,6 @@
 use std::{collections::BTreeMap, num::NonZeroU16, sync::Arc};
 
+use proptest::prelude::*;
 use serde_json::{Value, json};
 
 use super::{Comparisons, PodOfRing, Rings, SelectedPods, due};
@@ -158,7 +159,7 @@ fn sharding(config: &ConfigFacts) -> &ShardingDraft {
 /// The ring of two configs, with pods of the first.
 fn ring<'a>(configs: [&'a ConfigFacts; 2], pods: &[(&'a str, PodOfRing)]) -> Rings<'a> {
     let mut rings = Rings::default();
-    configs.iter().for_each(|config| rings.add_config("ns", sharding(config), None));
+    configs.iter().for_each(|config| rings.add_config("ns", config, None));
     for (pod, is) in pods {
         rings.add_pod("ns", sharding(configs[0]), pod, *is);
     }
@@ -263,7 +264,7 @@ fn i14_conditions_of_reviews_and_of_the_ring_are_written_together() {
     with_both["ring"] = json!("op");
     let config = config(&with_both, &Value::Null);
     let mut rings = Rings::default();
-    rings.add_config("ns", sharding(&config), None);
+    rings.add_config("ns", &config, None);
     rings.add_pod("ns", sharding(&config), "op-0", PodOfRing::Heard);
     rings.compare(&mut Comparisons::default(), None);
     let written = due("ns/blue", &config, &pods(&["op-0"], &[]), &rings, MONDAY.parse().unwrap());
@@ -276,7 +277,7 @@ fn i14_conditions_of_reviews_and_of_the_ring_are_written_together() {
     // One that is not known now stays when another is written: a write names all of ours.
     let told = self::config(&with_both, &written["status"]);
     let mut rings = Rings::default();
-    rings.add_config("ns", sharding(&told), None);
+    rings.add_config("ns", &told, None);
     rings.add_pod("ns", sharding(&told), "op-0", PodOfRing::WithoutLease);
     let none = SelectedPods::default();
     let written = due("ns/blue", &told, &none, &rings, TUESDAY.parse().unwrap()).unwrap();
@@ -292,7 +293,7 @@ fn i14_configs_are_compared_anew_when_one_wants_something_else() {
     let mut says = |green: &ConfigFacts| {
         let mut rings = Rings::default();
         for config in [&blue, green] {
-            rings.add_config("ns", sharding(config), None);
+            rings.add_config("ns", config, None);
         }
         rings.compare(&mut comparisons, None);
         rings
@@ -318,7 +319,7 @@ fn namespaces(names: &[&str]) -> Arc<NamespaceLabels> {
 fn says(kind: &str, configs: &[&ConfigFacts], known: &Arc<NamespaceLabels>) -> Option<[String; 3]> {
     let mut rings = Rings::default();
     for config in configs {
-        rings.add_config("ns", sharding(config), Some(known));
+        rings.add_config("ns", config, Some(known));
     }
     rings.compare(&mut Comparisons::default(), Some(known));
     let due = due("ns/blue", configs[0], &SelectedPods::default(), &rings, MONDAY.parse().unwrap());
@@ -354,7 +355,7 @@ fn i15_a_config_says_what_its_ring_leaves_to_nobody() {
     let reported = |configs: &[&ConfigFacts]| {
         let mut rings = Rings::default();
         for config in configs {
-            rings.add_config("ns", sharding(config), Some(&more));
+            rings.add_config("ns", config, Some(&more));
         }
         let counts = rings.compare(&mut Comparisons::default(), Some(&more));
         let lacking = rings.lacking("ns/blue", sharding(configs[0])).into_iter();
@@ -375,7 +376,7 @@ fn bad_i15_beside_a_config_that_is_invalid_it_is_not_said_what_the_ring_leaves()
     let blue = in_ring("blue", MONDAY, &["ant"], &Value::Null);
     let known = namespaces(&["ant", "bee"]);
     let mut rings = Rings::default();
-    rings.add_config("ns", sharding(&blue), Some(&known));
+    rings.add_config("ns", &blue, Some(&known));
     rings.add_invalid("ns");
     rings.compare(&mut Comparisons::default(), Some(&known));
     let due = due("ns/blue", &blue, &SelectedPods::default(), &rings, MONDAY.parse().unwrap());
@@ -423,7 +424,7 @@ fn i15_configs_are_compared_anew_when_there_is_another_namespace() {
     let mut comparisons = Comparisons::default();
     let mut uncovered = |known: Option<&Arc<NamespaceLabels>>| {
         let mut rings = Rings::default();
-        rings.add_config("ns", sharding(&blue), known.map(|known| &**known));
+        rings.add_config("ns", &blue, known.map(|known| &**known));
         rings.compare(&mut comparisons, known)[1]
     };
     assert_eq!(uncovered(None), 0);
@@ -451,10 +452,47 @@ fn bad_i15_what_a_ring_leaves_is_not_said_while_the_labels_of_namespaces_are_unk
     let blue = in_ring("blue", MONDAY, &["ant"], &Value::Null);
     let known = namespaces(&["ant", "bee"]);
     let mut rings = Rings::default();
-    rings.add_config("ns", sharding(&blue), Some(&known));
-    rings.add_config("ns", sharding(&by_labels), None);
+    rings.add_config("ns", &blue, Some(&known));
+    rings.add_config("ns", &by_labels, None);
     rings.compare(&mut Comparisons::default(), Some(&known));
     let due = due("ns/blue", &blue, &SelectedPods::default(), &rings, MONDAY.parse().unwrap());
     let said = due.map(|due| due["status"]["conditions"].to_string()).unwrap_or_default();
     assert!(!said.contains("Covered"), "{said}");
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 300, failure_persistence: None, ..Default::default() })]
+
+    /// Whatever was compared before.
+    #[test]
+    fn i15_configs_say_the_same_when_some_of_them_are_compared_anew(
+        rounds in prop::collection::vec(
+            (prop::collection::vec(prop::collection::btree_set(0..4_usize, 0..3), 3), 1..5_usize),
+            2..5,
+        ),
+    ) {
+        const NAMES: [&str; 4] = ["ant", "bee", "cow", "dog"];
+        let mut comparisons = Comparisons::default();
+        for (wants, known) in rounds {
+            let known = namespaces(&NAMES[..known]);
+            let configs: Vec<_> = ["blue", "green", "red"]
+                .into_iter()
+                .zip(&wants)
+                .filter(|(_, wants)| !wants.is_empty())
+                .map(|(name, wants)| {
+                    let names: Vec<&str> = wants.iter().map(|at| NAMES[*at]).collect();
+                    in_ring(name, MONDAY, &names, &Value::Null)
+                })
+                .collect();
+            let verdicts = |comparisons: &mut Comparisons| {
+                let mut rings = Rings::default();
+                configs.iter().for_each(|one| rings.add_config("ns", one, Some(&known)));
+                let counts = rings.compare(comparisons, Some(&known));
+                let all = configs.iter().map(|one| rings.verdicts("ns", sharding(one)));
+                (counts, all.collect::<Vec<_>>())
+            };
+            let kept = verdicts(&mut comparisons);
+            prop_assert_eq!(kept, verdicts(&mut Comparisons::default()));
+        }
+    }
 }

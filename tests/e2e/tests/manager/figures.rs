@@ -13,7 +13,7 @@ use std::{
 use anyhow::{Context, Result, anyhow, ensure};
 use ctrlmesh_e2e::{ApiServer, Manager, until};
 use rcgen::{CertificateParams, KeyPair, PKCS_ECDSA_P256_SHA256};
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use crate::scene::{
     AUDIENCE, OPERATORS, bundle, cluster, config, create, is_injected, manager, pod, token,
@@ -199,5 +199,63 @@ fn i12_the_first_pod_of_a_namespace_gets_its_bundle_and_its_rights() -> Result<(
     times.sort_by(f64::total_cmp);
     let (median, worst) = (times[times.len() / 2], times.last().context("a time")?);
     println!("bundle and rights after {median:.2} s, at most {worst:.2} s (2)");
+    Ok(())
+}
+
+/// A shard that has ten namespaces by name.
+fn shard(name: &str, namespaces: &[String]) -> Value {
+    let mut shard = config(OPERATORS);
+    shard["metadata"]["name"] = json!(name);
+    shard["spec"] = json!({
+        "selector": { "matchLabels": { "shard": name } },
+        "ring": "op",
+        "limits": [{
+            "namespaces": { "names": namespaces },
+            "clusterScoped": "Exclude",
+        }],
+    });
+    shard
+}
+
+#[test]
+fn i15_a_replica_compares_many_configs_among_many_namespaces() -> Result<()> {
+    const WEBHOOK: &str = "shardingconfigs.ctrlmesh.kusionstack.io";
+    let api = cluster()?;
+    let manager = manager(&api, &[])?;
+    let configs = count()? / 2;
+    all(10 * configs, |at| {
+        let namespace = json!({ "metadata": { "name": format!("namespace-{at}") } });
+        api.client().post("/api/v1/namespaces", &namespace)?.json().map(drop)
+    })?;
+    let path =
+        format!("/apis/ctrlmesh.kusionstack.io/v1alpha1/namespaces/{OPERATORS}/shardingconfigs");
+    let names = |at: usize| (0..10).map(move |of| format!("namespace-{}", 10 * at + of));
+    let (before, began) = (buckets(&api, WEBHOOK)?, Instant::now());
+    all(configs, |at| {
+        let shard = shard(&format!("shard-{at}"), &names(at).collect::<Vec<_>>());
+        api.client().post(&path, &shard)?.json().map(drop)
+    })?;
+    let time = began.elapsed().as_secs_f64();
+    let (calls, p99) = quantile(&before, &buckets(&api, WEBHOOK)?, 0.99)?;
+    ensure!(calls >= configs as f64, "{calls} calls for {configs} configs");
+    let torn = names(configs / 2).skip(9).collect::<Vec<_>>();
+    let answer = api.client().post(&path, &shard("torn", &torn))?;
+    ensure!(answer.status == 422 && answer.text.contains(&torn[0]), "{}", answer.text);
+    until("each config says what its ring leaves to nobody", LIMIT, || {
+        let all = api.client().get(&path)?.json()?;
+        let all = all["items"].as_array().context("configs")?;
+        let says = |config: &&Value| {
+            let conditions = config["status"]["conditions"].as_array();
+            conditions.is_some_and(|all| all.iter().any(|one| one["type"] == "Covered"))
+        };
+        Ok((all.iter().filter(says).count() == configs).then_some(()))
+    })?;
+    let (cpu, [now, most]) = usage(&manager)?;
+    println!(
+        "{configs} configs, {} namespaces: written in {time:.1} s, p99 at most {:.0} ms (50); {now:.1} \
+         MiB, at most {most:.1} MiB (64), {cpu:.1} s of CPU",
+        10 * configs,
+        p99 * 1e3
+    );
     Ok(())
 }
