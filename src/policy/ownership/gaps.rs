@@ -11,7 +11,7 @@ use super::{
     witness::{Finding, Uid, Undecided, Witness},
 };
 use crate::{
-    policy::{Area, HashOf, HashRule, NamespaceLabels, Rule, Scope, sharding::refined},
+    policy::{Area, Boundary, HashOf, HashRule, NamespaceLabels, Rule, Scope, sharding::refined},
     wire::selector::Selector,
 };
 
@@ -49,6 +49,15 @@ struct Part<'s> {
     uids: Option<&'s HashRule>,
 }
 
+/// The parts of all shards of one resource.
+struct Parts<'s> {
+    all: Vec<Part<'s>>,
+    /// The places among all of those whose namespaces can be listed, by namespace.
+    listed: BTreeMap<&'s str, Vec<usize>>,
+    /// The places of the others.
+    others: Vec<usize>,
+}
+
 /// The labels and the uid of an object that some shards do not own.
 type Unowned = Finding<(BTreeMap<String, String>, Uid)>;
 
@@ -74,21 +83,19 @@ pub fn gaps(
 fn gap(rule: &Rule, scopes: &[&Arc<Scope>], known: &NamespaceLabels) -> Finding<Gap> {
     let places = Places::of(rule);
     let scopes: Vec<Scope> = scopes.iter().map(|scope| scope.normal()).collect();
-    let parts: Vec<Part<'_>> = scopes.iter().map(Part::of).collect();
-    let mut by_owners: BTreeMap<Vec<bool>, Unowned> = BTreeMap::new();
+    let parts = Parts::of(&scopes);
+    let mut by_owners: BTreeMap<Vec<usize>, Unowned> = BTreeMap::new();
     let mut gap: Option<Gap> = None;
     let namespaces = known.iter().filter(|_| places.has_namespaces());
     // What is in no namespace comes last: a witness in a namespace says more.
     let outside = matches!(places, Places::Outside | Places::Both).then_some(("", None));
     let all = namespaces.map(|(name, labels)| (name.as_str(), Some(labels))).chain(outside);
     for (namespace, labels) in all {
-        let owners: Vec<bool> = parts.iter().map(|part| part.has_place(namespace)).collect();
+        let owners = parts.with_place(namespace);
         let unowned = match labels.filter(|_| places == Places::Named) {
-            Some(labels) => named(&parts, &owners, labels),
+            Some(labels) => named(&parts.of_these(&owners), labels),
             None => {
-                let here = parts.iter().zip(&owners).filter(|(_, is_here)| **is_here);
-                let here = here.map(|(part, _)| (part.scope.selector(), part.uids));
-                let found = || unowned(&here.collect::<Vec<_>>());
+                let found = || unowned(&parts.of_these(&owners));
                 by_owners.entry(owners.clone()).or_insert_with(found).clone()
             }
         };
@@ -111,6 +118,44 @@ fn gap(rule: &Rule, scopes: &[&Arc<Scope>], known: &NamespaceLabels) -> Finding<
     gap.map_or(Finding::None, Finding::Found)
 }
 
+impl<'s> Parts<'s> {
+    fn of(scopes: &'s [Scope]) -> Self {
+        let all: Vec<Part<'s>> = scopes.iter().map(Part::of).collect();
+        let mut listed: BTreeMap<&str, Vec<usize>> = BTreeMap::new();
+        let mut others = Vec::new();
+        for (at, part) in all.iter().enumerate() {
+            match part.scope.boundaries().iter().find_map(Boundary::namespaces) {
+                Some(names) => {
+                    for name in names.iter().filter(|name| part.has_place(name)) {
+                        listed.entry(name).or_default().push(at);
+                    }
+                }
+                None => others.push(at),
+            }
+        }
+        Self { all, listed, others }
+    }
+
+    /// The places among all of those that have objects in a namespace, or in none.
+    fn with_place(&self, namespace: &str) -> Vec<usize> {
+        if namespace.is_empty() {
+            let all = self.all.iter().enumerate();
+            return all.filter(|(_, part)| part.has_place("")).map(|(at, _)| at).collect();
+        }
+        let listed = self.listed.get(namespace).into_iter().flatten().copied();
+        let others = self.others.iter().copied();
+        let others =
+            others.filter(|at| self.all.get(*at).is_some_and(|part| part.has_place(namespace)));
+        listed.chain(others).collect()
+    }
+
+    /// The selectors of these, and the hashes of their uids.
+    fn of_these(&self, places: &[usize]) -> Vec<(&'s Selector, Option<&'s HashRule>)> {
+        let these = places.iter().filter_map(|at| self.all.get(*at));
+        these.map(|part| (part.scope.selector(), part.uids)).collect()
+    }
+}
+
 impl<'s> Part<'s> {
     fn of(scope: &'s Scope) -> Self {
         let mut rules = scope.boundaries().iter().filter_map(|boundary| boundary.hash.as_ref());
@@ -130,12 +175,11 @@ impl<'s> Part<'s> {
 }
 
 /// The labels of a Namespace, and a uid that none of the owners has who select them.
-fn named(parts: &[Part<'_>], owners: &[bool], labels: &BTreeMap<String, String>) -> Unowned {
+fn named(owners: &[(&Selector, Option<&HashRule>)], labels: &BTreeMap<String, String>) -> Unowned {
     let label = |key: &str| labels.get(key).map(String::as_str);
     let any = Selector::everything();
-    let owners = parts.iter().zip(owners).filter(|(_, is_owner)| **is_owner);
-    let owners = owners.filter(|(part, _)| part.scope.selector().matches(label));
-    let owners: Vec<_> = owners.map(|(part, _)| (&any, part.uids)).collect();
+    let owners = owners.iter().filter(|(selector, _)| selector.matches(label));
+    let owners: Vec<_> = owners.map(|(_, uids)| (&any, *uids)).collect();
     match unowned(&owners) {
         Finding::Found((_, uid)) => Finding::Found((labels.clone(), uid)),
         other => other,

@@ -23,6 +23,8 @@ use crate::scene::{
 const AT_ONCE: usize = 32;
 const FEW: usize = 64;
 const LIMIT: Duration = Duration::from_secs(120);
+/// The time from one write to the next where they come at a pace.
+const PACE: Duration = Duration::from_millis(20);
 
 fn count() -> Result<usize> {
     let text = env::var("FIGURES").ok().filter(|text| !text.is_empty());
@@ -150,7 +152,6 @@ fn quantile(before: &[(f64, f64)], after: &[(f64, f64)], share: f64) -> Result<(
 #[test]
 fn i12_pods_that_come_at_a_pace_are_each_reviewed() -> Result<()> {
     const WEBHOOK: &str = "pods.ctrlmesh.kusionstack.io";
-    const PACE: Duration = Duration::from_millis(20);
     let api = cluster()?;
     let _manager = manager(&api, &[])?;
     let (pods, before, began) = (count()?, buckets(&api, WEBHOOK)?, Instant::now());
@@ -232,6 +233,7 @@ fn i15_a_replica_compares_many_configs_among_many_namespaces() -> Result<()> {
     let names = |at: usize| (0..10).map(move |of| format!("namespace-{}", 10 * at + of));
     let (before, began) = (buckets(&api, WEBHOOK)?, Instant::now());
     all(configs, |at| {
+        wait_until(began + PACE * u32::try_from(at)?);
         let shard = shard(&format!("shard-{at}"), &names(at).collect::<Vec<_>>());
         api.client().post(&path, &shard)?.json().map(drop)
     })?;
