@@ -1,7 +1,8 @@
 //! Admission of ShardingConfigs: none comes in that owns what another shard of its ring owns.
 //!
-//! Hides which configs are compared, and how it is said what they have in common. What comes in by two
-//! requests at once is found later, by the conditions of the configs.
+//! Hides which configs are compared, and how it is said what they have in common. Who asks says no by
+//! siblings only as a consistent list has them. What comes in by two requests at once is found later,
+//! by the conditions of the configs.
 
 use kube::api::DynamicObject;
 
@@ -24,6 +25,8 @@ pub struct Config {
     pub config: String,
     /// The reason why it is refused. `None` if it is not.
     pub refused: Option<String>,
+    /// Whether a sibling is the reason.
+    pub is_by_sibling: bool,
     /// Whether the user is warned.
     pub is_warned: bool,
 }
@@ -46,11 +49,22 @@ pub fn review_config(
         false => judge(&config, configs, known),
     };
     let is_warned = judged.as_ref().is_ok_and(|warnings| !warnings.is_empty());
+    let is_by_sibling = matches!(judged, Err(Refused::BySibling(_)));
     let (response, refused) = match judged {
         Ok(warnings) => (Response::warned(uid, warnings), None),
-        Err(why) => (Response::refused(uid, &why), Some(why)),
+        Err(Refused::ByItself(why) | Refused::BySibling(why)) => {
+            (Response::refused(uid, &why), Some(why))
+        }
     };
-    Ok(Config { body: response.into_body(), config: named, refused, is_warned })
+    Ok(Config { body: response.into_body(), config: named, refused, is_by_sibling, is_warned })
+}
+
+/// The reason why a config is refused.
+enum Refused {
+    /// It cannot be used.
+    ByItself(String),
+    /// Another owns what it owns.
+    BySibling(String),
 }
 
 /// The warnings about a config. Fails with the reason why it is refused.
@@ -58,9 +72,9 @@ fn judge(
     config: &DynamicObject,
     configs: &Configs,
     known: &NamespaceLabels,
-) -> Result<Vec<String>, String> {
+) -> Result<Vec<String>, Refused> {
     let Draft::Sharding(own) =
-        draft(Kind::ShardingConfig, config).map_err(|why| why.to_string())?;
+        draft(Kind::ShardingConfig, config).map_err(|why| Refused::ByItself(why.to_string()))?;
     let mut warnings: Vec<_> = own.warnings.iter().map(ToString::to_string).collect();
     let Ok(Some(mine)) = Wanted::of(&own, Some(known)) else { return Ok(warnings) };
     for config in configs.facts_of(&own.config.object.namespace) {
@@ -71,12 +85,12 @@ fn judge(
         let compared = Comparison::of([&mine.area, &theirs.area], Some(known));
         let name = object_of(&config.checked);
         if let Some((rule, witness)) = compared.common.first() {
-            return Err(format!(
+            return Err(Refused::BySibling(format!(
                 "spec.limits: {name} of the same ring owns some of the same {rule}, such as \
                  {witness}: take them out of it first, or overlap on purpose with the label {}{}",
                 keys::PREFIX,
                 keys::IGNORE_VALIDATE
-            ));
+            )));
         }
         let undecided = compared.undecided.iter().take(MOST_NAMED);
         warnings.extend(undecided.map(|(rule, why)| {

@@ -1,12 +1,19 @@
 //! The requests that are answered, and their responses.
 
-use std::{sync::Arc, time::Instant};
+use std::{
+    sync::Arc,
+    time::{Duration, Instant},
+};
 
 use bytes::Bytes;
 use http::{HeaderValue, Method, Request, Response, StatusCode, header};
 use http_body_util::Full;
 use hyper::body::Incoming;
-use kube::Client;
+use kube::{
+    Api, Client,
+    api::{DynamicObject, ListParams},
+};
+use tokio::time::timeout;
 
 use super::{
     bodies::{Bodies, Whole},
@@ -14,13 +21,14 @@ use super::{
     unsent::Unsent,
 };
 use crate::{
+    cluster::chain,
     manager::{
         admission::{self, Verdict},
-        configs::Configs,
+        configs::{Configs, namespace},
         inject::Settings,
         shared::Shared,
     },
-    policy::NamespaceLabels,
+    policy::{Kind, NamespaceLabels},
     wire::{
         Encoding,
         status::{Reason, Status},
@@ -39,17 +47,21 @@ pub const LEAF: &str = "/v1/leaf";
 /// The most bytes of a review: an object of the API server's limit of 3 MiB, and what is around it.
 const MAX_REVIEW: usize = 8 << 20;
 
+/// The time for a consistent list during a review, whose caller waits for five seconds.
+const LIST: Duration = Duration::from_secs(3);
+
 /// The answers to requests.
 pub(in crate::manager) struct Routes {
     shared: Arc<Shared>,
+    client: Client,
     bodies: Bodies,
     leaves: Leaves,
 }
 
 impl Routes {
     pub(in crate::manager) fn new(shared: Arc<Shared>, client: Client) -> Self {
-        let leaves = Leaves::new(Arc::clone(&shared), client);
-        Self { shared, bodies: Bodies::default(), leaves }
+        let leaves = Leaves::new(Arc::clone(&shared), client.clone());
+        Self { shared, client, bodies: Bodies::default(), leaves }
     }
 
     /// Answers one request.
@@ -112,8 +124,17 @@ impl Routes {
         let configs = known_configs(&self.shared)?;
         let namespaces = known_namespaces(&self.shared)?;
         let begun = Instant::now();
-        let answer = admission::review_config(&bytes, &configs, &namespaces)
-            .map_err(|bad| Box::new(Status::new(Reason::BadRequest, bad.to_string())))?;
+        let review = |configs: &Configs| {
+            admission::review_config(&bytes, configs, &namespaces)
+                .map_err(|bad| Box::new(Status::new(Reason::BadRequest, bad.to_string())))
+        };
+        let mut answer = review(&configs)?;
+        // A watch may not have shown yet that a sibling has given it up.
+        if answer.is_by_sibling
+            && let Some(configs) = self.read(namespace(&answer.config)).await
+        {
+            answer = review(&configs)?;
+        }
         let metrics = &self.shared.metrics;
         metrics.config_review_duration.observe(begun.elapsed().as_secs_f64());
         let verdict = match (&answer.refused, answer.is_warned) {
@@ -128,6 +149,19 @@ impl Routes {
         drop(bytes);
         let body = unsent.body(answer.body, Some(place));
         Ok(response(StatusCode::OK, "application/json", body))
+    }
+
+    /// The ShardingConfigs of a namespace, by a consistent list. `None` if it is not answered in time.
+    async fn read(&self, namespace: &str) -> Option<Configs> {
+        let kind = Kind::ShardingConfig.api_resource();
+        let api: Api<DynamicObject> = Api::namespaced_with(self.client.clone(), namespace, &kind);
+        let listed = timeout(LIST, api.list(&ListParams::default())).await.ok()?;
+        let warn = |error: &kube::Error| {
+            tracing::warn!(error = chain(error), "the ShardingConfigs cannot be read");
+        };
+        let mut configs = Configs::default();
+        listed.inspect_err(warn).ok()?.items.iter().for_each(|config| configs.add(config));
+        Some(configs)
     }
 
     async fn leaf(

@@ -1,11 +1,15 @@
 //! Configs of one ring beside each other: what the API server refuses, and what their conditions say.
 
+use std::time::Duration;
+
 use anyhow::{Context, Result, ensure};
-use ctrlmesh_e2e::{ApiServer, until};
+use ctrlmesh_e2e::{ApiServer, Manager, until};
 use serde_json::{Value, json};
 
 use crate::scene::{IGNORE, OPERATORS, SOON, cluster, create, get, let_in, manager};
 
+/// The delay of everything that etcd says to the manager's API server.
+const BEHIND: Duration = Duration::from_millis(800);
 const WEBHOOK: &str = "shardingconfigs.ctrlmesh.kusionstack.io";
 
 /// A shard of the ring that has the pods of these namespaces.
@@ -99,6 +103,38 @@ fn bad_i15_a_config_that_overlaps_is_refused_by_the_api_server_and_one_let_in_is
     ensure!(message.contains("one in namespace new;"), "{message}");
     ensure!(manager.metric("ctrlmesh_manager_uncovered_rings")? > 0.5);
     Ok(())
+}
+
+#[test]
+fn i15_a_replica_that_is_behind_refuses_nobody_by_what_was() -> Result<()> {
+    let api = cluster()?;
+    let slow = api.beside()?;
+    let manager = Manager::start_at(&api, &slow.url(), "manager-0", &[])?;
+    manager.receive_reviews(&api)?;
+    manager.wait_ready()?;
+    let red = shard("red", &["dog"]);
+    until("configs are reviewed", SOON, || {
+        Ok(create(&api, &red, &["--dry-run=server"]).is_ok().then_some(()))
+    })?;
+    slow.fall_behind(BEHIND)?;
+    create(&api, &shard("blue", &["ant", "bee"]), &[])?;
+    until("it has heard of blue", SOON, || {
+        let green = create(&api, &shard("green", &["bee"]), &["--dry-run=server"]);
+        Ok(green.is_err().then_some(()))
+    })?;
+    // It hears of neither before it is asked for the next.
+    for (blue, green) in [(["ant"], ["bee"]), (["cow"], ["ant"]), (["bee"], ["cow"])] {
+        let give = api.apply(&serde_json::to_string(&shard("green", &["eel"]))?);
+        give.and_then(|_| api.apply(&serde_json::to_string(&shard("blue", &blue))?))
+            .and_then(|_| api.apply(&serde_json::to_string(&shard("green", &green))?))
+            .with_context(|| format!("blue {blue:?}, green {green:?}"))?;
+    }
+    // What it has heard of it refuses.
+    until("what green has is refused", SOON, || {
+        let red = create(&api, &shard("red", &["cow"]), &["--dry-run=server"]);
+        let error = red.err().map(|error| format!("{error:#}")).unwrap_or_default();
+        Ok(error.contains("one in namespace cow").then_some(()))
+    })
 }
 
 #[test]
