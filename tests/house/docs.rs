@@ -294,3 +294,49 @@ fn readme_table(header: &str) -> Vec<String> {
     let rows = lines.take_while(|line| line.starts_with('|'));
     rows.map(|row| cells(row)[0].trim().to_owned()).collect()
 }
+
+/// The fields of a schema that hold no others, but for those of label selectors, by path.
+fn fields(schema: &serde_json::Value, path: &str, found: &mut BTreeSet<String>) {
+    let properties = schema["properties"].as_object();
+    let is_selector = properties.is_some_and(|all| all.contains_key("matchLabels"));
+    if let Some(items) =
+        schema["items"].as_object().filter(|items| items.contains_key("properties"))
+        && !path.ends_with("ranges")
+    {
+        return fields(&items.clone().into(), &format!("{path}[]"), found);
+    }
+    match properties.filter(|_| !is_selector) {
+        Some(all) => {
+            all.iter().for_each(|(name, one)| fields(one, &format!("{path}.{name}"), found));
+        }
+        None => drop(found.insert(path.to_owned())),
+    }
+}
+
+#[test]
+fn every_field_of_a_config_has_its_rule_and_every_rule_its_test() {
+    let crd = fs::read_to_string(Path::new(ROOT).join("deploy/crds.yaml")).unwrap();
+    let crd = ctrlmesh::cli::yaml::parse(crd.trim_start_matches("---\n")).unwrap().unwrap();
+    let spec = &crd["spec"]["versions"][0]["schema"]["openAPIV3Schema"]["properties"]["spec"];
+    let mut found = BTreeSet::new();
+    fields(spec, "spec", &mut found);
+    let text = fs::read_to_string(Path::new(ROOT).join("docs/config.md")).unwrap();
+    let quoted = |cell: &str| -> Vec<String> {
+        cell.split('`').skip(1).step_by(2).map(str::to_owned).collect()
+    };
+    let rows: Vec<_> = text.lines().filter(|line| line.starts_with("| ")).map(cells).collect();
+    let told: BTreeSet<_> = rows.iter().flat_map(|row| quoted(row[0])).collect();
+    let untold: Vec<_> = found.difference(&told).collect();
+    assert!(untold.is_empty(), "docs/config.md has no rule of {untold:#?}");
+    let parents = |field: &&String| !found.iter().any(|leaf| leaf.starts_with(&***field));
+    let unknown: Vec<_> = told.iter().filter(parents).collect();
+    assert!(unknown.is_empty(), "docs/config.md has rules of no field: {unknown:#?}");
+    let tests: BTreeSet<_> = FOLDERS.iter().flat_map(|folder| tests(folder).into_keys()).collect();
+    for row in rows.iter().filter(|row| !row[0].contains("---")) {
+        let named = quoted(row.last().unwrap());
+        assert!(!named.is_empty() || row.last().unwrap().trim() == "test", "no test: {row:?}");
+        for test in named {
+            assert!(tests.contains(&test), "docs/config.md names a test that is not there: {test}");
+        }
+    }
+}
