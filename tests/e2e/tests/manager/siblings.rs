@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 use crate::scene::{IGNORE, OPERATORS, SOON, cluster, create, get, let_in, manager};
 
 /// The delay of everything that etcd says to the manager's API server.
-const BEHIND: Duration = Duration::from_millis(800);
+const BEHIND: Duration = Duration::from_millis(500);
 const WEBHOOK: &str = "shardingconfigs.ctrlmesh.kusionstack.io";
 
 /// A shard of the ring that has the pods of these namespaces.
@@ -59,6 +59,9 @@ fn bad_i15_a_config_that_overlaps_is_refused_by_the_api_server_and_one_let_in_is
     let manager = manager(&api, &[])?;
     create(&api, &shard("blue", &["ant", "bee"]), &[])?;
     let green = shard("green", &["cow", "bee"]);
+    until("the manager has heard of blue", SOON, || {
+        Ok(create(&api, &green, &["--dry-run=server"]).is_err().then_some(()))
+    })?;
     let said_to_user = refused(&api, &green)?;
     for part in [WEBHOOK, "ShardingConfig operators/blue", "one in namespace bee", IGNORE] {
         ensure!(said_to_user.contains(part), "{part}: {said_to_user}");
