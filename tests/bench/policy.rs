@@ -1,5 +1,5 @@
-//! What a decision costs, with few rules and with many: the same. And what it costs to judge an object
-//! by its namespace: no more where a label is computed than where names are listed.
+//! The cost of a decision, with few rules and with many: the same. And that of judging an object by its
+//! namespace: no more where a label is computed than where names are listed.
 //!
 //! `cargo bench -p ctrlmesh-bench --bench policy`.
 

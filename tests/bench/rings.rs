@@ -1,5 +1,5 @@
-//! What it costs to compare the boundaries of two configs: at most a millisecond for 1,000 names,
-//! 32 ranges and two patterns. And to review a config beside a thousand others of its ring, in a
+//! The cost of comparing the boundaries of two configs: at most a millisecond for 1,000 names,
+//! 32 ranges and two patterns. And of reviewing a config beside a thousand others of its ring, in a
 //! cluster of 10,000 namespaces: at most 50 ms.
 //!
 //! `cargo bench -p ctrlmesh-bench --bench rings`.
