@@ -32,6 +32,12 @@ pub const WITHOUT_MEANING: [(&str, &str); 4] = [
 ];
 /// Label of a ShardingConfig, whatever its value: no review compares it with others of its ring.
 pub const IGNORE_VALIDATE: &str = "ignore-validate";
+/// Label of a child: the name of its root, as KusionStack writes it.
+pub const ROOT: &str = "ctrlmesh.kusionstack.io/auto-sharding-root";
+/// Annotation of a child: its part of the objects.
+pub const LOT: &str = "ctrlmesh.kusionstack.io/lot";
+/// Finalizer that KusionStack's manager sets on roots. Nobody takes it off once that is gone.
+pub const PROTECTED: &str = "finalizer.ctrlmesh.kusionstack.io/protected";
 /// Annotation that the injection sets on a pod: its redirect mode, `iptables` or `env`. It marks
 /// the injected parts as ours, so a second injection may replace them.
 pub const INJECTED: &str = "ctrlmesh.kusionstack.io/injected";

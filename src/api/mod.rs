@@ -5,14 +5,17 @@
 
 pub mod keys;
 pub mod lease;
+mod limit;
+mod root;
 mod selector;
 mod sharding;
 
 pub use self::{
+    limit::{ClusterScoped, Hash, HashFunction, HashOf, HashRange, Limit, Namespaces, Resources},
+    root::{Auto, By, Canary, Root},
     selector::{LabelSelector, LabelSelectorRequirement, Operator},
     sharding::{
-        ClusterScoped, Condition, Controller, Handover, HandoverMode, Hash, HashOf, HashRange,
-        Limit, Namespaces, OwnerDown, Resources, Route, ShardingConfig, ShardingConfigSpec,
-        ShardingConfigStatus, Unowned, Webhook,
+        Condition, Controller, Handover, HandoverMode, OwnerDown, RootStatus, Route,
+        ShardingConfig, ShardingConfigSpec, ShardingConfigStatus, Unowned, Webhook,
     },
 };

@@ -4,7 +4,7 @@ use kube::CustomResource;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::LabelSelector;
+use super::{LabelSelector, Limit, Root};
 
 /// The objects that the selected pods see, and the lock by which they elect their leader.
 #[derive(
@@ -24,10 +24,26 @@ use super::LabelSelector;
     printcolumn = r#"{"name":"Age", "type":"date", "jsonPath":".metadata.creationTimestamp"}"#
 )]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
+#[schemars(extend("x-kubernetes-validations" = [{
+    "rule": "has(self.root) || has(self.selector) && \
+             ((has(self.selector.matchLabels) && self.selector.matchLabels.size() > 0) || \
+              (has(self.selector.matchExpressions) && self.selector.matchExpressions.size() > 0))",
+    "message": "is missing or empty: give labels that select the pods of this shard, or a root",
+    "fieldPath": ".selector",
+}, {
+    "rule": "!has(self.root) || !has(self.limits) || self.limits.size() == 0",
+    "message": "must be empty beside a root: give root.resourceSelector",
+    "fieldPath": ".limits",
+}]))]
 pub struct ShardingConfigSpec {
     /// The pods of this shard, in the namespace of the config. A pod must be selected by exactly
-    /// one config.
-    pub selector: LabelSelector,
+    /// one config. Required but in a root.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub selector: Option<LabelSelector>,
+    /// Makes this config a root: it selects no pods itself, and the manager writes the configs of the
+    /// shards, its children.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub root: Option<Root>,
     /// The controller behind the proxy.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub controller: Option<Controller>,
@@ -57,13 +73,25 @@ pub struct ShardingConfigStatus {
     /// say in a Lease what they have, so that no object has two owners; `Overlap`: whether another
     /// config wants some of the same objects, or does not limit the same resources; `Covered`: whether
     /// each object of the resources that all configs limit is in a shard; `Silent`: whether a pod of
-    /// this shard does not renew its Lease.
+    /// this shard does not renew its Lease. Of a root, `Ready`: whether its children are as it says.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(extend(
         "x-kubernetes-list-type" = "map",
         "x-kubernetes-list-map-keys" = ["type"],
     ))]
     pub conditions: Vec<Condition>,
+    /// The state of a root.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub root: Option<RootStatus>,
+}
+
+/// The state of a root.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct RootStatus {
+    /// The names of its children, in the order of the shards.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub child_sharding_configs: Vec<String>,
 }
 
 /// A condition, as Kubernetes has them (`metav1.Condition`).
@@ -229,126 +257,4 @@ pub enum OwnerDown {
     Fail,
     /// The pod that got the review answers.
     Any,
-}
-
-/// The objects that the shard sees of a set of resources. All given conditions must hold.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "camelCase", deny_unknown_fields)]
-#[schemars(extend("x-kubernetes-validations" = [{
-    "rule": "has(self.clusterScoped) || \
-             !(has(self.namespaces) || has(self.hash) && self.hash.of == 'namespace')",
-    "message": "must say whether the shard has objects that are in no namespace: \
-                Include in one shard, Exclude in the others",
-    "fieldPath": ".clusterScoped",
-}]))]
-pub struct Limit {
-    /// The resources that the limit applies to. Empty means every resource except those that shards
-    /// must share: leases, events, reviews, custom resource definitions.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub relate_resources: Vec<Resources>,
-    /// The labels of the objects. Absent means any. The labels that KusionStack stamps are computed from
-    /// the name of the object's namespace: `namespace`, `shard-hash`, `sharding-hash` and `control` of
-    /// `ctrlmesh.kusionstack.io` and `kridge.kusionstack.io`.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub selector: Option<LabelSelector>,
-    /// The namespaces of the objects; a Namespace object counts as the namespace that it names.
-    /// Absent means any.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub namespaces: Option<Namespaces>,
-    /// The hashes of the objects. Absent means any.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub hash: Option<Hash>,
-    /// Whether the shard sees objects that are in no namespace. Required with `namespaces` and with
-    /// the hash of a namespace, which do not decide about them.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub cluster_scoped: Option<ClusterScoped>,
-}
-
-/// A set of namespaces. All given conditions must hold.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "camelCase", deny_unknown_fields)]
-#[schemars(extend("x-kubernetes-validations" = [{
-    "rule": "has(self.names) && self.names.size() > 0 || has(self.pattern) || has(self.selector)",
-    "message": "is empty: give names, a pattern, or a selector",
-}, {
-    // An invalid pattern is an error, which the API server reports.
-    "rule": "!has(self.pattern) || (''.matches(self.pattern) ? true : true)",
-    "fieldPath": ".pattern",
-}]))]
-pub struct Namespaces {
-    /// The names of the namespaces. Empty means any.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    #[schemars(inner(length(max = 63), regex(pattern = "^[a-z0-9]([-a-z0-9]*[a-z0-9])?$")))]
-    pub names: Vec<String>,
-    /// A regular expression that matches a part of the name.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[schemars(length(max = 1024))]
-    pub pattern: Option<String>,
-    /// The current labels of the namespaces: when a namespace is relabelled, its objects move
-    /// between shards.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub selector: Option<LabelSelector>,
-}
-
-/// Objects whose hash, FNV-1a with 64 bits, is in one of the ranges.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "camelCase", deny_unknown_fields)]
-#[schemars(extend("x-kubernetes-validations" = [{
-    "rule": "self.ranges.all(a, self.ranges.exists_one(b, (a.to == '' || b.from < a.to) \
-             && (b.to == '' || a.from < b.to)))",
-    "message": "overlap: the ranges of a shard must be disjoint",
-    "fieldPath": ".ranges",
-}]))]
-pub struct Hash {
-    /// The attribute that is hashed.
-    pub of: HashOf,
-    /// The ranges of hashes; they must not overlap. Together, the shards of a controller must cover
-    /// all hashes.
-    #[schemars(length(min = 1, max = 32))]
-    pub ranges: Vec<HashRange>,
-}
-
-/// The attribute of an object that is hashed.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "camelCase")]
-pub enum HashOf {
-    /// The object's uid.
-    Uid,
-    /// The name of the object's namespace.
-    Namespace,
-}
-
-/// A range of hashes.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "camelCase", deny_unknown_fields)]
-#[schemars(extend("x-kubernetes-validations" = [{
-    "rule": "self.to == '' || self.from < self.to",
-    "message": "contains no hash: `to` is exclusive and must be larger than `from`",
-}]))]
-pub struct HashRange {
-    /// The first hash in the range: `0x` and sixteen digits.
-    #[schemars(length(max = 18), regex(pattern = "^0x[0-9a-f]{16}$"))]
-    pub from: String,
-    /// The first hash behind the range, or `""` for the end of all hashes.
-    #[schemars(length(max = 18), regex(pattern = "^(0x[0-9a-f]{16})?$"))]
-    pub to: String,
-}
-
-/// Whether a shard sees objects that are in no namespace.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-pub enum ClusterScoped {
-    /// The shard sees them.
-    Include,
-    /// The shard does not see them.
-    Exclude,
-}
-
-/// Resources by group and plural name. `*` stands for all.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "camelCase", deny_unknown_fields)]
-pub struct Resources {
-    /// API groups; the core group is `""`.
-    pub api_groups: Vec<String>,
-    /// Plural names in lower case, for example `configmaps`.
-    pub resources: Vec<String>,
 }

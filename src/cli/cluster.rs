@@ -19,7 +19,7 @@ use tokio::sync::OnceCell;
 
 use crate::{
     net::tls,
-    policy::{Checked, Draft, Kind, NamespaceLabels, Policy, ShardingDraft, Siblings, draft},
+    policy::{Checked, Kind, NamespaceLabels, Policy, ShardingDraft, Siblings, draft, shard_of},
 };
 
 const PAGE: u32 = 500;
@@ -119,10 +119,7 @@ impl Cluster {
         own: &ShardingDraft,
         configs: &[Checked],
     ) -> Result<Option<Siblings>, ClusterError> {
-        let needs = |checked: &Checked| match checked {
-            Ok(Draft::Sharding(draft)) => draft.needs_namespaces(),
-            Err(_) => false,
-        };
+        let needs = |checked| shard_of(checked).is_some_and(ShardingDraft::needs_namespaces);
         let needs_namespaces = own.needs_namespaces() || configs.iter().any(needs);
         let known = match own.webhook.is_some() && needs_namespaces {
             true => Some(self.namespaces.get_or_try_init(|| self.list_namespaces()).await?),

@@ -2,15 +2,15 @@
 
 use std::{collections::BTreeMap, sync::Arc};
 
-use kube::api::DynamicObject;
+use kube::{Resource, api::DynamicObject};
 use serde::Deserialize;
 use serde_json::Value;
 
 use crate::{
-    api::ShardingConfigStatus,
+    api::{ShardingConfig, ShardingConfigSpec, ShardingConfigStatus, keys},
     policy::{
-        Checked, Draft, Kind, NamespaceLabels, NamespacesUnknown, Scope, ShardingDraft, choose,
-        draft, object_of, ring::Wanted,
+        Checked, Draft, Kind, NamespaceLabels, NamespacesUnknown, ObjectRef, Scope, ShardingDraft,
+        choose, draft, object_of, ring::Wanted, roots::Lot, shard_of,
     },
 };
 
@@ -28,17 +28,79 @@ pub(super) struct ConfigFacts {
     wanted: Option<Wanted<Arc<Scope>>>,
     /// The status that it has. Empty if it has none, or one that cannot be read.
     pub(super) status: ShardingConfigStatus,
+    /// Whether it is being deleted.
+    pub(super) is_going: bool,
+    /// Whether it has the finalizer of KusionStack's manager.
+    pub(super) is_protected: bool,
+    /// The facts of a child of a root. `None` if it is none.
+    pub(super) child: Option<Box<ChildFacts>>,
+}
+
+/// The facts of a child of a root.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct ChildFacts {
+    pub(super) root: RootOf,
+    /// Its spec. `None` if it cannot be read.
+    pub(super) spec: Option<ShardingConfigSpec>,
+    /// The lot that it says it has. `None` if it does not say, or that cannot be read.
+    pub(super) lot: Option<Lot>,
+}
+
+/// The root of a child.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum RootOf {
+    /// The one with this uid owns it.
+    Owner(String),
+    /// The one with this name, by KusionStack's label: nobody owns it.
+    Named(String),
+}
+
+impl ChildFacts {
+    fn of(config: &DynamicObject) -> Option<Box<Self>> {
+        let meta = &config.metadata;
+        let mut owners = meta.owner_references.iter().flatten();
+        let owner = owners.find(|owner| owner.controller == Some(true));
+        let root = match owner {
+            Some(owner) if owner.kind == ShardingConfig::kind(&()) => {
+                RootOf::Owner(owner.uid.clone())
+            }
+            Some(_) => return None,
+            None => RootOf::Named(meta.labels.as_ref()?.get(keys::ROOT)?.clone()),
+        };
+        let spec = config.data.get("spec").map(ShardingConfigSpec::deserialize);
+        let lot = meta.annotations.as_ref().and_then(|all| all.get(keys::LOT));
+        let lot = lot.and_then(|text| Lot::read(text));
+        Some(Box::new(Self { root, spec: spec.and_then(Result::ok), lot }))
+    }
+
+    /// Whether it is a child of this root.
+    pub(super) fn is_of(&self, root: &ObjectRef) -> bool {
+        match &self.root {
+            RootOf::Owner(uid) => root.uid.as_deref() == Some(uid),
+            RootOf::Named(name) => *root.name == **name,
+        }
+    }
 }
 
 impl ConfigFacts {
     pub(super) fn of(config: &DynamicObject) -> Self {
         let checked = draft(Kind::ShardingConfig, config);
-        let draft = checked.as_ref().ok().map(|Draft::Sharding(draft)| draft);
+        let draft = shard_of(&checked);
         let needs_namespaces = draft.is_some_and(ShardingDraft::needs_namespaces);
         let wanted = draft.and_then(|draft| Wanted::of(draft, None).ok()?);
         let status = config.data.get("status").map(ShardingConfigStatus::deserialize);
         let status = status.and_then(Result::ok).unwrap_or_default();
-        Self { checked, needs_namespaces, wanted, status }
+        let meta = &config.metadata;
+        let mut finalizers = meta.finalizers.iter().flatten();
+        Self {
+            needs_namespaces,
+            wanted,
+            status,
+            is_going: meta.deletion_timestamp.is_some(),
+            is_protected: finalizers.any(|finalizer| finalizer == keys::PROTECTED),
+            child: ChildFacts::of(config),
+            checked,
+        }
     }
 }
 

@@ -5,7 +5,7 @@
 //! [`difference`](difference()), so a change of another part touches no watch. [`way`] decides what
 //! becomes of a request, [`refusal`] what is answered instead, [`webhook`] whose an admission review
 //! is, [`ring`] when a shard gives up what another takes, [`ownership`] whether two own the same, or
-//! nobody does.
+//! nobody does, [`roots`] how a root's shards are drawn.
 
 mod dialect;
 mod difference;
@@ -17,14 +17,16 @@ pub mod positions;
 mod refusal;
 mod resource;
 pub mod ring;
+pub mod roots;
 mod sharding;
+mod spans;
 mod way;
 mod webhook;
 
 pub use self::{
     dialect::{
-        BadDocument, Checked, Draft, Invalid, NamespacesUnknown, NotChosen, Problem, ShardingDraft,
-        all_of, choose, draft, from_documents, names, object_of,
+        BadDocument, Checked, Draft, Invalid, NamespacesUnknown, NotChosen, Problem, RootDraft,
+        ShardingDraft, all_of, choose, draft, from_documents, names, object_of, shard_of,
     },
     difference::{Handed, Hashes, Page, Part, difference, watch_from},
     epoch::Epoch,
@@ -33,9 +35,9 @@ pub use self::{
     refusal::{Refusal, Refused},
     resource::GroupResource,
     sharding::{
-        Area, BadLock, BadRange, BadRule, Boundary, Computed, HashOf, HashRange, HashRule, Lock,
-        LockIn, NamespaceLabels, ObjectFacts, OfNamespace, Pattern, Piece, Rule, Scope, Scopes,
-        Selected, Sharding, Share,
+        Area, BadLock, BadRange, BadRule, Boundary, Computed, HashFunction, HashOf, HashRange,
+        HashRule, Lock, LockIn, NamespaceLabels, ObjectFacts, OfNamespace, Pattern, Piece, Rule,
+        Scope, Scopes, Selected, Sharding, Share,
     },
     way::{Extent, Narrow, Pushed, Rewrite, Way, Write},
     webhook::{

@@ -164,6 +164,9 @@ async fn of_cluster(
     })?;
     match found {
         Ok(Draft::Sharding(draft)) => Ok(draft.clone()),
+        Ok(Draft::Root(_)) => Err(BadSource::Config(format!(
+            "ShardingConfig {namespace}/{name} is a root, which has no pods: name one of its children"
+        ))),
         Err(why) => Err(BadSource::Config(why.to_string())),
     }
 }

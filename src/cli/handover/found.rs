@@ -10,7 +10,7 @@ use crate::{
     api::{keys, lease, lease::PodLease},
     cli::cluster::{Cluster, ClusterError},
     manager::inject::names::PROXY,
-    policy::{Checked, Draft, NamespaceLabels},
+    policy::{Checked, NamespaceLabels, ShardingDraft, shard_of},
 };
 
 /// The objects of the rings of one namespace, or of all.
@@ -58,7 +58,7 @@ impl Found {
             let label = format!("{prefix}{}=true", keys::ENABLE_PROXY);
             pods.extend(cluster.labelled::<Pod>(namespace, &label, "pods").await?);
         }
-        let needs = |checked: &Checked| matches!(checked, Ok(Draft::Sharding(draft)) if draft.needs_namespaces());
+        let needs = |checked| shard_of(checked).is_some_and(ShardingDraft::needs_namespaces);
         let namespaces = match configs.iter().any(needs) {
             true => Some(cluster.list_namespaces().await?),
             false => None,

@@ -13,8 +13,9 @@ use serde::Serialize;
 
 use super::found::{Found, FoundLease, FoundPod};
 use crate::policy::{
-    Draft, Rule, Scope, ShardingDraft, choose, object_of,
+    Rule, Scope, ShardingDraft, choose, object_of,
     ring::{Claim, Lease, Overlap, Said, Standing, Wanted},
+    shard_of,
 };
 
 /// The state of a ring.
@@ -137,10 +138,7 @@ pub(in crate::cli) fn states(found: &Found) -> Vec<RingState> {
 }
 
 fn drafts(found: &Found) -> impl Iterator<Item = &ShardingDraft> {
-    found.configs.iter().filter_map(|checked| match checked {
-        Ok(Draft::Sharding(draft)) => Some(draft),
-        Err(_) => None,
-    })
+    found.configs.iter().filter_map(shard_of)
 }
 
 fn state(found: &Found, namespace: &str, ring: &str) -> RingState {

@@ -62,7 +62,7 @@ pub(in crate::cli) fn pod(name: &str, shard: &str) -> FoundPod {
 /// The Lease of a pod that claims what this config wants.
 pub(in crate::cli) fn lease(name: &str, wants: &Value) -> FoundLease {
     let checked = draft(Kind::ShardingConfig, &serde_json::from_value(wants.clone()).unwrap());
-    let Draft::Sharding(draft) = checked.unwrap();
+    let Draft::Sharding(draft) = checked.unwrap() else { panic!("a root") };
     let wanted = Wanted::of(&draft, None).unwrap().unwrap();
     let claim = Claim::of((*wanted.area).clone()).text().unwrap();
     let says = PodLease {

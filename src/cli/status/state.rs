@@ -16,8 +16,9 @@ use crate::{
         found::{Found, FoundPod},
     },
     policy::{
-        Area, Draft, NamespaceLabels, Scope, ShardingDraft, choose, object_of,
+        Area, NamespaceLabels, Scope, ShardingDraft, choose, object_of,
         ownership::{Comparison, gaps},
+        shard_of,
     },
 };
 
@@ -96,10 +97,7 @@ fn problem(of: impl Into<String>, says: impl Into<String>) -> Problem {
 }
 
 fn drafts(found: &Found) -> impl Iterator<Item = &ShardingDraft> {
-    found.configs.iter().filter_map(|checked| match checked {
-        Ok(Draft::Sharding(draft)) => Some(draft),
-        Err(_) => None,
-    })
+    found.configs.iter().filter_map(shard_of)
 }
 
 /// The shards of each ring, by its namespace and name.

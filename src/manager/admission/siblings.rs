@@ -73,8 +73,13 @@ fn judge(
     configs: &Configs,
     known: &NamespaceLabels,
 ) -> Result<Vec<String>, Refused> {
-    let Draft::Sharding(own) =
-        draft(Kind::ShardingConfig, config).map_err(|why| Refused::ByItself(why.to_string()))?;
+    let own = match draft(Kind::ShardingConfig, config) {
+        Ok(Draft::Sharding(own)) => own,
+        Ok(Draft::Root(root)) => {
+            return Ok(root.warnings.iter().map(ToString::to_string).collect());
+        }
+        Err(why) => return Err(Refused::ByItself(why.to_string())),
+    };
     let mut warnings: Vec<_> = own.warnings.iter().map(ToString::to_string).collect();
     let Ok(Some(mine)) = Wanted::of(&own, Some(known)) else { return Ok(warnings) };
     for config in configs.facts_of(&own.config.object.namespace) {

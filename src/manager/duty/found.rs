@@ -37,6 +37,7 @@ pub(super) struct PodFacts {
     /// The port whose reviews come to its proxy. `None` if it takes none.
     pub(super) webhook_port: Option<NonZeroU16>,
     pub(super) has_ended: bool,
+    pub(super) is_ready: bool,
     /// The start of its container that started first.
     pub(super) started: Option<Timestamp>,
     pub(super) uid: String,
@@ -116,12 +117,15 @@ impl PodFacts {
         let has_ended = matches!(status.phase.as_deref(), Some("Succeeded" | "Failed"));
         let is_going = has_ended || pod.metadata.deletion_timestamp.is_some();
         let labels = pod.metadata.labels.unwrap_or_default();
+        let mut conditions = status.conditions.iter().flatten();
+        let is_ready = conditions.any(|one| one.type_ == "Ready" && one.status == "True");
         Self {
             account: account.unwrap_or_else(|| "default".to_owned()),
             is_injected,
             is_in_env_mode: mode.is_some_and(|mode| mode == env),
             webhook_port,
             has_ended,
+            is_ready,
             started: states.map(|started| started.0).min(),
             uid: pod.metadata.uid.unwrap_or_default(),
             labels: (is_injected && !is_going).then_some(labels),

@@ -26,7 +26,7 @@ use super::{
 use crate::{
     api::lease::{self, PodLease},
     cluster::{Followed, OwnAccess, Update},
-    policy::ring::ScopeClaim,
+    policy::{ObjectRef, ring::ScopeClaim},
 };
 
 /// The time for which a pod has to be gone: its token is refused after ten seconds, and after
@@ -47,6 +47,12 @@ struct FoundLease {
     holder: String,
     /// Whether it says what the pod has.
     is_readable: bool,
+    /// The config of the pod's shard, by its name and uid, and the number of the spec that is claimed.
+    shard: String,
+    config_uid: String,
+    generation: i64,
+    /// Whether it claims something, as far as can be read.
+    is_claim: bool,
 }
 
 /// The Leases of all pods, and how each was heard.
@@ -78,13 +84,19 @@ impl Leases {
         let config = Config::default().labels(lease::RING);
         let watch = move |client: Client| watcher(Api::<Lease>::all(client), config.clone());
         let followed = Followed::new(access, watch, |lease: Lease| {
-            let found = PodLease::read(&lease).map(|read| FoundLease {
-                name: lease.metadata.name.clone().unwrap_or_default(),
-                version: lease.metadata.resource_version.clone().unwrap_or_default(),
-                pod_uid: read.pod_uid,
-                holder: read.holder,
-                is_readable: read.shard.is_some()
-                    && read.claim.is_some_and(|claim| ScopeClaim::read(&claim).is_some()),
+            let found = PodLease::read(&lease).map(|read| {
+                let claim = read.claim.and_then(|claim| ScopeClaim::read(&claim));
+                FoundLease {
+                    name: lease.metadata.name.clone().unwrap_or_default(),
+                    version: lease.metadata.resource_version.clone().unwrap_or_default(),
+                    pod_uid: read.pod_uid,
+                    holder: read.holder,
+                    is_readable: read.shard.is_some() && claim.is_some(),
+                    shard: read.shard.unwrap_or_default(),
+                    config_uid: read.config_uid,
+                    generation: read.generation,
+                    is_claim: !matches!(claim, Some(ScopeClaim::Nothing)),
+                }
             });
             (key_of(&lease), found)
         });
@@ -126,6 +138,28 @@ impl Leases {
             (Some(_), Some(heard)) if heard.is_kept => PodOfRing::Heard,
             (Some(_), _) => PodOfRing::Unheard,
         })
+    }
+}
+
+impl Leases {
+    /// Whether a pod has claimed what this config says, as far as it has a Lease.
+    pub(super) fn has_claimed(&self, namespace: &str, pod: &PodFacts, config: &ObjectRef) -> bool {
+        let at = key(namespace, &PodLease::name_of(&pod.uid));
+        let lease = self.followed.known().and_then(|known| known.get(&at)?.as_ref());
+        lease.is_none_or(|lease| {
+            config.uid.as_deref() == Some(&lease.config_uid)
+                && config.generation == Some(lease.generation)
+        })
+    }
+
+    /// Whether a Lease claims something for the shard of this config. `true` before Leases are known.
+    pub(super) fn is_claimed(&self, config: &ObjectRef) -> bool {
+        let Some(known) = self.followed.known() else { return true };
+        let of_namespace = known.range(key(&config.namespace, "")..);
+        let mut leases = of_namespace
+            .take_while(|(at, _)| *namespace(at) == *config.namespace)
+            .filter_map(|(_, lease)| lease.as_ref());
+        leases.any(|lease| lease.is_claim && *lease.shard == *config.name)
     }
 }
 
@@ -187,8 +221,18 @@ mod tests {
     fn lease(pod: &str, version: u64) -> (String, FoundLease) {
         let name = format!("ctrlmesh-{pod}");
         let [pod_uid, holder, version] = [pod.to_owned(), pod.to_owned(), version.to_string()];
-        let is_readable = true;
-        (format!("ns/{name}"), FoundLease { name, version, pod_uid, holder, is_readable })
+        let found = FoundLease {
+            name: name.clone(),
+            version,
+            pod_uid,
+            holder,
+            is_readable: true,
+            shard: "blue".to_owned(),
+            config_uid: "uid".to_owned(),
+            generation: 1,
+            is_claim: true,
+        };
+        (format!("ns/{name}"), found)
     }
 
     #[tokio::test(start_paused = true)]

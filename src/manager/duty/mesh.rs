@@ -31,6 +31,7 @@ use super::{
     found::{self, ChosenPod, FoundBundle, FoundRights, PodFacts, key, namespace},
     hooks,
     leases::{Leases, Removal},
+    roots::{Release, Roots},
     subject::{NotWritten, Subject},
     waiting::Lacking,
 };
@@ -38,13 +39,13 @@ use crate::{
     api::{ShardingConfig, keys},
     cluster::{Followed, OwnAccess, Update, describe},
     manager::{
-        configs::{Configs, name},
+        configs::{ConfigFacts, Configs, name},
         inject::companions::{self, BUNDLE_MAP, Bundle},
         shared::{OwnObjects, Shared},
         trust::{Known, Trusted},
     },
     net::ca::certificate_pem,
-    policy::{Draft, NamespaceLabels, ShardingDraft, choose},
+    policy::{NamespaceLabels, ShardingDraft, choose, object_of, shard_of},
 };
 
 /// The time in which every kubelet has written a changed ConfigMap to its pods, and clients have
@@ -214,10 +215,7 @@ impl Mesh {
     /// The configs that are valid.
     fn drafts(&self) -> impl Iterator<Item = (&str, &ShardingDraft)> {
         let all = self.configs.iter().flat_map(|configs| configs.all());
-        all.filter_map(|(at, config)| match &config.checked {
-            Ok(Draft::Sharding(draft)) => Some((at, draft)),
-            Err(_) => None,
-        })
+        all.filter_map(|(at, config)| Some((at, shard_of(&config.checked)?)))
     }
 
     /// The configs about whose rings there is something to report.
@@ -230,6 +228,7 @@ impl Mesh {
         &self,
         chosen: &[ChosenPod<'_>],
         rings: &Rings<'_>,
+        roots: &Roots<'_>,
     ) -> Vec<(Subject, Apply)> {
         let Some(configs) = &self.configs else { return Vec::new() };
         let mut selected: BTreeMap<String, SelectedPods<'_>> = BTreeMap::new();
@@ -243,10 +242,26 @@ impl Mesh {
         }
         let due = |(at, config)| {
             let pods = selected.get(at).copied().unwrap_or_default();
-            let object = conditions::due(at, config, &pods, rings, self.now())?;
+            let object = conditions::due(at, config, &pods, rings, roots, self.now())?;
             Some((Subject::Condition(at.to_owned()), Apply { object, foreign: None }))
         };
         configs.all().filter_map(due).collect()
+    }
+
+    /// The roots, with the pods that go by their children.
+    pub(super) fn roots<'m>(&'m self, chosen: &[ChosenPod<'m>]) -> Roots<'m> {
+        let configs = self.configs.as_deref();
+        configs.map(|configs| Roots::of(configs, chosen, &self.leases)).unwrap_or_default()
+    }
+
+    /// The finalizers to take off.
+    pub(super) fn releases_due(&self) -> Vec<(Subject, Release)> {
+        let all = self.configs.iter().flat_map(|configs| configs.all());
+        let protected = all.filter(|(_, config)| config.is_protected);
+        let release = |(at, config): (&str, &ConfigFacts)| {
+            (Subject::Finalizer(at.to_owned()), Release(object_of(&config.checked).clone()))
+        };
+        protected.map(release).collect()
     }
 
     /// The namespaces that get a bundle. A ConfigMap of ours is kept up to date wherever it is.

@@ -14,6 +14,7 @@ mod hooks;
 mod leases;
 mod mesh;
 mod pauses;
+mod roots;
 mod subject;
 mod waiting;
 
@@ -28,6 +29,7 @@ use self::{
     election::Candidate,
     mesh::Mesh,
     pauses::Pauses,
+    roots::{Release, Writes},
     subject::{ANSWER, Hooks, NotWritten, Subject},
     waiting::{Lacking, Report, Waiting},
 };
@@ -48,6 +50,8 @@ enum Write {
     Mesh(mesh::Apply),
     Report(Report),
     Removal(leases::Removal),
+    Children(Writes),
+    Release(Release),
 }
 
 /// The leader's own state: nothing of it outlives the term.
@@ -186,10 +190,15 @@ impl Term {
         let [overlapping, uncovered] = rings.compare(&mut self.comparisons, self.mesh.namespaces());
         shared.metrics.overlapping_configs.set(overlapping);
         shared.metrics.uncovered_rings.set(uncovered);
-        let conditions = self.mesh.conditions_due(&chosen, &rings).into_iter();
+        let roots = self.mesh.roots(&chosen);
+        due.extend(roots.due().into_iter().map(|(at, writes)| (at, Write::Children(writes))));
+        let releases = self.mesh.releases_due().into_iter();
+        due.extend(releases.map(|(at, release)| (at, Write::Release(release))));
+        let conditions = self.mesh.conditions_due(&chosen, &rings, &roots).into_iter();
         due.extend(conditions.map(|(at, apply)| (at, Write::Mesh(apply))));
         let replica = &shared.config.objects.replica;
-        let lacking = chosen.iter().filter_map(Lacking::of).chain(self.mesh.torn(&rings));
+        let of_pods = chosen.iter().filter_map(Lacking::of);
+        let lacking = of_pods.chain(self.mesh.torn(&rings)).chain(roots.lacking());
         let reports = self.waiting.due(lacking, now, self.mesh.now(), replica);
         due.extend(reports.into_iter().map(|(at, report)| (at, Write::Report(report))));
         due
@@ -214,6 +223,8 @@ async fn carry_out(shared: &Shared, client: &Client, write: Write) -> Result<(),
             Write::Mesh(apply) => apply.send(client).await,
             Write::Report(report) => report.send(client).await,
             Write::Removal(removal) => removal.send(client).await,
+            Write::Children(writes) => writes.send(client).await,
+            Write::Release(release) => release.send(client).await,
         }
     };
     tokio::time::timeout(ANSWER, write).await.map_err(|_| NotWritten::Late)?

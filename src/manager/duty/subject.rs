@@ -16,6 +16,10 @@ pub(super) enum Subject {
     Event(About, String),
     /// The status of a ShardingConfig, by its key.
     Condition(String),
+    /// The children of a root, by its key.
+    Children(String),
+    /// The finalizer of a ShardingConfig that nobody takes off, by its key.
+    Finalizer(String),
     /// The Lease of a pod that is gone, by its key.
     Lease(String),
 }
@@ -49,6 +53,8 @@ pub(super) enum NotWritten {
     Make(#[from] rcgen::Error),
     #[error("{0}")]
     Foreign(String),
+    #[error("{0} has changed meanwhile")]
+    Changed(String),
     #[error("no answer in {} s", ANSWER.as_secs())]
     Late,
 }
@@ -77,7 +83,7 @@ impl Subject {
             Self::Rights(_) => "RoleBinding",
             Self::ClusterRights => "ClusterRoleBinding",
             Self::Event(..) => "Event",
-            Self::Condition(_) => "ShardingConfig",
+            Self::Condition(_) | Self::Children(_) | Self::Finalizer(_) => "ShardingConfig",
             Self::Lease(_) => "Lease",
         }
     }
@@ -87,7 +93,11 @@ impl Subject {
         match self {
             Self::Authorities | Self::Hooks(_) | Self::ClusterRights => None,
             Self::Bundle(namespace) | Self::Rights(namespace) => Some(namespace),
-            Self::Event(_, key) | Self::Condition(key) | Self::Lease(key) => Some(namespace(key)),
+            Self::Event(_, key)
+            | Self::Condition(key)
+            | Self::Children(key)
+            | Self::Finalizer(key)
+            | Self::Lease(key) => Some(namespace(key)),
         }
     }
 }

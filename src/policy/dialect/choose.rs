@@ -72,7 +72,7 @@ pub fn choose<'c>(
             Ok(Draft::Sharding(draft)) if draft.config.pods.matches(label) => {
                 selecting.push(draft);
             }
-            Ok(Draft::Sharding(_)) => {}
+            Ok(Draft::Sharding(_) | Draft::Root(_)) => {}
             Err(why) if is_present => return Err(NotChosen::Invalid(why.clone())),
             Err(why) => invalid.push(why.clone()),
         }

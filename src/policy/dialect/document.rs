@@ -8,7 +8,7 @@ use super::{
     draft::{Checked, Draft, ShardingDraft},
     problem::Invalid,
 };
-use crate::policy::object::Kind;
+use crate::policy::object::{Kind, ObjectRef};
 
 /// Errors of reading a policy from YAML.
 #[derive(Debug, thiserror::Error)]
@@ -20,6 +20,8 @@ pub enum BadDocument {
     Absent(Kind, String, String),
     #[error("two {0}s are named {1:?}, a name must be unique")]
     Twice(Kind, String),
+    #[error("{0} is a root, which has no pods: name the config of a shard")]
+    Root(ObjectRef),
     #[error(transparent)]
     Invalid(#[from] Invalid),
 }
@@ -59,8 +61,10 @@ pub fn from_documents(
     if let Some(namespace) = namespace {
         object.metadata.namespace = Some(namespace.to_owned());
     }
-    let Draft::Sharding(draft) = draft(kind, &object)?;
-    Ok(draft)
+    match draft(kind, &object)? {
+        Draft::Sharding(draft) => Ok(draft),
+        Draft::Root(draft) => Err(BadDocument::Root(draft.root.object)),
+    }
 }
 
 /// Checks all ShardingConfigs of the namespace that the one named `shard` has in the file, for pods

@@ -7,6 +7,7 @@ use crate::{
     policy::{
         object::ObjectRef,
         parts::{PodConfig, Policy},
+        roots::Root,
         sharding::{Boundary, Lock, NamespaceLabels, Resolved, Rule, Scope, Scopes, Sharding},
         webhook::Webhook,
     },
@@ -18,6 +19,17 @@ use crate::{
 pub enum Draft {
     /// The shard's objects and lock.
     Sharding(ShardingDraft),
+    /// The shards of a StatefulSet. It is no part of a policy: its children are.
+    Root(RootDraft),
+}
+
+/// A checked root.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RootDraft {
+    /// The root.
+    pub root: Root,
+    /// The values that can be used and mean nothing, each by its field.
+    pub warnings: Vec<Problem>,
 }
 
 /// The result of the check of one object.
@@ -68,10 +80,19 @@ pub(super) struct LabelRule {
     pub(super) selector: Selector,
 }
 
+/// The config of a shard. `None` if it is a root, or invalid.
+pub fn shard_of(checked: &Checked) -> Option<&ShardingDraft> {
+    match checked {
+        Ok(Draft::Sharding(draft)) => Some(draft),
+        Ok(Draft::Root(_)) | Err(_) => None,
+    }
+}
+
 /// The object that was checked.
 pub fn object_of(checked: &Checked) -> &ObjectRef {
     match checked {
         Ok(Draft::Sharding(draft)) => &draft.config.object,
+        Ok(Draft::Root(draft)) => &draft.root.object,
         Err(invalid) => &invalid.object,
     }
 }

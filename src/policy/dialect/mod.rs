@@ -16,7 +16,7 @@ use self::problem::Server;
 pub use self::{
     choose::{NotChosen, choose},
     document::{BadDocument, all_of, from_documents, names},
-    draft::{Checked, Draft, NamespacesUnknown, ShardingDraft, object_of},
+    draft::{Checked, Draft, NamespacesUnknown, RootDraft, ShardingDraft, object_of, shard_of},
     problem::{Invalid, Problem},
 };
 use super::object::{Kind, ObjectRef};
@@ -30,8 +30,7 @@ pub fn draft(kind: Kind, object: &DynamicObject) -> Checked {
     };
     let created = object.metadata.creation_timestamp.as_ref().map(|Time(at)| at.as_second());
     match kind {
-        Kind::ShardingConfig => kusion::sharding(identity, spec)
-            .map(|draft| Draft::Sharding(ShardingDraft { created, ..draft }))
+        Kind::ShardingConfig => kusion::sharding(identity, created, spec)
             .map_err(|invalid| Invalid { server: Server::read(spec).into(), ..invalid }),
     }
 }

@@ -77,6 +77,10 @@ impl Problems {
         self.0.push(Problem { field: field.into(), what: what.to_string() });
     }
 
+    pub(super) fn extend(&mut self, problems: impl IntoIterator<Item = Problem>) {
+        self.0.extend(problems);
+    }
+
     /// The field's value; `None` adds the error as a problem.
     pub(super) fn ok<T>(
         &mut self,

@@ -24,7 +24,7 @@ fn an_object_is_checked_by_itself_and_keeps_its_identity() {
     valid.unwrap();
     for (spec, message) in [
         (json!(null), "spec: is missing: give a selector of the pods"),
-        (json!({}), "spec: missing field `selector`"),
+        (json!({}), "spec.selector: is empty: give labels that select the pods of this shard"),
         (
             json!({"selector": {}, "controller": {"leaderElectionName": "A"}}),
             "spec.controller.leaderElectionName: \"A\" is not an object name: give lower case \

@@ -2,10 +2,11 @@
 
 use std::collections::BTreeSet;
 
-use super::ranges::{HashSpans, Hashes};
+use super::ranges::Hashes;
 use crate::{
     policy::{
-        sharding::{Boundary, HashOf, HashRule, ObjectFacts, Share},
+        sharding::{Boundary, HashFunction, HashOf, HashRule, ObjectFacts, Share},
+        spans::{END, Spans},
         way::Narrow,
     },
     wire::{frames::Verdict, object::Object, selector::Selector},
@@ -185,13 +186,13 @@ fn hashes(before: &Share, after: &Share) -> Option<Hashes> {
         return None;
     }
     let set = if old.rest == new.rest { old.set.xor(&new.set) } else { old.set.or(&new.set) };
-    (set != HashSpans::all()).then(|| Hashes::new(of, set))
+    (set != Spans::up_to(END)).then(|| Hashes::new(of, set))
 }
 
 /// A judgement as a set of hashes, and its other conditions.
 struct Hashed {
     of: Option<HashOf>,
-    set: HashSpans,
+    set: Spans,
     rest: Option<Vec<Boundary>>,
 }
 
@@ -201,10 +202,10 @@ impl Hashed {
     fn of(share: &Share) -> Option<Self> {
         let (scope, are_namespaces) = match share {
             Share::None => {
-                return Some(Self { of: None, set: HashSpans::default(), rest: None });
+                return Some(Self { of: None, set: Spans::default(), rest: None });
             }
             Share::Whole => {
-                return Some(Self { of: None, set: HashSpans::all(), rest: Some(Vec::new()) });
+                return Some(Self { of: None, set: Spans::up_to(END), rest: Some(Vec::new()) });
             }
             Share::Each { scope, are_namespaces } => (scope, *are_namespaces),
         };
@@ -222,15 +223,16 @@ impl Hashed {
             }
         }
         let Some((rule, has_cluster_scoped)) = found else {
-            return Some(Self { of: None, set: HashSpans::all(), rest: Some(rest) });
+            return Some(Self { of: None, set: Spans::up_to(END), rest: Some(rest) });
         };
-        let set: HashSpans = rule.ranges().iter().copied().collect();
+        let set: Spans = rule.ranges().iter().copied().collect();
         let set = match rule.of() {
             HashOf::Uid => set,
+            _ if rule.function() == HashFunction::Mixed => return None,
             // The API server hashes a Namespace as an object without a namespace.
             HashOf::Namespace if are_namespaces => return None,
             // Cluster-scoped objects have the hash of the empty namespace.
-            HashOf::Namespace if has_cluster_scoped => set.or(&HashSpans::of_text("")),
+            HashOf::Namespace if has_cluster_scoped => set.or(&Hashes::span_of("")),
             HashOf::Namespace => set,
         };
         Some(Self { of: Some(rule.of()), set, rest: Some(rest) })

@@ -3,58 +3,49 @@
 use std::fmt;
 
 use crate::{
-    policy::sharding::{HashOf, HashRange, fnv1a},
+    policy::{
+        sharding::{HashOf, fnv1a},
+        spans::{END, Span, Spans},
+    },
     wire::ListOptions,
 };
 
 /// The most ranges in a request line that servers accept.
 const MAX_RANGES: usize = 64;
-/// One more than the last hash.
-const END: u128 = 1 << 64;
 
 /// Hashes of one attribute of an object.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Hashes {
     of: HashOf,
-    set: HashSpans,
-}
-
-/// Disjoint spans in order; none touches the next.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(super) struct HashSpans(Vec<Span>);
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-struct Span {
-    from: u128,
-    to: u128,
+    set: Spans,
 }
 
 impl Hashes {
-    pub(super) fn new(of: HashOf, set: HashSpans) -> Self {
+    pub(super) fn new(of: HashOf, set: Spans) -> Self {
         Self { of, set }
     }
 
     /// Whether no hash is in it.
     pub fn is_empty(&self) -> bool {
-        self.set.0.is_empty()
+        self.set.is_empty()
     }
 
     /// Whether the set may be added to a client's options: not if it has too many ranges, or if the
     /// client has a `shardSelector` of its own.
     pub fn may_be_pushed(&self, options: &ListOptions<'_>) -> bool {
-        self.set.0.len() <= MAX_RANGES && !options.has_shard_selector
+        self.set.iter().len() <= MAX_RANGES && !options.has_shard_selector
     }
 
     /// Whether an object with this uid, in this namespace, has one of the hashes.
     pub fn has(&self, uid: &str, namespace: &str) -> bool {
-        self.set.has(self.hashed(uid, namespace))
+        self.set.has(u128::from(fnv1a(self.hashed(uid, namespace))))
     }
 
     /// The set of one object's hash, and its complement: a probe for servers that apply hashes
     /// without confirming them.
     pub fn of_one(&self, uid: &str, namespace: &str) -> (Self, Self) {
-        let one = HashSpans::of_text(self.hashed(uid, namespace));
-        let others = Self { of: self.of, set: one.not() };
+        let one = Self::span_of(self.hashed(uid, namespace));
+        let others = Self { of: self.of, set: one.not(END) };
         (Self { of: self.of, set: one }, others)
     }
 
@@ -93,7 +84,7 @@ impl Hashes {
             spans.push(span);
         }
         let (of, spans) = found?;
-        Some(Self { of, set: HashSpans::of(spans) })
+        Some(Self { of, set: Spans::of(spans) })
     }
 }
 
@@ -109,7 +100,7 @@ impl fmt::Display for Hashes {
             HashOf::Uid => "object.metadata.uid",
             HashOf::Namespace => "object.metadata.namespace",
         };
-        for (at, Span { from, to }) in self.set.0.iter().enumerate() {
+        for (at, Span { from, to }) in self.set.iter().enumerate() {
             let or = if at == 0 { "" } else { " || " };
             write!(f, "{or}shardRange({of}, '{from:#018x}', '{to:#018x}')")?;
         }
@@ -117,81 +108,20 @@ impl fmt::Display for Hashes {
     }
 }
 
-impl HashSpans {
-    pub(super) fn all() -> Self {
-        Self(vec![Span { from: 0, to: END }])
-    }
-
-    pub(super) fn of_text(text: &str) -> Self {
+impl Hashes {
+    /// The set with the hash of a text alone.
+    pub(super) fn span_of(text: &str) -> Spans {
         let hash = u128::from(fnv1a(text));
-        Self(vec![Span { from: hash, to: hash + 1 }])
-    }
-
-    /// Whether it has the hash of the text.
-    fn has(&self, text: &str) -> bool {
-        let hash = u128::from(fnv1a(text));
-        self.0.iter().any(|span| span.from <= hash && hash < span.to)
-    }
-
-    fn of(mut spans: Vec<Span>) -> Self {
-        spans.sort_unstable();
-        let mut set: Vec<Span> = Vec::new();
-        for span in spans {
-            match set.last_mut() {
-                Some(last) if last.to >= span.from => last.to = last.to.max(span.to),
-                _ => set.push(span),
-            }
-        }
-        Self(set)
-    }
-
-    pub(super) fn or(&self, other: &Self) -> Self {
-        Self::of(self.0.iter().chain(&other.0).copied().collect())
-    }
-
-    fn not(&self) -> Self {
-        let mut from = 0;
-        let mut set = Vec::new();
-        for span in &self.0 {
-            if span.from > from {
-                set.push(Span { from, to: span.from });
-            }
-            from = span.to;
-        }
-        if from < END {
-            set.push(Span { from, to: END });
-        }
-        Self(set)
-    }
-
-    pub(super) fn xor(&self, other: &Self) -> Self {
-        let without = |one: &Self, two: &Self| one.not().or(two).not();
-        without(self, other).or(&without(other, self))
-    }
-}
-
-impl FromIterator<HashRange> for HashSpans {
-    fn from_iter<I: IntoIterator<Item = HashRange>>(ranges: I) -> Self {
-        let span = |range: HashRange| {
-            let (from, to) = range.bounds();
-            Span { from: from.into(), to: to.map_or(END, u128::from) }
-        };
-        Self::of(ranges.into_iter().map(span).collect())
+        Spans::of([Span { from: hash, to: hash + 1 }])
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use proptest::prelude::*;
-
     use super::*;
 
-    fn set(spans: &[(u128, u128)]) -> HashSpans {
-        HashSpans::of(spans.iter().map(|(from, to)| Span { from: *from, to: *to }).collect())
-    }
-
-    fn holds(set: &HashSpans, hash: u128) -> bool {
-        set.0.iter().any(|span| span.from <= hash && hash < span.to)
+    fn set(spans: &[(u128, u128)]) -> Spans {
+        Spans::of(spans.iter().map(|(from, to)| Span { from: *from, to: *to }))
     }
 
     #[test]
@@ -209,26 +139,5 @@ mod tests {
         assert!(end.to_string().ends_with("'0x8000000000000000', '0x10000000000000000')"), "{end}");
         let twice = format!("{end} || {end}");
         assert!(end.is_said_by(&twice), "what overlaps is one");
-    }
-
-    proptest! {
-        #![proptest_config(ProptestConfig { failure_persistence: None, ..Default::default() })]
-
-        #[test]
-        fn sets_are_sets(
-            one in prop::collection::vec((0u128..40, 1u128..9), 0..5),
-            two in prop::collection::vec((0u128..40, 1u128..9), 0..5),
-        ) {
-            let spans = |of: &[(u128, u128)]| set(&of.iter().map(|(from, n)| (*from, from + n)).collect::<Vec<_>>());
-            let (one, two) = (spans(&one), spans(&two));
-            for hash in (0..60).chain([END - 1]) {
-                let (a, b) = (holds(&one, hash), holds(&two, hash));
-                prop_assert_eq!(holds(&one.or(&two), hash), a || b);
-                prop_assert_eq!(holds(&one.xor(&two), hash), a != b);
-                prop_assert_eq!(holds(&one.not(), hash), !a);
-            }
-            prop_assert_eq!(&one.xor(&HashSpans::default()), &one);
-            prop_assert!(!holds(&one.not(), END));
-        }
     }
 }

@@ -12,7 +12,8 @@ use sha2::{Digest, Sha256};
 use super::claim::{Claim, Lease};
 use crate::{
     policy::{
-        Area, Boundary, Computed, HashOf, HashRange, HashRule, Pattern, Rule, Scope, Selected,
+        Area, Boundary, Computed, HashFunction, HashOf, HashRange, HashRule, Pattern, Rule, Scope,
+        Selected,
     },
     wire::selector::Selector,
 };
@@ -78,10 +79,17 @@ struct BoundaryText {
     selected: Option<SelectedText>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     computed: Option<String>,
+    /// The same, where what is in no namespace is claimed too although it does not meet it: earlier
+    /// releases, which do not know this field, read a claim of all namespaces.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    computed_inside: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
     uids: Option<Vec<(String, String)>>,
     #[serde(skip_serializing_if = "Option::is_none")]
     namespaces: Option<Vec<(String, String)>>,
+    /// The mixed hashes of namespaces.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    mixed: Option<Vec<(String, String)>>,
     cluster_scoped: bool,
 }
 
@@ -193,7 +201,14 @@ impl PieceText {
 impl BoundaryText {
     fn of(boundary: &Boundary) -> Self {
         let Boundary { names, pattern, selected, computed, hash, has_cluster_scoped } = boundary;
-        let ranges = |of| hash.as_ref().filter(|rule| rule.of() == of).map(HashRule::texts);
+        let is_of = |rule: &&HashRule, of, function| (rule.of(), rule.function()) == (of, function);
+        let ranges = |of, function| {
+            hash.as_ref().filter(|rule| is_of(rule, of, function)).map(HashRule::texts)
+        };
+        let text = computed.as_ref().map(ToString::to_string);
+        // What is in no namespace is claimed although it does not meet the condition.
+        let is_inside = *has_cluster_scoped && computed.as_ref().is_some_and(|one| !one.has(""));
+        let (computed, computed_inside) = if is_inside { (None, text) } else { (text, None) };
         Self {
             names: names.clone(),
             pattern: pattern.as_ref().map(|pattern| pattern.as_str().to_owned()),
@@ -201,19 +216,24 @@ impl BoundaryText {
                 by: selected.selector().to_string(),
                 names: selected.names().clone(),
             }),
-            computed: computed.as_ref().map(ToString::to_string),
-            uids: ranges(HashOf::Uid),
-            namespaces: ranges(HashOf::Namespace),
+            computed,
+            computed_inside,
+            uids: ranges(HashOf::Uid, HashFunction::Fnv1a),
+            namespaces: ranges(HashOf::Namespace, HashFunction::Fnv1a),
+            mixed: ranges(HashOf::Namespace, HashFunction::Mixed),
             cluster_scoped: *has_cluster_scoped,
         }
     }
 
     fn read(self) -> Option<Boundary> {
-        let hash = match (&self.uids, &self.namespaces) {
-            (None, None) => None,
-            (Some(ranges), None) => Some(hash_rule(HashOf::Uid, ranges)?),
-            (None, Some(ranges)) => Some(hash_rule(HashOf::Namespace, ranges)?),
-            (Some(_), Some(_)) => return None,
+        let hash = match (&self.uids, &self.namespaces, &self.mixed) {
+            (None, None, None) => None,
+            (Some(uids), None, None) => Some(HashRule::new(HashOf::Uid, hash_ranges(uids)?).ok()?),
+            (None, Some(plain), None) => {
+                Some(HashRule::new(HashOf::Namespace, hash_ranges(plain)?).ok()?)
+            }
+            (None, None, Some(mixed)) => Some(HashRule::mixed(hash_ranges(mixed)?).ok()?),
+            _ => return None,
         };
         let selected = match self.selected {
             None => None,
@@ -223,7 +243,10 @@ impl BoundaryText {
             None => None,
             Some(pattern) => Some(Pattern::new(pattern).ok()?),
         };
-        let computed = match &self.computed {
+        if self.computed.is_some() && self.computed_inside.is_some() {
+            return None;
+        }
+        let computed = match self.computed.or(self.computed_inside) {
             None => None,
             Some(text) => match Computed::split(&text.parse().ok()?) {
                 (Some(computed), rest) if rest.is_everything() => Some(computed),
@@ -237,7 +260,6 @@ impl BoundaryText {
     }
 }
 
-fn hash_rule(of: HashOf, ranges: &[(String, String)]) -> Option<HashRule> {
-    let ranges = ranges.iter().map(|(from, to)| HashRange::new(from, to).ok());
-    HashRule::new(of, ranges.collect::<Option<_>>()?).ok()
+fn hash_ranges(ranges: &[(String, String)]) -> Option<Vec<HashRange>> {
+    ranges.iter().map(|(from, to)| HashRange::new(from, to).ok()).collect()
 }

@@ -9,10 +9,13 @@ use std::{collections::BTreeSet, fmt};
 
 use regex::{Regex, RegexBuilder};
 
-pub(in crate::policy) use self::hash::fnv1a;
 pub use self::{
     computed::Computed,
-    hash::{BadRange, HashOf, HashRange, HashRule},
+    hash::{BadRange, HashFunction, HashOf, HashRange, HashRule},
+};
+pub(in crate::policy) use self::{
+    computed::shard_bucket,
+    hash::{fnv1a, mixed},
 };
 use super::Selected;
 
@@ -67,10 +70,9 @@ impl Boundary {
             && *has_cluster_scoped
     }
 
-    /// The boundary, restricted by a condition on computed keys, if there is one.
+    /// The boundary, whose namespaces are restricted by a condition on computed keys, if there is one.
     pub(in crate::policy) fn restricted(mut self, computed: Option<Computed>) -> Self {
         let Some(computed) = computed else { return self };
-        self.has_cluster_scoped &= computed.has("");
         if let Some(listed) = computed.names() {
             self.names = Some(match self.names.take() {
                 Some(names) => names.intersection(&listed).cloned().collect(),
@@ -186,8 +188,12 @@ impl fmt::Display for Boundary {
                 HashOf::Uid => "uid",
                 HashOf::Namespace => "namespace",
             };
+            let function = match rule.function() {
+                HashFunction::Fnv1a => "hash",
+                HashFunction::Mixed => "mixed hash",
+            };
             let ranges: Vec<_> = rule.ranges().iter().map(ToString::to_string).collect();
-            parts.push(format!("hash({of}) in {}", ranges.join(" or ")));
+            parts.push(format!("{function}({of}) in {}", ranges.join(" or ")));
         }
         if !self.has_cluster_scoped {
             parts.push("nothing without a namespace".to_owned());
@@ -234,6 +240,19 @@ mod tests {
         ] {
             assert_eq!(fnv1a(text), hash, "{text:?}");
         }
+    }
+
+    #[test]
+    fn i15_numbered_namespaces_are_spread_evenly_by_the_mixed_hash() {
+        // `fmix64` of MurmurHash3 (smhasher, MurmurHash3.cpp).
+        for (hash, mixed) in [(0, 0), (1, 0xb456_bcfc_34c2_cb2c), (2, 0x3abf_2a20_6506_83e7)] {
+            assert_eq!(hash::mixed(hash), mixed, "{hash}");
+        }
+        let half = |rule: HashRule| (0..1000).filter(|at| rule.has(&format!("ns-{at:04}"))).count();
+        let ranges = || vec![HashRange::new(ZERO, HALF).unwrap()];
+        assert_eq!(half(HashRule::new(HashOf::Namespace, ranges()).unwrap()), 1000);
+        let even = half(HashRule::mixed(ranges()).unwrap());
+        assert!((450..=550).contains(&even), "{even}");
     }
 
     #[test]

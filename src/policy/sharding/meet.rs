@@ -12,7 +12,9 @@ use std::{
     sync::Arc,
 };
 
-use super::{Boundary, Computed, HashOf, HashRule, Pattern, Piece, Scope, Selected, common};
+use super::{
+    Boundary, Computed, HashFunction, HashOf, HashRule, Pattern, Piece, Scope, Selected, common,
+};
 
 impl Scope {
     /// The scope in normal form: equal, if the same conditions were met in another order.
@@ -21,7 +23,7 @@ impl Scope {
     }
 
     /// The objects that both own, in normal form: one condition of each kind, but for patterns and
-    /// for hashes of both attributes.
+    /// for hashes of several attributes and functions.
     pub fn meet(&self, other: &Self) -> Self {
         let selector = self.selector().and(other.selector());
         if self.is_nothing() || other.is_nothing() || selector.is_contradiction() {
@@ -78,6 +80,7 @@ struct Common {
     computed: Option<Computed>,
     of_uid: Hashes,
     of_namespace: Hashes,
+    of_namespace_mixed: Hashes,
     has_cluster_scoped: bool,
 }
 
@@ -129,9 +132,10 @@ impl Common {
             self.computed = Some(both.unwrap_or_else(|| computed.clone()));
         }
         if let Some(rule) = hash {
-            match rule.of() {
-                HashOf::Uid => self.of_uid.add(rule),
-                HashOf::Namespace => self.of_namespace.add(rule),
+            match (rule.of(), rule.function()) {
+                (HashOf::Uid, _) => self.of_uid.add(rule),
+                (HashOf::Namespace, HashFunction::Fnv1a) => self.of_namespace.add(rule),
+                (HashOf::Namespace, HashFunction::Mixed) => self.of_namespace_mixed.add(rule),
             }
         }
         self.has_cluster_scoped &= has_cluster_scoped;
@@ -142,26 +146,26 @@ impl Common {
         if matches!(self.of_uid, Hashes::None) {
             return None;
         }
-        if matches!(self.of_namespace, Hashes::None) {
+        if [&self.of_namespace, &self.of_namespace_mixed]
+            .iter()
+            .any(|of| matches!(of, Hashes::None))
+        {
             self.names = Some(BTreeSet::new());
         }
         if let Some(computed) = self.computed.take() {
-            let named = Boundary {
-                names: self.names.take(),
-                has_cluster_scoped: self.has_cluster_scoped,
-                ..Boundary::everything()
-            };
+            let named = Boundary { names: self.names.take(), ..Boundary::everything() };
             let restricted = named.restricted(Some(computed));
             (self.names, self.computed) = (restricted.names, restricted.computed);
-            self.has_cluster_scoped = restricted.has_cluster_scoped;
         }
         // Of names that are listed, each condition on names is known.
         if let Some(names) = &mut self.names {
             let patterns = std::mem::take(&mut self.patterns);
-            let hash = std::mem::take(&mut self.of_namespace).rule();
+            let hashes = [&mut self.of_namespace, &mut self.of_namespace_mixed];
+            let hashes: Vec<_> =
+                hashes.into_iter().filter_map(|of| std::mem::take(of).rule()).collect();
             names.retain(|name| {
                 patterns.values().all(|pattern| pattern.is_match(name))
-                    && hash.as_ref().is_none_or(|rule| rule.has(name))
+                    && hashes.iter().all(|rule| rule.has(name))
             });
             if names.is_empty() {
                 self.selected = None;
@@ -175,7 +179,8 @@ impl Common {
 
     fn listed(self) -> Vec<Boundary> {
         let mut patterns = self.patterns.into_values();
-        let mut hashes = [self.of_uid, self.of_namespace].into_iter().filter_map(Hashes::rule);
+        let hashes = [self.of_uid, self.of_namespace, self.of_namespace_mixed];
+        let mut hashes = hashes.into_iter().filter_map(Hashes::rule);
         let first = Boundary {
             names: self.names,
             pattern: patterns.next(),

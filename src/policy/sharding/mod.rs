@@ -19,10 +19,15 @@ use std::sync::Arc;
 
 use sha2::{Digest, Sha256};
 
-pub(super) use self::{area::refined, boundary::fnv1a, common::find_name, namespaces::Resolved};
+pub(super) use self::{
+    area::refined,
+    boundary::{fnv1a, mixed, shard_bucket},
+    common::find_name,
+    namespaces::Resolved,
+};
 pub use self::{
     area::{Area, Piece},
-    boundary::{BadRange, Boundary, Computed, HashOf, HashRange, HashRule, Pattern},
+    boundary::{BadRange, Boundary, Computed, HashFunction, HashOf, HashRange, HashRule, Pattern},
     facts::{ObjectFacts, OfNamespace},
     lock::{BadLock, Lock, LockIn},
     namespaces::{NamespaceLabels, Selected},

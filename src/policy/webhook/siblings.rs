@@ -73,6 +73,8 @@ impl Siblings {
                     needs_namespaces |= draft.needs_namespaces();
                     (draft.server(), draft.resolve(known).map_err(|why| why.to_string()))
                 }
+                // Its children are shards.
+                Ok(Draft::Root(_)) => continue,
                 Err(invalid) => ((*invalid.server).clone(), Err(invalid.to_string())),
             };
             match resolved {

@@ -336,7 +336,7 @@ fn an_installation_is_told_an_upgrade_keeps_the_ca_bundle_an_uninstall_the_confi
         "apiVersion": "ctrlmesh.kusionstack.io/v1alpha1",
         "kind": "ShardingConfig",
         "metadata": { "name": "blue", "namespace": "default" },
-        "spec": { "selector": {} },
+        "spec": { "selector": { "matchLabels": { "app": "x" } } },
     });
     api.apply(&yaml::print(&config))?;
     let said = format!("{:#}", install(&[]).err().context("installed over another's CRD")?);

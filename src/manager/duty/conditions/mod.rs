@@ -8,60 +8,30 @@ mod reviews;
 mod rings;
 #[cfg(test)]
 mod tests;
+mod verdict;
 
 use k8s_openapi::jiff::Timestamp;
 use kube::Resource;
 use serde_json::{Value, json};
 
+use self::verdict::Missed;
 pub(super) use self::{
     compared::Comparisons,
     reviews::SelectedPods,
     rings::{PodOfRing, Rings},
+    verdict::Verdict,
 };
 use crate::{
-    api::{Condition, ShardingConfig},
-    manager::configs::{ConfigFacts, name, namespace},
-    policy::Draft,
+    api::{Condition, RootStatus, ShardingConfig},
+    manager::{
+        configs::{ConfigFacts, name, namespace},
+        duty::roots::{READY, Roots},
+    },
+    policy::{Draft, object_of},
 };
 
 /// The reason why a condition is `True` or `False`, and the message.
 type Because = (&'static str, String);
-
-/// The verdict about one condition of a config.
-#[derive(Clone, Debug, PartialEq, Eq)]
-enum Verdict {
-    /// It is `True`.
-    Yes(&'static str, String),
-    /// It is `False`.
-    No(&'static str, String),
-    /// It is `Unknown`: more cannot be known.
-    Undecided(&'static str, String),
-    /// It says nothing about this config.
-    None,
-    /// It is not known yet: it stays as it is.
-    Unknown,
-}
-
-/// Some objects, named by the first of them so that a message changes no more often than it must.
-#[derive(Clone, Copy, Debug, Default)]
-struct Missed<'a> {
-    /// The first of them by name.
-    first: Option<&'a str>,
-    are_several: bool,
-}
-
-impl<'a> Missed<'a> {
-    fn add(&mut self, name: &'a str) {
-        self.are_several = self.first.is_some_and(|first| self.are_several || first != name);
-        self.first = Some(self.first.map_or(name, |first| first.min(name)));
-    }
-
-    /// Their name. `None` if there are none.
-    fn named(&self, noun: &str) -> Option<String> {
-        let others = if self.are_several { " and others" } else { "" };
-        self.first.map(|first| format!("{noun} {first}{others}"))
-    }
-}
 
 /// The object to apply to the status of a config. `None` if its conditions are as they should be.
 pub(super) fn due(
@@ -69,18 +39,29 @@ pub(super) fn due(
     config: &ConfigFacts,
     pods: &SelectedPods<'_>,
     rings: &Rings<'_>,
+    roots: &Roots<'_>,
     now: Timestamp,
 ) -> Option<Value> {
-    // The last good policy is in force, which is not known here.
-    let Ok(Draft::Sharding(draft)) = &config.checked else { return None };
-    let [in_force, overlap, covered, silent] = rings.verdicts(namespace(key), draft);
-    let verdicts = [
-        (rings::IN_FORCE, in_force),
-        (rings::OVERLAP, overlap),
-        (rings::COVERED, covered),
-        (rings::SILENT, silent),
-        (reviews::TYPE, pods.verdict(draft)),
-    ];
+    let mut root = None;
+    let verdicts = match &config.checked {
+        Ok(Draft::Sharding(draft)) => {
+            let [in_force, overlap, covered, silent] = rings.verdicts(namespace(key), draft);
+            vec![
+                (rings::IN_FORCE, in_force),
+                (rings::OVERLAP, overlap),
+                (rings::COVERED, covered),
+                (rings::SILENT, silent),
+                (reviews::TYPE, pods.verdict(draft)),
+            ]
+        }
+        Ok(Draft::Root(_)) => {
+            let (ready, child_sharding_configs) = roots.verdict(key);
+            root = Some(RootStatus { child_sharding_configs });
+            vec![(READY, ready)]
+        }
+        // The last good policy is in force, which is not known here.
+        Err(_) => return None,
+    };
     let [mut wanted, mut present] = [Vec::new(), Vec::new()];
     for (r#type, verdict) in verdicts {
         let mut all = config.status.conditions.iter();
@@ -96,15 +77,20 @@ pub(super) fn due(
             Verdict::No(reason, message) => ("False", (reason, message)),
             Verdict::Undecided(reason, message) => ("Unknown", (reason, message)),
         };
-        let generation = draft.config.object.generation;
+        let generation = object_of(&config.checked).generation;
         wanted.push(condition(r#type, status, because, generation, now_is, now));
     }
-    (wanted != present).then(|| {
+    let is_other = wanted != present || config.status.root != root;
+    is_other.then(|| {
+        let mut status = json!({ "conditions": wanted });
+        if let Some(root) = root {
+            status["root"] = json!(root);
+        }
         json!({
             "apiVersion": ShardingConfig::api_version(&()),
             "kind": ShardingConfig::kind(&()),
             "metadata": { "namespace": namespace(key), "name": name(key) },
-            "status": { "conditions": wanted },
+            "status": status,
         })
     })
 }

@@ -1,9 +1,10 @@
 use std::{collections::BTreeMap, num::NonZeroU16, sync::Arc};
 
+use k8s_openapi::jiff::Timestamp;
 use proptest::prelude::*;
 use serde_json::{Value, json};
 
-use super::{Comparisons, PodOfRing, Rings, SelectedPods, due};
+use super::{Comparisons, PodOfRing, Rings, Roots, SelectedPods};
 use crate::{
     manager::{
         configs::ConfigFacts,
@@ -11,6 +12,17 @@ use crate::{
     },
     policy::{Draft, NamespaceLabels, ShardingDraft},
 };
+
+/// The object to apply, where there is no root.
+fn due(
+    key: &str,
+    config: &ConfigFacts,
+    pods: &SelectedPods<'_>,
+    rings: &Rings<'_>,
+    now: Timestamp,
+) -> Option<Value> {
+    super::due(key, config, pods, rings, &Roots::default(), now)
+}
 
 const MONDAY: &str = "2026-11-23T08:00:00Z";
 const TUESDAY: &str = "2026-11-24T08:00:00Z";

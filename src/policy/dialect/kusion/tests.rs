@@ -3,15 +3,26 @@ use std::collections::{BTreeMap, BTreeSet};
 use proptest::prelude::*;
 
 use super::*;
-use crate::api::{OwnerDown, Route, Unowned};
-use crate::policy::{CertFiles, Kind, NamespaceLabels, ObjectFacts, Policy, Webhook};
-use crate::wire::object::Object;
+use crate::{
+    api::{OwnerDown, Route, Unowned},
+    policy::{
+        CertFiles, GroupResource, Kind, NamespaceLabels, ObjectFacts, Policy, Webhook,
+        dialect::draft::Draft,
+    },
+    wire::{
+        object::Object,
+        selector::{Op, Requirement},
+    },
+};
 
 fn compiled(yaml: &str) -> Result<ShardingDraft, Invalid> {
     let kind = Kind::ShardingConfig;
     let (namespace, name) = ("ns".into(), "blue".into());
     let object = ObjectRef { kind, namespace, name, uid: None, generation: None };
-    sharding(object, &serde_yaml::from_str(yaml).unwrap())
+    match sharding(object, None, &serde_yaml::from_str(yaml).unwrap())? {
+        Draft::Sharding(draft) => Ok(draft),
+        Draft::Root(draft) => panic!("{draft:?}"),
+    }
 }
 
 fn problems(yaml: &str) -> Vec<String> {
@@ -225,7 +236,7 @@ limits:
 - relateResources: [{{apiGroups: [''], resources: [services]}}]
   hash: {{of: uid, ranges: [{{from: '0x0000000000000000', to: ''}}, {{from: '0x8000000000000000', to: ''}}]}}
 - relateResources: [{{apiGroups: [''], resources: [events]}}]
-  hash: {{of: uid, ranges: []}}
+  hash: {{of: uid, function: Fnv1aMixed, ranges: []}}
 "
     );
     let problems = problems(&yaml);
@@ -238,7 +249,7 @@ limits:
         "spec.limits[2].clusterScoped: is missing",
         "spec.limits[2].hash.ranges[0]: \"0x0\" is not a hash",
         "spec.limits[3].hash.ranges: [0x8000000000000000, end) overlaps",
-        "spec.limits[4].hash.ranges: is empty",
+        "spec.limits[4].hash.function: Fnv1aMixed is for namespaces",
     ];
     assert_eq!(problems.len(), fields.len(), "{problems:#?}");
     for field in fields {
@@ -262,6 +273,9 @@ fn a_boundary_is_part_of_what_the_policy_does() {
         "{hash: {of: uid, ranges: [{from: '0x0000000000000000', to: ''}]}}",
         "{hash: {of: uid, ranges: [{from: '0x0000000000000001', to: ''}]}}",
         "{hash: {of: namespace, ranges: [{from: '0x0000000000000001', to: ''}]}, clusterScoped: Include}",
+        "{hash: {of: namespace, function: Fnv1aMixed, ranges: [{from: '0x0000000000000001', to: ''}]}, clusterScoped: Include}",
+        "{selector: {matchLabels: {ctrlmesh.kusionstack.io/shard-hash: '7'}}}",
+        "{selector: {matchLabels: {ctrlmesh.kusionstack.io/shard-hash: '7'}}, clusterScoped: Include}",
     ];
     let hashes: BTreeSet<_> = all.iter().map(|limit| hash(limit)).collect();
     assert_eq!(hashes.len(), all.len());
@@ -269,6 +283,31 @@ fn a_boundary_is_part_of_what_the_policy_does() {
         hash("{namespaces: {names: [b, a]}, clusterScoped: Exclude}"),
         hash("{namespaces: {names: [a, b]}, clusterScoped: Exclude}")
     );
+}
+
+#[test]
+fn i15_no_range_is_nothing_and_a_word_about_cluster_scoped_objects_counts() {
+    let owns = |limit: &str| {
+        let yaml = format!("{PODS}\nlimits: [{limit}]");
+        let policy = compiled(&yaml).unwrap().resolve(None).unwrap();
+        let scope = policy.sharding.scope(&GroupResource::new("", "pods")).unwrap();
+        let owns = |namespace| scope.owns(&ObjectFacts::of(&object(namespace, "x"), false));
+        ["a", "b", ""].map(|namespace| owns(namespace).unwrap())
+    };
+    let bucket = "selector: {matchLabels: {kridge.kusionstack.io/shard-hash: '1'}}";
+    let not = "selector: {matchExpressions: [{key: ctrlmesh.kusionstack.io/namespace, operator: NotIn, values: [a]}]}";
+    for (limit, expected) in [
+        ("{hash: {of: uid, ranges: []}}", [false, false, false]),
+        ("{hash: {of: uid, ranges: []}, clusterScoped: Include}", [false, false, false]),
+        ("{hash: {of: namespace, ranges: []}, clusterScoped: Exclude}", [false, false, false]),
+        ("{hash: {of: namespace, ranges: []}, clusterScoped: Include}", [false, false, true]),
+        (&format!("{{{bucket}}}"), [true, false, false]),
+        (&format!("{{{bucket}, clusterScoped: Include}}"), [true, false, true]),
+        (&format!("{{{not}}}"), [false, true, true]),
+        (&format!("{{{not}, clusterScoped: Exclude}}"), [false, true, false]),
+    ] {
+        assert_eq!(owns(limit), expected, "{limit}");
+    }
 }
 
 fn known(all: &[(&str, &[(&str, &str)])]) -> NamespaceLabels {

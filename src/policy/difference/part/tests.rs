@@ -24,14 +24,17 @@ fn requirement() -> impl Strategy<Value = Requirement> {
 
 fn hash_rule() -> impl Strategy<Value = HashRule> {
     let of = prop_oneof![Just(HashOf::Uid), Just(HashOf::Namespace)];
-    (of, prop::collection::btree_set(0u64..16, 1..5)).prop_map(|(of, cuts)| {
+    let cuts = prop::collection::btree_set(0u64..16, 1..5);
+    (of, prop::bool::weighted(0.2), cuts).prop_map(|(of, is_mixed, cuts)| {
         let text = |cut: u64| format!("{:#018x}", cut << 60);
         let cuts: Vec<_> = cuts.into_iter().collect();
         let range = |pair: &[u64]| {
             let to = pair.get(1).map_or(String::new(), |to| text(*to));
             HashRange::new(&text(pair[0]), &to).unwrap()
         };
-        HashRule::new(of, cuts.chunks(2).map(range).collect()).unwrap()
+        let ranges = cuts.chunks(2).map(range).collect();
+        let rule = if is_mixed { HashRule::mixed(ranges) } else { HashRule::new(of, ranges) };
+        rule.unwrap()
     })
 }
 

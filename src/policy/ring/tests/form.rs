@@ -3,7 +3,9 @@ use std::sync::Arc;
 use proptest::prelude::*;
 
 use super::super::{Claim, Lease, Said, ScopeClaim, TooLong};
-use crate::policy::{Area, Boundary, Rule, Scope, sharding::any_scope};
+use crate::policy::{
+    Area, Boundary, Computed, HashRange, HashRule, Rule, Scope, sharding::any_scope,
+};
 
 fn claim(pieces: Vec<(Rule, Option<Scope>)>) -> ScopeClaim {
     let normal = |scope: Scope| Arc::new(scope.normal());
@@ -66,6 +68,42 @@ fn a_claim_has_one_text() {
 }
 
 #[test]
+fn i15_an_earlier_release_reads_no_less_than_is_claimed() {
+    let (zero, half) = ("0x0000000000000000", "0x8000000000000000");
+    let mixed = HashRule::mixed(vec![HashRange::new(zero, half).unwrap()]).unwrap();
+    let bucket = "ctrlmesh.kusionstack.io/shard-hash=7".parse().unwrap();
+    let (computed, _) = Computed::split(&bucket);
+    let any = Boundary::everything;
+    for (inside, field, unknown) in [
+        (
+            Boundary { hash: Some(mixed), ..any() },
+            r#""mixed":[["0x0000000000000000","0x8000000000000000"]]"#,
+            true,
+        ),
+        (
+            any().restricted(computed.clone()),
+            r#""computedInside":"ctrlmesh.kusionstack.io/shard-hash=7""#,
+            true,
+        ),
+        (
+            Boundary { has_cluster_scoped: false, ..any() }.restricted(computed),
+            r#""computed":"ctrlmesh.kusionstack.io/shard-hash=7""#,
+            false,
+        ),
+    ] {
+        let scope = Scope::new("".parse().unwrap()).inside(inside.clone());
+        let said = claim(vec![(Rule::new("", "pods").unwrap(), Some(scope))]).text().unwrap();
+        assert!(said.contains(field), "{said}");
+        // A field that it does not know is none to it.
+        let name = field.split(':').next().unwrap();
+        let read = said.replace(name, r#""later""#);
+        let Some(ScopeClaim::Of(area)) = ScopeClaim::read(&read) else { panic!("{read}") };
+        let scope = area.find(&Rule::new("", "pods").unwrap()).unwrap();
+        assert_eq!(scope.boundaries().is_empty(), unknown, "{read}");
+    }
+}
+
+#[test]
 fn a_boundary_that_is_too_long_claims_all_of_its_resources() {
     assert!(named(10_000).text().unwrap().len() > 189_000);
     let (one, other) = (named(12_000), named(12_001));
@@ -98,6 +136,7 @@ fn a_lease_that_cannot_be_read_is_nobodys_and_claims_all() {
         r#"{"pieces":[{"group":"","resource":"pods"},{"group":"","resource":"pods"}]}"#,
         r#"{"pieces":[{"group":"","resource":"pods","labels":"a in"}]}"#,
         r#"{"pieces":[{"group":"","resource":"pods","inside":[{"clusterScoped":true,"uids":[]}]}]}"#,
+        r#"{"pieces":[{"group":"","resource":"pods","inside":[{"clusterScoped":true,"mixed":[]}]}]}"#,
     ];
     for text in unreadable {
         assert_eq!(read(Some("a"), Some(text)), (None, Claim::All), "{text}");

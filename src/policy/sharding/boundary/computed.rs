@@ -99,6 +99,11 @@ impl Key {
     }
 }
 
+/// The bucket of a namespace, 0 to 31, that KusionStack stamps as `shard-hash`.
+pub(in crate::policy) fn shard_bucket(namespace: &str) -> u64 {
+    Key::ShardHash.hash(namespace).unwrap_or_default() % 32
+}
+
 impl Computed {
     /// The condition that a selector sets on computed keys, and the rest of the selector. `None` if it
     /// sets none.

@@ -11,6 +11,7 @@ const END: u128 = 1 << 64;
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct HashRule {
     of: HashOf,
+    function: HashFunction,
     ranges: Vec<HashRange>,
 }
 
@@ -21,6 +22,16 @@ pub enum HashOf {
     Uid,
     /// `metadata.namespace`.
     Namespace,
+}
+
+/// The function that hashes the attribute.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum HashFunction {
+    /// FNV-1a, which API servers know too.
+    #[default]
+    Fnv1a,
+    /// FNV-1a, mixed, which they do not.
+    Mixed,
 }
 
 /// A range of hashes: the first in it, and the first after it, or `None` if it has no end.
@@ -47,8 +58,21 @@ pub enum BadRange {
 }
 
 impl HashRule {
-    /// A rule for ranges in any order.
-    pub fn new(of: HashOf, mut ranges: Vec<HashRange>) -> Result<Self, BadRange> {
+    /// A rule for ranges in any order, by FNV-1a.
+    pub fn new(of: HashOf, ranges: Vec<HashRange>) -> Result<Self, BadRange> {
+        Self::by(of, HashFunction::Fnv1a, ranges)
+    }
+
+    /// A rule for the mixed hashes of namespaces, in any order.
+    pub fn mixed(ranges: Vec<HashRange>) -> Result<Self, BadRange> {
+        Self::by(HashOf::Namespace, HashFunction::Mixed, ranges)
+    }
+
+    fn by(
+        of: HashOf,
+        function: HashFunction,
+        mut ranges: Vec<HashRange>,
+    ) -> Result<Self, BadRange> {
         if ranges.is_empty() {
             return Err(BadRange::None);
         }
@@ -60,10 +84,10 @@ impl HashRule {
                 return Err(BadRange::Overlap(*next, *one));
             }
         }
-        Ok(Self { of, ranges })
+        Ok(Self { of, function, ranges })
     }
 
-    /// The hashes in both of two rules for one attribute. `None` if there are none.
+    /// The hashes in both of two rules for one attribute and function. `None` if there are none.
     pub(in crate::policy::sharding) fn meet(&self, other: &Self) -> Option<Self> {
         let mut ranges: Vec<HashRange> = Vec::new();
         let (mut ones, mut others) =
@@ -85,7 +109,7 @@ impl HashRule {
                 others.next()
             };
         }
-        (!ranges.is_empty()).then_some(Self { of: self.of, ranges })
+        (!ranges.is_empty()).then_some(Self { ranges, ..*self })
     }
 
     /// The hashes that are not in it. `None` if there are none.
@@ -99,7 +123,7 @@ impl HashRule {
             from = range.to;
         }
         ranges.extend(from.map(|from| HashRange { from, to: None }));
-        (!ranges.is_empty()).then_some(Self { of: self.of, ranges })
+        (!ranges.is_empty()).then_some(Self { ranges, ..*self })
     }
 
     /// The ranges as [`HashRange::new`] reads them.
@@ -111,7 +135,10 @@ impl HashRule {
 
     /// Whether the rule has the hash of the text.
     pub(in crate::policy::sharding) fn has(&self, text: &str) -> bool {
-        self.contains(fnv1a(text))
+        self.contains(match self.function {
+            HashFunction::Fnv1a => fnv1a(text),
+            HashFunction::Mixed => mixed(fnv1a(text)),
+        })
     }
 
     /// Whether the rule has a hash.
@@ -122,6 +149,11 @@ impl HashRule {
     /// The hashed attribute.
     pub fn of(&self) -> HashOf {
         self.of
+    }
+
+    /// The function that hashes it.
+    pub fn function(&self) -> HashFunction {
+        self.function
     }
 
     /// The ranges, in order.
@@ -171,6 +203,17 @@ pub(in crate::policy) fn fnv1a(text: &str) -> u64 {
     text.bytes().fold(0xcbf2_9ce4_8422_2325, |hash, byte| {
         (hash ^ u64::from(byte)).wrapping_mul(0x0000_0100_0000_01b3)
     })
+}
+
+/// A hash whose bits all depend on all bits of another: the finaliser of MurmurHash3 (`fmix64`), with
+/// its constants. FNV-1a multiplies last by a number with few bits set, so that texts which differ in
+/// their last characters only differ little in the highest bits, by which ranges tell them apart.
+pub(in crate::policy) fn mixed(mut hash: u64) -> u64 {
+    hash ^= hash >> 33;
+    hash = hash.wrapping_mul(0xff51_afd7_ed55_8ccd);
+    hash ^= hash >> 33;
+    hash = hash.wrapping_mul(0xc4ce_b9fe_1a85_ec53);
+    hash ^ (hash >> 33)
 }
 
 impl fmt::Display for HashRange {

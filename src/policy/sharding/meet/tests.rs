@@ -42,10 +42,13 @@ pub(in crate::policy) fn resources() -> impl Iterator<Item = GroupResource> {
 
 fn hash_rule() -> impl Strategy<Value = HashRule> {
     let of = prop_oneof![Just(HashOf::Uid), Just(HashOf::Namespace)];
-    (of, prop::sample::subsequence(vec![0, 1, 2, 3], 1..4)).prop_map(|(of, quarters)| {
+    let quarters = prop::sample::subsequence(vec![0, 1, 2, 3], 1..4);
+    (of, prop::bool::weighted(0.3), quarters).prop_map(|(of, is_mixed, quarters)| {
         let end = |at: usize| CUTS.get(at + 1).copied().unwrap_or_default();
         let range = |at: usize| HashRange::new(CUTS[at], end(at)).unwrap();
-        HashRule::new(of, quarters.into_iter().map(range).collect()).unwrap()
+        let ranges = quarters.into_iter().map(range).collect();
+        let rule = if is_mixed { HashRule::mixed(ranges) } else { HashRule::new(of, ranges) };
+        rule.unwrap()
     })
 }
 

@@ -60,11 +60,7 @@ impl Scope {
                 }
             }
         } else if let Some(computed) = computed {
-            let opposite = computed.opposite()?;
-            if rest.has_cluster_scoped && !opposite.has("") {
-                return None;
-            }
-            rest = rest.restricted(Some(opposite));
+            rest = rest.restricted(Some(computed.opposite()?));
         } else {
             let listed = self.boundaries().iter().find_map(Boundary::namespaces);
             let is_inside = |name: &str| {

@@ -16,6 +16,7 @@ mod objects;
 mod refused;
 mod replicas;
 mod rights;
+mod roots;
 mod rotation;
 mod scene;
 mod siblings;

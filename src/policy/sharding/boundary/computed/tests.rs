@@ -117,7 +117,8 @@ proptest! {
         let is_selected = selector.matches(|key| labels.get(key).map(String::as_str));
         prop_assert_eq!(condition.has(namespace), is_selected, "{} {:?}", condition, namespace);
         let boundary = Boundary::everything().restricted(Some(condition.clone()));
-        prop_assert_eq!(boundary.has_name(namespace), is_selected, "{}, not {}", boundary, condition);
+        let is_inside = is_selected || namespace.is_empty();
+        prop_assert_eq!(boundary.has_name(namespace), is_inside, "{}, not {}", boundary, condition);
         let names: Option<BTreeSet<_>> = condition.names();
         if let Some(names) = names && is_selected && !namespace.is_empty() {
             prop_assert!(names.contains(namespace), "{} {:?}", condition, namespace);

@@ -1,0 +1,85 @@
+//! The root of a `ShardingConfig`: how the shards of a StatefulSet are drawn.
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use super::Limit;
+
+/// Shards of the pods of a StatefulSet, by their ordinals. Together they have all objects, and no object
+/// is in two.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct Root {
+    /// Whether the children are deleted. Their pods keep what they have.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub disable: Option<bool>,
+    /// The beginning of the names of the children, `PREFIX-0-canary` and `PREFIX-1-normal` onwards.
+    #[schemars(length(min = 1, max = 52), regex(pattern = "^[a-z0-9]([-a-z0-9]*[a-z0-9])?$"))]
+    pub prefix: String,
+    /// The StatefulSet whose pods are sharded, in the namespace of the root.
+    #[schemars(length(min = 1, max = 63), regex(pattern = "^[a-z0-9]([-a-z0-9]*[a-z0-9])?$"))]
+    pub target_stateful_set: String,
+    /// The shard of the first pods. Absent means none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub canary: Option<Canary>,
+    /// The other shards.
+    pub auto: Auto,
+    /// The resources whose objects are sharded, each with conditions that hold in all shards.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(length(max = 256))]
+    pub resource_selector: Vec<Limit>,
+}
+
+/// The shard of the first pods. It has the objects that meet all that is given.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+#[schemars(extend("x-kubernetes-validations" = [{
+    "rule": "self.replicas == 0 || has(self.inNamespaces) && self.inNamespaces.size() > 0 || \
+             has(self.inShardHash) && self.inShardHash.size() > 0",
+    "message": "has no objects: give inNamespaces, inShardHash, or replicas: 0",
+}]))]
+pub struct Canary {
+    /// The number of its pods. With none there is no canary, and the other shards have its objects.
+    #[schemars(range(min = 0, max = 10000), extend("format" = "int32"))]
+    pub replicas: u32,
+    /// The namespaces of its objects. Empty means any.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(
+        length(max = 1024),
+        inner(length(max = 63), regex(pattern = "^[a-z0-9]([-a-z0-9]*[a-z0-9])?$"))
+    )]
+    pub in_namespaces: Vec<String>,
+    /// The buckets of the names of their namespaces, 0 to 31, as the label `shard-hash` has them.
+    /// Empty means any.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(length(max = 32), inner(length(max = 2), regex(pattern = "^(0|[1-9][0-9]?)$")))]
+    pub in_shard_hash: Vec<String>,
+}
+
+/// The shards without the canary.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct Auto {
+    /// The number of shards.
+    #[schemars(range(min = 1, max = 32), extend("format" = "int32"))]
+    pub sharding_size: u32,
+    /// The number of pods of each.
+    #[schemars(range(min = 1, max = 10000), extend("format" = "int32"))]
+    pub every_shard_replicas: u32,
+    /// The attribute of an object that tells its shard. Absent means Label.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub by: Option<By>,
+}
+
+/// The attribute of an object that tells its shard.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub enum By {
+    /// The bucket of its namespace, one of 32, that KusionStack stamps as the label `shard-hash`. It is
+    /// computed, and nothing need be stamped. Numbered names fall into few buckets.
+    #[default]
+    Label,
+    /// The mixed hash of its namespace, which spreads all names evenly.
+    Namespace,
+    /// The hash of its uid: the objects of a namespace are in several shards.
+    Uid,
+}

@@ -1,0 +1,150 @@
+//! The writes of the children of a root.
+//!
+//! Hides how a child is written: each only as it was found, by its uid and the number of its spec, and
+//! each after the other. Does not know why.
+
+use std::collections::BTreeMap;
+
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
+use kube::{
+    Api, Client, Resource,
+    api::{DeleteParams, DynamicObject, PostParams, Preconditions},
+};
+use serde_json::{Value, json};
+
+use crate::{
+    api::{ShardingConfig, ShardingConfigSpec, keys},
+    manager::{configs::ConfigFacts, duty::subject::NotWritten},
+    policy::{
+        Kind, ObjectRef, object_of,
+        roots::{Lot, Root, Write},
+    },
+};
+
+/// The longest value of a label.
+const LABEL_VALUE: usize = 63;
+
+/// The writes of the children of a root, in their order.
+pub(in crate::manager::duty) struct Writes {
+    root: ObjectRef,
+    /// Each with the child as it was found. `None` if it was not there.
+    writes: Vec<(Write, Option<ObjectRef>)>,
+}
+
+/// The finalizer of a config that nobody takes off.
+pub(in crate::manager::duty) struct Release(pub(in crate::manager::duty) ObjectRef);
+
+impl Writes {
+    pub(super) fn new(
+        root: &Root,
+        children: &BTreeMap<String, &ConfigFacts>,
+        writes: &[Write],
+    ) -> Self {
+        let mut found: BTreeMap<&str, ObjectRef> = children
+            .iter()
+            .map(|(name, config)| (name.as_str(), object_of(&config.checked).clone()))
+            .collect();
+        let mut as_found = |write: &Write| {
+            let (Write::Put { name, .. } | Write::Delete { name }) = write;
+            let object = found.get_mut(name.as_str())?;
+            let now = object.clone();
+            // What is written twice has another number by then.
+            object.generation = None;
+            Some(now)
+        };
+        let writes = writes.iter().map(|write| (write.clone(), as_found(write)));
+        Self { root: root.object.clone(), writes: writes.collect() }
+    }
+
+    /// Writes one after the other. Fails at the first that fails: those after it must not be written.
+    pub(in crate::manager::duty) async fn send(self, client: &Client) -> Result<(), NotWritten> {
+        let configs = api(client, &self.root.namespace);
+        let kind = Kind::ShardingConfig.api_resource();
+        for (write, found) in self.writes {
+            match (write, found) {
+                (Write::Put { name, spec, lot }, None) => {
+                    let mut child = DynamicObject::new(&name, &kind);
+                    fill(&self.root, &mut child, &spec, &lot)?;
+                    configs.create(&PostParams::default(), &child).await?;
+                }
+                (Write::Put { spec, lot, .. }, Some(found)) => {
+                    let mut child = as_found(&configs, &found).await?;
+                    fill(&self.root, &mut child, &spec, &lot)?;
+                    configs.replace(&found.name, &PostParams::default(), &child).await?;
+                }
+                (Write::Delete { .. }, Some(found)) => {
+                    let child = as_found(&configs, &found).await?;
+                    let (uid, resource_version) =
+                        (child.metadata.uid, child.metadata.resource_version);
+                    let only = Preconditions { uid, resource_version };
+                    let only =
+                        DeleteParams { preconditions: Some(only), ..DeleteParams::default() };
+                    configs.delete(&found.name, &only).await.map(drop)?;
+                }
+                (Write::Delete { .. }, None) => {}
+            }
+        }
+        Ok(())
+    }
+}
+
+impl Release {
+    /// Takes the finalizer off.
+    pub(in crate::manager::duty) async fn send(self, client: &Client) -> Result<(), NotWritten> {
+        let Self(found) = self;
+        let configs = api(client, &found.namespace);
+        let mut config = as_found(&configs, &found).await?;
+        config.metadata.finalizers.get_or_insert_default().retain(|one| one != keys::PROTECTED);
+        configs.replace(&found.name, &PostParams::default(), &config).await.map(drop)?;
+        Ok(())
+    }
+}
+
+fn api(client: &Client, namespace: &str) -> Api<DynamicObject> {
+    Api::namespaced_with(client.clone(), namespace, &Kind::ShardingConfig.api_resource())
+}
+
+/// The config, if it is still as it was found.
+async fn as_found(
+    configs: &Api<DynamicObject>,
+    found: &ObjectRef,
+) -> Result<DynamicObject, NotWritten> {
+    let config = configs.get(&found.name).await?;
+    let is_same = config.metadata.uid.as_deref() == found.uid.as_deref()
+        && (found.generation.is_none() || config.metadata.generation == found.generation);
+    if is_same { Ok(config) } else { Err(NotWritten::Changed(found.to_string())) }
+}
+
+/// Makes a config a child of a root with this spec and lot. What else it says of itself stays.
+fn fill(
+    root: &ObjectRef,
+    child: &mut DynamicObject,
+    spec: &ShardingConfigSpec,
+    lot: &Lot,
+) -> Result<(), NotWritten> {
+    let meta = &mut child.metadata;
+    let labels = meta.labels.get_or_insert_default();
+    let (label, value) = keys::OURS_LABEL;
+    labels.insert(label.to_owned(), value.to_owned());
+    if root.name.len() <= LABEL_VALUE {
+        labels.insert(keys::ROOT.to_owned(), root.name.to_string());
+    }
+    meta.annotations.get_or_insert_default().insert(keys::LOT.to_owned(), lot.text());
+    let uid = root.uid.as_deref().unwrap_or_default();
+    let owners = meta.owner_references.get_or_insert_default();
+    owners.retain(|owner| owner.uid != uid);
+    owners.push(OwnerReference {
+        api_version: ShardingConfig::api_version(&()).into_owned(),
+        kind: ShardingConfig::kind(&()).into_owned(),
+        name: root.name.to_string(),
+        uid: uid.to_owned(),
+        controller: Some(true),
+        block_owner_deletion: None,
+    });
+    let spec = serde_json::to_value(spec).map_err(kube::Error::SerdeError)?;
+    match &mut child.data {
+        Value::Object(data) => drop(data.insert("spec".to_owned(), spec)),
+        data => *data = json!({ "spec": spec }),
+    }
+    Ok(())
+}

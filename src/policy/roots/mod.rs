@@ -1,0 +1,210 @@
+//! Roots: the configs of the shards of a StatefulSet, drawn by one object.
+//!
+//! Hides the names and pods of the shards, who gets which [`Lot`], and in which order children are
+//! written so that no two have an object in common at any moment. Does not know how a config is
+//! written, or how pods are watched. Words: a *child* is the config of a shard; the *layout* is the
+//! lots of all children, and they alone say it.
+
+mod lot;
+mod plan;
+mod step;
+#[cfg(test)]
+mod tests;
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use self::lot::BUCKETS;
+pub use self::{
+    lot::Lot,
+    step::{Child, Hold, Step, Write, step},
+};
+use super::{
+    object::ObjectRef,
+    spans::{END, Spans},
+};
+use crate::api::{By, HashOf, LabelSelectorRequirement, Operator, ShardingConfigSpec};
+
+/// Label of a pod of a StatefulSet: its name.
+pub const POD_NAME: &str = "statefulset.kubernetes.io/pod-name";
+
+/// A checked root.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Root {
+    /// The config.
+    pub object: ObjectRef,
+    /// Whether its children are deleted.
+    pub is_disabled: bool,
+    pub(super) prefix: String,
+    pub(super) stateful_set: String,
+    /// The canary. `None` if it has no pods.
+    pub(super) canary: Option<Canary>,
+    /// The number of shards beside the canary, and of the pods of each.
+    pub(super) size: u32,
+    pub(super) pods_each: u32,
+    pub(super) by: By,
+    /// The config of a shard, but for its pods and its lot.
+    pub(super) template: Box<ShardingConfigSpec>,
+}
+
+/// The canary of a root.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Canary {
+    pub(super) pods: u32,
+    /// The namespaces of its objects. `None` means any with its buckets.
+    pub(super) names: Option<BTreeSet<String>>,
+    /// The buckets of its objects. `None` means any.
+    pub(super) buckets: Option<Spans>,
+}
+
+/// A shard of a root.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Shard {
+    /// The shard of the first pods.
+    Canary,
+    /// Another shard, from 1.
+    Normal(u32),
+}
+
+/// The lots of shards.
+type Lots = BTreeMap<Shard, Lot>;
+
+impl Canary {
+    /// Its lot, which is not empty if it could be checked.
+    pub(super) fn lot(&self) -> Lot {
+        let of_buckets = self.buckets.clone().map(Lot::of_buckets);
+        let of_names = self.names.clone().map(Lot::of_names);
+        match (of_names, of_buckets) {
+            (Some(names), Some(buckets)) => names.meet(&buckets),
+            (one, two) => one.or(two).unwrap_or_else(Lot::nothing),
+        }
+    }
+}
+
+impl Root {
+    /// The shards, in order.
+    pub fn shards(&self) -> impl Iterator<Item = Shard> + use<> {
+        let canary = self.canary.as_ref().map(|_| Shard::Canary);
+        canary.into_iter().chain((1..=self.size).map(Shard::Normal))
+    }
+
+    /// The name of the child of a shard, as KusionStack has it.
+    pub fn name(&self, shard: Shard) -> String {
+        match shard {
+            Shard::Canary => format!("{}-0-canary", self.prefix),
+            Shard::Normal(at) => format!("{}-{at}-normal", self.prefix),
+        }
+    }
+
+    /// The shard of a child by its name. Also one that the root does not have any more.
+    fn shard_named(&self, name: &str) -> Option<Shard> {
+        let rest = name.strip_prefix(self.prefix.as_str())?.strip_prefix('-')?;
+        let shard = match rest.strip_suffix("-normal") {
+            Some(at) => Shard::Normal(at.parse().ok()?),
+            None => Shard::Canary,
+        };
+        (self.name(shard) == name).then_some(shard)
+    }
+
+    /// The names of the pods of a shard.
+    pub fn pods(&self, shard: Shard) -> impl Iterator<Item = String> + '_ {
+        let canary = self.canary.as_ref().map_or(0, |canary| canary.pods);
+        let (first, count) = match shard {
+            Shard::Canary => (0, canary),
+            Shard::Normal(at) => (canary + self.pods_each * at.saturating_sub(1), self.pods_each),
+        };
+        (first..first + count).map(|ordinal| format!("{}-{ordinal}", self.stateful_set))
+    }
+
+    /// The shard of a pod. `None` if it is in none.
+    pub fn shard_of(&self, pod: &str) -> Option<Shard> {
+        let ordinal = pod.strip_prefix(self.stateful_set.as_str())?.strip_prefix('-')?;
+        let number: u32 =
+            ordinal.parse().ok().filter(|number: &u32| number.to_string() == ordinal)?;
+        let canary = self.canary.as_ref().map_or(0, |canary| canary.pods);
+        match number.checked_sub(canary) {
+            None => Some(Shard::Canary),
+            Some(rest) => Some(Shard::Normal(rest / self.pods_each + 1))
+                .filter(|_| rest / self.pods_each < self.size),
+        }
+    }
+
+    /// The config of a shard that has this lot.
+    pub fn spec(&self, shard: Shard, lot: &Lot) -> ShardingConfigSpec {
+        let mut spec = (*self.template).clone();
+        let pods = LabelSelectorRequirement {
+            key: POD_NAME.to_owned(),
+            operator: Operator::In,
+            values: self.pods(shard).collect(),
+        };
+        spec.selector.get_or_insert_default().match_expressions.push(pods);
+        for limit in &mut spec.limits {
+            *limit = lot.limit(limit);
+        }
+        spec
+    }
+
+    /// The lot of the first shard in a new layout.
+    pub(super) fn first_lot(&self) -> Lot {
+        self.lots(&Lots::new()).remove(&Shard::Normal(1)).unwrap_or_else(Lot::nothing)
+    }
+
+    /// The lots that the shards are to have, if they have these by now.
+    fn lots(&self, now: &Lots) -> Lots {
+        let canary = self.canary.as_ref();
+        let of_canary = canary.map(Canary::lot);
+        // By names, others are left what they are not; by buckets, they have the rest of these.
+        let names = canary.and_then(|canary| canary.names.as_ref());
+        let buckets = canary.filter(|canary| canary.names.is_none());
+        let buckets = buckets.and_then(|canary| canary.buckets.as_ref());
+        let rest = buckets.map_or_else(|| Spans::up_to(BUCKETS), |all| all.not(BUCKETS));
+        let shares = self.shares(now, &rest);
+        let normals = shares.into_iter().zip(1..).map(|(share, at)| {
+            let lot = match self.by {
+                By::Label => Lot::of_buckets(share),
+                By::Namespace => Lot::of_hashes(HashOf::Namespace, share),
+                By::Uid => Lot::of_hashes(HashOf::Uid, share),
+            };
+            // The first shard has what is in no namespace, unless that is told by its uid.
+            let lot = if at == 1 && self.by != By::Uid { lot.with_outside() } else { lot };
+            let lot = match (&of_canary, names) {
+                (Some(canary), Some(_)) => lot.without(canary.names()),
+                _ if buckets.is_some() && self.by != By::Label => lot.within(&rest),
+                _ => lot,
+            };
+            (Shard::Normal(at), lot)
+        });
+        let mut lots: Lots = normals.collect();
+        lots.extend(of_canary.map(|lot| (Shard::Canary, lot)));
+        lots
+    }
+
+    /// The shares of the shards but the canary: of hashes, or of these buckets.
+    fn shares(&self, now: &Lots, rest: &Spans) -> Vec<Spans> {
+        let none = Spans::default();
+        let of = |lot: &Lot| match self.by {
+            By::Label => lot.buckets().map(|all| all.and(rest)),
+            By::Namespace => lot.hashes(HashOf::Namespace).cloned(),
+            By::Uid => lot.hashes(HashOf::Uid).cloned(),
+        };
+        let now = (1..=self.size)
+            .map(|at| now.get(&Shard::Normal(at)).and_then(of).unwrap_or_else(|| none.clone()));
+        let now: Vec<_> = now.collect();
+        match self.by {
+            By::Label => {
+                // The buckets that are left are numbered anew, without those of the canary.
+                let places: Vec<u128> = rest.iter().flat_map(|span| span.from..span.to).collect();
+                let inner = |share: &Spans| {
+                    let held = places.iter().zip(0..).filter(|(bucket, _)| share.has(**bucket));
+                    Spans::numbers(held.map(|(_, place)| place))
+                };
+                let outer = |share: Spans| {
+                    let held = places.iter().zip(0..).filter(|(_, place)| share.has(*place));
+                    Spans::numbers(held.map(|(bucket, _)| *bucket))
+                };
+                let now: Vec<_> = now.iter().map(inner).collect();
+                plan::shares(&now, self.size, rest.size()).into_iter().map(outer).collect()
+            }
+            By::Namespace | By::Uid => plan::shares(&now, self.size, END),
+        }
+    }
+}

@@ -1,0 +1,227 @@
+//! The next writes of a root's children.
+//!
+//! A function of what is there to what is to be written, so that whoever dies leaves nothing undone: who
+//! comes after computes the rest. What a shard loses is written before what another gains, so that no
+//! two children have an object in common at any moment. The claims of the pods keep the pods apart,
+//! whatever is written here.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use super::{Lot, Lots, Root, Shard};
+use crate::api::ShardingConfigSpec;
+
+/// A child as it is found.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Child {
+    /// Its spec. `None` if it cannot be read.
+    pub spec: Option<ShardingConfigSpec>,
+    /// The lot that it says it has. `None` if it does not say, or that cannot be read.
+    pub lot: Option<Lot>,
+    /// Whether it is the root's: another config of that name is not touched.
+    pub is_own: bool,
+    /// The injected pods that it selects, which run.
+    pub pods: BTreeSet<String>,
+    /// Whether one of them is ready.
+    pub is_ready: bool,
+    /// The pods that have not claimed what its present spec says, by their Leases.
+    pub opening: BTreeSet<String>,
+    /// Whether a Lease claims something for it.
+    pub is_claimed: bool,
+}
+
+/// A write of a child.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Write {
+    /// The child is created, or gets another spec and lot.
+    Put {
+        /// Its name.
+        name: String,
+        /// Its spec.
+        spec: Box<ShardingConfigSpec>,
+        /// Its lot.
+        lot: Lot,
+    },
+    /// The child is deleted.
+    Delete {
+        /// Its name.
+        name: String,
+    },
+}
+
+/// The reason why a layout is not what it is to be.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Hold {
+    /// Configs with the names of children are not the root's.
+    Foreign(Vec<String>),
+    /// Pods that run would be of another shard.
+    Pods(Vec<String>),
+    /// Shards are to get what others have, and no pod of theirs is ready.
+    NotReady(Vec<String>),
+    /// Pods have not taken what they were given.
+    Opening(Vec<String>),
+    /// Shards that go are claimed by their pods.
+    Claimed(Vec<String>),
+}
+
+/// The next writes, in their order, each only if those before succeeded.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Step {
+    /// The writes.
+    pub writes: Vec<Write>,
+    /// The reasons to wait with the rest.
+    pub holds: Vec<Hold>,
+}
+
+/// The next step of a root with these children, by their names.
+pub fn step(root: &Root, children: &BTreeMap<String, Child>) -> Step {
+    let own = || children.iter().filter(|(_, child)| child.is_own);
+    if root.is_disabled {
+        let writes = own().map(|(name, _)| Write::Delete { name: name.clone() });
+        return Step { writes: writes.collect(), holds: Vec::new() };
+    }
+    let wanted: BTreeSet<String> = root.shards().map(|shard| root.name(shard)).collect();
+    let foreign = children.iter().filter(|(name, child)| !child.is_own && wanted.contains(*name));
+    let foreign: Vec<_> = foreign.map(|(name, _)| name.clone()).collect();
+    if !foreign.is_empty() {
+        return Step { writes: Vec::new(), holds: vec![Hold::Foreign(foreign)] };
+    }
+    let moved = moved_pods(root, own());
+    if !moved.is_empty() {
+        return Step { writes: Vec::new(), holds: vec![Hold::Pods(moved)] };
+    }
+    let own: BTreeMap<&str, &Child> = own().map(|(name, child)| (name.as_str(), child)).collect();
+    Layout::of(root, &own).step()
+}
+
+fn put(name: &str, spec: ShardingConfigSpec, lot: Lot) -> Write {
+    Write::Put { name: name.to_owned(), spec: Box::new(spec), lot }
+}
+
+/// The pods that run in one child and would be of another.
+fn moved_pods<'c>(root: &Root, own: impl Iterator<Item = (&'c String, &'c Child)>) -> Vec<String> {
+    let mut moved = Vec::new();
+    for (name, child) in own {
+        let goes =
+            |pod: &&String| root.shard_of(pod).is_some_and(|shard| root.name(shard) != *name);
+        moved.extend(child.pods.iter().filter(goes).cloned());
+    }
+    moved
+}
+
+/// The lots that there are, and those that there are to be.
+struct Layout<'a> {
+    root: &'a Root,
+    own: &'a BTreeMap<&'a str, &'a Child>,
+    /// The lot of each child that says it.
+    now: BTreeMap<&'a str, Lot>,
+    /// The lot that each shard is to have.
+    wanted: BTreeMap<String, (Shard, Lot)>,
+    holds: Vec<Hold>,
+}
+
+impl<'a> Layout<'a> {
+    fn of(root: &'a Root, own: &'a BTreeMap<&'a str, &'a Child>) -> Self {
+        let said = own.iter().filter_map(|(name, child)| Some((*name, child.lot.clone()?)));
+        let now: BTreeMap<_, _> = said.collect();
+        let shards =
+            now.iter().filter_map(|(name, lot)| Some((root.shard_named(name)?, lot.clone())));
+        let wanted = root.lots(&shards.collect::<Lots>()).into_iter();
+        let wanted = wanted.map(|(shard, lot)| (root.name(shard), (shard, lot))).collect();
+        let mut layout = Self { root, own, now, wanted, holds: Vec::new() };
+        layout.hold();
+        layout
+    }
+
+    /// Leaves everybody what they have where the layout cannot begin yet.
+    fn hold(&mut self) {
+        let not_ready = self.not_ready();
+        let is_other = self.now.iter().any(|(name, lot)| match self.wanted.get(*name) {
+            Some((_, wanted)) => wanted != lot,
+            None => !lot.is_nothing(),
+        });
+        let opening = self.own.iter().filter(|(name, _)| self.wanted.contains_key(**name));
+        let opening: Vec<_> =
+            opening.flat_map(|(_, child)| child.opening.iter().cloned()).collect();
+        if is_other && !opening.is_empty() {
+            self.holds.push(Hold::Opening(opening));
+        } else if !not_ready.is_empty() {
+            self.holds.push(Hold::NotReady(not_ready));
+        } else {
+            return;
+        }
+        for (name, (_, wanted)) in &mut self.wanted {
+            let others = self.now.iter().filter(|(other, _)| *other != name);
+            let is_free = others.into_iter().all(|(_, lot)| lot.is_disjoint(wanted));
+            match self.now.get(name.as_str()) {
+                Some(lot) => *wanted = lot.clone(),
+                // What nobody has harms nobody.
+                None if is_free => {}
+                None => *wanted = Lot::nothing(),
+            }
+        }
+    }
+
+    /// The shards that are to get what others have whose pods run, and that have no ready pod.
+    fn not_ready(&self) -> Vec<String> {
+        let lacks_pod = |name: &str| self.own.get(name).is_none_or(|child| !child.is_ready);
+        let takes = |name: &str, wanted: &Lot| {
+            let mut others = self.now.iter().filter(|(other, _)| **other != name);
+            others.any(|(other, lot)| {
+                self.own.get(other).is_some_and(|child| !child.pods.is_empty())
+                    && !lot.is_disjoint(wanted)
+            })
+        };
+        let shards =
+            self.wanted.iter().filter(|(name, (_, lot))| lacks_pod(name) && takes(name, lot));
+        shards.map(|(name, _)| name.clone()).collect()
+    }
+
+    fn step(mut self) -> Step {
+        let [mut losing, mut gaining, mut deleted] = [const { Vec::new() }; 3];
+        let mut claimed = Vec::new();
+        let goes = |name: &&str| !self.wanted.contains_key(*name) && self.holds.is_empty();
+        for (name, child) in self.own.iter().filter(|(name, _)| goes(name)) {
+            let emptied = self.emptied(name, child);
+            let is_empty = child.lot.as_ref().is_some_and(Lot::is_nothing);
+            match emptied {
+                Some(spec) if !is_empty || child.spec.as_ref() != Some(&spec) => {
+                    losing.push(put(name, spec, Lot::nothing()));
+                }
+                _ if child.is_claimed => claimed.push((*name).to_owned()),
+                _ => deleted.push(Write::Delete { name: (*name).to_owned() }),
+            }
+        }
+        for (name, (shard, wanted)) in &self.wanted {
+            let child = self.own.get(name.as_str());
+            let said = child.and_then(|child| child.lot.as_ref());
+            let spec_with = |lot: &Lot| self.root.spec(*shard, lot);
+            let is_as = |lot: &Lot| {
+                let spec = child.and_then(|child| child.spec.as_ref());
+                said == Some(lot) && spec == Some(&spec_with(lot))
+            };
+            let put = |lot: &Lot| put(name, spec_with(lot), lot.clone());
+            // What a child has that does not say it is not known, so that it may lose something.
+            let kept = match (child, said) {
+                (_, Some(lot)) => Some(lot.meet(wanted)),
+                (Some(_), None) => Some(wanted.clone()),
+                (None, None) => None,
+            };
+            losing.extend(kept.as_ref().filter(|kept| !is_as(kept)).map(put));
+            gaining.extend((kept.as_ref() != Some(wanted)).then(|| put(wanted)));
+        }
+        if !claimed.is_empty() {
+            self.holds.push(Hold::Claimed(claimed));
+        }
+        let writes = losing.into_iter().chain(gaining).chain(deleted).collect();
+        Step { writes, holds: self.holds }
+    }
+
+    /// The spec of a shard that goes, with an empty lot. `None` if no pod can be named that it selects.
+    fn emptied(&self, name: &str, child: &Child) -> Option<ShardingConfigSpec> {
+        let of_root = || Some(self.root.spec(self.root.shard_named(name)?, &Lot::nothing()));
+        let mut spec = child.spec.clone().or_else(of_root)?;
+        let limits = self.root.template.limits.iter();
+        spec.limits = limits.map(|limit| Lot::nothing().limit(limit)).collect();
+        Some(spec)
+    }
+}

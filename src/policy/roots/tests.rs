@@ -1,0 +1,538 @@
+use kube::api::DynamicObject;
+use proptest::prelude::*;
+use serde_json::{Value, json};
+
+use super::*;
+use crate::{
+    api::Limit,
+    policy::{
+        Draft, GroupResource, Kind, ObjectFacts, Policy, draft,
+        sharding::{fnv1a, shard_bucket},
+    },
+    wire::object::{Labels, Object},
+};
+
+const NAMES: [&str; 8] =
+    ["ant", "bee", "cat", "default", "foo-01", "foo-02", "kube-system", "team-a"];
+
+fn checked(spec: &Value) -> Result<Draft, String> {
+    let object =
+        json!({"metadata": {"namespace": "ops", "name": "root", "uid": "u"}, "spec": spec});
+    let object: DynamicObject = serde_json::from_value(object).unwrap();
+    draft(Kind::ShardingConfig, &object).map_err(|invalid| invalid.to_string())
+}
+
+fn root(spec: &Value) -> Root {
+    match checked(spec) {
+        Ok(Draft::Root(draft)) => draft.root,
+        other => panic!("{spec}: {other:?}"),
+    }
+}
+
+/// A root over pods and nodes.
+fn spec(canary: &Value, size: u32, by: &str) -> Value {
+    json!({
+        "controller": {"leaderElectionName": "op"},
+        "root": {
+            "prefix": "op",
+            "targetStatefulSet": "op",
+            "canary": canary,
+            "auto": {"shardingSize": size, "everyShardReplicas": 2, "by": by},
+            "resourceSelector": [
+                {"relateResources": [{"apiGroups": [""], "resources": ["pods"]}]},
+                {"relateResources": [{"apiGroups": [""], "resources": ["nodes"]}],
+                 "selector": {"matchLabels": {"kridge.kusionstack.io/control": "true"}},
+                 "clusterScoped": "Include"},
+            ],
+        },
+    })
+}
+
+fn canary() -> impl Strategy<Value = Value> {
+    let names = prop::sample::subsequence(NAMES.to_vec(), 1..4);
+    let buckets = prop::collection::btree_set(0..32_u32, 1..4);
+    let texts = |all: BTreeSet<u32>| -> Vec<String> { all.iter().map(u32::to_string).collect() };
+    prop_oneof![
+        Just(Value::Null),
+        names.prop_map(|names| json!({"replicas": 2, "inNamespaces": names})),
+        buckets.prop_map(move |all| json!({"replicas": 1, "inShardHash": texts(all)})),
+        Just(json!({"replicas": 1, "inNamespaces": ["ant", "bee"], "inShardHash": ["12", "15"]})),
+    ]
+}
+
+fn roots() -> impl Strategy<Value = Root> {
+    let by = prop::sample::select(vec!["Label", "Namespace", "Uid"]);
+    (canary(), 1..6_u32, by).prop_map(|(canary, size, by)| root(&spec(&canary, size, by)))
+}
+
+/// The policy of a child.
+fn policy(name: &str, spec: &ShardingConfigSpec) -> Policy {
+    let object = json!({"metadata": {"namespace": "ops", "name": name}, "spec": spec});
+    let object: DynamicObject = serde_json::from_value(object).unwrap();
+    match draft(Kind::ShardingConfig, &object) {
+        Ok(Draft::Sharding(draft)) => draft.resolve(None).unwrap(),
+        other => panic!("{name}: {other:?}"),
+    }
+}
+
+/// Whether the proxy of a shard with this policy owns a pod of a namespace, or what is in none.
+fn owns(policy: &Policy, (namespace, uid): (&str, &str)) -> bool {
+    let resource = GroupResource::new("", if namespace.is_empty() { "nodes" } else { "pods" });
+    let object = Object { namespace, name: "x", uid, ..Object::default() };
+    let scope = policy.sharding.scope(&resource).unwrap();
+    let labels = BTreeMap::new();
+    scope
+        .owns(&ObjectFacts { labels: Some(Labels::of(&labels)), ..ObjectFacts::of(&object, false) })
+        .unwrap()
+}
+
+fn objects() -> impl Strategy<Value = Vec<(String, String)>> {
+    let namespace = prop_oneof![
+        2 => Just(String::new()),
+        4 => prop::sample::select(NAMES.to_vec()).prop_map(str::to_owned),
+        4 => "[a-z]{1,8}(-[0-9]{1,3})?",
+    ];
+    prop::collection::vec((namespace, "[0-9a-f]{8}"), 12)
+}
+
+/// The children as an API server has them, and the pods that run.
+#[derive(Default)]
+struct World {
+    children: BTreeMap<String, Child>,
+}
+
+impl World {
+    fn write(&mut self, write: &Write) {
+        match write {
+            Write::Put { name, spec, lot } => {
+                let child = self.children.entry(name.clone()).or_insert_with(|| Child {
+                    spec: None,
+                    lot: None,
+                    is_own: true,
+                    pods: BTreeSet::new(),
+                    is_ready: false,
+                    opening: BTreeSet::new(),
+                    is_claimed: false,
+                });
+                // What goes over the wire is what is read.
+                let text = serde_json::to_string(spec).unwrap();
+                child.spec = Some(serde_json::from_str(&text).unwrap());
+                child.lot = Some(Lot::read(&lot.text()).unwrap());
+            }
+            Write::Delete { name } => {
+                let gone = self.children.remove(name).unwrap();
+                assert!(gone.lot.unwrap().is_nothing(), "{name} is deleted before it is empty");
+                assert!(!gone.is_claimed, "{name} is deleted and claimed");
+            }
+        }
+    }
+
+    fn policies(&self) -> Vec<Policy> {
+        let spec = |child: &Child| child.spec.clone().unwrap();
+        self.children.iter().map(|(name, child)| policy(name, &spec(child))).collect()
+    }
+
+    fn owners(&self, (namespace, uid): &(String, String)) -> usize {
+        let object = (namespace.as_str(), uid.as_str());
+        self.policies().iter().filter(|policy| owns(policy, object)).count()
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 150, failure_persistence: None, ..Default::default() })]
+
+    /// Roots replace each other while pods come and go and whoever writes dies after any write.
+    #[test]
+    fn i15_children_are_disjoint_at_every_write_and_whole_at_the_end(
+        versions in prop::collection::vec(roots(), 1..4),
+        chance in prop::collection::vec(any::<u8>(), 64),
+        objects in objects(),
+    ) {
+        let mut world = World::default();
+        let mut chance = chance.into_iter().cycle();
+        let mut draw = move |of: u8| chance.next().is_some_and(|byte| byte % 8 < of);
+        for root in &versions {
+            for _ in 0..4 {
+                for (name, child) in &mut world.children {
+                    let runs = root.shard_named(name).is_none() || draw(6);
+                    child.is_ready = runs && draw(5);
+                    child.is_claimed = draw(2);
+                    child.opening = draw(1).then(|| "pod".to_owned()).into_iter().collect();
+                    // Pods of their own alone: those of others are refused, which is another test.
+                    let pods = root.shard_named(name).into_iter().flat_map(|at| root.pods(at).take(1));
+                    child.pods = if runs { pods.collect() } else { BTreeSet::new() };
+                }
+                let before = world.children.clone();
+                let step = step(root, &world.children);
+                for write in &step.writes {
+                    if draw(1) {
+                        break;
+                    }
+                    world.write(write);
+                    for object in &objects {
+                        prop_assert!(world.owners(object) <= 1, "{object:?} after {write:?}");
+                    }
+                    taken_by_who_is_ready(&before, write, &objects);
+                }
+            }
+        }
+        let root = versions.last().unwrap();
+        for _ in 0..6 {
+            for (name, child) in &mut world.children {
+                child.pods = root.shard_named(name).map(|at| root.pods(at).collect()).unwrap_or_default();
+                (child.is_ready, child.is_claimed, child.opening) = (true, false, BTreeSet::new());
+            }
+            for write in &step(root, &world.children).writes {
+                world.write(write);
+            }
+        }
+        prop_assert_eq!(step(root, &world.children), Step::default(), "it comes to rest");
+        let names: Vec<_> = root.shards().map(|shard| root.name(shard)).collect();
+        prop_assert!(world.children.keys().eq(names.iter().collect::<BTreeSet<_>>()));
+        for object in &objects {
+            prop_assert_eq!(world.owners(object), 1, "{:?} of {:?}", object, world.children);
+        }
+    }
+
+    #[test]
+    fn i15_lots_meet_and_are_told_apart_as_objects_are(
+        [one, other] in [roots(), roots()],
+        [first, second]: [prop::sample::Index; 2],
+        objects in objects(),
+    ) {
+        let lot = |root: &Root, at: prop::sample::Index| {
+            let lots: Vec<Lot> = root.lots(&Lots::new()).into_values().collect();
+            at.get(&lots).clone()
+        };
+        let (first, second) = (lot(&one, first), lot(&other, second));
+        let both = first.meet(&second);
+        let of = |lot: &Lot| policy("child", &one.spec(Shard::Normal(1), lot));
+        let of_two = |one: &Lot, other: &Lot| {
+            one.hashes(HashOf::Uid).is_some() && other.hashes(HashOf::Namespace).is_some()
+        };
+        let has_two_hashes = of_two(&first, &second) || of_two(&second, &first);
+        for (namespace, uid) in &objects {
+            let object = (namespace.as_str(), uid.as_str());
+            let expected = owns(&of(&first), object) && owns(&of(&second), object);
+            let meets = owns(&of(&both), object);
+            prop_assert!(!meets || expected, "{both:?} has {object:?}");
+            if !has_two_hashes {
+                prop_assert_eq!(meets, expected, "{:?} of {:?} and {:?}", object, first, second);
+            }
+            prop_assert!(!expected || !first.is_disjoint(&second), "{object:?} {first:?} {second:?}");
+        }
+        prop_assert_eq!(Lot::read(&both.text()), Some(both));
+    }
+}
+
+/// What a shard gets of others whose pods run, it gets with a pod of its own that is ready.
+fn taken_by_who_is_ready(
+    before: &BTreeMap<String, Child>,
+    write: &Write,
+    objects: &[(String, String)],
+) {
+    let Write::Put { name, spec, .. } = write else { return };
+    let is_ready = before.get(name).is_some_and(|child| child.is_ready);
+    let new = policy(name, spec);
+    for (namespace, uid) in objects.iter().filter(|_| !is_ready) {
+        let object = (namespace.as_str(), uid.as_str());
+        let had = |child: &Child| owns(&policy("c", child.spec.as_ref().unwrap()), object);
+        let others =
+            before.iter().filter(|(other, child)| *other != name && !child.pods.is_empty());
+        let is_taken = others.into_iter().any(|(_, child)| had(child)) && owns(&new, object);
+        assert!(!is_taken, "{name} has no ready pod and gets {object:?}");
+    }
+}
+
+/// The owner of an object by KusionStack's rules, of which this is a second implementation: the labels
+/// that it stamps, and the selectors that it generates (`auto_sharding.go`).
+fn by_kusionstack(namespace: &str, canary: &[&str], size: u64) -> Shard {
+    if canary.contains(&namespace) {
+        return Shard::Canary;
+    }
+    let bucket = namespace.bytes().map(u64::from).sum::<u64>() % 32;
+    let batch = 32_u64.div_ceil(size);
+    Shard::Normal(u32::try_from(bucket / batch).unwrap() + 1)
+}
+
+#[test]
+fn i15_without_labels_objects_are_whose_kusionstack_makes_them() {
+    for size in [1, 2, 4, 8, 16, 32] {
+        let canary = ["foo-1", "foo-2"];
+        let root = root(&spec(&json!({"replicas": 1, "inNamespaces": canary}), size, "Label"));
+        let lots = root.lots(&Lots::new());
+        let policies: Vec<_> = lots
+            .iter()
+            .map(|(shard, lot)| (*shard, policy(&root.name(*shard), &root.spec(*shard, lot))))
+            .collect();
+        let more = (0..100).map(|at| format!("tenant-{at:03}"));
+        for namespace in canary.into_iter().chain(NAMES).map(str::to_owned).chain(more) {
+            let owners = policies.iter().filter(|(_, policy)| owns(policy, (&namespace, "u")));
+            let owners: Vec<Shard> = owners.map(|(shard, _)| *shard).collect();
+            assert_eq!(owners, [by_kusionstack(&namespace, &canary, size.into())], "{namespace}");
+        }
+    }
+}
+
+#[test]
+fn i15_names_pods_and_what_is_in_no_namespace() {
+    let root = root(&spec(&json!({"replicas": 2, "inNamespaces": ["ant"]}), 2, "Label"));
+    let names: Vec<_> = root.shards().map(|shard| root.name(shard)).collect();
+    assert_eq!(names, ["op-0-canary", "op-1-normal", "op-2-normal"]);
+    let pods: Vec<Vec<_>> = root.shards().map(|shard| root.pods(shard).collect()).collect();
+    assert_eq!(pods, [["op-0", "op-1"], ["op-2", "op-3"], ["op-4", "op-5"]]);
+    for (shard, pods) in root.shards().zip(&pods) {
+        assert!(pods.iter().all(|pod| root.shard_of(pod) == Some(shard)));
+        assert_eq!(root.shard_named(&root.name(shard)), Some(shard));
+    }
+    for no in ["op-6", "op-01", "op", "op-x", "other-1"] {
+        assert_eq!(root.shard_of(no), None, "{no}");
+    }
+    for no in ["op-0-normal-x", "op-x-normal", "op-01-normal", "o-1-normal"] {
+        assert_eq!(root.shard_named(no), None, "{no}");
+    }
+    let lots = root.lots(&Lots::new());
+    let has = |shard| owns(&policy("c", &root.spec(shard, &lots[&shard])), ("", "u"));
+    assert_eq!([Shard::Canary, Shard::Normal(1), Shard::Normal(2)].map(has), [false, true, false]);
+    let one = &root.spec(Shard::Normal(1), &lots[&Shard::Normal(1)]);
+    let one = serde_json::to_value(one).unwrap();
+    assert_eq!(
+        one["selector"]["matchExpressions"],
+        json!([{"key": POD_NAME, "operator": "In", "values": ["op-2", "op-3"]}])
+    );
+    assert_eq!(one["controller"]["leaderElectionName"], "op");
+}
+
+#[test]
+fn i15_a_thousand_numbered_namespaces_are_spread_evenly_and_stay_while_they_grow() {
+    let canary = json!({"replicas": 1, "inNamespaces": ["ns-0007"]});
+    let root = root(&spec(&canary, 3, "Namespace"));
+    let lots = root.lots(&Lots::new());
+    let policies: Vec<_> =
+        lots.iter().map(|(shard, lot)| (*shard, policy("c", &root.spec(*shard, lot)))).collect();
+    let mut counts = BTreeMap::new();
+    for at in 0..1000 {
+        let namespace = format!("ns-{at:04}");
+        let mut owners = policies.iter().filter(|(_, policy)| owns(policy, (&namespace, "u")));
+        *counts.entry(owners.next().unwrap().0).or_insert(0) += 1;
+        assert!(owners.next().is_none(), "{namespace}");
+    }
+    assert_eq!(counts.remove(&Shard::Canary), Some(1));
+    let largest = f64::from(*counts.values().max().unwrap());
+    assert!(largest <= 1.15 * 333.0, "{counts:?}");
+    assert_eq!(root.lots(&lots), lots, "they do not depend on namespaces");
+}
+
+/// The check of a root in which one field is another.
+fn with(pointer: &str, value: Value) -> Result<Draft, String> {
+    let mut spec = spec(&Value::Null, 2, "Label");
+    let (of, field) = pointer.rsplit_once('/').unwrap();
+    spec.pointer_mut(of).unwrap()[field] = value;
+    checked(&spec)
+}
+
+#[test]
+fn bad_i15_a_root_says_what_would_be_right() {
+    for (checked, expected) in [
+        (with("/root/prefix", json!("Op")), "spec.root.prefix: \"Op\" is no name here"),
+        (with("/root/prefix", json!("a".repeat(53))), "give at most 52 of a-z"),
+        (
+            with("/root/targetStatefulSet", json!("")),
+            "spec.root.targetStatefulSet: \"\" is no name",
+        ),
+        (
+            with("/root/auto/shardingSize", json!(0)),
+            "spec.root.auto.shardingSize: 0 is not 1 to 32",
+        ),
+        (with("/root/auto/shardingSize", json!(33)), "shardingSize: 33 is not 1 to 32"),
+        (
+            with("/root/auto/everyShardReplicas", json!(0)),
+            "everyShardReplicas: 0 is not 1 to 10000",
+        ),
+        (with("/root/auto/shardingSize", json!(-1)), "spec: invalid value: integer `-1`"),
+        (with("/root/auto", Value::Null), "spec: invalid type: null"),
+        (with("/root/resourceSelector", json!([])), "spec.root.resourceSelector: is empty"),
+        (with("/limits", json!([{}])), "spec.limits: is not for a root"),
+        (
+            with("/selector", json!({"matchLabels": {POD_NAME: "op-0"}})),
+            "spec.selector: selects by statefulset.kubernetes.io/pod-name",
+        ),
+        (
+            with(
+                "/root/resourceSelector/0/relateResources",
+                json!([{"apiGroups": [], "resources": ["pods"]}]),
+            ),
+            "spec.root.resourceSelector[0].relateResources[0].apiGroups: is empty",
+        ),
+        (with("/controller/leaderElectionName", json!("A")), "spec.controller.leaderElectionName"),
+    ] {
+        let error = checked.expect_err(expected);
+        assert!(error.contains(expected), "{error}");
+    }
+}
+
+#[test]
+fn bad_i15_the_objects_of_a_root_are_told_apart_in_one_way() {
+    let canary = |value| with("/root/canary", value);
+    for (checked, expected) in [
+        (canary(json!({"replicas": 1})), "spec.root.canary: has no objects: give inNamespaces"),
+        (
+            canary(json!({"replicas": 1, "inNamespaces": ["ant"], "inShardHash": ["0"]})),
+            "spec.root.canary: has no objects: none of inNamespaces",
+        ),
+        (
+            canary(json!({"replicas": 1, "inShardHash": ["32", "x", "01"]})),
+            "spec.root.canary.inShardHash[0]: \"32\" is no bucket: give a number from \"0\" to \"31\"",
+        ),
+        (
+            canary(json!({"replicas": 10001, "inNamespaces": ["A"]})),
+            "spec.root.canary.replicas: 10001 is not 1 to 10000; spec.root.canary.inNamespaces[0]: \"A\" is not",
+        ),
+    ] {
+        let error = checked.expect_err(expected);
+        assert!(error.contains(expected), "{error}");
+    }
+    let hash = json!({"of": "uid", "ranges": []});
+    let mut by_hash = spec(&Value::Null, 2, "Namespace");
+    by_hash["root"]["resourceSelector"][0]["hash"] = hash;
+    let error = checked(&by_hash).unwrap_err();
+    assert!(error.contains("resourceSelector[0].hash: is drawn by auto.by: Namespace"), "{error}");
+    let many: Vec<_> = (0..31).map(|bucket: u32| bucket.to_string()).collect();
+    let few = spec(&json!({"replicas": 1, "inShardHash": many}), 2, "Label");
+    let error = checked(&few).unwrap_err();
+    assert!(error.contains("2 shards cannot share the 1 buckets"), "{error}");
+    // A canary without pods is none.
+    assert!(canary(json!({"replicas": 0, "inShardHash": many})).is_ok());
+}
+
+/// The step with each pod ready, and after it the children.
+fn settle(root: &Root, world: &mut World) -> Vec<Write> {
+    for (name, child) in &mut world.children {
+        child.pods = root.shard_named(name).map(|at| root.pods(at).collect()).unwrap_or_default();
+        child.is_ready = true;
+    }
+    let Step { writes, .. } = step(root, &world.children);
+    writes.iter().for_each(|write| world.write(write));
+    writes
+}
+
+fn names(writes: &[Write]) -> Vec<String> {
+    let name = |write: &Write| match write {
+        Write::Put { name, lot, .. } if lot.is_nothing() => format!("empty {name}"),
+        Write::Put { name, .. } => format!("put {name}"),
+        Write::Delete { name } => format!("delete {name}"),
+    };
+    writes.iter().map(name).collect()
+}
+
+#[test]
+fn i15_a_shard_more_comes_with_its_pod_and_one_less_goes_empty() {
+    let sized = |size| root(&spec(&Value::Null, size, "Namespace"));
+    let (two, three) = (sized(2), sized(3));
+    let mut world = World::default();
+    assert_eq!(names(&settle(&two, &mut world)), ["put op-1-normal", "put op-2-normal"]);
+    assert_eq!(names(&settle(&two, &mut world)), [""; 0]);
+    let Step { writes, holds } = step(&three, &world.children);
+    assert_eq!(names(&writes), ["empty op-3-normal"]);
+    assert_eq!(holds, [Hold::NotReady(vec!["op-3-normal".to_owned()])]);
+    writes.iter().for_each(|write| world.write(write));
+    assert_eq!(
+        names(&settle(&three, &mut world)),
+        ["put op-1-normal", "put op-2-normal", "put op-3-normal"]
+    );
+    // The next layout waits for the last.
+    world.children.get_mut("op-3-normal").unwrap().opening.insert("op-4".to_owned());
+    let Step { writes, holds } = step(&two, &world.children);
+    assert_eq!((writes.len(), holds), (3, vec![]), "what goes opens nothing");
+    world.children.get_mut("op-3-normal").unwrap().opening.clear();
+    world.children.get_mut("op-1-normal").unwrap().opening.insert("op-0".to_owned());
+    let Step { writes, holds } = step(&two, &world.children);
+    assert_eq!((writes.len(), holds), (0, vec![Hold::Opening(vec!["op-0".to_owned()])]));
+    world.children.get_mut("op-1-normal").unwrap().opening.clear();
+    world.children.get_mut("op-3-normal").unwrap().is_claimed = true;
+    assert_eq!(
+        names(&settle(&two, &mut world)),
+        ["empty op-3-normal", "put op-1-normal", "put op-2-normal"]
+    );
+    let Step { writes, holds } = step(&two, &world.children);
+    assert_eq!((writes.len(), holds), (0, vec![Hold::Claimed(vec!["op-3-normal".to_owned()])]));
+    world.children.get_mut("op-3-normal").unwrap().is_claimed = false;
+    assert_eq!(names(&settle(&two, &mut world)), ["delete op-3-normal"]);
+}
+
+#[test]
+fn bad_i15_a_child_changed_by_hand_is_put_back_and_another_config_left_alone() {
+    let root = root(&spec(&Value::Null, 2, "Label"));
+    let mut world = World::default();
+    settle(&root, &mut world);
+    let before = world.children.clone();
+    let one = |world: &mut World| world.children.get_mut("op-1-normal").unwrap().clone();
+    let mut edited = one(&mut world);
+    edited.spec.as_mut().unwrap().limits.clear();
+    world.children.insert("op-1-normal".to_owned(), edited);
+    assert_eq!(names(&settle(&root, &mut world)), ["put op-1-normal"]);
+    let (mut unread, mut untold) = (one(&mut world), one(&mut world));
+    unread.spec = None;
+    untold.lot = None;
+    for broken in [unread, untold] {
+        world.children.insert("op-1-normal".to_owned(), broken);
+        assert_eq!(names(&settle(&root, &mut world)), ["put op-1-normal"]);
+    }
+    world.children.remove("op-2-normal");
+    assert_eq!(names(&settle(&root, &mut world)), ["put op-2-normal"]);
+    for child in world.children.values_mut() {
+        child.pods.clear();
+        child.is_ready = false;
+    }
+    let lots = |children: &BTreeMap<String, Child>| -> Vec<_> {
+        children.values().map(|child| child.lot.clone()).collect()
+    };
+    assert_eq!(lots(&world.children), lots(&before));
+    world.children.get_mut("op-1-normal").unwrap().is_own = false;
+    let Step { writes, holds } = step(&root, &world.children);
+    assert_eq!((writes.len(), holds), (0, vec![Hold::Foreign(vec!["op-1-normal".to_owned()])]));
+}
+
+#[test]
+fn bad_i15_a_pod_that_runs_is_given_no_other_shard() {
+    let with = |replicas: u32, each: u32, prefix: &str| {
+        let mut spec = spec(&json!({"replicas": replicas, "inNamespaces": ["ant"]}), 2, "Label");
+        spec["root"]["auto"]["everyShardReplicas"] = json!(each);
+        spec["root"]["prefix"] = json!(prefix);
+        root(&spec)
+    };
+    let before = with(1, 2, "op");
+    let mut world = World::default();
+    settle(&before, &mut world);
+    settle(&before, &mut world);
+    for (root, pods) in [
+        (with(2, 2, "op"), &["op-1", "op-3"][..]),
+        (with(1, 1, "op"), &["op-2"]),
+        (with(1, 2, "other"), &["op-0", "op-1", "op-2", "op-3", "op-4"]),
+    ] {
+        let Step { writes, holds } = step(&root, &world.children);
+        let pods = pods.iter().map(|pod| (*pod).to_owned()).collect();
+        assert_eq!((writes, holds), (vec![], vec![Hold::Pods(pods)]));
+    }
+    for child in world.children.values_mut() {
+        child.pods.clear();
+    }
+    let other = with(1, 2, "other");
+    let Step { writes, holds } = step(&other, &world.children);
+    assert_eq!(holds, [], "of pods that do not run no shard is taken");
+    assert_eq!(
+        names(&writes),
+        [
+            "empty op-0-canary",
+            "empty op-1-normal",
+            "empty op-2-normal",
+            "put other-0-canary",
+            "put other-1-normal",
+            "put other-2-normal"
+        ]
+    );
+    // By hashes that are not those of the code.
+    assert_ne!(fnv1a("ant") % 32, shard_bucket("ant"));
+    let limit: &Limit = &before.template.limits[0];
+    assert!(limit.selector.is_none());
+}

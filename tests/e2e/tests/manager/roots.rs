@@ -1,0 +1,343 @@
+//! Roots: the configs of the shards that one object draws, and what becomes of them.
+
+use std::collections::BTreeMap;
+
+use anyhow::{Context, Result, ensure};
+use ctrlmesh_e2e::{ApiServer, until};
+use serde_json::{Value, json};
+
+use crate::scene::{IGNORE, OPERATORS, SOON, cluster, create, get, let_in, manager, pod};
+
+const CONFIGS: &str = "/apis/ctrlmesh.kusionstack.io/v1alpha1/namespaces/operators/shardingconfigs";
+const LOT: &str = "ctrlmesh.kusionstack.io/lot";
+const POD_NAME: &str = "statefulset.kubernetes.io/pod-name";
+const END: u128 = 1 << 64;
+
+/// A root over pods, of shards with one pod each.
+fn root(size: u32) -> Value {
+    json!({
+        "apiVersion": "ctrlmesh.kusionstack.io/v1alpha1",
+        "kind": "ShardingConfig",
+        "metadata": { "name": "root", "namespace": OPERATORS },
+        "spec": {
+            "controller": { "leaderElectionName": "op" },
+            "root": {
+                "prefix": "op",
+                "targetStatefulSet": "op",
+                "auto": { "shardingSize": size, "everyShardReplicas": 1, "by": "Namespace" },
+                "resourceSelector": [
+                    { "relateResources": [{ "apiGroups": [""], "resources": ["pods"] }] },
+                ],
+            },
+        },
+    })
+}
+
+fn apply(api: &ApiServer, object: &Value) -> Result<String> {
+    api.apply(&serde_json::to_string(object)?)
+}
+
+/// The configs of the namespace, by name.
+fn configs(api: &ApiServer) -> Result<BTreeMap<String, Value>> {
+    let list = get(api, CONFIGS)?.context("the configs")?;
+    let all = list["items"].as_array().context("items")?.iter();
+    let name = |config: &Value| config["metadata"]["name"].as_str().map(str::to_owned);
+    Ok(all.filter_map(|config| Some((name(config)?, config.clone()))).collect())
+}
+
+/// The hash ranges of a child, each with its first and the one after its last.
+fn ranges(child: &Value) -> Result<Vec<(u128, u128)>> {
+    let hash = &child["spec"]["limits"][0]["hash"];
+    ensure!(hash["of"] == "namespace" && hash["function"] == "Fnv1aMixed", "{child}");
+    let number = |value: &Value| -> Result<u128> {
+        match value.as_str().context("a hash")?.strip_prefix("0x") {
+            Some(digits) => Ok(u128::from_str_radix(digits, 16)?),
+            None => Ok(END),
+        }
+    };
+    let all = hash["ranges"].as_array().context("ranges")?.iter();
+    all.map(|range| Ok((number(&range["from"])?, number(&range["to"])?))).collect()
+}
+
+/// How many hashes each child has. Fails if two have one.
+fn sizes(configs: &BTreeMap<String, Value>) -> Result<BTreeMap<&str, u128>> {
+    let mut taken: Vec<(u128, u128)> = Vec::new();
+    let mut sizes = BTreeMap::new();
+    for (name, child) in configs.iter().filter(|(name, _)| *name != "root") {
+        let own = ranges(child)?;
+        sizes.insert(name.as_str(), own.iter().map(|(from, to)| to - from).sum());
+        taken.extend(own);
+    }
+    taken.sort_unstable();
+    let twice = taken.windows(2).find(|pair| pair[0].1 > pair[1].0);
+    ensure!(twice.is_none(), "{twice:x?} of {configs:#?}");
+    Ok(sizes)
+}
+
+/// Whether these children, and no others, have everything in shares of one size.
+fn is_whole(configs: &BTreeMap<String, Value>, names: &[&str]) -> Result<bool> {
+    let sizes = sizes(configs)?;
+    let even = END / u128::from(u32::try_from(names.len())?);
+    let is_even = sizes.values().all(|size| size.abs_diff(even) <= 1);
+    Ok(sizes.keys().eq(names) && is_even && sizes.values().sum::<u128>() == END)
+}
+
+/// Waits until these children have everything in equal shares.
+fn wait_whole(api: &ApiServer, names: &[&str]) -> Result<BTreeMap<String, Value>> {
+    let mut last = BTreeMap::new();
+    let found = until("the children have everything", SOON, || {
+        last = configs(api)?;
+        // One may be as somebody else wrote it.
+        Ok(is_whole(&last, names).is_ok_and(|is| is).then(|| last.clone()))
+    });
+    found.with_context(|| format!("{names:?}: {last:#?}"))
+}
+
+/// Waits until the root's condition has this reason, and returns its message.
+fn ready(api: &ApiServer, reason: &str) -> Result<String> {
+    let mut last = Value::Null;
+    let found = until("the root's condition", SOON, || {
+        let root = get(api, &format!("{CONFIGS}/root"))?.context("the root")?;
+        last = root["status"].clone();
+        let mut all = last["conditions"].as_array().into_iter().flatten();
+        let is = |one: &&Value| one["type"] == "Ready" && one["reason"] == reason;
+        Ok(all.find(is).map(|one| one["message"].as_str().unwrap_or_default().to_owned()))
+    });
+    found.with_context(|| format!("{reason}: {last}"))
+}
+
+/// Creates a pod of the StatefulSet, which is ready or not.
+fn run(api: &ApiServer, name: &str, is_ready: bool) -> Result<()> {
+    let mut pod = pod(OPERATORS, name);
+    pod["metadata"]["labels"][POD_NAME] = json!(name);
+    create(api, &pod, &[])?;
+    if is_ready { make_ready(api, name) } else { Ok(()) }
+}
+
+fn make_ready(api: &ApiServer, name: &str) -> Result<()> {
+    let status = json!({ "status": { "phase": "Running", "conditions": [
+        { "type": "Ready", "status": "True" }
+    ] } });
+    let patch = status.to_string();
+    let args = ["patch", "pod", name, "-n", OPERATORS, "--subresource=status", "--type=merge"];
+    api.kubectl(&[&args[..], &["-p", &patch]].concat()).map(drop)
+}
+
+const TWO: [&str; 2] = ["op-1-normal", "op-2-normal"];
+const THREE: [&str; 3] = ["op-1-normal", "op-2-normal", "op-3-normal"];
+
+#[test]
+fn i15_a_root_draws_shards_and_one_more_gets_its_share_once_its_pod_is_ready() -> Result<()> {
+    let api = cluster()?;
+    let _manager = manager(&api, &[])?;
+    create(&api, &root(2), &[])?;
+    let before = wait_whole(&api, &TWO)?;
+    let child = &before["op-1-normal"];
+    ensure!(child["metadata"]["ownerReferences"][0]["name"] == "root", "{child}");
+    ensure!(child["spec"]["controller"]["leaderElectionName"] == "op", "{child}");
+    ensure!(child["spec"]["limits"][0]["clusterScoped"] == "Include", "{child}");
+    ensure!(
+        before["op-2-normal"]["spec"]["limits"][0]["clusterScoped"] == "Exclude",
+        "{before:#?}"
+    );
+    ready(&api, "LaidOut")?;
+    let status = get(&api, &format!("{CONFIGS}/root"))?.context("the root")?["status"].take();
+    ensure!(status["root"]["childShardingConfigs"] == json!(TWO), "{status}");
+    run(&api, "op-0", true)?;
+    run(&api, "op-1", true)?;
+
+    // One more has nothing before it has a pod.
+    apply(&api, &root(3))?;
+    let message = ready(&api, "NotReady")?;
+    ensure!(message.starts_with("no pod of op-3-normal is ready, so it is not given"), "{message}");
+    let held = configs(&api)?;
+    ensure!(ranges(&held["op-3-normal"])?.is_empty(), "{held:#?}");
+    ensure!(TWO.iter().all(|name| held[*name]["spec"] == before[*name]["spec"]), "{held:#?}");
+    run(&api, "op-2", false)?;
+    until("an Event says so", SOON, || {
+        let args = ["get", "events", "-n", OPERATORS, "-o", "jsonpath={.items[*].reason}"];
+        Ok(api.kubectl(&args)?.contains("NotReady").then_some(()))
+    })?;
+    ensure!(ranges(&configs(&api)?["op-3-normal"])?.is_empty(), "before its pod is ready");
+    make_ready(&api, "op-2")?;
+    let after = wait_whole(&api, &THREE)?;
+    // Each kept what it could.
+    for name in TWO {
+        let own = ranges(&before[name])?;
+        let is_kept = |(from, to): &(u128, u128)| own.iter().any(|(a, b)| a <= from && to <= b);
+        ensure!(ranges(&after[name])?.iter().all(is_kept), "{name}: {after:#?}");
+    }
+    apply(&api, &root(2))?;
+    wait_whole(&api, &TWO)?;
+    ready(&api, "LaidOut")?;
+
+    // With the root go its children.
+    api.kubectl(&["delete", "shardingconfig", "root", "-n", OPERATORS, "--wait=false"])?;
+    ensure!(get(&api, &format!("{CONFIGS}/root"))?.is_none(), "the root stays");
+    Ok(())
+}
+
+#[test]
+fn bad_i15_children_changed_by_hand_are_put_back_and_nobody_elses_is_touched() -> Result<()> {
+    let api = cluster()?;
+    let _manager = manager(&api, &[])?;
+    create(&api, &root(2), &[])?;
+    let whole = wait_whole(&api, &TWO)?;
+    let edit = |name: &str, patch: &Value| {
+        let (patch, path) = (patch.to_string(), ["patch", "shardingconfig", name, "-n", OPERATORS]);
+        api.kubectl(&[&path[..], &["--type=merge", "-p", &patch]].concat())
+    };
+    let label = json!({ "metadata": { "labels": { IGNORE: "" } } });
+    edit("op-1-normal", &label)?;
+    for patch in [
+        json!({ "spec": { "limits": [] } }),
+        json!({ "spec": { "handover": { "mode": "Immediate" } } }),
+        json!({ "metadata": { "annotations": { LOT: null } } }),
+        json!({ "metadata": { "annotations": { LOT: "{}" } } }),
+        json!({ "metadata": { "ownerReferences": null } }),
+    ] {
+        edit("op-1-normal", &patch)?;
+        until("it is put back", SOON, || {
+            let now = &configs(&api)?["op-1-normal"];
+            let then = &whole["op-1-normal"];
+            let same = |at: &str| now.pointer(at) == then.pointer(at);
+            let parts = ["/spec", "/metadata/annotations", "/metadata/ownerReferences/0/name"];
+            Ok(parts.iter().all(|at| same(at)).then_some(()))
+        })
+        .with_context(|| patch.to_string())?;
+    }
+    api.kubectl(&["delete", "shardingconfig", "op-2-normal", "-n", OPERATORS])?;
+    wait_whole(&api, &TWO)?;
+
+    // A config of another is in the way of a third shard.
+    let mut third = let_in(root(1));
+    third["metadata"]["name"] = json!("op-3-normal");
+    third["spec"] = json!({ "selector": { "matchLabels": { "app": "other" } } });
+    create(&api, &third, &[])?;
+    apply(&api, &let_in(root(3)))?;
+    let message = ready(&api, "Foreign")?;
+    ensure!(message.starts_with("ShardingConfig op-3-normal has the name of a child"), "{message}");
+    ensure!(configs(&api)?["op-3-normal"]["spec"] == third["spec"], "it was written");
+
+    // A pod that runs keeps its shard.
+    apply(&api, &root(2))?;
+    ready(&api, "LaidOut")?;
+    run(&api, "op-1", true)?;
+    let mut moved = root(2);
+    moved["spec"]["root"]["canary"] = json!({ "replicas": 1, "inNamespaces": ["default"] });
+    apply(&api, &let_in(moved.clone()))?;
+    let message = ready(&api, "PodsWouldMove")?;
+    ensure!(message.starts_with("pod op-1 would be of another shard"), "{message}");
+    api.kubectl(&["delete", "pod", "op-1", "-n", OPERATORS, "--force"])?;
+    until("there is a canary", SOON, || {
+        let all = configs(&api)?;
+        Ok(all.contains_key("op-0-canary").then_some(()))
+    })
+}
+
+#[test]
+fn i15_a_root_that_is_disabled_has_no_children() -> Result<()> {
+    let api = cluster()?;
+    let _manager = manager(&api, &[])?;
+    // As KusionStack's manager leaves it.
+    let mut theirs = root(2);
+    theirs["metadata"]["finalizers"] = json!(["finalizer.ctrlmesh.kusionstack.io/protected"]);
+    let mut child = root(1);
+    child["metadata"] = json!({
+        "name": "op-1-normal",
+        "namespace": OPERATORS,
+        "labels": { "ctrlmesh.kusionstack.io/auto-sharding-root": "root", "own": "label" },
+    });
+    child["spec"] = json!({
+        "selector": { "matchLabels": { POD_NAME: "op-0" } },
+        "limits": [{ "selector": { "matchLabels": { "ctrlmesh.kusionstack.io/shard-hash": "1" } } }],
+    });
+    create(&api, &child, &[])?;
+    create(&api, &theirs, &[])?;
+    let adopted = wait_whole(&api, &TWO)?;
+    ensure!(adopted["op-1-normal"]["metadata"]["labels"]["own"] == "label", "{adopted:#?}");
+    until("the finalizer is off", SOON, || {
+        Ok(configs(&api)?["root"]["metadata"]["finalizers"].is_null().then_some(()))
+    })?;
+    let mut disabled = root(2);
+    disabled["spec"]["root"]["disable"] = json!(true);
+    apply(&api, &disabled)?;
+    until("the children are gone", SOON, || Ok((configs(&api)?.len() == 1).then_some(())))?;
+    ready(&api, "Disabled").map(drop)
+}
+
+/// A change of a spec.
+type Change<'a> = &'a dyn Fn(&mut Value);
+
+#[test]
+fn bad_i15_the_schema_refuses_what_is_no_shard_and_no_root() -> Result<()> {
+    let api = cluster()?;
+    // There is no manager.
+    let refused = |change: Change<'_>| -> Result<String> {
+        let mut config = let_in(root(2));
+        change(&mut config["spec"]);
+        let error = create(&api, &config, &[]).err().context("it came in")?;
+        Ok(format!("{error:#}"))
+    };
+    let cases: [(Change<'_>, &str); 9] = [
+        (&|spec| drop(spec.as_object_mut().map(|spec| spec.remove("root"))), "spec.selector"),
+        (&|spec| *spec = json!({ "selector": {} }), "give labels that select the pods"),
+        (
+            &|spec| *spec = json!({ "selector": { "matchLabels": {}, "matchExpressions": [] } }),
+            "spec.selector",
+        ),
+        (&|spec| spec["limits"] = json!([{}]), "give root.resourceSelector"),
+        (&|spec| spec["root"]["prefix"] = json!("A"), "spec.root.prefix"),
+        (&|spec| spec["root"]["auto"]["shardingSize"] = json!(33), "shardingSize"),
+        (
+            &|spec| spec["root"]["auto"]["by"] = json!("Name"),
+            "supported values: \"Label\", \"Namespace\", \"Uid\"",
+        ),
+        (&|spec| spec["root"]["canary"] = json!({ "replicas": 1 }), "give inNamespaces"),
+        (
+            &|spec| {
+                spec["root"]["resourceSelector"][0]["hash"] =
+                    json!({ "of": "uid", "function": "Fnv1aMixed", "ranges": [] })
+            },
+            "uids need no mixing",
+        ),
+    ];
+    for (change, expected) in cases {
+        let error = refused(change)?;
+        ensure!(error.contains(expected), "{expected}: {error}");
+    }
+    create(&api, &let_in(root(2)), &[]).map(drop)
+}
+
+/// The root changes again and again while its manager is killed at any moment: no two children ever have
+/// an object in common, as each read of all of them shows, and at the end they have everything.
+#[test]
+fn bad_i15_the_manager_is_killed_again_and_again_while_the_root_changes() -> Result<()> {
+    let api = cluster()?;
+    let mut manager = manager(&api, &[])?;
+    create(&api, &let_in(root(2)), &[])?;
+    wait_whole(&api, &TWO)?;
+    for name in ["op-0", "op-1", "op-2"] {
+        run(&api, name, true)?;
+    }
+    for at in 0..4_u32 {
+        apply(&api, &let_in(root(2 + (at + 1) % 2)))?;
+        // From the first writes to after the last.
+        let writes = manager.metric("ctrlmesh_manager_writes_total")?;
+        let before = configs(&api)?;
+        until("something is written", SOON, || {
+            let all = configs(&api)?;
+            sizes(&all)?;
+            let is_written = manager.metric("ctrlmesh_manager_writes_total")? > writes;
+            Ok((is_written || all != before).then_some(()))
+        })?;
+        manager.kill()?;
+        sizes(&configs(&api)?)?;
+        manager.start_again()?;
+        manager.receive_reviews(&api)?;
+        manager.wait_ready()?;
+    }
+    apply(&api, &let_in(root(3)))?;
+    wait_whole(&api, &THREE)?;
+    ready(&api, "LaidOut").map(drop)
+}
