@@ -3,13 +3,22 @@
 //! Hides which numbers change hands: as few as make the shares equal, and where possible those beside
 //! what the receiver has. Knows neither what the numbers count nor whose the shares are.
 
+use std::cmp::Reverse;
+
 use crate::policy::spans::{Span, Spans};
 
 /// The most spans of a share: as many as a limit may have ranges.
 const MOST_SPANS: usize = 32;
 
+/// A part of all numbers that is too small to change hands for: shares that are not divisible differ
+/// by it, and no span is as small.
+fn tolerance(end: u128) -> u128 {
+    end >> 24
+}
+
 /// The shares of `count` owners in all numbers before `end`, if their shares are these by now; what
-/// nobody has, and what owners beyond the count have, is given away. Shares differ in size by at most one.
+/// nobody has, and what owners beyond the count have, is given away. Shares differ in size by hardly anything, of few
+/// numbers by at most one.
 pub(super) fn shares(now: &[Spans], count: u32, end: u128) -> Vec<Spans> {
     let moved = Cut::of(now, count, end).done();
     if moved.iter().all(|share| share.iter().len() <= MOST_SPANS) {
@@ -52,25 +61,28 @@ impl Cut {
         }
     }
 
-    /// Gives a span, or its beginning, to whom it is beside, or who lacks most. Returns the rest.
+    /// Gives a span, or a part of it, to whom it is behind, or beside, or who lacks most. Returns the
+    /// rest.
     fn give(&mut self, span: Span) -> Option<Span> {
+        let few = tolerance(self.end);
         let lack = |(share, size): &(Spans, u128)| size.saturating_sub(share.size());
-        let is_beside = |(share, _): &(Spans, u128)| {
-            share.iter().any(|own| own.to == span.from || own.from == span.to)
-        };
+        let is_behind = |(share, _): &(Spans, u128)| share.iter().any(|own| own.to == span.from);
+        let is_ahead = |(share, _): &(Spans, u128)| share.iter().any(|own| own.from == span.to);
         let rank = |at: usize, one: &(Spans, u128)| {
-            (lack(one) > 0).then(|| (is_beside(one), lack(one), std::cmp::Reverse(at)))
+            let lacks = lack(one) > few;
+            // Spans are taken from the end of others, to which they go back.
+            (lacks, lacks && is_behind(one), lacks && is_ahead(one), lack(one), Reverse(at))
         };
         let ranked = self.shares.iter().enumerate();
-        let (_, at) = ranked.filter_map(|(at, one)| Some((rank(at, one)?, at))).max()?;
+        let (_, at) = ranked.map(|(at, one)| (rank(at, one), at)).max()?;
         let one = self.shares.get_mut(at)?;
         let size = lack(one).min(span.size());
-        // What is beside its beginning alone is cut there.
-        let is_before = one.0.iter().any(|own| own.to == span.from);
-        let is_behind = !is_before && one.0.iter().any(|own| own.from == span.to);
-        let (given, rest) = match is_behind {
-            true => split(span, span.size() - size).map_or((span, None), |(a, b)| (b, Some(a))),
-            false => split(span, size).map_or((span, None), |(a, b)| (a, Some(b))),
+        let (given, rest) = if span.size() - size <= few {
+            (span, None)
+        } else if is_ahead(one) && !is_behind(one) {
+            split(span, span.size() - size).map_or((span, None), |(a, b)| (b, Some(a)))
+        } else {
+            split(span, size).map_or((span, None), |(a, b)| (a, Some(b)))
         };
         one.0 = one.0.or(&Spans::of([given]));
         rest
@@ -78,12 +90,19 @@ impl Cut {
 
     /// Takes from whose share is most too large. `None` if no share is.
     fn take(&mut self) -> Option<Span> {
+        let few = tolerance(self.end);
         let excess = |(share, size): &(Spans, u128)| share.size().saturating_sub(*size);
         let fullest = self.shares.iter_mut().max_by_key(|one| excess(one))?;
         let size = excess(fullest);
-        // The largest span of a share stays one.
-        let last = fullest.0.iter().min_by_key(|span| span.size()).filter(|_| size > 0)?;
-        let taken = split(last, last.size().saturating_sub(size)).map_or(last, |(_, end)| end);
+        // Of one span, if one is large enough, so that shares do not fall into pieces.
+        let rank = |span: &Span| match span.size() >= size {
+            true => (false, span.size()),
+            false => (true, size - span.size()),
+        };
+        let span = fullest.0.iter().min_by_key(rank).filter(|_| size > few)?;
+        let kept = span.size().saturating_sub(size);
+        let kept = if kept > few { kept } else { 0 };
+        let taken = split(span, kept).map_or(span, |(_, end)| end);
         fullest.0 = fullest.0.without(&Spans::of([taken]));
         Some(taken)
     }
@@ -133,15 +152,32 @@ mod tests {
         for end in [END, 32] {
             let three = shares(&[], 3, end);
             let four = shares(&three, 4, end);
-            assert_eq!(moved(&three, &four), end / 4, "{four:?}");
+            assert!(moved(&three, &four).abs_diff(end / 4) <= 4 * tolerance(end), "{four:?}");
             let again = shares(&four, 3, end);
-            assert!(moved(&four, &again) <= end / 4 + 1, "{again:?}");
+            assert!(moved(&four, &again) <= end / 4 + tolerance(end) + 1, "{again:?}");
             assert_eq!(again, three);
         }
     }
 
+    #[test]
+    fn i15_one_more_or_less_moves_its_share_alone_and_no_span_is_a_sliver() {
+        let mut now = shares(&[], 1, END);
+        for count in 2..=32_u32 {
+            let next = shares(&now, count, END);
+            let smallest = next.iter().flat_map(Spans::iter).map(Span::size).min();
+            assert!(smallest > Some(tolerance(END)), "{count}: {next:x?}");
+            let back = shares(&next, count - 1, END);
+            let share = END / u128::from(count) + 64 * tolerance(END);
+            assert!(moved(&now, &next) <= share && moved(&next, &back) <= share, "{count}");
+            if count < 5 {
+                assert!(moved(&now, &back) <= 8 * tolerance(END), "{count}: it comes back");
+            }
+            now = next;
+        }
+    }
+
     proptest! {
-        #![proptest_config(ProptestConfig { cases: 300, failure_persistence: None, ..Default::default() })]
+        #![proptest_config(ProptestConfig { cases: 100, failure_persistence: None, ..Default::default() })]
 
         #[test]
         fn i15_shares_are_whole_equal_and_few_however_they_came_about(
@@ -159,7 +195,7 @@ mod tests {
                 prop_assert!(is_whole(&next, END));
                 let sizes: Vec<u128> = next.iter().map(Spans::size).collect();
                 let [least, most] = [sizes.iter().min(), sizes.iter().max()].map(|of| *of.unwrap());
-                prop_assert!(most - least <= 1);
+                prop_assert!(most - least <= 64 * tolerance(END), "{next:x?}");
                 prop_assert_eq!(&shares(&next, count, END), &next, "it moves nothing twice");
                 many = many.max(next.iter().map(|share| share.iter().len()).max().unwrap());
                 now = next;

@@ -49,6 +49,7 @@ fn main() -> Result<()> {
     let installed = scene.installed();
     show(&tale, installed)?;
     show_without_labels(&tale, installed)?;
+    show_a_root(&tale, installed)?;
     show_a_canary(&tale, &scene)?;
     if cli.keep {
         tale.say(&format!(
@@ -163,21 +164,62 @@ fn show_without_labels(tale: &Tale, installed: &Installed) -> Result<()> {
     Ok(())
 }
 
-/// The fourth act: the operator's webhooks are sharded as its controllers are, so that a canary's are
+/// The fourth act: one root draws the shards, and one shard more.
+fn show_a_root(tale: &Tale, installed: &Installed) -> Result<()> {
+    tale.say(
+        "one root in place of configs by hand: a shard for each pod, by the names of namespaces",
+    )?;
+    let node = installed.node();
+    let in_demo = |args: &[&str]| node.kubectl(&[args, &["--namespace", NAMESPACE]].concat());
+    let end = ["delete", "statefulset", "demo-operator", "--cascade=foreground"];
+    in_demo(&end)?;
+    in_demo(&["delete", "shardingconfig", BLUE.0, GREEN.0])?;
+    for size in [2, 3] {
+        let scaled = Instant::now();
+        installed.draw_root(size)?;
+        installed.run(size)?;
+        let pods = Installed::PODS.iter().take(usize::try_from(size)?);
+        for pod in pods.clone() {
+            installed.wait_ready(pod, HANDLED_WITHIN)?;
+        }
+        installed.wait_drawn(pods.len(), HANDLED_WITHIN)?;
+        let time = scaled.elapsed().as_secs_f64();
+        tale.say(&format!("{size} shards within {time:.1} s, with the start of their pods"))?;
+        let columns = "custom-columns=SHARD:.metadata.name,PODS:.spec.selector.matchExpressions[0].values,HASHES:.spec.limits[0].hash.ranges[*].from";
+        for line in in_demo(&["get", "shardingconfigs", "--output", columns])?.lines() {
+            tale.say(&format!("    {line}"))?;
+        }
+    }
+    tell_trees(tale, installed)?;
+    in_demo(&end)?;
+    in_demo(&["delete", "shardingconfig", Installed::ROOT])?;
+    until("its children are gone", HANDLED_WITHIN, || {
+        let left = in_demo(&["get", "shardingconfigs", "--output=name"])?;
+        Ok(left.trim().is_empty().then_some(()))
+    })
+}
+
+/// Prints the handlers of the trees' Widgets, once each of the three shards has some.
+fn tell_trees(tale: &Tale, installed: &Installed) -> Result<()> {
+    let seen = until("each shard handles some", HANDLED_WITHIN, || {
+        let mut seen = installed.shards().widgets()?;
+        seen.retain(|widget| TREES.contains(&widget.namespace.as_str()));
+        let is_busy = |pod: &&&str| seen.iter().any(|widget| widget.handled_by == ***pod);
+        Ok((Installed::PODS.iter().filter(is_busy).count() == 3).then_some(seen))
+    })?;
+    for Widget { namespace, handled_by, .. } in seen {
+        tale.say(&format!("    the Widget of {namespace} is handled by {handled_by}"))?;
+    }
+    Ok(())
+}
+
+/// The fifth act: the operator's webhooks are sharded as its controllers are, so that a canary's are
 /// tried on one namespace alone.
 fn show_a_canary(tale: &Tale, scene: &Webhooks) -> Result<()> {
     tale.say(&format!(
         "a canary with webhooks: {} is its namespace alone, all others are those of stable",
         TREES[0]
     ))?;
-    scene.node().kubectl(&[
-        "delete",
-        "statefulset",
-        "demo-operator",
-        "--cascade=foreground",
-        "--namespace",
-        NAMESPACE,
-    ])?;
     let shards = [("canary", &TREES[..1], "Exclude"), ("stable", &TREES[1..], "Include")];
     for (shard, trees, cluster_scoped) in shards {
         let limit = json!({

@@ -42,6 +42,8 @@ pub enum Boundary<'a> {
 impl Installed {
     /// The namespace of the release.
     pub const NAMESPACE: &str = "ctrlmesh-system";
+    /// The name of a root.
+    pub const ROOT: &str = "demo-root";
     /// The pods of the StatefulSet.
     pub const PODS: [&str; 4] =
         ["demo-operator-0", "demo-operator-1", "demo-operator-2", "demo-operator-3"];
@@ -214,6 +216,61 @@ impl Installed {
     /// When the API server refuses.
     pub fn label(&self) -> Result<()> {
         self.node().apply(&self.shards.stateful_set()?.to_string()).map(drop)
+    }
+
+    /// Runs this many pods of the sample operator, as [`Self::label`] does four.
+    ///
+    /// # Errors
+    ///
+    /// When the API server refuses.
+    pub fn run(&self, replicas: u32) -> Result<()> {
+        let mut set = self.shards.stateful_set()?;
+        set["spec"]["replicas"] = json!(replicas);
+        self.node().apply(&set.to_string()).map(drop)
+    }
+
+    /// Draws this many shards of one pod each by a root, [`Self::ROOT`].
+    ///
+    /// # Errors
+    ///
+    /// When the API server refuses.
+    pub fn draw_root(&self, size: u32) -> Result<()> {
+        let mut root = config(Self::ROOT, &Value::Null, &Value::Null);
+        root["spec"] = json!({
+            "controller": { "leaderElectionName": "demo-operator" },
+            "root": {
+                "prefix": "demo",
+                "targetStatefulSet": "demo-operator",
+                "auto": { "shardingSize": size, "everyShardReplicas": 1, "by": "Namespace" },
+                "resourceSelector": [of_the_operators(json!({}))],
+            },
+        });
+        self.node().apply(&root.to_string()).map(drop)
+    }
+
+    /// Waits until the root's children are as it says, and open.
+    ///
+    /// # Errors
+    ///
+    /// When they are not in time; the error has the root's status.
+    pub fn wait_drawn(&self, size: usize, limit: Duration) -> Result<()> {
+        let path = format!(
+            "/apis/ctrlmesh.kusionstack.io/v1alpha1/namespaces/{NAMESPACE}/shardingconfigs/{}",
+            Self::ROOT
+        );
+        let mut last = Value::Null;
+        let drawn = until("the root is laid out", limit, || {
+            let root = self.node().api().client().get(&path)?.json()?;
+            last = root["status"].clone();
+            let children = last["root"]["childShardingConfigs"].as_array().map_or(0, Vec::len);
+            let mut all = last["conditions"].as_array().into_iter().flatten();
+            let is_laid_out = all.any(|one| {
+                one["reason"] == "LaidOut"
+                    && one["observedGeneration"] == root["metadata"]["generation"]
+            });
+            Ok((is_laid_out && children == size).then_some(()))
+        });
+        drawn.map_err(|error| error.context(format!("{last}\n{}", self.told())))
     }
 
     /// Gives the pods with these indexes the Widgets and ConfigMaps within a boundary.

@@ -8,5 +8,6 @@ mod ends;
 mod first;
 mod handover;
 mod names;
+mod roots;
 mod scene;
 mod upgrade;

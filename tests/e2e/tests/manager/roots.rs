@@ -78,7 +78,7 @@ fn sizes(configs: &BTreeMap<String, Value>) -> Result<BTreeMap<&str, u128>> {
 fn is_whole(configs: &BTreeMap<String, Value>, names: &[&str]) -> Result<bool> {
     let sizes = sizes(configs)?;
     let even = END / u128::from(u32::try_from(names.len())?);
-    let is_even = sizes.values().all(|size| size.abs_diff(even) <= 1);
+    let is_even = sizes.values().all(|size| size.abs_diff(even) < END >> 16);
     Ok(sizes.keys().eq(names) && is_even && sizes.values().sum::<u128>() == END)
 }
 
