@@ -100,7 +100,7 @@ fn reviews(criterion: &mut Criterion) {
     let mut other = shard(7);
     other["spec"]["limits"][0]["namespaces"]["names"] = json!(["namespace-70", "namespace-9999"]);
     let torn = review(&other);
-    let answer = |review: &str| review_config(review.as_bytes(), &there, &known).unwrap();
+    let answer = |review: &str| review_config(review.as_bytes(), &there, &known, None).unwrap();
     assert!(answer(&apart).refused.is_none());
     assert!(answer(&torn).refused.is_some_and(|why| why.contains("namespace namespace-9999")));
     let mut group = criterion.benchmark_group("review beside 1,000");

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use ctrlmesh::{
     manager::{
-        admission::{BadReview, Config, review_config},
+        admission::{BadReview, Config, RunningPod, review_config},
         configs::Configs,
     },
     policy::NamespaceLabels,
@@ -62,7 +62,18 @@ fn namespaces() -> NamespaceLabels {
 }
 
 fn answered(operation: &str, object: &Value, old: &Value, there: &Configs) -> (Config, Value) {
-    let answer = review_config(&asked(operation, object, old), there, &namespaces()).unwrap();
+    answered_with(operation, object, old, there, None)
+}
+
+fn answered_with(
+    operation: &str,
+    object: &Value,
+    old: &Value,
+    there: &Configs,
+    pods: Option<&[RunningPod]>,
+) -> (Config, Value) {
+    let asked = asked(operation, object, old);
+    let answer = review_config(&asked, there, &namespaces(), pods).unwrap();
     let mut body: Value = serde_json::from_slice(&answer.body).unwrap();
     assert_eq!(body["apiVersion"], "admission.k8s.io/v1");
     let response = body["response"].take();
@@ -197,7 +208,7 @@ fn bad_i15_a_config_that_cannot_be_used_is_refused_with_all_its_problems() {
 
 #[test]
 fn bad_i15_a_body_that_is_no_review_of_a_config_is_none() {
-    let review = |body: &[u8]| review_config(body, &Configs::default(), &namespaces());
+    let review = |body: &[u8]| review_config(body, &Configs::default(), &namespaces(), None);
     assert!(matches!(review(b"{}"), Err(BadReview::Malformed(_))));
     let deletion = asked("DELETE", &Value::Null, &named("blue", &["ant"]));
     let said = review(&deletion).unwrap_err().to_string();
@@ -208,4 +219,130 @@ fn bad_i15_a_body_that_is_no_review_of_a_config_is_none() {
     );
     let nothing = asked("CREATE", &json!("text"), &Value::Null);
     assert!(matches!(review(&nothing), Err(BadReview::Malformed(_))));
+}
+
+/// A root with a canary of this many pods.
+fn root(name: &str, prefix: &str, canary: u32) -> Value {
+    json!({
+        "apiVersion": "ctrlmesh.kusionstack.io/v1alpha1",
+        "kind": "ShardingConfig",
+        "metadata": { "namespace": "ns", "name": name, "uid": name },
+        "spec": {
+            "controller": { "leaderElectionName": "operator" },
+            "root": {
+                "prefix": prefix,
+                "targetStatefulSet": "op",
+                "canary": { "replicas": canary, "inNamespaces": ["ant"] },
+                "auto": { "shardingSize": 2, "everyShardReplicas": 2 },
+                "resourceSelector": [
+                    { "relateResources": [{ "apiGroups": [""], "resources": ["pods"] }] },
+                ],
+            },
+        },
+    })
+}
+
+#[test]
+fn bad_i15_a_root_beside_configs_that_are_not_its_children_is_refused() {
+    let root = root("root", "op", 1);
+    assert_eq!(created(&root, &Configs::default()).0.refused, None);
+    let mut child = named("op-1-normal", &["ant"]);
+    let refused = created(&root, &configs(&[child.clone()])).0;
+    assert!(refused.is_by_sibling, "a watch may be behind");
+    let message = "spec.root.prefix: ShardingConfig ns/op-1-normal has the name of a child and is not \
+                   its own: give another prefix, or delete it";
+    assert_eq!(refused.refused.as_deref(), Some(message));
+    let owned = |uid: &str| {
+        json!([{
+            "apiVersion": "ctrlmesh.kusionstack.io/v1alpha1",
+            "kind": "ShardingConfig",
+            "name": "root",
+            "uid": uid,
+            "controller": true,
+        }])
+    };
+    child["metadata"]["ownerReferences"] = owned("root");
+    assert_eq!(created(&root, &configs(&[child.clone()])).0.refused, None, "its own");
+    child["metadata"]["ownerReferences"] = owned("other");
+    assert!(created(&root, &configs(&[child])).0.refused.is_some(), "another root's");
+    // What the children have between them is everything.
+    let other = configs(&[named("blue", &["bee"])]);
+    let refused = created(&root, &other).0.refused.unwrap();
+    let message = "spec.root.resourceSelector: ShardingConfig ns/blue of the same ring owns some of \
+                   the same pods, such as one in namespace bee: ";
+    assert!(refused.starts_with(message), "{refused}");
+    let mut elsewhere = named("blue", &["bee"]);
+    elsewhere["spec"]["controller"]["leaderElectionName"] = json!("another");
+    assert_eq!(created(&root, &configs(&[elsewhere])).0.refused, None);
+}
+
+fn running(name: &str, labels: &[(&str, &str)]) -> RunningPod {
+    let pod = json!({ "metadata": {
+        "name": name,
+        "labels": labels.iter().copied().collect::<BTreeMap<_, _>>(),
+        "annotations": { "ctrlmesh.kusionstack.io/injected": "iptables" },
+    } });
+    RunningPod::of(serde_json::from_value(pod).unwrap()).unwrap()
+}
+
+#[test]
+fn bad_i15_a_change_by_which_a_running_pod_would_be_of_another_shard_is_refused() {
+    // By a root.
+    let (old, new) = (root("root", "op", 1), root("root", "op", 2));
+    let there = Configs::default();
+    let (asks, _) = answered("UPDATE", &new, &old, &there);
+    assert!(asks.asks_for_pods && asks.refused.is_none());
+    let of_set = |name| running(name, &[("statefulset.kubernetes.io/pod-name", name)]);
+    let refused = |old: &Value, new: &Value, there: &Configs, pods: &[RunningPod]| {
+        let (answer, _) = answered_with("UPDATE", new, old, there, Some(pods));
+        assert!(!answer.asks_for_pods && !answer.is_by_sibling);
+        answer.refused
+    };
+    let message = "spec: pod op-1 runs in the shard op-1-normal and would be of op-0-canary, and 1 more \
+                   pods move: a pod that runs gets no other lock and no other objects; end these pods \
+                   first, or move them on purpose with the label \
+                   ctrlmesh.kusionstack.io/ignore-validate";
+    let pods = [of_set("op-0"), of_set("op-1"), of_set("op-2"), of_set("op-3"), of_set("other-1")];
+    assert_eq!(refused(&old, &new, &there, &pods).as_deref(), Some(message));
+    let stay =
+        [of_set("op-0"), of_set("op-2"), of_set("op-4"), of_set("op-99"), running("op-1", &[])];
+    assert_eq!(refused(&old, &new, &there, &stay), None);
+    let mut larger = old.clone();
+    larger["spec"]["root"]["auto"]["shardingSize"] = json!(3);
+    assert_eq!(refused(&old, &larger, &there, &pods), None, "a shard more moves no pod");
+}
+
+#[test]
+fn bad_i15_a_selector_that_lets_go_of_a_running_pod_is_refused() {
+    let (old, mut new) = (named("blue", &["ant"]), named("blue", &["ant"]));
+    new["spec"]["selector"] = json!({ "matchLabels": { "app": "op" } });
+    let there = configs(&[old.clone(), named("green", &["bee"])]);
+    let refused = |new: &Value, pods: &[RunningPod]| {
+        answered_with("UPDATE", new, &old, &there, Some(pods)).0.refused
+    };
+    let blue = [running("a", &[("shard", "blue")])];
+    let message = refused(&new, &blue).unwrap();
+    assert!(
+        message.starts_with("spec: pod a runs in the shard blue and would be of none alone: "),
+        "{message}"
+    );
+    for stays in [
+        running("a", &[("shard", "green")]),
+        running("a", &[("shard", "blue"), ("app", "op")]),
+        running("a", &[]),
+    ] {
+        assert_eq!(refused(&new, std::slice::from_ref(&stays)), None, "{stays:?}");
+    }
+    // Who selects more than it did takes no pod of another: two would select it.
+    let green = "spec: pod a runs in the shard green and would be of none alone: ";
+    let mut wide = old.clone();
+    wide["spec"]["selector"] = json!({ "matchExpressions": [
+        { "key": "shard", "operator": "Exists" },
+    ] });
+    assert!(refused(&wide, &[running("a", &[("shard", "green")])]).unwrap().starts_with(green));
+    assert_eq!(refused(&wide, &blue), None);
+    let ended = json!({ "metadata": { "name": "a" }, "status": { "phase": "Running" } });
+    assert!(RunningPod::of(serde_json::from_value(ended).unwrap()).is_none(), "not injected");
+    let (same, _) = answered("UPDATE", &wide, &wide, &there);
+    assert!(!same.asks_for_pods);
 }

@@ -7,6 +7,7 @@
 //! selects is injected all the same, without the reviews of a webhook server. The objects that pods
 //! need beside them are made elsewhere.
 
+mod running;
 mod siblings;
 mod wire;
 
@@ -14,6 +15,7 @@ use serde_json::Value;
 
 use self::wire::{Patch, Response, Review};
 pub use self::{
+    running::RunningPod,
     siblings::{Config, review_config},
     wire::BadReview,
 };

@@ -5,12 +5,19 @@
 //! by the conditions of the configs.
 
 use kube::api::DynamicObject;
+use serde_json::Value;
 
-use super::wire::{BadReview, CONFIGS, Response, Review};
+use super::{
+    running::{Moved, RunningPod, may_move, moved},
+    wire::{BadReview, CONFIGS, Response, Review},
+};
 use crate::{
     api::keys,
-    manager::configs::Configs,
-    policy::{Draft, Kind, NamespaceLabels, draft, object_of, ownership::Comparison, ring::Wanted},
+    manager::configs::{ConfigFacts, Configs},
+    policy::{
+        Checked, Draft, Kind, NamespaceLabels, RootDraft, ShardingDraft, draft, object_of,
+        ownership::Comparison, ring::Wanted,
+    },
 };
 
 /// Most warnings.
@@ -27,26 +34,40 @@ pub struct Config {
     pub refused: Option<String>,
     /// Whether a sibling is the reason.
     pub is_by_sibling: bool,
+    /// Whether the answer depends on the pods that run, which were not given.
+    pub asks_for_pods: bool,
     /// Whether the user is warned.
     pub is_warned: bool,
 }
 
 /// Answers a review of a ShardingConfig that is created or updated, beside those that there are, with
-/// the namespaces of today. Fails with [`BadReview`] if the body is none.
+/// the namespaces of today and the injected pods of its own that run; `None` if they are not known.
+/// Fails with [`BadReview`] if the body is none.
 pub fn review_config(
     body: &[u8],
     configs: &Configs,
     known: &NamespaceLabels,
+    pods: Option<&[RunningPod]>,
 ) -> Result<Config, BadReview> {
     let Review { uid, namespace, object, old } = Review::parse(body, &CONFIGS)?;
     let is_same = !old.is_null() && object.get("spec") == old.get("spec");
     let is_going = object.pointer("/metadata/deletionTimestamp").is_some();
-    let mut config: DynamicObject = serde_json::from_value(object)?;
-    config.metadata.namespace = Some(namespace.clone());
+    let config = in_namespace(object, &namespace)?;
     let named = format!("{namespace}/{}", config.metadata.name.as_deref().unwrap_or_default());
+    let mut asks_for_pods = false;
     let judged = match is_same || is_going {
         true => Ok(Vec::new()),
-        false => judge(&config, configs, known),
+        false => judge(&config, configs, known).and_then(|(new, warnings)| {
+            let Some(old) = before(old, &namespace) else { return Ok(warnings) };
+            match pods {
+                _ if !may_move(&old, &new) => Ok(warnings),
+                Some(pods) => refuse_moved(&moved(&old, &new, configs, pods)).map(|()| warnings),
+                None => {
+                    asks_for_pods = true;
+                    Ok(warnings)
+                }
+            }
+        }),
     };
     let is_warned = judged.as_ref().is_ok_and(|warnings| !warnings.is_empty());
     let is_by_sibling = matches!(judged, Err(Refused::BySibling(_)));
@@ -56,7 +77,34 @@ pub fn review_config(
             (Response::refused(uid, &why), Some(why))
         }
     };
-    Ok(Config { body: response.into_body(), config: named, refused, is_by_sibling, is_warned })
+    let body = response.into_body();
+    Ok(Config { body, config: named, refused, is_by_sibling, asks_for_pods, is_warned })
+}
+
+fn in_namespace(object: Value, namespace: &str) -> Result<DynamicObject, serde_json::Error> {
+    let mut config: DynamicObject = serde_json::from_value(object)?;
+    config.metadata.namespace = Some(namespace.to_owned());
+    Ok(config)
+}
+
+/// The config that is replaced, checked. `None` if there is none.
+fn before(old: Value, namespace: &str) -> Option<Checked> {
+    let old = in_namespace(old, namespace).ok()?;
+    Some(draft(Kind::ShardingConfig, &old))
+}
+
+/// Refuses a change by which pods that run would be of another shard.
+fn refuse_moved(moved: &[Moved]) -> Result<(), Refused> {
+    let Some(Moved { pod, from, to }) = moved.first() else { return Ok(()) };
+    let more = moved.len() - 1;
+    let others = if more > 0 { format!(", and {more} more pods move") } else { String::new() };
+    Err(Refused::ByItself(format!(
+        "spec: pod {pod} runs in the shard {from} and would be of {to}{others}: a pod that runs gets no \
+         other lock and no other objects; end these pods first, or move them on purpose with the label \
+         {}{}",
+        keys::PREFIX,
+        keys::IGNORE_VALIDATE
+    )))
 }
 
 /// The reason why a config is refused.
@@ -67,22 +115,66 @@ enum Refused {
     BySibling(String),
 }
 
-/// The warnings about a config. Fails with the reason why it is refused.
+/// The checked config, and the warnings about it. Fails with the reason why it is refused.
 fn judge(
     config: &DynamicObject,
     configs: &Configs,
     known: &NamespaceLabels,
-) -> Result<Vec<String>, Refused> {
-    let own = match draft(Kind::ShardingConfig, config) {
-        Ok(Draft::Sharding(own)) => own,
-        Ok(Draft::Root(root)) => {
-            return Ok(root.warnings.iter().map(ToString::to_string).collect());
+) -> Result<(Draft, Vec<String>), Refused> {
+    let new =
+        draft(Kind::ShardingConfig, config).map_err(|why| Refused::ByItself(why.to_string()))?;
+    let warnings = match &new {
+        Draft::Sharding(own) => {
+            let warnings = own.warnings.iter().map(ToString::to_string).collect();
+            beside(
+                own,
+                "spec.limits",
+                warnings,
+                configs.facts_of(&own.config.object.namespace),
+                known,
+            )?
         }
-        Err(why) => return Err(Refused::ByItself(why.to_string())),
+        Draft::Root(draft) => {
+            let warnings = draft.warnings.iter().map(ToString::to_string).collect();
+            of_root(draft, warnings, configs, known)?
+        }
     };
-    let mut warnings: Vec<_> = own.warnings.iter().map(ToString::to_string).collect();
-    let Ok(Some(mine)) = Wanted::of(&own, Some(known)) else { return Ok(warnings) };
-    for config in configs.facts_of(&own.config.object.namespace) {
+    Ok((new, warnings))
+}
+
+/// Compares a root with the configs that are not its children: none has the name of one, and none of its
+/// ring owns some of what the children have between them.
+fn of_root(
+    RootDraft { root, whole, .. }: &RootDraft,
+    warnings: Vec<String>,
+    configs: &Configs,
+    known: &NamespaceLabels,
+) -> Result<Vec<String>, Refused> {
+    let is_own =
+        |config: &ConfigFacts| config.child.as_ref().is_some_and(|child| child.is_of(&root.object));
+    let others = || configs.facts_of(&root.object.namespace).filter(|config| !is_own(config));
+    let names: Vec<_> = root.shards().map(|shard| root.name(shard)).collect();
+    let object = |config: &'_ ConfigFacts| object_of(&config.checked).clone();
+    if let Some(other) = others().map(object).find(|other| names.iter().any(|n| **n == *other.name))
+    {
+        return Err(Refused::BySibling(format!(
+            "spec.root.prefix: {other} has the name of a child and is not its own: give another \
+             prefix, or delete it"
+        )));
+    }
+    beside(whole, "spec.root.resourceSelector", warnings, others(), known)
+}
+
+/// The warnings about a shard beside the others of its ring among these. Fails if one owns what it owns.
+fn beside<'c>(
+    own: &ShardingDraft,
+    field: &str,
+    mut warnings: Vec<String>,
+    others: impl Iterator<Item = &'c ConfigFacts>,
+    known: &NamespaceLabels,
+) -> Result<Vec<String>, Refused> {
+    let Ok(Some(mine)) = Wanted::of(own, Some(known)) else { return Ok(warnings) };
+    for config in others {
         let Ok(Some(theirs)) = config.wanted(Some(known)) else { continue };
         if theirs.ring != mine.ring || theirs.shard == mine.shard {
             continue;
@@ -91,7 +183,7 @@ fn judge(
         let name = object_of(&config.checked);
         if let Some((rule, witness)) = compared.common.first() {
             return Err(Refused::BySibling(format!(
-                "spec.limits: {name} of the same ring owns some of the same {rule}, such as \
+                "{field}: {name} of the same ring owns some of the same {rule}, such as \
                  {witness}: take them out of it first, or overlap on purpose with the label {}{}",
                 keys::PREFIX,
                 keys::IGNORE_VALIDATE

@@ -9,6 +9,7 @@ use bytes::Bytes;
 use http::{HeaderValue, Method, Request, Response, StatusCode, header};
 use http_body_util::Full;
 use hyper::body::Incoming;
+use k8s_openapi::api::core::v1::Pod;
 use kube::{
     Api, Client,
     api::{DynamicObject, ListParams},
@@ -21,9 +22,10 @@ use super::{
     unsent::Unsent,
 };
 use crate::{
+    api::keys,
     cluster::chain,
     manager::{
-        admission::{self, Verdict},
+        admission::{self, RunningPod, Verdict},
         configs::{Configs, namespace},
         inject::Settings,
         shared::Shared,
@@ -124,16 +126,20 @@ impl Routes {
         let configs = known_configs(&self.shared)?;
         let namespaces = known_namespaces(&self.shared)?;
         let begun = Instant::now();
-        let review = |configs: &Configs| {
-            admission::review_config(&bytes, configs, &namespaces)
+        let review = |configs: &Configs, pods: Option<&[RunningPod]>| {
+            admission::review_config(&bytes, configs, &namespaces, pods)
                 .map_err(|bad| Box::new(Status::new(Reason::BadRequest, bad.to_string())))
         };
-        let mut answer = review(&configs)?;
+        let mut answer = review(&configs, None)?;
         // A watch may not have shown yet that a sibling has given it up.
         if answer.is_by_sibling
             && let Some(configs) = self.read(namespace(&answer.config)).await
         {
-            answer = review(&configs)?;
+            answer = review(&configs, None)?;
+        }
+        if answer.asks_for_pods {
+            let pods = self.running(namespace(&answer.config)).await?;
+            answer = review(&configs, Some(&pods))?;
         }
         let metrics = &self.shared.metrics;
         metrics.config_review_duration.observe(begun.elapsed().as_secs_f64());
@@ -162,6 +168,25 @@ impl Routes {
         let mut configs = Configs::default();
         listed.inspect_err(warn).ok()?.items.iter().for_each(|config| configs.add(config));
         Some(configs)
+    }
+
+    /// The injected pods of a namespace that run, by a consistent list.
+    async fn running(&self, namespace: &str) -> Result<Vec<RunningPod>, Box<Status>> {
+        let api: Api<Pod> = Api::namespaced(self.client.clone(), namespace);
+        let unknown = |why: String| {
+            let message = format!("it cannot be told which pods run: {why}; try again");
+            Box::new(Status::new(Reason::ServiceUnavailable, message))
+        };
+        let mut pods = Vec::new();
+        for prefix in [keys::PREFIX, keys::KRIDGE_PREFIX] {
+            let params =
+                ListParams::default().labels(&format!("{prefix}{}=true", keys::ENABLE_PROXY));
+            let listed = timeout(LIST, api.list(&params)).await;
+            let listed = listed.map_err(|late| unknown(late.to_string()))?;
+            let listed = listed.map_err(|error| unknown(chain(&error)))?;
+            pods.extend(listed.items.into_iter().filter_map(RunningPod::of));
+        }
+        Ok(pods)
     }
 
     async fn leaf(

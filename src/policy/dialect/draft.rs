@@ -28,6 +28,8 @@ pub enum Draft {
 pub struct RootDraft {
     /// The root.
     pub root: Root,
+    /// A shard with all that the children have between them.
+    pub whole: Box<ShardingDraft>,
     /// The values that can be used and mean nothing, each by its field.
     pub warnings: Vec<Problem>,
 }

@@ -14,7 +14,12 @@ use super::{
 };
 use crate::{
     api::{HandoverMode, Root, ShardingConfigSpec},
-    policy::{object::ObjectRef, parts::PodConfig, roots::Shard, sharding::Lock},
+    policy::{
+        object::ObjectRef,
+        parts::PodConfig,
+        roots::{Lot, Shard},
+        sharding::Lock,
+    },
     wire::{dns::is_subdomain, selector::Selector},
 };
 
@@ -67,18 +72,23 @@ fn root(object: ObjectRef, spec: &ShardingConfigSpec, given: &Root) -> Result<Ro
         let field = problem.field.replacen("spec.limits", "spec.root.resourceSelector", 1);
         Problem { field, what: problem.what.clone() }
     };
-    let mut warnings = Vec::new();
+    let (mut warnings, mut whole) = (Vec::new(), None);
     if let Some(root) = &root {
         let name = root.name(Shard::Normal(1)).into();
         let child = ObjectRef { name, uid: None, generation: None, ..object.clone() };
-        match compile(child, &root.spec(Shard::Normal(1), &root.first_lot())) {
-            Ok(draft) => warnings.extend(draft.warnings.iter().map(of_root)),
+        match compile(child, &root.spec(Shard::Normal(1), &Lot::everything())) {
+            Ok(draft) => {
+                warnings.extend(draft.warnings.iter().map(of_root));
+                whole = Some(Box::new(draft));
+            }
             Err(invalid) => problems.extend(invalid.problems.iter().map(of_root)),
         }
     }
     let object = problems.none_of(object)?;
-    let root = root.ok_or_else(|| Invalid::one(object, "spec.root", "cannot be used"))?;
-    Ok(RootDraft { root, warnings })
+    match (root, whole) {
+        (Some(root), Some(whole)) => Ok(RootDraft { root, whole, warnings }),
+        _ => Err(Invalid::one(object, "spec.root", "cannot be used")),
+    }
 }
 
 /// Most bytes of the name of a ring.

@@ -143,11 +143,6 @@ impl Root {
         spec
     }
 
-    /// The lot of the first shard in a new layout.
-    pub(super) fn first_lot(&self) -> Lot {
-        self.lots(&Lots::new()).remove(&Shard::Normal(1)).unwrap_or_else(Lot::nothing)
-    }
-
     /// The lots that the shards are to have, if they have these by now.
     fn lots(&self, now: &Lots) -> Lots {
         let canary = self.canary.as_ref();

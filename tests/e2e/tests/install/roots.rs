@@ -4,7 +4,6 @@ use std::{
     collections::{BTreeMap, BTreeSet},
     sync::atomic::{AtomicBool, Ordering},
     thread,
-    time::Duration,
 };
 
 use anyhow::{Context, Result, ensure};
@@ -88,7 +87,6 @@ fn write(scene: &Installed, is_over: &AtomicBool) -> Result<u32> {
             let body = json!({ "spec": { "size": size } }).to_string().into_bytes();
             client.request("PATCH", &path, "application/merge-patch+json", body)?.json()?;
         }
-        thread::sleep(Duration::from_millis(200));
     }
     Ok(size)
 }

@@ -9,6 +9,7 @@ use serde_json::{Value, json};
 
 use crate::{
     leases::{is_deleted, orphan},
+    roots::come_and_go,
     scene::{
         AUDIENCE, OPERATORS, SECRET, SOON, at, authorities, bundle, certificate, cluster, config,
         create, get, has, manager, pod, token,
@@ -118,6 +119,7 @@ fn work(api: &ApiServer) -> Result<()> {
         Ok(data["ca.crt"].as_str().is_some_and(|text| text.contains(&next)).then_some(()))
     })?;
     is_deleted(api, &orphan)?;
+    come_and_go(api)?;
     manager.stop()
 }
 

@@ -63,7 +63,7 @@ fn ranges(child: &Value) -> Result<Vec<(u128, u128)>> {
 fn sizes(configs: &BTreeMap<String, Value>) -> Result<BTreeMap<&str, u128>> {
     let mut taken: Vec<(u128, u128)> = Vec::new();
     let mut sizes = BTreeMap::new();
-    for (name, child) in configs.iter().filter(|(name, _)| *name != "root") {
+    for (name, child) in configs.iter().filter(|(name, _)| name.starts_with("op-")) {
         let own = ranges(child)?;
         sizes.insert(name.as_str(), own.iter().map(|(from, to)| to - from).sum());
         taken.extend(own);
@@ -121,6 +121,28 @@ fn make_ready(api: &ApiServer, name: &str) -> Result<()> {
     let patch = status.to_string();
     let args = ["patch", "pod", name, "-n", OPERATORS, "--subresource=status", "--type=merge"];
     api.kubectl(&[&args[..], &["-p", &patch]].concat()).map(drop)
+}
+
+/// Has the manager write children, put one back, and delete them.
+pub(crate) fn come_and_go(api: &ApiServer) -> Result<()> {
+    apply(api, &let_in(root(2)))?;
+    wait_whole(api, &TWO)?;
+    let child = ["shardingconfig", "op-1-normal", "-n", OPERATORS];
+    let patch = json!({ "metadata": { "annotations": { LOT: null } } }).to_string();
+    api.kubectl(&[&["patch"], &child[..], &["--type=merge", "-p", &patch]].concat())?;
+    until("it is put back", SOON, || {
+        let all = configs(api)?;
+        Ok(all["op-1-normal"]["metadata"]["annotations"][LOT].is_string().then_some(()))
+    })?;
+    let mut disabled = let_in(root(2));
+    disabled["spec"]["root"]["disable"] = json!(true);
+    apply(api, &disabled)?;
+    until("the children are gone", SOON, || {
+        Ok(TWO
+            .iter()
+            .all(|name| configs(api).is_ok_and(|all| !all.contains_key(*name)))
+            .then_some(()))
+    })
 }
 
 const TWO: [&str; 2] = ["op-1-normal", "op-2-normal"];
@@ -214,6 +236,10 @@ fn bad_i15_children_changed_by_hand_are_put_back_and_nobody_elses_is_touched() -
     third["metadata"]["name"] = json!("op-3-normal");
     third["spec"] = json!({ "selector": { "matchLabels": { "app": "other" } } });
     create(&api, &third, &[])?;
+    until("a root is refused that has its name", SOON, || {
+        let error = apply(&api, &root(3)).err().map(|error| format!("{error:#}"));
+        Ok(error.is_some_and(|error| error.contains("op-3-normal has the name")).then_some(()))
+    })?;
     apply(&api, &let_in(root(3)))?;
     let message = ready(&api, "Foreign")?;
     ensure!(message.starts_with("ShardingConfig op-3-normal has the name of a child"), "{message}");
@@ -225,7 +251,12 @@ fn bad_i15_children_changed_by_hand_are_put_back_and_nobody_elses_is_touched() -
     run(&api, "op-1", true)?;
     let mut moved = root(2);
     moved["spec"]["root"]["canary"] = json!({ "replicas": 1, "inNamespaces": ["default"] });
-    apply(&api, &let_in(moved.clone()))?;
+    let refused = apply(&api, &moved).err().context("a pod was moved")?;
+    ensure!(
+        format!("{refused:#}").contains("pod op-1 runs in the shard op-2-normal"),
+        "{refused:#}"
+    );
+    apply(&api, &let_in(moved))?;
     let message = ready(&api, "PodsWouldMove")?;
     ensure!(message.starts_with("pod op-1 would be of another shard"), "{message}");
     api.kubectl(&["delete", "pod", "op-1", "-n", OPERATORS, "--force"])?;

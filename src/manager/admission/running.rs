@@ -1,0 +1,111 @@
+//! Pods that run, and would be of another shard by a change of a config: they would get another lock and
+//! other objects in the middle of their work.
+//!
+//! Hides which changes can do that. Does not know how pods are found.
+
+use std::collections::BTreeMap;
+
+use k8s_openapi::api::core::v1::Pod;
+
+use crate::{
+    api::keys,
+    manager::configs::Configs,
+    policy::{
+        Checked, Draft, choose, object_of,
+        roots::{POD_NAME, Root},
+    },
+};
+
+/// An injected pod that runs.
+#[derive(Clone, Debug)]
+pub struct RunningPod {
+    /// Its name.
+    pub name: String,
+    /// Its labels.
+    pub labels: BTreeMap<String, String>,
+}
+
+impl RunningPod {
+    /// The pod. `None` if it is not injected, has ended, or is being deleted.
+    pub fn of(pod: Pod) -> Option<Self> {
+        let meta = pod.metadata;
+        let is_injected = meta.annotations.is_some_and(|all| all.contains_key(keys::INJECTED));
+        let phase = pod.status.and_then(|status| status.phase);
+        let has_ended = matches!(phase.as_deref(), Some("Succeeded" | "Failed"));
+        let runs = is_injected && !has_ended && meta.deletion_timestamp.is_none();
+        runs.then(|| Self {
+            name: meta.name.unwrap_or_default(),
+            labels: meta.labels.unwrap_or_default(),
+        })
+    }
+}
+
+/// A pod that would be of another shard.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct Moved {
+    pub(super) pod: String,
+    pub(super) from: String,
+    pub(super) to: String,
+}
+
+/// Whether a change of a config may give a pod another shard.
+pub(super) fn may_move(old: &Checked, new: &Draft) -> bool {
+    match (old, new) {
+        (Ok(Draft::Sharding(old)), Draft::Sharding(new)) => old.config.pods != new.config.pods,
+        (Ok(Draft::Root(old)), Draft::Root(new)) => {
+            let pods = |root: &Root| {
+                let of =
+                    |shard| (root.name(shard), root.pods(shard).next(), root.pods(shard).count());
+                root.shards().map(of).collect::<Vec<_>>()
+            };
+            pods(&old.root) != pods(&new.root)
+        }
+        _ => false,
+    }
+}
+
+/// The pods that would be of another shard if the one config became the other, beside the other configs of
+/// its namespace.
+pub(super) fn moved(
+    old: &Checked,
+    new: &Draft,
+    configs: &Configs,
+    pods: &[RunningPod],
+) -> Vec<Moved> {
+    let new = Ok(new.clone());
+    match (old, &new) {
+        (Ok(Draft::Root(old)), Ok(Draft::Root(new))) => {
+            let moved = |pod: &RunningPod| {
+                let name = pod.labels.get(POD_NAME).filter(|name| **name == pod.name)?;
+                let [from, to] = [&old.root, &new.root]
+                    .map(|root| root.shard_of(name).map(|shard| root.name(shard)));
+                Moved::of(pod, from?, to?)
+            };
+            pods.iter().filter_map(moved).collect()
+        }
+        _ => {
+            // No other config can select alone what this one did: the pod would be of none, and then of
+            // whoever selects it next.
+            let moved = |pod: &RunningPod| {
+                let to = shard(&new, configs, pod).unwrap_or_else(|| "none alone".to_owned());
+                Moved::of(pod, shard(old, configs, pod)?, to)
+            };
+            pods.iter().filter_map(moved).collect()
+        }
+    }
+}
+
+/// The shard of a pod, with this config in place of the one of its name.
+fn shard(config: &Checked, configs: &Configs, pod: &RunningPod) -> Option<String> {
+    let object = object_of(config);
+    let others = configs.of_namespace(&object.namespace);
+    let others = others.filter(|other| !object_of(other).is_same(object));
+    let chosen = choose(others.chain([config]), &pod.labels, &object.namespace, None).ok()?;
+    Some(chosen.config.object.name.to_string())
+}
+
+impl Moved {
+    fn of(pod: &RunningPod, from: String, to: String) -> Option<Self> {
+        (from != to).then(|| Self { pod: pod.name.clone(), from, to })
+    }
+}
