@@ -17,7 +17,7 @@ fn the_configs_of_the_readme_are_policies() {
     let readme = readme();
     let blocks: Vec<_> = readme.split("```yaml\n").skip(1).collect();
     let blocks: Vec<_> = blocks.iter().map(|block| block.split("```").next().unwrap()).collect();
-    let [config, limits] = blocks[..] else { panic!("other blocks: {blocks:#?}") };
+    let [config, limits, root] = blocks[..] else { panic!("other blocks: {blocks:#?}") };
     let draft = |text: &str| from_documents(text.as_bytes(), "blue", None).unwrap();
     draft(config).resolve(None).unwrap();
 
@@ -26,6 +26,10 @@ fn the_configs_of_the_readme_are_policies() {
     let text = serde_yaml::to_string(&config).unwrap();
     let why = draft(&text).resolve(None).unwrap_err();
     assert!(why.field.starts_with("spec.limits[0].namespaces.selector"), "{}", why.field);
+
+    // It can be used, and has no pods itself.
+    let why = from_documents(root.as_bytes(), "my-operator", None).unwrap_err().to_string();
+    assert!(why.ends_with("is a root, which has no pods: name the config of a shard"), "{why}");
 }
 
 /// The commands in the table of the README.
