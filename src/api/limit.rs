@@ -140,7 +140,9 @@ pub enum ClusterScoped {
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct Resources {
     /// API groups; the core group is `""`.
+    #[schemars(length(min = 1))]
     pub api_groups: Vec<String>,
     /// Plural names in lower case, for example `configmaps`.
+    #[schemars(length(min = 1))]
     pub resources: Vec<String>,
 }

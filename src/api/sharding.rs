@@ -19,6 +19,8 @@ use super::{LabelSelector, Limit, Root};
     namespaced,
     status = "ShardingConfigStatus",
     derive = "PartialEq",
+    validation = Rule::new("self.metadata.name.size() <= 63")
+        .message("the name is too long: it is the value of a label, of at most 63 characters"),
     doc = "One shard: its pods, and the objects that they see.",
     printcolumn = r#"{"name":"Lock", "type":"string", "jsonPath":".spec.controller.leaderElectionName"}"#,
     printcolumn = r#"{"name":"Age", "type":"date", "jsonPath":".metadata.creationTimestamp"}"#
@@ -120,6 +122,10 @@ pub struct Condition {
 pub struct Controller {
     /// The name of the Lease, ConfigMap or Endpoints object, in the pod's own namespace, by which
     /// the controller elects its leader. Each shard gets its own, named `<lock>---<shard>`.
+    #[schemars(
+        length(min = 1, max = 253),
+        regex(pattern = "^[a-z0-9]([-a-z0-9]*[a-z0-9])?(\\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*$")
+    )]
     pub leader_election_name: String,
 }
 

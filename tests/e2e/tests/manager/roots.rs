@@ -310,7 +310,8 @@ fn bad_i15_the_schema_refuses_what_is_no_shard_and_no_root() -> Result<()> {
         let error = create(&api, &config, &[]).err().context("it came in")?;
         Ok(format!("{error:#}"))
     };
-    let cases: [(Change<'_>, &str); 9] = [
+    let resources = "/root/resourceSelector/0/relateResources/0";
+    let cases: [(Change<'_>, &str); 13] = [
         (&|spec| drop(spec.as_object_mut().map(|spec| spec.remove("root"))), "spec.selector"),
         (&|spec| *spec = json!({ "selector": {} }), "give labels that select the pods"),
         (
@@ -326,6 +327,22 @@ fn bad_i15_the_schema_refuses_what_is_no_shard_and_no_root() -> Result<()> {
         ),
         (&|spec| spec["root"]["canary"] = json!({ "replicas": 1 }), "give inNamespaces"),
         (
+            &|spec| spec["controller"]["leaderElectionName"] = json!("My Lock"),
+            "spec.controller.leaderElectionName",
+        ),
+        (
+            &|spec| spec["controller"]["leaderElectionName"] = json!("a..b"),
+            "spec.controller.leaderElectionName",
+        ),
+        (
+            &|spec| spec.pointer_mut(resources).map_or((), |at| at["apiGroups"] = json!([])),
+            "apiGroups in body should have at least 1 items",
+        ),
+        (
+            &|spec| spec.pointer_mut(resources).map_or((), |at| at["resources"] = json!([])),
+            "resources in body should have at least 1 items",
+        ),
+        (
             &|spec| {
                 spec["root"]["resourceSelector"][0]["hash"] =
                     json!({ "of": "uid", "function": "Fnv1aMixed", "ranges": [] })
@@ -337,6 +354,12 @@ fn bad_i15_the_schema_refuses_what_is_no_shard_and_no_root() -> Result<()> {
         let error = refused(change)?;
         ensure!(error.contains(expected), "{expected}: {error}");
     }
+    let mut long = let_in(root(2));
+    long["metadata"]["name"] = json!("a".repeat(64));
+    let error = create(&api, &long, &[]).err().context("a long name came in")?;
+    ensure!(format!("{error:#}").contains("the name is too long"), "{error:#}");
+    long["metadata"]["name"] = json!("a".repeat(63));
+    create(&api, &long, &[])?;
     create(&api, &let_in(root(2)), &[]).map(drop)
 }
 

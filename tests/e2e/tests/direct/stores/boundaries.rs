@@ -206,7 +206,10 @@ fn the_api_server_refuses_what_is_no_boundary() -> Result<()> {
     let bed = Bed::new("no-boundary")?;
     bed.install_crds()?;
     for (limit, said) in [
-        (json!({ "hash": { "of": "uid", "ranges": [] } }), "hash.ranges"),
+        (
+            json!({ "hash": { "of": "uid", "function": "Fnv1aMixed", "ranges": [] } }),
+            "uids need no mixing",
+        ),
         (json!({ "hash": { "of": "name", "ranges": [] } }), "hash.of"),
         (json!({ "hash": { "ranges": [{ "from": CUT, "to": "" }] } }), "hash.of"),
         (
@@ -249,7 +252,7 @@ fn the_api_server_refuses_what_is_no_boundary() -> Result<()> {
             "apiVersion": "ctrlmesh.kusionstack.io/v1alpha1",
             "kind": "ShardingConfig",
             "metadata": { "name": "bad" },
-            "spec": { "selector": {}, "limits": [limit] },
+            "spec": { "selector": { "matchLabels": { "a": "b" } }, "limits": [limit] },
         });
         let path = "/apis/ctrlmesh.kusionstack.io/v1alpha1/namespaces/no-boundary/shardingconfigs";
         let answer = bed.api.client().post(path, &config)?;
