@@ -167,8 +167,8 @@ impl<'a> Layout<'a> {
         let takes = |name: &str, wanted: &Lot| {
             let mut others = self.now.iter().filter(|(other, _)| **other != name);
             others.any(|(other, lot)| {
-                self.own.get(other).is_some_and(|child| !child.pods.is_empty())
-                    && !lot.is_disjoint(wanted)
+                let lives = |child: &&Child| !child.pods.is_empty() || child.is_claimed;
+                self.own.get(other).is_some_and(lives) && !lot.is_disjoint(wanted)
             })
         };
         let shards =

@@ -60,6 +60,8 @@ impl Writes {
     pub(in crate::manager::duty) async fn send(self, client: &Client) -> Result<(), NotWritten> {
         let configs = api(client, &self.root.namespace);
         let kind = Kind::ShardingConfig.api_resource();
+        // By another version of the root other children would gain.
+        as_found(&configs, &self.root).await?;
         for (write, found) in self.writes {
             match (write, found) {
                 (Write::Put { name, spec, lot }, None) => {

@@ -1,9 +1,9 @@
 //! Roots: the configs of the shards that one object draws, and what becomes of them.
 
-use std::collections::BTreeMap;
+use std::{collections::BTreeMap, time::Duration};
 
 use anyhow::{Context, Result, ensure};
-use ctrlmesh_e2e::{ApiServer, until};
+use ctrlmesh_e2e::{ApiServer, Manager, until};
 use serde_json::{Value, json};
 
 use crate::scene::{IGNORE, OPERATORS, SOON, cluster, create, get, let_in, manager, pod};
@@ -12,6 +12,8 @@ const CONFIGS: &str = "/apis/ctrlmesh.kusionstack.io/v1alpha1/namespaces/operato
 const LOT: &str = "ctrlmesh.kusionstack.io/lot";
 const POD_NAME: &str = "statefulset.kubernetes.io/pod-name";
 const END: u128 = 1 << 64;
+/// The delay of everything that etcd says to a manager's API server.
+const BEHIND: Duration = Duration::from_millis(500);
 
 /// A root over pods, of shards with one pod each.
 fn root(size: u32) -> Value {
@@ -392,6 +394,37 @@ fn bad_i15_the_manager_is_killed_again_and_again_while_the_root_changes() -> Res
         manager.wait_ready()?;
     }
     apply(&api, &let_in(root(3)))?;
+    wait_whole(&api, &THREE)?;
+    ready(&api, "LaidOut").map(drop)
+}
+
+/// The manager hears of roots and of its own writes half a second late, while the root changes faster.
+#[test]
+fn bad_i15_a_manager_that_is_behind_gives_nothing_twice() -> Result<()> {
+    let api = cluster()?;
+    let slow = api.beside()?;
+    let manager = Manager::start_at(&api, &slow.url(), "manager-0", &[])?;
+    manager.receive_reviews(&api)?;
+    manager.wait_ready()?;
+    create(&api, &let_in(root(2)), &[])?;
+    wait_whole(&api, &TWO)?;
+    for name in ["op-0", "op-1", "op-2"] {
+        run(&api, name, true)?;
+    }
+    slow.fall_behind(BEHIND)?;
+    let lots = |all: &BTreeMap<String, Value>| -> Vec<Value> {
+        all.values().map(|child| child["metadata"]["annotations"][LOT].clone()).collect()
+    };
+    for size in [3, 2, 3, 1, 3, 2, 1, 3] {
+        let before = lots(&configs(&api)?);
+        apply(&api, &let_in(root(size)))?;
+        until("a child is written", SOON, || {
+            let all = configs(&api)?;
+            sizes(&all)?;
+            let names = &THREE[..usize::try_from(size)?];
+            Ok((lots(&all) != before || is_whole(&all, names)?).then_some(()))
+        })?;
+    }
     wait_whole(&api, &THREE)?;
     ready(&api, "LaidOut").map(drop)
 }
