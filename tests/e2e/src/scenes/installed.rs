@@ -235,12 +235,22 @@ impl Installed {
     ///
     /// When the API server refuses.
     pub fn draw_root(&self, size: u32) -> Result<()> {
+        self.draw_root_beside(&Value::Null, size)
+    }
+
+    /// [`Self::draw_root`] beside a canary; null is none.
+    ///
+    /// # Errors
+    ///
+    /// As [`Self::draw_root`].
+    pub fn draw_root_beside(&self, canary: &Value, size: u32) -> Result<()> {
         let mut root = config(Self::ROOT, &Value::Null, &Value::Null);
         root["spec"] = json!({
             "controller": { "leaderElectionName": "demo-operator" },
             "root": {
                 "prefix": "demo",
                 "targetStatefulSet": "demo-operator",
+                "canary": canary,
                 "auto": { "shardingSize": size, "everyShardReplicas": 1, "by": "Namespace" },
                 "resourceSelector": [of_the_operators(json!({}))],
             },

@@ -4,6 +4,7 @@ use std::{
     collections::{BTreeMap, BTreeSet},
     sync::atomic::{AtomicBool, Ordering},
     thread,
+    time::Instant,
 };
 
 use anyhow::{Context, Result, ensure};
@@ -12,11 +13,18 @@ use serde_json::{Value, json};
 
 use crate::scene::{LIMIT, restarts};
 
-const TENANTS: usize = 30;
 const WIDGETS: &str = "/apis/demo.example.com/v1alpha1";
 
-fn tenants() -> Vec<String> {
-    (0..TENANTS).map(|at| format!("ns-{at:04}")).collect()
+fn tenants(count: usize) -> Vec<String> {
+    (0..count).map(|at| format!("ns-{at:04}")).collect()
+}
+
+/// A number that the environment may say, for longer runs by hand.
+fn number(name: &str, default: usize) -> Result<usize> {
+    match std::env::var(name) {
+        Ok(text) => text.parse().with_context(|| format!("{name}={text}")),
+        Err(_) => Ok(default),
+    }
 }
 
 /// The mixed hash of a name: FNV-1a, then the finaliser of MurmurHash3.
@@ -29,66 +37,99 @@ fn hash(name: &str) -> u64 {
     hash ^ (hash >> 33)
 }
 
-/// The pod that is to handle each tenant, by the configs as they are. Fails if two are.
-fn owners(scene: &Installed) -> Result<BTreeMap<String, String>> {
+/// The pods of the shards of one pod each that are to handle each tenant, by the configs as they are.
+/// Fails if two are.
+fn owners(scene: &Installed, tenants: &[String]) -> Result<BTreeMap<String, String>> {
     let path =
         format!("/apis/ctrlmesh.kusionstack.io/v1alpha1/namespaces/{NAMESPACE}/shardingconfigs");
     let list = scene.node().api().client().get(&path)?.json()?;
     let mut owners = BTreeMap::new();
     for config in list["items"].as_array().context("items")? {
-        let Some(ranges) = config["spec"]["limits"][0]["hash"]["ranges"].as_array() else {
+        if config["metadata"]["name"] == Installed::ROOT {
             continue;
-        };
-        let pod = config["spec"]["selector"]["matchExpressions"][0]["values"][0].as_str();
-        for name in tenants() {
-            let text = format!("{:#018x}", hash(&name));
-            // Texts of one length are in the order of their numbers.
-            let has = |range: &Value| {
-                let [from, to] =
-                    [&range["from"], &range["to"]].map(|end| end.as_str().unwrap_or_default());
-                from <= &*text && (to.is_empty() || &*text < to)
-            };
-            if ranges.iter().any(has) {
-                let other = owners.insert(name, pod.context("a pod")?.to_owned());
-                ensure!(other.is_none(), "two own {text}: {list}");
-            }
+        }
+        let pod = &config["spec"]["selector"]["matchExpressions"][0]["values"][0];
+        let pod = pod.as_str().context("a pod")?;
+        for tenant in tenants.iter().filter(|tenant| has(&config["spec"]["limits"][0], tenant)) {
+            let other = owners.insert(tenant.clone(), pod.to_owned());
+            ensure!(other.is_none(), "two own {tenant}: {list}");
         }
     }
     Ok(owners)
 }
 
-/// Waits until each tenant's Widget is handled by its owner, and returns the owners.
-fn settle(scene: &Installed, pods: u32) -> Result<BTreeMap<String, String>> {
-    scene.wait_drawn(usize::try_from(pods)?, LIMIT)?;
-    let owners = owners(scene)?;
-    ensure!(owners.len() == TENANTS, "somebody is nobody's: {owners:?}");
+/// Whether a limit, as a child of a root has it, has a tenant.
+fn has(limit: &Value, tenant: &str) -> bool {
+    let text = format!("{:#018x}", hash(tenant));
+    // Texts of one length are in the order of their numbers.
+    let in_range = |range: &Value| {
+        let [from, to] = [&range["from"], &range["to"]];
+        let [from, to] = [from, to].map(|end| end.as_str().unwrap_or_default());
+        from <= &*text && (to.is_empty() || &*text < to)
+    };
+    let ranges = limit["hash"]["ranges"].as_array();
+    let is_hashed = ranges.is_none_or(|ranges| ranges.iter().any(in_range));
+    let mut names = limit["selector"]["matchExpressions"].as_array().into_iter().flatten();
+    is_hashed
+        && names.all(|one| {
+            let is_listed =
+                one["values"].as_array().is_some_and(|all| all.contains(&json!(tenant)));
+            is_listed == (one["operator"] == "In")
+        })
+}
+
+/// Waits until each tenant's Widget is handled by its owner, one of so many pods, and returns the owners.
+fn settle(scene: &Installed, tenants: &[String], pods: usize) -> Result<BTreeMap<String, String>> {
+    scene.wait_drawn(pods, LIMIT)?;
+    let owners = owners(scene, tenants)?;
+    ensure!(owners.len() == tenants.len(), "somebody is nobody's: {owners:?}");
     let busy: BTreeSet<_> = owners.values().collect();
-    ensure!(busy.len() == usize::try_from(pods)?, "a shard is idle: {owners:?}");
+    ensure!(busy.len() == pods, "a shard is idle: {owners:?}");
     let mut last = Vec::new();
     let settled = until("each is handled by its owner", LIMIT, || {
         last = scene.shards().widgets()?;
-        let is_right = |widget: &ctrlmesh_e2e::Widget| {
-            owners.get(&widget.namespace) == Some(&widget.handled_by)
-        };
-        Ok(last.iter().all(is_right).then_some(()))
+        last.retain(|widget| owners.get(&widget.namespace) != Some(&widget.handled_by));
+        Ok(last.is_empty().then_some(()))
     });
     settled.with_context(|| format!("{owners:?}: {last:?}"))?;
     Ok(owners)
 }
 
 /// Changes the Widgets, one after the other, until this is over.
-fn write(scene: &Installed, is_over: &AtomicBool) -> Result<u32> {
+fn write(scene: &Installed, tenants: &[String], is_over: &AtomicBool) -> Result<u32> {
     let client = scene.node().api().client();
     let mut size = 1;
     while !is_over.load(Ordering::Relaxed) {
         size += 1;
-        for tenant in tenants() {
+        for tenant in tenants {
             let path = format!("{WIDGETS}/namespaces/{tenant}/widgets/widget");
             let body = json!({ "spec": { "size": size } }).to_string().into_bytes();
             client.request("PATCH", &path, "application/merge-patch+json", body)?.json()?;
         }
     }
     Ok(size)
+}
+
+/// Does the moves while all Widgets are written.
+fn under_writes<T>(
+    scene: &Installed,
+    tenants: &[String],
+    moves: impl FnOnce() -> Result<T>,
+) -> Result<T> {
+    let is_over = AtomicBool::new(false);
+    thread::scope(|scope| {
+        let writer = scope.spawn(|| write(scene, tenants, &is_over));
+        let moved = moves();
+        is_over.store(true, Ordering::Relaxed);
+        let written = writer.join().map_err(|_| anyhow::anyhow!("the writer panicked"))??;
+        println!("each Widget was written {written} times");
+        moved
+    })
+}
+
+/// How many of the one owners are not the other's.
+fn moved(one: &BTreeMap<String, String>, other: &BTreeMap<String, String>) -> usize {
+    one.iter().filter(|(tenant, pod)| other.get(*tenant) != Some(*pod)).count()
 }
 
 /// The pods that wrote each tenant's Widget, in the order in which their writes took effect, each once
@@ -118,50 +159,19 @@ fn writers(scene: &Installed) -> Result<BTreeMap<String, Vec<String>>> {
     Ok(writes.into_iter().map(once).collect())
 }
 
-#[test]
-fn i15_a_root_grows_and_shrinks_and_no_object_has_two_writers() -> Result<()> {
-    let node = Node::builder().audit(AuditLevel::RequestResponse);
-    let scene = Installed::start_on(Binaries::from_env()?, node, &[])?;
-    let names = tenants();
-    scene.shards().create_tenants(&names.iter().map(String::as_str).collect::<Vec<_>>())?;
-    scene.draw_root(2)?;
-    scene.run(2)?;
-    for pod in &Installed::PODS[..2] {
-        scene.wait_ready(pod, LIMIT)?;
-    }
-    let two = settle(&scene, 2)?;
-    let is_over = AtomicBool::new(false);
-    let (three, again) = thread::scope(|scope| -> Result<_> {
-        let writer = scope.spawn(|| write(&scene, &is_over));
-        let moves = || -> Result<_> {
-            scene.draw_root(3)?;
-            scene.run(3)?;
-            scene.wait_ready(Installed::PODS[2], LIMIT)?;
-            let three = settle(&scene, 3)?;
-            scene.draw_root(2)?;
-            let again = settle(&scene, 2)?;
-            scene.run(2)?;
-            Ok((three, again))
-        };
-        let moved = moves();
-        is_over.store(true, Ordering::Relaxed);
-        let written = writer.join().map_err(|_| anyhow::anyhow!("the writer panicked"))??;
-        println!("each Widget was written {written} times");
-        moved
-    })?;
-    let moved = two.iter().filter(|(tenant, pod)| three.get(*tenant) != Some(*pod)).count();
-    println!("{moved} of {TENANTS} tenants moved to the third shard");
-    ensure!(two == again, "they did not come back");
-    for (tenant, pods) in writers(&scene)? {
-        let mut expected = vec![two[&tenant].clone(), three[&tenant].clone(), two[&tenant].clone()];
+/// Checks that each object was written by its owners alone, each in its time, and that nothing was
+/// restarted or listed again.
+fn check(scene: &Installed, pods: usize, phases: &[&BTreeMap<String, String>]) -> Result<()> {
+    for (tenant, pods) in writers(scene)? {
+        let mut expected: Vec<_> = phases.iter().map(|owners| owners[&tenant].clone()).collect();
         expected.dedup();
         ensure!(pods == expected, "{tenant}: {pods:?} wrote, not {expected:?}");
     }
-    for pod in &Installed::PODS[..2] {
+    for pod in (0..pods).map(|at| format!("demo-operator-{at}")) {
         for container in ["operator", "ctrlmesh-proxy"] {
-            ensure!(restarts(&scene, pod, container)? == 0, "{container} of {pod} was restarted");
+            ensure!(restarts(scene, &pod, container)? == 0, "{container} of {pod} was restarted");
         }
-        let metrics = scene.page(pod, "/metrics")?;
+        let metrics = scene.page(&pod, "/metrics")?;
         let expired = metrics.lines().filter(|line| {
             line.starts_with("ctrlmesh_stream_changes_total") && line.contains("expired")
         });
@@ -170,4 +180,115 @@ fn i15_a_root_grows_and_shrinks_and_no_object_has_two_writers() -> Result<()> {
         }
     }
     Ok(())
+}
+
+fn start() -> Result<Installed> {
+    let node = Node::builder().audit(AuditLevel::RequestResponse);
+    Installed::start_on(Binaries::from_env()?, node, &[])
+}
+
+/// Makes the tenants.
+fn create(scene: &Installed, tenants: &[String]) -> Result<()> {
+    scene.shards().create_tenants(&tenants.iter().map(String::as_str).collect::<Vec<_>>())
+}
+
+/// Runs so many pods, and waits for those from `first`.
+fn run(scene: &Installed, first: usize, pods: usize) -> Result<()> {
+    scene.run(u32::try_from(pods)?)?;
+    (first..pods).try_for_each(|at| scene.wait_ready(&format!("demo-operator-{at}"), LIMIT))
+}
+
+#[test]
+fn i15_a_root_grows_and_shrinks_and_no_object_has_two_writers() -> Result<()> {
+    let scene = start()?;
+    let tenants = tenants(30);
+    create(&scene, &tenants)?;
+    scene.draw_root(2)?;
+    run(&scene, 0, 2)?;
+    let two = settle(&scene, &tenants, 2)?;
+    let (three, again) = under_writes(&scene, &tenants, || {
+        scene.draw_root(3)?;
+        run(&scene, 2, 3)?;
+        let three = settle(&scene, &tenants, 3)?;
+        scene.draw_root(2)?;
+        let again = settle(&scene, &tenants, 2)?;
+        run(&scene, 2, 2)?;
+        Ok((three, again))
+    })?;
+    ensure!(two == again, "they did not come back");
+    check(&scene, 2, &[&two, &three, &two])
+}
+
+/// Kills all replicas of the manager.
+fn kill(scene: &Installed) -> Result<()> {
+    let manager = "--selector=app.kubernetes.io/component=manager";
+    let at_once = ["--force", "--grace-period=0", "--namespace", Installed::NAMESPACE];
+    scene.node().kubectl(&[&["delete", "pods", manager], &at_once[..]].concat()).map(drop)
+}
+
+/// `TENANTS` says how many there are, `KILLS` how often the manager is killed.
+#[test]
+fn i15_a_canary_and_three_shards_become_four_while_the_manager_is_killed() -> Result<()> {
+    let scene = start()?;
+    let (count, kills) = (number("TENANTS", 60)?, number("KILLS", 2)?);
+    let mut tenants = tenants(count);
+    create(&scene, &tenants)?;
+    let canary = json!({ "replicas": 1, "inNamespaces": [tenants[0], tenants[1]] });
+    scene.draw_root_beside(&canary, 3)?;
+    run(&scene, 0, 4)?;
+    let three = settle(&scene, &tenants, 4)?;
+    let mut sizes: BTreeMap<&String, usize> = BTreeMap::new();
+    three.values().for_each(|pod| *sizes.entry(pod).or_default() += 1);
+    println!("{count} tenants: {sizes:?}");
+    ensure!(sizes.values().min() == Some(&2), "the canary has its two");
+    let mean = (count - 2) as f64 / 3.0;
+    let largest = *sizes.values().max().context("shards")? as f64;
+    ensure!(largest <= if count < 1000 { 1.6 } else { 1.15 } * mean, "{sizes:?}");
+
+    // One more is handled, too.
+    let more = format!("ns-{count:04}");
+    let made = Instant::now();
+    create(&scene, std::slice::from_ref(&more))?;
+    tenants.push(more);
+    let before = settle(&scene, &tenants, 4)?;
+    println!("a new one is handled within {:?}", made.elapsed());
+    ensure!(moved(&three, &before) == 0, "a new one moved others");
+
+    // Nobody reviews a root while all replicas are killed.
+    let draw =
+        |size| until("the root comes in", LIMIT, || Ok(scene.draw_root_beside(&canary, size).ok()));
+    let is_over = AtomicBool::new(false);
+    let (four, again) = thread::scope(|scope| {
+        let killer = scope.spawn(|| -> Result<usize> {
+            for done in 0..kills {
+                if is_over.load(Ordering::Relaxed) {
+                    return Ok(done);
+                }
+                kill(&scene)?;
+                scene.node().wait_for(
+                    Installed::NAMESPACE,
+                    "deployment/ctrlmesh-manager",
+                    "condition=Available",
+                    LIMIT,
+                )?;
+            }
+            Ok(kills)
+        });
+        let moved = under_writes(&scene, &tenants, || {
+            draw(4)?;
+            run(&scene, 4, 5)?;
+            let four = settle(&scene, &tenants, 5)?;
+            draw(3)?;
+            Ok((four, settle(&scene, &tenants, 4)?))
+        });
+        is_over.store(true, Ordering::Relaxed);
+        let killed = killer.join().map_err(|_| anyhow::anyhow!("the killer panicked"))??;
+        println!("the manager was killed {killed} times");
+        moved
+    })?;
+    let shares = [moved(&before, &four), moved(&four, &again)];
+    println!("{shares:?} of {count} tenants moved, there and back");
+    let most = if count < 1000 { 0.45 } else { 0.28 } * count as f64;
+    ensure!(shares.iter().all(|moved| *moved as f64 <= most), "{shares:?}");
+    check(&scene, 5, &[&before, &four, &again])
 }
