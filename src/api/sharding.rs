@@ -23,6 +23,8 @@ use super::{LabelSelector, Limit, Root};
         .message("the name is too long: it is the value of a label, of at most 63 characters"),
     doc = "One shard: its pods, and the objects that they see.",
     printcolumn = r#"{"name":"Lock", "type":"string", "jsonPath":".spec.controller.leaderElectionName"}"#,
+    printcolumn = r#"{"name":"In-Force", "type":"string", "jsonPath":".status.conditions[?(@.type==\"InForce\")].status"}"#,
+    printcolumn = r#"{"name":"Ready", "type":"string", "jsonPath":".status.conditions[?(@.type==\"Ready\")].status"}"#,
     printcolumn = r#"{"name":"Age", "type":"date", "jsonPath":".metadata.creationTimestamp"}"#
 )]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]

@@ -6,6 +6,7 @@
 use std::collections::BTreeMap;
 
 use k8s_openapi::api::core::v1::Pod;
+use kube::api::PartialObjectMeta;
 
 use crate::{
     api::keys,
@@ -26,13 +27,11 @@ pub struct RunningPod {
 }
 
 impl RunningPod {
-    /// The pod. `None` if it is not injected, has ended, or is being deleted.
-    pub fn of(pod: Pod) -> Option<Self> {
+    /// A pod that has not ended. `None` if it is not injected, or is being deleted.
+    pub fn of(pod: PartialObjectMeta<Pod>) -> Option<Self> {
         let meta = pod.metadata;
         let is_injected = meta.annotations.is_some_and(|all| all.contains_key(keys::INJECTED));
-        let phase = pod.status.and_then(|status| status.phase);
-        let has_ended = matches!(phase.as_deref(), Some("Succeeded" | "Failed"));
-        let runs = is_injected && !has_ended && meta.deletion_timestamp.is_none();
+        let runs = is_injected && meta.deletion_timestamp.is_none();
         runs.then(|| Self {
             name: meta.name.unwrap_or_default(),
             labels: meta.labels.unwrap_or_default(),

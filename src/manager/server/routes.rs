@@ -52,6 +52,12 @@ const MAX_REVIEW: usize = 8 << 20;
 /// The time for a consistent list during a review, whose caller waits for five seconds.
 const LIST: Duration = Duration::from_secs(3);
 
+/// The pods that have not ended, by a field selector.
+const RUNS: &str = "status.phase!=Succeeded,status.phase!=Failed";
+
+/// The pods of a page of a list.
+const PAGE: u32 = 500;
+
 /// The answers to requests.
 pub(in crate::manager) struct Routes {
     shared: Arc<Shared>,
@@ -179,12 +185,18 @@ impl Routes {
         };
         let mut pods = Vec::new();
         for prefix in [keys::PREFIX, keys::KRIDGE_PREFIX] {
-            let params =
-                ListParams::default().labels(&format!("{prefix}{}=true", keys::ENABLE_PROXY));
-            let listed = timeout(LIST, api.list(&params)).await;
-            let listed = listed.map_err(|late| unknown(late.to_string()))?;
-            let listed = listed.map_err(|error| unknown(chain(&error)))?;
-            pods.extend(listed.items.into_iter().filter_map(RunningPod::of));
+            let label = format!("{prefix}{}=true", keys::ENABLE_PROXY);
+            let mut page = ListParams::default().labels(&label).fields(RUNS).limit(PAGE);
+            loop {
+                let listed = timeout(LIST, api.list_metadata(&page)).await;
+                let listed = listed.map_err(|late| unknown(late.to_string()))?;
+                let listed = listed.map_err(|error| unknown(chain(&error)))?;
+                pods.extend(listed.items.into_iter().filter_map(RunningPod::of));
+                match listed.metadata.continue_.filter(|next| !next.is_empty()) {
+                    Some(next) => page.continue_token = Some(next),
+                    None => break,
+                }
+            }
         }
         Ok(pods)
     }

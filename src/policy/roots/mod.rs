@@ -115,11 +115,19 @@ impl Root {
         (first..first + count).map(|ordinal| format!("{}-{ordinal}", self.stateful_set))
     }
 
+    /// Whether a pod of the StatefulSet is in no shard.
+    pub fn is_beyond(&self, pod: &str) -> bool {
+        self.ordinal(pod).is_some() && self.shard_of(pod).is_none()
+    }
+
+    fn ordinal(&self, pod: &str) -> Option<u32> {
+        let ordinal = pod.strip_prefix(self.stateful_set.as_str())?.strip_prefix('-')?;
+        ordinal.parse().ok().filter(|number: &u32| number.to_string() == ordinal)
+    }
+
     /// The shard of a pod. `None` if it is in none.
     pub fn shard_of(&self, pod: &str) -> Option<Shard> {
-        let ordinal = pod.strip_prefix(self.stateful_set.as_str())?.strip_prefix('-')?;
-        let number: u32 =
-            ordinal.parse().ok().filter(|number: &u32| number.to_string() == ordinal)?;
+        let number = self.ordinal(pod)?;
         let canary = self.canary.as_ref().map_or(0, |canary| canary.pods);
         match number.checked_sub(canary) {
             None => Some(Shard::Canary),

@@ -61,6 +61,8 @@ pub enum Hold {
     Opening(Vec<String>),
     /// Shards that go are claimed by their pods.
     Claimed(Vec<String>),
+    /// Shards have objects, and no pod that is ready: nobody handles them.
+    Idle(Vec<String>),
 }
 
 /// The next writes, in their order, each only if those before succeeded.
@@ -212,8 +214,20 @@ impl<'a> Layout<'a> {
         if !claimed.is_empty() {
             self.holds.push(Hold::Claimed(claimed));
         }
-        let writes = losing.into_iter().chain(gaining).chain(deleted).collect();
+        let writes: Vec<_> = losing.into_iter().chain(gaining).chain(deleted).collect();
+        if writes.is_empty() && self.holds.is_empty() {
+            self.holds.extend(self.idle());
+        }
         Step { writes, holds: self.holds }
+    }
+
+    fn idle(&self) -> Option<Hold> {
+        let is_idle = |name: &&str, child: &Child| {
+            !child.is_ready && self.now.get(*name).is_some_and(|lot| !lot.is_nothing())
+        };
+        let idle = self.own.iter().filter(|(name, child)| is_idle(name, child));
+        let names: Vec<_> = idle.map(|(name, _)| (*name).to_owned()).collect();
+        (!names.is_empty()).then_some(Hold::Idle(names))
     }
 
     /// The spec of a shard that goes, with an empty lot. `None` if no pod can be named that it selects.

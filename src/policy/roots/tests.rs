@@ -287,6 +287,7 @@ fn i15_names_pods_and_what_is_in_no_namespace() {
     }
     for no in ["op-6", "op-01", "op", "op-x", "other-1"] {
         assert_eq!(root.shard_of(no), None, "{no}");
+        assert_eq!(root.is_beyond(no), no == "op-6", "{no}");
     }
     for no in ["op-0-normal-x", "op-x-normal", "op-01-normal", "o-1-normal"] {
         assert_eq!(root.shard_named(no), None, "{no}");
@@ -458,6 +459,10 @@ fn i15_a_shard_more_comes_with_its_pod_and_one_less_goes_empty() {
     assert_eq!((writes.len(), holds), (0, vec![Hold::Claimed(vec!["op-3-normal".to_owned()])]));
     world.children.get_mut("op-3-normal").unwrap().is_claimed = false;
     assert_eq!(names(&settle(&two, &mut world)), ["delete op-3-normal"]);
+    // Nobody handles what a shard without a ready pod has.
+    world.children.get_mut("op-2-normal").unwrap().is_ready = false;
+    let Step { writes, holds } = step(&two, &world.children);
+    assert_eq!((writes.len(), holds), (0, vec![Hold::Idle(vec!["op-2-normal".to_owned()])]));
 }
 
 #[test]

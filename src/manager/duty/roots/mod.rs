@@ -18,7 +18,7 @@ use super::{
 use crate::{
     manager::configs::{ConfigFacts, Configs, RootOf, key, name},
     policy::{
-        Draft, object_of,
+        Draft, NotChosen, object_of,
         roots::{Child, Hold, Root, Step, step},
     },
 };
@@ -37,6 +37,8 @@ struct RootFacts<'m> {
     root: &'m Root,
     children: BTreeMap<String, &'m ConfigFacts>,
     step: Step,
+    /// The injected pods of the StatefulSet that no shard has.
+    surplus: Vec<String>,
 }
 
 impl<'m> Roots<'m> {
@@ -68,7 +70,7 @@ impl<'m> Roots<'m> {
                 (name.clone(), child(root, config, pods.unwrap_or_default(), leases))
             });
             let step = step(root, &found.collect());
-            (at, RootFacts { root, children, step })
+            (at, RootFacts { root, children, step, surplus: surplus(at, root, chosen) })
         };
         Self(roots.map(facts).collect())
     }
@@ -85,7 +87,7 @@ impl<'m> Roots<'m> {
 
     /// The verdict about a root, and the names of its children.
     pub(super) fn verdict(&self, key: &str) -> (Verdict, Vec<String>) {
-        let Some(RootFacts { root, children, step }) = self.0.get(key) else {
+        let Some(RootFacts { root, children, step, surplus }) = self.0.get(key) else {
             return (Verdict::Unknown, Vec::new());
         };
         let shards = root.shards().map(|shard| root.name(shard));
@@ -101,6 +103,7 @@ impl<'m> Roots<'m> {
             None if root.is_disabled => {
                 Verdict::No("Disabled", "spec.root.disable is true: it has no children".to_owned())
             }
+            None if !surplus.is_empty() => Verdict::No("Surplus", beyond(surplus)),
             None => Verdict::Yes("LaidOut", String::new()),
         };
         (verdict, names)
@@ -112,7 +115,7 @@ impl<'m> Roots<'m> {
             let hold = facts.step.holds.first()?;
             let uid = facts.root.object.uid.as_deref().unwrap_or_default();
             let (reason, message) = (reason(hold), message(hold));
-            let is_late = matches!(hold, Hold::Foreign(_) | Hold::Pods(_) | Hold::NotReady(_));
+            let is_late = !matches!(hold, Hold::Opening(_) | Hold::Claimed(_));
             is_late.then_some(Lacking {
                 about: About::Config(READY),
                 key: at,
@@ -123,6 +126,21 @@ impl<'m> Roots<'m> {
         };
         self.0.iter().filter_map(lacking).collect()
     }
+}
+
+/// The pods of a root's StatefulSet that have no shard.
+fn surplus(key: &str, root: &Root, chosen: &[ChosenPod<'_>]) -> Vec<String> {
+    let of_namespace = chosen.iter().filter(|one| namespace(one.key) == namespace(key));
+    let lone = of_namespace.filter(|one| matches!(one.config, Err(NotChosen::None { .. })));
+    lone.map(|one| name(one.key)).filter(|pod| root.is_beyond(pod)).map(str::to_owned).collect()
+}
+
+fn beyond(pods: &[String]) -> String {
+    format!(
+        "pod {} is in no shard: scale the StatefulSet down, or give the root more shards or more pods of \
+         each",
+        named(pods)
+    )
 }
 
 /// Whether a config is a child of a root.
@@ -155,11 +173,17 @@ fn reason(hold: &Hold) -> &'static str {
         Hold::NotReady(_) => "NotReady",
         Hold::Opening(_) => "Opening",
         Hold::Claimed(_) => "Claimed",
+        Hold::Idle(_) => "NoReadyPod",
     }
 }
 
 fn message(hold: &Hold) -> String {
     match hold {
+        Hold::Idle(names) => format!(
+            "no pod of {} is ready, so nobody handles its objects: scale the StatefulSet, or see why its \
+             pods are not ready",
+            named(names)
+        ),
         Hold::Foreign(names) => format!(
             "ShardingConfig {} has the name of a child and is not its own, so nothing is written: delete \
              it, or give the root another prefix",

@@ -274,8 +274,9 @@ impl Installed {
             last = root["status"].clone();
             let children = last["root"]["childShardingConfigs"].as_array().map_or(0, Vec::len);
             let mut all = last["conditions"].as_array().into_iter().flatten();
+            // Pods that are not scaled down yet are in no shard.
             let is_laid_out = all.any(|one| {
-                one["reason"] == "LaidOut"
+                ["LaidOut", "Surplus"].iter().any(|reason| one["reason"] == *reason)
                     && one["observedGeneration"] == root["metadata"]["generation"]
             });
             Ok((is_laid_out && children == size).then_some(()))

@@ -164,11 +164,21 @@ fn i15_a_root_draws_shards_and_one_more_gets_its_share_once_its_pod_is_ready() -
         before["op-2-normal"]["spec"]["limits"][0]["clusterScoped"] == "Exclude",
         "{before:#?}"
     );
-    ready(&api, "LaidOut")?;
+    let message = ready(&api, "NoReadyPod")?;
+    let idle = "no pod of op-1-normal, op-2-normal is ready, so nobody";
+    ensure!(message.starts_with(idle), "{message}");
     let status = get(&api, &format!("{CONFIGS}/root"))?.context("the root")?["status"].take();
     ensure!(status["root"]["childShardingConfigs"] == json!(TWO), "{status}");
     run(&api, "op-0", true)?;
     run(&api, "op-1", true)?;
+    ready(&api, "LaidOut")?;
+    run(&api, "op-2", false)?;
+    let message = ready(&api, "Surplus")?;
+    ensure!(
+        message.starts_with("pod op-2 is in no shard: scale the StatefulSet down"),
+        "{message}"
+    );
+    api.kubectl(&["delete", "pod", "op-2", "-n", OPERATORS, "--force"])?;
 
     // One more has nothing before it has a pod.
     apply(&api, &root(3))?;
@@ -193,9 +203,13 @@ fn i15_a_root_draws_shards_and_one_more_gets_its_share_once_its_pod_is_ready() -
     }
     apply(&api, &root(2))?;
     wait_whole(&api, &TWO)?;
-    ready(&api, "LaidOut")?;
+    ready(&api, "Surplus")?;
+    let shown = api.kubectl(&["get", "shard", "root", "-n", OPERATORS])?;
+    let cells: Vec<_> = shown.split_whitespace().collect();
+    ensure!(cells[..5] == ["NAME", "LOCK", "IN-FORCE", "READY", "AGE"], "{shown}");
+    ensure!(cells[5..8] == ["root", "op", "False"], "{shown}");
 
-    // With the root go its children.
+    // No finalizer keeps it. Its children are the garbage collector's, which does not run here.
     api.kubectl(&["delete", "shardingconfig", "root", "-n", OPERATORS, "--wait=false"])?;
     ensure!(get(&api, &format!("{CONFIGS}/root"))?.is_none(), "the root stays");
     Ok(())
@@ -249,19 +263,20 @@ fn bad_i15_children_changed_by_hand_are_put_back_and_nobody_elses_is_touched() -
 
     // A pod that runs keeps its shard.
     apply(&api, &root(2))?;
-    ready(&api, "LaidOut")?;
+    run(&api, "op-0", true)?;
     run(&api, "op-1", true)?;
+    ready(&api, "LaidOut")?;
     let mut moved = root(2);
     moved["spec"]["root"]["canary"] = json!({ "replicas": 1, "inNamespaces": ["default"] });
     let refused = apply(&api, &moved).err().context("a pod was moved")?;
     ensure!(
-        format!("{refused:#}").contains("pod op-1 runs in the shard op-2-normal"),
+        format!("{refused:#}").contains("pod op-0 runs in the shard op-1-normal"),
         "{refused:#}"
     );
     apply(&api, &let_in(moved))?;
     let message = ready(&api, "PodsWouldMove")?;
-    ensure!(message.starts_with("pod op-1 would be of another shard"), "{message}");
-    api.kubectl(&["delete", "pod", "op-1", "-n", OPERATORS, "--force"])?;
+    ensure!(message.starts_with("pod op-0, op-1 would be of another shard"), "{message}");
+    api.kubectl(&["delete", "pod", "op-0", "op-1", "-n", OPERATORS, "--force"])?;
     until("there is a canary", SOON, || {
         let all = configs(&api)?;
         Ok(all.contains_key("op-0-canary").then_some(()))
