@@ -541,3 +541,93 @@ fn bad_i15_a_pod_that_runs_is_given_no_other_shard() {
     let limit: &Limit = &before.template.limits[0];
     assert!(limit.selector.is_none());
 }
+
+/// A root in the shape of those that KusionStack's sample and charts have.
+#[test]
+fn i15_a_root_of_kusionstack_means_what_it_meant() {
+    let resources =
+        json!([{"apiGroups": ["*"], "resources": ["configmaps", "pods", "namespaces"]}]);
+    let auto = json!({"everyShardReplicas": 2, "shardingSize": 2});
+    let canary = json!({"replicas": 1, "inNamespaces": ["foo-1", "foo-2"]});
+    let whole = json!({
+        "controller": {"leaderElectionName": "leader"},
+        "root": {
+            "prefix": "sample",
+            "targetStatefulSet": "operating",
+            "canary": canary,
+            "auto": auto,
+            "resourceSelector": [{"relateResources": resources}],
+        },
+    });
+    let root = root(&whole);
+    let lots = root.lots(&Lots::new());
+    let policies: Vec<_> = lots
+        .iter()
+        .map(|(shard, lot)| (*shard, policy(&root.name(*shard), &root.spec(*shard, lot))))
+        .collect();
+    for name in ["foo-1", "foo-2", "foo-3", "default", "kube-system"] {
+        let expected = by_kusionstack(name, &["foo-1", "foo-2"], 2);
+        for (shard, policy) in &policies {
+            let is_expected = *shard == expected;
+            assert_eq!(owns(policy, (name, "u")), is_expected, "{name} {shard:?}");
+            // A Namespace is judged as what it names.
+            let scope = policy.sharding.scope(&GroupResource::new("", "namespaces")).unwrap();
+            let object = Object { name, uid: "u", ..Object::default() };
+            let labels = BTreeMap::new();
+            let facts =
+                ObjectFacts { labels: Some(Labels::of(&labels)), ..ObjectFacts::of(&object, true) };
+            assert_eq!(scope.owns(&facts), Some(is_expected), "{name} {shard:?}");
+        }
+    }
+}
+
+/// A shard in the shape of those of KusionStack's canary sample.
+fn sampled(operator: &str) -> Value {
+    let of = json!({
+        "key": "ctrlmesh.kusionstack.io/namespace",
+        "operator": operator,
+        "values": ["foo-01", "foo-02"],
+    });
+    json!({
+        "selector": {"matchLabels": {"controller-version": operator}},
+        "limits": [{
+            "relateResources": [{"apiGroups": ["*"], "resources": ["configmaps", "pods"]}],
+            "selector": {"matchExpressions": [of]},
+        }],
+    })
+}
+
+#[test]
+fn i15_shards_of_kusionstack_mean_what_they_meant() {
+    let [v1, v0] = ["In", "NotIn"].map(|operator| {
+        let Ok(Draft::Sharding(draft)) = checked(&sampled(operator)) else { panic!("{operator}") };
+        draft.resolve(None).unwrap()
+    });
+    for (name, is_canary) in [("foo-01", true), ("foo-02", true), ("foo-03", false)] {
+        assert_eq!([&v1, &v0].map(|policy| owns(policy, (name, "u"))), [is_canary, !is_canary]);
+    }
+}
+
+#[test]
+fn bad_i15_manifests_of_kusionstack_that_never_worked_say_what_to_write() {
+    let mut selecting = spec(&Value::Null, 2, "Label");
+    selecting["selector"] = json!({"matchExpressions": [
+        {"key": POD_NAME, "operator": "In", "values": ["operating-0"]},
+    ]});
+    let mut beside = spec(&Value::Null, 2, "Label");
+    beside["root"].as_object_mut().unwrap().remove("resourceSelector");
+    beside["resourceSelector"] = json!([]);
+    let mut nested = sampled("In");
+    nested["limits"] = json!([{"objectSelector": {}}]);
+    for (spec, expected) in [
+        (
+            &selecting,
+            "spec.selector: selects by statefulset.kubernetes.io/pod-name, by which each child",
+        ),
+        (&beside, "unknown field `resourceSelector`, expected one of `selector`, `root`"),
+        (&nested, "unknown field `objectSelector`, expected one of `relateResources`, `selector`"),
+    ] {
+        let error = checked(spec).unwrap_err();
+        assert!(error.contains(expected), "{error}");
+    }
+}

@@ -12,6 +12,8 @@ const CONFIGS: &str = "/apis/ctrlmesh.kusionstack.io/v1alpha1/namespaces/operato
 const LOT: &str = "ctrlmesh.kusionstack.io/lot";
 const POD_NAME: &str = "statefulset.kubernetes.io/pod-name";
 const END: u128 = 1 << 64;
+/// Longer than a Lease of a leader that was killed lasts, on a busy machine.
+const LONG: Duration = Duration::from_secs(90);
 /// The delay of everything that etcd says to a manager's API server.
 const BEHIND: Duration = Duration::from_millis(500);
 
@@ -87,7 +89,7 @@ fn is_whole(configs: &BTreeMap<String, Value>, names: &[&str]) -> Result<bool> {
 /// Waits until these children have everything in equal shares.
 fn wait_whole(api: &ApiServer, names: &[&str]) -> Result<BTreeMap<String, Value>> {
     let mut last = BTreeMap::new();
-    let found = until("the children have everything", SOON, || {
+    let found = until("the children have everything", LONG, || {
         last = configs(api)?;
         // One may be as somebody else wrote it.
         Ok(is_whole(&last, names).is_ok_and(|is| is).then(|| last.clone()))
@@ -98,7 +100,7 @@ fn wait_whole(api: &ApiServer, names: &[&str]) -> Result<BTreeMap<String, Value>
 /// Waits until the root's condition has this reason, and returns its message.
 fn ready(api: &ApiServer, reason: &str) -> Result<String> {
     let mut last = Value::Null;
-    let found = until("the root's condition", SOON, || {
+    let found = until("the root's condition", LONG, || {
         let root = get(api, &format!("{CONFIGS}/root"))?.context("the root")?;
         last = root["status"].clone();
         let mut all = last["conditions"].as_array().into_iter().flatten();
@@ -396,7 +398,7 @@ fn bad_i15_the_manager_is_killed_again_and_again_while_the_root_changes() -> Res
         // From the first writes to after the last.
         let writes = manager.metric("ctrlmesh_manager_writes_total")?;
         let before = configs(&api)?;
-        until("something is written", SOON, || {
+        until("something is written", LONG, || {
             let all = configs(&api)?;
             sizes(&all)?;
             let is_written = manager.metric("ctrlmesh_manager_writes_total")? > writes;
@@ -433,7 +435,7 @@ fn bad_i15_a_manager_that_is_behind_gives_nothing_twice() -> Result<()> {
     for size in [3, 2, 3, 1, 3, 2, 1, 3] {
         let before = lots(&configs(&api)?);
         apply(&api, &let_in(root(size)))?;
-        until("a child is written", SOON, || {
+        until("a child is written", LONG, || {
             let all = configs(&api)?;
             sizes(&all)?;
             let names = &THREE[..usize::try_from(size)?];
