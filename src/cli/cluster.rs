@@ -52,6 +52,15 @@ impl Cluster {
         &self,
         namespace: Option<&str>,
     ) -> Result<Vec<Checked>, ClusterError> {
+        let all = self.config_objects(namespace).await?;
+        Ok(all.iter().map(|config| draft(Kind::ShardingConfig, config)).collect())
+    }
+
+    /// The ShardingConfigs of a namespace, or of all, as they are stored.
+    pub(super) async fn config_objects(
+        &self,
+        namespace: Option<&str>,
+    ) -> Result<Vec<DynamicObject>, ClusterError> {
         let kind = Kind::ShardingConfig.api_resource();
         let client = self.client().await?;
         let api: Api<DynamicObject> = match namespace {
@@ -60,7 +69,7 @@ impl Cluster {
         };
         let list = api.list(&ListParams::default()).await;
         let list = list.map_err(|error| failed(within(&kind.plural, namespace), error))?;
-        Ok(list.items.iter().map(|config| draft(Kind::ShardingConfig, config)).collect())
+        Ok(list.items)
     }
 
     /// The objects of a kind with a label, in a namespace or in all.

@@ -5,18 +5,22 @@
 use std::collections::BTreeMap;
 
 use k8s_openapi::api::{coordination::v1::Lease, core::v1::Pod};
+use kube::api::DynamicObject;
+use serde::Deserialize;
 
 use crate::{
-    api::{keys, lease, lease::PodLease},
+    api::{Condition, ShardingConfigStatus, keys, lease, lease::PodLease},
     cli::cluster::{Cluster, ClusterError},
     manager::inject::names::PROXY,
-    policy::{Checked, NamespaceLabels, ShardingDraft, shard_of},
+    policy::{Checked, Draft, Kind, NamespaceLabels, ObjectRef, ShardingDraft, draft, shard_of},
 };
 
 /// The objects of the rings of one namespace, or of all.
 #[derive(Debug, Default)]
 pub(in crate::cli) struct Found {
     pub(in crate::cli) configs: Vec<Checked>,
+    /// The roots that are not as they say, each with the reason.
+    pub(in crate::cli) unready: Vec<(ObjectRef, String)>,
     pub(in crate::cli) leases: Vec<FoundLease>,
     pub(in crate::cli) pods: Vec<FoundPod>,
     /// The pods that ask for injection and are not injected.
@@ -52,7 +56,10 @@ impl Found {
         namespace: Option<&str>,
     ) -> Result<Self, ClusterError> {
         let leases = cluster.labelled::<Lease>(namespace, lease::RING, "leases").await?;
-        let configs = cluster.configs(namespace).await?;
+        let objects = cluster.config_objects(namespace).await?;
+        let configs: Vec<_> =
+            objects.iter().map(|config| draft(Kind::ShardingConfig, config)).collect();
+        let unready = objects.iter().zip(&configs).filter_map(unready).collect();
         let mut pods = Vec::new();
         for prefix in [keys::PREFIX, keys::KRIDGE_PREFIX] {
             let label = format!("{prefix}{}=true", keys::ENABLE_PROXY);
@@ -63,7 +70,7 @@ impl Found {
             true => Some(cluster.list_namespaces().await?),
             false => None,
         };
-        let mut found = Self { configs, namespaces, ..Self::default() };
+        let mut found = Self { configs, unready, namespaces, ..Self::default() };
         found.leases.extend(leases.into_iter().filter_map(FoundLease::of));
         let mut pods: Vec<_> = pods.into_iter().filter_map(FoundPod::of).collect();
         // A pod may have the label of either dialect, or of both.
@@ -72,6 +79,15 @@ impl Found {
         (found.pods, found.bare) = pods.into_iter().partition(|pod| pod.proxy.is_some());
         Ok(found)
     }
+}
+
+/// The root, and why it is not as it says, by the manager's condition. `None` if it is, or is no root.
+fn unready((object, checked): (&DynamicObject, &Checked)) -> Option<(ObjectRef, String)> {
+    let Ok(Draft::Root(draft)) = checked else { return None };
+    let status = ShardingConfigStatus::deserialize(object.data.get("status")?).ok()?;
+    let is_ready = |one: &&Condition| one.r#type == "Ready" && one.status == "False";
+    let condition = status.conditions.iter().find(is_ready)?;
+    Some((draft.root.object.clone(), condition.message.clone()))
 }
 
 impl FoundLease {

@@ -79,6 +79,8 @@ pub(super) fn status(found: &Found, known: Option<&NamespaceLabels>) -> Status {
         let says = invalid.problems.iter().map(ToString::to_string).collect::<Vec<_>>();
         Some(problem(object_of(checked).to_string(), says.join("; ")))
     }));
+    let unready = found.unready.iter();
+    problems.extend(unready.map(|(root, says)| problem(root.to_string(), says.as_str())));
     for ((namespace, ring), shards) in by_ring(found, known) {
         let name = format!("ring {namespace}/{ring}");
         problems.extend(of_ring(&shards, known).into_iter().map(|says| problem(&*name, says)));

@@ -15,7 +15,7 @@ use crate::{
             tests::{MONDAY, TUESDAY, config, everything, found, lease, pod},
         },
     },
-    policy::{GroupResource, Kind, NamespaceLabels, draft},
+    policy::{GroupResource, Kind, NamespaceLabels, ObjectRef, draft},
 };
 
 fn namespaces(names: &[&str]) -> NamespaceLabels {
@@ -36,6 +36,13 @@ fn torn() -> Found {
     lone["spec"].as_object_mut().unwrap().remove("ring");
     lone["spec"]["limits"] = json!([]);
     found.configs.push(checked(&lone));
+    let meta = ObjectMeta {
+        namespace: Some("ns".into()),
+        name: Some("root".into()),
+        ..ObjectMeta::default()
+    };
+    let says = "no pod of op-3-normal is ready, so it is not given what others have".to_owned();
+    found.unready.push((ObjectRef::new(Kind::ShardingConfig, &meta), says));
     found.bare.push(pod("bare-0", "blue"));
     found.pods.push(pod("lost-0", "nobody's"));
     let mut old = pod("lone-0", "lone");

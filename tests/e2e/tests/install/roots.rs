@@ -208,6 +208,10 @@ fn i15_a_root_grows_and_shrinks_and_no_object_has_two_writers() -> Result<()> {
     let two = settle(&scene, &tenants, 2)?;
     let (three, again) = under_writes(&scene, &tenants, || {
         scene.draw_root(3)?;
+        until("the status names the shard without a pod", LIMIT, || {
+            let said = scene.ctrlmesh(&["status"])?;
+            Ok(said.contains("no pod of demo-3-normal is ready").then_some(()))
+        })?;
         run(&scene, 2, 3)?;
         let three = settle(&scene, &tenants, 3)?;
         scene.draw_root(2)?;
