@@ -27,6 +27,8 @@ pub struct Child {
     pub opening: BTreeSet<String>,
     /// Whether a Lease claims something for it.
     pub is_claimed: bool,
+    /// Whether it is being deleted.
+    pub is_going: bool,
 }
 
 /// A write of a child.
@@ -78,7 +80,8 @@ pub struct Step {
 pub fn step(root: &Root, children: &BTreeMap<String, Child>) -> Step {
     let own = || children.iter().filter(|(_, child)| child.is_own);
     if root.is_disabled {
-        let writes = own().map(|(name, _)| Write::Delete { name: name.clone() });
+        let stays = own().filter(|(_, child)| !child.is_going);
+        let writes = stays.map(|(name, _)| Write::Delete { name: name.clone() });
         return Step { writes: writes.collect(), holds: Vec::new() };
     }
     let wanted: BTreeSet<String> = root.shards().map(|shard| root.name(shard)).collect();
@@ -190,6 +193,7 @@ impl<'a> Layout<'a> {
                     losing.push(put(name, spec, Lot::nothing()));
                 }
                 _ if child.is_claimed => claimed.push((*name).to_owned()),
+                _ if child.is_going => {}
                 _ => deleted.push(Write::Delete { name: (*name).to_owned() }),
             }
         }

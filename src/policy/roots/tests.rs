@@ -113,6 +113,7 @@ impl World {
                     is_ready: false,
                     opening: BTreeSet::new(),
                     is_claimed: false,
+                    is_going: false,
                 });
                 // What goes over the wire is what is read.
                 let text = serde_json::to_string(spec).unwrap();
@@ -458,6 +459,10 @@ fn i15_a_shard_more_comes_with_its_pod_and_one_less_goes_empty() {
     let Step { writes, holds } = step(&two, &world.children);
     assert_eq!((writes.len(), holds), (0, vec![Hold::Claimed(vec!["op-3-normal".to_owned()])]));
     world.children.get_mut("op-3-normal").unwrap().is_claimed = false;
+    // Somebody's finalizer may keep it.
+    world.children.get_mut("op-3-normal").unwrap().is_going = true;
+    assert_eq!(step(&two, &world.children), Step::default());
+    world.children.get_mut("op-3-normal").unwrap().is_going = false;
     assert_eq!(names(&settle(&two, &mut world)), ["delete op-3-normal"]);
     // Nobody handles what a shard without a ready pod has.
     world.children.get_mut("op-2-normal").unwrap().is_ready = false;

@@ -163,6 +163,7 @@ fn child(root: &Root, config: &ConfigFacts, pods: &[&ChosenPod<'_>], leases: &Le
         opening: pods.iter().filter(is_opening).map(|one| named(&one)).collect(),
         pods: pods.iter().map(|one| named(&one)).collect(),
         is_claimed: leases.is_claimed(object),
+        is_going: config.is_going,
     }
 }
 
