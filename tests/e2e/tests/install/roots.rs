@@ -4,11 +4,12 @@ use std::{
     collections::{BTreeMap, BTreeSet},
     sync::atomic::{AtomicBool, Ordering},
     thread,
-    time::Instant,
+    time::{Duration, Instant},
 };
 
 use anyhow::{Context, Result, ensure};
 use ctrlmesh_e2e::{AuditLevel, Binaries, Installed, NAMESPACE, Node, until};
+use k8s_openapi::jiff::Timestamp;
 use serde_json::{Value, json};
 
 use crate::scene::{LIMIT, restarts};
@@ -132,10 +133,12 @@ fn moved(one: &BTreeMap<String, String>, other: &BTreeMap<String, String>) -> us
     one.iter().filter(|(tenant, pod)| other.get(*tenant) != Some(*pod)).count()
 }
 
-/// The pods that wrote each tenant's Widget, in the order in which their writes took effect, each once
-/// until another wrote.
-fn writers(scene: &Installed) -> Result<BTreeMap<String, Vec<String>>> {
-    let mut writes: BTreeMap<String, BTreeMap<u64, String>> = BTreeMap::new();
+/// A write of a Widget's status: who wrote, and when it was answered.
+type Written = (String, Timestamp);
+
+/// The writes of each tenant's Widget, in the order in which they took effect.
+fn writes(scene: &Installed) -> Result<BTreeMap<String, Vec<Written>>> {
+    let mut writes: BTreeMap<String, BTreeMap<u64, Written>> = BTreeMap::new();
     for entry in scene.node().api().audit().entries()? {
         let Some(object) = &entry.object_ref else { continue };
         let is_status = (&*object.resource, &*object.subresource) == ("widgets", "status");
@@ -146,23 +149,35 @@ fn writers(scene: &Installed) -> Result<BTreeMap<String, Vec<String>>> {
         let stored = entry.response_object.as_ref().context("what was stored")?;
         let version = stored["metadata"]["resourceVersion"].as_str().context("a version")?;
         let pod = stored["status"]["handledBy"].as_str().context("a pod")?;
-        writes
-            .entry(object.namespace.clone())
-            .or_default()
-            .insert(version.parse()?, pod.to_owned());
+        let written = (pod.to_owned(), entry.stage_timestamp.parse()?);
+        writes.entry(object.namespace.clone()).or_default().insert(version.parse()?, written);
     }
-    let once = |(tenant, writes): (String, BTreeMap<u64, String>)| {
-        let mut pods: Vec<_> = writes.into_values().collect();
-        pods.dedup();
-        (tenant, pods)
+    Ok(writes.into_iter().map(|(at, writes)| (at, writes.into_values().collect())).collect())
+}
+
+/// Prints how long it took from the last write of one owner to the first of the next.
+fn tell_gaps(writes: &BTreeMap<String, Vec<Written>>) {
+    let mut gaps: Vec<Duration> = Vec::new();
+    for pair in writes.values().flat_map(|writes| writes.windows(2)) {
+        if pair[0].0 != pair[1].0 {
+            gaps.push(pair[1].1.duration_since(pair[0].1).unsigned_abs());
+        }
+    }
+    gaps.sort_unstable();
+    let at = |part: usize| {
+        gaps.get(gaps.len() * part / 100).or_else(|| gaps.last()).copied().unwrap_or_default()
     };
-    Ok(writes.into_iter().map(once).collect())
+    println!("{} changed hands: p50 {:?}, p99 {:?}", gaps.len(), at(50), at(99));
 }
 
 /// Checks that each object was written by its owners alone, each in its time, and that nothing was
 /// restarted or listed again.
 fn check(scene: &Installed, pods: usize, phases: &[&BTreeMap<String, String>]) -> Result<()> {
-    for (tenant, pods) in writers(scene)? {
+    let writes = writes(scene)?;
+    tell_gaps(&writes);
+    for (tenant, writes) in writes {
+        let mut pods: Vec<_> = writes.into_iter().map(|(pod, _)| pod).collect();
+        pods.dedup();
         let mut expected: Vec<_> = phases.iter().map(|owners| owners[&tenant].clone()).collect();
         expected.dedup();
         ensure!(pods == expected, "{tenant}: {pods:?} wrote, not {expected:?}");
