@@ -67,13 +67,21 @@ pub enum Hold {
     Idle(Vec<String>),
 }
 
-/// The next writes, in their order, each only if those before succeeded.
+/// The next writes.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Step {
-    /// The writes.
-    pub writes: Vec<Write>,
+    /// The writes, in phases: those of a phase in any order or at once, and each phase only if all
+    /// writes before it succeeded.
+    pub phases: Vec<Vec<Write>>,
     /// The reasons to wait with the rest.
     pub holds: Vec<Hold>,
+}
+
+impl Step {
+    fn of(phases: impl IntoIterator<Item = Vec<Write>>, holds: Vec<Hold>) -> Self {
+        let phases = phases.into_iter().filter(|writes| !writes.is_empty());
+        Self { phases: phases.collect(), holds }
+    }
 }
 
 /// The next step of a root with these children, by their names.
@@ -82,17 +90,17 @@ pub fn step(root: &Root, children: &BTreeMap<String, Child>) -> Step {
     if root.is_disabled {
         let stays = own().filter(|(_, child)| !child.is_going);
         let writes = stays.map(|(name, _)| Write::Delete { name: name.clone() });
-        return Step { writes: writes.collect(), holds: Vec::new() };
+        return Step::of([writes.collect()], Vec::new());
     }
     let wanted: BTreeSet<String> = root.shards().map(|shard| root.name(shard)).collect();
     let foreign = children.iter().filter(|(name, child)| !child.is_own && wanted.contains(*name));
     let foreign: Vec<_> = foreign.map(|(name, _)| name.clone()).collect();
     if !foreign.is_empty() {
-        return Step { writes: Vec::new(), holds: vec![Hold::Foreign(foreign)] };
+        return Step::of([], vec![Hold::Foreign(foreign)]);
     }
     let moved = moved_pods(root, own());
     if !moved.is_empty() {
-        return Step { writes: Vec::new(), holds: vec![Hold::Pods(moved)] };
+        return Step::of([], vec![Hold::Pods(moved)]);
     }
     let own: BTreeMap<&str, &Child> = own().map(|(name, child)| (name.as_str(), child)).collect();
     Layout::of(root, &own).step()
@@ -218,11 +226,11 @@ impl<'a> Layout<'a> {
         if !claimed.is_empty() {
             self.holds.push(Hold::Claimed(claimed));
         }
-        let writes: Vec<_> = losing.into_iter().chain(gaining).chain(deleted).collect();
-        if writes.is_empty() && self.holds.is_empty() {
-            self.holds.extend(self.idle());
+        let mut step = Step::of([losing, gaining, deleted], std::mem::take(&mut self.holds));
+        if step == Step::default() {
+            step.holds.extend(self.idle());
         }
-        Step { writes, holds: self.holds }
+        step
     }
 
     fn idle(&self) -> Option<Hold> {

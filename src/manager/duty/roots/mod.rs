@@ -77,9 +77,9 @@ impl<'m> Roots<'m> {
 
     /// The writes of children that are due.
     pub(super) fn due(&self) -> Vec<(Subject, Writes)> {
-        let due = self.0.iter().filter(|(_, facts)| !facts.step.writes.is_empty());
+        let due = self.0.iter().filter(|(_, facts)| !facts.step.phases.is_empty());
         let write = |(at, facts): (&&str, &RootFacts<'_>)| {
-            let writes = Writes::new(facts.root, &facts.children, &facts.step.writes);
+            let writes = Writes::new(facts.root, &facts.children, &facts.step.phases);
             (Subject::Children((*at).to_owned()), writes)
         };
         due.map(write).collect()
@@ -97,7 +97,7 @@ impl<'m> Roots<'m> {
         let names = shards.filter(is_there).collect();
         let verdict = match step.holds.first() {
             Some(hold) => Verdict::No(reason(hold), message(hold)),
-            None if !step.writes.is_empty() => {
+            None if !step.phases.is_empty() => {
                 Verdict::No("Progressing", "its children are being written".to_owned())
             }
             None if root.is_disabled => {

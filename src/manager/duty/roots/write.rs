@@ -1,10 +1,11 @@
 //! The writes of the children of a root.
 //!
 //! Hides how a child is written: each only as it was found, by its uid and the number of its spec, and
-//! each after the other. Does not know why.
+//! each phase after the other. Does not know why.
 
 use std::collections::BTreeMap;
 
+use futures_util::{StreamExt, stream};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
 use kube::{
     Api, Client, Resource,
@@ -24,11 +25,14 @@ use crate::{
 /// The longest value of a label.
 const LABEL_VALUE: usize = 63;
 
-/// The writes of the children of a root, in their order.
+/// The writes of a phase that are under way at once.
+const AT_ONCE: usize = 8;
+
+/// The writes of the children of a root.
 pub(in crate::manager::duty) struct Writes {
     root: ObjectRef,
-    /// Each with the child as it was found. `None` if it was not there.
-    writes: Vec<(Write, Option<ObjectRef>)>,
+    /// In phases. Each with the child as it was found; `None` if it was not there.
+    phases: Vec<Vec<(Write, Option<ObjectRef>)>>,
 }
 
 /// The finalizer of a config that nobody takes off.
@@ -38,7 +42,7 @@ impl Writes {
     pub(super) fn new(
         root: &Root,
         children: &BTreeMap<String, &ConfigFacts>,
-        writes: &[Write],
+        phases: &[Vec<Write>],
     ) -> Self {
         let mut found: BTreeMap<&str, ObjectRef> = children
             .iter()
@@ -52,42 +56,55 @@ impl Writes {
             object.generation = None;
             Some(now)
         };
-        let writes = writes.iter().map(|write| (write.clone(), as_found(write)));
-        Self { root: root.object.clone(), writes: writes.collect() }
+        let phases = phases
+            .iter()
+            .map(|writes| writes.iter().map(|write| (write.clone(), as_found(write))).collect());
+        Self { root: root.object.clone(), phases: phases.collect() }
     }
 
-    /// Writes one after the other. Fails at the first that fails: those after it must not be written.
+    /// Writes one phase after the other. Fails after the first phase of which a write fails: what comes
+    /// after it must not be written.
     pub(in crate::manager::duty) async fn send(self, client: &Client) -> Result<(), NotWritten> {
-        let configs = api(client, &self.root.namespace);
-        let kind = Kind::ShardingConfig.api_resource();
+        let Self { root, phases } = self;
+        let configs = api(client, &root.namespace);
         // By another version of the root other children would gain.
-        as_found(&configs, &self.root).await?;
-        for (write, found) in self.writes {
-            match (write, found) {
-                (Write::Put { name, spec, lot }, None) => {
-                    let mut child = DynamicObject::new(&name, &kind);
-                    fill(&self.root, &mut child, &spec, &lot)?;
-                    configs.create(&PostParams::default(), &child).await?;
-                }
-                (Write::Put { spec, lot, .. }, Some(found)) => {
-                    let mut child = as_found(&configs, &found).await?;
-                    fill(&self.root, &mut child, &spec, &lot)?;
-                    configs.replace(&found.name, &PostParams::default(), &child).await?;
-                }
-                (Write::Delete { .. }, Some(found)) => {
-                    let child = as_found(&configs, &found).await?;
-                    let (uid, resource_version) =
-                        (child.metadata.uid, child.metadata.resource_version);
-                    let only = Preconditions { uid, resource_version };
-                    let only =
-                        DeleteParams { preconditions: Some(only), ..DeleteParams::default() };
-                    configs.delete(&found.name, &only).await.map(drop)?;
-                }
-                (Write::Delete { .. }, None) => {}
-            }
+        as_found(&configs, &root).await?;
+        for writes in phases {
+            let sent = writes.into_iter().map(|(write, found)| send(&configs, &root, write, found));
+            let sent: Vec<_> = stream::iter(sent).buffer_unordered(AT_ONCE).collect().await;
+            sent.into_iter().collect::<Result<(), _>>()?;
         }
         Ok(())
     }
+}
+
+async fn send(
+    configs: &Api<DynamicObject>,
+    root: &ObjectRef,
+    write: Write,
+    found: Option<ObjectRef>,
+) -> Result<(), NotWritten> {
+    match (write, found) {
+        (Write::Put { name, spec, lot }, None) => {
+            let mut child = DynamicObject::new(&name, &Kind::ShardingConfig.api_resource());
+            fill(root, &mut child, &spec, &lot)?;
+            configs.create(&PostParams::default(), &child).await?;
+        }
+        (Write::Put { spec, lot, .. }, Some(found)) => {
+            let mut child = as_found(configs, &found).await?;
+            fill(root, &mut child, &spec, &lot)?;
+            configs.replace(&found.name, &PostParams::default(), &child).await?;
+        }
+        (Write::Delete { .. }, Some(found)) => {
+            let child = as_found(configs, &found).await?;
+            let (uid, resource_version) = (child.metadata.uid, child.metadata.resource_version);
+            let only = Preconditions { uid, resource_version };
+            let only = DeleteParams { preconditions: Some(only), ..DeleteParams::default() };
+            configs.delete(&found.name, &only).await.map(drop)?;
+        }
+        (Write::Delete { .. }, None) => {}
+    }
+    Ok(())
 }
 
 impl Release {
