@@ -2,7 +2,10 @@
 
 use std::{
     collections::{BTreeMap, BTreeSet},
-    sync::atomic::{AtomicBool, Ordering},
+    sync::{
+        atomic::{AtomicBool, Ordering},
+        mpsc::{self, Receiver, RecvTimeoutError},
+    },
     thread,
     time::{Duration, Instant},
 };
@@ -14,6 +17,8 @@ use serde_json::{Value, json};
 
 use crate::scene::{LIMIT, restarts};
 
+/// The pause between the writes of a Widget: the operator itself writes twenty times a second at most.
+const EVERY: Duration = Duration::from_secs(1);
 const WIDGETS: &str = "/apis/demo.example.com/v1alpha1";
 
 fn tenants(count: usize) -> Vec<String> {
@@ -96,11 +101,11 @@ fn settle(scene: &Installed, tenants: &[String], pods: usize) -> Result<BTreeMap
     Ok(owners)
 }
 
-/// Changes the Widgets, one after the other, until this is over.
-fn write(scene: &Installed, tenants: &[String], is_over: &AtomicBool) -> Result<u32> {
+/// Changes the Widgets, one after the other and each once a second at most, until the other end is gone.
+fn write(scene: &Installed, tenants: &[String], is_over: &Receiver<()>) -> Result<u32> {
     let client = scene.node().api().client();
     let mut size = 1;
-    while !is_over.load(Ordering::Relaxed) {
+    while is_over.recv_timeout(EVERY) == Err(RecvTimeoutError::Timeout) {
         size += 1;
         for tenant in tenants {
             let path = format!("{WIDGETS}/namespaces/{tenant}/widgets/widget");
@@ -117,11 +122,11 @@ fn under_writes<T>(
     tenants: &[String],
     moves: impl FnOnce() -> Result<T>,
 ) -> Result<T> {
-    let is_over = AtomicBool::new(false);
+    let (goes_on, is_over) = mpsc::sync_channel(1);
     thread::scope(|scope| {
-        let writer = scope.spawn(|| write(scene, tenants, &is_over));
+        let writer = scope.spawn(move || write(scene, tenants, &is_over));
         let moved = moves();
-        is_over.store(true, Ordering::Relaxed);
+        drop(goes_on);
         let written = writer.join().map_err(|_| anyhow::anyhow!("the writer panicked"))??;
         println!("each Widget was written {written} times");
         moved
