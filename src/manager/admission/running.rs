@@ -14,6 +14,7 @@ use crate::{
     policy::{
         Checked, Draft, choose, object_of,
         roots::{POD_NAME, Root},
+        shard_of,
     },
 };
 
@@ -89,7 +90,13 @@ pub(super) fn moved(
                 let to = shard(&new, configs, pod).unwrap_or_else(|| "none alone".to_owned());
                 Moved::of(pod, shard(old, configs, pod)?, to)
             };
-            pods.iter().filter_map(moved).collect()
+            // Of a pod that neither selects nothing changes, and there may be many.
+            let selects = |config: &Checked, pod: &RunningPod| {
+                let label = |key: &str| pod.labels.get(key).map(String::as_str);
+                shard_of(config).is_some_and(|draft| draft.config.pods.matches(label))
+            };
+            let touched = pods.iter().filter(|pod| selects(old, pod) || selects(&new, pod));
+            touched.filter_map(moved).collect()
         }
     }
 }

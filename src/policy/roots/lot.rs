@@ -19,7 +19,7 @@ use crate::{
 };
 
 /// The number of buckets.
-pub(super) const BUCKETS: u128 = 32;
+pub(in crate::policy) const BUCKETS: u128 = 32;
 const NAMESPACE: &str = "ctrlmesh.kusionstack.io/namespace";
 const BUCKET: &str = "ctrlmesh.kusionstack.io/shard-hash";
 

@@ -13,7 +13,7 @@ mod tests;
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use self::lot::BUCKETS;
+pub(super) use self::lot::BUCKETS;
 pub use self::{
     lot::Lot,
     step::{Child, Hold, Step, Write, step},

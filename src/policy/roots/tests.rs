@@ -229,7 +229,7 @@ proptest! {
     }
 }
 
-/// What a shard gets of others whose pods run, it gets with a pod of its own that is ready.
+/// A check that a shard gets what others have whose pods run with a ready pod of its own alone.
 fn taken_by_who_is_ready(
     before: &BTreeMap<String, Child>,
     write: &Write,

@@ -7,7 +7,7 @@ use crate::{
     policy::{
         dialect::problem::Problems,
         object::ObjectRef,
-        roots::{Canary, POD_NAME, Root},
+        roots::{BUCKETS, Canary, POD_NAME, Root},
         spans::Spans,
     },
     wire::dns::is_label,
@@ -18,7 +18,6 @@ const LONGEST_PREFIX: usize = 52;
 /// The most shards, and the most pods of one.
 const MOST_SHARDS: u32 = 32;
 const MOST_PODS: u32 = 10_000;
-const BUCKETS: u128 = 32;
 
 /// Checks a root by itself. Its children are checked as configs.
 pub(super) fn root(
