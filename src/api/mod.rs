@@ -12,7 +12,7 @@ mod sharding;
 
 pub use self::{
     limit::{ClusterScoped, Hash, HashFunction, HashOf, HashRange, Limit, Namespaces, Resources},
-    root::{Auto, By, Canary, Root},
+    root::{Auto, Balance, By, Canary, Root, Weight},
     selector::{LabelSelector, LabelSelectorRequirement, Operator},
     sharding::{
         Condition, Controller, Handover, HandoverMode, OwnerDown, RootStatus, Route,

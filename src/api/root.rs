@@ -59,6 +59,11 @@ pub struct Canary {
 /// The shards without the canary.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
+#[schemars(extend("x-kubernetes-validations" = [{
+    "rule": "!has(self.weight) || self.weight == 'Even' || !has(self.by) || self.by != 'Uid'",
+    "message": "must be Even, or absent, by Uid: uids spread the objects evenly",
+    "fieldPath": ".weight",
+}]))]
 pub struct Auto {
     /// The number of shards.
     #[schemars(range(min = 1, max = 32), extend("format" = "int32"))]
@@ -69,6 +74,34 @@ pub struct Auto {
     /// The attribute of an object that tells its shard. Absent means Label.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub by: Option<By>,
+    /// The weight of a namespace, of which the shards have equal parts. Absent means Even.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub weight: Option<Weight>,
+    /// Whether namespaces move to another shard as their weights change. Absent means Move.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub balance: Option<Balance>,
+}
+
+/// The weight of a namespace.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub enum Weight {
+    /// None: the shards have equal parts of all buckets, or of all hashes.
+    #[default]
+    Even,
+    /// The number of its objects of the sharded resources, which the manager counts. It needs the right to
+    /// list them: the chart's value `counted`.
+    Objects,
+}
+
+/// Whether namespaces move to another shard as their weights change.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub enum Balance {
+    /// They do: when the fullest shard weighs more than 1.2 times the mean, and would weigh a tenth less.
+    #[default]
+    Move,
+    /// They stay, but for a change of the shards: for a controller that deletes something elsewhere when
+    /// an object leaves its watch.
+    Keep,
 }
 
 /// The attribute of an object that tells its shard.

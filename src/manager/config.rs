@@ -108,6 +108,12 @@ pub struct ManagerArgs {
     #[arg(long, env = "CTRLMESH_PROXY_RESOURCES", value_name = "JSON")]
     pub proxy_resources: Option<Resources>,
 
+    /// The seconds between counts of the objects of roots with auto.weight: Objects, after each of which
+    /// a root moves objects to another shard once at most
+    #[arg(long, env = "CTRLMESH_BALANCE_INTERVAL", value_name = "SECONDS", default_value = "600",
+          value_parser = clap::value_parser!(u32).range(1..))]
+    pub balance_interval: u32,
+
     /// The seconds that open requests have to finish after SIGTERM
     #[arg(long, env = "CTRLMESH_DRAIN_TIMEOUT", value_name = "SECONDS", default_value = "5")]
     pub drain_timeout: u16,
@@ -136,6 +142,8 @@ pub struct Config {
     pub purpose: Purpose,
     /// The settings of pods, by their namespace's level.
     pub settings: PodSettings,
+    /// The time between counts of objects.
+    pub balance_interval: Duration,
     /// The longest time that a drain may take.
     pub drain_timeout: Duration,
     /// The clock by which certificates are made and verified.
@@ -237,6 +245,7 @@ impl Config {
                 privileged: settings.clone().at_admission(Enforces::Privileged),
                 baseline: settings.at_admission(Enforces::Baseline),
             },
+            balance_interval: seconds(args.balance_interval),
             drain_timeout: Duration::from_secs(args.drain_timeout.into()),
             clock: Clock::system(),
         })

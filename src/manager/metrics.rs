@@ -10,6 +10,10 @@ use prometheus_client::{
 /// Buckets in seconds: a review is a function, and its caller gives up after five seconds.
 const REVIEW_BUCKETS: [f64; 8] = [0.0005, 0.001, 0.0025, 0.005, 0.01, 0.05, 0.5, 5.0];
 
+/// The results of what is tried.
+const OK: &str = "ok";
+const FAILED: &str = "failed";
+
 /// Names and values of labels whose values are known when we are compiled.
 pub(super) type Labels<const N: usize> = [(&'static str, &'static str); N];
 
@@ -22,6 +26,7 @@ pub(super) struct Metrics {
     pub(super) config_review_duration: Histogram,
     pub(super) leaves: Family<Labels<1>, Counter>,
     pub(super) writes: Family<Labels<2>, Counter>,
+    pub(super) counts: Family<Labels<1>, Counter>,
     pub(super) is_leader: Gauge,
     pub(super) injected_pods: Gauge,
     pub(super) pods_without_next_root: Gauge,
@@ -42,6 +47,7 @@ impl Metrics {
             config_review_duration: Histogram::new(REVIEW_BUCKETS),
             leaves: Family::default(),
             writes: Family::default(),
+            counts: Family::default(),
             is_leader: Gauge::default(),
             injected_pods: Gauge::default(),
             pods_without_next_root: Gauge::default(),
@@ -71,6 +77,8 @@ impl Metrics {
         );
         mine.register("leaves", "Requests for a leaf, by result", metrics.leaves.clone());
         mine.register("writes", "Objects written, by kind and result", metrics.writes.clone());
+        drop(metrics.counts.get_or_create(&[("result", OK)]));
+        mine.register("counts", "Counts of objects, by result", metrics.counts.clone());
         mine.register("leader", "Whether this replica leads", metrics.is_leader.clone());
         let pods = "Injected pods that have not ended, as the leader sees them";
         mine.register("injected_pods", pods, metrics.injected_pods.clone());
@@ -94,9 +102,15 @@ impl Metrics {
         (metrics, all)
     }
 
+    /// Counts a count of a resource's objects.
+    pub(super) fn counted(&self, is_ok: bool) {
+        let result = if is_ok { OK } else { FAILED };
+        self.counts.get_or_create_owned(&[("result", result)]).inc();
+    }
+
     /// Counts a write of an object of this kind.
     pub(super) fn written(&self, kind: &'static str, is_ok: bool) {
-        let result = if is_ok { "ok" } else { "failed" };
+        let result = if is_ok { OK } else { FAILED };
         self.writes.get_or_create_owned(&[("kind", kind), ("result", result)]).inc();
     }
 }

@@ -31,7 +31,7 @@ use super::{
     found::{self, ChosenPod, FoundBundle, FoundRights, PodFacts, key, namespace},
     hooks,
     leases::{Leases, Removal},
-    roots::{Release, Roots},
+    roots::{self, Counts, Release, Roots},
     subject::{NotWritten, Subject},
     waiting::Lacking,
 };
@@ -66,6 +66,7 @@ pub(super) struct Mesh {
     rights: Followed<RoleBinding, FoundRights>,
     cluster_rights: Followed<ClusterRoleBinding, FoundRights>,
     leases: Leases,
+    counts: Counts,
     /// The labels of all namespaces, which both replicas follow. `None` until they were listed once.
     namespaces: Option<Arc<NamespaceLabels>>,
     next_namespaces: watch::Receiver<Option<Arc<NamespaceLabels>>>,
@@ -98,6 +99,7 @@ impl Mesh {
             rights: found::rights(access.clone()),
             cluster_rights: found::cluster_rights(access.clone()),
             leases: Leases::follow(access),
+            counts: Counts::new(client.clone(), Arc::clone(shared)),
             namespaces,
             next_namespaces,
             cluster_ca: None,
@@ -120,6 +122,7 @@ impl Mesh {
                 update = self.cluster_rights.next() => (update, "clusterrolebindings", true),
                 // Each is renewed every ten seconds.
                 update = self.leases.next() => (update, "leases", false),
+                () = self.counts.changed() => return,
                 Ok(()) = self.next_namespaces.changed() => {
                     self.namespaces = self.next_namespaces.borrow_and_update().clone();
                     return;
@@ -149,8 +152,9 @@ impl Mesh {
             && self.cluster_rights.known().is_some()
     }
 
-    /// Reads the cluster's CA, and counts the pods.
+    /// Reads the cluster's CA, counts the pods, and has the objects of roots counted.
     pub(super) fn look(&mut self, shared: &Shared) {
+        self.counts.want(self.configs.as_deref().into_iter().flat_map(roots::all));
         match read_certificates(shared) {
             Ok(certificates) => {
                 self.cluster_ca = Some(certificates);
@@ -250,8 +254,13 @@ impl Mesh {
 
     /// The roots, with the pods that go by their children.
     pub(super) fn roots<'m>(&'m self, chosen: &[ChosenPod<'m>]) -> Roots<'m> {
-        let configs = self.configs.as_deref();
-        configs.map(|configs| Roots::of(configs, chosen, &self.leases)).unwrap_or_default()
+        let of = |configs| Roots::of(configs, chosen, &self.leases, &self.counts);
+        self.configs.as_deref().map(of).unwrap_or_default()
+    }
+
+    /// Notes that children of a root were written.
+    pub(super) fn moved(&mut self, root: String) {
+        self.counts.moved(root);
     }
 
     /// The finalizers to take off.

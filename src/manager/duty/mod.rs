@@ -150,6 +150,9 @@ impl Term {
                     if let (Subject::Event(about, key), Some(message)) = (&subject, report) {
                         self.waiting.reported((*about, key), message, Instant::now());
                     }
+                    if let Subject::Children(root) = &subject {
+                        self.mesh.moved(root.clone());
+                    }
                     self.pauses.done(subject, Instant::now());
                 }
                 Err(error) => {

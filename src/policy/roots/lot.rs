@@ -100,6 +100,15 @@ impl Lot {
         Self { buckets: Some(buckets), ..self }.normal()
     }
 
+    /// Whether it has the objects of a namespace, or some of them.
+    pub(super) fn has_namespace(&self, name: &str) -> bool {
+        let of_hashes = self.hashes(HashOf::Namespace);
+        self.only.as_ref().is_none_or(|only| only.contains(name))
+            && !self.without.contains(name)
+            && self.buckets.as_ref().is_none_or(|all| all.has(shard_bucket(name).into()))
+            && of_hashes.is_none_or(|all| all.has(mixed(fnv1a(name)).into()))
+    }
+
     /// The namespaces, if they are listed.
     pub(super) fn names(&self) -> &BTreeSet<String> {
         static NONE: BTreeSet<String> = BTreeSet::new();
@@ -156,15 +165,12 @@ impl Lot {
     fn normal(mut self) -> Self {
         let is_none = |spans: &Spans| spans.is_empty();
         let has_no_uid = self.hashes(HashOf::Uid).is_some_and(is_none);
-        if let Some(only) = &mut self.only {
-            let buckets = self.buckets.take();
-            let without = std::mem::take(&mut self.without);
-            let hashes = self.hashes.take_if(|(of, _)| *of == HashOf::Namespace);
-            only.retain(|name| {
-                !without.contains(name)
-                    && buckets.as_ref().is_none_or(|all| all.has(shard_bucket(name).into()))
-                    && hashes.as_ref().is_none_or(|(_, all)| all.has(mixed(fnv1a(name)).into()))
-            });
+        if let Some(mut only) = self.only.take() {
+            only.retain(|name| self.has_namespace(name));
+            self.without.clear();
+            self.buckets = None;
+            self.hashes.take_if(|(of, _)| *of == HashOf::Namespace);
+            self.only = Some(only);
         } else if let Some(buckets) = &self.buckets {
             self.without.retain(|name| buckets.has(shard_bucket(name).into()));
         }

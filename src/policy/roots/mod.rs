@@ -5,6 +5,7 @@
 //! written, or how pods are watched. Words: a *child* is the config of a shard; the *layout* is the
 //! lots of all children, and they alone say it.
 
+mod balance;
 mod lot;
 mod plan;
 mod step;
@@ -13,6 +14,7 @@ mod tests;
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use self::balance::{Gains, Row};
 pub(super) use self::lot::BUCKETS;
 pub use self::{
     lot::Lot,
@@ -22,7 +24,10 @@ use super::{
     object::ObjectRef,
     spans::{END, Spans},
 };
-use crate::api::{By, HashOf, LabelSelectorRequirement, Operator, ShardingConfigSpec};
+use crate::{
+    api::{Balance, By, HashOf, LabelSelectorRequirement, Operator, ShardingConfigSpec, Weight},
+    policy::sharding::{fnv1a, mixed, shard_bucket},
+};
 
 /// Label of a pod of a StatefulSet: its name.
 pub const POD_NAME: &str = "statefulset.kubernetes.io/pod-name";
@@ -42,6 +47,8 @@ pub struct Root {
     pub(super) size: u32,
     pub(super) pods_each: u32,
     pub(super) by: By,
+    pub(super) weight: Weight,
+    pub(super) balance: Balance,
     /// The config of a shard, but for its pods and its lot.
     pub(super) template: Box<ShardingConfigSpec>,
 }
@@ -63,6 +70,20 @@ pub enum Shard {
     Canary,
     /// Another shard, from 1.
     Normal(u32),
+}
+
+/// The numbers of objects by which shards are balanced.
+#[derive(Clone, Copy, Debug)]
+pub enum Load<'l> {
+    /// They are not counted, or not yet.
+    Unknown,
+    /// They are counted.
+    Known {
+        /// The number of the sharded resources' objects in each namespace.
+        objects: &'l BTreeMap<String, u64>,
+        /// Whether objects may move now for the sake of balance alone.
+        may_move: bool,
+    },
 }
 
 /// The lots of shards.
@@ -151,8 +172,18 @@ impl Root {
         spec
     }
 
+    /// The resources whose objects are counted, each by its group and its plural name.
+    pub fn counted(&self) -> impl Iterator<Item = (&str, &str)> {
+        let limits = self.template.limits.iter().filter(|_| self.weight == Weight::Objects);
+        let all = limits.flat_map(|limit| &limit.relate_resources);
+        all.flat_map(|all| {
+            let groups = all.api_groups.iter();
+            groups.flat_map(|group| all.resources.iter().map(|name| (&**group, &**name)))
+        })
+    }
+
     /// The lots that the shards are to have, if they have these by now.
-    fn lots(&self, now: &Lots) -> Lots {
+    fn lots(&self, now: &Lots, load: Load<'_>) -> Lots {
         let canary = self.canary.as_ref();
         let of_canary = canary.map(Canary::lot);
         // By names, others are left what they are not; by buckets, they have the rest of these.
@@ -160,7 +191,7 @@ impl Root {
         let buckets = canary.filter(|canary| canary.names.is_none());
         let buckets = buckets.and_then(|canary| canary.buckets.as_ref());
         let rest = buckets.map_or_else(|| Spans::up_to(BUCKETS), |all| all.not(BUCKETS));
-        let shares = self.shares(now, &rest);
+        let shares = self.shares(now, &rest, load);
         let normals = shares.into_iter().zip(1..).map(|(share, at)| {
             let lot = match self.by {
                 By::Label => Lot::of_buckets(share),
@@ -182,32 +213,62 @@ impl Root {
     }
 
     /// The shares of the shards but the canary: of hashes, or of these buckets.
-    fn shares(&self, now: &Lots, rest: &Spans) -> Vec<Spans> {
-        let none = Spans::default();
+    fn shares(&self, now: &Lots, rest: &Spans, load: Load<'_>) -> Vec<Spans> {
         let of = |lot: &Lot| match self.by {
             By::Label => lot.buckets().map(|all| all.and(rest)),
             By::Namespace => lot.hashes(HashOf::Namespace).cloned(),
             By::Uid => lot.hashes(HashOf::Uid).cloned(),
         };
-        let now = (1..=self.size)
-            .map(|at| now.get(&Shard::Normal(at)).and_then(of).unwrap_or_else(|| none.clone()));
-        let now: Vec<_> = now.collect();
-        match self.by {
-            By::Label => {
-                // The buckets that are left are numbered anew, without those of the canary.
-                let places: Vec<u128> = rest.iter().flat_map(|span| span.from..span.to).collect();
-                let inner = |share: &Spans| {
-                    let held = places.iter().zip(0..).filter(|(bucket, _)| share.has(**bucket));
-                    Spans::numbers(held.map(|(_, place)| place))
-                };
-                let outer = |share: Spans| {
-                    let held = places.iter().zip(0..).filter(|(_, place)| share.has(*place));
-                    Spans::numbers(held.map(|(bucket, _)| *bucket))
-                };
-                let now: Vec<_> = now.iter().map(inner).collect();
-                plan::shares(&now, self.size, rest.size()).into_iter().map(outer).collect()
-            }
-            By::Namespace | By::Uid => plan::shares(&now, self.size, END),
+        let now = (1..=self.size).map(|at| now.get(&Shard::Normal(at)).and_then(of));
+        let now: Vec<_> = now.map(Option::unwrap_or_default).collect();
+        if self.by != By::Label {
+            return self.cut(&now, END, load, |name| Some(mixed(fnv1a(name)).into()));
         }
+        // The buckets that are left are numbered anew, without those of the canary.
+        let places: Vec<u128> = rest.iter().flat_map(|span| span.from..span.to).collect();
+        let inner = |share: &Spans| {
+            let held = places.iter().zip(0..).filter(|(bucket, _)| share.has(**bucket));
+            Spans::numbers(held.map(|(_, place)| place))
+        };
+        let outer = |share: Spans| {
+            let held = places.iter().zip(0..).filter(|(_, place)| share.has(*place));
+            Spans::numbers(held.map(|(bucket, _)| *bucket))
+        };
+        let now: Vec<_> = now.iter().map(inner).collect();
+        let place = |name: &str| {
+            let bucket = u128::from(shard_bucket(name));
+            places.iter().zip(0..).find(|(held, _)| **held == bucket).map(|(_, place)| place)
+        };
+        self.cut(&now, rest.size(), load, place).into_iter().map(outer).collect()
+    }
+
+    /// The shares in the numbers before an end, among which each namespace has its place.
+    fn cut(
+        &self,
+        now: &[Spans],
+        end: u128,
+        load: Load<'_>,
+        place: impl Fn(&str) -> Option<u128>,
+    ) -> Vec<Spans> {
+        if self.weight == Weight::Even {
+            return plan::shares(now, self.size, end);
+        }
+        let (objects, gains) = match load {
+            Load::Unknown => (None, Gains::Nobody),
+            Load::Known { objects, may_move } if may_move && self.balance == Balance::Move => {
+                (Some(objects), Gains::All)
+            }
+            Load::Known { objects, .. } => (Some(objects), Gains::New),
+        };
+        let of_canary = self.canary.as_ref().map(Canary::lot);
+        let is_canary = |name: &str| of_canary.as_ref().is_some_and(|lot| lot.has_namespace(name));
+        let mut at: BTreeMap<u128, u64> = BTreeMap::new();
+        for (name, count) in objects.into_iter().flatten().filter(|(name, _)| !is_canary(name)) {
+            if let Some(place) = place(name) {
+                let all = at.entry(place).or_default();
+                *all = all.saturating_add(*count);
+            }
+        }
+        balance::shares(now, self.size, &Row::new(end, &at), gains)
     }
 }

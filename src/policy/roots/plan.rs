@@ -8,7 +8,7 @@ use std::cmp::Reverse;
 use crate::policy::spans::{Span, Spans};
 
 /// The most spans of a share: as many as a limit may have ranges.
-const MOST_SPANS: usize = 32;
+pub(super) const MOST_SPANS: usize = 32;
 
 /// A part of all numbers that is too small to change hands for: shares that are not divisible differ
 /// by it, and no span is as small.
@@ -27,6 +27,18 @@ pub(super) fn shares(now: &[Spans], count: u32, end: u128) -> Vec<Spans> {
     Cut::of(&[], count, end).done()
 }
 
+/// The shares of `count` owners before `end`, without what an owner before has, too.
+pub(super) fn disjoint(now: &[Spans], count: u32, end: u128) -> Vec<Spans> {
+    let mut taken = Spans::default();
+    let shares = (0..count).map(|at| {
+        let share = usize::try_from(at).ok().and_then(|at| now.get(at)).cloned();
+        let share = share.unwrap_or_default().and(&Spans::up_to(end)).without(&taken);
+        taken = taken.or(&share);
+        share
+    });
+    shares.collect()
+}
+
 struct Cut {
     end: u128,
     /// The shares, each with the size that it is to have.
@@ -35,12 +47,8 @@ struct Cut {
 
 impl Cut {
     fn of(now: &[Spans], count: u32, end: u128) -> Self {
-        let mut taken = Spans::default();
-        let shares = (0..count).map(|at| {
-            let share = usize::try_from(at).ok().and_then(|at| now.get(at)).cloned();
-            let share = share.unwrap_or_default().and(&Spans::up_to(end)).without(&taken);
-            taken = taken.or(&share);
-            let rest = u128::from(u128::from(at) < end % u128::from(count));
+        let shares = disjoint(now, count, end).into_iter().zip(0..).map(|(share, at)| {
+            let rest = u128::from(at < end % u128::from(count));
             (share, end / u128::from(count) + rest)
         });
         Self { end, shares: shares.collect() }

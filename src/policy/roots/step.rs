@@ -7,7 +7,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::{Lot, Lots, Root, Shard};
+use super::{Load, Lot, Lots, Root, Shard};
 use crate::api::ShardingConfigSpec;
 
 /// A child as it is found.
@@ -55,6 +55,8 @@ pub enum Write {
 pub enum Hold {
     /// Configs with the names of children are not the root's.
     Foreign(Vec<String>),
+    /// Shards are to get a part of what others have, of which nobody knows the weight yet.
+    Uncounted(Vec<String>),
     /// Pods that run would be of another shard.
     Pods(Vec<String>),
     /// Shards are to get what others have, and no pod of theirs is ready.
@@ -84,8 +86,8 @@ impl Step {
     }
 }
 
-/// The next step of a root with these children, by their names.
-pub fn step(root: &Root, children: &BTreeMap<String, Child>) -> Step {
+/// The next step of a root with these children, by their names, and these numbers of objects.
+pub fn step(root: &Root, children: &BTreeMap<String, Child>, load: Load<'_>) -> Step {
     let own = || children.iter().filter(|(_, child)| child.is_own);
     if root.is_disabled {
         let stays = own().filter(|(_, child)| !child.is_going);
@@ -103,7 +105,7 @@ pub fn step(root: &Root, children: &BTreeMap<String, Child>) -> Step {
         return Step::of([], vec![Hold::Pods(moved)]);
     }
     let own: BTreeMap<&str, &Child> = own().map(|(name, child)| (name.as_str(), child)).collect();
-    Layout::of(root, &own).step()
+    Layout::of(root, &own, load).step()
 }
 
 fn put(name: &str, spec: ShardingConfigSpec, lot: Lot) -> Write {
@@ -133,12 +135,12 @@ struct Layout<'a> {
 }
 
 impl<'a> Layout<'a> {
-    fn of(root: &'a Root, own: &'a BTreeMap<&'a str, &'a Child>) -> Self {
+    fn of(root: &'a Root, own: &'a BTreeMap<&'a str, &'a Child>, load: Load<'_>) -> Self {
         let said = own.iter().filter_map(|(name, child)| Some((*name, child.lot.clone()?)));
         let now: BTreeMap<_, _> = said.collect();
         let shards =
             now.iter().filter_map(|(name, lot)| Some((root.shard_named(name)?, lot.clone())));
-        let wanted = root.lots(&shards.collect::<Lots>()).into_iter();
+        let wanted = root.lots(&shards.collect::<Lots>(), load).into_iter();
         let wanted = wanted.map(|(shard, lot)| (root.name(shard), (shard, lot))).collect();
         let mut layout = Self { root, own, now, wanted, holds: Vec::new() };
         layout.hold();
@@ -155,11 +157,15 @@ impl<'a> Layout<'a> {
         let opening = self.own.iter().filter(|(name, _)| self.wanted.contains_key(**name));
         let opening: Vec<_> =
             opening.flat_map(|(_, child)| child.opening.iter().cloned()).collect();
+        let empty = self.wanted.iter().filter(|(_, (_, lot))| lot.is_nothing());
+        let empty: Vec<_> = empty.map(|(name, _)| name.clone()).collect();
         if is_other && !opening.is_empty() {
             self.holds.push(Hold::Opening(opening));
         } else if !not_ready.is_empty() {
             self.holds.push(Hold::NotReady(not_ready));
         } else {
+            // With what is known of the others a shard is left without anything for this reason alone.
+            self.holds.extend((!empty.is_empty()).then_some(Hold::Uncounted(empty)));
             return;
         }
         for (name, (_, wanted)) in &mut self.wanted {

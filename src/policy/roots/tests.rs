@@ -62,7 +62,20 @@ fn canary() -> impl Strategy<Value = Value> {
 
 fn roots() -> impl Strategy<Value = Root> {
     let by = prop::sample::select(vec!["Label", "Namespace", "Uid"]);
-    (canary(), 1..6_u32, by).prop_map(|(canary, size, by)| root(&spec(&canary, size, by)))
+    (canary(), 1..6_u32, by, any::<bool>()).prop_map(|(canary, size, by, is_counted)| {
+        let mut spec = spec(&canary, size, by);
+        if is_counted && by != "Uid" {
+            // The counts of pods alone, without those of nodes in no namespace.
+            spec["root"]["auto"]["weight"] = json!("Objects");
+        }
+        root(&spec)
+    })
+}
+
+/// The numbers of objects in namespaces.
+fn counts() -> impl Strategy<Value = BTreeMap<String, u64>> {
+    let names = prop::sample::select(NAMES.to_vec()).prop_map(str::to_owned);
+    prop::collection::btree_map(prop_oneof![names, "[a-z]{1,3}"], 0..100_u64, 0..20)
 }
 
 /// The policy of a child.
@@ -148,12 +161,17 @@ proptest! {
         versions in prop::collection::vec(roots(), 1..4),
         chance in prop::collection::vec(any::<u8>(), 64),
         objects in objects(),
+        counts in prop::collection::vec(counts(), 4),
     ) {
         let mut world = World::default();
         let mut chance = chance.into_iter().cycle();
         let mut draw = move |of: u8| chance.next().is_some_and(|byte| byte % 8 < of);
         for root in &versions {
-            for _ in 0..4 {
+            for objects_of_each in &counts {
+                let load = match draw(2) {
+                    true => Load::Unknown,
+                    false => Load::Known { objects: objects_of_each, may_move: draw(4) },
+                };
                 for (name, child) in &mut world.children {
                     let runs = root.shard_named(name).is_none() || draw(6);
                     child.is_ready = runs && draw(5);
@@ -164,7 +182,7 @@ proptest! {
                     child.pods = if runs { pods.collect() } else { BTreeSet::new() };
                 }
                 let before = world.children.clone();
-                for writes in step(root, &world.children).phases {
+                for writes in step(root, &world.children, load).phases {
                     // Of a phase any writes may have been done by whoever dies.
                     let done: Vec<_> = writes.iter().filter(|_| !draw(1)).collect();
                     for write in &done {
@@ -181,16 +199,17 @@ proptest! {
             }
         }
         let root = versions.last().unwrap();
+        let last = Load::Known { objects: &counts[0], may_move: true };
         for _ in 0..6 {
             for (name, child) in &mut world.children {
                 child.pods = root.shard_named(name).map(|at| root.pods(at).collect()).unwrap_or_default();
                 (child.is_ready, child.is_claimed, child.opening) = (true, false, BTreeSet::new());
             }
-            for write in &next(root, &world).0 {
+            for write in &next_of(root, &world, last).0 {
                 world.write(write);
             }
         }
-        prop_assert_eq!(step(root, &world.children), Step::default(), "it comes to rest");
+        prop_assert_eq!(step(root, &world.children, last), Step::default(), "it comes to rest");
         let names: Vec<_> = root.shards().map(|shard| root.name(shard)).collect();
         prop_assert!(world.children.keys().eq(names.iter().collect::<BTreeSet<_>>()));
         for object in &objects {
@@ -205,7 +224,7 @@ proptest! {
         objects in objects(),
     ) {
         let lot = |root: &Root, at: prop::sample::Index| {
-            let lots: Vec<Lot> = root.lots(&Lots::new()).into_values().collect();
+            let lots: Vec<Lot> = root.lots(&Lots::new(), Load::Unknown).into_values().collect();
             at.get(&lots).clone()
         };
         let (first, second) = (lot(&one, first), lot(&other, second));
@@ -264,7 +283,7 @@ fn i15_without_labels_objects_are_whose_kusionstack_makes_them() {
     for size in [1, 2, 4, 8, 16, 32] {
         let canary = ["foo-1", "foo-2"];
         let root = root(&spec(&json!({"replicas": 1, "inNamespaces": canary}), size, "Label"));
-        let lots = root.lots(&Lots::new());
+        let lots = root.lots(&Lots::new(), Load::Unknown);
         let policies: Vec<_> = lots
             .iter()
             .map(|(shard, lot)| (*shard, policy(&root.name(*shard), &root.spec(*shard, lot))))
@@ -296,7 +315,7 @@ fn i15_names_pods_and_what_is_in_no_namespace() {
     for no in ["op-0-normal-x", "op-x-normal", "op-01-normal", "o-1-normal"] {
         assert_eq!(root.shard_named(no), None, "{no}");
     }
-    let lots = root.lots(&Lots::new());
+    let lots = root.lots(&Lots::new(), Load::Unknown);
     let has = |shard| owns(&policy("c", &root.spec(shard, &lots[&shard])), ("", "u"));
     assert_eq!([Shard::Canary, Shard::Normal(1), Shard::Normal(2)].map(has), [false, true, false]);
     let one = &root.spec(Shard::Normal(1), &lots[&Shard::Normal(1)]);
@@ -312,7 +331,7 @@ fn i15_names_pods_and_what_is_in_no_namespace() {
 fn i15_a_thousand_numbered_namespaces_are_spread_evenly_and_stay_while_they_grow() {
     let canary = json!({"replicas": 1, "inNamespaces": ["ns-0007"]});
     let root = root(&spec(&canary, 3, "Namespace"));
-    let lots = root.lots(&Lots::new());
+    let lots = root.lots(&Lots::new(), Load::Unknown);
     let policies: Vec<_> =
         lots.iter().map(|(shard, lot)| (*shard, policy("c", &root.spec(*shard, lot)))).collect();
     let mut counts = BTreeMap::new();
@@ -325,7 +344,7 @@ fn i15_a_thousand_numbered_namespaces_are_spread_evenly_and_stay_while_they_grow
     assert_eq!(counts.remove(&Shard::Canary), Some(1));
     let largest = f64::from(*counts.values().max().unwrap());
     assert!(largest <= 1.15 * 333.0, "{counts:?}");
-    assert_eq!(root.lots(&lots), lots, "they do not depend on namespaces");
+    assert_eq!(root.lots(&lots, Load::Unknown), lots, "they do not depend on namespaces");
 }
 
 /// The check of a root in which one field is another.
@@ -412,7 +431,11 @@ fn bad_i15_the_objects_of_a_root_are_told_apart_in_one_way() {
 
 /// The writes of the next step, and what holds it up.
 fn next(root: &Root, world: &World) -> (Vec<Write>, Vec<Hold>) {
-    let Step { phases, holds } = step(root, &world.children);
+    next_of(root, world, Load::Unknown)
+}
+
+fn next_of(root: &Root, world: &World, load: Load<'_>) -> (Vec<Write>, Vec<Hold>) {
+    let Step { phases, holds } = step(root, &world.children, load);
     (phases.concat(), holds)
 }
 
@@ -470,7 +493,7 @@ fn i15_a_shard_more_comes_with_its_pod_and_one_less_goes_empty() {
     world.children.get_mut("op-3-normal").unwrap().is_claimed = false;
     // Somebody's finalizer may keep it.
     world.children.get_mut("op-3-normal").unwrap().is_going = true;
-    assert_eq!(step(&two, &world.children), Step::default());
+    assert_eq!(step(&two, &world.children, Load::Unknown), Step::default());
     world.children.get_mut("op-3-normal").unwrap().is_going = false;
     assert_eq!(names(&settle(&two, &mut world)), ["delete op-3-normal"]);
     // Nobody handles what a shard without a ready pod has.
@@ -574,7 +597,7 @@ fn i15_a_root_of_kusionstack_means_what_it_meant() {
         },
     });
     let root = root(&whole);
-    let lots = root.lots(&Lots::new());
+    let lots = root.lots(&Lots::new(), Load::Unknown);
     let policies: Vec<_> = lots
         .iter()
         .map(|(shard, lot)| (*shard, policy(&root.name(*shard), &root.spec(*shard, lot))))
@@ -642,6 +665,83 @@ fn bad_i15_manifests_of_kusionstack_that_never_worked_say_what_to_write() {
         (&nested, "unknown field `objectSelector`, expected one of `relateResources`, `selector`"),
     ] {
         let error = checked(spec).unwrap_err();
+        assert!(error.contains(expected), "{error}");
+    }
+}
+
+#[test]
+fn i15_a_shard_more_waits_until_the_objects_are_counted() {
+    let sized = |size, balance: &str| {
+        let mut spec = spec(&json!({"replicas": 1, "inNamespaces": ["ant"]}), size, "Namespace");
+        spec["root"]["auto"]["weight"] = json!("Objects");
+        spec["root"]["auto"]["balance"] = json!(balance);
+        root(&spec)
+    };
+    let (two, three) = (sized(2, "Move"), sized(3, "Move"));
+    assert_eq!(two.counted().collect::<Vec<_>>(), [("", "pods"), ("", "nodes")]);
+    let mut world = World::default();
+    settle(&two, &mut world);
+    settle(&two, &mut world);
+    let (writes, _) = next(&three, &world);
+    writes.iter().for_each(|write| world.write(write));
+    settle(&three, &mut world);
+    let (writes, holds) = next(&three, &world);
+    assert_eq!((writes.len(), holds), (0, vec![Hold::Uncounted(vec!["op-3-normal".to_owned()])]));
+    // The canary's count for nobody else.
+    let objects: BTreeMap<_, _> = (0..300).map(|at| (format!("ns-{at}"), 10)).collect();
+    let of_canary = [("ant".to_owned(), 1_000_000)];
+    let objects: BTreeMap<_, _> = objects.into_iter().chain(of_canary).collect();
+    let known = |may_move| Load::Known { objects: &objects, may_move };
+    let (writes, holds) = next_of(&three, &world, known(false));
+    writes.iter().for_each(|write| world.write(write));
+    assert_eq!(holds, []);
+    assert_eq!(
+        names(&writes),
+        ["put op-1-normal", "put op-2-normal", "put op-3-normal"],
+        "who loses comes first"
+    );
+    assert_eq!(step(&three, &world.children, known(true)), Step::default());
+    let shares = |world: &World| -> Vec<usize> {
+        let policies = world.policies();
+        let has = |policy| objects.keys().filter(|name| owns(policy, (name, "1"))).count();
+        policies.iter().map(has).collect()
+    };
+    let spread = shares(&world);
+    assert_eq!((spread.len(), spread[0]), (4, 1), "the canary has its one");
+    assert!(spread.iter().skip(1).all(|some| (85..=115).contains(some)), "{spread:?}");
+    // A namespace has grown: others leave its shard, if they may.
+    let mut grown = objects.clone();
+    grown.insert("ns-7".to_owned(), 2000);
+    let known = |may_move| Load::Known { objects: &grown, may_move };
+    assert_eq!(step(&three, &world.children, known(false)), Step::default());
+    assert_eq!(step(&sized(3, "Keep"), &world.children, known(true)), Step::default());
+    let (writes, _) = next_of(&three, &world, known(true));
+    writes.iter().for_each(|write| world.write(write));
+    let uneven = shares(&world);
+    assert!(uneven.iter().skip(1).any(|some| *some < 30), "{uneven:?}");
+    assert_eq!(uneven.iter().sum::<usize>(), 301);
+}
+
+#[test]
+fn bad_i15_objects_are_counted_by_the_names_of_resources() {
+    let with = |by: &str, resources: Value| {
+        let mut spec = spec(&Value::Null, 2, by);
+        spec["root"]["auto"]["weight"] = json!("Objects");
+        spec["root"]["resourceSelector"][0]["relateResources"] = resources;
+        checked(&spec)
+    };
+    let pods = json!([{"apiGroups": [""], "resources": ["pods"]}]);
+    assert!(with("Label", pods.clone()).is_ok());
+    let error = with("Uid", pods).unwrap_err();
+    assert!(error.contains("spec.root.auto.weight: Objects is for namespaces"), "{error}");
+    for any in [
+        json!([]),
+        json!([{"apiGroups": ["*"], "resources": ["pods"]}]),
+        json!([{"apiGroups": [""], "resources": ["pods"]}, {"apiGroups": ["apps"], "resources": ["*"]}]),
+    ] {
+        let error = with("Namespace", any).unwrap_err();
+        let expected =
+            "resourceSelector[0].relateResources: names no resource whose objects can be counted";
         assert!(error.contains(expected), "{error}");
     }
 }

@@ -126,6 +126,7 @@ fn a_wrong_value_is_refused_by_its_name() -> Result<()> {
         ("trust.leafLifetime=24h", "trust.leafLifetime"),
         ("webhook.timeoutSeconds=31", "webhook.timeoutSeconds"),
         ("podMonitor.interval=soon", "podMonitor.interval"),
+        ("counted[0].resources={pods}", "apiGroups"),
     ];
     rendered("least", &[])?;
     for (value, words) in cases {

@@ -3,11 +3,15 @@
 //! Hides which facts of pods and Leases count for the children of a root. Does not know which child gets
 //! what (`policy::roots`).
 
+mod counts;
 mod write;
 
 use std::collections::BTreeMap;
 
-pub(super) use self::write::{Release, Writes};
+pub(super) use self::{
+    counts::Counts,
+    write::{Release, Writes},
+};
 use super::{
     conditions::Verdict,
     found::{ChosenPod, namespace},
@@ -25,6 +29,8 @@ use crate::{
 
 /// The condition of a root.
 pub(super) const READY: &str = "Ready";
+/// The reason for which it is not ready while objects are not counted.
+const UNCOUNTED: &str = "Uncounted";
 /// Most names in a message.
 const MOST_NAMED: usize = 5;
 
@@ -39,11 +45,18 @@ struct RootFacts<'m> {
     step: Step,
     /// The injected pods of the StatefulSet that no shard has.
     surplus: Vec<String>,
+    /// The reason why its objects are not counted.
+    uncounted: Option<String>,
 }
 
 impl<'m> Roots<'m> {
     /// The roots among the configs, with the pods that go by their children.
-    pub(super) fn of(configs: &'m Configs, chosen: &[ChosenPod<'m>], leases: &Leases) -> Self {
+    pub(super) fn of(
+        configs: &'m Configs,
+        chosen: &[ChosenPod<'m>],
+        leases: &Leases,
+        counts: &Counts,
+    ) -> Self {
         let mut pods: BTreeMap<String, Vec<&ChosenPod<'m>>> = BTreeMap::new();
         for one in chosen {
             if let Ok(config) = one.config {
@@ -51,10 +64,6 @@ impl<'m> Roots<'m> {
                 pods.entry(at).or_default().push(one);
             }
         }
-        let roots = configs.all().filter_map(|(at, config)| match &config.checked {
-            Ok(Draft::Root(draft)) if !config.is_going => Some((at, &draft.root)),
-            _ => None,
-        });
         let facts = |(at, root): (&'m str, &'m Root)| {
             let wanted: Vec<_> = root.shards().map(|shard| root.name(shard)).collect();
             let of_namespace = configs.facts_of(namespace(at));
@@ -69,10 +78,12 @@ impl<'m> Roots<'m> {
                 let pods = pods.get(&key(namespace(at), name)).map(Vec::as_slice);
                 (name.clone(), child(root, config, pods.unwrap_or_default(), leases))
             });
-            let step = step(root, &found.collect());
-            (at, RootFacts { root, children, step, surplus: surplus(at, root, chosen) })
+            let found = found.collect();
+            let step = counts.with_load(at, root, |load| step(root, &found, load));
+            let (surplus, uncounted) = (surplus(at, root, chosen), counts.problem(root));
+            (at, RootFacts { root, children, step, surplus, uncounted })
         };
-        Self(roots.map(facts).collect())
+        Self(all(configs).map(facts).collect())
     }
 
     /// The writes of children that are due.
@@ -87,16 +98,15 @@ impl<'m> Roots<'m> {
 
     /// The verdict about a root, and the names of its children.
     pub(super) fn verdict(&self, key: &str) -> (Verdict, Vec<String>) {
-        let Some(RootFacts { root, children, step, surplus }) = self.0.get(key) else {
-            return (Verdict::Unknown, Vec::new());
-        };
+        let Some(facts) = self.0.get(key) else { return (Verdict::Unknown, Vec::new()) };
+        let RootFacts { root, children, step, surplus, .. } = facts;
         let shards = root.shards().map(|shard| root.name(shard));
         let is_there = |name: &String| {
             children.get(name).is_some_and(|config| is_own(config, root) && !root.is_disabled)
         };
         let names = shards.filter(is_there).collect();
-        let verdict = match step.holds.first() {
-            Some(hold) => Verdict::No(reason(hold), message(hold)),
+        let verdict = match facts.trouble() {
+            Some((reason, message)) => Verdict::No(reason, message),
             None if !step.phases.is_empty() => {
                 Verdict::No("Progressing", "its children are being written".to_owned())
             }
@@ -112,11 +122,13 @@ impl<'m> Roots<'m> {
     /// The roots about which there is something to report: what takes its time is nothing yet.
     pub(super) fn lacking(&self) -> Vec<Lacking<'m>> {
         let lacking = |(at, facts): (&&'m str, &RootFacts<'m>)| {
-            let hold = facts.step.holds.first()?;
             let uid = facts.root.object.uid.as_deref().unwrap_or_default();
-            let (reason, message) = (reason(hold), message(hold));
-            let is_late = !matches!(hold, Hold::Opening(_) | Hold::Claimed(_));
-            is_late.then_some(Lacking {
+            let (reason, message) = facts.trouble()?;
+            let takes_time = match facts.step.holds.first() {
+                Some(Hold::Uncounted(_)) => facts.uncounted.is_none(),
+                hold => matches!(hold, Some(Hold::Opening(_) | Hold::Claimed(_))),
+            };
+            (!takes_time).then_some(Lacking {
                 about: About::Config(READY),
                 key: at,
                 uid,
@@ -126,6 +138,26 @@ impl<'m> Roots<'m> {
         };
         self.0.iter().filter_map(lacking).collect()
     }
+}
+
+impl RootFacts<'_> {
+    /// The reason why the shards are not as the root says, and the message.
+    fn trouble(&self) -> Option<(&'static str, String)> {
+        let uncounted = self.uncounted.clone().map(|why| (UNCOUNTED, why));
+        match self.step.holds.first() {
+            Some(Hold::Uncounted(_)) if uncounted.is_some() => uncounted,
+            Some(hold) => Some((reason(hold), message(hold))),
+            None => uncounted,
+        }
+    }
+}
+
+/// The roots among the configs, by their keys.
+pub(super) fn all(configs: &Configs) -> impl Iterator<Item = (&str, &Root)> {
+    configs.all().filter_map(|(at, config)| match &config.checked {
+        Ok(Draft::Root(draft)) if !config.is_going => Some((at, &draft.root)),
+        _ => None,
+    })
 }
 
 /// The pods of a root's StatefulSet that have no shard.
@@ -170,6 +202,7 @@ fn child(root: &Root, config: &ConfigFacts, pods: &[&ChosenPod<'_>], leases: &Le
 fn reason(hold: &Hold) -> &'static str {
     match hold {
         Hold::Foreign(_) => "Foreign",
+        Hold::Uncounted(_) => UNCOUNTED,
         Hold::Pods(_) => "PodsWouldMove",
         Hold::NotReady(_) => "NotReady",
         Hold::Opening(_) => "Opening",
@@ -183,6 +216,10 @@ fn message(hold: &Hold) -> String {
         Hold::Idle(names) => format!(
             "no pod of {} is ready, so nobody handles its objects: scale the StatefulSet, or see why its \
              pods are not ready",
+            named(names)
+        ),
+        Hold::Uncounted(names) => format!(
+            "the objects are not counted yet, by whose number {} gets a part of what others have",
             named(names)
         ),
         Hold::Foreign(names) => format!(

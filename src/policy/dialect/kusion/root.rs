@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use crate::{
-    api::{self, By, ShardingConfigSpec},
+    api::{self, By, ShardingConfigSpec, Weight},
     policy::{
         dialect::problem::Problems,
         object::ObjectRef,
@@ -28,7 +28,8 @@ pub(super) fn root(
 ) -> Option<Root> {
     name(&given.prefix, "prefix", LONGEST_PREFIX, problems);
     name(&given.target_stateful_set, "targetStatefulSet", 63, problems);
-    let api::Auto { sharding_size: size, every_shard_replicas: pods_each, by } = given.auto;
+    let api::Auto { sharding_size: size, every_shard_replicas: pods_each, by, weight, balance } =
+        given.auto;
     let is_few = number(size, "auto.shardingSize", MOST_SHARDS, problems)
         & number(pods_each, "auto.everyShardReplicas", MOST_PODS, problems);
     if !spec.limits.is_empty() {
@@ -43,6 +44,10 @@ pub(super) fn root(
     selected(spec, problems);
     let by = by.unwrap_or_default();
     hashes(given, by, problems);
+    let weight = weight.unwrap_or_default();
+    if weight == Weight::Objects {
+        counted(given, by, problems);
+    }
     let canary = given.canary.as_ref().and_then(|given| canary(given, problems));
     let buckets = canary.as_ref().filter(|canary| canary.names.is_none());
     let buckets = buckets.and_then(|canary| canary.buckets.as_ref()).map_or(0, Spans::size);
@@ -69,6 +74,8 @@ pub(super) fn root(
         size,
         pods_each,
         by,
+        weight,
+        balance: balance.unwrap_or_default(),
         template: Box::new(template),
     };
     is_few.then(root)
@@ -115,6 +122,23 @@ fn hashes(given: &api::Root, by: By, problems: &mut Problems) {
     for (at, _) in all.filter(|(_, limit)| limit.hash.is_some()) {
         let what = format!("is drawn by auto.by: {by:?}: take it out, or shard by Label");
         problems.add(format!("spec.root.resourceSelector[{at}].hash"), what);
+    }
+}
+
+/// Objects are counted by resource, in namespaces.
+fn counted(given: &api::Root, by: By, problems: &mut Problems) {
+    if by == By::Uid {
+        let what = "Objects is for namespaces, and uids spread the objects evenly: leave it out";
+        problems.add("spec.root.auto.weight", what);
+    }
+    for (at, limit) in given.resource_selector.iter().enumerate() {
+        let is_any = |names: &[String]| names.iter().any(|name| name == "*");
+        let any = |one: &api::Resources| is_any(&one.api_groups) || is_any(&one.resources);
+        if limit.relate_resources.is_empty() || limit.relate_resources.iter().any(any) {
+            let what = "names no resource whose objects can be counted: name each, without *, or leave out \
+                        auto.weight";
+            problems.add(format!("spec.root.resourceSelector[{at}].relateResources"), what);
+        }
     }
 }
 

@@ -445,3 +445,91 @@ fn bad_i15_a_manager_that_is_behind_gives_nothing_twice() -> Result<()> {
     wait_whole(&api, &THREE)?;
     ready(&api, "LaidOut").map(drop)
 }
+
+/// A root over ConfigMaps, balanced by their number.
+fn weighed(size: u32) -> Value {
+    let mut root = root(size);
+    root["spec"]["root"]["auto"]["weight"] = json!("Objects");
+    root["spec"]["root"]["resourceSelector"][0]["relateResources"][0]["resources"] =
+        json!(["configmaps"]);
+    root
+}
+
+/// The mixed hash of a namespace's name, and the child that has it.
+fn child_of(configs: &BTreeMap<String, Value>, namespace: &str) -> Result<String> {
+    let plain = namespace.bytes().fold(14_695_981_039_346_656_037_u64, |hash, byte| {
+        (hash ^ u64::from(byte)).wrapping_mul(1_099_511_628_211)
+    });
+    let round = |hash: u64, factor: u64| (hash ^ (hash >> 33)).wrapping_mul(factor);
+    let hash = round(round(plain, 0xff51_afd7_ed55_8ccd), 0xc4ce_b9fe_1a85_ec53);
+    let hash = u128::from(hash ^ (hash >> 33));
+    for (name, child) in configs.iter().filter(|(name, _)| name.starts_with("op-")) {
+        if ranges(child)?.iter().any(|(from, to)| (*from..*to).contains(&hash)) {
+            return Ok(name.clone());
+        }
+    }
+    anyhow::bail!("{namespace} is nobody's: {configs:#?}")
+}
+
+/// Creates so many ConfigMaps in a namespace, which is created, too.
+fn fill(api: &ApiServer, namespace: &str, count: usize) -> Result<()> {
+    let mut objects = vec![json!({
+        "apiVersion": "v1", "kind": "Namespace", "metadata": { "name": namespace },
+    })];
+    objects.extend((0..count).map(|at| {
+        json!({
+            "apiVersion": "v1", "kind": "ConfigMap",
+            "metadata": { "name": format!("data-{at}"), "namespace": namespace },
+        })
+    }));
+    let list = json!({ "apiVersion": "v1", "kind": "List", "items": objects }).to_string();
+    api.kubectl_client().run_with_input(&["create", "-f", "-"], &list).map(drop)
+}
+
+#[test]
+fn i15_a_root_is_balanced_by_the_number_of_objects_and_a_large_namespace_moves_nothing_twice()
+-> Result<()> {
+    let api = cluster()?;
+    // More than two pages in one namespace, and in each of the others a little.
+    fill(&api, "large", 1100)?;
+    let small: Vec<_> = (0..12).map(|at| format!("small-{at}")).collect();
+    small.iter().try_for_each(|namespace| fill(&api, namespace, 40))?;
+    let manager = manager(&api, &["--balance-interval=2"])?;
+    apply(&api, &let_in(weighed(2)))?;
+    let even = wait_whole(&api, &TWO)?;
+    for at in 0..2 {
+        run(&api, &format!("op-{at}"), true)?;
+    }
+    let message = ready(&api, "Uncounted")?;
+    let why = "configmaps cannot be counted: the manager may not list them: name the resource in the chart's";
+    ensure!(message.starts_with(why), "{message}");
+    let bound = ["--clusterrole=counter", "--serviceaccount=ctrlmesh-system:ctrlmesh-manager"];
+    let role = ["create", "clusterrole", "counter", "--verb=list", "--resource=configmaps"];
+    api.kubectl(&role)?;
+    api.kubectl(&[&["create", "clusterrolebinding", "counter"], &bound[..]].concat())?;
+    let large = child_of(&even, "large")?;
+    let beside = |configs: &BTreeMap<String, Value>| -> Result<usize> {
+        let owners = small.iter().map(|namespace| child_of(configs, namespace));
+        let owners = owners.collect::<Result<Vec<_>>>()?;
+        Ok(owners.iter().filter(|owner| **owner == large).count())
+    };
+    ensure!(beside(&even)? > 0, "nothing is to move: {even:#?}");
+    let moved = until("the small ones leave the shard of the large one", LONG, || {
+        let all = configs(&api)?;
+        sizes(&all)?;
+        // In a moment between two writes nobody has some.
+        Ok(beside(&all).is_ok_and(|count| count == 0).then_some(all))
+    })?;
+    ensure!(child_of(&moved, "large")? == large, "the large one moved: {moved:#?}");
+    ready(&api, "LaidOut")?;
+    let specs = |all: &BTreeMap<String, Value>| -> Vec<Value> {
+        all.values().map(|config| config["spec"].clone()).collect()
+    };
+    let settled = specs(&configs(&api)?);
+    let lists =
+        || -> Result<f64> { manager.metric("ctrlmesh_manager_counts_total{result=\"ok\"}") };
+    let counts = lists()?;
+    until("it is counted three times more", LONG, || Ok((lists()? >= counts + 3.0).then_some(())))?;
+    ensure!(specs(&configs(&api)?) == settled, "something moved twice");
+    Ok(())
+}
