@@ -4,6 +4,7 @@
 //! meaning.
 
 pub mod keys;
+mod kridge;
 pub mod lease;
 mod limit;
 mod root;
@@ -11,6 +12,9 @@ mod selector;
 mod sharding;
 
 pub use self::{
+    kridge::{
+        KridgeLimit, KridgeShardingConfig, KridgeShardingConfigSpec, KridgeStatus, ObjectSelector,
+    },
     limit::{ClusterScoped, Hash, HashFunction, HashOf, HashRange, Limit, Namespaces, Resources},
     root::{Auto, Balance, By, Canary, Root, Weight},
     selector::{LabelSelector, LabelSelectorRequirement, Operator},

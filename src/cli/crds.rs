@@ -2,10 +2,12 @@
 
 use kube::CustomResourceExt;
 
-use crate::api::ShardingConfig;
+use crate::api::{KridgeShardingConfig, ShardingConfig};
 
 /// The definitions as YAML documents, ready for `kubectl apply -f -`. Fails if a definition cannot
 /// be written as YAML.
 pub fn yaml() -> Result<String, serde_yaml::Error> {
-    Ok(format!("---\n{}", serde_yaml::to_string(&ShardingConfig::crd())?))
+    let all = [ShardingConfig::crd(), KridgeShardingConfig::crd()];
+    let documents = all.iter().map(|crd| Ok(format!("---\n{}", serde_yaml::to_string(crd)?)));
+    documents.collect()
 }

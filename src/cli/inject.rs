@@ -390,8 +390,9 @@ fn add_configs(configs: &mut Configs, object: &Value, namespace: &str) {
         let items = object.get("items").and_then(Value::as_array).into_iter().flatten();
         return items.for_each(|item| add_configs(configs, item, namespace));
     }
-    let wanted = Kind::ShardingConfig.api_resource();
-    if object["apiVersion"] != wanted.api_version || object["kind"] != wanted.kind {
+    let [api_version, kind] =
+        ["apiVersion", "kind"].map(|field| object[field].as_str().unwrap_or_default());
+    if Kind::of(api_version, kind).is_none() {
         return;
     }
     // One that is no object of the API is refused by the API server.

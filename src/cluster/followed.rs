@@ -33,6 +33,20 @@ pub enum Trouble {
     Watch(#[from] watcher::Error),
 }
 
+impl Trouble {
+    /// Whether the API server serves no such kind.
+    pub fn is_unknown(&self) -> bool {
+        let Self::Watch(
+            watcher::Error::InitialListFailed(kube::Error::Api(status))
+            | watcher::Error::WatchStartFailed(kube::Error::Api(status)),
+        ) = self
+        else {
+            return false;
+        };
+        status.code == 404
+    }
+}
+
 /// The objects of one kind, by name.
 pub struct Followed<K, V> {
     access: OwnAccess,

@@ -2,12 +2,13 @@
 
 use std::{collections::BTreeMap, sync::Arc};
 
-use kube::{Resource, api::DynamicObject};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
+use kube::api::DynamicObject;
 use serde::Deserialize;
 use serde_json::Value;
 
 use crate::{
-    api::{ShardingConfig, ShardingConfigSpec, ShardingConfigStatus, keys},
+    api::{ShardingConfigSpec, ShardingConfigStatus, keys},
     policy::{
         Checked, Draft, Kind, NamespaceLabels, NamespacesUnknown, ObjectRef, Scope, ShardingDraft,
         choose, draft, object_of, ring::Wanted, roots::Lot, shard_of,
@@ -34,6 +35,39 @@ pub(super) struct ConfigFacts {
     pub(super) is_protected: bool,
     /// The facts of a child of a root. `None` if it is none.
     pub(super) child: Option<Box<ChildFacts>>,
+    /// The facts of the translation of a config of Kridge. `None` if it is none.
+    pub(super) translation: Option<Box<TranslationFacts>>,
+}
+
+/// The facts of the translation of a config of Kridge.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct TranslationFacts {
+    /// The uid of the config of Kridge.
+    pub(super) of: String,
+    /// Its spec. `None` if it cannot be read.
+    pub(super) spec: Option<ShardingConfigSpec>,
+}
+
+impl TranslationFacts {
+    fn of(config: &DynamicObject) -> Option<Box<Self>> {
+        let owner = controller(config).filter(|owner| is(owner, Kind::KridgeShardingConfig))?;
+        Some(Box::new(Self { of: owner.uid.clone(), spec: spec(config) }))
+    }
+}
+
+/// The owner that controls a config.
+fn controller(config: &DynamicObject) -> Option<&OwnerReference> {
+    config.metadata.owner_references.iter().flatten().find(|owner| owner.controller == Some(true))
+}
+
+/// Whether an owner is of this kind.
+fn is(owner: &OwnerReference, kind: Kind) -> bool {
+    Kind::of(&owner.api_version, &owner.kind) == Some(kind)
+}
+
+/// The spec of a config. `None` if it cannot be read.
+fn spec(config: &DynamicObject) -> Option<ShardingConfigSpec> {
+    ShardingConfigSpec::deserialize(config.data.get("spec")?).ok()
 }
 
 /// The facts of a child of a root.
@@ -58,19 +92,14 @@ pub(super) enum RootOf {
 impl ChildFacts {
     fn of(config: &DynamicObject) -> Option<Box<Self>> {
         let meta = &config.metadata;
-        let mut owners = meta.owner_references.iter().flatten();
-        let owner = owners.find(|owner| owner.controller == Some(true));
-        let root = match owner {
-            Some(owner) if owner.kind == ShardingConfig::kind(&()) => {
-                RootOf::Owner(owner.uid.clone())
-            }
+        let root = match controller(config) {
+            Some(owner) if is(owner, Kind::ShardingConfig) => RootOf::Owner(owner.uid.clone()),
             Some(_) => return None,
             None => RootOf::Named(meta.labels.as_ref()?.get(keys::ROOT)?.clone()),
         };
-        let spec = config.data.get("spec").map(ShardingConfigSpec::deserialize);
         let lot = meta.annotations.as_ref().and_then(|all| all.get(keys::LOT));
         let lot = lot.and_then(|text| Lot::read(text));
-        Some(Box::new(Self { root, spec: spec.and_then(Result::ok), lot }))
+        Some(Box::new(Self { root, spec: spec(config), lot }))
     }
 
     /// Whether it is a child of this root.
@@ -84,7 +113,7 @@ impl ChildFacts {
 
 impl ConfigFacts {
     pub(super) fn of(config: &DynamicObject) -> Self {
-        let checked = draft(Kind::ShardingConfig, config);
+        let checked = draft(Kind::of_config(config), config);
         let draft = shard_of(&checked);
         let needs_namespaces = draft.is_some_and(ShardingDraft::needs_namespaces);
         let wanted = draft.and_then(|draft| Wanted::of(draft, None).ok()?);
@@ -99,6 +128,7 @@ impl ConfigFacts {
             is_going: meta.deletion_timestamp.is_some(),
             is_protected: finalizers.any(|finalizer| finalizer == keys::PROTECTED),
             child: ChildFacts::of(config),
+            translation: TranslationFacts::of(config),
             checked,
         }
     }
@@ -162,6 +192,11 @@ impl Configs {
     pub(super) fn facts_of(&self, of: &str) -> impl Iterator<Item = &ConfigFacts> {
         let all = self.0.range(key(of, "")..);
         all.take_while(move |(at, _)| namespace(at) == of).map(|(_, config)| &**config)
+    }
+
+    /// The config at a key.
+    pub(super) fn at(&self, key: &str) -> Option<&ConfigFacts> {
+        self.0.get(key).map(|config| &**config)
     }
 
     /// All configs, by their keys.

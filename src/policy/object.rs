@@ -2,15 +2,17 @@
 
 use std::fmt;
 
-use kube::api::{ApiResource, ObjectMeta};
+use kube::api::{ApiResource, DynamicObject, ObjectMeta};
 
-use crate::api::ShardingConfig;
+use crate::api::{KridgeShardingConfig, ShardingConfig};
 
 /// A kind of objects that compile to a part of the policy, in one API group.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
     /// KusionStack's `ShardingConfig`.
     ShardingConfig,
+    /// Kridge's `ShardingConfig`.
+    KridgeShardingConfig,
 }
 
 /// The identity of an object that users write. Messages name it as `ShardingConfig ns/name`.
@@ -30,11 +32,32 @@ pub struct ObjectRef {
 }
 
 impl Kind {
+    /// The kinds of configs.
+    const ALL: [Self; 2] = [Self::ShardingConfig, Self::KridgeShardingConfig];
+
+    /// The kind of an object with this type. `None` if it is another.
+    pub fn of(api_version: &str, kind: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|one| {
+            let resource = one.api_resource();
+            resource.api_version == api_version && resource.kind == kind
+        })
+    }
+
     /// The kind's place in the API.
     pub fn api_resource(self) -> ApiResource {
         match self {
             Self::ShardingConfig => ApiResource::erase::<ShardingConfig>(&()),
+            Self::KridgeShardingConfig => ApiResource::erase::<KridgeShardingConfig>(&()),
         }
+    }
+}
+
+impl Kind {
+    /// The kind of a config. One that does not say, as an item of a list, is ours.
+    pub fn of_config(config: &DynamicObject) -> Self {
+        let types = config.types.as_ref();
+        let kind = types.and_then(|types| Self::of(&types.api_version, &types.kind));
+        kind.unwrap_or(Self::ShardingConfig)
     }
 }
 

@@ -215,7 +215,8 @@ fn bad_i15_a_body_that_is_no_review_of_a_config_is_none() {
     assert_eq!(
         said,
         "DELETE of ctrlmesh.kusionstack.io/v1alpha1 ShardingConfig: only the creation or update of a \
-         ShardingConfig of ctrlmesh.kusionstack.io/v1alpha1 is reviewed here"
+         ShardingConfig of ctrlmesh.kusionstack.io/v1alpha1, or of kridge.kusionstack.io/v1alpha1, is \
+         reviewed here"
     );
     let nothing = asked("CREATE", &json!("text"), &Value::Null);
     assert!(matches!(review(&nothing), Err(BadReview::Malformed(_))));

@@ -90,7 +90,7 @@ fn in_namespace(object: Value, namespace: &str) -> Result<DynamicObject, serde_j
 /// The config that is replaced, checked. `None` if there is none.
 fn before(old: Value, namespace: &str) -> Option<Checked> {
     let old = in_namespace(old, namespace).ok()?;
-    Some(draft(Kind::ShardingConfig, &old))
+    Some(draft(Kind::of_config(&old), &old))
 }
 
 /// Refuses a change by which pods that run would be of another shard.
@@ -121,8 +121,11 @@ fn judge(
     configs: &Configs,
     known: &NamespaceLabels,
 ) -> Result<(Draft, Vec<String>), Refused> {
-    let new =
-        draft(Kind::ShardingConfig, config).map_err(|why| Refused::ByItself(why.to_string()))?;
+    let kind = Kind::of_config(config);
+    let new = draft(kind, config).map_err(|why| Refused::ByItself(why.to_string()))?;
+    if kind == Kind::KridgeShardingConfig {
+        has_own_name(config, configs)?;
+    }
     let warnings = match &new {
         Draft::Sharding(own) => {
             let warnings = own.warnings.iter().map(ToString::to_string).collect();
@@ -140,6 +143,25 @@ fn judge(
         }
     };
     Ok((new, warnings))
+}
+
+/// Refuses a config of Kridge if its translation would have the name of another.
+fn has_own_name(config: &DynamicObject, configs: &Configs) -> Result<(), Refused> {
+    let meta = &config.metadata;
+    let [namespace, name] = [&meta.namespace, &meta.name].map(|text| text.as_deref().unwrap_or(""));
+    let mut all = configs.facts_of(namespace);
+    let is_other = |config: &&ConfigFacts| {
+        let translation = config.translation.as_ref();
+        *object_of(&config.checked).name == *name
+            && translation.is_none_or(|translation| meta.uid.as_deref() != Some(&translation.of))
+    };
+    match all.find(is_other) {
+        None => Ok(()),
+        Some(_) => Err(Refused::BySibling(format!(
+            "metadata.name: a ShardingConfig of ctrlmesh.kusionstack.io has the name {name}: give another, \
+             or delete it; both would elect the same leader"
+        ))),
+    }
 }
 
 /// Compares a root with the configs that are not its children: none has the name of one, and none of its

@@ -16,7 +16,7 @@ const MAX_VALUES: usize = 100_000;
 
 /// The requests that are reviewed at one path.
 pub(super) struct Reviewed {
-    group: &'static str,
+    groups: &'static [&'static str],
     version: &'static str,
     kind: &'static str,
     operations: &'static [&'static str],
@@ -25,20 +25,21 @@ pub(super) struct Reviewed {
 
 /// Pods that are created.
 pub(super) const PODS: Reviewed = Reviewed {
-    group: "",
+    groups: &[""],
     version: "v1",
     kind: "Pod",
     operations: &["CREATE"],
     named: "the creation of a Pod of v1",
 };
 
-/// ShardingConfigs that are created or updated.
+/// ShardingConfigs of both dialects that are created or updated.
 pub(super) const CONFIGS: Reviewed = Reviewed {
-    group: "ctrlmesh.kusionstack.io",
+    groups: &["ctrlmesh.kusionstack.io", "kridge.kusionstack.io"],
     version: "v1alpha1",
     kind: "ShardingConfig",
     operations: &["CREATE", "UPDATE"],
-    named: "the creation or update of a ShardingConfig of ctrlmesh.kusionstack.io/v1alpha1",
+    named: "the creation or update of a ShardingConfig of ctrlmesh.kusionstack.io/v1alpha1, or of \
+            kridge.kusionstack.io/v1alpha1,",
 };
 
 /// The reason why a body is no review of what is reviewed at its path.
@@ -137,8 +138,8 @@ impl Review {
         }
         let Asked { uid, kind, operation, namespace, object, old_object } = request;
         let Gvk { group, version, kind } = kind;
-        let Reviewed { group: of_group, version: of_version, kind: of_kind, .. } = *reviewed;
-        let is_kind = (&*group, &*version, &*kind) == (of_group, of_version, of_kind);
+        let Reviewed { groups, version: of_version, kind: of_kind, .. } = *reviewed;
+        let is_kind = groups.contains(&&*group) && (&*version, &*kind) == (of_version, of_kind);
         if !is_kind || !reviewed.operations.contains(&&*operation) {
             let kind = format!("{group}/{version} {kind}");
             return Err(BadReview::Another { operation, kind, reviewed: reviewed.named });

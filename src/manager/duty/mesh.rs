@@ -20,7 +20,7 @@ use k8s_openapi::{
 };
 use kube::{
     Api, Client,
-    api::{Patch, PatchParams},
+    api::{DynamicObject, Patch, PatchParams},
 };
 use rustls_pki_types::{CertificateDer, pem::PemObject};
 use serde_json::Value;
@@ -30,13 +30,14 @@ use super::{
     conditions::{self, Rings, SelectedPods},
     found::{self, ChosenPod, FoundBundle, FoundRights, PodFacts, key, namespace},
     hooks,
+    kridge::{Kridges, Translation},
     leases::{Leases, Removal},
     roots::{self, Counts, Release, Roots},
     subject::{NotWritten, Subject},
     waiting::Lacking,
 };
 use crate::{
-    api::{ShardingConfig, keys},
+    api::keys,
     cluster::{Followed, OwnAccess, Update, describe},
     manager::{
         configs::{ConfigFacts, Configs, name},
@@ -45,7 +46,7 @@ use crate::{
         trust::{Known, Trusted},
     },
     net::ca::certificate_pem,
-    policy::{NamespaceLabels, ShardingDraft, choose, object_of, shard_of},
+    policy::{Kind, NamespaceLabels, ShardingDraft, choose, object_of, shard_of},
 };
 
 /// The time in which every kubelet has written a changed ConfigMap to its pods, and clients have
@@ -67,6 +68,7 @@ pub(super) struct Mesh {
     cluster_rights: Followed<ClusterRoleBinding, FoundRights>,
     leases: Leases,
     counts: Counts,
+    kridges: Kridges,
     /// The labels of all namespaces, which both replicas follow. `None` until they were listed once.
     namespaces: Option<Arc<NamespaceLabels>>,
     next_namespaces: watch::Receiver<Option<Arc<NamespaceLabels>>>,
@@ -98,7 +100,8 @@ impl Mesh {
             bundles: found::bundles(access.clone()),
             rights: found::rights(access.clone()),
             cluster_rights: found::cluster_rights(access.clone()),
-            leases: Leases::follow(access),
+            leases: Leases::follow(access.clone()),
+            kridges: Kridges::follow(access),
             counts: Counts::new(client.clone(), Arc::clone(shared)),
             namespaces,
             next_namespaces,
@@ -123,6 +126,11 @@ impl Mesh {
                 // Each is renewed every ten seconds.
                 update = self.leases.next() => (update, "leases", false),
                 () = self.counts.changed() => return,
+                update = self.kridges.next() => match update {
+                    // A cluster without their definition has none.
+                    Update::Failed(trouble) if trouble.is_unknown() => continue,
+                    update => (update, "shardingconfigs of Kridge", true),
+                },
                 Ok(()) = self.next_namespaces.changed() => {
                     self.namespaces = self.next_namespaces.borrow_and_update().clone();
                     return;
@@ -261,6 +269,19 @@ impl Mesh {
     /// Notes that children of a root were written.
     pub(super) fn moved(&mut self, root: String) {
         self.counts.moved(root);
+    }
+
+    /// The translations of configs of Kridge to write.
+    pub(super) fn translations_due(&self) -> Vec<(Subject, Translation)> {
+        self.configs.as_deref().map(|configs| self.kridges.due(configs)).unwrap_or_default()
+    }
+
+    /// The conditions of configs of Kridge to write.
+    pub(super) fn kridge_conditions_due(&mut self) -> Vec<(Subject, Apply)> {
+        let now = self.now();
+        let Some(configs) = self.configs.as_deref() else { return Vec::new() };
+        let due = self.kridges.conditions_due(configs, now).into_iter();
+        due.map(|(at, object)| (at, Apply { object, foreign: None })).collect()
     }
 
     /// The finalizers to take off.
@@ -444,7 +465,10 @@ impl Apply {
                 api.patch(name, &params, &patch).await.map(drop)?;
             }
             "ShardingConfig" => {
-                let api: Api<ShardingConfig> = Api::namespaced(client.clone(), namespace);
+                let kind = Kind::of(text("/apiVersion"), "ShardingConfig");
+                let kind = kind.unwrap_or(Kind::ShardingConfig).api_resource();
+                let api: Api<DynamicObject> =
+                    Api::namespaced_with(client.clone(), namespace, &kind);
                 api.patch_status(name, &params, &patch).await.map(drop)?;
             }
             "ClusterRoleBinding" => {

@@ -11,6 +11,7 @@ mod conditions;
 mod election;
 mod found;
 mod hooks;
+mod kridge;
 mod leases;
 mod mesh;
 mod pauses;
@@ -52,6 +53,7 @@ enum Write {
     Removal(leases::Removal),
     Children(Writes),
     Release(Release),
+    Translation(kridge::Translation),
 }
 
 /// The leader's own state: nothing of it outlives the term.
@@ -186,6 +188,10 @@ impl Term {
             let mesh = self.mesh.due(trusted).into_iter();
             due.extend(mesh.map(|(at, apply)| (at, Write::Mesh(apply))));
         }
+        let translations = self.mesh.translations_due().into_iter();
+        due.extend(translations.map(|(at, one)| (at, Write::Translation(one))));
+        let conditions = self.mesh.kridge_conditions_due().into_iter();
+        due.extend(conditions.map(|(at, apply)| (at, Write::Mesh(apply))));
         let removals = self.mesh.leases_due(now).into_iter();
         due.extend(removals.map(|(at, removal)| (at, Write::Removal(removal))));
         let chosen = self.mesh.chosen();
@@ -228,6 +234,7 @@ async fn carry_out(shared: &Shared, client: &Client, write: Write) -> Result<(),
             Write::Removal(removal) => removal.send(client).await,
             Write::Children(writes) => writes.send(client).await,
             Write::Release(release) => release.send(client).await,
+            Write::Translation(translation) => translation.send(client).await,
         }
     };
     tokio::time::timeout(ANSWER, write).await.map_err(|_| NotWritten::Late)?

@@ -18,6 +18,9 @@ pub(super) enum Subject {
     Condition(String),
     /// The children of a root, by its key.
     Children(String),
+    /// The translation of a config of Kridge, and that config's status, by its key.
+    Translation(String),
+    ConditionOfKridge(String),
     /// The finalizer of a ShardingConfig that nobody takes off, by its key.
     Finalizer(String),
     /// The Lease of a pod that is gone, by its key.
@@ -83,7 +86,11 @@ impl Subject {
             Self::Rights(_) => "RoleBinding",
             Self::ClusterRights => "ClusterRoleBinding",
             Self::Event(..) => "Event",
-            Self::Condition(_) | Self::Children(_) | Self::Finalizer(_) => "ShardingConfig",
+            Self::Condition(_)
+            | Self::Children(_)
+            | Self::Translation(_)
+            | Self::ConditionOfKridge(_)
+            | Self::Finalizer(_) => "ShardingConfig",
             Self::Lease(_) => "Lease",
         }
     }
@@ -96,6 +103,8 @@ impl Subject {
             Self::Event(_, key)
             | Self::Condition(key)
             | Self::Children(key)
+            | Self::Translation(key)
+            | Self::ConditionOfKridge(key)
             | Self::Finalizer(key)
             | Self::Lease(key) => Some(namespace(key)),
         }

@@ -16,14 +16,14 @@ use crate::policy::object::{Kind, ObjectRef};
 pub enum BadDocument {
     #[error("document {0}")]
     Document(usize, #[source] serde_yaml::Error),
-    #[error("no {0} is named {1:?}, there is {2}")]
-    Absent(Kind, String, String),
-    #[error("two {0}s are named {1:?}, a name must be unique")]
-    Twice(Kind, String),
+    #[error("no ShardingConfig is named {0:?}, there is {1}")]
+    Absent(String, String),
+    #[error("two ShardingConfigs are named {0:?}, a name must be unique")]
+    Twice(String),
     #[error("{0} is a root, which has no pods: name the config of a shard")]
-    Root(ObjectRef),
+    Root(Box<ObjectRef>),
     #[error(transparent)]
-    Invalid(#[from] Invalid),
+    Invalid(Box<Invalid>),
 }
 
 #[derive(Deserialize)]
@@ -40,30 +40,29 @@ pub fn from_documents(
     shard: &str,
     namespace: Option<&str>,
 ) -> Result<ShardingDraft, BadDocument> {
-    let kind = Kind::ShardingConfig;
     let mut found = None;
     let mut others = Vec::new();
-    for object in objects(bytes, kind) {
-        let object = object?;
+    for object in objects(bytes) {
+        let (of, object) = object?;
         match object.metadata.name.clone() {
             Some(name) if name == shard => {
-                if found.replace(object).is_some() {
-                    return Err(BadDocument::Twice(kind, name));
+                if found.replace((of, object)).is_some() {
+                    return Err(BadDocument::Twice(name));
                 }
             }
             name => others.push(name.unwrap_or_default()),
         }
     }
-    let Some(mut object) = found else {
+    let Some((of, mut object)) = found else {
         let others = if others.is_empty() { "none".to_owned() } else { others.join(", ") };
-        return Err(BadDocument::Absent(kind, shard.to_owned(), others));
+        return Err(BadDocument::Absent(shard.to_owned(), others));
     };
     if let Some(namespace) = namespace {
         object.metadata.namespace = Some(namespace.to_owned());
     }
-    match draft(kind, &object)? {
+    match draft(of, &object).map_err(|invalid| BadDocument::Invalid(invalid.into()))? {
         Draft::Sharding(draft) => Ok(draft),
-        Draft::Root(draft) => Err(BadDocument::Root(draft.root.object)),
+        Draft::Root(draft) => Err(BadDocument::Root(draft.root.object.into())),
     }
 }
 
@@ -74,12 +73,11 @@ pub fn all_of(
     shard: &str,
     namespace: Option<&str>,
 ) -> Result<Vec<Checked>, BadDocument> {
-    let kind = Kind::ShardingConfig;
-    let objects = objects(bytes, kind).collect::<Result<Vec<_>, _>>()?;
-    let own = objects.iter().find(|object| object.metadata.name.as_deref() == Some(shard));
-    let own = own.and_then(|object| object.metadata.namespace.clone());
-    let beside = objects.into_iter().filter(|object| object.metadata.namespace == own);
-    let checked = beside.map(|mut object| {
+    let objects = objects(bytes).collect::<Result<Vec<_>, _>>()?;
+    let own = objects.iter().find(|(_, object)| object.metadata.name.as_deref() == Some(shard));
+    let own = own.and_then(|(_, object)| object.metadata.namespace.clone());
+    let beside = objects.into_iter().filter(|(_, object)| object.metadata.namespace == own);
+    let checked = beside.map(|(kind, mut object)| {
         if let Some(namespace) = namespace {
             object.metadata.namespace = Some(namespace.to_owned());
         }
@@ -90,33 +88,30 @@ pub fn all_of(
 
 /// The namespace, if given, and the name of each ShardingConfig.
 pub fn names(bytes: &[u8]) -> Result<Vec<(Option<String>, String)>, BadDocument> {
-    let name = |object: DynamicObject| {
+    let name = |(_, object): (Kind, DynamicObject)| {
         (object.metadata.namespace, object.metadata.name.unwrap_or_default())
     };
-    objects(bytes, Kind::ShardingConfig).map(|object| object.map(name)).collect()
+    objects(bytes).map(|object| object.map(name)).collect()
 }
 
-/// The objects of this kind, in the order of the documents.
-fn objects(bytes: &[u8], kind: Kind) -> impl Iterator<Item = Result<DynamicObject, BadDocument>> {
+/// The configs, in the order of the documents.
+fn objects(bytes: &[u8]) -> impl Iterator<Item = Result<(Kind, DynamicObject), BadDocument>> {
     let documents = serde_yaml::Deserializer::from_slice(bytes).enumerate();
     documents.filter_map(move |(at, document)| {
         serde_yaml::Value::deserialize(document)
-            .and_then(|value| object(value, kind))
+            .and_then(object)
             .map_err(|error| BadDocument::Document(at + 1, error))
             .transpose()
     })
 }
 
-/// The document as an object of this kind, or `None` if it is another object.
-fn object(
-    value: serde_yaml::Value,
-    kind: Kind,
-) -> Result<Option<DynamicObject>, serde_yaml::Error> {
+/// The document as a config, or `None` if it is another object.
+fn object(value: serde_yaml::Value) -> Result<Option<(Kind, DynamicObject)>, serde_yaml::Error> {
     if value.is_null() {
         return Ok(None);
     }
     let head = TypeMeta::deserialize(&value)?;
-    let wanted = kind.api_resource();
-    let is_wanted = head.api_version == Some(wanted.api_version) && head.kind == Some(wanted.kind);
-    if is_wanted { DynamicObject::deserialize(value).map(Some) } else { Ok(None) }
+    let (Some(api_version), Some(kind)) = (head.api_version, head.kind) else { return Ok(None) };
+    let Some(kind) = Kind::of(&api_version, &kind) else { return Ok(None) };
+    DynamicObject::deserialize(value).map(|object| Some((kind, object)))
 }

@@ -6,6 +6,7 @@
 mod choose;
 mod document;
 mod draft;
+mod kridge;
 mod kusion;
 pub(super) mod problem;
 
@@ -17,6 +18,7 @@ pub use self::{
     choose::{NotChosen, choose},
     document::{BadDocument, all_of, from_documents, names},
     draft::{Checked, Draft, NamespacesUnknown, RootDraft, ShardingDraft, object_of, shard_of},
+    kridge::translated,
     problem::{Invalid, Problem},
 };
 use super::object::{Kind, ObjectRef};
@@ -24,15 +26,17 @@ use super::object::{Kind, ObjectRef};
 /// Checks an object of this kind, as the API server holds it. Fails with [`Invalid`], which
 /// names every field that is wrong, its value, and what would be right.
 pub fn draft(kind: Kind, object: &DynamicObject) -> Checked {
-    let identity = ObjectRef::new(kind, &object.metadata);
+    // What is translated has the name and the kind of its translation.
+    let identity = ObjectRef::new(Kind::ShardingConfig, &object.metadata);
     let Some(spec) = object.data.get("spec").filter(|spec| !spec.is_null()) else {
         return Err(Invalid::one(identity, "spec", "is missing: give a selector of the pods"));
     };
     let created = object.metadata.creation_timestamp.as_ref().map(|Time(at)| at.as_second());
-    match kind {
-        Kind::ShardingConfig => kusion::sharding(identity, created, spec)
-            .map_err(|invalid| Invalid { server: Server::read(spec).into(), ..invalid }),
-    }
+    let checked = match kind {
+        Kind::ShardingConfig => kusion::sharding(identity, created, spec),
+        Kind::KridgeShardingConfig => kridge::sharding(identity, created, spec),
+    };
+    checked.map_err(|invalid| Invalid { server: Server::read(spec).into(), ..invalid })
 }
 
 #[cfg(test)]

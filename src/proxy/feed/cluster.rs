@@ -97,13 +97,8 @@ fn decide(
 /// Describes a failure of the watch in words that lead to the remedy.
 fn described(trouble: &Trouble) -> String {
     let plural = Kind::ShardingConfig.api_resource().plural;
-    match trouble {
-        Trouble::Watch(
-            watcher::Error::InitialListFailed(kube::Error::Api(status))
-            | watcher::Error::WatchStartFailed(kube::Error::Api(status)),
-        ) if status.code == 404 => {
-            format!("the cluster has no {plural}: apply the CRD (ctrlmesh crds)")
-        }
-        trouble => describe(trouble, &plural, ""),
+    if trouble.is_unknown() {
+        return format!("the cluster has no {plural}: apply the CRD (ctrlmesh crds)");
     }
+    describe(trouble, &plural, "")
 }

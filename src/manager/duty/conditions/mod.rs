@@ -96,7 +96,7 @@ pub(super) fn due(
 }
 
 /// The condition, with the time since when it has its status.
-fn condition(
+pub(super) fn condition(
     r#type: &str,
     status: &str,
     (reason, message): Because,

@@ -10,7 +10,7 @@ use std::collections::BTreeMap;
 
 pub(super) use self::{
     counts::Counts,
-    write::{Release, Writes},
+    write::{Release, Writes, as_found, own, set_spec},
 };
 use super::{
     conditions::Verdict,

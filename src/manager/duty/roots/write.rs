@@ -8,13 +8,13 @@ use std::collections::BTreeMap;
 use futures_util::{StreamExt, stream};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
 use kube::{
-    Api, Client, Resource,
+    Api, Client,
     api::{DeleteParams, DynamicObject, PostParams, Preconditions},
 };
 use serde_json::{Value, json};
 
 use crate::{
-    api::{ShardingConfig, ShardingConfigSpec, keys},
+    api::{ShardingConfigSpec, keys},
     manager::{configs::ConfigFacts, duty::subject::NotWritten},
     policy::{
         Kind, ObjectRef, object_of,
@@ -124,7 +124,7 @@ fn api(client: &Client, namespace: &str) -> Api<DynamicObject> {
 }
 
 /// The config, if it is still as it was found.
-async fn as_found(
+pub(in crate::manager::duty) async fn as_found(
     configs: &Api<DynamicObject>,
     found: &ObjectRef,
 ) -> Result<DynamicObject, NotWritten> {
@@ -141,27 +141,42 @@ fn fill(
     spec: &ShardingConfigSpec,
     lot: &Lot,
 ) -> Result<(), NotWritten> {
+    own(child, root);
     let meta = &mut child.metadata;
-    let labels = meta.labels.get_or_insert_default();
-    let (label, value) = keys::OURS_LABEL;
-    labels.insert(label.to_owned(), value.to_owned());
     if root.name.len() <= LABEL_VALUE {
+        let labels = meta.labels.get_or_insert_default();
         labels.insert(keys::ROOT.to_owned(), root.name.to_string());
     }
     meta.annotations.get_or_insert_default().insert(keys::LOT.to_owned(), lot.text());
-    let uid = root.uid.as_deref().unwrap_or_default();
+    set_spec(child, spec)
+}
+
+/// Makes a config another's, for which the manager writes it.
+pub(in crate::manager::duty) fn own(config: &mut DynamicObject, owner: &ObjectRef) {
+    let meta = &mut config.metadata;
+    let (label, value) = keys::OURS_LABEL;
+    meta.labels.get_or_insert_default().insert(label.to_owned(), value.to_owned());
+    let uid = owner.uid.as_deref().unwrap_or_default();
     let owners = meta.owner_references.get_or_insert_default();
-    owners.retain(|owner| owner.uid != uid);
+    owners.retain(|one| one.uid != uid);
+    let kind = owner.kind.api_resource();
     owners.push(OwnerReference {
-        api_version: ShardingConfig::api_version(&()).into_owned(),
-        kind: ShardingConfig::kind(&()).into_owned(),
-        name: root.name.to_string(),
+        api_version: kind.api_version,
+        kind: kind.kind,
+        name: owner.name.to_string(),
         uid: uid.to_owned(),
         controller: Some(true),
         block_owner_deletion: None,
     });
+}
+
+/// Gives a config this spec.
+pub(in crate::manager::duty) fn set_spec(
+    config: &mut DynamicObject,
+    spec: &ShardingConfigSpec,
+) -> Result<(), NotWritten> {
     let spec = serde_json::to_value(spec).map_err(kube::Error::SerdeError)?;
-    match &mut child.data {
+    match &mut config.data {
         Value::Object(data) => drop(data.insert("spec".to_owned(), spec)),
         data => *data = json!({ "spec": spec }),
     }

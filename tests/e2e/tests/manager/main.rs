@@ -10,6 +10,7 @@ mod gate;
 #[allow(dead_code, unreachable_pub, clippy::unwrap_used, reason = "a helper of all suites")]
 mod golden;
 mod held;
+mod kridge;
 mod leases;
 mod leaves;
 mod objects;
