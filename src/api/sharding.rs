@@ -74,8 +74,8 @@ pub struct ShardingConfigSpec {
 pub struct ShardingConfigStatus {
     /// The conditions. `WebhookRedirected`: whether the reviews of `spec.webhook` come to the
     /// proxies of all selected pods. Of the ring, `InForce`: whether all configs wait and all pods
-    /// say in a Lease what they have, so that no object has two owners; `Overlap`: whether another
-    /// config wants some of the same objects, or does not limit the same resources; `Covered`: whether
+    /// say in a Lease what they have, so that no object has two owners; `Disjoint`: whether no
+    /// other config wants some of the same objects, and all limit the same resources; `Covered`: whether
     /// each object of the resources that all configs limit is in a shard; `Silent`: whether a pod of
     /// this shard does not renew its Lease. Of a root, `Ready`: whether its children are as it says.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]

@@ -124,7 +124,7 @@ impl Compared {
     }
 
     /// Whether a shard agrees with the others.
-    pub(super) fn overlap(&self, shard: &str) -> Verdict {
+    pub(super) fn disjoint(&self, shard: &str) -> Verdict {
         let (mut torn, mut undecided) = (Vec::new(), Vec::new());
         let mut reason = "LimitedOnce";
         for (rival, compared) in self.of_shard(shard) {
@@ -139,9 +139,9 @@ impl Compared {
             undecided.extend(compared.said_undecided().map(may));
         }
         match (torn.is_empty(), undecided.is_empty()) {
-            (false, _) => Verdict::Yes(reason, format!("{}; draw them apart", joined(torn))),
+            (false, _) => Verdict::No(reason, format!("{}; draw them apart", joined(torn))),
             (true, false) => Verdict::Undecided("NotProven", joined(undecided)),
-            (true, true) => Verdict::No("Apart", String::new()),
+            (true, true) => Verdict::Yes("Apart", String::new()),
         }
     }
 

@@ -45,10 +45,10 @@ pub(super) fn due(
     let mut root = None;
     let verdicts = match &config.checked {
         Ok(Draft::Sharding(draft)) => {
-            let [in_force, overlap, covered, silent] = rings.verdicts(namespace(key), draft);
+            let [in_force, disjoint, covered, silent] = rings.verdicts(namespace(key), draft);
             vec![
                 (rings::IN_FORCE, in_force),
-                (rings::OVERLAP, overlap),
+                (rings::DISJOINT, disjoint),
                 (rings::COVERED, covered),
                 (rings::SILENT, silent),
                 (reviews::TYPE, pods.verdict(draft)),

@@ -1,4 +1,4 @@
-//! The conditions `InForce`, `Overlap`, `Covered` and `Silent` of a ShardingConfig in a ring: whether
+//! The conditions `InForce`, `Disjoint`, `Covered` and `Silent` of a ShardingConfig in a ring: whether
 //! it is promised that no object has two owners, whether the configs agree, whether they have all
 //! objects, and whether a pod says nothing.
 //!
@@ -20,7 +20,7 @@ use crate::{
 };
 
 pub(super) const IN_FORCE: &str = "InForce";
-pub(super) const OVERLAP: &str = "Overlap";
+pub(super) const DISJOINT: &str = "Disjoint";
 pub(super) const COVERED: &str = "Covered";
 pub(super) const SILENT: &str = "Silent";
 /// The reason of a promise that a config does without.
@@ -150,7 +150,7 @@ impl<'a> Rings<'a> {
         key: &'a str,
         draft: &'a ShardingDraft,
     ) -> Vec<Lacking<'a>> {
-        let [in_force, overlap, covered, silent] = self.verdicts(namespace(key), draft);
+        let [in_force, disjoint, covered, silent] = self.verdicts(namespace(key), draft);
         let mut lacking = Vec::new();
         let mut report = |of: &'static str, reason: &'static str, message: String| {
             let uid = draft.config.object.uid.as_deref().unwrap_or_default();
@@ -161,8 +161,8 @@ impl<'a> Rings<'a> {
         {
             report(IN_FORCE, because, message);
         }
-        if let Verdict::Yes(_, message) = overlap {
-            report(OVERLAP, OVERLAP, message);
+        if let Verdict::No(because, message) = disjoint {
+            report(DISJOINT, because, message);
         }
         // Who writes one config alone may mean to leave the rest alone.
         if let Verdict::No(because, message) = covered
@@ -181,15 +181,15 @@ impl<'a> Rings<'a> {
         facts.is_some_and(|facts| facts.wishes.len() > 1)
     }
 
-    /// The verdicts about a config: whether the promise is in force, whether it overlaps with
-    /// another, whether all of its ring have all objects, whether a pod is silent.
+    /// The verdicts about a config: whether the promise is in force, whether it owns nothing
+    /// of another's, whether all of its ring have all objects, whether a pod is silent.
     pub(super) fn verdicts(&self, namespace: &str, draft: &ShardingDraft) -> [Verdict; 4] {
         let facts = draft.ring.as_deref().and_then(|ring| self.0.get(&(namespace, ring)));
         match facts {
             None => [const { Verdict::None }; 4],
             Some(facts) => {
                 let shard = &*draft.config.object.name;
-                [facts.in_force(), facts.overlap(shard), facts.covered(), facts.silent(shard)]
+                [facts.in_force(), facts.disjoint(shard), facts.covered(), facts.silent(shard)]
             }
         }
     }
@@ -223,9 +223,9 @@ impl RingFacts<'_> {
         }
     }
 
-    fn overlap(&self, shard: &str) -> Verdict {
-        match self.compared.as_ref().map_or(Verdict::Unknown, |all| all.overlap(shard)) {
-            Verdict::No(..) if self.has_unknown => Verdict::Unknown,
+    fn disjoint(&self, shard: &str) -> Verdict {
+        match self.compared.as_ref().map_or(Verdict::Unknown, |all| all.disjoint(shard)) {
+            Verdict::Yes(..) if self.has_unknown => Verdict::Unknown,
             verdict => verdict,
         }
     }

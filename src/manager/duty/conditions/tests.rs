@@ -203,18 +203,18 @@ fn i14_a_config_says_whether_its_ring_is_as_it_should_be() {
     };
     assert_eq!(
         of(&[("a", Heard)]),
-        ["InForce=True Claimed", "Overlap=False Apart", "Silent=False Renewed"]
+        ["InForce=True Claimed", "Disjoint=True Apart", "Silent=False Renewed"]
     );
     assert_eq!(of(&[("a", Heard), ("b", Silent)])[2], "Silent=True NotRenewed");
     assert_eq!(of(&[("a", Heard), ("b", WithoutLease)])[0], "InForce=False NoLease");
     assert_eq!(of(&[("a", Heard), ("b", Unreadable)])[0], "InForce=False Unreadable");
     // What is not known yet stays as it is.
-    assert_eq!(of(&[("a", Heard), ("b", Young)]), ["Overlap=False Apart", "Silent=False Renewed"]);
+    assert_eq!(of(&[("a", Heard), ("b", Young)]), ["Disjoint=True Apart", "Silent=False Renewed"]);
     assert_eq!(
         of(&[("a", Heard), ("b", Unheard)]),
-        ["InForce=True Claimed", "Overlap=False Apart"]
+        ["InForce=True Claimed", "Disjoint=True Apart"]
     );
-    assert_eq!(of(&[]), ["Overlap=False Apart"]);
+    assert_eq!(of(&[]), ["Disjoint=True Apart"]);
     let named = &conditions([&blue, &green], &[("b", WithoutLease), ("a", WithoutLease)])[0][3];
     assert!(named.starts_with("pod a and others has no Lease, so nobody waits for it"), "{named}");
 }
@@ -240,7 +240,7 @@ fn i14_a_config_that_takes_at_once_makes_no_promise() {
     // The user has chosen it: no Event says so.
     let rings = ring([&blue, &green], &[("a", PodOfRing::Heard)]);
     let reasons = rings.lacking("ns/blue", sharding(&blue)).into_iter().map(|lack| lack.reason);
-    assert_eq!(reasons.collect::<Vec<_>>(), ["Overlap"], "only one of them limits pods");
+    assert_eq!(reasons.collect::<Vec<_>>(), ["LimitedOnce"], "only one of them limits pods");
 }
 
 #[test]
@@ -249,10 +249,10 @@ fn i14_two_configs_that_want_the_same_both_say_so() {
     let blue = in_ring("blue", MONDAY, &["ant", "bee"], &none);
     let green = in_ring("green", TUESDAY, &["bee"], &none);
     let overlap = |configs: [&ConfigFacts; 2]| {
-        conditions(configs, &[]).into_iter().find(|[kind, ..]| kind == "Overlap").unwrap()
+        conditions(configs, &[]).into_iter().find(|[kind, ..]| kind == "Disjoint").unwrap()
     };
     let [_, status, reason, message] = overlap([&blue, &green]);
-    assert_eq!([&*status, &*reason], ["True", "WantedTwice"]);
+    assert_eq!([&*status, &*reason], ["False", "WantedTwice"]);
     assert_eq!(
         message,
         "ShardingConfig green wants some of the same pods, such as one in namespace bee; draw them apart"
@@ -263,7 +263,7 @@ fn i14_two_configs_that_want_the_same_both_say_so() {
     assert_eq!(
         reported,
         [
-            (About::Config("Overlap"), "Overlap", "uid-green"),
+            (About::Config("Disjoint"), "WantedTwice", "uid-green"),
             (About::Config("Silent"), "Silent", "uid-green"),
         ]
     );
@@ -285,7 +285,7 @@ fn i14_conditions_of_reviews_and_of_the_ring_are_written_together() {
         let all = of["status"]["conditions"].as_array().unwrap().iter();
         all.map(|one| one["type"].as_str().unwrap().to_owned()).collect::<Vec<_>>()
     };
-    assert_eq!(types(&written), ["InForce", "Overlap", "Silent", "WebhookRedirected"]);
+    assert_eq!(types(&written), ["InForce", "Disjoint", "Silent", "WebhookRedirected"]);
     // One that is not known now stays when another is written: a write names all of ours.
     let told = self::config(&with_both, &written["status"]);
     let mut rings = Rings::default();
@@ -293,7 +293,7 @@ fn i14_conditions_of_reviews_and_of_the_ring_are_written_together() {
     rings.add_pod("ns", sharding(&told), "op-0", PodOfRing::WithoutLease);
     let none = SelectedPods::default();
     let written = due("ns/blue", &told, &none, &rings, TUESDAY.parse().unwrap()).unwrap();
-    assert_eq!(types(&written), ["InForce", "Overlap", "Silent", "WebhookRedirected"]);
+    assert_eq!(types(&written), ["InForce", "Disjoint", "Silent", "WebhookRedirected"]);
 }
 
 #[test]
@@ -314,7 +314,7 @@ fn i14_configs_are_compared_anew_when_one_wants_something_else() {
             .map(|lack| lack.reason)
             .collect::<Vec<_>>()
     };
-    let (none, overlap): (Vec<&str>, Vec<&str>) = (Vec::new(), vec!["Overlap"]);
+    let (none, overlap): (Vec<&str>, Vec<&str>) = (Vec::new(), vec!["WantedTwice"]);
     assert_eq!(says(&same), overlap);
     assert_eq!(says(&same), overlap);
     assert_eq!(says(&apart), none);
@@ -414,7 +414,7 @@ fn i15_what_is_not_proven_is_unknown_and_says_why() {
     let gold = by_labels("blue", MONDAY, json!({ "tier": "gold" }));
     let prod = by_labels("green", TUESDAY, json!({ "stage": "prod" }));
     let known = namespaces(&["ant"]);
-    let said = says("Overlap", &[&gold, &prod], &known).unwrap();
+    let said = says("Disjoint", &[&gold, &prod], &known).unwrap();
     assert_eq!(
         said,
         [

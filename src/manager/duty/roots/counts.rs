@@ -222,3 +222,116 @@ async fn resource(client: &Client, group: &str, plural: &str) -> Result<ApiResou
 async fn within<T>(answer: impl Future<Output = Result<T, NotCounted>>) -> Result<T, NotCounted> {
     timeout(ANSWER, answer).await.map_err(|_| NotCounted::Late)?
 }
+
+#[cfg(test)]
+mod tests {
+    use std::{convert::Infallible, sync::Arc};
+
+    use http::{Request, Response, StatusCode};
+    use kube::client::Body;
+    use parking_lot::Mutex;
+    use serde_json::{Value, json};
+    use tower::service_fn;
+
+    use super::*;
+
+    /// A client of an API server that answers each path and query so, and what it was asked.
+    fn client(
+        answer: impl Fn(&str) -> (u16, Value) + Send + Sync + 'static,
+    ) -> (Client, Arc<Mutex<Vec<String>>>) {
+        let (asked, answer) = (Arc::new(Mutex::new(Vec::new())), Arc::new(answer));
+        let asking = Arc::clone(&asked);
+        let service = service_fn(move |request: Request<Body>| {
+            let (asking, answer) = (Arc::clone(&asking), Arc::clone(&answer));
+            async move {
+                let at = request.uri().to_string();
+                let (code, said) = answer(&at);
+                asking.lock().push(at);
+                let mut response = Response::new(Body::from(said.to_string().into_bytes()));
+                *response.status_mut() = StatusCode::from_u16(code).unwrap();
+                Ok::<_, Infallible>(response)
+            }
+        });
+        (Client::new(service, "ops"), asked)
+    }
+
+    fn discovered(at: &str) -> Option<(u16, Value)> {
+        let said = match at {
+            "/apis" => json!({ "kind": "APIGroupList", "groups": [{
+                "name": "example.com",
+                "versions": [{ "groupVersion": "example.com/v2", "version": "v2" }],
+                "preferredVersion": { "groupVersion": "example.com/v2", "version": "v2" },
+            }] }),
+            "/apis/example.com/v2" => json!({
+                "kind": "APIResourceList",
+                "groupVersion": "example.com/v2",
+                "resources": [{
+                    "name": "widgets", "singularName": "widget", "namespaced": true,
+                    "kind": "Widget", "verbs": ["list"],
+                }],
+            }),
+            _ => return None,
+        };
+        Some((200, said))
+    }
+
+    fn status(code: u16, reason: &str) -> (u16, Value) {
+        let said = json!({
+            "kind": "Status", "apiVersion": "v1", "status": "Failure", "code": code,
+            "reason": reason, "message": reason, "metadata": {},
+        });
+        (code, said)
+    }
+
+    /// A page of the objects from a number on, of so many.
+    fn page(at: &str, of: usize) -> (u16, Value) {
+        let first = at.split_once("continue=").map_or(0, |(_, from)| from.parse().unwrap());
+        let objects = (first..of.min(first + 500)).map(|number| {
+            json!({ "metadata": {
+                "name": format!("widget-{number}"), "namespace": format!("ns-{}", number % 7),
+            } })
+        });
+        let objects: Vec<_> = objects.collect();
+        let next = if first + 500 < of { (first + 500).to_string() } else { String::new() };
+        let said = json!({
+            "kind": "PartialObjectMetadataList", "apiVersion": "meta.k8s.io/v1",
+            "metadata": { "resourceVersion": "1", "continue": next }, "items": objects,
+        });
+        (200, said)
+    }
+
+    #[tokio::test]
+    async fn i15_objects_are_counted_by_pages_of_their_metadata() {
+        let (client, asked) = client(|at| discovered(at).unwrap_or_else(|| page(at, 20_011)));
+        let counted = objects(&client, "example.com", "widgets").await.unwrap();
+        assert_eq!(counted.values().sum::<u64>(), 20_011);
+        assert_eq!((counted.len(), counted["ns-0"], counted["ns-6"]), (7, 2859, 2858));
+        let asked = asked.lock();
+        let lists: Vec<_> = asked.iter().filter(|at| at.contains("widgets?")).collect();
+        assert_eq!(lists.len(), 41);
+        assert!(lists.iter().all(|at| at.contains("limit=500")), "{lists:?}");
+    }
+
+    #[tokio::test]
+    async fn bad_i15_objects_that_cannot_be_counted_say_why() {
+        for (code, reason, expected) in [
+            (403, "Forbidden", "the manager may not list them: name the resource in the chart's"),
+            (410, "Expired", "the API server: "),
+            (429, "TooManyRequests", "the API server: "),
+            (500, "InternalError", "the API server: "),
+        ] {
+            let later = move |at: &str| match at.contains("continue=") {
+                true => status(code, reason),
+                false => page(at, 700),
+            };
+            let (client, _) = client(move |at| discovered(at).unwrap_or_else(|| later(at)));
+            let why = objects(&client, "example.com", "widgets").await.unwrap_err();
+            assert!(chain(&why).starts_with(expected), "{code}: {}", chain(&why));
+        }
+        for (group, plural) in [("example.com", "gadgets"), ("other.example.com", "widgets")] {
+            let (client, _) = client(|at| discovered(at).unwrap_or_else(|| page(at, 1)));
+            let why = objects(&client, group, plural).await.unwrap_err();
+            assert_eq!(why.to_string(), "the API server serves no such resource", "{group}");
+        }
+    }
+}

@@ -150,7 +150,7 @@ fn all_see_who_waits(scene: &Installed, bees: [&str; 2], lease: &str) -> Result<
     ensure!(of_pod(&rings, "demo-operator-1")?["state"] == "settled", "{rings}");
     for shard in ["ants", "bees"] {
         has_condition(scene, shard, "InForce", "True", "Claimed")?;
-        has_condition(scene, shard, "Overlap", "False", "Apart")?;
+        has_condition(scene, shard, "Disjoint", "True", "Apart")?;
     }
     Ok(())
 }
@@ -230,8 +230,8 @@ fn i14_a_shard_takes_what_another_had_once_that_has_given_it_up() -> Result<()> 
     );
     scene.draw_over("ants", &["0", "1"], Boundary::Teams(&["ant", "cat"]))?;
     for shard in ["ants", "bees"] {
-        has_condition(&scene, shard, "Overlap", "True", "WantedTwice")?;
-        has_event(&scene, shard, "Overlap")?;
+        has_condition(&scene, shard, "Disjoint", "False", "WantedTwice")?;
+        has_event(&scene, shard, "WantedTwice")?;
     }
     status_names_what_is_wrong(&scene)?;
     scene.draw("ants", &["0", "1"], Boundary::Teams(&["cat"]))?;

@@ -72,7 +72,7 @@ fn bad_i15_a_config_that_overlaps_is_refused_by_the_api_server_and_one_let_in_is
     ensure!(wider(&green).is_err(), "an update came in");
     wider(&let_in(green))?;
     for (name, other) in [("blue", "green"), ("green", "blue")] {
-        let message = said(&api, name, "Overlap", "True")?;
+        let message = said(&api, name, "Disjoint", "False")?;
         let wanted = format!(
             "ShardingConfig {other} wants some of the same pods, such as one in namespace bee; draw \
              them apart"
@@ -84,7 +84,7 @@ fn bad_i15_a_config_that_overlaps_is_refused_by_the_api_server_and_one_let_in_is
         Ok(((count - 2.0).abs() < 0.5).then_some(()))
     })?;
     wider(&shard("green", &["cow"]))?;
-    said(&api, "blue", "Overlap", "False")?;
+    said(&api, "blue", "Disjoint", "True")?;
 
     // The pods of all other namespaces are nobody's.
     let orphan = "no shard of the ring has pods, such as one in namespace ctrlmesh-system (and in \
