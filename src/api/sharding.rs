@@ -77,7 +77,7 @@ pub struct ShardingConfigStatus {
     /// say in a Lease what they have, so that no object has two owners; `Disjoint`: whether no
     /// other config wants some of the same objects, and all limit the same resources; `Covered`: whether
     /// each object of the resources that all configs limit is in a shard; `Silent`: whether a pod of
-    /// this shard does not renew its Lease. Of a root, `Ready`: whether its children are as it says.
+    /// this shard does not renew its Lease. `Injected`: whether all selected pods have a proxy. Of a root, `Ready`: whether its children are as it says.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(extend(
         "x-kubernetes-list-type" = "map",

@@ -29,6 +29,7 @@ pub(super) struct Metrics {
     pub(super) counts: Family<Labels<1>, Counter>,
     pub(super) is_leader: Gauge,
     pub(super) injected_pods: Gauge,
+    pub(super) pods_left_out: Gauge,
     pub(super) pods_without_next_root: Gauge,
     pub(super) overlapping_configs: Gauge,
     pub(super) uncovered_rings: Gauge,
@@ -50,6 +51,7 @@ impl Metrics {
             counts: Family::default(),
             is_leader: Gauge::default(),
             injected_pods: Gauge::default(),
+            pods_left_out: Gauge::default(),
             pods_without_next_root: Gauge::default(),
             overlapping_configs: Gauge::default(),
             uncovered_rings: Gauge::default(),
@@ -80,13 +82,7 @@ impl Metrics {
         drop(metrics.counts.get_or_create(&[("result", OK)]));
         mine.register("counts", "Counts of objects, by result", metrics.counts.clone());
         mine.register("leader", "Whether this replica leads", metrics.is_leader.clone());
-        let pods = "Injected pods that have not ended, as the leader sees them";
-        mine.register("injected_pods", pods, metrics.injected_pods.clone());
-        mine.register(
-            "pods_without_next_root",
-            "Injected pods that keep the next root from signing: a container started too early",
-            metrics.pods_without_next_root.clone(),
-        );
+        metrics.register_pods(mine);
         let overlaps =
             "ShardingConfigs that own what another of their ring owns, as the leader sees them";
         mine.register("overlapping_configs", overlaps, metrics.overlapping_configs.clone());
@@ -100,6 +96,18 @@ impl Metrics {
         );
         mine.register("connections", "Connections open now", metrics.connections.clone());
         (metrics, all)
+    }
+
+    fn register_pods(&self, mine: &mut Registry) {
+        let pods = "Injected pods that have not ended, as the leader sees them";
+        mine.register("injected_pods", pods, self.injected_pods.clone());
+        let pods = "Pods that a config selects and that have no proxy, as the leader sees them";
+        mine.register("pods_left_out", pods, self.pods_left_out.clone());
+        mine.register(
+            "pods_without_next_root",
+            "Injected pods that keep the next root from signing: a container started too early",
+            self.pods_without_next_root.clone(),
+        );
     }
 
     /// Counts a count of a resource's objects.

@@ -2,7 +2,7 @@
 //!
 //! Hides what is listed, and how an object is read. Does not know what they say together.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use k8s_openapi::api::{coordination::v1::Lease, core::v1::Pod};
 use kube::api::DynamicObject;
@@ -12,7 +12,9 @@ use crate::{
     api::{Condition, ShardingConfigStatus, keys, lease, lease::PodLease},
     cli::cluster::{Cluster, ClusterError},
     manager::inject::names::PROXY,
-    policy::{Checked, Draft, Kind, NamespaceLabels, ObjectRef, ShardingDraft, draft, shard_of},
+    policy::{
+        Checked, Draft, Kind, NamespaceLabels, ObjectRef, ShardingDraft, draft, object_of, shard_of,
+    },
 };
 
 /// The objects of the rings of one namespace, or of all.
@@ -25,6 +27,8 @@ pub(in crate::cli) struct Found {
     pub(in crate::cli) pods: Vec<FoundPod>,
     /// The pods that ask for injection and are not injected.
     pub(in crate::cli) bare: Vec<FoundPod>,
+    /// The pods that do not ask for it, in the namespaces of configs.
+    pub(in crate::cli) others: Vec<FoundPod>,
     /// The labels of all namespaces. `None` if no config needs them.
     pub(in crate::cli) namespaces: Option<NamespaceLabels>,
 }
@@ -70,7 +74,8 @@ impl Found {
             true => Some(cluster.list_namespaces().await?),
             false => None,
         };
-        let mut found = Self { configs, unready, namespaces, ..Self::default() };
+        let others = others(cluster, &configs).await?;
+        let mut found = Self { configs, unready, others, namespaces, ..Self::default() };
         found.leases.extend(leases.into_iter().filter_map(FoundLease::of));
         let mut pods: Vec<_> = pods.into_iter().filter_map(FoundPod::of).collect();
         // A pod may have the label of either dialect, or of both.
@@ -88,6 +93,20 @@ fn unready((object, checked): (&DynamicObject, &Checked)) -> Option<(ObjectRef, 
     let is_ready = |one: &&Condition| one.r#type == "Ready" && one.status == "False";
     let condition = status.conditions.iter().find(is_ready)?;
     Some((draft.root.object.clone(), condition.message.clone()))
+}
+
+/// The pods that do not ask for injection and have not ended, in the namespaces of configs.
+async fn others(cluster: &Cluster, configs: &[Checked]) -> Result<Vec<FoundPod>, ClusterError> {
+    let label =
+        [keys::PREFIX, keys::KRIDGE_PREFIX].map(|of| format!("!{of}{}", keys::ENABLE_PROXY));
+    let namespaces: BTreeSet<_> =
+        configs.iter().map(|config| &*object_of(config).namespace).collect();
+    let mut others = Vec::new();
+    for namespace in namespaces {
+        let pods = cluster.labelled::<Pod>(Some(namespace), &label.join(","), "pods").await?;
+        others.extend(pods.into_iter().filter_map(FoundPod::of).filter(|pod| pod.proxy.is_none()));
+    }
+    Ok(others)
 }
 
 impl FoundLease {

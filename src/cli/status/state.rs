@@ -11,6 +11,7 @@ use std::{
 use serde::Serialize;
 
 use crate::{
+    api::keys,
     cli::handover::{
         self, RingState, State,
         found::{Found, FoundPod},
@@ -157,6 +158,19 @@ fn of_pods(found: &Found, rings: &[RingState]) -> Vec<Problem> {
         let says =
             "asks for injection and is not injected: create it again, with the webhook in place";
         problems.push(problem(named(pod), says));
+    }
+    for pod in &found.others {
+        let configs = of_namespace(found, &pod.namespace);
+        if let Ok(config) = choose(configs, &pod.labels, &pod.namespace, None) {
+            let says = format!(
+                "is selected by {} and does not ask for injection, so it sees all objects: give its \
+                 template the label {}{}: \"true\", and create it again",
+                config.config.object,
+                keys::PREFIX,
+                keys::ENABLE_PROXY
+            );
+            problems.push(problem(named(pod), says));
+        }
     }
     for pod in &found.pods {
         if let Err(why) =

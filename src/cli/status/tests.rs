@@ -44,6 +44,7 @@ fn torn() -> Found {
     let says = "no pod of op-3-normal is ready, so it is not given what others have".to_owned();
     found.unready.push((ObjectRef::new(Kind::ShardingConfig, &meta), says));
     found.bare.push(pod("bare-0", "blue"));
+    found.others.extend([pod("plain-0", "blue"), pod("other-0", "nobody's")]);
     found.pods.push(pod("lost-0", "nobody's"));
     let mut old = pod("lone-0", "lone");
     old.proxy = Some("ctrlmesh:0".into());

@@ -18,6 +18,9 @@ use crate::{
     },
 };
 
+/// The pods that have not ended, by a field selector.
+pub const RUNS: &str = "status.phase!=Succeeded,status.phase!=Failed";
+
 /// An injected pod that runs.
 #[derive(Clone, Debug)]
 pub struct RunningPod {

@@ -4,6 +4,8 @@
 //! for the accounts of its pods. Both have fixed names, so that RBAC can name them, and are written by
 //! server-side apply. What is not wanted any more stays: pods may still mount it.
 
+mod apply;
+
 use std::{
     collections::{BTreeMap, BTreeSet},
     fs,
@@ -18,22 +20,20 @@ use k8s_openapi::{
     },
     jiff::Timestamp,
 };
-use kube::{
-    Api, Client,
-    api::{DynamicObject, Patch, PatchParams},
-};
+use kube::Client;
 use rustls_pki_types::{CertificateDer, pem::PemObject};
-use serde_json::Value;
 use tokio::{sync::watch, time::Instant};
 
+pub(super) use self::apply::Apply;
 use super::{
     conditions::{self, Rings, SelectedPods},
     found::{self, ChosenPod, FoundBundle, FoundRights, PodFacts, key, namespace},
     hooks,
     kridge::{Kridges, Translation},
     leases::{Leases, Removal},
+    left_out::LeftOut,
     roots::{self, Counts, Release, Roots},
-    subject::{NotWritten, Subject},
+    subject::Subject,
     waiting::Lacking,
 };
 use crate::{
@@ -46,7 +46,7 @@ use crate::{
         trust::{Known, Trusted},
     },
     net::ca::certificate_pem,
-    policy::{Kind, NamespaceLabels, ShardingDraft, choose, object_of, shard_of},
+    policy::{NamespaceLabels, ShardingDraft, choose, object_of, shard_of},
 };
 
 /// The time in which every kubelet has written a changed ConfigMap to its pods, and clients have
@@ -68,19 +68,13 @@ pub(super) struct Mesh {
     cluster_rights: Followed<ClusterRoleBinding, FoundRights>,
     leases: Leases,
     counts: Counts,
+    left_out: LeftOut,
     kridges: Kridges,
     /// The labels of all namespaces, which both replicas follow. `None` until they were listed once.
     namespaces: Option<Arc<NamespaceLabels>>,
     next_namespaces: watch::Receiver<Option<Arc<NamespaceLabels>>>,
     /// The certificates of the cluster's CA, as PEM.
     cluster_ca: Option<String>,
-}
-
-/// An object to apply.
-pub(super) struct Apply {
-    object: Value,
-    /// The reason why it must not be written.
-    foreign: Option<String>,
 }
 
 impl Mesh {
@@ -103,6 +97,7 @@ impl Mesh {
             leases: Leases::follow(access.clone()),
             kridges: Kridges::follow(access),
             counts: Counts::new(client.clone(), Arc::clone(shared)),
+            left_out: LeftOut::new(client.clone()),
             namespaces,
             next_namespaces,
             cluster_ca: None,
@@ -126,6 +121,7 @@ impl Mesh {
                 // Each is renewed every ten seconds.
                 update = self.leases.next() => (update, "leases", false),
                 () = self.counts.changed() => return,
+                () = self.left_out.changed(self.configs.as_deref()) => return,
                 update = self.kridges.next() => match update {
                     // A cluster without their definition has none.
                     Update::Failed(trouble) if trouble.is_unknown() => continue,
@@ -162,7 +158,11 @@ impl Mesh {
 
     /// Reads the cluster's CA, counts the pods, and has the objects of roots counted.
     pub(super) fn look(&mut self, shared: &Shared) {
-        self.counts.want(self.configs.as_deref().into_iter().flat_map(roots::all));
+        let configs = || self.configs.as_deref().into_iter();
+        self.counts.want(configs().flat_map(roots::all));
+        self.left_out.want(configs().flat_map(Configs::namespaces));
+        let left_out = i64::try_from(self.left_out.count()).unwrap_or(i64::MAX);
+        shared.metrics.pods_left_out.set(left_out);
         match read_certificates(shared) {
             Ok(certificates) => {
                 self.cluster_ca = Some(certificates);
@@ -230,9 +230,10 @@ impl Mesh {
         all.filter_map(|(at, config)| Some((at, shard_of(&config.checked)?)))
     }
 
-    /// The configs about whose rings there is something to report.
+    /// The configs about whose rings or pods there is something to report.
     pub(super) fn torn<'m>(&'m self, rings: &Rings<'m>) -> Vec<Lacking<'m>> {
-        self.drafts().flat_map(|(at, draft)| rings.lacking(at, draft)).collect()
+        let torn = self.drafts().flat_map(|(at, draft)| rings.lacking(at, draft));
+        torn.chain(self.left_out.lacking()).collect()
     }
 
     /// The conditions of ShardingConfigs to write.
@@ -252,9 +253,15 @@ impl Mesh {
                 selected.entry(of).or_default().add(name(at), pod, webhook.port);
             }
         }
+        let of = |one: &ChosenPod<'_>| {
+            let config = one.config.as_ref().ok()?;
+            Some(key(namespace(one.key), &config.config.object.name))
+        };
+        let injected: BTreeSet<String> = chosen.iter().filter_map(of).collect();
         let due = |(at, config)| {
             let pods = selected.get(at).copied().unwrap_or_default();
-            let object = conditions::due(at, config, &pods, rings, roots, self.now())?;
+            let injected = self.left_out.verdict(at, injected.contains(at));
+            let object = conditions::due(at, config, &pods, rings, roots, injected, self.now())?;
             Some((Subject::Condition(at.to_owned()), Apply { object, foreign: None }))
         };
         configs.all().filter_map(due).collect()
@@ -446,41 +453,6 @@ impl Mesh {
     /// The time by our own clock.
     pub(super) fn now(&self) -> Timestamp {
         Timestamp::try_from(self.shared.config.clock.now()).unwrap_or(Timestamp::UNIX_EPOCH)
-    }
-}
-
-impl Apply {
-    pub(super) async fn send(self, client: &Client) -> Result<(), NotWritten> {
-        let Self { object, foreign } = self;
-        if let Some(problem) = foreign {
-            return Err(NotWritten::Foreign(problem));
-        }
-        let text = |at: &str| object.pointer(at).and_then(Value::as_str).unwrap_or_default();
-        let (namespace, name) = (text("/metadata/namespace"), text("/metadata/name"));
-        let params = PatchParams::apply("ctrlmesh-manager").force();
-        let patch = Patch::Apply(&object);
-        match text("/kind") {
-            "ConfigMap" => {
-                let api: Api<ConfigMap> = Api::namespaced(client.clone(), namespace);
-                api.patch(name, &params, &patch).await.map(drop)?;
-            }
-            "ShardingConfig" => {
-                let kind = Kind::of(text("/apiVersion"), "ShardingConfig");
-                let kind = kind.unwrap_or(Kind::ShardingConfig).api_resource();
-                let api: Api<DynamicObject> =
-                    Api::namespaced_with(client.clone(), namespace, &kind);
-                api.patch_status(name, &params, &patch).await.map(drop)?;
-            }
-            "ClusterRoleBinding" => {
-                let api: Api<ClusterRoleBinding> = Api::all(client.clone());
-                api.patch(name, &params, &patch).await.map(drop)?;
-            }
-            _ => {
-                let api: Api<RoleBinding> = Api::namespaced(client.clone(), namespace);
-                api.patch(name, &params, &patch).await.map(drop)?;
-            }
-        }
-        Ok(())
     }
 }
 

@@ -13,6 +13,7 @@ mod found;
 mod hooks;
 mod kridge;
 mod leases;
+mod left_out;
 mod mesh;
 mod pauses;
 mod roots;

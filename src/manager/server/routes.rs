@@ -25,7 +25,7 @@ use crate::{
     api::keys,
     cluster::chain,
     manager::{
-        admission::{self, RunningPod, Verdict},
+        admission::{self, RUNS, RunningPod, Verdict},
         configs::{Configs, namespace},
         inject::Settings,
         shared::Shared,
@@ -51,9 +51,6 @@ const MAX_REVIEW: usize = 8 << 20;
 
 /// The time for a consistent list during a review, whose caller waits for five seconds.
 const LIST: Duration = Duration::from_secs(3);
-
-/// The pods that have not ended, by a field selector.
-const RUNS: &str = "status.phase!=Succeeded,status.phase!=Failed";
 
 /// The pods of a page of a list.
 const PAGE: u32 = 500;

@@ -14,12 +14,11 @@ use k8s_openapi::jiff::Timestamp;
 use kube::Resource;
 use serde_json::{Value, json};
 
-use self::verdict::Missed;
 pub(super) use self::{
     compared::Comparisons,
     reviews::SelectedPods,
     rings::{PodOfRing, Rings},
-    verdict::Verdict,
+    verdict::{Missed, Verdict},
 };
 use crate::{
     api::{Condition, RootStatus, ShardingConfig},
@@ -29,6 +28,9 @@ use crate::{
     },
     policy::{Draft, object_of},
 };
+
+/// The condition of a config whose pods all have a proxy.
+pub(super) const INJECTED: &str = "Injected";
 
 /// The reason why a condition is `True` or `False`, and the message.
 type Because = (&'static str, String);
@@ -40,6 +42,7 @@ pub(super) fn due(
     pods: &SelectedPods<'_>,
     rings: &Rings<'_>,
     roots: &Roots<'_>,
+    injected: Verdict,
     now: Timestamp,
 ) -> Option<Value> {
     let mut root = None;
@@ -52,6 +55,7 @@ pub(super) fn due(
                 (rings::COVERED, covered),
                 (rings::SILENT, silent),
                 (reviews::TYPE, pods.verdict(draft)),
+                (INJECTED, injected),
             ]
         }
         Ok(Draft::Root(_)) => {

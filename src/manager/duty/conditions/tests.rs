@@ -21,7 +21,7 @@ fn due(
     rings: &Rings<'_>,
     now: Timestamp,
 ) -> Option<Value> {
-    super::due(key, config, pods, rings, &Roots::default(), now)
+    super::due(key, config, pods, rings, &Roots::default(), super::Verdict::Unknown, now)
 }
 
 const MONDAY: &str = "2026-11-23T08:00:00Z";

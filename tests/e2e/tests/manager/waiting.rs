@@ -130,3 +130,47 @@ fn bad_i12_a_namespace_that_ends_holds_up_no_other_and_is_not_asked_again_and_ag
     }
     manager.wait_ready()
 }
+
+#[test]
+fn i15_a_config_says_which_of_its_pods_have_no_proxy() -> Result<()> {
+    let api = cluster()?;
+    // One was created while nobody injected, one does not ask for it, one is nobody's.
+    let asks = json!({ "ctrlmesh.kusionstack.io/enable-proxy": "true", "shard": "blue" });
+    for name in ["early", "plain"] {
+        create(&api, &labelled(name, &json!({ "shard": "blue" })), &[])?;
+    }
+    let label = "ctrlmesh.kusionstack.io/enable-proxy=true";
+    api.kubectl(&["label", "pod", "early", label, "-n", OPERATORS])?;
+    create(&api, &labelled("other", &json!({ "shard": "green" })), &[])?;
+    let manager = manager(&api, &[])?;
+    let config = create(&api, &config(OPERATORS), &[])?;
+    let name = config["metadata"]["name"].as_str().context("a name")?;
+    let path = format!(
+        "/apis/ctrlmesh.kusionstack.io/v1alpha1/namespaces/{OPERATORS}/shardingconfigs/{name}"
+    );
+    let says = |status: Option<&str>| -> Result<String> {
+        let mut last = Value::Null;
+        let found = until("the condition", 2 * SOON, || {
+            last = get(&api, &path)?.context("the config")?["status"].take();
+            let mut all = last["conditions"].as_array().into_iter().flatten();
+            let one = all.find(|one| one["type"] == "Injected");
+            let is = one.and_then(|one| one["status"].as_str()) == status;
+            let message = one.and_then(|one| one["message"].as_str()).unwrap_or_default();
+            Ok(is.then(|| message.to_owned()))
+        });
+        found.with_context(|| format!("{status:?}: {last}"))
+    };
+    let message = says(Some("False"))?;
+    let expected =
+        "pod early and others is selected and has no proxy, so it sees all objects: give its";
+    ensure!(message.starts_with(expected), "{message}");
+    ensure!(manager.metric("ctrlmesh_manager_pods_left_out")? == 2.0);
+    let event = until("an Event", SOON, || event(&api, name))?;
+    ensure!(event["reason"] == "NotInjected" && event["message"] == message, "{event}");
+    // Created again they are injected, but for the one that does not ask.
+    api.kubectl(&["delete", "pod", "early", "plain", "-n", OPERATORS, "--force"])?;
+    create(&api, &labelled("late", &asks), &[])?;
+    says(Some("True"))?;
+    api.kubectl(&["delete", "pod", "late", "-n", OPERATORS, "--force"])?;
+    says(None).map(drop)
+}

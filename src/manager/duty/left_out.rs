@@ -1,0 +1,190 @@
+//! Pods that a config selects and that have no proxy, so that nothing holds for them: their template
+//! lacks the label, or they were created while nobody injected.
+//!
+//! Hides how they are found: by lists of their metadata, in pages, once in a while, in the namespaces
+//! with configs. A watch would keep all pods of these in mind.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    future::pending,
+    time::Duration,
+};
+
+use futures_util::{FutureExt, future::BoxFuture};
+use k8s_openapi::api::core::v1::Pod;
+use kube::{
+    Api, Client,
+    api::{ListParams, PartialObjectMeta},
+};
+use tokio::time::{Instant, sleep_until, timeout};
+
+use super::{
+    conditions::{INJECTED, Missed, Verdict},
+    found::key,
+    subject::{ANSWER, About, NotWritten},
+    waiting::Lacking,
+};
+use crate::{
+    api::keys,
+    cluster::chain,
+    manager::{admission::RUNS, configs::Configs},
+    policy::{choose, object_of},
+};
+
+/// The time from one look to the next.
+const LOOK: Duration = Duration::from_secs(30);
+/// The pods of a page of a list.
+const PAGE: u32 = 500;
+
+/// A pod without a proxy.
+#[derive(Debug)]
+struct Bare {
+    name: String,
+    labels: BTreeMap<String, String>,
+}
+
+/// The pods without a proxy of each namespace that could be listed.
+type Found = BTreeMap<String, Vec<Bare>>;
+
+/// The pods that configs select and that have no proxy.
+pub(super) struct LeftOut {
+    client: Client,
+    wanted: BTreeSet<String>,
+    looking: Option<BoxFuture<'static, Found>>,
+    next: Instant,
+    /// The names of the pods, by the keys of the configs. A config is there once its namespace was listed.
+    known: BTreeMap<String, (String, BTreeSet<String>)>,
+}
+
+impl LeftOut {
+    pub(super) fn new(client: Client) -> Self {
+        Self {
+            client,
+            wanted: BTreeSet::new(),
+            looking: None,
+            next: Instant::now(),
+            known: BTreeMap::new(),
+        }
+    }
+
+    /// Looks into these namespaces from now on: into new ones at once.
+    pub(super) fn want<'n>(&mut self, namespaces: impl Iterator<Item = &'n str>) {
+        let wanted: BTreeSet<_> = namespaces.map(str::to_owned).collect();
+        if !wanted.is_subset(&self.wanted) {
+            self.next = Instant::now();
+        }
+        self.wanted = wanted;
+    }
+
+    /// Waits until the namespaces were looked into. Dropping it loses nothing.
+    pub(super) async fn changed(&mut self, configs: Option<&Configs>) {
+        loop {
+            if let Some(looking) = &mut self.looking {
+                let found = looking.await;
+                self.looking = None;
+                self.take(&found, configs);
+                return;
+            }
+            if self.wanted.is_empty() {
+                pending::<()>().await;
+            }
+            sleep_until(self.next).await;
+            self.next = Instant::now() + LOOK;
+            self.looking = Some(look(self.client.clone(), self.wanted.clone()).boxed());
+        }
+    }
+
+    fn take(&mut self, found: &Found, configs: Option<&Configs>) {
+        let Some(configs) = configs else { return };
+        for (namespace, pods) in found {
+            for config in configs.facts_of(namespace) {
+                let object = object_of(&config.checked);
+                let uid = object.uid.as_deref().unwrap_or_default().to_owned();
+                self.known.insert(key(namespace, &object.name), (uid, BTreeSet::new()));
+            }
+            for pod in pods {
+                let all = configs.of_namespace(namespace);
+                if let Ok(config) = choose(all, &pod.labels, namespace, None) {
+                    let at = key(namespace, &config.config.object.name);
+                    let known = self.known.entry(at).or_default();
+                    known.1.insert(pod.name.clone());
+                }
+            }
+        }
+        self.known.retain(|at, _| configs.at(at).is_some());
+    }
+
+    /// How many there are.
+    pub(super) fn count(&self) -> usize {
+        self.known.values().map(|(_, pods)| pods.len()).sum()
+    }
+
+    /// The verdict about the pods of the config at a key, of which others are injected or not.
+    pub(super) fn verdict(&self, key: &str, has_injected: bool) -> Verdict {
+        let Some((_, pods)) = self.known.get(key) else { return Verdict::Unknown };
+        match said(pods) {
+            Some(message) => Verdict::No("NotInjected", message),
+            None if has_injected => Verdict::Yes("Injected", String::new()),
+            None => Verdict::None,
+        }
+    }
+
+    /// The configs that select such pods.
+    pub(super) fn lacking(&self) -> impl Iterator<Item = Lacking<'_>> {
+        self.known.iter().filter_map(|(key, (uid, pods))| {
+            let (about, reason) = (About::Config(INJECTED), "NotInjected");
+            said(pods).map(|message| Lacking { about, key, uid, reason, message })
+        })
+    }
+}
+
+fn said(pods: &BTreeSet<String>) -> Option<String> {
+    let mut missed = Missed::default();
+    pods.iter().for_each(|pod| missed.add(pod));
+    let pods = missed.named("pod")?;
+    Some(format!(
+        "{pods} is selected and has no proxy, so it sees all objects: give its template the label \
+         {}{}: \"true\", and create it again",
+        keys::PREFIX,
+        keys::ENABLE_PROXY
+    ))
+}
+
+/// Looks into each namespace. One that cannot be listed is left out.
+async fn look(client: Client, namespaces: BTreeSet<String>) -> Found {
+    let mut found = Found::new();
+    for namespace in namespaces {
+        match pods(&client, &namespace).await {
+            Ok(pods) => drop(found.insert(namespace, pods)),
+            Err(error) => {
+                tracing::warn!(namespace, error = chain(&error), "pods cannot be listed");
+            }
+        }
+    }
+    found
+}
+
+async fn pods(client: &Client, namespace: &str) -> Result<Vec<Bare>, NotWritten> {
+    let api: Api<Pod> = Api::namespaced(client.clone(), namespace);
+    let mut bare = Vec::new();
+    let mut page = ListParams::default().fields(RUNS).limit(PAGE);
+    loop {
+        let listed = timeout(ANSWER, api.list_metadata(&page)).await;
+        let listed = listed.map_err(|_| NotWritten::Late)??;
+        bare.extend(listed.items.into_iter().filter_map(Bare::of));
+        match listed.metadata.continue_.filter(|next| !next.is_empty()) {
+            Some(next) => page.continue_token = Some(next),
+            None => return Ok(bare),
+        }
+    }
+}
+
+impl Bare {
+    fn of(pod: PartialObjectMeta<Pod>) -> Option<Self> {
+        let meta = pod.metadata;
+        let is_injected = meta.annotations.is_some_and(|all| all.contains_key(keys::INJECTED));
+        let is_bare = !is_injected && meta.deletion_timestamp.is_none();
+        let (name, labels) = (meta.name?, meta.labels.unwrap_or_default());
+        is_bare.then_some(Self { name, labels })
+    }
+}
