@@ -104,8 +104,9 @@ fn changed(scene: &Installed) -> Result<std::path::PathBuf> {
     let text = fs::read_to_string(&template)?;
     let [before, field] =
         ["                  certDir:\n", "                  certNext: {type: string}\n"];
-    ensure!(text.matches(before).count() == 1, "the definition has other fields");
-    fs::write(&template, text.replace(before, &format!("{field}{before}")))?;
+    // Ours is the first definition.
+    ensure!(text.contains(before), "the definition has other fields");
+    fs::write(&template, text.replacen(before, &format!("{field}{before}"), 1))?;
     Ok(other)
 }
 
