@@ -4,9 +4,11 @@
 
 mod access;
 mod followed;
+mod pages;
 
 pub(crate) use self::access::chain;
 pub use self::{
     access::{NoAccess, OwnAccess},
     followed::{Followed, Pauses, Trouble, Update, describe},
+    pages::{NotListed, pages},
 };

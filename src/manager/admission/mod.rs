@@ -15,7 +15,7 @@ use serde_json::Value;
 
 use self::wire::{Patch, Response, Review};
 pub use self::{
-    running::{RUNS, RunningPod},
+    running::{PodMeta, RUNS, RunningPod},
     siblings::{Config, review_config},
     wire::BadReview,
 };

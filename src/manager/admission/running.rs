@@ -5,8 +5,7 @@
 
 use std::collections::BTreeMap;
 
-use k8s_openapi::api::core::v1::Pod;
-use kube::api::PartialObjectMeta;
+use serde::{Deserialize, de::IgnoredAny};
 
 use crate::{
     api::keys,
@@ -30,16 +29,38 @@ pub struct RunningPod {
     pub labels: BTreeMap<String, String>,
 }
 
+/// The metadata of a pod, as far as it tells whether it runs in a shard.
+#[derive(Debug, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct PodMeta {
+    /// Its name.
+    pub name: String,
+    /// Its labels.
+    #[serde(default)]
+    pub labels: BTreeMap<String, String>,
+    /// Its annotations, by their keys alone: one may be large.
+    #[serde(default)]
+    annotations: BTreeMap<String, IgnoredAny>,
+    deletion_timestamp: Option<IgnoredAny>,
+}
+
+impl PodMeta {
+    /// Whether it has a proxy.
+    pub fn is_injected(&self) -> bool {
+        self.annotations.contains_key(keys::INJECTED)
+    }
+
+    /// Whether it is being deleted.
+    pub fn is_going(&self) -> bool {
+        self.deletion_timestamp.is_some()
+    }
+}
+
 impl RunningPod {
     /// A pod that has not ended. `None` if it is not injected, or is being deleted.
-    pub fn of(pod: PartialObjectMeta<Pod>) -> Option<Self> {
-        let meta = pod.metadata;
-        let is_injected = meta.annotations.is_some_and(|all| all.contains_key(keys::INJECTED));
-        let runs = is_injected && meta.deletion_timestamp.is_none();
-        runs.then(|| Self {
-            name: meta.name.unwrap_or_default(),
-            labels: meta.labels.unwrap_or_default(),
-        })
+    pub fn of(pod: PodMeta) -> Option<Self> {
+        let runs = pod.is_injected() && !pod.is_going();
+        runs.then_some(Self { name: pod.name, labels: pod.labels })
     }
 }
 

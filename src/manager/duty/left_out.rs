@@ -12,29 +12,27 @@ use std::{
 
 use futures_util::{FutureExt, future::BoxFuture};
 use k8s_openapi::api::core::v1::Pod;
-use kube::{
-    Api, Client,
-    api::{ListParams, PartialObjectMeta},
-};
-use tokio::time::{Instant, sleep_until, timeout};
+use kube::{Client, Resource, api::ListParams};
+use tokio::time::{Instant, sleep_until};
 
 use super::{
     conditions::{INJECTED, Missed, Verdict},
     found::key,
-    subject::{ANSWER, About, NotWritten},
+    subject::About,
     waiting::Lacking,
 };
 use crate::{
     api::keys,
-    cluster::chain,
-    manager::{admission::RUNS, configs::Configs},
+    cluster::{NotListed, chain, pages},
+    manager::{
+        admission::{PodMeta, RUNS},
+        configs::Configs,
+    },
     policy::{choose, object_of},
 };
 
 /// The time from one look to the next.
 const LOOK: Duration = Duration::from_secs(30);
-/// The pods of a page of a list.
-const PAGE: u32 = 500;
 
 /// A pod without a proxy.
 #[derive(Debug)]
@@ -164,27 +162,17 @@ async fn look(client: Client, namespaces: BTreeSet<String>) -> Found {
     found
 }
 
-async fn pods(client: &Client, namespace: &str) -> Result<Vec<Bare>, NotWritten> {
-    let api: Api<Pod> = Api::namespaced(client.clone(), namespace);
+async fn pods(client: &Client, namespace: &str) -> Result<Vec<Bare>, NotListed> {
     let mut bare = Vec::new();
-    let mut page = ListParams::default().fields(RUNS).limit(PAGE);
-    loop {
-        let listed = timeout(ANSWER, api.list_metadata(&page)).await;
-        let listed = listed.map_err(|_| NotWritten::Late)??;
-        bare.extend(listed.items.into_iter().filter_map(Bare::of));
-        match listed.metadata.continue_.filter(|next| !next.is_empty()) {
-            Some(next) => page.continue_token = Some(next),
-            None => return Ok(bare),
-        }
-    }
+    let add = |pod: PodMeta| bare.extend(Bare::of(pod));
+    let params = ListParams::default().fields(RUNS);
+    pages(client, Pod::url_path(&(), Some(namespace)), params, add).await?;
+    Ok(bare)
 }
 
 impl Bare {
-    fn of(pod: PartialObjectMeta<Pod>) -> Option<Self> {
-        let meta = pod.metadata;
-        let is_injected = meta.annotations.is_some_and(|all| all.contains_key(keys::INJECTED));
-        let is_bare = !is_injected && meta.deletion_timestamp.is_none();
-        let (name, labels) = (meta.name?, meta.labels.unwrap_or_default());
-        is_bare.then_some(Self { name, labels })
+    fn of(pod: PodMeta) -> Option<Self> {
+        let is_bare = !pod.is_injected() && !pod.is_going();
+        is_bare.then_some(Self { name: pod.name, labels: pod.labels })
     }
 }

@@ -11,7 +11,7 @@ use http_body_util::Full;
 use hyper::body::Incoming;
 use k8s_openapi::api::core::v1::Pod;
 use kube::{
-    Api, Client,
+    Api, Client, Resource,
     api::{DynamicObject, ListParams},
 };
 use tokio::time::timeout;
@@ -23,9 +23,9 @@ use super::{
 };
 use crate::{
     api::keys,
-    cluster::chain,
+    cluster::{chain, pages},
     manager::{
-        admission::{self, RUNS, RunningPod, Verdict},
+        admission::{self, PodMeta, RUNS, RunningPod, Verdict},
         configs::{Configs, namespace},
         inject::Settings,
         shared::Shared,
@@ -51,9 +51,6 @@ const MAX_REVIEW: usize = 8 << 20;
 
 /// The time for a consistent list during a review, whose caller waits for five seconds.
 const LIST: Duration = Duration::from_secs(3);
-
-/// The pods of a page of a list.
-const PAGE: u32 = 500;
 
 /// The answers to requests.
 pub(in crate::manager) struct Routes {
@@ -175,7 +172,6 @@ impl Routes {
 
     /// The injected pods of a namespace that run, by a consistent list.
     async fn running(&self, namespace: &str) -> Result<Vec<RunningPod>, Box<Status>> {
-        let api: Api<Pod> = Api::namespaced(self.client.clone(), namespace);
         let unknown = |why: String| {
             let message = format!("it cannot be told which pods run: {why}; try again");
             Box::new(Status::new(Reason::ServiceUnavailable, message))
@@ -183,17 +179,12 @@ impl Routes {
         let mut pods = Vec::new();
         for prefix in [keys::PREFIX, keys::KRIDGE_PREFIX] {
             let label = format!("{prefix}{}=true", keys::ENABLE_PROXY);
-            let mut page = ListParams::default().labels(&label).fields(RUNS).limit(PAGE);
-            loop {
-                let listed = timeout(LIST, api.list_metadata(&page)).await;
-                let listed = listed.map_err(|late| unknown(late.to_string()))?;
-                let listed = listed.map_err(|error| unknown(chain(&error)))?;
-                pods.extend(listed.items.into_iter().filter_map(RunningPod::of));
-                match listed.metadata.continue_.filter(|next| !next.is_empty()) {
-                    Some(next) => page.continue_token = Some(next),
-                    None => break,
-                }
-            }
+            let params = ListParams::default().labels(&label).fields(RUNS);
+            let path = Pod::url_path(&(), Some(namespace));
+            let add = |pod: PodMeta| pods.extend(RunningPod::of(pod));
+            let listed = timeout(LIST, pages(&self.client, path, params, add)).await;
+            let listed = listed.map_err(|late| unknown(late.to_string()))?;
+            listed.map_err(|error| unknown(chain(&error)))?;
         }
         Ok(pods)
     }

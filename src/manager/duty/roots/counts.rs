@@ -12,20 +12,18 @@ use std::{
 
 use futures_util::{FutureExt, future::BoxFuture};
 use kube::{
-    Api, Client,
+    Client, Resource,
     api::{DynamicObject, ListParams},
     discovery::{self, ApiResource},
 };
+use serde::Deserialize;
 use tokio::time::{Instant, sleep_until, timeout};
 
 use crate::{
-    cluster::chain,
+    cluster::{NotListed, chain, pages},
     manager::{duty::subject::ANSWER, shared::Shared},
     policy::roots::{Load, Root},
 };
-
-/// The objects of a page of a list.
-const PAGE: u32 = 500;
 
 /// The number of a resource's objects in each namespace.
 type Objects = BTreeMap<String, u64>;
@@ -49,13 +47,20 @@ enum NotCounted {
     Late,
 }
 
-impl From<kube::Error> for NotCounted {
-    fn from(error: kube::Error) -> Self {
+impl From<NotListed> for NotCounted {
+    fn from(error: NotListed) -> Self {
         match error {
-            kube::Error::Api(status) if status.is_forbidden() => Self::Forbidden,
-            error => Self::Api(error),
+            NotListed::Api(kube::Error::Api(status)) if status.is_forbidden() => Self::Forbidden,
+            NotListed::Api(error) => Self::Api(error),
+            NotListed::Late => Self::Late,
         }
     }
+}
+
+/// The part of an object's metadata that counts.
+#[derive(Deserialize)]
+struct Counted {
+    namespace: Option<String>,
 }
 
 /// A count of all resources that are wanted.
@@ -192,20 +197,16 @@ async fn count(client: Client, wanted: BTreeSet<Named>) -> Count {
 
 /// The number of a resource's objects in each namespace.
 async fn objects(client: &Client, group: &str, plural: &str) -> Result<Objects, NotCounted> {
-    let resource = within(resource(client, group, plural)).await?;
-    let api: Api<DynamicObject> = Api::all_with(client.clone(), &resource);
+    let resource = timeout(ANSWER, resource(client, group, plural)).await;
+    let resource = resource.map_err(|_| NotCounted::Late)??;
     let mut objects = Objects::new();
-    let mut page = ListParams::default().limit(PAGE);
-    loop {
-        let listed = within(async { Ok(api.list_metadata(&page).await?) }).await?;
-        for namespace in listed.items.into_iter().filter_map(|object| object.metadata.namespace) {
+    let count = |object: Counted| {
+        if let Some(namespace) = object.namespace {
             *objects.entry(namespace).or_default() += 1;
         }
-        match listed.metadata.continue_.filter(|next| !next.is_empty()) {
-            Some(next) => page.continue_token = Some(next),
-            None => return Ok(objects),
-        }
-    }
+    };
+    pages(client, DynamicObject::url_path(&resource, None), ListParams::default(), count).await?;
+    Ok(objects)
 }
 
 /// The resource in the version that the API server prefers.
@@ -213,14 +214,10 @@ async fn resource(client: &Client, group: &str, plural: &str) -> Result<ApiResou
     let found = discovery::group(client, group).await;
     let found = found.map_err(|error| match error {
         kube::Error::Discovery(_) => NotCounted::Unknown,
-        error => error.into(),
+        error => NotListed::Api(error).into(),
     })?;
     let mut all = found.recommended_resources().into_iter().map(|(resource, _)| resource);
     all.find(|resource| resource.plural == plural).ok_or(NotCounted::Unknown)
-}
-
-async fn within<T>(answer: impl Future<Output = Result<T, NotCounted>>) -> Result<T, NotCounted> {
-    timeout(ANSWER, answer).await.map_err(|_| NotCounted::Late)?
 }
 
 #[cfg(test)]
@@ -286,13 +283,13 @@ mod tests {
     /// A page of the objects from a number on, of so many.
     fn page(at: &str, of: usize) -> (u16, Value) {
         let first = at.split_once("continue=").map_or(0, |(_, from)| from.parse().unwrap());
-        let objects = (first..of.min(first + 500)).map(|number| {
+        let objects = (first..of.min(first + 100)).map(|number| {
             json!({ "metadata": {
                 "name": format!("widget-{number}"), "namespace": format!("ns-{}", number % 7),
             } })
         });
         let objects: Vec<_> = objects.collect();
-        let next = if first + 500 < of { (first + 500).to_string() } else { String::new() };
+        let next = if first + 100 < of { (first + 100).to_string() } else { String::new() };
         let said = json!({
             "kind": "PartialObjectMetadataList", "apiVersion": "meta.k8s.io/v1",
             "metadata": { "resourceVersion": "1", "continue": next }, "items": objects,
@@ -308,8 +305,8 @@ mod tests {
         assert_eq!((counted.len(), counted["ns-0"], counted["ns-6"]), (7, 2859, 2858));
         let asked = asked.lock();
         let lists: Vec<_> = asked.iter().filter(|at| at.contains("widgets?")).collect();
-        assert_eq!(lists.len(), 41);
-        assert!(lists.iter().all(|at| at.contains("limit=500")), "{lists:?}");
+        assert_eq!(lists.len(), 201);
+        assert!(lists.iter().all(|at| at.contains("limit=100")), "{lists:?}");
     }
 
     #[tokio::test]
@@ -322,7 +319,7 @@ mod tests {
         ] {
             let later = move |at: &str| match at.contains("continue=") {
                 true => status(code, reason),
-                false => page(at, 700),
+                false => page(at, 170),
             };
             let (client, _) = client(move |at| discovered(at).unwrap_or_else(|| later(at)));
             let why = objects(&client, "example.com", "widgets").await.unwrap_err();
