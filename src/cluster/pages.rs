@@ -27,7 +27,8 @@ pub enum NotListed {
 #[derive(Deserialize)]
 struct Page<M> {
     metadata: Position,
-    items: Vec<Item<M>>,
+    /// `None` if there are none: null, as Go writes an empty list.
+    items: Option<Vec<Item<M>>>,
 }
 
 #[derive(Deserialize)]
@@ -55,7 +56,7 @@ pub async fn pages<M: DeserializeOwned>(
         let page = request.list_metadata(&params).map_err(kube::Error::BuildRequest)?;
         let page = timeout(ANSWER, client.request::<Page<M>>(page)).await;
         let Page { metadata, items } = page.map_err(|_| NotListed::Late)??;
-        items.into_iter().for_each(|item| each(item.metadata));
+        items.into_iter().flatten().for_each(|item| each(item.metadata));
         if metadata.r#continue.is_empty() {
             return Ok(());
         }

@@ -192,9 +192,15 @@ impl Lot {
             values: names.iter().cloned().collect(),
         };
         let mut all = Vec::new();
-        all.extend(self.only.as_ref().map(|names| name(Operator::In, names)));
+        // A list of none is no requirement. What is in no namespace has no such label.
+        let is_outside = self.only.as_ref().is_some_and(BTreeSet::is_empty)
+            || self.buckets.as_ref().is_some_and(Spans::is_empty);
+        all.extend(is_outside.then(|| name(Operator::DoesNotExist, &BTreeSet::new())));
+        let only = self.only.as_ref().filter(|_| !is_outside);
+        all.extend(only.map(|names| name(Operator::In, names)));
         all.extend((!self.without.is_empty()).then(|| name(Operator::NotIn, &self.without)));
-        all.extend(self.buckets.as_ref().map(|buckets| LabelSelectorRequirement {
+        let buckets = self.buckets.as_ref().filter(|_| !is_outside);
+        all.extend(buckets.map(|buckets| LabelSelectorRequirement {
             key: BUCKET.to_owned(),
             operator: Operator::In,
             values: numbers(buckets).map(|bucket| bucket.to_string()).collect(),

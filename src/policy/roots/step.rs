@@ -132,6 +132,8 @@ struct Layout<'a> {
     /// The lot that each shard is to have.
     wanted: BTreeMap<String, (Shard, Lot)>,
     holds: Vec<Hold>,
+    /// Whether everybody keeps what they have.
+    is_held: bool,
 }
 
 impl<'a> Layout<'a> {
@@ -142,7 +144,7 @@ impl<'a> Layout<'a> {
             now.iter().filter_map(|(name, lot)| Some((root.shard_named(name)?, lot.clone())));
         let wanted = root.lots(&shards.collect::<Lots>(), load).into_iter();
         let wanted = wanted.map(|(shard, lot)| (root.name(shard), (shard, lot))).collect();
-        let mut layout = Self { root, own, now, wanted, holds: Vec::new() };
+        let mut layout = Self { root, own, now, wanted, holds: Vec::new(), is_held: false };
         layout.hold();
         layout
     }
@@ -168,6 +170,7 @@ impl<'a> Layout<'a> {
             self.holds.extend((!empty.is_empty()).then_some(Hold::Uncounted(empty)));
             return;
         }
+        self.is_held = true;
         for (name, (_, wanted)) in &mut self.wanted {
             let others = self.now.iter().filter(|(other, _)| *other != name);
             let is_free = others.into_iter().all(|(_, lot)| lot.is_disjoint(wanted));
@@ -198,7 +201,7 @@ impl<'a> Layout<'a> {
     fn step(mut self) -> Step {
         let [mut losing, mut gaining, mut deleted] = [const { Vec::new() }; 3];
         let mut claimed = Vec::new();
-        let goes = |name: &&str| !self.wanted.contains_key(*name) && self.holds.is_empty();
+        let goes = |name: &&str| !self.wanted.contains_key(*name) && !self.is_held;
         for (name, child) in self.own.iter().filter(|(name, _)| goes(name)) {
             let emptied = self.emptied(name, child);
             let is_empty = child.lot.as_ref().is_some_and(Lot::is_nothing);

@@ -745,3 +745,50 @@ fn bad_i15_objects_are_counted_by_the_names_of_resources() {
         assert!(error.contains(expected), "{error}");
     }
 }
+
+#[test]
+fn bad_i15_while_objects_are_not_counted_nobody_gets_what_a_shard_that_goes_has() {
+    let canary = json!({"replicas": 2, "inNamespaces": ["ant"]});
+    let mut world = World::default();
+    let before = root(&spec(&canary, 1, "Namespace"));
+    settle(&before, &mut world);
+    settle(&before, &mut world);
+    let mut after = spec(&Value::Null, 3, "Namespace");
+    after["root"]["auto"]["weight"] = json!("Objects");
+    after["root"]["prefix"] = json!("op");
+    let after = root(&after);
+    // Those of the pods that ran are gone.
+    for child in world.children.values_mut() {
+        child.pods.clear();
+        child.is_ready = true;
+    }
+    let ant = ("ant".to_owned(), "u".to_owned());
+    for _ in 0..4 {
+        for write in &next(&after, &world).0 {
+            world.write(write);
+            assert!(world.owners(&ant) <= 1, "after {write:?}");
+        }
+    }
+    assert_eq!(world.owners(&ant), 1);
+    assert_eq!(
+        next(&after, &world).1,
+        [Hold::Uncounted(vec!["op-2-normal".to_owned(), "op-3-normal".to_owned()])]
+    );
+}
+
+/// A shard with no bucket may have what is in no namespace.
+#[test]
+fn i15_a_lot_without_a_namespace_has_what_is_in_none() {
+    let root = root(&spec(&Value::Null, 2, "Label"));
+    for lot in [
+        Lot::of_buckets(Spans::default()).with_outside(),
+        Lot::of_names(BTreeSet::new()).with_outside(),
+        Lot::of_hashes(HashOf::Uid, Spans::up_to(END)).within(&Spans::default()),
+    ] {
+        assert!(!lot.is_nothing());
+        assert_eq!(Lot::read(&lot.text()).as_ref(), Some(&lot));
+        let policy = policy("op-1-normal", &root.spec(Shard::Normal(1), &lot));
+        assert!(owns(&policy, ("", "u")), "{lot:?}");
+        assert!(NAMES.iter().all(|name| !owns(&policy, (name, "u"))), "{lot:?}");
+    }
+}
