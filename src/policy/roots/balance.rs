@@ -124,11 +124,11 @@ fn last_that(first: usize, end: usize, is: impl Fn(usize) -> bool) -> usize {
 /// Who may get what somebody else has.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Gains {
-    /// Nobody.
+    /// No owner.
     Nobody,
-    /// Who has nothing yet.
+    /// The owners without a share.
     New,
-    /// Also others, where the heaviest share weighs more than 1.2 times the mean, and would weigh a
+    /// Other owners, too, where the heaviest share weighs more than 1.2 times the mean, and would weigh a
     /// tenth less.
     All,
 }

@@ -77,11 +77,10 @@ pub(in crate::manager::duty) struct Counts {
     known: BTreeMap<Named, Objects>,
     /// The resources that were not counted the last time, each with the reason.
     problems: BTreeMap<Named, String>,
-    /// The counts that began. Nothing moves by the first of a term: the leader before may have moved something
-    /// a moment ago.
-    counts: u64,
-    /// The roots of which something has moved since the last count.
-    moved: BTreeSet<String>,
+    /// The beginning of the term: the leader before may have moved something a moment ago.
+    begun: Instant,
+    /// The time at which something of a root moved last, by its key.
+    moved: BTreeMap<String, Instant>,
 }
 
 impl Counts {
@@ -94,8 +93,8 @@ impl Counts {
             next: Instant::now(),
             known: BTreeMap::new(),
             problems: BTreeMap::new(),
-            counts: 0,
-            moved: BTreeSet::new(),
+            begun: Instant::now(),
+            moved: BTreeMap::new(),
         }
     }
 
@@ -134,8 +133,8 @@ impl Counts {
     }
 
     fn take(&mut self, count: Count) {
-        self.counts += 1;
-        self.moved.clear();
+        let every = self.shared.config.balance_interval;
+        self.moved.retain(|_, at| at.elapsed() < every);
         self.problems.clear();
         for (resource, counted) in count {
             self.shared.metrics.counted(counted.is_ok());
@@ -153,7 +152,7 @@ impl Counts {
 
     /// Notes that children of a root were written.
     pub(in crate::manager::duty) fn moved(&mut self, key: String) {
-        self.moved.insert(key);
+        self.moved.insert(key, Instant::now());
     }
 
     /// Calls `then` with the load of the root at a key.
@@ -172,8 +171,13 @@ impl Counts {
                 *all.entry(namespace.clone()).or_default() += count;
             }
         }
-        let may_move = self.counts > 1 && !self.moved.contains(key);
-        then(Load::Known { objects: &objects, may_move })
+        then(Load::Known { objects: &objects, may_move: self.may_move(key) })
+    }
+
+    /// Whether an interval has passed since something of a root moved, or may have.
+    fn may_move(&self, key: &str) -> bool {
+        let last = self.moved.get(key).copied().unwrap_or(self.begun);
+        last.elapsed() >= self.shared.config.balance_interval
     }
 
     /// The reason why the objects of a root are not counted. `None` if they are, or are about to be.
@@ -231,6 +235,7 @@ mod tests {
     use tower::service_fn;
 
     use super::*;
+    use crate::policy::{Draft, Kind, draft};
 
     /// A client of an API server that answers each path and query so, and what it was asked.
     fn client(
@@ -308,6 +313,49 @@ mod tests {
         let lists: Vec<_> = asked.iter().filter(|at| at.contains("widgets?")).collect();
         assert_eq!(lists.len(), 201);
         assert!(lists.iter().all(|at| at.contains("limit=100")), "{lists:?}");
+    }
+
+    fn root(name: &str, resource: &str) -> Root {
+        let config = json!({
+            "metadata": { "namespace": "ops", "name": name },
+            "spec": { "root": {
+                "prefix": "op", "targetStatefulSet": "op",
+                "auto": {
+                    "shardingSize": 2, "everyShardReplicas": 1, "by": "Namespace",
+                    "weight": "Objects",
+                },
+                "resourceSelector": [{ "relateResources": [
+                    { "apiGroups": ["example.com"], "resources": [resource] },
+                ] }],
+            } },
+        });
+        match draft(Kind::ShardingConfig, &serde_json::from_value(config).unwrap()) {
+            Ok(Draft::Root(draft)) => draft.root,
+            other => panic!("{other:?}"),
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn i15_a_root_moves_something_once_an_interval_however_often_is_counted() {
+        let (client, _) = client(|at| discovered(at).unwrap_or_else(|| page(at, 7)));
+        let mut counts = Counts::new(client, Arc::new(Shared::for_tests()));
+        let (one, other) = (root("one", "widgets"), root("other", "gadgets"));
+        counts.want([("ops/one", &one)].into_iter());
+        counts.changed().await;
+        assert!(!counts.may_move("ops/one"), "the leader before may have moved something");
+        counts.want([("ops/one", &one), ("ops/other", &other)].into_iter());
+        counts.changed().await;
+        assert!(!counts.may_move("ops/one"), "another root is counted, too");
+        assert!(
+            counts.problem(&other).unwrap().starts_with("gadgets.example.com cannot be counted")
+        );
+        tokio::time::advance(std::time::Duration::from_secs(600)).await;
+        assert!(counts.may_move("ops/one"));
+        counts.moved("ops/one".to_owned());
+        counts.changed().await;
+        assert!(!counts.may_move("ops/one") && counts.may_move("ops/other"));
+        tokio::time::advance(std::time::Duration::from_secs(600)).await;
+        assert!(counts.may_move("ops/one"));
     }
 
     #[tokio::test]
