@@ -19,7 +19,8 @@ pub use self::{
     root::{Auto, Balance, By, Canary, Root, Weight},
     selector::{LabelSelector, LabelSelectorRequirement, Operator},
     sharding::{
-        Condition, Controller, Handover, HandoverMode, OwnerDown, RootStatus, Route,
-        ShardingConfig, ShardingConfigSpec, ShardingConfigStatus, Unowned, Webhook,
+        Condition, Controller, Handover, HandoverMode, OwnerDown, PodsOfGeneration, PodsStatus,
+        RootStatus, Route, ShardingConfig, ShardingConfigSpec, ShardingConfigStatus, Unowned,
+        Webhook,
     },
 };

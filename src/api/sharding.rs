@@ -22,10 +22,12 @@ use super::{LabelSelector, Limit, Root};
     validation = Rule::new("self.metadata.name.size() <= 63")
         .message("the name is too long: it is the value of a label, of at most 63 characters"),
     doc = "One shard: its pods, and the objects that they see.",
-    printcolumn = r#"{"name":"Lock", "type":"string", "jsonPath":".spec.controller.leaderElectionName"}"#,
+    printcolumn = r#"{"name":"Pods", "type":"integer", "jsonPath":".status.pods.selected"}"#,
     printcolumn = r#"{"name":"In-Force", "type":"string", "jsonPath":".status.conditions[?(@.type==\"InForce\")].status"}"#,
+    printcolumn = r#"{"name":"Owns", "type":"string", "jsonPath":".status.owns"}"#,
     printcolumn = r#"{"name":"Ready", "type":"string", "jsonPath":".status.conditions[?(@.type==\"Ready\")].status"}"#,
-    printcolumn = r#"{"name":"Age", "type":"date", "jsonPath":".metadata.creationTimestamp"}"#
+    printcolumn = r#"{"name":"Age", "type":"date", "jsonPath":".metadata.creationTimestamp"}"#,
+    printcolumn = r#"{"name":"Lock", "type":"string", "jsonPath":".spec.controller.leaderElectionName", "priority": 1}"#
 )]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 #[schemars(extend("x-kubernetes-validations" = [{
@@ -77,16 +79,52 @@ pub struct ShardingConfigStatus {
     /// say in a Lease what they have, so that no object has two owners; `Disjoint`: whether no
     /// other config wants some of the same objects, and all limit the same resources; `Covered`: whether
     /// each object of the resources that all configs limit is in a shard; `Silent`: whether a pod of
-    /// this shard does not renew its Lease. `Injected`: whether all selected pods have a proxy. Of a root, `Ready`: whether its children are as it says.
+    /// this shard does not renew its Lease. `Injected`: whether all selected pods have a proxy. `Ready`:
+    /// whether there are injected pods and all are ready; of a root, whether its children are as it says.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(extend(
         "x-kubernetes-list-type" = "map",
         "x-kubernetes-list-map-keys" = ["type"],
     ))]
     pub conditions: Vec<Condition>,
+    /// The pods of the shard. A root has none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub pods: Option<PodsStatus>,
+    /// The objects that the shard has of the resources that it limits, in a few words.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub owns: Option<String>,
     /// The state of a root.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub root: Option<RootStatus>,
+}
+
+/// The injected pods of a shard that have not ended.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct PodsStatus {
+    /// The number of those that it selects.
+    #[schemars(extend("format" = "int32"))]
+    pub selected: u32,
+    /// The number of those that are ready.
+    #[schemars(extend("format" = "int32"))]
+    pub ready: u32,
+    /// The numbers of the spec by which they claim in their Leases, in order. A pod without a Lease is
+    /// not counted.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(extend(
+        "x-kubernetes-list-type" = "map",
+        "x-kubernetes-list-map-keys" = ["generation"],
+    ))]
+    pub generations: Vec<PodsOfGeneration>,
+}
+
+/// The pods that go by one number of the spec.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct PodsOfGeneration {
+    /// The number of the spec, `metadata.generation`.
+    pub generation: i64,
+    /// The number of pods.
+    #[schemars(extend("format" = "int32"))]
+    pub pods: u32,
 }
 
 /// The state of a root.

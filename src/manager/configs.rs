@@ -11,7 +11,7 @@ use crate::{
     api::{ShardingConfigSpec, ShardingConfigStatus, keys},
     policy::{
         Checked, Draft, Kind, NamespaceLabels, NamespacesUnknown, ObjectRef, Scope, ShardingDraft,
-        choose, draft, object_of, ring::Wanted, roots::Lot, shard_of,
+        choose, draft, object_of, ownership, ring::Wanted, roots::Lot, shard_of,
     },
 };
 
@@ -27,6 +27,8 @@ pub(super) struct ConfigFacts {
     pub(super) needs_namespaces: bool,
     /// The wish of its shard, if it needs no labels of namespaces. `None` if it is in no ring.
     wanted: Option<Wanted<Arc<Scope>>>,
+    /// Its objects in a few words, if it needs no labels of namespaces. `None` if it is no shard.
+    owns: Option<String>,
     /// The status that it has. Empty if it has none, or one that cannot be read.
     pub(super) status: ShardingConfigStatus,
     /// Whether it is being deleted.
@@ -111,12 +113,18 @@ impl ChildFacts {
     }
 }
 
+fn owns(draft: &ShardingDraft, known: Option<&NamespaceLabels>) -> Option<String> {
+    let policy = draft.resolve(known).ok()?;
+    Some(ownership::said(&policy.sharding.area()))
+}
+
 impl ConfigFacts {
     pub(super) fn of(config: &DynamicObject) -> Self {
         let checked = draft(Kind::of_config(config), config);
         let draft = shard_of(&checked);
         let needs_namespaces = draft.is_some_and(ShardingDraft::needs_namespaces);
         let wanted = draft.and_then(|draft| Wanted::of(draft, None).ok()?);
+        let owns = draft.and_then(|draft| owns(draft, None));
         let status = config.data.get("status").map(ShardingConfigStatus::deserialize);
         let status = status.and_then(Result::ok).unwrap_or_default();
         let meta = &config.metadata;
@@ -124,6 +132,7 @@ impl ConfigFacts {
         Self {
             needs_namespaces,
             wanted,
+            owns,
             status,
             is_going: meta.deletion_timestamp.is_some(),
             is_protected: finalizers.any(|finalizer| finalizer == keys::PROTECTED),
@@ -143,6 +152,15 @@ impl ConfigFacts {
         match &self.checked {
             Ok(Draft::Sharding(draft)) if self.needs_namespaces => Wanted::of(draft, known),
             _ => Ok(self.wanted.clone()),
+        }
+    }
+
+    /// The objects of its shard in a few words, with these labels of namespaces. `None` if they are
+    /// needed and not known, or it is no shard.
+    pub(super) fn owns(&self, known: Option<&NamespaceLabels>) -> Option<String> {
+        match &self.checked {
+            Ok(Draft::Sharding(draft)) if self.needs_namespaces => owns(draft, known),
+            _ => self.owns.clone(),
         }
     }
 }

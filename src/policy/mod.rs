@@ -38,7 +38,7 @@ pub use self::{
     sharding::{
         Area, BadLock, BadRange, BadRule, Boundary, Computed, HashFunction, HashOf, HashRange,
         HashRule, Lock, LockIn, NamespaceLabels, ObjectFacts, OfNamespace, Pattern, Piece, Rule,
-        Scope, Scopes, Selected, Sharding, Share,
+        Scope, Scopes, Selected, Sharding, Share, shard_bucket,
     },
     way::{Extent, Narrow, Pushed, Rewrite, Way, Write},
     webhook::{

@@ -29,6 +29,12 @@ pub fn text(status: &Status) -> String {
             let proxies = shard.proxies.iter().map(of).collect::<Vec<_>>().join(", ");
             let _ = writeln!(text, "proxies of {}/{}: {proxies}", shard.namespace, shard.shard);
         }
+        if shard.generations.len() > 1 {
+            let of =
+                |(generation, pods): (&i64, &usize)| format!("{pods} of generation {generation}");
+            let pods = shard.generations.iter().map(of).collect::<Vec<_>>().join(", ");
+            let _ = writeln!(text, "pods of {}/{}: {pods}", shard.namespace, shard.shard);
+        }
     }
     if !status.problems.is_empty() {
         text.push_str("\nnot as it should be:\n");

@@ -13,7 +13,7 @@ use serde::Serialize;
 use crate::{
     api::keys,
     cli::handover::{
-        self, RingState, State,
+        self, PodState, RingState, State,
         found::{Found, FoundPod},
     },
     policy::{
@@ -52,6 +52,8 @@ pub struct ConfigState {
     /// The number of those that have exactly what it wants. `None` where no pod says so: outside of a
     /// ring, and where everything is taken at once.
     pub in_force: Option<usize>,
+    /// The numbers of the spec by which pods claim in their Leases, each with the number of pods.
+    pub generations: BTreeMap<i64, usize>,
     /// The scope of each resource that it limits.
     pub owns: BTreeMap<String, String>,
     /// The images of the proxies, each with the number of pods.
@@ -226,6 +228,7 @@ fn config(
         generation: object.generation,
         ready: pods.iter().filter(|pod| pod.is_ready).count(),
         in_force: in_force(draft, &pods, rings),
+        generations: generations(draft, &pods, rings),
         owns: owns.collect(),
         pods: pods.len(),
         proxies,
@@ -236,13 +239,33 @@ fn config(
 fn in_force(draft: &ShardingDraft, pods: &[&FoundPod], rings: &[RingState]) -> Option<usize> {
     let object = &draft.config.object;
     draft.ring.as_deref().filter(|_| draft.waits)?;
-    let uids: BTreeSet<&str> = pods.iter().map(|pod| &*pod.uid).collect();
-    let of_namespace = rings.iter().filter(|ring| *ring.namespace == *object.namespace);
-    let states = of_namespace.flat_map(|ring| &ring.shards).flat_map(|shard| &shard.pods);
-    let is_in_force = states.filter(|state| {
-        uids.contains(&*state.uid)
-            && state.state == State::Settled
-            && state.generation == object.generation
-    });
+    let is_in_force = states(draft, pods, rings)
+        .filter(|state| state.state == State::Settled && state.generation == object.generation);
     Some(is_in_force.count())
+}
+
+/// The numbers of the spec by which pods claim in their Leases, each with the number of pods.
+fn generations(
+    draft: &ShardingDraft,
+    pods: &[&FoundPod],
+    rings: &[RingState],
+) -> BTreeMap<i64, usize> {
+    let mut generations = BTreeMap::new();
+    for generation in states(draft, pods, rings).filter_map(|state| state.generation) {
+        *generations.entry(generation).or_default() += 1;
+    }
+    generations
+}
+
+/// The states of some pods of a config in their rings.
+fn states<'r>(
+    draft: &ShardingDraft,
+    pods: &[&FoundPod],
+    rings: &'r [RingState],
+) -> impl Iterator<Item = &'r PodState> {
+    let uids: BTreeSet<String> = pods.iter().map(|pod| pod.uid.clone()).collect();
+    let namespace = draft.config.object.namespace.clone();
+    let of_namespace = rings.iter().filter(move |ring| *ring.namespace == *namespace);
+    let states = of_namespace.flat_map(|ring| &ring.shards).flat_map(|shard| &shard.pods);
+    states.filter(move |state| uids.contains(&state.uid))
 }

@@ -142,14 +142,29 @@ impl Leases {
 }
 
 impl Leases {
+    fn of(&self, namespace: &str, pod: &PodFacts) -> Option<&FoundLease> {
+        let at = key(namespace, &PodLease::name_of(&pod.uid));
+        self.followed.known()?.get(&at)?.as_ref()
+    }
+
+    /// The number of this config's spec by which a pod claims. `None` if it has no Lease, or claims by
+    /// another config.
+    pub(super) fn generation(
+        &self,
+        namespace: &str,
+        pod: &PodFacts,
+        config: &ObjectRef,
+    ) -> Option<i64> {
+        let lease = self.of(namespace, pod)?;
+        (config.uid.as_deref() == Some(&lease.config_uid)).then_some(lease.generation)
+    }
+
     /// Whether a pod has claimed what this config says, as far as it has a Lease.
     pub(super) fn has_claimed(&self, namespace: &str, pod: &PodFacts, config: &ObjectRef) -> bool {
-        let at = key(namespace, &PodLease::name_of(&pod.uid));
-        let lease = self.followed.known().and_then(|known| known.get(&at)?.as_ref());
-        lease.is_none_or(|lease| {
-            config.uid.as_deref() == Some(&lease.config_uid)
-                && config.generation == Some(lease.generation)
-        })
+        self.of(namespace, pod).is_none()
+            || self
+                .generation(namespace, pod, config)
+                .is_some_and(|is| config.generation == Some(is))
     }
 
     /// Whether a Lease claims something for the shard of this config. `true` before Leases are known.

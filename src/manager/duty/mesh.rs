@@ -26,7 +26,7 @@ use tokio::{sync::watch, time::Instant};
 
 pub(super) use self::apply::Apply;
 use super::{
-    conditions::{self, Rings, SelectedPods},
+    conditions::{self, OfShard, Rings, SelectedPods},
     found::{self, ChosenPod, FoundBundle, FoundRights, PodFacts, key, namespace},
     hooks,
     kridge::{Kridges, Translation},
@@ -246,22 +246,20 @@ impl Mesh {
         let Some(configs) = &self.configs else { return Vec::new() };
         let mut selected: BTreeMap<String, SelectedPods<'_>> = BTreeMap::new();
         for ChosenPod { key: at, pod, config } in chosen {
-            if let Ok(config) = config
-                && let Some(webhook) = &config.webhook
-            {
-                let of = key(namespace(at), &config.config.object.name);
-                selected.entry(of).or_default().add(name(at), pod, webhook.port);
+            if let Ok(config) = config {
+                let object = &config.config.object;
+                let generation = self.leases.generation(namespace(at), pod, object);
+                let of = key(namespace(at), &object.name);
+                selected.entry(of).or_default().add(name(at), pod, config, generation);
             }
         }
-        let of = |one: &ChosenPod<'_>| {
-            let config = one.config.as_ref().ok()?;
-            Some(key(namespace(one.key), &config.config.object.name))
-        };
-        let injected: BTreeSet<String> = chosen.iter().filter_map(of).collect();
+        let none = SelectedPods::default();
         let due = |(at, config)| {
-            let pods = selected.get(at).copied().unwrap_or_default();
-            let injected = self.left_out.verdict(at, injected.contains(at));
-            let object = conditions::due(at, config, &pods, rings, roots, injected, self.now())?;
+            let pods = selected.get(at);
+            let injected = self.left_out.verdict(at, pods.is_some());
+            let pods = pods.unwrap_or(&none);
+            let shard = OfShard { pods, injected, namespaces: self.namespaces.as_deref() };
+            let object = conditions::due(at, config, shard, rings, roots, self.now())?;
             Some((Subject::Condition(at.to_owned()), Apply { object, foreign: None }))
         };
         configs.all().filter_map(due).collect()

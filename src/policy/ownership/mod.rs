@@ -10,6 +10,7 @@ mod gaps;
 mod labels;
 mod owners;
 mod places;
+mod said;
 mod witness;
 
 pub use self::{
@@ -17,6 +18,7 @@ pub use self::{
     gaps::{Gap, gaps},
     owners::{Owners, owners_in, owners_of},
     places::Places,
+    said::said,
     witness::{Finding, Uid, Undecided, Witness},
 };
 

@@ -388,3 +388,29 @@ fn the_places_of_resources_are_those_of_kubernetes() {
         assert_eq!(Places::of(&rule), places, "{rule}");
     }
 }
+
+#[test]
+fn i15_what_a_shard_has_is_said_in_few_words() {
+    let rule = |resource: &str| Rule::new("", resource).unwrap();
+    let named = |names: &[&str]| {
+        let mut boundary = Boundary::everything();
+        boundary.names = Some(names.iter().map(|name| (*name).into()).collect());
+        let scope = Scope::new(crate::wire::selector::Selector::everything());
+        Some(Arc::new(scope.inside(boundary)))
+    };
+    let everything = || Some(Arc::new(Scope::new(crate::wire::selector::Selector::everything())));
+    let of = |pieces: Vec<(Rule, Option<Arc<Scope>>)>| said(&Area::new(pieces));
+    assert_eq!(of(vec![]), "everything");
+    assert_eq!(of(vec![(rule("pods"), everything())]), "pods: everything");
+    let three = vec![
+        (rule("pods"), named(&["ant"])),
+        (rule("configmaps"), everything()),
+        (rule("secrets"), named(&["ant"])),
+    ];
+    assert_eq!(of(three), "configmaps: everything; pods,secrets: namespace in (ant)");
+    let many: Vec<String> = (0..100).map(|number| format!("namespace-{number}")).collect();
+    let many: Vec<&str> = many.iter().map(String::as_str).collect();
+    let text = of(vec![(rule("pods"), named(&many))]);
+    assert_eq!(text.len(), 96);
+    assert!(text.starts_with("pods: namespace in (namespace-0,") && text.ends_with('…'), "{text}");
+}

@@ -9,13 +9,10 @@ use std::{collections::BTreeSet, fmt};
 
 use regex::{Regex, RegexBuilder};
 
+pub(in crate::policy) use self::hash::{fnv1a, mixed};
 pub use self::{
-    computed::Computed,
+    computed::{Computed, shard_bucket},
     hash::{BadRange, HashFunction, HashOf, HashRange, HashRule},
-};
-pub(in crate::policy) use self::{
-    computed::shard_bucket,
-    hash::{fnv1a, mixed},
 };
 use super::Selected;
 

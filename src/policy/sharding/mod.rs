@@ -21,13 +21,16 @@ use sha2::{Digest, Sha256};
 
 pub(super) use self::{
     area::refined,
-    boundary::{fnv1a, mixed, shard_bucket},
+    boundary::{fnv1a, mixed},
     common::find_name,
     namespaces::Resolved,
 };
 pub use self::{
     area::{Area, Piece},
-    boundary::{BadRange, Boundary, Computed, HashFunction, HashOf, HashRange, HashRule, Pattern},
+    boundary::{
+        BadRange, Boundary, Computed, HashFunction, HashOf, HashRange, HashRule, Pattern,
+        shard_bucket,
+    },
     facts::{ObjectFacts, OfNamespace},
     lock::{BadLock, Lock, LockIn},
     namespaces::{NamespaceLabels, Selected},

@@ -4,6 +4,7 @@
 //! selects its pods, or how an object is written.
 
 mod compared;
+mod pods;
 mod reviews;
 mod rings;
 #[cfg(test)]
@@ -16,17 +17,17 @@ use serde_json::{Value, json};
 
 pub(super) use self::{
     compared::Comparisons,
-    reviews::SelectedPods,
+    pods::SelectedPods,
     rings::{PodOfRing, Rings},
     verdict::{Missed, Verdict},
 };
 use crate::{
-    api::{Condition, RootStatus, ShardingConfig},
+    api::{Condition, RootStatus, ShardingConfig, ShardingConfigStatus},
     manager::{
         configs::{ConfigFacts, name, namespace},
         duty::roots::{READY, Roots},
     },
-    policy::{Draft, object_of},
+    policy::{Draft, NamespaceLabels, object_of},
 };
 
 /// The condition of a config whose pods all have a proxy.
@@ -35,46 +36,58 @@ pub(super) const INJECTED: &str = "Injected";
 /// The reason why a condition is `True` or `False`, and the message.
 type Because = (&'static str, String);
 
+/// The facts of a shard that its config alone does not say.
+pub(super) struct OfShard<'a> {
+    pub(super) pods: &'a SelectedPods<'a>,
+    /// The verdict about pods without a proxy.
+    pub(super) injected: Verdict,
+    /// The labels of all namespaces. `None` until they are known.
+    pub(super) namespaces: Option<&'a NamespaceLabels>,
+}
+
 /// The object to apply to the status of a config. `None` if its conditions are as they should be.
 pub(super) fn due(
     key: &str,
     config: &ConfigFacts,
-    pods: &SelectedPods<'_>,
+    shard: OfShard<'_>,
     rings: &Rings<'_>,
     roots: &Roots<'_>,
-    injected: Verdict,
     now: Timestamp,
 ) -> Option<Value> {
-    let mut root = None;
+    let mut status = ShardingConfigStatus::default();
     let verdicts = match &config.checked {
         Ok(Draft::Sharding(draft)) => {
+            let OfShard { pods, injected, namespaces } = shard;
+            status.pods = Some(pods.status());
+            status.owns = config.owns(namespaces).or_else(|| config.status.owns.clone());
             let [in_force, disjoint, covered, silent] = rings.verdicts(namespace(key), draft);
             vec![
                 (rings::IN_FORCE, in_force),
                 (rings::DISJOINT, disjoint),
                 (rings::COVERED, covered),
                 (rings::SILENT, silent),
-                (reviews::TYPE, pods.verdict(draft)),
+                (reviews::TYPE, pods.reviewed.verdict(draft)),
                 (INJECTED, injected),
+                (READY, pods.verdict()),
             ]
         }
         Ok(Draft::Root(_)) => {
             let (ready, child_sharding_configs) = roots.verdict(key);
-            root = Some(RootStatus { child_sharding_configs });
+            status.root = Some(RootStatus { child_sharding_configs });
             vec![(READY, ready)]
         }
         // The last good policy is in force, which is not known here.
         Err(_) => return None,
     };
-    let [mut wanted, mut present] = [Vec::new(), Vec::new()];
+    let mut present = Vec::new();
     for (r#type, verdict) in verdicts {
         let mut all = config.status.conditions.iter();
         let now_is = all.find(|condition| condition.r#type == r#type);
         present.extend(now_is.cloned());
-        let (status, because) = match verdict {
+        let (is, because) = match verdict {
             Verdict::None => continue,
             Verdict::Unknown => {
-                wanted.extend(now_is.cloned());
+                status.conditions.extend(now_is.cloned());
                 continue;
             }
             Verdict::Yes(reason, message) => ("True", (reason, message)),
@@ -82,14 +95,11 @@ pub(super) fn due(
             Verdict::Undecided(reason, message) => ("Unknown", (reason, message)),
         };
         let generation = object_of(&config.checked).generation;
-        wanted.push(condition(r#type, status, because, generation, now_is, now));
+        status.conditions.push(condition(r#type, is, because, generation, now_is, now));
     }
-    let is_other = wanted != present || config.status.root != root;
-    is_other.then(|| {
-        let mut status = json!({ "conditions": wanted });
-        if let Some(root) = root {
-            status["root"] = json!(root);
-        }
+    // Conditions of others are theirs.
+    let is = ShardingConfigStatus { conditions: present, ..config.status.clone() };
+    (status != is).then(|| {
         json!({
             "apiVersion": ShardingConfig::api_version(&()),
             "kind": ShardingConfig::kind(&()),

@@ -10,22 +10,17 @@ use crate::{manager::duty::found::PodFacts, policy::ShardingDraft};
 
 pub(super) const TYPE: &str = "WebhookRedirected";
 
-/// The injected pods that a config with a webhook selects.
+/// The injected pods that a config with a webhook selects, by where their reviews go.
 #[derive(Clone, Copy, Debug, Default)]
-pub(in crate::manager::duty) struct SelectedPods<'a> {
+pub(super) struct ReviewedPods<'a> {
     in_env_mode: Missed<'a>,
     /// The pods whose rules lead another port to the proxy, or none.
     with_other_rules: Missed<'a>,
     is_any_redirected: bool,
 }
 
-impl<'a> SelectedPods<'a> {
-    pub(in crate::manager::duty) fn add(
-        &mut self,
-        name: &'a str,
-        pod: &PodFacts,
-        port: NonZeroU16,
-    ) {
+impl<'a> ReviewedPods<'a> {
+    pub(super) fn add(&mut self, name: &'a str, pod: &PodFacts, port: NonZeroU16) {
         match pod.webhook_port {
             _ if pod.is_in_env_mode => self.in_env_mode.add(name),
             Some(redirected) if redirected == port => self.is_any_redirected = true,

@@ -1,10 +1,10 @@
-use std::{collections::BTreeMap, num::NonZeroU16, sync::Arc};
+use std::{collections::BTreeMap, sync::Arc};
 
 use k8s_openapi::jiff::Timestamp;
 use proptest::prelude::*;
 use serde_json::{Value, json};
 
-use super::{Comparisons, PodOfRing, Rings, Roots, SelectedPods};
+use super::{Comparisons, OfShard, PodOfRing, Rings, Roots, SelectedPods};
 use crate::{
     manager::{
         configs::ConfigFacts,
@@ -21,7 +21,8 @@ fn due(
     rings: &Rings<'_>,
     now: Timestamp,
 ) -> Option<Value> {
-    super::due(key, config, pods, rings, &Roots::default(), super::Verdict::Unknown, now)
+    let shard = OfShard { pods, injected: super::Verdict::Unknown, namespaces: None };
+    super::due(key, config, shard, rings, &Roots::default(), now)
 }
 
 const MONDAY: &str = "2026-11-23T08:00:00Z";
@@ -57,10 +58,10 @@ fn pod(mode: &str, args: &[&str]) -> PodFacts {
 
 fn pods<'a>(env: &[&'a str], redirected: &[&'a str]) -> SelectedPods<'a> {
     let mut pods = SelectedPods::default();
-    let port = NonZeroU16::new(9443).unwrap();
-    env.iter().for_each(|name| pods.add(name, &pod("env", &[]), port));
+    let config = config(&with_webhook(), &Value::Null);
+    env.iter().for_each(|name| pods.add(name, &pod("env", &[]), sharding(&config), None));
     let with_rules = pod("iptables", &["proxy", "--webhook-port=9443"]);
-    redirected.iter().for_each(|name| pods.add(name, &with_rules, port));
+    redirected.iter().for_each(|name| pods.add(name, &with_rules, sharding(&config), None));
     pods
 }
 
@@ -68,9 +69,8 @@ fn pods<'a>(env: &[&'a str], redirected: &[&'a str]) -> SelectedPods<'a> {
 fn i13_a_config_says_that_pods_are_older_than_its_webhook() {
     for args in [&["proxy"][..], &["proxy", "--webhook-port=8443"]] {
         let mut pods = pods(&[], &["op-1"]);
-        let port = NonZeroU16::new(9443).unwrap();
-        pods.add("op-0", &pod("iptables", args), port);
         let new = config(&with_webhook(), &Value::Null);
+        pods.add("op-0", &pod("iptables", args), sharding(&new), None);
         let written = due_at(MONDAY, &new, &pods).unwrap();
         let condition = &written["status"]["conditions"][0];
         assert_eq!(condition["status"], "False", "{args:?}");
@@ -93,9 +93,10 @@ fn i13_a_config_says_that_reviews_do_not_come_to_pods_in_env_mode() {
     let new = config(&with_webhook(), &Value::Null);
     let written = due_at(MONDAY, &new, &pods(&["op-1", "op-0"], &["op-2"])).unwrap();
     assert_eq!(written["metadata"], json!({ "namespace": "ns", "name": "blue" }));
-    let [condition] = written["status"]["conditions"].as_array().unwrap().as_slice() else {
+    let [condition, ready] = written["status"]["conditions"].as_array().unwrap().as_slice() else {
         panic!("{written}")
     };
+    assert_eq!(ready["type"], "Ready");
     assert_eq!(condition["type"], "WebhookRedirected");
     assert_eq!((&condition["status"], &condition["reason"]), (&json!("False"), &json!("EnvMode")));
     assert_eq!(condition["observedGeneration"], 7);
@@ -109,7 +110,7 @@ fn i13_a_config_says_that_reviews_do_not_come_to_pods_in_env_mode() {
 
     // It is not written again, whatever the time and however many there are.
     let told = config(&with_webhook(), &written["status"]);
-    assert_eq!(due_at(TUESDAY, &told, &pods(&["op-0", "op-1", "op-3"], &[])), None);
+    assert_eq!(due_at(TUESDAY, &told, &pods(&["op-0", "op-1"], &["op-3"])), None);
     // Another message is, with the time of its status.
     let one = due_at(TUESDAY, &told, &pods(&["op-1"], &[])).unwrap();
     assert_eq!(one["status"]["conditions"][0]["lastTransitionTime"], MONDAY);
@@ -126,20 +127,110 @@ fn i13_a_config_says_that_reviews_do_not_come_to_pods_in_env_mode() {
 fn i13_a_config_without_a_webhook_or_pods_says_nothing() {
     let mut without = with_webhook();
     without.as_object_mut().unwrap().remove("webhook");
-    assert_eq!(due_at(MONDAY, &config(&without, &Value::Null), &pods(&["op-0"], &[])), None);
+    let types = |written: Option<Value>| types(&written.unwrap()["status"]);
+    let new = config(&without, &Value::Null);
+    assert_eq!(types(due_at(MONDAY, &new, &pods(&["op-0"], &[]))), ["Ready"]);
     let new = config(&with_webhook(), &Value::Null);
-    assert_eq!(due_at(MONDAY, &new, &SelectedPods::default()), None);
+    assert_eq!(types(due_at(MONDAY, &new, &SelectedPods::default())), ["Ready"]);
     let said = due_at(MONDAY, &new, &pods(&["op-0"], &[])).unwrap();
     // Its pods are gone for a while: the condition stays.
     let told = config(&with_webhook(), &said["status"]);
-    assert_eq!(due_at(MONDAY, &told, &SelectedPods::default()), None);
+    let gone = due_at(MONDAY, &told, &SelectedPods::default());
+    assert_eq!(types(gone), ["WebhookRedirected", "Ready"]);
     // A bad edit changes nothing: the last good config is in force.
     let mut bad = with_webhook();
     bad["webhook"]["port"] = json!(5441);
     assert_eq!(due_at(MONDAY, &config(&bad, &said["status"]), &pods(&[], &["op-0"])), None);
     // No webhook any more: what it said goes.
     let removed = due_at(MONDAY, &config(&without, &said["status"]), &SelectedPods::default());
-    assert_eq!(removed.unwrap()["status"], json!({ "conditions": [] }));
+    assert_eq!(types(removed), ["Ready"]);
+}
+
+/// The types of the conditions in a status.
+fn types(status: &Value) -> Vec<String> {
+    let all = status["conditions"].as_array().unwrap().iter();
+    all.map(|one| one["type"].as_str().unwrap().to_owned()).collect()
+}
+
+#[test]
+fn i15_a_config_says_how_many_pods_it_has_and_what_they_go_by() {
+    let new = in_ring("blue", MONDAY, &["ant"], &Value::Null);
+    let with = |pods: &[(&'static str, bool, Option<i64>)], config: &ConfigFacts| {
+        let mut selected = SelectedPods::default();
+        for (name, is_ready, generation) in pods {
+            let is_ready = if *is_ready { "True" } else { "False" };
+            let pod =
+                json!({ "status": { "conditions": [{ "type": "Ready", "status": is_ready }] } });
+            let pod = PodFacts::of(serde_json::from_value(pod).unwrap());
+            selected.add(name, &pod, sharding(config), *generation);
+        }
+        due_at(TUESDAY, config, &selected)
+    };
+    let said = |pods: &[(&'static str, bool, Option<i64>)]| {
+        let written = with(pods, &new).unwrap();
+        let conditions = written["status"]["conditions"].as_array().unwrap();
+        let ready = conditions.iter().find(|one| one["type"] == "Ready").unwrap();
+        let ready =
+            ["status", "reason", "message"].map(|key| ready[key].as_str().unwrap().to_owned());
+        (written["status"]["pods"].clone(), ready)
+    };
+    let none = json!({ "selected": 0, "ready": 0 });
+    let no_pods = ["False", "NoPods", "spec.selector selects no injected pod"].map(str::to_owned);
+    assert_eq!(said(&[]), (none, no_pods));
+    let mixed =
+        [("b", false, Some(6)), ("a", false, None), ("c", true, Some(7)), ("d", true, Some(7))];
+    let pods = json!({
+        "selected": 4, "ready": 2,
+        "generations": [{ "generation": 6, "pods": 1 }, { "generation": 7, "pods": 2 }],
+    });
+    let unready = ["False", "PodsNotReady", "pod a and others is not ready"].map(str::to_owned);
+    assert_eq!(said(&mixed), (pods, unready));
+    let ready = [("a", true, Some(7))];
+    assert_eq!(said(&ready).1, ["True", "PodsReady", ""].map(str::to_owned));
+
+    // The same is not written again, and one pod more is.
+    let written = with(&ready, &new).unwrap();
+    assert_eq!(written["status"]["owns"], "pods: namespace in (ant), nothing without a namespace");
+    let told = in_ring("blue", MONDAY, &["ant"], &written["status"]);
+    assert_eq!(with(&ready, &told), None);
+    assert!(with(&[ready[0], ("b", true, Some(7))], &told).is_some());
+    assert!(with(&[("a", true, Some(8))], &told).is_some());
+    let other = in_ring("blue", MONDAY, &["bee"], &written["status"]);
+    assert!(with(&ready, &other).is_some(), "another scope");
+}
+
+#[test]
+fn bad_i15_what_a_config_owns_stays_while_the_labels_of_namespaces_are_unknown() {
+    let config = |status: &Value| {
+        let object = json!({
+            "metadata": { "namespace": "ns", "name": "blue" },
+            "spec": {
+                "selector": { "matchLabels": { "shard": "blue" } },
+                "limits": [{
+                    "namespaces": { "selector": { "matchLabels": { "tier": "gold" } } },
+                    "clusterScoped": "Include",
+                }],
+            },
+            "status": status,
+        });
+        ConfigFacts::of(&serde_json::from_value(object).unwrap())
+    };
+    let owns = |config: &ConfigFacts, namespaces| {
+        let shard = OfShard {
+            pods: &SelectedPods::default(),
+            injected: super::Verdict::Unknown,
+            namespaces,
+        };
+        let now = MONDAY.parse().unwrap();
+        let due = super::due("ns/blue", config, shard, &Rings::default(), &Roots::default(), now);
+        due.map(|due| due["status"].clone())
+    };
+    let new = config(&Value::Null);
+    assert_eq!(owns(&new, None).unwrap().get("owns"), None);
+    let known = namespaces(&["ant"]);
+    let said = owns(&new, Some(&known)).unwrap();
+    assert_eq!(said["owns"], "*.*: namespace labels tier=gold");
+    assert_eq!(owns(&config(&said), None), None);
 }
 
 /// A config of a ring, whose shard has the pods of these namespaces.
@@ -186,9 +277,8 @@ fn conditions(configs: [&ConfigFacts; 2], pods: &[(&str, PodOfRing)]) -> Vec<[St
     let Some(due) = due else { return Vec::new() };
     let all = due["status"]["conditions"].as_array().unwrap();
     let text = |condition: &Value, key: &str| condition[key].as_str().unwrap().to_owned();
-    all.iter()
-        .map(|one| ["type", "status", "reason", "message"].map(|key| text(one, key)))
-        .collect()
+    let of_ring = all.iter().filter(|one| one["type"] != "Ready");
+    of_ring.map(|one| ["type", "status", "reason", "message"].map(|key| text(one, key))).collect()
 }
 
 #[test]
@@ -281,11 +371,10 @@ fn i14_conditions_of_reviews_and_of_the_ring_are_written_together() {
     rings.compare(&mut Comparisons::default(), None);
     let written = due("ns/blue", &config, &pods(&["op-0"], &[]), &rings, MONDAY.parse().unwrap());
     let written = written.unwrap();
-    let types = |of: &Value| {
-        let all = of["status"]["conditions"].as_array().unwrap().iter();
-        all.map(|one| one["type"].as_str().unwrap().to_owned()).collect::<Vec<_>>()
-    };
-    assert_eq!(types(&written), ["InForce", "Disjoint", "Silent", "WebhookRedirected"]);
+    assert_eq!(
+        types(&written["status"]),
+        ["InForce", "Disjoint", "Silent", "WebhookRedirected", "Ready"]
+    );
     // One that is not known now stays when another is written: a write names all of ours.
     let told = self::config(&with_both, &written["status"]);
     let mut rings = Rings::default();
@@ -293,7 +382,10 @@ fn i14_conditions_of_reviews_and_of_the_ring_are_written_together() {
     rings.add_pod("ns", sharding(&told), "op-0", PodOfRing::WithoutLease);
     let none = SelectedPods::default();
     let written = due("ns/blue", &told, &none, &rings, TUESDAY.parse().unwrap()).unwrap();
-    assert_eq!(types(&written), ["InForce", "Disjoint", "Silent", "WebhookRedirected"]);
+    assert_eq!(
+        types(&written["status"]),
+        ["InForce", "Disjoint", "Silent", "WebhookRedirected", "Ready"]
+    );
 }
 
 #[test]

@@ -100,7 +100,7 @@ impl Key {
 }
 
 /// The bucket of a namespace, 0 to 31, that KusionStack stamps as `shard-hash`.
-pub(in crate::policy) fn shard_bucket(namespace: &str) -> u64 {
+pub fn shard_bucket(namespace: &str) -> u64 {
     Key::ShardHash.hash(namespace).unwrap_or_default() % 32
 }
 

@@ -99,7 +99,9 @@ fn work(api: &ApiServer) -> Result<()> {
     until("the condition of a config whose pod is in env mode", SOON, || {
         let configs = get(api, "/apis/ctrlmesh.kusionstack.io/v1alpha1/shardingconfigs")?;
         let all = configs.context("a list")?;
-        Ok((all["items"][0]["status"]["conditions"][0]["status"] == "False").then_some(()))
+        let conditions = all["items"][0]["status"]["conditions"].as_array();
+        let is_said = |one: &Value| one["type"] == "WebhookRedirected" && one["status"] == "False";
+        Ok(conditions.is_some_and(|all| all.iter().any(is_said)).then_some(()))
     })?;
     let key = KeyPair::generate_for(&PKCS_ECDSA_P256_SHA256)?;
     let request = CertificateParams::new(Vec::new())?.serialize_request(&key)?;

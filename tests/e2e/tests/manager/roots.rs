@@ -208,8 +208,12 @@ fn i15_a_root_draws_shards_and_one_more_gets_its_share_once_its_pod_is_ready() -
     ready(&api, "Surplus")?;
     let shown = api.kubectl(&["get", "shard", "root", "-n", OPERATORS])?;
     let cells: Vec<_> = shown.split_whitespace().collect();
-    ensure!(cells[..5] == ["NAME", "LOCK", "IN-FORCE", "READY", "AGE"], "{shown}");
-    ensure!(cells[5..8] == ["root", "op", "False"], "{shown}");
+    ensure!(cells[..6] == ["NAME", "PODS", "IN-FORCE", "OWNS", "READY", "AGE"], "{shown}");
+    ensure!(cells[6..8] == ["root", "False"], "{shown}");
+    let shown = api.kubectl(&["get", "shard", "op-1-normal", "-n", OPERATORS, "--no-headers"])?;
+    let cells: Vec<_> = shown.split_whitespace().collect();
+    ensure!(cells[..2] == ["op-1-normal", "1"] && cells.contains(&"pods:"), "{shown}");
+    ensure!(cells[cells.len() - 2] == "True", "{shown}");
 
     // No finalizer keeps it. Its children are the garbage collector's, which does not run here.
     api.kubectl(&["delete", "shardingconfig", "root", "-n", OPERATORS, "--wait=false"])?;
