@@ -1,6 +1,6 @@
 //! The flags of `ctrlmesh manager`, and the configuration that they make once checked together.
 
-use std::{net::SocketAddr, path::PathBuf, time::Duration};
+use std::{net::SocketAddr, num::NonZeroU16, path::PathBuf, time::Duration};
 
 use clap::Args;
 use ctrlmesh_init::{PlanError, ProxyUid};
@@ -8,6 +8,7 @@ use rustls_pki_types::{DnsName, ServerName};
 
 use super::{
     inject::{Enforces, Image, Resources, Settings, Sidecar},
+    stamps::{LabelKey, LabelKeys},
     trust::{Lifetimes, Purpose},
 };
 use crate::{
@@ -114,6 +115,10 @@ pub struct ManagerArgs {
           value_parser = clap::value_parser!(u32).range(1..))]
     pub balance_interval: u32,
 
+    /// The flags of the labels that objects get.
+    #[command(flatten)]
+    pub stamps: StampArgs,
+
     /// The seconds that open requests have to finish after SIGTERM
     #[arg(long, env = "CTRLMESH_DRAIN_TIMEOUT", value_name = "SECONDS", default_value = "5")]
     pub drain_timeout: u16,
@@ -125,6 +130,65 @@ pub struct ManagerArgs {
     /// The pod's namespace, in which Secret, Lease and Service are
     #[arg(long, env = "POD_NAMESPACE", value_name = "NAME")]
     pub pod_namespace: String,
+}
+
+/// The flags of the labels that objects get.
+#[derive(Args, Clone, Debug)]
+pub struct StampArgs {
+    /// The ConfigMap of the manager's namespace that names the kinds whose objects get the labels of
+    /// their namespace, as KusionStack has it; none does without
+    #[arg(
+        long,
+        env = "CTRLMESH_RESOURCE_CONFIGMAP_NAME",
+        value_name = "NAME",
+        default_value = "ctrlmesh-sharding-resource"
+    )]
+    pub resource_configmap_name: String,
+
+    /// The label of such an object: the name of its namespace
+    #[arg(
+        long,
+        env = "CTRLMESH_LABEL_NAMESPACE",
+        value_name = "KEY",
+        default_value = "ctrlmesh.kusionstack.io/namespace"
+    )]
+    pub label_namespace: LabelKey,
+
+    /// The label of such an object: the bucket of its namespace, 0 to 31
+    #[arg(
+        long,
+        env = "CTRLMESH_LABEL_SHARD_HASH",
+        value_name = "KEY",
+        default_value = "ctrlmesh.kusionstack.io/shard-hash"
+    )]
+    pub label_shard_hash: LabelKey,
+
+    /// The label of such an object that is `true`
+    #[arg(
+        long,
+        env = "CTRLMESH_LABEL_MESH_CONTROL",
+        value_name = "KEY",
+        default_value = "ctrlmesh.kusionstack.io/control"
+    )]
+    pub label_mesh_control: LabelKey,
+
+    /// The requests a second, at most, by which objects get these labels
+    #[arg(long, env = "CTRLMESH_STAMP_RATE", value_name = "COUNT", default_value = "20")]
+    pub stamp_rate: NonZeroU16,
+}
+
+impl StampArgs {
+    fn label_keys(&self) -> Result<LabelKeys, BadConfig> {
+        let keys = LabelKeys {
+            namespace: self.label_namespace.clone(),
+            shard_hash: self.label_shard_hash.clone(),
+            control: self.label_mesh_control.clone(),
+        };
+        match keys.twice() {
+            Some(key) => Err(BadConfig::SameLabel(key.clone())),
+            None => Ok(keys),
+        }
+    }
 }
 
 /// The checked configuration of the manager.
@@ -142,6 +206,10 @@ pub struct Config {
     pub purpose: Purpose,
     /// The settings of pods, by their namespace's level.
     pub settings: PodSettings,
+    /// The keys of the labels that objects get.
+    pub label_keys: LabelKeys,
+    /// The requests a second, at most, by which they get them.
+    pub stamp_rate: NonZeroU16,
     /// The time between counts of objects.
     pub balance_interval: Duration,
     /// The longest time that a drain may take.
@@ -163,6 +231,8 @@ pub struct Objects {
     pub lease: String,
     /// The MutatingWebhookConfiguration.
     pub webhooks: String,
+    /// The ConfigMap of kinds whose objects get labels.
+    pub stamped: String,
 }
 
 /// The settings of pods, by the level that their namespace enforces.
@@ -184,12 +254,22 @@ pub enum BadConfig {
     Service(#[from] BadManagerAddr),
     #[error("--proxy-uid")]
     Plan(#[from] PlanError),
+    #[error(
+        "--label-namespace, --label-shard-hash and --label-mesh-control: two of them are {0}: give three keys"
+    )]
+    SameLabel(LabelKey),
+}
+
+fn trusted(name: String) -> Result<DnsName<'static>, BadConfig> {
+    DnsName::try_from(name.clone())
+        .map_err(|_| BadConfig::Name("--trust-names", name, "api.example.com"))
 }
 
 impl Config {
     /// Checks the flags. Fails with [`BadConfig`], which names the flag.
     pub fn new(args: ManagerArgs) -> Result<Self, BadConfig> {
         let ManagerArgs { service, pod_namespace: namespace, cluster_domain: domain, .. } = args;
+        let label_keys = args.stamps.label_keys()?;
         let named = |suffix: &str| {
             let name = format!("{service}.{namespace}{suffix}");
             let name = DnsName::try_from(name).map(ServerName::DnsName);
@@ -203,17 +283,12 @@ impl Config {
         if !serving.contains(address.host()) {
             serving.push(address.host().clone());
         }
-        let trusted = |name: &String| {
-            let name = name.clone();
-            DnsName::try_from(name.clone())
-                .map_err(|_| BadConfig::Name("--trust-names", name, "api.example.com"))
-        };
         let seconds = |seconds: u32| Duration::from_secs(seconds.into());
         let purpose = Purpose {
             serving,
             domain: domain.clone(),
             addresses: Vec::new(),
-            names: args.trust_names.iter().map(trusted).collect::<Result<_, _>>()?,
+            names: args.trust_names.into_iter().map(trusted).collect::<Result<_, _>>()?,
             lifetimes: Lifetimes {
                 root: seconds(args.root_lifetime),
                 issuer: seconds(args.issuer_lifetime),
@@ -238,6 +313,7 @@ impl Config {
                 secret: args.secret,
                 lease: args.lease,
                 webhooks: args.webhook_configuration,
+                stamped: args.stamps.resource_configmap_name,
             },
             cluster_ca: args.cluster_ca,
             purpose,
@@ -245,9 +321,42 @@ impl Config {
                 privileged: settings.clone().at_admission(Enforces::Privileged),
                 baseline: settings.at_admission(Enforces::Baseline),
             },
+            label_keys,
+            stamp_rate: args.stamps.stamp_rate,
             balance_interval: seconds(args.balance_interval),
             drain_timeout: Duration::from_secs(args.drain_timeout.into()),
             clock: Clock::system(),
         })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::Parser;
+
+    use super::*;
+
+    #[derive(Parser)]
+    struct CommandLine {
+        #[command(flatten)]
+        stamps: StampArgs,
+    }
+
+    fn keys(flags: &[&str]) -> Result<LabelKeys, String> {
+        let line = CommandLine::try_parse_from(["manager"].iter().chain(flags));
+        let line = line.map_err(|error| error.to_string())?;
+        line.stamps.label_keys().map_err(|error| error.to_string())
+    }
+
+    #[test]
+    fn bad_i15_labels_with_one_key_are_refused() {
+        let one = "--label-namespace=example.com/a";
+        let said = keys(&[one, "--label-shard-hash=example.com/a"]).unwrap_err();
+        assert!(said.ends_with("two of them are example.com/a: give three keys"), "{said}");
+        keys(&[one, "--label-mesh-control=example.com/a"]).unwrap_err();
+        keys(&["--label-mesh-control=b", "--label-shard-hash=b"]).unwrap_err();
+        let said = keys(&["--label-namespace=/a"]).unwrap_err();
+        assert!(said.contains("invalid value '/a' for '--label-namespace <KEY>'"), "{said}");
+        assert_eq!(keys(&[one]).unwrap().namespace.to_string(), "example.com/a");
     }
 }

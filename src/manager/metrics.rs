@@ -14,6 +14,15 @@ const REVIEW_BUCKETS: [f64; 8] = [0.0005, 0.001, 0.0025, 0.005, 0.01, 0.05, 0.5,
 const OK: &str = "ok";
 const FAILED: &str = "failed";
 
+/// The result for an object that was to get the labels of its namespace.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Stamped {
+    Ok,
+    Failed,
+    /// It has a label with another value, which is somebody else's.
+    Foreign,
+}
+
 /// Names and values of labels whose values are known when we are compiled.
 pub(super) type Labels<const N: usize> = [(&'static str, &'static str); N];
 
@@ -27,6 +36,7 @@ pub(super) struct Metrics {
     pub(super) leaves: Family<Labels<1>, Counter>,
     pub(super) writes: Family<Labels<2>, Counter>,
     pub(super) counts: Family<Labels<1>, Counter>,
+    pub(super) stamps: Family<Labels<1>, Counter>,
     pub(super) is_leader: Gauge,
     pub(super) injected_pods: Gauge,
     pub(super) pods_left_out: Gauge,
@@ -49,6 +59,7 @@ impl Metrics {
             leaves: Family::default(),
             writes: Family::default(),
             counts: Family::default(),
+            stamps: Family::default(),
             is_leader: Gauge::default(),
             injected_pods: Gauge::default(),
             pods_left_out: Gauge::default(),
@@ -81,6 +92,9 @@ impl Metrics {
         mine.register("writes", "Objects written, by kind and result", metrics.writes.clone());
         drop(metrics.counts.get_or_create(&[("result", OK)]));
         mine.register("counts", "Counts of objects, by result", metrics.counts.clone());
+        drop(metrics.stamps.get_or_create(&[("result", OK)]));
+        let stamps = "Objects that were to get the labels of their namespace, by result";
+        mine.register("stamps", stamps, metrics.stamps.clone());
         mine.register("leader", "Whether this replica leads", metrics.is_leader.clone());
         metrics.register_pods(mine);
         let overlaps =
@@ -114,6 +128,16 @@ impl Metrics {
     pub(super) fn counted(&self, is_ok: bool) {
         let result = if is_ok { OK } else { FAILED };
         self.counts.get_or_create_owned(&[("result", result)]).inc();
+    }
+
+    /// Counts an object that got the labels of its namespace, or not.
+    pub(super) fn stamped(&self, result: Stamped) {
+        let result = match result {
+            Stamped::Ok => OK,
+            Stamped::Failed => FAILED,
+            Stamped::Foreign => "foreign",
+        };
+        self.stamps.get_or_create_owned(&[("result", result)]).inc();
     }
 
     /// Counts a write of an object of this kind.

@@ -23,10 +23,12 @@ mod metrics;
 mod server;
 mod serving;
 mod shared;
+mod stamps;
 pub mod start;
 pub mod trust;
 
 pub use self::{
     config::{BadConfig, Config, ManagerArgs},
     server::{INJECT, INJECT_BASELINE, LEAF, VALIDATE},
+    stamps::{LabelKey, LabelKeys},
 };

@@ -35,7 +35,10 @@ use self::{
     subject::{ANSWER, Hooks, NotWritten, Subject},
     waiting::{Lacking, Report, Waiting},
 };
-use super::shared::{OwnObjects, Shared};
+use super::{
+    shared::{OwnObjects, Shared},
+    stamps::stamp,
+};
 use crate::{cluster::chain, net::drain::Draining};
 
 /// The interval of rounds in which nothing has changed: certificates age.
@@ -86,6 +89,7 @@ async fn terms(candidate: &mut Candidate, shared: &Arc<Shared>, client: &Client)
         tokio::select! {
             () = candidate.renew(begun) => {}
             () = work(shared, client) => {}
+            () = stamp(shared, client) => {}
         }
         shared.metrics.is_leader.set(0);
         tracing::warn!("leads no more: the Lease was not renewed in time, or another holds it");

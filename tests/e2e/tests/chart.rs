@@ -127,6 +127,9 @@ fn a_wrong_value_is_refused_by_its_name() -> Result<()> {
         ("webhook.timeoutSeconds=31", "webhook.timeoutSeconds"),
         ("podMonitor.interval=soon", "podMonitor.interval"),
         ("counted[0].resources={pods}", "apiGroups"),
+        ("stamped[0].apiGroups={apps}", "resources"),
+        ("shardingGroupVersionKinds.apps={Deployment}", "shardingGroupVersionKinds"),
+        ("shardingGroupVersionKinds.v1=Pod", "shardingGroupVersionKinds.v1"),
     ];
     rendered("least", &[])?;
     for (value, words) in cases {

@@ -21,5 +21,6 @@ mod roots;
 mod rotation;
 mod scene;
 mod siblings;
+mod stamps;
 mod waiting;
 mod writes;

@@ -1,0 +1,125 @@
+//! The labels of KusionStack on the objects of kinds that its ConfigMap names.
+
+use anyhow::{Context, Result, ensure};
+use ctrlmesh_e2e::{ApiServer, Manager, until};
+use serde_json::{Value, json};
+
+use crate::scene::{SOON, at, cluster, get, has, manager};
+
+const HASH: &str = "ctrlmesh.kusionstack.io/shard-hash";
+const CONTROL: &str = "ctrlmesh.kusionstack.io/control";
+/// The label of the namespace, by a name that flags give.
+const NAMESPACE: &str = "shards.example.com/of";
+
+/// Names the kinds in the ConfigMap.
+fn name_kinds(api: &ApiServer, config: &str) -> Result<()> {
+    let map = json!({
+        "apiVersion": "v1",
+        "kind": "ConfigMap",
+        "metadata": { "name": "ctrlmesh-sharding-resource", "namespace": Manager::NAMESPACE },
+        "data": { "resource-config": config },
+    });
+    api.apply(&map.to_string()).map(drop)
+}
+
+fn make(api: &ApiServer, name: &str, labels: &Value) -> Result<()> {
+    let map = json!({
+        "apiVersion": "v1",
+        "kind": "ConfigMap",
+        "metadata": { "name": name, "namespace": "ant", "labels": labels },
+        "data": { "of": "no interest" },
+    });
+    api.apply(&map.to_string()).map(drop)
+}
+
+fn labels(api: &ApiServer, name: &str) -> Result<Value> {
+    let map = get(api, &at("ant", "configmaps", name))?.context("the ConfigMap")?;
+    ensure!(map["data"]["of"] == "no interest", "{map}");
+    Ok(map["metadata"]["labels"].clone())
+}
+
+fn wait_stamped(api: &ApiServer, name: &str) -> Result<()> {
+    // The sum of a, n and t, modulo 32.
+    let wanted = json!({ (NAMESPACE): "ant", (HASH): "3", (CONTROL): "true" });
+    until(&format!("{name} is stamped"), SOON, || Ok((labels(api, name)? == wanted).then_some(())))
+}
+
+fn foreign(manager: &Manager) -> Result<f64> {
+    manager.metric("ctrlmesh_manager_stamps_total{result=\"foreign\"}")
+}
+
+#[test]
+fn i15_objects_of_named_kinds_get_the_labels_of_their_namespace() -> Result<()> {
+    let api = cluster()?;
+    api.kubectl(&["create", "namespace", "ant"])?;
+    make(&api, "old", &json!({}))?;
+    let theirs = json!({ (CONTROL): "false" });
+    make(&api, "theirs", &theirs)?;
+    let manager = manager(&api, &["--label-namespace=shards.example.com/of"])?;
+    name_kinds(&api, "groupVersionKinds: {v1: [ConfigMap, Node, Gadget]}")?;
+    until("it says what it may not", SOON, || {
+        Ok(manager.log()?.contains("the chart's value `stamped`").then_some(()))
+    })?;
+    has(&manager.log()?, "v1 Node: it is in no namespace")?;
+    has(&manager.log()?, "v1 Gadget: the API server serves no such kind")?;
+    ensure!(labels(&api, "old")?.is_null(), "without a right");
+    let verbs = ["--verb=list,watch,patch", "--resource=configmaps,namespaces"];
+    api.kubectl(&[&["create", "clusterrole", "stamper"], &verbs[..]].concat())?;
+    let bound = ["--clusterrole=stamper", "--serviceaccount=ctrlmesh-system:ctrlmesh-manager"];
+    api.kubectl(&[&["create", "clusterrolebinding", "stamper"], &bound[..]].concat())?;
+    // The right is looked for once a minute, and whenever the kinds change.
+    name_kinds(&api, "groupVersionKinds: {v1: [ConfigMap, Namespace]}")?;
+    wait_stamped(&api, "old")?;
+    until("a namespace has the labels of itself", SOON, || {
+        let namespace = get(&api, "/api/v1/namespaces/ant")?.context("the namespace")?;
+        Ok((namespace["metadata"]["labels"][NAMESPACE] == "ant").then_some(()))
+    })?;
+    until("what is somebody else's is counted", SOON, || {
+        Ok((foreign(&manager)? > 0.0).then_some(()))
+    })?;
+    ensure!(labels(&api, "theirs")? == theirs, "{}", labels(&api, "theirs")?);
+    until("it is named", SOON, || {
+        Ok(manager.log()?.contains("ant/theirs: ctrlmesh.kusionstack.io/control").then_some(()))
+    })?;
+
+    // What comes, and what loses a label.
+    make(&api, "new", &json!({}))?;
+    wait_stamped(&api, "new")?;
+    api.kubectl(&["label", "configmap", "new", "-n", "ant", &format!("{HASH}-")])?;
+    wait_stamped(&api, "new")?;
+    let before = foreign(&manager)?;
+    let taken = format!("{CONTROL}=mine");
+    api.kubectl(&["label", "--overwrite", "configmap", "new", "-n", "ant", &taken])?;
+    until("it is somebody else's now", SOON, || Ok((foreign(&manager)? > before).then_some(())))?;
+    ensure!(labels(&api, "new")?[CONTROL] == "mine", "{}", labels(&api, "new")?);
+
+    // A ConfigMap that cannot be used changes nothing.
+    name_kinds(&api, "groupVersionKinds: [ConfigMap]")?;
+    until("it says what would be right", SOON, || {
+        Ok(manager.log()?.contains("it needs `groupVersionKinds: {apps/v1:").then_some(()))
+    })?;
+    make(&api, "later", &json!({}))?;
+    wait_stamped(&api, "later")
+}
+
+/// What is gone is not created by the write of a label, for the write names its uid.
+#[test]
+fn bad_i15_an_object_that_is_gone_is_not_created_by_its_labels() -> Result<()> {
+    let api = cluster()?;
+    api.kubectl(&["create", "namespace", "ant"])?;
+    make(&api, "gone", &json!({}))?;
+    let gone = get(&api, &at("ant", "configmaps", "gone"))?.context("the ConfigMap")?;
+    api.kubectl(&["delete", "configmap", "gone", "-n", "ant"])?;
+    let applied = json!({
+        "apiVersion": "v1",
+        "kind": "ConfigMap",
+        "metadata": {
+            "name": "gone", "namespace": "ant", "uid": gone["metadata"]["uid"], "labels": { "a": "b" },
+        },
+    });
+    let args = ["apply", "--server-side", "--field-manager=ctrlmesh-stamps", "-f", "-"];
+    let refused = api.kubectl_client().run_with_input(&args, &applied.to_string()).err();
+    has(&format!("{:#}", refused.context("it was created")?), "uid mismatch")?;
+    ensure!(get(&api, &at("ant", "configmaps", "gone"))?.is_none(), "it was created");
+    Ok(())
+}
