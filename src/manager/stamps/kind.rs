@@ -123,8 +123,10 @@ impl<'s> Stamper<'s> {
         let mut pages = Pages::<Meta>::new(self.client.clone(), path, ListParams::default());
         let mut seen = Seen::default();
         loop {
-            self.pace.turn().await;
-            let page = match pages.next().await {
+            let turn = self.pace.page().await;
+            let page = pages.next().await;
+            drop(turn);
+            let page = match page {
                 Ok(Some(page)) => page,
                 Ok(None) => break,
                 // Objects are written meanwhile, which may take longer than a list lasts.

@@ -1,21 +1,32 @@
-//! The pace of requests.
+//! The pace of requests, and of pages, which are large.
 
 use std::{num::NonZeroU16, time::Duration};
 
 use parking_lot::Mutex;
-use tokio::time::{Instant, sleep_until};
+use tokio::{
+    sync::{Semaphore, SemaphorePermit},
+    time::{Instant, sleep_until},
+};
 
-/// So many requests a second at most, of all who share it.
+/// So many requests a second at most, and one page at once, of all who share it.
 #[derive(Debug)]
 pub(super) struct Pace {
     gap: Duration,
     next: Mutex<Instant>,
+    pages: Semaphore,
 }
 
 impl Pace {
     pub(super) fn new(rate: NonZeroU16) -> Self {
         let gap = Duration::from_secs(1) / u32::from(rate.get());
-        Self { gap, next: Mutex::new(Instant::now()) }
+        Self { gap, next: Mutex::new(Instant::now()), pages: Semaphore::new(1) }
+    }
+
+    /// Waits for the turn of one page, which ends when the permit is dropped.
+    pub(super) async fn page(&self) -> Option<SemaphorePermit<'_>> {
+        let permit = self.pages.acquire().await.ok();
+        self.turn().await;
+        permit
     }
 
     /// Waits for the turn of one request.
@@ -33,6 +44,17 @@ impl Pace {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn i15_one_page_is_read_at_once() {
+        let pace = Pace::new(NonZeroU16::new(20).unwrap());
+        let first = pace.page().await;
+        let second = tokio::time::timeout(Duration::from_secs(60), pace.page()).await;
+        assert!(second.is_err(), "two pages at once");
+        pace.turn().await;
+        drop(first);
+        assert!(pace.page().await.is_some());
+    }
 
     #[tokio::test(start_paused = true)]
     async fn i15_requests_keep_their_pace_whoever_makes_them() {

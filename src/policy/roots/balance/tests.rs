@@ -217,3 +217,19 @@ proptest! {
         prop_assert_eq!(row.weight(span), by_one);
     }
 }
+
+#[test]
+fn i15_beside_a_namespace_that_fills_a_shard_the_others_have_equal_parts() {
+    let mut objects = numbered(300, |_| 10);
+    objects.insert("large".to_owned(), 9_000);
+    let row = row(&objects);
+    let shares = shares(&[], 4, &row, Gains::New);
+    let large = owner(&shares, "large");
+    let mut small = vec![0; 4];
+    objects
+        .keys()
+        .filter(|name| *name != "large")
+        .for_each(|name| small[owner(&shares, name)] += 1);
+    small.remove(large);
+    assert!(small.iter().all(|count| (80..=110).contains(count)), "{small:?}");
+}

@@ -235,15 +235,18 @@ impl Installed {
     ///
     /// When the API server refuses.
     pub fn draw_root(&self, size: u32) -> Result<()> {
-        self.draw_root_beside(&Value::Null, size)
+        self.draw_root_beside(&Value::Null, size, "Even")
     }
 
-    /// [`Self::draw_root`] beside a canary; null is none.
+    /// [`Self::draw_root`] beside a canary, null is none, by this weight of namespaces.
     ///
     /// # Errors
     ///
     /// As [`Self::draw_root`].
-    pub fn draw_root_beside(&self, canary: &Value, size: u32) -> Result<()> {
+    pub fn draw_root_beside(&self, canary: &Value, size: u32, weight: &str) -> Result<()> {
+        let auto = json!({
+            "shardingSize": size, "everyShardReplicas": 1, "by": "Namespace", "weight": weight,
+        });
         let mut root = config(Self::ROOT, &Value::Null, &Value::Null);
         root["spec"] = json!({
             "controller": { "leaderElectionName": "demo-operator" },
@@ -251,7 +254,7 @@ impl Installed {
                 "prefix": "demo",
                 "targetStatefulSet": "demo-operator",
                 "canary": canary,
-                "auto": { "shardingSize": size, "everyShardReplicas": 1, "by": "Namespace" },
+                "auto": auto,
                 "resourceSelector": [of_the_operators(json!({}))],
             },
         });

@@ -204,7 +204,14 @@ fn check(scene: &Installed, pods: usize, phases: &[&BTreeMap<String, String>]) -
 
 fn start() -> Result<Installed> {
     let node = Node::builder().audit(AuditLevel::RequestResponse);
-    Installed::start_on(Binaries::from_env()?, node, &[])
+    // What the operators handle, for roots by weight.
+    let counted = [
+        "--set=counted[0].apiGroups={demo.example.com}",
+        "--set=counted[0].resources={widgets}",
+        "--set=counted[1].apiGroups[0]=",
+        "--set=counted[1].resources={configmaps}",
+    ];
+    Installed::start_on(Binaries::from_env()?, node, &counted)
 }
 
 /// Makes the tenants.
@@ -250,15 +257,17 @@ fn kill(scene: &Installed) -> Result<()> {
     scene.node().kubectl(&[&["delete", "pods", manager], &at_once[..]].concat()).map(drop)
 }
 
-/// `TENANTS` says how many there are, `KILLS` how often the manager is killed.
+/// `TENANTS` says how many there are, `KILLS` how often the manager is killed, `WEIGHT` how much a
+/// namespace weighs.
 #[test]
 fn i15_a_canary_and_three_shards_become_four_while_the_manager_is_killed() -> Result<()> {
     let scene = start()?;
     let (count, kills) = (number("TENANTS", 60)?, number("KILLS", 2)?);
+    let weight = std::env::var("WEIGHT").unwrap_or_else(|_| "Even".to_owned());
     let mut tenants = tenants(count);
     create(&scene, &tenants)?;
     let canary = json!({ "replicas": 1, "inNamespaces": [tenants[0], tenants[1]] });
-    scene.draw_root_beside(&canary, 3)?;
+    scene.draw_root_beside(&canary, 3, &weight)?;
     run(&scene, 0, 4)?;
     let three = settle(&scene, &tenants, 4)?;
     let mut sizes: BTreeMap<&String, usize> = BTreeMap::new();
@@ -279,8 +288,10 @@ fn i15_a_canary_and_three_shards_become_four_while_the_manager_is_killed() -> Re
     ensure!(moved(&three, &before) == 0, "a new one moved others");
 
     // Nobody reviews a root while all replicas are killed.
-    let draw =
-        |size| until("the root comes in", LIMIT, || Ok(scene.draw_root_beside(&canary, size).ok()));
+    let draw = |size| {
+        let draw = || scene.draw_root_beside(&canary, size, &weight);
+        until("the root comes in", LIMIT, || Ok(draw().ok()))
+    };
     let is_over = AtomicBool::new(false);
     let (four, again) = thread::scope(|scope| {
         let killer = scope.spawn(|| -> Result<usize> {
