@@ -143,7 +143,7 @@ impl Cluster {
         let mut namespaces = NamespaceLabels::new();
         let listed = all(&api, |meta| {
             let labels = meta.labels.unwrap_or_default();
-            namespaces.insert(meta.name.unwrap_or_default(), labels);
+            namespaces.insert(meta.name.unwrap_or_default(), labels.into());
         });
         let listed = listed.await;
         listed.map_err(|error| failed("namespaces, for their labels".into(), error))?;

@@ -25,7 +25,7 @@ use super::{
 use crate::{
     cluster::{Followed, OwnAccess, Update, describe},
     manager::trust::{Trust, Trusted},
-    policy::Kind,
+    policy::{Kind, LabelSet},
 };
 
 /// The interval at which certificates are looked at.
@@ -219,15 +219,13 @@ impl Hook {
 }
 
 /// The labels of all namespaces.
-fn namespaces(
-    access: OwnAccess,
-) -> Followed<PartialObjectMeta<Namespace>, BTreeMap<String, String>> {
+fn namespaces(access: OwnAccess) -> Followed<PartialObjectMeta<Namespace>, LabelSet> {
     let watch = |client: Client| {
         watcher(Api::<PartialObjectMeta<Namespace>>::all(client), Config::default())
     };
     Followed::new(access, watch, |namespace: PartialObjectMeta<Namespace>| {
         let meta = namespace.metadata;
-        (meta.name.unwrap_or_default(), meta.labels.unwrap_or_default())
+        (meta.name.unwrap_or_default(), meta.labels.unwrap_or_default().into())
     })
 }
 

@@ -37,8 +37,8 @@ pub use self::{
     resource::GroupResource,
     sharding::{
         Area, BadLock, BadRange, BadRule, Boundary, Computed, HashFunction, HashOf, HashRange,
-        HashRule, Lock, LockIn, NamespaceLabels, ObjectFacts, OfNamespace, Pattern, Piece, Rule,
-        Scope, Scopes, Selected, Sharding, Share, shard_bucket,
+        HashRule, LabelSet, Lock, LockIn, NamespaceLabels, ObjectFacts, OfNamespace, Pattern,
+        Piece, Rule, Scope, Scopes, Selected, Sharding, Share, shard_bucket,
     },
     way::{Extent, Narrow, Pushed, Rewrite, Way, Write},
     webhook::{

@@ -6,12 +6,12 @@
 
 #![allow(clippy::unwrap_used, missing_docs, reason = "a bench that cannot run ends")]
 
-use std::{collections::BTreeMap, fmt::Write as _, hint::black_box, sync::Arc};
+use std::{fmt::Write as _, hint::black_box, sync::Arc};
 
 use criterion::{Criterion, criterion_group, criterion_main};
 use ctrlmesh::{
     manager::{admission::review_config, configs::Configs},
-    policy::{Area, Scope, from_documents, ring::ScopeClaim},
+    policy::{Area, LabelSet, Scope, from_documents, ring::ScopeClaim},
 };
 use serde_json::{Value, json};
 
@@ -80,7 +80,7 @@ fn shard(at: u64) -> Value {
 fn reviews(criterion: &mut Criterion) {
     let mut there = Configs::default();
     (0..1000).for_each(|at| there.add(&serde_json::from_value(shard(at)).unwrap()));
-    let known = (0..10_000).map(|at| (format!("namespace-{at}"), BTreeMap::new())).collect();
+    let known = (0..10_000).map(|at| (format!("namespace-{at}"), LabelSet::default())).collect();
     let review = |object: &Value| {
         let kind = json!({
             "group": "ctrlmesh.kusionstack.io",

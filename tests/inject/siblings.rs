@@ -58,7 +58,7 @@ fn asked(operation: &str, object: &Value, old: &Value) -> Vec<u8> {
 fn namespaces() -> NamespaceLabels {
     let tier = |tier: &str| BTreeMap::from([("tier".to_owned(), tier.to_owned())]);
     let all = [("ant", tier("gold")), ("bee", tier("tin")), ("default", BTreeMap::new())];
-    all.map(|(name, labels)| (name.to_owned(), labels)).into()
+    all.map(|(name, labels)| (name.to_owned(), labels.into())).into()
 }
 
 fn answered(operation: &str, object: &Value, old: &Value, there: &Configs) -> (Config, Value) {

@@ -134,7 +134,7 @@ fn owns(scope: Option<&Arc<Scope>>, resource: &GroupResource, meta: &ObjectMeta)
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::policy::{NamespaceLabels, Policy, from_documents};
+    use crate::policy::{LabelSet, NamespaceLabels, Policy, from_documents};
 
     fn policy(limit: &str) -> Policy {
         let yaml = format!(
@@ -143,8 +143,10 @@ mod tests {
              spec: {{selector: {{matchLabels: {{app: op}}}}, limits: [{{clusterScoped: Exclude, {limit}}}]}}\n"
         );
         let gold = BTreeMap::from([("tier".to_owned(), "gold".to_owned())]);
-        let known =
-            NamespaceLabels::from([("a".to_owned(), gold), ("b".to_owned(), BTreeMap::new())]);
+        let known = NamespaceLabels::from([
+            ("a".to_owned(), gold.into()),
+            ("b".to_owned(), LabelSet::default()),
+        ]);
         from_documents(yaml.as_bytes(), "blue", None).unwrap().resolve(Some(&known)).unwrap()
     }
 

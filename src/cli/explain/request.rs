@@ -243,7 +243,7 @@ spec:
         let told = |count: usize| {
             let gold = BTreeMap::from([("tier".to_owned(), "gold".to_owned())]);
             let known: NamespaceLabels =
-                (0..count).map(|at| (format!("n{at:02}"), gold.clone())).collect();
+                (0..count).map(|at| (format!("n{at:02}"), gold.clone().into())).collect();
             let policy = draft.resolve(Some(&known)).unwrap();
             explain(&policy.sharding, &Method::GET, "/api/v1/namespaces/n01/pods").unwrap()
         };

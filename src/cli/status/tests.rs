@@ -15,11 +15,11 @@ use crate::{
             tests::{MONDAY, TUESDAY, config, everything, found, lease, pod},
         },
     },
-    policy::{GroupResource, Kind, NamespaceLabels, ObjectRef, draft},
+    policy::{GroupResource, Kind, LabelSet, NamespaceLabels, ObjectRef, draft},
 };
 
 fn namespaces(names: &[&str]) -> NamespaceLabels {
-    names.iter().map(|name| ((*name).to_owned(), [].into())).collect()
+    names.iter().map(|name| ((*name).to_owned(), LabelSet::default())).collect()
 }
 
 fn checked(config: &Value) -> crate::policy::Checked {

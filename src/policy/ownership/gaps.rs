@@ -11,7 +11,9 @@ use super::{
     witness::{Finding, Uid, Undecided, Witness},
 };
 use crate::{
-    policy::{Area, Boundary, HashOf, HashRule, NamespaceLabels, Rule, Scope, sharding::refined},
+    policy::{
+        Area, Boundary, HashOf, HashRule, LabelSet, NamespaceLabels, Rule, Scope, sharding::refined,
+    },
     wire::selector::Selector,
 };
 
@@ -175,13 +177,13 @@ impl<'s> Part<'s> {
 }
 
 /// The labels of a Namespace, and a uid that none of the owners has who select them.
-fn named(owners: &[(&Selector, Option<&HashRule>)], labels: &BTreeMap<String, String>) -> Unowned {
-    let label = |key: &str| labels.get(key).map(String::as_str);
+fn named(owners: &[(&Selector, Option<&HashRule>)], labels: &LabelSet) -> Unowned {
+    let label = |key: &str| labels.get(key);
     let any = Selector::everything();
     let owners = owners.iter().filter(|(selector, _)| selector.matches(label));
     let owners: Vec<_> = owners.map(|(_, uids)| (&any, *uids)).collect();
     match unowned(&owners) {
-        Finding::Found((_, uid)) => Finding::Found((labels.clone(), uid)),
+        Finding::Found((_, uid)) => Finding::Found((labels.into(), uid)),
         other => other,
     }
 }

@@ -142,7 +142,7 @@ proptest! {
         for object in objects.iter().filter(|object| may_be_in(places, object)) {
             let mut object = AnyObject { stated: None, ..object.clone() };
             if places == Places::Named {
-                object.labels = known[object.place].clone();
+                object.labels = (&known[object.place]).into();
             }
             let is_owned = scopes.iter().any(|scope| scope.owns(&object.facts()) == Some(true));
             let is_found = gaps.iter().any(|gap| is_in(gap, object.place));

@@ -33,7 +33,7 @@ pub use self::{
     },
     facts::{ObjectFacts, OfNamespace},
     lock::{BadLock, Lock, LockIn},
-    namespaces::{NamespaceLabels, Selected},
+    namespaces::{LabelSet, NamespaceLabels, Selected},
     rule::{BadRule, Rule},
     scope::Scope,
     scopes::Scopes,

@@ -13,7 +13,38 @@ use sha2::{Digest, Sha256};
 use crate::wire::selector::Selector;
 
 /// The labels of all namespaces at one time, by the namespace's name.
-pub type NamespaceLabels = BTreeMap<String, BTreeMap<String, String>>;
+pub type NamespaceLabels = BTreeMap<String, LabelSet>;
+
+/// The labels of a namespace. Small, and cheap to clone: there may be ten thousand, each in several
+/// snapshots.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct LabelSet(Arc<[(Box<str>, Box<str>)]>);
+
+impl LabelSet {
+    /// The value of a label. `None` if there is no such label.
+    pub fn get(&self, key: &str) -> Option<&str> {
+        let at = self.0.binary_search_by(|(own, _)| (**own).cmp(key)).ok()?;
+        self.0.get(at).map(|(_, value)| &**value)
+    }
+}
+
+impl FromIterator<(String, String)> for LabelSet {
+    fn from_iter<I: IntoIterator<Item = (String, String)>>(labels: I) -> Self {
+        labels.into_iter().collect::<BTreeMap<_, _>>().into()
+    }
+}
+
+impl From<&LabelSet> for BTreeMap<String, String> {
+    fn from(labels: &LabelSet) -> Self {
+        labels.0.iter().map(|(key, value)| (key.to_string(), value.to_string())).collect()
+    }
+}
+
+impl From<BTreeMap<String, String>> for LabelSet {
+    fn from(labels: BTreeMap<String, String>) -> Self {
+        Self(labels.into_iter().map(|(key, value)| (key.into(), value.into())).collect())
+    }
+}
 
 /// Namespaces selected by label: their names at the time when the policy was made. A namespace that
 /// was not known then is not among them.
@@ -30,9 +61,7 @@ pub(in crate::policy) struct Resolved(HashMap<Selector, Selected>);
 
 impl Selected {
     fn new(selector: &Selector, known: &NamespaceLabels) -> Self {
-        let is_selected = |labels: &BTreeMap<String, String>| {
-            selector.matches(|key| labels.get(key).map(String::as_str))
-        };
+        let is_selected = |labels: &LabelSet| selector.matches(|key| labels.get(key));
         let names: BTreeSet<Box<str>> = known
             .iter()
             .filter(|(_, labels)| is_selected(labels))
@@ -63,7 +92,7 @@ impl Selected {
     #[cfg(test)]
     pub(in crate::policy) fn of(names: &[&str]) -> Self {
         let label = || BTreeMap::from([("k".to_owned(), "v".to_owned())]);
-        let known = names.iter().map(|name| ((*name).to_owned(), label())).collect();
+        let known = names.iter().map(|name| ((*name).to_owned(), label().into())).collect();
         Self::new(&"k=v".parse().unwrap_or_default(), &known)
     }
 

@@ -180,7 +180,7 @@ fn of_tier(name: &str) -> Checked {
 
 fn tiers(all: &[(&str, &str)]) -> NamespaceLabels {
     let labels = |tier: &str| BTreeMap::from([("tier".to_owned(), tier.to_owned())]);
-    all.iter().map(|(name, tier)| ((*name).to_owned(), labels(tier))).collect()
+    all.iter().map(|(name, tier)| ((*name).to_owned(), labels(tier).into())).collect()
 }
 
 #[test]

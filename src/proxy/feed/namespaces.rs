@@ -3,7 +3,7 @@
 //! Hides when they are watched, how bursts of changes become one, and which draft they resolve.
 //! Does not know the source of drafts.
 
-use std::{collections::BTreeMap, future::pending, sync::Arc, time::Duration};
+use std::{future::pending, sync::Arc, time::Duration};
 
 use k8s_openapi::api::core::v1::Namespace;
 use kube::{
@@ -16,7 +16,7 @@ use tokio::time::Instant;
 use super::in_force::{Feed, SourceState, Turn};
 use crate::{
     cluster::{Followed, OwnAccess, Update, describe},
-    policy::{Checked, NamespacesUnknown, Policy, ShardingDraft, Siblings, ring::Wishes},
+    policy::{Checked, LabelSet, NamespacesUnknown, Policy, ShardingDraft, Siblings, ring::Wishes},
     proxy::shared::reached,
 };
 
@@ -29,7 +29,6 @@ const REMEDY: &str = " (ClusterRole ctrlmesh-proxy-namespaces, which `ctrlmesh i
                       --namespace-labels` prints)";
 
 type NamespaceMeta = PartialObjectMeta<Namespace>;
-type LabelMap = BTreeMap<String, String>;
 
 /// Keeps the newest good draft in force, and the shards beside it, resolved by the present labels of
 /// namespaces.
@@ -46,7 +45,7 @@ pub(super) struct Resolver {
 }
 
 struct LabelWatch {
-    followed: Followed<NamespaceMeta, LabelMap>,
+    followed: Followed<NamespaceMeta, LabelSet>,
     /// The field that needs the labels.
     needed_by: NamespacesUnknown,
     /// The failure that keeps labels from arriving.
@@ -162,7 +161,7 @@ impl LabelWatch {
         let watch = |client: Client| watcher(Api::<NamespaceMeta>::all(client), Config::default());
         let labels = |namespace: NamespaceMeta| {
             let meta = namespace.metadata;
-            (meta.name.unwrap_or_default(), meta.labels.unwrap_or_default())
+            (meta.name.unwrap_or_default(), meta.labels.unwrap_or_default().into())
         };
         let followed = Followed::new(access, watch, labels);
         Self { followed, needed_by, trouble: None, due: None, rested: Instant::now() }

@@ -1,4 +1,4 @@
-use std::{collections::BTreeMap, sync::Arc};
+use std::sync::Arc;
 
 use k8s_openapi::jiff::Timestamp;
 use proptest::prelude::*;
@@ -10,7 +10,7 @@ use crate::{
         configs::ConfigFacts,
         duty::{found::PodFacts, subject::About},
     },
-    policy::{Draft, NamespaceLabels, ShardingDraft},
+    policy::{Draft, LabelSet, NamespaceLabels, ShardingDraft},
 };
 
 /// The object to apply, where there is no root.
@@ -415,7 +415,7 @@ fn i14_configs_are_compared_anew_when_one_wants_something_else() {
 
 /// The namespaces of a cluster.
 fn namespaces(names: &[&str]) -> Arc<NamespaceLabels> {
-    let names = names.iter().map(|name| ((*name).to_owned(), BTreeMap::new()));
+    let names = names.iter().map(|name| ((*name).to_owned(), LabelSet::default()));
     Arc::new(names.collect())
 }
 

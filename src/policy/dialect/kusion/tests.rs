@@ -442,7 +442,8 @@ proptest! {
             "namespaces: {{selector: {{matchExpressions: [{}]}}}}",
             expressions.join(", ")
         ));
-        let policy = draft.resolve(Some(&labels)).unwrap();
+        let known = labels.iter().map(|(name, labels)| (name.clone(), labels.clone().into()));
+        let policy = draft.resolve(Some(&known.collect())).unwrap();
         let by_set = !kept(&policy, &[&asked]).is_empty();
         let of_asked: Option<&BTreeMap<_, _>> = labels.get(&asked);
         let is_selected = of_asked.is_some_and(|labels| {
@@ -457,7 +458,7 @@ proptest! {
 fn two_thousand_namespaces_and_selectors_are_resolved_once_each() {
     let names: Vec<String> = (0..2000).map(|at| format!("tenant-{at}")).collect();
     let tiers = ["gold", "tin"].map(|tier| BTreeMap::from([("tier".to_owned(), tier.to_owned())]));
-    let known = names.iter().zip(tiers.iter().cycle()).map(|(n, l)| (n.clone(), l.clone()));
+    let known = names.iter().zip(tiers.iter().cycle()).map(|(n, l)| (n.clone(), l.clone().into()));
     let known: NamespaceLabels = known.collect();
     let limits: String = (0..200)
         .map(|at| {

@@ -115,7 +115,7 @@ pub(in crate::policy) fn labels_of_namespaces() -> NamespaceLabels {
         "bee" => label("w"),
         _ => Map::new(),
     };
-    NAMES.map(|name| (name.to_owned(), of(name))).into()
+    NAMES.map(|name| (name.to_owned(), of(name).into())).into()
 }
 
 /// Scopes of all kinds.
