@@ -257,14 +257,17 @@ fn kill(scene: &Installed) -> Result<()> {
     scene.node().kubectl(&[&["delete", "pods", manager], &at_once[..]].concat()).map(drop)
 }
 
-/// `TENANTS` says how many there are, `KILLS` how often the manager is killed, `WEIGHT` how much a
-/// namespace weighs.
+/// How much a namespace weighs.
+fn weight() -> String {
+    std::env::var("WEIGHT").unwrap_or_else(|_| "Even".to_owned())
+}
+
+/// `TENANTS` says how many there are, `KILLS` how often the manager is killed, [`weight`] is `WEIGHT`.
 #[test]
 fn i15_a_canary_and_three_shards_become_four_while_the_manager_is_killed() -> Result<()> {
     let scene = start()?;
     let (count, kills) = (number("TENANTS", 60)?, number("KILLS", 2)?);
-    let weight = std::env::var("WEIGHT").unwrap_or_else(|_| "Even".to_owned());
-    let mut tenants = tenants(count);
+    let (mut tenants, weight) = (tenants(count), weight());
     create(&scene, &tenants)?;
     let canary = json!({ "replicas": 1, "inNamespaces": [tenants[0], tenants[1]] });
     scene.draw_root_beside(&canary, 3, &weight)?;
