@@ -34,6 +34,8 @@ const WATCH: u32 = 290;
 const ATTEMPTS: usize = 5;
 /// The time from a list of which an object could not be written to the next.
 const AGAIN: Duration = Duration::from_secs(10 * 60);
+/// The time from one log of objects without our labels to the next.
+const LOG: Duration = Duration::from_secs(60);
 /// The time after which a right that is missing is looked for again.
 const FORBIDDEN: Duration = Duration::from_secs(60);
 
@@ -143,15 +145,13 @@ impl<'s> Stamper<'s> {
         *pauses = Pauses::default();
         let (group, plural) = (&self.kind.resource.group, &self.kind.resource.plural);
         tracing::info!(group, plural, stamped = seen.stamped, "all objects were looked at");
-        if let Some(first) = &seen.foreign {
-            let count = seen.foreigners;
-            tracing::warn!(group, plural, count, first, "objects keep labels of somebody else's");
-        }
+        seen.log(&self.kind);
         let mut version = pages.first().unwrap_or_default().to_owned();
-        let mut again = seen.has_failed.then(|| Instant::now() + AGAIN);
         loop {
-            match self.watch(&mut version, &mut again).await {
-                Ok(Ended::InTime) if again.is_some_and(|at| at <= Instant::now()) => return Ok(()),
+            match self.watch(&mut version, &mut seen).await {
+                Ok(Ended::InTime) if seen.again.is_some_and(|at| at <= Instant::now()) => {
+                    return Ok(());
+                }
                 Ok(Ended::InTime) => {}
                 Ok(Ended::NeedsList) => return Ok(()),
                 Err(NotStamped::Forbidden) => return Err(NotStamped::Forbidden),
@@ -164,11 +164,7 @@ impl<'s> Stamper<'s> {
     }
 
     /// Stamps each object that changes from a version on, until the watch ends.
-    async fn watch(
-        &self,
-        version: &mut String,
-        again: &mut Option<Instant>,
-    ) -> Result<Ended, NotStamped> {
+    async fn watch(&self, version: &mut String, seen: &mut Seen) -> Result<Ended, NotStamped> {
         let path = DynamicObject::url_path(&self.kind.resource, None);
         let params = WatchParams::default().timeout(WATCH);
         let request = Request::new(path).watch_metadata(&params, version);
@@ -182,19 +178,23 @@ impl<'s> Stamper<'s> {
             events => events?,
         };
         let mut events = std::pin::pin!(events);
-        let mut seen = Seen { has_failed: again.is_some(), ..Seen::default() };
         loop {
             let silent = Instant::now() + Duration::from_secs(2 * u64::from(WATCH));
-            let event = timeout_at(again.unwrap_or(silent).min(silent), events.try_next()).await;
-            let event = match event {
+            let until =
+                [seen.again, seen.logs_at()].into_iter().flatten().fold(silent, Instant::min);
+            let event = match timeout_at(until, events.try_next()).await {
                 Ok(event) => event?,
-                Err(_) if again.is_some() => return Ok(Ended::NeedsList),
-                Err(_) => return Err(NotStamped::Silent),
+                Err(_) if until == silent => return Err(NotStamped::Silent),
+                Err(_) if seen.again == Some(until) => return Ok(Ended::NeedsList),
+                Err(_) => {
+                    seen.log(&self.kind);
+                    continue;
+                }
             };
             match event {
                 None => return Ok(Ended::InTime),
                 Some(WatchEvent::Added(object) | WatchEvent::Modified(object)) => {
-                    self.stamp(&object.metadata, &mut seen).await?;
+                    self.stamp(&object.metadata, seen).await?;
                     *version = object.metadata.resource_version;
                 }
                 Some(WatchEvent::Deleted(object)) => *version = object.metadata.resource_version,
@@ -203,13 +203,6 @@ impl<'s> Stamper<'s> {
                     return Ok(Ended::NeedsList);
                 }
                 Some(WatchEvent::Error(status)) => return Err(kube::Error::Api(status).into()),
-            }
-            if seen.has_failed {
-                again.get_or_insert_with(|| Instant::now() + AGAIN);
-            }
-            if let Some(object) = seen.foreign.take() {
-                let (group, plural) = (&self.kind.resource.group, &self.kind.resource.plural);
-                tracing::warn!(group, plural, object, "an object keeps labels of somebody else's");
             }
         }
     }
@@ -221,13 +214,13 @@ impl<'s> Stamper<'s> {
             Step::None => return Ok(()),
             Step::Foreign(key) => {
                 self.shared.metrics.stamped(Counted::Foreign);
-                seen.foreigners += 1;
-                seen.foreign.get_or_insert_with(|| format!("{}: {key}", object.key()));
+                seen.foreign.add(object, &key);
                 return Ok(());
             }
             Step::Stamp(labels) => labels,
         };
         let mut pauses = Pauses::default();
+        let mut why = "the API server has trouble".to_owned();
         for _ in 0..ATTEMPTS {
             self.pace.turn().await;
             let error = match timeout(ANSWER, self.write(object, &labels)).await {
@@ -247,16 +240,16 @@ impl<'s> Stamper<'s> {
                     return Err(NotStamped::Forbidden);
                 }
                 Some(kube::Error::Api(status)) if status.code < 500 && status.code != 429 => {
-                    let object = object.key();
-                    let error = &status.message;
-                    tracing::warn!(object, error, "an object is not stamped");
+                    // Its message may quote values of the object.
+                    why = format!("{} {}", status.code, status.reason);
                     break;
                 }
                 _ => sleep(pauses.next().unwrap_or(FORBIDDEN)).await,
             }
         }
         self.shared.metrics.stamped(Counted::Failed);
-        seen.has_failed = true;
+        seen.again.get_or_insert_with(|| Instant::now() + AGAIN);
+        seen.failed.add(object, &why);
         Ok(())
     }
 
@@ -286,10 +279,47 @@ impl<'s> Stamper<'s> {
 #[derive(Debug, Default)]
 struct Seen {
     stamped: u64,
-    /// The first object that was left alone, and the label.
-    foreign: Option<String>,
-    foreigners: u64,
-    has_failed: bool,
+    /// The objects that were left alone, and those that could not be written, since both were logged.
+    foreign: Unlabelled,
+    failed: Unlabelled,
+    logged: Option<Instant>,
+    /// The time of the next list. `None` if each object that was to be written was.
+    again: Option<Instant>,
+}
+
+/// Some objects, by the first of them.
+#[derive(Debug, Default)]
+struct Unlabelled {
+    count: u64,
+    first: Option<String>,
+}
+
+impl Unlabelled {
+    fn add(&mut self, object: &Meta, why: &str) {
+        self.count += 1;
+        self.first.get_or_insert_with(|| format!("{}: {why}", object.key()));
+    }
+}
+
+impl Seen {
+    /// The time at which there is something to log. `None` if there is nothing.
+    fn logs_at(&self) -> Option<Instant> {
+        let is_any = self.foreign.first.is_some() || self.failed.first.is_some();
+        let at = self.logged.map_or_else(Instant::now, |logged| logged + LOG);
+        is_any.then_some(at)
+    }
+
+    /// Logs the objects that have no labels of ours: there may be many, and each may change often.
+    fn log(&mut self, kind: &Stamped) {
+        let (group, plural) = (&kind.resource.group, &kind.resource.plural);
+        if let Unlabelled { count, first: Some(first) } = std::mem::take(&mut self.foreign) {
+            tracing::warn!(group, plural, count, first, "objects keep labels of somebody else's");
+        }
+        if let Unlabelled { count, first: Some(first) } = std::mem::take(&mut self.failed) {
+            tracing::warn!(group, plural, count, first, "objects are not stamped");
+        }
+        self.logged = Some(Instant::now());
+    }
 }
 
 impl Meta {
