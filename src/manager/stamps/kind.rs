@@ -107,10 +107,18 @@ impl<'s> Stamper<'s> {
     /// Keeps the objects stamped for as long as it is polled.
     pub(super) async fn keep(&self) {
         let mut pauses = Pauses::default();
+        let mut told = String::new();
         loop {
-            let Err(why) = self.pass(&mut pauses).await else { continue };
-            let (group, plural) = (&self.kind.resource.group, &self.kind.resource.plural);
-            tracing::warn!(group, plural, error = chain(&why), "objects are not stamped");
+            let Err(why) = self.pass(&mut pauses).await else {
+                told.clear();
+                continue;
+            };
+            let (group, plural, error) =
+                (&self.kind.resource.group, &self.kind.resource.plural, chain(&why));
+            if told != error {
+                tracing::warn!(group, plural, error, "objects are not stamped");
+                told = error;
+            }
             let pause = match why {
                 NotStamped::Forbidden => FORBIDDEN,
                 _ => pauses.next().unwrap_or(FORBIDDEN),
