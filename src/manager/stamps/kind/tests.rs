@@ -99,7 +99,9 @@ impl Server {
         let page: Vec<_> = self.objects.iter().skip(from).take(100).cloned().collect();
         let next =
             if from + 100 < self.objects.len() { (from + 100).to_string() } else { String::new() };
-        let meta = json!({ "resourceVersion": "41", "continue": next });
+        // Each page has a version of its own, as after a list that has expired.
+        let lists = self.asked.iter().filter(|(_, at)| !at.contains("watch=true")).count();
+        let meta = json!({ "resourceVersion": (40 + lists).to_string(), "continue": next });
         (200, vec![json!({ "metadata": meta, "items": page })])
     }
 }
@@ -198,6 +200,10 @@ async fn i15_objects_are_stamped_page_by_page_and_no_faster_than_told() {
     let watches: Vec<_> =
         server.asked.iter().filter(|(_, at)| at.contains("watch=true")).map(|(_, at)| at).collect();
     assert!(watches[0].contains("resourceVersion=41"), "{watches:?}");
+    let lists = server.asked.iter().filter(|(_, at)| at.contains("limit=100"));
+    let lists: Vec<_> =
+        lists.map(|(_, at)| at.split_once("continue=").map_or("", |(_, at)| at)).collect();
+    assert_eq!(lists[..4], ["", "100", "200", "300"], "it begins anew");
     assert!(watches[1].contains("resourceVersion=50"), "{watches:?}");
     assert!(counted[2] >= 1, "what is somebody else's is counted");
 }
