@@ -178,7 +178,8 @@ impl<'s> Stamper<'s> {
         let request = Request::new(path).watch_metadata(&params, version);
         let request = request.map_err(kube::Error::BuildRequest)?;
         self.pace.turn().await;
-        let events = match self.client.request_events::<Object>(request).await {
+        let begun = timeout(ANSWER, self.client.request_events::<Object>(request)).await;
+        let events = match begun.map_err(|_| NotStamped::Silent)? {
             Err(kube::Error::Api(status)) if status.code == 410 => return Ok(Ended::NeedsList),
             Err(kube::Error::Api(status)) if status.is_forbidden() => {
                 return Err(NotStamped::Forbidden);

@@ -24,6 +24,9 @@ struct Server {
     asked: Vec<(Instant, String)>,
 }
 
+/// The line of a watch that is never answered.
+const NEVER: &str = "NEVER";
+
 type Shares = Arc<Mutex<Server>>;
 
 fn object(namespace: &str, name: &str, labels: Value) -> Value {
@@ -120,6 +123,9 @@ fn client(server: &Shares) -> Client {
                 server.asked.push((Instant::now(), format!("{} {at}", parts.method)));
                 server.answer(&parts.method, &at, &body)
             };
+            if said.first().is_some_and(|line| line["type"] == NEVER) {
+                std::future::pending::<()>().await;
+            }
             let lines: Vec<_> = said.iter().map(|line| format!("{line}\n")).collect();
             let mut response = Response::new(Body::from(Bytes::from(lines.concat())));
             *response.status_mut() = StatusCode::from_u16(code).unwrap();
@@ -299,4 +305,16 @@ async fn bad_i15_without_the_right_the_kind_rests_and_is_tried_again() {
     server.pages = vec![(403, status(403, LIST)); 100];
     let (server, _) = keep(server, 300).await;
     assert!(server.times("GET").len() <= 10, "{}", server.times("GET").len());
+}
+
+#[tokio::test(start_paused = true)]
+async fn bad_i15_a_watch_that_is_never_answered_is_begun_anew() {
+    let mut server = Server::with(Vec::new());
+    server.watches = vec![vec![json!({ "type": NEVER })]; 3];
+    let (server, _) = keep(server, 60).await;
+    let watches = server.asked.iter().filter(|(_, at)| at.contains("watch=true"));
+    let watches: Vec<_> = watches.map(|(time, _)| *time).collect();
+    assert!(watches.len() > 3, "{watches:?}");
+    let waited = watches[1] - watches[0];
+    assert!(waited >= ANSWER && waited < ANSWER + Duration::from_secs(2), "{waited:?}");
 }
