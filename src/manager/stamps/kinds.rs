@@ -18,7 +18,7 @@ use crate::cluster::chain;
 const KEY: &str = "resource-config";
 /// The name for all kinds.
 const ALL: &str = "*";
-/// What a resource must serve.
+/// The verbs that a resource must serve.
 const VERBS: [&str; 3] = ["list", "watch", "patch"];
 /// The time for an answer.
 const ANSWER: Duration = Duration::from_secs(10);

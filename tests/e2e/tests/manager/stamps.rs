@@ -102,7 +102,7 @@ fn i15_objects_of_named_kinds_get_the_labels_of_their_namespace() -> Result<()> 
     wait_stamped(&api, "later")
 }
 
-/// What is gone is not created by the write of a label, for the write names its uid.
+/// An object that is gone is not created by the write of a label: the write names its uid.
 #[test]
 fn bad_i15_an_object_that_is_gone_is_not_created_by_its_labels() -> Result<()> {
     let api = cluster()?;
