@@ -10,5 +10,5 @@ pub(crate) use self::access::chain;
 pub use self::{
     access::{NoAccess, OwnAccess},
     followed::{Followed, Pauses, Trouble, Update, describe},
-    pages::{NotListed, Pages, pages},
+    pages::{NotListed, PAGE, Pages, pages},
 };

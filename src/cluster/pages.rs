@@ -10,7 +10,7 @@ use serde::{Deserialize, de::DeserializeOwned};
 use tokio::time::timeout;
 
 /// The objects of a page. Each may have annotations of 256 KiB, and a page is read whole.
-const PAGE: u32 = 100;
+pub const PAGE: u32 = 100;
 /// The time for a page.
 const ANSWER: Duration = Duration::from_secs(10);
 

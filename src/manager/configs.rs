@@ -192,6 +192,16 @@ impl Configs {
         self.0.insert(key(&object.namespace, &object.name), Arc::new(facts));
     }
 
+    /// Adds a config as the API server holds it. Shares its facts with those that are known, where they
+    /// are the same.
+    pub(super) fn add_beside(&mut self, config: &DynamicObject, known: &Self) {
+        let facts = ConfigFacts::of(config);
+        let object = object_of(&facts.checked);
+        let key = key(&object.namespace, &object.name);
+        let same = known.0.get(&key).filter(|known| ***known == facts).cloned();
+        self.0.insert(key, same.unwrap_or_else(|| Arc::new(facts)));
+    }
+
     /// The one config that selects a pod of the namespace, or its template. `None` also if several do,
     /// or a label of the pod is no text.
     pub fn of_pod(&self, namespace: &str, pod: &Value) -> Option<&ShardingDraft> {

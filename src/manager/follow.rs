@@ -23,7 +23,7 @@ use super::{
     shared::{Hook, OwnObjects, Shared, StoredSecret},
 };
 use crate::{
-    cluster::{Followed, OwnAccess, Update, describe},
+    cluster::{Followed, OwnAccess, PAGE, Update, describe},
     manager::trust::{Trust, Trusted},
     policy::{Kind, LabelSet},
 };
@@ -221,7 +221,8 @@ impl Hook {
 /// The labels of all namespaces.
 fn namespaces(access: OwnAccess) -> Followed<PartialObjectMeta<Namespace>, LabelSet> {
     let watch = |client: Client| {
-        watcher(Api::<PartialObjectMeta<Namespace>>::all(client), Config::default())
+        let config = Config::default().page_size(PAGE);
+        watcher(Api::<PartialObjectMeta<Namespace>>::all(client), config)
     };
     Followed::new(access, watch, |namespace: PartialObjectMeta<Namespace>| {
         let meta = namespace.metadata;
@@ -245,7 +246,7 @@ fn service(access: OwnAccess) -> Followed<Service, Vec<IpAddr>> {
 fn configs(access: OwnAccess) -> Followed<DynamicObject, Arc<ConfigFacts>> {
     let watch = |client: Client| {
         let kind = Kind::ShardingConfig.api_resource();
-        watcher(Api::<DynamicObject>::all_with(client, &kind), Config::default())
+        watcher(Api::<DynamicObject>::all_with(client, &kind), Config::default().page_size(PAGE))
     };
     Followed::new(access, watch, |config: DynamicObject| {
         let meta = [&config.metadata.namespace, &config.metadata.name];

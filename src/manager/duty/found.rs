@@ -18,7 +18,7 @@ use rustls_pki_types::{CertificateDer, pem::PemObject};
 pub(super) use crate::manager::configs::{key, namespace};
 use crate::{
     api::keys,
-    cluster::{Followed, OwnAccess},
+    cluster::{Followed, OwnAccess, PAGE},
     manager::inject::{
         CaptureMode,
         companions::{self, BUNDLE_MAP, Bundle},
@@ -97,7 +97,8 @@ pub(super) fn is_ours<K: kube::Resource>(object: &K) -> bool {
 }
 
 pub(super) fn pods(access: OwnAccess, prefix: &str) -> Followed<Pod, PodFacts> {
-    let config = Config::default().labels(&format!("{prefix}{}=true", keys::ENABLE_PROXY));
+    let label = format!("{prefix}{}=true", keys::ENABLE_PROXY);
+    let config = Config::default().labels(&label).page_size(PAGE);
     let watch = move |client: Client| watcher(Api::<Pod>::all(client), config.clone());
     Followed::new(access, watch, |pod: Pod| (key_of(&pod), PodFacts::of(pod)))
 }

@@ -24,7 +24,7 @@ use super::{
 };
 use crate::{
     api::{Condition, KridgeStatus, ShardingConfigSpec, keys},
-    cluster::{Followed, OwnAccess, Update},
+    cluster::{Followed, OwnAccess, PAGE, Update},
     manager::configs::{ConfigFacts, Configs},
     policy::{Draft, Kind, ObjectRef, draft, object_of, translated},
 };
@@ -122,7 +122,8 @@ impl Kridges {
     pub(super) fn follow(access: OwnAccess) -> Self {
         let watch = |client: Client| {
             let kind = Kind::KridgeShardingConfig.api_resource();
-            watcher(Api::<DynamicObject>::all_with(client, &kind), Config::default())
+            let config = Config::default().page_size(PAGE);
+            watcher(Api::<DynamicObject>::all_with(client, &kind), config)
         };
         let followed = Followed::new(access, watch, |config: DynamicObject| {
             (key_of(&config), KridgeFacts::of(&config))

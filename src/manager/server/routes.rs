@@ -14,7 +14,7 @@ use kube::{
     Api, Client, Resource,
     api::{DynamicObject, ListParams},
 };
-use tokio::time::timeout;
+use tokio::{sync::Semaphore, time::timeout};
 
 use super::{
     bodies::{Bodies, Whole},
@@ -52,18 +52,26 @@ const MAX_REVIEW: usize = 8 << 20;
 /// The time for a consistent list during a review, whose caller waits for five seconds.
 const LIST: Duration = Duration::from_secs(3);
 
+/// The ShardingConfigs of a page of such a list. Each may have a mebibyte.
+const PAGE: u32 = 50;
+
+/// The reviews that list ShardingConfigs at once.
+const LISTS: usize = 2;
+
 /// The answers to requests.
 pub(in crate::manager) struct Routes {
     shared: Arc<Shared>,
     client: Client,
     bodies: Bodies,
     leaves: Leaves,
+    lists: Semaphore,
 }
 
 impl Routes {
     pub(in crate::manager) fn new(shared: Arc<Shared>, client: Client) -> Self {
         let leaves = Leaves::new(Arc::clone(&shared), client.clone());
-        Self { shared, client, bodies: Bodies::default(), leaves }
+        let lists = Semaphore::new(LISTS);
+        Self { shared, client, bodies: Bodies::default(), leaves, lists }
     }
 
     /// Answers one request.
@@ -133,7 +141,7 @@ impl Routes {
         let mut answer = review(&configs, None)?;
         // A watch may not have shown yet that a sibling has given it up.
         if answer.is_by_sibling
-            && let Some(configs) = self.read(namespace(&answer.config)).await
+            && let Some(configs) = self.read(namespace(&answer.config), &configs).await
         {
             answer = review(&configs, None)?;
         }
@@ -157,17 +165,27 @@ impl Routes {
         Ok(response(StatusCode::OK, "application/json", body))
     }
 
-    /// The ShardingConfigs of a namespace, by a consistent list. `None` if it is not answered in time.
-    async fn read(&self, namespace: &str) -> Option<Configs> {
+    /// The ShardingConfigs of a namespace, by a consistent list, in pages. `None` if it is not answered
+    /// in time.
+    async fn read(&self, namespace: &str, known: &Configs) -> Option<Configs> {
         let kind = Kind::ShardingConfig.api_resource();
         let api: Api<DynamicObject> = Api::namespaced_with(self.client.clone(), namespace, &kind);
-        let listed = timeout(LIST, api.list(&ListParams::default())).await.ok()?;
-        let warn = |error: &kube::Error| {
-            tracing::warn!(error = chain(error), "the ShardingConfigs cannot be read");
-        };
-        let mut configs = Configs::default();
-        listed.inspect_err(warn).ok()?.items.iter().for_each(|config| configs.add(config));
-        Some(configs)
+        let listed = timeout(LIST, async {
+            let _turn = self.lists.acquire().await.ok()?;
+            let (mut configs, mut params) = (Configs::default(), ListParams::default().limit(PAGE));
+            loop {
+                let warn = |error: &kube::Error| {
+                    tracing::warn!(error = chain(error), "the ShardingConfigs cannot be read");
+                };
+                let page = api.list(&params).await.inspect_err(warn).ok()?;
+                page.items.iter().for_each(|config| configs.add_beside(config, known));
+                match page.metadata.continue_.filter(|from| !from.is_empty()) {
+                    Some(from) => params.continue_token = Some(from),
+                    None => return Some(configs),
+                }
+            }
+        });
+        listed.await.ok()?
     }
 
     /// The injected pods of a namespace that run, by a consistent list.

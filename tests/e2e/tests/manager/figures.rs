@@ -15,13 +15,17 @@ use ctrlmesh_e2e::{ApiServer, Manager, until};
 use rcgen::{CertificateParams, KeyPair, PKCS_ECDSA_P256_SHA256};
 use serde_json::{Value, json};
 
+use crate::aggregated::{GROUP, Things};
+use crate::roots::root;
 use crate::scene::{
-    AUDIENCE, OPERATORS, bundle, cluster, config, create, is_injected, manager, pod, token,
+    AUDIENCE, OPERATORS, bundle, cluster, config, create, is_injected, let_in, manager, pod, token,
 };
 
 /// Requests at once: as many as a replica takes.
 const AT_ONCE: usize = 32;
 const FEW: usize = 64;
+/// More configs than a replica reads at once.
+const MORE_THAN_A_PAGE: usize = 60;
 const LIMIT: Duration = Duration::from_secs(120);
 /// The time from one write to the next where they come at a pace.
 const PACE: Duration = Duration::from_millis(20);
@@ -210,6 +214,50 @@ fn reviews(manager: &Manager) -> Result<[f64; 2]> {
     Ok([manager.metric(&format!("{NAME}_count"))?, in_time])
 }
 
+/// A root whose objects are those of the server behind the API server, in a namespace of its own.
+fn weighed() -> Value {
+    let mut root = let_in(root(3));
+    root["metadata"]["namespace"] = json!("default");
+    root["spec"]["root"]["auto"]["weight"] = json!("Objects");
+    root["spec"]["root"]["resourceSelector"][0]["relateResources"] =
+        json!([{ "apiGroups": [GROUP], "resources": ["things"] }]);
+    root
+}
+
+/// Waits until a config is refused because of a namespace, also if many write it at once: each has the
+/// replica read all configs.
+fn wait_refused(api: &ApiServer, path: &str, config: &Value, namespace: &str) -> Result<()> {
+    let is_refused = || -> Result<bool> {
+        let answer = api.client().post(&format!("{path}?dryRun=All"), config)?;
+        Ok(answer.status == 422 && answer.text.contains(namespace))
+    };
+    until("what another has is refused", LIMIT, || Ok(is_refused()?.then_some(())))?;
+    all(2 * AT_ONCE, |_| {
+        ensure!(is_refused()?, "{namespace} is given twice");
+        Ok(())
+    })
+}
+
+/// Waits until each of so many configs says what its ring leaves to nobody.
+fn wait_compared(api: &ApiServer, path: &str, configs: usize) -> Result<()> {
+    until("each config is compared", LIMIT, || {
+        let all = api.client().get(path)?.json()?;
+        let all = all["items"].as_array().context("configs")?;
+        let says = |config: &&Value| {
+            let conditions = config["status"]["conditions"].as_array();
+            conditions.is_some_and(|all| all.iter().any(|one| one["type"] == "Covered"))
+        };
+        Ok((all.iter().filter(says).count() == configs).then_some(()))
+    })
+}
+
+/// Waits until the objects of roots were counted since the start of the replica.
+fn wait_counted(manager: &Manager) -> Result<()> {
+    until("the objects are counted", 2 * LIMIT, || {
+        Ok((manager.metric("ctrlmesh_manager_counts_total{result=\"ok\"}")? > 0.0).then_some(()))
+    })
+}
+
 /// A shard that has ten namespaces by name.
 fn shard(name: &str, namespaces: &[String]) -> Value {
     let mut shard = config(OPERATORS);
@@ -229,8 +277,10 @@ fn shard(name: &str, namespaces: &[String]) -> Value {
 fn i15_a_replica_compares_many_configs_among_many_namespaces() -> Result<()> {
     const WEBHOOK: &str = "shardingconfigs.ctrlmesh.kusionstack.io";
     let api = cluster()?;
-    let manager = manager(&api, &[])?;
-    let configs = count()? / 2;
+    let mut manager = manager(&api, &[])?;
+    let configs = (count()? / 2).max(MORE_THAN_A_PAGE);
+    let things = Things { count: 1000 * configs, namespaces: 10 * configs };
+    things.serve(&api)?;
     all(10 * configs, |at| {
         let namespace = json!({ "metadata": { "name": format!("namespace-{at}") } });
         api.client().post("/api/v1/namespaces", &namespace)?.json().map(drop)
@@ -257,29 +307,26 @@ fn i15_a_replica_compares_many_configs_among_many_namespaces() -> Result<()> {
     ensure!(calls >= configs as f64, "{calls} calls for {configs} configs");
     let fast = own.iter().zip(reviews(&manager)?).map(|(before, after)| after - before);
     let [reviewed, in_time] = fast.collect::<Vec<_>>()[..] else { unreachable!("two numbers") };
-    let torn = names(configs / 2).skip(9).collect::<Vec<_>>();
-    until("what another has is refused", LIMIT, || {
-        let answer = api.client().post(&format!("{path}?dryRun=All"), &shard("torn", &torn))?;
-        Ok((answer.status == 422 && answer.text.contains(&torn[0])).then_some(()))
-    })?;
-    until("each config says what its ring leaves to nobody", LIMIT, || {
-        let all = api.client().get(&path)?.json()?;
-        let all = all["items"].as_array().context("configs")?;
-        let says = |config: &&Value| {
-            let conditions = config["status"]["conditions"].as_array();
-            conditions.is_some_and(|all| all.iter().any(|one| one["type"] == "Covered"))
-        };
-        Ok((all.iter().filter(says).count() == configs).then_some(()))
-    })?;
+    // By its name it is the last one of all that has this namespace.
+    let torn = names(9).skip(9).collect::<Vec<_>>();
+    wait_refused(&api, &path, &shard("torn", &torn), &torn[0])?;
+    wait_compared(&api, &path, configs)?;
+    create(&api, &weighed(), &[])?;
+    wait_counted(&manager)?;
     let (cpu, [now, most]) = usage(&manager)?;
+    manager.kill()?;
+    manager.start_again()?;
+    wait_counted(&manager)?;
+    let (_, [_, again]) = usage(&manager)?;
     println!(
         "{configs} configs, {} namespaces, {pods} pods: written in {time:.1} s, {:.2} % reviewed in 50 ms \
-         (99), at the API server p50 at most {:.0} ms, p99 {:.0} ms; {now:.1} MiB, at most {most:.1} MiB (64), {cpu:.1} s \
-         of CPU",
+         (99), at the API server p50 at most {:.0} ms, p99 {:.0} ms; {} objects counted; {now:.1} MiB, at most \
+         {most:.1} MiB, {again:.1} MiB after a start (61), {cpu:.1} s of CPU",
         10 * configs,
         in_time / reviewed * 1e2,
         p50 * 1e3,
-        p99 * 1e3
+        p99 * 1e3,
+        things.count,
     );
     Ok(())
 }

@@ -3,6 +3,7 @@
 
 #![allow(clippy::print_stdout, reason = "how long things took")]
 
+mod aggregated;
 mod behind;
 mod figures;
 mod gate;

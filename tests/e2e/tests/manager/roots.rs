@@ -18,7 +18,7 @@ const LONG: Duration = Duration::from_secs(90);
 const BEHIND: Duration = Duration::from_millis(500);
 
 /// A root over pods, of shards with one pod each.
-fn root(size: u32) -> Value {
+pub(crate) fn root(size: u32) -> Value {
     json!({
         "apiVersion": "ctrlmesh.kusionstack.io/v1alpha1",
         "kind": "ShardingConfig",
