@@ -233,3 +233,24 @@ fn i15_beside_a_namespace_that_fills_a_shard_the_others_have_equal_parts() {
     small.remove(large);
     assert!(small.iter().all(|count| (80..=110).contains(count)), "{small:?}");
 }
+
+/// The light share has as many ranges as there may be, and none of them is beside the heavy one's.
+#[test]
+fn i15_a_share_without_room_for_a_range_gets_none_and_all_keep_what_they_have() {
+    let cells: u128 = 4 * u128::try_from(MOST_SPANS).unwrap();
+    let from = |cell: u128| END / cells * cell;
+    let now: Vec<Spans> = (0..4)
+        .map(|share| {
+            let own = (0..cells).filter(|cell| cell % 4 == share);
+            own.fold(Spans::default(), |all, cell| {
+                let to = if cell + 1 == cells { END } else { from(cell + 1) };
+                all.or(&Spans::of([Span { from: from(cell), to }]))
+            })
+        })
+        .collect();
+    assert!(is_whole(&now) && now.iter().all(|share| share.iter().len() == MOST_SPANS));
+    let weights = [20, 10, 0, 10];
+    let atom = |cell: u128| (from(cell) + END / cells / 2, weights[(cell % 4) as usize]);
+    let row = Row::new(END, &(0..cells).map(atom).collect());
+    assert_eq!(shares(&now, 4, &row, Gains::All), now);
+}

@@ -160,12 +160,41 @@ fn writes(scene: &Installed) -> Result<BTreeMap<String, Vec<Written>>> {
     Ok(writes.into_iter().map(|(at, writes)| (at, writes.into_values().collect())).collect())
 }
 
-/// Prints how long it took from the last write of one owner to the first of the next.
-fn tell_gaps(writes: &BTreeMap<String, Vec<Written>>) {
+/// The limits that each pod's shard was given, in their order, each with the time of its write.
+fn given(scene: &Installed) -> Result<BTreeMap<String, Vec<(Timestamp, Value)>>> {
+    let mut given: BTreeMap<String, Vec<(Timestamp, Value)>> = BTreeMap::new();
+    for entry in scene.node().api().audit().entries()? {
+        let Some(object) = &entry.object_ref else { continue };
+        let is_spec = (&*object.resource, &*object.subresource) == ("shardingconfigs", "");
+        let is_write = ["create", "update", "patch"].contains(&&*entry.verb);
+        let Some(stored) = entry.response_object.filter(|_| is_spec && is_write) else { continue };
+        let pod = &stored["spec"]["selector"]["matchExpressions"][0]["values"][0];
+        let (Some(pod), limit) = (pod.as_str(), &stored["spec"]["limits"][0]) else { continue };
+        let written = (entry.stage_timestamp.parse()?, limit.clone());
+        given.entry(pod.to_owned()).or_default().push(written);
+    }
+    given.values_mut().for_each(|all| all.sort_by_key(|(time, _)| *time));
+    Ok(given)
+}
+
+/// The last time before another at which a shard no longer had a tenant.
+fn lost(given: &[(Timestamp, Value)], tenant: &str, before: Timestamp) -> Option<Timestamp> {
+    let written = given.windows(2).filter(|pair| has(&pair[0].1, tenant));
+    let lost = written.filter(|pair| pair[1].0 <= before && !has(&pair[1].1, tenant));
+    lost.map(|pair| pair[1].0).next_back()
+}
+
+/// Prints how long it took until the first write of the next owner of each object: from the write of
+/// the config by which the owner before lost it, or from that owner's last write, if that was later.
+fn tell_gaps(scene: &Installed, writes: &BTreeMap<String, Vec<Written>>) -> Result<()> {
+    let given = given(scene)?;
     let mut gaps: Vec<Duration> = Vec::new();
-    for pair in writes.values().flat_map(|writes| writes.windows(2)) {
-        if pair[0].0 != pair[1].0 {
-            gaps.push(pair[1].1.duration_since(pair[0].1).unsigned_abs());
+    for (tenant, writes) in writes {
+        for pair in writes.windows(2).filter(|pair| pair[0].0 != pair[1].0) {
+            let (ended, begun) = (pair[0].1, pair[1].1);
+            let given = given.get(&pair[0].0).context("a shard of that pod")?;
+            let lost = lost(given, tenant, begun).context("a write that takes it away")?;
+            gaps.push(begun.duration_since(ended.max(lost)).unsigned_abs());
         }
     }
     gaps.sort_unstable();
@@ -173,13 +202,14 @@ fn tell_gaps(writes: &BTreeMap<String, Vec<Written>>) {
         gaps.get(gaps.len() * part / 100).or_else(|| gaps.last()).copied().unwrap_or_default()
     };
     println!("{} changed hands: p50 {:?}, p99 {:?}", gaps.len(), at(50), at(99));
+    Ok(())
 }
 
 /// Checks that each object was written by its owners alone, each in its time, and that nothing was
 /// restarted or listed again.
 fn check(scene: &Installed, pods: usize, phases: &[&BTreeMap<String, String>]) -> Result<()> {
     let writes = writes(scene)?;
-    tell_gaps(&writes);
+    tell_gaps(scene, &writes)?;
     for (tenant, writes) in writes {
         let mut pods: Vec<_> = writes.into_iter().map(|(pod, _)| pod).collect();
         pods.dedup();
