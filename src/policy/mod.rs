@@ -25,9 +25,9 @@ mod webhook;
 
 pub use self::{
     dialect::{
-        BadDocument, Checked, Draft, Invalid, NamespacesUnknown, NotChosen, Problem, RootDraft,
-        ShardingDraft, all_of, choose, draft, from_documents, names, object_of, shard_of,
-        translated,
+        BadDocument, Checked, Choices, Draft, Invalid, NamespacesUnknown, NotChosen, Problem,
+        RootDraft, ShardingDraft, all_of, choose, draft, from_documents, names, object_of,
+        shard_of, translated,
     },
     difference::{Handed, Hashes, Page, Part, difference, watch_from},
     epoch::Epoch,

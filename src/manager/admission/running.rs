@@ -11,7 +11,7 @@ use crate::{
     api::keys,
     manager::configs::Configs,
     policy::{
-        Checked, Draft, choose, object_of,
+        Checked, Choices, Draft, object_of,
         roots::{POD_NAME, Root},
         shard_of,
     },
@@ -110,9 +110,14 @@ pub(super) fn moved(
         _ => {
             // No other config can select alone what this one did: the pod would be of none, and then of
             // whoever selects it next.
+            let [before, after] = [old, &new].map(|config| beside_others(config, configs));
+            let of = |choices: &Choices<'_>, pod: &RunningPod| {
+                let chosen = choices.choose(&pod.labels, &object_of(old).namespace).ok()?;
+                Some(chosen.config.object.name.to_string())
+            };
             let moved = |pod: &RunningPod| {
-                let to = shard(&new, configs, pod).unwrap_or_else(|| "none alone".to_owned());
-                Moved::of(pod, shard(old, configs, pod)?, to)
+                let to = of(&after, pod).unwrap_or_else(|| "none alone".to_owned());
+                Moved::of(pod, of(&before, pod)?, to)
             };
             // Of a pod that neither selects nothing changes, and there may be many.
             let selects = |config: &Checked, pod: &RunningPod| {
@@ -125,13 +130,11 @@ pub(super) fn moved(
     }
 }
 
-/// The shard of a pod, with this config in place of the one of its name.
-fn shard(config: &Checked, configs: &Configs, pod: &RunningPod) -> Option<String> {
+/// The configs of a namespace, with this one in place of the one of its name.
+fn beside_others<'c>(config: &'c Checked, configs: &'c Configs) -> Choices<'c> {
     let object = object_of(config);
     let others = configs.of_namespace(&object.namespace);
-    let others = others.filter(|other| !object_of(other).is_same(object));
-    let chosen = choose(others.chain([config]), &pod.labels, &object.namespace, None).ok()?;
-    Some(chosen.config.object.name.to_string())
+    Choices::of(others.filter(|other| !object_of(other).is_same(object)).chain([config]))
 }
 
 impl Moved {

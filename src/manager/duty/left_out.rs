@@ -28,7 +28,7 @@ use crate::{
         admission::{PodMeta, RUNS},
         configs::Configs,
     },
-    policy::{choose, object_of},
+    policy::{Choices, object_of},
 };
 
 /// The time from one look to the next.
@@ -100,9 +100,9 @@ impl LeftOut {
                 let uid = object.uid.as_deref().unwrap_or_default().to_owned();
                 self.known.insert(key(namespace, &object.name), (uid, BTreeSet::new()));
             }
+            let choices = Choices::of(configs.of_namespace(namespace));
             for pod in pods {
-                let all = configs.of_namespace(namespace);
-                if let Ok(config) = choose(all, &pod.labels, namespace, None) {
+                if let Ok(config) = choices.choose(&pod.labels, namespace) {
                     let at = key(namespace, &config.config.object.name);
                     let known = self.known.entry(at).or_default();
                     known.1.insert(pod.name.clone());

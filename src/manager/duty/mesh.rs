@@ -46,7 +46,7 @@ use crate::{
         trust::{Known, Trusted},
     },
     net::ca::certificate_pem,
-    policy::{NamespaceLabels, ShardingDraft, choose, object_of, shard_of},
+    policy::{Choices, NamespaceLabels, ShardingDraft, object_of, shard_of},
 };
 
 /// The time in which every kubelet has written a changed ConfigMap to its pods, and clients have
@@ -182,11 +182,13 @@ impl Mesh {
     /// The injected pods that go by a config, each with its own.
     pub(super) fn chosen(&self) -> Vec<ChosenPod<'_>> {
         let mut chosen = Vec::new();
+        let mut choices: BTreeMap<&str, Choices<'_>> = BTreeMap::new();
         for (key, pod) in self.pods.iter().filter_map(Followed::known).flatten() {
             let Some(labels) = &pod.labels else { continue };
             let namespace = namespace(key);
-            let configs = self.configs.iter().flat_map(|all| all.of_namespace(namespace));
-            let config = choose(configs, labels, namespace, None);
+            let configs = || self.configs.iter().flat_map(|all| all.of_namespace(namespace));
+            let choices = choices.entry(namespace).or_insert_with(|| Choices::of(configs()));
+            let config = choices.choose(labels, namespace);
             chosen.push(ChosenPod { key, pod, config });
         }
         chosen

@@ -1,4 +1,6 @@
 //! The choice of a pod's config among those of its namespace.
+//!
+//! Hides how the configs are found that may select a pod. Does not know what a config says else.
 
 use std::collections::BTreeMap;
 
@@ -6,9 +8,12 @@ use super::{
     draft::{Checked, Draft, ShardingDraft, object_of},
     problem::{Invalid, joined},
 };
-use crate::policy::{
-    object::{Kind, ObjectRef},
-    parts::PodConfig,
+use crate::{
+    policy::{
+        object::{Kind, ObjectRef},
+        parts::PodConfig,
+    },
+    wire::selector::Op,
 };
 
 /// The reason why no config is chosen.
@@ -47,6 +52,72 @@ impl NotChosen {
                 "write a ShardingConfig whose selector matches the pods' labels, or change the labels"
             }
         }
+    }
+}
+
+/// The checked configs of a namespace, for the choice of many pods: a pod meets only those that may
+/// select it.
+pub struct Choices<'c> {
+    /// The configs that ask for one of some values of a label, by each of these. A config is listed by
+    /// one label.
+    by_label: BTreeMap<(&'c str, &'c str), Vec<Choice<'c>>>,
+    /// The others.
+    others: Vec<Choice<'c>>,
+    invalid: Vec<&'c Invalid>,
+}
+
+/// A config, with its place among all.
+type Choice<'c> = (usize, &'c ShardingDraft);
+
+impl<'c> Choices<'c> {
+    /// The choices among these.
+    pub fn of(checked: impl IntoIterator<Item = &'c Checked>) -> Self {
+        let mut choices =
+            Self { by_label: BTreeMap::new(), others: Vec::new(), invalid: Vec::new() };
+        for (at, checked) in checked.into_iter().enumerate() {
+            match checked {
+                Ok(Draft::Sharding(draft)) => choices.add((at, draft)),
+                Ok(Draft::Root(_)) => {}
+                Err(why) => choices.invalid.push(why),
+            }
+        }
+        choices
+    }
+
+    fn add(&mut self, choice: Choice<'c>) {
+        let mut requirements = choice.1.config.pods.requirements().iter();
+        match requirements.find(|requirement| requirement.op() == Op::In) {
+            Some(listed) => {
+                for value in listed.values() {
+                    self.by_label.entry((listed.key(), value)).or_default().push(choice);
+                }
+            }
+            None => self.others.push(choice),
+        }
+    }
+
+    /// The config of a pod that has none yet, by its labels. Fails as [`choose`].
+    pub fn choose(
+        &self,
+        labels: &BTreeMap<String, String>,
+        namespace: &str,
+    ) -> Result<&'c ShardingDraft, NotChosen> {
+        let label = |key: &str| labels.get(key).map(String::as_str);
+        let listed =
+            labels.iter().filter_map(|(key, value)| self.by_label.get(&(&**key, &**value)));
+        let may_select = listed.flatten().chain(&self.others);
+        let selects = |choice: &&Choice<'_>| choice.1.config.pods.matches(label);
+        let mut selecting: Vec<Choice<'_>> = may_select.filter(selects).copied().collect();
+        if selecting.len() > 1 {
+            selecting.sort_unstable_by_key(|(at, _)| *at);
+            let names = selecting.iter().map(|(_, draft)| draft.config.object.clone());
+            return Err(NotChosen::Several(names.collect()));
+        }
+        let chosen = selecting.pop().map(|(_, draft)| draft);
+        chosen.ok_or_else(|| NotChosen::None {
+            namespace: namespace.into(),
+            invalid: self.invalid.iter().map(|why| (*why).clone()).collect(),
+        })
     }
 }
 
@@ -97,6 +168,9 @@ fn until_then(waiting: &[ObjectRef]) -> String {
 
 #[cfg(test)]
 mod tests {
+    use std::collections::BTreeSet;
+
+    use proptest::prelude::*;
     use serde_json::{Value, json};
 
     use super::*;
@@ -136,6 +210,37 @@ mod tests {
 
     fn labels() -> BTreeMap<String, String> {
         [("app", "op"), ("shard", "a")].map(|(key, value)| (key.into(), value.into())).into()
+    }
+
+    /// A requirement of a selector, as JSON.
+    fn expression() -> impl Strategy<Value = Value> {
+        let values = prop::collection::btree_set("[a-c]", 1..3);
+        ("[x-z]", 0..4_usize, values).prop_map(|(key, op, values)| {
+            let values = if op < 2 { values } else { BTreeSet::new() };
+            let op = ["In", "NotIn", "Exists", "DoesNotExist"][op];
+            json!({ "key": key, "operator": op, "values": values })
+        })
+    }
+
+    proptest! {
+        #[test]
+        fn the_choice_for_many_pods_is_that_for_each(
+            selectors in prop::collection::vec(prop::collection::vec(expression(), 0..3), 0..6),
+            invalid in 0..9_usize,
+            pods in prop::collection::vec(prop::collection::btree_map("[x-z]", "[a-c]", 0..4), 1..6),
+        ) {
+            let all = selectors.iter().map(|all| json!({ "matchExpressions": all }));
+            let mut all: Configs =
+                all.enumerate().map(|(at, one)| config(&format!("c{at}"), one)).collect();
+            if let Some(one) = all.get_mut(invalid) {
+                *one = config("bad", json!({"matchLabel": {}}));
+            }
+            let choices = Choices::of(&all);
+            for labels in &pods {
+                let alone = super::choose(&all, labels, "ns", None);
+                prop_assert_eq!(choices.choose(labels, "ns"), alone);
+            }
+        }
     }
 
     #[test]

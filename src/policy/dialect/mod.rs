@@ -15,7 +15,7 @@ use kube::api::DynamicObject;
 
 use self::problem::Server;
 pub use self::{
-    choose::{NotChosen, choose},
+    choose::{Choices, NotChosen, choose},
     document::{BadDocument, all_of, from_documents, names},
     draft::{Checked, Draft, NamespacesUnknown, RootDraft, ShardingDraft, object_of, shard_of},
     kridge::translated,
