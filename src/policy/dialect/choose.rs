@@ -223,6 +223,8 @@ mod tests {
     }
 
     proptest! {
+        #![proptest_config(ProptestConfig { failure_persistence: None, ..Default::default() })]
+
         #[test]
         fn the_choice_for_many_pods_is_that_for_each(
             selectors in prop::collection::vec(prop::collection::vec(expression(), 0..3), 0..6),
