@@ -8,6 +8,7 @@
 mod common;
 mod gaps;
 mod labels;
+mod neighbours;
 mod owners;
 mod places;
 mod said;
@@ -16,6 +17,7 @@ mod witness;
 pub use self::{
     common::{Comparison, in_common},
     gaps::{Gap, gaps},
+    neighbours::Neighbours,
     owners::{Owners, owners_in, owners_of},
     places::Places,
     said::said,

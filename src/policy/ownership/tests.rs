@@ -9,7 +9,7 @@ use crate::{
         Pattern, Rule, Scope,
         sharding::{AnyObject, Resolved, any_object, any_scope, labels_of_namespaces},
     },
-    wire::object::Labels,
+    wire::{object::Labels, selector::Selector},
 };
 
 /// The witness as the judge takes it. Its hash stands for a uid that was not found.
@@ -113,6 +113,37 @@ proptest! {
         // What claims take for disjoint is not refused.
         if one.is_disjoint(&other) {
             prop_assert!(!matches!(finding, Finding::Found(_)), "{} and {}", one, other);
+        }
+    }
+
+    #[test]
+    fn i15_two_shards_that_are_no_neighbours_agree(
+        scopes in prop::collection::vec((any_scope(), any_scope(), 0..4_usize), 2..6),
+        later in any_labels(),
+    ) {
+        let [pods, all] = [("", "pods"), ("*", "*")].map(|(group, name)| Rule::new(group, name).unwrap());
+        let areas: Vec<_> = scopes.into_iter().map(|(one, other, of)| {
+            let [one, other] = [one, other].map(|scope| Some(Arc::new(scope)));
+            Area::new(match of {
+                0 => vec![(all.clone(), one)],
+                1 => vec![(pods.clone(), one)],
+                2 => vec![(pods.clone(), None), (all.clone(), other)],
+                _ => vec![(pods.clone(), one), (all.clone(), other)],
+            })
+        }).collect();
+        let neighbours = Neighbours::of(areas.iter());
+        for (at, one) in areas.iter().enumerate() {
+            let beside = neighbours.at(at);
+            prop_assert!(beside.contains(&at));
+            for (other, area) in areas.iter().enumerate() {
+                prop_assert_eq!(beside.contains(&other), neighbours.at(other).contains(&at));
+                if !beside.contains(&other) {
+                    for known in [labels_of_namespaces(), later.clone()] {
+                        let compared = Comparison::of([one, area], Some(&known));
+                        prop_assert!(compared.is_agreement(), "{compared:?}");
+                    }
+                }
+            }
         }
     }
 
@@ -395,10 +426,10 @@ fn i15_what_a_shard_has_is_said_in_few_words() {
     let named = |names: &[&str]| {
         let mut boundary = Boundary::everything();
         boundary.names = Some(names.iter().map(|name| (*name).into()).collect());
-        let scope = Scope::new(crate::wire::selector::Selector::everything());
+        let scope = Scope::new(Selector::everything());
         Some(Arc::new(scope.inside(boundary)))
     };
-    let everything = || Some(Arc::new(Scope::new(crate::wire::selector::Selector::everything())));
+    let everything = || Some(Arc::new(Scope::new(Selector::everything())));
     let of = |pieces: Vec<(Rule, Option<Arc<Scope>>)>| said(&Area::new(pieces));
     assert_eq!(of(vec![]), "everything");
     assert_eq!(of(vec![(rule("pods"), everything())]), "pods: everything");
@@ -413,4 +444,31 @@ fn i15_what_a_shard_has_is_said_in_few_words() {
     let text = of(vec![(rule("pods"), named(&many))]);
     assert_eq!(text.len(), 96);
     assert!(text.starts_with("pods: namespace in (namespace-0,") && text.ends_with('…'), "{text}");
+}
+
+/// A shard that lists a namespace meets those that list it, and those that list none.
+#[test]
+fn i15_shards_that_list_other_namespaces_are_no_neighbours() {
+    let rule = Rule::new("*", "*").unwrap();
+    let area = |names: &[&str], has_cluster_scoped| {
+        let names = names.iter().map(|name| Box::from(*name)).collect();
+        let listed = Boundary { names: Some(names), has_cluster_scoped, ..Boundary::everything() };
+        let scope = Scope::new(Selector::everything()).inside(listed);
+        Area::new([(rule.clone(), Some(Arc::new(scope)))])
+    };
+    let everything =
+        Area::new([(rule.clone(), Some(Arc::new(Scope::new(Selector::everything()))))]);
+    let areas = [
+        area(&["a", "b"], false),
+        area(&["b", "c"], false),
+        area(&["d"], false),
+        area(&["e"], true),
+        everything,
+        Area::new([(Rule::new("", "pods").unwrap(), None)]),
+    ];
+    let neighbours = Neighbours::of(areas.iter());
+    let at = |place| neighbours.at(place).into_iter().collect::<Vec<_>>();
+    assert_eq!(at(0), [0, 1, 3, 4, 5]);
+    assert_eq!(at(2), [2, 3, 4, 5]);
+    assert_eq!(at(3), [0, 1, 2, 3, 4, 5]);
 }

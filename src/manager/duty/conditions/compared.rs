@@ -7,7 +7,7 @@ use std::{collections::BTreeMap, sync::Arc};
 use super::Verdict;
 use crate::policy::{
     NamespaceLabels, Rule, Scope,
-    ownership::{Comparison, Gap, Undecided, gaps},
+    ownership::{Comparison, Gap, Neighbours, Undecided, gaps},
     ring::Wanted,
 };
 
@@ -70,8 +70,8 @@ impl Comparisons {
 }
 
 impl Compared {
-    /// Compares these. Of two that want what they did earlier, those that agreed still do: that is
-    /// proven for all namespaces.
+    /// Compares these. Of two that want what they did earlier, those that agreed still do, and so do two
+    /// that are no neighbours: that is proven for all namespaces.
     fn of(
         wishes: &[Wanted<Arc<Scope>>],
         known: Option<&Arc<NamespaceLabels>>,
@@ -83,16 +83,20 @@ impl Compared {
         let is_same = |wanted: &&Wanted<Arc<Scope>>| {
             before.get(&*wanted.shard).is_some_and(|before| before.area == wanted.area)
         };
-        let (same, others): (Vec<_>, Vec<_>) = wishes.iter().partition(is_same);
-        let by_name: BTreeMap<&str, _> =
-            same.iter().map(|wanted| (&*wanted.shard, *wanted)).collect();
+        let same: Vec<bool> = wishes.iter().map(|wanted| is_same(&wanted)).collect();
+        let by_name: BTreeMap<&str, _> = (wishes.iter().zip(&same).filter(|(_, same)| **same))
+            .map(|(wanted, _)| (&*wanted.shard, wanted))
+            .collect();
         let torn = earlier.into_iter().flat_map(|kept| kept.compared.pairs.keys());
         let torn =
             torn.filter_map(|[one, other]| Some([*by_name.get(&**one)?, *by_name.get(&**other)?]));
         let mut pairs: Vec<_> = torn.collect();
-        for (at, one) in others.iter().enumerate() {
-            let rest = same.iter().chain(others.iter().skip(at + 1));
-            pairs.extend(rest.map(|other| [*one, *other]));
+        let neighbours = Neighbours::of(wishes.iter().map(|wanted| &*wanted.area));
+        for (at, one) in wishes.iter().enumerate().filter(|(at, _)| same.get(*at) == Some(&false)) {
+            let rest = neighbours.at(at).into_iter();
+            // Each pair once.
+            let rest = rest.filter(|other| *other > at || same.get(*other) == Some(&true));
+            pairs.extend(rest.filter_map(|other| Some([one, wishes.get(other)?])));
         }
         let compared = pairs.into_iter().filter_map(|mut pair| {
             pair.sort_by(|one, other| one.shard.cmp(&other.shard));
