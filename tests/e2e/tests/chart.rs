@@ -1,10 +1,6 @@
 //! The chart: what it renders, what it refuses, what a real API server says to it, and what its
 //! rights are good for. `BLESS=1` rewrites the golden files.
 
-#[path = "../../support/golden.rs"]
-#[allow(dead_code, unreachable_pub, clippy::unwrap_used, reason = "a helper of all suites")]
-mod golden;
-
 use std::{
     env,
     path::{Path, PathBuf},
@@ -16,6 +12,8 @@ use base64::{Engine, engine::general_purpose::STANDARD};
 use ctrlmesh::cli::yaml;
 use ctrlmesh_e2e::{ApiServer, helm_binary};
 use serde_json::{Value, json};
+
+use crate::golden;
 
 /// The sets of values with golden files.
 const SETS: [&str; 3] = ["least", "kusionstack", "everything"];

@@ -1,17 +1,13 @@
 //! The doctor in front of a real API server and the real manager: all is well, then one thing after
 //! the other is not.
 
-#[path = "manager/scene.rs"]
-#[allow(dead_code, reason = "a helper of the manager's tests too")]
-mod scene;
-
 use std::{path::Path, process::Command};
 
 use anyhow::{Context, Result, ensure};
 use ctrlmesh_e2e::{ApiServer, Manager, ctrlmesh_binary, until};
 use serde_json::{Value, json};
 
-use crate::scene::{
+use crate::manager::scene::{
     BUNDLE, OPERATORS, SOON, at, bundle, cluster, config, create, get, is_injected, manager, pod,
 };
 

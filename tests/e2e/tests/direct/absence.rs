@@ -17,7 +17,7 @@ use anyhow::{Context, Result, ensure};
 use ctrlmesh_e2e::{Front, Program, Proxy, python_client};
 use serde_json::Value;
 
-use crate::{
+use crate::direct::{
     bed::{Bed, Way, config_maps},
     stores::{History, Store, content, from_events, oracle, printed},
 };

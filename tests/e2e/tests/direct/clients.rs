@@ -17,7 +17,7 @@ use kube::{
 };
 use serde_json::Value;
 
-use crate::bed::{Bed, LIMIT, Way, config_maps, names, output};
+use crate::direct::bed::{Bed, LIMIT, Way, config_maps, names, output};
 
 pub(crate) async fn kube_client(kubeconfig: &Path) -> Result<Client> {
     let kubeconfig = Kubeconfig::read_from(kubeconfig)?;

@@ -10,7 +10,7 @@ use ciborium::Value as Cbor;
 use ctrlmesh_e2e::{Proxy, until};
 use serde_json::Value;
 
-use crate::bed::{Bed, LIMIT, Way, config_maps, output};
+use crate::direct::bed::{Bed, LIMIT, Way, config_maps, output};
 
 const CBOR: &str = "application/cbor";
 const CBOR_SEQ: &str = "application/cbor-seq";

@@ -11,7 +11,7 @@ use anyhow::{Context, Result, ensure};
 use ctrlmesh_e2e::{Rule, ctrlmesh_binary};
 use serde_json::{Value, json};
 
-use crate::bed::{Bed, LIMIT, Way, sharding_config, until_ready_says};
+use crate::direct::bed::{Bed, LIMIT, Way, sharding_config, until_ready_says};
 
 /// Each section of the output, such as `secrets leaves`, with the names in it.
 type Told = BTreeMap<(String, String), BTreeSet<String>>;

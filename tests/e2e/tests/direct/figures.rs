@@ -10,7 +10,7 @@ use anyhow::{Context, Result, ensure};
 use ctrlmesh_e2e::{Proxy, until};
 use serde_json::Value;
 
-use crate::bed::{Bed, LIMIT, Way, label_map};
+use crate::direct::bed::{Bed, LIMIT, Way, label_map};
 
 /// On a machine that builds something else at the same time.
 const CHURN_LIMIT: Duration = Duration::from_secs(600);

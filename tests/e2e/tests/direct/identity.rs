@@ -6,7 +6,7 @@ use anyhow::{Context, Result, ensure};
 use ctrlmesh_e2e::{AuditEntry, Proxy, Rule};
 use serde_json::{Value, json};
 
-use crate::bed::{Bed, LIMIT, Way, config_maps, output};
+use crate::direct::bed::{Bed, LIMIT, Way, config_maps, output};
 
 /// A user agent that only one test has.
 fn mark(test: &str) -> String {

@@ -6,7 +6,7 @@ use anyhow::{Result, ensure};
 use ctrlmesh_e2e::{Kubectl, Proxy};
 use serde_json::{Value, json};
 
-use crate::bed::{Bed, LIMIT, Way, name_of, names, policy};
+use crate::direct::bed::{Bed, LIMIT, Way, name_of, names, policy};
 
 /// kubectl through the proxy, in the test's namespace.
 struct Through {

@@ -19,7 +19,7 @@ use kube::{
 };
 use serde_json::{Value, json};
 
-use crate::{
+use crate::direct::{
     bed::{Bed, LIMIT, Way, names, policy},
     clients::kube_client,
 };

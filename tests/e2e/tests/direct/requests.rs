@@ -4,7 +4,7 @@ use anyhow::{Context, Result, anyhow, bail, ensure};
 use ctrlmesh_e2e::Proxy;
 use serde_json::Value;
 
-use crate::bed::{Bed, Way, config_maps, names, output};
+use crate::direct::bed::{Bed, Way, config_maps, names, output};
 
 fn json_lines(bytes: &[u8]) -> Result<Vec<Value>> {
     let text = std::str::from_utf8(bytes)?;
@@ -208,7 +208,7 @@ fn t28_options_go_upstream_as_they_came() -> Result<()> {
         let query = format!("{query}&pretty=false&timeoutSeconds={}", 20 + at);
         let list = through.get(&format!("{}?{query}", bed.path("configmaps")))?.json()?;
         ensure!(names(&list) == ["mine"], "{query}: {list}");
-        let entry = bed.api.audit().reader()?.wait_for(crate::bed::LIMIT, |entry| {
+        let entry = bed.api.audit().reader()?.wait_for(crate::direct::bed::LIMIT, |entry| {
             entry.request_uri.starts_with(&bed.path("configmaps"))
                 && entry.request_uri.contains(&format!("timeoutSeconds={}", 20 + at))
         })?;

@@ -6,7 +6,7 @@ use anyhow::{Context, Result, ensure};
 use ctrlmesh_e2e::{Program, Proxy};
 use serde_json::Value;
 
-use crate::{
+use crate::direct::{
     bed::{Bed, LIMIT, Way, config_maps, names, until_ready_says},
     stores::{History, expect_store, oracle},
 };

@@ -6,7 +6,7 @@ use anyhow::Result;
 use fastrand::Rng;
 use nix::sys::signal::Signal;
 
-use crate::scene::Scene;
+use crate::handover::scene::Scene;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Disturbance {

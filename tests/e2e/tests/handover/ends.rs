@@ -6,7 +6,7 @@ use std::{env, time::Duration};
 use anyhow::{Context, Result, ensure};
 use fastrand::Rng;
 
-use crate::{
+use crate::handover::{
     disturb::pass,
     moves::{Move, SHARDS, Split},
     rng,

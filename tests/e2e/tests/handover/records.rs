@@ -6,7 +6,7 @@ use anyhow::{Context, Result};
 use k8s_openapi::jiff::Timestamp;
 use serde_json::Value;
 
-use crate::moves::{SHARDS, TEAMS, Teams};
+use crate::handover::moves::{SHARDS, TEAMS, Teams};
 
 /// The time by which a proxy may be late to send what it has written: two cores are shared by all.
 const SCHEDULING: Duration = Duration::from_millis(50);

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use anyhow::{Result, ensure};
 use ctrlmesh_e2e::until;
 
-use crate::{
+use crate::handover::{
     moves::{Move, SHARDS, Split, Step, TEAMS},
     rng,
     scene::{LIMIT, Scene, Speaks, Waits},

@@ -7,7 +7,7 @@ use ctrlmesh_e2e::{ApiServer, Front, Program, Proxy, Rule, go_clients, until};
 use k8s_openapi::jiff::Timestamp;
 use serde_json::{Value, json};
 
-use crate::{
+use crate::handover::{
     moves::{SHARDS, Split, Step, TEAMS, Teams},
     records::{Records, held},
 };

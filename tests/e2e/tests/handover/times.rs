@@ -6,7 +6,7 @@ use std::env;
 use anyhow::{Context, Result, ensure};
 use k8s_openapi::jiff::Timestamp;
 
-use crate::{
+use crate::handover::{
     count,
     moves::{Move, Split},
     rng,

@@ -5,7 +5,7 @@ use std::{path::Path, time::Instant};
 use anyhow::{Result, ensure};
 use ctrlmesh_e2e::{Binaries, Installed, sample, until};
 
-use crate::{
+use crate::install::{
     audit,
     scene::{LIMIT, settle},
 };

@@ -15,7 +15,7 @@ use ctrlmesh_e2e::{AuditEntry, Binaries, Boundary, Installed, NAMESPACE, images,
 use k8s_openapi::jiff::Timestamp;
 use serde_json::{Value, json};
 
-use crate::{
+use crate::install::{
     audit,
     scene::{LIMIT, begin, restarts, settle, widget},
 };

@@ -11,7 +11,7 @@ use anyhow::{Context, Result, bail, ensure};
 use ctrlmesh_e2e::{Binaries, Boundary, Installed, NAMESPACE, until};
 use serde_json::{Value, json};
 
-use crate::{
+use crate::install::{
     audit,
     scene::{LIMIT, TEAMS, begin, items, restarts, widget},
 };

@@ -10,7 +10,7 @@ use nix::{
 };
 use serde_json::{Value, json};
 
-use crate::{
+use crate::install::{
     audit,
     first::leases,
     scene::{LIMIT, TEAMS, begin, widget},

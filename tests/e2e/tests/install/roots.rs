@@ -15,7 +15,7 @@ use ctrlmesh_e2e::{AuditLevel, Binaries, Installed, NAMESPACE, Node, until};
 use k8s_openapi::jiff::Timestamp;
 use serde_json::{Value, json};
 
-use crate::scene::{LIMIT, restarts};
+use crate::install::scene::{LIMIT, restarts};
 
 /// The pause between the writes of a Widget: the operator itself writes twenty times a second at most.
 const EVERY: Duration = Duration::from_secs(1);

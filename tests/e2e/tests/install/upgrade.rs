@@ -13,7 +13,7 @@ use anyhow::{Context, Result, ensure};
 use ctrlmesh_e2e::{Binaries, Boundary, Installed, NAMESPACE, Node, Widget, until};
 use serde_json::Value;
 
-use crate::{
+use crate::install::{
     first::leases,
     handover::has_condition,
     scene::{LIMIT, TEAMS, begin, widget},

@@ -7,7 +7,7 @@ use ctrlmesh_e2e::{ApiServer, Manager, until};
 use rcgen::{CertificateParams, KeyPair, PKCS_ECDSA_P256_SHA256};
 use serde_json::{Value, json};
 
-use crate::scene::{
+use crate::manager::scene::{
     AUDIENCE, OPERATORS, SECRET, SOON, at, authorities, bundle, cluster, config, create, get,
     let_in, pod, token,
 };

@@ -15,9 +15,9 @@ use ctrlmesh_e2e::{ApiServer, Manager, until};
 use rcgen::{CertificateParams, KeyPair, PKCS_ECDSA_P256_SHA256};
 use serde_json::{Value, json};
 
-use crate::aggregated::{GROUP, Things};
-use crate::roots::root;
-use crate::scene::{
+use crate::manager::aggregated::{GROUP, Things};
+use crate::manager::roots::root;
+use crate::manager::scene::{
     AUDIENCE, OPERATORS, bundle, cluster, config, create, is_injected, let_in, manager, pod, token,
 };
 

@@ -22,8 +22,8 @@ use tokio::{
 };
 use tokio_rustls::{TlsConnector, client::TlsStream};
 
-use crate::figures::usage;
-use crate::scene::{OPERATORS, bundle, cluster, config, create, manager, pod};
+use crate::manager::figures::usage;
+use crate::manager::scene::{OPERATORS, bundle, cluster, config, create, manager, pod};
 
 /// Half of the memory that the chart gives the manager, in MiB.
 const MOST: f64 = 128.0;

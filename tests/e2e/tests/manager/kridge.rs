@@ -4,7 +4,7 @@ use anyhow::{Context, Result, ensure};
 use ctrlmesh_e2e::{ApiServer, until};
 use serde_json::{Value, json};
 
-use crate::scene::{OPERATORS, SOON, cluster, create, get, manager};
+use crate::manager::scene::{OPERATORS, SOON, cluster, create, get, manager};
 
 const OURS: &str = "/apis/ctrlmesh.kusionstack.io/v1alpha1/namespaces/operators/shardingconfigs";
 const KRIDGES: &str = "/apis/kridge.kusionstack.io/v1alpha1/namespaces/operators/shardingconfigs";

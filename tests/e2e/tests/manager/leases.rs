@@ -6,7 +6,7 @@ use anyhow::{Context, Result, ensure};
 use ctrlmesh_e2e::{ApiServer, until};
 use serde_json::{Value, json};
 
-use crate::scene::{OPERATORS, SOON, cluster, create, get, has, manager, pod, token};
+use crate::manager::scene::{OPERATORS, SOON, cluster, create, get, has, manager, pod, token};
 
 const LEASES: &str = "/apis/coordination.k8s.io/v1/namespaces/operators/leases";
 const RING: &str = "ctrlmesh.kusionstack.io/ring";

@@ -14,7 +14,7 @@ use rustls::{
 use serde_json::Value;
 
 use crate::golden;
-use crate::scene::{
+use crate::manager::scene::{
     AUDIENCE, OPERATORS, bundle, certificate, cluster, config, create, has, manager, pod, token,
 };
 

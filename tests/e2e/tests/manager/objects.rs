@@ -4,7 +4,7 @@ use anyhow::{Context, Result, ensure};
 use ctrlmesh_e2e::{Manager, until};
 use serde_json::{Value, json};
 
-use crate::scene::{
+use crate::manager::scene::{
     BUNDLE, OPERATORS, SECRET, SOON, at, authorities, bundle, certificate, cluster, config, create,
     get, has, is_injected, manager, pod,
 };

@@ -4,7 +4,7 @@ use anyhow::{Context, Result, ensure};
 use ctrlmesh_e2e::{ApiServer, until};
 use serde_json::{Value, json};
 
-use crate::scene::{OPERATORS, SOON, at, cluster, create, is_injected, manager, pod};
+use crate::manager::scene::{OPERATORS, SOON, at, cluster, create, is_injected, manager, pod};
 
 /// A pod whose own container stays within every rule.
 fn modest(name: &str) -> Value {

@@ -4,7 +4,7 @@ use anyhow::{Result, ensure};
 use ctrlmesh_e2e::{ApiServer, Manager, until};
 use nix::sys::signal::Signal;
 
-use crate::scene::{
+use crate::manager::scene::{
     BUNDLE, OPERATORS, SECRET, SOON, at, authorities, bundle, cluster, config, create, get,
 };
 

@@ -7,7 +7,7 @@ use ctrlmesh_e2e::{ApiServer, AuditEntry, Manager, until};
 use rcgen::{CertificateParams, KeyPair, PKCS_ECDSA_P256_SHA256};
 use serde_json::{Value, json};
 
-use crate::{
+use crate::manager::{
     kridge::come_in,
     leases::{is_deleted, orphan},
     roots::come_and_go,

@@ -6,7 +6,7 @@ use anyhow::{Context, Result, ensure};
 use ctrlmesh_e2e::{ApiServer, Manager, until};
 use serde_json::{Value, json};
 
-use crate::scene::{IGNORE, OPERATORS, SOON, cluster, create, get, let_in, manager, pod};
+use crate::manager::scene::{IGNORE, OPERATORS, SOON, cluster, create, get, let_in, manager, pod};
 
 const CONFIGS: &str = "/apis/ctrlmesh.kusionstack.io/v1alpha1/namespaces/operators/shardingconfigs";
 const LOT: &str = "ctrlmesh.kusionstack.io/lot";

@@ -24,7 +24,7 @@ use ctrlmesh_e2e::{
 use k8s_openapi::jiff::{Timestamp, Unit};
 use serde_json::{Value, json};
 
-use crate::scene::{
+use crate::manager::scene::{
     AUDIENCE, OPERATORS, SOON, at, authorities, bundle, certificate, cluster, config, create,
     manager, pod, token,
 };

@@ -6,7 +6,7 @@ use anyhow::{Context, Result, ensure};
 use ctrlmesh_e2e::{ApiServer, Manager, until};
 use serde_json::{Value, json};
 
-use crate::scene::{IGNORE, OPERATORS, SOON, cluster, create, get, let_in, manager};
+use crate::manager::scene::{IGNORE, OPERATORS, SOON, cluster, create, get, let_in, manager};
 
 /// The delay of everything that etcd says to the manager's API server.
 const BEHIND: Duration = Duration::from_millis(500);

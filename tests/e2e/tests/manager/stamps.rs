@@ -6,7 +6,7 @@ use anyhow::{Context, Result, ensure};
 use ctrlmesh_e2e::{ApiServer, Manager, until};
 use serde_json::{Value, json};
 
-use crate::scene::{SOON, at, cluster, get, has, manager};
+use crate::manager::scene::{SOON, at, cluster, get, has, manager};
 
 const HASH: &str = "ctrlmesh.kusionstack.io/shard-hash";
 const CONTROL: &str = "ctrlmesh.kusionstack.io/control";

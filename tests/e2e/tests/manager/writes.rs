@@ -5,7 +5,7 @@ use anyhow::{Context, Result, ensure};
 use ctrlmesh_e2e::{ApiServer, Manager, until};
 use serde_json::Value;
 
-use crate::{
+use crate::manager::{
     gate::Gate,
     scene::{
         BUNDLE, OPERATORS, SECRET, SOON, at, authorities, bundle, cluster, config, create, get,

@@ -12,7 +12,7 @@ use anyhow::{Context, Result, bail, ensure};
 use ctrlmesh_e2e::{Authority, Binaries, Families, NAMESPACE, Network, Shards, Widget, until};
 use serde_json::{Value, json};
 
-use crate::sidecars::delete_operators;
+use crate::node::sidecars::delete_operators;
 
 const OPERATOR: &str = "system:serviceaccount:demo:demo-operator";
 const LEASE: &str = "demo-operator---blue";

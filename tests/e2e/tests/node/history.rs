@@ -10,7 +10,7 @@ use anyhow::{Context, Result, anyhow, bail, ensure};
 use ctrlmesh_e2e::{AuditEntry, Binaries, Families, NAMESPACE, Shards};
 use k8s_openapi::jiff::Timestamp;
 
-use crate::{
+use crate::node::{
     admin::Admin,
     records::{Event, Reader},
     scene::{LIMIT, Owners, settle},

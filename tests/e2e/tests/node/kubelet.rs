@@ -9,7 +9,7 @@ use anyhow::{Context, Result, ensure};
 use ctrlmesh_e2e::{AuditEntry, images, until};
 use serde_json::{Value, json};
 
-use crate::toolbox::{LIMIT, NAMESPACE, Tool, Toolbox, printed};
+use crate::node::toolbox::{LIMIT, NAMESPACE, Tool, Toolbox, printed};
 
 /// The pod that the toolbox calls; of the shard, and not injected.
 const POD: &str = "speaker";

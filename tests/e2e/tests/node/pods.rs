@@ -7,7 +7,7 @@ use anyhow::{Context, Result, ensure};
 use ctrlmesh_e2e::{AuditEntry, Program, images, until};
 use serde_json::{Value, json};
 
-use crate::toolbox::{ACCOUNT, LIMIT, NAMES, NAMESPACE, Tool, Toolbox, printed};
+use crate::node::toolbox::{ACCOUNT, LIMIT, NAMES, NAMESPACE, Tool, Toolbox, printed};
 
 const FQDN: &str = NAMES[3];
 

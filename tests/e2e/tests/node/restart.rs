@@ -13,7 +13,7 @@ use ctrlmesh_e2e::{Binaries, Families, NAMESPACE, OperatorPod, Shards};
 use k8s_openapi::jiff::Timestamp;
 use serde_json::{Value, json};
 
-use crate::{
+use crate::node::{
     admin::Admin,
     records::{Read, Reader},
     scene::{LIMIT, Owners, settle},

@@ -6,7 +6,7 @@ use anyhow::{Context, Result};
 use ctrlmesh_e2e::{Shards, until};
 use serde_json::Value;
 
-use crate::{
+use crate::node::{
     admin,
     records::{Held, Key, Reader, Store, store, team},
 };

@@ -9,7 +9,7 @@ use anyhow::{Context, Result, bail, ensure};
 use ctrlmesh_e2e::{NAMESPACE, Program, Shards};
 use serde_json::Value;
 
-use crate::{
+use crate::node::{
     records::{Event, Read, team},
     scene::Owners,
 };

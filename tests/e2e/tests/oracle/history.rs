@@ -7,7 +7,7 @@ use ctrlmesh_e2e::{ApiServer, Client};
 use fastrand::Rng;
 use serde_json::{Value, json};
 
-use crate::{
+use crate::oracle::{
     namespaces::Namespaces,
     plan::mixed,
     rule::{AT, Ranks, Rule, TIERS, Tenants, Traits, has_tier, tier_selector},

@@ -6,7 +6,7 @@ use anyhow::{Context, Result, ensure};
 use ctrlmesh_e2e::{Program, go_clients, python_client};
 use serde_json::Value;
 
-use crate::{
+use crate::oracle::{
     history::{Mark, Resource},
     plan::{Client, Encoding, Plan},
     rule::Tenants,

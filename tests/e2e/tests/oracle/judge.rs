@@ -5,7 +5,7 @@ use std::{collections::BTreeMap, fmt::Write};
 use anyhow::{Result, ensure};
 use serde_json::Value;
 
-use crate::story::{Entry, Store, Story, Told};
+use crate::oracle::story::{Entry, Store, Story, Told};
 
 /// How many of what differs are printed.
 const SHOWN: usize = 12;

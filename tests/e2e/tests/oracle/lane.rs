@@ -9,7 +9,7 @@ use std::{
 use anyhow::{Context, Result, bail, ensure};
 use ctrlmesh_e2e::{ApiServer, AuditLevel, Rule as Right, ServiceAccount, ctrlmesh_binary};
 
-use crate::{
+use crate::oracle::{
     plan::{Gate, Plan},
     run::{self, Judged},
 };

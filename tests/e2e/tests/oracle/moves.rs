@@ -6,7 +6,7 @@ use std::{thread, time::Duration};
 use anyhow::{Context, Result};
 use ctrlmesh_e2e::{ApiServer, Client, Proxy, until};
 
-use crate::{
+use crate::oracle::{
     history::{History, Resource},
     informer::LIMIT,
     lane::Lane,

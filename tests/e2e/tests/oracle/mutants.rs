@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use serde_json::{Value, json};
 
-use crate::{
+use crate::oracle::{
     judge::{same_as_list, same_stores, same_streams},
     rule::{Cut, Rule, Tenants},
     story::{Expected, Store, Story},

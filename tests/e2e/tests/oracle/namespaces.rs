@@ -10,7 +10,7 @@ use anyhow::{Context, Result};
 use ctrlmesh_e2e::{Client, until};
 use serde_json::{Value, json};
 
-use crate::{
+use crate::oracle::{
     history::{History, Model, Resource, Seen},
     informer::LIMIT,
     rule::{RANK, RANKS, Ranks, Rule, TIERS},

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use fastrand::Rng;
 
-use crate::rule::{Cut, Key, Of, RANKS, Range, Rule, TIERS, Tenants, fnv1a};
+use crate::oracle::rule::{Cut, Key, Of, RANKS, Range, Rule, TIERS, Tenants, fnv1a};
 
 /// Whether the API server shards by itself.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

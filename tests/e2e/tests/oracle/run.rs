@@ -11,7 +11,7 @@ use anyhow::{Context, Result, ensure};
 use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
 use serde_json::{Value, json};
 
-use crate::{
+use crate::oracle::{
     history::{History, Mark, Resource, Seen},
     informer::{Informer, Selectors},
     judge::{last_lines, same_as_list, same_as_model, same_stores, same_streams},

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use anyhow::{Context, Result, bail, ensure};
 use serde_json::Value;
 
-use crate::rule::Tenants;
+use crate::oracle::rule::Tenants;
 
 /// What a store holds, by namespace and name.
 pub(crate) type Store = BTreeMap<(String, String), Entry>;

@@ -4,7 +4,7 @@ use anyhow::{Context, Result, ensure};
 use ctrlmesh_e2e::{NAMESPACE, Webhooks};
 use serde_json::{Value, json};
 
-use crate::judge::{LIMIT, shard_of};
+use crate::webhooks::judge::{LIMIT, shard_of};
 
 const COUNT: usize = 10;
 

@@ -4,7 +4,7 @@ use anyhow::{Result, ensure};
 use ctrlmesh_e2e::{Webhooks, until};
 use serde_json::{Value, json};
 
-use crate::{
+use crate::webhooks::{
     judge::{Judge, LIMIT},
     world::World,
 };

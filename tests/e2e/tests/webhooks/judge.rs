@@ -9,7 +9,7 @@ use anyhow::{Context, Result, ensure};
 use ctrlmesh_e2e::{AuditReader, OperatorPod, Webhooks, until};
 use serde_json::{Value, json};
 
-use crate::{
+use crate::webhooks::{
     owner::{Facts, Known, Owner, Partition},
     world::{Expected, World},
 };

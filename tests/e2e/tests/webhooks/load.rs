@@ -10,7 +10,7 @@ use anyhow::{Result, anyhow, ensure};
 use ctrlmesh_e2e::Webhooks;
 use serde_json::json;
 
-use crate::world::Resource;
+use crate::webhooks::world::Resource;
 
 /// Clients that write side by side, and the time between two writes of one.
 const CLIENTS: usize = 4;

@@ -6,7 +6,7 @@ use anyhow::{Context, Result, ensure};
 use ctrlmesh_e2e::until;
 use serde_json::json;
 
-use crate::{
+use crate::webhooks::{
     judge::{LIMIT, pods, redraw},
     load::{during, none_failed},
     number,

@@ -9,7 +9,7 @@ use anyhow::{Context, Result, ensure};
 use ctrlmesh_e2e::{Client, Installed, NAMESPACE, Program, Webhooks, until};
 use serde_json::{Value, json};
 
-use crate::judge::LIMIT;
+use crate::webhooks::judge::LIMIT;
 
 /// Probes that fail in a row before it is believed.
 const FAILURES: u64 = 2;

@@ -4,7 +4,7 @@ use anyhow::{Context, Result, ensure};
 use ctrlmesh_e2e::{NAMESPACE, Webhooks, until};
 use serde_json::{Value, json};
 
-use crate::{
+use crate::webhooks::{
     judge::{LIMIT, pods, redraw, shard_of},
     owner::Partition,
     world::{Resource, World},

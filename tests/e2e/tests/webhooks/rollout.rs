@@ -6,7 +6,7 @@ use anyhow::{Context, Result, bail, ensure};
 use ctrlmesh_e2e::{NAMESPACE, Run, Webhooks, until};
 use serde_json::{Value, json};
 
-use crate::{
+use crate::webhooks::{
     judge::LIMIT,
     load::{Written, during, none_failed, write},
     number,

@@ -5,7 +5,7 @@ use std::time::Instant;
 use anyhow::{Context, Result};
 use ctrlmesh_e2e::{NAMESPACE, until};
 
-use crate::{
+use crate::webhooks::{
     judge::LIMIT,
     load::{during, none_failed},
     number,

@@ -5,7 +5,7 @@ use ctrlmesh_e2e::{Response, Webhooks, until};
 use fastrand::Rng;
 use serde_json::{Value, json};
 
-use crate::{
+use crate::webhooks::{
     judge::LIMIT,
     owner::{Facts, Known, TEAMS},
 };

@@ -3,7 +3,7 @@
 use anyhow::{Result, ensure};
 use serde_json::{Value, json};
 
-use crate::{
+use crate::webhooks::{
     owner::{Known, TEAMS},
     world::{Object, Resource, World},
 };

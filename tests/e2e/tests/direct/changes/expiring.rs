@@ -6,7 +6,7 @@ use anyhow::{Context, Result, ensure};
 use ctrlmesh_e2e::{Program, Proxy};
 use serde_json::Value;
 
-use crate::bed::{Bed, LIMIT, Way, config_maps, seconds, until_ready_says};
+use crate::direct::bed::{Bed, LIMIT, Way, config_maps, seconds, until_ready_says};
 
 /// From the change to the 410 at the client.
 const TOLD_WITHIN: f64 = 0.3;

@@ -11,7 +11,7 @@ use anyhow::{Context, Result, ensure};
 use ctrlmesh_e2e::{AuditEntry, Program, Proxy};
 use serde_json::{Value, json};
 
-use crate::{
+use crate::direct::{
     bed::{Bed, LIMIT, Way, output, seconds, sharding_config},
     stores::{Store, content, expect_store},
 };

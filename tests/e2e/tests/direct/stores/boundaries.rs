@@ -8,7 +8,7 @@ use ctrlmesh_e2e::{AuditEntry, Program, Proxy};
 use serde_json::{Value, json};
 
 use super::{KINDS, Store, content, expect_store};
-use crate::bed::{Bed, LIMIT, Way, names, output, sharding_config};
+use crate::direct::bed::{Bed, LIMIT, Way, names, output, sharding_config};
 
 /// The cut between the two shards. Numbered names hash close together, and it is among them.
 const CUT: &str = "0xc2efb30000000000";

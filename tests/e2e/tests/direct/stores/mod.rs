@@ -13,7 +13,7 @@ use anyhow::{Context, Result, ensure};
 use ctrlmesh_e2e::{Program, Proxy, go_clients};
 use serde_json::Value;
 
-use crate::bed::{Bed, LIMIT, Way, config_maps};
+use crate::direct::bed::{Bed, LIMIT, Way, config_maps};
 
 /// What a store holds: resourceVersion and labels by uid.
 pub(crate) type Store = BTreeMap<String, (String, String)>;

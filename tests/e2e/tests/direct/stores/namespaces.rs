@@ -8,7 +8,7 @@ use ctrlmesh_e2e::{Program, Proxy, Rule, ctrlmesh_binary};
 use serde_json::{Value, json};
 
 use super::{Store, content, expect_store};
-use crate::bed::{Bed, LIMIT, Way, output, sharding_config, until_ready_says};
+use crate::direct::bed::{Bed, LIMIT, Way, output, sharding_config, until_ready_says};
 
 const CONFIGS: &str = "/apis/ctrlmesh.kusionstack.io/v1alpha1";
 const KINDS: [(&str, &[&str]); 3] = [

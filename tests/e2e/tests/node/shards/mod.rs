@@ -13,7 +13,7 @@ use anyhow::{Context, Result, bail, ensure};
 use ctrlmesh_e2e::{Binaries, Families, NAMESPACE, OperatorPod, Shards, Widget, until};
 use serde_json::Value;
 
-use crate::scene::Owners;
+use crate::node::scene::Owners;
 
 const TEAMS: [&str; 3] = ["ant", "bee", "cat"];
 const WIDGETS: usize = 4 * TEAMS.len();

@@ -1,15 +1,10 @@
 //! The manager in front of real API servers: what it makes, what it signs and for whom, what becomes
 //! of it when replicas and objects go.
 
-#![allow(clippy::print_stdout, reason = "how long things took")]
-
 mod aggregated;
 mod behind;
 mod figures;
 mod gate;
-#[path = "../../../support/golden.rs"]
-#[allow(dead_code, unreachable_pub, clippy::unwrap_used, reason = "a helper of all suites")]
-mod golden;
 mod held;
 mod kridge;
 mod leases;

@@ -4,8 +4,6 @@
 //! What each shard shows is recorded by an unmodified informer of client-go. `HANDOVERS=300` makes that
 //! many, `SEED=n` the same ones again.
 
-#![allow(clippy::print_stdout, reason = "seeds, and how long things took")]
-
 mod disturb;
 mod ends;
 mod moves;

@@ -53,8 +53,6 @@
 //! `ORACLE_SEED=n` runs that one alone. A failure leaves everything that was printed in the
 //! directory that it names.
 
-#![allow(clippy::print_stdout, reason = "the seeds and what was found")]
-
 mod history;
 mod informer;
 mod judge;

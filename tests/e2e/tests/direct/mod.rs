@@ -3,8 +3,6 @@
 //! One API server for all tests that run at the same time; each test has a namespace and proxies
 //! of its own. Figures are printed (`--nocapture` shows them).
 
-#![allow(clippy::print_stdout, reason = "the figures of the tests")]
-
 mod absence;
 mod bed;
 mod changes;

@@ -1,7 +1,5 @@
 //! The chart and the base on a real node: installed, labelled, upgraded, left alone by its manager, uninstalled.
 
-#![allow(clippy::print_stdout, reason = "how long things took")]
-
 mod audit;
 mod base;
 mod ends;

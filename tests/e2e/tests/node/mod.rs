@@ -1,7 +1,5 @@
 //! Injected pods on real nodes: each test has a node of its own.
 
-#![allow(clippy::print_stdout, reason = "a test tells its figures")]
-
 mod admin;
 mod families;
 mod history;

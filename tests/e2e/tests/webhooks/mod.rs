@@ -5,8 +5,6 @@
 //! replaced, `MOVES` how often the boundaries move under load, `ROLLOUTS` how often a shard is rolled
 //! out, `FAMILIES=ipv6` has the node prefer IPv6.
 
-#![allow(clippy::print_stdout, reason = "how long things took")]
-
 mod conversion;
 mod example;
 mod judge;
