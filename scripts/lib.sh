@@ -23,21 +23,38 @@ programs=(--workspace --bins --test golden)
 
 export CARGO_TERM_COLOR=${CARGO_TERM_COLOR:-auto}
 
+# Where the steps of a script are written down for the table at the end of scripts/test: one script may
+# call another.
+export CTRLMESH_STEPS=${CTRLMESH_STEPS-}
+
 say() { printf '[%3ds] %s\n' "$((SECONDS - started))" "$*" >&2; }
 die() { printf '%s: %s\n' "${0##*/}" "$*" >&2; exit 1; }
 
 # step TEXT COMMAND...: runs the command, tells how long it took.
 step() {
-    local text=$1 from=$SECONDS
+    local text=$1 from=$SECONDS cpu
     shift
+    cpu=$(cpu_seconds)
     say "$text"
     "$@" || die "$text: failed after $((SECONDS - from)) s"
     say "$text: done in $((SECONDS - from)) s"
+    note_step "$text" $((SECONDS - from)) "$(awk "BEGIN { print $(cpu_seconds) - $cpu }")"
+}
+
+# note_step TEXT WALL CPU: writes a step down, in seconds.
+note_step() {
+    if [ -n "$CTRLMESH_STEPS" ]; then printf '%s\t%s\t%s\n' "$@" >>"$CTRLMESH_STEPS"; fi
+}
+
+# Seconds of processor time of all commands that have ended: user and system are the fields 16 and 17 of
+# proc_pid_stat(5), in hundredths. (A subshell has children of its own, so its parent is asked.)
+cpu_seconds() {
+    awk '{ sub(/.*\) /, ""); printf "%.2f", ($14 + $15) / 100 }' "/proc/$$/stat"
 }
 
 # cargo ARG...: a person sees what it is at; a log gets a line every ten seconds and no hundreds more.
 compile() {
-    if [ -t 2 ]; then cargo "$@"; else cargo "$@" 2>&1 | count_crates; fi
+    if [ -t 2 ]; then cargo "$@"; else { cargo "$@" 2>&1 >&3 | count_crates; } 3>&1; fi
 }
 
 # count_crates: copies cargo's warnings and errors, and counts the rest.
@@ -112,4 +129,45 @@ install_package() {
 
 need_root() {
     [ "$(id -u)" = 0 ] || die "run it as root: namespaces, iptables and a kubelet need it"
+}
+
+# begin_work: a directory for the files of this run, $work, which goes when the script ends in any way.
+begin_work() {
+    work=$(mktemp -d)
+    : >"$work/began"
+    machine=
+    trap end_work EXIT
+    trap 'exit 130' INT TERM HUP
+}
+
+end_work() {
+    # A process group of its own: the build of Kubernetes is many processes.
+    if [ -n "$machine" ]; then kill -TERM -- "-$machine" 2>/dev/null || true; fi
+    rm -rf "$work" ${CTRLMESH_STEPS:+"$CTRLMESH_STEPS"}
+}
+
+# leave_work: before exec, by which another program takes over.
+leave_work() { trap - EXIT INT TERM HUP; }
+
+# prepare_machine [--without-kubernetes]: installs what is missing and builds Kubernetes while cargo goes
+# on, with what it leaves of the processors. `testbed` is among the first programs that cargo builds.
+prepare_machine() {
+    # The processes of a job have a group of their own. `test-runner` ends those with this mark, too.
+    set -m
+    CTRLMESH_TEST_GROUP=$$-kubernetes in_background "$@" >/dev/null &
+    machine=$!
+    set +m
+}
+
+in_background() {
+    local testbed=$target/debug/testbed
+    until [ "$testbed" -nt "$work/began" ] || [ -e "$work/built" ]; do sleep 1; done
+    flock "$work/began" "$testbed" deps
+    [ "${1-}" = --without-kubernetes ] || nice -n 10 "$testbed" build
+}
+
+# machine_is_ready: once cargo has built all. Names what is missing and cannot be installed.
+machine_is_ready() {
+    : >"$work/built"
+    flock "$work/began" "$target/debug/testbed" deps
 }

@@ -9,6 +9,8 @@ use std::{
 use ctrlmesh::{cli::doctor::Check, policy::Refusal};
 use strum::VariantArray;
 
+use crate::direction::files_below;
+
 const ROOT: &str = env!("CARGO_MANIFEST_DIR");
 
 /// The folders with tests.
@@ -88,6 +90,21 @@ fn a_test_is_made_of_what_it_names_in_its_file() {
     assert_eq!(parts.keys().copied().collect::<Vec<_>>(), ["A", "b", "c", "d"]);
     let text = reached(&parts, "b");
     assert!(text.contains("\"a\"") && !text.contains("\"d\""), "{text}");
+}
+
+/// A code block in a comment is a test of rustdoc, which `scripts/test` does not run.
+#[test]
+fn comments_have_no_code_that_is_never_run() {
+    let root = Path::new(ROOT);
+    let folders = ["src", "init/src", "tests"].map(|folder| root.join(folder));
+    let is_block = |line: &str| {
+        let text = line.trim_start();
+        (text.starts_with("///") || text.starts_with("//!")) && text.contains("```")
+    };
+    let files = folders.into_iter().flat_map(files_below);
+    let with_code: Vec<_> =
+        files.filter(|(_, text)| text.lines().any(is_block)).map(|(path, _)| path).collect();
+    assert!(with_code.is_empty(), "make a test of the code blocks in {with_code:?}");
 }
 
 /// One case of the table.

@@ -1,8 +1,9 @@
 //! The directory of one cluster, and the removal of those whose owners were killed.
 
 use std::{
+    env,
     fs::{self, File, TryLockError},
-    io::ErrorKind,
+    io::{ErrorKind, Write},
     os::unix::fs::DirBuilderExt,
     path::{Path, PathBuf},
     time::Duration,
@@ -18,6 +19,18 @@ const REMOVAL_LIMIT: Duration = Duration::from_secs(20);
 
 /// The lock that the owner of a bed holds for life; the kernel releases it on any death.
 const OWNER: &str = "owner.lock";
+
+/// The variable with the path of a file in which each cluster that starts is a line.
+pub const CLUSTERS: &str = "CTRLMESH_TEST_CLUSTERS";
+
+/// Writes down that a cluster of this kind starts, where somebody counts them.
+pub(crate) fn count_cluster(kind: &str) -> Result<()> {
+    let Some(path) = env::var_os(CLUSTERS).filter(|path| !path.is_empty()) else { return Ok(()) };
+    let context = || format!("counting clusters in {}", path.display());
+    let mut file = File::options().create(true).append(true).open(&path).with_context(context)?;
+    // One write, so that lines of several threads do not mix.
+    file.write_all(format!("{kind}\n").as_bytes()).with_context(context)
+}
 
 /// A directory with all files of a cluster, removed on drop.
 #[derive(Debug)]
@@ -178,5 +191,5 @@ fn turn() -> Result<File> {
 
 /// The parent of all beds. Short, since the path of a Unix socket has at most 107 bytes.
 fn root() -> PathBuf {
-    std::env::temp_dir().join(format!("ctrlmesh-e2e-{}", getuid()))
+    env::temp_dir().join(format!("ctrlmesh-e2e-{}", getuid()))
 }

@@ -58,7 +58,7 @@ pub use self::{
         ApiServer, ApiServerBuilder, AuditEntry, AuditLevel, AuditLog, AuditObject, AuditReader,
         AuditStatus, AuditUser, Client, Response, Rule, ServiceAccount,
     },
-    bed::sweep,
+    bed::{CLUSTERS, sweep},
     builds::{
         Image, KUBERNETES_VERSION, deps, go_clients, helm_binary, images, kube_binary,
         python_client,
@@ -69,7 +69,7 @@ pub use self::{
     node::{Families, Node, NodeBuilder},
     pki::{Authority, Identity},
     port::ReservedPort,
-    programs::{Network, Program, until},
+    programs::{Network, Program, tied, until},
     proxy::{Proxy, ProxyBuilder, ctrlmesh_binary},
     scenes::{
         Binaries, Boundary, Installed, Mesh, NAMESPACE, OperatorPod, Run, Shards, Tool, Tools,

@@ -11,7 +11,7 @@ use serde_json::json;
 
 use super::{ApiServer, AuditLevel, Client, Trust, behind::Behind};
 use crate::{
-    bed::Bed,
+    bed::{Bed, count_cluster},
     builds::kube_binary,
     kubectl::{Kubectl, write_kubeconfig},
     pki::{self, Authority},
@@ -125,6 +125,7 @@ impl ApiServerBuilder {
     ///
     /// When it does not become ready; the error quotes its log.
     pub fn start(mut self) -> Result<ApiServer> {
+        count_cluster("api-server")?;
         let bed = self.place.bed.take().map_or_else(|| Bed::make().map(Arc::new), Ok)?;
         let etcd = Arc::new(start_etcd(&bed)?);
         let (port, reserved) = match self.place.port {

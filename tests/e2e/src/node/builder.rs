@@ -12,7 +12,7 @@ use super::{
 };
 use crate::{
     api_server::{ApiServer, ApiServerBuilder, AuditLevel, Client, Place},
-    bed::Bed,
+    bed::{Bed, count_cluster},
     builds::{
         images::{self, Image},
         kube_binary,
@@ -86,6 +86,7 @@ impl NodeBuilder {
     ///
     /// When a part does not become ready; the error quotes its log.
     pub fn start(self) -> Result<Node> {
+        count_cluster("node")?;
         let families = self.families;
         let bed = Arc::new(Bed::make()?);
         let sandbox = Sandbox::open(&bed, families)?;

@@ -8,8 +8,5 @@ mod process;
 mod program;
 mod wait;
 
-pub(crate) use self::{
-    follow::Lines,
-    process::{Process, tied},
-};
-pub use self::{network::Network, program::Program, wait::until};
+pub(crate) use self::{follow::Lines, process::Process};
+pub use self::{network::Network, process::tied, program::Program, wait::until};

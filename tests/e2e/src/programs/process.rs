@@ -149,8 +149,9 @@ impl Drop for Process {
 /// A command whose process is killed by the kernel when this process ends in any way.
 ///
 /// `setpriv` arms the signal; the shell then checks that this process is still its parent, and
-/// executes the program.
-pub(crate) fn tied(program: impl AsRef<OsStr>) -> Command {
+/// executes the program. The kernel kills it when the *thread* that starts it ends.
+#[must_use]
+pub fn tied(program: impl AsRef<OsStr>) -> Command {
     let mut command = Command::new("setpriv");
     command
         .args(["--pdeathsig", "KILL", "--", "sh", "-c"])

@@ -1,0 +1,88 @@
+//! What a group of tests leaves: processes that carry its mark, and the beds of dead owners.
+
+use std::{
+    fs, thread,
+    time::{Duration, Instant},
+};
+
+use anyhow::Result;
+use ctrlmesh_e2e::sweep;
+use nix::{
+    sys::signal::{Signal, kill},
+    unistd::Pid,
+};
+
+/// The variable that all processes of a group inherit.
+pub(crate) const MARK: &str = "CTRLMESH_TEST_GROUP";
+
+/// The time in which what ends by itself ends: the kernel takes a node's namespaces apart.
+const GRACE: Duration = Duration::from_secs(10);
+const LIMIT: Duration = Duration::from_secs(30);
+
+/// Ends all processes with the mark, and removes the beds whose owners are dead. Returns what a
+/// green group should not have left.
+pub(crate) fn remove(mark: &str, is_green: bool) -> Result<Vec<String>> {
+    let began = Instant::now();
+    let mut named = Vec::new();
+    loop {
+        let left = processes(mark);
+        if left.is_empty() {
+            break;
+        }
+        let waited = began.elapsed();
+        if waited > LIMIT {
+            named
+                .extend(left.into_iter().map(|(_, command)| format!("cannot be ended: {command}")));
+            break;
+        }
+        if !is_green || waited > GRACE {
+            if is_green && named.is_empty() {
+                named.extend(left.iter().map(|(_, command)| command.clone()));
+            }
+            for (pid, _) in left {
+                // It may end by itself meanwhile.
+                let _ = kill(pid, Signal::SIGKILL);
+            }
+        }
+        thread::sleep(Duration::from_millis(20));
+    }
+    let swept = sweep()?;
+    if is_green {
+        named.extend(swept.iter().map(|bed| bed.display().to_string()));
+    }
+    Ok(named)
+}
+
+/// The processes with the mark in their environment, each with its command line. Zombies have none.
+fn processes(mark: &str) -> Vec<(Pid, String)> {
+    let variable = format!("{MARK}={mark}");
+    let entries = fs::read_dir("/proc").into_iter().flatten().flatten();
+    let found = entries.filter_map(|entry| {
+        let pid: i32 = entry.file_name().to_str()?.parse().ok()?;
+        let environment = fs::read(entry.path().join("environ")).ok()?;
+        let is_marked = environment.split(|&byte| byte == 0).any(|one| one == variable.as_bytes());
+        let command = fs::read(entry.path().join("cmdline")).unwrap_or_default();
+        let command = String::from_utf8_lossy(&command).replace('\0', " ");
+        is_marked.then(|| (Pid::from_raw(pid), command.trim_end().chars().take(200).collect()))
+    });
+    found.collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::process::Command;
+
+    use super::*;
+
+    #[test]
+    fn a_process_that_a_failed_group_left_is_ended() {
+        let mark = format!("test-{}", std::process::id());
+        // The shell in between ends at once; its child is nobody's.
+        let left = "setsid sleep 1000 >/dev/null 2>&1 &";
+        let status = Command::new("sh").args(["-c", left]).env(MARK, &mark).status().unwrap();
+        assert!(status.success());
+        assert_eq!(processes(&mark).len(), 1);
+        assert_eq!(remove(&mark, false).unwrap(), [""; 0]);
+        assert_eq!(processes(&mark), []);
+    }
+}

@@ -1,0 +1,153 @@
+//! Which group starts next. Knows no process and no clock.
+
+use anyhow::Result;
+
+use crate::{
+    cpu,
+    groups::{Group, Weight},
+    times::Times,
+};
+
+/// Memory that one unit of weight needs: an API server with etcd, its clients and a proxy.
+const MEMORY_OF_UNIT: u64 = 800 << 20;
+
+/// What the machine has.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Room {
+    cores: usize,
+}
+
+impl Room {
+    pub(crate) fn of_machine() -> Result<Self> {
+        Ok(Self { cores: cpu::cores()? })
+    }
+
+    /// The units of weight that run at the same time. Tests wait for clusters most of the time, so
+    /// a core has room for more than one.
+    fn units(self) -> usize {
+        self.cores * 5 / 2
+    }
+
+    fn units_of(self, weight: Weight) -> usize {
+        match weight {
+            _ if self.cores == 1 => self.units(),
+            Weight::InProcess | Weight::ApiServer => 1,
+            Weight::Node => 2,
+            Weight::Alone => self.units(),
+        }
+    }
+}
+
+/// The groups that wait, and the room that is taken.
+pub(crate) struct Plan {
+    /// The first is the first to start.
+    waiting: Vec<Group>,
+    room: Room,
+    taken: usize,
+}
+
+impl Plan {
+    /// The longest group comes first, before it those with a test whose time is not known, and
+    /// last what runs alone.
+    pub(crate) fn new(groups: Vec<Group>, times: &Times, room: Room) -> Self {
+        let mut waiting = groups;
+        waiting.sort_by(|one, other| {
+            let is_alone = |group: &Group| group.weight == Weight::Alone;
+            let expected = |group: &Group| times.of_group(group).unwrap_or(f64::INFINITY);
+            let by_time = expected(other).total_cmp(&expected(one));
+            is_alone(one).cmp(&is_alone(other)).then(by_time)
+        });
+        Self { waiting, room, taken: 0 }
+    }
+
+    pub(crate) fn is_done(&self) -> bool {
+        self.waiting.is_empty() && self.taken == 0
+    }
+
+    pub(crate) fn needs_kubernetes(&self) -> bool {
+        self.waiting.iter().any(|group| group.needs_kubernetes)
+    }
+
+    /// Takes out the groups that cannot run without Kubernetes.
+    pub(crate) fn give_up_kubernetes(&mut self) -> Vec<Group> {
+        self.waiting.extract_if(.., |group| group.needs_kubernetes).collect()
+    }
+
+    /// The next group that there is room for. `memory`: what is available, in bytes;
+    /// `has_kubernetes`: whether clusters can start.
+    pub(crate) fn start(&mut self, memory: u64, has_kubernetes: bool) -> Option<Group> {
+        let free = self.room.units().saturating_sub(self.taken);
+        let fits = |group: &Group| {
+            let units = self.room.units_of(group.weight);
+            // What is alone has whatever memory there is.
+            let has_memory = self.taken == 0 || memory >= units as u64 * MEMORY_OF_UNIT;
+            units <= free && has_memory && (has_kubernetes || !group.needs_kubernetes)
+        };
+        let at = self.waiting.iter().position(fits)?;
+        let group = self.waiting.remove(at);
+        self.taken += self.room.units_of(group.weight);
+        Some(group)
+    }
+
+    pub(crate) fn end(&mut self, weight: Weight) {
+        self.taken = self.taken.saturating_sub(self.room.units_of(weight));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::groups::tests::group;
+
+    const PLENTY: u64 = 64 << 30;
+
+    fn plan(cores: usize, weights: &[(&str, Weight)]) -> Plan {
+        let groups = weights.iter().map(|(name, weight)| group(name, *weight)).collect();
+        let times =
+            Times::from_seconds(&[("e2e short", 1.0), ("e2e long", 9.0), ("e2e alone", 99.0)]);
+        Plan::new(groups, &times, Room { cores })
+    }
+
+    fn started(plan: &mut Plan, memory: u64) -> Vec<String> {
+        std::iter::from_fn(|| plan.start(memory, true)).map(|group| group.name).collect()
+    }
+
+    #[test]
+    fn unknown_groups_start_first_then_the_longest_and_what_is_alone_last() {
+        let (one, alone) = (Weight::ApiServer, Weight::Alone);
+        let groups = [("alone", alone), ("short", one), ("long", one), ("new", one)];
+        let mut plan = plan(2, &groups);
+        assert_eq!(started(&mut plan, PLENTY), ["new", "long", "short"]);
+        for _ in 0..3 {
+            plan.end(one);
+        }
+        assert_eq!(started(&mut plan, PLENTY), ["alone"]);
+        plan.end(alone);
+        assert!(plan.is_done());
+    }
+
+    #[test]
+    fn weights_fill_the_cores() {
+        let groups = [("a", Weight::Node), ("b", Weight::Node), ("c", Weight::Node)];
+        assert_eq!(started(&mut plan(2, &groups), PLENTY).len(), 2);
+        assert_eq!(started(&mut plan(8, &groups), PLENTY).len(), 3);
+        // A core alone runs one group at a time, whatever its weight.
+        assert_eq!(started(&mut plan(1, &groups), PLENTY).len(), 1);
+        let light = [("a", Weight::InProcess), ("b", Weight::InProcess)];
+        assert_eq!(started(&mut plan(1, &light), PLENTY).len(), 1);
+    }
+
+    #[test]
+    fn without_memory_one_group_runs() {
+        let groups = [("a", Weight::Node), ("b", Weight::Node)];
+        assert_eq!(started(&mut plan(2, &groups), 1 << 30).len(), 1);
+    }
+
+    #[test]
+    fn what_needs_kubernetes_waits_for_it() {
+        let mut plan = plan(2, &[("a", Weight::Node), ("b", Weight::InProcess)]);
+        let names: Vec<_> =
+            std::iter::from_fn(|| plan.start(PLENTY, false)).map(|group| group.name).collect();
+        assert_eq!(names, ["b"]);
+    }
+}
