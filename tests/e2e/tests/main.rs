@@ -19,4 +19,5 @@ mod install;
 mod manager;
 mod node;
 mod oracle;
+mod runner;
 mod webhooks;

@@ -5,7 +5,8 @@ use ctrlmesh_e2e::{ApiServer, Manager, until};
 use nix::sys::signal::Signal;
 
 use crate::manager::scene::{
-    BUNDLE, OPERATORS, SECRET, SOON, at, authorities, bundle, cluster, config, create, get,
+    BUNDLE, OPERATORS, SECRET, SOON, at, authorities, await_review, bundle, cluster, config,
+    create, get,
 };
 
 fn leads(manager: &Manager) -> Result<bool> {
@@ -55,6 +56,7 @@ fn bad_i12_one_that_slept_and_thinks_that_it_leads_gives_way() -> Result<()> {
     let [first, second] = two(&api)?;
     let (leader, other) = if leads(&first)? { (first, second) } else { (second, first) };
     other.receive_reviews(&api)?;
+    await_review(&api)?;
     create(&api, &config(OPERATORS), &[])?;
     let (before, right) = (authorities(&api)?, bundle(&api, OPERATORS)?);
     leader.signal(Signal::SIGSTOP)?;

@@ -46,12 +46,17 @@ pub(crate) fn manager(api: &ApiServer, flags: &[&str]) -> Result<Manager> {
         Ok(stored.is_ok_and(|stored| is_injected(&stored)).then_some(()))
     })
     .with_context(|| manager.log().unwrap_or_default())?;
+    await_review(api).with_context(|| manager.log().unwrap_or_default())?;
+    Ok(manager)
+}
+
+/// Waits until the API server has configs reviewed by the replica that was named to it last, and
+/// trusts it.
+pub(crate) fn await_review(api: &ApiServer) -> Result<()> {
     until("a config is reviewed", SOON, || {
         let stored = create(api, &config("default"), &["--dry-run=server"]);
         Ok(stored.is_ok().then_some(()))
     })
-    .with_context(|| manager.log().unwrap_or_default())?;
-    Ok(manager)
 }
 
 /// Whether a pod has a proxy.

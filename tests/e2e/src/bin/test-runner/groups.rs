@@ -83,11 +83,14 @@ const RULES: &[Rule] = &[
     rule("injected::", Together("injected", ApiServer, 2)),
     rule("install::", Each(Node)),
     rule("manager::figures::", Soak),
+    // Reviews must be answered in time, whatever clients do.
+    rule("manager::held::", Each(Alone)),
     rule("manager::", Each(ApiServer)),
     rule("node::", Each(Node)),
     rule("oracle::mutants::", Together("mutants", InProcess, 2)),
     rule("oracle::the_fixed_", Together("mutants", InProcess, 2)),
     rule("oracle::", Each(ApiServer)),
+    rule("runner::", Together("runner", InProcess, 2)),
     rule("webhooks::i13_each_review_", Each(Node)),
     rule("webhooks::", Together("mutants", InProcess, 2)),
 ];
@@ -149,7 +152,7 @@ fn end_to_end(executable: &Executable, names: &[String]) -> Result<Vec<Group>> {
             tests: Vec::new(),
             weight,
             threads,
-            needs_kubernetes: true,
+            needs_kubernetes: weight != InProcess,
         });
         group.tests.push(name.clone());
     }

@@ -27,12 +27,16 @@ mod times;
 use std::{
     path::PathBuf,
     process::ExitCode,
+    sync::{Arc, atomic::AtomicBool},
     time::{Duration, SystemTime},
 };
 
 use anyhow::{Context, Result};
 use clap::Parser;
-use nix::sys::signal::{SigSet, Signal};
+use signal_hook::{
+    consts::{SIGHUP, SIGINT, SIGTERM},
+    flag,
+};
 
 use self::{groups::Lane, running::Run, times::Times};
 
@@ -67,9 +71,11 @@ struct Cli {
 
 fn main() -> Result<ExitCode> {
     let cli = Cli::parse();
-    // Before any thread starts, so that all of them leave these signals to the loop.
-    let ends = SigSet::from_iter([Signal::SIGINT, Signal::SIGTERM, Signal::SIGHUP]);
-    ends.thread_block()?;
+    // Handlers, not a mask: the tests' processes would inherit a mask, and no SIGTERM would end them.
+    let interrupted = Arc::new(AtomicBool::new(false));
+    for signal in [SIGINT, SIGTERM, SIGHUP] {
+        flag::register(signal, Arc::clone(&interrupted))?;
+    }
 
     let began = cli.began.map_or_else(SystemTime::now, |seconds| {
         SystemTime::UNIX_EPOCH + Duration::from_secs(seconds)
@@ -86,7 +92,7 @@ fn main() -> Result<ExitCode> {
 
     let plan = schedule::Plan::new(groups, &committed, schedule::Room::of_machine()?);
     let scale = committed.scale(calibration);
-    let finished = Run::new(plan, &committed, scale, ends)?.finish()?;
+    let finished = Run::new(plan, &committed, scale, interrupted)?.finish()?;
     let Some(finished) = finished else {
         eprintln!("interrupted: all that the tests started has ended; no times are written");
         return Ok(ExitCode::from(130));

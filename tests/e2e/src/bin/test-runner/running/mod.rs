@@ -7,16 +7,16 @@ use std::{
     env,
     io::Write,
     process::Child,
-    sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel},
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering::Relaxed},
+        mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel},
+    },
     time::{Duration, Instant},
 };
 
 use anyhow::{Context, Result, bail};
 use ctrlmesh_e2e::tied;
-use nix::sys::{
-    signal::SigSet,
-    signalfd::{SfdFlags, SignalFd},
-};
 
 use self::process::{End, GroupProcess};
 use crate::{
@@ -107,7 +107,8 @@ pub(crate) struct Run<'t> {
     plan: Plan,
     times: &'t Times,
     scale: f64,
-    signals: SignalFd,
+    /// Set by a signal.
+    interrupted: Arc<AtomicBool>,
     inbox: Receiver<(usize, Told)>,
     outbox: SyncSender<(usize, Told)>,
     running: BTreeMap<usize, Running>,
@@ -123,8 +124,12 @@ pub(crate) struct Run<'t> {
 }
 
 impl<'t> Run<'t> {
-    pub(crate) fn new(plan: Plan, times: &'t Times, scale: f64, ends: SigSet) -> Result<Self> {
-        let signals = SignalFd::with_flags(&ends, SfdFlags::SFD_NONBLOCK | SfdFlags::SFD_CLOEXEC)?;
+    pub(crate) fn new(
+        plan: Plan,
+        times: &'t Times,
+        scale: f64,
+        interrupted: Arc<AtomicBool>,
+    ) -> Result<Self> {
         // Room for what all threads say while the loop starts a group.
         let (outbox, inbox) = sync_channel(64);
         let kubernetes = if plan.needs_kubernetes() { Some(build_kubernetes()?) } else { None };
@@ -132,7 +137,7 @@ impl<'t> Run<'t> {
             plan,
             times,
             scale,
-            signals,
+            interrupted,
             inbox,
             outbox,
             running: BTreeMap::new(),
@@ -149,7 +154,7 @@ impl<'t> Run<'t> {
     /// Runs all groups. `None` if a signal ended it before.
     pub(crate) fn finish(mut self) -> Result<Option<Finished>> {
         while !self.plan.is_done() {
-            if self.signals.read_signal()?.is_some() {
+            if self.interrupted.load(Relaxed) {
                 self.interrupt();
                 return Ok(None);
             }
