@@ -31,8 +31,9 @@ use crate::{
     net::{
         Clock,
         drain::{self, Draining},
+        identity::PodIdentity,
         leaf::{Leaf, LeafError, enrolment::Enrolment},
-        peer::{BadMeshRoots, PeerTls, PodIdentity},
+        peer::{BadMeshRoots, PeerTls},
         socket,
         tls::{BadRoots, ClientTls},
     },

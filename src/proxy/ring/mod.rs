@@ -32,7 +32,7 @@ use crate::{
     cluster::{OwnAccess, Pauses},
     net::{
         drain::{self, Drain, Draining},
-        peer::PodIdentity,
+        identity::PodIdentity,
     },
     policy::{
         Area, Policy, Scope,

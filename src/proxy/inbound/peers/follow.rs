@@ -16,7 +16,7 @@ use super::{
 };
 use crate::{
     cluster::{Followed, OwnAccess, Update, describe},
-    net::peer::PodIdentity,
+    net::identity::PodIdentity,
     policy::Siblings,
     proxy::shared::reached,
 };
