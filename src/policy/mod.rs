@@ -25,9 +25,9 @@ mod webhook;
 
 pub use self::{
     dialect::{
-        BadDocument, Checked, Choices, Draft, Invalid, NamespacesUnknown, NotChosen, Problem,
-        RootDraft, ShardingDraft, all_of, choose, draft, from_documents, names, object_of,
-        shard_of, translated,
+        BadDocument, BadWebhook, CertFiles, Checked, Choices, Draft, Invalid, NamespacesUnknown,
+        NotChosen, Problem, RootDraft, ShardingDraft, Webhook, all_of, choose, draft,
+        from_documents, names, object_of, shard_of, translated,
     },
     difference::{Handed, Hashes, Page, Part, difference, watch_from},
     epoch::Epoch,
@@ -41,7 +41,5 @@ pub use self::{
         Piece, Rule, Scope, Scopes, Selected, Sharding, Share, shard_bucket,
     },
     way::{Extent, Narrow, Pushed, Rewrite, Way, Write},
-    webhook::{
-        Answerer, BadWebhook, CertFiles, Here, Judged, Owner, Siblings, Unreadable, Webhook,
-    },
+    webhook::{Answerer, Here, Judged, Owner, Siblings, Unreadable},
 };
