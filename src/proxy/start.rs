@@ -21,6 +21,7 @@ use super::{
     inbound::{self, Webhook},
     listen::{self, Hands, Leads, Listener, Queue},
     metrics::Metrics,
+    peers,
     ring::{KeptLease, OwnLease},
     shared::Shared,
     tls::Tls,
@@ -260,7 +261,7 @@ fn inbound_tasks(
         let (peers, siblings) = (webhook.peers(), shared.feed.siblings());
         let follow = own.clone().map(|own| {
             let access = OwnAccess::Environment;
-            ("peers", inbound::follow_peers(peers, access, own, siblings).boxed())
+            ("peers", peers::follow(peers, access, own, siblings).boxed())
         });
         let port = inbound::keep_port(webhook, hands.clone(), Arc::clone(&shared));
         [("webhook port", port.boxed())].into_iter().chain(follow)

@@ -26,11 +26,11 @@ use self::{
 use super::{
     feed::{Feed, Turn},
     metrics::Metrics,
-    shared::reached,
 };
 use crate::{
     cluster::{OwnAccess, Pauses},
     net::{
+        clock::reached,
         drain::{self, Drain, Draining},
         identity::PodIdentity,
     },

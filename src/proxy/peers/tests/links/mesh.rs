@@ -39,7 +39,7 @@ use crate::{
         leaf::{Leaf, LeafSource},
         peer::{PeerTls, RootsPlace, peer_of},
     },
-    proxy::inbound::peers::{Peers, Search, facts::PodFacts, table::Chosen},
+    proxy::peers::{Peers, Search, facts::PodFacts, table::Chosen},
 };
 
 /// The CA, and the pods' leaves.
