@@ -8,7 +8,7 @@ use rustls_pki_types::{DnsName, ServerName};
 
 use super::{
     inject::{Enforces, Image, Resources, Settings, Sidecar},
-    stamps::{LabelKey, LabelKeys},
+    label_keys::{LabelKey, LabelKeys},
     trust::{Lifetimes, Purpose},
 };
 use crate::{

@@ -12,7 +12,7 @@ use strum::IntoStaticStr;
 
 use crate::{
     api::keys,
-    net::peer::{BadIdentity, PodIdentity},
+    net::identity::{BadIdentity, PodIdentity},
 };
 
 /// The audience of the tokens that proxies enrol with.

@@ -19,6 +19,7 @@ mod duty;
 pub mod enrolment;
 mod follow;
 pub mod inject;
+mod label_keys;
 mod metrics;
 mod server;
 mod serving;
@@ -29,6 +30,6 @@ pub mod trust;
 
 pub use self::{
     config::{BadConfig, Config, ManagerArgs},
+    label_keys::{LabelKey, LabelKeys},
     server::{INJECT, INJECT_BASELINE, LEAF, VALIDATE},
-    stamps::{LabelKey, LabelKeys},
 };

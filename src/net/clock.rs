@@ -1,13 +1,15 @@
-//! Wall-clock time as a value, so that a test can be ten years off.
+//! Wall-clock time as a value, so that a test can be ten years off, and the wait for a time.
 
 use std::{
     fmt,
+    future::pending,
     sync::Arc,
     time::{Duration, SystemTime, UNIX_EPOCH},
 };
 
 use rustls::time_provider::{DefaultTimeProvider, TimeProvider};
 use rustls_pki_types::UnixTime;
+use tokio::time::{Instant, sleep_until};
 
 /// The clock for issuing and verifying certificates.
 #[derive(Clone)]
@@ -49,6 +51,14 @@ impl Clock {
 impl fmt::Debug for Clock {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_tuple("Clock").field(&self.now()).finish()
+    }
+}
+
+/// Waits until a time, or for ever if there is none.
+pub async fn reached(at: Option<Instant>) {
+    match at {
+        Some(at) => sleep_until(at).await,
+        None => pending().await,
     }
 }
 

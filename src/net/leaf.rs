@@ -19,7 +19,7 @@ use rustls_pki_types::{PrivateKeyDer, PrivatePkcs8KeyDer, ServerName};
 use super::{
     Clock,
     ca::{CaError, LEAF_LIFETIME, MeshCa, Validity},
-    peer::PodIdentity,
+    identity::PodIdentity,
     tls,
 };
 

@@ -8,6 +8,7 @@ pub mod clock;
 pub mod cork;
 pub mod drain;
 pub mod goodbye;
+pub mod identity;
 pub mod leaf;
 pub mod listening;
 pub mod names;

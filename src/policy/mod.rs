@@ -25,11 +25,11 @@ mod webhook;
 
 pub use self::{
     dialect::{
-        BadDocument, Checked, Choices, Draft, Invalid, NamespacesUnknown, NotChosen, Problem,
-        RootDraft, ShardingDraft, all_of, choose, draft, from_documents, names, object_of,
-        shard_of, translated,
+        BadDocument, BadWebhook, CertFiles, Checked, Choices, Draft, Invalid, NamespacesUnknown,
+        NotChosen, Problem, RootDraft, ShardingDraft, Webhook, all_of, choose, draft,
+        from_documents, names, object_of, shard_of, translated,
     },
-    difference::{Handed, Hashes, Page, Part, difference, watch_from},
+    difference::{Handed, Page, Part, difference, watch_from},
     epoch::Epoch,
     object::{Kind, ObjectRef},
     parts::{PodConfig, Policy},
@@ -37,11 +37,9 @@ pub use self::{
     resource::GroupResource,
     sharding::{
         Area, BadLock, BadRange, BadRule, Boundary, Computed, HashFunction, HashOf, HashRange,
-        HashRule, LabelSet, Lock, LockIn, NamespaceLabels, ObjectFacts, OfNamespace, Pattern,
-        Piece, Rule, Scope, Scopes, Selected, Sharding, Share, shard_bucket,
+        HashRule, Hashes, LabelSet, Lock, LockIn, NamespaceLabels, ObjectFacts, OfNamespace,
+        Pattern, Piece, Rule, Scope, Scopes, Selected, Sharding, Share, shard_bucket,
     },
     way::{Extent, Narrow, Pushed, Rewrite, Way, Write},
-    webhook::{
-        Answerer, BadWebhook, CertFiles, Here, Judged, Owner, Siblings, Unreadable, Webhook,
-    },
+    webhook::{Answerer, Here, Judged, Owner, Siblings, Unreadable},
 };

@@ -2,8 +2,6 @@
 //!
 //! Hides their normal form. Knows nothing of what the numbers count: hashes, or buckets of them.
 
-use super::sharding::HashRange;
-
 /// One more than the last hash.
 pub(in crate::policy) const END: u128 = 1 << 64;
 
@@ -101,15 +99,6 @@ impl Spans {
 
     pub(in crate::policy) fn xor(&self, other: &Self) -> Self {
         self.without(other).or(&other.without(self))
-    }
-}
-
-impl FromIterator<HashRange> for Spans {
-    fn from_iter<I: IntoIterator<Item = HashRange>>(ranges: I) -> Self {
-        Self::of(ranges.into_iter().map(|range| {
-            let (from, to) = range.bounds();
-            Span { from: from.into(), to: to.map_or(END, u128::from) }
-        }))
     }
 }
 

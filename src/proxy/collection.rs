@@ -11,7 +11,7 @@ use serde::Deserialize;
 
 use super::{
     feed::InForce,
-    streams::Subject,
+    live::Subject,
     upstream::{Kept, Server},
 };
 use crate::{

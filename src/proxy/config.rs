@@ -19,8 +19,9 @@ use crate::{
     net::{
         Clock, ClusterDomain, ManagerAddr, UpstreamAddr,
         addr::BadUpstream,
+        identity::{BadIdentity, PodIdentity},
         leaf::{LeafSource, enrolment::Kept},
-        peer::{BadIdentity, PodIdentity, RootsPlace},
+        peer::RootsPlace,
     },
     sidecar,
 };

@@ -31,15 +31,18 @@ use tokio_rustls::server;
 use super::{
     outcome::Closed,
     request,
-    shared::{LAST_CALL, Pair, Tasks, Worker, reached},
-    streams::{ReplyBody, Stalls},
+    shared::{LAST_CALL, Pair, Tasks, Worker},
+    stall::Stalls,
+    streams::ReplyBody,
     upstream::{
         Broken, ClientBody, Leftover, Line, Server, UPLOAD_WINDOW, Upstream, UpstreamConn,
         UpstreamTlsStream,
         http2::{self, MAX_HEADERS, PING_INTERVAL, PING_TIMEOUT, SEND_BUFFER},
     },
 };
-use crate::net::{cork::Corked, drain::Draining, goodbye::Polite, sips::Sips, tls::H2};
+use crate::net::{
+    clock::reached, cork::Corked, drain::Draining, goodbye::Polite, sips::Sips, tls::H2,
+};
 
 /// Header lines of an HTTP/1.1 head. Each head takes room for all of them, 64 bytes a line. This
 /// many cost 60 ns; twice as many are given back to the kernel each time and cost 20 µs.

@@ -8,12 +8,13 @@
 //!    leave out are left out here, and live watches are brought over when the policy changes.
 //!
 //! A connection of the API server's comes by the same door, and its reviews go to the webhook server
-//! of the pod, or of another pod, whose shard owns the object: [`inbound`].
+//! of the pod, or of another pod, whose shard owns the object: [`inbound`]. [`peers`] has the other pods.
 //!
 //! [`upstream`] is the API server also as steps 4 and 5 use it: for the client's request and for our
 //! own. All that its connections share is one value, which each connection names.
 //!
-//! Beside that path: [`feed`] keeps the policy in force, [`admin`] answers people and kubelets,
+//! Beside that path: [`feed`] keeps the policy in force, [`live`] tells watches of the next one,
+//! [`stall`] finds clients that stop reading, [`admin`] answers people and kubelets,
 //! [`outcome`] turns every exit into one log line and one count, [`metrics`] declares the counts,
 //! [`config`] the flags, [`enrol`] has the certificate signed, [`collection`] decides whether a client
 //! may resume, [`ring`] keeps the Lease in which the pod says what it may write,
@@ -31,11 +32,14 @@ mod feed;
 mod inbound;
 mod legs;
 mod listen;
+mod live;
 mod metrics;
 mod outcome;
+mod peers;
 mod request;
 mod ring;
 mod shared;
+mod stall;
 pub mod start;
 mod streams;
 mod tls;
@@ -59,14 +63,14 @@ pub use self::config::{BadConfig, Config, ManagerFlags, PlainFlags, ProxyArgs};
 use self::{
     inbound::{Inbound, Webhook},
     listen::{Accepted, Queue, To},
+    live::LiveStreams,
     metrics::{Leg, Metrics, RequestCounts},
     outcome::{Closed, Live, connection_closed},
-    shared::{LAST_CALL, Shared, Worker, reached},
-    streams::LiveStreams,
+    shared::{LAST_CALL, Shared, Worker},
     upstream::Destination,
 };
 use crate::{
-    net::{ClientAddr, drain::Draining},
+    net::{ClientAddr, clock::reached, drain::Draining},
     process::vital::{VitalTasks, Vitals},
 };
 

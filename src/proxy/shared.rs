@@ -5,7 +5,7 @@
 use std::{
     cell::{Cell, RefCell},
     collections::HashMap,
-    future::{pending, poll_fn},
+    future::poll_fn,
     pin::Pin,
     rc::Rc,
     sync::{Arc, atomic::AtomicU64},
@@ -14,16 +14,14 @@ use std::{
 };
 
 use hyper::rt::Executor;
-use tokio::{
-    task::{self, JoinSet},
-    time::{Instant, sleep_until},
-};
+use tokio::task::{self, JoinSet};
 
 use super::{
     config::{Config, Mode, OnChange},
     feed::Feed,
+    live::{LiveStreams, StreamTable, Turns},
     metrics::{Metrics, RequestCounts},
-    streams::{LiveStreams, Stalls, StreamTable, Turns, Unread},
+    stall::{Stalls, Unread},
     tls::Tls,
     upstream::{Leftover, Room, Upstream},
 };
@@ -40,14 +38,6 @@ const UPLOADS: usize = 32 << 20;
 /// Bytes of all objects that are not whole yet, and of those that change hands.
 pub(super) const UNFINISHED: usize = 32 << 20;
 const MOVED: usize = 32 << 20;
-
-/// Waits until a time, or for ever if there is none.
-pub(super) async fn reached(at: Option<Instant>) {
-    match at {
-        Some(at) => sleep_until(at).await,
-        None => pending().await,
-    }
-}
 
 /// State shared by all threads.
 #[derive(Debug)]

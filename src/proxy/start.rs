@@ -21,6 +21,7 @@ use super::{
     inbound::{self, Webhook},
     listen::{self, Hands, Leads, Listener, Queue},
     metrics::Metrics,
+    peers,
     ring::{KeptLease, OwnLease},
     shared::Shared,
     tls::Tls,
@@ -31,8 +32,9 @@ use crate::{
     net::{
         Clock,
         drain::{self, Draining},
+        identity::PodIdentity,
         leaf::{Leaf, LeafError, enrolment::Enrolment},
-        peer::{BadMeshRoots, PeerTls, PodIdentity},
+        peer::{BadMeshRoots, PeerTls},
         socket,
         tls::{BadRoots, ClientTls},
     },
@@ -259,7 +261,7 @@ fn inbound_tasks(
         let (peers, siblings) = (webhook.peers(), shared.feed.siblings());
         let follow = own.clone().map(|own| {
             let access = OwnAccess::Environment;
-            ("peers", inbound::follow_peers(peers, access, own, siblings).boxed())
+            ("peers", peers::follow(peers, access, own, siblings).boxed())
         });
         let port = inbound::keep_port(webhook, hands.clone(), Arc::clone(&shared));
         [("webhook port", port.boxed())].into_iter().chain(follow)

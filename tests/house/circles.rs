@@ -1,4 +1,5 @@
-//! The graph of the files: which file names items of which other. It has no circle.
+//! The graph of the files: which file names items of which other. It has no circle, and neither has
+//! the graph of the children of a folder.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -345,7 +346,7 @@ fn circles(edges: &Edges) -> BTreeSet<Vec<String>> {
 /// A circle with its edges, for people.
 fn told(circle: &[String], edges: &Edges) -> String {
     let is_inside = |file: &String| circle.contains(file);
-    let mut text = format!("circle of {} files\n", circle.len());
+    let mut text = format!("circle of {}\n", circle.len());
     for ((from, to), names) in
         edges.iter().filter(|((from, to), _)| is_inside(from) && is_inside(to))
     {
@@ -353,6 +354,30 @@ fn told(circle: &[String], edges: &Edges) -> String {
         text.push_str(&format!("  {from} -> {to}: {}\n", names.join(", ")));
     }
     text
+}
+
+/// The dependencies between the children of each folder: its files, and its folders with all below.
+///
+/// The file of a module, `a/mod.rs` or `a.rs`, is a child of `a` as others are: a folder that needs the
+/// module's file cannot be read before it, so that the file must not need the folder. Between `a` and
+/// its siblings it counts for `a`.
+fn between_children(edges: &Edges) -> Edges {
+    let files = edges.keys().flat_map(|(from, to)| [from, to]);
+    let folders: BTreeSet<&str> = files.filter_map(|file| Some(file.rsplit_once('/')?.0)).collect();
+    let place = |file: &str| -> Names {
+        let file = file.trim_end_matches(".rs");
+        let own = folders.contains(file).then_some("mod");
+        file.split('/').chain(own).map(Into::into).collect()
+    };
+    let mut found = Edges::new();
+    for ((from_file, to_file), names) in edges {
+        let (from, to) = (place(from_file), place(to_file));
+        let shared = from.iter().zip(&to).take_while(|(from, to)| from == to).count();
+        let child = |of: &Names| of[..=shared].join("/");
+        let names = names.iter().map(|name| format!("{name} for {from_file}"));
+        found.entry((child(&from), child(&to))).or_default().extend(names);
+    }
+    found
 }
 
 /// The edges between the files of a crate, named by their paths in the repository.
@@ -370,11 +395,23 @@ fn edges_of_crate(folder: &str) -> Edges {
     edges.map(|((from, to), names)| ((named(from), named(to)), names)).collect()
 }
 
-#[test]
-fn files_form_no_circle() {
+fn edges_of_all() -> Edges {
     let mut edges = edges_of_crate("src");
     edges.extend(edges_of_crate("init/src"));
     assert!(edges.len() > 100, "only {} dependencies were found", edges.len());
+    edges
+}
+
+#[test]
+fn files_form_no_circle() {
+    let edges = edges_of_all();
+    let found: String = circles(&edges).iter().map(|circle| told(circle, &edges)).collect();
+    assert!(found.is_empty(), "{found}");
+}
+
+#[test]
+fn the_children_of_a_folder_form_no_circle() {
+    let edges = between_children(&edges_of_all());
     let found: String = circles(&edges).iter().map(|circle| told(circle, &edges)).collect();
     assert!(found.is_empty(), "{found}");
 }
@@ -392,7 +429,7 @@ fn a_circle_is_told_with_its_edges() {
         ("b.rs", "pub struct B; fn f(_: &'static str) { 'x'; r#\"\"\"#; super::a::A; }"),
         ("c.rs", "pub struct C; // crate::a::A\n const D: &str = \"crate::a::A\";"),
     ];
-    assert_eq!(found_in(&files), ["circle of 2 files\n  a.rs -> b.rs: B\n  b.rs -> a.rs: A\n"]);
+    assert_eq!(found_in(&files), ["circle of 2\n  a.rs -> b.rs: B\n  b.rs -> a.rs: A\n"]);
 }
 
 #[test]
@@ -407,10 +444,45 @@ fn a_re_export_is_the_childs_item() {
     let child = [siblings[0], siblings[1], ("m/b.rs", "pub struct B(super::M);")];
     assert_eq!(
         found_in(&child),
-        ["circle of 2 files\n  m/b.rs -> m/mod.rs: M\n  m/mod.rs -> m/b.rs: B\n"]
+        ["circle of 2\n  m/b.rs -> m/mod.rs: M\n  m/mod.rs -> m/b.rs: B\n"]
     );
     let declared = [("m/mod.rs", "mod b; pub struct M;"), child[2]];
     assert_eq!(found_in(&declared), [""; 0]);
+}
+
+#[test]
+fn children_form_a_circle_where_their_files_form_none() {
+    let circles_of = |files: &[(&str, &str)]| -> Vec<String> {
+        let all = Modules::read(files.iter().copied()).edges();
+        assert_eq!(circles(&all), BTreeSet::new());
+        let edges = between_children(&all);
+        circles(&edges).iter().map(|circle| told(circle, &edges)).collect()
+    };
+    let w = ("w/mod.rs", "mod a; mod b;");
+    let a = ("w/a/mod.rs", "mod x; pub use x::X; pub struct A(super::b::y::Y);");
+    let x = ("w/a/x.rs", "pub struct X;");
+    let b = ("w/b.rs", "pub mod y; pub struct B(super::a::X);");
+    let y = ("w/b/y.rs", "pub struct Y;");
+    assert_eq!(
+        circles_of(&[w, a, x, b, y]),
+        ["circle of 2\n  w/a -> w/b: Y for w/a/mod.rs\n  w/b -> w/a: X for w/b.rs\n"]
+    );
+    let alone = ("w/b.rs", "pub mod y; pub struct B;");
+    assert_eq!(circles_of(&[w, a, x, alone, y]), [""; 0]);
+    let w = ("w/mod.rs", "mod a; mod b; pub struct W(a::X);");
+    assert_eq!(circles_of(&[w, a, x, alone, y]), [""; 0]);
+    let z = ("w/a/z.rs", "pub struct Z(super::super::W);");
+    assert_eq!(
+        circles_of(&[w, a, x, z, alone, y]),
+        ["circle of 2\n  w/a -> w/mod: W for w/a/z.rs\n  w/mod -> w/a: X for w/mod.rs\n"]
+    );
+    let b = ("w/b.rs", "pub mod y; pub struct B(y::Y);");
+    let y = ("w/b/y.rs", "pub mod z; pub struct Y;");
+    let z = ("w/b/y/z.rs", "pub struct Z(super::super::B);");
+    assert_eq!(
+        circles_of(&[b, y, z]),
+        ["circle of 2\n  w/b/mod -> w/b/y: Y for w/b.rs\n  w/b/y -> w/b/mod: B for w/b/y/z.rs\n"]
+    );
 }
 
 #[test]

@@ -42,7 +42,7 @@ fn source(module: &str) -> Vec<(PathBuf, String)> {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("src");
     let single = root.join(format!("{module}.rs"));
     let mut files = files_below(root.join(module));
-    files.extend(single.exists().then(|| without_tests(single)));
+    files.extend(single.exists().then(|| read(single)));
     files
 }
 
@@ -62,13 +62,18 @@ pub(super) fn files_below(folder: PathBuf) -> Vec<(PathBuf, String)> {
         }
     }
     files.retain(|path| !path.iter().any(|part| part == "tests" || part == "tests.rs"));
-    files.into_iter().map(without_tests).collect()
+    files.into_iter().map(read).collect()
 }
 
-fn without_tests(path: PathBuf) -> (PathBuf, String) {
+fn read(path: PathBuf) -> (PathBuf, String) {
     let text = fs::read_to_string(&path).unwrap();
-    let end = text.find("#[cfg(test)]\nmod tests").unwrap_or(text.len());
-    (path, text[..end].to_owned())
+    let own = without_tests(&text).to_owned();
+    (path, own)
+}
+
+/// A source up to its inline module of tests. Where the module is only declared, code follows.
+fn without_tests(text: &str) -> &str {
+    text.split_once("#[cfg(test)]\nmod tests {").map_or(text, |(own, _)| own)
 }
 
 /// The code without its comments, with single white space.
@@ -176,6 +181,14 @@ fn wire_and_policy_are_functions_of_values() {
         }
     }
     assert!(wrong.is_empty(), "{wrong:#?}");
+}
+
+#[test]
+fn only_an_inline_module_of_tests_is_cut() {
+    let declared = "mod a;\n#[cfg(test)]\nmod tests;\n\nuse crate::b::B;\n";
+    assert_eq!(without_tests(declared), declared);
+    let inline = "use crate::b::B;\n\n#[cfg(test)]\nmod tests {\n    use super::*;\n}\n";
+    assert_eq!(without_tests(inline), "use crate::b::B;\n\n");
 }
 
 #[test]

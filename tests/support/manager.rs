@@ -13,7 +13,7 @@ use ctrlmesh::{
     net::{
         Clock, ClusterDomain,
         ca::{LeafSpec, Validity, certificate_pem},
-        peer::PodIdentity,
+        identity::PodIdentity,
         tls,
     },
     proxy::ManagerFlags,

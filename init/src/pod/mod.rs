@@ -1,14 +1,13 @@
 //! The pod's own view of itself: its environment, and its network.
 
-pub mod env_from;
 pub mod network;
 
 use std::collections::BTreeSet;
 use std::env;
 use std::net::IpAddr;
 
-use self::env_from::EnvFrom;
 use crate::family::Family;
+use crate::plan::env_from::EnvFrom;
 use crate::plan::{PlanError, Upstream};
 
 /// The pod's own view of itself.

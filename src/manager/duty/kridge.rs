@@ -17,10 +17,11 @@ use serde_json::{Value, json};
 use tokio::time::Instant;
 
 use super::{
-    conditions::{Verdict, condition},
+    conditions::condition,
     found::key_of,
-    roots::{READY, as_found, own, set_spec},
+    roots::{as_found, own, set_spec},
     subject::{NotWritten, Subject},
+    verdict::{READY, Verdict},
 };
 use crate::{
     api::{Condition, KridgeStatus, ShardingConfigSpec, keys},

@@ -19,7 +19,6 @@ use kube::{
 use tokio::time::Instant;
 
 use super::{
-    conditions::PodOfRing,
     found::{PodFacts, key, key_of, namespace},
     subject::{NotWritten, Subject},
 };
@@ -59,6 +58,23 @@ struct FoundLease {
 pub(super) struct Leases {
     followed: Followed<Lease, Option<FoundLease>>,
     heard: BTreeMap<String, Heard>,
+}
+
+/// A pod of a ring, by what its Lease shows.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum PodOfRing {
+    /// A pod without a Lease, which has started a moment ago.
+    Young,
+    /// A pod without a Lease.
+    WithoutLease,
+    /// A pod whose Lease cannot be read.
+    Unreadable,
+    /// A pod whose Lease was not followed for long enough.
+    Unheard,
+    /// A pod that does not renew its Lease.
+    Silent,
+    /// A pod that renews its Lease.
+    Heard,
 }
 
 #[derive(Debug)]

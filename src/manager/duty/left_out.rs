@@ -16,9 +16,10 @@ use kube::{Client, Resource, api::ListParams};
 use tokio::time::{Instant, sleep_until};
 
 use super::{
-    conditions::{INJECTED, Missed, Verdict},
+    conditions::INJECTED,
     found::key,
     subject::About,
+    verdict::{Missed, Verdict},
     waiting::Lacking,
 };
 use crate::{

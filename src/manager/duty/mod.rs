@@ -18,6 +18,7 @@ mod mesh;
 mod pauses;
 mod roots;
 mod subject;
+mod verdict;
 mod waiting;
 
 use std::{future::pending, sync::Arc, time::Duration};

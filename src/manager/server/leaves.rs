@@ -17,7 +17,7 @@ use crate::{
         shared::Shared,
         trust::{BadRequest, LeafKey, NotSigned},
     },
-    net::{ca::certificate_pem, peer::PodIdentity},
+    net::{ca::certificate_pem, identity::PodIdentity},
     wire::status::{Details, Reason, Status},
 };
 

@@ -16,10 +16,10 @@ use serde::{Deserialize, de::IgnoredAny};
 use serde_json::json;
 use tokio::time::{Instant, sleep, timeout, timeout_at};
 
-use super::{kinds::Stamped, labels::LabelKeys, pace::Pace};
+use super::{kinds::Stamped, pace::Pace};
 use crate::{
     cluster::{NotListed, Pages, Pauses, chain},
-    manager::{metrics::Stamped as Counted, shared::Shared},
+    manager::{label_keys::LabelKeys, metrics::Stamped as Counted, shared::Shared},
 };
 
 /// The name by which the labels are written.

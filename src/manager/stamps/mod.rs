@@ -6,7 +6,6 @@
 
 mod kind;
 mod kinds;
-mod labels;
 mod pace;
 
 use std::{collections::BTreeMap, future::pending, time::Duration};
@@ -22,7 +21,6 @@ use tokio::{
     time::{Instant, sleep_until},
 };
 
-pub use self::labels::{LabelKey, LabelKeys};
 use self::{
     kind::Stamper,
     kinds::{Group, Kinds, Stamped},

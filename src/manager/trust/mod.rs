@@ -29,7 +29,7 @@ pub use self::{
 use crate::net::{
     Clock, ClusterDomain,
     ca::{Authority, CaSpec, Cidr, Constraints, LeafSpec, Validity},
-    peer::PodIdentity,
+    identity::PodIdentity,
 };
 
 /// The names of the authorities in a Secret.

@@ -7,12 +7,10 @@
 //! No host name is checked: an address may have been another pod's a moment ago. Who dials demands one
 //! pod, uid included; who accepts demands a pod of its namespace.
 
-mod identity;
 mod roots;
 mod tls;
 
 pub use self::{
-    identity::{BadIdentity, PodIdentity},
     roots::{BadMeshRoots, MeshRoots, RootsPlace},
     tls::{NotAPeer, PEER_NAME, PeerTls, Proof, identity_of, peer_of},
 };

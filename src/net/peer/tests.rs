@@ -17,6 +17,7 @@ use super::*;
 use crate::net::{
     Clock, ClusterDomain,
     ca::{Authority, CaSpec, Constraints, LeafSpec, MeshCa, Validity, certificate_pem},
+    identity::{BadIdentity, PodIdentity},
     leaf::{Leaf, LeafSource},
     tests::{Met, meet},
     tls::{ClientTls, H2, HTTP_11, provider},

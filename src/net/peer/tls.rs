@@ -22,12 +22,10 @@ use tokio::sync::watch;
 use webpki::{EndEntityCert, KeyUsage};
 use x509_parser::{certificate::X509Certificate, extensions::GeneralName, prelude::FromDer};
 
-use super::{
-    identity::{BadIdentity, PodIdentity},
-    roots::{BadMeshRoots, MeshRoots, RootsPlace},
-};
+use super::roots::{BadMeshRoots, MeshRoots, RootsPlace};
 use crate::net::{
     Clock,
+    identity::{BadIdentity, PodIdentity},
     leaf::Leaf,
     tls::{H2, provider, verify_signatures},
 };

@@ -2,14 +2,16 @@
 
 use std::{collections::HashMap, sync::Arc};
 
-use super::problem::{Invalid, Problem, Server};
+use super::{
+    problem::{Invalid, Problem, Server},
+    webhook::Webhook,
+};
 use crate::{
     policy::{
         object::ObjectRef,
         parts::{PodConfig, Policy},
         roots::Root,
         sharding::{Boundary, Lock, NamespaceLabels, Resolved, Rule, Scope, Scopes, Sharding},
-        webhook::Webhook,
     },
     wire::selector::Selector,
 };

@@ -9,6 +9,7 @@ mod draft;
 mod kridge;
 mod kusion;
 pub(super) mod problem;
+mod webhook;
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use kube::api::DynamicObject;
@@ -20,6 +21,7 @@ pub use self::{
     draft::{Checked, Draft, NamespacesUnknown, RootDraft, ShardingDraft, object_of, shard_of},
     kridge::translated,
     problem::{Invalid, Problem},
+    webhook::{BadWebhook, CertFiles, Webhook},
 };
 use super::object::{Kind, ObjectRef};
 

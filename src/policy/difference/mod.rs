@@ -7,10 +7,8 @@
 
 mod again;
 mod part;
-mod ranges;
 
 pub use self::{
     again::{Page, watch_from},
     part::{Handed, Part, difference},
-    ranges::Hashes,
 };

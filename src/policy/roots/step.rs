@@ -7,7 +7,10 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::{Load, Lot, Lots, Root, Shard};
+use super::{
+    lot::Lot,
+    root::{Load, Lots, Root, Shard},
+};
 use crate::api::ShardingConfigSpec;
 
 /// A child as it is found.

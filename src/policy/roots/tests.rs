@@ -1,13 +1,16 @@
+use std::collections::{BTreeMap, BTreeSet};
+
 use kube::api::DynamicObject;
 use proptest::prelude::*;
 use serde_json::{Value, json};
 
-use super::*;
+use super::{root::Lots, *};
 use crate::{
-    api::Limit,
+    api::{HashOf, Limit, ShardingConfigSpec},
     policy::{
         Draft, GroupResource, Kind, ObjectFacts, Policy, draft,
         sharding::{fnv1a, shard_bucket},
+        spans::{END, Spans},
     },
     wire::object::{Labels, Object},
 };

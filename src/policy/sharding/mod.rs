@@ -10,6 +10,7 @@ mod facts;
 mod lock;
 mod meet;
 mod namespaces;
+mod reach;
 mod rule;
 mod scope;
 mod scopes;
@@ -24,6 +25,7 @@ pub(super) use self::{
     boundary::{fnv1a, mixed},
     common::find_name,
     namespaces::Resolved,
+    reach::{changed_hashes, changed_namespaces},
 };
 pub use self::{
     area::{Area, Piece},
@@ -34,6 +36,7 @@ pub use self::{
     facts::{ObjectFacts, OfNamespace},
     lock::{BadLock, Lock, LockIn},
     namespaces::{LabelSet, NamespaceLabels, Selected},
+    reach::Hashes,
     rule::{BadRule, Rule},
     scope::Scope,
     scopes::Scopes,

@@ -4,12 +4,10 @@
 //! connection and no pod.
 
 mod owner;
-mod settings;
 mod siblings;
 
 pub use self::{
     owner::{Answerer, Here, Judged, Owner},
-    settings::{BadWebhook, CertFiles, Webhook},
     siblings::{Siblings, Unreadable},
 };
 

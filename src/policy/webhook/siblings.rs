@@ -6,11 +6,10 @@ use std::{
     sync::Arc,
 };
 
-use super::settings::Webhook;
 use crate::{
     policy::{
         ObjectRef, ShardingDraft,
-        dialect::{Checked, Draft, NamespacesUnknown, object_of},
+        dialect::{Checked, Draft, NamespacesUnknown, Webhook, object_of},
         parts::Policy,
         sharding::{NamespaceLabels, Sharding},
     },

@@ -16,8 +16,8 @@ use tokio::time::Instant;
 use super::in_force::{Feed, SourceState, Turn};
 use crate::{
     cluster::{Followed, OwnAccess, Update, describe},
+    net::clock::reached,
     policy::{Checked, LabelSet, NamespacesUnknown, Policy, ShardingDraft, Siblings, ring::Wishes},
-    proxy::shared::reached,
 };
 
 /// The shortest interval between two policies of one draft.

@@ -26,7 +26,7 @@ use crate::{
         metrics::Leg,
         outcome::{Closed, Live},
         shared::{Tasks, Worker},
-        streams::Stalls,
+        stall::Stalls,
         tls::{answer_hello, read_hello},
         upstream::{ClientBody, Leftover},
     },

@@ -9,7 +9,7 @@
 //! 2. [`connection`]: whoever names `peer.ctrlmesh` is another pod of the namespace, and proves which
 //!    one; everybody else is shown the webhook server's own certificate.
 //! 3. [`review`]: one request; a review is held until its owner is known ([`held`]).
-//! 4. [`operator`], [`peers`]: the two places where it is answered.
+//! 4. [`operator`], [`peers`](super::peers): the two places where it is answered.
 //!
 //! Words: the operator is the controller of this pod, as the server of its webhooks; a peer is
 //! another pod of the namespace.
@@ -19,7 +19,6 @@ mod head;
 mod held;
 mod operator;
 mod page;
-mod peers;
 mod port;
 mod review;
 mod state;
@@ -27,7 +26,6 @@ mod state;
 pub(super) use self::{
     connection::serve,
     page::{peers as peers_page, ready},
-    peers::{PeerBody, follow as follow_peers},
     port::{closed, keep as keep_port},
     state::{Inbound, Webhook},
 };

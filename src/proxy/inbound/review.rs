@@ -14,7 +14,6 @@ use super::{
     head::Hop,
     held::{Known, Whose, in_one_piece, known, known_in},
     operator::{Failed, NotSent, Outgoing, Way},
-    peers::{Failed as PeerFailed, Peer, Search},
     state::Inbound,
 };
 use crate::{
@@ -25,9 +24,10 @@ use crate::{
     proxy::{
         metrics::Leg,
         outcome::{Access, Decided, Ended, How, ReviewRecord},
-        request::refuse,
+        peers::{Failed as PeerFailed, Peer, Search},
         shared::Worker,
-        streams::{Backing, ReplyBody, Stalls},
+        stall::Stalls,
+        streams::{Backing, ReplyBody, refuse},
         upstream::{Broken, ClientBody, strip_hop_by_hop},
     },
     wire::{

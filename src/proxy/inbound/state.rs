@@ -6,10 +6,7 @@ use parking_lot::Mutex;
 use strum::VariantArray;
 use tokio::sync::watch;
 
-use super::{
-    operator::Operator,
-    peers::{Links, Peers, Reason},
-};
+use super::operator::Operator;
 use crate::{
     net::{
         Clock,
@@ -18,7 +15,14 @@ use crate::{
         tls::ClientTls,
     },
     policy::Siblings,
-    proxy::{config, metrics::Metrics, outcome::How, shared::Tasks, upstream::Room},
+    proxy::{
+        config,
+        metrics::Metrics,
+        outcome::How,
+        peers::{Links, Peers, Reason},
+        shared::Tasks,
+        upstream::Room,
+    },
 };
 
 /// Bytes that all reviews whose owner is not known yet may take.

@@ -10,7 +10,7 @@ mod upgrade;
 
 use std::{rc::Rc, sync::Arc};
 
-use http::{HeaderMap, HeaderValue, Method, Request, Response, StatusCode, Uri, Version, header};
+use http::{HeaderMap, Method, Request, Response, StatusCode, Uri, Version, header};
 use http_body_util::Full;
 
 use self::{
@@ -24,7 +24,7 @@ use super::{
     metrics::Leg,
     outcome::{Access, Decided, Ended},
     shared::Pair,
-    streams::{Backing, ListBody, ReplyBody, WatchBody},
+    streams::{Backing, ListBody, ReplyBody, WatchBody, refuse},
     upstream::{
         Broken, ClientBody, Kept, OnBehalf, RequestBody, settled_way, strip_hop_by_hop, understood,
         with_target,
@@ -32,7 +32,7 @@ use super::{
 };
 use crate::{
     policy::{GroupResource, Narrow, Refusal, Refused, Way, Write},
-    wire::{RequestInfo, Verb, media::Encoding, name, request::Resource},
+    wire::{RequestInfo, Verb, name, request::Resource},
 };
 
 /// Answers one request. An error ends the client's stream as the upstream's end would have.
@@ -312,36 +312,6 @@ fn deliver(pair: &Rc<Pair>, answer: Answer, mut access: Access) -> Response<Repl
     };
     let body = ReplyBody::new(body, access).followed_by(pair.stalls.follower());
     reply.map(|()| body)
-}
-
-/// Our own response. A watch with an expired position gets its 410 inside the stream, as from the
-/// API server: some clients repeat a watch for ever that gets 410 by HTTP.
-pub(super) fn refuse(
-    refused: &Refused,
-    accept: Option<&HeaderValue>,
-    mut access: Access,
-) -> Response<ReplyBody> {
-    access.decided = Decided::Refused(refused.refusal);
-    let encoding = Encoding::negotiate(accept.and_then(|accept| accept.to_str().ok()));
-    let status = &refused.status;
-    let in_stream = refused.refusal == Refusal::Expired && access.verb == Verb::Watch.as_str();
-    let (code, kind, body) = if in_stream {
-        (StatusCode::OK, encoding.stream_content_type(), status.error_event(encoding))
-    } else {
-        let code = StatusCode::from_u16(status.code).unwrap_or(StatusCode::BAD_REQUEST);
-        (code, encoding.content_type(), status.encode(encoding))
-    };
-    access.answered(code);
-    let body = Backing::Whole(Full::new(body));
-    let mut reply = Response::new(ReplyBody::new(body, access));
-    *reply.status_mut() = code;
-    let headers = reply.headers_mut();
-    headers.insert(header::CONTENT_TYPE, HeaderValue::from_static(kind));
-    headers.insert(header::CACHE_CONTROL, HeaderValue::from_static("no-cache, private"));
-    if let Some(seconds) = refused.retry_after {
-        headers.insert(header::RETRY_AFTER, seconds.into());
-    }
-    reply
 }
 
 fn is_upgrade(request: &Request<ClientBody>) -> bool {

@@ -22,7 +22,7 @@ use tokio::{sync::OnceCell, time::timeout};
 use crate::{
     api::lease::PodLease,
     cluster::{NoAccess, OwnAccess, chain},
-    net::peer::PodIdentity,
+    net::identity::PodIdentity,
     policy::{
         Scope,
         ring::{Answer, Lease, SPEAKS, Said, Saying, TooLong, Write},

@@ -26,13 +26,13 @@ use self::{
 use super::{
     feed::{Feed, Turn},
     metrics::Metrics,
-    shared::reached,
 };
 use crate::{
     cluster::{OwnAccess, Pauses},
     net::{
+        clock::reached,
         drain::{self, Drain, Draining},
-        peer::PodIdentity,
+        identity::PodIdentity,
     },
     policy::{
         Area, Policy, Scope,

@@ -12,12 +12,12 @@ use http_body_util::Full;
 use super::{
     error::BodyError,
     list::{ListBody, judged::JudgedList},
-    stall::Follower,
     watch::WatchBody,
 };
 use crate::proxy::{
-    inbound::PeerBody,
     outcome::{Access, Ended},
+    peers::PeerBody,
+    stall::Follower,
     upstream::{Cut, UpstreamBody},
 };
 

@@ -22,11 +22,11 @@ use http::{HeaderMap, Method, Response, StatusCode, header};
 use http_body_util::BodyExt;
 use tokio::{sync::mpsc, time::timeout};
 
-use super::turns::{Member, Turn};
 use crate::{
     policy::{Handed, Page, Part, Share, Way, difference, watch_from},
     proxy::{
         feed::InForce,
+        live::{Member, Turn},
         outcome::Why,
         shared::Pair,
         upstream::{Kept, Place, Probe, Room, UpstreamBody, settled_way, understood},

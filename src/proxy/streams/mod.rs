@@ -1,26 +1,20 @@
-//! Live watches and the policies that decided them. When the policy changes, the affected ones are
-//! brought over: by difference if possible, else their clients have to list again. The others are
-//! not touched.
+//! The bodies of responses on their way to the client: lists, watches, and all that pass as they are.
+//! A watch whose policy has changed is brought over here, by difference if possible.
 
 mod body;
 mod change;
 mod error;
 mod list;
-mod live;
-mod machine;
 mod passing;
+mod refusal;
 mod shown;
-mod stall;
-mod turns;
 mod watch;
 
 pub(super) use self::{
     body::{Backing, ReplyBody},
     error::BodyError,
     list::{ListBody, judged::JudgedList},
-    live::{LiveStreams, StreamTable, Subject},
     passing::Treatment,
-    stall::{Stalls, Unread},
-    turns::Turns,
+    refusal::refuse,
     watch::WatchBody,
 };

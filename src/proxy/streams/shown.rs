@@ -4,11 +4,7 @@ use std::{rc::Rc, sync::Arc};
 
 use bytes::Bytes;
 
-use super::{
-    change::Transfer,
-    live::{LiveStream, Subject},
-    machine::{Goal, Input},
-};
+use super::change::Transfer;
 use crate::{
     policy::{
         GroupResource, Refusal,
@@ -18,6 +14,7 @@ use crate::{
         collection::{Bookmarks, Collection},
         config::OnChange,
         feed::InForce,
+        live::{Goal, Input, LiveStream, Subject},
         metrics::Metrics,
         outcome::Ended,
         shared::Pair,

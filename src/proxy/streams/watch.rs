@@ -13,13 +13,17 @@ use http_body::Frame;
 use super::{
     change::{Changed, Changing, Progress},
     error::BodyError,
-    live::Subject,
-    machine::{Input, Output},
     passing::{Passing, Portion, Treatment},
     shown::Shown,
 };
 use crate::{
-    proxy::{collection::Collection, outcome::Ended, shared::Pair, upstream::UpstreamBody},
+    proxy::{
+        collection::Collection,
+        live::{Input, Output, Subject},
+        outcome::Ended,
+        shared::Pair,
+        upstream::UpstreamBody,
+    },
     wire::media::Encoding,
 };
 

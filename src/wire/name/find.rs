@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 
-use super::{BodyKind, NameError};
+use super::kind::{BodyKind, NameError};
 use crate::wire::{
     media::Encoding,
     object::{

@@ -1,8 +1,8 @@
 //! The names in a JSON Patch (RFC 6902), as `evanphx/json-patch` applies it.
 
 use super::{
-    BodyKind, NameError, check_json,
     find::{Found, Places, Type},
+    kind::{BodyKind, NameError, check_json},
 };
 use crate::wire::object::walk::Node;
 

@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 
-use super::{BodyKind, find::Found};
+use super::{find::Found, kind::BodyKind};
 use crate::wire::{
     protobuf::{number, put_varint},
     status::write::cbor_head,

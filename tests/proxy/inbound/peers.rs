@@ -8,8 +8,9 @@ use std::{
 
 use ctrlmesh::net::{
     Clock,
+    identity::PodIdentity,
     leaf::{Leaf, LeafSource},
-    peer::{PEER_NAME, PeerTls, PodIdentity, RootsPlace},
+    peer::{PEER_NAME, PeerTls, RootsPlace},
     tls::H2,
 };
 use http::{Response, Version};

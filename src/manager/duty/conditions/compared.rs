@@ -4,11 +4,13 @@
 
 use std::{collections::BTreeMap, sync::Arc};
 
-use super::Verdict;
-use crate::policy::{
-    NamespaceLabels, Rule, Scope,
-    ownership::{Comparison, Gap, Neighbours, Undecided, gaps},
-    ring::Wanted,
+use crate::{
+    manager::duty::verdict::Verdict,
+    policy::{
+        NamespaceLabels, Rule, Scope,
+        ownership::{Comparison, Gap, Neighbours, Undecided, gaps},
+        ring::Wanted,
+    },
 };
 
 /// Most configs and gaps that are named.

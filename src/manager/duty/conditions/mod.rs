@@ -9,23 +9,20 @@ mod reviews;
 mod rings;
 #[cfg(test)]
 mod tests;
-mod verdict;
 
 use k8s_openapi::jiff::Timestamp;
 use kube::Resource;
 use serde_json::{Value, json};
 
-pub(super) use self::{
-    compared::Comparisons,
-    pods::SelectedPods,
-    rings::{PodOfRing, Rings},
-    verdict::{Missed, Verdict},
-};
+pub(super) use self::{compared::Comparisons, pods::SelectedPods, rings::Rings};
 use crate::{
     api::{Condition, RootStatus, ShardingConfig, ShardingConfigStatus},
     manager::{
         configs::{ConfigFacts, name, namespace},
-        duty::roots::{READY, Roots},
+        duty::{
+            roots::Roots,
+            verdict::{READY, Verdict},
+        },
     },
     policy::{Draft, NamespaceLabels, object_of},
 };

@@ -5,10 +5,13 @@
 
 use std::collections::BTreeMap;
 
-use super::{Missed, Verdict, reviews::ReviewedPods};
+use super::reviews::ReviewedPods;
 use crate::{
     api::{PodsOfGeneration, PodsStatus},
-    manager::duty::found::PodFacts,
+    manager::duty::{
+        found::PodFacts,
+        verdict::{Missed, Verdict},
+    },
     policy::ShardingDraft,
 };
 

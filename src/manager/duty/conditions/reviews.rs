@@ -5,8 +5,13 @@
 
 use std::num::NonZeroU16;
 
-use super::{Missed, Verdict};
-use crate::{manager::duty::found::PodFacts, policy::ShardingDraft};
+use crate::{
+    manager::duty::{
+        found::PodFacts,
+        verdict::{Missed, Verdict},
+    },
+    policy::ShardingDraft,
+};
 
 pub(super) const TYPE: &str = "WebhookRedirected";
 

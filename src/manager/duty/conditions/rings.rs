@@ -7,14 +7,17 @@
 
 use std::{collections::BTreeMap, sync::Arc};
 
-use super::{
-    Missed, Verdict,
-    compared::{Compared, Comparisons},
-};
+use super::compared::{Compared, Comparisons};
 use crate::{
     manager::{
         configs::ConfigFacts,
-        duty::{found::namespace, subject::About, waiting::Lacking},
+        duty::{
+            found::namespace,
+            leases::PodOfRing,
+            subject::About,
+            verdict::{Missed, Verdict},
+            waiting::Lacking,
+        },
     },
     policy::{Draft, NamespaceLabels, Scope, ShardingDraft, ring::Wanted},
 };
@@ -55,23 +58,6 @@ struct Silence<'a> {
     pods: Missed<'a>,
     has_unheard: bool,
     has_heard: bool,
-}
-
-/// A pod of a ring, by what its Lease shows.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(in crate::manager::duty) enum PodOfRing {
-    /// A pod without a Lease, which has started a moment ago.
-    Young,
-    /// A pod without a Lease.
-    WithoutLease,
-    /// A pod whose Lease cannot be read.
-    Unreadable,
-    /// A pod whose Lease was not followed for long enough.
-    Unheard,
-    /// A pod that does not renew its Lease.
-    Silent,
-    /// A pod that renews its Lease.
-    Heard,
 }
 
 impl<'a> Rings<'a> {

@@ -4,11 +4,11 @@ use k8s_openapi::jiff::Timestamp;
 use proptest::prelude::*;
 use serde_json::{Value, json};
 
-use super::{Comparisons, OfShard, PodOfRing, Rings, Roots, SelectedPods};
+use super::{Comparisons, OfShard, Rings, Roots, SelectedPods};
 use crate::{
     manager::{
         configs::ConfigFacts,
-        duty::{found::PodFacts, subject::About},
+        duty::{found::PodFacts, leases::PodOfRing, subject::About},
     },
     policy::{Draft, LabelSet, NamespaceLabels, ShardingDraft},
 };

@@ -13,10 +13,10 @@ pub(super) use self::{
     write::{Release, Writes, as_found, own, set_spec},
 };
 use super::{
-    conditions::Verdict,
     found::{ChosenPod, namespace},
     leases::Leases,
     subject::{About, Subject},
+    verdict::{READY, Verdict},
     waiting::Lacking,
 };
 use crate::{
@@ -27,8 +27,6 @@ use crate::{
     },
 };
 
-/// The condition of a root.
-pub(super) const READY: &str = "Ready";
 /// The reason for which it is not ready while objects are not counted.
 const UNCOUNTED: &str = "Uncounted";
 /// Most names in a message.

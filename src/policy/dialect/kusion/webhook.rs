@@ -2,8 +2,8 @@
 
 use crate::{
     api,
-    policy::{
-        dialect::problem::Problems,
+    policy::dialect::{
+        problem::Problems,
         webhook::{BadWebhook, CertFiles, Webhook},
     },
 };

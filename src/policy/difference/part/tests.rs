@@ -4,7 +4,9 @@ use proptest::prelude::*;
 
 use super::*;
 use crate::{
-    policy::{HashRange, Pattern, Scope, Selected, sharding::any_computed},
+    policy::{
+        Boundary, HashOf, HashRange, HashRule, Pattern, Scope, Selected, sharding::any_computed,
+    },
     wire::selector::{Op, Requirement},
 };
 

@@ -4,8 +4,7 @@
 
 use std::fmt;
 
-/// One more than the last hash.
-const END: u128 = 1 << 64;
+use crate::policy::spans::{END, Span, Spans};
 
 /// A rule for objects whose hash is in one of the ranges.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -176,6 +175,15 @@ impl HashRange {
             return Err(BadRange::Empty { from: from.to_owned(), to: to.to_owned() });
         }
         Ok(Self { from: first, to: end })
+    }
+}
+
+impl FromIterator<HashRange> for Spans {
+    fn from_iter<I: IntoIterator<Item = HashRange>>(ranges: I) -> Self {
+        Self::of(ranges.into_iter().map(|range| {
+            let (from, to) = range.bounds();
+            Span { from: from.into(), to: to.map_or(END, u128::from) }
+        }))
     }
 }
 

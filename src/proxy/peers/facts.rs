@@ -12,7 +12,7 @@ use kube::{Resource, core::ObjectMeta};
 use serde::{Deserialize, Deserializer};
 
 use crate::{
-    net::peer::PodIdentity,
+    net::identity::PodIdentity,
     sidecar::{InboundPlan, PROXY},
 };
 

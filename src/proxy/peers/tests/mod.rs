@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 
 use super::facts::{PodFacts, WatchedPod};
 use crate::{
-    net::peer::PodIdentity,
+    net::identity::PodIdentity,
     policy::{Draft, Kind, Siblings, draft},
 };
 

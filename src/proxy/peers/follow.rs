@@ -16,9 +16,8 @@ use super::{
 };
 use crate::{
     cluster::{Followed, OwnAccess, Update, describe},
-    net::peer::PodIdentity,
+    net::{clock::reached, identity::PodIdentity},
     policy::Siblings,
-    proxy::shared::reached,
 };
 
 /// Most pods that are known: each takes a kibibyte or two.

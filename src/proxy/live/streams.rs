@@ -57,7 +57,7 @@ pub(in crate::proxy) struct Subject {
 
 /// One live watch, which is among the others until it is dropped.
 #[derive(Debug)]
-pub(super) struct LiveStream {
+pub(in crate::proxy) struct LiveStream {
     machine: RefCell<Machine<Subject>>,
     waker: RefCell<Option<Waker>>,
     row: Arc<StreamRow>,
@@ -95,7 +95,7 @@ impl LiveStreams {
     }
 
     /// Registers a new watch, which was decided by this policy.
-    pub(super) fn register(
+    pub(in crate::proxy) fn register(
         self: &Rc<Self>,
         connection: u64,
         subject: Subject,
@@ -213,7 +213,7 @@ impl Sight for Subject {
 
 impl LiveStream {
     /// Steps the machine: gives it an input, records its effect, and returns it.
-    pub(super) fn step(&self, input: Input<'_, Subject>) -> Output<Subject> {
+    pub(in crate::proxy) fn step(&self, input: Input<'_, Subject>) -> Output<Subject> {
         let output = self.machine.borrow_mut().step(input);
         match output {
             Output::CarriedOver => self.row.epoch.store(self.epoch().get(), Ordering::Relaxed),
@@ -235,34 +235,34 @@ impl LiveStream {
     }
 
     /// Brings the watch over if the policy has changed before its first bytes arrived.
-    pub(super) fn catch_up(&self, present: &Arc<InForce>) {
+    pub(in crate::proxy) fn catch_up(&self, present: &Arc<InForce>) {
         if let Output::Late = self.step(Input::Policy(present, &|| None)) {
             self.step(Input::Expire);
         }
     }
 
     /// Whether an order waits for the end of an event.
-    pub(super) fn has_order(&self) -> bool {
+    pub(in crate::proxy) fn has_order(&self) -> bool {
         self.machine.borrow().has_order()
     }
 
     /// The policy whose scope this watch shows.
-    pub(super) fn in_force(&self) -> Arc<InForce> {
+    pub(in crate::proxy) fn in_force(&self) -> Arc<InForce> {
         Arc::clone(&self.machine.borrow().shown)
     }
 
-    pub(super) fn epoch(&self) -> Epoch {
+    pub(in crate::proxy) fn epoch(&self) -> Epoch {
         self.machine.borrow().shown.epoch
     }
 
     /// Whether that policy shows only a part of it.
-    pub(super) fn is_limited(&self) -> bool {
+    pub(in crate::proxy) fn is_limited(&self) -> bool {
         let machine = self.machine.borrow();
         machine.sight.is_limited(&machine.shown)
     }
 
     /// Sets the waker for the next order.
-    pub(super) fn wake_by(&self, waker: &Waker) {
+    pub(in crate::proxy) fn wake_by(&self, waker: &Waker) {
         let mut mine = self.waker.borrow_mut();
         if !mine.as_ref().is_some_and(|known| known.will_wake(waker)) {
             *mine = Some(waker.clone());
@@ -270,7 +270,7 @@ impl LiveStream {
     }
 
     /// Records that an event was shown.
-    pub(super) fn showed(&self, position: Option<u64>) {
+    pub(in crate::proxy) fn showed(&self, position: Option<u64>) {
         self.row.events.fetch_add(1, Ordering::Relaxed);
         if let Some(position) = position {
             self.row.position.store(position, Ordering::Relaxed);

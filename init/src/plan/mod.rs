@@ -3,12 +3,14 @@
 //! A [`Plan`] holds no iptables syntax and no resolved name, so the injector can build it before
 //! the pod exists. Every value is validated by its constructor.
 
+pub mod env_from;
+
 use std::fmt;
 use std::net::{IpAddr, Ipv6Addr, SocketAddr};
 use std::num::NonZeroU16;
 use std::str::FromStr;
 
-use crate::pod::env_from::EnvFrom;
+use self::env_from::EnvFrom;
 
 /// The maximum number of upstreams of a plan, and of the addresses they resolve to. The restore
 /// text then stays under 32 KiB, less than the buffer of a pipe.

@@ -35,10 +35,11 @@ use super::super::{identity, siblings, usable};
 use crate::{
     net::{
         Clock,
+        identity::PodIdentity,
         leaf::{Leaf, LeafSource},
-        peer::{PeerTls, PodIdentity, RootsPlace, peer_of},
+        peer::{PeerTls, RootsPlace, peer_of},
     },
-    proxy::inbound::peers::{Peers, Search, facts::PodFacts, table::Chosen},
+    proxy::peers::{Peers, Search, facts::PodFacts, table::Chosen},
 };
 
 /// The CA, and the pods' leaves.

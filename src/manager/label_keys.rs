@@ -32,7 +32,7 @@ pub struct LabelKeys {
 
 impl LabelKeys {
     /// Two flags with one key.
-    pub(in crate::manager) fn twice(&self) -> Option<&LabelKey> {
+    pub(super) fn twice(&self) -> Option<&LabelKey> {
         let Self { namespace, shard_hash, control } = self;
         match namespace == shard_hash || namespace == control {
             true => Some(namespace),

@@ -22,7 +22,7 @@ use super::{identity, pod, siblings};
 use crate::{
     cluster::OwnAccess,
     policy::Siblings,
-    proxy::inbound::peers::{Peers, follow},
+    proxy::peers::{Peers, follow},
 };
 
 type Body = UnsyncBoxBody<Bytes, Infallible>;

@@ -27,7 +27,7 @@ const SETTLE: Duration = Duration::from_millis(30);
 
 /// The turns, in their order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) enum Turn {
+pub(in crate::proxy) enum Turn {
     /// DELETED of objects without an owner.
     ParentsLeave,
     /// DELETED of objects with an owner.
@@ -41,7 +41,7 @@ pub(super) enum Turn {
 const TURNS: usize = 4;
 
 impl Turn {
-    pub(super) const ALL: [Self; TURNS] =
+    pub(in crate::proxy) const ALL: [Self; TURNS] =
         [Self::ParentsLeave, Self::ChildrenLeave, Self::ChildrenCome, Self::ParentsCome];
 }
 
@@ -80,7 +80,7 @@ pub(super) struct Notifier {
 
 /// The part of one watch in one change. Dropping it ends the waiting for it.
 #[derive(Debug)]
-pub(super) struct Member {
+pub(in crate::proxy) struct Member {
     turns: Arc<Turns>,
     epoch: Epoch,
     /// The number of turns that it has ended.
@@ -144,7 +144,7 @@ impl Drop for Notifier {
 
 impl Member {
     /// Waits until all others have ended the turn before `turn`.
-    pub(super) async fn wait_for(&self, turn: Turn) {
+    pub(in crate::proxy) async fn wait_for(&self, turn: Turn) {
         let open = async {
             loop {
                 let moved = self.turns.moved.notified();
@@ -161,7 +161,7 @@ impl Member {
     }
 
     /// Records that it has ended `turn` and those before.
-    pub(super) fn end(&mut self, turn: Turn, has_moved: bool) {
+    pub(in crate::proxy) fn end(&mut self, turn: Turn, has_moved: bool) {
         let mut state = self.turns.state.lock();
         if let Some(change) = state.changes.get_mut(&self.epoch) {
             if let (Some(moved), true) = (change.has_moved.get_mut(turn as usize), has_moved) {

@@ -9,7 +9,7 @@ use tokio::{
 
 use super::{identity, siblings, usable};
 use crate::proxy::{
-    inbound::peers::{
+    peers::{
         Peers,
         link::Session,
         table::{Choice, Tried},

@@ -15,7 +15,7 @@ use parking_lot::Mutex;
 use tokio::time::Instant;
 
 use super::facts::PodFacts;
-use crate::{net::peer::PodIdentity, policy::Siblings};
+use crate::{net::identity::PodIdentity, policy::Siblings};
 
 /// The time for which a pod that could not be reached comes after all others: it has the fewest
 /// open reviews, and would be chosen first.

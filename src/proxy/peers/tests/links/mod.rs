@@ -22,7 +22,7 @@ use self::mesh::{Mesh, Never, Pod, at, chosen, nobody, put, text};
 use super::identity;
 use crate::{
     net::peer::PeerTls,
-    proxy::inbound::peers::{Failed, Links, PeerBody, Peers, failed::Reason, link::Line},
+    proxy::peers::{Failed, Links, PeerBody, Peers, failed::Reason, link::Line},
 };
 
 mod mesh;

@@ -74,7 +74,7 @@ pub enum BadWebhook {
 
 impl Webhook {
     /// A path of `certDir`.
-    pub(in crate::policy) fn directory(given: &str) -> Result<Box<str>, BadWebhook> {
+    pub(super) fn directory(given: &str) -> Result<Box<str>, BadWebhook> {
         let is_path = given.starts_with('/')
             && given.len() <= MAX_PATH
             && !given.contains(char::is_control)
@@ -91,7 +91,7 @@ impl Webhook {
     }
 
     /// The name of a Secret.
-    pub(in crate::policy) fn secret(given: &str) -> Result<Box<str>, BadWebhook> {
+    pub(super) fn secret(given: &str) -> Result<Box<str>, BadWebhook> {
         if is_subdomain(given) {
             Ok(given.into())
         } else {
@@ -100,7 +100,7 @@ impl Webhook {
     }
 
     /// The name of a file, as a key of a Secret may be.
-    pub(in crate::policy) fn file(given: &str) -> Result<Box<str>, BadWebhook> {
+    pub(super) fn file(given: &str) -> Result<Box<str>, BadWebhook> {
         let is_of_file = |byte: u8| byte.is_ascii_alphanumeric() || b"-_.".contains(&byte);
         let is_file = (1..=MAX_FILE).contains(&given.len())
             && given.bytes().all(is_of_file)

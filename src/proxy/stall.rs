@@ -46,7 +46,7 @@ const LOOK: Duration = Duration::from_secs(5);
 
 /// The number of unread responses of all pairs at this moment.
 #[derive(Debug, Default)]
-pub(in crate::proxy) struct Unread {
+pub(super) struct Unread {
     responses: AtomicUsize,
     /// Pairs with unread responses.
     pairs: AtomicUsize,
@@ -56,7 +56,7 @@ pub(in crate::proxy) struct Unread {
 
 /// The responses of one pair that are under way.
 #[derive(Debug, Default)]
-pub(in crate::proxy) struct Stalls {
+pub(super) struct Stalls {
     open: RefCell<BTreeMap<u64, Rc<Flow>>>,
     next: Cell<u64>,
     unread: Cell<usize>,
@@ -72,7 +72,7 @@ struct Flow {
 }
 
 #[derive(Debug)]
-pub(in crate::proxy) struct Follower {
+pub(super) struct Follower {
     all: Rc<Stalls>,
     flow: Option<(u64, Rc<Flow>)>,
 }
@@ -100,16 +100,16 @@ fn patience(excess: usize) -> Duration {
 }
 
 impl Stalls {
-    pub(in crate::proxy) fn new(of_all: Arc<Unread>) -> Self {
+    pub(super) fn new(of_all: Arc<Unread>) -> Self {
         Self { of_all, ..Self::default() }
     }
 
-    pub(in crate::proxy) fn follower(self: &Rc<Self>) -> Follower {
+    pub(super) fn follower(self: &Rc<Self>) -> Follower {
         Follower { all: Rc::clone(self), flow: None }
     }
 
     /// Resolves when it is time to ask [which responses to reset](Self::to_reset) again.
-    pub(in crate::proxy) async fn time_to_look(&self) {
+    pub(super) async fn time_to_look(&self) {
         let crowded = self.of_all.crowded.notified();
         let pause = self.of_all.excess().map_or(LOOK, |excess| patience(excess) / 2);
         let _ = timeout(pause, crowded).await;
@@ -117,7 +117,7 @@ impl Stalls {
 
     /// The tasks to end so that the pair stays within its share, those that wait longest first.
     /// Their responses count as reset from now on.
-    pub(in crate::proxy) fn to_reset(&self) -> Vec<task::Id> {
+    pub(super) fn to_reset(&self) -> Vec<task::Id> {
         let (most, after) = self.of_all.allowance();
         let open = self.open.borrow();
         let mut stalled: Vec<_> = open
