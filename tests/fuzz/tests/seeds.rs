@@ -1,4 +1,4 @@
-//! The seeds, and each of them cut short and damaged, hold in every target.
+//! The seeds hold in every target, and those that were written by hand also cut short and damaged.
 
 #![allow(missing_docs, clippy::unwrap_used, reason = "tests")]
 
@@ -42,6 +42,11 @@ fn every_target_has_seeds_and_every_seed_a_target() {
     }
 }
 
+/// Whether libFuzzer named it. Such seeds are many, and it has looked at what they turn into.
+fn is_found(name: &str) -> bool {
+    name.len() == 40 && name.bytes().all(|byte| byte.is_ascii_hexdigit())
+}
+
 #[test]
 fn seeds_hold_whole_cut_short_and_damaged() {
     let seeds = seeds();
@@ -50,6 +55,9 @@ fn seeds_hold_whole_cut_short_and_damaged() {
             // Seen in the output of a test that fails.
             println!("{target}/{name}");
             run(seed);
+            if is_found(name) {
+                continue;
+            }
             for place in (0..seed.len()).step_by(1 + seed.len() / 24) {
                 run(&seed[..place]);
                 for damage in [1, 0x20, 0xff] {

@@ -76,7 +76,7 @@ pub(crate) fn run(gate: Gate) -> Result<()> {
         };
         println!(
             "{test}: seed {seed}: FAILED after {seconds:.1} s: {error:#}\n\
-             replay: ORACLE_SEED={seed} cargo test -p ctrlmesh-e2e --test oracle {test}"
+             replay: ORACLE_SEED={seed} scripts/test -- --test e2e oracle::{test}"
         );
         failed.push(*seed);
         if failed.len() == MOST_FAILURES {
