@@ -73,20 +73,22 @@ impl Plan {
         self.waiting.extract_if(.., |group| group.needs_kubernetes).collect()
     }
 
-    /// The next group that there is room for. `memory`: what is available, in bytes;
+    /// The next group, if there is room for it. `memory`: what is available, in bytes;
     /// `has_kubernetes`: whether clusters can start.
+    ///
+    /// No lighter group overtakes one that waits for room: nodes, which take long, would come last.
     pub(crate) fn start(&mut self, memory: u64, has_kubernetes: bool) -> Option<Group> {
+        let can_run = |group: &Group| has_kubernetes || !group.needs_kubernetes;
+        let at = self.waiting.iter().position(can_run)?;
+        let units = self.room.units_of(self.waiting[at].weight);
         let free = self.room.units().saturating_sub(self.taken);
-        let fits = |group: &Group| {
-            let units = self.room.units_of(group.weight);
-            // What is alone has whatever memory there is.
-            let has_memory = self.taken == 0 || memory >= units as u64 * MEMORY_OF_UNIT;
-            units <= free && has_memory && (has_kubernetes || !group.needs_kubernetes)
-        };
-        let at = self.waiting.iter().position(fits)?;
-        let group = self.waiting.remove(at);
-        self.taken += self.room.units_of(group.weight);
-        Some(group)
+        // What runs alone has whatever memory there is.
+        let has_memory = self.taken == 0 || memory >= units as u64 * MEMORY_OF_UNIT;
+        if units > free || !has_memory {
+            return None;
+        }
+        self.taken += units;
+        Some(self.waiting.remove(at))
     }
 
     pub(crate) fn end(&mut self, weight: Weight) {
@@ -135,6 +137,15 @@ mod tests {
         assert_eq!(started(&mut plan(1, &groups), PLENTY).len(), 1);
         let light = [("a", Weight::InProcess), ("b", Weight::InProcess)];
         assert_eq!(started(&mut plan(1, &light), PLENTY).len(), 1);
+    }
+
+    #[test]
+    fn a_light_group_does_not_overtake_one_that_waits_for_room() {
+        let (one, two) = (Weight::ApiServer, Weight::Node);
+        let mut plan = plan(2, &[("a", two), ("b", two), ("c", two), ("short", one)]);
+        assert_eq!(started(&mut plan, PLENTY), ["a", "b"]);
+        plan.end(two);
+        assert_eq!(started(&mut plan, PLENTY), ["c", "short"]);
     }
 
     #[test]
