@@ -1,12 +1,12 @@
 //! What a group of tests leaves: processes that carry its mark, and the beds of dead owners.
 
 use std::{
-    fs, thread,
+    fs,
     time::{Duration, Instant},
 };
 
 use anyhow::Result;
-use ctrlmesh_e2e::sweep;
+use ctrlmesh_e2e::{sweep, until};
 use nix::{
     sys::signal::{Signal, kill},
     unistd::Pid,
@@ -24,18 +24,12 @@ const LIMIT: Duration = Duration::from_secs(30);
 pub(crate) fn remove(mark: &str, is_green: bool) -> Result<Vec<String>> {
     let began = Instant::now();
     let mut named = Vec::new();
-    loop {
+    let ended = until("what the group left has ended", LIMIT, || {
         let left = processes(mark);
         if left.is_empty() {
-            break;
+            return Ok(Some(()));
         }
-        let waited = began.elapsed();
-        if waited > LIMIT {
-            named
-                .extend(left.into_iter().map(|(_, command)| format!("cannot be ended: {command}")));
-            break;
-        }
-        if !is_green || waited > GRACE {
+        if !is_green || began.elapsed() > GRACE {
             if is_green && named.is_empty() {
                 named.extend(left.iter().map(|(_, command)| command.clone()));
             }
@@ -44,7 +38,11 @@ pub(crate) fn remove(mark: &str, is_green: bool) -> Result<Vec<String>> {
                 let _ = kill(pid, Signal::SIGKILL);
             }
         }
-        thread::sleep(Duration::from_millis(20));
+        Ok(None)
+    });
+    if ended.is_err() {
+        let left = processes(mark).into_iter();
+        named.extend(left.map(|(_, command)| format!("cannot be ended: {command}")));
     }
     let swept = sweep()?;
     if is_green {

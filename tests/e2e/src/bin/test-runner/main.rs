@@ -10,7 +10,7 @@
 //! 6. [`leftovers`] ends what a group left: processes, directories, cgroups.
 //! 7. [`report`] prints the tables, the failures, what was slow, and cargo's closing line.
 
-#![allow(clippy::print_stdout, reason = "the output of the program")]
+#![allow(clippy::print_stdout, clippy::print_stderr, reason = "the output of the program")]
 
 mod committed;
 mod cpu;

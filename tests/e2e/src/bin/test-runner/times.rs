@@ -1,11 +1,6 @@
 //! The committed times of the tests: a file of lines, one a test.
 
-use std::{
-    collections::BTreeMap,
-    fmt::Write,
-    fs,
-    path::{Path, PathBuf},
-};
+use std::{collections::BTreeMap, fmt::Write, fs, path::Path};
 
 use anyhow::{Context, Result, bail, ensure};
 
@@ -19,7 +14,6 @@ const HEADER: &str =
 /// calibration of the machine on which they were measured.
 #[derive(Debug, Default)]
 pub(crate) struct Times {
-    file: PathBuf,
     calibration: f64,
     seconds: BTreeMap<String, f64>,
 }
@@ -29,11 +23,11 @@ impl Times {
     pub(crate) fn read(file: &Path) -> Result<Self> {
         let text = match fs::read_to_string(file) {
             Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
-                return Ok(Self { file: file.to_owned(), ..Self::default() });
+                return Ok(Self::default());
             }
             text => text.with_context(|| format!("reading {}", file.display()))?,
         };
-        Self::parse(&text, file).with_context(|| {
+        Self::parse(&text).with_context(|| {
             format!(
                 "{} is torn or was edited: restore it, or write it again by \
                  scripts/test --record-times after deleting it",
@@ -42,8 +36,8 @@ impl Times {
         })
     }
 
-    fn parse(text: &str, file: &Path) -> Result<Self> {
-        let mut times = Self { file: file.to_owned(), ..Self::default() };
+    fn parse(text: &str) -> Result<Self> {
+        let mut times = Self::default();
         let mut count = None;
         for (number, line) in text.lines().enumerate() {
             let bad = || format!("line {}: {line:?}", number + 1);
@@ -75,7 +69,7 @@ impl Times {
     /// Those of a run.
     pub(crate) fn of(finished: &Finished, calibration: f64) -> Self {
         let seconds = finished.tests.iter().map(|(name, test)| (name.clone(), test.seconds));
-        Self { file: PathBuf::new(), calibration, seconds: seconds.collect() }
+        Self { calibration, seconds: seconds.collect() }
     }
 
     /// Writes the file whole or not at all.
@@ -94,14 +88,6 @@ impl Times {
         }
         let _ = writeln!(text, "tests {}", self.seconds.len());
         text
-    }
-
-    pub(crate) fn file(&self) -> &Path {
-        &self.file
-    }
-
-    pub(crate) fn is_empty(&self) -> bool {
-        self.seconds.is_empty()
     }
 
     /// The names with a time.
@@ -129,7 +115,7 @@ impl Times {
     #[cfg(test)]
     pub(crate) fn from_seconds(seconds: &[(&str, f64)]) -> Self {
         let seconds = seconds.iter().map(|(name, seconds)| ((*name).to_owned(), *seconds));
-        Self { file: PathBuf::new(), calibration: 1.0, seconds: seconds.collect() }
+        Self { calibration: 1.0, seconds: seconds.collect() }
     }
 }
 
@@ -141,7 +127,7 @@ mod tests {
     #[test]
     fn what_is_written_is_read_again() {
         let times = Times::from_seconds(&[("e2e a::b", 1.25), ("proxy c", 0.0)]);
-        let read = Times::parse(&times.text(), Path::new("f")).unwrap();
+        let read = Times::parse(&times.text()).unwrap();
         assert_eq!(read.names().collect::<Vec<_>>(), ["e2e a::b", "proxy c"]);
         assert_eq!(read.of_test("e2e a::b"), Some(1.2));
     }
@@ -149,15 +135,15 @@ mod tests {
     #[test]
     fn a_torn_file_is_refused_wherever_it_is_torn() {
         let text = Times::from_seconds(&[("e2e a", 1.0), ("e2e b", 2.0)]).text();
-        assert!(Times::parse(&text, Path::new("f")).is_ok());
+        assert!(Times::parse(&text).is_ok());
         for end in 0..text.len() - 1 {
             // Without the last digit of the count it is another count.
-            let torn = Times::parse(&text[..end], Path::new("f"));
+            let torn = Times::parse(&text[..end]);
             assert!(torn.is_err(), "{:?}", &text[..end]);
         }
         for wrong in ["x e2e c\n", "-1 e2e c\n", "1.0 e2e a\n", "NaN e2e c\n", "1.0\n"] {
             let text = text.replace("tests", &format!("{wrong}tests"));
-            assert!(Times::parse(&text, Path::new("f")).is_err(), "{wrong}");
+            assert!(Times::parse(&text).is_err(), "{wrong}");
         }
     }
 

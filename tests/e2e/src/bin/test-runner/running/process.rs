@@ -180,7 +180,7 @@ fn read_errors(mut errors: ChildStderr) -> JoinHandle<Vec<u8>> {
 #[cfg(test)]
 mod tests {
     use std::{
-        sync::mpsc::channel,
+        sync::mpsc::sync_channel,
         time::{Duration, Instant},
     };
 
@@ -200,7 +200,7 @@ mod tests {
         let mut group = group("scripted", Weight::InProcess);
         group.executable.path = SCRIPT.into();
         group.tests = tests.iter().map(|&name| name.to_owned()).collect();
-        let (outbox, inbox) = channel();
+        let (outbox, inbox) = sync_channel(16);
         let tell = move |told| outbox.send(told).unwrap();
         let mut process = GroupProcess::start(&group, number, tell).unwrap();
         let mut results = Vec::new();
