@@ -346,6 +346,9 @@ fn images_are_built_from_the_containerfiles_of_deploy() -> Result<()> {
         // A second time, as a test that rebuilds does.
         node.import_image(&image)?;
     }
+    let size = |path: &Path| std::fs::metadata(path).map(|file| file.len());
+    let archive = images::proxy(&program)?.archive;
+    ensure!(size(&archive)? < size(&program)? / 2, "the symbols are in the image");
     node.apply(&format!(
         r#"
 apiVersion: v1
