@@ -15,7 +15,7 @@ mod replicas;
 mod rights;
 mod roots;
 mod rotation;
-mod scene;
+pub(crate) mod scene;
 mod siblings;
 mod stamps;
 mod waiting;
