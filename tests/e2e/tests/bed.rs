@@ -6,6 +6,7 @@ use std::{
     net::Ipv6Addr,
     path::{Path, PathBuf},
     process::{Child, Command, Stdio},
+    sync::{Arc, Mutex, PoisonError, Weak},
     time::{Duration, Instant},
 };
 
@@ -14,10 +15,26 @@ use ctrlmesh_e2e::{ApiServer, AuditLevel, Families, Node, Rule, images, kube_bin
 use serde_json::{Value, json};
 
 const SHORT: Duration = Duration::from_secs(10);
+/// A name more of the shared server.
+const EXTRA: &str = "api.example.test";
+
+/// A server for the tests that neither stop one nor want another audit log; it ends with the last of
+/// them.
+fn shared() -> Result<Arc<ApiServer>> {
+    static SHARED: Mutex<Weak<ApiServer>> = Mutex::new(Weak::new());
+    let mut shared = SHARED.lock().unwrap_or_else(PoisonError::into_inner);
+    if let Some(api) = shared.upgrade() {
+        return Ok(api);
+    }
+    let builder = ApiServer::builder().bind(Ipv6Addr::UNSPECIFIED.into()).extra_name(EXTRA);
+    let api = Arc::new(builder.start()?);
+    *shared = Arc::downgrade(&api);
+    Ok(api)
+}
 
 #[test]
 fn two_api_servers_run_at_once() -> Result<()> {
-    let (first, second) = (ApiServer::start()?, ApiServer::start()?);
+    let (first, second) = (shared()?, ApiServer::start()?);
     ensure!(first.address() != second.address());
     first.kubectl(&["create", "configmap", "here"])?;
     ensure!(first.client().get("/api/v1/namespaces/default/configmaps/here")?.status == 200);
@@ -85,7 +102,7 @@ fn audit_log_tells_who_asked_what() -> Result<()> {
 
 #[test]
 fn audit_log_without_bodies() -> Result<()> {
-    let api = ApiServer::start()?;
+    let api = shared()?;
     api.kubectl(&["create", "configmap", "bare", "--from-literal=key=value"])?;
     let created = api.audit().reader()?.wait_for(SHORT, |entry| entry.verb == "create")?;
     ensure!(created.request_object.is_none() && created.response_object.is_none());
@@ -102,7 +119,7 @@ fn audit_log_can_be_off() -> Result<()> {
 
 #[test]
 fn watch_waits_for_what_comes() -> Result<()> {
-    let api = ApiServer::start()?;
+    let api = shared()?;
     let maps = "/api/v1/namespaces/default/configmaps";
     let seen = |name: &'static str| {
         move |event: &Value| {
@@ -191,7 +208,7 @@ fn compaction_makes_the_past_unreadable() -> Result<()> {
 
 #[test]
 fn one_server_listens_on_both_families() -> Result<()> {
-    let api = ApiServer::builder().bind(Ipv6Addr::UNSPECIFIED.into()).start()?;
+    let api = shared()?;
     let port = api.address().port();
     for host in ["127.0.0.1", "[::1]"] {
         let server = format!("https://{host}:{port}");
@@ -203,14 +220,14 @@ fn one_server_listens_on_both_families() -> Result<()> {
 
 #[test]
 fn certificate_covers_an_extra_name() -> Result<()> {
-    let api = ApiServer::builder().extra_name("api.example.test").start()?;
+    let api = shared()?;
     let port = api.address().port();
     let kubectl = |name: &str| -> Result<String> {
         let kubeconfig = api.kubeconfig_for(&api.url(), api.ca_pem(), api.admin_token())?;
         let kubectl = api.kubectl_client().with_kubeconfig(&kubeconfig);
         kubectl.run(&["get", "--raw=/readyz", &format!("--tls-server-name={name}")])
     };
-    ensure!(kubectl("api.example.test")? == "ok");
+    ensure!(kubectl(EXTRA)? == "ok");
     ensure!(kubectl("other.example.test").is_err(), "a name that it does not cover, port {port}");
     Ok(())
 }
@@ -346,6 +363,9 @@ fn images_are_built_from_the_containerfiles_of_deploy() -> Result<()> {
         // A second time, as a test that rebuilds does.
         node.import_image(&image)?;
     }
+    let size = |path: &Path| std::fs::metadata(path).map(|file| file.len());
+    let archive = images::proxy(&program)?.archive;
+    ensure!(size(&archive)? < size(&program)? / 2, "the symbols are in the image");
     node.apply(&format!(
         r#"
 apiVersion: v1

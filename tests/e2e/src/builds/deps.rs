@@ -18,7 +18,7 @@ struct Need {
     used_for: &'static str,
 }
 
-const NEEDS: [Need; 12] = [
+const NEEDS: [Need; 13] = [
     need("setpriv", "util-linux", "processes that end with their owner; namespaces"),
     need("containerd", "containerd", "the node"),
     need("runc", "runc", "the node"),
@@ -27,6 +27,7 @@ const NEEDS: [Need; 12] = [
     need("nft", "nftables", "kube-proxy; the kernel tests"),
     need("iptables-nft-restore", "iptables", "the kernel tests"),
     need("buildah", "buildah", "images"),
+    need("strip", "binutils", "images"),
     need("dpkg-deb", "dpkg", "the base of the images"),
     need("curl", "curl", "a client in the tests"),
     need("openssl", "openssl", "a client in the tests"),

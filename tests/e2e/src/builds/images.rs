@@ -40,6 +40,9 @@ const BASE_PACKAGES: [&str; 11] = [
     "netbase",
 ];
 
+/// Removes the symbols of a program: they are more than half of what each node would import.
+const STRIP: &str = "strip";
+
 /// Directories that a package's script would create, and that any image has.
 const BASE_DIRECTORIES: [(&str, u32); 1] = [("tmp", 0o1777)];
 
@@ -63,11 +66,11 @@ pub struct Image {
     pub archive: PathBuf,
 }
 
-/// One build: a Containerfile, the files of its context, and its arguments.
+/// One build: a Containerfile, the programs of its context, and its arguments.
 struct Build<'a> {
     name: &'a str,
     containerfile: &'a str,
-    /// (name in the context, file)
+    /// (name in the context, program)
     context: &'a [(&'a str, PathBuf)],
     base: Option<&'a Path>,
 }
@@ -92,7 +95,7 @@ pub fn busybox() -> Result<Image> {
     Build { name: BUSYBOX, containerfile: BUSYBOX_FILE, context: &[], base: Some(&base) }.image()
 }
 
-/// The proxy's image, from the static binary at `binary`.
+/// The proxy's image, from the static binary at `binary`, without its symbols.
 ///
 /// # Errors
 ///
@@ -135,7 +138,7 @@ pub fn of_program(name: &str, containerfile: &Path, program: &Path) -> Result<Im
 
 impl Build<'_> {
     fn image(&self) -> Result<Image> {
-        let mut key = Key::default().add(self.name).add(self.containerfile);
+        let mut key = Key::default().add(self.name).add(self.containerfile).add(STRIP);
         for (name, file) in self.context {
             key = key.add(name).add_file(file)?;
         }
@@ -151,8 +154,8 @@ impl Build<'_> {
     fn build(&self, archive: &Path) -> Result<()> {
         let work = Scratch::make("image")?;
         let context = work.subdirectory("context")?;
-        for (name, file) in self.context {
-            fs::copy(file, context.join(name)).with_context(|| format!("{}", file.display()))?;
+        for (name, program) in self.context {
+            run(Command::new(STRIP).arg("-o").arg(context.join(name)).arg(program))?;
         }
         let containerfile = work.0.join("Containerfile");
         fs::write(&containerfile, self.containerfile)?;

@@ -89,11 +89,35 @@ impl Shards {
     }
 
     fn on(mesh: Mesh) -> Result<Self> {
-        let node = mesh.node();
-        node.import_image(&operator_image()?)?;
-        node.kubectl(&["create", "namespace", NAMESPACE])?;
-        node.apply(&sample("rbac.yaml")?)?;
-        Ok(Self { mesh })
+        mesh.node().import_image(&operator_image()?)?;
+        let shards = Self { mesh };
+        shards.make_namespace()?;
+        Ok(shards)
+    }
+
+    fn make_namespace(&self) -> Result<()> {
+        self.node().kubectl(&["create", "namespace", NAMESPACE])?;
+        self.node().apply(&sample("rbac.yaml")?).map(drop)
+    }
+
+    /// Removes all objects that were made since the start, so that another test finds the scene as
+    /// [`Self::start`] leaves it. What is written in logs stays.
+    ///
+    /// # Errors
+    ///
+    /// When something is not gone in time.
+    pub fn clear(&self) -> Result<()> {
+        let delete = |args: &[&str]| {
+            self.node().kubectl(&[&["delete", "--timeout=90s"], args].concat()).map(drop)
+        };
+        // Pods first: they may take as long as they like to end, and a namespace waits for that.
+        let of_operators = ["deployment", "--all", "--cascade=foreground", "--namespace"];
+        delete(&[&of_operators[..], &[NAMESPACE]].concat())?;
+        let all = self.node().kubectl(&["get", "namespaces", "-o=name"])?;
+        let is_kept = |name: &&str| *name == "namespace/default" || name.contains("/kube-");
+        let made: Vec<_> = all.lines().filter(|name| !is_kept(name)).collect();
+        delete(&made)?;
+        self.make_namespace()
     }
 
     /// The node.

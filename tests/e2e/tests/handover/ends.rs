@@ -10,7 +10,7 @@ use crate::handover::{
     disturb::pass,
     moves::{Move, SHARDS, Split},
     rng,
-    scene::{Scene, Waits},
+    scene::{Scene, Servers, Waits},
 };
 
 fn number(name: &str, default: u64) -> Result<u64> {
@@ -21,21 +21,21 @@ fn number(name: &str, default: u64) -> Result<u64> {
 fn i14_api_servers_that_are_away_take_no_object_from_an_informer() -> Result<()> {
     let mut rng = rng();
     let split = Split::first();
-    let scene = Scene::start(&split, Waits::ForOthers, 1)?;
+    let scene = Scene::start(Servers::Own, &split, Waits::ForOthers, 1)?;
     scene.settle(&split)?;
     let away = Duration::from_secs(number("AWAY", 20)?);
-    for api in &scene.apis {
+    for api in scene.apis.iter() {
         api.pause()?;
     }
     pass(away);
-    for api in &scene.apis {
+    for api in scene.apis.iter() {
         api.resume()?;
     }
-    for api in &scene.apis {
+    for api in scene.apis.iter() {
         api.kill()?;
     }
     pass(away);
-    for api in &scene.apis {
+    for api in scene.apis.iter() {
         api.start_again()?;
     }
     scene.settle(&split)?;
@@ -50,10 +50,10 @@ fn i14_api_servers_that_are_away_take_no_object_from_an_informer() -> Result<()>
 }
 
 /// Moves boundaries; `end` ends something after the first of the writes, and has it begin again.
-fn ends(mut end: impl FnMut(&mut Scene, &mut Rng) -> Result<()>) -> Result<()> {
+fn ends(servers: Servers, mut end: impl FnMut(&mut Scene, &mut Rng) -> Result<()>) -> Result<()> {
     let mut rng = rng();
     let mut last = Split::first();
-    let mut scene = Scene::start(&last, Waits::ForOthers, 2)?;
+    let mut scene = Scene::start(servers, &last, Waits::ForOthers, 2)?;
     scene.settle(&last)?;
     for _ in 0..number("ENDS", 1)? {
         let next = Move::redraw(&mut rng, &last);
@@ -74,7 +74,7 @@ fn ends(mut end: impl FnMut(&mut Scene, &mut Rng) -> Result<()>) -> Result<()> {
 
 #[test]
 fn i14_an_api_server_that_ends_in_a_handover_leaves_nobody_stuck() -> Result<()> {
-    ends(|scene, rng| {
+    ends(Servers::Own, |scene, rng| {
         // The configs are written to the first.
         let api = &scene.apis[1];
         api.kill()?;
@@ -85,7 +85,7 @@ fn i14_an_api_server_that_ends_in_a_handover_leaves_nobody_stuck() -> Result<()>
 
 #[test]
 fn i14_proxies_that_end_in_a_handover_leave_nobody_stuck() -> Result<()> {
-    ends(|scene, rng| {
+    ends(Servers::Shared("ended"), |scene, rng| {
         let shard = rng.usize(..SHARDS.len());
         for pod in scene.pods.iter_mut().filter(|pod| pod.shard == shard) {
             pod.proxy.kill()?;

@@ -21,7 +21,7 @@ use self::{
     disturb::{Disturbances, disturb},
     moves::{Move, Split},
     records::Records,
-    scene::{Scene, Waits},
+    scene::{Scene, Servers, Waits},
 };
 
 /// The number of handovers.
@@ -43,7 +43,7 @@ fn rng() -> Rng {
 fn run(waits: Waits, disturbances: Disturbances, count: usize) -> Result<Records> {
     let mut rng = rng();
     let mut last = Split::first();
-    let mut scene = Scene::start(&last, waits, 1)?;
+    let mut scene = Scene::start(Servers::Own, &last, waits, 1)?;
     scene.settle(&last)?;
     let mut relists = 0;
     for number in 0..count {

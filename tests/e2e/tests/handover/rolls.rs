@@ -8,7 +8,7 @@ use ctrlmesh_e2e::until;
 use crate::handover::{
     moves::{Move, SHARDS, Split, Step, TEAMS},
     rng,
-    scene::{LIMIT, Scene, Speaks, Waits},
+    scene::{LIMIT, Scene, Servers, Speaks, Waits},
 };
 
 /// Pods without Leases are those of a mesh that had none.
@@ -16,7 +16,7 @@ use crate::handover::{
 fn i14_an_upgrade_is_never_stuck() -> Result<()> {
     let mut rng = rng();
     let mut last = Split::first();
-    let mut scene = Scene::of(&last, Waits::ForOthers, 1, Speaks::No)?;
+    let mut scene = Scene::of(Servers::Shared("upgrade"), &last, Waits::ForOthers, 1, Speaks::No)?;
     scene.settle(&last)?;
     for number in 0..SHARDS.len() {
         let next = Move::redraw(&mut rng, &last);
@@ -48,7 +48,7 @@ fn i14_an_upgrade_is_never_stuck() -> Result<()> {
 #[test]
 fn i14_what_two_configs_want_has_one_owner_however_pods_are_rolled() -> Result<()> {
     let mut split = Split::first();
-    let mut scene = Scene::start(&split, Waits::ForOthers, 1)?;
+    let mut scene = Scene::start(Servers::Shared("rolled"), &split, Waits::ForOthers, 1)?;
     scene.settle(&split)?;
     // The second and the third want all that the first has, too.
     for shard in [1, 2] {

@@ -1,6 +1,12 @@
 //! A ring of four shards, and an informer of each pod.
 
-use std::{fs, path::Path, process::Command, time::Duration};
+use std::{
+    fs,
+    path::Path,
+    process::Command,
+    sync::{Arc, Mutex, PoisonError, Weak},
+    time::Duration,
+};
 
 use anyhow::{Context, Result};
 use ctrlmesh_e2e::{ApiServer, Front, Program, Proxy, Rule, go_clients, until};
@@ -12,6 +18,7 @@ use crate::handover::{
     records::{Records, held},
 };
 
+/// The namespace of a ring with API servers of its own.
 const NAMESPACE: &str = "ring";
 /// A request of unknown end keeps a claim for a minute, and no test waits for more than one.
 pub(crate) const LIMIT: Duration = Duration::from_secs(100);
@@ -35,6 +42,15 @@ pub(crate) enum Speaks {
     No,
 }
 
+/// The API servers of a ring: two on one etcd.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Servers {
+    /// For a test that disturbs or measures them.
+    Own,
+    /// Those of all tests that leave them alone, with a namespace of this name.
+    Shared(&'static str),
+}
+
 /// A pod of a shard.
 pub(crate) struct Pod {
     name: String,
@@ -46,7 +62,8 @@ pub(crate) struct Pod {
 }
 
 pub(crate) struct Scene {
-    pub(crate) apis: [ApiServer; 2],
+    pub(crate) apis: Arc<[ApiServer; 2]>,
+    namespace: &'static str,
     pub(crate) pods: Vec<Pod>,
     waits: Waits,
     token: String,
@@ -58,13 +75,43 @@ pub(crate) struct Scene {
 /// A pod that is gone: its shard, the lines of its informer, and its end.
 type Gone = (usize, Vec<Value>, Timestamp);
 
-fn config(shard: &str, teams: &Teams, waits: Waits) -> Value {
+impl Servers {
+    /// The API servers, and the name of a namespace that is not there yet.
+    fn find(self) -> Result<(Arc<[ApiServer; 2]>, &'static str)> {
+        static SHARED: Mutex<Weak<[ApiServer; 2]>> = Mutex::new(Weak::new());
+        match self {
+            Self::Own => Ok((Arc::new(start()?), NAMESPACE)),
+            Self::Shared(namespace) => {
+                let mut shared = SHARED.lock().unwrap_or_else(PoisonError::into_inner);
+                if let Some(apis) = shared.upgrade() {
+                    return Ok((apis, namespace));
+                }
+                let apis = Arc::new(start()?);
+                *shared = Arc::downgrade(&apis);
+                Ok((apis, namespace))
+            }
+        }
+    }
+}
+
+/// Starts two API servers that serve ShardingConfigs.
+fn start() -> Result<[ApiServer; 2]> {
+    let api = ApiServer::start()?;
+    let definitions = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../deploy/crds.yaml");
+    api.apply(&fs::read_to_string(definitions)?)?;
+    let definition = "crd/shardingconfigs.ctrlmesh.kusionstack.io";
+    api.kubectl(&["wait", "--for=condition=Established", definition])?;
+    let beside = api.beside()?;
+    Ok([api, beside])
+}
+
+fn config(namespace: &str, shard: &str, teams: &Teams, waits: Waits) -> Value {
     let values: Vec<_> = teams.iter().copied().chain([shard]).collect();
     let mode = if waits == Waits::ForOthers { "Wait" } else { "Immediate" };
     json!({
         "apiVersion": "ctrlmesh.kusionstack.io/v1alpha1",
         "kind": "ShardingConfig",
-        "metadata": { "name": shard, "namespace": NAMESPACE },
+        "metadata": { "name": shard, "namespace": namespace },
         "spec": {
             "selector": { "matchLabels": { "app": shard } },
             "ring": "ring",
@@ -81,40 +128,44 @@ fn config(shard: &str, teams: &Teams, waits: Waits) -> Value {
 
 impl Scene {
     /// A ring of shards of this many pods each.
-    pub(crate) fn start(split: &Split, waits: Waits, pods_a_shard: usize) -> Result<Self> {
-        Self::of(split, waits, pods_a_shard, Speaks::Yes)
+    pub(crate) fn start(
+        servers: Servers,
+        split: &Split,
+        waits: Waits,
+        pods_a_shard: usize,
+    ) -> Result<Self> {
+        Self::of(servers, split, waits, pods_a_shard, Speaks::Yes)
     }
 
     /// The same of pods that may be of an older mesh.
     pub(crate) fn of(
+        servers: Servers,
         split: &Split,
         waits: Waits,
         pods_a_shard: usize,
         speaks: Speaks,
     ) -> Result<Self> {
-        let api = ApiServer::start()?;
-        let definitions = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../deploy/crds.yaml");
-        api.apply(&fs::read_to_string(definitions)?)?;
-        api.kubectl(&["create", "namespace", NAMESPACE])?;
-        let account = api.service_account(NAMESPACE, "operator", &[Rule::all()])?;
+        let (apis, namespace) = servers.find()?;
+        let api = &apis[0];
+        api.kubectl(&["create", "namespace", namespace])?;
+        let account = api.service_account(namespace, "operator", &[Rule::all()])?;
         until("ShardingConfigs are served", LIMIT, || {
-            Ok(api.apply(&config(SHARDS[0], &split.0[0], waits).to_string()).ok())
+            Ok(api.apply(&config(namespace, SHARDS[0], &split.0[0], waits).to_string()).ok())
         })?;
         for (shard, teams) in SHARDS.iter().zip(&split.0) {
-            api.apply(&config(shard, teams, waits).to_string())?;
+            api.apply(&config(namespace, shard, teams, waits).to_string())?;
         }
         for team in TEAMS {
             let map = json!({
                 "apiVersion": "v1",
                 "kind": "ConfigMap",
-                "metadata": { "name": team, "namespace": NAMESPACE, "labels": { "team": team } },
+                "metadata": { "name": team, "namespace": namespace, "labels": { "team": team } },
             });
             api.apply(&map.to_string())?;
         }
-        let beside = api.beside()?;
-        let apis = [api, beside];
         let mut scene = Self {
             apis,
+            namespace,
             pods: Vec::new(),
             waits,
             token: account.token,
@@ -130,7 +181,8 @@ impl Scene {
 
     fn pod(&mut self, number: usize, speaks: Speaks) -> Result<Pod> {
         self.count += 1;
-        Pod::start(number, self.count, &self.apis[number % 2], &self.token, speaks)
+        let api = &self.apis[number % 2];
+        Pod::start(number, self.count, (api, self.namespace), &self.token, speaks)
     }
 
     /// Replaces a pod by a new one.
@@ -148,12 +200,14 @@ impl Scene {
     pub(crate) fn take(&self, step: &Step) -> Result<()> {
         let path = |shard: usize| {
             let root = "/apis/ctrlmesh.kusionstack.io/v1alpha1/namespaces";
-            format!("{root}/{NAMESPACE}/shardingconfigs/{}", SHARDS[shard])
+            format!("{root}/{}/shardingconfigs/{}", self.namespace, SHARDS[shard])
         };
         let client = self.apis[0].client();
         let answer = match step {
             Step::Draw(shard, teams) => {
-                let body = config(SHARDS[*shard], teams, self.waits).to_string().into_bytes();
+                let body = config(self.namespace, SHARDS[*shard], teams, self.waits)
+                    .to_string()
+                    .into_bytes();
                 let target = format!("{}?fieldManager=test&force=true", path(*shard));
                 client.request("PATCH", &target, "application/apply-patch+yaml", body)?
             }
@@ -187,7 +241,7 @@ impl Pod {
     fn start(
         number: usize,
         count: usize,
-        api: &ApiServer,
+        (api, namespace): (&ApiServer, &str),
         token: &str,
         speaks: Speaks,
     ) -> Result<Self> {
@@ -198,7 +252,7 @@ impl Pod {
         let of_proxy = api.kubeconfig_for(&format!("https://{address}"), api.ca_pem(), token)?;
         let proxy = Proxy::builder(SHARDS[shard], "")
             .upstream(&address.to_string())
-            .policy_of_cluster(&of_proxy, NAMESPACE)
+            .policy_of_cluster(&of_proxy, namespace)
             .labelled(SHARDS[shard])
             .keeps_state();
         let uid = format!("{count:08}-0000-4000-8000-000000000000");
@@ -209,9 +263,9 @@ impl Pod {
         let proxy = proxy.start(api)?;
         let mut command = Command::new(go_clients()?);
         command.args(["informer", "--arrivals"]).args(INFORMERS[shard]);
-        command.args(["--namespace", NAMESPACE]);
+        command.args(["--namespace", namespace]);
         command.arg("--kubeconfig").arg(proxy.kubeconfig(api, token)?);
-        let log = api.directory().join(format!("informer-{name}.log"));
+        let log = api.directory().join(format!("informer-{namespace}-{name}.log"));
         let informer = Program::start(&name, &command, &log)?;
         Ok(Self { name, shard, front, proxy, informer })
     }

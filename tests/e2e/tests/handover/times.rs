@@ -10,7 +10,7 @@ use crate::handover::{
     count,
     moves::{Move, Split},
     rng,
-    scene::{Scene, Waits},
+    scene::{Scene, Servers, Waits},
 };
 
 const PODS_A_SHARD: usize = 2;
@@ -37,7 +37,7 @@ fn quantile(sorted: &[f64], share: f64) -> f64 {
 fn i14_a_healthy_ring_hands_over_in_time() -> Result<()> {
     let mut rng = rng();
     let mut last = Split::first();
-    let scene = Scene::start(&last, Waits::ForOthers, PODS_A_SHARD)?;
+    let scene = Scene::start(Servers::Own, &last, Waits::ForOthers, PODS_A_SHARD)?;
     scene.settle(&last)?;
     let [mut opened, mut unowned] = [Vec::new(), Vec::new()];
     for _ in 0..count(20)? {

@@ -6,20 +6,25 @@ use anyhow::{Context, Result, ensure};
 use ctrlmesh_e2e::{ApiServer, until};
 use serde_json::{Value, json};
 
-use crate::manager::scene::{OPERATORS, SOON, cluster, create, get, has, manager, pod, token};
+use crate::manager::scene::{Bed, OPERATORS, Place, SOON, create, get, has, pod};
 
-const LEASES: &str = "/apis/coordination.k8s.io/v1/namespaces/operators/leases";
+const MERGE: &str = "application/merge-patch+json";
 const RING: &str = "ctrlmesh.kusionstack.io/ring";
 /// The time in which the Lease of a pod that is gone is deleted.
 pub(crate) const GONE: Duration = Duration::from_secs(200);
 
+/// The path of the Leases.
+fn leases(at: Place<'_>) -> String {
+    format!("/apis/coordination.k8s.io/v1/namespaces/{}/leases", at.namespace)
+}
+
 /// A Lease of that name.
-pub(crate) fn lease(name: &str, ring: Option<&str>) -> Value {
+fn lease_in(namespace: &str, name: &str, ring: Option<&str>) -> Value {
     let labels = ring.map(|ring| json!({ (RING): ring }));
     json!({
         "apiVersion": "coordination.k8s.io/v1",
         "kind": "Lease",
-        "metadata": { "name": name, "namespace": OPERATORS, "labels": labels },
+        "metadata": { "name": name, "namespace": namespace, "labels": labels },
         "spec": { "holderIdentity": "one" },
     })
 }
@@ -29,30 +34,32 @@ fn of(pod: &Value) -> Result<String> {
 }
 
 /// Waits until the account of pods may write Leases.
-fn has_rights(api: &ApiServer, token: &str) -> Result<()> {
+fn has_rights(at: Place<'_>, token: &str) -> Result<()> {
     until("rights to Leases", SOON, || {
-        Ok((api.client().with_token(token).get(LEASES)?.status == 200).then_some(()))
+        Ok((at.api.client().with_token(token).get(&leases(at))?.status == 200).then_some(()))
     })
 }
 
 #[test]
 fn i14_a_pod_writes_and_deletes_its_own_lease_alone() -> Result<()> {
-    let api = cluster()?;
-    let _manager = manager(&api, &[])?;
-    let (one, two) = (create(&api, &pod(OPERATORS, "one"), &[])?, pod(OPERATORS, "two"));
-    let two = create(&api, &two, &[])?;
-    let unbound = token(&api, None, None)?;
-    has_rights(&api, &unbound)?;
-    let token = token(&api, None, Some(&one))?;
+    let bed = Bed::new("own-lease")?;
+    let (api, at) = (bed.api(), bed.place());
+    let leases = leases(at);
+    let lease = |name: &str, ring: Option<&str>| lease_in(at.namespace, name, ring);
+    let one = create(api, &pod(at.namespace, "one"), &[])?;
+    let two = create(api, &pod(at.namespace, "two"), &[])?;
+    let unbound = at.token(None, None)?;
+    has_rights(at, &unbound)?;
+    let token = at.token(None, Some(&one))?;
     let client = api.client().with_token(&token);
     let (own, other) = (of(&one)?, of(&two)?);
     let refused = |client: &ctrlmesh_e2e::Client, method: &str, name: &str, body: &Value| {
         let path = match method {
-            "POST" => LEASES.to_owned(),
-            _ => format!("{LEASES}/{name}"),
+            "POST" => leases.clone(),
+            _ => format!("{leases}/{name}"),
         };
         let kind = match method {
-            "PATCH" => "application/merge-patch+json",
+            "PATCH" => MERGE,
             _ => "application/json",
         };
         let answer = client.request(method, &path, kind, body.to_string().into_bytes())?;
@@ -61,15 +68,15 @@ fn i14_a_pod_writes_and_deletes_its_own_lease_alone() -> Result<()> {
     };
     // A policy is in force some time after it is stored.
     until("the policy is in force", SOON, || {
-        let answer = client.post(LEASES, &lease(&other, Some("op")))?;
+        let answer = client.post(&leases, &lease(&other, Some("op")))?;
         if answer.status == 201 {
-            api.kubectl(&["delete", "lease", &other, "-n", OPERATORS])?;
+            at.kubectl(&["delete", "lease", &other])?;
         }
         Ok((answer.status == 403).then_some(()))
     })?;
 
-    client.post(LEASES, &lease(&own, Some("op")))?.json()?;
-    api.client().post(LEASES, &lease(&other, Some("op")))?.json()?;
+    client.post(&leases, &lease(&own, Some("op")))?.json()?;
+    api.client().post(&leases, &lease(&other, Some("op")))?.json()?;
     let patch = json!({ "metadata": { "labels": { "more": "words" } } });
     for (method, body) in [("PATCH", &patch), ("DELETE", &json!({}))] {
         refused(&client, method, &other, body)?;
@@ -82,19 +89,18 @@ fn i14_a_pod_writes_and_deletes_its_own_lease_alone() -> Result<()> {
         refused(&api.client().with_token(&unbound), method, &own, body)?;
     }
     // Other Leases are nobody's business.
-    client.post(LEASES, &lease("lock", None))?.json()?;
-    client.post(LEASES, &lease("ctrlmesh-lock", None))?.json()?;
-    client.delete(&format!("{LEASES}/lock"))?.json()?;
+    client.post(&leases, &lease("lock", None))?.json()?;
+    client.post(&leases, &lease("ctrlmesh-lock", None))?.json()?;
+    client.delete(&format!("{leases}/lock"))?.json()?;
     // A Lease does not become one of a pod's, nor the other way round.
     let ring = json!({ "metadata": { "labels": { (RING): "op" } } });
     refused(&client, "PATCH", "ctrlmesh-lock", &ring)?;
 
-    let path = format!("{LEASES}/{own}");
-    let kind = "application/merge-patch+json";
-    client.request("PATCH", &path, kind, patch.to_string().into_bytes())?.json()?;
+    let path = format!("{leases}/{own}");
+    client.request("PATCH", &path, MERGE, patch.to_string().into_bytes())?.json()?;
     client.delete(&path)?.json()?;
     // People are bound by their rights alone.
-    api.kubectl(&["delete", "lease", &other, "-n", OPERATORS])?;
+    at.kubectl(&["delete", "lease", &other])?;
 
     // Renewals wait beside leader election, not behind the requests of the app.
     let metrics = api.client().get("/metrics")?.text;
@@ -110,8 +116,9 @@ fn i14_a_pod_writes_and_deletes_its_own_lease_alone() -> Result<()> {
 /// A Lease of a pod that was never there.
 pub(crate) fn orphan(api: &ApiServer) -> Result<String> {
     let name = "ctrlmesh-00000000-0000-4000-8000-000000000000";
-    api.client().post(LEASES, &lease(name, Some("op")))?.json()?;
-    Ok(format!("{LEASES}/{name}"))
+    let leases = leases(Place::operators(api));
+    api.client().post(&leases, &lease_in(OPERATORS, name, Some("op")))?.json()?;
+    Ok(format!("{leases}/{name}"))
 }
 
 /// Waits until the manager has deleted a Lease.

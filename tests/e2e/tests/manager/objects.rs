@@ -5,15 +5,15 @@ use ctrlmesh_e2e::{Manager, until};
 use serde_json::{Value, json};
 
 use crate::manager::scene::{
-    BUNDLE, OPERATORS, SECRET, SOON, at, authorities, bundle, certificate, cluster, config, create,
-    get, has, is_injected, manager, pod,
+    BUNDLE, Bed, Place, SECRET, SOON, at, authorities, bundle, certificate, cluster, config,
+    create, get, has, is_injected, manager, pod,
 };
 
-const RIGHTS: &str = "/apis/rbac.authorization.k8s.io/v1/namespaces/operators/rolebindings";
-
 /// The accounts that may read what proxies need.
-fn accounts(api: &ctrlmesh_e2e::ApiServer) -> Result<Option<Vec<String>>> {
-    let binding = get(api, &format!("{RIGHTS}/ctrlmesh-proxy"))?;
+fn accounts(at: Place<'_>) -> Result<Option<Vec<String>>> {
+    let group = "/apis/rbac.authorization.k8s.io/v1";
+    let path = format!("{group}/namespaces/{}/rolebindings/ctrlmesh-proxy", at.namespace);
+    let binding = get(at.api, &path)?;
     let name = |subject: &Value| subject["name"].as_str().unwrap_or_default().to_owned();
     Ok(binding.map(|binding| {
         assert_eq!(binding["roleRef"]["name"], "ctrlmesh-proxy");
@@ -23,62 +23,60 @@ fn accounts(api: &ctrlmesh_e2e::ApiServer) -> Result<Option<Vec<String>>> {
 
 #[test]
 fn i12_a_namespace_has_its_bundle_before_its_first_pod_and_its_rights_with_it() -> Result<()> {
-    let api = cluster()?;
-    let _manager = manager(&api, &[])?;
-    ensure!(get(&api, &at(OPERATORS, "configmaps", BUNDLE))?.is_none(), "nobody asked for it");
-    create(&api, &config(OPERATORS), &[])?;
-    let data = bundle(&api, OPERATORS)?;
+    let bed = Bed::new("bundle-first")?;
+    let (api, at) = (bed.api(), bed.place());
+    ensure!(get(api, &at.at("configmaps", BUNDLE))?.is_none(), "nobody asked for it");
+    create(api, &config(at.namespace), &[])?;
+    let data = bundle(api, at.namespace)?;
     let text = data["ca.crt"].as_str().context("text")?;
-    has(text, &certificate(&api, "root.crt")?)?;
+    has(text, &certificate(api, "root.crt")?)?;
     // The cluster's own CA is in it, so that nothing breaks that goes past the proxy.
     ensure!(text.matches("BEGIN CERTIFICATE").count() == 2, "{text}");
-    has(data["manager.crt"].as_str().context("text")?, &certificate(&api, "serving.crt")?)?;
-    ensure!(accounts(&api)?.is_none(), "rights for nobody");
+    has(data["manager.crt"].as_str().context("text")?, &certificate(api, "serving.crt")?)?;
+    ensure!(accounts(at)?.is_none(), "rights for nobody");
 
-    api.kubectl(&["create", "serviceaccount", "robot", "-n", OPERATORS])?;
-    let mut robots = pod(OPERATORS, "robot");
+    at.kubectl(&["create", "serviceaccount", "robot"])?;
+    let mut robots = pod(at.namespace, "robot");
     robots["spec"]["serviceAccountName"] = json!("robot");
-    for pod in [pod(OPERATORS, "one"), pod(OPERATORS, "two"), robots] {
-        ensure!(is_injected(&create(&api, &pod, &[])?));
+    for pod in [pod(at.namespace, "one"), pod(at.namespace, "two"), robots] {
+        ensure!(is_injected(&create(api, &pod, &[])?));
     }
     until("rights for both accounts", SOON, || {
-        let accounts = accounts(&api)?;
+        let accounts = accounts(at)?;
         Ok((accounts == Some(vec!["default".to_owned(), "robot".to_owned()])).then_some(()))
     })?;
     // They go with the last pod of the account.
-    api.kubectl(&["delete", "pod", "robot", "-n", OPERATORS, "--now"])?;
+    at.kubectl(&["delete", "pod", "robot", "--now"])?;
     until("rights for one account", SOON, || {
-        Ok((accounts(&api)? == Some(vec!["default".to_owned()])).then_some(()))
+        Ok((accounts(at)? == Some(vec!["default".to_owned()])).then_some(()))
     })
 }
 
 #[test]
 fn i12_rights_to_the_labels_of_namespaces_are_there_while_a_config_needs_them() -> Result<()> {
-    let api = cluster()?;
-    let _manager = manager(&api, &[])?;
+    let bed = Bed::new("label-rights")?;
+    let other = bed.another("other")?;
+    let (api, at, other) = (bed.api(), bed.place(), other.place().namespace);
     let path = "/apis/rbac.authorization.k8s.io/v1/clusterrolebindings/ctrlmesh-proxy-namespaces";
     let holders = || -> Result<Option<Vec<String>>> {
         let name = |holder: &Value| format!("{}/{}", holder["namespace"], holder["name"]);
-        Ok(get(&api, path)?.map(|binding| {
+        Ok(get(api, path)?.map(|binding| {
             binding["subjects"].as_array().into_iter().flatten().map(name).collect()
         }))
     };
-    create(&api, &config(OPERATORS), &[])?;
-    create(&api, &config("default"), &[])?;
-    for namespace in [OPERATORS, "default"] {
-        create(&api, &pod(namespace, "one"), &[])?;
+    create(api, &config(at.namespace), &[])?;
+    create(api, &config(other), &[])?;
+    for namespace in [at.namespace, other] {
+        create(api, &pod(namespace, "one"), &[])?;
     }
-    until("rights in both namespaces", SOON, || Ok(accounts(&api)?.map(drop)))?;
+    until("rights in both namespaces", SOON, || Ok(accounts(at)?.map(drop)))?;
     ensure!(holders()?.is_none(), "nobody needs them");
     let select = r#"{"spec":{"limits":[{"namespaces":{"selector":{"matchLabels":{"tier":"gold"}}},
         "clusterScoped":"Exclude"}]}}"#;
-    let patch = |text| {
-        let args = ["patch", "shardingconfig", "blue", "-n", OPERATORS, "--type=merge", "-p", text];
-        api.kubectl(&args)
-    };
+    let patch = |text| at.kubectl(&["patch", "shardingconfig", "blue", "--type=merge", "-p", text]);
     patch(select)?;
     until("they are there", SOON, || {
-        Ok((holders()? == Some(vec![format!("{OPERATORS:?}/\"default\"")])).then_some(()))
+        Ok((holders()? == Some(vec![format!("{:?}/\"default\"", at.namespace)])).then_some(()))
     })?;
     patch(r#"{"spec":{"limits":[]}}"#)?;
     until("they are gone", SOON, || Ok((holders()? == Some(Vec::new())).then_some(())))
@@ -86,46 +84,41 @@ fn i12_rights_to_the_labels_of_namespaces_are_there_while_a_config_needs_them() 
 
 #[test]
 fn i12_what_somebody_changes_is_restored_and_what_is_somebody_elses_is_left_alone() -> Result<()> {
-    let api = cluster()?;
+    let bed = Bed::new("restored")?;
+    let other = bed.another("other")?;
+    let (api, manager, at, other) = (bed.api(), bed.manager(), bed.place(), other.place());
     let foreign = json!({
         "apiVersion": "v1",
         "kind": "ConfigMap",
-        "metadata": { "name": BUNDLE, "namespace": OPERATORS },
+        "metadata": { "name": BUNDLE, "namespace": at.namespace },
         "data": { "ca.crt": "theirs" },
     });
-    create(&api, &foreign, &[])?;
-    let manager = manager(&api, &[])?;
-    create(&api, &config("default"), &[])?;
-    create(&api, &config(OPERATORS), &[])?;
-    let right = bundle(&api, "default")?;
+    create(api, &foreign, &[])?;
+    create(api, &config(other.namespace), &[])?;
+    create(api, &config(at.namespace), &[])?;
+    let right = bundle(api, other.namespace)?;
     let patch = r#"{"data":{"ca.crt":"wrong","more":"x"}}"#;
-    let restored = || Ok((bundle(&api, "default")? == right).then_some(()));
-    api.kubectl(&[
-        "patch",
-        "configmap",
-        BUNDLE,
-        "--type=merge",
-        "-p",
-        r#"{"data":{"ca.crt":"x"}}"#,
-    ])?;
+    let restored = || Ok((bundle(api, other.namespace)? == right).then_some(()));
+    let changed = r#"{"data":{"ca.crt":"x"}}"#;
+    other.kubectl(&["patch", "configmap", BUNDLE, "--type=merge", "-p", changed])?;
     until("a changed bundle is restored", SOON, restored)?;
-    api.kubectl(&["delete", "configmap", BUNDLE])?;
+    other.kubectl(&["delete", "configmap", BUNDLE])?;
     until("a deleted bundle is restored", SOON, restored)?;
     // A member of somebody else's is theirs by server-side apply; ours is right.
-    api.kubectl(&["patch", "configmap", BUNDLE, "--type=merge", "-p", patch])?;
+    other.kubectl(&["patch", "configmap", BUNDLE, "--type=merge", "-p", patch])?;
     until("our part is restored", SOON, || {
-        Ok((bundle(&api, "default")?["ca.crt"] == right["ca.crt"]).then_some(()))
+        Ok((bundle(api, other.namespace)?["ca.crt"] == right["ca.crt"]).then_some(()))
     })?;
 
     until("the foreign one is reported", SOON, || {
         let failed = r#"ctrlmesh_manager_writes_total{kind="ConfigMap",result="failed"}"#;
         Ok((manager.metric(failed)? > 0.0).then_some(()))
     })?;
-    has(&manager.log()?, "operators/ctrlmesh-ca-bundle is somebody else's")?;
-    ensure!(bundle(&api, OPERATORS)?["ca.crt"] == "theirs");
-    api.kubectl(&["delete", "configmap", BUNDLE, "-n", OPERATORS])?;
+    has(&manager.log()?, "restored/ctrlmesh-ca-bundle is somebody else's")?;
+    ensure!(bundle(api, at.namespace)?["ca.crt"] == "theirs");
+    at.kubectl(&["delete", "configmap", BUNDLE])?;
     until("with the foreign one gone ours is there", SOON, || {
-        Ok((bundle(&api, OPERATORS)? == right).then_some(()))
+        Ok((bundle(api, at.namespace)? == right).then_some(()))
     })
 }
 

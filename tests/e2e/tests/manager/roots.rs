@@ -6,9 +6,10 @@ use anyhow::{Context, Result, ensure};
 use ctrlmesh_e2e::{ApiServer, Manager, until};
 use serde_json::{Value, json};
 
-use crate::manager::scene::{IGNORE, OPERATORS, SOON, cluster, create, get, let_in, manager, pod};
+use crate::manager::scene::{
+    Bed, IGNORE, OPERATORS, Place, SOON, cluster, create, get, let_in, manager, pod,
+};
 
-const CONFIGS: &str = "/apis/ctrlmesh.kusionstack.io/v1alpha1/namespaces/operators/shardingconfigs";
 const LOT: &str = "ctrlmesh.kusionstack.io/lot";
 const POD_NAME: &str = "statefulset.kubernetes.io/pod-name";
 const END: u128 = 1 << 64;
@@ -19,10 +20,14 @@ const BEHIND: Duration = Duration::from_millis(500);
 
 /// A root over pods, of shards with one pod each.
 pub(crate) fn root(size: u32) -> Value {
+    root_in(OPERATORS, size)
+}
+
+fn root_in(namespace: &str, size: u32) -> Value {
     json!({
         "apiVersion": "ctrlmesh.kusionstack.io/v1alpha1",
         "kind": "ShardingConfig",
-        "metadata": { "name": "root", "namespace": OPERATORS },
+        "metadata": { "name": "root", "namespace": namespace },
         "spec": {
             "controller": { "leaderElectionName": "op" },
             "root": {
@@ -37,13 +42,19 @@ pub(crate) fn root(size: u32) -> Value {
     })
 }
 
+/// The server and namespace of a bed, and the roots in it.
+fn parts(bed: &Bed) -> (&ApiServer, Place<'_>, impl Fn(u32) -> Value) {
+    let at = bed.place();
+    (bed.api(), at, move |size| root_in(at.namespace, size))
+}
+
 fn apply(api: &ApiServer, object: &Value) -> Result<String> {
     api.apply(&serde_json::to_string(object)?)
 }
 
 /// The configs of the namespace, by name.
-fn configs(api: &ApiServer) -> Result<BTreeMap<String, Value>> {
-    let list = get(api, CONFIGS)?.context("the configs")?;
+fn configs(at: Place<'_>) -> Result<BTreeMap<String, Value>> {
+    let list = get(at.api, &at.configs())?.context("the configs")?;
     let all = list["items"].as_array().context("items")?.iter();
     let name = |config: &Value| config["metadata"]["name"].as_str().map(str::to_owned);
     Ok(all.filter_map(|config| Some((name(config)?, config.clone()))).collect())
@@ -87,22 +98,34 @@ fn is_whole(configs: &BTreeMap<String, Value>, names: &[&str]) -> Result<bool> {
 }
 
 /// Waits until these children have everything in equal shares.
-fn wait_whole(api: &ApiServer, names: &[&str]) -> Result<BTreeMap<String, Value>> {
+fn wait_whole(at: Place<'_>, names: &[&str]) -> Result<BTreeMap<String, Value>> {
     let mut last = BTreeMap::new();
     let found = until("the children have everything", LONG, || {
-        last = configs(api)?;
+        last = configs(at)?;
         // One may be as somebody else wrote it.
         Ok(is_whole(&last, names).is_ok_and(|is| is).then(|| last.clone()))
     });
     found.with_context(|| format!("{names:?}: {last:#?}"))
 }
 
+/// Waits until a child is there, and returns all. The root's condition may be stored before it is.
+fn wait_child(at: Place<'_>, name: &str) -> Result<BTreeMap<String, Value>> {
+    until("the child is there", SOON, || {
+        let all = configs(at)?;
+        Ok(all.contains_key(name).then_some(all))
+    })
+}
+
+/// The status of the root.
+fn status(at: Place<'_>) -> Result<Value> {
+    Ok(get(at.api, &format!("{}/root", at.configs()))?.context("the root")?["status"].take())
+}
+
 /// Waits until the root's condition has this reason, and returns its message.
-fn ready(api: &ApiServer, reason: &str) -> Result<String> {
+fn ready(at: Place<'_>, reason: &str) -> Result<String> {
     let mut last = Value::Null;
     let found = until("the root's condition", LONG, || {
-        let root = get(api, &format!("{CONFIGS}/root"))?.context("the root")?;
-        last = root["status"].clone();
+        last = status(at)?;
         let mut all = last["conditions"].as_array().into_iter().flatten();
         let is = |one: &&Value| one["type"] == "Ready" && one["reason"] == reason;
         Ok(all.find(is).map(|one| one["message"].as_str().unwrap_or_default().to_owned()))
@@ -111,31 +134,31 @@ fn ready(api: &ApiServer, reason: &str) -> Result<String> {
 }
 
 /// Creates a pod of the StatefulSet, which is ready or not.
-fn run(api: &ApiServer, name: &str, is_ready: bool) -> Result<()> {
-    let mut pod = pod(OPERATORS, name);
+fn run(at: Place<'_>, name: &str, is_ready: bool) -> Result<()> {
+    let mut pod = pod(at.namespace, name);
     pod["metadata"]["labels"][POD_NAME] = json!(name);
-    create(api, &pod, &[])?;
-    if is_ready { make_ready(api, name) } else { Ok(()) }
+    create(at.api, &pod, &[])?;
+    if is_ready { make_ready(at, name) } else { Ok(()) }
 }
 
-fn make_ready(api: &ApiServer, name: &str) -> Result<()> {
+fn make_ready(at: Place<'_>, name: &str) -> Result<()> {
     let status = json!({ "status": { "phase": "Running", "conditions": [
         { "type": "Ready", "status": "True" }
     ] } });
     let patch = status.to_string();
-    let args = ["patch", "pod", name, "-n", OPERATORS, "--subresource=status", "--type=merge"];
-    api.kubectl(&[&args[..], &["-p", &patch]].concat()).map(drop)
+    let args = ["patch", "pod", name, "--subresource=status", "--type=merge", "-p", &patch];
+    at.kubectl(&args).map(drop)
 }
 
 /// Has the manager write children, put one back, and delete them.
 pub(crate) fn come_and_go(api: &ApiServer) -> Result<()> {
+    let at = Place::operators(api);
     apply(api, &let_in(root(2)))?;
-    wait_whole(api, &TWO)?;
-    let child = ["shardingconfig", "op-1-normal", "-n", OPERATORS];
+    wait_whole(at, &TWO)?;
     let patch = json!({ "metadata": { "annotations": { LOT: null } } }).to_string();
-    api.kubectl(&[&["patch"], &child[..], &["--type=merge", "-p", &patch]].concat())?;
+    at.kubectl(&["patch", "shardingconfig", "op-1-normal", "--type=merge", "-p", &patch])?;
     until("it is put back", SOON, || {
-        let all = configs(api)?;
+        let all = configs(at)?;
         Ok(all["op-1-normal"]["metadata"]["annotations"][LOT].is_string().then_some(()))
     })?;
     let mut disabled = let_in(root(2));
@@ -144,7 +167,7 @@ pub(crate) fn come_and_go(api: &ApiServer) -> Result<()> {
     until("the children are gone", SOON, || {
         Ok(TWO
             .iter()
-            .all(|name| configs(api).is_ok_and(|all| !all.contains_key(*name)))
+            .all(|name| configs(at).is_ok_and(|all| !all.contains_key(*name)))
             .then_some(()))
     })
 }
@@ -154,10 +177,10 @@ const THREE: [&str; 3] = ["op-1-normal", "op-2-normal", "op-3-normal"];
 
 #[test]
 fn i15_a_root_draws_shards_and_one_more_gets_its_share_once_its_pod_is_ready() -> Result<()> {
-    let api = cluster()?;
-    let _manager = manager(&api, &[])?;
-    create(&api, &root(2), &[])?;
-    let before = wait_whole(&api, &TWO)?;
+    let bed = Bed::new("root-draws")?;
+    let (api, at, root) = parts(&bed);
+    create(api, &root(2), &[])?;
+    let before = wait_whole(at, &TWO)?;
     let child = &before["op-1-normal"];
     ensure!(child["metadata"]["ownerReferences"][0]["name"] == "root", "{child}");
     ensure!(child["spec"]["controller"]["leaderElectionName"] == "op", "{child}");
@@ -166,70 +189,70 @@ fn i15_a_root_draws_shards_and_one_more_gets_its_share_once_its_pod_is_ready() -
         before["op-2-normal"]["spec"]["limits"][0]["clusterScoped"] == "Exclude",
         "{before:#?}"
     );
-    let message = ready(&api, "NoReadyPod")?;
+    let message = ready(at, "NoReadyPod")?;
     let idle = "no pod of op-1-normal, op-2-normal is ready, so nobody";
     ensure!(message.starts_with(idle), "{message}");
-    let status = get(&api, &format!("{CONFIGS}/root"))?.context("the root")?["status"].take();
+    let status = status(at)?;
     ensure!(status["root"]["childShardingConfigs"] == json!(TWO), "{status}");
-    run(&api, "op-0", true)?;
-    run(&api, "op-1", true)?;
-    ready(&api, "LaidOut")?;
-    run(&api, "op-2", false)?;
-    let message = ready(&api, "Surplus")?;
+    run(at, "op-0", true)?;
+    run(at, "op-1", true)?;
+    ready(at, "LaidOut")?;
+    run(at, "op-2", false)?;
+    let message = ready(at, "Surplus")?;
     ensure!(
         message.starts_with("pod op-2 is in no shard: scale the StatefulSet down"),
         "{message}"
     );
-    api.kubectl(&["delete", "pod", "op-2", "-n", OPERATORS, "--force"])?;
+    at.kubectl(&["delete", "pod", "op-2", "--force"])?;
 
     // One more has nothing before it has a pod.
-    apply(&api, &root(3))?;
-    let message = ready(&api, "NotReady")?;
+    apply(api, &root(3))?;
+    let message = ready(at, "NotReady")?;
     ensure!(message.starts_with("no pod of op-3-normal is ready, so it is not given"), "{message}");
-    let held = configs(&api)?;
+    let held = wait_child(at, "op-3-normal")?;
     ensure!(ranges(&held["op-3-normal"])?.is_empty(), "{held:#?}");
     ensure!(TWO.iter().all(|name| held[*name]["spec"] == before[*name]["spec"]), "{held:#?}");
-    run(&api, "op-2", false)?;
+    run(at, "op-2", false)?;
     until("an Event says so", SOON, || {
-        let args = ["get", "events", "-n", OPERATORS, "-o", "jsonpath={.items[*].reason}"];
-        Ok(api.kubectl(&args)?.contains("NotReady").then_some(()))
+        let args = ["get", "events", "-o", "jsonpath={.items[*].reason}"];
+        Ok(at.kubectl(&args)?.contains("NotReady").then_some(()))
     })?;
-    ensure!(ranges(&configs(&api)?["op-3-normal"])?.is_empty(), "before its pod is ready");
-    make_ready(&api, "op-2")?;
-    let after = wait_whole(&api, &THREE)?;
+    ensure!(ranges(&configs(at)?["op-3-normal"])?.is_empty(), "before its pod is ready");
+    make_ready(at, "op-2")?;
+    let after = wait_whole(at, &THREE)?;
     // Each kept what it could.
     for name in TWO {
         let own = ranges(&before[name])?;
         let is_kept = |(from, to): &(u128, u128)| own.iter().any(|(a, b)| a <= from && to <= b);
         ensure!(ranges(&after[name])?.iter().all(is_kept), "{name}: {after:#?}");
     }
-    apply(&api, &root(2))?;
-    wait_whole(&api, &TWO)?;
-    ready(&api, "Surplus")?;
-    let shown = api.kubectl(&["get", "shard", "root", "-n", OPERATORS])?;
+    apply(api, &root(2))?;
+    wait_whole(at, &TWO)?;
+    ready(at, "Surplus")?;
+    let shown = at.kubectl(&["get", "shard", "root"])?;
     let cells: Vec<_> = shown.split_whitespace().collect();
     ensure!(cells[..6] == ["NAME", "PODS", "IN-FORCE", "OWNS", "READY", "AGE"], "{shown}");
     ensure!(cells[6..8] == ["root", "False"], "{shown}");
-    let shown = api.kubectl(&["get", "shard", "op-1-normal", "-n", OPERATORS, "--no-headers"])?;
+    let shown = at.kubectl(&["get", "shard", "op-1-normal", "--no-headers"])?;
     let cells: Vec<_> = shown.split_whitespace().collect();
     ensure!(cells[..2] == ["op-1-normal", "1"] && cells.contains(&"pods:"), "{shown}");
     ensure!(cells[cells.len() - 2] == "True", "{shown}");
 
     // No finalizer keeps it. Its children are the garbage collector's, which does not run here.
-    api.kubectl(&["delete", "shardingconfig", "root", "-n", OPERATORS, "--wait=false"])?;
-    ensure!(get(&api, &format!("{CONFIGS}/root"))?.is_none(), "the root stays");
+    at.kubectl(&["delete", "shardingconfig", "root", "--wait=false"])?;
+    ensure!(get(api, &format!("{}/root", at.configs()))?.is_none(), "the root stays");
     Ok(())
 }
 
 #[test]
 fn bad_i15_children_changed_by_hand_are_put_back_and_nobody_elses_is_touched() -> Result<()> {
-    let api = cluster()?;
-    let _manager = manager(&api, &[])?;
-    create(&api, &root(2), &[])?;
-    let whole = wait_whole(&api, &TWO)?;
+    let bed = Bed::new("children-changed")?;
+    let (api, at, root) = parts(&bed);
+    create(api, &root(2), &[])?;
+    let whole = wait_whole(at, &TWO)?;
     let edit = |name: &str, patch: &Value| {
-        let (patch, path) = (patch.to_string(), ["patch", "shardingconfig", name, "-n", OPERATORS]);
-        api.kubectl(&[&path[..], &["--type=merge", "-p", &patch]].concat())
+        let patch = patch.to_string();
+        at.kubectl(&["patch", "shardingconfig", name, "--type=merge", "-p", &patch])
     };
     let label = json!({ "metadata": { "labels": { IGNORE: "" } } });
     edit("op-1-normal", &label)?;
@@ -242,7 +265,7 @@ fn bad_i15_children_changed_by_hand_are_put_back_and_nobody_elses_is_touched() -
     ] {
         edit("op-1-normal", &patch)?;
         until("it is put back", SOON, || {
-            let now = &configs(&api)?["op-1-normal"];
+            let now = &configs(at)?["op-1-normal"];
             let then = &whole["op-1-normal"];
             let same = |at: &str| now.pointer(at) == then.pointer(at);
             let parts = ["/spec", "/metadata/annotations", "/metadata/ownerReferences/0/name"];
@@ -250,74 +273,74 @@ fn bad_i15_children_changed_by_hand_are_put_back_and_nobody_elses_is_touched() -
         })
         .with_context(|| patch.to_string())?;
     }
-    api.kubectl(&["delete", "shardingconfig", "op-2-normal", "-n", OPERATORS])?;
-    wait_whole(&api, &TWO)?;
+    at.kubectl(&["delete", "shardingconfig", "op-2-normal"])?;
+    wait_whole(at, &TWO)?;
 
     // A config of another is in the way of a third shard.
     let mut third = let_in(root(1));
     third["metadata"]["name"] = json!("op-3-normal");
     third["spec"] = json!({ "selector": { "matchLabels": { "app": "other" } } });
-    create(&api, &third, &[])?;
+    create(api, &third, &[])?;
     until("a root is refused that has its name", SOON, || {
-        let error = apply(&api, &root(3)).err().map(|error| format!("{error:#}"));
+        let error = apply(api, &root(3)).err().map(|error| format!("{error:#}"));
         Ok(error.is_some_and(|error| error.contains("op-3-normal has the name")).then_some(()))
     })?;
-    apply(&api, &let_in(root(3)))?;
-    let message = ready(&api, "Foreign")?;
+    apply(api, &let_in(root(3)))?;
+    let message = ready(at, "Foreign")?;
     ensure!(message.starts_with("ShardingConfig op-3-normal has the name of a child"), "{message}");
-    ensure!(configs(&api)?["op-3-normal"]["spec"] == third["spec"], "it was written");
+    ensure!(configs(at)?["op-3-normal"]["spec"] == third["spec"], "it was written");
 
     // A pod that runs keeps its shard.
-    apply(&api, &root(2))?;
-    run(&api, "op-0", true)?;
-    run(&api, "op-1", true)?;
-    ready(&api, "LaidOut")?;
+    apply(api, &root(2))?;
+    run(at, "op-0", true)?;
+    run(at, "op-1", true)?;
+    ready(at, "LaidOut")?;
     let mut moved = root(2);
     moved["spec"]["root"]["canary"] = json!({ "replicas": 1, "inNamespaces": ["default"] });
-    let refused = apply(&api, &moved).err().context("a pod was moved")?;
+    let refused = apply(api, &moved).err().context("a pod was moved")?;
     ensure!(
         format!("{refused:#}").contains("pod op-0 runs in the shard op-1-normal"),
         "{refused:#}"
     );
-    apply(&api, &let_in(moved))?;
-    let message = ready(&api, "PodsWouldMove")?;
+    apply(api, &let_in(moved))?;
+    let message = ready(at, "PodsWouldMove")?;
     ensure!(message.starts_with("pod op-0, op-1 would be of another shard"), "{message}");
-    api.kubectl(&["delete", "pod", "op-0", "op-1", "-n", OPERATORS, "--force"])?;
+    at.kubectl(&["delete", "pod", "op-0", "op-1", "--force"])?;
     until("there is a canary", SOON, || {
-        let all = configs(&api)?;
+        let all = configs(at)?;
         Ok(all.contains_key("op-0-canary").then_some(()))
     })
 }
 
 #[test]
 fn i15_a_root_that_is_disabled_has_no_children() -> Result<()> {
-    let api = cluster()?;
-    let _manager = manager(&api, &[])?;
+    let bed = Bed::new("root-disabled")?;
+    let (api, at, root) = parts(&bed);
     // As KusionStack's manager leaves it.
     let mut theirs = root(2);
     theirs["metadata"]["finalizers"] = json!(["finalizer.ctrlmesh.kusionstack.io/protected"]);
     let mut child = root(1);
     child["metadata"] = json!({
         "name": "op-1-normal",
-        "namespace": OPERATORS,
+        "namespace": at.namespace,
         "labels": { "ctrlmesh.kusionstack.io/auto-sharding-root": "root", "own": "label" },
     });
     child["spec"] = json!({
         "selector": { "matchLabels": { POD_NAME: "op-0" } },
         "limits": [{ "selector": { "matchLabels": { "ctrlmesh.kusionstack.io/shard-hash": "1" } } }],
     });
-    create(&api, &child, &[])?;
-    create(&api, &theirs, &[])?;
-    let adopted = wait_whole(&api, &TWO)?;
+    create(api, &child, &[])?;
+    create(api, &theirs, &[])?;
+    let adopted = wait_whole(at, &TWO)?;
     ensure!(adopted["op-1-normal"]["metadata"]["labels"]["own"] == "label", "{adopted:#?}");
     until("the finalizer is off", SOON, || {
-        Ok(configs(&api)?["root"]["metadata"]["finalizers"].is_null().then_some(()))
+        Ok(configs(at)?["root"]["metadata"]["finalizers"].is_null().then_some(()))
     })?;
     let mut disabled = root(2);
     disabled["spec"]["root"]["disable"] = json!(true);
-    apply(&api, &disabled)?;
-    until("the children are gone", SOON, || Ok((configs(&api)?.len() == 1).then_some(())))?;
-    ready(&api, "Disabled").map(drop)
+    apply(api, &disabled)?;
+    until("the children are gone", SOON, || Ok((configs(at)?.len() == 1).then_some(())))?;
+    ready(at, "Disabled").map(drop)
 }
 
 /// A change of a spec.
@@ -325,12 +348,13 @@ type Change<'a> = &'a dyn Fn(&mut Value);
 
 #[test]
 fn bad_i15_the_schema_refuses_what_is_no_shard_and_no_root() -> Result<()> {
-    let api = cluster()?;
-    // There is no manager.
+    let bed = Bed::new("schema-refuses")?;
+    let (api, _, root) = parts(&bed);
+    // With the label they come to no manager.
     let refused = |change: Change<'_>| -> Result<String> {
         let mut config = let_in(root(2));
         change(&mut config["spec"]);
-        let error = create(&api, &config, &[]).err().context("it came in")?;
+        let error = create(api, &config, &[]).err().context("it came in")?;
         Ok(format!("{error:#}"))
     };
     let resources = "/root/resourceSelector/0/relateResources/0";
@@ -379,11 +403,11 @@ fn bad_i15_the_schema_refuses_what_is_no_shard_and_no_root() -> Result<()> {
     }
     let mut long = let_in(root(2));
     long["metadata"]["name"] = json!("a".repeat(64));
-    let error = create(&api, &long, &[]).err().context("a long name came in")?;
+    let error = create(api, &long, &[]).err().context("a long name came in")?;
     ensure!(format!("{error:#}").contains("the name is too long"), "{error:#}");
     long["metadata"]["name"] = json!("a".repeat(63));
-    create(&api, &long, &[])?;
-    create(&api, &let_in(root(2)), &[]).map(drop)
+    create(api, &long, &[])?;
+    create(api, &let_in(root(2)), &[]).map(drop)
 }
 
 /// The root changes again and again while its manager is killed at any moment: no two children ever have
@@ -391,63 +415,65 @@ fn bad_i15_the_schema_refuses_what_is_no_shard_and_no_root() -> Result<()> {
 #[test]
 fn bad_i15_the_manager_is_killed_again_and_again_while_the_root_changes() -> Result<()> {
     let api = cluster()?;
+    let at = Place::operators(&api);
     let mut manager = manager(&api, &[])?;
     create(&api, &let_in(root(2)), &[])?;
-    wait_whole(&api, &TWO)?;
+    wait_whole(at, &TWO)?;
     for name in ["op-0", "op-1", "op-2"] {
-        run(&api, name, true)?;
+        run(at, name, true)?;
     }
-    for at in 0..4_u32 {
-        apply(&api, &let_in(root(2 + (at + 1) % 2)))?;
+    for round in 0..4_u32 {
+        apply(&api, &let_in(root(2 + (round + 1) % 2)))?;
         // From the first writes to after the last.
         let writes = manager.metric("ctrlmesh_manager_writes_total")?;
-        let before = configs(&api)?;
+        let before = configs(at)?;
         until("something is written", LONG, || {
-            let all = configs(&api)?;
+            let all = configs(at)?;
             sizes(&all)?;
             let is_written = manager.metric("ctrlmesh_manager_writes_total")? > writes;
             Ok((is_written || all != before).then_some(()))
         })?;
         manager.kill()?;
-        sizes(&configs(&api)?)?;
+        sizes(&configs(at)?)?;
         manager.start_again()?;
         manager.receive_reviews(&api)?;
         manager.wait_ready()?;
     }
     apply(&api, &let_in(root(3)))?;
-    wait_whole(&api, &THREE)?;
-    ready(&api, "LaidOut").map(drop)
+    wait_whole(at, &THREE)?;
+    ready(at, "LaidOut").map(drop)
 }
 
 /// The manager hears of roots and of its own writes half a second late, while the root changes faster.
 #[test]
 fn bad_i15_a_manager_that_is_behind_gives_nothing_twice() -> Result<()> {
     let api = cluster()?;
+    let at = Place::operators(&api);
     let slow = api.beside()?;
     let manager = Manager::start_at(&api, &slow.url(), "manager-0", &[])?;
     manager.receive_reviews(&api)?;
     manager.wait_ready()?;
     create(&api, &let_in(root(2)), &[])?;
-    wait_whole(&api, &TWO)?;
+    wait_whole(at, &TWO)?;
     for name in ["op-0", "op-1", "op-2"] {
-        run(&api, name, true)?;
+        run(at, name, true)?;
     }
     slow.fall_behind(BEHIND)?;
     let lots = |all: &BTreeMap<String, Value>| -> Vec<Value> {
         all.values().map(|child| child["metadata"]["annotations"][LOT].clone()).collect()
     };
     for size in [3, 2, 3, 1, 3, 2, 1, 3] {
-        let before = lots(&configs(&api)?);
+        let before = lots(&configs(at)?);
         apply(&api, &let_in(root(size)))?;
         until("a child is written", LONG, || {
-            let all = configs(&api)?;
+            let all = configs(at)?;
             sizes(&all)?;
             let names = &THREE[..usize::try_from(size)?];
             Ok((lots(&all) != before || is_whole(&all, names)?).then_some(()))
         })?;
     }
-    wait_whole(&api, &THREE)?;
-    ready(&api, "LaidOut").map(drop)
+    wait_whole(at, &THREE)?;
+    ready(at, "LaidOut").map(drop)
 }
 
 /// A root over ConfigMaps, balanced by their number.
@@ -494,17 +520,18 @@ fn fill(api: &ApiServer, namespace: &str, count: usize) -> Result<()> {
 fn i15_a_root_is_balanced_by_the_number_of_objects_and_a_large_namespace_moves_nothing_twice()
 -> Result<()> {
     let api = cluster()?;
+    let at = Place::operators(&api);
     // More than two pages in one namespace, and in each of the others a little.
     fill(&api, "large", 1100)?;
     let small: Vec<_> = (0..12).map(|at| format!("small-{at}")).collect();
     small.iter().try_for_each(|namespace| fill(&api, namespace, 40))?;
     let manager = manager(&api, &["--balance-interval=2"])?;
     apply(&api, &let_in(weighed(2)))?;
-    let even = wait_whole(&api, &TWO)?;
-    for at in 0..2 {
-        run(&api, &format!("op-{at}"), true)?;
+    let even = wait_whole(at, &TWO)?;
+    for name in ["op-0", "op-1"] {
+        run(at, name, true)?;
     }
-    let message = ready(&api, "Uncounted")?;
+    let message = ready(at, "Uncounted")?;
     let why = "configmaps cannot be counted: the manager may not list them: name the resource in the chart's";
     ensure!(message.starts_with(why), "{message}");
     let bound = ["--clusterrole=counter", "--serviceaccount=ctrlmesh-system:ctrlmesh-manager"];
@@ -519,21 +546,21 @@ fn i15_a_root_is_balanced_by_the_number_of_objects_and_a_large_namespace_moves_n
     };
     ensure!(beside(&even)? > 0, "nothing is to move: {even:#?}");
     let moved = until("the small ones leave the shard of the large one", LONG, || {
-        let all = configs(&api)?;
+        let all = configs(at)?;
         sizes(&all)?;
         // In a moment between two writes nobody has some.
         Ok(beside(&all).is_ok_and(|count| count == 0).then_some(all))
     })?;
     ensure!(child_of(&moved, "large")? == large, "the large one moved: {moved:#?}");
-    ready(&api, "LaidOut")?;
+    ready(at, "LaidOut")?;
     let specs = |all: &BTreeMap<String, Value>| -> Vec<Value> {
         all.values().map(|config| config["spec"].clone()).collect()
     };
-    let settled = specs(&configs(&api)?);
+    let settled = specs(&configs(at)?);
     let lists =
         || -> Result<f64> { manager.metric("ctrlmesh_manager_counts_total{result=\"ok\"}") };
     let counts = lists()?;
     until("it is counted three times more", LONG, || Ok((lists()? >= counts + 3.0).then_some(())))?;
-    ensure!(specs(&configs(&api)?) == settled, "something moved twice");
+    ensure!(specs(&configs(at)?) == settled, "something moved twice");
     Ok(())
 }

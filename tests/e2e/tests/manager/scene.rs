@@ -1,6 +1,11 @@
 //! A cluster with its namespaces and the webhooks, and what a test does in it.
 
-use std::{fs, path::Path, time::Duration};
+use std::{
+    fs,
+    path::Path,
+    sync::{Arc, Mutex, PoisonError, Weak},
+    time::Duration,
+};
 
 use anyhow::{Context, Result, ensure};
 use base64::{Engine, engine::general_purpose::STANDARD};
@@ -12,27 +17,149 @@ use serde_json::{Value, json};
 pub(crate) const AUDIENCE: &str = "ctrlmesh.kusionstack.io";
 /// The time in which what the leader keeps is right again.
 pub(crate) const SOON: Duration = Duration::from_secs(30);
-/// A namespace with a ShardingConfig.
+/// The namespace of a test that has a cluster of its own.
 pub(crate) const OPERATORS: &str = "operators";
 /// The Secret with the authorities.
 pub(crate) const SECRET: &str = "ctrlmesh-trust";
 /// The label of a config that is not compared with others, and needs no manager.
 pub(crate) const IGNORE: &str = "ctrlmesh.kusionstack.io/ignore-validate";
+/// The Secret by which pods of the shared cluster pull images.
+const PULL_SECRETS: &str = "--pull-secrets=regcred";
 /// The name of the bundle.
 pub(crate) const BUNDLE: &str = "ctrlmesh-ca-bundle";
+
+/// A namespace of a cluster.
+#[derive(Clone, Copy)]
+pub(crate) struct Place<'a> {
+    pub(crate) api: &'a ApiServer,
+    pub(crate) namespace: &'a str,
+}
+
+impl<'a> Place<'a> {
+    /// The namespace of a test that has a cluster of its own.
+    pub(crate) fn operators(api: &'a ApiServer) -> Self {
+        Self { api, namespace: OPERATORS }
+    }
+
+    /// Runs kubectl in the namespace.
+    pub(crate) fn kubectl(self, args: &[&str]) -> Result<String> {
+        self.api.kubectl(&[&["-n", self.namespace], args].concat())
+    }
+
+    /// The path of an object of the core group.
+    pub(crate) fn at(self, plural: &str, name: &str) -> String {
+        at(self.namespace, plural, name)
+    }
+
+    /// The path of the ShardingConfigs.
+    pub(crate) fn configs(self) -> String {
+        let group = "/apis/ctrlmesh.kusionstack.io/v1alpha1";
+        format!("{group}/namespaces/{}/shardingconfigs", self.namespace)
+    }
+
+    /// A token of the account `default`, bound to an object.
+    pub(crate) fn token(self, audience: Option<&str>, bound: Option<&Value>) -> Result<String> {
+        let bound = bound.map(|pod| {
+            let meta = &pod["metadata"];
+            json!({ "kind": "Pod", "apiVersion": "v1", "name": meta["name"], "uid": meta["uid"] })
+        });
+        let spec = json!({ "audiences": audience.map(|a| vec![a]), "boundObjectRef": bound });
+        let path = self.at("serviceaccounts", "default/token");
+        let answer = self.api.client().post(&path, &json!({ "spec": spec }))?.json()?;
+        Ok(answer["status"]["token"].as_str().context("a token")?.to_owned())
+    }
+}
+
+/// A cluster with one replica of the manager.
+struct Mesh {
+    // Dropped in this order.
+    manager: Manager,
+    api: ApiServer,
+}
+
+/// The namespace of a test, in a cluster with a manager.
+pub(crate) struct Bed {
+    mesh: Arc<Mesh>,
+    namespace: String,
+}
+
+impl Bed {
+    /// A new namespace in the cluster of all tests that call this. Such a test changes only its own
+    /// namespaces, and counts nothing of the whole cluster.
+    pub(crate) fn new(namespace: &str) -> Result<Self> {
+        let bed = Self { mesh: shared_mesh()?, namespace: namespace.to_owned() };
+        make_namespace(bed.api(), namespace)?;
+        Ok(bed)
+    }
+
+    /// A cluster of its own.
+    pub(crate) fn with_own_cluster() -> Result<Self> {
+        let mesh = Arc::new(Mesh::start(&[])?);
+        Ok(Self { mesh, namespace: OPERATORS.to_owned() })
+    }
+
+    /// One more namespace, called `NAMESPACE-NAME`.
+    pub(crate) fn another(&self, name: &str) -> Result<Self> {
+        let namespace = format!("{}-{name}", self.namespace);
+        make_namespace(self.api(), &namespace)?;
+        Ok(Self { mesh: Arc::clone(&self.mesh), namespace })
+    }
+
+    pub(crate) fn api(&self) -> &ApiServer {
+        &self.mesh.api
+    }
+
+    pub(crate) fn manager(&self) -> &Manager {
+        &self.mesh.manager
+    }
+
+    pub(crate) fn place(&self) -> Place<'_> {
+        Place { api: self.api(), namespace: &self.namespace }
+    }
+}
+
+impl Mesh {
+    fn start(flags: &[&str]) -> Result<Self> {
+        let api = cluster()?;
+        Ok(Self { manager: manager(&api, flags)?, api })
+    }
+}
+
+/// The cluster of the tests that share one; it ends with the last of them.
+fn shared_mesh() -> Result<Arc<Mesh>> {
+    static SHARED: Mutex<Weak<Mesh>> = Mutex::new(Weak::new());
+    let mut shared = SHARED.lock().unwrap_or_else(PoisonError::into_inner);
+    if let Some(mesh) = shared.upgrade() {
+        return Ok(mesh);
+    }
+    let mesh = Arc::new(Mesh::start(&[PULL_SECRETS])?);
+    *shared = Arc::downgrade(&mesh);
+    Ok(mesh)
+}
 
 /// Starts an API server that has what a chart installs, but for the manager.
 pub(crate) fn cluster() -> Result<ApiServer> {
     let api = ApiServer::start()?;
     let base = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../deploy/base");
-    for file in ["namespace.yaml", "ctrlmesh.yaml"] {
-        api.apply(&fs::read_to_string(base.join(file))?)?;
-    }
-    api.kubectl(&["create", "namespace", OPERATORS])?;
-    for namespace in [OPERATORS, "default"] {
-        api.kubectl(&["create", "serviceaccount", "default", "-n", namespace])?;
-    }
+    let [namespace, rest] = ["namespace.yaml", "ctrlmesh.yaml"].map(|file| base.join(file));
+    api.apply(&format!("{}---\n{}", fs::read_to_string(namespace)?, fs::read_to_string(rest)?))?;
+    make_namespace(&api, OPERATORS)?;
+    make_account(&api, "default")?;
     Ok(api)
+}
+
+/// Makes a namespace in which pods can be created.
+fn make_namespace(api: &ApiServer, name: &str) -> Result<()> {
+    let namespace = json!({ "metadata": { "name": name } });
+    api.client().post("/api/v1/namespaces", &namespace)?.json()?;
+    make_account(api, name)
+}
+
+/// Makes the account of pods. The controller that would is not there.
+fn make_account(api: &ApiServer, namespace: &str) -> Result<()> {
+    let account = json!({ "metadata": { "name": "default" } });
+    let path = format!("/api/v1/namespaces/{namespace}/serviceaccounts");
+    api.client().post(&path, &account)?.json().map(drop)
 }
 
 /// A replica that is ready, and whose webhooks the API server calls.
@@ -143,18 +270,11 @@ pub(crate) fn has(text: &str, part: &str) -> Result<()> {
     Ok(())
 }
 
-/// A token of the account `default`, bound to an object.
+/// [`Place::token`] of a test that has a cluster of its own.
 pub(crate) fn token(
     api: &ApiServer,
     audience: Option<&str>,
     bound: Option<&Value>,
 ) -> Result<String> {
-    let path = at(OPERATORS, "serviceaccounts", "default/token");
-    let bound = bound.map(|pod| {
-        let meta = &pod["metadata"];
-        json!({ "kind": "Pod", "apiVersion": "v1", "name": meta["name"], "uid": meta["uid"] })
-    });
-    let spec = json!({ "audiences": audience.map(|a| vec![a]), "boundObjectRef": bound });
-    let answer = api.client().post(&path, &json!({ "spec": spec }))?.json()?;
-    Ok(answer["status"]["token"].as_str().context("a token")?.to_owned())
+    Place::operators(api).token(audience, bound)
 }

@@ -6,7 +6,7 @@ use anyhow::{Context, Result, ensure};
 use ctrlmesh_e2e::{ApiServer, Manager, until};
 use serde_json::{Value, json};
 
-use crate::manager::scene::{SOON, at, cluster, get, has, manager};
+use crate::manager::scene::{Bed, SOON, at, cluster, get, has, manager};
 
 const HASH: &str = "ctrlmesh.kusionstack.io/shard-hash";
 const CONTROL: &str = "ctrlmesh.kusionstack.io/control";
@@ -38,10 +38,14 @@ fn permit(api: &ApiServer) -> Result<()> {
 }
 
 fn make(api: &ApiServer, name: &str, labels: &Value) -> Result<()> {
+    make_in(api, "ant", name, labels)
+}
+
+fn make_in(api: &ApiServer, namespace: &str, name: &str, labels: &Value) -> Result<()> {
     let map = json!({
         "apiVersion": "v1",
         "kind": "ConfigMap",
-        "metadata": { "name": name, "namespace": "ant", "labels": labels },
+        "metadata": { "name": name, "namespace": namespace, "labels": labels },
         "data": { "of": "no interest" },
     });
     api.apply(&map.to_string()).map(drop)
@@ -117,22 +121,23 @@ fn i15_objects_of_named_kinds_get_the_labels_of_their_namespace() -> Result<()> 
 /// An object that is gone is not created by the write of a label: the write names its uid.
 #[test]
 fn bad_i15_an_object_that_is_gone_is_not_created_by_its_labels() -> Result<()> {
-    let api = cluster()?;
-    api.kubectl(&["create", "namespace", "ant"])?;
-    make(&api, "gone", &json!({}))?;
-    let gone = get(&api, &at("ant", "configmaps", "gone"))?.context("the ConfigMap")?;
-    api.kubectl(&["delete", "configmap", "gone", "-n", "ant"])?;
+    let bed = Bed::new("stamp-gone")?;
+    let (api, at) = (bed.api(), bed.place());
+    make_in(api, at.namespace, "gone", &json!({}))?;
+    let gone = get(api, &at.at("configmaps", "gone"))?.context("the ConfigMap")?;
+    at.kubectl(&["delete", "configmap", "gone"])?;
     let applied = json!({
         "apiVersion": "v1",
         "kind": "ConfigMap",
         "metadata": {
-            "name": "gone", "namespace": "ant", "uid": gone["metadata"]["uid"], "labels": { "a": "b" },
+            "name": "gone", "namespace": at.namespace, "uid": gone["metadata"]["uid"],
+            "labels": { "a": "b" },
         },
     });
     let args = ["apply", "--server-side", "--field-manager=ctrlmesh-stamps", "-f", "-"];
     let refused = api.kubectl_client().run_with_input(&args, &applied.to_string()).err();
     has(&format!("{:#}", refused.context("it was created")?), "uid mismatch")?;
-    ensure!(get(&api, &at("ant", "configmaps", "gone"))?.is_none(), "it was created");
+    ensure!(get(api, &at.at("configmaps", "gone"))?.is_none(), "it was created");
     Ok(())
 }
 

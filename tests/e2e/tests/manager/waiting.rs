@@ -5,8 +5,8 @@ use ctrlmesh_e2e::{ApiServer, Manager, until};
 use serde_json::{Value, json};
 
 use crate::manager::scene::{
-    BUNDLE, OPERATORS, SOON, at, bundle, cluster, config, create, get, has, is_injected, manager,
-    pod,
+    BUNDLE, Bed, OPERATORS, Place, SOON, at, bundle, cluster, config, create, get, has,
+    is_injected, manager, pod,
 };
 
 /// The Events of a namespace's pods.
@@ -16,15 +16,19 @@ fn events(api: &ApiServer, namespace: &str) -> Result<Vec<Value>> {
 }
 
 /// The one Event of a pod.
-fn event(api: &ApiServer, pod: &str) -> Result<Option<Value>> {
-    let mut of_pod = events(api, OPERATORS)?;
+fn event(at: Place<'_>, pod: &str) -> Result<Option<Value>> {
+    let mut of_pod = events(at.api, at.namespace)?;
     of_pod.retain(|event| event["involvedObject"]["name"] == pod);
     ensure!(of_pod.len() <= 1, "{of_pod:#?}");
     Ok(of_pod.pop())
 }
 
 fn labelled(name: &str, labels: &Value) -> Value {
-    let mut pod = pod(OPERATORS, name);
+    labelled_in(OPERATORS, name, labels)
+}
+
+fn labelled_in(namespace: &str, name: &str, labels: &Value) -> Value {
+    let mut pod = pod(namespace, name);
     pod["metadata"]["labels"] = labels.clone();
     pod
 }
@@ -43,7 +47,7 @@ fn i12_a_pod_that_no_config_selects_is_injected_waits_and_has_one_event() -> Res
     }
     // In no order: the pod was first.
     create(&api, &config(OPERATORS), &[])?;
-    let wait_for = |pod| until("an Event", SOON, || event(&api, pod));
+    let wait_for = |pod| until("an Event", SOON, || event(Place::operators(&api), pod));
     for waits in ["lone", "kridge"] {
         let event = wait_for(waits)?;
         ensure!(event["type"] == "Warning" && event["reason"] == "NoShardingConfig", "{event}");
@@ -51,14 +55,14 @@ fn i12_a_pod_that_no_config_selects_is_injected_waits_and_has_one_event() -> Res
     let told = api.kubectl(&["describe", "pod", "lone", "-n", OPERATORS])?;
     has(&told, "ctrlmesh-manager")?;
     has(&told, "no ShardingConfig in namespace operators selects the pod's labels; write a")?;
-    ensure!(event(&api, "blue")?.is_none(), "a config selects it");
+    ensure!(event(Place::operators(&api), "blue")?.is_none(), "a config selects it");
 
     // Another leader writes the same one.
     let second = Manager::start(&api, "manager-1", &[])?;
     second.receive_reviews(&api)?;
     first.kill()?;
     until("the other leader has written it", SOON, || {
-        let event = event(&api, "lone")?.context("it was there")?;
+        let event = event(Place::operators(&api), "lone")?.context("it was there")?;
         Ok((event["reportingInstance"] == "manager-1").then_some(()))
     })?;
 
@@ -67,38 +71,39 @@ fn i12_a_pod_that_no_config_selects_is_injected_waits_and_has_one_event() -> Res
     other["spec"]["selector"] =
         json!({ "matchExpressions": [{ "key": "shard", "operator": "Exists" }] });
     create(&api, &other, &[])?;
-    let several = until("an Event of the pod that two select", SOON, || event(&api, "blue"))?;
+    let several = until("an Event of the pod that two select", SOON, || {
+        event(Place::operators(&api), "blue")
+    })?;
     has(&several["message"].to_string(), "exactly one config must select them")
 }
 
 #[test]
 fn i13_a_pod_in_env_mode_whose_reviews_do_not_come_to_the_proxy_has_an_event() -> Result<()> {
-    let api = cluster()?;
-    let _manager = manager(&api, &[])?;
-    let mut config = config(OPERATORS);
+    let bed = Bed::new("env-mode")?;
+    let (api, at) = (bed.api(), bed.place());
+    let labelled = |name, labels: &Value| labelled_in(at.namespace, name, labels);
+    let mut config = config(at.namespace);
     config["spec"]["webhook"] = json!({ "certDir": "/certs", "port": 9443, "certSecret": "kept" });
-    create(&api, &config, &[])?;
+    create(api, &config, &[])?;
     let ours = "ctrlmesh.kusionstack.io/enable-proxy";
     let mut env = labelled("env", &json!({ (ours): "true", "shard": "blue" }));
     env["metadata"]["annotations"] = json!({ "ctrlmesh.kusionstack.io/enable-iptables": "false" });
-    ensure!(is_injected(&create(&api, &env, &[])?));
-    let event = until("an Event", SOON, || event(&api, "env"))?;
+    ensure!(is_injected(&create(api, &env, &[])?));
+    let event = until("an Event", SOON, || event(at, "env"))?;
     ensure!(event["type"] == "Warning" && event["reason"] == "WebhookNotRedirected", "{event}");
     has(&event["message"].to_string(), "nothing is redirected in env mode")?;
     // So does its config, to whoever describes that, until the pods have rules.
     let condition = |status: &str| {
-        let path = at(OPERATORS, "shardingconfigs", "blue");
-        let path = path.replace("/api/v1/", "/apis/ctrlmesh.kusionstack.io/v1alpha1/");
-        let config = get(&api, &path)?.context("the config")?;
+        let config = get(api, &format!("{}/blue", at.configs()))?.context("the config")?;
         let mut all = config["status"]["conditions"].as_array().into_iter().flatten();
         let condition = all.find(|one| one["type"] == "WebhookRedirected");
         Ok(condition.filter(|one| one["status"] == status).cloned())
     };
     let is_false = until("a condition", SOON, || condition("False"))?;
     has(&is_false["message"].to_string(), "no effect on pod env: nothing is redirected")?;
-    api.kubectl(&["delete", "pod", "env", "-n", OPERATORS, "--force", "--grace-period=0"])?;
+    at.kubectl(&["delete", "pod", "env", "--force", "--grace-period=0"])?;
     let redirected = labelled("rules", &json!({ (ours): "true", "shard": "blue" }));
-    ensure!(is_injected(&create(&api, &redirected, &[])?));
+    ensure!(is_injected(&create(api, &redirected, &[])?));
     let is_true = until("the condition of pods with rules", SOON, || condition("True"))?;
     ensure!(is_true["reason"] == "Redirected", "{is_true}");
     Ok(())
@@ -165,7 +170,7 @@ fn i15_a_config_says_which_of_its_pods_have_no_proxy() -> Result<()> {
         "pod early and others is selected and has no proxy, so it sees all objects: give its";
     ensure!(message.starts_with(expected), "{message}");
     ensure!(manager.metric("ctrlmesh_manager_pods_left_out")? == 2.0);
-    let event = until("an Event", SOON, || event(&api, name))?;
+    let event = until("an Event", SOON, || event(Place::operators(&api), name))?;
     ensure!(event["reason"] == "NotInjected" && event["message"] == message, "{event}");
     // Created again they are injected, but for the one that does not ask.
     api.kubectl(&["delete", "pod", "early", "plain", "-n", OPERATORS, "--force"])?;

@@ -12,7 +12,7 @@ use anyhow::{Context, Result, bail, ensure};
 use ctrlmesh_e2e::{Authority, Binaries, Families, NAMESPACE, Network, Shards, Widget, until};
 use serde_json::{Value, json};
 
-use crate::node::sidecars::delete_operators;
+use crate::node::{scene::Turn, sidecars::delete_operators};
 
 const OPERATOR: &str = "system:serviceaccount:demo:demo-operator";
 const LEASE: &str = "demo-operator---blue";
@@ -49,7 +49,7 @@ fn i08_an_operator_works_on_a_node_with_ipv6_first() -> Result<()> {
 /// Without a privilege: the namespace takes no pod that could program redirect rules.
 #[test]
 fn an_operator_works_in_env_mode_where_pods_are_restricted() -> Result<()> {
-    let shards = Shards::start(Binaries::from_env()?, Families::Ipv4)?;
+    let shards = Turn::wait()?;
     let level = "pod-security.kubernetes.io/enforce=restricted";
     shards.node().kubectl(&["label", "namespace", NAMESPACE, level])?;
     let refused = shards.node().kubectl(&["apply", "--dry-run=server", "-f", &a_pod(&shards)?]);
@@ -71,7 +71,7 @@ fn an_operator_works_in_env_mode_where_pods_are_restricted() -> Result<()> {
 /// server by is another CA, as after a change of the cluster's that did not reach the pod.
 #[test]
 fn t65_an_upstream_of_another_ca_gets_no_byte_of_the_operator() -> Result<()> {
-    let shards = Shards::start(Binaries::from_env()?, Families::Ipv4)?;
+    let shards = Turn::wait()?;
     shards.draw("blue", &["ant"])?;
     shards.run_operator("blue")?;
     shards.create_widgets(&["ant"], 1)?;

@@ -7,13 +7,13 @@ use std::{
 };
 
 use anyhow::{Context, Result, anyhow, bail, ensure};
-use ctrlmesh_e2e::{AuditEntry, Binaries, Families, NAMESPACE, Shards};
+use ctrlmesh_e2e::{AuditEntry, NAMESPACE, Shards};
 use k8s_openapi::jiff::Timestamp;
 
 use crate::node::{
     admin::Admin,
     records::{Event, Reader},
-    scene::{LIMIT, Owners, settle},
+    scene::{LIMIT, Owners, Turn, settle},
     shards::t63_every_request_is_the_operators_own,
     versions::{Versions, Writes},
 };
@@ -26,7 +26,7 @@ const RESOURCES: [&str; 2] = ["widgets", "configmaps"];
 /// whoever wrote it.
 #[test]
 fn t13_t14_t17_every_version_is_read_by_its_own_shard_alone() -> Result<()> {
-    let shards = Shards::start(Binaries::from_env()?, Families::Ipv4)?;
+    let shards = Turn::wait()?;
     let writes = Writes::follow(&shards)?;
     let before =
         Owners::from([("ant", "blue"), ("bee", "blue"), ("cat", "green"), ("dog", "green")]);
@@ -148,8 +148,8 @@ struct Windows(BTreeMap<(String, &'static str), (Timestamp, Timestamp)>);
 
 impl Windows {
     /// Reads them off the audit log, and prints them.
-    fn of(shards: &Shards, readers: &[Reader], seen: &BTreeMap<String, Seen>) -> Result<Self> {
-        let log = shards.node().api().audit().entries()?;
+    fn of(shards: &Turn, readers: &[Reader], seen: &BTreeMap<String, Seen>) -> Result<Self> {
+        let log = shards.entries()?;
         let addresses = addresses(shards)?;
         let mut windows = BTreeMap::new();
         for reader in readers {

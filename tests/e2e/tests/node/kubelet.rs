@@ -9,7 +9,7 @@ use anyhow::{Context, Result, ensure};
 use ctrlmesh_e2e::{AuditEntry, images, until};
 use serde_json::{Value, json};
 
-use crate::node::toolbox::{LIMIT, NAMESPACE, Tool, Toolbox, printed};
+use crate::node::toolbox::{LIMIT, Tool, Toolbox, printed};
 
 /// The pod that the toolbox calls; of the shard, and not injected.
 const POD: &str = "speaker";
@@ -40,9 +40,9 @@ impl Transport {
 
 #[test]
 fn i17_t61_exec_attach_port_forward_and_logs_reach_the_kubelet() -> Result<()> {
-    let toolbox = Toolbox::start()?;
+    let toolbox = Toolbox::start("kubelet")?;
     speaker(&toolbox, POD)?;
-    toolbox.node().apply(&homeless().to_string())?;
+    toolbox.node().apply(&homeless(&toolbox).to_string())?;
     toolbox.run(Tool::Shell, &[&format!("head -c {BIG} /dev/urandom > /tmp/big")])?;
     for transport in TRANSPORTS {
         exec(&toolbox, transport).with_context(|| format!("exec by {}", transport.name))?;
@@ -78,7 +78,7 @@ fn speaker(toolbox: &Toolbox, name: &str) -> Result<()> {
     let pod = json!({
         "apiVersion": "v1",
         "kind": "Pod",
-        "metadata": { "name": name, "namespace": NAMESPACE, "labels": { "team": "ant" } },
+        "metadata": { "name": name, "namespace": toolbox.namespace, "labels": { "team": toolbox.team } },
         "spec": {
             "containers": [container],
             "restartPolicy": "Never",
@@ -86,15 +86,15 @@ fn speaker(toolbox: &Toolbox, name: &str) -> Result<()> {
         },
     });
     toolbox.node().apply(&pod.to_string())?;
-    toolbox.node().wait_for(NAMESPACE, &format!("pod/{name}"), "condition=Ready", LIMIT)
+    toolbox.node().wait_for(&toolbox.namespace, &format!("pod/{name}"), "condition=Ready", LIMIT)
 }
 
 /// A pod that no scheduler cares for: it is there, and nothing can be run in it.
-fn homeless() -> Value {
+fn homeless(toolbox: &Toolbox) -> Value {
     json!({
         "apiVersion": "v1",
         "kind": "Pod",
-        "metadata": { "name": "nowhere", "namespace": NAMESPACE },
+        "metadata": { "name": "nowhere", "namespace": toolbox.namespace },
         "spec": {
             "schedulerName": "nobody",
             "containers": [{ "name": "idle", "image": images::BUSYBOX }],
@@ -142,9 +142,9 @@ fn exec(toolbox: &Toolbox, transport: Transport) -> Result<()> {
     ensure!(output.stdout == b"got hello\n" && errors.starts_with("bad hello\n"), "{output:?}");
 
     let by_go = format!(
-        "echo hello | $TOOL exec --namespace {NAMESPACE} --transport {} --pod {POD} --stdin -- \
+        "echo hello | $TOOL exec --namespace {} --transport {} --pod {POD} --stdin -- \
          sh -c '{said}'",
-        transport.name
+        toolbox.namespace, transport.name
     );
     let event = exec_event(shell(toolbox, transport, Tool::Go, &by_go)?)?;
     ensure!(event["exitCode"] == 7 && event["transport"] == transport.name, "{event}");
@@ -164,8 +164,8 @@ fn much_through_exec(toolbox: &Toolbox, transport: Transport) -> Result<()> {
 
     let began = Instant::now();
     let by_go = format!(
-        "$TOOL exec --namespace {NAMESPACE} --transport {} --pod {POD} --stdin -- cat < /tmp/big",
-        transport.name
+        "$TOOL exec --namespace {} --transport {} --pod {POD} --stdin -- cat < /tmp/big",
+        toolbox.namespace, transport.name
     );
     let event = exec_event(shell(toolbox, transport, Tool::Go, &by_go)?)?;
     let back = &event["stdout"];
@@ -195,7 +195,7 @@ fn a_splice_ends_with_its_command(toolbox: &Toolbox, transport: Transport) -> Re
         until_spliced(toolbox, 1.0)?;
         let began = Instant::now();
         if end == "killed" {
-            toolbox.node().exec(NAMESPACE, POD, "speaker", &["kill", "-9", &pid])?;
+            toolbox.node().exec(&toolbox.namespace, POD, "speaker", &["kill", "-9", &pid])?;
         } else {
             program.say("go")?;
         }
@@ -222,8 +222,8 @@ fn nothing_is_spliced_on_an_error(toolbox: &Toolbox, transport: Transport) -> Re
     }
     // client-go asks for the upgrade alone.
     let by_go = format!(
-        "$TOOL exec --namespace {NAMESPACE} --transport {} --pod nobody -- true",
-        transport.name
+        "$TOOL exec --namespace {} --transport {} --pod nobody -- true",
+        toolbox.namespace, transport.name
     );
     let output = shell(toolbox, transport, Tool::Go, &by_go)?;
     let text = String::from_utf8_lossy(&output.stdout).into_owned();
@@ -244,7 +244,8 @@ fn nothing_is_spliced_on_an_error(toolbox: &Toolbox, transport: Transport) -> Re
 /// A small and a big file through a forwarded port, which closes with its program.
 fn port_forward(toolbox: &Toolbox, transport: Transport) -> Result<()> {
     let target = format!("pod/{POD}");
-    let wanted = toolbox.node().exec(NAMESPACE, POD, "speaker", &["sha256sum", "/www/big"])?;
+    let wanted =
+        toolbox.node().exec(&toolbox.namespace, POD, "speaker", &["sha256sum", "/www/big"])?;
     let wanted = wanted.split_whitespace().next().context("a sum")?;
     for tool in [Tool::Kubectl, Tool::Go] {
         let path = toolbox.path(tool)?;
@@ -252,8 +253,8 @@ fn port_forward(toolbox: &Toolbox, transport: Transport) -> Result<()> {
         // of its standard input.
         let line = if matches!(tool, Tool::Go) {
             format!(
-                "exec {path} portforward --namespace {NAMESPACE} --transport {} --pod {POD} 0:8080",
-                transport.name
+                "exec {path} portforward --namespace {} --transport {} --pod {POD} 0:8080",
+                toolbox.namespace, transport.name
             )
         } else {
             format!("{path} port-forward {target} :8080 & read -r _; kill $!; wait $!; exit 0")
@@ -289,7 +290,7 @@ fn local_port(line: &Value) -> Option<u64> {
 fn attach_and_logs(toolbox: &Toolbox, transport: Transport) -> Result<()> {
     let pod = format!("{POD}-{}", transport.name);
     speaker(toolbox, &pod)?;
-    let follow = ["logs", "--namespace", NAMESPACE, "--pod", &pod, "-f", "--no-stdin"];
+    let follow = ["logs", "--namespace", &toolbox.namespace, "--pod", &pod, "-f", "--no-stdin"];
     let mut by_go = toolbox.start_program(&[], Tool::Go, &follow)?;
     by_go.wait_for(LIMIT, |line| line["event"] == "open")?;
     let mut by_kubectl = toolbox.start_program(&[], Tool::Kubectl, &["logs", "-f", &pod])?;

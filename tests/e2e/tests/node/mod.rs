@@ -1,4 +1,4 @@
-//! Injected pods on real nodes: each test has a node of its own.
+//! Injected pods on real nodes. Some tests share one: see [`scene::Turn`] and [`toolbox`].
 
 mod admin;
 mod families;

@@ -7,14 +7,14 @@ use anyhow::{Context, Result, ensure};
 use ctrlmesh_e2e::{AuditEntry, Program, images, until};
 use serde_json::{Value, json};
 
-use crate::node::toolbox::{ACCOUNT, LIMIT, NAMES, NAMESPACE, Tool, Toolbox, printed};
+use crate::node::toolbox::{ACCOUNT, LIMIT, NAMES, Tool, Toolbox, printed};
 
 const FQDN: &str = NAMES[3];
 
 #[test]
 fn kubectl_in_a_pod_gets_lists_watches_applies_and_edits() -> Result<()> {
-    let toolbox = Toolbox::start()?;
-    toolbox.config_map("mine", "ant")?;
+    let toolbox = Toolbox::start("kubectl")?;
+    toolbox.config_map("mine", &toolbox.team)?;
     toolbox.config_map("theirs", "bee")?;
 
     reads(&toolbox)?;
@@ -43,7 +43,7 @@ fn names(printed: &str) -> Vec<&str> {
 fn reads(toolbox: &Toolbox) -> Result<()> {
     let one =
         toolbox.kubectl(&["get", "configmap", "mine", "-o", "jsonpath={.metadata.labels}"])?;
-    ensure!(one == r#"{"team":"ant"}"#, "{one}");
+    ensure!(one == format!(r#"{{"team":"{}"}}"#, toolbox.team), "{one}");
     let table = toolbox.kubectl(&["get", "configmaps"])?;
     ensure!(names(&table) == ["NAME", "mine"], "{table}");
     let everywhere = toolbox.kubectl(&["get", "configmaps", "-A", "--no-headers"])?;
@@ -71,11 +71,12 @@ fn waiting_pod(toolbox: &Toolbox, namespace: &str, name: &str) -> Result<()> {
 
 /// A shard without a label, as a person sees it: a Table of all namespaces, and a watch of it.
 fn t40_pods_of_all_namespaces(toolbox: &Toolbox) -> Result<()> {
-    toolbox.node().kubectl(&["create", "namespace", "bees"])?;
-    waiting_pod(toolbox, "bees", "theirs")?;
+    let (own, bees) = (&*toolbox.namespace, format!("{}-bees", toolbox.namespace));
+    toolbox.node().kubectl(&["create", "namespace", &bees])?;
+    waiting_pod(toolbox, &bees, "theirs")?;
     let is_row = |row: &str, name: &str| {
         let row: Vec<_> = row.split_whitespace().collect();
-        row.len() == COLUMNS.len() && row[0] == NAMESPACE && row[1] == name
+        row.len() == COLUMNS.len() && row[0] == own && row[1] == name
     };
     let table = toolbox.kubectl(&["get", "pods", "-A"])?;
     let mut rows = table.lines();
@@ -88,16 +89,16 @@ fn t40_pods_of_all_namespaces(toolbox: &Toolbox) -> Result<()> {
     };
     shows("toolbox")?;
     // What is another's comes first: it would be printed first.
-    waiting_pod(toolbox, "bees", "their-new")?;
-    waiting_pod(toolbox, NAMESPACE, "new")?;
+    waiting_pod(toolbox, &bees, "their-new")?;
+    waiting_pod(toolbox, own, "new")?;
     shows("new")?;
     let lines = watch.lines();
     let printed: Vec<_> = lines.iter().filter_map(Value::as_str).collect();
     ensure!(printed[0].split_whitespace().eq(COLUMNS), "{printed:?}");
     ensure!(printed.iter().all(|line| !line.contains("bees")), "{printed:?}");
     let node = toolbox.node();
-    node.kubectl(&["--namespace", NAMESPACE, "delete", "pod", "new"])?;
-    node.kubectl(&["delete", "namespace", "bees", "--wait=false"]).map(drop)
+    node.kubectl(&["--namespace", own, "delete", "pod", "new"])?;
+    node.kubectl(&["delete", "namespace", &bees, "--wait=false"]).map(drop)
 }
 
 fn a_watch(toolbox: &Toolbox) -> Result<()> {
@@ -112,9 +113,10 @@ fn a_watch(toolbox: &Toolbox) -> Result<()> {
     said(["ADDED", "mine"])?;
     // What is another's comes first: it would be printed first.
     toolbox.config_map("their-new", "bee")?;
-    toolbox.config_map("new", "ant")?;
+    toolbox.config_map("new", &toolbox.team)?;
     said(["ADDED", "new"])?;
-    toolbox.node().kubectl(&["--namespace", NAMESPACE, "delete", "cm", "their-new", "new"])?;
+    let delete = ["--namespace", &toolbox.namespace, "delete", "cm", "their-new", "new"];
+    toolbox.node().kubectl(&delete)?;
     said(["DELETED", "new"])?;
     let lines = watch.lines();
     ensure!(lines.len() == 3, "{lines:?}");
@@ -123,7 +125,7 @@ fn a_watch(toolbox: &Toolbox) -> Result<()> {
 
 fn writes(toolbox: &Toolbox) -> Result<()> {
     let apply = |value: &str| -> Result<String> {
-        let metadata = json!({ "name": "written", "labels": { "team": "ant" } });
+        let metadata = json!({ "name": "written", "labels": { "team": toolbox.team } });
         let map = json!({
             "apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata, "data": { "k": value },
         });
@@ -145,7 +147,7 @@ fn writes(toolbox: &Toolbox) -> Result<()> {
     ensure!(names(&table) == ["mine", "written"], "{table}");
     let deleted = toolbox.kubectl(&["delete", "cm", "written"])?;
     ensure!(deleted.contains("deleted"), "{deleted}");
-    let path = format!("/api/v1/namespaces/{NAMESPACE}/configmaps/written");
+    let path = format!("/api/v1/namespaces/{}/configmaps/written", toolbox.namespace);
     let status = toolbox.node().api().client().get(&path)?.status;
     ensure!(status == 404, "deleted by kubectl, and the API server says {status}");
     Ok(())
@@ -153,7 +155,7 @@ fn writes(toolbox: &Toolbox) -> Result<()> {
 
 fn logs(toolbox: &Toolbox) -> Result<()> {
     let own = toolbox.kubectl(&["logs", "toolbox", "-c", "ctrlmesh-proxy"])?;
-    let straight = toolbox.node().logs(NAMESPACE, "toolbox", "ctrlmesh-proxy")?;
+    let straight = toolbox.node().logs(&toolbox.namespace, "toolbox", "ctrlmesh-proxy")?;
     ensure!(!own.is_empty() && straight.starts_with(&own), "logs differ:\n{own}\n{straight}");
     Ok(())
 }
@@ -195,8 +197,8 @@ impl Way<'_> {
 
 #[test]
 fn i14_clients_of_every_kind_by_every_name() -> Result<()> {
-    let toolbox = Toolbox::start()?;
-    toolbox.config_map("mine", "ant")?;
+    let toolbox = Toolbox::start("clients")?;
+    toolbox.config_map("mine", &toolbox.team)?;
     toolbox.config_map("theirs", "bee")?;
     the_leaf_is_not_the_clusters(&toolbox)?;
 
@@ -255,18 +257,16 @@ fn curl(toolbox: &Toolbox, way: &Way<'_>) -> Result<()> {
     let line = format!(
         "/usr/bin/curl -sS --fail --cacert {ACCOUNT}/ca.crt \
          -H \"Authorization: Bearer $(cat {ACCOUNT}/token)\" \
-         {}/api/v1/namespaces/{NAMESPACE}/configmaps",
-        way.url()
+         {}/api/v1/namespaces/{}/configmaps",
+        way.url(),
+        toolbox.namespace
     );
     let list = printed(toolbox.output(&way.variables(), Tool::Shell, &[&line])?)?;
     let list: Value = serde_json::from_str(&list)?;
     let items = list["items"].as_array().context("items")?;
+    let is_own = |object: &Value| object["metadata"]["labels"]["team"] == *toolbox.team;
     ensure!(!items.is_empty() && items.iter().all(is_own), "{list}");
     Ok(())
-}
-
-fn is_own(object: &Value) -> bool {
-    object["metadata"]["labels"]["team"] == "ant"
 }
 
 /// client-go, kube and Python at once: what they have from the start, and what comes.
@@ -274,7 +274,7 @@ fn controllers(toolbox: &Toolbox, way: &Way<'_>, at: usize) -> Result<()> {
     let server = way.server();
     let start = |tool, subcommand: &[&str]| -> Result<Program> {
         let mut args = subcommand.to_vec();
-        args.extend(["--namespace", NAMESPACE]);
+        args.extend(["--namespace", &toolbox.namespace]);
         args.extend(server.iter().map(String::as_str));
         toolbox.start_program(&way.variables(), tool, &args)
     };
@@ -290,7 +290,7 @@ fn controllers(toolbox: &Toolbox, way: &Way<'_>, at: usize) -> Result<()> {
     }
     let (own, theirs) = (format!("own-{at}"), format!("theirs-{at}"));
     toolbox.config_map(&theirs, "bee")?;
-    toolbox.config_map(&own, "ant")?;
+    toolbox.config_map(&own, &toolbox.team)?;
     for (tool, program, _) in programs {
         let is_it =
             |line: &Value| line["event"] == "wire" && line["object"]["name"] == own.as_str();

@@ -1,9 +1,17 @@
-//! Operators at work: what each must hold in the end.
+//! Operators at work: the node of the tests that take turns, and what each must hold in the end.
 
-use std::{collections::BTreeMap, time::Duration};
+use std::{
+    collections::BTreeMap,
+    ops::Deref,
+    sync::{
+        Arc, Mutex, MutexGuard, PoisonError, Weak,
+        atomic::{AtomicBool, Ordering},
+    },
+    time::Duration,
+};
 
 use anyhow::{Context, Result};
-use ctrlmesh_e2e::{Shards, until};
+use ctrlmesh_e2e::{AuditEntry, Binaries, Families, Shards, until};
 use serde_json::Value;
 
 use crate::node::{
@@ -16,6 +24,60 @@ pub(crate) const LIMIT: Duration = Duration::from_secs(90);
 
 /// Each team with the shard that owns it.
 pub(crate) type Owners = BTreeMap<&'static str, &'static str>;
+
+/// The scene on a node with IPv4 that several tests use, one after the other: operators see all
+/// namespaces. It ends with the last test that waits for it.
+pub(crate) struct Turn {
+    node: Arc<Reused>,
+    /// The number of entries of the audit log that are of earlier tests.
+    earlier: usize,
+    _turn: MutexGuard<'static, ()>,
+}
+
+struct Reused {
+    shards: Shards,
+    is_used: AtomicBool,
+}
+
+impl Turn {
+    /// Waits for the turn. The scene is as [`Shards::start`] leaves it.
+    pub(crate) fn wait() -> Result<Self> {
+        static TURNS: Mutex<()> = Mutex::new(());
+        // Before the wait, so that the node outlives the test before.
+        let node = shared_node()?;
+        let turn = TURNS.lock().unwrap_or_else(PoisonError::into_inner);
+        if node.is_used.swap(true, Ordering::Relaxed) {
+            node.shards.clear()?;
+        }
+        let earlier = node.shards.node().api().audit().entries()?.len();
+        Ok(Self { node, earlier, _turn: turn })
+    }
+
+    /// The audit log of this test.
+    pub(crate) fn entries(&self) -> Result<Vec<AuditEntry>> {
+        Ok(self.node().api().audit().entries()?.split_off(self.earlier))
+    }
+}
+
+impl Deref for Turn {
+    type Target = Shards;
+
+    fn deref(&self) -> &Shards {
+        &self.node.shards
+    }
+}
+
+fn shared_node() -> Result<Arc<Reused>> {
+    static SHARED: Mutex<Weak<Reused>> = Mutex::new(Weak::new());
+    let mut shared = SHARED.lock().unwrap_or_else(PoisonError::into_inner);
+    if let Some(node) = shared.upgrade() {
+        return Ok(node);
+    }
+    let shards = Shards::start(Binaries::from_env()?, Families::Ipv4)?;
+    let node = Arc::new(Reused { shards, is_used: AtomicBool::new(false) });
+    *shared = Arc::downgrade(&node);
+    Ok(node)
+}
 
 /// Waits until every Widget is handled by its shard, nothing is left of deleted ones, and each
 /// pod holds just the last versions of what its shard owns. Shards without a pod are not waited

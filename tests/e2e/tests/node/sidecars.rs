@@ -7,8 +7,10 @@ use std::{
 };
 
 use anyhow::{Context, Result, anyhow, ensure};
-use ctrlmesh_e2e::{AuditObject, Binaries, Families, NAMESPACE, Shards, until};
+use ctrlmesh_e2e::{AuditObject, NAMESPACE, Shards, until};
 use serde_json::Value;
+
+use crate::node::scene::Turn;
 
 const OPERATOR: &str = "system:serviceaccount:demo:demo-operator";
 const LEASE: &str = "demo-operator---blue";
@@ -30,7 +32,7 @@ struct End {
 
 #[test]
 fn i13_a_leader_that_ends_releases_its_lease_with_either_sidecar() -> Result<()> {
-    let shards = Shards::start(Binaries::from_env()?, Families::Ipv4)?;
+    let shards = Turn::wait()?;
     shards.draw("blue", &["ant"])?;
     for kind in ["native", "classic"] {
         let mut deployment: Value = serde_json::from_str(&shards.deployment("blue")?)?;

@@ -1,13 +1,15 @@
 //! A pod with every client program in it, injected, and the shard that it sees.
 //!
-//! 1. [`Toolbox::start`]: a [`Mesh`], the shard (ConfigMaps of the team `ant`, and the pods of its
-//!    own namespace, whatever their labels), and the pod. The programs come into it from this machine, each at its own path.
+//! 1. [`Toolbox::start`]: a [`Mesh`], which all tests share that call this; in a namespace of the test,
+//!    the shard (ConfigMaps of the test's team, and the pods of the namespace, whatever their labels),
+//!    and the pod. The programs come into it from this machine, each at its own path.
 //! 2. The test works: [`Toolbox::run`] and [`Toolbox::start_program`] run something in the pod.
 //! 3. What was done is read from the proxy's metrics and access log, and from the audit log.
 
 use std::{
     path::Path,
     process::{Command, Output},
+    sync::{Arc, Mutex, PoisonError, Weak},
     time::Duration,
 };
 
@@ -16,8 +18,6 @@ pub(crate) use ctrlmesh_e2e::Tool;
 use ctrlmesh_e2e::{AuditEntry, Binaries, Families, Mesh, Node, Program, Rule, Tools, images};
 use serde_json::{Value, json};
 
-/// Where the pod lives.
-pub(crate) const NAMESPACE: &str = "ants";
 /// Longer than anything takes on a busy machine.
 pub(crate) const LIMIT: Duration = Duration::from_secs(60);
 /// Where a pod has its token and the bundle.
@@ -34,12 +34,15 @@ pub(crate) const NAMES: [&str; 4] = [
 const TOOL_SECONDS: &str = "120";
 const POD: &str = "toolbox";
 const CONTAINER: &str = "tools";
-const USER: &str = "system:serviceaccount:ants:toolbox";
 
 /// See the module.
 pub(crate) struct Toolbox {
-    mesh: Mesh,
+    mesh: Arc<Mesh>,
     tools: Tools,
+    /// Where the pod lives.
+    pub(crate) namespace: String,
+    /// The label of the ConfigMaps that the pod sees.
+    pub(crate) team: String,
     /// The API server's address, as the kubelet tells it to pods.
     pub(crate) service: String,
     /// The pod's address.
@@ -47,26 +50,28 @@ pub(crate) struct Toolbox {
 }
 
 impl Toolbox {
-    /// Starts a node with the pod on it, and the shard that the pod sees.
-    pub(crate) fn start() -> Result<Self> {
+    /// Starts the pod in a new namespace called `ants-NAME`, and makes the shard that it sees. The
+    /// node ends with the last test that uses it.
+    pub(crate) fn start(name: &str) -> Result<Self> {
         let tools = Tools::find(env!("CARGO_BIN_EXE_kube-client"))?;
-        let mesh = Mesh::start(Binaries::from_env()?, Families::Ipv4)?;
+        let mesh = shared_mesh()?;
         let node = mesh.node();
+        let (namespace, team) = (format!("ants-{name}"), format!("ant-{name}"));
         let of_pods = ["pods", "pods/exec", "pods/attach", "pods/portforward", "pods/log"];
         let rules = [
             Rule::new(&[""], &of_pods, &["get", "list", "watch", "create"]),
             Rule::new(&[""], &["configmaps"], &["*"]),
         ];
-        node.api().service_account(NAMESPACE, POD, &rules)?;
-        node.apply(&shard().to_string())?;
+        node.api().service_account(&namespace, POD, &rules)?;
+        node.apply(&shard(&namespace, &team).to_string())?;
         let of_default = ["get", "service/kubernetes", "-o", "jsonpath={.spec.clusterIP}"];
         let service = node.kubectl(&of_default)?;
-        let pod = pod(&service, &tools.mounted()?);
+        let pod = pod(&namespace, &service, &tools.mounted()?);
         node.apply(&mesh.inject(&pod.to_string(), &[])?)?;
-        node.wait_for(NAMESPACE, "pod/toolbox", "condition=Ready", LIMIT)?;
+        node.wait_for(&namespace, "pod/toolbox", "condition=Ready", LIMIT)?;
         let of_pod = ["get", "pod/toolbox", "-o", "jsonpath={.status.podIP}"];
-        let address = node.kubectl(&[&["--namespace", NAMESPACE], &of_pod[..]].concat())?;
-        Ok(Self { mesh, tools, service, address })
+        let address = node.kubectl(&[&["--namespace", &namespace], &of_pod[..]].concat())?;
+        Ok(Self { mesh, tools, namespace, team, service, address })
     }
 
     pub(crate) fn node(&self) -> &Node {
@@ -81,7 +86,8 @@ impl Toolbox {
         args: &[&str],
     ) -> Result<Command> {
         let mut command = self.node().api().kubectl_client().command();
-        command.args(["--namespace", NAMESPACE, "exec", "-i", POD, "--container", CONTAINER, "--"]);
+        command.args(["--namespace", &self.namespace, "exec", "-i", POD]);
+        command.args(["--container", CONTAINER, "--"]);
         // What hangs in the pod must not hang the test.
         command.args(["/usr/bin/timeout", TOOL_SECONDS, "/usr/bin/env"]);
         command.args(variables.iter().map(|(name, value)| format!("{name}={value}")));
@@ -130,13 +136,13 @@ impl Toolbox {
     /// Makes a ConfigMap of a team as the administrator.
     pub(crate) fn config_map(&self, name: &str, team: &str) -> Result<()> {
         let map = json!({ "metadata": { "name": name, "labels": { "team": team } } });
-        let path = format!("/api/v1/namespaces/{NAMESPACE}/configmaps");
+        let path = format!("/api/v1/namespaces/{}/configmaps", self.namespace);
         self.node().api().client().post(&path, &map)?.json().map(drop)
     }
 
     /// The sum of the pod's proxy's values of a metric that have all of these labels.
     pub(crate) fn metric(&self, name: &str, labels: &[(&str, &str)]) -> Result<f64> {
-        let metrics = self.mesh.metrics(NAMESPACE, POD)?;
+        let metrics = self.mesh.metrics(&self.namespace, POD)?;
         let wanted: Vec<_> =
             labels.iter().map(|(key, value)| format!("{key}=\"{value}\"")).collect();
         let mut sum = 0.0;
@@ -158,8 +164,9 @@ impl Toolbox {
             let agent = entry.user_agent.as_deref().unwrap_or_default();
             entry.source_ips.contains(&self.address) && !agent.starts_with("ctrlmesh/")
         });
+        let user = format!("system:serviceaccount:{}:{POD}", self.namespace);
         for entry in &asked {
-            ensure!(entry.user.username == USER, "{} by {entry:?}", entry.user.username);
+            ensure!(entry.user.username == user, "{} by {entry:?}", entry.user.username);
         }
         Ok(asked)
     }
@@ -173,21 +180,33 @@ pub(crate) fn printed(output: Output) -> Result<String> {
     Ok(String::from_utf8(output.stdout)?)
 }
 
-fn shard() -> Value {
+/// The node of the toolboxes.
+fn shared_mesh() -> Result<Arc<Mesh>> {
+    static SHARED: Mutex<Weak<Mesh>> = Mutex::new(Weak::new());
+    let mut shared = SHARED.lock().unwrap_or_else(PoisonError::into_inner);
+    if let Some(mesh) = shared.upgrade() {
+        return Ok(mesh);
+    }
+    let mesh = Arc::new(Mesh::start(Binaries::from_env()?, Families::Ipv4)?);
+    *shared = Arc::downgrade(&mesh);
+    Ok(mesh)
+}
+
+fn shard(namespace: &str, team: &str) -> Value {
     json!({
         "apiVersion": "ctrlmesh.kusionstack.io/v1alpha1",
         "kind": "ShardingConfig",
-        "metadata": { "name": "ant", "namespace": NAMESPACE },
+        "metadata": { "name": "ant", "namespace": namespace },
         "spec": {
             "selector": { "matchLabels": { "app": POD } },
             "limits": [
                 {
                     "relateResources": [{ "apiGroups": [""], "resources": ["configmaps"] }],
-                    "selector": { "matchLabels": { "team": "ant" } },
+                    "selector": { "matchLabels": { "team": team } },
                 },
                 {
                     "relateResources": [{ "apiGroups": [""], "resources": ["pods"] }],
-                    "namespaces": { "pattern": "^ants$" },
+                    "namespaces": { "pattern": format!("^{namespace}$") },
                     "clusterScoped": "Exclude",
                 },
             ],
@@ -195,7 +214,7 @@ fn shard() -> Value {
     })
 }
 
-fn pod(service: &str, mounted: &[&Path]) -> Value {
+fn pod(namespace: &str, service: &str, mounted: &[&Path]) -> Value {
     let volume = |(at, path): (usize, &&Path)| json!({ "name": format!("host-{at}"), "hostPath": { "path": path } });
     let mount = |(at, path): (usize, &&Path)| json!({ "name": format!("host-{at}"), "mountPath": path, "readOnly": true });
     json!({
@@ -203,7 +222,7 @@ fn pod(service: &str, mounted: &[&Path]) -> Value {
         "kind": "Pod",
         "metadata": {
             "name": POD,
-            "namespace": NAMESPACE,
+            "namespace": namespace,
             "labels": { "app": POD, "ctrlmesh.kusionstack.io/enable-proxy": "true" },
         },
         "spec": {

@@ -3,9 +3,10 @@
 use std::{collections::BTreeMap, time::Instant};
 
 use anyhow::{Result, ensure};
-use ctrlmesh_e2e::{Binaries, Families, Shards, Widget};
+use ctrlmesh_e2e::{Shards, Widget};
 
 use super::{t63_every_request_is_the_operators_own, wait_until_handled};
+use crate::node::scene::Turn;
 
 /// Each namespace with its tier, and so its shard.
 type Tiers = BTreeMap<&'static str, &'static str>;
@@ -27,7 +28,7 @@ fn settle(shards: &Shards, tiers: &Tiers) -> Result<Vec<Widget>> {
 
 #[test]
 fn a_relabelled_namespace_changes_hands_without_a_restart() -> Result<()> {
-    let shards = Shards::start(Binaries::from_env()?, Families::Ipv4)?;
+    let shards = Turn::wait()?;
     shards.draw_by_tier("blue", "gold")?;
     shards.draw_by_tier("green", "tin")?;
     let mut tiers = Tiers::from([("ant", "gold"), ("bee", "gold"), ("cat", "tin")]);

@@ -10,10 +10,10 @@ use std::{
 };
 
 use anyhow::{Context, Result, bail, ensure};
-use ctrlmesh_e2e::{Binaries, Families, NAMESPACE, OperatorPod, Shards, Widget, until};
+use ctrlmesh_e2e::{NAMESPACE, OperatorPod, Shards, Widget, until};
 use serde_json::Value;
 
-use crate::node::scene::Owners;
+use crate::node::scene::{Owners, Turn};
 
 const TEAMS: [&str; 3] = ["ant", "bee", "cat"];
 const WIDGETS: usize = 4 * TEAMS.len();
@@ -23,7 +23,7 @@ const OPERATOR: &str = "system:serviceaccount:demo:demo-operator";
 
 #[test]
 fn two_shards_of_an_unmodified_operator_share_the_objects_and_a_boundary_moves() -> Result<()> {
-    let shards = Shards::start(Binaries::from_env()?, Families::Ipv4)?;
+    let shards = Turn::wait()?;
     shards.draw("blue", &["ant", "bee"])?;
     shards.draw("green", &["cat"])?;
     for shard in ["blue", "green"] {
@@ -149,9 +149,9 @@ fn nobody_read_what_is_not_theirs(shards: &Shards, owners: &Owners) -> Result<()
 }
 
 /// The audit log knows the operator's ServiceAccount as the user of all that the pods asked for.
-pub(crate) fn t63_every_request_is_the_operators_own(shards: &Shards) -> Result<()> {
+pub(crate) fn t63_every_request_is_the_operators_own(shards: &Turn) -> Result<()> {
     let mut requests: BTreeMap<String, usize> = BTreeMap::new();
-    for entry in shards.node().api().audit().entries()? {
+    for entry in shards.entries()? {
         let agent = entry.user_agent.unwrap_or_default();
         if agent.starts_with("demo-operator") || agent.starts_with("ctrlmesh/") {
             ensure!(entry.user.username == OPERATOR, "{agent} as {}", entry.user.username);
