@@ -44,6 +44,8 @@ pub(crate) struct Plan {
     waiting: Vec<Group>,
     room: Room,
     taken: usize,
+    /// The part of it that groups of one unit have.
+    taken_by_light: usize,
 }
 
 impl Plan {
@@ -57,7 +59,7 @@ impl Plan {
             let by_time = expected(other).total_cmp(&expected(one));
             is_alone(one).cmp(&is_alone(other)).then(by_time)
         });
-        Self { waiting, room, taken: 0 }
+        Self { waiting, room, taken: 0, taken_by_light: 0 }
     }
 
     pub(crate) fn is_done(&self) -> bool {
@@ -76,23 +78,32 @@ impl Plan {
     /// The next group, if there is room for it. `memory`: what is available, in bytes;
     /// `has_kubernetes`: whether clusters can start.
     ///
-    /// No lighter group overtakes one that waits for room: nodes, which take long, would come last.
+    /// Where the first one waits for room, one group of one unit at a time may overtake it: more would
+    /// leave the nodes, which take long, for the end.
     pub(crate) fn start(&mut self, memory: u64, has_kubernetes: bool) -> Option<Group> {
-        let can_run = |group: &Group| has_kubernetes || !group.needs_kubernetes;
-        let at = self.waiting.iter().position(can_run)?;
-        let units = self.room.units_of(self.waiting[at].weight);
         let free = self.room.units().saturating_sub(self.taken);
+        let (room, taken, taken_by_light) = (self.room, self.taken, self.taken_by_light);
+        let units_of = |group: &Group| room.units_of(group.weight);
         // What runs alone has whatever memory there is.
-        let has_memory = self.taken == 0 || memory >= units as u64 * MEMORY_OF_UNIT;
-        if units > free || !has_memory {
+        let has_room =
+            |units: usize| units <= free && (taken == 0 || memory >= units as u64 * MEMORY_OF_UNIT);
+        let can_run = |group: &&Group| has_kubernetes || !group.needs_kubernetes;
+        let first = units_of(self.waiting.iter().find(can_run)?);
+        let wanted = if has_room(first) { first } else { 1 };
+        if !has_room(wanted) || (wanted < first && taken_by_light > 0) {
             return None;
         }
-        self.taken += units;
+        let at =
+            self.waiting.iter().position(|group| can_run(&group) && units_of(group) == wanted)?;
+        self.taken += wanted;
+        self.taken_by_light += usize::from(wanted == 1);
         Some(self.waiting.remove(at))
     }
 
     pub(crate) fn end(&mut self, weight: Weight) {
-        self.taken = self.taken.saturating_sub(self.room.units_of(weight));
+        let units = self.room.units_of(weight);
+        self.taken = self.taken.saturating_sub(units);
+        self.taken_by_light = self.taken_by_light.saturating_sub(usize::from(units == 1));
     }
 }
 
@@ -140,12 +151,29 @@ mod tests {
     }
 
     #[test]
-    fn a_light_group_does_not_overtake_one_that_waits_for_room() {
+    fn one_light_group_at_a_time_overtakes_one_that_waits_for_room() {
         let (one, two) = (Weight::ApiServer, Weight::Node);
-        let mut plan = plan(2, &[("a", two), ("b", two), ("c", two), ("short", one)]);
-        assert_eq!(started(&mut plan, PLENTY), ["a", "b"]);
+        let mut plan = plan(
+            2,
+            &[("a", two), ("b", two), ("c", two), ("d", two), ("long", one), ("short", one)],
+        );
+        assert_eq!(started(&mut plan, PLENTY), ["a", "b", "long"]);
         plan.end(two);
-        assert_eq!(started(&mut plan, PLENTY), ["c", "short"]);
+        assert_eq!(started(&mut plan, PLENTY), ["c"]);
+        plan.end(one);
+        assert_eq!(started(&mut plan, PLENTY), ["short"]);
+        plan.end(two);
+        assert_eq!(started(&mut plan, PLENTY), ["d"]);
+    }
+
+    #[test]
+    fn light_groups_that_run_side_by_side_are_not_joined_while_a_node_waits() {
+        let (one, two) = (Weight::ApiServer, Weight::Node);
+        let groups = [("a", one), ("b", one), ("c", one), ("d", one), ("n", two), ("short", one)];
+        let mut plan = plan(2, &groups);
+        assert_eq!(started(&mut plan, PLENTY), ["a", "b", "c", "d"]);
+        plan.end(one);
+        assert_eq!(started(&mut plan, PLENTY), ["n"]);
     }
 
     #[test]
