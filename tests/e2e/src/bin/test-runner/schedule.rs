@@ -31,7 +31,9 @@ impl Room {
     fn units_of(self, weight: Weight) -> usize {
         match weight {
             _ if self.cores == 1 => self.units(),
-            Weight::InProcess | Weight::ApiServer => 1,
+            // They wait for clocks and each other, and share what the others leave.
+            Weight::InProcess => 0,
+            Weight::ApiServer => 1,
             Weight::Node => 2,
             Weight::Alone => self.units(),
         }
@@ -43,6 +45,8 @@ pub(crate) struct Plan {
     /// The first is the first to start.
     waiting: Vec<Group>,
     room: Room,
+    running: usize,
+    /// The units of those that run.
     taken: usize,
     /// The part of it that groups of one unit have.
     taken_by_light: usize,
@@ -59,11 +63,11 @@ impl Plan {
             let by_time = expected(other).total_cmp(&expected(one));
             is_alone(one).cmp(&is_alone(other)).then(by_time)
         });
-        Self { waiting, room, taken: 0, taken_by_light: 0 }
+        Self { waiting, room, running: 0, taken: 0, taken_by_light: 0 }
     }
 
     pub(crate) fn is_done(&self) -> bool {
-        self.waiting.is_empty() && self.taken == 0
+        self.waiting.is_empty() && self.running == 0
     }
 
     pub(crate) fn needs_kubernetes(&self) -> bool {
@@ -79,29 +83,42 @@ impl Plan {
     /// `has_kubernetes`: whether clusters can start.
     ///
     /// Where the first one waits for room, one group of one unit at a time may overtake it: more would
-    /// leave the nodes, which take long, for the end.
+    /// leave the nodes, which take long, for the end. What takes no unit never waits for others.
     pub(crate) fn start(&mut self, memory: u64, has_kubernetes: bool) -> Option<Group> {
-        let free = self.room.units().saturating_sub(self.taken);
-        let (room, taken, taken_by_light) = (self.room, self.taken, self.taken_by_light);
-        let units_of = |group: &Group| room.units_of(group.weight);
-        // What runs alone has whatever memory there is.
-        let has_room =
-            |units: usize| units <= free && (taken == 0 || memory >= units as u64 * MEMORY_OF_UNIT);
-        let can_run = |group: &&Group| has_kubernetes || !group.needs_kubernetes;
-        let first = units_of(self.waiting.iter().find(can_run)?);
-        let wanted = if has_room(first) { first } else { 1 };
-        if !has_room(wanted) || (wanted < first && taken_by_light > 0) {
-            return None;
+        let can_run = |group: &Group| has_kubernetes || !group.needs_kubernetes;
+        let units_of = |group: &Group| self.room.units_of(group.weight);
+        let first = self.waiting.iter().find(|group| can_run(group))?;
+        let overtakes = |group: &Group| match units_of(group) {
+            0 => true,
+            1 => self.taken_by_light == 0,
+            _ => false,
+        };
+        let at = self.waiting.iter().position(|group| {
+            let is_next = std::ptr::eq(group, first) || overtakes(group);
+            is_next && can_run(group) && self.has_room(group, memory)
+        })?;
+        let group = self.waiting.remove(at);
+        let units = self.room.units_of(group.weight);
+        self.running += 1;
+        self.taken += units;
+        self.taken_by_light += usize::from(units == 1);
+        Some(group)
+    }
+
+    fn has_room(&self, group: &Group, memory: u64) -> bool {
+        let units = self.room.units_of(group.weight);
+        // A group that runs alone has whatever memory there is.
+        let has_memory = memory >= units as u64 * MEMORY_OF_UNIT;
+        match group.weight {
+            _ if self.running == 0 => true,
+            Weight::Alone => false,
+            _ => self.taken + units <= self.room.units() && has_memory,
         }
-        let at =
-            self.waiting.iter().position(|group| can_run(&group) && units_of(group) == wanted)?;
-        self.taken += wanted;
-        self.taken_by_light += usize::from(wanted == 1);
-        Some(self.waiting.remove(at))
     }
 
     pub(crate) fn end(&mut self, weight: Weight) {
         let units = self.room.units_of(weight);
+        self.running = self.running.saturating_sub(1);
         self.taken = self.taken.saturating_sub(units);
         self.taken_by_light = self.taken_by_light.saturating_sub(usize::from(units == 1));
     }
@@ -137,6 +154,22 @@ mod tests {
         assert_eq!(started(&mut plan, PLENTY), ["alone"]);
         plan.end(alone);
         assert!(plan.is_done());
+    }
+
+    #[test]
+    fn what_takes_no_unit_starts_at_once_and_what_is_alone_waits_for_it() {
+        let (two, none, alone) = (Weight::Node, Weight::InProcess, Weight::Alone);
+        let groups = [("a", two), ("b", two), ("c", two), ("short", none), ("alone", alone)];
+        let mut plan = plan(2, &groups);
+        assert_eq!(started(&mut plan, PLENTY), ["a", "b", "short"]);
+        plan.end(two);
+        assert_eq!(started(&mut plan, PLENTY), ["c"]);
+        plan.end(two);
+        plan.end(two);
+        assert_eq!(started(&mut plan, PLENTY), [""; 0]);
+        assert!(!plan.is_done());
+        plan.end(none);
+        assert_eq!(started(&mut plan, PLENTY), ["alone"]);
     }
 
     #[test]
