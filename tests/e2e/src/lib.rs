@@ -60,8 +60,8 @@ pub use self::{
     },
     bed::{CLUSTERS, sweep},
     builds::{
-        Image, KUBERNETES_VERSION, deps, go_clients, helm_binary, images, kube_binary,
-        python_client,
+        Image, KUBERNETES_VERSION, cache_directory, deps, go_clients, helm_binary, images,
+        kube_binary, python_client,
     },
     front::Front,
     kubectl::Kubectl,

@@ -314,10 +314,11 @@ impl ListFilter {
     fn keep(&mut self, piece: &[u8], out: &mut Vec<u8>) {
         let (mut held, mut piece) = (self.held.as_slice(), piece);
         if self.encoding == Encoding::Json && !self.has_left {
-            if held.trim_ascii_start().is_empty() {
-                piece = without_comma(piece);
-            } else {
+            if !held.trim_ascii_start().is_empty() {
                 held = without_comma(held);
+            } else if let Some(item) = behind_comma(piece) {
+                // White space that was held is in front of the comma, too.
+                (held, piece) = (&[], item);
             }
         }
         self.has_left = true;
@@ -338,5 +339,9 @@ impl ListFilter {
 
 /// The item without a comma in front of it, and without the white space before that.
 fn without_comma(item: &[u8]) -> &[u8] {
-    item.trim_ascii_start().strip_prefix(b",").unwrap_or(item)
+    behind_comma(item).unwrap_or(item)
+}
+
+fn behind_comma(item: &[u8]) -> Option<&[u8]> {
+    item.trim_ascii_start().strip_prefix(b",")
 }

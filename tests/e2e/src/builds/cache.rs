@@ -153,7 +153,7 @@ pub(crate) fn note(line: &str) {
 }
 
 /// The cache: `$CTRLMESH_CACHE`, else `$XDG_CACHE_HOME/ctrlmesh`, else `$HOME/.cache/ctrlmesh`.
-pub(crate) fn directory() -> Result<PathBuf> {
+pub fn directory() -> Result<PathBuf> {
     let set = |name| env::var_os(name).filter(|value| !value.is_empty()).map(PathBuf::from);
     let directory = set("CTRLMESH_CACHE")
         .or_else(|| set("XDG_CACHE_HOME").map(|path| path.join("ctrlmesh")))

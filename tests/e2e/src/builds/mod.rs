@@ -12,6 +12,7 @@ mod kube;
 
 pub(crate) use self::go::go_program;
 pub use self::{
+    cache::directory as cache_directory,
     clients::{go_clients, python_client},
     helm::helm_binary,
     images::Image,

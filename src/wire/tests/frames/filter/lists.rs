@@ -20,13 +20,15 @@ fn t36_kept_items_are_the_same_bytes() {
         br#"{"kind":"PodList","apiVersion":"v1","metadata":{"resourceVersion":"1"},"items":[ {"metadata":{"namespace":"k"},"n":1.50,"u":"\u0041"},{ "metadata" : {"namespace":"k"} }
  ] , "more":true}
 "#;
-    for size in [1, 2, 7, 1000] {
-        let chunks: Vec<_> = body.chunks(size).collect();
+    let in_two = (0..body.len()).map(|at| <[_; 2]>::from(body.split_at(at)).to_vec());
+    let in_equal = [1, 2, 7].map(|size| body.chunks(size).collect());
+    for chunks in in_two.chain(in_equal) {
         let filtered = list(Encoding::Json, &chunks).expect("a list");
         assert_eq!(
             String::from_utf8_lossy(&filtered.body),
             String::from_utf8_lossy(expected),
-            "{size}"
+            "{} bytes first",
+            chunks[0].len()
         );
         assert_eq!(filtered.counts, Counts { kept: 2, dropped: 3 });
     }

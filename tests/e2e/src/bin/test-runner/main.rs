@@ -14,6 +14,7 @@
 
 mod committed;
 mod cpu;
+mod disks;
 mod events;
 mod executables;
 mod groups;

@@ -55,7 +55,7 @@ fn failures(finished: &Finished) -> String {
         let _ = writeln!(text, "---- {name} failed ----\n{}\n", test.output.trim_end());
     }
     for (name, fault) in &finished.faults {
-        let _ = writeln!(text, "---- group {name} ----\n{fault}\n");
+        let _ = writeln!(text, "---- {name} ----\n{fault}\n");
     }
     text
 }
@@ -177,7 +177,7 @@ mod tests {
             test.output = "thread 'c' panicked\n".to_owned();
         }
         run.faults.push((
-            "a::b".to_owned(),
+            "group a::b".to_owned(),
             "it passed, and left what is removed now:\nsleep".to_owned(),
         ));
         run.wall = Duration::from_secs(70);

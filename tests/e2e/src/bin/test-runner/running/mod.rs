@@ -21,7 +21,7 @@ use ctrlmesh_e2e::tied;
 use self::process::{End, GroupProcess};
 use crate::{
     committed::Limits,
-    cpu,
+    cpu, disks,
     events::{Ended, Event, Verdict},
     groups::Group,
     leftovers,
@@ -38,7 +38,7 @@ pub(crate) struct Finished {
     /// By the name of the executable and of the test.
     pub(crate) tests: BTreeMap<String, Ended>,
     pub(crate) groups: Vec<GroupReport>,
-    /// What was wrong with groups, apart from failed tests: name and text.
+    /// What was wrong apart from failed tests: with what, and what.
     pub(crate) faults: Vec<(String, String)>,
     pub(crate) wall: Duration,
     /// Seconds of processor time of all groups.
@@ -252,6 +252,13 @@ impl<'t> Run<'t> {
         running.process.join();
         let group = running.group;
         self.plan.end(group.weight);
+        let has_failed = |name: &String| {
+            let test = self.finished.tests.get(&group.key(name));
+            test.is_none_or(|test| test.verdict == Verdict::Failed)
+        };
+        if group.tests.iter().any(has_failed) {
+            self.look_at_disks();
+        }
         self.finished.cpu += end.cpu;
         self.finished.groups.push(GroupReport {
             suite: group.suite(),
@@ -263,7 +270,7 @@ impl<'t> Run<'t> {
         });
         if !end.left.is_empty() {
             let left = format!("it passed, and left what is removed now:\n{}", end.left.join("\n"));
-            self.finished.faults.push((group.name.clone(), left));
+            self.finished.faults.push((format!("group {}", group.name), left));
         }
         let all: BTreeSet<String> = group.tests.iter().cloned().collect();
         let lost: BTreeSet<String> = all.difference(&running.ended).cloned().collect();
@@ -277,6 +284,20 @@ impl<'t> Run<'t> {
             self.clusters_until = Some(Used::now()?);
         }
         Ok(())
+    }
+
+    /// A full disk fails tests with errors of all kinds.
+    fn look_at_disks(&mut self) {
+        let mut directories = vec![env::temp_dir()];
+        directories.extend(env::current_exe());
+        directories.extend(ctrlmesh_e2e::cache_directory());
+        for (directory, free) in disks::full(&directories, disks::FULL) {
+            let name = format!("the disk of {}", directory.display());
+            if !self.finished.faults.iter().any(|(known, _)| *known == name) {
+                let full = format!("it is full: {free} MB are free");
+                self.finished.faults.push((name, full));
+            }
+        }
     }
 
     /// Tests of a group that have no result.
