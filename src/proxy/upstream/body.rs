@@ -4,6 +4,7 @@
 use std::{
     cell::RefCell,
     collections::VecDeque,
+    future::pending,
     pin::Pin,
     rc::Rc,
     sync::{
@@ -24,8 +25,9 @@ use tokio::{sync::Notify, time::timeout};
 
 use crate::policy::{Refusal, Refused};
 
-/// Bytes and time for discarding a body that nobody needs, so that its client reads the response:
-/// several times the API server's limit, since larger bodies are refused, too.
+/// Bytes and time for a body that nobody needs, so that its client reads the response: several times the
+/// API server's limit, since larger bodies are refused, too. A client that sends more waits for the rest
+/// of the time.
 const READ_AWAY: usize = 16 << 20;
 const READ_AWAY_WITHIN: Duration = Duration::from_secs(5);
 
@@ -263,7 +265,11 @@ async fn read_away(mut body: Incoming) {
     let mut left = READ_AWAY;
     while let Some(Ok(frame)) = body.frame().await {
         let length = frame.data_ref().map_or(0, Bytes::len);
-        let Some(rest) = left.checked_sub(length) else { return };
+        let Some(rest) = left.checked_sub(length) else {
+            // A connection that is not read makes the client wait, and it may read. A closed one would
+            // reset it first (`rstAvoidanceDelay` of Go's `net/http/server.go`).
+            return pending().await;
+        };
         left = rest;
     }
 }

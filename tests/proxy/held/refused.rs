@@ -1,7 +1,10 @@
 //! Refusals of requests whose body is still to come, over HTTP/1.1, where the next request comes
 //! behind it.
 
-use std::io;
+use std::{
+    io,
+    sync::atomic::{AtomicUsize, Ordering::SeqCst},
+};
 
 use ctrlmesh::net::tls::HTTP_11;
 use tokio::{
@@ -14,7 +17,7 @@ use crate::support::{
     CONFIGMAPS,
     client::{Http, config, connect},
     proxy::Proxy,
-    soon,
+    soon, stand_still,
     upstream::Upstream,
 };
 
@@ -91,6 +94,31 @@ async fn bad_a_refusal_reaches_clients_that_write_all_before_they_read() {
         }
     }
     assert_eq!(failed, Vec::<String>::new());
+    assert!(upstream.is_quiet());
+}
+
+/// It reads once it can write no more. A connection that is closed would be reset before.
+#[tokio::test]
+async fn bad_a_refusal_reaches_a_client_whose_body_never_ends() {
+    let mut upstream = Upstream::start().await;
+    let proxy = Proxy::start(&upstream).await;
+    let Writer(mut client) = Writer::new(&proxy).await;
+    let head =
+        format!("POST {BAD} HTTP/1.1\r\nHost: kubernetes\r\nTransfer-Encoding: chunked\r\n\r\n");
+    client.write_all(head.as_bytes()).await.unwrap();
+    let (reader, mut writer) = tokio::io::split(client);
+    let (chunk, taken) = (format!("4000\r\n{:16384}\r\n", ""), AtomicUsize::default());
+    let flood = async {
+        while writer.write_all(chunk.as_bytes()).await.is_ok() {
+            taken.fetch_add(chunk.len(), SeqCst);
+        }
+    };
+    tokio::select! {
+        () = stand_still(&taken) => {}
+        () = flood => panic!("the connection is closed after {taken:?} bytes"),
+    }
+    let (code, told) = Writer(reader.unsplit(writer)).answer().await.unwrap();
+    assert!(code == 400 && told.contains("ctrlmesh: "), "{code} {told}");
     assert!(upstream.is_quiet());
 }
 

@@ -26,7 +26,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn bad_i37_a_full_disk_is_named_by_its_directory() {
+    fn a_full_disk_is_named_by_its_directory() {
         let directories = ["/proc", "/does-not-exist", "/"].map(PathBuf::from);
         assert_eq!(full(&directories, 0), []);
         let found: Vec<_> =
