@@ -4,7 +4,7 @@ use std::{
     env,
     fs::{self, File, TryLockError},
     io::{ErrorKind, Write},
-    os::unix::fs::DirBuilderExt,
+    os::unix::{ffi::OsStrExt, fs::DirBuilderExt},
     path::{Path, PathBuf},
     time::Duration,
 };
@@ -22,6 +22,9 @@ const OWNER: &str = "owner.lock";
 
 /// The variable with the path of a file in which each cluster that starts is a line.
 pub const CLUSTERS: &str = "CTRLMESH_TEST_CLUSTERS";
+
+/// The variable with the mark of a group of tests, which all processes of the group inherit.
+pub const GROUP: &str = "CTRLMESH_TEST_GROUP";
 
 /// Writes down that a cluster of this kind starts, where somebody counts them.
 pub(crate) fn count_cluster(kind: &str) -> Result<()> {
@@ -49,8 +52,9 @@ impl Bed {
             let path = root().join(name);
             match fs::DirBuilder::new().mode(0o755).create(&path) {
                 Ok(()) => {
-                    let owner = File::create_new(path.join(OWNER))?;
+                    let mut owner = File::create_new(path.join(OWNER))?;
                     owner.try_lock().context("locking a bed just made")?;
+                    owner.write_all(env::var_os(GROUP).unwrap_or_default().as_bytes())?;
                     return Ok(Self { path, _owner: owner });
                 }
                 Err(error) if error.kind() == ErrorKind::AlreadyExists => {}
@@ -96,7 +100,16 @@ impl Drop for Bed {
     }
 }
 
-/// Removes the beds whose owners are dead and returns their paths.
+/// A bed that was removed.
+#[derive(Debug)]
+pub struct Swept {
+    /// Its directory.
+    pub bed: PathBuf,
+    /// The mark of the group of tests that made it: empty if none did.
+    pub group: String,
+}
+
+/// Removes the beds whose owners are dead.
 ///
 /// A living owner is recognized by the lock that it holds, not by its process id, which another
 /// process may have by now.
@@ -104,16 +117,18 @@ impl Drop for Bed {
 /// # Errors
 ///
 /// When a dead owner's bed cannot be removed.
-pub fn sweep() -> Result<Vec<PathBuf>> {
+pub fn sweep() -> Result<Vec<Swept>> {
     let _turn = turn()?;
     let mut swept = Vec::new();
     for entry in fs::read_dir(root())? {
-        let path = entry?.path();
-        if !path.is_dir() || has_owner(&path)? {
+        let bed = entry?.path();
+        if !bed.is_dir() || has_owner(&bed)? {
             continue;
         }
-        remove(&path).with_context(|| format!("sweeping {}", path.display()))?;
-        swept.push(path);
+        // An owner that was killed at once has not written it.
+        let group = fs::read_to_string(bed.join(OWNER)).unwrap_or_default();
+        remove(&bed).with_context(|| format!("sweeping {}", bed.display()))?;
+        swept.push(Swept { bed, group });
     }
     Ok(swept)
 }

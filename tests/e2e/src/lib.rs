@@ -58,7 +58,7 @@ pub use self::{
         ApiServer, ApiServerBuilder, AuditEntry, AuditLevel, AuditLog, AuditObject, AuditReader,
         AuditStatus, AuditUser, Client, Response, Rule, ServiceAccount,
     },
-    bed::{CLUSTERS, sweep},
+    bed::{CLUSTERS, GROUP, Swept, sweep},
     builds::{
         Image, KUBERNETES_VERSION, cache_directory, deps, go_clients, helm_binary, images,
         kube_binary, python_client,

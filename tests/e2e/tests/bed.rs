@@ -269,6 +269,8 @@ fn killed_owner_leaves_no_process_and_is_swept() -> Result<()> {
     let pids: Vec<u32> =
         owner.fact("processes")?.split(' ').map(str::parse).collect::<Result<_, _>>()?;
     ensure!(pids.len() == 2 && pids.iter().all(|&pid| is_alive(pid)));
+    let group = std::env::var(ctrlmesh_e2e::GROUP).unwrap_or_default();
+    ensure!(std::fs::read_to_string(bed.join("owner.lock"))? == group);
     ctrlmesh_e2e::sweep()?;
     ensure!(bed.exists(), "a sweep took the bed of a living owner");
 

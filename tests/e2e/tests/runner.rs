@@ -74,6 +74,11 @@ fn times_are_recorded_and_what_is_gone_or_slow_is_refused() -> Result<()> {
 
     fs::write(scene.directory.join("tests"), "passes late")?;
     let recorded = fs::read_to_string(scene.times())?;
+    // Recorded by a slow machine: however busy this one is, no test gets more time.
+    let mut lines: Vec<_> = recorded.lines().collect();
+    let calibration = lines.iter_mut().find(|line| line.starts_with("calibration "));
+    *calibration.context("a calibration")? = "calibration 3600";
+    let recorded = lines.join("\n") + "\n";
     let with_late = |seconds: &str| {
         let line = format!("{seconds} scripted late\n0.1 scripted passes");
         let text = recorded.replace("0.1 scripted passes", &line);

@@ -86,7 +86,7 @@ fn main() -> Result<()> {
             let archive = |image: &Image| format!("{} {}", image.name, image.archive.display());
             print(&facts("image", images.iter().map(archive)))
         }
-        Command::Sweep => print(&facts("swept", sweep()?.iter().map(|bed| bed.display()))),
+        Command::Sweep => print(&facts("swept", sweep()?.iter().map(|swept| swept.bed.display()))),
     }
 }
 

@@ -7,8 +7,8 @@ use std::{
 
 use crate::{groups, running::Finished, times::Times};
 
-/// The longest time of a whole run on two idle cores.
-pub(crate) const BUDGET: Duration = Duration::from_secs(35 * 60);
+/// The longest time of a whole run on two idle cores, as fast as those that recorded the times.
+const BUDGET: Duration = Duration::from_secs(35 * 60);
 
 /// Above this share of the machine's processors, other programs excuse a run over its budget.
 const OTHERS: f64 = 0.10;
@@ -42,8 +42,9 @@ pub(crate) struct Judged {
     pub(crate) unknown: Vec<String>,
     /// Tests with a committed time that do not exist.
     pub(crate) missing: Vec<String>,
-    /// Whether the run took longer than the budget; more than 1.5 times as long.
-    pub(crate) is_over_budget: bool,
+    /// The longest time of a whole run on this machine, if the run took longer; and whether it took more
+    /// than 1.5 times as long.
+    pub(crate) exceeded: Option<Duration>,
     pub(crate) is_far_over_budget: bool,
     /// The share of the processors that other programs took.
     pub(crate) others: f64,
@@ -93,8 +94,9 @@ pub(crate) fn judge(
             .collect();
         judged.missing =
             times.names().filter(|name| !there.contains(*name)).map(Into::into).collect();
-        judged.is_over_budget = took > BUDGET;
-        judged.is_far_over_budget = took > BUDGET * 3 / 2;
+        let budget = BUDGET.mul_f64(scale);
+        judged.exceeded = (took > budget).then_some(budget);
+        judged.is_far_over_budget = took > budget * 3 / 2;
     }
     judged
 }
@@ -134,14 +136,19 @@ mod tests {
     #[test]
     fn a_run_far_over_its_budget_is_refused_unless_others_disturb_it() {
         let mut finished = finished(&[]);
-        let mut at = |minutes: u64, others| {
+        let mut at = |minutes: u64, scale, others| {
             finished.others = others;
             let took = Duration::from_secs(60 * minutes);
-            judge(&Times::default(), &BTreeMap::new(), &finished, 1.0, true, took)
+            judge(&Times::default(), &BTreeMap::new(), &finished, scale, true, took)
         };
-        assert!(!at(34, 0.0).is_over_budget);
-        assert!(at(40, 0.0).is_over_budget && !at(40, 0.0).is_refused());
-        assert!(at(53, 0.05).is_refused());
-        assert!(!at(53, 0.2).is_refused() && at(53, 0.2).is_disturbed());
+        assert_eq!(at(34, 1.0, 0.0).exceeded, None);
+        let over = at(40, 1.0, 0.0);
+        assert!(over.exceeded == Some(BUDGET) && !over.is_refused());
+        assert!(at(53, 1.0, 0.05).is_refused());
+        let disturbed = at(53, 1.0, 0.2);
+        assert!(!disturbed.is_refused() && disturbed.is_disturbed());
+        // On a machine of half the speed.
+        assert!(at(69, 2.0, 0.0).exceeded.is_none() && !at(104, 2.0, 0.0).is_refused());
+        assert!(at(106, 2.0, 0.0).is_refused());
     }
 }

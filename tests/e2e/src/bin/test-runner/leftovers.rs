@@ -6,14 +6,11 @@ use std::{
 };
 
 use anyhow::Result;
-use ctrlmesh_e2e::{sweep, until};
+use ctrlmesh_e2e::{GROUP, Swept, sweep, until};
 use nix::{
     sys::signal::{Signal, kill},
     unistd::Pid,
 };
-
-/// The variable that all processes of a group inherit.
-pub(crate) const MARK: &str = "CTRLMESH_TEST_GROUP";
 
 /// The time in which what ends by itself ends: the kernel takes a node's namespaces apart.
 const GRACE: Duration = Duration::from_secs(10);
@@ -46,14 +43,20 @@ pub(crate) fn remove(mark: &str, is_green: bool) -> Result<Vec<String>> {
     }
     let swept = sweep()?;
     if is_green {
-        named.extend(swept.iter().map(|bed| bed.display().to_string()));
+        named.extend(of_group(mark, swept));
     }
     Ok(named)
 }
 
+/// The beds of the group with this mark. Another group may have killed an owner just now, on purpose.
+fn of_group(mark: &str, swept: Vec<Swept>) -> impl Iterator<Item = String> {
+    let own = swept.into_iter().filter(move |swept| swept.group == mark);
+    own.map(|swept| swept.bed.display().to_string())
+}
+
 /// The processes with the mark in their environment, each with its command line. Zombies have none.
 fn processes(mark: &str) -> Vec<(Pid, String)> {
-    let variable = format!("{MARK}={mark}");
+    let variable = format!("{GROUP}={mark}");
     let entries = fs::read_dir("/proc").into_iter().flatten().flatten();
     let found = entries.filter_map(|entry| {
         let pid: i32 = entry.file_name().to_str()?.parse().ok()?;
@@ -73,11 +76,18 @@ mod tests {
     use super::*;
 
     #[test]
+    fn a_group_is_not_blamed_for_the_beds_of_others() {
+        let swept = ["1-2", "1-22", ""]
+            .map(|group| Swept { bed: format!("/of/{group}").into(), group: group.to_owned() });
+        assert_eq!(of_group("1-2", swept.into()).collect::<Vec<_>>(), ["/of/1-2"]);
+    }
+
+    #[test]
     fn a_process_that_a_failed_group_left_is_ended() {
         let mark = format!("test-{}", std::process::id());
         // The shell in between ends at once; its child is nobody's.
         let left = "setsid sleep 1000 >/dev/null 2>&1 &";
-        let status = Command::new("sh").args(["-c", left]).env(MARK, &mark).status().unwrap();
+        let status = Command::new("sh").args(["-c", left]).env(GROUP, &mark).status().unwrap();
         assert!(status.success());
         assert_eq!(processes(&mark).len(), 1);
         assert_eq!(remove(&mark, false).unwrap(), [""; 0]);

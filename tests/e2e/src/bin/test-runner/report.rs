@@ -2,12 +2,7 @@
 
 use std::{collections::BTreeMap, fmt::Write, time::Duration};
 
-use crate::{
-    committed::{BUDGET, Judged},
-    events::Verdict,
-    running::Finished,
-    steps::Step,
-};
+use crate::{committed::Judged, events::Verdict, running::Finished, steps::Step};
 
 /// The number of slow tests that are listed.
 const SLOWEST: usize = 20;
@@ -149,12 +144,12 @@ fn guard(judged: &Judged, took: Duration) -> String {
         let _ =
             writeln!(text, "{what}: {name} took {seconds:.1} s; committed are {committed:.1} s");
     }
-    if judged.is_over_budget {
+    if let Some(budget) = judged.exceeded {
         let _ = writeln!(
             text,
-            "over budget: the run took {:.0} min; the budget is {} min on two idle cores",
+            "over budget: the run took {:.0} min; the budget of this machine is {:.0} min on two idle cores",
             took.as_secs_f64() / 60.0,
-            BUDGET.as_secs() / 60
+            budget.as_secs_f64() / 60.0
         );
     }
     if judged.is_disturbed() {
@@ -195,7 +190,7 @@ mod tests {
             slow: vec![("e2e a::b".to_owned(), 61.5, 5.0, true)],
             unknown: vec!["proxy c".to_owned()],
             missing: vec!["e2e gone".to_owned()],
-            is_over_budget: true,
+            exceeded: Some(Duration::from_secs(35 * 60)),
             is_far_over_budget: false,
             others: 0.12,
         };

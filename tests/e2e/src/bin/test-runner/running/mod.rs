@@ -16,7 +16,7 @@ use std::{
 };
 
 use anyhow::{Context, Result, bail};
-use ctrlmesh_e2e::tied;
+use ctrlmesh_e2e::{GROUP, tied};
 
 use self::process::{End, GroupProcess};
 use crate::{
@@ -360,7 +360,7 @@ impl<'t> Run<'t> {
 fn build_kubernetes() -> Result<Child> {
     let testbed = env::current_exe()?.with_file_name("testbed");
     let mut command = tied(testbed);
-    command.arg("build").env(leftovers::MARK, process::mark("kubernetes"));
+    command.arg("build").env(GROUP, process::mark("kubernetes"));
     command.stdout(std::process::Stdio::null());
     command.spawn().context("starting the build of Kubernetes")
 }

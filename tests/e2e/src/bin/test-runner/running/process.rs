@@ -11,7 +11,7 @@ use std::{
 };
 
 use anyhow::{Context, Result};
-use ctrlmesh_e2e::{CLUSTERS, tied};
+use ctrlmesh_e2e::{CLUSTERS, GROUP, tied};
 use nix::{
     sys::wait::{Id, WaitPidFlag, waitid},
     unistd::Pid,
@@ -70,7 +70,7 @@ impl GroupProcess {
             .arg(format!("--test-threads={}", group.threads))
             .args(&group.tests)
             .env("RUSTC_BOOTSTRAP", "1")
-            .env(leftovers::MARK, &mark)
+            .env(GROUP, &mark)
             .env(CLUSTERS, &clusters)
             .stdin(Stdio::null())
             .stdout(Stdio::piped())
