@@ -78,8 +78,9 @@ impl Cgroup {
 
 impl Drop for Cgroup {
     fn drop(&mut self) {
-        // The group is empty once the process has ended; one that is left goes with the machine.
-        let _ = fs::remove_dir(&self.0);
+        if let Err(error) = fs::remove_dir(&self.0) {
+            println!("{} is left: {error}", self.0.display());
+        }
     }
 }
 
@@ -266,7 +267,8 @@ async fn all_that_clients_may_hold_fits_the_container_and_the_lease_is_renewed()
     let began = Instant::now();
     let flags = ["--threads=2", "--pushdown=off"];
     let Cluster { mut upstream, files, process } = Cluster::of_pod_with("3f9c", &flags).await;
-    let cgroup = Cgroup::around(&process);
+    // Dropped behind the process, for a group that is not empty cannot be removed.
+    let (cgroup, process) = (Cgroup::around(&process), process);
     let (ring, mut tasks) = (Arc::<Ring>::default(), JoinSet::new());
     let of_server = Arc::clone(&ring);
     upstream.serve(move |call| answer(call, &of_server, &mut tasks));
@@ -274,6 +276,8 @@ async fn all_that_clients_may_hold_fits_the_container_and_the_lease_is_renewed()
         until("a claim", || async { ring.claims(namespaces) }, |claims| *claims)
     };
     claims("^even-").await;
+    let ready = || scrape::page(process.admin, "/readyz");
+    until("the claim's answer", ready, |(code, _)| *code == 200).await;
     let trust = files.mesh_ca_pem();
     let connect_to = || Client::to(process.addr, &trust, Http::Two);
     let is_over = Arc::new(AtomicBool::new(false));
