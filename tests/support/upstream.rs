@@ -386,15 +386,18 @@ impl Call {
         self.reply(code, "application/json", body.to_owned());
     }
 
+    /// Answers before the request's body has ended. While the test holds the rest, the connection stays
+    /// open: a server that closes it over unread bytes may reset it, and the answer with it.
+    pub fn json_early(self, code: u16, body: &str) -> Incoming {
+        let (stream, response) = answer(code, &[("content-type", "application/json")]);
+        stream.0.try_send(Ok(body.to_owned().into())).unwrap();
+        let _ = self.reply.send(Some(response));
+        self.body
+    }
+
     /// Answers with a head; the test writes the body.
     pub fn stream(self, code: u16, headers: &[(&str, &str)]) -> Stream {
-        let (stream, script) = scripted();
-        let mut response = Response::new(script);
-        *response.status_mut() = StatusCode::from_u16(code).unwrap();
-        for (name, value) in headers {
-            let name = header::HeaderName::from_bytes(name.as_bytes()).unwrap();
-            response.headers_mut().append(name, HeaderValue::from_str(value).unwrap());
-        }
+        let (stream, response) = answer(code, headers);
         let _ = self.reply.send(Some(response));
         stream
     }
@@ -415,6 +418,18 @@ impl Call {
         drop(self.stream(101, &[("connection", "Upgrade"), ("upgrade", protocol)]));
         TokioIo::new(soon("the upgrade", upgrade).await.unwrap())
     }
+}
+
+/// A head, and the sender of its body.
+fn answer(code: u16, headers: &[(&str, &str)]) -> (Stream, Response<Script>) {
+    let (stream, script) = scripted();
+    let mut response = Response::new(script);
+    *response.status_mut() = StatusCode::from_u16(code).unwrap();
+    for (name, value) in headers {
+        let name = header::HeaderName::from_bytes(name.as_bytes()).unwrap();
+        response.headers_mut().append(name, HeaderValue::from_str(value).unwrap());
+    }
+    (stream, response)
 }
 
 impl Stream {

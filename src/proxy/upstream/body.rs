@@ -25,9 +25,9 @@ use tokio::{sync::Notify, time::timeout};
 
 use crate::policy::{Refusal, Refused};
 
-/// Bytes and time for a body that nobody needs, so that its client reads the response: several times the
-/// API server's limit, since larger bodies are refused, too. A client that sends more waits for the rest
-/// of the time.
+/// How much of an unneeded body is discarded, and for how long, so that its client reads the response. It
+/// is several times the API server's limit, since larger bodies are refused, too. A client that sends more
+/// waits for the rest of the time.
 const READ_AWAY: usize = 16 << 20;
 const READ_AWAY_WITHIN: Duration = Duration::from_secs(5);
 
@@ -266,8 +266,8 @@ async fn read_away(mut body: Incoming) {
     while let Some(Ok(frame)) = body.frame().await {
         let length = frame.data_ref().map_or(0, Bytes::len);
         let Some(rest) = left.checked_sub(length) else {
-            // A connection that is not read makes the client wait, and it may read. A closed one would
-            // reset it first (`rstAvoidanceDelay` of Go's `net/http/server.go`).
+            // The client cannot send more and may read the response. Closing now would reset the
+            // connection and lose the response (`rstAvoidanceDelay` of Go's `net/http/server.go`).
             return pending().await;
         };
         left = rest;

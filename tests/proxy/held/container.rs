@@ -266,7 +266,7 @@ async fn all_that_clients_may_hold_fits_the_container_and_the_lease_is_renewed()
     let began = Instant::now();
     let flags = ["--threads=2", "--pushdown=off"];
     let Cluster { mut upstream, files, process } = Cluster::of_pod_with("3f9c", &flags).await;
-    // Dropped behind the process, for a group that is not empty cannot be removed.
+    // Dropped after the process: a group that is not empty cannot be removed.
     let (cgroup, process) = (Cgroup::around(&process), process);
     let (ring, mut tasks) = (Arc::<Ring>::default(), JoinSet::new());
     let of_server = Arc::clone(&ring);
