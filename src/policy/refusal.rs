@@ -23,9 +23,6 @@ pub enum Refusal {
     BadSelector,
     /// The position belongs to an older policy: the client must list again.
     Expired,
-    /// A watch over WebSocket cannot be followed.
-    #[strum(serialize = "websocket_watch")]
-    WebSocketWatch,
     /// The upstream answers a watch or list in an encoding that we cannot follow.
     UnknownEncoding,
     /// A list cannot be judged item by item.
@@ -84,9 +81,7 @@ impl Refusal {
     const fn reason(self) -> Reason {
         match self {
             Self::NoPolicy => Reason::ServiceUnavailable,
-            Self::BadRequestLine | Self::BadSelector | Self::BadBody | Self::WebSocketWatch => {
-                Reason::BadRequest
-            }
+            Self::BadRequestLine | Self::BadSelector | Self::BadBody => Reason::BadRequest,
             Self::Expired => Reason::Expired,
             Self::UnknownEncoding => Reason::NotAcceptable,
             Self::UnreadableList => Reason::InternalError,

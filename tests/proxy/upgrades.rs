@@ -109,19 +109,21 @@ async fn i17_upgrades_end_when_either_side_does() {
 }
 
 #[tokio::test]
-async fn bad_watch_over_websocket() {
-    let (mut upstream, proxy, mut client) = scene(Http::One).await;
-    let mut sent = upgrade("/api/v1/namespaces/ns/configmaps?watch=1", "websocket");
-    *sent.method_mut() = Method::GET;
-    let (code, body) = client::text(client.send(sent).await.unwrap()).await;
-    assert_eq!(code, 400, "{body}");
-    assert!(body.contains("WebSocket"), "{body}");
-    let mut sent = upgrade("/api/v1/namespaces/ns/configmaps?watch=1", "websocket");
-    *sent.method_mut() = Method::HEAD;
-    assert_eq!(client.send(sent).await.unwrap().status(), 400);
-    let refused = [("reason", "websocket_watch")];
-    proxy.until_metric("ctrlmesh_refusals_total", &refused, 2.0).await;
-    assert!(upstream.is_quiet());
+async fn bad_an_upgrade_of_a_watch_is_answered_over_http() {
+    const WATCH: &str = "/api/v1/namespaces/ns/configmaps?watch=1";
+    let (mut upstream, _proxy, mut client) = scene(Http::One).await;
+    for method in [Method::HEAD, Method::GET] {
+        for protocol in ["h2c", "TLS/1.3", "SPDY/3.1"] {
+            let mut sent = upgrade(WATCH, protocol);
+            *sent.method_mut() = method.clone();
+            let pending = client.send(sent);
+            let call = upstream.call().await;
+            assert_eq!((call.header("upgrade"), call.header("connection")), (None, None));
+            call.json(200, "");
+            let (code, _) = client::text(pending.await.unwrap()).await;
+            assert_eq!(code, 200, "{method} {protocol}");
+        }
+    }
 }
 
 #[tokio::test]

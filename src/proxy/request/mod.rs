@@ -168,10 +168,10 @@ fn collection(
 ) -> Result<Option<Collection>, Stop> {
     let (narrow, asked) = match way {
         Way::List(narrow) => (narrow, None),
-        Way::Watch(narrow) => (narrow, watch(uri, request.headers_mut())?),
+        Way::Watch(narrow) => (narrow, watch(uri, request.headers_mut())),
         // An upgrade would show more than a head.
         Way::Head(_) if info.verb == Verb::Watch => {
-            refuse_websocket(request.headers())?;
+            ignore_upgrade(request.headers_mut());
             return Ok(None);
         }
         _ => return Ok(None),
@@ -224,18 +224,16 @@ fn decided(way: &Way, is_rewritten: bool) -> Decided {
 
 /// The request of a watch, or `None` if it is too long to be kept. Its events are read one by one,
 /// so they must not be compressed.
-fn watch(uri: &Uri, headers: &mut HeaderMap) -> Result<Option<Kept>, Stop> {
-    refuse_websocket(headers)?;
+fn watch(uri: &Uri, headers: &mut HeaderMap) -> Option<Kept> {
+    ignore_upgrade(headers);
     headers.remove(header::ACCEPT_ENCODING);
-    Ok(Kept::of(uri, headers))
+    Kept::of(uri, headers)
 }
 
-fn refuse_websocket(headers: &HeaderMap) -> Result<(), Stop> {
-    if headers.contains_key(header::UPGRADE) {
-        let why = "a watch over WebSocket is not supported: watch over plain HTTP";
-        return Err(Refusal::WebSocketWatch.because(why).into());
-    }
-    Ok(())
+/// Answers in HTTP whatever protocol the client offers, as RFC 9110 section 7.8 allows: clients that
+/// ask for WebSocket first go on in HTTP after a 200, and give up after an error.
+fn ignore_upgrade(headers: &mut HeaderMap) {
+    headers.remove(header::UPGRADE);
 }
 
 /// Sends the request upstream as it is now.
