@@ -9,6 +9,7 @@ use crate::wire::{
     delete::BadOptions,
     name::NameError,
     status::{Details, Reason, Status},
+    websocket::BadHandshake,
 };
 
 /// The reason why a request is not forwarded.
@@ -23,6 +24,15 @@ pub enum Refusal {
     BadSelector,
     /// The position belongs to an older policy: the client must list again.
     Expired,
+    /// The handshake of a watch over WebSocket cannot be accepted.
+    #[strum(serialize = "websocket_handshake")]
+    WebSocketHandshake,
+    /// The handshake of a watch over WebSocket has no origin.
+    #[strum(serialize = "websocket_origin")]
+    WebSocketOrigin,
+    /// The token in the handshake of a watch over WebSocket cannot be used.
+    #[strum(serialize = "websocket_token")]
+    WebSocketToken,
     /// The upstream answers a watch or list in an encoding that we cannot follow.
     UnknownEncoding,
     /// A list cannot be judged item by item.
@@ -81,7 +91,11 @@ impl Refusal {
     const fn reason(self) -> Reason {
         match self {
             Self::NoPolicy => Reason::ServiceUnavailable,
-            Self::BadRequestLine | Self::BadSelector | Self::BadBody => Reason::BadRequest,
+            Self::BadRequestLine | Self::BadSelector | Self::BadBody | Self::WebSocketHandshake => {
+                Reason::BadRequest
+            }
+            Self::WebSocketOrigin => Reason::Forbidden,
+            Self::WebSocketToken => Reason::Unauthorized,
             Self::Expired => Reason::Expired,
             Self::UnknownEncoding => Reason::NotAcceptable,
             Self::UnreadableList => Reason::InternalError,
@@ -128,6 +142,20 @@ impl From<NameError> for Refused {
             NameError::TooLarge(_) => Refusal::BodyTooLarge,
             NameError::NotJson => Refusal::UnsupportedBody,
             _ => Refusal::BadBody,
+        };
+        refusal.because(error)
+    }
+}
+
+/// A handshake that the API server refuses, too.
+impl From<BadHandshake> for Refused {
+    fn from(error: BadHandshake) -> Self {
+        let refusal = match error {
+            BadHandshake::NoKey | BadHandshake::Version | BadHandshake::Protocols => {
+                Refusal::WebSocketHandshake
+            }
+            BadHandshake::Origin => Refusal::WebSocketOrigin,
+            BadHandshake::Token => Refusal::WebSocketToken,
         };
         refusal.because(error)
     }

@@ -5,6 +5,7 @@
 use std::{
     cell::{Cell, RefCell},
     error::Error,
+    future::pending,
     pin::{Pin, pin},
     rc::Rc,
     sync::Arc,
@@ -217,16 +218,22 @@ async fn serve_h1(legs: Legs, tasks: &Tasks) -> Closed {
     let is_upgrading = Rc::clone(&pair.is_upgrading);
     let service = requests(Rc::new(pair));
     let client = h1_server().serve_connection(TokioIo::new(Sips(client)), service).with_upgrades();
-    let (client, upstream) = (Box::pin(client), upstream.with_upgrades());
+    let (client, mut upstream) = (Box::pin(client), pin!(upstream.with_upgrades().fuse()));
     let finish = |client: Pin<&mut _>, _| UpgradeableConnection::graceful_shutdown(client);
-    let served = drive(client, finish, upstream, draining.clone(), &is_upgrading);
+    let served = drive(client, finish, upstream.as_mut(), draining.clone(), &is_upgrading);
     let closed = tokio::select! {
         closed = served => closed,
         () = leftover.read_away() => Closed::Finished,
     };
-    // The remaining tasks are upgraded connections: they end with their peers or with the drain.
+    // The remaining tasks are upgraded connections: they end with their peers or with the drain. The
+    // upstream of a watch over WebSocket still has HTTP on it.
+    let run_on = async {
+        let _ = upstream.await;
+        pending::<()>().await;
+    };
     tokio::select! {
         () = tasks.finished() => closed,
+        () = run_on => closed,
         () = async { sleep_until(draining.begun().await).await } => Closed::Drained,
     }
 }

@@ -14,6 +14,7 @@
 //! - [`object`]: what an object says of itself.
 //! - [`review`]: what an admission review is about, read while it arrives.
 //! - [`frames`]: bodies of lists and watches, scanned or filtered while they pass.
+//! - [`websocket`]: a watch over WebSocket: its handshake, its frames.
 
 pub mod delete;
 pub mod dns;
@@ -30,6 +31,7 @@ pub mod review;
 pub mod rv;
 pub mod selector;
 pub mod status;
+pub mod websocket;
 
 pub use media::Encoding;
 pub use options::ListOptions;

@@ -7,6 +7,7 @@ mod delete;
 mod follow;
 mod present;
 mod upgrade;
+mod websocket;
 
 use std::{rc::Rc, sync::Arc};
 
@@ -38,24 +39,32 @@ use crate::{
 /// Answers one request. An error ends the client's stream as the upstream's end would have.
 pub(super) async fn serve(
     pair: Rc<Pair>,
-    request: Request<ClientBody>,
+    mut request: Request<ClientBody>,
 ) -> Result<Response<ReplyBody>, Broken> {
     let mut access = Access::begin(&pair.worker.requests, Leg::OUTBOUND, pair.id);
     let accept = request.headers().get(header::ACCEPT).cloned();
+    let offered = match websocket::offered(&mut request, &mut access) {
+        Ok(offered) => offered,
+        Err(refused) => return Ok(refuse(&refused, accept.as_ref(), access)),
+    };
     let mut under_way = None;
     let answered = answer(&pair, request, &mut access, &mut under_way).await;
     if let Some(under_way) = under_way.filter(|_| is_end_known(&answered)) {
         under_way.end();
     }
-    match answered {
-        Ok(answer) => Ok(deliver(&pair, answer, access)),
-        Err(Stop::Answered(answer)) => Ok(deliver(&pair, *answer, access)),
-        Err(Stop::Refused(refused)) => Ok(refuse(&refused, accept.as_ref(), access)),
+    let reply = match answered {
+        Ok(answer) => deliver(&pair, answer, access),
+        Err(Stop::Answered(answer)) => deliver(&pair, *answer, access),
+        Err(Stop::Refused(refused)) => refuse(&refused, accept.as_ref(), access),
         Err(Stop::Broken(broken)) => {
             access.ended = Ended::UpstreamBroken;
-            Err(broken)
+            return Err(broken);
         }
-    }
+    };
+    Ok(match offered {
+        Some(offered) => websocket::switch(&pair, reply, offered, accept.as_ref()),
+        None => reply,
+    })
 }
 
 /// Whether a request has taken effect, or will not: the API server answered, or nothing was sent.

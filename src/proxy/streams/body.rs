@@ -6,6 +6,7 @@ use std::{
 };
 
 use bytes::{Bytes, BytesMut};
+use http::StatusCode;
 use http_body::{Body, Frame, SizeHint};
 use http_body_util::Full;
 
@@ -67,6 +68,18 @@ impl ReplyBody {
             body.end(Ended::Complete);
         }
         body
+    }
+
+    /// The record of the request, for another response in place of this one.
+    pub(in crate::proxy) fn take_access(&mut self) -> Option<Access> {
+        self.access.take()
+    }
+
+    /// Records that the body is sent in another protocol.
+    pub(in crate::proxy) fn switched(&mut self) {
+        if let Some(access) = &mut self.access {
+            access.answered(StatusCode::SWITCHING_PROTOCOLS);
+        }
     }
 
     fn end(&mut self, how: Ended) {

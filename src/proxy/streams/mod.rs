@@ -9,6 +9,7 @@ mod passing;
 mod refusal;
 mod shown;
 mod watch;
+mod websocket;
 
 pub(super) use self::{
     body::{Backing, ReplyBody},
@@ -17,4 +18,5 @@ pub(super) use self::{
     passing::Treatment,
     refusal::refuse,
     watch::WatchBody,
+    websocket::{WebSocket, send_events},
 };

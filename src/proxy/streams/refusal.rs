@@ -37,5 +37,9 @@ pub(in crate::proxy) fn refuse(
     if let Some(seconds) = refused.retry_after {
         headers.insert(header::RETRY_AFTER, seconds.into());
     }
+    if refused.refusal == Refusal::WebSocketHandshake {
+        // The version that is accepted (RFC 6455 section 4.2.2).
+        headers.insert(header::SEC_WEBSOCKET_VERSION, HeaderValue::from_static("13"));
+    }
     reply
 }

@@ -10,3 +10,4 @@ mod pushdown;
 mod restarts;
 mod shared;
 mod watches;
+mod websocket;

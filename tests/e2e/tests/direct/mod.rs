@@ -16,3 +16,4 @@ mod locks;
 mod requests;
 mod restart;
 mod stores;
+mod websocket;
