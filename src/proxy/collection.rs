@@ -30,6 +30,8 @@ pub(super) struct Collection {
     /// The part of its selected objects that is in the shard.
     pub(super) share: Share,
     pub(super) bookmarks: Bookmarks,
+    /// Whether the client asked for no bookmarks, and they are ours alone.
+    pub(super) hides_bookmarks: bool,
     /// The position from which a watch resumes.
     pub(super) from: Option<u64>,
     /// The request of a watch; `None` if it is too long to be kept.
@@ -40,14 +42,15 @@ pub(super) struct Collection {
     resumes: Option<(u64, Resume)>,
 }
 
-/// The time from which a watch may get bookmarks of our own.
+/// The time from which the events of a watch are in order, and bookmarks of our own may stand
+/// between them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Bookmarks {
-    /// The client asked for no bookmarks.
+    /// There are no bookmarks, so the position may have expired.
     Never,
     /// Bookmarks come after the initial events, which are in no order.
     AfterInitial,
-    /// Bookmarks are sent from the first event on.
+    /// Bookmarks may come from the first event on.
     Always,
 }
 
@@ -72,16 +75,19 @@ impl Collection {
             is_narrowed: narrow.extent.is_collection(),
             lock: narrow.lock,
         };
+        let asks = info.options.allows_bookmarks;
+        let hides_bookmarks = narrow.asks_for_bookmarks(info);
         Self {
             subject,
             position,
             in_force: Arc::clone(in_force),
             share: narrow.share.clone(),
             bookmarks: match from {
-                _ if !info.options.allows_bookmarks => Bookmarks::Never,
+                _ if !asks && !hides_bookmarks => Bookmarks::Never,
                 Some(_) => Bookmarks::Always,
                 None => Bookmarks::AfterInitial,
             },
+            hides_bookmarks,
             from,
             asked: None,
             key,

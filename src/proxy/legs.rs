@@ -5,7 +5,7 @@
 use std::{
     cell::{Cell, RefCell},
     error::Error,
-    future::pending,
+    future::{pending, poll_fn},
     pin::{Pin, pin},
     rc::Rc,
     sync::Arc,
@@ -17,7 +17,6 @@ use futures_util::{FutureExt, future::join};
 use http::{Request, Response};
 use hyper::{
     body::Incoming,
-    client::conn::http1,
     server::conn::{self as client_conn, http1::UpgradeableConnection},
     service::{Service, service_fn},
 };
@@ -36,8 +35,8 @@ use super::{
     stall::Stalls,
     streams::ReplyBody,
     upstream::{
-        Broken, ClientBody, Leftover, Line, Server, UPLOAD_WINDOW, Upstream, UpstreamConn,
-        UpstreamTlsStream,
+        Broken, ClientBody, CurrentConnection, Leftover, Line, MAX_HEADER_COUNT, Redial, Server,
+        UPLOAD_WINDOW, Upstream, UpstreamConn, UpstreamTlsStream, h1_requests,
         http2::{self, MAX_HEADERS, PING_INTERVAL, PING_TIMEOUT, SEND_BUFFER},
     },
 };
@@ -45,11 +44,6 @@ use crate::net::{
     clock::reached, cork::Corked, drain::Draining, goodbye::Polite, sips::Sips, tls::H2,
 };
 
-/// Header lines of an HTTP/1.1 head. Each head takes room for all of them, 64 bytes a line. This
-/// many cost 60 ns; twice as many are given back to the kernel each time and cost 20 µs.
-const MAX_HEADER_COUNT: usize = 2 << 10;
-/// Unsent bytes of a request, and bytes of a response's head, in HTTP/1.1.
-const UPSTREAM_BUFFER: usize = 128 << 10;
 /// Streams at once if the upstream names no limit: the API server's own default.
 const STREAM_LIMIT: u32 = 250;
 /// The HTTP/2 window of all uploads of a connection, so that one that waits holds up no other.
@@ -70,13 +64,16 @@ pub(super) async fn serve(
     upstream: UpstreamConn,
     draining: Draining,
 ) -> Closed {
-    let UpstreamConn { stream: upstream, server, name, own } = upstream;
+    let UpstreamConn { stream: upstream, server, name, own, redial } = upstream;
     let tasks = Tasks::default();
     let is_h2 = upstream.get_ref().1.alpn_protocol() == Some(H2);
     let metrics = Arc::clone(&worker.shared.metrics);
     let (client, goodbye) = Polite::new(client);
     let legs = Legs { client, upstream, draining, common: Common { worker, id, server, name } };
-    let closed = if is_h2 { serve_h2(legs, &tasks).await } else { serve_h1(legs, &tasks).await };
+    let closed = match is_h2 {
+        true => serve_h2(legs, &tasks).await,
+        false => serve_h1(legs, redial, &tasks).await,
+    };
     metrics.panics.inc_by(tasks.end());
     drop(own);
     closed.after(&goodbye)
@@ -114,6 +111,7 @@ impl Common {
             stalls: Rc::clone(stalls),
             is_upgrading: Rc::default(),
             leftover: None,
+            current: None,
         }
     }
 }
@@ -207,20 +205,23 @@ async fn linger(mut client: impl AsyncRead + Unpin) {
     while let Ok(1..) = client.read(&mut unread).await {}
 }
 
-async fn serve_h1(legs: Legs, tasks: &Tasks) -> Closed {
+async fn serve_h1(legs: Legs, redial: Redial, tasks: &Tasks) -> Closed {
     let Legs { client, upstream, mut draining, common } = legs;
     let Ok((sender, upstream)) = h1_requests().handshake(TokioIo::new(upstream)).await else {
         return Closed::UpstreamLost;
     };
     let leftover = Rc::new(Leftover::default());
     let mut pair = common.pair(Line::H1(RefCell::new(sender)), tasks, &Rc::default());
+    let current = CurrentConnection::new(upstream.with_upgrades(), redial);
     pair.leftover = Some(Rc::clone(&leftover));
+    pair.current = Some(Rc::clone(&current));
     let is_upgrading = Rc::clone(&pair.is_upgrading);
     let service = requests(Rc::new(pair));
     let client = h1_server().serve_connection(TokioIo::new(Sips(client)), service).with_upgrades();
-    let (client, mut upstream) = (Box::pin(client), pin!(upstream.with_upgrades().fuse()));
+    let mut upstream = pin!(poll_fn(|cx| current.poll_end(cx)).fuse());
     let finish = |client: Pin<&mut _>, _| UpgradeableConnection::graceful_shutdown(client);
-    let served = drive(client, finish, upstream.as_mut(), draining.clone(), &is_upgrading);
+    let served =
+        drive(Box::pin(client), finish, upstream.as_mut(), draining.clone(), &is_upgrading);
     let closed = tokio::select! {
         closed = served => closed,
         () = leftover.read_away() => Closed::Finished,
@@ -248,13 +249,6 @@ pub(super) fn h1_server() -> client_conn::http1::Builder {
         .max_buf_size(MAX_HEADERS as usize)
         .header_read_timeout(IDLE_TIMEOUT);
     server
-}
-
-/// HTTP/1.1 with a server.
-pub(super) fn h1_requests() -> http1::Builder {
-    let mut requests = http1::Builder::new();
-    requests.max_headers(MAX_HEADER_COUNT).max_buf_size(UPSTREAM_BUFFER);
-    requests
 }
 
 /// Resets unread responses of the pair beyond their bound, for as long as it is polled.

@@ -14,7 +14,10 @@ use std::{
 };
 
 use hyper::rt::Executor;
-use tokio::task::{self, JoinSet};
+use tokio::{
+    sync::Semaphore,
+    task::{self, JoinSet},
+};
 
 use super::{
     config::{Config, Mode, OnChange},
@@ -23,7 +26,7 @@ use super::{
     metrics::{Metrics, RequestCounts},
     stall::{Stalls, Unread},
     tls::Tls,
-    upstream::{Leftover, Room, Upstream},
+    upstream::{CurrentConnection, Leftover, Room, Upstream},
 };
 use crate::{net::Clock, policy::positions::Grants, process::outages::Outages};
 
@@ -39,6 +42,9 @@ const UPLOADS: usize = 32 << 20;
 pub(super) const UNFINISHED: usize = 32 << 20;
 const MOVED: usize = 32 << 20;
 
+/// Connections of HTTP/1.1 that are replaced at a time. Each dials, and lists what changes hands.
+const REPLACING: usize = 32;
+
 /// State shared by all threads.
 #[derive(Debug)]
 pub(super) struct Shared {
@@ -52,6 +58,7 @@ pub(super) struct Shared {
     pub(super) unread: Arc<Unread>,
     pub(super) unfinished: Arc<Room>,
     pub(super) moved: Arc<Room>,
+    pub(super) replacing: Semaphore,
     pub(super) outages: Arc<Outages>,
     pub(super) mode: Mode,
     pub(super) on_change: OnChange,
@@ -71,6 +78,7 @@ impl Shared {
             unread: Arc::default(),
             unfinished: Room::new(UNFINISHED, &metrics.filter_memory),
             moved: Room::new(MOVED, &metrics.filter_memory),
+            replacing: Semaphore::new(REPLACING),
             metrics,
             outages: Arc::default(),
             mode: config.mode,
@@ -100,6 +108,8 @@ pub(super) struct Pair {
     pub(super) is_upgrading: Rc<Cell<bool>>,
     /// The rest of an HTTP/1.1 request's body, which precedes the next request.
     pub(super) leftover: Option<Rc<Leftover>>,
+    /// The upstream connection of HTTP/1.1, which a watch may have to replace.
+    pub(super) current: Option<Rc<CurrentConnection>>,
 }
 
 /// The tasks of one pair.

@@ -118,7 +118,8 @@ async fn bad_sigterm_during_an_upload() {
 async fn bad_sigterm_with_a_watch_open() {
     for http in Http::BOTH {
         let (mut upstream, mut proxy, mut client) = scene(http).await;
-        let pending = client.send(request(Method::GET, &format!("{CONFIGMAPS}?watch=1")));
+        let pending = client
+            .send(request(Method::GET, &format!("{CONFIGMAPS}?watch=1&allowWatchBookmarks=true")));
         let events = upstream.call().await.watch();
         let mut seen = pending.await.unwrap();
         let event = added(Encoding::Json, 5);

@@ -49,6 +49,10 @@ pub(super) fn explain(
             if let Some(pushed) = pushed(&info, &way) {
                 lines.add("pushdown", &pushed);
             }
+            if matches!(&way, Way::Watch(narrow) if narrow.asks_for_bookmarks(&info)) {
+                let why = "are left out: the proxy asks for them to know the client's position";
+                lines.add("bookmarks", why);
+            }
             lines.add("here", here(&way));
         }
     }
@@ -184,9 +188,13 @@ spec:
             told("GET", "/apis/apps/v1/deployments?watch=1&labelSelector=x"),
             "request   watch deployments.apps\n\
              limit     team=blue\n\
-             upstream  GET /apis/apps/v1/deployments?watch=1&labelSelector=team%3Dblue%2Cx\n\
+             upstream  GET /apis/apps/v1/deployments?watch=1&labelSelector=team%3Dblue%2Cx&allowWatchBookmarks=true\n\
+             bookmarks are left out: the proxy asks for them to know the client's position\n\
              here      passes; gets events for objects that change shards when the boundary moves\n"
         );
+        let asked =
+            "/apis/apps/v1/deployments?watch=1&labelSelector=team%3Dblue&allowWatchBookmarks=1";
+        assert!(!told("GET", asked).contains("left out"));
     }
 
     #[test]

@@ -46,6 +46,15 @@ pub struct Narrow {
     pub lock: Option<LockIn>,
 }
 
+impl Narrow {
+    /// Whether bookmarks are asked for that the client of a watch did not ask for: without them the
+    /// position of a limited watch on a quiet resource would be compacted, and its objects could not
+    /// be listed as of it.
+    pub fn asks_for_bookmarks(&self, info: &RequestInfo<'_>) -> bool {
+        info.verb == Verb::Watch && self.scope.is_some() && !info.options.allows_bookmarks
+    }
+}
+
 /// A write of one object.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Write {

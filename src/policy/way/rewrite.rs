@@ -49,6 +49,9 @@ impl Sharding {
         let mut rewrite = Rewrite::default();
         if let Some(narrow) = way.narrow() {
             rewrite.narrow(narrow, &info.options)?;
+            if narrow.asks_for_bookmarks(info) {
+                rewrite.set("allowWatchBookmarks", "true");
+            }
         }
         if let (Some(lock), Some(place)) = (self.lock(), way.lock()) {
             match place {

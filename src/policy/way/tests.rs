@@ -42,7 +42,17 @@ fn t46_collections_are_narrowed_and_never_widened() {
     let pods = "/api/v1/pods";
     for (method, query, want) in [
         (Method::GET, "", "labelSelector=shard%3Da"),
-        (Method::GET, "?watch=1", "watch=1&labelSelector=shard%3Da"),
+        (Method::GET, "?watch=1", "watch=1&labelSelector=shard%3Da&allowWatchBookmarks=true"),
+        (
+            Method::GET,
+            "?watch=1&allowWatchBookmarks=0",
+            "watch=1&allowWatchBookmarks=true&labelSelector=shard%3Da",
+        ),
+        (
+            Method::GET,
+            "?watch=1&allowWatchBookmarks=1",
+            "watch=1&allowWatchBookmarks=1&labelSelector=shard%3Da",
+        ),
         (Method::DELETE, "", "labelSelector=shard%3Da"),
         (Method::GET, "?labelSelector=x%3Dy", "labelSelector=shard%3Da%2Cx%3Dy"),
         (Method::GET, "?labelSelector=shard=b", "labelSelector=shard%3Da%2Cshard%3Db"),
@@ -86,7 +96,7 @@ fn t29_t30_what_is_named_passes() {
 
 #[test]
 fn t29_one_name_over_all_namespaces_is_a_collection() {
-    for query in ["", "watch=1&"] {
+    for query in ["", "watch=1&allowWatchBookmarks=true&"] {
         for namespace in ["", ",metadata.namespace!%3Dother", ",metadata.namespace%3D"] {
             let target = format!("/api/v1/pods?{query}fieldSelector=metadata.name%3Dp{namespace}");
             let want = format!("{target}&labelSelector=shard%3Da");

@@ -29,9 +29,10 @@ use crate::{
         tls::{H2, HTTP_11, tls_error},
     },
     proxy::{
-        legs::h1_requests,
         shared::Tasks,
-        upstream::{Broken, ClientBody, Line, RequestBody, UpstreamBody, Whole, http2},
+        upstream::{
+            Broken, ClientBody, Line, RequestBody, UpstreamBody, Whole, h1_requests, http2,
+        },
     },
 };
 

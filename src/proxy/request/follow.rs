@@ -60,8 +60,9 @@ fn watched(
     collection: Collection,
     encoding: Option<Encoding>,
 ) -> Result<Follow, Stop> {
+    let Collection { share, hides_bookmarks, .. } = &collection;
     let events = encoding
-        .and_then(|encoding| Some((encoding, Treatment::new(encoding, &collection.share)?)));
+        .and_then(|encoding| Some((encoding, Treatment::new(encoding, share, *hides_bookmarks)?)));
     match events {
         Some((encoding, events)) => Ok(Follow::Watch(body, collection, encoding, events)),
         // The client may see all of it, so no event has to be parsed.

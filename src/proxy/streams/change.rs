@@ -6,7 +6,8 @@
 //! 3. A new watch is opened from S. Until here nothing was sent: after any failure the client gets
 //!    a 410 and lists again, as it would without all this.
 //! 4. DELETED and ADDED are sent, in [`Turn`]s with the other watches of the pod, then a bookmark
-//!    at S: the events have older positions in them.
+//!    at S where the client asked for bookmarks. A DELETED has version S, an ADDED its own: that is
+//!    the precondition of the client's next write.
 //! 5. The events of the new watch follow.
 
 use std::{
@@ -29,12 +30,16 @@ use crate::{
         live::{Member, Turn},
         outcome::Why,
         shared::Pair,
-        upstream::{Kept, Place, Probe, Room, UpstreamBody, settled_way, understood},
+        upstream::{
+            Kept, OtherConnection, Place, Probe, Replacement, Room, Upstream, UpstreamBody,
+            settled_way, understood,
+        },
     },
     wire::{
         RequestInfo, ResourceVersion,
         frames::{
-            Bookmark, Continue, EventKind, ListHead, ListItems, Listed, TypeMeta, object_event,
+            Bookmark, Continue, EventKind, Leaving, ListHead, ListItems, Listed, TypeMeta,
+            object_event,
         },
         media::{Encoding, as_list},
     },
@@ -46,6 +51,10 @@ const LIMIT: Duration = Duration::from_secs(10);
 const MAX_MOVED: usize = 16 << 20;
 /// Bytes that are sent to the client at once.
 const PIECE: usize = 64 << 10;
+
+/// The user agents of clients that do not take DELETED for an end, but a `deletionTimestamp`: kopf
+/// stops an object's timers and daemons by it (`kopf/_core/reactor/processing.py`).
+const IGNORE_DELETED: [&str; 1] = ["kopf/"];
 
 /// A change that is under way.
 pub(super) struct Changing {
@@ -73,9 +82,12 @@ pub(super) enum Progress {
 pub(super) struct Transfer {
     pub(super) asked: Rc<Kept>,
     pub(super) pair: Rc<Pair>,
+    /// The replacement of the connection in HTTP/1.1, which the watch that ends takes along.
+    pub(super) replacement: Option<Replacement>,
     pub(super) encoding: Encoding,
     /// The position that the client was shown last.
     pub(super) at: u64,
+    pub(super) hides_bookmarks: bool,
     pub(super) from: Arc<InForce>,
     pub(super) to: Arc<InForce>,
     pub(super) member: Option<Member>,
@@ -105,7 +117,7 @@ impl Transfer {
     async fn carry_out(mut self, out: mpsc::Sender<Bytes>) -> Option<Changed> {
         let (mut moved, changed) = timeout(LIMIT, self.prepare()).await.ok()??;
         let bookmark = match &moved.kind {
-            _ if moved.events.is_empty() => None,
+            _ if moved.events.is_empty() || self.hides_bookmarks => None,
             Some(TypeMeta { api_version, kind }) => {
                 let at = ResourceVersion::parse(self.at.to_string().as_bytes());
                 Some(Bookmark::new(api_version, kind, at)?.event(self.encoding))
@@ -133,33 +145,55 @@ impl Transfer {
         Some(changed)
     }
 
-    /// Lists the objects that change hands and opens the new watch. Nothing was sent if it fails.
-    async fn prepare(&self) -> Option<(Moved, Changed)> {
+    /// Lists the objects that change hands and opens the new watch, in HTTP/1.1 over another
+    /// connection. Nothing was sent if it fails.
+    async fn prepare(&mut self) -> Option<(Moved, Changed)> {
+        let present = &self.pair.upstream;
+        let Some(replacement) = self.replacement.take() else {
+            return self.prepare_over(present).await;
+        };
+        let _permit = self.pair.worker.shared.replacing.acquire().await.ok()?;
+        let mut other = replacement.connect(present).await?;
+        let OtherConnection { upstream, running } = &mut other;
+        let prepared = tokio::select! {
+            prepared = self.prepare_over(upstream) => prepared?,
+            _ = running => return None,
+        };
+        replacement.finish(present, other);
+        Some(prepared)
+    }
+
+    async fn prepare_over(&self, upstream: &Upstream) -> Option<(Moved, Changed)> {
         let (path, query) = (self.asked.uri.path(), self.asked.uri.query());
         let info = RequestInfo::parse(&Method::GET, path, query).ok()?;
         let own = self.asked.on_behalf();
-        let upstream = &self.pair.upstream;
         let before = settled_way(upstream, &self.from.sharding, &info, own).await.ok()?;
         let after = settled_way(upstream, &self.to.sharding, &info, own).await.ok()?;
         let is_in_namespace = info.resource()?.namespace.is_some();
         let mut moved = Moved::new(&self.pair.worker.shared.moved);
         for part in difference(before.narrow()?, after.narrow()?, is_in_namespace)? {
-            self.list(&info, &part, &mut moved).await?;
+            self.list(upstream, &info, &part, &mut moved).await?;
         }
         let query = watch_from(&info, self.at, self.asked.since.elapsed().as_secs());
         let info = RequestInfo::parse(&Method::GET, path, Some(&query)).ok()?;
-        let changed = self.watch(&info, &after).await?;
+        let changed = self.watch(upstream, &info, &after).await?;
         Some((moved, changed))
     }
 
     /// Lists all pages of one part; `None` if one fails.
-    async fn list(&self, info: &RequestInfo<'_>, part: &Part, moved: &mut Moved) -> Option<()> {
+    async fn list(
+        &self,
+        upstream: &Upstream,
+        info: &RequestInfo<'_>,
+        part: &Part,
+        moved: &mut Moved,
+    ) -> Option<()> {
         let own = self.asked.on_behalf();
         let accept = match own.headers.get(header::ACCEPT) {
             Some(accept) => Some(as_list(accept.to_str().ok()?).parse().ok()?),
             None => None,
         };
-        let probe = Probe { upstream: &self.pair.upstream, info, own };
+        let probe = Probe { upstream, info, own };
         let is_hash_pushed = match &part.hashes {
             Some(hashes) if hashes.may_be_pushed(&info.options) => {
                 probe.understands_hashes(hashes).await
@@ -170,10 +204,8 @@ impl Transfer {
         loop {
             let page = Page { at: self.at, token: &token, is_hash_pushed };
             let target = part.list(info, page).ok()??;
-            let request =
-                own.request(&self.pair.upstream, Method::GET, &target, accept.clone(), None);
-            let request = request.ok()?;
-            let reply = own.send(&self.pair.upstream, Why::Difference, request).await.ok()?;
+            let request = own.request(upstream, Method::GET, &target, accept.clone(), None);
+            let reply = own.send(upstream, Why::Difference, request.ok()?).await.ok()?;
             // A cluster-scoped resource has no collection in a namespace.
             if reply.status() == StatusCode::NOT_FOUND && part.namespace.is_some() {
                 return Some(());
@@ -239,7 +271,11 @@ impl Transfer {
         if moved.kind.is_none() {
             moved.kind.clone_from(&kind);
         }
-        for (turn, event, has_type, bytes) in page {
+        let leaving = self.leaving();
+        for (turn, event, has_type, mut bytes) in page {
+            if event == EventKind::Deleted {
+                bytes = leaving.put_into(self.encoding, &bytes)?;
+            }
             let listed = Listed { bytes: &bytes, has_type };
             let event = object_event(self.encoding, event, kind.as_ref(), listed)?;
             moved.events.push((turn, event));
@@ -247,19 +283,33 @@ impl Transfer {
         Some(head)
     }
 
+    /// The signs by which this client learns that an object leaves.
+    fn leaving(&self) -> Leaving {
+        let agent = self.asked.on_behalf().headers.get(header::USER_AGENT);
+        let agent = agent.and_then(|agent| agent.to_str().ok()).unwrap_or_default();
+        let ignores_deleted = IGNORE_DELETED.iter().any(|prefix| agent.starts_with(prefix));
+        let now = || self.pair.worker.shared.clock.unix().as_secs().try_into().ok();
+        Leaving { at: self.at, deleted: ignores_deleted.then(now).flatten() }
+    }
+
     /// Opens the watch under the new policy.
-    async fn watch(&self, info: &RequestInfo<'_>, after: &Way) -> Option<Changed> {
+    async fn watch(
+        &self,
+        upstream: &Upstream,
+        info: &RequestInfo<'_>,
+        after: &Way,
+    ) -> Option<Changed> {
         let own = self.asked.on_behalf();
         let mut rewrite = self.to.sharding.rewrite(after, info).ok()?;
         let narrow = after.narrow()?;
         if narrow.scope.is_some() {
-            let (pushed, _) = understood(&self.pair.upstream, info, &narrow.share, own).await;
+            let (pushed, _) = understood(upstream, info, &narrow.share, own).await;
             rewrite.push(&pushed, &info.options);
         }
         let target = rewrite.target(info);
         let target = target.unwrap_or_else(|| format!("{}?{}", info.path, info.query.as_str()));
-        let request = own.request(&self.pair.upstream, Method::GET, &target, None, None).ok()?;
-        let reply = own.send(&self.pair.upstream, Why::Watch, request).await.ok()?;
+        let request = own.request(upstream, Method::GET, &target, None, None).ok()?;
+        let reply = own.send(upstream, Why::Watch, request).await.ok()?;
         let is_usable = reply.status() == StatusCode::OK && self.is_readable(reply.headers());
         is_usable.then(|| Changed {
             to: Arc::clone(&self.to),

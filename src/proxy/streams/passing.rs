@@ -2,7 +2,8 @@
 //!
 //! If a selector expresses all of the scope, the bytes pass untouched and each event's position is
 //! recorded. Else an event is sent when it is whole and was judged, and bookmarks keep the client's
-//! position current. A watch that nothing limits passes even if its events cannot be parsed; it is
+//! position current. Bookmarks that the client did not ask for are left out: they move our own
+//! knowledge of its position. A watch that nothing limits passes even if its events cannot be parsed; it is
 //! broken off when it must end or change.
 
 mod held;
@@ -24,7 +25,7 @@ use crate::{
     policy::Share,
     proxy::{collection::Bookmarks, shared::Pair, upstream::UpstreamBody},
     wire::{
-        frames::{FrameError, WatchFilter, WatchScanner},
+        frames::{EventKind, FrameError, WatchFilter, WatchScanner},
         media::Encoding,
     },
 };
@@ -66,14 +67,19 @@ pub(super) enum Portion {
 }
 
 impl Treatment {
-    /// A passing watch. `None` for an encoding whose events cannot be separated.
-    pub(in crate::proxy) fn new(encoding: Encoding, share: &Share) -> Option<Self> {
-        Some(match share {
-            Share::Each { .. } => {
-                Self::Judged(Box::new(WatchFilter::new(encoding)?), share.clone())
-            }
-            _ => Self::Followed(Box::new(WatchScanner::new(encoding)?)),
-        })
+    /// A passing watch, without bookmarks if they are hidden. `None` for an encoding whose events
+    /// cannot be separated.
+    pub(in crate::proxy) fn new(
+        encoding: Encoding,
+        share: &Share,
+        hides_bookmarks: bool,
+    ) -> Option<Self> {
+        if !share.is_each() && !hides_bookmarks {
+            return Some(Self::Followed(Box::new(WatchScanner::new(encoding)?)));
+        }
+        let filter = WatchFilter::new(encoding)?;
+        let filter = if hides_bookmarks { filter.without_bookmarks() } else { filter };
+        Some(Self::Judged(Box::new(filter), share.clone()))
     }
 }
 
@@ -180,7 +186,9 @@ impl Passing {
                 Poll::Ready(Err(BodyError::Stalled))
             }
             Treatment::Judged(filter, _)
-                if shown.bookmarks == Bookmarks::Always && filter.has_bookmark() =>
+                if shown.bookmarks == Bookmarks::Always
+                    && !shown.hides_bookmarks
+                    && filter.has_bookmark() =>
             {
                 ready!(poll_in(&mut self.timer, BOOKMARK_DELAY, cx));
                 self.timer = None;
@@ -231,12 +239,14 @@ fn filtered(
         shown.shows(passed.event);
         if passed.is_kept {
             kept += 1;
-        } else {
+        } else if passed.event.kind != EventKind::Bookmark {
             dropped += 1;
         }
         rest = rest.get(passed.at..).unwrap_or_default();
     }
-    shown.metrics().filtered(&shown.resource, kept, dropped);
+    if share.is_each() {
+        shown.metrics().filtered(&shown.resource, kept, dropped);
+    }
     Ok(())
 }
 

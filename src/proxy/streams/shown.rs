@@ -18,7 +18,7 @@ use crate::{
         metrics::Metrics,
         outcome::Ended,
         shared::Pair,
-        upstream::Kept,
+        upstream::{CurrentConnection, Kept},
     },
     wire::{
         frames::{Event, EventKind},
@@ -33,6 +33,7 @@ pub(super) struct Shown {
     position: Arc<Position>,
     pub(super) resource: GroupResource,
     pub(super) bookmarks: Bookmarks,
+    pub(super) hides_bookmarks: bool,
     /// The last position that the client was shown, or the one that it asked for.
     at: Option<u64>,
     asked: Option<Rc<Kept>>,
@@ -43,8 +44,8 @@ pub(super) struct Shown {
 
 impl Shown {
     pub(super) fn new(pair: &Rc<Pair>, collection: Collection, encoding: Encoding) -> Self {
-        let Collection { subject, position, in_force, key, bookmarks, from, asked, .. } =
-            collection;
+        let Collection { subject, position, in_force, key, from, asked, .. } = collection;
+        let Collection { bookmarks, hides_bookmarks, .. } = collection;
         let worker = &pair.worker;
         if let Some(from) = from {
             // A client that resumes from this position later has seen events of this policy.
@@ -55,8 +56,7 @@ impl Shown {
         let present = worker.shared.feed.in_force().unwrap_or_else(|| in_force.clone());
         let stream = worker.live.register(pair.id, subject, in_force);
         let by_difference = worker.shared.on_change == OnChange::Difference;
-        // HTTP/1.1 needs a second connection for it, which to the API server is another client.
-        let asked = asked.filter(|_| by_difference && pair.upstream.is_h2()).map(Rc::new);
+        let asked = asked.filter(|_| by_difference).map(Rc::new);
         let pair = Rc::clone(pair);
         let ended = Ended::Complete;
         let shown = Self {
@@ -65,6 +65,7 @@ impl Shown {
             position,
             resource,
             bookmarks,
+            hides_bookmarks,
             at: from,
             asked,
             key,
@@ -98,10 +99,18 @@ impl Shown {
         {
             self.pair.grants.borrow_mut().give(self.key, at, epoch, &self.position);
             self.pair.worker.shared.feed.came_back(self.key);
-            if self.bookmarks == Bookmarks::AfterInitial {
-                self.bookmarks = Bookmarks::Always;
-                self.update_may_change();
-            }
+            self.has_initial();
+        }
+        // Any bookmark comes after the initial events. The client itself need not know it.
+        if self.hides_bookmarks && event.kind == EventKind::Bookmark {
+            self.has_initial();
+        }
+    }
+
+    fn has_initial(&mut self) {
+        if self.bookmarks == Bookmarks::AfterInitial {
+            self.bookmarks = Bookmarks::Always;
+            self.update_may_change();
         }
     }
 
@@ -132,8 +141,10 @@ impl Shown {
         Some(Transfer {
             asked: Rc::clone(self.asked.as_ref()?),
             pair: Rc::clone(&self.pair),
+            replacement: self.pair.current.as_ref().map(CurrentConnection::replacement),
             encoding: self.encoding,
             at: self.at?,
+            hides_bookmarks: self.hides_bookmarks,
             from: self.stream.in_force(),
             to: goal.to,
             member: goal.member,

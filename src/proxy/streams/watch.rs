@@ -146,9 +146,10 @@ impl WatchBody {
 
     /// Continues the watch after a change, or expires it if the change failed.
     fn changed(&mut self, changed: Option<Changed>) -> Option<Bytes> {
+        let Shown { encoding, hides_bookmarks, .. } = self.shown;
         let events = changed
             .as_ref()
-            .and_then(|changed| Treatment::new(self.shown.encoding, &changed.share));
+            .and_then(|changed| Treatment::new(encoding, &changed.share, hides_bookmarks));
         match (changed, events) {
             (Some(Changed { to, upstream, .. }), Some(events)) => {
                 self.shown.carried_over(&to);

@@ -9,7 +9,13 @@ use tokio_rustls::{TlsConnector, client};
 
 use super::server::{OwnSocket, Server};
 use crate::{
-    net::{OrigDst, UpstreamAddr, addr::NotRedirected, names::LOCALHOST, socket, tls::tls_error},
+    net::{
+        OrigDst, UpstreamAddr,
+        addr::NotRedirected,
+        names::LOCALHOST,
+        socket,
+        tls::{HTTP_11, tls_error},
+    },
     proxy::{config::Route, outcome::Closed},
 };
 
@@ -52,6 +58,21 @@ pub(in crate::proxy) struct UpstreamConn {
     /// The dialled `HOST:PORT`.
     pub(in crate::proxy) name: String,
     pub(in crate::proxy) own: OwnSocket,
+    pub(in crate::proxy) redial: Redial,
+}
+
+/// The way of a connection to its server, for another connection to the same.
+#[derive(Clone, Debug)]
+pub(in crate::proxy) struct Redial {
+    to: Destination,
+    name: Option<Box<str>>,
+}
+
+impl Redial {
+    /// Connects in HTTP/1.1, and verifies the server.
+    pub(super) async fn dial(&self) -> Result<UpstreamConn, Closed> {
+        self.to.dial(Wish { protocols: vec![HTTP_11], name: self.name.as_deref() }).await
+    }
 }
 
 impl UpstreamConn {
@@ -83,6 +104,7 @@ impl Destination {
 
     /// Connects, and verifies the server.
     pub(in crate::proxy) async fn dial(&self, wish: Wish<'_>) -> Result<UpstreamConn, Closed> {
+        let redial = Redial { to: self.clone(), name: wish.name.map(Into::into) };
         let (config, name) = self.verified(wish);
         let connecting = async {
             let tcp = self.address.connect().await.map_err(|_| Closed::UpstreamUnreachable)?;
@@ -94,7 +116,7 @@ impl Destination {
                 .await
                 .map_err(|error| upstream_error(&error))?;
             let (server, name) = (Arc::clone(&self.server), self.address.host_port());
-            Ok(UpstreamConn { stream, server, name, own })
+            Ok(UpstreamConn { stream, server, name, own, redial })
         };
         timeout(DIAL_TIMEOUT, connecting).await.unwrap_or(Err(Closed::UpstreamUnreachable))
     }

@@ -7,6 +7,7 @@
 mod behalf;
 mod body;
 mod connection;
+mod current;
 mod dial;
 mod discovery;
 mod hop_by_hop;
@@ -18,8 +19,9 @@ mod understood;
 pub(super) use self::{
     behalf::{Kept, METADATA, NoAnswer, OnBehalf, whole, with_target},
     body::{ClientBody, Leftover, Place, RequestBody, Room, UPLOAD_WINDOW, Whole},
-    connection::{Broken, Cut, Line, Upstream, UpstreamBody},
-    dial::{Destination, UpstreamConn, UpstreamTlsStream},
+    connection::{Broken, Cut, Line, MAX_HEADER_COUNT, Upstream, UpstreamBody, h1_requests},
+    current::{CurrentConnection, OtherConnection, Replacement},
+    dial::{Destination, Redial, UpstreamConn, UpstreamTlsStream},
     discovery::{Served, path as discovery_path, settled_way},
     hop_by_hop::strip_hop_by_hop,
     past::{KeptPositions, Unwritable},

@@ -12,6 +12,7 @@ mod bookmark;
 mod event;
 mod filter;
 mod items;
+mod leaving;
 mod limits;
 mod list;
 mod watch;
@@ -20,6 +21,7 @@ pub use bookmark::Bookmark;
 pub use event::{Listed, TypeMeta, object_event};
 pub use filter::{Counts, Judge, JudgedEvent, ListFilter, Verdict, WatchFilter};
 pub use items::{Item, ListHead, ListItems};
+pub use leaving::Leaving;
 pub use list::{ListScanner, OnObject};
 pub use watch::{EventEnd, Events, WatchScanner};
 

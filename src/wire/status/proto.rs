@@ -48,7 +48,7 @@ fn bytes(field: u8, value: &[u8], out: &mut Vec<u8>) {
     out.extend_from_slice(value);
 }
 
-pub(super) fn number(field: u8, value: u32, out: &mut Vec<u8>) {
+pub(in crate::wire) fn number(field: u8, value: u32, out: &mut Vec<u8>) {
     out.push(field << 3);
     put_varint(value.into(), out);
 }

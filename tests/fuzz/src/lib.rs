@@ -11,6 +11,8 @@
 //! - `review`: the facts of an admission review, against a plain decoder, as they arrive.
 //! - `request`: what the API server makes of a request line, against its own rules told again.
 //! - `query`, `selector`: the same for the parts of a query, and what is written is what was read.
+//! - `websocket`: what a client sends, and the frames of a watch, by the RFC's rules told again.
+//! - `leaving`: the metadata of an object that leaves, against a plain decoder.
 
 #![allow(
     clippy::unwrap_used,
@@ -21,6 +23,7 @@
 
 mod delete;
 mod history;
+mod leaving;
 mod lists;
 mod name;
 mod readers;
@@ -29,6 +32,7 @@ mod review;
 mod splits;
 mod text;
 mod watches;
+mod websocket;
 mod write;
 
 use ctrlmesh::wire::Encoding;
@@ -37,7 +41,7 @@ use ctrlmesh::wire::Encoding;
 pub type Target = fn(&[u8]);
 
 /// All targets, by the names of their folders in `corpus`.
-pub const TARGETS: [(&str, Target); 13] = [
+pub const TARGETS: [(&str, Target); 15] = [
     ("list-json", |input| lists::filter(Encoding::Json, input)),
     ("list-protobuf", |input| lists::filter(Encoding::Protobuf, input)),
     ("list-cbor", |input| lists::filter(Encoding::Cbor, input)),
@@ -51,6 +55,8 @@ pub const TARGETS: [(&str, Target); 13] = [
     ("request", request::classify),
     ("query", text::query),
     ("selector", text::selector),
+    ("websocket", websocket::both_ways),
+    ("leaving", leaving::change),
 ];
 
 /// The target of this name.

@@ -8,7 +8,7 @@ use hyper::body::Incoming;
 use serde_json::{Value, json};
 use tokio::time::{sleep, timeout};
 
-use super::shared::{CHANGES, SECRETS, ends_clean, event, object, page, resumes, watch};
+use super::shared::{CHANGES, SECRETS, ends_clean, event, object, opened, page, resumes, watch};
 use crate::support::{
     CONFIGMAPS, TOKEN,
     client::{Client, Http, bytes, chunk, request},
@@ -203,7 +203,8 @@ async fn t19_what_cannot_be_listed_as_of_the_position_is_told_to_list_anew() {
 #[tokio::test]
 async fn t23_a_watch_without_a_position_of_its_own_is_told_to_list_anew() {
     let queries = [
-        "watch=1&resourceVersion=100",
+        "watch=1",
+        "watch=1&resourceVersion=0",
         "watch=1&allowWatchBookmarks=true",
         "watch=1&allowWatchBookmarks=true&resourceVersion=0",
         "watch=1&allowWatchBookmarks=true&sendInitialEvents=true&resourceVersionMatch=NotOlderThan",
@@ -495,11 +496,131 @@ async fn a_watch_that_asked_at_length_is_told_to_list_anew() {
 }
 
 #[tokio::test]
-async fn http_1_has_no_second_request_for_it() {
+async fn over_http_1_a_watch_goes_on_over_another_connection() {
     let (mut upstream, proxy, mut client) = scene_with(Http::One).await;
-    let (_events, mut seen) =
+    let (events, mut seen) =
         watch(&mut client, &mut upstream, CONFIGMAPS, GO_ON, Encoding::Json).await;
     proxy.change_policy(&moved_policy("green")).await;
-    sees(&mut seen, &[("ERROR", "Expired")]).await;
+    events.given_up().await;
+    moves(&mut upstream, 100, &[item("one", 7, 0)], &[item("two", 8, 0)]).await;
+    let call = upstream.call().await;
+    assert_eq!((call.connection, call.query("watch").as_deref()), (1, Some("1")));
+    let events = call.watch();
+    sees(&mut seen, &[("DELETED", "one"), ("ADDED", "two"), ("BOOKMARK", "100")]).await;
+    upstream.open_connections(1).await;
+    events.send(event("MODIFIED", "ns", 106)).await;
+    sees(&mut seen, &[("MODIFIED", "x")]).await;
+    proxy.change_policy(&moved_policy("blue")).await;
+    for (selector, items) in
+        [("shard=green,shard!=blue", &[item("two", 8, 0)][..]), ("shard=blue,shard!=green", &[])]
+    {
+        let call = upstream.call().await;
+        is_list(&call, selector, "106");
+        call.json(200, &page(106, "", items));
+    }
+    let call = upstream.call().await;
+    assert_eq!(call.connection, 2);
+    let events = call.watch();
+    sees(&mut seen, &[("DELETED", "two"), ("BOOKMARK", "106")]).await;
+    events.end();
     ends_clean(&mut seen).await;
+
+    // The client's connection goes on, and so does the last upstream.
+    let pending = client.send(request(Method::GET, "/version"));
+    let call = upstream.call().await;
+    assert_eq!(call.connection, 2);
+    call.json(200, "{}");
+    assert_eq!(pending.await.unwrap().status(), 200);
+    upstream.open_connections(1).await;
+    proxy.until_metric(CHANGES, &[("how", "difference")], 2.0).await;
+}
+
+#[tokio::test]
+async fn over_http_1_a_change_that_fails_is_told_to_list_anew() {
+    for lists in [0, 1] {
+        let (mut upstream, proxy, mut client) = scene_with(Http::One).await;
+        let (_events, mut seen) =
+            watch(&mut client, &mut upstream, CONFIGMAPS, GO_ON, Encoding::Json).await;
+        proxy.change_policy(&moved_policy("green")).await;
+        for _ in 0..lists {
+            upstream.call().await.json(200, &page(100, "", &[item("one", 7, 0)]));
+        }
+        upstream.call().await.reset();
+        sees(&mut seen, &[("ERROR", "Expired")]).await;
+        ends_clean(&mut seen).await;
+        proxy.until_metric("ctrlmesh_connections", &[], 0.0).await;
+        upstream.open_connections(0).await;
+    }
+}
+
+#[tokio::test]
+async fn bad_a_client_over_http_1_that_leaves_during_a_change() {
+    let (mut upstream, proxy, mut client) = scene_with(Http::One).await;
+    let (_events, seen) =
+        watch(&mut client, &mut upstream, CONFIGMAPS, GO_ON, Encoding::Json).await;
+    proxy.change_policy(&moved_policy("green")).await;
+    let mut call = upstream.call().await;
+    drop((seen, client));
+    call.given_up().await;
+    proxy.until_metric("ctrlmesh_connections", &[], 0.0).await;
+    upstream.open_connections(0).await;
+}
+
+#[tokio::test]
+async fn a_client_without_bookmarks_is_brought_over_from_those_that_it_is_not_shown() {
+    let bookmark = |rv: u64| {
+        let meta = json!({"resourceVersion": rv.to_string()});
+        let object = json!({"kind": "ConfigMap", "apiVersion": "v1", "metadata": meta});
+        format!("{}\n", json!({"type": "BOOKMARK", "object": object}))
+    };
+    for query in ["watch=1", "watch=1&resourceVersion=100"] {
+        let (mut upstream, proxy, mut client) = scene().await;
+        let pending = client.send(request(Method::GET, &format!("{CONFIGMAPS}?{query}")));
+        let call = upstream.call().await;
+        assert_eq!(call.query("allowWatchBookmarks").as_deref(), Some("true"));
+        let events = call.watch();
+        let mut seen = pending.await.unwrap();
+        let (first, second) = (event("ADDED", "ns", 105), event("MODIFIED", "ns", 160));
+        events.send(format!("{first}{}{second}{}", bookmark(150), bookmark(200))).await;
+        sees(&mut seen, &[("ADDED", "x"), ("MODIFIED", "x")]).await;
+        proxy.change_policy(&moved_policy("green")).await;
+        moves(&mut upstream, 200, &[item("one", 7, 0)], &[item("two", 8, 0)]).await;
+        let call = upstream.call().await;
+        assert_eq!(call.query("allowWatchBookmarks").as_deref(), Some("true"));
+        assert_eq!(call.query("resourceVersion").as_deref(), Some("200"));
+        let events = call.watch();
+        sees(&mut seen, &[("DELETED", "one"), ("ADDED", "two")]).await;
+        events.send(format!("{}{}", bookmark(250), event("MODIFIED", "ns", 260))).await;
+        sees(&mut seen, &[("MODIFIED", "x")]).await;
+        proxy.until_metric(CHANGES, &[("how", "difference")], 1.0).await;
+    }
+}
+
+#[tokio::test]
+async fn what_leaves_is_deleted_at_the_position_and_for_kopf_with_a_time() {
+    for (agent, shows_deletion) in [("Go-http-client/2.0", false), ("kopf/1.45.2", true)] {
+        let (mut upstream, proxy, mut client) = scene().await;
+        let mut sent = request(Method::GET, &format!("{CONFIGMAPS}?{GO_ON}"));
+        sent.headers_mut().insert(header::USER_AGENT, HeaderValue::from_static(agent));
+        let (_events, mut seen) = opened(&mut client, &mut upstream, sent, Encoding::Json).await;
+        proxy.change_policy(&moved_policy("green")).await;
+        moves(&mut upstream, 100, &[item("one", 7, 0)], &[item("two", 8, 0)]).await;
+        let _events = upstream.call().await.watch();
+        let mut lines = Vec::new();
+        while lines.iter().filter(|byte| **byte == b'\n').count() < 2 {
+            lines
+                .extend(soon("events", chunk(&mut seen)).await.expect("no end").expect("no error"));
+        }
+        let mut told = lines.split(|byte| *byte == b'\n');
+        let mut meta = || {
+            let event: Value = serde_json::from_slice(told.next().unwrap()).unwrap();
+            (event["type"].clone(), event["object"]["metadata"].clone())
+        };
+        let (kind, gone) = meta();
+        assert_eq!((kind, &gone["resourceVersion"]), (json!("DELETED"), &json!("100")));
+        assert_eq!(gone["deletionTimestamp"].is_string(), shows_deletion, "{gone}");
+        assert_eq!(gone["deletionGracePeriodSeconds"] == json!(0), shows_deletion, "{gone}");
+        let (kind, came) = meta();
+        assert_eq!((kind, came), (json!("ADDED"), item("two", 8, 0)["metadata"].clone()));
+    }
 }

@@ -27,6 +27,7 @@ pub struct WatchFilter {
     encoding: Encoding,
     scanner: WatchScanner,
     tables: Tables,
+    hides_bookmarks: bool,
     /// The incomplete event.
     held: Vec<u8>,
     /// The stream's position, if events were dropped since the client last received one.
@@ -56,9 +57,16 @@ impl WatchFilter {
             encoding,
             scanner: WatchScanner::wanting(encoding, wanted)?,
             tables: Tables::new(wanted),
+            hides_bookmarks: false,
             held: Vec::new(),
             unseen: None,
         })
+    }
+
+    /// The same without bookmarks, for a client that asked for none.
+    #[must_use]
+    pub fn without_bookmarks(self) -> Self {
+        Self { hides_bookmarks: true, ..self }
     }
 
     /// Takes the next event that ends in `chunk`, and appends it to `out` if it is kept. Feed the
@@ -144,6 +152,9 @@ impl WatchFilter {
         // An unknown type may say anything of its object, so it cannot be judged.
         if event.kind == EventKind::Unknown {
             return Err(Fault::Event);
+        }
+        if event.kind == EventKind::Bookmark && self.hides_bookmarks {
+            return Ok(false);
         }
         let object = self.scanner.object();
         // Other groups may have a kind of this name, too.
