@@ -68,8 +68,8 @@ fn hear(client: &mut ClientFrames, mut input: &[u8], out: &mut Vec<u8>) -> Optio
     }
 }
 
-/// Sends the events of a watch until the watch, the client or the connection ends. An event that is
-/// not whole has its bytes in the room for such.
+/// Sends the events of a watch until the watch, the client or the connection ends. The bytes of an
+/// event take room until the client has them.
 pub(in crate::proxy) async fn send_events<T: AsyncRead + AsyncWrite>(
     mut to: WebSocket<T>,
     mut watch: ReplyBody,
@@ -84,8 +84,11 @@ pub(in crate::proxy) async fn send_events<T: AsyncRead + AsyncWrite>(
             frame = watch.frame() => match frame {
                 Some(Ok(frame)) => {
                     events.feed(frame.data_ref().map_or(&[], |data| data), &mut out);
-                    // The event is too large for what is left: the client asks again.
-                    held.set(events.held()).err().map(|_| Close::Normal)
+                    if held.set(events.held() + out.len()).is_err() {
+                        // The event is too large for what is left: the client asks again.
+                        break Close::Normal;
+                    }
+                    None
                 }
                 Some(Err(_)) => Some(Close::Normal),
                 None => {
@@ -100,7 +103,7 @@ pub(in crate::proxy) async fn send_events<T: AsyncRead + AsyncWrite>(
                 Ok(0) | Err(_) => return,
             },
         };
-        if to.write(&out).await.is_err() {
+        if to.write(&out).await.is_err() || held.set(events.held()).is_err() {
             return;
         }
         if let Some(why) = end {

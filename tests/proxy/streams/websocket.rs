@@ -16,7 +16,7 @@ use crate::support::{
     client::{AnyBody, Client, Http, request, text},
     events::{added, expired, too_old},
     policies::{configmaps_policy, moved_policy},
-    scene, soon,
+    scene, soon, until,
     upstream::{Stream, Upstream},
 };
 
@@ -301,6 +301,39 @@ async fn bad_a_watch_over_websocket_that_breaks_off_shows_no_part_of_an_event() 
     assert_eq!(socket.frame().await, (TEXT, event));
     events.tear().await;
     socket.ends(NORMAL).await;
+}
+
+#[tokio::test]
+async fn bad_websocket_clients_that_do_not_read_share_one_room() {
+    const MEMORY: &str = "ctrlmesh_filter_memory_bytes";
+    let (mut upstream, proxy, mut client) = scene(Http::One).await;
+    let large = |mib: usize| {
+        let data = "x".repeat(mib << 20);
+        format!("{{\"type\":\"ADDED\",\"object\":{{\"data\":\"{data}\"}}}}\n")
+    };
+    let sent = handshake("&allowWatchBookmarks=true", &[]);
+    let (events, socket) = opened(&mut client, &mut upstream, sent, Encoding::Json).await;
+    let event = large(20);
+    events.send(event.clone()).await;
+    let memory = || async { proxy.metric(MEMORY, &[]).await };
+    // The whole of it, while the kernel has no room for more.
+    until("the event that waits", memory, |bytes| *bytes > event.len() as f64).await;
+    let mut other = Client::new(&proxy, Http::One).await;
+    let sent = handshake("&allowWatchBookmarks=true", &[]);
+    let (more, mut second) = opened(&mut other, &mut upstream, sent, Encoding::Json).await;
+    more.offer(large(16)).await;
+    second.ends(NORMAL).await;
+    more.given_up().await;
+    // One that reads has all, also beside it.
+    let mut third = Client::new(&proxy, Http::One).await;
+    let sent = handshake("&allowWatchBookmarks=true", &[]);
+    let (small, mut third) = opened(&mut third, &mut upstream, sent, Encoding::Json).await;
+    let event = large(1);
+    small.send(event.clone()).await;
+    assert_eq!(third.frame().await, (TEXT, event.into_bytes()));
+    drop(socket);
+    events.given_up().await;
+    proxy.until_metric(MEMORY, &[], 0.0).await;
 }
 
 #[tokio::test]
