@@ -74,11 +74,12 @@ impl Treatment {
         share: &Share,
         hides_bookmarks: bool,
     ) -> Option<Self> {
-        if !share.is_each() && !hides_bookmarks {
-            return Some(Self::Followed(Box::new(WatchScanner::new(encoding)?)));
-        }
-        let filter = WatchFilter::new(encoding)?;
-        let filter = if hides_bookmarks { filter.without_bookmarks() } else { filter };
+        let filter = match (share.is_each(), hides_bookmarks) {
+            (false, false) => return Some(Self::Followed(Box::new(WatchScanner::new(encoding)?))),
+            (false, true) => WatchFilter::of_bookmarks(encoding)?,
+            (true, false) => WatchFilter::new(encoding)?,
+            (true, true) => WatchFilter::new(encoding)?.without_bookmarks(),
+        };
         Some(Self::Judged(Box::new(filter), share.clone()))
     }
 }

@@ -1,6 +1,9 @@
 //! Watches that are brought over to another policy while they stay open.
 
-use std::time::Duration;
+use std::{
+    sync::{Arc, Mutex},
+    time::Duration,
+};
 
 use ctrlmesh::wire::media::Encoding;
 use http::{HeaderValue, Method, Response, header};
@@ -563,6 +566,34 @@ async fn bad_a_client_over_http_1_that_leaves_during_a_change() {
     drop((seen, client));
     call.given_up().await;
     proxy.until_metric("ctrlmesh_connections", &[], 0.0).await;
+    upstream.open_connections(0).await;
+}
+
+#[tokio::test]
+async fn bad_a_hundred_watches_over_http_1_move_at_once() {
+    const WATCHES: usize = 100;
+    let (mut upstream, proxy, client) = scene_with(Http::One).await;
+    drop(client);
+    let open = Arc::new(Mutex::new(Vec::new()));
+    let streams = Arc::clone(&open);
+    upstream.serve(move |call| match call.query("watch") {
+        Some(_) => streams.lock().unwrap().push(call.watch()),
+        None => call.json(200, &page(100, "", &[item("one", 7, 0)])),
+    });
+    let mut clients = Vec::new();
+    for _ in 0..WATCHES {
+        let mut client = Client::new(&proxy, Http::One).await;
+        let sent = request(Method::GET, &format!("{CONFIGMAPS}?{GO_ON}"));
+        let seen = client.send(sent).await.unwrap();
+        clients.push((client, seen));
+    }
+    proxy.change_policy(&moved_policy("green")).await;
+    for (_, seen) in &mut clients {
+        sees(seen, &[("DELETED", "one"), ("ADDED", "one"), ("BOOKMARK", "100")]).await;
+    }
+    upstream.open_connections(WATCHES).await;
+    proxy.until_metric(CHANGES, &[("how", "difference")], WATCHES as f64).await;
+    drop(clients);
     upstream.open_connections(0).await;
 }
 

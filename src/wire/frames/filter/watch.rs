@@ -27,6 +27,8 @@ pub struct WatchFilter {
     encoding: Encoding,
     scanner: WatchScanner,
     tables: Tables,
+    /// Whether events are judged by their objects.
+    judges: bool,
     hides_bookmarks: bool,
     /// The incomplete event.
     held: Vec<u8>,
@@ -57,13 +59,20 @@ impl WatchFilter {
             encoding,
             scanner: WatchScanner::wanting(encoding, wanted)?,
             tables: Tables::new(wanted),
+            judges: true,
             hides_bookmarks: false,
             held: Vec::new(),
             unseen: None,
         })
     }
 
-    /// The same without bookmarks, for a client that asked for none.
+    /// A filter that leaves out bookmarks alone, for a client that asked for none: whatever else there
+    /// is passes, and no judge is asked.
+    pub fn of_bookmarks(encoding: Encoding) -> Option<Self> {
+        Some(Self { judges: false, ..Self::new(encoding)?.without_bookmarks() })
+    }
+
+    /// The same without bookmarks.
     #[must_use]
     pub fn without_bookmarks(self) -> Self {
         Self { hides_bookmarks: true, ..self }
@@ -149,12 +158,22 @@ impl WatchFilter {
         judge: Judge<'_>,
         out: &mut Vec<u8>,
     ) -> Result<bool, Fault> {
+        if event.kind == EventKind::Bookmark && self.hides_bookmarks {
+            return Ok(false);
+        }
+        // A late newline belongs to the event before, which was sent with one.
+        let whole = match self.encoding {
+            Encoding::Json => whole.trim_ascii_start(),
+            _ => whole,
+        };
+        if !self.judges {
+            out.extend_from_slice(whole);
+            self.end_line(out);
+            return Ok(true);
+        }
         // An unknown type may say anything of its object, so it cannot be judged.
         if event.kind == EventKind::Unknown {
             return Err(Fault::Event);
-        }
-        if event.kind == EventKind::Bookmark && self.hides_bookmarks {
-            return Ok(false);
         }
         let object = self.scanner.object();
         // Other groups may have a kind of this name, too.
@@ -163,11 +182,6 @@ impl WatchFilter {
         });
         let is_change =
             matches!(event.kind, EventKind::Added | EventKind::Modified | EventKind::Deleted);
-        // A late newline belongs to the event before, which was sent with one.
-        let whole = match self.encoding {
-            Encoding::Json => whole.trim_ascii_start(),
-            _ => whole,
-        };
         let is_kept = match object {
             _ if is_table && self.encoding == Encoding::Json => {
                 self.tables.event(whole, is_change, judge, out)?
@@ -193,9 +207,14 @@ impl WatchFilter {
         if event.kind != EventKind::Error {
             self.unseen = None;
         }
+        self.end_line(out);
+        Ok(true)
+    }
+
+    /// Ends an event that was sent: some clients read lines.
+    fn end_line(&self, out: &mut Vec<u8>) {
         if self.encoding == Encoding::Json && !out.ends_with(b"\n") {
             out.push(b'\n');
         }
-        Ok(true)
     }
 }

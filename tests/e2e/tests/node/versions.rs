@@ -144,15 +144,18 @@ impl Versions {
     }
 
     /// Whether a watch that was brought over could have told this: that an object is gone which is
-    /// not, in the very version that the shard had, because it is another's from now on.
+    /// not, because it is another's from now on. The event has the version at which it left, at or
+    /// above that which the shard had.
     pub(crate) fn judge_handed_over(
         &self,
         read: &Read,
         shard: &str,
         [before, after]: [&Owners; 2],
     ) -> Result<()> {
-        let written = self.team(&read.uid, read.version).and_then(Option::as_deref);
-        let team = written.with_context(|| format!("nobody wrote {read:?}"))?;
+        let known = self.teams.get(&read.uid);
+        let last = known.and_then(|known| known.range(..=read.version).next_back());
+        let team = last.and_then(|(_, team)| team.as_deref());
+        let team = team.with_context(|| format!("nobody wrote {read:?}"))?;
         let is_right = read.event == Event::Delete
             && read.team.as_deref() == Some(team)
             && before.get(team) == Some(&shard)

@@ -230,3 +230,29 @@ fn an_event_larger_than_anything_stored_is_refused_whole_and_in_chunks() {
         assert_eq!(fault(&is_too_large), Some(Fault::TooLarge), "{size}");
     }
 }
+
+#[test]
+fn a_filter_of_bookmarks_leaves_out_nothing_else() {
+    let bookmark = r#"{"type":"BOOKMARK","object":{"kind":"ConfigMap","apiVersion":"v1","metadata":{"resourceVersion":"9"}}}"#;
+    let others = [
+        r#"{"type":"ADDED","object":{"kind":"ConfigMap","apiVersion":"v1","metadata":{"name":"a","resourceVersion":"7"}}}"#,
+        r#"{"type":"RENAMED","object":{"metadata":{}}}"#,
+        r#"{"type":"ADDED","object":{"kind":"Table","apiVersion":"meta.k8s.io/v1","metadata":{},"rows":[{"cells":[]}]}}"#,
+        r#"{"type":"ERROR","object":{"kind":"Status","code":410}}"#,
+    ];
+    let [added, renamed, table, error] = others;
+    let body = format!("{bookmark}\n{added}\n{bookmark}\n{renamed}\n{table}{bookmark}\n{error}");
+    let expected = others.map(|event| format!("{event}\n")).concat();
+    for size in [1, 7, body.len()] {
+        let mut filter = WatchFilter::of_bookmarks(Encoding::Json).unwrap();
+        let mut out = Vec::new();
+        for mut chunk in body.as_bytes().chunks(size) {
+            let mut asked = |_: &Object<'_>| panic!("nobody judges");
+            while let Some(event) = filter.next(chunk, &mut asked, &mut out).unwrap() {
+                chunk = &chunk[event.at..];
+            }
+        }
+        assert_eq!(String::from_utf8(out).unwrap(), expected, "in chunks of {size}");
+        assert!(!filter.has_bookmark());
+    }
+}
