@@ -8,6 +8,7 @@
 mod admission;
 mod bed;
 mod chart;
+mod clients;
 mod direct;
 mod doctor;
 #[path = "../../support/golden.rs"]

@@ -4,7 +4,7 @@
 //! of its own. Figures are printed (`--nocapture` shows them).
 
 mod absence;
-mod bed;
+pub(crate) mod bed;
 mod changes;
 mod clients;
 mod encodings;

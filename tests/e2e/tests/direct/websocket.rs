@@ -36,6 +36,9 @@ const HANDSHAKE: [(&str, &str); 5] = [
     ("Origin", "https://kubernetes"),
 ];
 
+/// The rest of a query, headers that are not the usual, and the code of the answer.
+type Handshake<'a> = (&'a str, &'a [(&'a str, &'a str)], &'a str);
+
 /// A frame of the server: its first byte and its payload.
 type Frame = (u8, Vec<u8>);
 
@@ -188,7 +191,7 @@ fn handshakes_and_ends_are_answered_as_by_the_api_server() -> Result<()> {
     let (good_and_other, bad_and_other) = (format!("{good}, other"), format!("{prefix}!, other"));
     let wrong = format!("{prefix}{}, other", BASE64_URL_SAFE_NO_PAD.encode("nobody"));
     let protocols = "Sec-WebSocket-Protocol";
-    let handshakes: [(&str, &[(&str, &str)], &str); 17] = [
+    let handshakes: [Handshake<'_>; 17] = [
         ("", &[("Sec-WebSocket-Key", "")], "400"),
         ("", &[("Sec-WebSocket-Version", "")], "400"),
         ("", &[("Sec-WebSocket-Version", "8")], "400"),

@@ -66,6 +66,7 @@ const RULES: &[Rule] = &[
     rule("bed::testbed_help_", Each(InProcess)),
     rule("bed::", Together("bed", ApiServer, 2)),
     rule("chart::", Together("chart", ApiServer, 2)),
+    rule("clients::", Together("clients of others", ApiServer, 2)),
     rule("direct::figures::", Soak),
     rule("direct::changes::expiring::affected_", Soak),
     rule("direct::changes::handing::", Soak),
