@@ -12,6 +12,8 @@ mod core;
 mod documents;
 #[path = "inject/golden.rs"]
 mod golden;
+#[path = "inject/hardened.rs"]
+mod hardened;
 #[path = "inject/own_settings.rs"]
 mod own_settings;
 #[path = "inject/random.rs"]

@@ -42,6 +42,10 @@ pub const PROTECTED: &str = "finalizer.ctrlmesh.kusionstack.io/protected";
 /// the injected parts as ours, so a second injection may replace them.
 pub const INJECTED: &str = "ctrlmesh.kusionstack.io/injected";
 
+/// Annotation that the injection sets on a pod with resources of its own (`spec.resources`): what it
+/// added to them, as JSON.
+pub const ADDED_RESOURCES: &str = "ctrlmesh.kusionstack.io/added-resources";
+
 /// Annotation of a bundle: the time since when it has its present certificates.
 pub const TRUSTED_SINCE: &str = "ctrlmesh.kusionstack.io/trusted-since";
 

@@ -11,7 +11,7 @@ use super::{
     pod::{Container, JsonObject, ParsedPod, text},
     pod_settings::PodSettings,
     settings::{Settings, Sidecar},
-    volumes::{self, is_token},
+    volumes::{self, is_projected_by_hand, is_token},
 };
 use crate::{
     manager::enrolment::AUDIENCE,
@@ -99,7 +99,8 @@ fn users(parsed: &ParsedPod, settings: &Settings) -> Result<(), NotInjected> {
 
 fn token(parsed: &ParsedPod, own: &PodSettings) -> Result<(), NotInjected> {
     let is_unwanted = parsed.spec.get("automountServiceAccountToken") == Some(&Value::Bool(false));
-    match is_unwanted && !own.wants_token {
+    let has_own = parsed.volumes.iter().any(is_projected_by_hand);
+    match is_unwanted && !has_own && !own.wants_token {
         true => Err(NotInjected::NoToken("the pod")),
         false => Ok(()),
     }
@@ -161,11 +162,15 @@ fn variables(container: &Container) -> Result<(), NotInjected> {
     }
 }
 
-/// The bundle replaces only admission's own volume at the ServiceAccount's path; below it, nothing
-/// can be mounted into a read-only volume whose files change.
+/// The bundle comes only into admission's own volume at the ServiceAccount's path, and into one that
+/// is projected in its place; below it, nothing can be mounted into a read-only volume whose files
+/// change.
 fn token_mounts(container: &Container, volumes: &[JsonObject]) -> Result<(), NotInjected> {
     let is_tokens = |name: &str| {
-        volumes.iter().any(|volume| text(volume, "name") == Some(name) && is_token(volume))
+        volumes.iter().any(|volume| {
+            let is_one = is_token(volume) || is_projected_by_hand(volume);
+            text(volume, "name") == Some(name) && is_one
+        })
     };
     for mount in &container.mounts {
         let (Some(path), Some(volume)) = (text(mount, "mountPath"), text(mount, "name")) else {

@@ -13,7 +13,8 @@
 //! 5. every container gets the bundle, and in env mode the proxy's address, to which the API
 //!    server's names lead too (`apps`);
 //! 6. volumes, init container and proxy are added (`volumes`, `parts`), in an order in which no
-//!    container starts before the proxy and bypasses it later.
+//!    container starts before the proxy and bypasses it later; where the pod has resources as a whole,
+//!    these cover ours, too (`pod_resources`).
 //!
 //! The pod stays JSON throughout, so that unknown fields survive. Beside the pod, its namespace
 //! needs four objects, and the cluster two if policies select namespaces by labels
@@ -27,6 +28,7 @@ pub mod names;
 mod not_injected;
 mod parts;
 mod pod;
+mod pod_resources;
 mod pod_settings;
 mod reviews;
 mod settings;
@@ -82,8 +84,10 @@ pub fn inject(
     let mut parsed = ParsedPod::of(pod)?;
     let service_account = service_account(&parsed)?;
     let mut notes = apps::notes(&parsed, settings.sidecar);
-    let has_token = parsed.volumes.iter().any(volumes::is_token);
+    let is_token = |volume| volumes::is_token(volume) || volumes::is_projected_by_hand(volume);
+    let has_token = parsed.volumes.iter().any(is_token);
     let former = apps::remove_ours(&mut parsed);
+    pod_resources::take_back(&mut parsed);
     let own = PodSettings::apply(&mut parsed, settings)?;
     check::refuse(&parsed, settings, &own)?;
     if settings.admission.is_some() && !has_token && !own.wants_token {
@@ -97,7 +101,7 @@ pub fn inject(
     };
     notes.extend(config.and_then(|config| reviews::note(config, mode)));
     apps::mark(&mut parsed, mode);
-    apps::give_bundle(&mut parsed);
+    apps::give_bundle(&mut parsed, own.wants_token);
     let names = match mode {
         CaptureMode::Iptables => None,
         CaptureMode::Env => {
@@ -115,6 +119,7 @@ pub fn inject(
     if settings.admission.is_some() {
         parts::keep_defaults(&mut parsed, &former);
     }
+    notes.extend(pod_resources::add(&mut parsed));
     *pod = parsed.into_value();
     Ok(Injected::Done { mode, service_account, notes })
 }

@@ -69,8 +69,8 @@ pub enum NotInjected {
     #[error(
         "{0} has automountServiceAccountToken: false: either the pod is not a client of the API \
          server and needs no proxy, or it brings credentials of its own, which the proxy does not \
-         see; where its containers shall have the token all the same, set the annotation \
-         ctrlmesh.kusionstack.io/mount-token: \"true\""
+         see; where its containers shall have the token all the same, project it into a volume of the \
+         pod, or set the annotation ctrlmesh.kusionstack.io/mount-token: \"true\""
     )]
     NoToken(&'static str),
     #[error(
@@ -85,8 +85,8 @@ pub enum NotInjected {
     ForeignName { kind: &'static str, name: String },
     #[error(
         "container `{container}` mounts volume `{volume}` at {path}, where clients look for the \
-         CA that they trust: remove the mount, the token and the CA come with the injection \
-         (legacy token Secrets and hand-made token volumes are not supported)"
+         CA that they trust: remove the mount, the token and the CA come with the injection, or \
+         project a token of the ServiceAccount there (legacy token Secrets are not supported)"
     )]
     TokenMount { container: String, volume: String, path: String },
     #[error(

@@ -7,6 +7,7 @@ use ctrlmesh_init::{BackendChoice, Inbound, Plan, PlanError, ProxyUid};
 use serde::Deserialize;
 use serde_json::Value;
 
+use super::pod_resources::Quantity;
 use crate::{
     net::{ClusterDomain, ManagerAddr},
     sidecar::OUTBOUND_PORT,
@@ -179,8 +180,8 @@ impl FromStr for Resources {
         for (list, amounts) in [("requests", &resources.requests), ("limits", &resources.limits)] {
             for (resource, amount) in amounts {
                 let is_amount = match amount {
-                    Value::String(text) => is_quantity(text),
-                    Value::Number(number) => is_quantity(&number.to_string()),
+                    Value::String(text) => Quantity::parse(text).is_some(),
+                    Value::Number(number) => Quantity::parse(&number.to_string()).is_some(),
                     _ => false,
                 };
                 if !is_amount {
@@ -192,22 +193,4 @@ impl FromStr for Resources {
         }
         serde_json::from_str(text).map(Self).map_err(bad)
     }
-}
-
-/// Whether the text is a quantity that is not negative: digits, with a fraction or not, and a
-/// suffix or an exponent (`k8s.io/apimachinery/pkg/api/resource`).
-fn is_quantity(text: &str) -> bool {
-    const SUFFIXES: [&str; 16] =
-        ["", "n", "u", "m", "k", "M", "G", "T", "P", "E", "Ki", "Mi", "Gi", "Ti", "Pi", "Ei"];
-    let text = text.trim();
-    let text = text.strip_prefix('+').unwrap_or(text);
-    let end = text.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(text.len());
-    let (number, suffix) = text.split_at(end);
-    let is_number = !number.is_empty() && number.matches('.').count() <= 1;
-    let is_exponent = |rest: &str| {
-        let digits = rest.strip_prefix(['+', '-']).unwrap_or(rest);
-        !digits.is_empty() && digits.bytes().all(|byte| byte.is_ascii_digit())
-    };
-    is_number
-        && (SUFFIXES.contains(&suffix) || suffix.strip_prefix(['e', 'E']).is_some_and(is_exponent))
 }

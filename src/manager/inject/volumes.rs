@@ -47,6 +47,8 @@ const OURS: [&str; 10] = [
     NO_TOKEN,
 ];
 
+/// The ConfigMap with the cluster's own CA, which each namespace has.
+const CLUSTER_CA_MAP: &str = "kube-root-ca.crt";
 /// The prefix of the volumes of ServiceAccount admission.
 const TOKEN_PREFIX: &str = "kube-api-access-";
 /// The lifetime in seconds that this admission requests for tokens; by its odd seconds the API
@@ -66,6 +68,34 @@ pub(super) fn is_ours(name: &str) -> bool {
 pub(super) fn is_token(volume: &JsonObject) -> bool {
     text(volume, "name").is_some_and(|name| name.starts_with(TOKEN_PREFIX))
         && volume.contains_key("projected")
+}
+
+/// Whether the pod's author projected a token for the API server: the token, the CA and the namespace,
+/// under any name.
+pub(super) fn is_projected_by_hand(volume: &JsonObject) -> bool {
+    let is_for_api_server = |source: &Value| {
+        source.get("serviceAccountToken").is_some_and(|token| token.get("audience").is_none())
+    };
+    !is_token(volume) && sources(volume).any(is_for_api_server)
+}
+
+fn sources(volume: &JsonObject) -> impl Iterator<Item = &Value> {
+    let sources = volume.get("projected").and_then(|projected| projected.get("sources"));
+    sources.and_then(Value::as_array).into_iter().flatten()
+}
+
+/// Puts the bundle in place of the cluster's CA in such volumes.
+pub(super) fn give_bundle_by_hand(parsed: &mut ParsedPod) {
+    for volume in parsed.volumes.iter_mut().filter(|volume| is_projected_by_hand(volume)) {
+        let sources =
+            volume.get_mut("projected").and_then(|projected| projected.get_mut("sources"));
+        for source in sources.and_then(Value::as_array_mut).into_iter().flatten() {
+            let name = source.get_mut("configMap").and_then(|map| map.get_mut("name"));
+            if let Some(name) = name.filter(|name| *name == CLUSTER_CA_MAP) {
+                *name = BUNDLE_MAP.into();
+            }
+        }
+    }
 }
 
 /// The mount of a volume.
@@ -93,7 +123,7 @@ pub(super) fn remove_unused_tokens(parsed: &mut ParsedPod) {
 /// Adds our volumes behind the pod's own.
 pub(super) fn add(parsed: &mut ParsedPod, mode: CaptureMode, trust: &MeshTrust) {
     parsed.volumes.push(api_access(BUNDLE, BUNDLE_MAP));
-    parsed.volumes.push(api_access(PROXY_ACCESS, "kube-root-ca.crt"));
+    parsed.volumes.push(api_access(PROXY_ACCESS, CLUSTER_CA_MAP));
     let small = json!({ "medium": "Memory", "sizeLimit": "1Mi" });
     match trust {
         MeshTrust::Secret => {

@@ -71,13 +71,26 @@ pub(in crate::manager::inject) fn mark(parsed: &mut ParsedPod, mode: CaptureMode
 }
 
 /// Mounts the bundle in every container, also in those that end before the proxy runs: it has the
-/// cluster's CA too. It replaces the mounts of ServiceAccount admission.
-pub(in crate::manager::inject) fn give_bundle(parsed: &mut ParsedPod) {
+/// cluster's CA too. It replaces the mounts of ServiceAccount admission. Where the pod's author
+/// projected tokens, these volumes have it, and no container gets a token that it had not.
+pub(in crate::manager::inject) fn give_bundle(parsed: &mut ParsedPod, wants_token: bool) {
+    let by_hand = parsed.volumes.iter().filter(|volume| volumes::is_projected_by_hand(volume));
+    let by_hand: Vec<_> = by_hand.filter_map(|volume| text(volume, "name")).collect();
+    let by_hand: Vec<_> = by_hand.into_iter().map(str::to_owned).collect();
+    let is_by_hand = |mount: &JsonObject| {
+        text(mount, "name").is_some_and(|name| by_hand.iter().any(|volume| volume == name))
+    };
+    let is_automatic = by_hand.is_empty()
+        || wants_token
+        || parsed.spec.get("automountServiceAccountToken") != Some(&Value::Bool(false));
     for container in parsed.all_containers_mut() {
-        container.mounts.retain(|mount| !is_at_service_account(mount));
-        container.mounts.push(mount(BUNDLE, SERVICE_ACCOUNT, true));
+        container.mounts.retain(|mount| !is_at_service_account(mount) || is_by_hand(mount));
+        if is_automatic && !container.mounts.iter().any(is_at_service_account) {
+            container.mounts.push(mount(BUNDLE, SERVICE_ACCOUNT, true));
+        }
     }
     volumes::remove_unused_tokens(parsed);
+    volumes::give_bundle_by_hand(parsed);
 }
 
 /// Sets the proxy's address in every container that runs beside the proxy. First in the list, so
