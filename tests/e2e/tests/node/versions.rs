@@ -48,10 +48,11 @@ impl Writes {
         Ok((resource, Program::start("kubectl get --raw", &watch, &errors)?))
     }
 
-    /// All that was written so far, and at the least what was read.
+    /// All that was written so far, and at the least what was read. That an object has left its shard
+    /// is told at a version that nobody wrote.
     pub(crate) fn versions<'a>(&self, reads: impl Iterator<Item = &'a Read>) -> Result<Versions> {
         let mut needed = BTreeMap::<_, BTreeSet<_>>::new();
-        for read in reads {
+        for read in reads.filter(|read| read.event != Event::Delete) {
             needed.entry(read.resource).or_default().insert(read.id());
         }
         let mut versions = Versions::default();
