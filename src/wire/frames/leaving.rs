@@ -63,6 +63,8 @@ struct Metadata<'a> {
 }
 
 fn json(object: &[u8], version: &str, deleted: Option<Timestamp>) -> Option<Vec<u8>> {
+    // The library reads an array, too, as the fields in their order.
+    object.trim_ascii_start().strip_prefix(b"{")?;
     let whole: Whole<'_> = serde_json::from_slice(object).ok()?;
     let text = whole.metadata.get();
     let meta: Metadata<'_> = serde_json::from_str(text).ok()?;

@@ -67,6 +67,8 @@ fn what_has_no_metadata_or_two_is_not_changed() {
         "",
         "{}",
         "[]",
+        r#"[{"a":{}}]"#,
+        r#"{"metadata":["1"]}"#,
         r#"{"metadata":1}"#,
         r#"{"metadata":null}"#,
         r#"{"metadata":{},"metadata":{}}"#,
