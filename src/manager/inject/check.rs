@@ -112,10 +112,7 @@ fn audience(parsed: &ParsedPod) -> Result<(), NotInjected> {
         let token = source.get("serviceAccountToken");
         token.and_then(|token| token.get("audience")?.as_str()) == Some(AUDIENCE)
     };
-    let has_one = |volume: &&JsonObject| {
-        let sources = volume.get("projected").and_then(|projected| projected.get("sources"));
-        sources.and_then(Value::as_array).into_iter().flatten().any(is_for_manager)
-    };
+    let has_one = |volume: &&JsonObject| volumes::sources(volume).any(is_for_manager);
     match parsed.volumes.iter().find(has_one) {
         Some(volume) => {
             Err(NotInjected::Audience(text(volume, "name").unwrap_or_default().to_owned()))

@@ -79,7 +79,8 @@ pub(super) fn is_projected_by_hand(volume: &JsonObject) -> bool {
     !is_token(volume) && sources(volume).any(is_for_api_server)
 }
 
-fn sources(volume: &JsonObject) -> impl Iterator<Item = &Value> {
+/// The sources of a projected volume; of another there are none.
+pub(super) fn sources(volume: &JsonObject) -> impl Iterator<Item = &Value> {
     let sources = volume.get("projected").and_then(|projected| projected.get("sources"));
     sources.and_then(Value::as_array).into_iter().flatten()
 }

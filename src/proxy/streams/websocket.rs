@@ -85,7 +85,7 @@ pub(in crate::proxy) async fn send_events<T: AsyncRead + AsyncWrite>(
                 Some(Ok(frame)) => {
                     events.feed(frame.data_ref().map_or(&[], |data| data), &mut out);
                     if held.set(events.held() + out.len()).is_err() {
-                        // The event is too large for what is left: the client asks again.
+                        // There is no room for the event: the client asks again.
                         break Close::Normal;
                     }
                     None

@@ -41,7 +41,7 @@ pub enum BadHandshake {
     )]
     Origin,
     #[error(
-        "the WebSocket handshake has a token subprotocol that cannot be used: send one, in base64url, beside another subprotocol"
+        "the WebSocket handshake has a token subprotocol that cannot be used: send exactly one, in base64url, and one other subprotocol"
     )]
     Token,
 }

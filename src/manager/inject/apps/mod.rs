@@ -75,8 +75,8 @@ pub(in crate::manager::inject) fn mark(parsed: &mut ParsedPod, mode: CaptureMode
 /// projected tokens, these volumes have it, and no container gets a token that it had not.
 pub(in crate::manager::inject) fn give_bundle(parsed: &mut ParsedPod, wants_token: bool) {
     let by_hand = parsed.volumes.iter().filter(|volume| volumes::is_projected_by_hand(volume));
-    let by_hand: Vec<_> = by_hand.filter_map(|volume| text(volume, "name")).collect();
-    let by_hand: Vec<_> = by_hand.into_iter().map(str::to_owned).collect();
+    let by_hand: Vec<_> =
+        by_hand.filter_map(|volume| text(volume, "name").map(str::to_owned)).collect();
     let is_by_hand = |mount: &JsonObject| {
         text(mount, "name").is_some_and(|name| by_hand.iter().any(|volume| volume == name))
     };

@@ -22,6 +22,7 @@ type Added = BTreeMap<String, BTreeMap<String, String>>;
 
 /// Adds our containers' resources to those of the pod. Returns a remark if there was anything to add.
 pub(super) fn add(parsed: &mut ParsedPod) -> Option<String> {
+    parsed.spec.get("resources")?;
     let ours = |name: &str| parsed.all_containers().find(|container| container.name == name);
     let (init, proxy) = (ours(INIT).cloned(), ours(PROXY).cloned());
     let lists = parsed.spec.get_mut("resources")?.as_object_mut()?;

@@ -52,7 +52,7 @@ impl Quantity {
         Some(Self(nanos.div_ceil(below.checked_mul(unit.parts)?)))
     }
 
-    /// What is left without another amount; `None` if that is more.
+    /// The difference to a smaller amount; `None` if the other is larger.
     pub(in crate::manager::inject) fn without(self, other: Self) -> Option<Self> {
         self.0.checked_sub(other.0).map(Self)
     }

@@ -65,7 +65,7 @@ impl Socket {
         let tcp = TcpStream::connect(address).await?;
         let name = ServerName::from(address.ip());
         let mut stream = TlsConnector::from(Arc::new(config)).connect(name, tcp).await?;
-        // The native selector is the shard's own: through the proxy nobody asks for it.
+        // The native selector is the shard's own. The proxy adds it to requests without one.
         let native = match way {
             Way::Straight => format!("&{NATIVE}"),
             Way::Through(_) => String::new(),
@@ -108,7 +108,8 @@ impl Socket {
         timeout(LIMIT, read).await.context("a frame in time")?
     }
 
-    /// The first close, and what is left: the API server closes twice after an unmasked frame.
+    /// The first close. Reads to the end of the connection: the API server closes twice after an
+    /// unmasked frame.
     async fn end(&mut self) -> Result<Frame> {
         loop {
             let frame = self.frame().await?;
