@@ -57,8 +57,8 @@ pub struct ShardingConfigSpec {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub webhook: Option<Webhook>,
     /// The ring: the shards of one controller, the configs of a namespace with the same one, among
-    /// which no object may have two owners. Absent means `leaderElectionName`; without that there is
-    /// no ring. Each pod of a ring says in its Lease `ctrlmesh-UID` what it has.
+    /// which no object may have two owners. Absent means the name of the first lock; without one there
+    /// is no ring. Each pod of a ring says in its Lease `ctrlmesh-UID` what it has.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = 253), regex(pattern = "^[a-z0-9]([-a-z0-9.]*[a-z0-9])?$"))]
     pub ring: Option<String>,
@@ -159,14 +159,46 @@ pub struct Condition {
 /// The controller behind the proxy.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
+#[schemars(extend("x-kubernetes-validations" = [{
+    "rule": "has(self.leaderElectionName) || has(self.locks)",
+    "message": "give leaderElectionName, or locks",
+}]))]
 pub struct Controller {
     /// The name of the Lease, ConfigMap or Endpoints object, in the pod's own namespace, by which
     /// the controller elects its leader. Each shard gets its own, named `<lock>---<shard>`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(
         length(min = 1, max = 253),
         regex(pattern = "^[a-z0-9]([-a-z0-9]*[a-z0-9])?(\\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*$")
     )]
-    pub leader_election_name: String,
+    pub leader_election_name: Option<String>,
+    /// Further locks of the controller. Each shard gets its own Lease of each, in the pod's namespace.
+    /// Proxies read them when they start: restart the pods after a change.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(length(min = 1, max = 32))]
+    pub locks: Vec<LockRef>,
+}
+
+/// A lock by which a controller elects a leader.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct LockRef {
+    /// The name that the controller uses. With `*` at its end, all locks whose names begin so.
+    #[schemars(length(min = 1, max = 253), regex(pattern = "^[a-z0-9][-.a-z0-9]*[*]?$"))]
+    pub name: String,
+    /// The namespace in which the controller asks for it. Absent means the pod's own. The shard's Lease
+    /// is in the pod's own namespace, named `<lock>.<namespace>---<shard>`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(min = 1, max = 63), regex(pattern = "^[a-z0-9]([-a-z0-9]*[a-z0-9])?$"))]
+    pub namespace: Option<String>,
+}
+
+impl Controller {
+    /// The name of its first lock.
+    pub fn first_lock(&self) -> Option<&str> {
+        let locks = self.locks.first().map(|lock| lock.name.trim_end_matches(['*', '-', '.']));
+        self.leader_election_name.as_deref().or(locks)
+    }
 }
 
 /// The way in which a shard takes what other shards of its ring had.
@@ -190,7 +222,7 @@ pub enum HandoverMode {
 }
 
 /// The controller's webhook server. The shards of a controller are the configs of a namespace with
-/// the same `leaderElectionName`, or all without one, that have a webhook.
+/// the same first lock, or all without one, that have a webhook.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 #[schemars(extend("x-kubernetes-validations" = [{

@@ -37,9 +37,10 @@ pub use self::{
     resource::GroupResource,
     sharding::{
         Area, BadLock, BadRange, BadRule, Boundary, Computed, HashFunction, HashOf, HashRange,
-        HashRule, Hashes, LabelSet, Lock, LockIn, NamespaceLabels, ObjectFacts, OfNamespace,
-        Pattern, Piece, Rule, Scope, Scopes, Selected, Sharding, Share, shard_bucket,
+        HashRule, Hashes, LabelSet, LockIn, LockName, Locks, NamespaceLabels, ObjectFacts,
+        OfNamespace, OwnLock, Pattern, Piece, Rule, Scope, Scopes, Selected, Sharding, Share,
+        shard_bucket,
     },
-    way::{Extent, Narrow, Pushed, Rewrite, Way, Write},
+    way::{Extent, Narrow, Pushed, Renamed, Rewrite, Way, Write},
     webhook::{Answerer, Here, Judged, Owner, Siblings, Unreadable},
 };

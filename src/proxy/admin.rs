@@ -119,7 +119,7 @@ fn config(shared: &Shared) -> serde_json::Value {
         json!({
             "shard": in_force.sharding.shard(),
             "epoch": in_force.epoch.get(),
-            "lock": in_force.sharding.lock().map(|lock| lock.renamed()),
+            "locks": in_force.sharding.locks().own_names().collect::<Vec<_>>(),
             "limits": scopes,
             "namespaces": namespaces,
         })

@@ -126,7 +126,9 @@ impl Proxy {
         let metrics = Arc::new(metrics);
         let (tls, enrol) = tls(&config, &metrics)?;
         let server = Arc::new(server(&config)?);
-        let feed = Arc::new(Feed::new(vec![Arc::clone(&server)], Arc::clone(&metrics)));
+        let state_dir = config.plain.state_dir.clone();
+        let feed = Feed::new(vec![Arc::clone(&server)], state_dir, Arc::clone(&metrics));
+        let feed = Arc::new(feed);
         let lease = lease(&config, &feed, &metrics);
         let follow_policy = policy(&config, &feed, lease.is_some()).await?;
         let cannot = |flag, addr| move |error| StartError::Listen(flag, addr, error);
@@ -369,7 +371,7 @@ async fn policy(
             let file = PolicyFile { path, shard, namespace: config.plain.pod_namespace.clone() };
             let draft = file.read().map_err(|error| StartError::Policy(error.into()))?;
             match draft.resolve(None) {
-                Ok(policy) => drop(feed.install(policy)),
+                Ok(policy) => drop(feed.install(feed.with_kept_locks(policy))),
                 // The labels come from the API server: without one the policy would wait for ever.
                 Err(unknown) => {
                     let client = OwnAccess::Environment.client().await;

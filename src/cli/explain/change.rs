@@ -5,7 +5,7 @@ use std::fmt::Write as _;
 use super::{error::ExplainError, moves::Moves};
 use crate::{
     cli::cluster::{Cluster, ClusterError},
-    policy::{GroupResource, Lock, Sharding},
+    policy::{GroupResource, Locks, Sharding},
 };
 
 /// The explanation, one paragraph per resource, and the error if it is incomplete.
@@ -16,7 +16,7 @@ pub(super) async fn explain(
     names_all: bool,
 ) -> Result<(String, Option<ExplainError>), ClusterError> {
     let served = cluster.resources().await?;
-    let mut text = lock(old.lock(), new.lock());
+    let mut text = locks(old.locks(), new.locks());
     let [mut leaves, mut comes, mut stays, mut limited_as_before] = [0; 4];
     let mut failures = Vec::new();
     for ((group, plural), kind) in &served {
@@ -69,10 +69,13 @@ pub(super) async fn explain(
     Ok((text, missing))
 }
 
-fn lock(old: Option<&Lock>, new: Option<&Lock>) -> String {
+fn locks(old: &Locks, new: &Locks) -> String {
     if old == new {
         return String::new();
     }
-    let name = |lock: Option<&Lock>| lock.map_or("none", Lock::renamed).to_owned();
-    format!("lock\n  before   {}\n  after    {}\n", name(old), name(new))
+    let names = |locks: &Locks| match locks.is_empty() {
+        true => "none".to_owned(),
+        false => locks.own_names().collect::<Vec<_>>().join(", "),
+    };
+    format!("locks\n  before   {}\n  after    {}\n", names(old), names(new))
 }

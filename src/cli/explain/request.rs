@@ -56,16 +56,38 @@ pub(super) fn explain(
             lines.add("here", here(&way));
         }
     }
-    if let (Some(lock), Some(place)) = (sharding.lock(), way.lock()) {
-        let place = match place {
-            LockIn::Path => "in the path",
-            LockIn::PathAndBody => "in the path and in the body",
-            LockIn::FieldSelector => "in the field selector",
-            LockIn::Body => "in the body",
-        };
-        lines.add("lock", &format!("{} is {} {place}", lock.name(), lock.renamed()));
+    if let Some(place) = way.lock() {
+        lock(&mut lines, sharding, &info, place);
     }
     Ok(lines.0)
+}
+
+/// The lock that the request names, or all that its body may name.
+fn lock(lines: &mut Lines, sharding: &Sharding, info: &RequestInfo<'_>, place: LockIn) {
+    let place = match place {
+        LockIn::Path => "in the path",
+        LockIn::PathAndBody => "in the path and in the body",
+        LockIn::FieldSelector => "in the field selector",
+        LockIn::Body => "in the body",
+    };
+    let (Some(resource), Some(namespace)) = (info.resource(), info.namespace()) else { return };
+    let named = resource.name.as_deref().map(str::to_owned).into_iter();
+    let of_namespace = sharding.locks().names().filter(|lock| lock.namespace() == namespace);
+    let all: Vec<_> = match resource.name {
+        Some(_) => named.collect(),
+        None => of_namespace
+            .filter(|lock| !lock.is_prefix())
+            .map(|lock| lock.stem().to_owned())
+            .collect(),
+    };
+    for name in all {
+        let Some(own) = sharding.locks().own_lock(resource, namespace, &name) else { continue };
+        let own = match own.namespace == namespace {
+            true => own.name,
+            false => format!("{} of {}", own.name, own.namespace),
+        };
+        lines.add("lock", &format!("{name} is {own} {place}"));
+    }
 }
 
 /// Names and values in two columns.

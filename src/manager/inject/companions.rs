@@ -131,7 +131,7 @@ pub fn of_namespace(namespace: &str, trust: &Trust) -> [Value; 3] {
             {
                 "apiGroups": ["coordination.k8s.io"],
                 "resources": ["leases"],
-                "verbs": ["get", "list", "watch", "create", "patch", "delete"],
+                "verbs": ["get", "list", "watch", "create", "update", "patch", "delete"],
             },
         ],
     });

@@ -11,7 +11,7 @@ use crate::{
         object::ObjectRef,
         parts::{PodConfig, Policy},
         roots::Root,
-        sharding::{Boundary, Lock, NamespaceLabels, Resolved, Rule, Scope, Scopes, Sharding},
+        sharding::{Boundary, Locks, NamespaceLabels, Resolved, Rule, Scope, Scopes, Sharding},
     },
     wire::selector::Selector,
 };
@@ -55,7 +55,7 @@ pub struct ShardingDraft {
     pub waits: bool,
     /// The values that can be used and mean nothing, each by its field.
     pub warnings: Vec<Problem>,
-    pub(super) lock: Option<Lock>,
+    pub(super) locks: Locks,
     pub(super) limits: Vec<(Rule, Arc<DraftScope>)>,
 }
 
@@ -104,7 +104,7 @@ pub fn object_of(checked: &Checked) -> &ObjectRef {
 impl ShardingDraft {
     /// The controller that it is about, as its siblings name it.
     pub(in crate::policy) fn server(&self) -> Server {
-        let lock = Some(self.lock.as_ref().map(|lock| lock.name().into()));
+        let lock = Some(self.locks.first().map(Into::into));
         Server { lock, has_webhook: self.webhook.is_some() }
     }
 
@@ -152,7 +152,7 @@ impl ShardingDraft {
         }
         let scopes = Scopes::new(&rules);
         let ObjectRef { name, namespace, .. } = &self.config.object;
-        let sharding = Sharding::new(name, namespace, self.lock.clone(), scopes);
+        let sharding = Sharding::new(name, namespace, self.locks.clone(), scopes);
         Ok(Policy { config: self.config.clone(), sharding: Arc::new(sharding) })
     }
 }

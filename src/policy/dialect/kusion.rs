@@ -13,12 +13,12 @@ use super::{
     problem::{Invalid, Problem, Problems},
 };
 use crate::{
-    api::{HandoverMode, Root, ShardingConfigSpec},
+    api::{Controller, HandoverMode, Root, ShardingConfigSpec},
     policy::{
         object::ObjectRef,
         parts::PodConfig,
         roots::{Lot, Shard},
-        sharding::Lock,
+        sharding::{BadLock, LockName, Locks},
     },
     wire::{dns::is_subdomain, selector::Selector},
 };
@@ -43,10 +43,11 @@ pub(super) fn sharding(
 
 fn compile(object: ObjectRef, spec: &ShardingConfigSpec) -> Result<ShardingDraft, Invalid> {
     let mut problems = Problems::default();
-    let lock = spec.controller.as_ref().and_then(|controller| {
-        let lock = Lock::new(&controller.leader_election_name, &object.name, &object.namespace);
-        problems.ok("spec.controller.leaderElectionName", lock)
-    });
+    let locks = spec
+        .controller
+        .as_ref()
+        .and_then(|controller| locks(controller, &object, &mut problems))
+        .unwrap_or_default();
     let given = spec.selector.as_ref();
     let pods = given
         .map_or_else(Selector::everything, |given| selector("spec.selector", given, &mut problems));
@@ -61,7 +62,35 @@ fn compile(object: ObjectRef, spec: &ShardingConfigSpec) -> Result<ShardingDraft
     let config = PodConfig { object, pods };
     let waits = spec.handover.as_ref().and_then(|handover| handover.mode).unwrap_or_default()
         == HandoverMode::Wait;
-    Ok(ShardingDraft { config, created: None, webhook, ring, waits, warnings, lock, limits })
+    Ok(ShardingDraft { config, created: None, webhook, ring, waits, warnings, locks, limits })
+}
+
+/// The locks of a controller. `None` if it has problems.
+fn locks(controller: &Controller, object: &ObjectRef, problems: &mut Problems) -> Option<Locks> {
+    let mut names = Vec::new();
+    if let Some(name) = &controller.leader_election_name {
+        // Only `locks` may name several at once.
+        let checked = match name.ends_with('*') {
+            true => Err(BadLock::Name(name.clone())),
+            false => LockName::beside_the_pods(name, &object.namespace),
+        };
+        names.extend(problems.ok("spec.controller.leaderElectionName", checked));
+    }
+    for (at, lock) in controller.locks.iter().enumerate() {
+        let name = match lock.namespace.as_deref() {
+            Some(namespace) => LockName::new(&lock.name, namespace),
+            None => LockName::beside_the_pods(&lock.name, &object.namespace),
+        };
+        names.extend(problems.ok(format!("spec.controller.locks[{at}]"), name));
+    }
+    if controller.leader_election_name.is_none() && controller.locks.is_empty() {
+        problems.add("spec.controller", "has no lock: give leaderElectionName, or locks");
+    }
+    let field = match controller.locks.is_empty() {
+        true => "spec.controller.leaderElectionName",
+        false => "spec.controller.locks",
+    };
+    problems.ok(field, Locks::new(names, &object.name, &object.namespace))
 }
 
 /// Checks a root: by itself, and by its first child, in which the rest of its fields are.
@@ -94,10 +123,10 @@ fn root(object: ObjectRef, spec: &ShardingConfigSpec, given: &Root) -> Result<Ro
 /// Most bytes of the name of a ring.
 const MAX_RING: usize = 253;
 
-/// The ring of a config, by default named as the controller's lock.
+/// The ring of a config, by default named as the controller's first lock.
 fn ring(spec: &ShardingConfigSpec, problems: &mut Problems) -> Option<Box<str>> {
     let Some(ring) = &spec.ring else {
-        return Some(spec.controller.as_ref()?.leader_election_name.as_str().into());
+        return spec.controller.as_ref()?.first_lock().map(Into::into);
     };
     if ring.len() > MAX_RING || !is_subdomain(ring) {
         let what = format!(

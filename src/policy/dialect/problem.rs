@@ -1,6 +1,8 @@
 //! Problems of objects that users write, by field.
 
-use crate::policy::object::ObjectRef;
+use serde::Deserialize;
+
+use crate::{api::Controller, policy::object::ObjectRef};
 
 /// An object with all its problems.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -18,7 +20,7 @@ pub struct Invalid {
 /// lock, or without one, that have a webhook.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(in crate::policy) struct Server {
-    /// The name of the lock, and `None` within if there is none. `None` if it cannot be read.
+    /// The name of the first lock, and `None` within if there is none. `None` if it cannot be read.
     pub(in crate::policy) lock: Option<Option<Box<str>>>,
     pub(in crate::policy) has_webhook: bool,
 }
@@ -27,10 +29,11 @@ impl Server {
     /// Reads a spec that has problems elsewhere.
     pub(super) fn read(spec: &serde_json::Value) -> Self {
         let is_there = |value: &&serde_json::Value| !value.is_null();
-        let controller = spec.get("controller").filter(is_there);
-        let lock = match controller.map(|controller| controller.get("leaderElectionName")) {
+        let lock = match spec.get("controller").filter(is_there).map(Controller::deserialize) {
             None => Some(None),
-            Some(name) => name.and_then(|name| name.as_str()).map(|name| Some(name.into())),
+            Some(controller) => {
+                controller.ok().and_then(|controller| Some(Some(controller.first_lock()?.into())))
+            }
         };
         Self { lock, has_webhook: spec.get("webhook").filter(is_there).is_some() }
     }

@@ -1,4 +1,4 @@
-//! The shard's objects, and its lock.
+//! The shard's objects, and its locks.
 //!
 //! Hides how limits become scopes and how a scope is drawn. Knows no dialect and no request but for
 //! where one names the lock.
@@ -34,7 +34,7 @@ pub use self::{
         shard_bucket,
     },
     facts::{ObjectFacts, OfNamespace},
-    lock::{BadLock, Lock, LockIn},
+    lock::{BadLock, LockIn, LockName, Locks, OwnLock},
     namespaces::{LabelSet, NamespaceLabels, Selected},
     reach::Hashes,
     rule::{BadRule, Rule},
@@ -56,21 +56,21 @@ pub struct Sharding {
     shard: Box<str>,
     namespace: Box<str>,
     scopes: Scopes,
-    lock: Option<Lock>,
+    locks: Locks,
     hash: [u8; 32],
 }
 
 impl Sharding {
     /// The sharding of the shard `shard`, for pods of `namespace`.
-    pub fn new(shard: &str, namespace: &str, lock: Option<Lock>, scopes: Scopes) -> Self {
-        let hash = hash(shard, namespace, lock.as_ref(), &scopes);
-        Self { shard: shard.into(), namespace: namespace.into(), scopes, lock, hash }
+    pub fn new(shard: &str, namespace: &str, locks: Locks, scopes: Scopes) -> Self {
+        let hash = hash(shard, namespace, &locks, &scopes);
+        Self { shard: shard.into(), namespace: namespace.into(), scopes, locks, hash }
     }
 
     /// Whether this treats each request as another sharding does within an area, however it is written.
     pub fn is_within(&self, other: &Self, area: &Area<Arc<Scope>>) -> bool {
-        let is_same = (&self.shard, &self.namespace, &self.lock)
-            == (&other.shard, &other.namespace, &other.lock);
+        let is_same = (&self.shard, &self.namespace, &self.locks)
+            == (&other.shard, &other.namespace, &other.locks);
         is_same && self.area() == *area
     }
 
@@ -80,7 +80,17 @@ impl Sharding {
             return Arc::clone(self);
         }
         let scopes = self.scopes.within(area);
-        Arc::new(Self::new(&self.shard, &self.namespace, self.lock.clone(), scopes))
+        Arc::new(Self::new(&self.shard, &self.namespace, self.locks.clone(), scopes))
+    }
+
+    /// The same sharding with other locks.
+    pub fn with_locks(&self, locks: Locks) -> Self {
+        Self::new(&self.shard, &self.namespace, locks, self.scopes.within(&self.area()))
+    }
+
+    /// The namespace of the shard's pods.
+    pub fn namespace(&self) -> &str {
+        &self.namespace
     }
 
     /// The name of the shard: that of its config.
@@ -88,9 +98,9 @@ impl Sharding {
         &self.shard
     }
 
-    /// The renaming of the controller's lock.
-    pub fn lock(&self) -> Option<&Lock> {
-        self.lock.as_ref()
+    /// The locks of the controller, and the shard's own.
+    pub const fn locks(&self) -> &Locks {
+        &self.locks
     }
 
     /// The scope of a resource, or `None` if the shard sees all of it.
@@ -115,10 +125,11 @@ impl Sharding {
     }
 
     /// Whether the two show different objects of a resource. Resources that can hold a lock differ
-    /// if the lock does.
+    /// if the locks do.
     pub fn differs(&self, other: &Self, resource: &GroupResource) -> bool {
         self.limits_otherwise(other, resource)
-            || (self.locks_otherwise(other) && Lock::is_kind(resource.group(), resource.resource()))
+            || (self.locks_otherwise(other)
+                && Locks::is_kind(resource.group(), resource.resource()))
     }
 
     /// Whether the two have different scopes of a resource.
@@ -128,7 +139,7 @@ impl Sharding {
 
     /// Whether the two rename different locks, or one lock differently.
     pub fn locks_otherwise(&self, other: &Self) -> bool {
-        self.lock != other.lock
+        self.locks != other.locks
     }
 
     /// A digest: shardings with the same hash treat every request alike.
@@ -137,16 +148,19 @@ impl Sharding {
     }
 }
 
-fn hash(shard: &str, namespace: &str, lock: Option<&Lock>, scopes: &Scopes) -> [u8; 32] {
+fn hash(shard: &str, namespace: &str, locks: &Locks, scopes: &Scopes) -> [u8; 32] {
     let mut digest = Sha256::new();
     let mut add = |bytes: &[u8]| {
         digest.update(u64::try_from(bytes.len()).unwrap_or(u64::MAX).to_be_bytes());
         digest.update(bytes);
     };
-    add(b"ctrlmesh policy 2");
+    add(b"ctrlmesh policy 3");
     add(shard.as_bytes());
     add(namespace.as_bytes());
-    add(lock.map_or("", Lock::name).as_bytes());
+    for lock in locks.names() {
+        add(lock.to_string().as_bytes());
+    }
+    add(b"");
     for (rule, scope) in scopes.rules() {
         add(rule.to_string().as_bytes());
         add(scope.to_string().as_bytes());

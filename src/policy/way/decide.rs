@@ -89,7 +89,7 @@ impl Sharding {
 
     fn way_if(&self, info: &RequestInfo<'_>, is_namespaced: Option<bool>) -> Way {
         let Some(resource) = info.resource() else { return Way::Pass };
-        let lock = self.lock().and_then(|lock| lock.find(info));
+        let lock = self.locks().find(info);
         let narrow = || self.narrow(info, resource, is_namespaced, lock);
         match info.verb {
             Verb::List | Verb::Watch if info.method == Method::HEAD => Way::Head(narrow()),
@@ -111,6 +111,8 @@ impl Sharding {
         let extent = Extent::of(info, resource, is_namespaced);
         let namespace = resource.namespace.as_deref();
         let stored = extent.is_collection().then(|| GroupResource::of(resource));
+        // The lock is the shard's, whoever has the other objects of the resource.
+        let stored = stored.filter(|_| lock.is_none() || self.locks().named_by(info).is_none());
         let scope = stored.as_ref().and_then(|stored| self.scope(stored).cloned());
         let limited = scope.as_ref().zip(stored.as_ref());
         let share = limited.map(|(scope, stored)| Share::of(scope, stored, namespace));

@@ -1,10 +1,12 @@
 //! The way of a request: pass, or be narrowed or renamed.
 
+mod body;
 mod decide;
 mod rewrite;
 
 pub(super) use self::rewrite::own_selector;
 pub use self::{
+    body::Renamed,
     decide::{Extent, Narrow, Way, Write},
     rewrite::{Pushed, Rewrite},
 };

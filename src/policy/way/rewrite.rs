@@ -4,8 +4,8 @@ use std::borrow::Cow;
 
 use super::{Narrow, Way};
 use crate::{
-    policy::{Hashes, Lock, LockIn, Refusal, Refused, Scope, Sharding, Share},
-    wire::{ListOptions, RequestInfo, Selector},
+    policy::{Hashes, LockIn, Locks, Refusal, Refused, Scope, Sharding, Share},
+    wire::{FieldSelector, ListOptions, RequestInfo, Selector},
 };
 
 /// A selector of nothing: the API server itself answers, with a real position and bookmarks.
@@ -53,22 +53,21 @@ impl Sharding {
                 rewrite.set("allowWatchBookmarks", "true");
             }
         }
-        if let (Some(lock), Some(place)) = (self.lock(), way.lock()) {
-            match place {
-                LockIn::Path | LockIn::PathAndBody => rewrite.path = renamed_path(lock, info),
-                LockIn::FieldSelector => {
-                    if let Some(text) = renamed_field(lock, &info.options)? {
-                        rewrite.set("fieldSelector", text);
-                    }
-                }
-                LockIn::Body => {}
-            }
+        match way.lock() {
+            Some(LockIn::Path | LockIn::PathAndBody) => rewrite.path = path(self.locks(), info),
+            Some(LockIn::FieldSelector) => rewrite.select_lock(self.locks(), info)?,
+            Some(LockIn::Body) | None => {}
         }
         Ok(rewrite)
     }
 }
 
 impl<'w> Rewrite<'w> {
+    /// A change of the path alone.
+    pub(super) fn to(path: Option<String>) -> Self {
+        Self { path, ..Self::default() }
+    }
+
     fn narrow(&mut self, narrow: &'w Narrow, options: &ListOptions<'_>) -> Result<(), Refused> {
         if let Some(scope) = &narrow.scope
             && let Some(text) = narrowed(options, scope, &narrow.share)?
@@ -78,6 +77,39 @@ impl<'w> Rewrite<'w> {
         // Rows of a Table are judged by their objects, so those must be included.
         if narrow.share.is_each() && options.leaves_out_objects {
             self.set("includeObject", "Metadata");
+        }
+        Ok(())
+    }
+
+    /// Selects the shard's own lock in place of the one that the field selector names.
+    fn select_lock(&mut self, locks: &Locks, info: &RequestInfo<'_>) -> Result<(), Refused> {
+        let fields = info.options.fields.as_ref().map(Result::as_ref).transpose();
+        let fields = fields.map_err(|error| Refusal::BadSelector.because(error))?;
+        let (Some(fields), Some(resource), Some(namespace)) =
+            (fields, info.resource(), info.namespace())
+        else {
+            return Ok(());
+        };
+        let required = locks.named_by(info);
+        let moved = required.filter(|own| own.namespace != namespace);
+        let mut text = fields.replace("metadata.name", |name| {
+            let own = locks.own_lock(resource, namespace, name)?;
+            // An excluded name is of the namespace that is asked for.
+            let is_meant = moved.is_some() || own.namespace == namespace;
+            Some(own.name).filter(|own| is_meant && own != name)
+        });
+        match moved {
+            Some(own) if resource.namespace.is_some() => self.path = own.path(info),
+            Some(own) => {
+                let renamed = text.as_deref().map(FieldSelector::parse).transpose();
+                let renamed = renamed.map_err(|error| Refusal::BadSelector.because(error))?;
+                let namespace = |_: &str| Some(own.namespace.to_string());
+                text = renamed.as_ref().unwrap_or(fields).replace("metadata.namespace", namespace);
+            }
+            None => {}
+        }
+        if let Some(text) = text {
+            self.set("fieldSelector", text);
         }
         Ok(())
     }
@@ -138,15 +170,7 @@ pub(in crate::policy) fn own_selector<'o>(
     own.map_err(|error| Refusal::BadSelector.because(error))
 }
 
-fn renamed_field(lock: &Lock, options: &ListOptions<'_>) -> Result<Option<String>, Refused> {
-    let own = options.fields.as_ref().map(Result::as_ref).transpose();
-    let own = own.map_err(|error| Refusal::BadSelector.because(error))?;
-    Ok(own.and_then(|fields| fields.replace("metadata.name", |name| lock.rename(name))))
-}
-
-/// The path with its last segment, the name, replaced. Names of locks need no escaping.
-fn renamed_path(lock: &Lock, info: &RequestInfo<'_>) -> Option<String> {
-    let renamed = lock.rename(info.resource()?.name.as_deref()?)?;
-    let (before, _) = info.path.trim_end_matches('/').rsplit_once('/')?;
-    Some(format!("{before}/{renamed}"))
+/// The path with the shard's own lock in it, or `None` if it is in it already.
+fn path(locks: &Locks, info: &RequestInfo<'_>) -> Option<String> {
+    locks.named_by(info)?.path(info).filter(|path| path != info.path)
 }

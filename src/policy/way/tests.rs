@@ -5,7 +5,7 @@ use http::Method;
 use super::*;
 use crate::{
     policy::{Sharding, from_documents},
-    wire::RequestInfo,
+    wire::{RequestInfo, name::BodyKind},
 };
 
 const CONFIG: &str = "
@@ -14,7 +14,7 @@ kind: ShardingConfig
 metadata: {name: blue}
 spec:
   selector: {matchLabels: {app: op}}
-  controller: {leaderElectionName: op}
+  controller: {leaderElectionName: op, locks: [{name: far, namespace: kube-system}]}
   limits:
   - relateResources: [{apiGroups: [''], resources: [pods, configmaps]}]
     selector: {matchLabels: {shard: a}}
@@ -168,6 +168,87 @@ fn t72_the_lock_has_the_shards_name_in_path_and_field_selector() {
     let configmaps = "/api/v1/namespaces/ns/configmaps";
     assert_eq!(
         sent(Method::DELETE, &format!("{configmaps}?fieldSelector=metadata.name%3Dop")),
-        format!("{configmaps}?fieldSelector=metadata.name%3Dop---blue&labelSelector=shard%3Da"),
+        format!("{configmaps}?fieldSelector=metadata.name%3Dop---blue"),
+        "the lock is the shard's, whoever has the other ConfigMaps",
     );
+}
+
+#[test]
+fn t72_a_lock_of_another_namespace_is_sent_to_the_pods() {
+    let elsewhere = "/apis/coordination.k8s.io/v1/namespaces/kube-system/leases";
+    let own = "/apis/coordination.k8s.io/v1/namespaces/ns/leases";
+    let renamed = "far.kube-system---blue";
+    for method in [Method::GET, Method::PUT, Method::PATCH, Method::DELETE] {
+        for name in ["far", renamed] {
+            assert_eq!(
+                sent(method.clone(), &format!("{elsewhere}/{name}?timeout=5s")),
+                format!("{own}/{renamed}?timeout=5s")
+            );
+        }
+    }
+    for (query, expected) in [
+        (
+            "watch=true&fieldSelector=metadata.name%3Dfar",
+            format!("{own}?watch=true&fieldSelector=metadata.name%3D{renamed}"),
+        ),
+        ("fieldSelector=metadata.name%3Dother", "-".to_owned()),
+        // A list of all others is one of that namespace.
+        ("fieldSelector=metadata.name%21%3Dfar", "-".to_owned()),
+    ] {
+        assert_eq!(sent(Method::GET, &format!("{elsewhere}?{query}")), expected, "{query}");
+    }
+    let all = "/apis/coordination.k8s.io/v1/leases?fieldSelector=metadata.namespace%3D";
+    assert_eq!(
+        sent(Method::GET, &format!("{all}kube-system%2Cmetadata.name%3Dfar")),
+        format!("{all}ns%2Cmetadata.name%3D{renamed}")
+    );
+    let watch = "/apis/coordination.k8s.io/v1/watch/namespaces";
+    assert_eq!(
+        sent(Method::GET, &format!("{watch}/kube-system/leases/far")),
+        format!("{watch}/ns/leases/{renamed}")
+    );
+}
+
+/// The request that is sent for one with this body: its target, and its body.
+fn written(method: Method, target: &str, body: &str) -> (String, String) {
+    let sharding = sharding();
+    let (path, query) = target.split_once('?').map_or((target, None), |(p, q)| (p, Some(q)));
+    let info = RequestInfo::parse(&method, path, query).unwrap();
+    let renamed = sharding.rename_in_body(&info, BodyKind::Json, body.as_bytes()).unwrap();
+    let none = || "-".to_owned();
+    let (target, body) = renamed.map_or_else(Default::default, |renamed| {
+        (renamed.target, Some(String::from_utf8(renamed.body).unwrap()))
+    });
+    (target.unwrap_or_else(none), body.unwrap_or_else(none))
+}
+
+#[test]
+fn t72_a_write_of_a_lock_of_another_namespace_is_one_of_the_pods() {
+    let elsewhere = "/apis/coordination.k8s.io/v1/namespaces/kube-system/leases";
+    let own = "/apis/coordination.k8s.io/v1/namespaces/ns/leases";
+    let body = |name: &str, namespace: &str| {
+        format!(r#"{{"metadata":{{"name":"{name}","namespace":"{namespace}"}}}}"#)
+    };
+    let renamed = body("far.kube-system---blue", "ns");
+    let created = |name: &str| {
+        written(Method::POST, &format!("{elsewhere}?fieldManager=x"), &body(name, "kube-system"))
+    };
+    assert_eq!(created("far"), (format!("{own}?fieldManager=x"), renamed.clone()));
+    assert_eq!(created("other"), ("-".to_owned(), "-".to_owned()));
+    let bare = written(Method::POST, elsewhere, r#"{"metadata":{"name":"far"}}"#);
+    assert_eq!(bare.1, r#"{"metadata":{"name":"far.kube-system---blue"}}"#);
+    for name in ["far", "far.kube-system---blue"] {
+        for method in [Method::PUT, Method::PATCH] {
+            let target = format!("{elsewhere}/{name}");
+            assert_eq!(written(method.clone(), &target, &body(name, "kube-system")).1, renamed);
+            let namespace = r#"{"metadata":{"namespace":"kube-system"}}"#;
+            assert_eq!(written(method, &target, namespace).1, r#"{"metadata":{"namespace":"ns"}}"#);
+        }
+    }
+    let there = written(
+        Method::POST,
+        "/api/v1/namespaces/kube-system/configmaps",
+        &body("far", "kube-system"),
+    );
+    assert_eq!(there, ("-".to_owned(), body("far---blue", "kube-system")));
 }

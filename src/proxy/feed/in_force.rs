@@ -2,6 +2,7 @@
 
 use std::{
     collections::BTreeMap,
+    path::PathBuf,
     sync::Arc,
     time::{Duration, Instant},
 };
@@ -15,6 +16,7 @@ use tokio::{
 
 use super::{
     absent::Absent,
+    locks::KeptLocks,
     requests::{Requests, UnderWay},
 };
 use crate::{
@@ -58,6 +60,8 @@ pub(in crate::proxy) struct Feed {
     absent: Absent,
     /// The signal that more is known for the next process than stands on disk.
     has_settled: Notify,
+    /// The locks that the pod goes by.
+    locks: Mutex<KeptLocks>,
     state: Mutex<FeedState>,
     metrics: Arc<Metrics>,
 }
@@ -112,10 +116,17 @@ pub(in crate::proxy) enum SourceState {
 
 /// The name of the source of the sharding: the pod's config. Each part of the policy has its own.
 const CONFIG: &str = "config";
+/// The name of the source of the locks: the config that the pod started with.
+const LOCKS: &str = "locks";
 
 impl Feed {
-    /// The feed of a process that uses these API servers, before its first policy.
-    pub(in crate::proxy) fn new(servers: Vec<Arc<Server>>, metrics: Arc<Metrics>) -> Self {
+    /// The feed of a process that uses these API servers, before its first policy. `state_dir` outlives
+    /// the process.
+    pub(in crate::proxy) fn new(
+        servers: Vec<Arc<Server>>,
+        state_dir: Option<PathBuf>,
+        metrics: Arc<Metrics>,
+    ) -> Self {
         Self {
             in_force: ArcSwapOption::empty(),
             servers,
@@ -125,6 +136,7 @@ impl Feed {
             has_lost: Arc::default(),
             absent: Absent::new(),
             has_settled: Notify::new(),
+            locks: Mutex::new(KeptLocks::open(state_dir)),
             state: Mutex::default(),
             metrics,
         }
@@ -241,6 +253,15 @@ impl Feed {
     /// Records that the newest config cannot be put in force.
     pub(super) fn reject(&self, problem: String) {
         self.note(CONFIG, SourceState::Rejected(problem));
+    }
+
+    /// The policy with the locks that the pod goes by: those of its start.
+    pub(in crate::proxy) fn with_kept_locks(&self, policy: Policy) -> Policy {
+        let (policy, changed) = self.locks.lock().keep(policy);
+        let state = changed
+            .map_or(SourceState::Current, |changed| SourceState::Rejected(changed.to_string()));
+        self.note(LOCKS, state);
+        policy
     }
 
     /// Records the state of a source, and logs a new problem.
@@ -414,7 +435,7 @@ mod tests {
 
     #[test]
     fn a_part_that_stays_keeps_its_epoch() {
-        let feed = Feed::new(Vec::new(), Arc::new(Metrics::new().0));
+        let feed = Feed::new(Vec::new(), None, Arc::new(Metrics::new().0));
         feed.install(policy("one", "a"));
         let first = feed.in_force().unwrap();
         let other = policy("two", "a");

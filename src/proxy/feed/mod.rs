@@ -9,6 +9,7 @@ mod cluster;
 mod file;
 mod in_force;
 mod labels;
+mod locks;
 mod namespaces;
 mod requests;
 

@@ -131,6 +131,7 @@ impl Resolver {
                 self.feed.show_siblings(siblings);
             }
             if let Ok(policy) = draft.resolve(known) {
+                let policy = self.feed.with_kept_locks(policy);
                 let waits = self.has_lease && draft.waits;
                 let wishes = waits.then(|| Wishes::of(draft, &self.configs, known).ok()).flatten();
                 put(&self.feed, policy, wishes.flatten());

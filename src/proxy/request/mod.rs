@@ -32,7 +32,7 @@ use super::{
     },
 };
 use crate::{
-    policy::{GroupResource, Narrow, Refusal, Refused, Way, Write},
+    policy::{GroupResource, Narrow, Refusal, Refused, Sharding, Way, Write},
     wire::{RequestInfo, Verb, name, request::Resource},
 };
 
@@ -156,7 +156,7 @@ async fn by_its_way(
             Box::pin(delete::judged(pair, request, resource, share, in_force)).await
         }
         (Way::Write(Write { lock: Some(place) }), _) if place.is_in_body() => {
-            Box::pin(send_renamed(pair, request, in_force, access)).await
+            Box::pin(send_renamed(pair, request, info, &in_force.sharding, access)).await
         }
         (Way::List(_) | Way::Watch(_), _) => {
             let answer = pass(pair, request).await?;
@@ -264,27 +264,29 @@ async fn pass(pair: &Rc<Pair>, mut request: Request<ClientBody>) -> Result<Answe
     Ok(answer)
 }
 
-/// Sends a write that may name the lock in its body.
+/// Sends a write that may name a lock in its body.
 async fn send_renamed(
     pair: &Rc<Pair>,
     request: Request<ClientBody>,
-    in_force: &InForce,
+    info: &RequestInfo<'_>,
+    sharding: &Sharding,
     access: &mut Access,
 ) -> Result<Answer, Stop> {
+    let kind = body_kind(request.headers());
     let (mut head, body) = request.into_parts();
     strip_hop_by_hop(&mut head.headers, false);
-    let kind = body_kind(&head.headers);
     let mut body = WholeBody::whole(&pair.worker.shared.bodies, body, name::MAX_BODY).await?;
-    let renamed = match (in_force.sharding.lock(), kind) {
-        (Some(lock), Some(kind)) => {
-            name::rename(kind, body.as_ref(), |name| lock.rename(name)).map_err(Refused::from)?
-        }
-        // The API server refuses a content type that it has no decoder for.
-        _ => None,
+    // The API server refuses a content type that it has no decoder for.
+    let renamed = match kind {
+        Some(kind) => sharding.rename_in_body(info, kind, body.as_ref()).map_err(Refused::from)?,
+        None => None,
     };
     if let Some(renamed) = renamed {
         access.decided = Decided::Renamed;
-        body.bytes = renamed;
+        body.bytes = renamed.body;
+        if let Some(target) = renamed.target {
+            head.uri = with_target(head.uri, &target).map_err(bad_target)?;
+        }
     }
     head.headers.remove(header::CONTENT_LENGTH);
     let request = Request::from_parts(head, RequestBody::Right(Full::new(body.into())));

@@ -1,4 +1,4 @@
-//! The way to the name of an object, found by the walker of its encoding.
+//! The way to the name and namespace of an object, found by the walker of its encoding.
 
 use std::ops::Range;
 
@@ -13,17 +13,27 @@ use crate::wire::{
     protobuf::number,
 };
 
-/// A decoded name and where it stands.
+/// What a text is to its object.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Field {
+    /// `metadata.name`.
+    Name,
+    /// `metadata.namespace`.
+    Namespace,
+}
+
+/// A decoded name or namespace and where it stands.
 #[derive(Debug)]
 pub(super) struct Found {
-    pub(super) name: String,
-    /// The name's bytes: quotes, head or length included.
+    pub(super) field: Field,
+    pub(super) text: String,
+    /// The text's bytes: quotes, head or length included.
     pub(super) at: Range<usize>,
     /// The lengths of the protobuf messages around it, the outermost first.
     pub(super) around: Vec<Range<usize>>,
 }
 
-/// The values on the way to a name: each place, and the first token of its value.
+/// The values on the way to a name or namespace: each place, and the first token of its value.
 #[derive(Debug)]
 pub(super) struct Places<'b> {
     kind: BodyKind,
@@ -47,6 +57,22 @@ pub(super) enum Type {
     Map,
     Text,
     Other,
+}
+
+impl Field {
+    const ALL: [Self; 2] = [Self::Name, Self::Namespace];
+
+    const fn node(self) -> Node {
+        match self {
+            Self::Name => Node::WrittenName,
+            Self::Namespace => Node::WrittenNamespace,
+        }
+    }
+
+    /// The field's path, for errors.
+    pub(super) const fn path(self) -> &'static str {
+        field(self.node())
+    }
 }
 
 impl<'b> Places<'b> {
@@ -89,7 +115,7 @@ impl<'b> Places<'b> {
         let (_, token) = self.places.iter().find(|(place, _)| *place == node)?;
         let first = self.body.get(token.start).copied().unwrap_or_default();
         let is = match (self.kind, first, first >> 5) {
-            (BodyKind::Protobuf, ..) if node == Node::WrittenName => Type::Text,
+            (BodyKind::Protobuf, ..) if is_text(node) => Type::Text,
             (BodyKind::Protobuf, ..) | (BodyKind::Cbor, _, 5) => Type::Map,
             (BodyKind::Cbor, 0xf6, _) => Type::Null,
             (BodyKind::Cbor, _, 2 | 3) => Type::Text,
@@ -102,19 +128,36 @@ impl<'b> Places<'b> {
         Some(Value { token: token.clone(), is })
     }
 
-    /// The name in the object, or in its metadata. `None` if there is none, or null.
-    pub(super) fn name(&self) -> Result<Option<Found>, NameError> {
-        match (self.place(Node::WrittenMeta), self.place(Node::WrittenName)) {
-            (Some(Value { is: Type::Text | Type::Other, .. }), _) => {
-                Err(wrong_type(self.kind, Node::WrittenMeta))
-            }
-            (_, None | Some(Value { is: Type::Null, .. })) => Ok(None),
-            (_, Some(name)) => self.text(name, Node::WrittenName).map(Some),
+    /// The name and namespace in the object, or in its metadata, in the order of the body. One that is
+    /// null is not there.
+    pub(super) fn names(&self) -> Result<Vec<Found>, NameError> {
+        if let Some(Value { is: Type::Text | Type::Other, .. }) = self.place(Node::WrittenMeta) {
+            return Err(wrong_type(self.kind, Node::WrittenMeta));
         }
+        let found = Field::ALL.into_iter().filter_map(|field| match self.place(field.node()) {
+            None | Some(Value { is: Type::Null, .. }) => None,
+            Some(value) => Some(self.named(field, value)),
+        });
+        let mut found = found.collect::<Result<Vec<_>, _>>()?;
+        found.sort_by_key(|found| found.at.start);
+        Ok(found)
     }
 
-    /// The text that a value is. Errors call it by the path of `node`.
-    pub(super) fn text(&self, Value { token, is }: Value, node: Node) -> Result<Found, NameError> {
+    /// The name or namespace that a value is.
+    pub(super) fn named(&self, field: Field, value: Value) -> Result<Found, NameError> {
+        let (text, at) = self.text(value, field.node())?;
+        let lengths = self.places.iter().filter(|(node, _)| !is_text(*node));
+        let lengths = lengths.filter(|_| self.kind == BodyKind::Protobuf);
+        let around = lengths.map(|(_, length)| length.clone()).collect();
+        Ok(Found { field, text, at, around })
+    }
+
+    /// The text that a value is, and its bytes. Errors call it by the path of `node`.
+    pub(super) fn text(
+        &self,
+        Value { token, is }: Value,
+        node: Node,
+    ) -> Result<(String, Range<usize>), NameError> {
         if is != Type::Text {
             return Err(wrong_type(self.kind, node));
         }
@@ -127,12 +170,13 @@ impl<'b> Places<'b> {
                 texts.next().and_then(Result::ok).map(|text| (text, texts.byte_offset()))
             }
         };
-        let (name, length) = text.ok_or(NameError::Malformed(self.kind))?;
-        let others = self.places.iter().filter(|(_, other)| *other != token);
-        let lengths = others.filter(|_| self.kind == BodyKind::Protobuf);
-        let around = lengths.map(|(_, length)| length.clone()).collect();
-        Ok(Found { name, at: token.start..token.start + length, around })
+        let (text, length) = text.ok_or(NameError::Malformed(self.kind))?;
+        Ok((text, token.start..token.start + length))
     }
+}
+
+fn is_text(node: Node) -> bool {
+    Field::ALL.iter().any(|field| field.node() == node)
 }
 
 /// The text behind its length, which has `token` bytes, and the bytes of both.
@@ -162,7 +206,7 @@ fn cbor_text(bytes: &[u8]) -> Option<(String, usize)> {
 
 const fn wrong_type(kind: BodyKind, node: Node) -> NameError {
     let expected = match (node, kind) {
-        (Node::WrittenName | Node::Op | Node::OpPath, _) => "a string",
+        (Node::WrittenName | Node::WrittenNamespace | Node::Op | Node::OpPath, _) => "a string",
         (_, BodyKind::Cbor) => "a map",
         _ => "an object",
     };
@@ -174,6 +218,7 @@ const fn field(node: Node) -> &'static str {
     match node {
         Node::WrittenMeta => "metadata",
         Node::WrittenName => "metadata.name",
+        Node::WrittenNamespace => "metadata.namespace",
         Node::Operation => "an operation",
         Node::Op => "op",
         Node::OpPath => "path",

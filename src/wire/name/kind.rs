@@ -68,13 +68,12 @@ pub enum NameError {
     Indirect(&'static str),
     #[error("request body: YAML that is no JSON is not read where it may name the lock; send JSON")]
     NotJson,
-    /// The name has characters that are line breaks in YAML 1.1, which the API server reads, but
+    /// The text has characters that are line breaks in YAML 1.1, which the API server reads, but
     /// not in JSON.
     #[error(
-        "request body: metadata.name in YAML has U+0085, U+2028 or U+2029; they must be written \
-         as escapes"
+        "request body: {0} in YAML has U+0085, U+2028 or U+2029; they must be written as escapes"
     )]
-    LineBreak,
+    LineBreak(&'static str),
 }
 
 /// Checks that the whole body is one JSON value: the walkers do not validate what they skip.

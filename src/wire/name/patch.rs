@@ -1,12 +1,12 @@
-//! The names in a JSON Patch (RFC 6902), as `evanphx/json-patch` applies it.
+//! The names and namespaces in a JSON Patch (RFC 6902), as `evanphx/json-patch` applies it.
 
 use super::{
-    find::{Found, Places, Type},
+    find::{Field, Found, Places, Type},
     kind::{BodyKind, NameError, check_json},
 };
 use crate::wire::object::walk::Node;
 
-/// Finds the names that operations set or test, in the patch's order. `move` and `copy` take their
+/// Finds the names and namespaces that operations set or test, in the patch's order. `move` and `copy` take their
 /// value from the stored object and stay as they are.
 pub(super) fn find(body: &[u8]) -> Result<Vec<Found>, NameError> {
     const KIND: BodyKind = BodyKind::JsonPatch;
@@ -28,23 +28,26 @@ pub(super) fn find(body: &[u8]) -> Result<Vec<Found>, NameError> {
     }
 }
 
-fn in_operation(body: &[u8], operation: &Places<'_>) -> Result<Option<Found>, NameError> {
+fn in_operation(body: &[u8], operation: &Places<'_>) -> Result<Vec<Found>, NameError> {
     let [op, path, value] =
         [Node::Op, Node::OpPath, Node::OpValue].map(|node| operation.place(node));
-    let (Some(op), Some(path), Some(value)) = (op, path, value) else { return Ok(None) };
-    let op = operation.text(op, Node::Op)?.name;
+    let (Some(op), Some(path), Some(value)) = (op, path, value) else { return Ok(Vec::new()) };
+    let op = operation.text(op, Node::Op)?.0;
     if !matches!(op.as_str(), "add" | "replace" | "test") || value.is == Type::Null {
-        return Ok(None);
+        return Ok(Vec::new());
     }
-    match target(&operation.text(path, Node::OpPath)?.name) {
-        Some(Node::WrittenName) => operation.text(value, Node::WrittenName).map(Some),
-        Some(root) => Places::walk(BodyKind::JsonPatch, root, body, value.token.start)?.name(),
-        None => Ok(None),
+    match target(&operation.text(path, Node::OpPath)?.0) {
+        Some(Node::WrittenName) => operation.named(Field::Name, value).map(|found| vec![found]),
+        Some(Node::WrittenNamespace) => {
+            operation.named(Field::Namespace, value).map(|found| vec![found])
+        }
+        Some(root) => Places::walk(BodyKind::JsonPatch, root, body, value.token.start)?.names(),
+        None => Ok(Vec::new()),
     }
 }
 
-/// The part of the way to the name that an operation changes, by its JSON pointer. `~0` and `~1`
-/// stand for characters that are in neither key, so a token with an escape is another key. The text
+/// The part of the way to the name and namespace that an operation changes, by its JSON pointer. `~0` and `~1`
+/// stand for characters that are in none of the keys, so a token with an escape is another key. The text
 /// before the first `/` is dropped, as by the API server.
 fn target(pointer: &str) -> Option<Node> {
     if pointer.is_empty() {
@@ -53,6 +56,7 @@ fn target(pointer: &str) -> Option<Node> {
     match pointer.split_once('/')?.1 {
         "metadata" => Some(Node::WrittenMeta),
         "metadata/name" => Some(Node::WrittenName),
+        "metadata/namespace" => Some(Node::WrittenNamespace),
         _ => None,
     }
 }

@@ -1,4 +1,4 @@
-//! Names written in place of others.
+//! Texts written in place of others.
 
 use std::ops::Range;
 
@@ -11,26 +11,32 @@ use crate::wire::{
 /// New bytes in place of others.
 pub(super) type Edit = (Range<usize>, Vec<u8>);
 
-/// Appends the edits that give the object another name, in the order of the body.
-pub(super) fn edit(kind: BodyKind, body: &[u8], found: &Found, new: &str, edits: &mut Vec<Edit>) {
-    let Found { at, around, .. } = found;
-    let first = body.get(at.start).copied().unwrap_or_default();
-    let outer = edits.len();
-    let name = encode(kind, first, new);
-    let (mut old_length, mut new_length) = (at.len(), name.len());
-    edits.push((at.clone(), name));
-    // Each message around the name is longer by what is longer in it.
-    for token in around.iter().rev() {
-        let old = number(body.get(token.clone()).unwrap_or_default());
-        let mut length = Vec::new();
-        put_varint(old + (new_length as u64) - (old_length as u64), &mut length);
-        old_length += token.len();
-        new_length += length.len();
-        edits.insert(outer, (token.clone(), length));
+/// The edits that write each new text in place of the one that was found, in the order of the body.
+/// All that was found is in one message, where the body is protobuf.
+pub(super) fn edits(
+    kind: BodyKind,
+    body: &[u8],
+    renamed: impl Iterator<Item = (Found, String)>,
+) -> Vec<Edit> {
+    let (mut edits, mut around) = (Vec::new(), Vec::new());
+    for (found, new) in renamed {
+        let first = body.get(found.at.start).copied().unwrap_or_default();
+        edits.push((found.at, encode(kind, first, &new)));
+        around = found.around;
     }
+    // Each message around them is longer by what is longer in it.
+    for token in around.iter().rev() {
+        let [old, new] = edits.iter().fold([0, 0], |[old, new], (at, bytes): &Edit| {
+            [old + at.len() as u64, new + bytes.len() as u64]
+        });
+        let mut length = Vec::new();
+        put_varint(number(body.get(token.clone()).unwrap_or_default()) + new - old, &mut length);
+        edits.insert(0, (token.clone(), length));
+    }
+    edits
 }
 
-/// A name, as text or bytes if CBOR has these first.
+/// A text, or bytes if CBOR has these first.
 fn encode(kind: BodyKind, first: u8, new: &str) -> Vec<u8> {
     let mut out = Vec::with_capacity(new.len().saturating_add(16));
     match kind {
@@ -52,7 +58,7 @@ fn encode(kind: BodyKind, first: u8, new: &str) -> Vec<u8> {
 const LINE_BREAKS: [(char, &str); 3] =
     [('\u{85}', "\\u0085"), ('\u{2028}', "\\u2028"), ('\u{2029}', "\\u2029")];
 
-/// Whether the bytes of the name have a line break of YAML.
+/// Whether the bytes of the text have a line break of YAML.
 pub(super) fn has_line_break(body: &[u8], found: &Found) -> bool {
     let raw = std::str::from_utf8(body.get(found.at.clone()).unwrap_or_default());
     raw.is_ok_and(|raw| raw.contains(LINE_BREAKS.map(|(one, _)| one)))

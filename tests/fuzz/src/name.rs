@@ -1,10 +1,11 @@
-//! The name in the body of a write, which is replaced where plain readers see it, and nowhere else.
+//! The name and the namespace in the body of a write, which are replaced where plain readers see
+//! them, and nowhere else.
 
 use std::cell::RefCell;
 
 use ctrlmesh::wire::{
     frames::MAGIC,
-    name::{self, BodyKind, NameError},
+    name::{self, BodyKind, Field, NameError},
 };
 use serde_yaml::Value as Yaml;
 
@@ -36,7 +37,7 @@ pub(crate) fn rename(input: &[u8]) {
     let Some((kind, body)) = input.split_first() else { return };
     let kind = KINDS[usize::from(kind & 7)];
     let (own, asked) = run(kind, body);
-    let kept = name::rename(kind, body, |_| None);
+    let kept = name::rename(kind, body, |_, _| None);
     assert_eq!(kept, own.as_ref().map(|_| None).map_err(|error| *error));
     if kind == BodyKind::Yaml {
         let is_json = run(BodyKind::Json, body).0 != Err(NameError::Malformed(BodyKind::Json));
@@ -47,7 +48,8 @@ pub(crate) fn rename(input: &[u8]) {
         Err(_) => {}
         Ok(None) => assert!(asked.is_empty()),
         Ok(Some(renamed)) => {
-            let expected: Vec<_> = asked.iter().map(|name| longer(name)).collect();
+            let expected: Vec<_> =
+                asked.iter().map(|(field, text)| (*field, longer(text))).collect();
             assert_eq!(run(kind, renamed).1, expected, "what was written is read");
         }
     }
@@ -55,15 +57,14 @@ pub(crate) fn rename(input: &[u8]) {
         BodyKind::Protobuf => check(&own, protobuf(body)),
         BodyKind::Cbor => {
             if let Some((root, rest)) = cbor::first(body.strip_prefix(TAG).unwrap_or(body)) {
-                let name = if rest.is_empty() { in_object(&root) } else { Err(Refused) };
-                check(&own, spliced(body, name.map(Vec::from_iter), cbor_text));
+                let names = if rest.is_empty() { in_object(&root) } else { Err(Refused) };
+                check(&own, spliced(body, names, cbor_text));
             }
         }
         _ => {
             if let Some(root) = tree::json(body) {
                 let is_patch = kind == BodyKind::JsonPatch;
-                let names =
-                    if is_patch { in_patch(&root) } else { in_object(&root).map(Vec::from_iter) };
+                let names = if is_patch { in_patch(&root) } else { in_object(&root) };
                 let is_yaml = kind == BodyKind::Yaml;
                 let names = names.and_then(|names| {
                     let broken = |node: &&Node<'_>| is_yaml && has_line_break(node.raw);
@@ -94,11 +95,11 @@ fn escaped(text: &str) -> String {
     text.chars().map(escape).collect()
 }
 
-fn run(kind: BodyKind, body: &[u8]) -> (Renamed, Vec<String>) {
+fn run(kind: BodyKind, body: &[u8]) -> (Renamed, Vec<(Field, String)>) {
     let asked = RefCell::new(Vec::new());
-    let own = name::rename(kind, body, |name| {
-        asked.borrow_mut().push(name.to_owned());
-        Some(longer(name))
+    let own = name::rename(kind, body, |field, text| {
+        asked.borrow_mut().push((field, text.to_owned()));
+        Some(longer(text))
     });
     (own, asked.into_inner())
 }
@@ -150,14 +151,24 @@ fn one<'n, 'a>(node: &'n Node<'a>, key: &str) -> Result<Option<&'n Node<'a>>, Re
     }
 }
 
-fn in_object<'n, 'a>(node: &'n Node<'a>) -> Result<Option<&'n Node<'a>>, Refused> {
-    one(node, "metadata")?.map_or(Ok(None), in_metadata)
+fn in_object<'n, 'a>(node: &'n Node<'a>) -> Result<Vec<&'n Node<'a>>, Refused> {
+    one(node, "metadata")?.map_or(Ok(Vec::new()), in_metadata)
 }
 
-fn in_metadata<'n, 'a>(node: &'n Node<'a>) -> Result<Option<&'n Node<'a>>, Refused> {
-    if is_null(node) { Ok(None) } else { one(node, "name")?.map_or(Ok(None), in_name) }
+/// The name and the namespace, in the order of the body.
+fn in_metadata<'n, 'a>(node: &'n Node<'a>) -> Result<Vec<&'n Node<'a>>, Refused> {
+    let mut found = Vec::new();
+    if is_null(node) {
+        return Ok(found);
+    }
+    for key in ["name", "namespace"] {
+        found.extend(one(node, key)?.map_or(Ok(None), in_name)?);
+    }
+    found.sort_by_key(|node| node.raw.as_ptr().addr());
+    Ok(found)
 }
 
+/// The name or the namespace.
 fn in_name<'n, 'a>(node: &'n Node<'a>) -> Result<Option<&'n Node<'a>>, Refused> {
     match &node.value {
         _ if is_null(node) => Ok(None),
@@ -184,8 +195,10 @@ fn in_patch<'n, 'a>(root: &'n Node<'a>) -> Result<Vec<&'n Node<'a>>, Refused> {
         names.extend(match (path.as_slice(), slash.map(|at| &path[at..])) {
             (b"", _) => in_object(value)?,
             (_, Some(b"/metadata")) => in_metadata(value)?,
-            (_, Some(b"/metadata/name")) => in_name(value)?,
-            _ => None,
+            (_, Some(b"/metadata/name" | b"/metadata/namespace")) => {
+                Vec::from_iter(in_name(value)?)
+            }
+            _ => Vec::new(),
         });
     }
     Ok(names)
@@ -212,40 +225,48 @@ fn cbor_text(old: &[u8], new: &str) -> Vec<u8> {
 /// The envelope, the object in it, its metadata, their name.
 fn protobuf(body: &[u8]) -> Result<Option<Vec<u8>>, Refused> {
     let envelope = body.strip_prefix(MAGIC).ok_or(Refused)?;
+    // The order of the fields does not matter: the lengths around them are the same.
     let new = |name: &[u8]| {
         let name = std::str::from_utf8(name).map_err(|_| Refused)?;
         Ok(longer(name).into_bytes())
     };
-    let renamed = protobuf::replaced(envelope, &[2, 1, 1], new)?;
-    Ok(renamed.map(|envelope| [&MAGIC[..], &envelope].concat()))
+    let named = protobuf::replaced(envelope, &[2, 1, 1], new)?;
+    let moved = protobuf::replaced(named.as_deref().unwrap_or(envelope), &[2, 1, 3], new)?;
+    Ok(moved.or(named).map(|envelope| [&MAGIC[..], &envelope].concat()))
 }
 
-/// What libyaml reads in JSON, which is how the API server reads it, is the same but for the name.
+/// What libyaml reads in JSON, which is how the API server reads it, is the same but for both texts.
 /// What it does not read the API server refuses.
-fn yaml(body: &[u8], own: &Renamed, asked: &[String]) {
+fn yaml(body: &[u8], own: &Renamed, asked: &[(Field, String)]) {
     let Ok(own) = own else { return };
     let Ok(mut object) = serde_yaml::from_slice::<Yaml>(body) else { return };
     let fields = object.as_mapping_mut().expect("an object");
-    let name = match fields.get_mut("metadata") {
-        None | Some(Yaml::Null) => None,
-        Some(meta) => meta.as_mapping_mut().expect("an object").get_mut("name"),
+    let none = &mut serde_yaml::Mapping::new();
+    let meta = match fields.get_mut("metadata") {
+        None | Some(Yaml::Null) => none,
+        Some(meta) => meta.as_mapping_mut().expect("an object"),
     };
-    match name {
-        None | Some(Yaml::Null) => assert!(asked.is_empty(), "it has no name"),
-        Some(name) => {
-            let [old] = asked else { panic!("it has a name") };
-            match &*name {
-                Yaml::String(name) => assert_eq!(name, old),
-                // The API server takes no such name, and we take what stands there.
-                Yaml::Bool(_) | Yaml::Number(_) => {}
-                other => panic!("{other:?}"),
+    for (field, key) in [(Field::Name, "name"), (Field::Namespace, "namespace")] {
+        let asked = asked.iter().find(|(of, _)| *of == field).map(|(_, text)| text);
+        match meta.get_mut(key) {
+            None | Some(Yaml::Null) => assert_eq!(asked, None, "it has no {key}"),
+            Some(text) => {
+                let old = asked.expect("it has one");
+                match &*text {
+                    Yaml::String(text) => assert_eq!(text, old),
+                    // The API server takes no such text, and we take what stands there.
+                    Yaml::Bool(_) | Yaml::Number(_) => {}
+                    other => panic!("{other:?}"),
+                }
+                *text = Yaml::String(longer(old));
             }
-            *name = Yaml::String(longer(old));
-            let renamed = own.as_ref().expect("it is renamed");
-            // A character that was an escape may be none that libyaml takes.
-            if let Ok(renamed) = serde_yaml::from_slice::<Yaml>(renamed) {
-                assert_eq!(renamed, object);
-            }
+        }
+    }
+    if !asked.is_empty() {
+        let renamed = own.as_ref().expect("it is renamed");
+        // A character that was an escape may be none that libyaml takes.
+        if let Ok(renamed) = serde_yaml::from_slice::<Yaml>(renamed) {
+            assert_eq!(renamed, object);
         }
     }
 }

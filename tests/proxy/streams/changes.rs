@@ -248,16 +248,25 @@ async fn t17_a_streamed_list_has_a_position_once_it_has_ended() {
 }
 
 #[tokio::test]
-async fn t72_a_watch_of_the_lock_is_of_another_object_when_the_lock_is_another() {
+async fn bad_lock_that_changes_under_a_pod_stays_and_readyz_says_so() {
     let (mut upstream, proxy, mut client) = scene().await;
     let leases = "/apis/coordination.k8s.io/v1/namespaces/ns/leases";
     let query = format!("{GO_ON}&fieldSelector=metadata.name%3Dop");
-    let (_events, mut seen) =
+    let (events, mut seen) =
         watch(&mut client, &mut upstream, leases, &query, Encoding::Json).await;
-    let other = moved_policy("blue").replace("leaderElectionName: op", "leaderElectionName: other");
+    // With what the rest of the policy changes.
+    let other = "locks: [{name: op, namespace: kube-system}]";
+    let other = moved_policy("green").replace("leaderElectionName: op", other);
     proxy.change_policy(&other).await;
-    sees(&mut seen, &[("ERROR", "Expired")]).await;
-    assert!(upstream.is_quiet());
+    events.send(event("MODIFIED", "ns", 130)).await;
+    sees(&mut seen, &[("MODIFIED", "x")]).await;
+    let pending = client.send(request(Method::GET, &format!("{leases}/op")));
+    let call = upstream.call().await;
+    assert_eq!(call.path(), format!("{leases}/op---blue"));
+    call.json(200, "{}");
+    assert_eq!(crate::support::client::text(pending.await.unwrap()).await.0, 200);
+    let (code, said) = proxy.admin_page("/readyz").await;
+    assert!(code == 200 && said.contains("(ns/op): restart the pods"), "{code} {said}");
 }
 
 #[tokio::test]

@@ -305,12 +305,15 @@ async fn bad_t56_the_boundary_moves_while_a_collection_is_deleted() {
     assert!(upstream.is_quiet(), "the other one is somebody else's now");
     proxy.until_metric("ctrlmesh_refusals_total", &[("reason", "scope_changed")], 1.0).await;
 
-    // A change of another part of the policy, or of another resource's limit, does not count.
-    let other_lock =
-        other_half().replace("spec: {", "spec: {controller: {leaderElectionName: x}, ");
-    let services = "limits: [{relateResources: [{apiGroups: [\"\"], resources: [services]}], \
-                    selector: {matchLabels: {team: a}}}, ";
-    for changed in [other_lock.clone(), other_lock.replace("limits: [", services)] {
+    // A change of another resource's limit does not count.
+    let with = |resource: &str| {
+        let limit = format!(
+            "limits: [{{relateResources: [{{apiGroups: [\"\"], resources: [{resource}]}}], selector: \
+             {{matchLabels: {{team: a}}}}}}, "
+        );
+        other_half().replace("limits: [", &limit)
+    };
+    for changed in [with("services"), with("endpoints")] {
         let pending = client.send(request(Method::DELETE, CONFIGMAPS));
         is_there(&mut upstream).await;
         list(&mut upstream).await.json(200, &page(100, "", &[others("b", 1), others("c", 1)]));

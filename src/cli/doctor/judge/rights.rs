@@ -42,7 +42,7 @@ pub(super) const LEASES: Need = Need {
     check: Check::LeasesRight,
     group: "coordination.k8s.io",
     resource: "leases",
-    verbs: &["get", "list", "watch", "create", "patch", "delete"],
+    verbs: &["get", "list", "watch", "create", "update", "patch", "delete"],
     has: "lets proxies keep and watch the Leases of their ring",
     lacks: "does not let proxies get, list, watch, create, patch and delete leases, so that a new pod \
             of a ring waits, and a boundary that moves is not handed over",

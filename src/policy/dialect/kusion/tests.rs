@@ -97,6 +97,7 @@ fn the_ring_of_a_config_is_its_own_or_named_as_its_lock() {
     let ring = |more: &str| compiled(&format!("{PODS}{more}")).unwrap().ring;
     assert_eq!(ring(""), None);
     assert_eq!(ring("controller: {leaderElectionName: op}"), Some("op".into()));
+    assert_eq!(ring("controller: {locks: [{name: 'op-*'}, {name: other}]}"), Some("op".into()));
     let both = "controller: {leaderElectionName: op}\nring: other.ring";
     assert_eq!(ring(both), Some("other.ring".into()));
 }
@@ -149,6 +150,35 @@ fn bad_i13_fields_of_the_webhook_say_what_would_be_right() {
     }
     let many = told("certDir: a, port: 5443, certSecret: A, certName: /");
     assert_eq!(many.matches("spec.webhook.").count(), 5, "all at once: {many}");
+}
+
+#[test]
+fn bad_locks_say_which_and_why() {
+    for (controller, expected) in [
+        ("{}", "spec.controller: has no lock: give leaderElectionName, or locks"),
+        ("{leaderElectionName: 'op*'}", "spec.controller.leaderElectionName: \"op*\" is not an"),
+        (
+            "{locks: [{name: op}, {name: A}]}",
+            "spec.controller.locks[1]: \"A\" is not an object name",
+        ),
+        ("{locks: [{name: '*'}]}", "spec.controller.locks[0]: \"*\" selects every object"),
+        (
+            "{locks: [{name: op, namespace: a.b}]}",
+            "spec.controller.locks[0]: \"a.b\" is not the name",
+        ),
+        (
+            "{leaderElectionName: op, locks: [{name: op}]}",
+            "spec.controller.locks: ns/op and ns/op may give one object, \"op---blue\"",
+        ),
+        (
+            "{locks: [{name: 'op*'}, {name: op-a, namespace: kube-system}]}",
+            "spec.controller.locks: ns/op* and kube-system/op-a may give one object",
+        ),
+    ] {
+        let problems = problems(&format!("{PODS}\ncontroller: {controller}\n"));
+        assert_eq!(problems.len(), 1, "{controller} {problems:#?}");
+        assert!(problems[0].starts_with(expected), "{controller} {problems:#?}");
+    }
 }
 
 #[test]

@@ -68,7 +68,7 @@ fn policy(limit: &str) -> Policy {
 fn a_change_raises_the_floors_of_each_server_by_its_own_positions() {
     let dirs = [tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap()];
     let servers = dirs.each_ref().map(|dir| Server::never_dialled(Some(dir.path())));
-    let feed = Feed::new(servers.to_vec(), Arc::new(Metrics::new().0));
+    let feed = Feed::new(servers.to_vec(), None, Arc::new(Metrics::new().0));
     feed.install(policy("a"));
     let before = feed.in_force().unwrap();
     let positions = servers.each_ref().map(|server| {
@@ -96,7 +96,7 @@ fn a_change_raises_the_floors_of_each_server_by_its_own_positions() {
 /// A process under policy `a` with its state directory.
 fn process(dir: &Path) -> (Arc<Server>, Feed) {
     let server = Server::never_dialled(Some(dir));
-    let feed = Feed::new(vec![Arc::clone(&server)], Arc::new(Metrics::new().0));
+    let feed = Feed::new(vec![Arc::clone(&server)], None, Arc::new(Metrics::new().0));
     feed.install(policy("a"));
     (server, feed)
 }

@@ -16,7 +16,7 @@ fn t72_errors_say_what_is_wrong_and_what_would_be_right() {
         NameError::WrongType { field: "the whole", expected: "an object" },
         NameError::Indirect(field),
         NameError::NotJson,
-        NameError::LineBreak,
+        NameError::LineBreak(field),
     ]
     .into_iter()
     .chain(ALL.map(NameError::Malformed))

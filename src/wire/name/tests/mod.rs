@@ -3,6 +3,7 @@
 mod cbor;
 mod errors;
 mod json;
+mod namespace;
 mod patch;
 mod proto;
 mod upstream;
@@ -10,14 +11,16 @@ mod yaml;
 
 use proptest::prelude::*;
 
-use super::{BodyKind, NameError, rename};
+use super::{BodyKind, Field, NameError, rename};
 
 const ALL: [BodyKind; 5] =
     [BodyKind::Json, BodyKind::JsonPatch, BodyKind::Yaml, BodyKind::Protobuf, BodyKind::Cbor];
 
-/// Renames `lock` to `lock---s1` and nothing else.
+/// Renames `lock` to `lock---s1`, and no namespace.
 fn renamed(kind: BodyKind, body: impl AsRef<[u8]>) -> Result<Option<Vec<u8>>, NameError> {
-    rename(kind, body.as_ref(), |name| (name == "lock").then(|| "lock---s1".to_owned()))
+    rename(kind, body.as_ref(), |field, name| {
+        (field == Field::Name && name == "lock").then(|| "lock---s1".to_owned())
+    })
 }
 
 /// Renames in a body that is text.
@@ -103,7 +106,7 @@ fn t72_a_body_longer_than_upstream_takes_is_refused() {
 fn t72_the_same_name_again_is_no_change() {
     for kind in [BodyKind::Json, BodyKind::Yaml] {
         let body = br#"{"metadata":{"name":"lock"}}"#;
-        assert_eq!(rename(kind, body, |name| Some(name.to_owned())), Ok(None));
+        assert_eq!(rename(kind, body, |_, text| Some(text.to_owned())), Ok(None));
     }
 }
 
@@ -111,10 +114,10 @@ proptest! {
     #[test]
     fn t72_arbitrary_bytes_never_panic(body in prop::collection::vec(any::<u8>(), 0..200)) {
         for kind in ALL {
-            let _ = rename(kind, &body, |_| Some("x".to_owned()));
+            let _ = rename(kind, &body, |_, _| Some("x".to_owned()));
         }
         let magic = [b"k8s\0".as_slice(), &body].concat();
-        let _ = rename(BodyKind::Protobuf, &magic, |_| Some("x".to_owned()));
+        let _ = rename(BodyKind::Protobuf, &magic, |_, _| Some("x".to_owned()));
     }
 
     #[test]
@@ -122,7 +125,7 @@ proptest! {
         body in "([ \\n]|metadata|name|lock|[\\[\\]{}:,\"'&*!<|>?-]|\\PC){0,60}",
     ) {
         for kind in ALL {
-            let _ = rename(kind, body.as_bytes(), |_| Some("x".to_owned()));
+            let _ = rename(kind, body.as_bytes(), |_, _| Some("x".to_owned()));
         }
     }
 }

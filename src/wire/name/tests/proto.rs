@@ -1,7 +1,7 @@
 use proptest::prelude::*;
 
 use super::{renamed, repeated};
-use crate::wire::name::{BodyKind::Protobuf, NameError};
+use crate::wire::name::{BodyKind::Protobuf, Field, NameError, name_of, rename};
 
 fn varint(mut value: u64, out: &mut Vec<u8>) {
     while value >= 0x80 {
@@ -128,20 +128,29 @@ fn t72_protobuf_that_cannot_be_relied_on_is_refused() {
 proptest! {
     #[test]
     fn t72_protobuf_of_any_lengths(
-        before in prop::collection::vec((2u32..2000, prop::collection::vec(any::<u8>(), 0..300)), 0..4),
-        after in prop::collection::vec((3u32..2000, prop::collection::vec(any::<u8>(), 0..300)), 0..4),
+        before in prop::collection::vec((4u32..2000, prop::collection::vec(any::<u8>(), 0..300)), 0..4),
+        after in prop::collection::vec((4u32..2000, prop::collection::vec(any::<u8>(), 0..300)), 0..4),
         new in "[a-z]{0,400}",
+        namespaces in prop::option::of(("[a-z]{0,200}", "[a-z]{0,200}")),
     ) {
         let fields = |fields: &[(u32, Vec<u8>)]| -> Vec<u8> {
             fields.iter().flat_map(|(number, content)| field(*number, content)).collect()
         };
         let (before, after) = (fields(&before), fields(&after));
-        let whole = |name: &str| {
-            let metadata = [&before[..], &field(1, name.as_bytes()), &after].concat();
+        let (old_namespace, new_namespace) = namespaces.unzip();
+        let whole = |name: &str, namespace: &Option<String>| {
+            let namespace = namespace.as_ref().map(|namespace| field(3, namespace.as_bytes()));
+            let namespace = namespace.unwrap_or_default();
+            let metadata = [&before[..], &field(1, name.as_bytes()), &namespace, &after].concat();
             let raw = [&before[..], &field(1, &metadata), &after].concat();
             [b"k8s\0", &after[..], &field(2, &raw), &after].concat()
         };
-        let found = crate::wire::name::rename(Protobuf, &whole("lock"), |_| Some(new.clone()));
-        prop_assert_eq!(found, Ok(Some(whole(&new))));
+        let old = whole("lock", &old_namespace);
+        let found = rename(Protobuf, &old, |field, _| match field {
+            Field::Name => Some(new.clone()),
+            Field::Namespace => new_namespace.clone(),
+        });
+        prop_assert_eq!(found, Ok(Some(whole(&new, &new_namespace))));
+        prop_assert_eq!(name_of(Protobuf, &old), Ok(Some("lock".to_owned())));
     }
 }

@@ -6,13 +6,13 @@ use crate::wire::name::{BodyKind::Yaml, NameError, rename};
 fn t72_yaml_writes_its_line_breaks_as_escapes() {
     let body = r#"{"metadata":{"name":"a\u0085\u2028\u2029b"}}"#;
     let expected = r#"{"metadata":{"name":"a\u0085\u2028\u2029b---s1"}}"#;
-    let longer = |name: &str| (!name.ends_with("---s1")).then(|| format!("{name}---s1"));
+    let longer = |_, name: &str| (!name.ends_with("---s1")).then(|| format!("{name}---s1"));
     let renamed_once = rename(Yaml, body.as_bytes(), longer).unwrap().unwrap();
     assert_eq!(std::str::from_utf8(&renamed_once).unwrap(), expected);
     assert_eq!(rename(Yaml, &renamed_once, longer), Ok(None));
     for raw in ['\u{85}', '\u{2028}', '\u{2029}'] {
         let body = format!(r#"{{"metadata":{{"name":"a{raw}b"}}}}"#);
-        assert_eq!(renamed(Yaml, &body), Err(NameError::LineBreak), "{raw:?}");
+        assert_eq!(renamed(Yaml, &body), Err(NameError::LineBreak("metadata.name")), "{raw:?}");
         // Outside of the name they are left to the API server.
         let body = format!(r#"{{"data":{{"a":"{raw}"}},"metadata":{{"name":"lock"}}}}"#);
         let expected = body.replace("lock", "lock---s1");

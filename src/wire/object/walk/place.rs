@@ -56,10 +56,11 @@ pub(in crate::wire) enum Node {
     RowItem,
     /// The protobuf envelope of an object that is written.
     WrittenEnvelope,
-    /// An object that is written: only its name matters.
+    /// An object that is written: only its name and namespace matter.
     Written,
     WrittenMeta,
     WrittenName,
+    WrittenNamespace,
     Operation,
     Op,
     OpPath,
@@ -215,6 +216,7 @@ impl Node {
             (Self::ListMeta, b"remainingItemCount") => Self::Remaining,
             (Self::Written, b"metadata") => Self::WrittenMeta,
             (Self::WrittenMeta, b"name") => Self::WrittenName,
+            (Self::WrittenMeta, b"namespace") => Self::WrittenNamespace,
             (Self::Operation, b"op") => Self::Op,
             (Self::Operation, b"path") => Self::OpPath,
             (Self::Operation, b"value") => Self::OpValue,
@@ -287,6 +289,7 @@ impl Node {
             (Self::WrittenEnvelope, 2) => Self::Written,
             (Self::Written, 1) => Self::WrittenMeta,
             (Self::WrittenMeta, 1) => Self::WrittenName,
+            (Self::WrittenMeta, 3) => Self::WrittenNamespace,
             (Self::OptionsEnvelope, 1 | 3 | 4) => Self::BesideOptions,
             (Self::OptionsEnvelope, 2) => Self::Options,
             (Self::Options, 1..=6) => Self::KnownOption,
@@ -345,6 +348,7 @@ impl Node {
             Self::Remaining => Shape::Number,
             Self::OwnerIsController => Shape::Flag,
             Self::WrittenName
+            | Self::WrittenNamespace
             | Self::Op
             | Self::OpPath
             | Self::OpValue

@@ -3,7 +3,7 @@
 use std::process::Command;
 
 use anyhow::{Context, Result, ensure};
-use ctrlmesh_e2e::{Program, Proxy, python_client};
+use ctrlmesh_e2e::{Program, Proxy, ServiceAccount, go_clients, python_client, until};
 use futures_util::{TryStreamExt, pin_mut};
 use k8s_openapi::{
     api::coordination::v1::{Lease, LeaseSpec},
@@ -20,7 +20,7 @@ use kube::{
 use serde_json::{Value, json};
 
 use crate::direct::{
-    bed::{Bed, LIMIT, Way, names, policy},
+    bed::{Bed, LIMIT, Way, names, policy, sharding_config},
     clients::kube_client,
 };
 
@@ -261,4 +261,114 @@ fn t72_kube_rs_leads_in_both_shards() -> Result<()> {
         ensure!(item["spec"]["holderIdentity"] == *shard, "{item}");
     }
     Ok(())
+}
+
+/// The rights that charts give, which name the controller's own locks, and those of the mesh.
+fn chart_account(bed: &Bed) -> Result<ServiceAccount> {
+    let account = bed.api.service_account(&bed.namespace, "chart", &[])?;
+    let leases = |verbs: &[&str], names: &[&str]| {
+        json!({
+            "apiGroups": ["coordination.k8s.io"], "resources": ["leases"],
+            "verbs": verbs, "resourceNames": names,
+        })
+    };
+    let chart = [leases(&["get", "update", "patch"], &[LOCK]), leases(&["create"], &[])];
+    let mesh = [leases(&["get", "list", "watch", "create", "update", "patch", "delete"], &[])];
+    for (namespace, name, rules) in [
+        ("kube-system", format!("{}-chart", bed.namespace), &chart[..]),
+        (&bed.namespace, "chart".to_owned(), &chart[..]),
+        (&bed.namespace, "ctrlmesh-proxy".to_owned(), &mesh[..]),
+    ] {
+        let group = "rbac.authorization.k8s.io";
+        let metadata = json!({ "name": name, "namespace": namespace });
+        let version = format!("{group}/v1");
+        let role = json!({
+            "apiVersion": version, "kind": "Role", "metadata": metadata, "rules": rules,
+        });
+        let binding = json!({
+            "apiVersion": version, "kind": "RoleBinding", "metadata": metadata,
+            "roleRef": { "apiGroup": group, "kind": "Role", "name": name },
+            "subjects": [{ "kind": "ServiceAccount", "name": "chart", "namespace": bed.namespace }],
+        });
+        bed.api.apply(&format!("{role}\n---\n{binding}\n"))?;
+    }
+    let review = json!({ "spec": { "resourceAttributes": {
+        "group": "coordination.k8s.io", "resource": "leases", "verb": "update",
+        "namespace": bed.namespace, "name": "any",
+    } } });
+    let client = bed.api.client().with_token(&account.token);
+    until("the account has its rights", LIMIT, || {
+        let path = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews";
+        let answer = client.post(path, &review)?.json()?;
+        Ok((answer["status"]["allowed"] == true).then_some(()))
+    })?;
+    Ok(account)
+}
+
+/// The holders of the Leases of a namespace whose names begin as the lock's.
+fn holders(bed: &Bed, namespace: &str) -> Result<Vec<(String, String)>> {
+    let path = format!("/apis/coordination.k8s.io/v1/namespaces/{namespace}/leases");
+    let list = bed.api.client().get(&path)?.json()?;
+    let items = list["items"].as_array().context("items")?;
+    let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
+    let all = items
+        .iter()
+        .map(|item| (text(&item["metadata"]["name"]), text(&item["spec"]["holderIdentity"])));
+    let mut all: Vec<_> = all.filter(|(name, _)| name.starts_with(LOCK)).collect();
+    all.sort();
+    Ok(all)
+}
+
+/// cert-manager's lock is in `kube-system`, and its Role names it: as many charts have it.
+#[test]
+fn t72_two_elections_of_each_shard_by_the_rights_of_a_chart() -> Result<()> {
+    let bed = Bed::new("t72_chart")?;
+    let account = chart_account(&bed)?;
+    let mut electors = Vec::new();
+    let mut proxies = Vec::new();
+    for shard in SHARDS {
+        let mut config = sharding_config(shard, &[]);
+        config["spec"]["controller"] = json!({
+            "leaderElectionName": LOCK,
+            "locks": [{ "name": LOCK, "namespace": "kube-system" }],
+        });
+        let proxy = Proxy::builder(shard, &config.to_string())
+            .flag(&format!("--pod-namespace={}", bed.namespace))
+            .start(&bed.api)?;
+        for (namespace, encoding) in [("kube-system", "--protobuf"), (&bed.namespace, "--json")] {
+            let mut elect = Command::new(go_clients()?);
+            elect.args(["elect", "--namespace", namespace, "--kubeconfig"]);
+            elect.arg(proxy.kubeconfig(&bed.api, &account.token)?);
+            elect.args(["--lock", LOCK, "--identity", &format!("{shard} of {namespace}")]);
+            elect.args(["--seconds", "60", encoding]);
+            electors.push(bed.program("elect", &elect)?);
+        }
+        proxies.push(proxy);
+    }
+    for elector in &electors {
+        elector.wait_until(LIMIT, |lines| {
+            let renewed = lines.iter().filter(|line| line["event"] == "renewed").count();
+            (renewed >= 3).then_some(())
+        })?;
+    }
+    let own = SHARDS.map(|shard| {
+        let of = |namespace: &str| format!("{shard} of {namespace}");
+        [
+            (format!("{LOCK}---{shard}"), of(&bed.namespace)),
+            (format!("{LOCK}.kube-system---{shard}"), of("kube-system")),
+        ]
+    });
+    let mut own = own.concat();
+    own.sort();
+    assert_eq!(holders(&bed, &bed.namespace)?, own);
+    assert_eq!(holders(&bed, "kube-system")?, []);
+    for elector in &electors {
+        let is_bad = |line: &Value| line["event"] == "lost" || line["event"] == "refused";
+        ensure!(!elector.lines().iter().any(is_bad), "{:?}", elector.lines());
+        elector.terminate()?;
+    }
+    let released = own.into_iter().map(|(name, _)| (name, String::new())).collect::<Vec<_>>();
+    until("they are given back", LIMIT, || {
+        Ok((holders(&bed, &bed.namespace)? == released).then_some(()))
+    })
 }

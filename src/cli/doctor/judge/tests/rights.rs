@@ -66,7 +66,7 @@ fn i14_the_role_that_is_bound_lets_pods_of_a_ring_keep_leases() {
             f.manager().proxy_role = Ok(Some(object(role)));
         }
     };
-    let all = &["get", "list", "watch", "create", "patch", "delete"][..];
+    let all = &["get", "list", "watch", "create", "update", "patch", "delete"][..];
     one(check, Good, "lets proxies keep and watch the Leases", with(vec![in_ring("blue")], all));
     one(check, Error, "does not let proxies get, list", with(vec![in_ring("blue")], &all[..5]));
     one(check, Error, "so that a new pod of a ring waits", with(vec![in_ring("blue")], &[]));
