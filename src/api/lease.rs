@@ -11,6 +11,7 @@ use k8s_openapi::{
     jiff::Timestamp,
 };
 use kube::api::ObjectMeta;
+use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 
 use super::keys::OURS_LABEL;
@@ -33,6 +34,8 @@ const CLAIMED: &str = "ctrlmesh.kusionstack.io/claimed";
 const UNDER_WAY: &str = "ctrlmesh.kusionstack.io/under-way";
 /// Annotation: the format that the pod speaks.
 const SPEAKS: &str = "ctrlmesh.kusionstack.io/speaks";
+/// Annotation: the elections of the pod's controller, as JSON.
+const ELECTIONS: &str = "ctrlmesh.kusionstack.io/elections";
 /// Beginning of the name of the Lease of a pod; its uid follows.
 const PREFIX: &str = "ctrlmesh-";
 /// Most bytes of a label's value.
@@ -59,10 +62,52 @@ pub struct PodLease {
     pub claimed: Option<Timestamp>,
     /// The number of requests without a known end.
     pub under_way: usize,
+    /// The elections of the pod's controller. `None` if it does not say.
+    pub elections: Option<Elections>,
     /// The format that the pod speaks.
     pub speaks: u32,
     /// The time of the last renewal.
     pub renewed: Timestamp,
+}
+
+/// The elections of a pod's controller: the locks as `namespace/name`, by the names of the config.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct Elections {
+    /// The locks that it has written within the last minute.
+    pub held: Vec<String>,
+    /// The locks that its account may not write.
+    pub forbidden: Vec<String>,
+    /// The objects that it renews as locks, and that the config does not name, such as
+    /// `leases kube-system/operator`.
+    pub unnamed: Vec<String>,
+    /// Whether the locks of its config have changed since it started.
+    pub waits_for_restart: bool,
+}
+
+impl Elections {
+    /// The reason why the shard may have no leader, in one word and for people.
+    pub fn problem(&self) -> Option<(&'static str, String)> {
+        if !self.forbidden.is_empty() {
+            let message = format!(
+                "the account of the pod may not write the lock {}: upgrade the chart, or apply the Role \
+                 ctrlmesh-proxy that `ctrlmesh inject` prints",
+                self.forbidden.join(", ")
+            );
+            return Some(("Forbidden", message));
+        }
+        if !self.unnamed.is_empty() {
+            let message = format!(
+                "the controller renews {}, which the ShardingConfig does not name, so one pod of all \
+                 shards has it: if it is a lock, name it in spec.controller.locks",
+                self.unnamed.join(", ")
+            );
+            return Some(("NotNamed", message));
+        }
+        let message = "the locks of the ShardingConfig have changed since the pod started: restart the \
+                       pods of the shard";
+        self.waits_for_restart.then(|| ("Changed", message.to_owned()))
+    }
 }
 
 impl PodLease {
@@ -102,6 +147,7 @@ impl PodLease {
             claim: text(CLAIM),
             claimed: text(CLAIMED).and_then(|time| time.parse().ok()),
             under_way: number(text(UNDER_WAY)),
+            elections: text(ELECTIONS).and_then(|text| serde_json::from_str(&text).ok()),
             speaks: number(text(SPEAKS)),
             renewed: spec.renew_time.map(|MicroTime(at)| at).unwrap_or_default(),
         })
@@ -119,6 +165,7 @@ impl PodLease {
             (CLAIM, self.claim.clone()),
             (CLAIMED, self.claimed.map(|time| time.to_string())),
             (UNDER_WAY, Some(self.under_way.to_string())),
+            (ELECTIONS, self.elections.as_ref().and_then(|said| serde_json::to_string(said).ok())),
             (SPEAKS, Some(self.speaks.to_string())),
         ];
         let annotations = annotations.into_iter().filter_map(|(key, value)| Some((key, value?)));
@@ -175,6 +222,7 @@ mod tests {
             claim: Some("{}".into()),
             claimed: Some(Timestamp::from_second(1_699_999_990).unwrap()),
             under_way: 2,
+            elections: Some(Elections { held: vec!["ns/op".into()], ..Elections::default() }),
             speaks: 1,
             renewed: Timestamp::from_second(1_700_000_000).unwrap(),
         }

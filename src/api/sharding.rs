@@ -79,7 +79,8 @@ pub struct ShardingConfigStatus {
     /// say in a Lease what they have, so that no object has two owners; `Disjoint`: whether no
     /// other config wants some of the same objects, and all limit the same resources; `Covered`: whether
     /// each object of the resources that all configs limit is in a shard; `Silent`: whether a pod of
-    /// this shard does not renew its Lease. `Injected`: whether all selected pods have a proxy. `Ready`:
+    /// this shard does not renew its Lease; `LocksRenamed`: whether the shard leads: its pods hold its locks,
+    /// and renew no lock that it does not name. `Injected`: whether all selected pods have a proxy. `Ready`:
     /// whether there are injected pods and all are ready; of a root, whether its children are as it says.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(extend(

@@ -69,6 +69,11 @@ fn ready(shared: &Shared, webhook: Option<Result<String, String>>) -> Page {
         (None, problem) => Err(problem.unwrap_or_else(|| "none yet".into())),
     };
     let mut parts = vec![("policy", policy), ("certificate", certificate(shared))];
+    let locks = shared.feed.in_force().and_then(|it| {
+        let problem = shared.feed.elections().problem(it.sharding.locks())?;
+        Some(("locks", Ok(problem)))
+    });
+    parts.extend(locks);
     parts.extend(webhook.map(|webhook| ("webhook", webhook)));
     admin::ready(parts)
 }

@@ -90,6 +90,7 @@ checks! {
     D31 WebhookCertificate "the end of the webhook server's certificate";
     D32 Services "the Services of webhook configurations";
     D33 LeasesRight "the right of proxies to Leases";
+    D34 Locks "the locks of shards";
 }
 
 /// Findings under collection.

@@ -21,7 +21,7 @@ use crate::{
 #[derive(Debug, Default)]
 pub(in crate::cli) struct Found {
     pub(in crate::cli) configs: Vec<Checked>,
-    /// The roots that are not as they say, each with the reason.
+    /// The roots that are not as they say and the shards that do not lead, each with the reason.
     pub(in crate::cli) unready: Vec<(ObjectRef, String)>,
     pub(in crate::cli) leases: Vec<FoundLease>,
     pub(in crate::cli) pods: Vec<FoundPod>,
@@ -86,13 +86,18 @@ impl Found {
     }
 }
 
-/// The root, and why it is not as it says, by the manager's condition. `None` if it is, or is no root.
+/// The root that is not as it says, or the shard that does not lead, and why, by the manager's
+/// condition.
 fn unready((object, checked): (&DynamicObject, &Checked)) -> Option<(ObjectRef, String)> {
-    let Ok(Draft::Root(draft)) = checked else { return None };
+    let of = match checked {
+        Ok(Draft::Root(_)) => "Ready",
+        Ok(Draft::Sharding(_)) => "LocksRenamed",
+        Err(_) => return None,
+    };
     let status = ShardingConfigStatus::deserialize(object.data.get("status")?).ok()?;
-    let is_ready = |one: &&Condition| one.r#type == "Ready" && one.status == "False";
-    let condition = status.conditions.iter().find(is_ready)?;
-    Some((draft.root.object.clone(), condition.message.clone()))
+    let is_not = |one: &&Condition| one.r#type == of && one.status == "False";
+    let condition = status.conditions.iter().find(is_not)?;
+    Some((object_of(checked).clone(), condition.message.clone()))
 }
 
 /// The pods that do not ask for injection and have not ended, in the namespaces of configs.

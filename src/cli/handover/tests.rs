@@ -74,6 +74,7 @@ pub(in crate::cli) fn lease(name: &str, wants: &Value) -> FoundLease {
         generation: 4,
         claim: Some(claim),
         claimed: Some(before(200)),
+        elections: None,
         under_way: 0,
         speaks: 1,
         renewed: before(4),

@@ -43,6 +43,9 @@ fn torn() -> Found {
     };
     let says = "no pod of op-3-normal is ready, so it is not given what others have".to_owned();
     found.unready.push((ObjectRef::new(Kind::ShardingConfig, &meta), says));
+    let meta = ObjectMeta { name: Some("blue".into()), ..meta };
+    let says = "no pod of the shard has held the lock kube-system/op for half a minute".to_owned();
+    found.unready.push((ObjectRef::new(Kind::ShardingConfig, &meta), says));
     found.bare.push(pod("bare-0", "blue"));
     found.others.extend([pod("plain-0", "blue"), pod("other-0", "nobody's")]);
     found.pods.push(pod("lost-0", "nobody's"));

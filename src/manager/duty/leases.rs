@@ -23,7 +23,7 @@ use super::{
     subject::{NotWritten, Subject},
 };
 use crate::{
-    api::lease::{self, PodLease},
+    api::lease::{self, Elections, PodLease},
     cluster::{Followed, OwnAccess, Update},
     policy::{ObjectRef, ring::ScopeClaim},
 };
@@ -52,6 +52,7 @@ struct FoundLease {
     generation: i64,
     /// Whether it claims something, as far as can be read.
     is_claim: bool,
+    elections: Option<Elections>,
 }
 
 /// The Leases of all pods, and how each was heard.
@@ -112,6 +113,7 @@ impl Leases {
                     config_uid: read.config_uid,
                     generation: read.generation,
                     is_claim: !matches!(claim, Some(ScopeClaim::Nothing)),
+                    elections: read.elections,
                 }
             });
             (key_of(&lease), found)
@@ -173,6 +175,11 @@ impl Leases {
     ) -> Option<i64> {
         let lease = self.of(namespace, pod)?;
         (config.uid.as_deref() == Some(&lease.config_uid)).then_some(lease.generation)
+    }
+
+    /// What a pod says of its elections. `None` if it does not.
+    pub(super) fn elections(&self, namespace: &str, pod: &PodFacts) -> Option<&Elections> {
+        self.of(namespace, pod)?.elections.as_ref()
     }
 
     /// Whether a pod has claimed what this config says, as far as it has a Lease.
@@ -262,6 +269,7 @@ mod tests {
             config_uid: "uid".to_owned(),
             generation: 1,
             is_claim: true,
+            elections: None,
         };
         (format!("ns/{name}"), found)
     }

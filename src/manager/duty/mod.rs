@@ -28,7 +28,7 @@ use kube::Client;
 use tokio::time::{Instant, sleep_until};
 
 use self::{
-    conditions::Comparisons,
+    conditions::{Comparisons, Unheld},
     election::Candidate,
     mesh::Mesh,
     pauses::Pauses,
@@ -67,6 +67,7 @@ struct Term {
     pauses: Pauses,
     waiting: Waiting,
     comparisons: Comparisons,
+    unheld: Unheld,
 }
 
 /// Stands for leader, and does the duties while it leads. Returns once a drain has begun.
@@ -106,6 +107,7 @@ async fn work(shared: &Arc<Shared>, client: &Client) {
         pauses: Pauses::default(),
         waiting: Waiting::default(),
         comparisons: Comparisons::default(),
+        unheld: Unheld::default(),
     };
     let mut next = Instant::now();
     loop {
@@ -203,6 +205,7 @@ impl Term {
         let chosen = self.mesh.chosen();
         let mut rings = self.mesh.rings(&chosen, now);
         let [overlapping, uncovered] = rings.compare(&mut self.comparisons, self.mesh.namespaces());
+        rings.see_locks(self.mesh.drafts(), &mut self.unheld, now);
         shared.metrics.overlapping_configs.set(overlapping);
         shared.metrics.uncovered_rings.set(uncovered);
         let roots = self.mesh.roots(&chosen);

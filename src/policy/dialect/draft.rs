@@ -108,6 +108,11 @@ impl ShardingDraft {
         Server { lock, has_webhook: self.webhook.is_some() }
     }
 
+    /// The locks of the controller, as the config names them.
+    pub fn lock_names(&self) -> impl Iterator<Item = String> {
+        self.locks.names().map(ToString::to_string)
+    }
+
     /// Whether both are shards of one controller that has a webhook: a pod of the one may answer
     /// reviews that came to the other.
     pub fn is_beside(&self, other: &Self) -> bool {

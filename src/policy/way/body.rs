@@ -2,7 +2,7 @@
 
 use super::Rewrite;
 use crate::{
-    policy::Sharding,
+    policy::{LockName, Sharding},
     wire::{
         RequestInfo, Verb,
         name::{self, BodyKind, Field, NameError},
@@ -14,6 +14,8 @@ use crate::{
 pub struct Renamed {
     /// The body.
     pub body: Vec<u8>,
+    /// The lock of the controller that it names.
+    pub lock: Option<LockName>,
     /// The path and query to send upstream, or `None` if the body alone names the lock.
     pub target: Option<String>,
 }
@@ -42,11 +44,12 @@ impl Sharding {
             (Field::Namespace, Some(lock)) if text == namespace => Some(lock.namespace.to_string()),
             (Field::Namespace, _) => None,
         })?;
+        let asked = lock.as_ref().map(|lock| lock.asked.clone());
         // Other writes name it in their paths, which are rewritten already.
         let moved = lock.filter(|lock| info.verb == Verb::Create && lock.namespace != namespace);
         let target = moved.and_then(|lock| Rewrite::to(lock.path(info)).target(info));
         let is_changed = renamed.is_some() || target.is_some();
         let body = renamed.unwrap_or_else(|| body.to_vec());
-        Ok(is_changed.then_some(Renamed { body, target }))
+        Ok(is_changed.then_some(Renamed { body, lock: asked, target }))
     }
 }

@@ -16,10 +16,12 @@ use tokio::{
 
 use super::{
     absent::Absent,
+    elections::Elections,
     locks::KeptLocks,
     requests::{Requests, UnderWay},
 };
 use crate::{
+    api::lease,
     cluster::chain,
     policy::{Epoch, PodConfig, Policy, Sharding, Siblings, ring::Wishes},
     proxy::{
@@ -62,6 +64,7 @@ pub(in crate::proxy) struct Feed {
     has_settled: Notify,
     /// The locks that the pod goes by.
     locks: Mutex<KeptLocks>,
+    elections: Elections,
     state: Mutex<FeedState>,
     metrics: Arc<Metrics>,
 }
@@ -137,6 +140,7 @@ impl Feed {
             absent: Absent::new(),
             has_settled: Notify::new(),
             locks: Mutex::new(KeptLocks::open(state_dir)),
+            elections: Elections::default(),
             state: Mutex::default(),
             metrics,
         }
@@ -262,6 +266,17 @@ impl Feed {
             .map_or(SourceState::Current, |changed| SourceState::Rejected(changed.to_string()));
         self.note(LOCKS, state);
         policy
+    }
+
+    /// The elections of the pod's controller.
+    pub(in crate::proxy) const fn elections(&self) -> &Elections {
+        &self.elections
+    }
+
+    /// The elections of the pod's controller, for its Lease.
+    pub(in crate::proxy) fn elections_said(&self) -> lease::Elections {
+        let waits_for_restart = self.state.lock().problems.contains_key(LOCKS);
+        lease::Elections { waits_for_restart, ..self.elections.said() }
     }
 
     /// Records the state of a source, and logs a new problem.

@@ -6,6 +6,7 @@
 
 mod absent;
 mod cluster;
+mod elections;
 mod file;
 mod in_force;
 mod labels;
@@ -15,6 +16,7 @@ mod requests;
 
 pub(super) use self::{
     cluster::follow_cluster,
+    elections::Elections,
     file::PolicyFile,
     in_force::{Feed, InForce, LetThrough, SourceState, Turn},
     requests::UnderWay,

@@ -4,6 +4,7 @@ mod answer;
 mod authority;
 mod body;
 mod delete;
+mod election;
 mod follow;
 mod present;
 mod upgrade;
@@ -17,6 +18,7 @@ use http_body_util::Full;
 use self::{
     answer::{Answer, Follow, Stop, bad_target, body_kind},
     body::WholeBody,
+    election::Election,
     follow::follow,
 };
 use super::{
@@ -70,8 +72,9 @@ pub(super) async fn serve(
 /// Whether a request has taken effect, or will not: the API server answered, or nothing was sent.
 fn is_end_known(answered: &Result<Answer, Stop>) -> bool {
     match answered {
-        Ok(answer) => !answer.reply.status().is_server_error(),
-        Err(Stop::Answered(answer)) => !answer.reply.status().is_server_error(),
+        Ok(_) | Err(Stop::Answered(_)) => {
+            code(answered).is_some_and(|code| !code.is_server_error())
+        }
         Err(Stop::Refused(refused)) => refused.refusal != Refusal::HandedOver,
         Err(Stop::Broken(_)) => false,
     }
@@ -96,7 +99,7 @@ async fn answer(
         return pass(pair, request).await;
     };
     access.epoch = in_force.epoch;
-    let answering = by_its_way(pair, request, &info, &uri, &in_force, access);
+    let answering = answer_about(pair, request, &info, &uri, &in_force, access);
     match under_way {
         Some(write) if !write.is_read() => Box::pin(in_turn(answering, write)).await,
         _ => answering.await,
@@ -116,6 +119,34 @@ async fn in_turn(
                        has moved: it is unknown whether this took effect";
             Err(Refusal::HandedOver.because(why).into())
         }
+    }
+}
+
+/// Answers one request, and records what it shows of elections.
+async fn answer_about(
+    pair: &Rc<Pair>,
+    mut request: Request<ClientBody>,
+    info: &RequestInfo<'_>,
+    uri: &Uri,
+    in_force: &Arc<InForce>,
+    access: &mut Access,
+) -> Result<Answer, Stop> {
+    let elections = pair.worker.shared.feed.elections();
+    elections.begin();
+    let election = Election::of(info, &in_force.sharding, &mut request);
+    let answered = by_its_way(pair, request, info, uri, in_force, access).await;
+    if let (Some(election), Some(code)) = (election, code(&answered)) {
+        election.answered(elections, code);
+    }
+    answered
+}
+
+/// The status of an answer; `None` if there is none.
+fn code(answered: &Result<Answer, Stop>) -> Option<StatusCode> {
+    match answered {
+        Ok(answer) => Some(answer.reply.status()),
+        Err(Stop::Answered(answer)) => Some(answer.reply.status()),
+        Err(_) => None,
     }
 }
 
@@ -281,7 +312,9 @@ async fn send_renamed(
         Some(kind) => sharding.rename_in_body(info, kind, body.as_ref()).map_err(Refused::from)?,
         None => None,
     };
+    let mut created = None;
     if let Some(renamed) = renamed {
+        created = renamed.lock.filter(|_| info.verb == Verb::Create);
         access.decided = Decided::Renamed;
         body.bytes = renamed.body;
         if let Some(target) = renamed.target {
@@ -291,6 +324,9 @@ async fn send_renamed(
     head.headers.remove(header::CONTENT_LENGTH);
     let request = Request::from_parts(head, RequestBody::Right(Full::new(body.into())));
     let mut reply = pair.upstream.send(request).await?;
+    if let Some(lock) = created {
+        pair.worker.shared.feed.elections().answered(&lock, true, reply.status());
+    }
     strip_hop_by_hop(reply.headers_mut(), false);
     Ok(reply.into())
 }

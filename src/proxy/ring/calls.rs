@@ -20,7 +20,7 @@ use kube::{
 use tokio::{sync::OnceCell, time::timeout};
 
 use crate::{
-    api::lease::PodLease,
+    api::lease::{Elections, PodLease},
     cluster::{NoAccess, OwnAccess, chain},
     net::identity::PodIdentity,
     policy::{
@@ -44,12 +44,14 @@ struct Caller {
 }
 
 /// Words of a Lease that no other pod goes by.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub(super) struct Aside {
     /// The time since when this process claims what it claims.
     pub(super) claimed: Timestamp,
     /// The number of requests under way.
     pub(super) under_way: usize,
+    /// The elections of the pod's controller.
+    pub(super) elections: Elections,
 }
 
 /// The end of a write.
@@ -203,6 +205,7 @@ impl Caller {
             claim: Some(saying.claim.text()?),
             claimed: Some(aside.claimed),
             under_way: aside.under_way,
+            elections: Some(aside.elections),
             speaks: SPEAKS,
             renewed: Timestamp::now(),
         })

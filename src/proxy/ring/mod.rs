@@ -314,7 +314,8 @@ impl Keeper {
         {
             let (_, lost) = ring.under_way();
             let under_way = self.epochs.under_way() + lost;
-            let aside = Aside { claimed: claimed(&mut self.claimed, &write), under_way };
+            let elections = self.feed.elections_said();
+            let aside = Aside { claimed: claimed(&mut self.claimed, &write), under_way, elections };
             self.under.write = Some(self.calls.write(write, aside));
             self.rested_for_write = here + REST;
         }

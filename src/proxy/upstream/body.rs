@@ -2,7 +2,7 @@
 //! body that nobody needs.
 
 use std::{
-    cell::RefCell,
+    cell::{Cell, RefCell},
     collections::VecDeque,
     future::pending,
     pin::Pin,
@@ -11,7 +11,7 @@ use std::{
         Arc,
         atomic::{AtomicUsize, Ordering::Relaxed},
     },
-    task::{Context, Poll},
+    task::{Context, Poll, ready},
     time::Duration,
 };
 
@@ -20,6 +20,7 @@ use http::{Request, header};
 use http_body::{Body, Frame, SizeHint};
 use http_body_util::{BodyExt, Either, Full};
 use hyper::body::Incoming;
+use memchr::memmem;
 use prometheus_client::metrics::gauge::Gauge;
 use tokio::{sync::Notify, time::timeout};
 
@@ -131,6 +132,17 @@ pub(in crate::proxy) struct ClientBody {
     is_awaited: bool,
     /// The memory that it may take.
     place: Option<Rc<Place>>,
+    /// The text that is looked for in it.
+    sought: Option<Box<Sought>>,
+}
+
+/// A text that is looked for in a body while it passes.
+#[derive(Debug)]
+struct Sought {
+    text: &'static [u8],
+    /// The last bytes, which may begin the text.
+    tail: Vec<u8>,
+    is_found: Rc<Cell<bool>>,
 }
 
 /// All bytes of a body, and the room that they take for as long as anybody has them.
@@ -153,6 +165,7 @@ impl ClientBody {
             leftover,
             is_awaited,
             place: None,
+            sought: None,
         })
     }
 
@@ -169,10 +182,18 @@ impl ClientBody {
         is_all.then(|| Whole { held: self.held.clone(), place: self.place.clone() })
     }
 
+    /// Looks for a text in the bytes that are still to come. The cell says whether it has come.
+    pub(in crate::proxy) fn seek(&mut self, text: &'static [u8]) -> Rc<Cell<bool>> {
+        let is_found = Rc::new(Cell::new(false));
+        let sought = Sought { text, tail: Vec::new(), is_found: Rc::clone(&is_found) };
+        self.sought = Some(Box::new(sought));
+        is_found
+    }
+
     /// The body of a whole, once more.
     pub(in crate::proxy) fn of_whole(whole: Whole) -> Self {
         let Whole { held, place } = whole;
-        Self { held, body: None, leftover: None, is_awaited: true, place }
+        Self { held, body: None, leftover: None, is_awaited: true, place, sought: None }
     }
 
     /// Takes room for as much of the body as may wait in the proxy when the API server does not
@@ -203,13 +224,17 @@ impl Body for ClientBody {
         cx: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, hyper::Error>>> {
         self.is_awaited = true;
-        if let Some(first) = self.held.pop_front() {
-            return Poll::Ready(Some(Ok(Frame::data(first))));
+        let frame = match (self.held.pop_front(), &mut self.body) {
+            (Some(first), _) => Some(Ok(Frame::data(first))),
+            (None, Some(body)) => ready!(Pin::new(body).poll_frame(cx)),
+            (None, None) => None,
+        };
+        if let (Some(sought), Some(Ok(frame))) = (&mut self.sought, &frame)
+            && let Some(bytes) = frame.data_ref()
+        {
+            sought.see(bytes);
         }
-        match &mut self.body {
-            Some(body) => Pin::new(body).poll_frame(cx),
-            None => Poll::Ready(None),
-        }
+        Poll::Ready(frame)
     }
 
     fn is_end_stream(&self) -> bool {
@@ -225,6 +250,27 @@ impl Body for ClientBody {
         }
         hint.set_lower(rest.lower().saturating_add(held));
         hint
+    }
+}
+
+impl Sought {
+    fn see(&mut self, bytes: &[u8]) {
+        if self.is_found.get() {
+            return;
+        }
+        // What two frames have in common has less than the text before and behind the cut.
+        let less = self.text.len() - 1;
+        self.tail.extend_from_slice(bytes.get(..less).unwrap_or(bytes));
+        let is_here =
+            [&self.tail, bytes].into_iter().any(|part| memmem::find(part, self.text).is_some());
+        self.is_found.set(is_here);
+        if bytes.len() >= less {
+            self.tail.clear();
+            self.tail.extend_from_slice(bytes.get(bytes.len() - less..).unwrap_or_default());
+        } else {
+            let surplus = self.tail.len().saturating_sub(less);
+            self.tail.drain(..surplus);
+        }
     }
 }
 

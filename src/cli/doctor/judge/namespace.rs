@@ -8,6 +8,7 @@ use k8s_openapi::{
     apimachinery::pkg::apis::meta::v1::ObjectMeta,
     jiff::Timestamp,
 };
+use serde::Deserialize;
 
 use super::{
     limits,
@@ -16,7 +17,7 @@ use super::{
     words::{named, quoted},
 };
 use crate::{
-    api::keys::OURS_LABEL,
+    api::{Condition, ShardingConfigStatus, keys::OURS_LABEL},
     cli::doctor::{
         facts::{ManagerFacts, NamespaceFacts},
         finding::{Check, Findings},
@@ -51,6 +52,7 @@ pub(super) fn judge(
     }
     rights::judge(&rights::LEASES, &pods.accounts_of_rings(name), facts, manager, found);
     configs(facts, pods, found);
+    locks(facts, found);
     if is_member {
         limits::judge(facts, manager, found);
     } else if facts.configs.is_ok() && facts.pods.is_ok() {
@@ -153,6 +155,36 @@ fn configs(facts: &NamespaceFacts, pods: &Pods<'_>, found: &mut Findings) {
     if count == 0 && all > 0 {
         let plural = if all == 1 { " is" } else { "s are" };
         found.ok(Check::Malformed, subject, format!("{all} config{plural} well formed"));
+    }
+}
+
+/// Tells the shards that do not lead, by the manager's condition.
+fn locks(facts: &NamespaceFacts, found: &mut Findings) {
+    for config in facts.configs.iter().flatten() {
+        let status = config.data.get("status").map(ShardingConfigStatus::deserialize);
+        let Some(Ok(status)) = status else { continue };
+        let named = |one: &&Condition| one.r#type == "LocksRenamed";
+        let Some(condition) = status.conditions.iter().find(named) else { continue };
+        let name = config.metadata.name.as_deref().unwrap_or_default();
+        let subject = format!("ShardingConfig {}/{name}", facts.name);
+        let says = quoted(&condition.message);
+        match (&*condition.status, &*condition.reason) {
+            ("True", _) => found.ok(Check::Locks, subject, "its shard holds its locks"),
+            ("False", "Forbidden" | "NotHeld") => found.error(
+                Check::Locks,
+                subject,
+                says,
+                "name the lock that the controller uses in spec.controller, in its namespace; the role \
+                 ctrlmesh-proxy gives the right to the shard's own",
+            ),
+            ("False", _) => found.warning(
+                Check::Locks,
+                subject,
+                says,
+                "do what the message says, and restart the pods of the shard",
+            ),
+            _ => {}
+        }
     }
 }
 

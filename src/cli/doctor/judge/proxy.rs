@@ -44,6 +44,13 @@ pub(super) fn judge(facts: &PodFacts, subject: &str, now: Timestamp, found: &mut
         match line.name {
             "policy" => policy(line, subject, found),
             "certificate" => certificate(line, subject, found),
+            "locks" => found.warning(
+                Check::Locks,
+                subject,
+                format!("locks: {}", quoted(line.says)),
+                "name the lock that the controller uses in spec.controller of the ShardingConfig, in its \
+                 namespace, and restart the pods of the shard",
+            ),
             "webhook" => webhook(line, subject, found),
             _ => {}
         }
@@ -72,7 +79,9 @@ impl<'a> Line<'a> {
 
 fn policy(line: &Line<'_>, subject: &str, found: &mut Findings) {
     let (check, says) = (Check::Policy, format!("policy: {}", quoted(line.says)));
-    let fix = if line.says.contains("may not list") {
+    let fix = if line.says.contains("restart the pods of the shard") {
+        "restart the pods of the shard: a pod goes by the locks of its start"
+    } else if line.says.contains("may not list") {
         "see that the RoleBinding ctrlmesh-proxy binds the pod's account (D10)"
     } else {
         "see to it that one well-formed ShardingConfig selects the pod (D13, D14)"

@@ -4,6 +4,7 @@
 //! selects its pods, or how an object is written.
 
 mod compared;
+mod locks;
 mod pods;
 mod reviews;
 mod rings;
@@ -14,7 +15,7 @@ use k8s_openapi::jiff::Timestamp;
 use kube::Resource;
 use serde_json::{Value, json};
 
-pub(super) use self::{compared::Comparisons, pods::SelectedPods, rings::Rings};
+pub(super) use self::{compared::Comparisons, locks::Unheld, pods::SelectedPods, rings::Rings};
 use crate::{
     api::{Condition, RootStatus, ShardingConfig, ShardingConfigStatus},
     manager::{
@@ -57,12 +58,14 @@ pub(super) fn due(
             let OfShard { pods, injected, namespaces } = shard;
             status.pods = Some(pods.status());
             status.owns = config.owns(namespaces).or_else(|| config.status.owns.clone());
-            let [in_force, disjoint, covered, silent] = rings.verdicts(namespace(key), draft);
+            let [in_force, disjoint, covered, silent, locks] =
+                rings.verdicts(namespace(key), draft);
             vec![
                 (rings::IN_FORCE, in_force),
                 (rings::DISJOINT, disjoint),
                 (rings::COVERED, covered),
                 (rings::SILENT, silent),
+                (locks::LOCKS_RENAMED, locks),
                 (reviews::TYPE, pods.reviewed.verdict(draft)),
                 (INJECTED, injected),
                 (READY, pods.verdict()),

@@ -1,14 +1,20 @@
-//! The conditions `InForce`, `Disjoint`, `Covered` and `Silent` of a ShardingConfig in a ring: whether
-//! it is promised that no object has two owners, whether the configs agree, whether they have all
-//! objects, and whether a pod says nothing.
+//! The conditions `InForce`, `Disjoint`, `Covered`, `Silent` and `LocksRenamed` of a ShardingConfig in a
+//! ring: whether it is promised that no object has two owners, whether the configs agree, whether they
+//! have all objects, whether a pod says nothing, and whether the shard leads.
 //!
 //! Hides what the promise hangs on. Does not know how a pod's Lease is found, or how a config selects
 //! its pods.
 
 use std::{collections::BTreeMap, sync::Arc};
 
-use super::compared::{Compared, Comparisons};
+use tokio::time::Instant;
+
+use super::{
+    compared::{Compared, Comparisons},
+    locks::{LOCKS_RENAMED, ShardElections, Unheld},
+};
 use crate::{
+    api::lease::Elections,
     manager::{
         configs::ConfigFacts,
         duty::{
@@ -51,6 +57,8 @@ struct RingFacts<'a> {
     has_pods: bool,
     /// The pods of each shard that are silent, and whether one was not heard for long enough.
     silent: BTreeMap<&'a str, Silence<'a>>,
+    /// The elections of the pods of each shard.
+    elections: BTreeMap<&'a str, ShardElections<'a>>,
 }
 
 #[derive(Default)]
@@ -115,6 +123,7 @@ impl<'a> Rings<'a> {
         draft: &'a ShardingDraft,
         pod: &'a str,
         is: PodOfRing,
+        said: Option<&'a Elections>,
     ) {
         let Some(ring) = draft.ring.as_deref().filter(|_| draft.waits) else { return };
         let facts = self.0.entry((namespace, ring)).or_default();
@@ -127,6 +136,10 @@ impl<'a> Rings<'a> {
             PodOfRing::Silent => silence.pods.add(pod),
             PodOfRing::Heard => silence.has_heard = true,
         }
+        // Another pod's word is old.
+        if is == PodOfRing::Heard {
+            facts.elections.entry(&draft.config.object.name).or_default().add(pod, said);
+        }
         facts.has_pods |= is != PodOfRing::Young;
     }
 
@@ -136,7 +149,7 @@ impl<'a> Rings<'a> {
         key: &'a str,
         draft: &'a ShardingDraft,
     ) -> Vec<Lacking<'a>> {
-        let [in_force, disjoint, covered, silent] = self.verdicts(namespace(key), draft);
+        let [in_force, disjoint, covered, silent, locks] = self.verdicts(namespace(key), draft);
         let mut lacking = Vec::new();
         let mut report = |of: &'static str, reason: &'static str, message: String| {
             let uid = draft.config.object.uid.as_deref().unwrap_or_default();
@@ -159,7 +172,28 @@ impl<'a> Rings<'a> {
         if let Verdict::Yes(_, message) = silent {
             report(SILENT, SILENT, message);
         }
+        if let Verdict::No(because, message) = locks {
+            report(LOCKS_RENAMED, because, message);
+        }
         lacking
+    }
+
+    /// Notes since when nobody holds a lock, by what was noted before.
+    pub(in crate::manager::duty) fn see_locks(
+        &mut self,
+        drafts: impl Iterator<Item = (&'a str, &'a ShardingDraft)>,
+        unheld: &mut Unheld,
+        now: Instant,
+    ) {
+        let before = unheld.begin();
+        for (at, draft) in drafts {
+            let Some(ring) = draft.ring.as_deref() else { continue };
+            let shard = &*draft.config.object.name;
+            let facts = self.0.get_mut(&(namespace(at), ring));
+            if let Some(elections) = facts.and_then(|facts| facts.elections.get_mut(shard)) {
+                elections.see([namespace(at), shard], draft, &before, unheld, now);
+            }
+        }
     }
 
     fn has_several(&self, namespace: &str, draft: &ShardingDraft) -> bool {
@@ -168,14 +202,20 @@ impl<'a> Rings<'a> {
     }
 
     /// The verdicts about a config: whether the promise is in force, whether it owns nothing
-    /// of another's, whether all of its ring have all objects, whether a pod is silent.
-    pub(super) fn verdicts(&self, namespace: &str, draft: &ShardingDraft) -> [Verdict; 4] {
+    /// of another's, whether all of its ring have all objects, whether a pod is silent, whether it leads.
+    pub(super) fn verdicts(&self, namespace: &str, draft: &ShardingDraft) -> [Verdict; 5] {
         let facts = draft.ring.as_deref().and_then(|ring| self.0.get(&(namespace, ring)));
         match facts {
-            None => [const { Verdict::None }; 4],
+            None => [const { Verdict::None }; 5],
             Some(facts) => {
                 let shard = &*draft.config.object.name;
-                [facts.in_force(), facts.disjoint(shard), facts.covered(), facts.silent(shard)]
+                [
+                    facts.in_force(),
+                    facts.disjoint(shard),
+                    facts.covered(),
+                    facts.silent(shard),
+                    facts.leads(draft),
+                ]
             }
         }
     }
@@ -220,6 +260,15 @@ impl RingFacts<'_> {
         let is_known = !self.has_unknown && !self.has_invalid;
         let compared = self.compared.as_ref().filter(|_| is_known);
         compared.map_or(Verdict::Unknown, |all| all.covered())
+    }
+
+    fn leads(&self, draft: &ShardingDraft) -> Verdict {
+        let has_locks = draft.lock_names().next().is_some();
+        match self.elections.get(&*draft.config.object.name) {
+            Some(elections) => elections.verdict(has_locks),
+            None if has_locks => Verdict::Unknown,
+            None => Verdict::None,
+        }
     }
 
     fn silent(&self, shard: &str) -> Verdict {

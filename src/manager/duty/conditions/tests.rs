@@ -4,8 +4,9 @@ use k8s_openapi::jiff::Timestamp;
 use proptest::prelude::*;
 use serde_json::{Value, json};
 
-use super::{Comparisons, OfShard, Rings, Roots, SelectedPods};
+use super::{Comparisons, OfShard, Rings, Roots, SelectedPods, Unheld, Verdict};
 use crate::{
+    api::lease::Elections,
     manager::{
         configs::ConfigFacts,
         duty::{found::PodFacts, leases::PodOfRing, subject::About},
@@ -21,7 +22,7 @@ fn due(
     rings: &Rings<'_>,
     now: Timestamp,
 ) -> Option<Value> {
-    let shard = OfShard { pods, injected: super::Verdict::Unknown, namespaces: None };
+    let shard = OfShard { pods, injected: Verdict::Unknown, namespaces: None };
     super::due(key, config, shard, rings, &Roots::default(), now)
 }
 
@@ -216,11 +217,8 @@ fn bad_i15_what_a_config_owns_stays_while_the_labels_of_namespaces_are_unknown()
         ConfigFacts::of(&serde_json::from_value(object).unwrap())
     };
     let owns = |config: &ConfigFacts, namespaces| {
-        let shard = OfShard {
-            pods: &SelectedPods::default(),
-            injected: super::Verdict::Unknown,
-            namespaces,
-        };
+        let shard =
+            OfShard { pods: &SelectedPods::default(), injected: Verdict::Unknown, namespaces };
         let now = MONDAY.parse().unwrap();
         let due = super::due("ns/blue", config, shard, &Rings::default(), &Roots::default(), now);
         due.map(|due| due["status"].clone())
@@ -264,7 +262,7 @@ fn ring<'a>(configs: [&'a ConfigFacts; 2], pods: &[(&'a str, PodOfRing)]) -> Rin
     let mut rings = Rings::default();
     configs.iter().for_each(|config| rings.add_config("ns", config, None));
     for (pod, is) in pods {
-        rings.add_pod("ns", sharding(configs[0]), pod, *is);
+        rings.add_pod("ns", sharding(configs[0]), pod, *is, None);
     }
     rings.compare(&mut Comparisons::default(), None);
     rings
@@ -307,6 +305,71 @@ fn i14_a_config_says_whether_its_ring_is_as_it_should_be() {
     assert_eq!(of(&[]), ["Disjoint=True Apart"]);
     let named = &conditions([&blue, &green], &[("b", WithoutLease), ("a", WithoutLease)])[0][3];
     assert!(named.starts_with("pod a and others has no Lease, so nobody waits for it"), "{named}");
+}
+
+/// The condition of the locks of a config, by what its pods say, a while after they said so first.
+fn leads(config: &ConfigFacts, pods: &[(&str, Option<Elections>)], seconds: u64) -> Verdict {
+    let (start, mut unheld) = (tokio::time::Instant::now(), Unheld::default());
+    let mut verdict = None;
+    for seconds in [0, seconds] {
+        let mut rings = Rings::default();
+        rings.add_config("ns", config, None);
+        for (pod, said) in pods {
+            rings.add_pod("ns", sharding(config), pod, PodOfRing::Heard, said.as_ref());
+        }
+        let drafts = [("ns/blue", sharding(config))].into_iter();
+        rings.see_locks(drafts, &mut unheld, start + std::time::Duration::from_secs(seconds));
+        let [.., locks] = rings.verdicts("ns", sharding(config));
+        verdict = Some(locks);
+    }
+    verdict.unwrap()
+}
+
+#[test]
+fn bad_shard_that_does_not_lead_is_named() {
+    let mut spec = json!({
+        "selector": { "matchLabels": { "shard": "blue" } }, "ring": "op",
+        "controller": {
+            "leaderElectionName": "op", "locks": [{ "name": "op", "namespace": "kube-system" }],
+        },
+    });
+    let config = config(&spec, &Value::Null);
+    let held = |names: &[&str]| {
+        let held = names.iter().map(|name| (*name).to_owned()).collect();
+        Elections { held, ..Elections::default() }
+    };
+    let both = held(&["ns/op", "kube-system/op"]);
+    let said = |said: &[Elections], seconds: u64| {
+        let pods = ["b", "a", "c"].into_iter().zip(said.iter().cloned().map(Some));
+        leads(&config, &pods.collect::<Vec<_>>(), seconds)
+    };
+    let yes = Verdict::Yes("Held", String::new());
+    assert_eq!(said(std::slice::from_ref(&both), 60), yes);
+    // A leader each, in two pods.
+    assert_eq!(said(&[held(&["ns/op"]), held(&["kube-system/op"])], 60), yes);
+    assert_eq!(said(&[held(&["ns/op"]), held(&[])], 29), Verdict::Unknown);
+    let Verdict::No("NotHeld", message) = said(&[held(&["ns/op"]), held(&[])], 30) else {
+        panic!()
+    };
+    assert!(message.contains("the lock kube-system/op for half a minute"), "{message}");
+    let forbidden = Elections { forbidden: vec!["kube-system/op".to_owned()], ..held(&["ns/op"]) };
+    let Verdict::No("Forbidden", message) = said(&[both.clone(), forbidden], 0) else { panic!() };
+    assert!(
+        message.starts_with("pod a: the account of the pod may not write the lock"),
+        "{message}"
+    );
+    let changed = Elections { waits_for_restart: true, ..both };
+    assert!(matches!(said(&[changed], 0), Verdict::No("Changed", _)));
+    // An older proxy does not say.
+    assert_eq!(leads(&config, &[("a", Some(held(&[]))), ("b", None)], 60), Verdict::Unknown);
+    assert_eq!(leads(&config, &[], 60), Verdict::Unknown);
+    // A lock that no config names is told where there is none, too.
+    spec.as_object_mut().unwrap().remove("controller");
+    let config = self::config(&spec, &Value::Null);
+    assert_eq!(leads(&config, &[("a", Some(held(&[])))], 60), Verdict::None);
+    let unnamed = vec!["leases kube-system/op".to_owned()];
+    let unnamed = Elections { unnamed, ..held(&[]) };
+    assert!(matches!(leads(&config, &[("a", Some(unnamed))], 0), Verdict::No("NotNamed", _)));
 }
 
 #[test]
@@ -367,7 +430,7 @@ fn i14_conditions_of_reviews_and_of_the_ring_are_written_together() {
     let config = config(&with_both, &Value::Null);
     let mut rings = Rings::default();
     rings.add_config("ns", &config, None);
-    rings.add_pod("ns", sharding(&config), "op-0", PodOfRing::Heard);
+    rings.add_pod("ns", sharding(&config), "op-0", PodOfRing::Heard, None);
     rings.compare(&mut Comparisons::default(), None);
     let written = due("ns/blue", &config, &pods(&["op-0"], &[]), &rings, MONDAY.parse().unwrap());
     let written = written.unwrap();
@@ -379,7 +442,7 @@ fn i14_conditions_of_reviews_and_of_the_ring_are_written_together() {
     let told = self::config(&with_both, &written["status"]);
     let mut rings = Rings::default();
     rings.add_config("ns", &told, None);
-    rings.add_pod("ns", sharding(&told), "op-0", PodOfRing::WithoutLease);
+    rings.add_pod("ns", sharding(&told), "op-0", PodOfRing::WithoutLease, None);
     let none = SelectedPods::default();
     let written = due("ns/blue", &told, &none, &rings, TUESDAY.parse().unwrap()).unwrap();
     assert_eq!(

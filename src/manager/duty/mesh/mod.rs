@@ -215,7 +215,8 @@ impl Mesh {
             if let Ok(config) = config
                 && let Some(is) = self.leases.of_pod(namespace(at), pod, now, self.now())
             {
-                rings.add_pod(namespace(at), config, name(at), is);
+                let said = self.leases.elections(namespace(at), pod);
+                rings.add_pod(namespace(at), config, name(at), is, said);
             }
         }
         rings
@@ -227,7 +228,7 @@ impl Mesh {
     }
 
     /// The configs that are valid.
-    fn drafts(&self) -> impl Iterator<Item = (&str, &ShardingDraft)> {
+    pub(super) fn drafts(&self) -> impl Iterator<Item = (&str, &ShardingDraft)> {
         let all = self.configs.iter().flat_map(|configs| configs.all());
         all.filter_map(|(at, config)| Some((at, shard_of(&config.checked)?)))
     }

@@ -38,6 +38,8 @@ pub enum LockIn {
 /// The shard's own lock: the object that is in the cluster.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct OwnLock<'l> {
+    /// The lock that it replaces.
+    pub asked: &'l LockName,
     /// Its namespace.
     pub namespace: Cow<'l, str>,
     /// Its name.
@@ -127,20 +129,21 @@ impl Locks {
     /// A Lease is in the namespace of the shard's pods, where the mesh gives rights. Other objects stay
     /// where they are: the mesh gives no rights to them. client-go asks for the new name in the
     /// namespace that it was told, so each name counts in both namespaces.
-    pub fn own_lock(
-        &self,
+    pub fn own_lock<'l>(
+        &'l self,
         resource: &Resource<'_>,
         namespace: &str,
         name: &str,
-    ) -> Option<OwnLock<'_>> {
-        let named = |lock: &Lock, is_there| lock.renamed(name, is_there);
-        if !is_lease(&resource.group, &resource.resource) {
-            let name = self.of(namespace).find_map(|lock| named(lock, true))?;
-            return Some(OwnLock { namespace: Cow::Owned(namespace.to_owned()), name });
-        }
-        let others = self.all.iter().filter(|_| namespace == &*self.own);
-        let name = self.of(namespace).chain(others).find_map(|lock| named(lock, false))?;
-        Some(OwnLock { namespace: Cow::Borrowed(&self.own), name })
+    ) -> Option<OwnLock<'l>> {
+        let stays = !is_lease(&resource.group, &resource.resource);
+        let others = self.all.iter().filter(|_| namespace == &*self.own && !stays);
+        let named = |lock: &'l Lock| Some((&lock.asked, lock.renamed(name, stays)?));
+        let (asked, name) = self.of(namespace).chain(others).find_map(named)?;
+        let namespace = match stays {
+            true => Cow::Owned(namespace.to_owned()),
+            false => Cow::Borrowed(&*self.own),
+        };
+        Some(OwnLock { asked, namespace, name })
     }
 
     /// The shard's own lock, if the path or the field selector of a request names it.
@@ -152,7 +155,7 @@ impl Locks {
     }
 
     /// The locks that the controller has in a namespace.
-    fn of<'l>(&'l self, namespace: &'l str) -> impl Iterator<Item = &'l Lock> {
+    fn of<'l>(&'l self, namespace: &str) -> impl Iterator<Item = &'l Lock> {
         self.all.iter().filter(move |lock| lock.asked.namespace() == namespace)
     }
 

@@ -20,7 +20,7 @@ use kube::{
 use serde_json::{Value, json};
 
 use crate::direct::{
-    bed::{Bed, LIMIT, Way, names, policy, sharding_config},
+    bed::{Bed, LIMIT, Way, names, policy, sharding_config, until_ready_says},
     clients::kube_client,
 };
 
@@ -371,4 +371,34 @@ fn t72_two_elections_of_each_shard_by_the_rights_of_a_chart() -> Result<()> {
     until("they are given back", LIMIT, || {
         Ok((holders(&bed, &bed.namespace)? == released).then_some(()))
     })
+}
+
+/// Each way not to lead is told by the proxy, as soon as the elector has tried twice.
+#[test]
+fn bad_elections_without_a_lock_of_the_shard_are_told() -> Result<()> {
+    let bed = Bed::new("t72_told")?;
+    let elect = |proxy: &Proxy, namespace: &str, token: &str| {
+        let mut elect = Command::new(go_clients()?);
+        elect.args(["elect", "--namespace", namespace, "--lock", "unnamed", "--seconds", "60"]);
+        elect.arg("--kubeconfig").arg(proxy.kubeconfig(&bed.api, token)?);
+        bed.program("elect", &elect)
+    };
+    let start = |controller: &Value| {
+        let mut config = sharding_config("blue", &[]);
+        config["spec"]["controller"] = controller.clone();
+        Proxy::builder("blue", &config.to_string())
+            .flag(&format!("--pod-namespace={}", bed.namespace))
+            .start(&bed.api)
+    };
+    // In a namespace that nobody thought of.
+    let proxy = start(&json!({ "leaderElectionName": "unnamed" }))?;
+    let elector = elect(&proxy, "kube-system", bed.token())?;
+    until_ready_says(&proxy, "the controller renews leases kube-system/unnamed")?;
+    elector.terminate()?;
+    // By an account without the right to the shard's own.
+    let proxy = start(&json!({ "locks": [{ "name": "unnamed", "namespace": "kube-system" }] }))?;
+    let account = bed.api.service_account(&bed.namespace, "without", &[])?;
+    let elector = elect(&proxy, "kube-system", &account.token)?;
+    until_ready_says(&proxy, "may not write the lock kube-system/unnamed")?;
+    elector.terminate().map(drop)
 }

@@ -151,6 +151,7 @@ fn all_see_who_waits(scene: &Installed, bees: [&str; 2], lease: &str) -> Result<
     for shard in ["ants", "bees"] {
         has_condition(scene, shard, "InForce", "True", "Claimed")?;
         has_condition(scene, shard, "Disjoint", "True", "Apart")?;
+        has_condition(scene, shard, "LocksRenamed", "True", "Held")?;
     }
     Ok(())
 }

@@ -8,8 +8,8 @@ use serde_json::{Value, json};
 use strum::VariantArray;
 
 use self::scene::{
-    at, binding, ca_bundle, config, deployment, found, healthy, lease, metrics, namespace, now,
-    object, one, pod, right, status, webhooks,
+    NOW, at, binding, ca_bundle, config, deployment, found, healthy, lease, metrics, namespace,
+    now, object, one, pod, readyz, right, status, webhooks,
 };
 use super::judge;
 use crate::cli::{
@@ -28,15 +28,21 @@ fn all_is_well_in_a_healthy_cluster_and_most_checks_say_so() {
     assert!(bad.is_empty(), "{bad:#?}");
     let silent = |check: &&Check| findings.iter().all(|finding| finding.check != **check);
     let silent: Vec<_> = Check::VARIANTS.iter().filter(silent).collect();
-    // A level, a LimitRange and the proxy's own files are not there, and no pod is in a ring.
-    let wanted = [&Check::LimitRange, &Check::PodSecurity, &Check::Files, &Check::LeasesRight];
+    // A level, a LimitRange and the proxy's own files are not there, and no pod is in a ring or elects.
+    let wanted = [
+        &Check::LimitRange,
+        &Check::PodSecurity,
+        &Check::Files,
+        &Check::LeasesRight,
+        &Check::Locks,
+    ];
     assert_eq!(silent, wanted);
 }
 
 #[test]
 fn ids_are_stable() {
     let ids: Vec<_> = Check::VARIANTS.iter().map(|check| check.id()).collect();
-    let wanted: Vec<_> = (1..=33).map(|number| format!("D{number:02}")).collect();
+    let wanted: Vec<_> = (1..=34).map(|number| format!("D{number:02}")).collect();
     assert_eq!(ids, wanted);
     assert_eq!([Check::Bundle, Check::Readyz].map(Check::id), ["D09", "D22"]);
 }
@@ -251,6 +257,29 @@ fn malformed_configs_are_named_with_their_fields() {
     let says = "ShardingConfig operators/bad: spec: unknown field `matchLabel`";
     one(Check::Malformed, Error, says, |f| {
         f.namespace().configs.as_mut().unwrap().push(object(bad))
+    });
+}
+
+#[test]
+fn bad_shards_that_do_not_lead_are_told() {
+    let with = |status: &str, reason: &str| {
+        let mut config = config("blue", "blue");
+        let message = "no pod of the shard has held the lock kube-system/op";
+        config["status"] = json!({ "conditions": [{
+            "type": "LocksRenamed", "status": status, "reason": reason, "message": message,
+            "lastTransitionTime": NOW,
+        }] });
+        move |f: &mut Facts| f.namespace().configs = Ok(vec![object(config)])
+    };
+    let says = "ShardingConfig operators/blue: no pod of the shard has held";
+    one(Check::Locks, Error, says, with("False", "NotHeld"));
+    one(Check::Locks, Error, says, with("False", "Forbidden"));
+    one(Check::Locks, Warning, says, with("False", "NotNamed"));
+    one(Check::Locks, Good, "its shard holds its locks", with("True", "Held"));
+    one(Check::Locks, Warning, "locks: the controller renews leases kube-system/op", |f| {
+        let mut answer = readyz();
+        answer.body.push_str("[+]locks ok: the controller renews leases kube-system/op, which\n");
+        f.one().readyz = Ok(answer);
     });
 }
 
