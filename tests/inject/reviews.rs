@@ -462,3 +462,37 @@ fn i13_the_configs_of_the_file_and_of_the_policy_count() {
     let output = files.run(&template, &["--policy=/nowhere"]);
     assert!(String::from_utf8(output.stderr).unwrap().contains("--policy /nowhere"));
 }
+
+#[test]
+fn bad_lock_of_the_arguments_that_the_config_does_not_name_is_noted() {
+    let mut config = config("blue", &with_secret());
+    config["spec"]["controller"] = json!({
+        "leaderElectionName": "op", "locks": [{ "name": "far-*", "namespace": "kube-system" }],
+    });
+    let configs = configs(&[config]);
+    for (args, elects) in [
+        (json!(["--leader-election-namespace=kube-system"]), None),
+        (json!(["--leader-election-namespace", "kube-system", "--leader-election-id=far-1"]), None),
+        (json!(["-leader-election-id=op", "--leader-election-namespace=$(POD_NAMESPACE)"]), None),
+        (json!(["--leader-elect", "--other-namespace=ops"]), None),
+        (json!(["--leader-election-namespace=ops"]), Some("a lock of the namespace ops")),
+        (
+            json!(["--leader-elect-resource-namespace", "ops", "--leader-elect-resource-name=op"]),
+            Some("the lock ops/op"),
+        ),
+        (json!(["--leader-election-id=other"]), Some("the lock ns/other")),
+    ] {
+        let mut pod = pod_with("/spec/containers/0/args", args.clone());
+        let config = configs.of_pod("ns", &pod).unwrap();
+        let done = inject(&mut pod, &settings(Sidecar::Native), Some(config)).unwrap();
+        let Injected::Done { notes, .. } = done else { panic!("{done:?}") };
+        let says = elects.map(|elects| {
+            format!(
+                "ShardingConfig ns/blue: by its arguments, container manager elects by {elects}, which \
+                 spec.controller does not name: without it all shards have one leader; add it to \
+                 spec.controller.locks"
+            )
+        });
+        assert_eq!(notes, Vec::from_iter(says), "{args}");
+    }
+}

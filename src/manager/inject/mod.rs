@@ -100,6 +100,7 @@ pub fn inject(
         CaptureMode::Env => None,
     };
     notes.extend(config.and_then(|config| reviews::note(config, mode)));
+    notes.extend(config.into_iter().flat_map(|config| apps::elections::notes(&parsed, config)));
     apps::mark(&mut parsed, mode);
     apps::give_bundle(&mut parsed, own.wants_token);
     let names = match mode {

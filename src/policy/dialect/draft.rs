@@ -108,6 +108,12 @@ impl ShardingDraft {
         Server { lock, has_webhook: self.webhook.is_some() }
     }
 
+    /// Whether the config names a lock of this namespace, and of this name if one is given.
+    pub fn has_lock(&self, namespace: &str, name: Option<&str>) -> bool {
+        let mut locks = self.locks.names().filter(|lock| lock.namespace() == namespace);
+        locks.any(|lock| name.is_none_or(|name| lock.matches(name)))
+    }
+
     /// The locks of the controller, as the config names them.
     pub fn lock_names(&self) -> impl Iterator<Item = String> {
         self.locks.names().map(ToString::to_string)

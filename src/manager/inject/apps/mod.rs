@@ -1,6 +1,7 @@
 //! The changes to the pod's own containers, and their removal.
 
 pub(in crate::manager::inject) mod aliases;
+pub(in crate::manager::inject) mod elections;
 
 use std::collections::BTreeSet;
 

@@ -94,7 +94,7 @@ impl LockName {
     }
 
     /// Whether the controller may call the lock so. A name of another shard's lock is none.
-    fn matches(&self, name: &str) -> bool {
+    pub fn matches(&self, name: &str) -> bool {
         match self.is_prefix {
             true => name.starts_with(&*self.name) && !name.contains(BEFORE_SHARD),
             false => name == &*self.name,
