@@ -16,8 +16,8 @@ use super::{
 };
 use crate::{
     policy::{
-        GroupResource, Narrow, Refusal, Refused, Share,
-        positions::{Grants, Position, Resume},
+        GroupResource, Narrow, Refusal, Refused, Sharding, Share,
+        positions::{Grants, Position, Positions, Resume},
     },
     wire::{ListOptions, RequestInfo, Verb},
 };
@@ -40,6 +40,9 @@ pub(super) struct Collection {
     pub(super) key: u64,
     /// The position it resumes from, after the key of the grant that gave it.
     resumes: Option<(u64, Resume)>,
+    /// The shardings under which the client of a watch may have what it has, if not under the present
+    /// one.
+    pub(super) former: Vec<Arc<Sharding>>,
 }
 
 /// The time from which the events of a watch are in order, and bookmarks of our own may stand
@@ -92,6 +95,7 @@ impl Collection {
             asked: None,
             key,
             resumes,
+            former: Vec::new(),
         }
     }
 
@@ -113,19 +117,41 @@ impl Collection {
         self.subject.is_limited(&self.in_force)
     }
 
-    /// Checks that a watch or a continued list resumes from a position that was shown under the
-    /// present scope.
-    pub(super) fn may_resume(&self, grants: &mut Grants) -> Result<(), Refused> {
-        if !self.has_scope() {
-            return Ok(());
-        }
-        let Some((key, resume)) = self.resumes else { return Ok(()) };
-        if grants.resume(key, resume, self.in_force.epoch, &self.position) {
-            return Ok(());
-        }
-        let why = "the objects that this shard sees have changed since: list again";
-        Err(Refusal::Expired.because(why))
+    /// Whether a watch or a continued list resumes from a position that was shown under the present
+    /// scope, if from any.
+    pub(super) fn may_resume(&self, grants: &mut Grants) -> bool {
+        let resumes = self.resumes.filter(|_| self.has_scope());
+        resumes.is_none_or(|(key, resume)| {
+            grants.resume(key, resume, self.in_force.epoch, &self.position)
+        })
     }
+
+    /// Whether the scopes may be known under which its position was shown.
+    pub(super) fn may_return(&self, positions: &Positions) -> bool {
+        let is_kept = self.from.is_some() && self.asked.is_some();
+        is_kept && self.subject.is_narrowed && positions.has_former(&self.subject.resource)
+    }
+
+    /// Notes the scopes under which its position may have been shown. Fails with `Expired` if they are
+    /// not known.
+    pub(super) fn comes_back(
+        &mut self,
+        grants: &mut Grants,
+        positions: &Positions,
+    ) -> Result<(), Refused> {
+        let Self { subject, position, in_force, from, .. } = &*self;
+        let former = from
+            .and_then(|at| positions.former(&subject.resource, position, at, &in_force.sharding));
+        self.former = former.ok_or_else(expired)?;
+        grants.join(self.key, self.in_force.epoch, &self.position);
+        Ok(())
+    }
+}
+
+/// The refusal of a watch that cannot be brought over.
+pub(super) fn expired() -> Refused {
+    let why = "the objects that this shard sees have changed since: list again";
+    Refusal::Expired.because(why)
 }
 
 /// The position a watch or a continued list resumes from, after the key of the grant that gave it.

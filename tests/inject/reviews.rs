@@ -488,7 +488,7 @@ fn bad_lock_of_the_arguments_that_the_config_does_not_name_is_noted() {
         let Injected::Done { notes, .. } = done else { panic!("{done:?}") };
         let says = elects.map(|elects| {
             format!(
-                "ShardingConfig ns/blue: by its arguments, container manager elects by {elects}, which \
+                "ShardingConfig ns/blue: by its arguments, container app elects by {elects}, which \
                  spec.controller does not name: without it all shards have one leader; add it to \
                  spec.controller.locks"
             )

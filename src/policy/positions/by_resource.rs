@@ -5,6 +5,7 @@ use std::{collections::HashMap, sync::Arc};
 use parking_lot::RwLock;
 
 use super::{
+    former::{Former, FormerSharding},
     past::{Floor, Past},
     position::Position,
 };
@@ -30,6 +31,7 @@ struct Known {
     /// all positions above its floors under this policy.
     first: Arc<Sharding>,
     present: Arc<Sharding>,
+    former: Former,
     epoch: Epoch,
 }
 
@@ -44,6 +46,7 @@ impl Positions {
         };
         let known = Known {
             by_resource: HashMap::new(),
+            former: Former::unknown_below(&past.floors, past.unknown),
             past,
             present: Arc::clone(&first),
             first,
@@ -106,13 +109,34 @@ impl Positions {
         if known.present.hash() == sharding.hash() {
             return;
         }
+        let mut marks = HashMap::new();
         for (resource, position) in &known.by_resource {
             if known.present.differs(sharding, resource) {
                 position.change(epoch);
+                marks.insert(resource.clone(), position.floor());
             }
         }
         self.beyond.change(epoch);
-        known.present = Arc::clone(sharding);
+        let former = std::mem::replace(&mut known.present, Arc::clone(sharding));
+        known.former.add(FormerSharding { sharding: former, marks: Some(marks) });
+    }
+
+    /// Whether a scope of before may be known for a resource.
+    pub fn has_former(&self, resource: &GroupResource) -> bool {
+        self.known.read().former.has(resource)
+    }
+
+    /// The shardings of before under which a client may hold the position `at` of a resource, each with
+    /// another scope of it, and other than `to`. `None` if one of them is not known.
+    pub fn former(
+        &self,
+        resource: &GroupResource,
+        position: &Position,
+        at: u64,
+        to: &Sharding,
+    ) -> Option<Vec<Arc<Sharding>>> {
+        let late = position.late().filter(|_| !resource.is_too_long())?;
+        self.known.read().former.of(resource, at, late, to)
     }
 
     /// The past that the next process must know.

@@ -72,6 +72,12 @@ impl Grants {
     pub fn bring_over(&mut self, collection: u64, epoch: Epoch, position: &Position) {
         let clients = self.clients(collection, epoch, position);
         clients.leave();
+        self.join(collection, epoch, position);
+    }
+
+    /// Records that a client of `collection` comes to the scope of `epoch`, whatever it had before.
+    pub fn join(&mut self, collection: u64, epoch: Epoch, position: &Position) {
+        let clients = self.clients(collection, epoch, position);
         clients.present = clients.present.saturating_add(1);
         clients.epoch = epoch;
     }

@@ -4,12 +4,14 @@
 //! changed since, the client's store belongs to the old scope and must be listed again. So for
 //! each resource there is a floor F: the highest position shown to any client under an older
 //! scope. A resumption at or below F is refused with 410, unless the very connection was given a
-//! complete list at that position under the present scope.
+//! complete list at that position under the present scope. The scopes that its client may have are
+//! remembered, so that a watch can be brought over from all of them instead.
 //!
 //! Positions are shared by all threads. The hot path is safe without a lock because of the order of
 //! the write and the read in [`Position::show`], and of the two in a change.
 
 mod by_resource;
+mod former;
 mod grants;
 mod past;
 mod position;

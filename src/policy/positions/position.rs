@@ -21,6 +21,8 @@ pub struct Position {
     shown: AtomicU64,
     /// The highest position that was shown under an older scope.
     floor: AtomicU64,
+    /// The highest position that was shown under an older scope after its end, as far as it is known.
+    late: AtomicU64,
     /// The epoch of the last change of scope.
     changed_in: AtomicU64,
     unparsed: Mutex<Unparsed>,
@@ -74,6 +76,7 @@ impl Position {
             Resume::Number(rv) => {
                 self.shown.fetch_max(rv, SeqCst);
                 if self.is_stale(epoch) {
+                    self.late.fetch_max(rv, SeqCst);
                     self.floor.fetch_max(rv, SeqCst);
                 }
             }
@@ -103,6 +106,13 @@ impl Position {
             Resume::Number(rv) => rv > floor && !is_old,
             Resume::Opaque => floor == 0 && !is_old,
         }
+    }
+
+    /// The highest position that was shown under an older scope after its end. `None` if it is not
+    /// known.
+    pub(super) fn late(&self) -> Option<u64> {
+        let is_old = self.unparsed.lock().is_old;
+        (!is_old).then(|| self.late.load(SeqCst))
     }
 
     /// Whether the scope changed after `epoch`.
@@ -161,6 +171,7 @@ impl Position {
         unparsed.is_old = match unparsed.bound {
             Bound::None => false,
             Bound::At(bound) => {
+                self.late.fetch_max(bound, SeqCst);
                 self.floor.fetch_max(bound, SeqCst);
                 unparsed.bound = Bound::None;
                 false

@@ -8,7 +8,7 @@ use crate::{
     policy::{Refusal, Refused},
     proxy::{
         collection::Collection,
-        streams::{JudgedList, Treatment},
+        streams::{JudgedList, Prelude, Treatment},
         upstream::{Broken, UpstreamBody},
     },
     wire::{media::Encoding, name::BodyKind},
@@ -36,7 +36,7 @@ pub(super) enum Follow {
     Splice(OnUpgrade),
     List(UpstreamBody, Collection, Option<Encoding>),
     JudgedList(Box<JudgedList>),
-    Watch(UpstreamBody, Collection, Encoding, Treatment),
+    Watch(UpstreamBody, Collection, Encoding, Treatment, Option<Prelude>),
 }
 
 /// The refusal of a path or query that cannot be the target of a request.

@@ -4,11 +4,14 @@ use std::rc::Rc;
 
 use http::{HeaderMap, StatusCode, header};
 
-use super::answer::{Answer, Follow, Stop};
+use super::{
+    answer::{Answer, Follow, Stop},
+    returning::Returned,
+};
 use crate::{
     policy::{Refusal, Way},
     proxy::{
-        collection::Collection,
+        collection::{Collection, expired},
         shared::Pair,
         streams::{BodyError, JudgedList, Treatment},
         upstream::UpstreamBody,
@@ -22,6 +25,7 @@ pub(super) async fn follow(
     answer: Answer,
     way: &Way,
     collection: Option<Collection>,
+    returned: Option<Returned>,
 ) -> Result<Answer, Stop> {
     let Answer { mut reply, follow } = answer;
     let is_followed = |collection: &Collection| match collection.share.is_each() {
@@ -44,7 +48,7 @@ pub(super) async fn follow(
     let follow = match (way, encoding) {
         (Way::Watch(_), encoding) => {
             let readable = encoding.filter(|_| !headers.contains_key(header::CONTENT_ENCODING));
-            watched(body, collection, readable)?
+            watched(pair, body, collection, readable, returned)?
         }
         (_, encoding) if collection.share.is_each() => {
             let list = judged(pair, headers, body, collection, encoding).await?;
@@ -56,18 +60,34 @@ pub(super) async fn follow(
 }
 
 fn watched(
+    pair: &Pair,
     body: UpstreamBody,
     collection: Collection,
     encoding: Option<Encoding>,
+    returned: Option<Returned>,
 ) -> Result<Follow, Stop> {
+    let prelude = match returned {
+        None => None,
+        // The events have to be in the encoding of the watch.
+        Some(returned)
+            if encoding.is_none_or(|is| returned.encoding.is_some_and(|of| of != is)) =>
+        {
+            pair.grants.borrow_mut().leave(collection.key);
+            return Err(expired().into());
+        }
+        Some(returned) => {
+            pair.worker.shared.metrics.count_stream_change("returned");
+            Some(returned.prelude)
+        }
+    };
     let Collection { share, hides_bookmarks, .. } = &collection;
     let events = encoding
         .and_then(|encoding| Some((encoding, Treatment::new(encoding, share, *hides_bookmarks)?)));
     match events {
-        Some((encoding, events)) => Ok(Follow::Watch(body, collection, encoding, events)),
+        Some((encoding, events)) => Ok(Follow::Watch(body, collection, encoding, events, prelude)),
         // The client may see all of it, so no event has to be parsed.
         None if !collection.is_limited() => {
-            Ok(Follow::Watch(body, collection, Encoding::Json, Treatment::Unparsed))
+            Ok(Follow::Watch(body, collection, Encoding::Json, Treatment::Unparsed, prelude))
         }
         None => {
             let why = "the API server answers this watch in an encoding that cannot be followed: \

@@ -7,6 +7,7 @@ mod delete;
 mod election;
 mod follow;
 mod present;
+mod returning;
 mod upgrade;
 mod websocket;
 
@@ -166,10 +167,14 @@ async fn by_its_way(
     let mut rewrite = in_force.sharding.rewrite(&way, info)?;
     let mut collection = collection(pair, info, &way, in_force, uri, &mut request)?;
     let own = OnBehalf { uri, headers: request.headers() };
-    if let Some(collection) = &mut collection
-        && info.method == Method::GET
-    {
-        Box::pin(present::settle(pair, info, own, collection)).await?;
+    let mut returned = None;
+    if let Some(collection) = &mut collection {
+        let may_resume = collection.may_resume(&mut pair.grants.borrow_mut());
+        if !may_resume {
+            returned = Some(Box::pin(returning::come_back(pair, info, own, collection)).await?);
+        } else if info.method == Method::GET {
+            Box::pin(present::settle(pair, info, own, collection)).await?;
+        }
     }
     if let Some(narrow) = way.pushed_narrow(info) {
         let asked = understood(&pair.upstream, info, &narrow.share, own);
@@ -191,7 +196,7 @@ async fn by_its_way(
         }
         (Way::List(_) | Way::Watch(_), _) => {
             let answer = pass(pair, request).await?;
-            Box::pin(follow(pair, answer, &way, collection)).await
+            Box::pin(follow(pair, answer, &way, collection, returned)).await
         }
         _ => pass(pair, request).await,
     }
@@ -222,7 +227,6 @@ fn collection(
     let mut collection = Collection::new(info, narrow, position, in_force);
     pair.worker.shared.feed.has_asked(Some(collection.key));
     collection.asked = asked;
-    collection.may_resume(&mut pair.grants.borrow_mut())?;
     Ok(Some(collection))
 }
 
@@ -342,9 +346,10 @@ fn deliver(pair: &Rc<Pair>, answer: Answer, mut access: Access) -> Response<Repl
             upgrade::splice(pair, client, upstream, access);
             return reply.map(|()| ReplyBody::empty());
         }
-        Follow::Watch(body, collection, encoding, events) => {
+        Follow::Watch(body, collection, encoding, events, prelude) => {
             access.is_stream = true;
-            Backing::Watch(Box::new(WatchBody::new(pair, body, collection, encoding, events)))
+            let watch = WatchBody::new(pair, body, collection, encoding, events, prelude);
+            Backing::Watch(Box::new(watch))
         }
         Follow::List(body, collection, encoding) => {
             let compression = reply.headers().get(header::CONTENT_ENCODING);

@@ -3,6 +3,7 @@
 
 mod body;
 mod change;
+mod difference;
 mod error;
 mod list;
 mod passing;
@@ -13,6 +14,7 @@ mod websocket;
 
 pub(super) use self::{
     body::{Backing, ReplyBody},
+    difference::{Lists, Moved, Prelude},
     error::BodyError,
     list::{ListBody, judged::JudgedList},
     passing::Treatment,

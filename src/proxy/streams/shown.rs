@@ -50,7 +50,6 @@ impl Shown {
         if let Some(from) = from {
             // A client that resumes from this position later has seen events of this policy.
             position.show(Resume::Number(from), in_force.epoch);
-            worker.shared.feed.came_back(key);
         }
         let resource = subject.resource.clone();
         let present = worker.shared.feed.in_force().unwrap_or_else(|| in_force.clone());
@@ -75,6 +74,13 @@ impl Shown {
         shown.update_may_change();
         shown.stream.catch_up(&present);
         shown
+    }
+
+    /// Records that its client has what the present policy shows at the position that it asked for.
+    pub(super) fn came_back(&self) {
+        if self.at.is_some() {
+            self.pair.worker.shared.feed.came_back(self.key);
+        }
     }
 
     pub(super) fn metrics(&self) -> &Metrics {

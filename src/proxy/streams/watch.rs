@@ -12,6 +12,7 @@ use http_body::Frame;
 
 use super::{
     change::{Changed, Changing, Progress},
+    difference::Prelude,
     error::BodyError,
     passing::{Passing, Portion, Treatment},
     shown::Shown,
@@ -28,6 +29,8 @@ use crate::{
 };
 
 pub(in crate::proxy) struct WatchBody {
+    /// The events that come first, for a client that came back with objects of another scope.
+    prelude: Option<Prelude>,
     stage: Stage,
     pub(super) shown: Shown,
 }
@@ -46,17 +49,29 @@ impl WatchBody {
         collection: Collection,
         encoding: Encoding,
         events: Treatment,
+        prelude: Option<Prelude>,
     ) -> Self {
-        Self {
-            stage: Stage::Upstream(Box::new(Passing::new(pair, upstream, events))),
-            shown: Shown::new(pair, collection, encoding),
+        let shown = Shown::new(pair, collection, encoding);
+        if prelude.is_none() {
+            shown.came_back();
         }
+        let stage = Stage::Upstream(Box::new(Passing::new(pair, upstream, events)));
+        Self { prelude, stage, shown }
     }
 
     pub(super) fn poll_frame(
         &mut self,
         cx: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, BodyError>>> {
+        if let Some(prelude) = &mut self.prelude {
+            match prelude.next() {
+                Some(bytes) => return Poll::Ready(Some(Ok(Frame::data(bytes)))),
+                None => {
+                    self.prelude = None;
+                    self.shown.came_back();
+                }
+            }
+        }
         loop {
             let bytes = match &mut self.stage {
                 Stage::None => return Poll::Ready(None),

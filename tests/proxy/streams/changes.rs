@@ -23,7 +23,8 @@ use crate::support::{
 };
 
 /// The watch of an informer that has a list.
-const GO_ON: &str = "watch=1&allowWatchBookmarks=true&resourceVersion=100&timeoutSeconds=300";
+pub(super) const GO_ON: &str =
+    "watch=1&allowWatchBookmarks=true&resourceVersion=100&timeoutSeconds=300";
 
 /// A policy with both resources in this shard.
 fn both(shard: &str) -> String {
@@ -31,7 +32,7 @@ fn both(shard: &str) -> String {
 }
 
 /// A new pod: no client was ever shown anything.
-async fn scene_with(http: Http) -> (Upstream, Proxy, Client) {
+pub(super) async fn scene_with(http: Http) -> (Upstream, Proxy, Client) {
     let upstream = Upstream::speaking(http).await;
     let files = Files::new(&upstream.ca.pem);
     let state_dir = Some(files.path().to_owned());
@@ -45,7 +46,7 @@ async fn scene() -> (Upstream, Proxy, Client) {
 }
 
 /// An item of a list, which has no kind of its own.
-fn item(name: &str, rv: u64, owners: usize) -> Value {
+pub(super) fn item(name: &str, rv: u64, owners: usize) -> Value {
     let owners: Vec<_> = (0..owners).map(|_| json!({"kind": "Parent", "uid": "p"})).collect();
     let mut meta = object("ns", name, rv)["metadata"].take();
     // An empty list of owners is no owner.
@@ -76,7 +77,7 @@ async fn next(response: &mut Response<Incoming>, rest: &mut Vec<u8>) -> (String,
     (event["type"].as_str().unwrap().to_owned(), what.as_str().unwrap().to_owned())
 }
 
-async fn sees(response: &mut Response<Incoming>, expected: &[(&str, &str)]) {
+pub(super) async fn sees(response: &mut Response<Incoming>, expected: &[(&str, &str)]) {
     let mut rest = Vec::new();
     for expected in expected {
         let (kind, what) = next(response, &mut rest).await;
@@ -85,7 +86,7 @@ async fn sees(response: &mut Response<Incoming>, expected: &[(&str, &str)]) {
     assert_eq!(rest, b"", "nothing more");
 }
 
-fn is_list(call: &Call, selector: &str, at: &str) {
+pub(super) fn is_list(call: &Call, selector: &str, at: &str) {
     assert_eq!(call.query("labelSelector").as_deref(), Some(selector), "{}", call.target());
     assert_eq!(call.query("resourceVersion").as_deref(), Some(at));
     assert_eq!(call.query("resourceVersionMatch").as_deref(), Some("Exact"));
@@ -96,7 +97,7 @@ fn is_list(call: &Call, selector: &str, at: &str) {
 }
 
 /// Answers the lists of a change from blue to green in which `over` leaves and `new` enters.
-async fn moves(upstream: &mut Upstream, at: u64, over: &[Value], new: &[Value]) {
+pub(super) async fn moves(upstream: &mut Upstream, at: u64, over: &[Value], new: &[Value]) {
     let call = upstream.call().await;
     is_list(&call, "shard=blue,shard!=green", &at.to_string());
     call.json(200, &page(at, "", over));

@@ -8,6 +8,7 @@ mod lists;
 mod named;
 mod pushdown;
 mod restarts;
+mod returning;
 mod shared;
 mod watches;
 mod websocket;

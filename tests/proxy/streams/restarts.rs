@@ -7,6 +7,7 @@ use ctrlmesh::wire::media::Encoding;
 use http::Method;
 use hyper::body::Incoming;
 
+use super::shared::is_compacted;
 use crate::support::{
     CONFIGMAPS,
     client::{self, Client, Http, chunk, request},
@@ -85,6 +86,10 @@ impl Scene {
                 call = self.upstream.call() => {
                     if is_own(&call) {
                         call.json(200, &list(PRESENT));
+                        continue;
+                    }
+                    if call.query("resourceVersionMatch").is_some() {
+                        is_compacted(call, rv);
                         continue;
                     }
                     call.watch().end();

@@ -10,7 +10,7 @@ use crate::support::{
     events::too_old,
     proxy::Proxy,
     soon,
-    upstream::{Stream, Upstream},
+    upstream::{Call, Stream, Upstream},
 };
 
 /// All ConfigMaps.
@@ -71,7 +71,8 @@ pub(super) async fn opened(
     (events, pending.await.unwrap())
 }
 
-/// Whether a watch from this position goes upstream; otherwise it must get a 410.
+/// Whether a watch from this position goes upstream; otherwise it must get a 410. It must, too, if it
+/// could be brought over from the scopes of before, and the API server has compacted its position.
 pub(super) async fn resumes(
     client: &mut Client,
     upstream: &mut Upstream,
@@ -80,21 +81,35 @@ pub(super) async fn resumes(
 ) -> bool {
     let target = format!("{path}?watch=1&resourceVersion={rv}");
     let mut pending = Box::pin(client.send(request(Method::GET, &target)));
-    tokio::select! {
-        call = upstream.call() => {
+    let answer = loop {
+        let call = tokio::select! {
+            call = upstream.call() => call,
+            answer = &mut pending => break answer,
+        };
+        if call.query("limit").as_deref() == Some("1") {
+            // What clients were shown stays unknown.
+            call.json(500, "{}");
+        } else if call.query("resourceVersionMatch").is_some() {
+            is_compacted(call, rv);
+        } else {
             assert!(call.target().contains(&format!("resourceVersion={rv}")));
             call.watch().end();
             let answer = client::text(pending.await.unwrap()).await;
             assert_eq!(answer, (200, String::new()));
-            true
+            return true;
         }
-        answer = &mut pending => {
-            let (code, body) = client::whole(answer.unwrap()).await.unwrap();
-            assert_eq!(code, 200, "an HTTP 410 would be repeated for ever by some");
-            assert_eq!(body, too_old(Encoding::Json));
-            false
-        }
-    }
+    };
+    let (code, body) = client::whole(answer.unwrap()).await.unwrap();
+    assert_eq!(code, 200, "an HTTP 410 would be repeated for ever by some");
+    assert_eq!(body, too_old(Encoding::Json));
+    false
+}
+
+/// Answers a list as of a position that the API server does not have any more.
+pub(super) fn is_compacted(call: Call, rv: u64) {
+    assert_eq!(call.query("resourceVersionMatch").as_deref(), Some("Exact"));
+    assert_eq!(call.query("resourceVersion"), Some(rv.to_string()));
+    call.json(410, "{\"kind\":\"Status\",\"code\":410,\"reason\":\"Expired\"}");
 }
 
 pub(super) async fn ends_clean(response: &mut Response<Incoming>) {

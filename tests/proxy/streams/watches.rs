@@ -6,7 +6,7 @@ use ctrlmesh::wire::media::Encoding;
 use http::{HeaderValue, Method, header};
 use tokio::time::Instant;
 
-use super::shared::{CHANGES, SECRETS, ends_clean, resumes, watch};
+use super::shared::{CHANGES, SECRETS, ends_clean, is_compacted, resumes, watch};
 use crate::support::{
     CONFIGMAPS,
     client::{self, Client, Http, bytes, chunk, request},
@@ -263,7 +263,9 @@ async fn t23_the_refusal_is_in_the_clients_encoding() {
         let mut sent = request(Method::GET, &target);
         let kind = HeaderValue::from_static(encoding.stream_content_type());
         sent.headers_mut().insert(header::ACCEPT, kind.clone());
-        let response = client.send(sent).await.unwrap();
+        let pending = client.send(sent);
+        is_compacted(upstream.call().await, 100);
+        let response = pending.await.unwrap();
         assert_eq!(response.headers()[header::CONTENT_TYPE], kind);
         assert_eq!(
             client::whole(response).await.unwrap(),

@@ -10,7 +10,7 @@ use hyper_util::rt::TokioIo;
 use serde_json::Value;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
-use super::shared::{ALL, event, object, page, scene_of};
+use super::shared::{ALL, event, is_compacted, object, page, scene_of};
 use crate::support::{
     CONFIGMAPS,
     client::{AnyBody, Client, Http, request, text},
@@ -158,8 +158,9 @@ async fn a_boundary_that_moves_expires_a_watch_over_websocket() {
 
     // As from the API server: a position that is too old is an event, not an answer in HTTP.
     let mut client = Client::new(&proxy, Http::One).await;
-    let reply = client.send(handshake("&resourceVersion=50", &[])).await.unwrap();
-    let mut socket = Socket::on(reply).await;
+    let pending = client.send(handshake("&resourceVersion=50", &[]));
+    is_compacted(upstream.call().await, 50);
+    let mut socket = Socket::on(pending.await.unwrap()).await;
     assert_eq!(socket.frame().await, (TEXT, too_old(Encoding::Json)));
     socket.ends(NORMAL).await;
     assert!(upstream.is_quiet());

@@ -359,3 +359,69 @@ fn a_change_keeps_the_floors_of_resources_that_it_leaves_alone() {
     positions.change(TWO, &b());
     assert_eq!(positions.past().floors.get(&resource("secrets")), Some(&Floor::At(100)));
 }
+
+/// The scopes of pods under which a client may hold this position, by the value of their label.
+fn former(positions: &Positions, rv: u64, to: &Sharding) -> Option<Vec<String>> {
+    let former = positions.former(&pods(), &positions.of(&pods()), rv, to)?;
+    let text = |sharding: &Arc<Sharding>| sharding.scope(&pods()).unwrap().text().to_owned();
+    Some(former.iter().map(text).collect())
+}
+
+fn c() -> Arc<Sharding> {
+    policy(&[("pods", "c")])
+}
+
+#[test]
+fn a_position_is_of_each_scope_that_was_in_force_since() {
+    let positions = Positions::new(Past::none(), a());
+    positions.keep(&pods(), ONE, &a()).show(at(100), ONE);
+    positions.change(TWO, &b());
+    assert_eq!(former(&positions, 100, &b()).unwrap(), ["shard=a"]);
+    assert_eq!(former(&positions, 101, &b()), None, "nobody was shown it");
+    positions.keep(&pods(), TWO, &b()).show(at(200), TWO);
+    positions.change(THREE, &c());
+    assert_eq!(former(&positions, 7, &c()).unwrap(), ["shard=a", "shard=b"]);
+    assert_eq!(former(&positions, 101, &c()).unwrap(), ["shard=b"], "A was over by then");
+    // A late answer of the first scope.
+    positions.keep(&pods(), ONE, &a()).show(at(250), ONE);
+    assert_eq!(former(&positions, 250, &c()).unwrap(), ["shard=a", "shard=b"]);
+    // Back to a scope of before: what has it needs nothing.
+    positions.change(Epoch::new(4), &a());
+    assert_eq!(former(&positions, 100, &a()).unwrap(), ["shard=b", "shard=c"]);
+    assert_eq!(former(&positions, 300, &a()), None);
+    let long = GroupResource::new("", &"x".repeat(1000));
+    assert_eq!(positions.former(&long, &positions.of(&long), 7, &a()), None);
+}
+
+#[test]
+fn bad_position_of_more_scopes_than_are_remembered() {
+    let positions = Positions::new(Past::none(), a());
+    for (number, rv) in (1..=17).zip(100..) {
+        let epoch = Epoch::new(number);
+        let sharding = policy(&[("pods", &format!("s{number}"))]);
+        positions.keep(&pods(), epoch, &sharding).show(at(rv), epoch);
+        positions.change(epoch.next(), &policy(&[("pods", &format!("s{}", number + 1))]));
+    }
+    let to = policy(&[("pods", "s18")]);
+    assert_eq!(former(&positions, 100, &to), None, "the first of seventeen is forgotten");
+    assert_eq!(former(&positions, 101, &to).unwrap().len(), 16);
+}
+
+#[test]
+fn bad_position_of_a_scope_that_no_process_knows() {
+    let floors = [(pods(), Floor::At(50))].into();
+    let past = Past { floors, ..after_the_same() };
+    let positions = Positions::new(past, a());
+    positions.keep(&pods(), ONE, &a()).show(at(100), ONE);
+    positions.change(TWO, &b());
+    assert_eq!(former(&positions, 100, &b()), None, "what was shown before is not known yet");
+    let position = positions.of(&pods());
+    position.settle(position.question().unwrap(), at(120));
+    assert_eq!(former(&positions, 50, &b()), None);
+    assert_eq!(former(&positions, 51, &b()).unwrap(), ["shard=a"]);
+    assert_eq!(former(&positions, 120, &b()).unwrap(), ["shard=a"]);
+    let positions = Positions::new(Past::unknown(), a());
+    positions.keep(&pods(), ONE, &a()).show(at(100), ONE);
+    positions.change(TWO, &b());
+    assert_eq!(former(&positions, 100, &b()), None);
+}
