@@ -46,7 +46,7 @@ impl Positions {
         };
         let known = Known {
             by_resource: HashMap::new(),
-            former: Former::unknown_below(&past.floors, past.unknown),
+            former: past.former.clone(),
             past,
             present: Arc::clone(&first),
             first,
@@ -118,7 +118,9 @@ impl Positions {
         }
         self.beyond.change(epoch);
         let former = std::mem::replace(&mut known.present, Arc::clone(sharding));
-        known.former.add(FormerSharding { sharding: former, marks: Some(marks) });
+        if !marks.is_empty() {
+            known.former.add(FormerSharding { sharding: former, marks: Some(marks) });
+        }
     }
 
     /// Whether a scope of before may be known for a resource.
@@ -139,10 +141,16 @@ impl Positions {
         self.known.read().former.of(resource, at, late, to)
     }
 
+    /// The sharding in force.
+    pub fn present(&self) -> Arc<Sharding> {
+        Arc::clone(&self.known.read().present)
+    }
+
     /// The past that the next process must know.
     pub fn past(&self) -> Past {
         let known = self.known.read();
         let mut past = known.past.clone();
+        past.former = known.former.clone();
         if past.had_process && known.first.hash() != known.present.hash() {
             // Resources that no client requested may be affected too, and cannot be listed.
             past.unknown = true;

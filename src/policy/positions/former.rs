@@ -3,7 +3,7 @@
 //! Hides how many are remembered, and what forgetting one costs. A client that resumes at X has what
 //! some scope had at X that was in force when X could be shown: one whose *mark*, the highest
 //! position that was shown until it ended, is not below X. Every such scope is among those that are
-//! remembered, unless X is below the mark of one that was forgotten.
+//! remembered, unless X is not above the mark of one that was forgotten.
 
 use std::{
     collections::{HashMap, VecDeque},
@@ -16,48 +16,79 @@ use crate::policy::{GroupResource, Sharding};
 /// Most scopes that are remembered.
 const MOST: usize = 16;
 
+/// Marks, by resource.
+pub type Marks = HashMap<GroupResource, Floor>;
+
 /// The shardings of before, the oldest first.
-#[derive(Clone, Debug, Default)]
-pub(super) struct Former {
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Former {
     all: VecDeque<FormerSharding>,
-    /// The highest marks of those that were forgotten.
-    forgotten: HashMap<GroupResource, Floor>,
-    /// Whether any position of such a resource may be of a scope that is not known.
-    is_unknown: bool,
+    forgotten: Forgotten,
 }
 
 /// A sharding of before, and the mark of each resource whose scope ended with it.
-#[derive(Clone, Debug)]
-pub(super) struct FormerSharding {
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct FormerSharding {
     /// The sharding.
-    pub(super) sharding: Arc<Sharding>,
+    pub sharding: Arc<Sharding>,
     /// The marks. `None` if they are not known: any position may be of it.
-    pub(super) marks: Option<HashMap<GroupResource, Floor>>,
+    pub marks: Option<Marks>,
+}
+
+/// The highest marks of the shardings that were forgotten.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Forgotten {
+    /// The marks.
+    pub marks: Marks,
+    /// Whether any position of the other resources may be of one of them.
+    pub is_unknown: bool,
 }
 
 impl Former {
-    /// The past of a process whose clients may hold positions up to these floors of scopes that
-    /// nobody knows.
-    pub(super) fn unknown_below(floors: &HashMap<GroupResource, Floor>, is_unknown: bool) -> Self {
-        Self { forgotten: floors.clone(), is_unknown, ..Self::default() }
+    /// The shardings of before, the oldest first, and what was forgotten before them.
+    pub fn new(all: impl IntoIterator<Item = FormerSharding>, forgotten: Forgotten) -> Self {
+        let mut former = Self { all: VecDeque::new(), forgotten };
+        all.into_iter().for_each(|one| former.add(one));
+        former
+    }
+
+    /// Shardings that nobody knows, under which any position may have been shown.
+    pub fn unknown() -> Self {
+        Self::new([], Forgotten { is_unknown: true, ..Forgotten::default() })
+    }
+
+    /// Those that are remembered, the oldest first.
+    pub fn all(&self) -> impl Iterator<Item = &FormerSharding> {
+        self.all.iter()
+    }
+
+    /// Those that are not.
+    pub const fn forgotten(&self) -> &Forgotten {
+        &self.forgotten
     }
 
     /// Adds the sharding that ends.
-    pub(super) fn add(&mut self, former: FormerSharding) {
+    pub fn add(&mut self, former: FormerSharding) {
         self.all.push_back(former);
-        if self.all.len() > MOST
-            && let Some(FormerSharding { marks, .. }) = self.all.pop_front()
-        {
-            match marks {
-                None => (self.is_unknown, self.forgotten) = (true, HashMap::new()),
-                Some(marks) => {
-                    for (resource, mark) in marks {
-                        let known = self.forgotten.entry(resource).or_insert(mark);
-                        *known = known.max(mark);
-                    }
+        if self.all.len() > MOST {
+            self.forget();
+        }
+    }
+
+    /// Forgets the oldest. Returns whether there was one.
+    pub fn forget(&mut self) -> bool {
+        let Some(FormerSharding { marks, .. }) = self.all.pop_front() else { return false };
+        match marks {
+            None => self.forgotten = Forgotten { is_unknown: true, marks: HashMap::new() },
+            Some(marks) => {
+                for (resource, mark) in marks {
+                    let known = self.forgotten.marks.get(&resource).copied();
+                    let other = self.forgotten.mark(&resource);
+                    self.forgotten.marks.insert(resource, known.unwrap_or(other).max(mark));
                 }
             }
         }
+        true
     }
 
     /// Whether one of them has ended for a resource.
@@ -80,8 +111,7 @@ impl Former {
             Floor::At(mark) => at <= mark,
             Floor::Unknown => true,
         };
-        let other = if self.is_unknown { Floor::Unknown } else { Floor::At(0) };
-        if is_below(self.forgotten.get(resource).copied().unwrap_or(other)) {
+        if is_below(self.forgotten.mark(resource)) {
             return None;
         }
         let mut found: Vec<Arc<Sharding>> = Vec::new();
@@ -100,5 +130,12 @@ impl Former {
             }
         }
         (!found.is_empty()).then_some(found)
+    }
+}
+
+impl Forgotten {
+    fn mark(&self, resource: &GroupResource) -> Floor {
+        let other = if self.is_unknown { Floor::Unknown } else { Floor::At(0) };
+        self.marks.get(resource).copied().unwrap_or(other)
     }
 }

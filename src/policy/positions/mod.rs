@@ -18,6 +18,7 @@ mod position;
 
 pub use self::{
     by_resource::Positions,
+    former::{Forgotten, Former, FormerSharding, Marks},
     grants::Grants,
     past::{Floor, Past, Resume},
     position::{Position, Question},

@@ -2,6 +2,7 @@
 
 use std::collections::HashMap;
 
+use super::former::Former;
 use crate::{policy::GroupResource, wire::rv::ResourceVersion};
 
 /// The positions that clients were shown before this process, as far as they are known.
@@ -14,6 +15,8 @@ pub struct Past {
     /// Whether there was a process before this one. Under its last policy it may have shown any
     /// position above the floors: at the next change, all of these are of an older scope.
     pub had_process: bool,
+    /// The shardings under which positions at or below the floors were shown.
+    pub former: Former,
 }
 
 /// The highest position that was shown under an older scope.
@@ -48,12 +51,18 @@ impl Resume {
 impl Past {
     /// The past of a new pod: no client was shown anything.
     pub fn none() -> Self {
-        Self { floors: HashMap::new(), unknown: false, had_process: false }
+        Self {
+            floors: HashMap::new(),
+            unknown: false,
+            had_process: false,
+            former: Former::default(),
+        }
     }
 
     /// A past in which clients may have been shown anything.
     pub fn unknown() -> Self {
-        Self { floors: HashMap::new(), unknown: true, had_process: true }
+        let former = Former::unknown();
+        Self { floors: HashMap::new(), unknown: true, had_process: true, former }
     }
 
     pub(super) fn floor(&self, resource: &GroupResource) -> Floor {

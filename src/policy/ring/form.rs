@@ -104,6 +104,33 @@ fn is_false(is: &bool) -> bool {
     !is
 }
 
+/// The text that says exactly an area. `None` if it is too long.
+pub fn area_text(area: &Area<Arc<Scope>>) -> Option<String> {
+    let pieces = area.pieces().map(|(rule, scope)| piece_text(rule, scope.map(AsRef::as_ref)));
+    let text = written(&Text { pieces: Some(pieces.collect()), ..Text::default() });
+    Some(text).filter(|text| text.len() <= LONGEST)
+}
+
+/// The area that a text says. `None` if it cannot be read.
+pub fn read_area(text: &str) -> Option<Area<Arc<Scope>>> {
+    let text: Text = serde_json::from_str(text).ok()?;
+    let is_whole = !text.all && text.digest.is_none();
+    text.pieces.filter(|_| is_whole).and_then(area_of)
+}
+
+fn area_of(texts: Vec<PieceText>) -> Option<Area<Arc<Scope>>> {
+    let mut rules = BTreeSet::new();
+    let mut pieces = Vec::new();
+    for piece in texts {
+        let (rule, scope) = piece.read()?;
+        if !rules.insert(rule.clone()) {
+            return None;
+        }
+        pieces.push((rule, scope));
+    }
+    Some(Area::new(pieces))
+}
+
 impl ScopeClaim {
     /// The text that says the claim. The same claim has the same text.
     pub fn text(&self) -> Result<String, TooLong> {
@@ -138,16 +165,7 @@ impl ScopeClaim {
         if text.all {
             return Some(Self::All);
         }
-        let mut rules = BTreeSet::new();
-        let mut pieces = Vec::new();
-        for piece in text.pieces? {
-            let (rule, scope) = piece.read()?;
-            if !rules.insert(rule.clone()) {
-                return None;
-            }
-            pieces.push((rule, scope));
-        }
-        Some(Self::of(Area::new(pieces)))
+        area_of(text.pieces?).map(Self::of)
     }
 }
 

@@ -5,7 +5,6 @@
 //! and is emptied, never removed, if it cannot be written.
 
 use std::{
-    collections::HashMap,
     fs::{self, File, OpenOptions},
     io::{self, Read},
     path::{Path, PathBuf},
@@ -16,11 +15,15 @@ use serde::{Deserialize, Serialize};
 
 use crate::policy::{
     Epoch, GroupResource, Sharding,
-    positions::{Floor, Past, Positions},
+    positions::{Floor, Forgotten, Former, FormerSharding, Marks, Past, Positions},
+    ring::{area_text, read_area},
 };
 
-/// Bytes of the file for as many resources as have a position of their own, with the longest names.
-const MAX_BYTES: u64 = 1 << 20;
+/// Bytes of the file for as many resources as have a position of their own, with the longest names, and
+/// for the boundaries of before.
+const MAX_BYTES: u64 = 2 << 20;
+/// Most bytes of the boundaries of before. One has 192 KiB at most.
+const MAX_FORMER: usize = 1 << 20;
 
 /// The positions that clients were shown of one API server, and the file that keeps them.
 #[derive(Debug)]
@@ -49,9 +52,32 @@ struct Content {
     /// Whether resources that `floors` lacks have an unknown past.
     unknown: bool,
     floors: Vec<Entry>,
+    /// The boundaries under which positions were shown. `None` in a file of an older version.
+    #[serde(default)]
+    boundaries: Option<Boundaries>,
 }
 
-#[derive(Debug, Serialize, Deserialize)]
+/// Boundaries, the oldest first, and the marks of those that were forgotten.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+struct Boundaries {
+    former: Vec<Boundary>,
+    /// The last ones, whose marks are not known: those in force, and one that is about to be.
+    present: Vec<String>,
+    forgotten: Vec<Entry>,
+    is_unknown: bool,
+}
+
+/// A boundary, and the highest position of each resource that was shown until it ended.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Boundary {
+    area: String,
+    /// The positions. `None` if any may be of it.
+    marks: Option<Vec<Entry>>,
+}
+
+#[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Entry {
     group: String,
@@ -103,11 +129,12 @@ impl KeptPositions {
     }
 
     /// The positions shown before this process, if it starts with `sharding`.
-    fn read(&self, sharding: &Sharding) -> Past {
+    fn read(&self, sharding: &Arc<Sharding>) -> Past {
         match &self.at_start {
             AtStart::Nothing => Past::none(),
-            AtStart::Content(content) if content.vouches_for(sharding) => content.past(),
-            AtStart::Content(_) | AtStart::Unknown => Past::unknown(),
+            AtStart::Content(content) if content.vouches_for(sharding) => content.past(sharding),
+            AtStart::Content(content) => Past { former: content.all(sharding), ..Past::unknown() },
+            AtStart::Unknown => Past::unknown(),
         }
     }
 
@@ -127,12 +154,30 @@ impl KeptPositions {
         if is_first && is_true {
             return Ok(());
         }
-        let unknown = Content { policy: None, unknown: true, floors: Vec::new() };
+        let boundaries = self.boundaries_with(sharding);
+        let unknown = Content { policy: None, unknown: true, floors: Vec::new(), boundaries };
         let Err(error) = replace(path, &unknown) else { return Ok(()) };
         // A full disk has no room for another file, but always for less of this one.
         tracing::error!(%error, path = %path.display(), "cannot write positions");
         let emptied = OpenOptions::new().write(true).truncate(true).open(path);
         emptied.map(drop).map_err(|source| Unwritable { path: path.clone(), source })
+    }
+
+    /// The boundaries of before, and this one, which is about to come into force. `None` if nothing is
+    /// known of them.
+    fn boundaries_with(&self, sharding: &Sharding) -> Option<Boundaries> {
+        let present = area_text(&sharding.area());
+        let Some(positions) = self.get() else {
+            let mut boundaries = match &self.at_start {
+                AtStart::Nothing => Boundaries::new(Former::default(), [])?,
+                AtStart::Content(content) => content.boundaries.clone()?,
+                AtStart::Unknown => return None,
+            };
+            boundaries.present.push(present?);
+            return Some(boundaries);
+        };
+        let shown = area_text(&positions.present().area());
+        Boundaries::new(positions.past().former, [shown, present])
     }
 
     /// Stores the past, valid under `sharding`: nothing is shown under any other from now on.
@@ -146,18 +191,11 @@ impl KeptPositions {
 
 impl Content {
     fn new(sharding: &Sharding, past: &Past) -> Self {
-        let entry = |(resource, floor): (&GroupResource, &Floor)| Entry {
-            group: resource.group().to_owned(),
-            resource: resource.resource().to_owned(),
-            floor: match floor {
-                Floor::At(floor) => Some(*floor),
-                Floor::Unknown => None,
-            },
-        };
         Self {
             policy: Some(hex(sharding)),
             unknown: past.unknown,
-            floors: past.floors.iter().map(entry).collect(),
+            floors: entries(&past.floors),
+            boundaries: Boundaries::new(past.former.clone(), [area_text(&sharding.area())]),
         }
     }
 
@@ -165,16 +203,86 @@ impl Content {
         self.policy.as_ref() == Some(&hex(sharding))
     }
 
-    fn past(&self) -> Past {
-        let floors: HashMap<_, _> = self
-            .floors
-            .iter()
-            .map(|Entry { group, resource, floor }| {
-                (GroupResource::new(group, resource), floor.map_or(Floor::Unknown, Floor::At))
-            })
-            .collect();
-        Past { floors, unknown: self.unknown, had_process: true }
+    /// The past under the sharding for which it vouches.
+    fn past(&self, sharding: &Arc<Sharding>) -> Past {
+        let floors = marks(&self.floors);
+        let unknown = || Forgotten { marks: floors.clone(), is_unknown: self.unknown };
+        let former = self.boundaries.as_ref().and_then(|known| known.former(sharding));
+        let former = former.unwrap_or_else(|| Former::new([], unknown()));
+        Past { floors, unknown: self.unknown, had_process: true, former }
     }
+
+    /// All boundaries, under any of which any position may have been shown.
+    fn all(&self, sharding: &Arc<Sharding>) -> Former {
+        let all = || {
+            let known = self.boundaries.as_ref()?;
+            let mut former = known.former(sharding)?;
+            for text in &known.present {
+                former.add(of_area(text, None, sharding)?);
+            }
+            let all = former.all().cloned().map(|one| FormerSharding { marks: None, ..one });
+            Some(Former::new(all.collect::<Vec<_>>(), former.forgotten().clone()))
+        };
+        all().unwrap_or_else(Former::unknown)
+    }
+}
+
+impl Boundaries {
+    /// Those of before, as many as there is room for, and the present ones. `None` if a present one
+    /// cannot be said.
+    fn new<const N: usize>(mut former: Former, present: [Option<String>; N]) -> Option<Self> {
+        let present = present.into_iter().collect::<Option<Vec<_>>>()?;
+        loop {
+            let all = former.all().map(|FormerSharding { sharding, marks }| {
+                let marks = marks.as_ref().map(entries);
+                Some(Boundary { area: area_text(&sharding.area())?, marks })
+            });
+            let all: Option<Vec<_>> = all.collect();
+            let has_room = |all: &Vec<Boundary>| {
+                all.iter().map(|one| one.area.len()).sum::<usize>() <= MAX_FORMER
+            };
+            if let Some(all) = all.filter(has_room) {
+                let Forgotten { marks, is_unknown } = former.forgotten();
+                let (forgotten, is_unknown) = (entries(marks), *is_unknown);
+                return Some(Self { former: all, present, forgotten, is_unknown });
+            }
+            if !former.forget() {
+                return None;
+            }
+        }
+    }
+
+    /// The shardings of before, as those of the shard of `sharding`. `None` if one cannot be read.
+    fn former(&self, sharding: &Arc<Sharding>) -> Option<Former> {
+        let all = self.former.iter().map(|Boundary { area, marks }| {
+            of_area(area, marks.as_deref().map(self::marks), sharding)
+        });
+        let forgotten = Forgotten { marks: marks(&self.forgotten), is_unknown: self.is_unknown };
+        Some(Former::new(all.collect::<Option<Vec<_>>>()?, forgotten))
+    }
+}
+
+fn of_area(text: &str, marks: Option<Marks>, like: &Arc<Sharding>) -> Option<FormerSharding> {
+    Some(FormerSharding { sharding: like.within(&read_area(text)?), marks })
+}
+
+fn entries(marks: &Marks) -> Vec<Entry> {
+    let entry = |(resource, mark): (&GroupResource, &Floor)| Entry {
+        group: resource.group().to_owned(),
+        resource: resource.resource().to_owned(),
+        floor: match mark {
+            Floor::At(mark) => Some(*mark),
+            Floor::Unknown => None,
+        },
+    };
+    marks.iter().map(entry).collect()
+}
+
+fn marks(entries: &[Entry]) -> Marks {
+    let mark = |Entry { group, resource, floor }: &Entry| {
+        (GroupResource::new(group, resource), floor.map_or(Floor::Unknown, Floor::At))
+    };
+    entries.iter().map(mark).collect()
 }
 
 /// Reads the file. One that is longer than any that we write is not ours.

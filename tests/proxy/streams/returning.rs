@@ -1,5 +1,7 @@
 //! Watches that come back at positions of other scopes.
 
+use std::fs;
+
 use ctrlmesh::wire::media::Encoding;
 use http::{HeaderValue, Method, Response, header};
 use hyper::body::Incoming;
@@ -13,7 +15,8 @@ use crate::support::{
     client::{Client, Http, chunk, request, text, whole},
     events::{list, too_old},
     policies::moved_policy,
-    proxy::Proxy,
+    proxy::{Files, Proxy, Setup},
+    until,
     upstream::{Stream, Upstream},
 };
 
@@ -162,4 +165,91 @@ async fn bad_break_while_a_watch_comes_back() {
         events.end();
         assert_eq!(chunk(&mut seen).await.transpose().unwrap(), None);
     }
+}
+
+/// Kills the proxy and starts it again with another policy, in the same pod.
+async fn restarted(upstream: &Upstream, proxy: Proxy, policy: &str) -> Proxy {
+    let files = proxy.kill();
+    files.put_policy(policy);
+    Setup::of(upstream).start(files).await
+}
+
+fn on_disk(proxy: &Proxy) -> String {
+    fs::read_to_string(proxy.files.state().join("positions.json")).unwrap_or_default()
+}
+
+/// What clients were shown is not above this.
+async fn asks_for_the_present(upstream: &mut Upstream, at: u64) {
+    let call = upstream.call().await;
+    assert_eq!(call.query("limit").as_deref(), Some("1"), "{}", call.target());
+    call.json(200, &list(at));
+}
+
+#[tokio::test]
+async fn a_watch_that_comes_back_to_another_process_is_brought_over() {
+    let upstream = Upstream::speaking(Http::Two).await;
+    let proxy = Setup::of(&upstream).start(Files::new(&upstream.ca.pem)).await;
+    let mut client = Client::new(&proxy, Http::Two).await;
+    let mut upstream = upstream;
+    let pending = client.send(request(Method::GET, CONFIGMAPS));
+    upstream.call().await.json(200, &list(100));
+    assert_eq!(text(pending.await.unwrap()).await.0, 200);
+    proxy.change_policy(&moved_policy("green")).await;
+    until(
+        "the change on disk",
+        || async { on_disk(&proxy) },
+        |text| text.contains("\"policy\":\"") && text.contains("\"floor\":100"),
+    )
+    .await;
+
+    // Under the policy of the process before.
+    let proxy = restarted(&upstream, proxy, &moved_policy("green")).await;
+    let over = async |upstream: &mut Upstream| {
+        asks_for_the_present(upstream, 200).await;
+        moves(upstream, 100, &[item("one", 7, 0)], &[item("two", 8, 0)]).await;
+        goes_on(upstream, "green").await
+    };
+    let (_, mut seen, client) = come_back(&proxy, &mut upstream, Http::Two, over).await;
+    sees(&mut seen, &[("DELETED", "one"), ("ADDED", "two"), ("BOOKMARK", "100")]).await;
+    drop((seen, client));
+
+    // Under another one: it may have anything of both.
+    let proxy = restarted(&upstream, proxy, &moved_policy("red")).await;
+    let both = async |upstream: &mut Upstream| {
+        asks_for_the_present(upstream, 200).await;
+        for (shard, leaves) in [("blue", "one"), ("green", "two")] {
+            let call = upstream.call().await;
+            is_list(&call, &format!("shard={shard},shard!=red"), "100");
+            call.json(200, &page(100, "", &[item(leaves, 7, 0)]));
+            let call = upstream.call().await;
+            is_list(&call, &format!("shard=red,shard!={shard}"), "100");
+            call.json(200, &page(100, "", &[]));
+        }
+        goes_on(upstream, "red").await
+    };
+    let (_, mut seen, client) = come_back(&proxy, &mut upstream, Http::Two, both).await;
+    sees(&mut seen, &[("DELETED", "one"), ("DELETED", "two"), ("BOOKMARK", "100")]).await;
+    drop((seen, client));
+}
+
+#[tokio::test]
+async fn bad_kill_while_a_boundary_moves() {
+    let mut upstream = Upstream::speaking(Http::Two).await;
+    let proxy = Setup::of(&upstream).start(Files::new(&upstream.ca.pem)).await;
+    let mut client = Client::new(&proxy, Http::Two).await;
+    let pending = client.send(request(Method::GET, &format!("{CONFIGMAPS}?{GO_ON}")));
+    let _blue = upstream.call().await.watch();
+    let _seen = pending.await.unwrap();
+    proxy.change_policy(&moved_policy("green")).await;
+    // The lists of the change are not answered before the end.
+    let _list = upstream.call().await;
+    assert!(on_disk(&proxy).contains("\"policy\":null"), "{}", on_disk(&proxy));
+    let proxy = restarted(&upstream, proxy, &moved_policy("green")).await;
+    let over = async |upstream: &mut Upstream| {
+        asks_for_the_present(upstream, 200).await;
+        moves(upstream, 100, &[item("one", 7, 0)], &[]).await;
+        goes_on(upstream, "green").await
+    };
+    let (_, mut seen, _client) = come_back(&proxy, &mut upstream, Http::Two, over).await;
+    sees(&mut seen, &[("DELETED", "one"), ("BOOKMARK", "100")]).await;
 }

@@ -1,7 +1,7 @@
 use super::*;
 use crate::policy::{
     from_documents,
-    positions::{Grants, Resume},
+    positions::{Forgotten, Former, Grants, Marks, Resume},
 };
 
 fn resource(name: &str) -> GroupResource {
@@ -321,7 +321,8 @@ fn nothing_is_kept_of_what_was_never_shown() {
     let _ = positions.keep(&pods(), ONE, &a());
     positions.change(TWO, &b());
     assert_eq!(positions.known.read().by_resource.len(), 1);
-    assert_eq!(positions.past(), Past::none(), "kept, and shown nothing");
+    let past = Past { former: Former::default(), ..positions.past() };
+    assert_eq!(past, Past::none(), "kept, and shown nothing");
 }
 
 #[test]
@@ -409,8 +410,9 @@ fn bad_position_of_more_scopes_than_are_remembered() {
 
 #[test]
 fn bad_position_of_a_scope_that_no_process_knows() {
-    let floors = [(pods(), Floor::At(50))].into();
-    let past = Past { floors, ..after_the_same() };
+    let floors: Marks = [(pods(), Floor::At(50))].into();
+    let forgotten = Forgotten { marks: floors.clone(), is_unknown: false };
+    let past = Past { floors, former: Former::new([], forgotten), ..after_the_same() };
     let positions = Positions::new(past, a());
     positions.keep(&pods(), ONE, &a()).show(at(100), ONE);
     positions.change(TWO, &b());
@@ -424,4 +426,26 @@ fn bad_position_of_a_scope_that_no_process_knows() {
     positions.keep(&pods(), ONE, &a()).show(at(100), ONE);
     positions.change(TWO, &b());
     assert_eq!(former(&positions, 100, &b()), None);
+}
+
+#[test]
+fn a_position_is_of_each_scope_of_the_last_process() {
+    let last = Positions::new(Past::none(), a());
+    last.keep(&pods(), ONE, &a()).show(at(100), ONE);
+    last.change(TWO, &b());
+    last.keep(&pods(), TWO, &b()).show(at(200), TWO);
+    // Under the same policy, what was shown at or below the floor is of the scope before it.
+    let next = Positions::new(Past { had_process: true, ..last.past() }, b());
+    let position = next.keep(&pods(), ONE, &b());
+    assert!(!position.may_resume(at(100)) && position.may_resume(at(101)));
+    assert_eq!(former(&next, 100, &b()).unwrap(), ["shard=a"]);
+    // Under another, all of them may be, once it is known how high their positions are.
+    let all = last.past().former.all().cloned().collect::<Vec<_>>();
+    let all = all.into_iter().chain([FormerSharding { sharding: b(), marks: None }]);
+    let past = Past { former: Former::new(all, Forgotten::default()), ..Past::unknown() };
+    let next = Positions::new(past, c());
+    let position = next.keep(&pods(), ONE, &c());
+    assert_eq!(former(&next, 100, &c()), None);
+    position.settle(position.question().unwrap(), at(300));
+    assert_eq!(former(&next, 250, &c()).unwrap(), ["shard=a", "shard=b"]);
 }
