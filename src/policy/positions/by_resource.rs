@@ -5,8 +5,9 @@ use std::{collections::HashMap, sync::Arc};
 use parking_lot::RwLock;
 
 use super::{
-    former::{Former, FormerSharding},
-    past::{Floor, Past},
+    floor::Floor,
+    former::{Former, FormerSharding, Late},
+    past::Past,
     position::Position,
 };
 use crate::policy::{Epoch, GroupResource, Sharding};
@@ -118,14 +119,16 @@ impl Positions {
         }
         self.beyond.change(epoch);
         let former = std::mem::replace(&mut known.present, Arc::clone(sharding));
-        if !marks.is_empty() {
-            known.former.add(FormerSharding { sharding: former, marks: Some(marks) });
-        }
+        let former = FormerSharding { sharding: former, marks: Some(marks) };
+        let Known { by_resource, former: all, .. } = &mut *known;
+        all.add(former);
+        raise(all, by_resource);
     }
 
     /// Whether a scope of before may be known for a resource.
     pub fn has_former(&self, resource: &GroupResource) -> bool {
-        self.known.read().former.has(resource)
+        let known = self.known.read();
+        known.former.has(resource, &known.present)
     }
 
     /// The shardings of before under which a client may hold the position `at` of a resource, each with
@@ -137,7 +140,9 @@ impl Positions {
         at: u64,
         to: &Sharding,
     ) -> Option<Vec<Arc<Sharding>>> {
-        let late = position.late().filter(|_| !resource.is_too_long())?;
+        // The others share a position, whose marks are nobody's.
+        let is_own = !std::ptr::eq(position, &*self.beyond);
+        let late = position.late().filter(|_| is_own)?;
         self.known.read().former.of(resource, at, late, to)
     }
 
@@ -151,6 +156,7 @@ impl Positions {
         let known = self.known.read();
         let mut past = known.past.clone();
         past.former = known.former.clone();
+        raise(&mut past.former, &known.by_resource);
         if past.had_process && known.first.hash() != known.present.hash() {
             // Resources that no client requested may be affected too, and cannot be listed.
             past.unknown = true;
@@ -163,6 +169,16 @@ impl Positions {
             }
         }
         past
+    }
+}
+
+/// Has the marks of former shardings say what was shown late.
+fn raise(former: &mut Former, positions: &HashMap<GroupResource, Arc<Position>>) {
+    for (resource, position) in positions {
+        let Late { shown, .. } = position.shown_late();
+        if shown > 0 {
+            former.raise(resource, shown);
+        }
     }
 }
 

@@ -2,15 +2,16 @@
 //!
 //! Hides how many are remembered, and what forgetting one costs. A client that resumes at X has what
 //! some scope had at X that was in force when X could be shown: one whose *mark*, the highest
-//! position that was shown until it ended, is not below X. Every such scope is among those that are
-//! remembered, unless X is not above the mark of one that was forgotten.
+//! position that was shown until it ended, is not below X, or any scope that ended before X was shown
+//! *late*: by a request that was decided under it, or by an earlier process. Every such scope is among
+//! those that are remembered, unless one was forgotten whose mark is not below X.
 
 use std::{
     collections::{HashMap, VecDeque},
     sync::Arc,
 };
 
-use super::past::Floor;
+use super::floor::Floor;
 use crate::policy::{GroupResource, Sharding};
 
 /// Most scopes that are remembered.
@@ -31,8 +32,18 @@ pub struct Former {
 pub struct FormerSharding {
     /// The sharding.
     pub sharding: Arc<Sharding>,
-    /// The marks. `None` if they are not known: any position may be of it.
+    /// The marks. Of other resources nothing was shown until it ended. `None` if they are not known:
+    /// any position may be of it.
     pub marks: Option<Marks>,
+}
+
+/// The positions of a resource that were shown under scopes that had ended.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Late {
+    /// The highest that a request of this process showed.
+    pub(super) shown: u64,
+    /// The highest that an earlier process may have shown, or that was not parsed.
+    pub(super) settled: u64,
 }
 
 /// The highest marks of the shardings that were forgotten.
@@ -42,6 +53,8 @@ pub struct Forgotten {
     pub marks: Marks,
     /// Whether any position of the other resources may be of one of them.
     pub is_unknown: bool,
+    /// Whether there is one.
+    pub is_any: bool,
 }
 
 impl Former {
@@ -54,7 +67,7 @@ impl Former {
 
     /// Shardings that nobody knows, under which any position may have been shown.
     pub fn unknown() -> Self {
-        Self::new([], Forgotten { is_unknown: true, ..Forgotten::default() })
+        Self::new([], Forgotten::everything())
     }
 
     /// Those that are remembered, the oldest first.
@@ -78,8 +91,9 @@ impl Former {
     /// Forgets the oldest. Returns whether there was one.
     pub fn forget(&mut self) -> bool {
         let Some(FormerSharding { marks, .. }) = self.all.pop_front() else { return false };
+        self.forgotten.is_any = true;
         match marks {
-            None => self.forgotten = Forgotten { is_unknown: true, marks: HashMap::new() },
+            None => self.forgotten = Forgotten::everything(),
             Some(marks) => {
                 for (resource, mark) in marks {
                     let known = self.forgotten.marks.get(&resource).copied();
@@ -91,37 +105,43 @@ impl Former {
         true
     }
 
-    /// Whether one of them has ended for a resource.
-    pub(super) fn has(&self, resource: &GroupResource) -> bool {
-        let mut marks = self.all.iter().map(|former| former.marks.as_ref());
-        marks.any(|marks| marks.is_none_or(|marks| marks.contains_key(resource)))
+    /// Notes the highest position of a resource that was shown late, so that marks say all.
+    pub(super) fn raise(&mut self, resource: &GroupResource, shown: u64) {
+        let late = Floor::At(shown);
+        let marks = self.all.iter_mut().filter_map(|former| former.marks.as_mut());
+        for marks in marks.chain(self.forgotten.is_any.then_some(&mut self.forgotten.marks)) {
+            let mark = marks.entry(resource.clone()).or_insert(late);
+            *mark = mark.max(late);
+        }
+    }
+
+    /// Whether one of them has another scope of a resource.
+    pub(super) fn has(&self, resource: &GroupResource, present: &Sharding) -> bool {
+        self.all.iter().any(|former| former.sharding.limits_otherwise(present, resource))
     }
 
     /// The shardings under which a client may hold the position `at` of a resource, each with another
-    /// scope of it, and other than `to`. `late` is the highest position that was shown under one after
-    /// its end. `None` if one of them is not known.
+    /// scope of it, and other than `to`. `None` if one of them is not known.
     pub(super) fn of(
         &self,
         resource: &GroupResource,
         at: u64,
-        late: u64,
+        late: Late,
         to: &Sharding,
     ) -> Option<Vec<Arc<Sharding>>> {
         let is_below = |mark: Floor| match mark {
             Floor::At(mark) => at <= mark,
             Floor::Unknown => true,
         };
-        if is_below(self.forgotten.mark(resource)) {
+        let is_forgotten = is_below(self.forgotten.mark(resource));
+        if is_forgotten || (self.forgotten.is_any && at <= late.shown) {
             return None;
         }
+        let is_late = at <= late.shown.max(late.settled);
         let mut found: Vec<Arc<Sharding>> = Vec::new();
         for FormerSharding { sharding, marks } in &self.all {
-            let is_candidate = match marks {
-                None => true,
-                Some(marks) => {
-                    marks.get(resource).is_some_and(|mark| is_below(*mark) || at <= late)
-                }
-            };
+            let mark = marks.as_ref().map(|marks| marks.get(resource).copied());
+            let is_candidate = is_late || mark.is_none_or(|mark| mark.is_some_and(is_below));
             let scope = sharding.scope(resource);
             let is_known = scope == to.scope(resource)
                 || found.iter().any(|known| known.scope(resource) == scope);
@@ -134,6 +154,11 @@ impl Former {
 }
 
 impl Forgotten {
+    /// Shardings of which nothing is known.
+    fn everything() -> Self {
+        Self { marks: HashMap::new(), is_unknown: true, is_any: true }
+    }
+
     fn mark(&self, resource: &GroupResource) -> Floor {
         let other = if self.is_unknown { Floor::Unknown } else { Floor::At(0) };
         self.marks.get(resource).copied().unwrap_or(other)

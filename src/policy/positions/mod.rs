@@ -11,6 +11,7 @@
 //! the write and the read in [`Position::show`], and of the two in a change.
 
 mod by_resource;
+mod floor;
 mod former;
 mod grants;
 mod past;
@@ -18,8 +19,9 @@ mod position;
 
 pub use self::{
     by_resource::Positions,
+    floor::Floor,
     former::{Forgotten, Former, FormerSharding, Marks},
     grants::Grants,
-    past::{Floor, Past, Resume},
+    past::{Past, Resume},
     position::{Position, Question},
 };

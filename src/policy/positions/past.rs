@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 
-use super::former::Former;
+use super::{floor::Floor, former::Former};
 use crate::{policy::GroupResource, wire::rv::ResourceVersion};
 
 /// The positions that clients were shown before this process, as far as they are known.
@@ -17,15 +17,6 @@ pub struct Past {
     pub had_process: bool,
     /// The shardings under which positions at or below the floors were shown.
     pub former: Former,
-}
-
-/// The highest position that was shown under an older scope.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Floor {
-    /// A known position; 0 if nothing was shown.
-    At(u64),
-    /// Any position.
-    Unknown,
 }
 
 /// The position from which a client resumes.
@@ -68,14 +59,5 @@ impl Past {
     pub(super) fn floor(&self, resource: &GroupResource) -> Floor {
         let other = if self.unknown { Floor::Unknown } else { Floor::At(0) };
         self.floors.get(resource).copied().unwrap_or(other)
-    }
-}
-
-impl Floor {
-    pub(super) fn max(self, other: Self) -> Self {
-        match (self, other) {
-            (Self::At(a), Self::At(b)) => Self::At(a.max(b)),
-            _ => Self::Unknown,
-        }
     }
 }

@@ -11,7 +11,7 @@ use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
 
 use parking_lot::Mutex;
 
-use super::past::{Floor, Resume};
+use super::{floor::Floor, former::Late, past::Resume};
 use crate::policy::Epoch;
 
 /// The positions of one resource, see the module.
@@ -21,8 +21,10 @@ pub struct Position {
     shown: AtomicU64,
     /// The highest position that was shown under an older scope.
     floor: AtomicU64,
-    /// The highest position that was shown under an older scope after its end, as far as it is known.
+    /// The highest position that was shown under an older scope after its end.
     late: AtomicU64,
+    /// The highest known bound of unparsed positions of an older scope.
+    settled: AtomicU64,
     /// The epoch of the last change of scope.
     changed_in: AtomicU64,
     unparsed: Mutex<Unparsed>,
@@ -108,11 +110,15 @@ impl Position {
         }
     }
 
-    /// The highest position that was shown under an older scope after its end. `None` if it is not
-    /// known.
-    pub(super) fn late(&self) -> Option<u64> {
+    /// The positions that were shown under scopes that had ended. `None` if they are not known.
+    pub(super) fn late(&self) -> Option<Late> {
         let is_old = self.unparsed.lock().is_old;
-        (!is_old).then(|| self.late.load(SeqCst))
+        (!is_old).then(|| self.shown_late())
+    }
+
+    /// The same, as far as they are known.
+    pub(super) fn shown_late(&self) -> Late {
+        Late { shown: self.late.load(SeqCst), settled: self.settled.load(SeqCst) }
     }
 
     /// Whether the scope changed after `epoch`.
@@ -171,7 +177,7 @@ impl Position {
         unparsed.is_old = match unparsed.bound {
             Bound::None => false,
             Bound::At(bound) => {
-                self.late.fetch_max(bound, SeqCst);
+                self.settled.fetch_max(bound, SeqCst);
                 self.floor.fetch_max(bound, SeqCst);
                 unparsed.bound = Bound::None;
                 false

@@ -65,7 +65,10 @@ struct Boundaries {
     /// The last ones, whose marks are not known: those in force, and one that is about to be.
     present: Vec<String>,
     forgotten: Vec<Entry>,
+    /// Whether any position of other resources may be of a boundary that was forgotten, and whether
+    /// there is one.
     is_unknown: bool,
+    is_any: bool,
 }
 
 /// A boundary, and the highest position of each resource that was shown until it ended.
@@ -206,7 +209,8 @@ impl Content {
     /// The past under the sharding for which it vouches.
     fn past(&self, sharding: &Arc<Sharding>) -> Past {
         let floors = marks(&self.floors);
-        let unknown = || Forgotten { marks: floors.clone(), is_unknown: self.unknown };
+        let unknown =
+            || Forgotten { marks: floors.clone(), is_unknown: self.unknown, is_any: true };
         let former = self.boundaries.as_ref().and_then(|known| known.former(sharding));
         let former = former.unwrap_or_else(|| Former::new([], unknown()));
         Past { floors, unknown: self.unknown, had_process: true, former }
@@ -242,9 +246,9 @@ impl Boundaries {
                 all.iter().map(|one| one.area.len()).sum::<usize>() <= MAX_FORMER
             };
             if let Some(all) = all.filter(has_room) {
-                let Forgotten { marks, is_unknown } = former.forgotten();
-                let (forgotten, is_unknown) = (entries(marks), *is_unknown);
-                return Some(Self { former: all, present, forgotten, is_unknown });
+                let Forgotten { marks, is_unknown, is_any } = former.forgotten();
+                let (forgotten, is_unknown, is_any) = (entries(marks), *is_unknown, *is_any);
+                return Some(Self { former: all, present, forgotten, is_unknown, is_any });
             }
             if !former.forget() {
                 return None;
@@ -257,7 +261,11 @@ impl Boundaries {
         let all = self.former.iter().map(|Boundary { area, marks }| {
             of_area(area, marks.as_deref().map(self::marks), sharding)
         });
-        let forgotten = Forgotten { marks: marks(&self.forgotten), is_unknown: self.is_unknown };
+        let forgotten = Forgotten {
+            marks: marks(&self.forgotten),
+            is_unknown: self.is_unknown,
+            is_any: self.is_any,
+        };
         Some(Former::new(all.collect::<Option<Vec<_>>>()?, forgotten))
     }
 }

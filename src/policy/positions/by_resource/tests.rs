@@ -411,7 +411,7 @@ fn bad_position_of_more_scopes_than_are_remembered() {
 #[test]
 fn bad_position_of_a_scope_that_no_process_knows() {
     let floors: Marks = [(pods(), Floor::At(50))].into();
-    let forgotten = Forgotten { marks: floors.clone(), is_unknown: false };
+    let forgotten = Forgotten { marks: floors.clone(), is_any: true, ..Forgotten::default() };
     let past = Past { floors, former: Former::new([], forgotten), ..after_the_same() };
     let positions = Positions::new(past, a());
     positions.keep(&pods(), ONE, &a()).show(at(100), ONE);
@@ -448,4 +448,27 @@ fn a_position_is_of_each_scope_of_the_last_process() {
     assert_eq!(former(&next, 100, &c()), None);
     position.settle(position.question().unwrap(), at(300));
     assert_eq!(former(&next, 250, &c()).unwrap(), ["shard=a", "shard=b"]);
+}
+
+/// A resource that this process has not shown before its scope changed twice, but the last one did.
+#[test]
+fn a_position_of_the_last_process_is_of_its_scope_whatever_was_shown_meanwhile() {
+    let positions = Positions::new(after_the_same(), a());
+    positions.change(TWO, &b());
+    positions.keep(&pods(), TWO, &b()).show(at(200), TWO);
+    positions.change(THREE, &c());
+    let position = positions.of(&pods());
+    position.settle(position.question().unwrap(), at(300));
+    assert_eq!(former(&positions, 100, &c()).unwrap(), ["shard=a", "shard=b"]);
+    // A late answer of the first scope, where nothing had been shown of it.
+    let positions = Positions::new(Past::none(), a());
+    positions.change(TWO, &b());
+    positions.keep(&pods(), ONE, &a()).show(at(150), ONE);
+    positions.keep(&pods(), TWO, &b()).show(at(200), TWO);
+    positions.change(THREE, &c());
+    assert_eq!(former(&positions, 150, &c()).unwrap(), ["shard=a", "shard=b"]);
+    assert_eq!(former(&positions, 151, &c()).unwrap(), ["shard=b"]);
+    // The next process knows it, too.
+    let next = Positions::new(Past { had_process: true, ..positions.past() }, c());
+    assert_eq!(former(&next, 150, &c()).unwrap(), ["shard=a", "shard=b"]);
 }

@@ -4,11 +4,12 @@
 use std::{
     env,
     process::Command,
-    time::{SystemTime, UNIX_EPOCH},
+    thread,
+    time::{Duration, SystemTime, UNIX_EPOCH},
 };
 
 use anyhow::{Context, Result, ensure};
-use ctrlmesh_e2e::{Program, python_client};
+use ctrlmesh_e2e::{Program, Proxy, python_client};
 use serde_json::Value;
 
 use crate::direct::bed::{Bed, LIMIT, Way, config_maps};
@@ -84,6 +85,19 @@ impl Operator {
     }
 }
 
+/// Moves the boundary. In every other round the proxy is killed at that, each time a bit later after
+/// the change of its file, which it reads each half second: the watches are brought over by it, by
+/// half, or by the next process.
+fn moves_to(proxy: &mut Proxy, teams: &[&str], round: usize) -> Result<()> {
+    if round.is_multiple_of(2) {
+        return proxy.change_policy(&config_maps(teams)).map(drop);
+    }
+    proxy.set_policy(&config_maps(teams))?;
+    thread::sleep(Duration::from_millis(350 + 20 * (round as u64 % 10)));
+    proxy.kill()?;
+    proxy.start_again()
+}
+
 fn times(lines: &[Value], event: &str, name: &str, since: f64) -> usize {
     let is_it = |line: &&Value| {
         line["event"] == event && line["name"] == name && line["at"].as_f64() >= Some(since)
@@ -101,7 +115,7 @@ fn kopf_works_on_the_objects_of_its_shard_alone_while_they_leave_and_come_back()
     let bed = Bed::new("kopf")?;
     bed.config_map(LEAVES, "team=a,kopf=yes")?;
     bed.config_map(STAYS, "team=b,kopf=yes")?;
-    let proxy = bed.proxy(&["a", "b"])?;
+    let mut proxy = bed.proxy(&["a", "b"])?;
     let operator = Operator::start(&bed, &Way::Through(&proxy))?;
     for name in [LEAVES, STAYS] {
         operator.wait_for("daemon begins", name, 0.0)?;
@@ -111,7 +125,7 @@ fn kopf_works_on_the_objects_of_its_shard_alone_while_they_leave_and_come_back()
     for round in 0..moves {
         let context = || format!("move {round}");
         let moved = now();
-        proxy.change_policy(&config_maps(&["b"]))?;
+        moves_to(&mut proxy, &["b"], round)?;
         operator.wait_for("daemon ends", LEAVES, moved).with_context(context)?;
         operator.ticks(END)?;
         let since = operator.ticks(OBSERVED)?;
@@ -119,7 +133,7 @@ fn kopf_works_on_the_objects_of_its_shard_alone_while_they_leave_and_come_back()
         slowest = slowest.max(operator.last(LEAVES) - moved);
 
         let back = now();
-        proxy.change_policy(&config_maps(&["a", "b"]))?;
+        moves_to(&mut proxy, &["a", "b"], round)?;
         operator.wait_for("daemon begins", LEAVES, back).with_context(context)?;
         for name in [LEAVES, STAYS] {
             operator.works_once_on(name).with_context(context)?;

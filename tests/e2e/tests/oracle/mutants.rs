@@ -155,3 +155,21 @@ fn a_namespace_that_moves_unnoticed_is_caught() {
     ranks.remove(&tenants.name("a"));
     assert!(!is_right(&ranks), "without a rank");
 }
+
+/// A watch that comes back is brought over from each scope that its client may have.
+#[test]
+fn what_a_watch_is_told_again_as_it_comes_back_passes() {
+    let mut back = stream();
+    back.push(json!({ "event": "watch", "from": "15", "initialEvents": false }));
+    let again = [told("DELETED", "two", 15, "d13"), told("ADDED", "one", 15, "d15")];
+    let with = |told: &[Value]| [&back[..], told].concat();
+    let changing = Expected { is_steady: false, has_bookmarks: true };
+    let reads = |lines: &[Value]| Story::read(lines, &Tenants::new(SEED), changing).is_ok();
+    assert!(reads(&with(&again)));
+    // Not after it has told something newer, or a bookmark, and not another version.
+    for first in [told("MODIFIED", "one", 16, "d16"), told("BOOKMARK", "", 16, "")] {
+        assert!(!reads(&with(&[&[first], &again[..1]].concat())));
+    }
+    assert!(!reads(&with(&[told("ADDED", "one", 14, "d14")])));
+    assert!(!reads(&[&stream()[..], &again[..1]].concat()));
+}

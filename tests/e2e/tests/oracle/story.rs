@@ -47,6 +47,9 @@ pub(crate) struct Story {
     pub(crate) position: u64,
     /// A list that is not complete yet.
     filling: Filling,
+    /// Where a watch resumed that has told nothing newer yet: it may be brought over from scopes that its
+    /// client does not have, too.
+    returned: Option<u64>,
     /// Whether something old was told, and no bookmark since: if the client came back with that
     /// version it would be told much again.
     is_behind: bool,
@@ -106,6 +109,7 @@ impl Story {
                     true => Filling::Stream(Store::new()),
                     false => Filling::Nothing,
                 };
+                self.returned = line["from"].as_str().and_then(|from| from.parse().ok());
             }
             Some("wire") => self.wire(line, tenants, expected)?,
             _ => {}
@@ -161,7 +165,16 @@ impl Story {
         }
         self.is_behind = rv < self.position || (self.is_behind && kind != "BOOKMARK");
         self.position = self.position.max(rv);
+        self.returned = self.returned.filter(|from| kind != "BOOKMARK" && rv <= *from);
         let Some((key, entry)) = kept else { return Ok(()) };
+        let same = self.replayed.get(&key).filter(|held| held.uid == entry.uid);
+        let is_told_again = match kind {
+            "ADDED" => same.is_some_and(|held| held.rv == entry.rv),
+            _ => kind == "DELETED" && same.is_none(),
+        };
+        if self.returned.is_some() && is_told_again {
+            return Ok(());
+        }
         self.events.push(Told {
             rv,
             kind: kind.to_owned(),
