@@ -88,6 +88,7 @@ impl Operator {
 /// Moves the boundary. In every other round the proxy is killed at that, each time a bit later after
 /// the change of its file, which it reads each half second: the watches are brought over by it, by
 /// half, or by the next process.
+#[expect(clippy::disallowed_methods, reason = "the moment of the kill, not the wait for an event")]
 fn moves_to(proxy: &mut Proxy, teams: &[&str], round: usize) -> Result<()> {
     if round.is_multiple_of(2) {
         return proxy.change_policy(&config_maps(teams)).map(drop);
