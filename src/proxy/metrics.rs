@@ -32,13 +32,18 @@ macro_rules! metrics {
             $($(#[doc = $help])+ pub(super) $name: $type,)*
             /// The resources that policies have named so far.
             named: ArcSwap<BTreeSet<Arc<str>>>,
+            /// The clients that had to list again so far.
+            clients: ArcSwap<BTreeSet<Arc<str>>>,
         }
 
         impl Metrics {
             /// The metrics and the registry that prints them.
             pub(super) fn new() -> (Self, Registry) {
-                let metrics =
-                    Self { $($name: metrics!(@new $($new)?),)* named: ArcSwap::default() };
+                let metrics = Self {
+                    $($name: metrics!(@new $($new)?),)*
+                    named: ArcSwap::default(),
+                    clients: ArcSwap::default(),
+                };
                 let mut all = Registry::with_prefix("ctrlmesh");
                 $(
                     let help = concat!($($help),+).trim();
@@ -76,6 +81,8 @@ metrics! {
     streams: Family<Labels<1>, Gauge>;
     /// Watches that a policy change affected, by the way they were brought over
     stream_changes: Family<Labels<1>, Counter>;
+    /// Lists and watches that got a 410 because the boundary had moved, by client
+    expired_clients: Family<ClientLabels, Counter>;
     /// Narrowed lists and watches, by the part of the boundary that was sent to the API server
     pushdown: Family<Labels<1>, Counter>;
     /// Objects of lists and watches that were judged one by one
@@ -206,7 +213,37 @@ pub(super) struct FilterLabels {
     pub(super) kept: &'static str,
 }
 
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+pub(super) struct ClientLabels {
+    client: LabelText,
+}
+
 impl Metrics {
+    /// Counts a client that has to list again, by its `User-Agent`.
+    pub(super) fn count_expired(&self, agent: Option<&str>) {
+        let client = match agent.map(product) {
+            None => LabelText::BuiltIn("none"),
+            Some(None) => LabelText::BuiltIn(OTHER),
+            Some(Some(product)) => self.client_label(product),
+        };
+        self.expired_clients.get_or_create_owned(&ClientLabels { client }).inc();
+    }
+
+    /// The label value for a client. Clients choose their names; the first have their own, so that the
+    /// number of time series stays bounded.
+    fn client_label(&self, product: &str) -> LabelText {
+        let has_room = |known: &BTreeSet<Arc<str>>| known.len() < MAX_CLIENTS;
+        self.clients.rcu(|known| {
+            let mut known = BTreeSet::clone(known);
+            if has_room(&known) {
+                known.insert(product.into());
+            }
+            known
+        });
+        let known = self.clients.load().get(product).map(Arc::clone);
+        known.map_or(LabelText::BuiltIn(OTHER), LabelText::Named)
+    }
+
     /// Counts objects of `resource` that were judged.
     pub(super) fn filtered(&self, resource: &GroupResource, kept: u64, dropped: u64) {
         for (kept, count) in [("true", kept), ("false", dropped)] {
@@ -291,17 +328,36 @@ impl ResourceLabel {
 
 impl EncodeLabelValue for ResourceLabel {
     fn encode(&self, encoder: &mut LabelValueEncoder<'_>) -> fmt::Result {
-        match &self.0 {
-            LabelText::BuiltIn(name) => EncodeLabelValue::encode(name, encoder),
-            LabelText::Named(name) => EncodeLabelValue::encode(&&**name, encoder),
+        self.0.encode(encoder)
+    }
+}
+
+impl EncodeLabelValue for LabelText {
+    fn encode(&self, encoder: &mut LabelValueEncoder<'_>) -> fmt::Result {
+        match self {
+            Self::BuiltIn(name) => EncodeLabelValue::encode(name, encoder),
+            Self::Named(name) => EncodeLabelValue::encode(&&**name, encoder),
         }
     }
 }
 
 /// The most resources that have a label value of their own because a policy names them.
 const MAX_NAMED: usize = 256;
-/// The label value of all resources without one of their own.
+/// The most clients that have a label value of their own.
+const MAX_CLIENTS: usize = 32;
+/// The longest name of one, in bytes.
+const MAX_PRODUCT: usize = 40;
+/// The label value of all resources and clients without one of their own.
 const OTHER: &str = "other";
+
+/// The first product of a `User-Agent` (RFC 9110 section 10.1.5), without its version. `None` if it has
+/// no plain name.
+fn product(agent: &str) -> Option<&str> {
+    let product = agent.split(['/', ' ']).next().unwrap_or_default();
+    let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || b"-_.".contains(&byte);
+    let is_name = (1..=MAX_PRODUCT).contains(&product.len()) && product.bytes().all(is_plain);
+    is_name.then_some(product)
+}
 
 /// The resources of Kubernetes that have a label value of their own.
 static RESOURCES: LazyLock<BTreeSet<&str>> = LazyLock::new(|| {
@@ -354,5 +410,21 @@ mod tests {
             many.iter().filter(|name| metrics.resource_label(name).0 != LabelText::BuiltIn(OTHER));
         assert_eq!(named.count(), MAX_NAMED - 2);
         assert_eq!(metrics.resource_label("widgets").0, LabelText::Named("widgets".into()));
+    }
+
+    #[test]
+    fn clients_are_counted_by_their_product_and_are_bounded() {
+        assert_eq!(product("kopf/1.37.2"), Some("kopf"));
+        assert_eq!(product("manager/v0.0.0 (linux/amd64) kubernetes/$Format"), Some("manager"));
+        for odd in ["", "/1", "(x)", "a\tb/1", &"x".repeat(41)] {
+            assert_eq!(product(odd), None, "{odd:?}");
+        }
+        let (metrics, _) = Metrics::new();
+        for at in 0..MAX_CLIENTS {
+            let name = format!("client-{at}");
+            assert_eq!(metrics.client_label(&name), LabelText::Named(name.as_str().into()));
+        }
+        assert_eq!(metrics.client_label("one-more"), LabelText::BuiltIn(OTHER));
+        assert_eq!(metrics.client_label("client-3"), LabelText::Named("client-3".into()));
     }
 }

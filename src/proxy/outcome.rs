@@ -7,7 +7,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use http::{Method, Request, StatusCode};
+use http::{HeaderMap, Method, Request, StatusCode, header};
 use prometheus_client::metrics::gauge::Gauge;
 use strum::{IntoStaticStr, VariantArray};
 
@@ -191,6 +191,9 @@ pub(super) struct ReviewRecord {
     pub(super) how: How,
 }
 
+/// Most bytes of a `User-Agent` that are kept.
+const MAX_AGENT: usize = 128;
+
 /// The end of a response.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, IntoStaticStr)]
 #[strum(serialize_all = "snake_case", const_into_str)]
@@ -225,6 +228,8 @@ pub(super) struct Access {
     pub(super) ended: Ended,
     pub(super) bytes_out: u64,
     pub(super) review: Option<Box<ReviewRecord>>,
+    /// The `User-Agent` of a list or watch.
+    agent: Option<Box<str>>,
     code: Option<StatusCode>,
     headers_after: Option<Duration>,
 }
@@ -247,6 +252,7 @@ impl Access {
             ended: Ended::ClientGone,
             bytes_out: 0,
             review: None,
+            agent: None,
             code: None,
             headers_after: None,
         }
@@ -260,6 +266,17 @@ impl Access {
             self.subresource = resource.subresource.as_deref().map(Into::into);
             self.namespace = resource.namespace.as_deref().map(Into::into);
         }
+    }
+
+    /// Records the client of a list or watch, which is told if it has to list again.
+    pub(super) fn is_of(&mut self, headers: &HeaderMap) {
+        let agent = headers.get(header::USER_AGENT).and_then(|agent| agent.to_str().ok());
+        self.agent = agent.map(|agent| agent.get(..MAX_AGENT).unwrap_or(agent).into());
+    }
+
+    /// Whether the client has to list again, since the boundary has moved.
+    fn is_expired(&self) -> bool {
+        self.ended == Ended::Expired || self.decided == Decided::Refused(Refusal::Expired)
     }
 
     /// Records the code: the response's head is known.
@@ -292,6 +309,9 @@ impl Access {
             let refusals = &self.counts.metrics.refusals;
             refusals.get_or_create_owned(&[("reason", refusal.label())]).inc();
         }
+        if self.is_expired() {
+            self.counts.metrics.count_expired(self.agent.as_deref());
+        }
     }
 }
 
@@ -318,6 +338,7 @@ impl Drop for Access {
             epoch = self.epoch.get(),
             decision = self.decided.into_str(),
             reason,
+            agent = self.agent.as_deref().filter(|_| self.is_expired()),
             code = self.code.map(|code| code.as_u16()),
             bytes_out = self.bytes_out,
             headers_us = self.headers_after.map(micros),

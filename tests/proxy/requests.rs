@@ -417,6 +417,17 @@ async fn raw(proxy: &Proxy, bytes: &[u8]) -> String {
     String::from_utf8_lossy(&answer).into_owned()
 }
 
+/// Go's server would keep it open.
+#[tokio::test]
+async fn a_connection_of_http_1_0_ends_with_its_first_answer() {
+    let mut upstream = Upstream::speaking(Http::One).await;
+    let proxy = Proxy::start(&upstream).await;
+    upstream.serve(|call| call.json(200, "{}"));
+    let head = "GET /version HTTP/1.0\r\nHost: kubernetes\r\nConnection: keep-alive\r\n\r\n";
+    let answer = raw(&proxy, head.as_bytes()).await;
+    assert!(answer.starts_with("HTTP/1.") && answer.ends_with("{}"), "{answer}");
+}
+
 #[tokio::test]
 async fn bad_headers_over_a_mebibyte_in_http1() {
     let mut upstream = Upstream::start().await;

@@ -165,6 +165,9 @@ async fn by_its_way(
     let way = settled_way(&pair.upstream, &in_force.sharding, info, own).await;
     let way = way.unwrap_or_else(|unknown| unknown);
     let mut rewrite = in_force.sharding.rewrite(&way, info)?;
+    if way.narrow().is_some() {
+        access.is_of(request.headers());
+    }
     let mut collection = collection(pair, info, &way, in_force, uri, &mut request)?;
     let own = OnBehalf { uri, headers: request.headers() };
     let mut returned = None;

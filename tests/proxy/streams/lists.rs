@@ -38,6 +38,26 @@ async fn t24_a_page_of_a_list_from_before_a_change_is_refused() {
     assert!(upstream.is_quiet());
 }
 
+/// The API server answers the first with 400, and the second with 500.
+#[tokio::test]
+async fn bad_token_and_bad_version_are_too_old_once_the_scope_has_changed() {
+    let (mut upstream, proxy, mut client) = scene(Http::Two).await;
+    let pending = client.send(request(Method::GET, CONFIGMAPS));
+    upstream.call().await.json(200, &list(100));
+    assert_eq!(client::text(pending.await.unwrap()).await.0, 200);
+    proxy.change_policy(&moved_policy("green")).await;
+    let (code, body) =
+        client::text(client.get(&format!("{CONFIGMAPS}?limit=1&continue=none")).await).await;
+    assert!(code == 410 && body.contains("\"Expired\""), "{code} {body}");
+    let watch = format!("{CONFIGMAPS}?watch=1&resourceVersion=none");
+    let mut sent = request(Method::GET, &watch);
+    sent.headers_mut().insert("user-agent", HeaderValue::from_static("kopf/1.37"));
+    let (code, body) = client::whole(client.send(sent).await.unwrap()).await.unwrap();
+    assert_eq!((code.as_u16(), body), (200, too_old(Encoding::Json).into()));
+    proxy.until_metric("ctrlmesh_expired_clients_total", &[("client", "kopf")], 1.0).await;
+    assert!(upstream.is_quiet());
+}
+
 #[tokio::test]
 async fn t42_a_compressed_list_passes_and_is_followed() {
     for torn in [false, true] {
