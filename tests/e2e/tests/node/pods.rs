@@ -24,7 +24,7 @@ fn kubectl_in_a_pod_gets_lists_watches_applies_and_edits() -> Result<()> {
     logs(&toolbox)?;
 
     let asked = toolbox.asked()?;
-    for verb in ["get", "list", "watch", "create", "update", "patch", "delete"] {
+    for verb in ["get", "list", "watch", "create", "patch", "delete"] {
         let is_it = |entry: &&AuditEntry| {
             let agent = entry.user_agent.as_deref().unwrap_or_default();
             entry.verb == verb && agent.starts_with("kubectl/")
