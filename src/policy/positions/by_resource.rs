@@ -6,7 +6,7 @@ use parking_lot::RwLock;
 
 use super::{
     floor::Floor,
-    former::{Former, FormerSharding, Late},
+    former::{Former, FormerSharding},
     past::Past,
     position::Position,
 };
@@ -175,9 +175,9 @@ impl Positions {
 /// Has the marks of former shardings say what was shown late.
 fn raise(former: &mut Former, positions: &HashMap<GroupResource, Arc<Position>>) {
     for (resource, position) in positions {
-        let Late { shown, .. } = position.shown_late();
-        if shown > 0 {
-            former.raise(resource, shown);
+        let late = position.shown_late().highest();
+        if late > 0 {
+            former.raise(resource, late);
         }
     }
 }

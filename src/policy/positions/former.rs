@@ -57,6 +57,13 @@ pub struct Forgotten {
     pub is_any: bool,
 }
 
+impl Late {
+    /// The highest of them.
+    pub(super) fn highest(self) -> u64 {
+        self.shown.max(self.settled)
+    }
+}
+
 impl Former {
     /// The shardings of before, the oldest first, and what was forgotten before them.
     pub fn new(all: impl IntoIterator<Item = FormerSharding>, forgotten: Forgotten) -> Self {
@@ -133,11 +140,11 @@ impl Former {
             Floor::At(mark) => at <= mark,
             Floor::Unknown => true,
         };
-        let is_forgotten = is_below(self.forgotten.mark(resource));
-        if is_forgotten || (self.forgotten.is_any && at <= late.shown) {
+        let is_late = at <= late.highest();
+        // What was shown late may be of one that was forgotten.
+        if is_below(self.forgotten.mark(resource)) || (self.forgotten.is_any && is_late) {
             return None;
         }
-        let is_late = at <= late.shown.max(late.settled);
         let mut found: Vec<Arc<Sharding>> = Vec::new();
         for FormerSharding { sharding, marks } in &self.all {
             let mark = marks.as_ref().map(|marks| marks.get(resource).copied());
