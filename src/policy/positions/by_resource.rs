@@ -6,7 +6,7 @@ use parking_lot::RwLock;
 
 use super::{
     floor::Floor,
-    former::{Former, FormerSharding},
+    former::{Former, FormerSharding, Shown},
     past::Past,
     position::Position,
 };
@@ -110,6 +110,7 @@ impl Positions {
         if known.present.hash() == sharding.hash() {
             return;
         }
+        known.raise_marks();
         let mut marks = HashMap::new();
         for (resource, position) in &known.by_resource {
             if known.present.differs(sharding, resource) {
@@ -118,11 +119,21 @@ impl Positions {
             }
         }
         self.beyond.change(epoch);
+        // What an earlier process showed under the first sharding has no positions here.
+        let is_first = known.present.hash() == known.first.hash();
+        let is_whole = !(known.past.had_process && is_first);
         let former = std::mem::replace(&mut known.present, Arc::clone(sharding));
-        let former = FormerSharding { sharding: former, marks: Some(marks) };
-        let Known { by_resource, former: all, .. } = &mut *known;
-        all.add(former);
-        raise(all, by_resource);
+        let shown = Shown { marks, is_whole, is_over: false };
+        known.former.add(FormerSharding { sharding: former, shown });
+    }
+
+    /// Records that no request runs that was decided before `epoch`, unless another has begun.
+    pub fn are_over(&self, epoch: Epoch) {
+        let mut known = self.known.write();
+        if known.epoch == epoch {
+            known.raise_marks();
+            known.former.are_over();
+        }
     }
 
     /// Whether a scope of before may be known for a resource.
@@ -142,8 +153,8 @@ impl Positions {
     ) -> Option<Vec<Arc<Sharding>>> {
         // The others share a position, whose marks are nobody's.
         let is_own = !std::ptr::eq(position, &*self.beyond);
-        let late = position.late().filter(|_| is_own)?;
-        self.known.read().former.of(resource, at, late, to)
+        let known = self.known.read();
+        is_own.then(|| known.former.of(resource, at, position.late(), to)).flatten()
     }
 
     /// The sharding in force.
@@ -172,17 +183,16 @@ impl Positions {
     }
 }
 
-/// Has the marks of former shardings say what was shown late.
+/// Has the marks of former shardings say what was shown late, and what became known.
 fn raise(former: &mut Former, positions: &HashMap<GroupResource, Arc<Position>>) {
-    for (resource, position) in positions {
-        let late = position.shown_late().highest();
-        if late > 0 {
-            former.raise(resource, late);
-        }
-    }
+    positions.iter().for_each(|(resource, position)| former.raise(resource, position.late()));
 }
 
 impl Known {
+    fn raise_marks(&mut self) {
+        raise(&mut self.former, &self.by_resource);
+    }
+
     fn make(&self, resource: &GroupResource) -> Position {
         if !self.past.had_process {
             return Position::default();

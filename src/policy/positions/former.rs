@@ -1,10 +1,9 @@
 //! The scopes under which clients may hold positions at or below the floor.
 //!
 //! Hides how many are remembered, and what forgetting one costs. A client that resumes at X has what
-//! some scope had at X that was in force when X could be shown: one whose *mark*, the highest
-//! position that was shown until it ended, is not below X, or any scope that ended before X was shown
-//! *late*: by a request that was decided under it, or by an earlier process. Every such scope is among
-//! those that are remembered, unless one was forgotten whose mark is not below X.
+//! some scope had at X whose *mark*, the highest position that was shown under it, is not below X.
+//! Every such scope is among those that are remembered, unless one was forgotten whose mark is not
+//! below X.
 
 use std::{
     collections::{HashMap, VecDeque},
@@ -24,49 +23,45 @@ pub type Marks = HashMap<GroupResource, Floor>;
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Former {
     all: VecDeque<FormerSharding>,
-    forgotten: Forgotten,
+    forgotten: Shown,
 }
 
-/// A sharding of before, and the mark of each resource whose scope ended with it.
+/// A sharding of before, and what was shown under it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FormerSharding {
     /// The sharding.
     pub sharding: Arc<Sharding>,
-    /// The marks. Of other resources nothing was shown until it ended. `None` if they are not known:
-    /// any position may be of it.
-    pub marks: Option<Marks>,
+    /// The positions of the resources whose scope ended with it. Another resource's scope goes on in
+    /// the next sharding, and has its mark there.
+    pub shown: Shown,
+}
+
+/// What was shown under one or several shardings that ended.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Shown {
+    /// The highest position of each resource. An unknown one is as high as any that an earlier process
+    /// showed, or that was not parsed.
+    pub marks: Marks,
+    /// Whether nothing was shown of other resources. Else their marks are unknown.
+    pub is_whole: bool,
+    /// Whether no request runs that was decided under them, so that the marks are final.
+    pub is_over: bool,
 }
 
 /// The positions of a resource that were shown under scopes that had ended.
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Copy, Debug)]
 pub(super) struct Late {
-    /// The highest that a request of this process showed.
-    pub(super) shown: u64,
-    /// The highest that an earlier process may have shown, or that was not parsed.
-    pub(super) settled: u64,
-}
-
-/// The highest marks of the shardings that were forgotten.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Forgotten {
-    /// The marks.
-    pub marks: Marks,
-    /// Whether any position of the other resources may be of one of them.
-    pub is_unknown: bool,
-    /// Whether there is one.
-    pub is_any: bool,
-}
-
-impl Late {
-    /// The highest of them.
-    pub(super) fn highest(self) -> u64 {
-        self.shown.max(self.settled)
-    }
+    /// The highest one that was parsed.
+    pub(super) parsed: u64,
+    /// The bound of those that were not.
+    pub(super) unparsed: Floor,
+    /// The bound of all that earlier processes showed, and of all that was not parsed before.
+    pub(super) before: Floor,
 }
 
 impl Former {
-    /// The shardings of before, the oldest first, and what was forgotten before them.
-    pub fn new(all: impl IntoIterator<Item = FormerSharding>, forgotten: Forgotten) -> Self {
+    /// The shardings of before, the oldest first, and what was shown under those that were forgotten.
+    pub fn new(all: impl IntoIterator<Item = FormerSharding>, forgotten: Shown) -> Self {
         let mut former = Self { all: VecDeque::new(), forgotten };
         all.into_iter().for_each(|one| former.add(one));
         former
@@ -74,7 +69,7 @@ impl Former {
 
     /// Shardings that nobody knows, under which any position may have been shown.
     pub fn unknown() -> Self {
-        Self::new([], Forgotten::everything())
+        Self::new([], Shown::anything())
     }
 
     /// Those that are remembered, the oldest first.
@@ -82,13 +77,20 @@ impl Former {
         self.all.iter()
     }
 
-    /// Those that are not.
-    pub const fn forgotten(&self) -> &Forgotten {
+    /// What was shown under those that were forgotten.
+    pub const fn forgotten(&self) -> &Shown {
         &self.forgotten
     }
 
-    /// Adds the sharding that ends.
-    pub fn add(&mut self, former: FormerSharding) {
+    /// Adds the sharding that ends. One that was in force before as well is remembered once.
+    pub fn add(&mut self, mut former: FormerSharding) {
+        self.all.retain(|one| {
+            let is_other = one.sharding.hash() != former.sharding.hash();
+            if !is_other {
+                former.shown.add(&one.shown);
+            }
+            is_other
+        });
         self.all.push_back(former);
         if self.all.len() > MOST {
             self.forget();
@@ -97,29 +99,24 @@ impl Former {
 
     /// Forgets the oldest. Returns whether there was one.
     pub fn forget(&mut self) -> bool {
-        let Some(FormerSharding { marks, .. }) = self.all.pop_front() else { return false };
-        self.forgotten.is_any = true;
-        match marks {
-            None => self.forgotten = Forgotten::everything(),
-            Some(marks) => {
-                for (resource, mark) in marks {
-                    let known = self.forgotten.marks.get(&resource).copied();
-                    let other = self.forgotten.mark(&resource);
-                    self.forgotten.marks.insert(resource, known.unwrap_or(other).max(mark));
-                }
-            }
-        }
+        let Some(FormerSharding { shown, .. }) = self.all.pop_front() else { return false };
+        self.forgotten.add(&shown);
         true
     }
 
-    /// Notes the highest position of a resource that was shown late, so that marks say all.
-    pub(super) fn raise(&mut self, resource: &GroupResource, shown: u64) {
-        let late = Floor::At(shown);
-        let marks = self.all.iter_mut().filter_map(|former| former.marks.as_mut());
-        for marks in marks.chain(self.forgotten.is_any.then_some(&mut self.forgotten.marks)) {
-            let mark = marks.entry(resource.clone()).or_insert(late);
-            *mark = mark.max(late);
-        }
+    /// Notes what was shown of a resource after the end of its scopes, and what became known.
+    pub(super) fn raise(&mut self, resource: &GroupResource, late: Late) {
+        self.each(|shown| shown.raise(resource, late));
+    }
+
+    /// Records that no request runs that was decided under any of them.
+    pub(super) fn are_over(&mut self) {
+        self.each(|shown| shown.is_over = true);
+    }
+
+    fn each(&mut self, change: impl FnMut(&mut Shown)) {
+        let all = self.all.iter_mut().map(|former| &mut former.shown);
+        all.chain([&mut self.forgotten]).for_each(change);
     }
 
     /// Whether one of them has another scope of a resource.
@@ -136,23 +133,19 @@ impl Former {
         late: Late,
         to: &Sharding,
     ) -> Option<Vec<Arc<Sharding>>> {
-        let is_below = |mark: Floor| match mark {
+        let may_hold = |shown: &Shown| match shown.mark(resource, late) {
             Floor::At(mark) => at <= mark,
             Floor::Unknown => true,
         };
-        let is_late = at <= late.highest();
-        // What was shown late may be of one that was forgotten.
-        if is_below(self.forgotten.mark(resource)) || (self.forgotten.is_any && is_late) {
+        if late.unparsed == Floor::Unknown || may_hold(&self.forgotten) {
             return None;
         }
         let mut found: Vec<Arc<Sharding>> = Vec::new();
-        for FormerSharding { sharding, marks } in &self.all {
-            let mark = marks.as_ref().map(|marks| marks.get(resource).copied());
-            let is_candidate = is_late || mark.is_none_or(|mark| mark.is_some_and(is_below));
+        for FormerSharding { sharding, shown } in &self.all {
             let scope = sharding.scope(resource);
             let is_known = scope == to.scope(resource)
                 || found.iter().any(|known| known.scope(resource) == scope);
-            if is_candidate && !is_known {
+            if !is_known && may_hold(shown) {
                 found.push(Arc::clone(sharding));
             }
         }
@@ -160,14 +153,54 @@ impl Former {
     }
 }
 
-impl Forgotten {
-    /// Shardings of which nothing is known.
-    fn everything() -> Self {
-        Self { marks: HashMap::new(), is_unknown: true, is_any: true }
+impl Default for Shown {
+    /// Nothing.
+    fn default() -> Self {
+        Self { marks: HashMap::new(), is_whole: true, is_over: true }
+    }
+}
+
+impl Shown {
+    /// Any position of any resource, by a process that has ended.
+    pub fn anything() -> Self {
+        Self { is_whole: false, ..Self::default() }
     }
 
-    fn mark(&self, resource: &GroupResource) -> Floor {
-        let other = if self.is_unknown { Floor::Unknown } else { Floor::At(0) };
+    /// The same, as a later process knows it.
+    #[must_use]
+    pub fn by_earlier_process(self) -> Self {
+        if self.is_over { self } else { Self::anything() }
+    }
+
+    fn add(&mut self, other: &Self) {
+        let resources: Vec<_> = self.marks.keys().chain(other.marks.keys()).cloned().collect();
+        for resource in resources {
+            let mark = self.known(&resource).max(other.known(&resource));
+            self.marks.insert(resource, mark);
+        }
+        self.is_whole &= other.is_whole;
+        self.is_over &= other.is_over;
+    }
+
+    fn raise(&mut self, resource: &GroupResource, late: Late) {
+        let mark = self.mark(resource, late);
+        if mark != self.known(resource) {
+            self.marks.insert(resource.clone(), mark);
+        }
+    }
+
+    /// The mark that was noted.
+    fn known(&self, resource: &GroupResource) -> Floor {
+        let other = if self.is_whole { Floor::At(0) } else { Floor::Unknown };
         self.marks.get(resource).copied().unwrap_or(other)
+    }
+
+    /// The mark, as far as it is known now.
+    fn mark(&self, resource: &GroupResource, late: Late) -> Floor {
+        match self.known(resource) {
+            Floor::At(mark) if self.is_over => Floor::At(mark),
+            Floor::At(mark) => Floor::At(mark.max(late.parsed)).max(late.unparsed),
+            Floor::Unknown => late.before.max(Floor::At(late.parsed)),
+        }
     }
 }

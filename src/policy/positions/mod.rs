@@ -20,7 +20,7 @@ mod position;
 pub use self::{
     by_resource::Positions,
     floor::Floor,
-    former::{Forgotten, Former, FormerSharding, Marks},
+    former::{Former, FormerSharding, Marks, Shown},
     grants::Grants,
     past::{Past, Resume},
     position::{Position, Question},

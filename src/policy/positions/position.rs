@@ -110,15 +110,17 @@ impl Position {
         }
     }
 
-    /// The positions that were shown under scopes that had ended. `None` if they are not known.
-    pub(super) fn late(&self) -> Option<Late> {
-        let is_old = self.unparsed.lock().is_old;
-        (!is_old).then(|| self.shown_late())
-    }
-
-    /// The same, as far as they are known.
-    pub(super) fn shown_late(&self) -> Late {
-        Late { shown: self.late.load(SeqCst), settled: self.settled.load(SeqCst) }
+    /// The positions that were shown under scopes that had ended.
+    pub(super) fn late(&self) -> Late {
+        let Unparsed { bound, is_old, .. } = *self.unparsed.lock();
+        let (parsed, settled) = (self.late.load(SeqCst), self.settled.load(SeqCst));
+        let before = match bound {
+            Bound::None => Floor::At(settled),
+            Bound::At(bound) => Floor::At(settled.max(bound)),
+            Bound::Unknown | Bound::Never => Floor::Unknown,
+        };
+        let unparsed = if is_old { Floor::Unknown } else { Floor::At(settled) };
+        Late { parsed, unparsed, before: before.max(unparsed) }
     }
 
     /// Whether the scope changed after `epoch`.

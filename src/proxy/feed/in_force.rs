@@ -372,7 +372,7 @@ impl Feed {
             }
             if let Some(in_force) = self.in_force().filter(|present| present.epoch == epoch) {
                 for server in &self.servers {
-                    server.positions.store(&in_force.sharding);
+                    server.positions.store(epoch, &in_force.sharding);
                 }
             }
             tokio::select! {

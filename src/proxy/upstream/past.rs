@@ -11,11 +11,12 @@ use std::{
     sync::{Arc, OnceLock},
 };
 
+use parking_lot::Mutex;
 use serde::{Deserialize, Serialize};
 
 use crate::policy::{
     Epoch, GroupResource, Sharding,
-    positions::{Floor, Forgotten, Former, FormerSharding, Marks, Past, Positions},
+    positions::{Floor, Former, FormerSharding, Marks, Past, Positions, Shown},
     ring::{area_text, read_area},
 };
 
@@ -30,6 +31,9 @@ const MAX_FORMER: usize = 1 << 20;
 pub(in crate::proxy) struct KeptPositions {
     path: Option<PathBuf>,
     at_start: AtStart,
+    /// The hash of the sharding that came into force last, or is about to: of no other may the file
+    /// say that it is valid. Locked while the file is written.
+    last: Mutex<Option<[u8; 32]>>,
     /// The positions, set by the first policy.
     present: OnceLock<Positions>,
 }
@@ -57,27 +61,31 @@ struct Content {
     boundaries: Option<Boundaries>,
 }
 
-/// Boundaries, the oldest first, and the marks of those that were forgotten.
+/// Boundaries, the oldest first, and what was shown under those that were forgotten.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 struct Boundaries {
     former: Vec<Boundary>,
-    /// The last ones, whose marks are not known: those in force, and one that is about to be.
+    /// The last ones, of which nothing is known: those in force, and one that is about to be.
     present: Vec<String>,
-    forgotten: Vec<Entry>,
-    /// Whether any position of other resources may be of a boundary that was forgotten, and whether
-    /// there is one.
-    is_unknown: bool,
-    is_any: bool,
+    forgotten: Noted,
 }
 
-/// A boundary, and the highest position of each resource that was shown until it ended.
+/// A boundary, and what was shown under it.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Boundary {
     area: String,
-    /// The positions. `None` if any may be of it.
-    marks: Option<Vec<Entry>>,
+    shown: Noted,
+}
+
+/// What was shown under boundaries: see [`Shown`].
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+struct Noted {
+    marks: Vec<Entry>,
+    is_whole: bool,
+    is_over: bool,
 }
 
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -102,9 +110,9 @@ impl KeptPositions {
     /// Opens the file. Without a directory nothing is known of any process before this one. Fails
     /// with [`Unwritable`] if the next process would not know that there was this one.
     pub(in crate::proxy) fn open(state_dir: Option<PathBuf>) -> Result<Self, Unwritable> {
-        let present = OnceLock::new();
+        let (last, present) = (Mutex::new(None), OnceLock::new());
         let Some(path) = state_dir.map(|dir| dir.join("positions.json")) else {
-            return Ok(Self { path: None, at_start: AtStart::Unknown, present });
+            return Ok(Self { path: None, at_start: AtStart::Unknown, last, present });
         };
         let at_start = match read(&path) {
             Ok(bytes) => serde_json::from_slice(&bytes).map_or(AtStart::Unknown, AtStart::Content),
@@ -116,7 +124,7 @@ impl KeptPositions {
         };
         let opened = OpenOptions::new().append(true).create(true).open(&path);
         opened.map_err(|source| Unwritable { path: path.clone(), source })?;
-        Ok(Self { path: Some(path), at_start, present })
+        Ok(Self { path: Some(path), at_start, last, present })
     }
 
     /// The positions; `None` before the first policy.
@@ -150,6 +158,8 @@ impl KeptPositions {
         is_first: bool,
     ) -> Result<(), Unwritable> {
         let Some(path) = &self.path else { return Ok(()) };
+        let mut last = self.last.lock();
+        *last = Some(*sharding.hash());
         let is_true = match &self.at_start {
             AtStart::Content(content) => content.vouches_for(sharding),
             AtStart::Nothing | AtStart::Unknown => false,
@@ -176,16 +186,25 @@ impl KeptPositions {
                 AtStart::Content(content) => content.boundaries.clone()?,
                 AtStart::Unknown => return None,
             };
-            boundaries.present.push(present?);
+            let present = present?;
+            if !boundaries.present.contains(&present) {
+                boundaries.present.push(present);
+            }
             return Some(boundaries);
         };
         let shown = area_text(&positions.present().area());
         Boundaries::new(positions.past().former, [shown, present])
     }
 
-    /// Stores the past, valid under `sharding`: nothing is shown under any other from now on.
-    pub(in crate::proxy) fn store(&self, sharding: &Sharding) {
+    /// Stores the past, valid under `sharding`, of `epoch`: no request runs that was decided before,
+    /// so nothing is shown under any other from now on, unless another has begun.
+    pub(in crate::proxy) fn store(&self, epoch: Epoch, sharding: &Sharding) {
         let (Some(path), Some(positions)) = (&self.path, self.get()) else { return };
+        let last = self.last.lock();
+        if last.as_ref() != Some(sharding.hash()) {
+            return;
+        }
+        positions.are_over(epoch);
         if let Err(error) = replace(path, &Content::new(sharding, &positions.past())) {
             tracing::error!(%error, path = %path.display(), "cannot write positions");
         }
@@ -209,23 +228,24 @@ impl Content {
     /// The past under the sharding for which it vouches.
     fn past(&self, sharding: &Arc<Sharding>) -> Past {
         let floors = marks(&self.floors);
-        let unknown =
-            || Forgotten { marks: floors.clone(), is_unknown: self.unknown, is_any: true };
+        let unknown = || {
+            let shown = Shown { marks: floors.clone(), is_whole: !self.unknown, is_over: true };
+            Former::new([], shown)
+        };
         let former = self.boundaries.as_ref().and_then(|known| known.former(sharding));
-        let former = former.unwrap_or_else(|| Former::new([], unknown()));
+        let former = former.unwrap_or_else(unknown);
         Past { floors, unknown: self.unknown, had_process: true, former }
     }
 
-    /// All boundaries, under any of which any position may have been shown.
+    /// All boundaries, also those under which it is not known what was shown.
     fn all(&self, sharding: &Arc<Sharding>) -> Former {
         let all = || {
             let known = self.boundaries.as_ref()?;
             let mut former = known.former(sharding)?;
-            for text in &known.present {
-                former.add(of_area(text, None, sharding)?);
+            for area in &known.present {
+                former.add(of_area(area, Shown::anything(), sharding)?);
             }
-            let all = former.all().cloned().map(|one| FormerSharding { marks: None, ..one });
-            Some(Former::new(all.collect::<Vec<_>>(), former.forgotten().clone()))
+            Some(former)
         };
         all().unwrap_or_else(Former::unknown)
     }
@@ -237,18 +257,15 @@ impl Boundaries {
     fn new<const N: usize>(mut former: Former, present: [Option<String>; N]) -> Option<Self> {
         let present = present.into_iter().collect::<Option<Vec<_>>>()?;
         loop {
-            let all = former.all().map(|FormerSharding { sharding, marks }| {
-                let marks = marks.as_ref().map(entries);
-                Some(Boundary { area: area_text(&sharding.area())?, marks })
+            let all = former.all().map(|FormerSharding { sharding, shown }| {
+                Some(Boundary { area: area_text(&sharding.area())?, shown: Noted::new(shown) })
             });
             let all: Option<Vec<_>> = all.collect();
-            let has_room = |all: &Vec<Boundary>| {
-                all.iter().map(|one| one.area.len()).sum::<usize>() <= MAX_FORMER
-            };
+            let has_room =
+                |all: &Vec<Boundary>| all.iter().map(Boundary::bytes).sum::<usize>() <= MAX_FORMER;
             if let Some(all) = all.filter(has_room) {
-                let Forgotten { marks, is_unknown, is_any } = former.forgotten();
-                let (forgotten, is_unknown, is_any) = (entries(marks), *is_unknown, *is_any);
-                return Some(Self { former: all, present, forgotten, is_unknown, is_any });
+                let forgotten = Noted::new(former.forgotten());
+                return Some(Self { former: all, present, forgotten });
             }
             if !former.forget() {
                 return None;
@@ -258,20 +275,36 @@ impl Boundaries {
 
     /// The shardings of before, as those of the shard of `sharding`. `None` if one cannot be read.
     fn former(&self, sharding: &Arc<Sharding>) -> Option<Former> {
-        let all = self.former.iter().map(|Boundary { area, marks }| {
-            of_area(area, marks.as_deref().map(self::marks), sharding)
-        });
-        let forgotten = Forgotten {
-            marks: marks(&self.forgotten),
-            is_unknown: self.is_unknown,
-            is_any: self.is_any,
-        };
-        Some(Former::new(all.collect::<Option<Vec<_>>>()?, forgotten))
+        let all = self
+            .former
+            .iter()
+            .map(|Boundary { area, shown }| of_area(area, shown.read(), sharding));
+        Some(Former::new(all.collect::<Option<Vec<_>>>()?, self.forgotten.read()))
     }
 }
 
-fn of_area(text: &str, marks: Option<Marks>, like: &Arc<Sharding>) -> Option<FormerSharding> {
-    Some(FormerSharding { sharding: like.within(&read_area(text)?), marks })
+impl Boundary {
+    /// About as many bytes as it has in the file.
+    fn bytes(&self) -> usize {
+        let mark = |mark: &Entry| mark.group.len() + mark.resource.len() + 60;
+        self.area.len() + self.shown.marks.iter().map(mark).sum::<usize>()
+    }
+}
+
+impl Noted {
+    fn new(Shown { marks, is_whole, is_over }: &Shown) -> Self {
+        Self { marks: entries(marks), is_whole: *is_whole, is_over: *is_over }
+    }
+
+    /// What an earlier process noted.
+    fn read(&self) -> Shown {
+        let Self { is_whole, is_over, .. } = *self;
+        Shown { marks: marks(&self.marks), is_whole, is_over }.by_earlier_process()
+    }
+}
+
+fn of_area(text: &str, shown: Shown, like: &Arc<Sharding>) -> Option<FormerSharding> {
+    Some(FormerSharding { sharding: like.within(&read_area(text)?), shown })
 }
 
 fn entries(marks: &Marks) -> Vec<Entry> {

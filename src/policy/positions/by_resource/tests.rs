@@ -1,7 +1,7 @@
 use super::*;
 use crate::policy::{
     from_documents,
-    positions::{Forgotten, Former, Grants, Marks, Resume},
+    positions::{Former, Grants, Marks, Resume},
 };
 
 fn resource(name: &str) -> GroupResource {
@@ -411,7 +411,7 @@ fn bad_position_of_more_scopes_than_are_remembered() {
 #[test]
 fn bad_position_of_a_scope_that_no_process_knows() {
     let floors: Marks = [(pods(), Floor::At(50))].into();
-    let forgotten = Forgotten { marks: floors.clone(), is_any: true, ..Forgotten::default() };
+    let forgotten = Shown { marks: floors.clone(), ..Shown::default() };
     let past = Past { floors, former: Former::new([], forgotten), ..after_the_same() };
     let positions = Positions::new(past, a());
     positions.keep(&pods(), ONE, &a()).show(at(100), ONE);
@@ -420,9 +420,8 @@ fn bad_position_of_a_scope_that_no_process_knows() {
     let position = positions.of(&pods());
     position.settle(position.question().unwrap(), at(120));
     assert_eq!(former(&positions, 50, &b()), None);
-    // What was shown before this process may be of a scope that was forgotten, whatever its mark.
-    assert_eq!(former(&positions, 51, &b()), None);
-    assert_eq!(former(&positions, 120, &b()), None);
+    assert_eq!(former(&positions, 51, &b()).unwrap(), ["shard=a"]);
+    assert_eq!(former(&positions, 120, &b()).unwrap(), ["shard=a"]);
     let positions = Positions::new(Past::unknown(), a());
     positions.keep(&pods(), ONE, &a()).show(at(100), ONE);
     positions.change(TWO, &b());
@@ -442,8 +441,8 @@ fn a_position_is_of_each_scope_of_the_last_process() {
     assert_eq!(former(&next, 100, &b()).unwrap(), ["shard=a"]);
     // Under another, all of them may be, once it is known how high their positions are.
     let all = last.past().former.all().cloned().collect::<Vec<_>>();
-    let all = all.into_iter().chain([FormerSharding { sharding: b(), marks: None }]);
-    let past = Past { former: Former::new(all, Forgotten::default()), ..Past::unknown() };
+    let all = all.into_iter().chain([FormerSharding { sharding: b(), shown: Shown::anything() }]);
+    let past = Past { former: Former::new(all, Shown::default()), ..Past::unknown() };
     let next = Positions::new(past, c());
     let position = next.keep(&pods(), ONE, &c());
     assert_eq!(former(&next, 100, &c()), None);
@@ -484,4 +483,71 @@ fn a_position_of_the_process_before_the_last_is_of_its_scope() {
     second.change(THREE, &c());
     let third = Positions::new(Past { had_process: true, ..second.past() }, c());
     assert_eq!(former(&third, 100, &c()).unwrap(), ["shard=a", "shard=b"]);
+}
+
+/// A process that was killed in a change leaves what it knew of the scopes before.
+#[test]
+fn what_was_shown_under_scopes_that_are_over_is_known_for_good() {
+    let first = Positions::new(Past::none(), a());
+    first.keep(&pods(), ONE, &a()).show(at(100), ONE);
+    first.change(TWO, &b());
+    first.are_over(TWO);
+    first.keep(&pods(), TWO, &b()).show(at(200), TWO);
+    let all = first.past().former.all().cloned().collect::<Vec<_>>();
+    let all = all.into_iter().chain([FormerSharding { sharding: b(), shown: Shown::anything() }]);
+    let past = Past { former: Former::new(all, Shown::default()), ..Past::unknown() };
+    let second = Positions::new(past, c());
+    let position = second.keep(&pods(), ONE, &c());
+    position.settle(position.question().unwrap(), at(300));
+    assert_eq!(former(&second, 100, &c()).unwrap(), ["shard=a", "shard=b"]);
+    assert_eq!(former(&second, 101, &c()).unwrap(), ["shard=b"]);
+}
+
+#[test]
+fn scopes_are_not_over_while_another_change_has_begun() {
+    let positions = Positions::new(Past::none(), a());
+    positions.change(TWO, &b());
+    positions.change(THREE, &c());
+    positions.are_over(TWO);
+    positions.keep(&pods(), TWO, &b()).show(at(150), TWO);
+    assert_eq!(former(&positions, 150, &c()).unwrap(), ["shard=a", "shard=b"]);
+    positions.are_over(THREE);
+    positions.change(Epoch::new(4), &policy(&[("pods", "d")]));
+    positions.keep(&pods(), THREE, &c()).show(at(160), THREE);
+    assert_eq!(former(&positions, 160, &b()).unwrap(), ["shard=c"]);
+}
+
+/// Later shardings have been forgotten by then, and so has what was not parsed at first.
+#[test]
+fn positions_that_were_not_parsed_bar_none_for_good() {
+    let positions = Positions::new(after_the_same(), a());
+    positions.keep(&pods(), ONE, &a()).show_unread(ONE);
+    let sharding = |number: u64| policy(&[("pods", &format!("s{number}"))]);
+    for number in 2..=19 {
+        let epoch = Epoch::new(number);
+        positions.change(epoch, &sharding(number));
+        let position = positions.keep(&pods(), epoch, &sharding(number));
+        if let Some(question) = position.question() {
+            position.settle(question, at(100));
+        }
+        position.show(at(100 + number), epoch);
+        positions.are_over(epoch);
+    }
+    let to = sharding(19);
+    assert_eq!(former(&positions, 102, &to), None, "of one that is forgotten");
+    assert_eq!(former(&positions, 103, &to).unwrap().len(), 16);
+}
+
+#[test]
+fn a_sharding_that_comes_and_goes_is_remembered_once() {
+    let positions = Positions::new(Past::none(), a());
+    for number in 2..40 {
+        let to = if number % 2 == 0 { b() } else { a() };
+        positions.change(Epoch::new(number), &to);
+        positions.keep(&pods(), Epoch::new(number), &to).show(at(100 + number), Epoch::new(number));
+    }
+    assert_eq!(former(&positions, 50, &a()).unwrap(), ["shard=b"]);
+    positions.change(Epoch::new(40), &c());
+    assert_eq!(former(&positions, 50, &c()).unwrap(), ["shard=b", "shard=a"]);
+    assert_eq!(former(&positions, 139, &c()).unwrap(), ["shard=a"]);
 }

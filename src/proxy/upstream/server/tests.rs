@@ -4,7 +4,7 @@ use futures_util::poll;
 
 use super::*;
 use crate::{
-    policy::{GroupResource, Policy, from_documents, positions::Resume},
+    policy::{Epoch, GroupResource, Policy, from_documents, positions::Resume},
     proxy::{feed::Feed, metrics::Metrics},
 };
 
@@ -82,7 +82,7 @@ fn a_change_raises_the_floors_of_each_server_by_its_own_positions() {
     let may = |at| positions.each_ref().map(|to| to.may_resume(Resume::Number(at)));
     assert_eq!([7, 8, 100, 101].map(may), [[false; 2], [false, true], [false, true], [true; 2]]);
     for server in &servers {
-        server.positions.store(&feed.in_force().unwrap().sharding);
+        server.positions.store(epoch_of(&feed), &feed.in_force().unwrap().sharding);
     }
     let stored = dirs.each_ref().map(|dir| {
         let again = Server::never_dialled(Some(dir.path()));
@@ -101,6 +101,10 @@ fn process(dir: &Path) -> (Arc<Server>, Feed) {
     (server, feed)
 }
 
+fn epoch_of(feed: &Feed) -> Epoch {
+    feed.in_force().unwrap().epoch
+}
+
 /// Whether the state of a directory vouches for a policy.
 fn vouches(dir: &Path) -> bool {
     let text = fs::read_to_string(dir.join("positions.json")).unwrap();
@@ -113,7 +117,7 @@ fn t76_what_one_process_does_not_know_the_next_does_not_either() {
     fs::write(dir.path().join("positions.json"), "{").unwrap();
     for _process in 0..2 {
         let (server, feed) = process(dir.path());
-        server.positions.store(&feed.in_force().unwrap().sharding);
+        server.positions.store(epoch_of(&feed), &feed.in_force().unwrap().sharding);
         let pods = server.positions.get().unwrap().of(&GroupResource::new("", "pods"));
         assert!(!pods.may_resume(Resume::Number(1 << 40)));
     }
@@ -123,10 +127,10 @@ fn t76_what_one_process_does_not_know_the_next_does_not_either() {
 fn t76_the_state_vouches_for_no_policy_while_a_change_back_is_under_way() {
     let dir = tempfile::tempdir().unwrap();
     let (first, feed) = process(dir.path());
-    first.positions.store(&feed.in_force().unwrap().sharding);
+    first.positions.store(epoch_of(&feed), &feed.in_force().unwrap().sharding);
     let (second, feed) = process(dir.path());
     feed.install(policy("b"));
-    second.positions.store(&feed.in_force().unwrap().sharding);
+    second.positions.store(epoch_of(&feed), &feed.in_force().unwrap().sharding);
     assert!(vouches(dir.path()));
     feed.install(policy("a"));
     assert!(!vouches(dir.path()));
@@ -148,4 +152,43 @@ async fn t76_the_state_is_stored_when_the_requests_of_all_former_policies_have_e
     drop(of_b);
     assert!(poll!(&mut keeping).is_pending());
     assert!(vouches(dir.path()));
+}
+
+#[test]
+fn the_state_vouches_for_no_policy_after_another_has_begun() {
+    let dir = tempfile::tempdir().unwrap();
+    let (server, feed) = process(dir.path());
+    let of_a = feed.in_force().unwrap();
+    server.positions.begin_change(&policy("b").sharding, false).unwrap();
+    server.positions.store(of_a.epoch, &of_a.sharding);
+    assert!(!vouches(dir.path()));
+}
+
+/// Each process is killed in a change, so that none knows what was shown under the last two.
+#[test]
+fn processes_that_are_killed_in_changes_forget_no_more_than_the_oldest_scopes() {
+    let dir = tempfile::tempdir().unwrap();
+    let pods = GroupResource::new("", "pods");
+    for round in 1..=40_u64 {
+        let name = |round: u64| format!("s{round}");
+        let server = Server::never_dialled(Some(dir.path()));
+        let feed = Feed::new(vec![Arc::clone(&server)], None, Arc::new(Metrics::new().0));
+        feed.install(policy(&name(round)));
+        let in_force = feed.in_force().unwrap();
+        let positions = server.positions.get().unwrap();
+        let position = positions.keep(&pods, in_force.epoch, &in_force.sharding);
+        if let Some(question) = position.question() {
+            position.settle(question, Resume::Number(10 * round));
+        }
+        let former = |at| positions.former(&pods, &position, at, &in_force.sharding);
+        if round > 1 {
+            let last = former(10 * round - 1).unwrap();
+            assert!((1..=2).contains(&last.len()), "{round}: {last:?}");
+        }
+        assert_eq!(former(1).is_none(), round == 1 || round > 16, "{round}");
+        position.show(Resume::Number(10 * round + 9), in_force.epoch);
+        drop(in_force);
+        server.positions.store(epoch_of(&feed), &feed.in_force().unwrap().sharding);
+        server.positions.begin_change(&policy(&name(round + 1)).sharding, false).unwrap();
+    }
 }
