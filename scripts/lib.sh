@@ -149,7 +149,7 @@ end_work() {
 # leave_work: before exec, by which another program takes over.
 leave_work() { trap - EXIT INT TERM HUP; }
 
-# prepare_machine [--without-kubernetes]: installs what is missing and builds Kubernetes while cargo goes
+# prepare_machine [WHAT...]: installs what is missing, and has `testbed` make each of WHAT while cargo goes
 # on, with what it leaves of the processors. `testbed` is among the first programs that cargo builds.
 prepare_machine() {
     # The processes of a job have a group of their own. `test-runner` ends those with this mark, too.
@@ -165,7 +165,8 @@ in_background() {
     # The tests run already, behind machine_is_ready, and build Kubernetes themselves.
     [ -e "$work" ] || return 0
     flock "$work/began" "$testbed" deps
-    [ "${1-}" = --without-kubernetes ] || nice -n 10 "$testbed" build
+    local what
+    for what in "$@"; do nice -n 10 "$testbed" "$what"; done
 }
 
 # machine_is_ready: once cargo has built all. Names what is missing and cannot be installed.

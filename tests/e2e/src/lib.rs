@@ -60,8 +60,8 @@ pub use self::{
     },
     bed::{CLUSTERS, GROUP, Swept, sweep},
     builds::{
-        Image, KUBERNETES_VERSION, cache_directory, deps, go_clients, helm_binary, images,
-        kube_binary, python_client,
+        Image, KUBERNETES_VERSION, all_clients, cache_directory, deps, go_clients, helm_binary,
+        images, java_client, kube_binary, node_client, python_client,
     },
     front::Front,
     kubectl::Kubectl,

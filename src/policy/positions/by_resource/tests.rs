@@ -478,8 +478,10 @@ fn a_position_of_the_last_process_is_of_its_scope_whatever_was_shown_meanwhile()
 fn a_position_of_the_process_before_the_last_is_of_its_scope() {
     let second = Positions::new(after_the_same(), a());
     second.change(TWO, &b());
+    second.are_over(TWO);
     let position = second.keep(&pods(), TWO, &b());
     position.settle(position.question().unwrap(), at(300));
+    assert_eq!(former(&second, 100, &b()).unwrap(), ["shard=a"]);
     second.change(THREE, &c());
     let third = Positions::new(Past { had_process: true, ..second.past() }, c());
     assert_eq!(former(&third, 100, &c()).unwrap(), ["shard=a", "shard=b"]);

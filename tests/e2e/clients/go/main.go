@@ -31,6 +31,7 @@ const usage = `usage: clients SUBCOMMAND [flags]
   logs         print a container's log
   watches      hold many watches on one client
   verbs        try every verb on ConfigMaps
+  upload       create a ConfigMap of 1 MB
   load         measure
   operator     serve the webhooks of a controller
 
@@ -58,6 +59,7 @@ var subcommands = map[string]subcommand{
 	"logs":        logs,
 	"watches":     watches,
 	"verbs":       verbs,
+	"upload":      upload,
 	"load":        measure,
 	"operator":    operate,
 }

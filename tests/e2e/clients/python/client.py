@@ -7,6 +7,7 @@ Set-up: python3 -m venv DIR && DIR/bin/pip install -r requirements.txt; then DIR
              the store, its end (or SIGTERM) ends the program.
   elect      leader election by kubernetes.leaderelection.
   exec       run a command in a pod over WebSocket.
+  upload     create a ConfigMap of 1 MB and read it again.
 
 Exit codes: 0 done, 1 failed (the last line is an error event), 2 usage.
 """
@@ -29,6 +30,7 @@ from kubernetes.leaderelection.resourcelock.configmaplock import ConfigMapLock
 from kubernetes.leaderelection.resourcelock.leaselock import LeaseLock
 from kubernetes.stream import stream
 
+MEGABYTE = 1_000_000
 PRINTING = threading.Lock()
 
 
@@ -61,6 +63,7 @@ def parse():
     command.add_argument("--shard-selector", default="", help="shard selector (KEP-5866)")
     command.add_argument("--content", action="store_true", help="print what the objects hold, and a digest of them")
     command.add_argument("--persist", action="store_true", help="go on after every error, as a controller must")
+    command.add_argument("--without-bookmarks", action="store_true", help="as the package watches by itself")
     command.add_argument("--from", dest="start", help="resourceVersion to watch from, instead of a first list")
     command.set_defaults(run=list_and_watch)
 
@@ -76,6 +79,11 @@ def parse():
     command.add_argument("--container")
     command.add_argument("command", nargs="+")
     command.set_defaults(run=execute)
+
+    command = commands.add_parser("upload", parents=[common])
+    command.add_argument("--name", required=True)
+    command.add_argument("--team", required=True, help="the ConfigMap's label team")
+    command.set_defaults(run=upload)
     return parser.parse_args()
 
 
@@ -117,7 +125,8 @@ def list_and_watch(arguments):
         event("watch", **{"from": version})
         store.count("watches")
         try:
-            for told in stream_of_events.stream(call, resource_version=version, allow_watch_bookmarks=True):
+            bookmarks = {} if arguments.without_bookmarks else {"allow_watch_bookmarks": True}
+            for told in stream_of_events.stream(call, resource_version=version, **bookmarks):
                 version = store.apply(told)
         except ApiException as error:
             store.count("watch_errors")
@@ -320,6 +329,15 @@ def execute(arguments):
     )
     session.run_forever(timeout=60)
     event("exec", transport="websocket", exitCode=session.returncode, stdout=session.read_stdout(timeout=1), stderr=session.read_stderr(timeout=1))
+
+
+def upload(arguments):
+    api = client.CoreV1Api()
+    metadata = client.V1ObjectMeta(name=arguments.name, labels={"team": arguments.team})
+    body = client.V1ConfigMap(metadata=metadata, data={"large": "x" * MEGABYTE})
+    api.create_namespaced_config_map(arguments.namespace, body)
+    stored = api.read_namespaced_config_map(arguments.name, arguments.namespace)
+    event("uploaded", bytes=len(stored.data["large"]))
 
 
 def event(name, **fields):

@@ -1,9 +1,10 @@
 //! Follows objects with the `kube` crate, unmodified, as a controller does. Prints what it sees as
 //! JSON lines: without a subcommand the ConfigMaps of a namespace, from a pod: `list` with the
 //! names, then `wire` for each event of the watch; with `reflector` what a reflector's store is
-//! told. Its standard input's end ends it.
+//! told, with `upload` the bytes that it read again. Its standard input's end ends it.
 
 mod reflector;
+mod upload;
 
 use std::{
     io::{Read, Write, stdin, stdout},
@@ -39,12 +40,16 @@ struct Cli {
 enum Command {
     /// Keep a reflector, and print what its store is told
     Reflector(reflector::Args),
+    /// Create a ConfigMap of 1 MB, and read it again
+    Upload(upload::Args),
 }
 
 fn main() -> Result<()> {
     let cli = Cli::parse();
-    if let Some(Command::Reflector(args)) = &cli.command {
-        return reflector::run(args);
+    match &cli.command {
+        Some(Command::Reflector(args)) => return reflector::run(args),
+        Some(Command::Upload(args)) => return upload::run(args),
+        None => {}
     }
     let mut config = Config::incluster()?;
     if let Some(server) = &cli.server {

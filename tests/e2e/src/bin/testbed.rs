@@ -8,7 +8,7 @@ use std::{
 use anyhow::{Context, Result};
 use clap::{Args, Parser, Subcommand};
 use ctrlmesh_e2e::{
-    ApiServer, AuditLevel, Families, Image, Node, deps, images, kube_binary, sweep,
+    ApiServer, AuditLevel, Families, Image, Node, all_clients, deps, images, kube_binary, sweep,
 };
 use nix::sys::signal::{SigSet, Signal};
 
@@ -26,6 +26,8 @@ enum Command {
     Deps,
     /// Build the Kubernetes binary, if its sources changed, and print its path
     Build,
+    /// Build the clients of the tests in all languages, if their sources changed, and print their paths
+    Clients,
     /// Run etcd and an API server until Ctrl-C or SIGTERM
     Apiserver(ApiserverArgs),
     /// Run a whole node until Ctrl-C or SIGTERM; needs root
@@ -79,6 +81,9 @@ fn main() -> Result<()> {
     match cli.command {
         Command::Deps => print(&facts("installed", deps::install()?)),
         Command::Build => print(&[("kube", kube_binary()?.display().to_string())]),
+        Command::Clients => {
+            print(&facts("client", all_clients()?.iter().map(|path| path.display())))
+        }
         Command::Apiserver(args) => run_apiserver(&args, &ends),
         Command::Node(args) => run_node(&args, &ends),
         Command::Images(args) => {

@@ -1,6 +1,7 @@
 //! The client programs of `clients/`, built once and cached outside the tree.
 
 use std::{
+    fs,
     path::{Path, PathBuf},
     process::Command,
 };
@@ -9,6 +10,7 @@ use anyhow::{Context, Result};
 
 use super::{
     cache::{self, Key},
+    deps,
     go::go_program,
 };
 
@@ -43,6 +45,85 @@ pub fn python_client() -> Result<(PathBuf, PathBuf)> {
         cache::run_with_progress("installing the Python client", &mut install)
     })?;
     Ok((environment.join("bin/python"), directory.join("client.py")))
+}
+
+/// The command of the Java client program of `clients/java`.
+///
+/// # Errors
+///
+/// When Java or Maven is missing or the build fails.
+pub fn java_client() -> Result<Command> {
+    let built = java_classes()?;
+    let mut java = Command::new("java");
+    // A program of seconds is not worth what the second compiler and a concurrent collector cost.
+    java.args(["-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-cp"]);
+    java.arg(format!("{0}/target/client-0.jar:{0}/target/lib/*", built.display()));
+    java.arg("e2e.Client");
+    Ok(java)
+}
+
+fn java_classes() -> Result<PathBuf> {
+    let files = ["pom.xml", "src/main/java/e2e/Client.java"];
+    built("java", "javac", &files, |path| {
+        let mut maven = Command::new("mvn");
+        maven.args(["-q", "-B", "-f"]).arg(path.join("pom.xml")).arg("package");
+        maven
+    })
+}
+
+/// The command of the Node client program of `clients/node`.
+///
+/// # Errors
+///
+/// When Node or npm is missing or the packages cannot be installed.
+pub fn node_client() -> Result<Command> {
+    let mut node = Command::new("node");
+    node.arg(node_modules()?.join("client.js"));
+    Ok(node)
+}
+
+fn node_modules() -> Result<PathBuf> {
+    let files = ["package.json", "package-lock.json", "client.js"];
+    built("node", "node", &files, |path| {
+        let mut npm = Command::new("npm");
+        npm.args(["ci", "--no-audit", "--no-fund", "--prefix"]).arg(path);
+        npm
+    })
+}
+
+/// A copy of these files of a client's sources, with what a command makes of them there.
+fn built(
+    language: &str,
+    tool: &str,
+    files: &[&str],
+    command: impl FnOnce(&Path) -> Command,
+) -> Result<PathBuf> {
+    deps::install_for_clients()?;
+    let sources = sources().join(language);
+    let version = Command::new(tool).arg("--version").output();
+    let version = version.with_context(|| format!("running {tool}"))?;
+    let mut key = Key::default().add(&version.stdout);
+    for file in files {
+        key = key.add_file(&sources.join(file))?;
+    }
+    cache::file(&format!("client-{language}"), key, |path| {
+        for file in files {
+            let copy = path.join(file);
+            let directory = copy.parent().context("a copy is in a directory")?;
+            fs::create_dir_all(directory)?;
+            fs::copy(sources.join(file), &copy)?;
+        }
+        cache::run_with_progress(&format!("building the {language} client"), &mut command(path))
+    })
+}
+
+/// Builds the clients of all languages; returns where each is.
+///
+/// # Errors
+///
+/// When one cannot be built.
+pub fn all_clients() -> Result<Vec<PathBuf>> {
+    Ok(vec![go_clients()?, python_client()?.0, java_classes()?, node_modules()?])
 }
 
 fn sources() -> PathBuf {

@@ -34,6 +34,14 @@ const NEEDS: [Need; 13] = [
     need("haproxy", "haproxy", "the bench's yardstick"),
 ];
 
+/// Programs that only the clients of the tests need.
+const CLIENT_NEEDS: [Need; 4] = [
+    need("javac", "default-jdk-headless", "the Java client"),
+    need("mvn", "maven", "the Java client"),
+    need("node", "nodejs", "the Node client"),
+    need("npm", "npm", "the Node client"),
+];
+
 const fn need(program: &'static str, package: &'static str, used_for: &'static str) -> Need {
     Need { program, package, used_for }
 }
@@ -45,7 +53,20 @@ const fn need(program: &'static str, package: &'static str, used_for: &'static s
 /// When a program is missing without apt-get or root, and when Go is missing: the error names what
 /// to install. Debian's Go is too old for Kubernetes, so no package is installed for it.
 pub fn install() -> Result<Vec<&'static str>> {
-    let missing: Vec<&Need> = NEEDS.iter().filter(|need| find(need.program).is_none()).collect();
+    let installed = install_missing(&NEEDS)?;
+    if find("go").is_none() {
+        bail!("missing: go, 1.26 or later, to build Kubernetes (https://go.dev/dl/)");
+    }
+    Ok(installed)
+}
+
+/// The same, for what the clients of the tests are built and run with.
+pub(super) fn install_for_clients() -> Result<()> {
+    install_missing(&CLIENT_NEEDS).map(drop)
+}
+
+fn install_missing(needs: &'static [Need]) -> Result<Vec<&'static str>> {
+    let missing: Vec<&Need> = needs.iter().filter(|need| find(need.program).is_none()).collect();
     if !missing.is_empty() {
         if !geteuid().is_root() || find("apt-get").is_none() {
             bail!("missing:\n{}", described(&missing));
@@ -53,9 +74,6 @@ pub fn install() -> Result<Vec<&'static str>> {
         let packages: Vec<&str> = missing.iter().map(|need| need.package).collect();
         apt_get(&["update", "-q"])?;
         apt_get(&[&["install", "-qy", "--no-install-recommends"], packages.as_slice()].concat())?;
-    }
-    if find("go").is_none() {
-        bail!("missing: go, 1.26 or later, to build Kubernetes (https://go.dev/dl/)");
     }
     Ok(missing.iter().map(|need| need.package).collect())
 }
@@ -69,7 +87,9 @@ fn described(missing: &[&Need]) -> String {
 
 fn apt_get(args: &[&str]) -> Result<()> {
     let mut command = Command::new("apt-get");
-    command.env("DEBIAN_FRONTEND", "noninteractive").args(args);
+    // Another process may install what it needs at the same time.
+    command.env("DEBIAN_FRONTEND", "noninteractive").args(["-o", "DPkg::Lock::Timeout=600"]);
+    command.args(args);
     cache::run_with_progress(&format!("apt-get {}", args.join(" ")), &mut command)
 }
 

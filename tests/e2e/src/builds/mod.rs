@@ -13,7 +13,7 @@ mod kube;
 pub(crate) use self::go::go_program;
 pub use self::{
     cache::directory as cache_directory,
-    clients::{go_clients, python_client},
+    clients::{all_clients, go_clients, java_client, node_client, python_client},
     helm::helm_binary,
     images::Image,
     kube::{KUBERNETES_VERSION, kube_binary},
