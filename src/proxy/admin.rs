@@ -47,7 +47,10 @@ fn answer(
         }
         "/debug/config" => json(&config(shared)),
         "/debug/peers" => json(&inbound::peers_page(webhook)),
-        "/debug/streams" => json(&json!({ "streams": shared.streams.list() })),
+        "/debug/streams" => json(&json!({
+            "streams": shared.streams.list(),
+            "expiredClients": shared.metrics.expired_clients(),
+        })),
         _ => text(
             StatusCode::NOT_FOUND,
             "there is /metrics, /healthz, /readyz, /startupz, /debug/config, /debug/streams, \

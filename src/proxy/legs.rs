@@ -36,7 +36,7 @@ use super::{
     streams::ReplyBody,
     upstream::{
         Broken, ClientBody, CurrentConnection, Leftover, Line, MAX_HEADER_COUNT, Redial, Server,
-        UPLOAD_WINDOW, Upstream, UpstreamConn, UpstreamTlsStream, h1_requests,
+        UPLOAD_WINDOW, Understood, Upstream, UpstreamConn, UpstreamTlsStream, h1_requests,
         http2::{self, MAX_HEADERS, PING_INTERVAL, PING_TIMEOUT, SEND_BUFFER},
     },
 };
@@ -64,12 +64,13 @@ pub(super) async fn serve(
     upstream: UpstreamConn,
     draining: Draining,
 ) -> Closed {
-    let UpstreamConn { stream: upstream, server, name, own, redial } = upstream;
+    let UpstreamConn { stream: upstream, server, name, understood, own, redial } = upstream;
     let tasks = Tasks::default();
     let is_h2 = upstream.get_ref().1.alpn_protocol() == Some(H2);
     let metrics = Arc::clone(&worker.shared.metrics);
     let (client, goodbye) = Polite::new(client);
-    let legs = Legs { client, upstream, draining, common: Common { worker, id, server, name } };
+    let common = Common { worker, id, server, name, understood };
+    let legs = Legs { client, upstream, draining, common };
     let closed = match is_h2 {
         true => serve_h2(legs, &tasks).await,
         false => serve_h1(legs, redial, &tasks).await,
@@ -96,16 +97,17 @@ struct Common {
     id: u64,
     server: Arc<Server>,
     name: String,
+    understood: Arc<Understood>,
 }
 
 impl Common {
     fn pair(self, line: Line, tasks: &Tasks, stalls: &Rc<Stalls>) -> Pair {
-        let Self { worker, id, server, name } = self;
+        let Self { worker, id, server, name, understood } = self;
         let metrics = Arc::clone(&worker.shared.metrics);
         Pair {
             id,
             worker,
-            upstream: Upstream::new(line, server, name, id, metrics),
+            upstream: Upstream::new(line, server, name, id, metrics, understood),
             grants: RefCell::default(),
             tasks: tasks.clone(),
             stalls: Rc::clone(stalls),

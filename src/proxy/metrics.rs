@@ -229,6 +229,18 @@ impl Metrics {
         self.expired_clients.get_or_create_owned(&ClientLabels { client }).inc();
     }
 
+    /// How often clients had to list again, by the product of their `User-Agent`.
+    pub(super) fn expired_clients(&self) -> BTreeMap<String, u64> {
+        let clients = self.clients.load();
+        let built_in = ["none", OTHER].map(|name| (name, LabelText::BuiltIn(name)));
+        let named = clients.iter().map(|name| (&**name, LabelText::Named(Arc::clone(name))));
+        let counted = named.chain(built_in).filter_map(|(name, client)| {
+            let counter = self.expired_clients.get(&ClientLabels { client })?;
+            Some((name.to_owned(), counter.get()))
+        });
+        counted.collect()
+    }
+
     /// The label value for a client. Clients choose their names; the first have their own, so that the
     /// number of time series stays bounded.
     fn client_label(&self, product: &str) -> LabelText {
@@ -426,5 +438,11 @@ mod tests {
         }
         assert_eq!(metrics.client_label("one-more"), LabelText::BuiltIn(OTHER));
         assert_eq!(metrics.client_label("client-3"), LabelText::Named("client-3".into()));
+        for agent in [Some("client-3/1.0"), Some("client-3/2.0"), Some("one-more/1"), None] {
+            metrics.count_expired(agent);
+        }
+        let counted: Vec<_> = metrics.expired_clients().into_iter().collect();
+        let expected = [("client-3", 2), ("none", 1), ("other", 1)];
+        assert_eq!(counted, expected.map(|(name, count)| (name.into(), count)));
     }
 }

@@ -25,7 +25,7 @@ use super::{
     ring::{KeptLease, OwnLease},
     shared::Shared,
     tls::Tls,
-    upstream::{BadTls, KeptPositions, OwnSockets, RootedTls, Server},
+    upstream::{Abilities, BadTls, KeptPositions, OwnSockets, RootedTls, Server},
 };
 use crate::{
     cluster::{OwnAccess, chain},
@@ -348,6 +348,7 @@ fn server(config: &Config) -> Result<Server, StartError> {
         })?,
         sockets: OwnSockets::default(),
         pushdown: config.plain.pushdown,
+        abilities: Abilities::default(),
         positions: positions.map_err(|error| StartError::StateDir(error.into()))?,
     })
 }

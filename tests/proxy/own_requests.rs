@@ -66,6 +66,44 @@ async fn proofs_of_pushdown_are_counted() {
     assert!(is_logged("pushdown"));
 }
 
+/// A list that says that it was selected by the hashes.
+fn selected(selector: &str) -> String {
+    let meta = json!({"resourceVersion": "100", "shardInfo": {"selector": selector}});
+    json!({"kind": "ConfigMapList", "apiVersion": "v1", "metadata": meta, "items": []}).to_string()
+}
+
+#[tokio::test]
+async fn what_one_connection_proves_is_known_to_all_until_it_is_refused() {
+    let (mut upstream, proxy, mut client) = scene(&configmaps_policy(HALF), Pushdown::Auto).await;
+    let pending = client.send(request(Method::GET, CONFIGMAPS));
+    let probe = upstream.call().await;
+    let selector = probe.query("shardSelector").unwrap();
+    probe.json(200, &selected(&selector));
+    upstream.call().await.json(200, &selected(&selector));
+    assert_eq!(client::text(pending.await.unwrap()).await.0, 200);
+
+    // One list a request from here on, whatever the version of HTTP.
+    for (http, code) in [(Http::One, 200), (Http::Two, 200), (Http::One, 400)] {
+        let mut next = Client::new(&proxy, http).await;
+        let pending = next.send(request(Method::GET, CONFIGMAPS));
+        let call = upstream.call().await;
+        assert_eq!(
+            (call.query("limit"), call.query("shardSelector").as_ref()),
+            (None, Some(&selector))
+        );
+        call.json(code, &selected(&selector));
+        assert_eq!(client::text(pending.await.unwrap()).await.0, code);
+    }
+    let pending = client.send(request(Method::GET, CONFIGMAPS));
+    let probe = upstream.call().await;
+    assert_eq!(probe.query("limit").as_deref(), Some("1"), "asked again");
+    probe.json(400, "{}");
+    let call = upstream.call().await;
+    assert_eq!(call.query("shardSelector"), None);
+    call.json(200, &list("ConfigMapList", &[]));
+    assert_eq!(client::text(pending.await.unwrap()).await.0, 200);
+}
+
 #[tokio::test]
 async fn what_a_judged_deletecollection_asks_for_is_counted() {
     let (mut upstream, proxy, mut client) = scene(&configmaps_policy(HALF), Pushdown::Off).await;

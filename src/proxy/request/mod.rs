@@ -35,7 +35,7 @@ use super::{
     },
 };
 use crate::{
-    policy::{GroupResource, Narrow, Refusal, Refused, Sharding, Way, Write},
+    policy::{GroupResource, Narrow, Pushed, Refusal, Refused, Sharding, Way, Write},
     wire::{RequestInfo, Verb, name, request::Resource},
 };
 
@@ -179,9 +179,11 @@ async fn by_its_way(
             Box::pin(present::settle(pair, info, own, collection)).await?;
         }
     }
+    let mut has_pushed = false;
     if let Some(narrow) = way.pushed_narrow(info) {
         let asked = understood(&pair.upstream, info, &narrow.share, own);
         let (pushed, how) = Box::pin(asked).await;
+        has_pushed = pushed != Pushed::default();
         rewrite.push(&pushed, &info.options);
         pair.worker.shared.metrics.count_pushdown(how);
     }
@@ -197,8 +199,13 @@ async fn by_its_way(
         (Way::Write(Write { lock: Some(place) }), _) if place.is_in_body() => {
             Box::pin(send_renamed(pair, request, info, &in_force.sharding, access)).await
         }
-        (Way::List(_) | Way::Watch(_), _) => {
+        (Way::List(_) | Way::Watch(_), resource) => {
             let answer = pass(pair, request).await?;
+            // What an API server says of a selector that it does not have.
+            let is_refused = answer.reply.status() == StatusCode::BAD_REQUEST;
+            if let (Some(resource), true) = (resource, has_pushed && is_refused) {
+                pair.upstream.understood.forget(&GroupResource::of(resource));
+            }
             Box::pin(follow(pair, answer, &way, collection, returned)).await
         }
         _ => pass(pair, request).await,

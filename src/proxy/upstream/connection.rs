@@ -1,6 +1,6 @@
 //! One connection to an API server, as requests may use it.
 
-use std::{cell::RefCell, collections::HashMap, error::Error, future::poll_fn, rc::Rc, sync::Arc};
+use std::{cell::RefCell, error::Error, future::poll_fn, sync::Arc};
 
 use futures_util::future;
 use http::{Request, Response, Version};
@@ -8,22 +8,20 @@ use http_body_util::Either;
 use hyper::{body::Incoming, client::conn::http1};
 
 use super::{
+    abilities::known::Understood,
     body::RequestBody,
     http2::{self, NoResponse, Received},
     server::Server,
 };
-use crate::{policy::GroupResource, proxy::metrics::Metrics};
+use crate::proxy::metrics::Metrics;
 
 /// Header lines of an HTTP/1.1 head. Each head takes room for all of them, 64 bytes a line. This
 /// many cost 60 ns; twice as many are given back to the kernel each time and cost 20 µs.
 pub(in crate::proxy) const MAX_HEADER_COUNT: usize = 2 << 10;
 /// Unsent bytes of a request, and bytes of a response's head, in HTTP/1.1.
 const UPSTREAM_BUFFER: usize = 128 << 10;
-/// Resources of which anything is remembered.
-const MAX_RESOURCES: usize = 256;
 
-/// The API server at the end of one connection, and the abilities that it has shown there: behind
-/// one address there may be servers of several versions.
+/// The API server at the end of one connection, and the abilities that it has shown.
 pub(in crate::proxy) struct Upstream {
     line: Line,
     pub(in crate::proxy) server: Arc<Server>,
@@ -32,7 +30,7 @@ pub(in crate::proxy) struct Upstream {
     /// The number of the pair, for the log.
     pub(super) connection: u64,
     pub(super) metrics: Arc<Metrics>,
-    pub(super) understood: Rc<Understood>,
+    pub(in crate::proxy) understood: Arc<Understood>,
 }
 
 pub(in crate::proxy) enum Line {
@@ -69,15 +67,16 @@ pub(in crate::proxy) type UpstreamBody = Either<Incoming, Received>;
 pub(in crate::proxy) type Cut = Box<dyn Error + Send + Sync>;
 
 impl Upstream {
-    /// An API server of which nothing is known yet.
+    /// An API server, and what is known of it.
     pub(in crate::proxy) fn new(
         line: Line,
         server: Arc<Server>,
         name: String,
         connection: u64,
         metrics: Arc<Metrics>,
+        understood: Arc<Understood>,
     ) -> Self {
-        Self { line, server, name, connection, metrics, understood: Rc::default() }
+        Self { line, server, name, connection, metrics, understood }
     }
 
     /// Whether it carries several requests at a time.
@@ -97,12 +96,16 @@ impl Upstream {
         self.line.send(request)
     }
 
-    /// The same server over another line. Its abilities count as known: of two servers behind one
-    /// address, each object is judged whatever it understands.
-    pub(super) fn over(&self, line: Line, server: Arc<Server>, name: String) -> Self {
-        let Self { connection, metrics, understood, .. } = self;
-        let (metrics, understood) = (Arc::clone(metrics), Rc::clone(understood));
-        Self { line, server, name, connection: *connection, metrics, understood }
+    /// The same server over another line; it may be another machine.
+    pub(super) fn over(
+        &self,
+        line: Line,
+        server: Arc<Server>,
+        name: String,
+        understood: Arc<Understood>,
+    ) -> Self {
+        let metrics = Arc::clone(&self.metrics);
+        Self { line, server, name, connection: self.connection, metrics, understood }
     }
 
     /// Sends all later requests over another line of HTTP/1.1.
@@ -182,37 +185,6 @@ impl From<NoResponse> for Broken {
         match why {
             NoResponse::Unprocessed => Self::unsent(),
             NoResponse::Cut(error) => Self::Upstream(error.into()),
-        }
-    }
-}
-
-/// Knowledge of the API server at the end of one connection.
-#[derive(Debug, Default)]
-pub(super) struct Understood(RefCell<HashMap<GroupResource, Knowledge>>);
-
-/// Knowledge of one resource; `None` for each ability that is not known yet.
-#[derive(Clone, Copy, Debug, Default)]
-pub(super) struct Knowledge {
-    /// Whether it is selected by hashes.
-    pub(super) hashes: Option<bool>,
-    /// Whether it is selected by namespace as a field.
-    pub(super) namespaces: Option<bool>,
-    /// Whether it is in namespaces at all.
-    pub(super) is_namespaced: Option<bool>,
-}
-
-impl Understood {
-    /// The knowledge of a resource. `None` if no more resources are remembered.
-    pub(super) fn of(&self, resource: &GroupResource) -> Option<Knowledge> {
-        let all = self.0.borrow();
-        let fresh = || (all.len() < MAX_RESOURCES).then(Knowledge::default);
-        all.get(resource).copied().or_else(fresh)
-    }
-
-    /// Adds to the knowledge of a resource, if it is remembered.
-    pub(super) fn note(&self, resource: GroupResource, what: impl FnOnce(&mut Knowledge)) {
-        if self.of(&resource).is_some() {
-            what(self.0.borrow_mut().entry(resource).or_default());
         }
     }
 }

@@ -91,13 +91,14 @@ impl CurrentConnection {
 impl Replacement {
     /// Connects to the server of `present`, as its client did. `None` if it cannot be reached.
     pub(in crate::proxy) async fn connect(&self, present: &Upstream) -> Option<OtherConnection> {
-        let UpstreamConn { stream, server, name, own, .. } = self.0.redial.dial().await.ok()?;
+        let connected = self.0.redial.dial().await.ok()?;
+        let UpstreamConn { stream, server, name, understood, own, .. } = connected;
         let (sender, connection) = h1_requests().handshake(TokioIo::new(stream)).await.ok()?;
         let running = async move {
             let _own = own;
             connection.with_upgrades().await
         };
-        let upstream = present.over(Line::H1(RefCell::new(sender)), server, name);
+        let upstream = present.over(Line::H1(RefCell::new(sender)), server, name, understood);
         Some(OtherConnection { upstream, running: Box::pin(running) })
     }
 

@@ -7,7 +7,10 @@ use rustls_pki_types::ServerName;
 use tokio::{io::BufReader, net::TcpStream, time::timeout};
 use tokio_rustls::{TlsConnector, client};
 
-use super::server::{OwnSocket, Server};
+use super::{
+    abilities::known::Understood,
+    server::{OwnSocket, Server},
+};
 use crate::{
     net::{
         OrigDst, UpstreamAddr,
@@ -57,6 +60,7 @@ pub(in crate::proxy) struct UpstreamConn {
     pub(in crate::proxy) server: Arc<Server>,
     /// The dialled `HOST:PORT`.
     pub(in crate::proxy) name: String,
+    pub(in crate::proxy) understood: Arc<Understood>,
     pub(in crate::proxy) own: OwnSocket,
     pub(in crate::proxy) redial: Redial,
 }
@@ -115,8 +119,11 @@ impl Destination {
                 .connect(name, BufReader::with_capacity(READ_BUFFER, tcp))
                 .await
                 .map_err(|error| upstream_error(&error))?;
+            let certificates = stream.get_ref().1.peer_certificates().unwrap_or_default();
+            let certificate = certificates.first().map_or(&[][..], AsRef::as_ref);
+            let understood = self.server.abilities.of(dialled, certificate);
             let (server, name) = (Arc::clone(&self.server), self.address.host_port());
-            Ok(UpstreamConn { stream, server, name, own, redial })
+            Ok(UpstreamConn { stream, server, name, understood, own, redial })
         };
         timeout(DIAL_TIMEOUT, connecting).await.unwrap_or(Err(Closed::UpstreamUnreachable))
     }

@@ -14,7 +14,7 @@ use std::{
 use arc_swap::{ArcSwap, Guard};
 use parking_lot::Mutex;
 
-use super::past::KeptPositions;
+use super::{abilities::known::Abilities, past::KeptPositions};
 use crate::{
     net::{
         ClientAddr, Clock,
@@ -24,14 +24,14 @@ use crate::{
     proxy::config::{Pushdown, Route},
 };
 
-/// One API server, see the module. What it understands is known to each connection alone: servers of
-/// several versions may be behind one address.
+/// One API server, see the module.
 #[derive(Debug)]
 pub(in crate::proxy) struct Server {
     pub(in crate::proxy) route: Route,
     pub(in crate::proxy) tls: RootedTls,
     pub(in crate::proxy) sockets: OwnSockets,
     pub(in crate::proxy) pushdown: Pushdown,
+    pub(in crate::proxy) abilities: Abilities,
     pub(in crate::proxy) positions: KeptPositions,
 }
 

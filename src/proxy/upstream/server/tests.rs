@@ -20,6 +20,7 @@ impl Server {
             tls: RootedTls::read(path, Clock::system()).unwrap(),
             sockets: OwnSockets::default(),
             pushdown: Pushdown::Off,
+            abilities: Abilities::default(),
             positions: KeptPositions::open(state_dir.map(Path::to_owned)).unwrap(),
         })
     }

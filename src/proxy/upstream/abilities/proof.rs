@@ -1,7 +1,6 @@
 //! The part of a boundary that is pushed to an API server, once it proves that it understands.
 //!
-//! Hides the proof: a few lists of one object for each connection and resource. A connection leads
-//! to one API server, so servers of several versions behind one address are distinguished. A list
+//! Hides the proof: a few lists of one object for each server and resource. A list
 //! echoes the hashes that selected it (`metadata.shardInfo`), but those of custom resources do not:
 //! there, one object must be listed by its own hash and by no other. Each object is judged here
 //! too, whatever arrives.
@@ -11,13 +10,17 @@ use std::time::Duration;
 use http::{HeaderValue, StatusCode};
 use serde::Deserialize;
 
-use super::{
-    behalf::{NoAnswer, OnBehalf},
-    connection::{Knowledge, Upstream},
-};
+use super::known::Knowledge;
 use crate::{
     policy::{GroupResource, Hashes, Pushed, Share},
-    proxy::{config::Pushdown, outcome::Why},
+    proxy::{
+        config::Pushdown,
+        outcome::Why,
+        upstream::{
+            behalf::{NoAnswer, OnBehalf},
+            connection::Upstream,
+        },
+    },
     wire::{
         Query, RequestInfo,
         frames::{self, ListItems},
