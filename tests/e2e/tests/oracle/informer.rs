@@ -3,7 +3,7 @@
 use std::{path::Path, process::Command, time::Duration};
 
 use anyhow::{Context, Result, ensure};
-use ctrlmesh_e2e::{Program, go_clients, python_client};
+use ctrlmesh_e2e::{Program, go_clients, java_client, python_client};
 use serde_json::Value;
 
 use crate::oracle::{
@@ -154,7 +154,12 @@ impl Informer {
     }
 
     fn expected(&self, is_steady: bool) -> Expected {
-        Expected { is_steady, has_bookmarks: !matches!(self.client, Client::Rust { .. }) }
+        let has_bookmarks = match self.client {
+            Client::Go { .. } => true,
+            Client::Rust { .. } => false,
+            Client::Python { bookmarks, .. } | Client::Java { bookmarks } => bookmarks,
+        };
+        Expected { is_steady, has_bookmarks }
     }
 
     pub(crate) fn lines(&self) -> Vec<Value> {
@@ -198,12 +203,19 @@ fn command(plan: &Plan, resource: Resource) -> Result<Command> {
             command.args(streaming.then_some("--streaming"));
             command
         }
-        Client::Python { pages } => {
+        Client::Python { pages, bookmarks } => {
             let (python, program) = python_client()?;
             let mut command = Command::new(python);
             command.arg(program).args(["listwatch", "--content", "--persist"]);
             command.arg(resource_flag);
             command.arg(format!("--page-size={}", if pages { 7 } else { 500 }));
+            command.args((!bookmarks).then_some("--without-bookmarks"));
+            command
+        }
+        Client::Java { bookmarks } => {
+            let mut command = java_client()?;
+            command.args(["listwatch", &resource_flag]);
+            command.args((!bookmarks).then_some("--without-bookmarks"));
             command
         }
     })

@@ -27,6 +27,8 @@
 //! 5. An informer is told by a bookmark of a write that it does not see.
 //! 6. Where the proxy is killed, further clients of the resource have the same store: what one of
 //!    them is shown when it comes back lets no other go on in another shard.
+//! 7. Ours lists once, so that a client that compares no lists holds the same, unless the seed compacts
+//!    what was shown, ends the API server, or ends a proxy that keeps no state.
 //!
 //! In every odd seed the policy changes while the writes go on. A native selector cannot change, so
 //! there a fresh native list stands for the first informer, and the second is waited for until it

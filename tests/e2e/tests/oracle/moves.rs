@@ -25,6 +25,9 @@ pub(crate) struct World<'a> {
     pub(crate) plan: Plan,
     pub(crate) history: History<'a>,
     pub(crate) proxy: Proxy,
+    /// Whether a client may have to list again: what it was shown last is compacted, or its API server
+    /// or its proxy's memory has gone.
+    pub(crate) may_expire: bool,
 }
 
 impl World<'_> {
@@ -45,6 +48,7 @@ impl World<'_> {
     }
 
     pub(crate) fn disrupt(&mut self, what: Disruption) -> Result<()> {
+        self.may_expire |= what != Disruption::ProxyKill || !self.plan.keeps_state;
         let (api, proxy) = (&self.lane.api, &mut self.proxy);
         match what {
             Disruption::Compaction => api.compact().map(drop),
@@ -94,6 +98,7 @@ pub(crate) fn change(world: &mut World<'_>, mut disruption: Option<Disruption>) 
     // Where nothing was written since, nothing can be compacted again.
     if disruption != Some(Disruption::Compaction) && world.plan.some_in(6) {
         // What clients were shown last cannot be listed any more.
+        world.may_expire = true;
         world.lane.api.compact()?;
     }
     for _ in 0..if world.plan.some_in(3) { 2 } else { 1 } {

@@ -20,8 +20,10 @@ pub(crate) enum Client {
     Go { watch_list: bool, encoding: Encoding, http1: bool },
     /// The crate `kube`.
     Rust { streaming: bool },
-    /// The Python package.
-    Python { pages: bool },
+    /// The Python package, over HTTP/1.1.
+    Python { pages: bool, bookmarks: bool },
+    /// fabric8's watches, over WebSocket.
+    Java { bookmarks: bool },
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -197,7 +199,10 @@ impl Plan {
             Client::Go { encoding: Encoding::Metadata, .. } => "client-go, metadata",
             Client::Rust { streaming: true } => "kube, streamed list",
             Client::Rust { streaming: false } => "kube, list",
-            Client::Python { .. } => "Python",
+            Client::Python { bookmarks: true, .. } => "Python",
+            Client::Python { .. } => "Python, no bookmarks",
+            Client::Java { bookmarks: true } => "Java",
+            Client::Java { .. } => "Java, no bookmarks",
         });
         traits.push(match self.native {
             Native::Shard => "shard selector",
@@ -299,8 +304,11 @@ impl Plan {
 
 fn client(random: &mut Rng, native: Native) -> Client {
     match random.u8(..16) {
-        0..=1 if native != Native::Fields => Client::Python { pages: random.bool() },
-        2..=5 => Client::Rust { streaming: random.bool() },
+        0..=1 if native != Native::Fields => {
+            Client::Python { pages: random.bool(), bookmarks: random.bool() }
+        }
+        2..=3 if native != Native::Fields => Client::Java { bookmarks: random.bool() },
+        4..=6 => Client::Rust { streaming: random.bool() },
         _ => {
             let encoding = random.u8(..8);
             Client::Go {

@@ -50,6 +50,8 @@ pub(crate) struct Story {
     /// Where a watch resumed that has told nothing newer yet: it may be brought over from scopes that its
     /// client does not have, too.
     returned: Option<u64>,
+    /// Up to where a watch that resumed further back tells again what happened: as the API server does.
+    again_until: u64,
     /// Whether something old was told, and no bookmark since: if the client came back with that
     /// version it would be told much again.
     is_behind: bool,
@@ -110,6 +112,9 @@ impl Story {
                     false => Filling::Nothing,
                 };
                 self.returned = line["from"].as_str().and_then(|from| from.parse().ok());
+                // Without bookmarks, a client goes on from the last event, of whatever age.
+                let is_back = self.returned.is_some_and(|from| from < self.position);
+                self.again_until = if is_back { self.position } else { 0 };
             }
             Some("wire") => self.wire(line, tenants, expected)?,
             _ => {}
@@ -167,6 +172,14 @@ impl Story {
         self.position = self.position.max(rv);
         self.returned = self.returned.filter(|from| kind != "BOOKMARK" && rv <= *from);
         let Some((key, entry)) = kept else { return Ok(()) };
+        if rv <= self.again_until {
+            match kind {
+                "DELETED" if self.replayed.get(&key).is_some_and(|held| held.uid != entry.uid) => {}
+                "DELETED" => drop(self.replayed.remove(&key)),
+                _ => drop(self.replayed.insert(key, entry)),
+            }
+            return Ok(());
+        }
         let same = self.replayed.get(&key).filter(|held| held.uid == entry.uid);
         let is_told_again = match kind {
             "ADDED" => same.is_some_and(|held| held.rv == entry.rv),
