@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
 """An operator on kopf, unmodified: a timer and a daemon for each ConfigMap with the label `kopf=yes`.
 
-Prints JSON lines: what its timers and daemons do for which object. SIGTERM ends it.
+Prints JSON lines: what its timers and daemons do for which object. Each run of a timer writes its object. SIGTERM
+ends it.
 
 Set-up: as client.py. Configuration: KUBECONFIG, and the namespace as the only argument.
 """
@@ -50,8 +51,9 @@ def login(**_):
 
 
 @kopf.timer("configmaps", interval=INTERVAL, **OBJECTS)
-async def timer(name, **_):
+async def timer(name, patch, **_):
     event("timer", name=name)
+    patch.metadata.annotations["e2e/ticked"] = datetime.datetime.now(datetime.timezone.utc).isoformat()
 
 
 @kopf.daemon("configmaps", cancellation_timeout=1, **OBJECTS)
