@@ -19,6 +19,7 @@ mod injected;
 mod install;
 mod manager;
 mod node;
+mod operators;
 mod oracle;
 mod runner;
 mod webhooks;

@@ -3,6 +3,7 @@
 //! It makes files and returns their paths; it knows nothing of clusters.
 
 mod cache;
+mod charts;
 mod clients;
 pub mod deps;
 mod go;
@@ -13,6 +14,7 @@ mod kube;
 pub(crate) use self::go::go_program;
 pub use self::{
     cache::directory as cache_directory,
+    charts::{cert_manager, go_module},
     clients::{all_clients, go_clients, java_client, node_client, python_client},
     helm::helm_binary,
     images::Image,

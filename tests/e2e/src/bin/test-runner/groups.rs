@@ -116,6 +116,8 @@ const RULES: &[Rule] = &[
     rule("oracle::mutants::", Together("mutants", InProcess, 2)),
     rule("oracle::the_fixed_", Together("mutants", InProcess, 2)),
     rule("oracle::", Each(ApiServer)),
+    // What charts of others need takes minutes to build.
+    rule("operators::", Soak),
     rule("runner::", Together("runner", InProcess, 2)),
     rule("webhooks::i13_each_review_", Each(Node)),
     rule("webhooks::", Together("mutants", InProcess, 2)),

@@ -1,0 +1,3 @@
+//! Operators of others, from their own charts, on a node where ours is installed.
+
+mod cert_manager;
