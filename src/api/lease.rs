@@ -90,8 +90,8 @@ impl Elections {
     pub fn problem(&self) -> Option<(&'static str, String)> {
         if !self.forbidden.is_empty() {
             let message = format!(
-                "the account of the pod may not write the lock {}: upgrade the chart, or apply the Role \
-                 ctrlmesh-proxy that `ctrlmesh inject` prints",
+                "the account of the pod may not write the lock {}: `ctrlmesh doctor` says which right it \
+                 lacks (D33, D35)",
                 self.forbidden.join(", ")
             );
             return Some(("Forbidden", message));

@@ -91,6 +91,7 @@ checks! {
     D32 Services "the Services of webhook configurations";
     D33 LeasesRight "the right of proxies to Leases";
     D34 Locks "the locks of shards";
+    D35 LocksRight "the right of shards to their locks";
 }
 
 /// Findings under collection.

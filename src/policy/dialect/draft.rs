@@ -114,6 +114,12 @@ impl ShardingDraft {
         locks.any(|lock| name.is_none_or(|name| lock.matches(name)))
     }
 
+    /// The shard's Leases in place of the locks, as `namespace/name`: with `*` where the config names a
+    /// beginning.
+    pub fn own_locks(&self) -> impl Iterator<Item = String> {
+        self.locks.own_names()
+    }
+
     /// The locks of the controller, as the config names them.
     pub fn lock_names(&self) -> impl Iterator<Item = String> {
         self.locks.names().map(ToString::to_string)

@@ -154,7 +154,10 @@ mod tests {
         elections.answered(&lock("op"), true, StatusCode::FORBIDDEN);
         elections.answered(&lock("op"), false, StatusCode::OK);
         let problem = elections.problem(&locks(&["op"])).unwrap();
-        assert!(problem.contains("may not write the lock kube-system/op: upgrade"), "{problem}");
+        assert!(
+            problem.contains("may not write the lock kube-system/op: `ctrlmesh doctor`"),
+            "{problem}"
+        );
         elections.answered(&lock("op"), true, StatusCode::CREATED);
         assert_eq!(elections.problem(&locks(&["op"])), None);
     }

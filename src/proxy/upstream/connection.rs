@@ -8,10 +8,9 @@ use http_body_util::Either;
 use hyper::{body::Incoming, client::conn::http1};
 
 use super::{
-    abilities::known::Understood,
     body::RequestBody,
     http2::{self, NoResponse, Received},
-    server::Server,
+    server::{Server, Understood},
 };
 use crate::proxy::metrics::Metrics;
 

@@ -7,10 +7,7 @@ use rustls_pki_types::ServerName;
 use tokio::{io::BufReader, net::TcpStream, time::timeout};
 use tokio_rustls::{TlsConnector, client};
 
-use super::{
-    abilities::known::Understood,
-    server::{OwnSocket, Server},
-};
+use super::server::{OwnSocket, Server, Understood};
 use crate::{
     net::{
         OrigDst, UpstreamAddr,

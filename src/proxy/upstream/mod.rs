@@ -4,7 +4,6 @@
 //! along with one of our own, and the probes by which the server's abilities are found out. Knows no
 //! policy in force and nothing of the client's connection but what it offers in TLS.
 
-mod abilities;
 mod behalf;
 mod body;
 mod connection;
@@ -15,9 +14,9 @@ mod hop_by_hop;
 pub(super) mod http2;
 mod past;
 mod server;
+mod understood;
 
 pub(super) use self::{
-    abilities::{Abilities, Probe, Understood, understood},
     behalf::{Kept, METADATA, NoAnswer, OnBehalf, whole, with_target},
     body::{ClientBody, Leftover, Place, RequestBody, Room, UPLOAD_WINDOW, Whole},
     connection::{Broken, Cut, Line, MAX_HEADER_COUNT, Upstream, UpstreamBody, h1_requests},
@@ -26,5 +25,6 @@ pub(super) use self::{
     discovery::{Served, path as discovery_path, settled_way},
     hop_by_hop::strip_hop_by_hop,
     past::{KeptPositions, Unwritable},
-    server::{BadTls, OwnSockets, RootedTls, Server},
+    server::{Abilities, BadTls, OwnSockets, RootedTls, Server, Understood},
+    understood::{Probe, understood},
 };

@@ -3,6 +3,8 @@
 //! A connection has its server from the listener that accepted it; only the start of the process
 //! knows how many there are.
 
+mod abilities;
+
 use std::{
     collections::HashSet,
     fs,
@@ -14,7 +16,9 @@ use std::{
 use arc_swap::{ArcSwap, Guard};
 use parking_lot::Mutex;
 
-use super::{abilities::known::Abilities, past::KeptPositions};
+pub(super) use self::abilities::Knowledge;
+pub(in crate::proxy) use self::abilities::{Abilities, Understood};
+use super::past::KeptPositions;
 use crate::{
     net::{
         ClientAddr, Clock,

@@ -51,7 +51,7 @@ fn values(set: &str) -> String {
     format!("tests/golden/chart/{set}.values.yaml")
 }
 
-fn rendered(set: &str, more: &[&str]) -> Result<String> {
+pub(crate) fn rendered(set: &str, more: &[&str]) -> Result<String> {
     let args = ["template", "ctrlmesh", "deploy/chart", "--namespace", NAMESPACE, "--values"];
     printed(helm()?.args(args).arg(values(set)).args(more))
 }

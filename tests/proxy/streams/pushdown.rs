@@ -255,15 +255,6 @@ async fn for_what_is_refused_nothing_is_asked() {
     assert!(upstream.is_quiet());
 }
 
-#[tokio::test]
-async fn t49_each_connection_has_its_own_proof() {
-    let (mut upstream, proxy, mut client) = scene(&half_by_uid()).await;
-    probed(&mut client, &mut upstream, |probe| probe.json(200, &echo(HALF))).await;
-    let mut other = Client::new(&proxy, Http::Two).await;
-    let (pushed, _) = probed(&mut other, &mut upstream, |probe| probe.json(400, "{}")).await;
-    assert_eq!(pushed, None);
-}
-
 /// A server without an echo, as for custom resources. It has one object, and applies hashes or not.
 #[tokio::test]
 async fn t48_without_an_echo_an_object_is_the_proof() {

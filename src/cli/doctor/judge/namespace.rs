@@ -51,6 +51,9 @@ pub(super) fn judge(
         bound(bindings, name, &accounts, &subject, found);
     }
     rights::judge(&rights::LEASES, &pods.accounts_of_rings(name), facts, manager, found);
+    for (account, names) in pods.locks(name) {
+        rights::of_locks(account, &names, facts, manager, found);
+    }
     configs(facts, pods, found);
     locks(facts, found);
     if is_member {

@@ -146,6 +146,19 @@ impl<'f> Pods<'f> {
         injected.filter(keeps).map(PodOf::account).collect()
     }
 
+    /// The Leases that are the locks of injected pods, by the pods' accounts.
+    pub(super) fn locks(&self, namespace: &str) -> BTreeMap<&'f str, BTreeSet<String>> {
+        let mut locks: BTreeMap<_, BTreeSet<String>> = BTreeMap::new();
+        for pod in self.pods.iter().filter(|pod| pod.mode.is_some()) {
+            if let Ok(config) = choose(&self.configs, &pod.labels, namespace, None) {
+                let of = config.own_locks().filter_map(|lock| Some(lock.split_once('/')?.1.into()));
+                locks.entry(pod.account()).or_default().extend(of);
+            }
+        }
+        locks.retain(|_, of| !of.is_empty());
+        locks
+    }
+
     /// The pods whose reviews come to their proxies.
     pub(super) fn reviewed<'p>(
         &'p self,

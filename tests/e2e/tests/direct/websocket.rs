@@ -40,18 +40,23 @@ const HANDSHAKE: [(&str, &str); 5] = [
 type Handshake<'a> = (&'a str, &'a [(&'a str, &'a str)], &'a str);
 
 /// A frame of the server: its first byte and its payload.
-type Frame = (u8, Vec<u8>);
+pub(super) type Frame = (u8, Vec<u8>);
 
 /// A client's end.
-struct Socket {
-    stream: TlsStream<TcpStream>,
+pub(super) struct Socket {
+    pub(super) stream: TlsStream<TcpStream>,
     /// The status and the headers.
     head: String,
 }
 
 impl Socket {
     /// Sends a handshake and reads the head of the answer.
-    async fn open(bed: &Bed, way: &Way<'_>, query: &str, headers: &[(&str, &str)]) -> Result<Self> {
+    pub(super) async fn open(
+        bed: &Bed,
+        way: &Way<'_>,
+        query: &str,
+        headers: &[(&str, &str)],
+    ) -> Result<Self> {
         let url = way.url(bed);
         let address: SocketAddr = url.trim_start_matches("https://").parse()?;
         let mut roots = RootCertStore::empty();
@@ -89,11 +94,11 @@ impl Socket {
         Ok(Self { stream, head: String::from_utf8(head)? })
     }
 
-    fn code(&self) -> &str {
+    pub(super) fn code(&self) -> &str {
         self.head.split(' ').nth(1).unwrap_or_default()
     }
 
-    async fn frame(&mut self) -> Result<Frame> {
+    pub(super) async fn frame(&mut self) -> Result<Frame> {
         let read = async {
             let first = self.stream.read_u8().await?;
             let length = match self.stream.read_u8().await? {
@@ -145,7 +150,7 @@ fn three(name: &str) -> Result<(Bed, Proxy)> {
     Ok((bed, proxy))
 }
 
-fn run(test: impl Future<Output = Result<()>>) -> Result<()> {
+pub(super) fn run<T>(test: impl Future<Output = Result<T>>) -> Result<T> {
     runtime::Builder::new_current_thread().enable_all().build()?.block_on(test)
 }
 

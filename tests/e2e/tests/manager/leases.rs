@@ -3,10 +3,13 @@
 use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
-use ctrlmesh_e2e::{ApiServer, until};
+use ctrlmesh_e2e::{ApiServer, Rule, until};
 use serde_json::{Value, json};
 
-use crate::manager::scene::{Bed, OPERATORS, Place, SOON, create, get, has, pod};
+use crate::{
+    chart::rendered,
+    manager::scene::{Bed, OPERATORS, Place, SOON, create, get, has, pod},
+};
 
 const MERGE: &str = "application/merge-patch+json";
 const RING: &str = "ctrlmesh.kusionstack.io/ring";
@@ -110,6 +113,67 @@ fn i14_a_pod_writes_and_deletes_its_own_lease_alone() -> Result<()> {
             && line.contains("priority_level=\"leader-election\"")
     });
     ensure!(dispatched, "no request went by the FlowSchema");
+    Ok(())
+}
+
+/// With `leases.strict` of the chart. The account of pods has a Role of its own, and that which `doctor`
+/// prints.
+#[test]
+fn an_account_of_the_mesh_writes_the_locks_alone_that_a_role_names() -> Result<()> {
+    let bed = Bed::with_own_cluster()?;
+    let (api, at) = (bed.api(), bed.place());
+    let parts = ["--show-only=templates/leases.yaml", "--show-only=templates/rbac.yaml"];
+    let strict = rendered("least", &[&["--set", "leases.strict=true"][..], &parts].concat())?;
+    api.apply(&strict)?;
+    for (role, verb, name) in
+        [("own", "update", "own"), ("ctrlmesh-locks", "get,update,patch", "op---blue")]
+    {
+        let resource = "--resource=leases.coordination.k8s.io";
+        let [verb, name] = [format!("--verb={verb}"), format!("--resource-name={name}")];
+        at.kubectl(&["create", "role", role, &verb, resource, &name])?;
+        let account = format!("--serviceaccount={}:default", at.namespace);
+        let role_of = format!("--role={role}");
+        at.kubectl(&["create", "rolebinding", role, &role_of, &account])?;
+    }
+    let pod = create(api, &pod(at.namespace, "one"), &[])?;
+    has_rights(at, &at.token(None, None)?)?;
+    let client = api.client().with_token(&at.token(None, Some(&pod))?);
+    let lease = |name: &str, ring: Option<&str>| lease_in(at.namespace, name, ring);
+    let leases = leases(at);
+    for name in ["own", "foreign"] {
+        api.client().post(&leases, &lease(name, None))?.json()?;
+    }
+    let change = json!({ "spec": { "holderIdentity": "two" } }).to_string();
+    let send = |client: &ctrlmesh_e2e::Client, method: &str, name: &str| {
+        let path = format!("{leases}/{name}");
+        match method {
+            "POST" => client.post(&leases, &lease(name, None)),
+            "DELETE" => client.delete(&path),
+            _ => client.request("PATCH", &path, MERGE, change.clone().into_bytes()),
+        }
+    };
+    until("the policy is in force", SOON, || {
+        let answer = send(&client, "PATCH", "foreign")?;
+        Ok(answer.text.contains("this account may not update the Lease").then_some(()))
+    })?;
+    for (method, name, code) in [
+        ("POST", "op---blue", 201),
+        ("PATCH", "op---blue", 200),
+        ("PATCH", "own", 200),
+        ("POST", "op---green", 403),
+        ("DELETE", "foreign", 403),
+        ("DELETE", "op---blue", 200),
+    ] {
+        let answer = send(&client, method, name)?;
+        ensure!(answer.status == code, "{method} {name}: {} {}", answer.status, answer.text);
+    }
+    // The pod's own is no lock, and who is not of the mesh is bound by RBAC alone.
+    client.post(&leases, &lease(&of(&pod)?, Some("op")))?.json()?;
+    let group: &[&str] = &["coordination.k8s.io"];
+    let rule = Rule::new(group, &["leases"], &["patch"]);
+    let plain = api.service_account(at.namespace, "plain", &[rule])?;
+    let answer = send(&api.client().with_token(&plain.token), "PATCH", "foreign")?;
+    ensure!(answer.status == 200, "{} {}", answer.status, answer.text);
     Ok(())
 }
 

@@ -35,6 +35,7 @@ fn all_is_well_in_a_healthy_cluster_and_most_checks_say_so() {
         &Check::Files,
         &Check::LeasesRight,
         &Check::Locks,
+        &Check::LocksRight,
     ];
     assert_eq!(silent, wanted);
 }
@@ -42,7 +43,7 @@ fn all_is_well_in_a_healthy_cluster_and_most_checks_say_so() {
 #[test]
 fn ids_are_stable() {
     let ids: Vec<_> = Check::VARIANTS.iter().map(|check| check.id()).collect();
-    let wanted: Vec<_> = (1..=34).map(|number| format!("D{number:02}")).collect();
+    let wanted: Vec<_> = (1..=35).map(|number| format!("D{number:02}")).collect();
     assert_eq!(ids, wanted);
     assert_eq!([Check::Bundle, Check::Readyz].map(Check::id), ["D09", "D22"]);
 }

@@ -2,7 +2,10 @@
 
 use serde_json::{Value, json};
 
-use super::scene::{binding, config, found, object, one, right, role};
+use super::{
+    super::judge,
+    scene::{binding, config, found, healthy, object, one, right, role},
+};
 use crate::cli::doctor::{
     Check, Facts,
     Severity::{Error, Ok as Good, Warning},
@@ -69,10 +72,75 @@ fn i14_the_role_that_is_bound_lets_pods_of_a_ring_keep_leases() {
     let all = &["get", "list", "watch", "create", "update", "patch", "delete"][..];
     one(check, Good, "lets proxies keep and watch the Leases", with(vec![in_ring("blue")], all));
     one(check, Error, "does not let proxies get, list", with(vec![in_ring("blue")], &all[..5]));
+    // With `leases.strict` of the chart.
+    let strict = &["get", "list", "watch", "create", "patch", "delete"][..];
+    one(check, Good, "lets proxies keep", with(vec![in_ring("blue")], strict));
     one(check, Error, "so that a new pod of a ring waits", with(vec![in_ring("blue")], &[]));
     // No pod keeps one.
     let mut at_once = in_ring("blue");
     at_once["spec"]["handover"] = json!({ "mode": "Immediate" });
     assert_eq!(found(check, with(vec![at_once], &[])), []);
     assert_eq!(found(check, with(vec![config("blue", "blue")], &[])), []);
+}
+
+#[test]
+fn an_account_that_may_not_renew_the_locks_of_its_shards_is_told_by_which_role_it_may() {
+    let check = Check::LocksRight;
+    let leases = |verbs: &[&str], names: &[&str]| {
+        json!({
+            "apiGroups": ["coordination.k8s.io"], "resources": ["leases"], "verbs": verbs,
+            "resourceNames": names,
+        })
+    };
+    // The role of a chart with `leases.strict`, and one of the namespace with this rule.
+    let with = |lock: &'static str, rule: Option<Value>| {
+        move |f: &mut Facts| {
+            let mut blue = config("blue", "blue");
+            blue["spec"]["controller"] = json!({ "locks": [{ "name": lock }] });
+            f.namespace().configs = Ok(vec![object(blue)]);
+            let mut role = role(&["list", "watch"]);
+            let all = leases(&["get", "list", "watch", "create", "patch", "delete"], &[]);
+            role["rules"].as_array_mut().unwrap().push(all);
+            f.manager().proxy_role = Ok(Some(object(role)));
+            if let Some(rule) = rule.clone() {
+                let own = json!({ "metadata": { "name": "locks" }, "rules": [rule] });
+                let mut bound = binding("locks", "locks", "robot");
+                bound["roleRef"]["kind"] = json!("Role");
+                f.namespace().roles = Ok(vec![object(own)]);
+                f.namespace().bindings.as_mut().unwrap().push(object(bound));
+            }
+        }
+    };
+    let update = |names: &[&str]| Some(leases(&["update"], names));
+    one(check, Error, "so that none of them leads: op---blue", with("op", None));
+    one(check, Error, "op---blue", with("op", update(&["op---green"])));
+    one(check, Good, "may renew", with("op", update(&["op---green", "op---blue"])));
+    one(check, Good, "may renew", with("op", update(&[])));
+    let fix = |change: &dyn Fn(&mut Facts)| {
+        let mut facts = healthy();
+        change(&mut facts);
+        let found = judge(&facts).into_iter().find(|finding| finding.check == check);
+        found.and_then(|finding| finding.fix).unwrap()
+    };
+    let role = fix(&with("op", None));
+    assert!(role.contains("--verb=get,update,patch"), "{role}");
+    assert!(role.contains("--resource-name=op---blue"), "{role}");
+    assert!(role.contains("--serviceaccount=operators:robot"), "{role}");
+    let beginning = fix(&with("op-*", None));
+    assert!(beginning.contains("name the lock whole"), "{beginning}");
+    // The role of the chart as it is by default.
+    one(check, Good, "may renew", |f: &mut Facts| {
+        with("op", None)(f);
+        let role = role_of_all_leases();
+        f.manager().proxy_role = Ok(Some(object(role)));
+    });
+}
+
+fn role_of_all_leases() -> Value {
+    let rule = json!({
+        "apiGroups": ["coordination.k8s.io"], "resources": ["leases"], "verbs": ["update"],
+    });
+    let mut role = role(&["list", "watch"]);
+    role["rules"].as_array_mut().unwrap().push(rule);
+    role
 }

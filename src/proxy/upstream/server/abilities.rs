@@ -120,7 +120,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn an_ability_is_that_of_a_server_at_an_address_for_a_while() {
+    async fn t49_an_ability_is_that_of_a_server_at_an_address_for_a_while() {
         let abilities = Abilities::default();
         let server = abilities.of(address(1), b"one");
         server.note(pods(), |known| known.hashes = Some(true));

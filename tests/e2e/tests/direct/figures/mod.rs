@@ -1,5 +1,7 @@
 //! Many connections and many watches: nothing leaks, nothing starves.
 
+mod watches;
+
 use std::{
     collections::HashMap,
     process::Stdio,

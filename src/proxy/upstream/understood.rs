@@ -10,17 +10,14 @@ use std::time::Duration;
 use http::{HeaderValue, StatusCode};
 use serde::Deserialize;
 
-use super::known::Knowledge;
+use super::{
+    behalf::{NoAnswer, OnBehalf},
+    connection::Upstream,
+    server::Knowledge,
+};
 use crate::{
     policy::{GroupResource, Hashes, Pushed, Share},
-    proxy::{
-        config::Pushdown,
-        outcome::Why,
-        upstream::{
-            behalf::{NoAnswer, OnBehalf},
-            connection::Upstream,
-        },
-    },
+    proxy::{config::Pushdown, outcome::Why},
     wire::{
         Query, RequestInfo,
         frames::{self, ListItems},
