@@ -14,6 +14,9 @@ const TOKEN_DIRECTORY: &str = "/var/run/secrets/kubernetes.io/serviceaccount";
 const HASH_OF_ARGO: &str = "v0.0.0-20260904222229-3bbb4305eea9";
 const HASH_OF_KEDA: &str = "v2.20.3-0.20260903105638-fe065f4d8938+incompatible";
 
+/// A change of a pod's spec.
+type Change = fn(&mut Value);
+
 /// A chart, and its workload that runs the operator.
 struct Chart {
     name: &'static str,
@@ -88,7 +91,7 @@ impl Chart {
     }
 
     /// Gives the workload's pods our label, with a shell in place of each program.
-    fn label(&self, scene: &Installed, harden: fn(&mut Value)) -> Result<()> {
+    fn label(&self, scene: &Installed, change: Option<Change>) -> Result<()> {
         let client = scene.node().api().client();
         // A controller of workloads may write its status meanwhile.
         until("the workload is written", LIMIT, || {
@@ -98,7 +101,9 @@ impl Chart {
             template["metadata"]["labels"]["e2e-chart"] = self.name.into();
             template["metadata"]["labels"]["ctrlmesh.kusionstack.io/enable-proxy"] = "true".into();
             replace_programs(&mut template["spec"]);
-            harden(&mut template["spec"]);
+            if let Some(change) = change {
+                change(&mut template["spec"]);
+            }
             let body = workload.to_string().into_bytes();
             let kind = "application/json";
             let answer = client.request("PUT", &self.workload_path(), kind, body)?;
@@ -237,10 +242,9 @@ fn pods_of_six_charts_are_injected_and_ready_as_they_are_and_hardened() -> Resul
             },
         });
         scene.node().apply(&config.to_string())?;
-        let variants: [(&str, fn(&mut Value)); 2] = [("as it is", |_| {}), ("hardened", harden)];
-        for (what, harden) in variants {
+        for (what, change) in [("as it is", None), ("hardened", Some(harden as Change))] {
             let context = || format!("{}, {what}", chart.name);
-            chart.label(&scene, harden).with_context(context)?;
+            chart.label(&scene, change).with_context(context)?;
             let (plural, name) = chart.workload;
             if plural == "statefulsets" {
                 // Its controller waits for a pod that never gets ready.

@@ -116,6 +116,8 @@ impl Story {
                 let is_back = self.returned.is_some_and(|from| from < self.position);
                 self.again_until = if is_back { self.position } else { 0 };
             }
+            // What tells of no watch has begun another one where it is.
+            Some("watch-error") => self.returned = Some(self.position),
             Some("wire") => self.wire(line, tenants, expected)?,
             _ => {}
         }
@@ -139,6 +141,27 @@ impl Story {
         Ok(())
     }
 
+    /// The initial events of a watch are complete.
+    fn has_initial(&mut self, rv: u64) {
+        if let Filling::Stream(store) = std::mem::take(&mut self.filling) {
+            self.replayed = store;
+        }
+        self.is_behind = false;
+        self.listed_at = self.listed_at.max(rv);
+        self.position = self.position.max(rv);
+        self.lists += 1;
+    }
+
+    /// An event of what the client was told already.
+    fn tell_again(&mut self, kind: &str, key: (String, String), entry: Entry) {
+        let held = self.replayed.get(&key);
+        match kind {
+            "DELETED" if held.is_some_and(|held| held.uid != entry.uid) => {}
+            "DELETED" => drop(self.replayed.remove(&key)),
+            _ => drop(self.replayed.insert(key, entry)),
+        }
+    }
+
     fn wire(&mut self, line: &Value, tenants: &Tenants, expected: Expected) -> Result<()> {
         let kind = line["type"].as_str().context("an event has a type")?;
         if kind == "ERROR" {
@@ -149,12 +172,7 @@ impl Story {
         let kept = entry(object, tenants)?.filter(|_| kind != "BOOKMARK");
         if let Filling::Stream(store) = &mut self.filling {
             if line["initialEventsEnd"] == true {
-                self.is_behind = false;
-                self.replayed = std::mem::take(store);
-                self.filling = Filling::Nothing;
-                self.listed_at = self.listed_at.max(rv);
-                self.position = self.position.max(rv);
-                self.lists += 1;
+                self.has_initial(rv);
             } else if let Some((key, entry)) = kept {
                 store.insert(key, entry);
             }
@@ -173,11 +191,7 @@ impl Story {
         self.returned = self.returned.filter(|from| kind != "BOOKMARK" && rv <= *from);
         let Some((key, entry)) = kept else { return Ok(()) };
         if rv <= self.again_until {
-            match kind {
-                "DELETED" if self.replayed.get(&key).is_some_and(|held| held.uid != entry.uid) => {}
-                "DELETED" => drop(self.replayed.remove(&key)),
-                _ => drop(self.replayed.insert(key, entry)),
-            }
+            self.tell_again(kind, key, entry);
             return Ok(());
         }
         let same = self.replayed.get(&key).filter(|held| held.uid == entry.uid);

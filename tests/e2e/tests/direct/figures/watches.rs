@@ -2,7 +2,7 @@
 //! otherwise.
 
 use std::{
-    sync::mpsc::{Sender, channel},
+    sync::mpsc::{SyncSender, sync_channel},
     thread,
     time::{Duration, Instant},
 };
@@ -44,7 +44,7 @@ async fn event(socket: &mut Socket, is_websocket: bool) -> Result<Value> {
 }
 
 /// Tells when each write of the object arrived.
-fn follow(bed: &Bed, way: &Way<'_>, is_websocket: bool, tell: &Sender<Instant>) -> Result<()> {
+fn follow(bed: &Bed, way: &Way<'_>, is_websocket: bool, tell: &SyncSender<Instant>) -> Result<()> {
     run(async {
         let headers = if is_websocket { &[] } else { PLAIN };
         let mut socket = Socket::open(bed, way, "", headers).await?;
@@ -70,7 +70,7 @@ fn delays(bed: &Bed, ways: &[(Way<'_>, bool)]) -> Result<Vec<Vec<Duration>>> {
     thread::scope(|scope| {
         let mut followers = Vec::new();
         for (way, is_websocket) in ways {
-            let (tell, told) = channel();
+            let (tell, told) = sync_channel(EVENTS + 1);
             followers.push((scope.spawn(move || follow(bed, way, *is_websocket, &tell)), told));
         }
         for (_, told) in &followers {
