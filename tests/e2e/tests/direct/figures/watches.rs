@@ -22,7 +22,7 @@ use crate::direct::{
 const PLAIN: &[(&str, &str)] = &[("Connection", ""), ("Upgrade", "")];
 const EVENTS: usize = 1000;
 /// Watches of which the memory is measured.
-const MANY: usize = 300;
+const MANY: usize = 600;
 /// Objects, of which half leave and half come, and the watches that see it.
 const OBJECTS: usize = 4000;
 const WATCHES: usize = 50;
