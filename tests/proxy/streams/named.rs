@@ -3,7 +3,7 @@
 use http::Method;
 use serde_json::{Value, json};
 
-use super::shared::scene_of;
+use super::shared::{cannot_come_back, scene_of};
 use crate::support::{
     TOKEN,
     client::{self, Http, request},
@@ -155,7 +155,7 @@ async fn t29_one_name_over_all_namespaces_follows_the_boundary() {
     );
     drop(events);
     let resumed = format!("{ONE}&watch=1&resourceVersion=100");
-    let (_, body) = client::whole(client.get(&resumed).await).await.unwrap();
+    let body = cannot_come_back(&mut client, &mut upstream, &resumed).await;
     assert_eq!(body, too_old(Encoding::Json));
 }
 

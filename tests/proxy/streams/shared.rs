@@ -1,5 +1,6 @@
 //! What the tests of lists and watches share: objects, a scene with a policy, and watches.
 
+use bytes::Bytes;
 use ctrlmesh::wire::media::Encoding;
 use http::{HeaderValue, Method, Request, Response, header};
 use hyper::body::Incoming;
@@ -115,4 +116,15 @@ pub(super) fn is_compacted(call: Call, rv: u64) {
 pub(super) async fn ends_clean(response: &mut Response<Incoming>) {
     let end = soon("the end", chunk(response)).await;
     assert!(end.is_none(), "{end:?}");
+}
+
+/// What a watch is told that comes back while the API server cannot list what has changed hands.
+pub(super) async fn cannot_come_back(
+    client: &mut Client,
+    upstream: &mut Upstream,
+    target: &str,
+) -> Bytes {
+    let pending = client.send(request(Method::GET, target));
+    upstream.call().await.json(410, "{}");
+    client::whole(pending.await.unwrap()).await.unwrap().1
 }
