@@ -66,7 +66,7 @@ pub(in crate::proxy) type UpstreamBody = Either<Incoming, Received>;
 pub(in crate::proxy) type Cut = Box<dyn Error + Send + Sync>;
 
 impl Upstream {
-    /// An API server, and what is known of it.
+    /// An API server, and the abilities that it has shown.
     pub(in crate::proxy) fn new(
         line: Line,
         server: Arc<Server>,

@@ -1,7 +1,7 @@
 //! The abilities that API servers have shown, by resource.
 //!
 //! Hides for how long they count, and of which server: one of another version may be behind the same
-//! address. Clients that connect anew for each request share what others found out.
+//! address. Connections share them: a client may open one for each request.
 
 use std::{
     collections::{HashMap, VecDeque},
@@ -23,8 +23,8 @@ const MAX_SERVERS: usize = 16;
 /// For how long an ability counts as known.
 const KNOWN_FOR: Duration = Duration::from_secs(600);
 
-/// What is known of the servers behind the addresses of one cluster, each known by its address and
-/// its certificate.
+/// The abilities of the servers behind the addresses of one cluster. An address and a certificate
+/// identify a server.
 #[derive(Debug, Default)]
 pub(in crate::proxy) struct Abilities(Mutex<VecDeque<(Identity, Arc<Understood>)>>);
 
@@ -53,7 +53,7 @@ pub(in crate::proxy::upstream) struct Knowledge {
 }
 
 impl Abilities {
-    /// What is known of the server with this certificate, in DER, at a dialled address.
+    /// The abilities of the server with this certificate, in DER, at a dialled address.
     pub(in crate::proxy::upstream) fn of(
         &self,
         dialled: SocketAddr,
@@ -97,7 +97,7 @@ impl Understood {
         }
     }
 
-    /// Forgets a resource: a request failed that relied on what is known of it.
+    /// Forgets a resource: a request failed that relied on its abilities.
     pub(in crate::proxy) fn forget(&self, resource: &GroupResource) {
         self.0.lock().remove(resource);
     }
@@ -128,7 +128,7 @@ mod tests {
         assert_eq!(known(&abilities, 1, b"other"), None);
         assert_eq!(known(&abilities, 2, b"one"), None);
         tokio::time::advance(KNOWN_FOR / 2).await;
-        // What is found out later makes the rest no younger.
+        // A later ability does not extend the time of an earlier one.
         server.note(pods(), |known| known.namespaces = Some(true));
         tokio::time::advance(KNOWN_FOR / 2).await;
         assert_eq!(known(&abilities, 1, b"one"), None);

@@ -16,7 +16,7 @@ use crate::print;
 
 const MEGABYTE: usize = 1_000_000;
 
-/// What is created
+/// The ConfigMap to create
 #[derive(Parser)]
 pub(crate) struct Args {
     /// The kubeconfig

@@ -51,9 +51,9 @@ fn i13_t76_kill_9_of_the_proxy_loses_no_object() -> Result<()> {
     settle(&shards, &readers, &before)?;
     let relists = tell("same policy", &readers[0], &killed)?;
     let expired = count_expired(&shards, &readers[0].pod)?;
-    ensure!(expired == 0, "{expired} watches had to be listed anew");
+    ensure!(expired == 0, "{expired} watches had to be listed again");
     let said = reflectors(&shards, &readers[0].pod)?;
-    ensure!(relists.is_empty(), "listed anew: {relists:?}; its reflectors: {said:#?}");
+    ensure!(relists.is_empty(), "listed again: {relists:?}; its reflectors: {said:#?}");
 
     // Its watches resume under another policy, and are told what has left and come.
     let redraw = || redraw(&shards, "green", &["dog", "eel"]);
@@ -61,9 +61,9 @@ fn i13_t76_kill_9_of_the_proxy_loses_no_object() -> Result<()> {
     settle(&shards, &readers, &after)?;
     let relists = tell("another policy", &readers[1], &moved)?;
     let expired = count_expired(&shards, &readers[1].pod)?;
-    ensure!(expired == 0, "{expired} watches had to be listed anew");
+    ensure!(expired == 0, "{expired} watches had to be listed again");
     let said = reflectors(&shards, &readers[1].pod)?;
-    ensure!(relists.is_empty(), "listed anew: {relists:?}; its reflectors: {said:#?}");
+    ensure!(relists.is_empty(), "listed again: {relists:?}; its reflectors: {said:#?}");
     only_the_proxies_were_restarted(&shards)?;
     judge(&writes, &readers, &before, (&moved, &after))?;
 

@@ -1,5 +1,5 @@
-//! What a watch over WebSocket and a boundary that moves over HTTP/1.1 cost, beside what they cost
-//! otherwise.
+//! The cost of a watch over WebSocket, beside HTTP/1.1, and of a boundary that moves over HTTP/1.1,
+//! beside HTTP/2.
 
 use std::{
     sync::mpsc::{SyncSender, sync_channel},
