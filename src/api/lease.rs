@@ -14,7 +14,7 @@ use kube::api::ObjectMeta;
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 
-use super::keys::OURS_LABEL;
+use super::{Except, keys::OURS_LABEL};
 
 /// Label of the Lease of a pod: its ring, or a digest of a name that is no label value.
 pub const RING: &str = "ctrlmesh.kusionstack.io/ring";
@@ -36,6 +36,8 @@ const UNDER_WAY: &str = "ctrlmesh.kusionstack.io/under-way";
 const SPEAKS: &str = "ctrlmesh.kusionstack.io/speaks";
 /// Annotation: the elections of the pod's controller, as JSON.
 const ELECTIONS: &str = "ctrlmesh.kusionstack.io/elections";
+/// Annotation: the foreign writes of the pod's controller, as JSON.
+const FOREIGN_WRITES: &str = "ctrlmesh.kusionstack.io/foreign-writes";
 /// Beginning of the name of the Lease of a pod; its uid follows.
 const PREFIX: &str = "ctrlmesh-";
 /// Most bytes of a label's value.
@@ -64,6 +66,8 @@ pub struct PodLease {
     pub under_way: usize,
     /// The elections of the pod's controller. `None` if it does not say.
     pub elections: Option<Elections>,
+    /// The foreign writes of the pod's controller. `None` if it does not say.
+    pub foreign_writes: Option<ForeignWrites>,
     /// The format that the pod speaks.
     pub speaks: u32,
     /// The time of the last renewal.
@@ -83,6 +87,50 @@ pub struct Elections {
     pub unnamed: Vec<String>,
     /// Whether the locks of its config have changed since it started.
     pub waits_for_restart: bool,
+}
+
+/// The writes of a pod's controller into namespaces of other shards within the last ten minutes, by the
+/// entries of `spec.fence.except` that let them pass.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct ForeignWrites {
+    /// Those that were refused.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub refused: Vec<Except>,
+    /// Those that have passed, and that the mode Enforce would refuse.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub warned: Vec<Except>,
+    /// One of them, for people.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub example: String,
+}
+
+impl ForeignWrites {
+    /// What is to be done, in one word and for people. `None` if there are none.
+    pub fn problem(&self) -> Option<(&'static str, String)> {
+        let list = |entries: &[Except]| {
+            let entries: Vec<_> = entries.iter().map(ToString::to_string).collect();
+            format!("[{}]", entries.join(", "))
+        };
+        let example = &self.example;
+        if !self.refused.is_empty() {
+            let message = format!(
+                "writes into namespaces of other shards were refused, for example: {example}; name the \
+                 resource in a limit, or let them pass by spec.fence.except: {}",
+                list(&self.refused)
+            );
+            return Some(("NotInShard", message));
+        }
+        let message = || {
+            format!(
+                "writes into namespaces of other shards have passed, since spec.fence.mode is Warn, for \
+                 example: {example}; name the resource in a limit, or set the mode to Enforce, with \
+                 spec.fence.except: {} if they are meant",
+                list(&self.warned)
+            )
+        };
+        (!self.warned.is_empty()).then(|| ("Warned", message()))
+    }
 }
 
 impl Elections {
@@ -148,6 +196,7 @@ impl PodLease {
             claimed: text(CLAIMED).and_then(|time| time.parse().ok()),
             under_way: number(text(UNDER_WAY)),
             elections: text(ELECTIONS).and_then(|text| serde_json::from_str(&text).ok()),
+            foreign_writes: text(FOREIGN_WRITES).and_then(|text| serde_json::from_str(&text).ok()),
             speaks: number(text(SPEAKS)),
             renewed: spec.renew_time.map(|MicroTime(at)| at).unwrap_or_default(),
         })
@@ -165,7 +214,8 @@ impl PodLease {
             (CLAIM, self.claim.clone()),
             (CLAIMED, self.claimed.map(|time| time.to_string())),
             (UNDER_WAY, Some(self.under_way.to_string())),
-            (ELECTIONS, self.elections.as_ref().and_then(|said| serde_json::to_string(said).ok())),
+            (ELECTIONS, written(self.elections.as_ref())),
+            (FOREIGN_WRITES, written(self.foreign_writes.as_ref())),
             (SPEAKS, Some(self.speaks.to_string())),
         ];
         let annotations = annotations.into_iter().filter_map(|(key, value)| Some((key, value?)));
@@ -187,6 +237,10 @@ impl PodLease {
             }),
         }
     }
+}
+
+fn written<T: Serialize>(said: Option<&T>) -> Option<String> {
+    said.and_then(|said| serde_json::to_string(said).ok())
 }
 
 fn number<N: std::str::FromStr + Default>(text: Option<String>) -> N {
@@ -223,6 +277,10 @@ mod tests {
             claimed: Some(Timestamp::from_second(1_699_999_990).unwrap()),
             under_way: 2,
             elections: Some(Elections { held: vec!["ns/op".into()], ..Elections::default() }),
+            foreign_writes: Some(ForeignWrites {
+                example: "one".into(),
+                ..ForeignWrites::default()
+            }),
             speaks: 1,
             renewed: Timestamp::from_second(1_700_000_000).unwrap(),
         }

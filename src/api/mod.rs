@@ -3,6 +3,7 @@
 //! Types and spellings only; no client, policy or proxy. [`crate::policy`] gives each field its
 //! meaning.
 
+mod fence;
 pub mod keys;
 mod kridge;
 pub mod lease;
@@ -12,6 +13,7 @@ mod selector;
 mod sharding;
 
 pub use self::{
+    fence::{BadFenceMode, Except, Fence, FenceMode},
     kridge::{
         KridgeLimit, KridgeShardingConfig, KridgeShardingConfigSpec, KridgeStatus, ObjectSelector,
     },

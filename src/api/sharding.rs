@@ -4,7 +4,7 @@ use kube::CustomResource;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::{LabelSelector, Limit, Root};
+use super::{Fence, LabelSelector, Limit, Root};
 
 /// The objects that the selected pods see, and the lock by which they elect their leader.
 #[derive(
@@ -65,6 +65,9 @@ pub struct ShardingConfigSpec {
     /// The way in which the pods of this shard take what other shards of the ring had.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub handover: Option<Handover>,
+    /// The treatment of writes into namespaces that the shard does not own.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub fence: Option<Fence>,
     /// The objects that the pods of this shard see. Of a resource that no limit names they see all.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 256))]
@@ -80,7 +83,8 @@ pub struct ShardingConfigStatus {
     /// other config wants some of the same objects, and all limit the same resources; `Covered`: whether
     /// each object of the resources that all configs limit is in a shard; `Silent`: whether a pod of
     /// this shard does not renew its Lease; `LocksRenamed`: whether the shard leads: its pods hold its locks,
-    /// and renew no lock that it does not name. `Injected`: whether all selected pods have a proxy. `Ready`:
+    /// and renew no lock that it does not name; `WritesRefused`: whether its pods have written into namespaces
+    /// of other shards within ten minutes, and were refused. `Injected`: whether all selected pods have a proxy. `Ready`:
     /// whether there are injected pods and all are ready; of a root, whether its children are as it says.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(extend(

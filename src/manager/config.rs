@@ -12,6 +12,7 @@ use super::{
     trust::{Lifetimes, Purpose},
 };
 use crate::{
+    api::FenceMode,
     net::{Clock, ClusterDomain, ManagerAddr, addr::BadManagerAddr},
     sidecar,
 };
@@ -119,6 +120,10 @@ pub struct ManagerArgs {
     #[command(flatten)]
     pub stamps: StampArgs,
 
+    /// The flags of the fence.
+    #[command(flatten)]
+    pub fence: FenceArgs,
+
     /// The seconds that open requests have to finish after SIGTERM
     #[arg(long, env = "CTRLMESH_DRAIN_TIMEOUT", value_name = "SECONDS", default_value = "5")]
     pub drain_timeout: u16,
@@ -130,6 +135,19 @@ pub struct ManagerArgs {
     /// The pod's namespace, in which Secret, Lease and Service are
     #[arg(long, env = "POD_NAMESPACE", value_name = "NAME")]
     pub pod_namespace: String,
+}
+
+/// The flags of the fence.
+#[derive(Args, Clone, Copy, Debug)]
+pub struct FenceArgs {
+    /// The mode of the fence of a ShardingConfig that is no root and gives none: Enforce, Warn or Disabled.
+    /// Pods get it when they are created
+    #[arg(long, env = "CTRLMESH_FENCE", value_name = "MODE", default_value = "Warn")]
+    pub fence: FenceMode,
+
+    /// The mode of the fence of a root that gives none
+    #[arg(long, env = "CTRLMESH_FENCE_ROOTS", value_name = "MODE", default_value = "Enforce")]
+    pub fence_roots: FenceMode,
 }
 
 /// The flags of the labels that objects get.
@@ -210,6 +228,8 @@ pub struct Config {
     pub label_keys: LabelKeys,
     /// The requests a second, at most, by which they get them.
     pub stamp_rate: NonZeroU16,
+    /// The modes of the fence of configs that give none.
+    pub fence: FenceArgs,
     /// The time between counts of objects.
     pub balance_interval: Duration,
     /// The longest time that a drain may take.
@@ -299,11 +319,9 @@ impl Config {
             Settings::new(args.proxy_image, args.init_image, args.sidecar, args.proxy_uid)?
                 .in_domain(domain)
                 .with_manager(address)
-                .with_pull_secrets(args.pull_secrets);
-        let settings = match args.proxy_resources {
-            Some(resources) => settings.with_proxy_resources(resources),
-            None => settings,
-        };
+                .with_pull_secrets(args.pull_secrets)
+                .with_fence(args.fence.fence);
+        let settings = settings.with_proxy_resources(args.proxy_resources);
         Ok(Self {
             listen: args.listen,
             admin: args.admin,
@@ -323,6 +341,7 @@ impl Config {
             },
             label_keys,
             stamp_rate: args.stamps.stamp_rate,
+            fence: args.fence,
             balance_interval: seconds(args.balance_interval),
             drain_timeout: Duration::from_secs(args.drain_timeout.into()),
             clock: Clock::system(),

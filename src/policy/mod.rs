@@ -3,13 +3,14 @@
 //! [`dialect`] makes a [`Draft`] of the objects that users write, and the draft a [`Policy`]. Its
 //! parts have lives of their own: [`sharding`] alone has an epoch, [`positions`] and a
 //! [`difference`](difference()), so a change of another part touches no watch. [`way`] decides what
-//! becomes of a request, [`refusal`] what is answered instead, [`webhook`] whose an admission review
+//! becomes of a request, [`refusal`] what is answered instead, [`fence`] which writes pass, [`webhook`] whose an admission review
 //! is, [`ring`] when a shard gives up what another takes, [`ownership`] whether two own the same, or
 //! nobody does, [`roots`] how a root's shards are drawn.
 
 mod dialect;
 mod difference;
 mod epoch;
+mod fence;
 mod object;
 pub mod ownership;
 mod parts;
@@ -31,6 +32,7 @@ pub use self::{
     },
     difference::{Handed, Page, Part, difference, watch_from},
     epoch::Epoch,
+    fence::{BadExcept, Fence, Foreign, Verdict},
     object::{Kind, ObjectRef},
     parts::{PodConfig, Policy},
     refusal::{Refusal, Refused},

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use super::{object::ObjectRef, sharding::Sharding};
+use super::{fence::Fence, object::ObjectRef, sharding::Sharding};
 use crate::wire::selector::Selector;
 
 /// The objects of every dialect that concern one pod, compiled, in parts. Immutable.
@@ -12,6 +12,8 @@ pub struct Policy {
     pub config: PodConfig,
     /// The shard's objects and lock.
     pub sharding: Arc<Sharding>,
+    /// The judgement of writes.
+    pub fence: Arc<Fence>,
 }
 
 /// The config of a shard, as it was when last valid, and the pods that it selected then.

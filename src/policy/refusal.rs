@@ -51,6 +51,10 @@ pub enum Refusal {
     MethodNotAllowed,
     /// The scope changed while a request was carried out object by object.
     ScopeChanged,
+    /// A write into a namespace that is not the shard's.
+    NotInShard,
+    /// A write into a namespace that has just left the shard, decided on what the client was shown before.
+    NamespaceMoved,
     /// A write took longer than an API server allows, while the boundary moved.
     HandedOver,
     /// No pod of the shard that owns the object of a review answers.
@@ -104,7 +108,8 @@ impl Refusal {
             Self::NoRoom => Reason::TooManyRequests,
             Self::BodyTimeout | Self::HandedOver => Reason::Timeout,
             Self::MethodNotAllowed => Reason::MethodNotAllowed,
-            Self::ScopeChanged => Reason::Conflict,
+            Self::ScopeChanged | Self::NamespaceMoved => Reason::Conflict,
+            Self::NotInShard => Reason::NotInShard,
             // A failed call, so that the webhook's failurePolicy decides. Never a `Retry-After`: the
             // API server obeys it, uses up the timeout, and hides the message.
             Self::OwnerDown

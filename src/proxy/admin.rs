@@ -77,6 +77,9 @@ fn ready(shared: &Shared, webhook: Option<Result<String, String>>) -> Page {
         Some(("locks", Ok(problem)))
     });
     parts.extend(locks);
+    // In Leases it is told by the condition; here also for pods that have none.
+    let writes = shared.feed.foreign_writes().said().problem();
+    parts.extend(writes.map(|(_, problem)| ("writes", Ok(problem))));
     parts.extend(webhook.map(|webhook| ("webhook", webhook)));
     admin::ready(parts)
 }
@@ -129,6 +132,7 @@ fn config(shared: &Shared) -> serde_json::Value {
             "epoch": in_force.epoch.get(),
             "locks": in_force.sharding.locks().own_names().collect::<Vec<_>>(),
             "limits": scopes,
+            "fence": shared.feed.fence().mode().as_str(),
             "namespaces": namespaces,
         })
     });

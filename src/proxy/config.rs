@@ -16,6 +16,7 @@ pub use self::inbound::{BadInbound, Inbound, WebhookFlags};
 pub use super::enrol::Manager;
 pub use crate::sidecar::Mode;
 use crate::{
+    api::FenceMode,
     net::{
         Clock, ClusterDomain, ManagerAddr, UpstreamAddr,
         addr::BadUpstream,
@@ -139,6 +140,10 @@ pub struct PlainFlags {
     /// still show
     #[arg(long, env = "CTRLMESH_STATE_DIR", value_name = "DIR")]
     pub state_dir: Option<PathBuf>,
+
+    /// The mode of the fence of a ShardingConfig that gives none: Enforce, Warn or Disabled
+    #[arg(long, env = "CTRLMESH_FENCE", value_name = "MODE", default_value = "Warn")]
+    pub fence: FenceMode,
 
     /// The boundaries other than labels that are sent to the API server if it proves that it
     /// supports them; the proxy judges each object in any case

@@ -85,6 +85,8 @@ metrics! {
     expired_clients: Family<ClientLabels, Counter>;
     /// Narrowed lists and watches, by the part of the boundary that was sent to the API server
     pushdown: Family<Labels<1>, Counter>;
+    /// Writes into namespaces that the shard does not own, by verdict
+    fence: Family<FenceLabels, Counter>;
     /// Objects of lists and watches that were judged one by one
     filtered_items: Family<FilterLabels, Counter>;
     /// Memory for objects that are not complete or not judged yet
@@ -214,6 +216,12 @@ pub(super) struct FilterLabels {
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+pub(super) struct FenceLabels {
+    resource: ResourceLabel,
+    verdict: &'static str,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
 pub(super) struct ClientLabels {
     client: LabelText,
 }
@@ -265,6 +273,12 @@ impl Metrics {
                 self.filtered_items.get_or_create_owned(&labels).inc_by(count);
             }
         }
+    }
+
+    /// Counts a write into a namespace that the shard does not own.
+    pub(super) fn count_fence(&self, resource: &str, verdict: &'static str) {
+        let labels = FenceLabels { resource: self.resource_label(resource), verdict };
+        self.fence.get_or_create_owned(&labels).inc();
     }
 
     /// Names resources: gives those that a policy names label values of their own, which they keep:

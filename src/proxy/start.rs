@@ -17,7 +17,7 @@ use super::{
     config::{Certificate, Config, PolicySource},
     data_thread,
     enrol::{Enrol, Manager},
-    feed::{Feed, PolicyFile, follow_cluster},
+    feed::{Feed, PolicyFile, follow_cluster, follow_moves},
     inbound::{self, Webhook},
     listen::{self, Hands, Leads, Listener, Queue},
     metrics::Metrics,
@@ -127,7 +127,8 @@ impl Proxy {
         let (tls, enrol) = tls(&config, &metrics)?;
         let server = Arc::new(server(&config)?);
         let state_dir = config.plain.state_dir.clone();
-        let feed = Feed::new(vec![Arc::clone(&server)], state_dir, Arc::clone(&metrics));
+        let feed = Feed::new(vec![Arc::clone(&server)], state_dir, Arc::clone(&metrics))
+            .with_fence_mode(config.plain.fence);
         let feed = Arc::new(feed);
         let lease = lease(&config, &feed, &metrics);
         let follow_policy = policy(&config, &feed, lease.is_some()).await?;
@@ -200,6 +201,7 @@ impl Proxy {
         ports.for_each(|(name, task)| vital(name, task));
         drop(hands);
         let feed = Arc::clone(&shared.feed);
+        vital("moves of the boundary", follow_moves(Arc::clone(&feed)).boxed());
         vital("state directory", async move { feed.keep_past().await }.boxed());
         let certificates =
             keep_certificates(config.clock.clone(), Arc::clone(&shared), vec![self.server]);

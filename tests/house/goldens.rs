@@ -98,6 +98,9 @@ async fn metrics() {
     let item = r#"{"metadata":{"namespace":"ours"}}"#;
     upstream.call().await.json(200, &format!("{{\"items\":[{item}]}}"));
     list.await.unwrap();
+    let foreign = client.send(request(Method::POST, "/api/v1/namespaces/theirs/configmaps"));
+    upstream.call().await.json(201, "{}");
+    assert_eq!(foreign.await.unwrap().status(), 201);
     let half =
         "hash: {of: uid, ranges: [{from: \"0x0000000000000000\", to: \"0x8000000000000000\"}]}";
     proxy.change_policy(&everything_policy(half)).await;

@@ -125,7 +125,7 @@ fn secrets_to_pull_with_are_added_to_those_of_the_pod_once() {
 fn the_proxys_resources_are_the_pods_then_the_platforms_then_ours() {
     let resources = json!({ "requests": { "cpu": "1" } });
     let settings =
-        managed(Sidecar::Native).with_proxy_resources(resources.to_string().parse().unwrap());
+        managed(Sidecar::Native).with_proxy_resources(Some(resources.to_string().parse().unwrap()));
     let of = |pod: &Value| proxy(pod, Sidecar::Native)["resources"].clone();
     assert_eq!(of(&injected(pod(), &settings)), resources);
     let ours = of(&injected(pod(), &managed(Sidecar::Native)));

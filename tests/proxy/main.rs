@@ -17,6 +17,7 @@ mod bodies;
 mod drains;
 mod ends;
 mod enrol;
+mod fence;
 mod held;
 mod inbound;
 mod leases;

@@ -32,6 +32,18 @@ pub fn everything_policy(scope: &str) -> String {
     policy(&limits_of(&[format!("{{{scope}}}")]))
 }
 
+/// A policy with ConfigMaps of these namespaces, and this fence.
+pub fn fenced_policy(namespaces: &str, fence: &str) -> String {
+    locked_policy(namespaces, fence, "[{name: op}]")
+}
+
+/// The same with these locks.
+pub fn locked_policy(namespaces: &str, fence: &str, locks: &str) -> String {
+    let scope = format!("namespaces: {{names: {namespaces}}}, clusterScoped: Exclude");
+    let limits = limits_of(&[limit("configmaps", &scope)]);
+    policy(&format!("controller: {{locks: {locks}}}, fence: {fence}, {limits}"))
+}
+
 fn limit(resource: &str, scope: &str) -> String {
     format!("{{relateResources: [{{apiGroups: [\"\"], resources: [{resource}]}}], {scope}}}")
 }

@@ -11,6 +11,7 @@ use std::{
 };
 
 use ctrlmesh::{
+    api::FenceMode,
     net::{
         Clock, ClusterDomain,
         ca::{Constraints, MeshCa},
@@ -52,6 +53,7 @@ pub struct Setup {
     pub state_dir: Option<PathBuf>,
     /// Whether the proxy runs without a state directory.
     pub forgets: bool,
+    pub fence: FenceMode,
     pub pushdown: Pushdown,
     pub threads: usize,
     pub drain_timeout: u16,
@@ -186,6 +188,7 @@ impl Setup {
             clock: Clock::system(),
             state_dir: None,
             forgets: false,
+            fence: FenceMode::default(),
             // Pushdown would send requests of the proxy's own between the client's.
             pushdown: Pushdown::Off,
             threads: 1,
@@ -226,6 +229,7 @@ impl Setup {
                 pod_labels: None,
                 admin: self.admin,
                 state_dir: Some(state_dir).filter(|_| !self.forgets),
+                fence: self.fence,
                 pushdown: self.pushdown,
                 on_change: OnChange::Difference,
                 threads: NonZeroUsize::new(self.threads).unwrap(),
@@ -305,6 +309,14 @@ impl Proxy {
         let epoch = self.metric("ctrlmesh_policy_epoch", &[]).await;
         self.files.put_policy(text);
         self.until_metric("ctrlmesh_policy_epoch", &[], epoch + 1.0).await;
+    }
+
+    /// Changes the policy in its fence alone, and waits until that has this mode.
+    pub async fn change_fence(&self, text: &str, mode: &str) {
+        self.files.put_policy(text);
+        let told = format!("\"fence\":\"{mode}\"");
+        let look = || self.admin_page("/debug/config");
+        until("the fence", look, |(_, page)| page.replace(' ', "").contains(&told)).await;
     }
 
     /// Drains, as after SIGTERM.

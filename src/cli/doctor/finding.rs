@@ -92,6 +92,7 @@ checks! {
     D33 LeasesRight "the right of proxies to Leases";
     D34 Locks "the locks of shards";
     D35 LocksRight "the right of shards to their locks";
+    D36 Writes "the writes into namespaces of other shards";
 }
 
 /// Findings under collection.

@@ -5,7 +5,7 @@ use std::{path::PathBuf, str::FromStr};
 use clap::Args;
 use http::{Method, method::InvalidMethod};
 
-use crate::cli::cluster::ObjectName;
+use crate::{api::FenceMode, cli::cluster::ObjectName};
 
 /// The flags of `ctrlmesh explain`.
 #[derive(Args, Clone, Debug)]
@@ -33,6 +33,17 @@ pub struct ExplainArgs {
     /// The namespace of the pod and of its lock [default: that of the ShardingConfig]
     #[arg(long, env = "POD_NAMESPACE", value_name = "NAME")]
     pub(super) pod_namespace: Option<String>,
+
+    /// The mode of the fence where the ShardingConfig gives none, as the proxy has it: Enforce, Warn or
+    /// Disabled
+    #[arg(
+        long,
+        env = "CTRLMESH_FENCE",
+        value_name = "MODE",
+        default_value = "Warn",
+        conflicts_with = "diff"
+    )]
+    pub(super) fence: FenceMode,
 
     /// List the objects in the cluster that would move between shards: OLD and NEW are files with
     /// ShardingConfigs, `cluster` for those in the cluster, or - for standard input

@@ -12,6 +12,7 @@ mod source;
 use std::{
     io::{self, Write},
     path::Path,
+    sync::Arc,
 };
 
 use tokio::runtime;
@@ -21,7 +22,10 @@ use self::request::Lines;
 pub use self::{args::ExplainArgs, error::ExplainError, review::BadReview, source::BadSource};
 pub use super::cluster::ClusterError;
 use super::{cluster::Cluster, handover};
-use crate::{cluster::chain, policy::ShardingDraft};
+use crate::{
+    cluster::chain,
+    policy::{Fence, ShardingDraft},
+};
 
 /// Prints the explanation. Fails with [`ExplainError`].
 pub fn run(args: &ExplainArgs) -> Result<(), ExplainError> {
@@ -58,8 +62,9 @@ async fn explain(args: &ExplainArgs) -> Result<(String, Option<ExplainError>), E
     }
     if let (Some(Asked::Request(method)), Some(target)) = (&args.asked, &args.target) {
         let draft = source::of_request(args, &cluster).await?;
-        let policy = cluster.resolve(&draft).await?;
-        let mut text = request::explain(&policy.sharding, method, target)
+        let mut policy = cluster.resolve(&draft).await?;
+        policy.fence = Arc::new(Fence::clone(&policy.fence).or_mode(args.fence));
+        let mut text = request::explain(&policy, method, target)
             .map_err(|error| ExplainError::Target(target.clone(), error))?;
         text.push_str(&handed_over(args, &cluster, &draft).await);
         return Ok((text, None));

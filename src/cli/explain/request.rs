@@ -5,8 +5,15 @@ use std::fmt::Write as _;
 use http::Method;
 
 use crate::{
-    policy::{GroupResource, LockIn, Narrow, Pushed, Scope, Selected, Sharding, Share, Way},
-    wire::{RequestInfo, request::PathError},
+    api::FenceMode,
+    policy::{
+        Foreign, GroupResource, LockIn, Narrow, Policy, Pushed, Scope, Selected, Sharding, Share,
+        Verdict, Way,
+    },
+    wire::{
+        RequestInfo,
+        request::{PathError, Verb},
+    },
 };
 
 /// The number of namespaces that are named.
@@ -16,11 +23,8 @@ const ALL: &str = "the shard sees all of this resource";
 const NAMED: &str = "what is named passes, in or out of the shard";
 
 /// The explanation, one fact per line.
-pub(super) fn explain(
-    sharding: &Sharding,
-    method: &Method,
-    target: &str,
-) -> Result<String, PathError> {
+pub(super) fn explain(policy: &Policy, method: &Method, target: &str) -> Result<String, PathError> {
+    let sharding = &*policy.sharding;
     let (path, query) = target.split_once('?').map_or((target, None), |(p, q)| (p, Some(q)));
     let info = RequestInfo::parse(method, path, query)?;
     let way = sharding.way(&info);
@@ -34,6 +38,14 @@ pub(super) fn explain(
     for boundary in scope.into_iter().flat_map(Scope::boundaries) {
         if let Some(selected) = &boundary.selected {
             lines.add("labels", &namespaces(selected));
+        }
+    }
+    if let Some(told) = fenced(policy, &info) {
+        lines.add("fence", &told);
+        // What its body names is not known here.
+        let may_be_lock = info.verb == Verb::Create && way.lock().is_some();
+        if policy.fence.judge(sharding, &info) == Verdict::Refused && !may_be_lock {
+            return Ok(lines.0);
         }
     }
     match sharding.rewrite(&way, &info) {
@@ -60,6 +72,35 @@ pub(super) fn explain(
         lock(&mut lines, sharding, &info, place);
     }
     Ok(lines.0)
+}
+
+/// The judgement of a write. `None` if it is not judged.
+fn fenced(policy: &Policy, info: &RequestInfo<'_>) -> Option<String> {
+    let Policy { config, sharding, fence } = policy;
+    Some(match fence.judge(sharding, info) {
+        Verdict::Exempt => return None,
+        Verdict::Unjudged if info.resource()?.namespace.is_none() => return None,
+        Verdict::Unjudged if fence.mode() == FenceMode::Disabled => {
+            "is not judged: spec.fence.mode is Disabled".to_owned()
+        }
+        Verdict::Unjudged => "is not judged: not every limit is by namespace".to_owned(),
+        Verdict::Inside => "passes: the namespace is in the shard".to_owned(),
+        Verdict::Excepted => {
+            "passes: the namespace is not in the shard, and is the pods' own or in spec.fence.except"
+                .to_owned()
+        }
+        Verdict::Warned => {
+            let entry = Foreign::of(info)?.except();
+            format!(
+                "passes with a warning: the namespace is not in the shard; Enforce would refuse it, unless \
+                 spec.fence.except has {entry}"
+            )
+        }
+        Verdict::Refused => {
+            let refused = fence.refused(sharding, &config.object, info, None)?;
+            format!("{} ({}): {}", refused.status.code, refused.refusal.label(), refused.why)
+        }
+    })
 }
 
 /// The lock that the request names, or all that its body may name.
@@ -201,7 +242,7 @@ spec:
     fn told(method: &str, target: &str) -> String {
         let policy =
             from_documents(CONFIG.as_bytes(), "blue", None).unwrap().resolve(None).unwrap();
-        explain(&policy.sharding, &method.parse().unwrap(), target).unwrap()
+        explain(&policy, &method.parse().unwrap(), target).unwrap()
     }
 
     #[test]
@@ -252,7 +293,7 @@ spec:
     fn explain_with(old: &str, new: &str, target: &str) -> String {
         let config = CONFIG.replace(old, new);
         let policy = from_documents(config.as_bytes(), "blue", None).unwrap().resolve(None);
-        explain(&policy.unwrap().sharding, &Method::GET, target).unwrap()
+        explain(&policy.unwrap(), &Method::GET, target).unwrap()
     }
 
     #[test]
@@ -275,7 +316,7 @@ spec:
             let known: NamespaceLabels =
                 (0..count).map(|at| (format!("n{at:02}"), gold.clone().into())).collect();
             let policy = draft.resolve(Some(&known)).unwrap();
-            explain(&policy.sharding, &Method::GET, "/api/v1/namespaces/n01/pods").unwrap()
+            explain(&policy, &Method::GET, "/api/v1/namespaces/n01/pods").unwrap()
         };
         assert_eq!(
             told(2),
@@ -296,6 +337,46 @@ spec:
         assert!(told.contains("limit     team=blue\n"), "{told}");
         assert!(told.contains("labelSelector=team%3Dblue"), "{told}");
     }
+
+    #[test]
+    fn a_write_into_another_shards_namespace_says_how_it_is_judged() {
+        let told_by = |mode: &str, method: &str, path: &str| {
+            let config = CONFIG
+                .replace("spec:\n", &format!("spec:\n  fence: {{mode: {mode}}}\n"))
+                .replace("    selector: {matchLabels: {team: blue}}\n", BY_NAMESPACE);
+            let policy = from_documents(config.as_bytes(), "blue", None).unwrap().resolve(None);
+            explain(&policy.unwrap(), &method.parse().unwrap(), path).unwrap()
+        };
+        let secret = "/api/v1/namespaces/c/secrets/x";
+        assert_eq!(
+            told_by("Enforce", "DELETE", secret),
+            "request   delete secrets x in c\n\
+             limit     none: the shard sees all of this resource\n\
+             fence     403 (not_in_shard): cannot delete secrets \"x\" in namespace c: the namespace is not in \
+             shard blue by spec.limits of ShardingConfig ops/blue; to let such writes pass, add to its \
+             spec.fence.except: {apiGroups: [\"\"], resources: [secrets], namespaces: [c], verbs: [delete]}\n"
+        );
+        let warned = told_by("Warn", "DELETE", secret);
+        assert!(
+            warned.contains("fence     passes with a warning: the namespace is not in"),
+            "{warned}"
+        );
+        assert!(warned.ends_with("here      passes\n"), "{warned}");
+        let inside = told_by("Enforce", "DELETE", "/api/v1/namespaces/a/secrets/x");
+        assert!(inside.contains("fence     passes: the namespace is in the shard\n"), "{inside}");
+        let own = told_by("Enforce", "DELETE", "/api/v1/namespaces/ops/secrets/x");
+        assert!(own.contains("is the pods' own or in spec.fence.except\n"), "{own}");
+        let disabled = told_by("Disabled", "DELETE", secret);
+        assert!(disabled.contains("is not judged: spec.fence.mode is Disabled\n"), "{disabled}");
+        for (method, path) in [("GET", secret), ("POST", "/api/v1/nodes"), ("POST", "/version")] {
+            let told = told_by("Enforce", method, path);
+            assert!(!told.contains("fence "), "{told}");
+        }
+        // One limit of the usual config is by labels.
+        assert!(told("DELETE", secret).contains("is not judged: not every limit is by namespace"));
+    }
+
+    const BY_NAMESPACE: &str = "    namespaces: {names: [a]}\n    clusterScoped: Exclude\n";
 
     #[test]
     fn a_refusal_says_its_code_and_label() {

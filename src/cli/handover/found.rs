@@ -86,17 +86,20 @@ impl Found {
     }
 }
 
-/// The root that is not as it says, or the shard that does not lead, and why, by the manager's
-/// condition.
+/// The root that is not as it says, or the shard that does not lead or was refused writes, and why, by
+/// the manager's condition.
 fn unready((object, checked): (&DynamicObject, &Checked)) -> Option<(ObjectRef, String)> {
-    let of = match checked {
-        Ok(Draft::Root(_)) => "Ready",
-        Ok(Draft::Sharding(_)) => "LocksRenamed",
+    let bad: &[(&str, &str)] = match checked {
+        Ok(Draft::Root(_)) => &[("Ready", "False")],
+        Ok(Draft::Sharding(_)) => &[("LocksRenamed", "False"), ("WritesRefused", "True")],
         Err(_) => return None,
     };
     let status = ShardingConfigStatus::deserialize(object.data.get("status")?).ok()?;
-    let is_not = |one: &&Condition| one.r#type == of && one.status == "False";
-    let condition = status.conditions.iter().find(is_not)?;
+    let mut found = bad.iter().filter_map(|(of, is)| {
+        let is_bad = |one: &&Condition| one.r#type == *of && one.status == *is;
+        status.conditions.iter().find(is_bad)
+    });
+    let condition = found.next()?;
     Some((object_of(checked).clone(), condition.message.clone()))
 }
 

@@ -75,6 +75,7 @@ pub(in crate::cli) fn lease(name: &str, wants: &Value) -> FoundLease {
         claim: Some(claim),
         claimed: Some(before(200)),
         elections: None,
+        foreign_writes: None,
         under_way: 0,
         speaks: 1,
         renewed: before(4),

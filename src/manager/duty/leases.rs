@@ -23,7 +23,7 @@ use super::{
     subject::{NotWritten, Subject},
 };
 use crate::{
-    api::lease::{self, Elections, PodLease},
+    api::lease::{self, Elections, ForeignWrites, PodLease},
     cluster::{Followed, OwnAccess, Update},
     policy::{ObjectRef, ring::ScopeClaim},
 };
@@ -53,6 +53,7 @@ struct FoundLease {
     /// Whether it claims something, as far as can be read.
     is_claim: bool,
     elections: Option<Elections>,
+    foreign_writes: Option<ForeignWrites>,
 }
 
 /// The Leases of all pods, and how each was heard.
@@ -89,6 +90,13 @@ struct Heard {
     gone_since: Option<Instant>,
 }
 
+/// What a pod says of its controller: `None` where it does not.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Said<'a> {
+    pub(super) elections: Option<&'a Elections>,
+    pub(super) foreign_writes: Option<&'a ForeignWrites>,
+}
+
 /// The deletion of a Lease.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Removal {
@@ -114,6 +122,7 @@ impl Leases {
                     generation: read.generation,
                     is_claim: !matches!(claim, Some(ScopeClaim::Nothing)),
                     elections: read.elections,
+                    foreign_writes: read.foreign_writes,
                 }
             });
             (key_of(&lease), found)
@@ -177,9 +186,13 @@ impl Leases {
         (config.uid.as_deref() == Some(&lease.config_uid)).then_some(lease.generation)
     }
 
-    /// What a pod says of its elections. `None` if it does not.
-    pub(super) fn elections(&self, namespace: &str, pod: &PodFacts) -> Option<&Elections> {
-        self.of(namespace, pod)?.elections.as_ref()
+    /// What a pod says of its controller.
+    pub(super) fn said(&self, namespace: &str, pod: &PodFacts) -> Said<'_> {
+        let lease = self.of(namespace, pod);
+        Said {
+            elections: lease.and_then(|lease| lease.elections.as_ref()),
+            foreign_writes: lease.and_then(|lease| lease.foreign_writes.as_ref()),
+        }
     }
 
     /// Whether a pod has claimed what this config says, as far as it has a Lease.
@@ -270,6 +283,7 @@ mod tests {
             generation: 1,
             is_claim: true,
             elections: None,
+            foreign_writes: None,
         };
         (format!("ns/{name}"), found)
     }

@@ -14,9 +14,12 @@ use super::{
         ENROLMENT, INIT_RUN, LEAF, MESH_CA, NO_TOKEN, POD_LABELS, PROXY_ACCESS, STATE, field, mount,
     },
 };
-use crate::sidecar::{
-    self, ADMIN_PORT, ENROLMENT_DIR, LABELS_DIR, LEAF_DIR, LISTEN_NAMES, LeafPlan, MESH_CA_DIR,
-    OWN_ADMIN, ProxyPlan, SERVICE_ACCOUNT, STATE_DIR,
+use crate::{
+    api::FenceMode,
+    sidecar::{
+        self, ADMIN_PORT, ENROLMENT_DIR, LABELS_DIR, LEAF_DIR, LISTEN_NAMES, LeafPlan, MESH_CA_DIR,
+        OWN_ADMIN, ProxyPlan, SERVICE_ACCOUNT, STATE_DIR,
+    },
 };
 
 /// The time limit of the proxy's start, in seconds, before the proxy is restarted. It covers an API
@@ -152,6 +155,9 @@ fn proxy(own: PodSettings, ways: &Ways, settings: &Settings) -> Container {
     env.push(env_field(POD_UID, "metadata.uid"));
     if let Some(reviews) = &ways.reviews {
         mounts.push(reviews.mount.clone());
+    }
+    if settings.fence != FenceMode::default() {
+        env.push(named("CTRLMESH_FENCE", "value", json!(settings.fence.as_str())));
     }
     env.extend(own.proxy_env);
     Container::new(PROXY, fields, env, mounts)

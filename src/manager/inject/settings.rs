@@ -9,6 +9,7 @@ use serde_json::Value;
 
 use super::pod_resources::Quantity;
 use crate::{
+    api::FenceMode,
     net::{ClusterDomain, ManagerAddr},
     sidecar::OUTBOUND_PORT,
 };
@@ -27,6 +28,8 @@ pub struct Settings {
     pub(super) pull_secrets: Vec<String>,
     /// The proxy's ResourceRequirements, in place of ours.
     pub(super) proxy_resources: Option<Resources>,
+    /// The mode of the fence of a config that gives none.
+    pub(super) fence: FenceMode,
     /// The plan of the init container. It names no upstream: the API server is that of the
     /// kubelet's variables.
     pub(super) plan: Plan,
@@ -52,6 +55,7 @@ impl Settings {
             trust: MeshTrust::Secret,
             pull_secrets: Vec::new(),
             proxy_resources: None,
+            fence: FenceMode::default(),
             plan,
         })
     }
@@ -86,9 +90,14 @@ impl Settings {
         Self { pull_secrets, ..self }
     }
 
+    /// The settings with this mode of the fence of a config that gives none.
+    pub fn with_fence(self, fence: FenceMode) -> Self {
+        Self { fence, ..self }
+    }
+
     /// The settings with these resources for proxies whose pods ask for none.
-    pub fn with_proxy_resources(self, resources: Resources) -> Self {
-        Self { proxy_resources: Some(resources), ..self }
+    pub fn with_proxy_resources(self, resources: Option<Resources>) -> Self {
+        Self { proxy_resources: resources, ..self }
     }
 }
 

@@ -8,6 +8,7 @@ use super::{
 };
 use crate::{
     policy::{
+        fence::Fence,
         object::ObjectRef,
         parts::{PodConfig, Policy},
         roots::Root,
@@ -55,6 +56,8 @@ pub struct ShardingDraft {
     pub waits: bool,
     /// The values that can be used and mean nothing, each by its field.
     pub warnings: Vec<Problem>,
+    /// The judgement of writes.
+    pub fence: Arc<Fence>,
     pub(super) locks: Locks,
     pub(super) limits: Vec<(Rule, Arc<DraftScope>)>,
 }
@@ -75,6 +78,10 @@ pub(super) struct DraftScope {
     pub(super) selector: Selector,
     pub(super) boundary: Option<Boundary>,
     pub(super) labels: Option<LabelRule>,
+    /// The field of the limit.
+    pub(super) field: String,
+    /// Whether it limits by namespace.
+    pub(super) is_by_namespace: bool,
 }
 
 /// A limit's selector for namespaces, and its field in the config.
@@ -170,7 +177,8 @@ impl ShardingDraft {
         let scopes = Scopes::new(&rules);
         let ObjectRef { name, namespace, .. } = &self.config.object;
         let sharding = Sharding::new(name, namespace, self.locks.clone(), scopes);
-        Ok(Policy { config: self.config.clone(), sharding: Arc::new(sharding) })
+        let fence = Arc::clone(&self.fence);
+        Ok(Policy { config: self.config.clone(), sharding: Arc::new(sharding), fence })
     }
 }
 

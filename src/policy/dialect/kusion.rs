@@ -1,9 +1,12 @@
 //! Compilation of a KusionStack ShardingConfig to a draft: all of it or nothing.
 
+mod fence;
 mod limits;
 mod root;
 mod selector;
 mod webhook;
+
+use std::sync::Arc;
 
 use serde::Deserialize;
 
@@ -57,12 +60,24 @@ fn compile(object: ObjectRef, spec: &ShardingConfigSpec) -> Result<ShardingDraft
     let webhook = webhook::webhook(spec.webhook.as_ref(), &mut problems);
     let mut warnings = Vec::new();
     let limits = limits("spec.limits", &spec.limits, &mut problems, &mut warnings);
+    let fence = fence::fence(spec.fence.as_ref(), &limits, &mut problems, &mut warnings);
     let ring = ring(spec, &mut problems);
     let object = problems.none_of(object)?;
     let config = PodConfig { object, pods };
     let waits = spec.handover.as_ref().and_then(|handover| handover.mode).unwrap_or_default()
         == HandoverMode::Wait;
-    Ok(ShardingDraft { config, created: None, webhook, ring, waits, warnings, locks, limits })
+    let fence = Arc::new(fence);
+    Ok(ShardingDraft {
+        config,
+        created: None,
+        webhook,
+        ring,
+        waits,
+        warnings,
+        fence,
+        locks,
+        limits,
+    })
 }
 
 /// The locks of a controller. `None` if it has problems.

@@ -260,6 +260,12 @@ impl<S: Piece> Ring<S> {
         self.settle(now);
     }
 
+    /// What the own Lease says beside its claim has changed: it is renewed now.
+    pub fn renew(&mut self, now: Time) {
+        self.own.renew_at = self.own.renew_at.min(now);
+        self.settle(now);
+    }
+
     /// Time has passed.
     pub fn tick(&mut self, now: Time) {
         self.settle(now);

@@ -8,7 +8,10 @@ use super::{
     plan,
 };
 use crate::{
-    api::{Balance, By, HashOf, LabelSelectorRequirement, Operator, ShardingConfigSpec, Weight},
+    api::{
+        Balance, By, FenceMode, HashOf, LabelSelectorRequirement, Operator, ShardingConfigSpec,
+        Weight,
+    },
     policy::{
         object::ObjectRef,
         sharding::{fnv1a, mixed, shard_bucket},
@@ -89,6 +92,12 @@ impl Canary {
 }
 
 impl Root {
+    /// The root, whose children have this mode of the fence where it gives none.
+    pub fn or_fence_mode(mut self, mode: FenceMode) -> Self {
+        self.template.fence.get_or_insert_default().mode.get_or_insert(mode);
+        self
+    }
+
     /// The shards, in order.
     pub fn shards(&self) -> impl Iterator<Item = Shard> + use<> {
         let canary = self.canary.as_ref().map(|_| Shard::Canary);

@@ -93,6 +93,16 @@ impl Boundary {
         }
     }
 
+    /// Whether it has a condition on namespaces.
+    pub(in crate::policy) fn is_by_namespace(&self) -> bool {
+        let is_hashed = |rule: &HashRule| rule.of() == HashOf::Namespace;
+        self.names.is_some()
+            || self.pattern.is_some()
+            || self.selected.is_some()
+            || self.computed.is_some()
+            || self.hash.as_ref().is_some_and(is_hashed)
+    }
+
     /// A superset of the shard's namespaces, or `None` if they cannot be listed.
     pub(in crate::policy) fn namespaces(&self) -> Option<&BTreeSet<Box<str>>> {
         let selected = self.selected.as_ref().map(Selected::names);

@@ -58,6 +58,16 @@ impl Scope {
         and(is_selected, || self.bounds(object))
     }
 
+    /// Whether namespaces decide about objects.
+    pub(in crate::policy) fn is_by_namespace(&self) -> bool {
+        self.boundaries().iter().any(Boundary::is_by_namespace)
+    }
+
+    /// Whether objects of a namespace may be in the scope.
+    pub(in crate::policy) fn may_have(&self, namespace: &str) -> bool {
+        self.bounds(&ObjectFacts::common_in(namespace)) != Some(false)
+    }
+
     /// Whether an object that the selector selects is in the scope.
     pub(super) fn bounds(&self, object: &ObjectFacts<'_>) -> Option<bool> {
         let mut is_inside = Some(!self.is_nothing());

@@ -26,6 +26,7 @@ pub(super) use self::{
     common::find_name,
     namespaces::Resolved,
     reach::{changed_hashes, changed_namespaces},
+    rule::is_shared,
 };
 pub use self::{
     area::{Area, Piece},
@@ -106,6 +107,11 @@ impl Sharding {
     /// The scope of a resource, or `None` if the shard sees all of it.
     pub fn scope(&self, resource: &GroupResource) -> Option<&Arc<Scope>> {
         self.scopes.find(resource)
+    }
+
+    /// Whether the shard has a namespace: one of its limits by namespace has it.
+    pub fn has_namespace(&self, namespace: &str) -> bool {
+        self.scopes.have_namespace(namespace)
     }
 
     /// The shard's part of each limited resource.

@@ -142,7 +142,7 @@ const SHARED_GROUPS: [&str; 4] = [
 
 /// Whether shards must share the resource, so that a rule for *all* resources leaves it alone:
 /// leases, events, reviews, CustomResourceDefinitions. A rule that names one limits it.
-pub(super) fn is_shared(group: &str, resource: &str) -> bool {
+pub(in crate::policy) fn is_shared(group: &str, resource: &str) -> bool {
     match group {
         "" => matches!(resource, "events" | "componentstatuses"),
         "apiextensions.k8s.io" => resource == "customresourcedefinitions",

@@ -14,6 +14,8 @@ pub struct Scopes {
     named: HashMap<Box<str>, ByGroup>,
     others: ByGroup,
     rules: Vec<(Rule, Arc<Scope>)>,
+    /// The scopes by namespace, each once.
+    by_namespace: Vec<Arc<Scope>>,
 }
 
 #[derive(Debug, Default, PartialEq, Eq)]
@@ -40,7 +42,22 @@ impl Scopes {
             let by_group = scopes.named.entry(resource.clone()).or_default();
             scopes.others.narrow(by_group, &rule.group, scope);
         }
+        scopes.tell_apart();
         scopes
+    }
+
+    fn tell_apart(&mut self) {
+        for scope in self.named.values().chain([&self.others]).flat_map(ByGroup::scopes) {
+            let is_same = |other: &Arc<Scope>| Arc::ptr_eq(other, scope) || other == scope;
+            if scope.is_by_namespace() && !self.by_namespace.iter().any(is_same) {
+                self.by_namespace.push(Arc::clone(scope));
+            }
+        }
+    }
+
+    /// Whether one of the scopes by namespace has objects in a namespace.
+    pub(super) fn have_namespace(&self, namespace: &str) -> bool {
+        self.by_namespace.iter().any(|scope| scope.may_have(namespace))
     }
 
     /// The scope of a resource, or `None` if the shard sees all of it.
@@ -83,6 +100,7 @@ impl Scopes {
             by_group.insert(&rule.group, Arc::clone(&scope));
             scopes.rules.push((rule.clone(), scope));
         }
+        scopes.tell_apart();
         scopes
     }
 
@@ -107,6 +125,10 @@ impl ByGroup {
             Name::Any => self.any = Some(scope),
             Name::Exact(group) => drop(self.exact.insert(group.clone(), scope)),
         }
+    }
+
+    fn scopes(&self) -> impl Iterator<Item = &Arc<Scope>> {
+        self.exact.values().chain(&self.any)
     }
 
     fn find(&self, group: &str) -> Option<&Arc<Scope>> {

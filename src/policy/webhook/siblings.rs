@@ -108,6 +108,11 @@ impl Siblings {
         selecting.next().is_none().then(|| one.sharding.shard())
     }
 
+    /// The shardings of the other shards.
+    pub fn others(&self) -> impl Iterator<Item = &Sharding> {
+        self.others.iter().map(|sibling| &*sibling.sharding)
+    }
+
     /// The shardings, the own one first.
     pub(super) fn shardings(&self) -> impl Iterator<Item = &Sharding> {
         self.all().map(|sibling| &*sibling.sharding)

@@ -7,7 +7,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use arc_swap::ArcSwapOption;
+use arc_swap::{ArcSwap, ArcSwapOption};
 use parking_lot::Mutex;
 use tokio::{
     sync::{Notify, watch},
@@ -16,14 +16,15 @@ use tokio::{
 
 use super::{
     absent::Absent,
-    elections::Elections,
+    controller::{Elections, ForeignWrites},
     locks::KeptLocks,
+    moves::Move,
     requests::{Requests, UnderWay},
 };
 use crate::{
-    api::lease,
+    api::{FenceMode, lease},
     cluster::chain,
-    policy::{Epoch, PodConfig, Policy, Sharding, Siblings, ring::Wishes},
+    policy::{Epoch, Fence, PodConfig, Policy, Sharding, Siblings, ring::Wishes},
     proxy::{
         metrics::Metrics,
         upstream::{Server, Unwritable},
@@ -40,6 +41,8 @@ pub(in crate::proxy) struct InForce {
     pub(in crate::proxy) sharding: Arc<Sharding>,
     /// The requests that it has let through, watches aside.
     pub(in crate::proxy) requests: Arc<Requests>,
+    /// The moves by which it came about, and that clients may not have been shown.
+    pub(in crate::proxy) moves: Box<[Arc<Move>]>,
     since: Instant,
     /// The sender whose drop marks the end of the last request decided by it.
     until: watch::Sender<()>,
@@ -49,6 +52,9 @@ pub(in crate::proxy) struct InForce {
 #[derive(Debug)]
 pub(in crate::proxy) struct Feed {
     in_force: ArcSwapOption<InForce>,
+    fence: ArcSwap<Fence>,
+    /// The mode of the fence of a config that gives none.
+    fence_mode: FenceMode,
     /// The API servers whose positions depend on the policy.
     servers: Vec<Arc<Server>>,
     changed: watch::Sender<Epoch>,
@@ -65,6 +71,7 @@ pub(in crate::proxy) struct Feed {
     /// The locks that the pod goes by.
     locks: Mutex<KeptLocks>,
     elections: Elections,
+    foreign_writes: ForeignWrites,
     state: Mutex<FeedState>,
     metrics: Arc<Metrics>,
 }
@@ -100,6 +107,8 @@ struct FeedState {
     in_use: Option<Ends>,
     /// The ends of those under earlier shardings.
     former: Vec<Ends>,
+    /// The moves of the boundary that nobody follows yet, each with the epoch before.
+    moves: Vec<(LetThrough, Arc<Move>)>,
     /// The time at which the pod's Lease was last written. `None` if it has none.
     renewed: Option<Instant>,
 }
@@ -132,6 +141,8 @@ impl Feed {
     ) -> Self {
         Self {
             in_force: ArcSwapOption::empty(),
+            fence: ArcSwap::default(),
+            fence_mode: FenceMode::default(),
             servers,
             changed: watch::Sender::new(Epoch::default()),
             siblings: watch::Sender::default(),
@@ -141,9 +152,25 @@ impl Feed {
             has_settled: Notify::new(),
             locks: Mutex::new(KeptLocks::open(state_dir)),
             elections: Elections::default(),
+            foreign_writes: ForeignWrites::default(),
             state: Mutex::default(),
             metrics,
         }
+    }
+
+    /// The feed, where the fence of a config that gives no mode has this one.
+    pub(in crate::proxy) fn with_fence_mode(self, fence_mode: FenceMode) -> Self {
+        Self { fence_mode, ..self }
+    }
+
+    /// The fence in force.
+    pub(in crate::proxy) fn fence(&self) -> Arc<Fence> {
+        self.fence.load_full()
+    }
+
+    /// The moves of the boundary since this was asked before, each with the epoch before.
+    pub(super) fn take_moves(&self) -> Vec<(LetThrough, Arc<Move>)> {
+        std::mem::take(&mut self.state.lock().moves)
     }
 
     /// The policy in force, or `None` before the first.
@@ -152,7 +179,7 @@ impl Feed {
     }
 
     /// The config of the policy in force. `None` before the first.
-    pub(super) fn config(&self) -> Option<PodConfig> {
+    pub(in crate::proxy) fn config(&self) -> Option<PodConfig> {
         self.state.lock().config.clone()
     }
 
@@ -273,6 +300,11 @@ impl Feed {
         &self.elections
     }
 
+    /// The foreign writes of the pod's controller.
+    pub(in crate::proxy) const fn foreign_writes(&self) -> &ForeignWrites {
+        &self.foreign_writes
+    }
+
     /// The elections of the pod's controller, for its Lease.
     pub(in crate::proxy) fn elections_said(&self) -> lease::Elections {
         let waits_for_restart = self.state.lock().problems.contains_key(LOCKS);
@@ -311,9 +343,10 @@ impl Feed {
     /// Puts a policy in force, each part that is another than the present one. Returns whether it is,
     /// and the sharding whose epoch has ended by that.
     pub(in crate::proxy) fn install(&self, policy: Policy) -> (bool, Option<LetThrough>) {
-        let Policy { config, sharding } = policy;
+        let Policy { config, sharding, fence } = policy;
         let mut state = self.state.lock();
-        match self.install_sharding(&mut state, sharding) {
+        let fence = Fence::clone(&fence).or_mode(self.fence_mode);
+        match self.install_sharding(&mut state, sharding, fence) {
             Ok(former) => {
                 state.config = Some(config);
                 (true, former)
@@ -331,9 +364,11 @@ impl Feed {
         &self,
         state: &mut FeedState,
         sharding: Arc<Sharding>,
+        fence: Fence,
     ) -> Result<Option<LetThrough>, Unwritable> {
         let old = self.in_force.load_full();
         if old.as_ref().is_some_and(|old| old.sharding.hash() == sharding.hash()) {
+            self.fence.store(Arc::new(fence));
             return Ok(None);
         }
         for server in &self.servers {
@@ -349,8 +384,14 @@ impl Feed {
         let (until, ended) = watch::channel(());
         let since = Instant::now();
         let requests = Arc::new(Requests::signalling(&self.has_lost));
-        let in_force = InForce { epoch, sharding, requests, since, until };
+        let moved = old.as_ref().map(|old| Arc::new(Move::of(&old.sharding)));
+        let moves = old.iter().flat_map(|old| &old.moves).filter(|one| !one.is_shown());
+        let moves = moves.chain(&moved).map(Arc::clone).collect();
+        let in_force = InForce { epoch, sharding, requests, moves, since, until };
+        // First, so that what the new sharding leaves out is judged by the new fence.
+        self.fence.store(Arc::new(fence));
         self.in_force.store(Some(Arc::new(in_force)));
+        state.moves.extend(old.as_deref().map(LetThrough::by).zip(moved));
         let former = state.in_use.replace(ended);
         state.former.extend(former);
         self.changed.send_replace(epoch);

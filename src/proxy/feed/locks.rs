@@ -69,7 +69,7 @@ impl KeptLocks {
                 Some(locks) => {
                     let changed = LocksChanged { kept: kept.to_string() };
                     let sharding = Arc::new(sharding.with_locks(locks));
-                    (Policy { config: policy.config, sharding }, Some(changed))
+                    (Policy { sharding, ..policy }, Some(changed))
                 }
                 None => (self.replace(new, policy), None),
             },

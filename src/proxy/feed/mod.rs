@@ -6,18 +6,21 @@
 
 mod absent;
 mod cluster;
-mod elections;
+mod controller;
 mod file;
 mod in_force;
 mod labels;
 mod locks;
+mod moves;
 mod namespaces;
 mod requests;
+mod shown;
 
 pub(super) use self::{
     cluster::follow_cluster,
-    elections::Elections,
+    controller::Elections,
     file::PolicyFile,
     in_force::{Feed, InForce, LetThrough, SourceState, Turn},
     requests::UnderWay,
+    shown::follow_moves,
 };

@@ -5,6 +5,7 @@ mod authority;
 mod body;
 mod delete;
 mod election;
+mod fence;
 mod follow;
 mod present;
 mod returning;
@@ -35,8 +36,8 @@ use super::{
     },
 };
 use crate::{
-    policy::{GroupResource, Narrow, Pushed, Refusal, Refused, Sharding, Way, Write},
-    wire::{RequestInfo, Verb, name, request::Resource},
+    policy::{GroupResource, Narrow, Pushed, Refusal, Refused, Sharding, Verdict, Way, Write},
+    wire::{RequestInfo, Verb, name},
 };
 
 /// Answers one request. An error ends the client's stream as the upstream's end would have.
@@ -96,10 +97,13 @@ async fn answer(
         .map_err(|error| Refusal::BadRequestLine.because(error))?;
     access.is_about(&info);
     let _place = request.body_mut().take_room(&pair.worker.shared.uploads)?;
-    let Some(in_force) = begin(pair, &info, under_way)? else {
+    let Some((in_force, verdict)) = begin(pair, &info, under_way)? else {
         return pass(pair, request).await;
     };
     access.epoch = in_force.epoch;
+    if !may_be_lock(&in_force.sharding, &info) {
+        fence::settle(pair, &info, &in_force, verdict)?;
+    }
     let answering = answer_about(pair, request, &info, &uri, &in_force, access);
     match under_way {
         Some(write) if !write.is_read() => Box::pin(in_turn(answering, write)).await,
@@ -197,7 +201,7 @@ async fn by_its_way(
             Box::pin(delete::judged(pair, request, resource, share, in_force)).await
         }
         (Way::Write(Write { lock: Some(place) }), _) if place.is_in_body() => {
-            Box::pin(send_renamed(pair, request, info, &in_force.sharding, access)).await
+            Box::pin(send_renamed(pair, request, info, in_force, access)).await
         }
         (Way::List(_) | Way::Watch(_), resource) => {
             let answer = pass(pair, request).await?;
@@ -240,28 +244,35 @@ fn collection(
     Ok(Some(collection))
 }
 
-/// Begins the request under the policy in force. Discovery, health and version need none; everything
-/// else does.
+/// Begins the request under the policy in force, and judges it. Discovery, health and version need no
+/// policy; everything else does.
 fn begin(
     pair: &Pair,
     info: &RequestInfo<'_>,
     under_way: &mut Option<UnderWay>,
-) -> Result<Option<Arc<InForce>>, Stop> {
+) -> Result<Option<(Arc<InForce>, Verdict)>, Stop> {
     if info.resource().is_none() {
-        return Ok(pair.worker.shared.feed.in_force());
+        return Ok(pair.worker.shared.feed.in_force().map(|in_force| (in_force, Verdict::Exempt)));
     }
     let is_read = info.method == Method::GET || info.method == Method::HEAD;
     let begun = pair.worker.shared.feed.begin_request(is_read);
     let (in_force, begun) = begun.ok_or_else(no_policy)?;
-    let is_fenced =
-        |resource: &Resource<'_>| in_force.sharding.scope(&GroupResource::of(resource)).is_some();
-    if info.verb != Verb::Watch && (is_read || info.resource().is_some_and(is_fenced)) {
+    let (verdict, is_waited_for) = match is_read {
+        true => (Verdict::Exempt, true),
+        false => fence::judge(pair, info, &in_force),
+    };
+    if info.verb != Verb::Watch && is_waited_for {
         *under_way = Some(begun);
     } else {
-        // A watch ends when it likes, and is brought over; what is not limited has no owner.
+        // A watch ends when it likes, and is brought over; other writes are of no shard.
         begun.end();
     }
-    Ok(Some(in_force))
+    Ok(Some((in_force, verdict)))
+}
+
+/// Whether the body of a write, and not its line, may name a lock: the shard has its own.
+fn may_be_lock(sharding: &Sharding, info: &RequestInfo<'_>) -> bool {
+    info.verb == Verb::Create && sharding.locks().find(info).is_some()
 }
 
 fn no_policy() -> Stop {
@@ -314,9 +325,10 @@ async fn send_renamed(
     pair: &Rc<Pair>,
     request: Request<ClientBody>,
     info: &RequestInfo<'_>,
-    sharding: &Sharding,
+    in_force: &InForce,
     access: &mut Access,
 ) -> Result<Answer, Stop> {
+    let sharding = &in_force.sharding;
     let kind = body_kind(request.headers());
     let (mut head, body) = request.into_parts();
     strip_hop_by_hop(&mut head.headers, false);
@@ -326,6 +338,10 @@ async fn send_renamed(
         Some(kind) => sharding.rename_in_body(info, kind, body.as_ref()).map_err(Refused::from)?,
         None => None,
     };
+    let is_lock = renamed.as_ref().is_some_and(|renamed| renamed.lock.is_some());
+    if may_be_lock(sharding, info) && !is_lock {
+        fence::settle_later(pair, info, in_force)?;
+    }
     let mut created = None;
     if let Some(renamed) = renamed {
         created = renamed.lock.filter(|_| info.verb == Verb::Create);

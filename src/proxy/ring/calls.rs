@@ -20,7 +20,7 @@ use kube::{
 use tokio::{sync::OnceCell, time::timeout};
 
 use crate::{
-    api::lease::{Elections, PodLease},
+    api::lease::{Elections, ForeignWrites, PodLease},
     cluster::{NoAccess, OwnAccess, chain},
     net::identity::PodIdentity,
     policy::{
@@ -52,6 +52,8 @@ pub(super) struct Aside {
     pub(super) under_way: usize,
     /// The elections of the pod's controller.
     pub(super) elections: Elections,
+    /// The foreign writes of the pod's controller.
+    pub(super) foreign_writes: ForeignWrites,
 }
 
 /// The end of a write.
@@ -206,6 +208,7 @@ impl Caller {
             claimed: Some(aside.claimed),
             under_way: aside.under_way,
             elections: Some(aside.elections),
+            foreign_writes: Some(aside.foreign_writes),
             speaks: SPEAKS,
             renewed: Timestamp::now(),
         })

@@ -2,23 +2,15 @@
 //!
 //! Hides how their ends are noticed. Does not know what waits for them.
 
-use std::{
-    future::ready,
-    sync::Arc,
-    time::{Duration, Instant},
-};
+use std::{future::ready, sync::Arc, time::Instant};
 
 use futures_util::{FutureExt, StreamExt, future::BoxFuture, stream::FuturesUnordered};
-use tokio::{sync::watch, time::timeout};
+use tokio::sync::watch;
 
 use crate::{
     policy::{Area, Scope},
     proxy::feed::{Feed, LetThrough},
 };
-
-/// The time that clients have to take what is under way to them: one that reads nothing holds nobody
-/// up for longer. A watch that cannot be brought over ends before, and its client is absent.
-const SHOWN: Duration = Duration::from_secs(15);
 
 /// The epochs of one process.
 pub(super) struct Epochs {
@@ -42,16 +34,11 @@ impl Epochs {
     /// show the other, or the clients of those that have ended are back, or the process ends. Returns
     /// its number and its area.
     pub(super) fn follow(&mut self, former: LetThrough) -> (u64, Area<Arc<Scope>>) {
-        let brought_over = timeout(SHOWN, former.brought_over());
-        let (feed, epoch) = (Arc::clone(&self.feed), former.epoch);
+        let shown = former.shown(&self.feed);
         let mut is_ending = self.is_ending.subscribe();
         self.add(former, async move {
-            let shows = async {
-                let _ = brought_over.await;
-                feed.have_come_back(epoch).await;
-            };
             tokio::select! {
-                () = shows => {}
+                () = shown => {}
                 // Without a proxy its clients write nothing more, and nobody comes back to it.
                 Ok(_) = is_ending.wait_for(|is| *is) => {}
             }

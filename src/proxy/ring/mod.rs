@@ -158,6 +158,8 @@ enum Input {
     Ended(u64),
     /// A write of unknown end was given up.
     Lost,
+    /// A foreign write was seen that the Lease does not tell yet.
+    Foreign,
     Written(Written),
     Listed(Result<Listed, NotDone>),
     Changed(Option<Change>),
@@ -217,6 +219,7 @@ impl Keeper {
                     input = self.under.next() => input,
                     id = self.epochs.ended() => Input::Ended(id),
                     () = self.feed.has_lost() => Input::Lost,
+                    () = self.feed.foreign_writes().is_new() => Input::Foreign,
                     () = reached(wakes) => Input::Turn,
                 };
                 if self.take(input) {
@@ -268,11 +271,11 @@ impl Keeper {
             return true;
         }
         let Some((turn, shown)) = now else { return true };
-        let Policy { config, sharding } = turn.policy.clone();
+        let Policy { config, sharding, fence } = turn.policy.clone();
         let present = self.feed.let_through().map(|present| present.sharding);
         let same = present.filter(|present| present.is_within(&sharding, &shown));
         let sharding = same.unwrap_or_else(|| sharding.within(&shown));
-        let policy = Policy { config, sharding };
+        let policy = Policy { config, sharding, fence };
         let (is_in_force, former) = self.feed.install(policy);
         if let Some(former) = former {
             let (id, area) = self.epochs.follow(former);
@@ -315,7 +318,9 @@ impl Keeper {
             let (_, lost) = ring.under_way();
             let under_way = self.epochs.under_way() + lost;
             let elections = self.feed.elections_said();
-            let aside = Aside { claimed: claimed(&mut self.claimed, &write), under_way, elections };
+            let foreign_writes = self.feed.foreign_writes().said();
+            let claimed = claimed(&mut self.claimed, &write);
+            let aside = Aside { claimed, under_way, elections, foreign_writes };
             self.under.write = Some(self.calls.write(write, aside));
             self.rested_for_write = here + REST;
         }
@@ -356,6 +361,7 @@ impl Keeper {
         }
         match input {
             Input::Turn | Input::Lost => {}
+            Input::Foreign => ring.renew(now()),
             Input::Ended(id) => ring.end(id, now()),
             Input::Written(Written { answer, trouble }) => {
                 let is_done = matches!(answer, Answer::Done(_));

@@ -187,24 +187,26 @@ impl Cause {
 
 /// `StatusReason`: the ones that we send, each with its HTTP code by apimachinery's `api/errors`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, IntoStaticStr, Serialize)]
-#[repr(u16)]
 #[allow(missing_docs, reason = "upstream's reasons, by upstream's names")]
 pub enum Reason {
-    BadRequest = 400,
-    Unauthorized = 401,
-    Forbidden = 403,
-    NotFound = 404,
-    MethodNotAllowed = 405,
-    NotAcceptable = 406,
-    Conflict = 409,
+    BadRequest,
+    Unauthorized,
+    Forbidden,
+    /// Of our own. Programs that do not know it take it for `Forbidden`, by its code (`reasonAndCodeForError`
+    /// in apimachinery's `api/errors`).
+    NotInShard,
+    NotFound,
+    MethodNotAllowed,
+    NotAcceptable,
+    Conflict,
     /// The resourceVersion or continue token is too old: list again.
-    Expired = 410,
-    RequestEntityTooLarge = 413,
-    UnsupportedMediaType = 415,
-    TooManyRequests = 429,
-    InternalError = 500,
-    ServiceUnavailable = 503,
-    Timeout = 504,
+    Expired,
+    RequestEntityTooLarge,
+    UnsupportedMediaType,
+    TooManyRequests,
+    InternalError,
+    ServiceUnavailable,
+    Timeout,
 }
 
 impl Reason {
@@ -215,6 +217,21 @@ impl Reason {
 
     /// The HTTP code.
     pub const fn code(self) -> u16 {
-        self as u16
+        match self {
+            Self::BadRequest => 400,
+            Self::Unauthorized => 401,
+            Self::Forbidden | Self::NotInShard => 403,
+            Self::NotFound => 404,
+            Self::MethodNotAllowed => 405,
+            Self::NotAcceptable => 406,
+            Self::Conflict => 409,
+            Self::Expired => 410,
+            Self::RequestEntityTooLarge => 413,
+            Self::UnsupportedMediaType => 415,
+            Self::TooManyRequests => 429,
+            Self::InternalError => 500,
+            Self::ServiceUnavailable => 503,
+            Self::Timeout => 504,
+        }
     }
 }

@@ -8,6 +8,7 @@ use k8s_openapi::{
     apimachinery::pkg::apis::meta::v1::ObjectMeta,
     jiff::Timestamp,
 };
+use kube::api::DynamicObject;
 use serde::Deserialize;
 
 use super::{
@@ -56,6 +57,7 @@ pub(super) fn judge(
     }
     configs(facts, pods, found);
     locks(facts, found);
+    writes(facts, found);
     if is_member {
         limits::judge(facts, manager, found);
     } else if facts.configs.is_ok() && facts.pods.is_ok() {
@@ -161,15 +163,39 @@ fn configs(facts: &NamespaceFacts, pods: &Pods<'_>, found: &mut Findings) {
     }
 }
 
+/// Tells the shards that were refused writes, or have written into namespaces of others, by the manager's
+/// condition.
+fn writes(facts: &NamespaceFacts, found: &mut Findings) {
+    for (subject, condition) in conditions(facts, "WritesRefused") {
+        match (&*condition.status, &*condition.reason) {
+            ("False", "NoForeignWrites") => {
+                found.ok(Check::Writes, subject, "its pods write into its own namespaces alone");
+            }
+            ("True" | "False", _) => found.warning(
+                Check::Writes,
+                subject,
+                quoted(&condition.message),
+                "do what the message says: it has the entry of spec.fence.except",
+            ),
+            _ => {}
+        }
+    }
+}
+
+/// The conditions of this type, each with its config.
+fn conditions(facts: &NamespaceFacts, of: &str) -> Vec<(String, Condition)> {
+    let of = |config: &DynamicObject| {
+        let status = ShardingConfigStatus::deserialize(config.data.get("status")?).ok()?;
+        let condition = status.conditions.into_iter().find(|one| one.r#type == of)?;
+        let name = config.metadata.name.as_deref().unwrap_or_default();
+        Some((format!("ShardingConfig {}/{name}", facts.name), condition))
+    };
+    facts.configs.iter().flatten().filter_map(of).collect()
+}
+
 /// Tells the shards that do not lead, by the manager's condition.
 fn locks(facts: &NamespaceFacts, found: &mut Findings) {
-    for config in facts.configs.iter().flatten() {
-        let status = config.data.get("status").map(ShardingConfigStatus::deserialize);
-        let Some(Ok(status)) = status else { continue };
-        let named = |one: &&Condition| one.r#type == "LocksRenamed";
-        let Some(condition) = status.conditions.iter().find(named) else { continue };
-        let name = config.metadata.name.as_deref().unwrap_or_default();
-        let subject = format!("ShardingConfig {}/{name}", facts.name);
+    for (subject, condition) in conditions(facts, "LocksRenamed") {
         let says = quoted(&condition.message);
         match (&*condition.status, &*condition.reason) {
             ("True", _) => found.ok(Check::Locks, subject, "its shard holds its locks"),

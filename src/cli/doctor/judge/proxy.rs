@@ -51,6 +51,12 @@ pub(super) fn judge(facts: &PodFacts, subject: &str, now: Timestamp, found: &mut
                 "name the lock that the controller uses in spec.controller of the ShardingConfig, in its \
                  namespace, and restart the pods of the shard",
             ),
+            "writes" => found.warning(
+                Check::Writes,
+                subject,
+                format!("writes: {}", quoted(line.says)),
+                "do what the message says: it has the entry of spec.fence.except",
+            ),
             "webhook" => webhook(line, subject, found),
             _ => {}
         }

@@ -10,6 +10,7 @@ mod reviews;
 mod rings;
 #[cfg(test)]
 mod tests;
+mod writes;
 
 use k8s_openapi::jiff::Timestamp;
 use kube::Resource;
@@ -58,7 +59,7 @@ pub(super) fn due(
             let OfShard { pods, injected, namespaces } = shard;
             status.pods = Some(pods.status());
             status.owns = config.owns(namespaces).or_else(|| config.status.owns.clone());
-            let [in_force, disjoint, covered, silent, locks] =
+            let [in_force, disjoint, covered, silent, locks, writes] =
                 rings.verdicts(namespace(key), draft);
             vec![
                 (rings::IN_FORCE, in_force),
@@ -66,6 +67,7 @@ pub(super) fn due(
                 (rings::COVERED, covered),
                 (rings::SILENT, silent),
                 (locks::LOCKS_RENAMED, locks),
+                (writes::WRITES_REFUSED, writes),
                 (reviews::TYPE, pods.reviewed.verdict(draft)),
                 (INJECTED, injected),
                 (READY, pods.verdict()),

@@ -1,6 +1,7 @@
-//! The conditions `InForce`, `Disjoint`, `Covered`, `Silent` and `LocksRenamed` of a ShardingConfig in a
-//! ring: whether it is promised that no object has two owners, whether the configs agree, whether they
-//! have all objects, whether a pod says nothing, and whether the shard leads.
+//! The conditions `InForce`, `Disjoint`, `Covered`, `Silent`, `LocksRenamed` and `WritesRefused` of a
+//! ShardingConfig in a ring: whether it is promised that no object has two owners, whether the configs
+//! agree, whether they have all objects, whether a pod says nothing, whether the shard leads, and whether
+//! it was refused writes.
 //!
 //! Hides what the promise hangs on. Does not know how a pod's Lease is found, or how a config selects
 //! its pods.
@@ -12,14 +13,14 @@ use tokio::time::Instant;
 use super::{
     compared::{Compared, Comparisons},
     locks::{LOCKS_RENAMED, ShardElections, Unheld},
+    writes::{ShardWrites, WRITES_REFUSED},
 };
 use crate::{
-    api::lease::Elections,
     manager::{
         configs::ConfigFacts,
         duty::{
             found::namespace,
-            leases::PodOfRing,
+            leases::{PodOfRing, Said},
             subject::About,
             verdict::{Missed, Verdict},
             waiting::Lacking,
@@ -59,6 +60,8 @@ struct RingFacts<'a> {
     silent: BTreeMap<&'a str, Silence<'a>>,
     /// The elections of the pods of each shard.
     elections: BTreeMap<&'a str, ShardElections<'a>>,
+    /// The foreign writes of the pods of each shard.
+    writes: BTreeMap<&'a str, ShardWrites<'a>>,
 }
 
 #[derive(Default)]
@@ -123,7 +126,7 @@ impl<'a> Rings<'a> {
         draft: &'a ShardingDraft,
         pod: &'a str,
         is: PodOfRing,
-        said: Option<&'a Elections>,
+        said: Said<'a>,
     ) {
         let Some(ring) = draft.ring.as_deref().filter(|_| draft.waits) else { return };
         let facts = self.0.entry((namespace, ring)).or_default();
@@ -138,7 +141,9 @@ impl<'a> Rings<'a> {
         }
         // Another pod's word is old.
         if is == PodOfRing::Heard {
-            facts.elections.entry(&draft.config.object.name).or_default().add(pod, said);
+            let shard = &*draft.config.object.name;
+            facts.elections.entry(shard).or_default().add(pod, said.elections);
+            facts.writes.entry(shard).or_default().add(pod, said.foreign_writes);
         }
         facts.has_pods |= is != PodOfRing::Young;
     }
@@ -149,7 +154,8 @@ impl<'a> Rings<'a> {
         key: &'a str,
         draft: &'a ShardingDraft,
     ) -> Vec<Lacking<'a>> {
-        let [in_force, disjoint, covered, silent, locks] = self.verdicts(namespace(key), draft);
+        let [in_force, disjoint, covered, silent, locks, writes] =
+            self.verdicts(namespace(key), draft);
         let mut lacking = Vec::new();
         let mut report = |of: &'static str, reason: &'static str, message: String| {
             let uid = draft.config.object.uid.as_deref().unwrap_or_default();
@@ -174,6 +180,11 @@ impl<'a> Rings<'a> {
         }
         if let Verdict::No(because, message) = locks {
             report(LOCKS_RENAMED, because, message);
+        }
+        if let Verdict::Yes(because, message) | Verdict::No(because, message) = writes
+            && !message.is_empty()
+        {
+            report(WRITES_REFUSED, because, message);
         }
         lacking
     }
@@ -202,11 +213,12 @@ impl<'a> Rings<'a> {
     }
 
     /// The verdicts about a config: whether the promise is in force, whether it owns nothing
-    /// of another's, whether all of its ring have all objects, whether a pod is silent, whether it leads.
-    pub(super) fn verdicts(&self, namespace: &str, draft: &ShardingDraft) -> [Verdict; 5] {
+    /// of another's, whether all of its ring have all objects, whether a pod is silent, whether it leads,
+    /// whether it was refused writes.
+    pub(super) fn verdicts(&self, namespace: &str, draft: &ShardingDraft) -> [Verdict; 6] {
         let facts = draft.ring.as_deref().and_then(|ring| self.0.get(&(namespace, ring)));
         match facts {
-            None => [const { Verdict::None }; 5],
+            None => [const { Verdict::None }; 6],
             Some(facts) => {
                 let shard = &*draft.config.object.name;
                 [
@@ -215,6 +227,7 @@ impl<'a> Rings<'a> {
                     facts.covered(),
                     facts.silent(shard),
                     facts.leads(draft),
+                    facts.writes.get(shard).map_or(Verdict::Unknown, ShardWrites::verdict),
                 ]
             }
         }

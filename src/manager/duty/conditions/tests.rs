@@ -6,10 +6,17 @@ use serde_json::{Value, json};
 
 use super::{Comparisons, OfShard, Rings, Roots, SelectedPods, Unheld, Verdict};
 use crate::{
-    api::lease::Elections,
+    api::{
+        Except,
+        lease::{Elections, ForeignWrites},
+    },
     manager::{
         configs::ConfigFacts,
-        duty::{found::PodFacts, leases::PodOfRing, subject::About},
+        duty::{
+            found::PodFacts,
+            leases::{PodOfRing, Said},
+            subject::About,
+        },
     },
     policy::{Draft, LabelSet, NamespaceLabels, ShardingDraft},
 };
@@ -262,7 +269,7 @@ fn ring<'a>(configs: [&'a ConfigFacts; 2], pods: &[(&'a str, PodOfRing)]) -> Rin
     let mut rings = Rings::default();
     configs.iter().for_each(|config| rings.add_config("ns", config, None));
     for (pod, is) in pods {
-        rings.add_pod("ns", sharding(configs[0]), pod, *is, None);
+        rings.add_pod("ns", sharding(configs[0]), pod, *is, Said::default());
     }
     rings.compare(&mut Comparisons::default(), None);
     rings
@@ -307,6 +314,61 @@ fn i14_a_config_says_whether_its_ring_is_as_it_should_be() {
     assert!(named.starts_with("pod a and others has no Lease, so nobody waits for it"), "{named}");
 }
 
+fn of_elections(elections: Option<&Elections>) -> Said<'_> {
+    Said { elections, foreign_writes: None }
+}
+
+#[test]
+fn bad_writes_that_were_refused_are_told_with_the_entry_that_lets_them_pass() {
+    let spec = json!({ "selector": { "matchLabels": { "shard": "blue" } }, "ring": "op" });
+    let config = config(&spec, &Value::Null);
+    let entry = |namespace: &str| {
+        let entry = json!({
+            "apiGroups": [""], "resources": ["secrets"], "namespaces": [namespace], "verbs": ["delete"],
+        });
+        serde_json::from_value::<Except>(entry).unwrap()
+    };
+    let refused = |namespace: &str| ForeignWrites {
+        refused: vec![entry(namespace)],
+        example: format!("one in {namespace}"),
+        ..ForeignWrites::default()
+    };
+    let warned = ForeignWrites {
+        warned: vec![entry("w")],
+        example: "one in w".to_owned(),
+        ..ForeignWrites::default()
+    };
+    let verdict = |pods: &[(&str, Option<&ForeignWrites>)]| {
+        let mut rings = Rings::default();
+        rings.add_config("ns", &config, None);
+        for (pod, foreign_writes) in pods {
+            let said = Said { elections: None, foreign_writes: *foreign_writes };
+            rings.add_pod("ns", sharding(&config), pod, PodOfRing::Heard, said);
+        }
+        let [.., writes] = rings.verdicts("ns", sharding(&config));
+        writes
+    };
+    let none = ForeignWrites::default();
+    assert_eq!(verdict(&[]), Verdict::Unknown);
+    assert_eq!(verdict(&[("a", None)]), Verdict::Unknown, "an older proxy");
+    assert_eq!(verdict(&[("a", Some(&none)), ("b", None)]), Verdict::Unknown);
+    assert_eq!(verdict(&[("a", Some(&none))]), Verdict::No("NoForeignWrites", String::new()));
+    let [b, c] = ["b", "c"].map(refused);
+    let pods = [("y", Some(&c)), ("x", Some(&b)), ("w", Some(&warned)), ("z", None)];
+    let Verdict::Yes("NotInShard", message) = verdict(&pods) else { panic!() };
+    assert_eq!(
+        message,
+        "pod x: writes into namespaces of other shards were refused, for example: one in b; name the resource \
+         in a limit, or let them pass by spec.fence.except: \
+         [{apiGroups: [\"\"], resources: [secrets], namespaces: [b, c], verbs: [delete]}]"
+    );
+    let mut turned = pods;
+    turned.reverse();
+    assert_eq!(verdict(&turned), verdict(&pods), "whatever the order");
+    let Verdict::No("Warned", message) = verdict(&[("w", Some(&warned))]) else { panic!() };
+    assert!(message.contains("since spec.fence.mode is Warn, for example: one in w"), "{message}");
+}
+
 /// The condition of the locks of a config, by what its pods say, a while after they said so first.
 fn leads(config: &ConfigFacts, pods: &[(&str, Option<Elections>)], seconds: u64) -> Verdict {
     let (start, mut unheld) = (tokio::time::Instant::now(), Unheld::default());
@@ -315,11 +377,17 @@ fn leads(config: &ConfigFacts, pods: &[(&str, Option<Elections>)], seconds: u64)
         let mut rings = Rings::default();
         rings.add_config("ns", config, None);
         for (pod, said) in pods {
-            rings.add_pod("ns", sharding(config), pod, PodOfRing::Heard, said.as_ref());
+            rings.add_pod(
+                "ns",
+                sharding(config),
+                pod,
+                PodOfRing::Heard,
+                of_elections(said.as_ref()),
+            );
         }
         let drafts = [("ns/blue", sharding(config))].into_iter();
         rings.see_locks(drafts, &mut unheld, start + std::time::Duration::from_secs(seconds));
-        let [.., locks] = rings.verdicts("ns", sharding(config));
+        let [.., locks, _] = rings.verdicts("ns", sharding(config));
         verdict = Some(locks);
     }
     verdict.unwrap()
@@ -430,7 +498,7 @@ fn i14_conditions_of_reviews_and_of_the_ring_are_written_together() {
     let config = config(&with_both, &Value::Null);
     let mut rings = Rings::default();
     rings.add_config("ns", &config, None);
-    rings.add_pod("ns", sharding(&config), "op-0", PodOfRing::Heard, None);
+    rings.add_pod("ns", sharding(&config), "op-0", PodOfRing::Heard, Said::default());
     rings.compare(&mut Comparisons::default(), None);
     let written = due("ns/blue", &config, &pods(&["op-0"], &[]), &rings, MONDAY.parse().unwrap());
     let written = written.unwrap();
@@ -442,7 +510,7 @@ fn i14_conditions_of_reviews_and_of_the_ring_are_written_together() {
     let told = self::config(&with_both, &written["status"]);
     let mut rings = Rings::default();
     rings.add_config("ns", &told, None);
-    rings.add_pod("ns", sharding(&told), "op-0", PodOfRing::WithoutLease, None);
+    rings.add_pod("ns", sharding(&told), "op-0", PodOfRing::WithoutLease, Said::default());
     let none = SelectedPods::default();
     let written = due("ns/blue", &told, &none, &rings, TUESDAY.parse().unwrap()).unwrap();
     assert_eq!(

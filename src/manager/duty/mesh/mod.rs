@@ -215,7 +215,7 @@ impl Mesh {
             if let Ok(config) = config
                 && let Some(is) = self.leases.of_pod(namespace(at), pod, now, self.now())
             {
-                let said = self.leases.elections(namespace(at), pod);
+                let said = self.leases.said(namespace(at), pod);
                 rings.add_pod(namespace(at), config, name(at), is, said);
             }
         }

@@ -155,6 +155,11 @@ impl Counts {
         self.moved.insert(key, Instant::now());
     }
 
+    /// The root, whose fence has the mode of the mesh where it gives none.
+    pub(super) fn fenced(&self, root: &Root) -> Root {
+        root.clone().or_fence_mode(self.shared.config.fence.fence_roots)
+    }
+
     /// Calls `then` with the load of the root at a key.
     pub(super) fn with_load<T>(&self, key: &str, root: &Root, then: impl Fn(Load<'_>) -> T) -> T {
         let mut objects: Cow<'_, Objects> = Cow::Owned(Objects::new());

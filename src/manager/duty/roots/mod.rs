@@ -77,7 +77,8 @@ impl<'m> Roots<'m> {
                 (name.clone(), child(root, config, pods.unwrap_or_default(), leases))
             });
             let found = found.collect();
-            let step = counts.with_load(at, root, |load| step(root, &found, load));
+            let fenced = counts.fenced(root);
+            let step = counts.with_load(at, root, |load| step(&fenced, &found, load));
             let (surplus, uncounted) = (surplus(at, root, chosen), counts.problem(root));
             (at, RootFacts { root, children, step, surplus, uncounted })
         };

@@ -44,6 +44,7 @@ pub(super) fn limits(
                 .flat_map(Computed::impossible)
                 .map(|what| Problem { field: format!("{field}.selector"), what }),
         );
+        let is_computed = computed.is_some();
         let boundary = boundary(&field, limit, problems);
         let boundary = match boundary {
             None if computed.is_none() => None,
@@ -57,7 +58,11 @@ pub(super) fn limits(
             }
         };
         let labels = label_rule(&field, limit, problems);
-        let scope = Arc::new(DraftScope { selector, boundary, labels });
+        let is_hashed = |hash: &api::Hash| hash.of == api::HashOf::Namespace;
+        let is_by_namespace =
+            is_computed || limit.namespaces.is_some() || limit.hash.as_ref().is_some_and(is_hashed);
+        let at = field.clone();
+        let scope = Arc::new(DraftScope { selector, boundary, labels, field: at, is_by_namespace });
         for (field, rule) in rules_of(&field, &limit.relate_resources, problems) {
             if let Some(other) = claims.iter().find(|claim| claim.rule.conflicts(&rule)) {
                 // One limit may repeat a rule: it may name both groups of one storage.

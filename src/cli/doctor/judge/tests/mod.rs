@@ -36,6 +36,7 @@ fn all_is_well_in_a_healthy_cluster_and_most_checks_say_so() {
         &Check::LeasesRight,
         &Check::Locks,
         &Check::LocksRight,
+        &Check::Writes,
     ];
     assert_eq!(silent, wanted);
 }
@@ -43,7 +44,7 @@ fn all_is_well_in_a_healthy_cluster_and_most_checks_say_so() {
 #[test]
 fn ids_are_stable() {
     let ids: Vec<_> = Check::VARIANTS.iter().map(|check| check.id()).collect();
-    let wanted: Vec<_> = (1..=35).map(|number| format!("D{number:02}")).collect();
+    let wanted: Vec<_> = (1..=36).map(|number| format!("D{number:02}")).collect();
     assert_eq!(ids, wanted);
     assert_eq!([Check::Bundle, Check::Readyz].map(Check::id), ["D09", "D22"]);
 }
@@ -280,6 +281,29 @@ fn bad_shards_that_do_not_lead_are_told() {
     one(Check::Locks, Warning, "locks: the controller renews leases kube-system/op", |f| {
         let mut answer = readyz();
         answer.body.push_str("[+]locks ok: the controller renews leases kube-system/op, which\n");
+        f.one().readyz = Ok(answer);
+    });
+}
+
+#[test]
+fn bad_writes_into_namespaces_of_other_shards_are_told() {
+    let with = |status: &str, reason: &str| {
+        let mut config = config("blue", "blue");
+        let message =
+            "pod op-0: writes into namespaces of other shards were refused, for example: x";
+        config["status"] = json!({ "conditions": [{
+            "type": "WritesRefused", "status": status, "reason": reason, "message": message,
+            "lastTransitionTime": NOW,
+        }] });
+        move |f: &mut Facts| f.namespace().configs = Ok(vec![object(config)])
+    };
+    let says = "ShardingConfig operators/blue: pod op-0: writes into namespaces of other shards";
+    one(Check::Writes, Warning, says, with("True", "NotInShard"));
+    one(Check::Writes, Warning, says, with("False", "Warned"));
+    one(Check::Writes, Good, "into its own namespaces alone", with("False", "NoForeignWrites"));
+    one(Check::Writes, Warning, "writes: writes into namespaces of other shards", |f| {
+        let mut answer = readyz();
+        answer.body.push_str("[+]writes ok: writes into namespaces of other shards were refused\n");
         f.one().readyz = Ok(answer);
     });
 }

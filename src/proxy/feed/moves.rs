@@ -1,0 +1,32 @@
+//! A move of the shard's boundary that clients may not have been shown whole.
+
+use std::sync::{
+    Arc,
+    atomic::{AtomicBool, Ordering::Relaxed},
+};
+
+use crate::policy::Sharding;
+
+/// A move of the boundary.
+#[derive(Debug)]
+pub(in crate::proxy) struct Move {
+    /// The boundary before.
+    pub(in crate::proxy) before: Arc<Sharding>,
+    is_shown: AtomicBool,
+}
+
+impl Move {
+    pub(super) fn of(before: &Arc<Sharding>) -> Self {
+        Self { before: Arc::clone(before), is_shown: AtomicBool::new(false) }
+    }
+
+    /// Notes that the clients were shown all of it.
+    pub(super) fn set_shown(&self) {
+        self.is_shown.store(true, Relaxed);
+    }
+
+    /// Whether the clients were shown all of it.
+    pub(in crate::proxy) fn is_shown(&self) -> bool {
+        self.is_shown.load(Relaxed)
+    }
+}

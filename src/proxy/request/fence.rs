@@ -1,0 +1,107 @@
+//! The judgement of a write, before anything of it is sent.
+//!
+//! Hides what is told of a foreign write, and whose it is. Does not know how one is judged.
+
+use super::{InForce, Pair};
+use crate::{
+    policy::{Fence, Foreign, GroupResource, Refusal, Refused, Verdict},
+    proxy::feed::Feed,
+    wire::RequestInfo,
+};
+
+/// Judges a write by its line. Also returns whether a handover waits for its end.
+pub(super) fn judge(pair: &Pair, info: &RequestInfo<'_>, in_force: &InForce) -> (Verdict, bool) {
+    let sharding = &in_force.sharding;
+    let verdict = pair.worker.shared.feed.fence().judge(sharding, info);
+    let is_limited = || {
+        let limited = |resource| sharding.scope(&GroupResource::of(resource)).is_some();
+        info.resource().is_some_and(limited)
+    };
+    (verdict, verdict.is_waited_for(verdict == Verdict::Unjudged && is_limited()))
+}
+
+/// Settles a write whose body may name a lock, once it is known that it names none.
+pub(super) fn settle_later(
+    pair: &Pair,
+    info: &RequestInfo<'_>,
+    in_force: &InForce,
+) -> Result<(), Refused> {
+    let (verdict, _) = judge(pair, info, in_force);
+    settle(pair, info, in_force, verdict)
+}
+
+/// Records the verdict on a write. Fails with the answer, if it is refused.
+pub(super) fn settle(
+    pair: &Pair,
+    info: &RequestInfo<'_>,
+    in_force: &InForce,
+    verdict: Verdict,
+) -> Result<(), Refused> {
+    let refused = match verdict {
+        Verdict::Exempt | Verdict::Unjudged | Verdict::Inside => None,
+        Verdict::Excepted => {
+            count(pair, info, verdict.label());
+            None
+        }
+        Verdict::Warned | Verdict::Refused => {
+            let fence = pair.worker.shared.feed.fence();
+            foreign(pair, info, in_force, &fence, verdict)
+        }
+    };
+    refused.map_or(Ok(()), Err)
+}
+
+/// Records a foreign write. Returns the answer, if it is refused.
+fn foreign(
+    pair: &Pair,
+    info: &RequestInfo<'_>,
+    in_force: &InForce,
+    fence: &Fence,
+    verdict: Verdict,
+) -> Option<Refused> {
+    let feed = &pair.worker.shared.feed;
+    let write = Foreign::of(info)?;
+    let owner = owner(feed, &write);
+    let moved = in_force.moves.iter().filter(|moved| !moved.is_shown());
+    let mut moved = moved.filter(|moved| fence.judge(&moved.before, info) == Verdict::Inside);
+    if verdict == Verdict::Refused && moved.next().is_some() {
+        count(pair, info, "moved");
+        return Some(Refusal::NamespaceMoved.because(format_args!(
+            "cannot {} {} in namespace {}: it has just left shard {}{}, and what the client was shown is old",
+            write.verb,
+            write.resource,
+            write.namespace,
+            in_force.sharding.shard(),
+            owner.map(|owner| format!(" for {owner}")).unwrap_or_default(),
+        )));
+    }
+    count(pair, info, verdict.label());
+    let example = write.example(info, owner.as_deref());
+    if feed.foreign_writes().add(write, verdict, example.clone()) {
+        tracing::warn!(
+            verdict = verdict.label(),
+            write = example,
+            "write into another shard's namespace"
+        );
+    }
+    let config = feed.config().filter(|_| verdict == Verdict::Refused)?;
+    fence.refused(&in_force.sharding, &config.object, info, owner.as_deref())
+}
+
+/// The shard that has the namespace of a write, among those of the pod's ring, or of its webhook.
+fn owner(feed: &Feed, write: &Foreign) -> Option<String> {
+    let turn = feed.turn().borrow().clone();
+    if let Some(turn) = turn {
+        let rivals = turn.wishes.rivals.iter();
+        let owner = write.owner(rivals.map(|rival| (&*rival.shard, &*rival.area)));
+        return owner.map(str::to_owned);
+    }
+    let siblings = feed.siblings().borrow().clone()?;
+    let areas: Vec<_> = siblings.others().map(|one| (one.shard(), one.area())).collect();
+    write.owner(areas.iter().map(|(shard, area)| (*shard, area))).map(str::to_owned)
+}
+
+fn count(pair: &Pair, info: &RequestInfo<'_>, verdict: &'static str) {
+    let resource = info.resource().map_or("", |resource| &resource.resource);
+    pair.worker.shared.metrics.count_fence(resource, verdict);
+}
