@@ -53,7 +53,8 @@ pub enum Refusal {
     ScopeChanged,
     /// A write into a namespace that is not the shard's.
     NotInShard,
-    /// A write into a namespace that has just left the shard, decided on what the client was shown before.
+    /// A write into a namespace that has just left the shard, or a delete in one that has just come, decided
+    /// on what the client was shown before.
     NamespaceMoved,
     /// A write took longer than an API server allows, while the boundary moved.
     HandedOver,

@@ -2,8 +2,10 @@
 
 use std::time::Duration;
 
-use http::Method;
+use http::{Method, Response};
+use hyper::body::Incoming;
 use serde_json::{Value, json};
+use tokio::time::Instant;
 
 use crate::support::{
     PATIENCE,
@@ -132,20 +134,9 @@ async fn bad_proxy_default_of_the_fence_decides_where_the_config_does_not() {
 
 #[tokio::test]
 async fn bad_write_on_the_view_before_a_move_is_a_conflict() {
-    let mut upstream = Upstream::start().await;
-    let files = Files::new(&upstream.ca.pem);
-    files.put_policy(&fenced_policy("[a, b]", "{mode: Enforce}"));
-    // A new pod: no client was ever shown anything.
-    let state_dir = Some(files.path().to_owned());
-    let proxy = Setup { state_dir, ..Setup::of(&upstream) }.start(files).await;
-    let mut client = Client::new(&proxy, Http::Two).await;
-    // A watch that is not brought over until the API server answers.
-    let target = "/api/v1/configmaps?watch=1&resourceVersion=5&allowWatchBookmarks=true";
-    let watching = client.send(request(Method::GET, target));
-    let events = upstream.call().await.watch();
-    let mut seen = watching.await.unwrap();
-    events.send(event("ADDED", "b", "6")).await;
-    client::chunk(&mut seen).await.unwrap().unwrap();
+    let (mut upstream, proxy, mut client) = new_pod("[a, b]").await;
+    // It is not brought over until the API server answers.
+    let (seen, _events) = watching(&mut client, &mut upstream, "b").await;
     passes(&mut client, &mut upstream, Method::POST, FOREIGN).await;
 
     proxy.change_policy(&fenced_policy("[a]", "{mode: Enforce}")).await;
@@ -162,13 +153,8 @@ async fn bad_write_on_the_view_before_a_move_is_a_conflict() {
     // What was never the shard's is no conflict.
     assert_eq!(refused(&mut client, Method::POST, "/api/v1/namespaces/c/secrets").await.0, 403);
     let _events = answer_change(list, &mut upstream).await;
-    loop {
-        let chunk = client::chunk(&mut seen).await.unwrap().unwrap();
-        if String::from_utf8_lossy(&chunk).contains("DELETED") {
-            break;
-        }
-    }
-    let start = tokio::time::Instant::now();
+    until_shown(seen, "DELETED").await;
+    let start = Instant::now();
     while refused(&mut client, Method::POST, FOREIGN).await.0 == 409 {
         assert!(start.elapsed() < PATIENCE, "the move is shown, and still a conflict");
     }
@@ -176,6 +162,126 @@ async fn bad_write_on_the_view_before_a_move_is_a_conflict() {
     proxy.until_metric(REFUSALS, &[("reason", "namespace_moved")], 2.0).await;
     let moved = [("resource", "configmaps"), ("verdict", "moved")];
     assert_eq!(proxy.metric(FENCE, &moved).await.to_string(), "1");
+}
+
+#[tokio::test]
+async fn bad_delete_in_a_namespace_that_has_just_come_is_a_conflict() {
+    let (mut upstream, proxy, mut client) = new_pod("[a]").await;
+    let (seen, _events) = watching(&mut client, &mut upstream, "a").await;
+    proxy.change_policy(&fenced_policy("[a, b]", "{mode: Enforce}")).await;
+    let list = soon("the list of the change", upstream.call()).await;
+    let deletes = [
+        (Method::DELETE, format!("{FOREIGN}/x")),
+        (Method::DELETE, "/api/v1/namespaces/b/configmaps".to_owned()),
+        (Method::POST, "/api/v1/namespaces/b/pods/x/eviction".to_owned()),
+    ];
+    for (method, target) in &deletes {
+        let (code, status) = refused(&mut client, method.clone(), target).await;
+        assert_eq!((code, &status["reason"]), (409, &json!("Conflict")), "{target}: {status}");
+        assert!(
+            status["message"].as_str().unwrap().contains("has just come to shard blue"),
+            "{status}"
+        );
+    }
+    let gained = [("resource", "configmaps"), ("verdict", "gained")];
+    assert_eq!(proxy.metric(FENCE, &gained).await.to_string(), "1");
+    // It may write what it can see to be its own by now, and delete what was its own before.
+    passes_beside(&mut client, &mut upstream, Method::POST, FOREIGN).await;
+    passes_beside(&mut client, &mut upstream, Method::PUT, &format!("{FOREIGN}/x")).await;
+    passes_beside(&mut client, &mut upstream, Method::DELETE, "/api/v1/namespaces/a/secrets/x")
+        .await;
+    let began = Instant::now();
+    let _events = answer_change(list, &mut upstream).await;
+    until_shown(seen, "ADDED").await;
+    let (code, _) = refused(&mut client, Method::DELETE, &format!("{FOREIGN}/x")).await;
+    assert_eq!(code, 409, "it works off what it was shown");
+    let mut upstream = upstream;
+    upstream.serve(|call| call.json(200, "{}"));
+    while refused(&mut client, Method::DELETE, &format!("{FOREIGN}/x")).await.0 == 409 {
+        assert!(began.elapsed() < PATIENCE, "the move is worked off, and still a conflict");
+    }
+    assert!(began.elapsed() >= Duration::from_secs(2), "{:?}", began.elapsed());
+}
+
+#[tokio::test]
+async fn a_fence_that_warns_refuses_no_delete_in_a_move() {
+    let (mut upstream, proxy, mut client) = new_pod("[a]").await;
+    let (_seen, _events) = watching(&mut client, &mut upstream, "a").await;
+    proxy.change_policy(&fenced_policy("[a, b]", "{mode: Warn}")).await;
+    let _list = soon("the list of the change", upstream.call()).await;
+    passes(&mut client, &mut upstream, Method::DELETE, &format!("{FOREIGN}/x")).await;
+}
+
+#[tokio::test]
+async fn bad_kill_before_a_move_is_shown_and_the_next_process_knows_what_came_and_went() {
+    let (mut upstream, proxy, mut client) = new_pod("[a]").await;
+    let (_seen, _events) = watching(&mut client, &mut upstream, "a").await;
+    let files = proxy.kill();
+    files.put_policy(&fenced_policy("[b]", "{mode: Enforce}"));
+    let state_dir = Some(files.path().to_owned());
+    let proxy = Setup { state_dir, ..Setup::of(&upstream) }.start(files).await;
+    let mut client = Client::new(&proxy, Http::Two).await;
+    let (code, status) = refused(&mut client, Method::DELETE, &format!("{FOREIGN}/x")).await;
+    assert_eq!(code, 409, "{status}");
+    let (code, status) = refused(&mut client, Method::POST, "/api/v1/namespaces/a/secrets").await;
+    assert_eq!((code, &status["reason"]), (409, &json!("Conflict")), "{status}");
+    assert_eq!(refused(&mut client, Method::POST, "/api/v1/namespaces/c/secrets").await.0, 403);
+    // With the same policy nothing has come.
+    let files = proxy.kill();
+    let state_dir = Some(files.path().to_owned());
+    let proxy = Setup { state_dir, ..Setup::of(&upstream) }.start(files).await;
+    let mut client = Client::new(&proxy, Http::Two).await;
+    passes_beside(&mut client, &mut upstream, Method::POST, FOREIGN).await;
+}
+
+/// A new pod, no client of which was ever shown anything, with ConfigMaps of these namespaces.
+async fn new_pod(namespaces: &str) -> (Upstream, Proxy, Client) {
+    let upstream = Upstream::start().await;
+    let files = Files::new(&upstream.ca.pem);
+    files.put_policy(&fenced_policy(namespaces, "{mode: Enforce}"));
+    let state_dir = Some(files.path().to_owned());
+    let proxy = Setup { state_dir, ..Setup::of(&upstream) }.start(files).await;
+    let client = Client::new(&proxy, Http::Two).await;
+    (upstream, proxy, client)
+}
+
+/// A watch that has seen an object of a namespace.
+async fn watching(
+    client: &mut Client,
+    upstream: &mut Upstream,
+    namespace: &str,
+) -> (Response<Incoming>, Stream) {
+    let target = "/api/v1/configmaps?watch=1&resourceVersion=5&allowWatchBookmarks=true";
+    let watching = client.send(request(Method::GET, target));
+    let events = upstream.call().await.watch();
+    let mut seen = watching.await.unwrap();
+    events.send(event("ADDED", namespace, "6")).await;
+    client::chunk(&mut seen).await.unwrap().unwrap();
+    (seen, events)
+}
+
+/// Waits until a watch shows an event of this type.
+async fn until_shown(mut seen: Response<Incoming>, kind: &str) {
+    loop {
+        let chunk = soon("an event", client::chunk(&mut seen)).await.unwrap().unwrap();
+        if String::from_utf8_lossy(&chunk).contains(kind) {
+            // The watch goes on.
+            tokio::spawn(async move { while client::chunk(&mut seen).await.is_some() {} });
+            return;
+        }
+    }
+}
+
+/// The same as [`passes`], while calls of the proxy's own may come before.
+async fn passes_beside(client: &mut Client, upstream: &mut Upstream, method: Method, target: &str) {
+    let pending = client.send(request_with(method.clone(), target, "{}"));
+    let mut call = soon("the write", upstream.call()).await;
+    while call.parts.method != method {
+        call = soon("the write", upstream.call()).await;
+    }
+    assert_eq!(call.target(), target);
+    call.json(200, "{}");
+    assert_eq!(pending.await.unwrap().status(), 200);
 }
 
 fn event(kind: &str, namespace: &str, version: &str) -> String {

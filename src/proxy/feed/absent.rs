@@ -15,7 +15,7 @@ use crate::policy::Epoch;
 
 /// The time in which a client asks again, if it does: client-go's reflector pauses for up to thirty
 /// seconds, and for as long again by jitter (`NewExponentialBackoffManager` in its `reflector.go`).
-const PAUSE: Duration = Duration::from_secs(65);
+pub(super) const PAUSE: Duration = Duration::from_secs(65);
 /// Most clients that are told apart.
 const MOST: usize = 1024;
 

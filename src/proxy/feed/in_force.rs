@@ -107,8 +107,9 @@ struct FeedState {
     in_use: Option<Ends>,
     /// The ends of those under earlier shardings.
     former: Vec<Ends>,
-    /// The moves of the boundary that nobody follows yet, each with the epoch before.
-    moves: Vec<(LetThrough, Arc<Move>)>,
+    /// The moves of the boundary that nobody follows yet, each with the epoch before: `None` if that was
+    /// of the last process.
+    moves: Vec<(Option<LetThrough>, Arc<Move>)>,
     /// The time at which the pod's Lease was last written. `None` if it has none.
     renewed: Option<Instant>,
 }
@@ -168,8 +169,9 @@ impl Feed {
         self.fence.load_full()
     }
 
-    /// The moves of the boundary since this was asked before, each with the epoch before.
-    pub(super) fn take_moves(&self) -> Vec<(LetThrough, Arc<Move>)> {
+    /// The moves of the boundary since this was asked before, each with the epoch before: `None` if that was
+    /// of the last process.
+    pub(super) fn take_moves(&self) -> Vec<(Option<LetThrough>, Arc<Move>)> {
         std::mem::take(&mut self.state.lock().moves)
     }
 
@@ -384,14 +386,14 @@ impl Feed {
         let (until, ended) = watch::channel(());
         let since = Instant::now();
         let requests = Arc::new(Requests::signalling(&self.has_lost));
-        let moved = old.as_ref().map(|old| Arc::new(Move::of(&old.sharding)));
-        let moves = old.iter().flat_map(|old| &old.moves).filter(|one| !one.is_shown());
-        let moves = moves.chain(&moved).map(Arc::clone).collect();
+        let new = self.moves_to(old.as_deref(), &sharding);
+        let moves = old.iter().flat_map(|old| &old.moves).filter(|one| !one.is_over());
+        let moves = moves.chain(new.iter().map(|(_, moved)| moved)).map(Arc::clone).collect();
         let in_force = InForce { epoch, sharding, requests, moves, since, until };
         // First, so that what the new sharding leaves out is judged by the new fence.
         self.fence.store(Arc::new(fence));
         self.in_force.store(Some(Arc::new(in_force)));
-        state.moves.extend(old.as_deref().map(LetThrough::by).zip(moved));
+        state.moves.extend(new);
         let former = state.in_use.replace(ended);
         state.former.extend(former);
         self.changed.send_replace(epoch);
@@ -399,6 +401,20 @@ impl Feed {
             old.requests.are_over();
             LetThrough::by(&old)
         }))
+    }
+
+    /// The moves by which a sharding comes about: from the present one, or from those under which the last
+    /// process has shown something.
+    fn moves_to(
+        &self,
+        old: Option<&InForce>,
+        sharding: &Arc<Sharding>,
+    ) -> Vec<(Option<LetThrough>, Arc<Move>)> {
+        if let Some(old) = old {
+            return vec![(Some(LetThrough::by(old)), Arc::new(Move::of(&old.sharding)))];
+        }
+        let of_last = self.servers.iter().flat_map(|server| server.positions.unfinished(sharding));
+        of_last.map(|before| (None, Arc::new(Move::of(&before)))).collect()
     }
 
     /// Stores the past for the next process. A change is stored as complete when the last request

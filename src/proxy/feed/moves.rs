@@ -1,4 +1,4 @@
-//! A move of the shard's boundary that clients may not have been shown whole.
+//! A move of the shard's boundary that clients may not have been shown whole, or have not worked off.
 
 use std::sync::{
     Arc,
@@ -13,11 +13,13 @@ pub(in crate::proxy) struct Move {
     /// The boundary before.
     pub(in crate::proxy) before: Arc<Sharding>,
     is_shown: AtomicBool,
+    is_over: AtomicBool,
 }
 
 impl Move {
     pub(super) fn of(before: &Arc<Sharding>) -> Self {
-        Self { before: Arc::clone(before), is_shown: AtomicBool::new(false) }
+        let before = Arc::clone(before);
+        Self { before, is_shown: AtomicBool::new(false), is_over: AtomicBool::new(false) }
     }
 
     /// Notes that the clients were shown all of it.
@@ -25,8 +27,18 @@ impl Move {
         self.is_shown.store(true, Relaxed);
     }
 
+    /// Notes that the clients have worked off what they were shown.
+    pub(super) fn set_over(&self) {
+        self.is_over.store(true, Relaxed);
+    }
+
     /// Whether the clients were shown all of it.
     pub(in crate::proxy) fn is_shown(&self) -> bool {
         self.is_shown.load(Relaxed)
+    }
+
+    /// Whether the clients have worked off what they were shown.
+    pub(in crate::proxy) fn is_over(&self) -> bool {
+        self.is_over.load(Relaxed)
     }
 }

@@ -4,9 +4,10 @@
 
 use super::{InForce, Pair};
 use crate::{
+    api::FenceMode,
     policy::{Fence, Foreign, GroupResource, Refusal, Refused, Verdict},
     proxy::feed::Feed,
-    wire::RequestInfo,
+    wire::{RequestInfo, Verb},
 };
 
 /// Judges a write by its line. Also returns whether a handover waits for its end.
@@ -38,7 +39,8 @@ pub(super) fn settle(
     verdict: Verdict,
 ) -> Result<(), Refused> {
     let refused = match verdict {
-        Verdict::Exempt | Verdict::Unjudged | Verdict::Inside => None,
+        Verdict::Exempt | Verdict::Unjudged => None,
+        Verdict::Inside => early(pair, info, in_force),
         Verdict::Excepted => {
             count(pair, info, verdict.label());
             None
@@ -49,6 +51,39 @@ pub(super) fn settle(
         }
     };
     refused.map_or(Ok(()), Err)
+}
+
+/// The refusal of a delete in a namespace that has just come to the shard. Children are shown before their
+/// parents: a controller that deletes what lacks a parent would delete them.
+fn early(pair: &Pair, info: &RequestInfo<'_>, in_force: &InForce) -> Option<Refused> {
+    if in_force.moves.is_empty() || !deletes(info) {
+        return None;
+    }
+    let fence = pair.worker.shared.feed.fence();
+    let is_foreign = |verdict| matches!(verdict, Verdict::Excepted | Verdict::Refused);
+    let mut gained = in_force.moves.iter().filter(|moved| !moved.is_over());
+    if fence.mode() != FenceMode::Enforce
+        || !gained.any(|moved| is_foreign(fence.judge(&moved.before, info)))
+    {
+        return None;
+    }
+    let write = Foreign::of(info)?;
+    count(pair, info, "gained");
+    Some(Refusal::NamespaceMoved.because(format_args!(
+        "cannot {} now: the namespace has just come to shard {}, and what it holds may not be shown whole",
+        write.example(info, None),
+        in_force.sharding.shard(),
+    )))
+}
+
+/// Whether a request deletes objects, or a pod by its eviction.
+fn deletes(info: &RequestInfo<'_>) -> bool {
+    let subresource = info.resource().and_then(|resource| resource.subresource.as_deref());
+    match info.verb {
+        Verb::Delete | Verb::DeleteCollection => true,
+        Verb::Create => subresource == Some("eviction"),
+        _ => false,
+    }
 }
 
 /// Records a foreign write. Returns the answer, if it is refused.
@@ -67,12 +102,9 @@ fn foreign(
     if verdict == Verdict::Refused && moved.next().is_some() {
         count(pair, info, "moved");
         return Some(Refusal::NamespaceMoved.because(format_args!(
-            "cannot {} {} in namespace {}: it has just left shard {}{}, and what the client was shown is old",
-            write.verb,
-            write.resource,
-            write.namespace,
+            "cannot {}: the namespace has just left shard {}, and what the client was shown is old",
+            write.example(info, owner.as_deref()),
             in_force.sharding.shard(),
-            owner.map(|owner| format!(" for {owner}")).unwrap_or_default(),
         )));
     }
     count(pair, info, verdict.label());

@@ -139,6 +139,18 @@ impl KeptPositions {
             .change(epoch, sharding);
     }
 
+    /// The shardings of the last process that its clients may go by still, if it ended before they were shown
+    /// this one.
+    pub(in crate::proxy) fn unfinished(&self, sharding: &Arc<Sharding>) -> Vec<Arc<Sharding>> {
+        let AtStart::Content(content) = &self.at_start else { return Vec::new() };
+        if content.vouches_for(sharding) {
+            return Vec::new();
+        }
+        let former = content.all(sharding);
+        let unfinished = former.all().filter(|former| !former.shown.is_over);
+        unfinished.map(|former| Arc::clone(&former.sharding)).collect()
+    }
+
     /// The positions shown before this process, if it starts with `sharding`.
     fn read(&self, sharding: &Arc<Sharding>) -> Past {
         match &self.at_start {

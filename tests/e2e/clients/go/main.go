@@ -16,6 +16,7 @@ import (
 	"k8s.io/client-go/rest"
 
 	"e2e-clients/internal/connect"
+	"e2e-clients/internal/family"
 	"e2e-clients/internal/load"
 	"e2e-clients/internal/operator"
 	"e2e-clients/internal/report"
@@ -34,6 +35,7 @@ const usage = `usage: clients SUBCOMMAND [flags]
   upload       create a ConfigMap of 1 MB
   load         measure
   operator     serve the webhooks of a controller
+  family       keep a Secret for each ConfigMap
 
 clients SUBCOMMAND --help lists the flags. Exit codes: 0 done, 1 failed (the last line is an error event), 2 usage.
 `
@@ -62,6 +64,7 @@ var subcommands = map[string]subcommand{
 	"upload":      upload,
 	"load":        measure,
 	"operator":    operate,
+	"family":      keepFamilies,
 }
 
 func main() {
@@ -167,4 +170,17 @@ func operate(p *program, fs *flag.FlagSet) func(context.Context) error {
 	var server operator.Operator
 	server.Bind(fs)
 	return func(ctx context.Context) error { return server.Run(ctx, p.report) }
+}
+
+func keepFamilies(p *program, fs *flag.FlagSet) func(context.Context) error {
+	var operator family.Operator
+	operator.Bind(fs)
+	return func(ctx context.Context) error {
+		config, err := p.typedConfig()
+		if err != nil {
+			return err
+		}
+		config.QPS = -1
+		return operator.Run(ctx, config, p.report)
+	}
 }

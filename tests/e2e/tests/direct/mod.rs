@@ -9,6 +9,7 @@ mod changes;
 mod clients;
 mod encodings;
 mod explain;
+mod families;
 mod figures;
 mod identity;
 mod kubectl;
