@@ -173,6 +173,9 @@ where
         .auto_date_header(false)
         .max_concurrent_streams(streams)
         .max_pending_accept_reset_streams(4 * streams as usize)
+        // Each refused write whose body nobody reads is one, in all of the connection's life. The client is
+        // the pod's own controller, and watches are on its connection.
+        .max_local_error_reset_streams(None)
         .initial_stream_window_size(UPLOAD_WINDOW)
         .initial_connection_window_size(CONNECTION_WINDOW)
         .max_header_list_size(MAX_HEADERS)

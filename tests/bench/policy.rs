@@ -1,5 +1,6 @@
 //! The cost of a decision, with few rules and with many: the same. And that of judging an object by its
-//! namespace: no more where a label is computed than where names are listed.
+//! namespace: no more where a label is computed than where names are listed. And that of a write by the
+//! namespace in its path.
 //!
 //! `cargo bench -p ctrlmesh-bench --bench policy`.
 
@@ -96,5 +97,45 @@ fn judgements(criterion: &mut Criterion) {
     group.finish();
 }
 
-criterion_group!(all, policies, judgements);
+/// The judgement of a write by the namespace in its path: of a limited resource, and of another, by what the
+/// limits have.
+fn fences(criterion: &mut Criterion) {
+    let names = (0..500).map(|at| format!("team-{at}")).collect::<Vec<_>>().join(", ");
+    let half = "hash: {of: namespace, function: Fnv1aMixed, ranges: [{from: \"0x0000000000000000\", to: \
+                \"0x8000000000000000\"}]}";
+    let limit = |resource: &str, has: &str| {
+        format!(
+            "  - {{relateResources: [{{apiGroups: [''], resources: [{resource}]}}], {has}, \
+             clusterScoped: Exclude}}\n"
+        )
+    };
+    let patterns = (0..20).map(|at| {
+        let pattern = format!("namespaces: {{pattern: '^group-{at}-[a-f]'}}");
+        limit(&format!("kind{at}s"), &pattern)
+    });
+    let mut group = criterion.benchmark_group("fence");
+    for (name, limits) in [
+        ("500 names", limit("pods", &format!("namespaces: {{names: [{names}]}}"))),
+        ("a hash", limit("pods", half)),
+        ("20 patterns", patterns.collect()),
+    ] {
+        let text = format!(
+            "apiVersion: ctrlmesh.kusionstack.io/v1alpha1\nkind: ShardingConfig\n\
+             metadata: {{name: shard, namespace: ns}}\nspec:\n  selector: {{matchLabels: {{app: op}}}}\n\
+             \x20 fence: {{mode: Enforce}}\n  limits:\n{limits}"
+        );
+        let policy = from_documents(text.as_bytes(), "shard", Some("ns")).unwrap();
+        let policy = policy.resolve(None).unwrap();
+        for resource in ["pods", "secrets"] {
+            let path = format!("/api/v1/namespaces/other/{resource}/checkout");
+            let info = RequestInfo::parse(&Method::PATCH, &path, None).unwrap();
+            group.bench_function(format!("{name}/{resource}"), |bencher| {
+                bencher.iter(|| policy.fence.judge(black_box(&policy.sharding), black_box(&info)));
+            });
+        }
+    }
+    group.finish();
+}
+
+criterion_group!(all, policies, judgements, fences);
 criterion_main!(all);

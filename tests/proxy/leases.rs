@@ -657,6 +657,72 @@ async fn bad_write_that_never_ends_while_the_boundary_moves() {
     assert_eq!(scrape::sample(&metrics, "ctrlmesh_refusals_total", &refused).to_string(), "1");
 }
 
+/// The same config, limited to ConfigMaps of these namespaces.
+fn of_namespaces(names: &str) -> String {
+    let by_namespace =
+        format!("\"namespaces\":{{\"names\":{names}}},\"clusterScoped\":\"Exclude\"");
+    in_ring("a").replace("\"selector\":{\"matchLabels\":{\"shard\":\"a\"}}", &by_namespace)
+}
+
+/// The writes of a namespace that leaves are waited for, of whatever resource; a session, which may last for
+/// hours, is not.
+#[tokio::test]
+async fn a_write_of_a_resource_without_a_limit_holds_the_move_and_a_session_does_not() {
+    for (path, is_waited_for) in [
+        ("/api/v1/namespaces/b/secrets", true),
+        ("/api/v1/namespaces/b/pods/x/proxy/upload", false),
+        ("/api/v1/namespaces/c/secrets", false),
+    ] {
+        let (mut pod, _) = begun(of_namespaces("[\"a\",\"b\"]"), &[]).await;
+        pod.cluster.until_ready_says(200, "[+]policy ok: blue epoch 1\n").await;
+        pod.until_watched(|pod| &pod.watches).await;
+        let mut client =
+            Client::to(pod.cluster.process.addr, &pod.cluster.files.mesh_ca_pem(), Http::One).await;
+        let pending = client.send(request_with(Method::POST, path, "{}"));
+        let under_way = loop {
+            let call = pod.cluster.upstream.call().await;
+            if call.parts.method == Method::POST {
+                break call;
+            }
+            pod.followed.push(call.watch());
+        };
+        pod.edit(&of_namespaces("[\"a\"]")).await;
+        let (call, lease) = pod.write(&Method::PATCH).await;
+        let has_b = annotation(&lease, "claim").contains("\"b\"");
+        assert_eq!(has_b, is_waited_for, "{path}: {lease}");
+        call.json(200, &stored(&lease, "8").to_string());
+        under_way.json(200, "{}");
+        assert_eq!(pending.await.unwrap().status(), 200);
+        if is_waited_for {
+            let (_, lease) = pod.write(&Method::PATCH).await;
+            assert!(!annotation(&lease, "claim").contains("\"b\""), "{lease}");
+        }
+    }
+}
+
+#[tokio::test]
+async fn bad_refused_write_is_told_in_the_lease_at_once() {
+    let config = of_namespaces("[\"a\"]")
+        .replace("\"spec\":{", "\"spec\":{\"fence\":{\"mode\":\"Enforce\"},");
+    let (mut pod, lease) = begun(config, &[]).await;
+    assert_eq!(annotation(&lease, "foreign-writes"), "{}");
+    pod.cluster.until_ready_says(200, "[+]policy ok: blue epoch 1\n").await;
+    pod.until_watched(|pod| &pod.watches).await;
+    let mut client =
+        Client::to(pod.cluster.process.addr, &pod.cluster.files.mesh_ca_pem(), Http::One).await;
+    let began = Instant::now();
+    let refused = client.send(request_with(Method::POST, "/api/v1/namespaces/b/secrets", "{}"));
+    assert_eq!(refused.await.unwrap().status(), 403);
+    let (call, lease) = pod.write(&Method::PATCH).await;
+    // Sooner than it is renewed.
+    assert!(began.elapsed() < Duration::from_secs(5), "{:?}", began.elapsed());
+    let said: Value = serde_json::from_str(annotation(&lease, "foreign-writes")).unwrap();
+    assert_eq!(said["example"], "create secrets in namespace b");
+    assert_eq!(said["refused"][0]["namespaces"], json!(["b"]));
+    call.json(200, &stored(&lease, "8").to_string());
+    pod.cluster.until_ready_says(200, "[+]writes ok: writes into namespaces of other shards").await;
+}
+
 #[tokio::test]
 async fn bad_lease_calls() {
     let failure = |code: u16, reason: &str| {

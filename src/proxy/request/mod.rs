@@ -104,6 +104,11 @@ async fn answer(
     if !may_be_lock(&in_force.sharding, &info) {
         fence::settle(pair, &info, &in_force, verdict)?;
     }
+    if under_way.is_none() && in_force.sharding.way(&info) == Way::Write(Write::default()) {
+        // It may last for hours, as what is sent to a pod: no move waits for it.
+        drop(in_force);
+        return pass(pair, request).await;
+    }
     let answering = answer_about(pair, request, &info, &uri, &in_force, access);
     match under_way {
         Some(write) if !write.is_read() => Box::pin(in_turn(answering, write)).await,

@@ -146,9 +146,8 @@ impl KeptPositions {
         if content.vouches_for(sharding) {
             return Vec::new();
         }
-        let former = content.all(sharding);
-        let unfinished = former.all().filter(|former| !former.shown.is_over);
-        unfinished.map(|former| Arc::clone(&former.sharding)).collect()
+        let boundaries = content.boundaries.iter();
+        boundaries.flat_map(|known| known.unfinished(sharding)).collect()
     }
 
     /// The positions shown before this process, if it starts with `sharding`.
@@ -283,6 +282,13 @@ impl Boundaries {
                 return None;
             }
         }
+    }
+
+    /// The shardings by which clients may go still, as those of the shard of `sharding`.
+    fn unfinished(&self, sharding: &Arc<Sharding>) -> impl Iterator<Item = Arc<Sharding>> {
+        let former = self.former.iter().filter(|former| !former.shown.is_over);
+        let areas = former.map(|former| &former.area).chain(&self.present);
+        areas.filter_map(|area| Some(of_area(area, Shown::anything(), sharding)?.sharding))
     }
 
     /// The shardings of before, as those of the shard of `sharding`. `None` if one cannot be read.

@@ -190,7 +190,8 @@ fn show_a_root(tale: &Tale, installed: &Installed) -> Result<()> {
             tale.say(&format!("    {line}"))?;
         }
     }
-    tell_trees(tale, installed)?;
+    let others = tell_trees(tale, installed)?;
+    tell_foreign_write(tale, installed, &others)?;
     in_demo(&end)?;
     in_demo(&["delete", "shardingconfig", Installed::ROOT])?;
     until("its children are gone", HANDLED_WITHIN, || {
@@ -199,18 +200,51 @@ fn show_a_root(tale: &Tale, installed: &Installed) -> Result<()> {
     })
 }
 
-/// Prints the handlers of the trees' Widgets, once each of the three shards has some.
-fn tell_trees(tale: &Tale, installed: &Installed) -> Result<()> {
+/// Prints what becomes of a write into a namespace of another shard, whatever the resource.
+fn tell_foreign_write(tale: &Tale, installed: &Installed, namespace: &str) -> Result<()> {
+    let pod = Installed::PODS[0];
+    tale.say(&format!("{pod} deletes a Secret of {namespace}: no limit names Secrets"))?;
+    let path = format!("/api/v1/namespaces/{namespace}/secrets/any");
+    let status = installed.request_of(pod, "DELETE", &path)?;
+    let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
+    tale.say(&format!(
+        "    {} {}: {}",
+        status["code"],
+        text(&status["reason"]),
+        text(&status["message"])
+    ))?;
+    if (&status["code"], &status["reason"]) != (&json!(403), &json!("NotInShard")) {
+        bail!("it was not refused: {status}");
+    }
+    let path = format!(
+        "/apis/ctrlmesh.kusionstack.io/v1alpha1/namespaces/{NAMESPACE}/shardingconfigs/demo-1-normal"
+    );
+    let told = until("the shard's condition tells it", HANDLED_WITHIN, || {
+        let config: Value = installed.node().api().client().get(&path)?.json()?;
+        let mut all = config["status"]["conditions"].as_array().into_iter().flatten();
+        let refused = all.find(|one| one["type"] == "WritesRefused" && one["status"] == "True");
+        Ok(refused.map(|refused| text(&refused["message"])))
+    })?;
+    tale.say(&format!("the condition WritesRefused of demo-1-normal: {told}"))
+}
+
+/// Prints the handlers of the trees' Widgets, once each of the three shards has some. Returns a namespace
+/// that is not of the first.
+fn tell_trees(tale: &Tale, installed: &Installed) -> Result<String> {
     let seen = until("each shard handles some", HANDLED_WITHIN, || {
         let mut seen = installed.shards().widgets()?;
         seen.retain(|widget| TREES.contains(&widget.namespace.as_str()));
         let is_busy = |pod: &&&str| seen.iter().any(|widget| widget.handled_by == ***pod);
         Ok((Installed::PODS.iter().filter(is_busy).count() == 3).then_some(seen))
     })?;
+    let mut others = None;
     for Widget { namespace, handled_by, .. } in seen {
         tale.say(&format!("    the Widget of {namespace} is handled by {handled_by}"))?;
+        if handled_by != Installed::PODS[0] {
+            others.get_or_insert(namespace);
+        }
     }
-    Ok(())
+    others.context("the first shard handles all")
 }
 
 /// The fifth act: the operator's webhooks are sharded as its controllers are, so that a canary's are

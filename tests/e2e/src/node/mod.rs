@@ -158,6 +158,25 @@ impl Node {
         builder::import(self.bed.path(), image)
     }
 
+    /// A command in the network of a container, by the container's id: its arguments are a program's.
+    ///
+    /// # Errors
+    ///
+    /// When there is no such container.
+    pub fn command_beside(&self, id: &str) -> Result<Command> {
+        let mut tasks = self.command("ctr");
+        tasks.arg("--address").arg(self.api.directory().join("containerd.sock"));
+        let output = tasks.args(["--namespace", "k8s.io", "tasks", "ls"]).output();
+        let output = output.context("running ctr")?;
+        let tasks = String::from_utf8_lossy(&output.stdout);
+        let mut of_id = tasks.lines().filter_map(|line| line.strip_prefix(id));
+        let pid = of_id.find_map(|rest| rest.split_whitespace().next());
+        let pid = pid.with_context(|| format!("container {id} does not run: {tasks}"))?;
+        let mut command = self.command("nsenter");
+        command.arg(format!("--net=/proc/{pid}/ns/net")).arg("--");
+        Ok(command)
+    }
+
     /// Sends SIGKILL to the first process of a container, by the container's id.
     ///
     /// # Errors

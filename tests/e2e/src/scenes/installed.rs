@@ -418,6 +418,38 @@ impl Installed {
 }
 
 impl Installed {
+    /// The answer to a request of a pod to the API server, as its controller would send it: from the pod's
+    /// network and with its account.
+    ///
+    /// # Errors
+    ///
+    /// When there is no such pod, or no answer.
+    pub fn request_of(&self, pod: &str, method: &str, path: &str) -> Result<Value> {
+        let node = self.node();
+        let of_pod = |path: &str| {
+            let output = format!("jsonpath={path}");
+            node.kubectl(&["--namespace", NAMESPACE, "get", "pod", pod, "--output", &output])
+        };
+        let account = of_pod("{.spec.serviceAccountName}")?;
+        let id = of_pod("{.status.containerStatuses[0].containerID}")?;
+        let token = node.kubectl(&["--namespace", NAMESPACE, "create", "token", account.trim()])?;
+        let server = node.kubectl(&[
+            "get",
+            "service",
+            "kubernetes",
+            "--output",
+            "jsonpath={.spec.clusterIP}",
+        ])?;
+        let mut curl = node.command_beside(id.trim().trim_start_matches("containerd://"))?;
+        // The certificate of the mesh is another test's matter.
+        curl.args(["curl", "-sS", "--insecure", "--max-time", "20", "--request", method]);
+        curl.arg("--header").arg(format!("Authorization: Bearer {}", token.trim()));
+        curl.arg(format!("https://{}{path}", server.trim()));
+        let output = curl.output().context("running curl")?;
+        let errors = String::from_utf8_lossy(&output.stderr);
+        serde_json::from_slice(&output.stdout).with_context(|| format!("{method} {path}: {errors}"))
+    }
+
     /// Runs `ctrlmesh handover` about the operator's ring, and returns its output.
     ///
     /// # Errors

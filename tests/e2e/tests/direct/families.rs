@@ -1,13 +1,19 @@
 //! An operator that deletes what lacks a parent and creates what is missing, in two shards, while its
 //! namespace goes from one to the other: no child is deleted, and none is made twice.
 
-use std::{collections::BTreeMap, env};
+use std::{
+    cell::RefCell,
+    collections::BTreeMap,
+    env,
+    process::Command,
+    time::{SystemTime, UNIX_EPOCH},
+};
 
 use anyhow::{Context, Result, ensure};
-use ctrlmesh_e2e::{Program, Proxy, until};
+use ctrlmesh_e2e::{Program, Proxy, Rule, go_clients, until};
 use serde_json::{Value, json};
 
-use crate::direct::bed::{Bed, LIMIT, Way, sharding_config};
+use crate::direct::bed::{Bed, LIMIT, seconds, sharding_config};
 
 /// The parents in the namespace that moves.
 const PARENTS: usize = 60;
@@ -36,6 +42,8 @@ struct Shard<'b> {
     mode: &'static str,
     proxy: Proxy,
     operator: Program,
+    /// The times between which it had the namespace of the test, in seconds since 1970.
+    had: RefCell<Vec<[f64; 2]>>,
 }
 
 impl<'b> Shard<'b> {
@@ -46,11 +54,18 @@ impl<'b> Shard<'b> {
         mode: &'static str,
         flags: &[&str],
     ) -> Result<Self> {
+        let account = format!("{own}-{}", bed.namespace);
+        let account = bed.api.service_account(&bed.namespace, &account, &[Rule::all()])?;
         let proxy =
             Proxy::builder("mine", &policy(namespaces, mode)).keeps_state().start(&bed.api)?;
-        let operator = bed.clients(&Way::Through(&proxy), "family", flags)?;
+        let mut command = Command::new(go_clients()?);
+        command.arg("family").args(flags);
+        command.arg("--kubeconfig").arg(proxy.kubeconfig(&bed.api, &account.token)?);
+        let operator = bed.program("family", &command)?;
         operator.wait_for(LIMIT, |line| line["event"] == "ready").context("the operator starts")?;
-        Ok(Self { own, bed, mode, proxy, operator })
+        let has_it = namespaces.contains(&&*bed.namespace);
+        let had = if has_it { vec![[0.0, f64::INFINITY]] } else { Vec::new() };
+        Ok(Self { own, bed, mode, proxy, operator, had: RefCell::new(had) })
     }
 
     /// Has the namespace of the test from now on, or not: returns once both watches show it.
@@ -59,12 +74,43 @@ impl<'b> Shard<'b> {
         let before = changed()?;
         let mut namespaces = vec![self.own];
         namespaces.extend(has_it.then_some(&*self.bed.namespace));
+        if has_it {
+            self.had.borrow_mut().push([now(), f64::INFINITY]);
+        }
         self.proxy.change_policy(&policy(&namespaces, self.mode))?;
+        if !has_it && let Some(had) = self.had.borrow_mut().last_mut() {
+            had[1] = now();
+        }
         until(
             "both watches show the move",
             LIMIT,
             || Ok((changed()? >= before + 2.0).then_some(())),
         )
+    }
+
+    /// The API server took no write of it in the namespace of the test but while it had that. Returns the
+    /// number of its writes there.
+    fn wrote_its_own_alone(&self) -> Result<usize> {
+        let (namespace, own) = (&self.bed.namespace, self.own);
+        let user = format!("system:serviceaccount:{namespace}:{own}-{namespace}");
+        let mut writes = 0;
+        for entry in self.bed.api.audit().entries()? {
+            let of = entry.object_ref.unwrap_or_default();
+            let is_write = ["create", "delete", "deletecollection"].contains(&entry.verb.as_str());
+            let is_taken = entry.response_status.as_ref().is_some_and(|status| status.code < 300);
+            if !is_write || !is_taken || entry.user.username != user || of.namespace != *namespace {
+                continue;
+            }
+            writes += 1;
+            let at = seconds(&entry.request_received_timestamp)?;
+            let had = self.had.borrow();
+            ensure!(
+                had.iter().any(|[from, to]| *from <= at && at <= *to),
+                "{own} wrote {} at {at}, and had the namespace {had:?}",
+                of.name
+            );
+        }
+        Ok(writes)
     }
 
     fn count(&self, event: &str) -> usize {
@@ -80,6 +126,10 @@ impl<'b> Shard<'b> {
         };
         Ok([of("moved")?, of("gained")?])
     }
+}
+
+fn now() -> f64 {
+    SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs_f64()
 }
 
 fn parent(bed: &Bed, name: &str) -> Result<()> {
@@ -137,6 +187,10 @@ fn moves(
         blue.count("deleted"),
         green.count("deleted")
     );
+    if mode == "Enforce" {
+        let writes = blue.wrote_its_own_alone()? + green.wrote_its_own_alone()?;
+        ensure!(writes > PARENTS, "{writes} writes are in the audit log");
+    }
     let [of_blue, of_green] = [blue.refused()?, green.refused()?];
     Ok((count, [of_blue[0] + of_green[0], of_blue[1] + of_green[1]]))
 }
