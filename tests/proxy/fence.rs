@@ -157,7 +157,7 @@ async fn bad_write_on_the_view_before_a_move_is_a_conflict() {
     // What was never the shard's is no conflict.
     assert_eq!(refused(&mut client, Method::POST, "/api/v1/namespaces/c/secrets").await.0, 403);
     let _events = answer_change(vec![list], &mut upstream).await;
-    until_shown(seen, "DELETED").await;
+    let _seen = until_shown(seen, "DELETED").await;
     let start = Instant::now();
     while refused(&mut client, Method::POST, FOREIGN).await.0 == 409 {
         assert!(start.elapsed() < PATIENCE, "the move is shown, and still a conflict");
@@ -197,7 +197,7 @@ async fn bad_delete_in_a_namespace_that_has_just_come_is_a_conflict() {
     }
     let began = Instant::now();
     let _events = answer_change(held, &mut upstream).await;
-    until_shown(seen, "ADDED").await;
+    let _seen = until_shown(seen, "ADDED").await;
     let (code, _) = refused(&mut client, Method::DELETE, &format!("{FOREIGN}/x")).await;
     assert_eq!(code, 409, "it works off what it was shown");
     let mut upstream = upstream;
@@ -265,14 +265,12 @@ async fn watching(
     (seen, events)
 }
 
-/// Waits until a watch shows an event of this type.
-async fn until_shown(mut seen: Response<Incoming>, kind: &str) {
+/// Waits until a watch shows an event of this type, and returns it.
+async fn until_shown(mut seen: Response<Incoming>, kind: &str) -> Response<Incoming> {
     loop {
         let chunk = soon("an event", client::chunk(&mut seen)).await.unwrap().unwrap();
         if String::from_utf8_lossy(&chunk).contains(kind) {
-            // The watch goes on.
-            tokio::spawn(async move { while let Some(Ok(_)) = client::chunk(&mut seen).await {} });
-            return;
+            return seen;
         }
     }
 }
