@@ -76,7 +76,7 @@ pub(super) fn explain(policy: &Policy, method: &Method, target: &str) -> Result<
 
 /// The judgement of a write. `None` if it is not judged.
 fn fenced(policy: &Policy, info: &RequestInfo<'_>) -> Option<String> {
-    let Policy { config, sharding, fence } = policy;
+    let Policy { sharding, fence, .. } = policy;
     Some(match fence.judge(sharding, info) {
         Verdict::Exempt => return None,
         Verdict::Unjudged if info.resource()?.namespace.is_none() => return None,
@@ -97,7 +97,7 @@ fn fenced(policy: &Policy, info: &RequestInfo<'_>) -> Option<String> {
             )
         }
         Verdict::Refused => {
-            let refused = fence.refused(sharding, &config.object, info, None)?;
+            let refused = fence.refused(sharding, info, None);
             format!("{} ({}): {}", refused.status.code, refused.refusal.label(), refused.why)
         }
     })

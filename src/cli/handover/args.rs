@@ -7,7 +7,8 @@ use crate::cli::cluster::ObjectName;
 /// The flags of `ctrlmesh handover`.
 #[derive(Args, Clone, Debug)]
 pub struct HandoverArgs {
-    /// The namespace of the ring [default: for a RING, that of the kubeconfig; else all]
+    /// The namespace of the ring [default: for a RING, that of the kubeconfig, or the only one that has it;
+    /// else all]
     #[arg(long, short, env = "CTRLMESH_NAMESPACE", value_name = "NAME")]
     pub(super) namespace: Option<String>,
 

@@ -42,6 +42,8 @@ pub enum HandoverError {
     Cluster(#[from] ClusterError),
     #[error("there is no ring {ring} in namespace {namespace}: {}", there_are(.others))]
     NoRing { namespace: String, ring: String, others: Vec<String> },
+    #[error("several namespaces have a ring of this name: give one of {}", .0.join(", "))]
+    Several(Vec<String>),
     #[error("cannot print the rings as JSON")]
     Json(#[from] serde_json::Error),
     #[error("cannot write to standard output")]
@@ -53,7 +55,7 @@ impl HandoverError {
     pub fn exit_code(&self) -> u8 {
         match self {
             Self::Cluster(error) => error.exit_code,
-            Self::NoRing { .. } => 64,
+            Self::NoRing { .. } | Self::Several(_) => 64,
             Self::Json(_) => 70,
             Self::Output(_) => 69,
         }
@@ -120,6 +122,8 @@ pub(super) async fn unsettled(
 /// The rings that are asked for.
 struct Asked {
     namespace: Option<String>,
+    /// Whether nobody has named the namespace.
+    is_default: bool,
     ring: Option<String>,
 }
 
@@ -128,16 +132,26 @@ impl Asked {
         let named = args.ring.clone();
         let ring = named.as_ref().map(|ring| ring.name.clone());
         let given = named.and_then(|ring| ring.namespace).or_else(|| args.namespace.clone());
+        let is_default = given.is_none();
         let namespace = match (given, &ring) {
             (None, Some(_)) => Some(cluster.default_namespace().await?),
             (given, _) => given,
         };
-        Ok(Self { namespace, ring })
+        Ok(Self { namespace, is_default, ring })
     }
 
     async fn look(&self, cluster: &Cluster) -> Result<(Vec<RingState>, Versions), HandoverError> {
         let found = Found::of(cluster, self.namespace.as_deref()).await?;
         let mut rings = states(&found);
+        if let Some(ring) = &self.ring
+            && self.is_default
+            && rings.iter().all(|state| state.ring != *ring)
+            // Who may not see all namespaces is told of this one.
+            && let Ok(everywhere) = Found::of(cluster, None).await
+            && let Some(one) = only(states(&everywhere), ring)?
+        {
+            return Ok((vec![one], Versions::of(&everywhere)));
+        }
         if let (Some(ring), Some(namespace)) = (&self.ring, &self.namespace) {
             let others: Vec<_> = rings.iter().map(|state| state.ring.clone()).collect();
             rings.retain(|state| state.ring == *ring);
@@ -148,6 +162,16 @@ impl Asked {
         }
         Ok((rings, Versions::of(&found)))
     }
+}
+
+/// The only ring of this name. `None` if there is none.
+fn only(rings: Vec<RingState>, name: &str) -> Result<Option<RingState>, HandoverError> {
+    let mut named: Vec<_> = rings.into_iter().filter(|state| state.ring == *name).collect();
+    if named.len() > 1 {
+        let names = named.iter().map(|state| format!("{}/{name}", state.namespace));
+        return Err(HandoverError::Several(names.collect()));
+    }
+    Ok(named.pop())
 }
 
 fn print(args: &HandoverArgs, rings: &[RingState]) -> Result<(), HandoverError> {

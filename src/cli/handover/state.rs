@@ -13,7 +13,7 @@ use serde::Serialize;
 
 use super::found::{Found, FoundLease, FoundPod};
 use crate::policy::{
-    Rule, Scope, ShardingDraft, choose, object_of,
+    Checked, Rule, Scope, ShardingDraft, choose, object_of,
     ring::{Claim, Lease, Overlap, Said, Standing, Wanted},
     shard_of,
 };
@@ -106,6 +106,8 @@ pub enum State {
     Claims,
     /// The pod does not claim what another config wants, too.
     Overlaps,
+    /// The pod's config is deleted or cannot be used, and the last good one stays in force.
+    LastGood,
     /// The pod's Lease cannot be read, and counts as a claim of everything.
     Unreadable,
     /// The pod has no Lease, and so nobody waits for it.
@@ -165,7 +167,8 @@ fn state(found: &Found, namespace: &str, ring: &str) -> RingState {
     for (read, lease) in found_leases.iter().zip(&leases) {
         let wish = wishes.iter().find(|wish| lease.shard.as_deref() == Some(&*wish.shard));
         let standing = Standing::of(lease, wish.map(|wish| &*wish.area), &leases);
-        let pod = ring_pods.with_lease(read, lease, &standing, &overlaps);
+        let last_good = last_good(found, namespace, lease.shard.as_deref());
+        let pod = ring_pods.with_lease(read, lease, &standing, &overlaps, last_good);
         shards.entry(read.says.shard.as_deref()).or_default().push(pod);
     }
     let shards = shards.into_iter().map(|(shard, mut pods)| {
@@ -183,6 +186,20 @@ fn state(found: &Found, namespace: &str, ring: &str) -> RingState {
         ring: ring.to_owned(),
         shards: shards.collect(),
         overlaps: overlaps.iter().map(OverlapState::of).collect(),
+    }
+}
+
+/// What became of the config of a shard, if its pods go by the last good one.
+fn last_good(found: &Found, namespace: &str, shard: Option<&str>) -> Option<&'static str> {
+    let shard = shard?;
+    let is_its = |checked: &&Checked| {
+        let object = object_of(checked);
+        *object.namespace == *namespace && *object.name == *shard
+    };
+    match found.configs.iter().find(is_its) {
+        None => Some("is deleted"),
+        Some(Err(_)) => Some("cannot be used"),
+        Some(Ok(_)) => None,
     }
 }
 
@@ -221,12 +238,21 @@ impl Pods<'_> {
         lease: &Lease<Arc<Scope>>,
         standing: &Standing<'_, Arc<Scope>>,
         overlaps: &[Overlap],
+        last_good: Option<&'static str>,
     ) -> PodState {
         let says = &read.says;
         let waits_for: Vec<_> =
             standing.waits_for.iter().map(|(lease, rules)| self.wait(lease, rules)).collect();
         let is_there = self.found.pods.iter().any(|pod| pod.uid == says.pod_uid);
-        let (state, mut sentence) = in_words(lease, standing, &waits_for, overlaps);
+        let (state, mut sentence) = match (last_good, lease.shard.as_deref()) {
+            (Some(why), Some(shard)) if is_there => {
+                let sentence = format!(
+                    "goes by its last config, which stays in force: ShardingConfig {shard} {why}"
+                );
+                (State::LastGood, sentence)
+            }
+            _ => in_words(lease, standing, &waits_for, overlaps),
+        };
         if !is_there {
             sentence.push_str("; its pod is gone");
         }

@@ -172,6 +172,39 @@ fn a_pod_waits_until_the_other_has_given_up() {
 }
 
 #[test]
+fn bad_config_that_is_deleted_or_cannot_be_used_stays_in_force() {
+    let blue = config("blue", MONDAY, &["ant"], &json!({}));
+    let mut bad = blue.clone();
+    bad["spec"]["selector"] = json!({ "matchLabel": {} });
+    for (configs, why) in [(vec![], "is deleted"), (vec![bad], "cannot be used")] {
+        let found = found(&configs, vec![lease("blue-0", &blue)], vec![pod("blue-0", "blue")]);
+        let rings = states(&found);
+        let state = &rings[0].shards[0].pods[0];
+        assert_eq!(state.state, State::LastGood);
+        let says = "goes by its last config, which stays in force: ShardingConfig blue";
+        assert_eq!(state.says, format!("{says} {why}"));
+    }
+}
+
+#[test]
+fn a_ring_is_found_by_a_name_that_only_one_has() {
+    let blue = config("blue", MONDAY, &["ant"], &json!({}));
+    let there = |namespaces: &[&str]| {
+        let leases = namespaces.iter().map(|namespace| {
+            let mut lease = lease("blue-0", &blue);
+            (*namespace).clone_into(&mut lease.namespace);
+            lease
+        });
+        states(&found(&[], leases.collect(), vec![]))
+    };
+    let one = super::only(there(&["far"]), "op").unwrap().unwrap();
+    assert_eq!((&*one.namespace, &*one.ring), ("far", "op"));
+    assert!(super::only(there(&["far"]), "other").unwrap().is_none());
+    let said = super::only(there(&["far", "ns"]), "op").unwrap_err().to_string();
+    assert_eq!(said, "several namespaces have a ring of this name: give one of far/op, ns/op");
+}
+
+#[test]
 fn a_pod_is_silent_if_it_is_waited_for_and_its_lease_stays_as_it_is() {
     let at = everything();
     let rings = states(&at);

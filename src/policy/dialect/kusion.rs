@@ -18,6 +18,7 @@ use super::{
 use crate::{
     api::{Controller, HandoverMode, Root, ShardingConfigSpec},
     policy::{
+        fence::Fence,
         object::ObjectRef,
         parts::PodConfig,
         roots::{Lot, Shard},
@@ -66,7 +67,7 @@ fn compile(object: ObjectRef, spec: &ShardingConfigSpec) -> Result<ShardingDraft
     let config = PodConfig { object, pods };
     let waits = spec.handover.as_ref().and_then(|handover| handover.mode).unwrap_or_default()
         == HandoverMode::Wait;
-    let fence = Arc::new(fence);
+    let fence = Arc::new(Fence { config: config.object.to_string().into(), ..fence });
     Ok(ShardingDraft {
         config,
         created: None,

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use crate::{
     api::Except,
-    policy::{Area, GroupResource, ObjectRef, Refusal, Refused, Rule, Scope},
+    policy::{Area, GroupResource, Refusal, Refused, Rule, Scope},
     wire::{request::RequestInfo, status::Details},
 };
 
@@ -73,7 +73,7 @@ impl Foreign {
         info: &RequestInfo<'_>,
         shard: &str,
         owner: Option<&str>,
-        config: &ObjectRef,
+        config: &str,
         field: &str,
     ) -> Refused {
         let Self { resource, .. } = self;

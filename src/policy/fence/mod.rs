@@ -10,7 +10,7 @@ mod foreign;
 pub(in crate::policy) use self::except::Except;
 use self::exempt::is_exempt;
 pub use self::{except::BadExcept, foreign::Foreign};
-use super::{GroupResource, ObjectRef, Refused, Rule, Sharding};
+use super::{GroupResource, Refusal, Refused, Rule, Sharding};
 use crate::{api::FenceMode, wire::request::RequestInfo};
 
 /// The part of a policy that says which writes pass. It has no epoch: a change of it touches no watch.
@@ -21,6 +21,8 @@ pub struct Fence {
     pub(in crate::policy) except: Vec<Except>,
     /// The limits of the config, in its order.
     pub(in crate::policy) limits: Vec<FencedLimit>,
+    /// The config, for people.
+    pub(in crate::policy) config: Box<str>,
 }
 
 /// A limit, as far as the fence asks.
@@ -136,15 +138,16 @@ impl Fence {
     pub fn refused(
         &self,
         sharding: &Sharding,
-        config: &ObjectRef,
         info: &RequestInfo<'_>,
         owner: Option<&str>,
-    ) -> Option<Refused> {
-        let foreign = Foreign::of(info)?;
+    ) -> Refused {
+        let Some(foreign) = Foreign::of(info) else {
+            return Refusal::NotInShard.because("the namespace is not in the shard");
+        };
         let limit =
             self.limit(&foreign.resource).filter(|_| sharding.scope(&foreign.resource).is_some());
         let field = limit.map_or("spec.limits", |limit| &limit.field);
-        Some(foreign.refused(info, sharding.shard(), owner, config, field))
+        foreign.refused(info, sharding.shard(), owner, &self.config, field)
     }
 }
 

@@ -291,7 +291,7 @@ fn a_refusal_names_shard_owner_config_field_and_remedy() {
     let policy = policy(&widgets_of_a(), &enforced());
     let refused = |path: &str, owner| {
         let info = RequestInfo::parse(&Method::DELETE, path, None).unwrap();
-        policy.fence.refused(&policy.sharding, &policy.config.object, &info, owner).unwrap()
+        policy.fence.refused(&policy.sharding, &info, owner)
     };
     let secret = refused("/api/v1/namespaces/b/secrets/x", Some("green"));
     assert_eq!(

@@ -181,7 +181,7 @@ impl Feed {
     }
 
     /// The config of the policy in force. `None` before the first.
-    pub(in crate::proxy) fn config(&self) -> Option<PodConfig> {
+    pub(super) fn config(&self) -> Option<PodConfig> {
         self.state.lock().config.clone()
     }
 

@@ -67,11 +67,11 @@ fn early(pair: &Pair, info: &RequestInfo<'_>, in_force: &InForce) -> Option<Refu
     {
         return None;
     }
-    let write = Foreign::of(info)?;
+    let write = Foreign::of(info).map(|write| write.example(info, None));
     count(pair, info, "gained");
     Some(Refusal::NamespaceMoved.because(format_args!(
         "cannot {} now: the namespace has just come to shard {}, and what it holds may not be shown whole",
-        write.example(info, None),
+        write.unwrap_or_default(),
         in_force.sharding.shard(),
     )))
 }
@@ -95,29 +95,32 @@ fn foreign(
     verdict: Verdict,
 ) -> Option<Refused> {
     let feed = &pair.worker.shared.feed;
-    let write = Foreign::of(info)?;
-    let owner = owner(feed, &write);
+    let write = Foreign::of(info);
+    let owner = write.as_ref().and_then(|write| owner(feed, write));
+    let example = write.as_ref().map(|write| write.example(info, owner.as_deref()));
+    let example = example.unwrap_or_default();
     let moved = in_force.moves.iter().filter(|moved| !moved.is_shown());
     let mut moved = moved.filter(|moved| fence.judge(&moved.before, info) == Verdict::Inside);
     if verdict == Verdict::Refused && moved.next().is_some() {
         count(pair, info, "moved");
         return Some(Refusal::NamespaceMoved.because(format_args!(
-            "cannot {}: the namespace has just left shard {}, and what the client was shown is old",
-            write.example(info, owner.as_deref()),
+            "cannot {example}: the namespace has just left shard {}, and what the client was shown is old",
             in_force.sharding.shard(),
         )));
     }
     count(pair, info, verdict.label());
-    let example = write.example(info, owner.as_deref());
-    if feed.foreign_writes().add(write, verdict, example.clone()) {
+    let is_new = write.is_some_and(|write| {
+        feed.foreign_writes().add(write, verdict, example.clone())
+    });
+    if is_new {
         tracing::warn!(
             verdict = verdict.label(),
             write = example,
             "write into another shard's namespace"
         );
     }
-    let config = feed.config().filter(|_| verdict == Verdict::Refused)?;
-    fence.refused(&in_force.sharding, &config.object, info, owner.as_deref())
+    let refused = || fence.refused(&in_force.sharding, info, owner.as_deref());
+    (verdict == Verdict::Refused).then(refused)
 }
 
 /// The shard that has the namespace of a write, among those of the pod's ring, or of its webhook.
