@@ -88,6 +88,8 @@ pub enum Weight {
     /// None: the shards have equal parts of all buckets, or of all hashes.
     #[default]
     Even,
+    /// One, whatever it holds: the shards have equal numbers of namespaces, also where there are few.
+    Namespaces,
     /// The number of its objects of the sharded resources, which the manager counts. It needs the right to
     /// list them: the chart's value `counted`.
     Objects,

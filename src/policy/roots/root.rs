@@ -69,7 +69,7 @@ pub enum Load<'l> {
     Unknown,
     /// They are counted.
     Known {
-        /// The number of the sharded resources' objects in each namespace.
+        /// The number of the sharded resources' objects in each namespace, or one for each namespace.
         objects: &'l BTreeMap<String, u64>,
         /// Whether objects may move now for the sake of balance alone.
         may_move: bool,
@@ -166,6 +166,11 @@ impl Root {
             *limit = lot.limit(limit);
         }
         spec
+    }
+
+    /// Whether its shards have equal numbers of namespaces.
+    pub fn counts_namespaces(&self) -> bool {
+        self.weight == Weight::Namespaces
     }
 
     /// The resources whose objects are counted, each by its group and its plural name.

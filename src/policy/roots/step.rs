@@ -98,6 +98,10 @@ pub fn step(root: &Root, children: &BTreeMap<String, Child>, load: Load<'_>) -> 
         return Step::of([writes.collect()], Vec::new());
     }
     let wanted: BTreeSet<String> = root.shards().map(|shard| root.name(shard)).collect();
+    // They are known in a moment, and shards that are drawn without them would move then.
+    if root.counts_namespaces() && matches!(load, Load::Unknown) {
+        return Step::of([], vec![Hold::Uncounted(wanted.into_iter().collect())]);
+    }
     let foreign = children.iter().filter(|(name, child)| !child.is_own && wanted.contains(*name));
     let foreign: Vec<_> = foreign.map(|(name, _)| name.clone()).collect();
     if !foreign.is_empty() {

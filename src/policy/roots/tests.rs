@@ -462,6 +462,70 @@ fn names(writes: &[Write]) -> Vec<String> {
     writes.iter().map(name).collect()
 }
 
+/// The root over `size` shards with equal numbers of namespaces.
+fn of_namespaces(size: u32) -> Root {
+    let mut spec = spec(&Value::Null, size, "Namespace");
+    spec["root"]["auto"]["weight"] = json!("Namespaces");
+    root(&spec)
+}
+
+/// The numbers of these namespaces in the shards, once all that may move has.
+fn spread(root: &Root, world: &mut World, namespaces: &BTreeSet<String>) -> Vec<usize> {
+    let objects = namespaces.iter().map(|name| (name.clone(), 1)).collect();
+    for _ in 0..3 {
+        for (name, child) in &mut world.children {
+            child.pods = root.shard_named(name).map(|at| root.pods(at).collect()).unwrap();
+            child.is_ready = true;
+        }
+        let load = Load::Known { objects: &objects, may_move: true };
+        let (writes, _) = next_of(root, world, load);
+        writes.iter().for_each(|write| world.write(write));
+    }
+    let of = |child: &Child| {
+        let lot = child.lot.as_ref().unwrap();
+        namespaces.iter().filter(|name| lot.has_namespace(name)).count()
+    };
+    world.children.values().map(of).collect()
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 200, failure_persistence: None, ..Default::default() })]
+
+    #[test]
+    fn few_namespaces_are_spread_evenly_when_shards_are_drawn(
+        namespaces in prop::collection::btree_set("[a-z][a-z0-9-]{0,8}[a-z0-9]", 0..256),
+        size in 1..32_u32,
+    ) {
+        let counts = spread(&of_namespaces(size), &mut World::default(), &namespaces);
+        prop_assert_eq!(counts.iter().sum::<usize>(), namespaces.len());
+        let (least, most) = (counts.iter().min().unwrap(), counts.iter().max().unwrap());
+        prop_assert!(most - least <= 1, "{:?}", counts);
+    }
+}
+
+#[test]
+fn a_namespace_more_moves_nothing_unless_a_shard_has_too_many() {
+    let root = of_namespaces(2);
+    let mut world = World::default();
+    assert_eq!(step(&root, &world.children, Load::Unknown).phases, [[]; 0], "they are not known yet");
+    let mut namespaces: BTreeSet<String> = (0..12).map(|at| format!("team-{at:02}")).collect();
+    assert_eq!(spread(&root, &mut world, &namespaces), [6, 6]);
+    let lots = |world: &World| -> Vec<_> {
+        world.children.values().map(|child| child.lot.clone()).collect()
+    };
+    let before = lots(&world);
+    namespaces.insert("one-more".to_owned());
+    spread(&root, &mut world, &namespaces);
+    assert_eq!(lots(&world), before);
+    // All that comes falls to one shard.
+    let first = world.children["op-1-normal"].lot.clone().unwrap();
+    let more = (0..100).map(|at| format!("more-{at}")).filter(|name| first.has_namespace(name));
+    namespaces.extend(more.take(12));
+    let counts = spread(&root, &mut world, &namespaces);
+    assert!(counts.iter().all(|count| (11..=14).contains(count)), "{counts:?}");
+    assert_ne!(lots(&world), before);
+}
+
 #[test]
 fn i15_a_shard_more_comes_with_its_pod_and_one_less_goes_empty() {
     let sized = |size| root(&spec(&Value::Null, size, "Namespace"));

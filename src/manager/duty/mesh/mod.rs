@@ -270,7 +270,8 @@ impl Mesh {
 
     /// The roots, with the pods that go by their children.
     pub(super) fn roots<'m>(&'m self, chosen: &[ChosenPod<'m>]) -> Roots<'m> {
-        let of = |configs| Roots::of(configs, chosen, &self.leases, &self.counts);
+        let namespaces = self.namespaces.as_deref();
+        let of = |configs| Roots::of(configs, chosen, &self.leases, &self.counts, namespaces);
         self.configs.as_deref().map(of).unwrap_or_default()
     }
 

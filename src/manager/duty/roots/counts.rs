@@ -22,7 +22,10 @@ use tokio::time::{Instant, sleep_until, timeout};
 use crate::{
     cluster::{NotListed, chain, pages},
     manager::{duty::subject::ANSWER, shared::Shared},
-    policy::roots::{Load, Root},
+    policy::{
+        NamespaceLabels,
+        roots::{Load, Root},
+    },
 };
 
 /// The number of a resource's objects in each namespace.
@@ -160,8 +163,20 @@ impl Counts {
         root.clone().or_fence_mode(self.shared.config.fence.fence_roots)
     }
 
-    /// Calls `then` with the load of the root at a key.
-    pub(super) fn with_load<T>(&self, key: &str, root: &Root, then: impl Fn(Load<'_>) -> T) -> T {
+    /// Calls `then` with the load of the root at a key. The labels of all namespaces are `None` until they
+    /// were listed once.
+    pub(super) fn with_load<T>(
+        &self,
+        key: &str,
+        root: &Root,
+        namespaces: Option<&NamespaceLabels>,
+        then: impl Fn(Load<'_>) -> T,
+    ) -> T {
+        if root.counts_namespaces() {
+            let Some(namespaces) = namespaces else { return then(Load::Unknown) };
+            let objects = namespaces.keys().map(|name| (name.clone(), 1)).collect();
+            return then(Load::Known { objects: &objects, may_move: self.may_move(key) });
+        }
         let mut objects: Cow<'_, Objects> = Cow::Owned(Objects::new());
         for (at, (group, resource)) in root.counted().enumerate() {
             let Some(some) = self.known.get(&(group.to_owned(), resource.to_owned())) else {

@@ -22,7 +22,7 @@ use super::{
 use crate::{
     manager::configs::{ConfigFacts, Configs, RootOf, key, name},
     policy::{
-        Draft, NotChosen, object_of,
+        Draft, NamespaceLabels, NotChosen, object_of,
         roots::{Child, Hold, Root, Step, step},
     },
 };
@@ -54,6 +54,7 @@ impl<'m> Roots<'m> {
         chosen: &[ChosenPod<'m>],
         leases: &Leases,
         counts: &Counts,
+        namespaces: Option<&NamespaceLabels>,
     ) -> Self {
         let mut pods: BTreeMap<String, Vec<&ChosenPod<'m>>> = BTreeMap::new();
         for one in chosen {
@@ -78,7 +79,8 @@ impl<'m> Roots<'m> {
             });
             let found = found.collect();
             let fenced = counts.fenced(root);
-            let step = counts.with_load(at, root, |load| step(&fenced, &found, load));
+            let step = counts
+                .with_load(at, root, namespaces, |load| step(&fenced, &found, load));
             let (surplus, uncounted) = (surplus(at, root, chosen), counts.problem(root));
             (at, RootFacts { root, children, step, surplus, uncounted })
         };

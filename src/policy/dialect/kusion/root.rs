@@ -45,8 +45,14 @@ pub(super) fn root(
     let by = by.unwrap_or_default();
     hashes(given, by, problems);
     let weight = weight.unwrap_or_default();
+    if weight != Weight::Even && by == By::Uid {
+        let what = format!(
+            "{weight:?} is for namespaces, and uids spread the objects evenly: leave it out"
+        );
+        problems.add("spec.root.auto.weight", what);
+    }
     if weight == Weight::Objects {
-        counted(given, by, problems);
+        counted(given, problems);
     }
     let canary = given.canary.as_ref().and_then(|given| canary(given, problems));
     let buckets = canary.as_ref().filter(|canary| canary.names.is_none());
@@ -125,12 +131,8 @@ fn hashes(given: &api::Root, by: By, problems: &mut Problems) {
     }
 }
 
-/// Objects are counted by resource, in namespaces.
-fn counted(given: &api::Root, by: By, problems: &mut Problems) {
-    if by == By::Uid {
-        let what = "Objects is for namespaces, and uids spread the objects evenly: leave it out";
-        problems.add("spec.root.auto.weight", what);
-    }
+/// Objects are counted by resource.
+fn counted(given: &api::Root, problems: &mut Problems) {
     for (at, limit) in given.resource_selector.iter().enumerate() {
         let is_any = |names: &[String]| names.iter().any(|name| name == "*");
         let any = |one: &api::Resources| is_any(&one.api_groups) || is_any(&one.resources);
