@@ -36,12 +36,11 @@ impl Foreign {
         mut shards: impl Iterator<Item = (&'s str, &'s Area<Arc<Scope>>)>,
     ) -> Option<&'s str> {
         let rule = Rule::of(&self.resource);
+        let has_it =
+            |scope: &Arc<Scope>| scope.is_by_namespace() && scope.may_have(&self.namespace);
         let has = |area: &Area<Arc<Scope>>| match area.find(&rule) {
-            Some(scope) => scope.may_have(&self.namespace),
-            None => {
-                let mut pieces = area.pieces().filter_map(|(_, scope)| scope);
-                pieces.any(|scope| scope.may_have(&self.namespace))
-            }
+            Some(scope) => has_it(scope),
+            None => area.pieces().filter_map(|(_, scope)| scope).any(has_it),
         };
         shards.find(|(_, area)| has(area)).map(|(shard, _)| shard)
     }
