@@ -686,11 +686,15 @@ async fn a_write_of_a_resource_without_a_limit_holds_the_move_and_a_session_does
             }
             pod.followed.push(call.watch());
         };
+        if path.contains("/c/") {
+            let told = pod.store(&Method::PATCH, "8").await;
+            assert!(annotation(&told, "foreign-writes").contains("warned"), "{told}");
+        }
         pod.edit(&of_namespaces("[\"a\"]")).await;
         let (call, lease) = pod.write(&Method::PATCH).await;
         let has_b = annotation(&lease, "claim").contains("\"b\"");
         assert_eq!(has_b, is_waited_for, "{path}: {lease}");
-        call.json(200, &stored(&lease, "8").to_string());
+        call.json(200, &stored(&lease, "9").to_string());
         under_way.json(200, "{}");
         assert_eq!(pending.await.unwrap().status(), 200);
         if is_waited_for {
