@@ -36,7 +36,7 @@ use super::{
     },
 };
 use crate::{
-    policy::{GroupResource, Narrow, Pushed, Refusal, Refused, Sharding, Verdict, Way, Write},
+    policy::{GroupResource, Locks, Narrow, Pushed, Refusal, Refused, Sharding, Verdict, Way, Write},
     wire::{RequestInfo, Verb, name},
 };
 
@@ -104,7 +104,7 @@ async fn answer(
     if !may_be_lock(&in_force.sharding, &info) {
         fence::settle(pair, &info, &in_force, verdict)?;
     }
-    if under_way.is_none() && in_force.sharding.way(&info) == Way::Write(Write::default()) {
+    if under_way.is_none() && is_apart(&info, &in_force.sharding) {
         // It may last for hours, as what is sent to a pod: no move waits for it.
         drop(in_force);
         return pass(pair, request).await;
@@ -273,6 +273,13 @@ fn begin(
         begun.end();
     }
     Ok(Some((in_force, verdict)))
+}
+
+/// Whether a request is a write that passes as it is, and shows nothing of elections.
+fn is_apart(info: &RequestInfo<'_>, sharding: &Sharding) -> bool {
+    let is_kind =
+        info.resource().is_some_and(|of| Locks::is_kind(&of.group, &of.resource));
+    !is_kind && sharding.way(info) == Way::Write(Write::default())
 }
 
 /// Whether the body of a write, and not its line, may name a lock: the shard has its own.
