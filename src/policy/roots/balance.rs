@@ -14,6 +14,11 @@ use crate::policy::spans::{END, Span, Spans};
 const OBJECT: u128 = 16 * END;
 /// A part of the mean for which nothing moves.
 const GRAINS: u128 = 128;
+/// The weight of a namespace where each weighs one: few of them outweigh all numbers.
+const NAMESPACE: u128 = 1024 * END;
+/// A part of a namespace for which nothing moves: in 32 shards of which one has two too many, the others lack
+/// a sixteenth.
+const NAMESPACE_GRAINS: u128 = 64;
 /// Most pieces that change hands at once. Few do.
 const MOST_MOVES: usize = 4096;
 
@@ -25,18 +30,33 @@ pub(super) struct Row {
     /// The weight of all atoms, and of a number that is none.
     sum: u128,
     each: u128,
+    /// The weight for which nothing moves. `None` is a part of the mean.
+    grain: Option<u128>,
 }
 
 impl Row {
     /// The row with so many objects at each of these numbers.
     pub(super) fn new(end: u128, objects: &BTreeMap<u128, u64>) -> Self {
-        let (mut atoms, mut all) = (Vec::with_capacity(objects.len()), 0);
-        for (at, count) in objects {
-            atoms.push((*at, all * OBJECT));
+        let (atoms, all) = Self::atoms(objects, OBJECT);
+        Self { end, atoms, sum: all * OBJECT, each: all.max(1) * (END / end), grain: None }
+    }
+
+    /// The row with so many namespaces at each of these numbers, whatever they hold.
+    pub(super) fn of_namespaces(end: u128, namespaces: &BTreeMap<u128, u64>) -> Self {
+        let (atoms, all) = Self::atoms(namespaces, NAMESPACE);
+        let grain = Some(NAMESPACE / NAMESPACE_GRAINS);
+        Self { end, atoms, sum: all * NAMESPACE, each: END / end, grain }
+    }
+
+    /// The atoms, each with the weight of those before it, and the number of all that they stand for.
+    fn atoms(counts: &BTreeMap<u128, u64>, weight: u128) -> (Vec<(u128, u128)>, u128) {
+        let (mut atoms, mut all) = (Vec::with_capacity(counts.len()), 0);
+        for (at, count) in counts {
+            atoms.push((*at, all * weight));
             // So many that a sum of them has room.
             all += u128::from((*count).min(u32::MAX.into()));
         }
-        Self { end, atoms, sum: all * OBJECT, each: all.max(1) * (END / end) }
+        (atoms, all)
     }
 
     /// The atoms of a span, by their places.
@@ -94,6 +114,11 @@ impl Row {
 
     /// The weight that all shares can have but those that an atom alone fills.
     fn level(&self, count: usize) -> u128 {
+        if self.grain.is_some() {
+            // Atoms of one weight: no share may have two while another has none.
+            return (self.sum + self.end * self.each)
+                / u128::try_from(count.max(1)).unwrap_or(u128::MAX);
+        }
         let places = 0..self.atoms.len();
         let mut atoms: Vec<_> = places.map(|at| self.before(at + 1) - self.before(at)).collect();
         atoms.sort_unstable();
@@ -191,7 +216,7 @@ impl<'r> Shares<'r> {
     }
 
     fn grain(&self) -> u128 {
-        self.level / GRAINS + 1
+        self.row.grain.unwrap_or(self.level / GRAINS + 1)
     }
 
     fn heaviest(&self) -> u128 {

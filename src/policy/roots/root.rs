@@ -270,6 +270,10 @@ impl Root {
                 *all = all.saturating_add(*count);
             }
         }
-        balance::shares(now, self.size, &Row::new(end, &at), gains)
+        let row = match self.counts_namespaces() {
+            true => Row::of_namespaces(end, &at),
+            false => Row::new(end, &at),
+        };
+        balance::shares(now, self.size, &row, gains)
     }
 }

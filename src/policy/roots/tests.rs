@@ -507,7 +507,11 @@ proptest! {
 fn a_namespace_more_moves_nothing_unless_a_shard_has_too_many() {
     let root = of_namespaces(2);
     let mut world = World::default();
-    assert_eq!(step(&root, &world.children, Load::Unknown).phases, [[]; 0], "they are not known yet");
+    assert_eq!(
+        step(&root, &world.children, Load::Unknown).phases,
+        [[]; 0],
+        "they are not known yet"
+    );
     let mut namespaces: BTreeSet<String> = (0..12).map(|at| format!("team-{at:02}")).collect();
     assert_eq!(spread(&root, &mut world, &namespaces), [6, 6]);
     let lots = |world: &World| -> Vec<_> {

@@ -109,9 +109,8 @@ fn foreign(
         )));
     }
     count(pair, info, verdict.label());
-    let is_new = write.is_some_and(|write| {
-        feed.foreign_writes().add(write, verdict, example.clone())
-    });
+    let is_new =
+        write.is_some_and(|write| feed.foreign_writes().add(write, verdict, example.clone()));
     if is_new {
         tracing::warn!(
             verdict = verdict.label(),

@@ -36,7 +36,9 @@ use super::{
     },
 };
 use crate::{
-    policy::{GroupResource, Locks, Narrow, Pushed, Refusal, Refused, Sharding, Verdict, Way, Write},
+    policy::{
+        GroupResource, Locks, Narrow, Pushed, Refusal, Refused, Sharding, Verdict, Way, Write,
+    },
     wire::{RequestInfo, Verb, name},
 };
 
@@ -277,8 +279,7 @@ fn begin(
 
 /// Whether a request is a write that passes as it is, and shows nothing of elections.
 fn is_apart(info: &RequestInfo<'_>, sharding: &Sharding) -> bool {
-    let is_kind =
-        info.resource().is_some_and(|of| Locks::is_kind(&of.group, &of.resource));
+    let is_kind = info.resource().is_some_and(|of| Locks::is_kind(&of.group, &of.resource));
     !is_kind && sharding.way(info) == Way::Write(Write::default())
 }
 

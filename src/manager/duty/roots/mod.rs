@@ -79,8 +79,7 @@ impl<'m> Roots<'m> {
             });
             let found = found.collect();
             let fenced = counts.fenced(root);
-            let step = counts
-                .with_load(at, root, namespaces, |load| step(&fenced, &found, load));
+            let step = counts.with_load(at, root, namespaces, |load| step(&fenced, &found, load));
             let (surplus, uncounted) = (surplus(at, root, chosen), counts.problem(root));
             (at, RootFacts { root, children, step, surplus, uncounted })
         };

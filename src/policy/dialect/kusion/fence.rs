@@ -47,5 +47,5 @@ pub(super) fn fence(
         }
         except.push(entry);
     }
-    Fence { mode: given.mode, except, limits }
+    Fence { mode: given.mode, except, limits, ..Fence::default() }
 }
