@@ -460,7 +460,7 @@ fn judged(policy: &Policy, (resource, namespace, verb): (usize, &str, &str)) -> 
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 1000, failure_persistence: None, ..Default::default() })]
+    #![proptest_config(ProptestConfig { cases: 300, failure_persistence: None, ..Default::default() })]
 
     #[test]
     fn verdicts_are_those_of_a_plain_second_implementation(
