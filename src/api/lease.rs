@@ -106,7 +106,7 @@ pub struct ForeignWrites {
 }
 
 impl ForeignWrites {
-    /// What is to be done, in one word and for people. `None` if there are none.
+    /// The problem, in one word and for people. `None` if there are no such writes.
     pub fn problem(&self) -> Option<(&'static str, String)> {
         let list = |entries: &[Except]| {
             let entries: Vec<_> = entries.iter().map(ToString::to_string).collect();

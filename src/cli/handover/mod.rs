@@ -122,7 +122,7 @@ pub(super) async fn unsettled(
 /// The rings that are asked for.
 struct Asked {
     namespace: Option<String>,
-    /// Whether nobody has named the namespace.
+    /// Whether the namespace is the default, and was not given.
     is_default: bool,
     ring: Option<String>,
 }

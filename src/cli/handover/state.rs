@@ -247,7 +247,7 @@ impl Pods<'_> {
         let (state, mut sentence) = match (last_good, lease.shard.as_deref()) {
             (Some(why), Some(shard)) if is_there => {
                 let sentence = format!(
-                    "goes by its last config, which stays in force: ShardingConfig {shard} {why}"
+                    "uses its last config, which stays in force: ShardingConfig {shard} {why}"
                 );
                 (State::LastGood, sentence)
             }

@@ -181,7 +181,7 @@ fn bad_config_that_is_deleted_or_cannot_be_used_stays_in_force() {
         let rings = states(&found);
         let state = &rings[0].shards[0].pods[0];
         assert_eq!(state.state, State::LastGood);
-        let says = "goes by its last config, which stays in force: ShardingConfig blue";
+        let says = "uses its last config, which stays in force: ShardingConfig blue";
         assert_eq!(state.says, format!("{says} {why}"));
     }
 }
