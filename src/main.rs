@@ -10,7 +10,7 @@ use std::{
 use clap::{Parser, Subcommand};
 use ctrlmesh::{
     cli::{
-        crds, doctor, explain, handover, inject, log, log::LogError, mesh_ca, status,
+        crds, doctor, explain, handover, inject, log, log::LogError, mesh_ca, shard, status,
         uninstall_check, wait,
     },
     manager::{self, ManagerArgs, start::Manager},
@@ -61,6 +61,10 @@ enum Command {
     Status(status::StatusArgs),
     /// Find out why a pod of the mesh does not come up; reads, and changes nothing
     Doctor(doctor::DoctorArgs),
+    /// Print how a workload becomes several shards, and why; with --apply, do it
+    Shard(shard::ShardArgs),
+    /// Take back what `ctrlmesh shard` has done: the workload gets each field back
+    Unshard(shard::UnshardArgs),
     /// Print the custom resource definitions
     Crds,
     /// Fail if pods are still injected, and name them: the chart asks before it is uninstalled
@@ -94,6 +98,14 @@ fn main() -> ExitCode {
         Command::Doctor(args) => {
             install_crypto();
             doctor::run(&args).map_err(with(UNAVAILABLE))
+        }
+        Command::Shard(args) => {
+            install_crypto();
+            shard::run(&args).map_err(|error| with(error.exit_code())(error))
+        }
+        Command::Unshard(args) => {
+            install_crypto();
+            shard::run_back(&args).map_err(|error| with(error.exit_code())(error))
         }
         Command::Crds => print_crds(),
         Command::UninstallCheck => {

@@ -36,7 +36,7 @@ use std::{
     process::{Command, Output, Stdio},
 };
 
-use ctrlmesh::manager::inject::{Injected, NotInjected, Settings, Sidecar, inject};
+use ctrlmesh::inject::{Injected, NotInjected, Settings, Sidecar, inject};
 use ctrlmesh_init::ProxyUid;
 use serde_json::{Value, json};
 

@@ -10,7 +10,9 @@ use serde::{Deserialize, Serialize};
 
 /// The treatment of writes into namespaces that the shard does not own. A resource that is limited by
 /// namespace is judged by its limit, any other namespaced resource by the namespaces of all limits
-/// together. Leases, events and reviews are not judged, nor is the namespace of the shard's own pods.
+/// together, and cluster-scoped objects only where `shared` names them. Leases, events and reviews are not
+/// judged. In the namespace of the shard's own pods all shards may create and change Secrets, ConfigMaps,
+/// ServiceAccounts and Services.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct Fence {
@@ -78,7 +80,7 @@ pub struct Except {
     /// Plural names in lower case, which include their subresources. `*` stands for all.
     #[schemars(length(min = 1))]
     pub resources: Vec<String>,
-    /// The namespaces that are written into. `*` stands for all.
+    /// The namespaces that are written into; `""` stands for none, and `*` for any or none.
     #[schemars(length(min = 1), inner(length(max = 63)))]
     pub namespaces: Vec<String>,
     /// The verbs: `create`, `update`, `patch`, `delete`, `deletecollection`. Empty means all.
@@ -122,7 +124,7 @@ impl fmt::Display for Except {
 }
 
 /// A text as YAML 1.1 and 1.2 read it as a string: in quotes, unless it cannot be anything else.
-fn word(text: &str) -> String {
+pub(super) fn word(text: &str) -> String {
     let is_name =
         |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || b"-.".contains(&byte);
     let is_plain = text.starts_with(|first: char| first.is_ascii_lowercase())

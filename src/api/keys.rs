@@ -36,6 +36,13 @@ pub const IGNORE_VALIDATE: &str = "ignore-validate";
 pub const ROOT: &str = "ctrlmesh.kusionstack.io/auto-sharding-root";
 /// Annotation of a child: its part of the objects.
 pub const LOT: &str = "ctrlmesh.kusionstack.io/lot";
+/// Label of a pod of a Deployment: the child of the root that has its shard. The manager sets it, once.
+pub const SHARD: &str = "ctrlmesh.kusionstack.io/shard";
+/// Annotation of a pod: of the pods that a ReplicaSet may delete, those with the lowest number go first
+/// (KEP-2255).
+pub const DELETION_COST: &str = "controller.kubernetes.io/pod-deletion-cost";
+/// Label of a pod of a Deployment: the hash of its template. The name of its ReplicaSet ends with it.
+pub const TEMPLATE_HASH: &str = "pod-template-hash";
 /// Finalizer that KusionStack's manager sets on roots. Nobody takes it off once that is gone.
 pub const PROTECTED: &str = "finalizer.ctrlmesh.kusionstack.io/protected";
 /// Annotation that the injection sets on a pod: its redirect mode, `iptables` or `env`. It marks

@@ -1,6 +1,6 @@
 //! The Kridge dialect's `ShardingConfig`: KusionStack's, before it was renamed.
 
-use kube::CustomResource;
+use kube_derive::CustomResource;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 

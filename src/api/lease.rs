@@ -10,11 +10,11 @@ use k8s_openapi::{
     apimachinery::pkg::apis::meta::v1::MicroTime,
     jiff::Timestamp,
 };
-use kube::api::ObjectMeta;
+use kube_core::ObjectMeta;
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 
-use super::{Except, keys::OURS_LABEL};
+use super::{Except, Resources, keys::OURS_LABEL};
 
 /// Label of the Lease of a pod: its ring, or a digest of a name that is no label value.
 pub const RING: &str = "ctrlmesh.kusionstack.io/ring";
@@ -38,6 +38,8 @@ const SPEAKS: &str = "ctrlmesh.kusionstack.io/speaks";
 const ELECTIONS: &str = "ctrlmesh.kusionstack.io/elections";
 /// Annotation: the foreign writes of the pod's controller, as JSON.
 const FOREIGN_WRITES: &str = "ctrlmesh.kusionstack.io/foreign-writes";
+/// Annotation: the related resources of the pod's controller that no limit names, as JSON.
+const RELATED_RESOURCES: &str = "ctrlmesh.kusionstack.io/related-resources";
 /// Beginning of the name of the Lease of a pod; its uid follows.
 const PREFIX: &str = "ctrlmesh-";
 /// Most bytes of a label's value.
@@ -68,6 +70,8 @@ pub struct PodLease {
     pub elections: Option<Elections>,
     /// The foreign writes of the pod's controller. `None` if it does not say.
     pub foreign_writes: Option<ForeignWrites>,
+    /// The related resources of the pod's controller. `None` if it does not say.
+    pub related: Option<RelatedResources>,
     /// The format that the pod speaks.
     pub speaks: u32,
     /// The time of the last renewal.
@@ -103,6 +107,53 @@ pub struct ForeignWrites {
     /// One of them, for people.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub example: String,
+}
+
+/// Resources that the pod's controller watches, that no limit names, and that belong to limited objects: their
+/// objects belong to some, or the controller writes them.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct RelatedResources {
+    /// The resources, in their order.
+    pub resources: Vec<RelatedResource>,
+}
+
+/// A related resource.
+#[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct RelatedResource {
+    /// The API group; empty for the core group.
+    pub group: String,
+    /// The plural name.
+    pub resource: String,
+    /// The reason for people: `secrets a/x belongs to Kibana y`.
+    pub because: String,
+}
+
+impl RelatedResources {
+    /// The problem for people. `None` if there are no such resources.
+    pub fn problem(&self) -> Option<String> {
+        let first = self.resources.first()?;
+        let mut by_group: BTreeMap<&str, Vec<String>> = BTreeMap::new();
+        for one in &self.resources {
+            by_group.entry(&one.group).or_default().push(one.resource.clone());
+        }
+        let entries = by_group.into_iter().map(|(group, resources)| {
+            Resources { api_groups: vec![group.to_owned()], resources }.to_string()
+        });
+        let names = self.resources.iter().map(|one| match &*one.group {
+            "" => one.resource.clone(),
+            group => format!("{}.{group}", one.resource),
+        });
+        Some(format!(
+            "the controller watches {}, which no limit names: each shard sees those of all shards, and may take \
+             them for leftovers, for example: {}; add to relateResources of a limit: {}, or give a root \
+             no resourceSelector",
+            names.collect::<Vec<_>>().join(", "),
+            first.because,
+            entries.collect::<Vec<_>>().join(", ")
+        ))
+    }
 }
 
 impl ForeignWrites {
@@ -197,6 +248,7 @@ impl PodLease {
             under_way: number(text(UNDER_WAY)),
             elections: text(ELECTIONS).and_then(|text| serde_json::from_str(&text).ok()),
             foreign_writes: text(FOREIGN_WRITES).and_then(|text| serde_json::from_str(&text).ok()),
+            related: text(RELATED_RESOURCES).and_then(|text| serde_json::from_str(&text).ok()),
             speaks: number(text(SPEAKS)),
             renewed: spec.renew_time.map(|MicroTime(at)| at).unwrap_or_default(),
         })
@@ -216,6 +268,7 @@ impl PodLease {
             (UNDER_WAY, Some(self.under_way.to_string())),
             (ELECTIONS, written(self.elections.as_ref())),
             (FOREIGN_WRITES, written(self.foreign_writes.as_ref())),
+            (RELATED_RESOURCES, written(self.related.as_ref())),
             (SPEAKS, Some(self.speaks.to_string())),
         ];
         let annotations = annotations.into_iter().filter_map(|(key, value)| Some((key, value?)));
@@ -281,9 +334,32 @@ mod tests {
                 example: "one".into(),
                 ..ForeignWrites::default()
             }),
+            related: Some(RelatedResources { resources: vec![related("", "secrets")] }),
             speaks: 1,
             renewed: Timestamp::from_second(1_700_000_000).unwrap(),
         }
+    }
+
+    fn related(group: &str, resource: &str) -> RelatedResource {
+        let because = format!("{resource} a/x belongs to Kibana y");
+        RelatedResource { group: group.into(), resource: resource.into(), because }
+    }
+
+    #[test]
+    fn related_resources_are_told_with_the_entries_that_limit_them() {
+        let of = |resources: &[(&str, &str)]| {
+            let resources = resources.iter().map(|(group, name)| related(group, name)).collect();
+            RelatedResources { resources }.problem()
+        };
+        assert_eq!(of(&[]), None);
+        let told = of(&[("", "secrets"), ("", "services"), ("apps", "deployments")]).unwrap();
+        assert_eq!(
+            told,
+            "the controller watches secrets, services, deployments.apps, which no limit names: each shard sees \
+             those of all shards, and may take them for leftovers, for example: secrets a/x belongs to Kibana y; \
+             add to relateResources of a limit: {apiGroups: [\"\"], resources: [secrets, services]}, \
+             {apiGroups: [apps], resources: [deployments]}, or give a root no resourceSelector"
+        );
     }
 
     #[test]

@@ -1,9 +1,11 @@
 //! A limit of a shard: resources, and the objects of them that the shard sees.
 
+use std::fmt;
+
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::LabelSelector;
+use super::{LabelSelector, fence::word};
 
 /// The objects that the shard sees of a set of resources. All given conditions must hold.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
@@ -145,4 +147,13 @@ pub struct Resources {
     /// Plural names in lower case, for example `configmaps`.
     #[schemars(length(min = 1))]
     pub resources: Vec<String>,
+}
+
+impl fmt::Display for Resources {
+    /// Writes YAML in one line: `{apiGroups: [""], resources: [secrets]}`.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let list = |all: &[String]| all.iter().map(|one| word(one)).collect::<Vec<_>>().join(", ");
+        let (groups, resources) = (list(&self.api_groups), list(&self.resources));
+        write!(f, "{{apiGroups: [{groups}], resources: [{resources}]}}")
+    }
 }

@@ -1,10 +1,10 @@
 //! The KusionStack dialect's `ShardingConfig`.
 
-use kube::CustomResource;
+use kube_derive::CustomResource;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::{Fence, LabelSelector, Limit, Root};
+use super::{Fence, LabelSelector, Limit, Root, Shared};
 
 /// The objects that the selected pods see, and the lock by which they elect their leader.
 #[derive(
@@ -27,6 +27,7 @@ use super::{Fence, LabelSelector, Limit, Root};
     printcolumn = r#"{"name":"Owns", "type":"string", "jsonPath":".status.owns"}"#,
     printcolumn = r#"{"name":"Ready", "type":"string", "jsonPath":".status.conditions[?(@.type==\"Ready\")].status"}"#,
     printcolumn = r#"{"name":"Age", "type":"date", "jsonPath":".metadata.creationTimestamp"}"#,
+    printcolumn = r#"{"name":"Resources", "type":"string", "jsonPath":".status.resources", "priority": 1}"#,
     printcolumn = r#"{"name":"Lock", "type":"string", "jsonPath":".spec.controller.leaderElectionName", "priority": 1}"#
 )]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
@@ -68,6 +69,10 @@ pub struct ShardingConfigSpec {
     /// The treatment of writes into namespaces that the shard does not own.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub fence: Option<Fence>,
+    /// The objects that the pods of all shards see, besides those of their limits.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(length(max = 64))]
+    pub shared: Vec<Shared>,
     /// The objects that the pods of this shard see. Of a resource that no limit names they see all.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 256))]
@@ -84,7 +89,8 @@ pub struct ShardingConfigStatus {
     /// each object of the resources that all configs limit is in a shard; `Silent`: whether a pod of
     /// this shard does not renew its Lease; `LocksRenamed`: whether the shard leads: its pods hold its locks,
     /// and renew no lock that it does not name; `WritesRefused`: whether its pods have written into namespaces
-    /// of other shards within ten minutes, and were refused. `Injected`: whether all selected pods have a proxy. `Ready`:
+    /// of other shards within ten minutes, and were refused; `RelatedResourcesLimited`: whether its limits name all
+    /// that its controller watches and that belongs to limited objects. `Injected`: whether all selected pods have a proxy. `Ready`:
     /// whether there are injected pods and all are ready; of a root, whether its children are as it says.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(extend(
@@ -95,9 +101,13 @@ pub struct ShardingConfigStatus {
     /// The pods of the shard. A root has none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub pods: Option<PodsStatus>,
-    /// The objects that the shard has of the resources that it limits, in a few words.
+    /// The names, labels or hashes of the objects that the shard has of the resources that it limits, in a few
+    /// words.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub owns: Option<String>,
+    /// The resources that it limits, in a few words.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub resources: Option<String>,
     /// The state of a root.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub root: Option<RootStatus>,

@@ -3,8 +3,11 @@
 //! Hides the client, which is created at its first use, and paging. Of policies it knows only the
 //! labels that they need.
 
-use std::{collections::BTreeMap, convert::Infallible, error::Error, str::FromStr};
+use std::{
+    collections::BTreeMap, convert::Infallible, error::Error, fmt, io, str::FromStr, time::Duration,
+};
 
+use http::Request;
 use k8s_openapi::{
     NamespaceResourceScope,
     api::core::v1::{Namespace, Pod},
@@ -15,14 +18,18 @@ use kube::{
     discovery::{Discovery, verbs},
 };
 use serde::de::DeserializeOwned;
-use tokio::sync::OnceCell;
+use tokio::{sync::OnceCell, time::timeout};
 
-use crate::{
-    net::tls,
-    policy::{Checked, Kind, NamespaceLabels, Policy, ShardingDraft, Siblings, draft, shard_of},
+use ctrlmesh_api::ObservedRequests;
+use ctrlmesh_base::sidecar::ADMIN_PORT;
+use ctrlmesh_net::tls;
+use ctrlmesh_policy::{
+    Checked, Kind, NamespaceLabels, Policy, ShardingDraft, Siblings, draft, shard_of,
 };
 
 const PAGE: u32 = 500;
+/// The time that a proxy has to answer: its pod may stand still.
+const ANSWERS_WITHIN: Duration = Duration::from_secs(10);
 
 #[derive(Default)]
 pub(super) struct Cluster {
@@ -81,7 +88,7 @@ impl Cluster {
     ) -> Result<Vec<K>, ClusterError>
     where
         K: Resource<Scope = NamespaceResourceScope, DynamicType = ()>,
-        K: Clone + DeserializeOwned + std::fmt::Debug,
+        K: Clone + DeserializeOwned + fmt::Debug,
     {
         let client = self.client().await?;
         let api: Api<K> = match namespace {
@@ -191,6 +198,26 @@ impl Cluster {
         found.map(|found| found.metadata).map_err(|error| failed(asked(), error))
     }
 
+    /// What the controller of a pod has asked of the API server, by its proxy.
+    pub(super) async fn observed(
+        &self,
+        namespace: &str,
+        pod: &str,
+    ) -> Result<ObservedRequests, ClusterError> {
+        let asked = || format!("/observed of pod {namespace}/{pod}");
+        let path = format!("/api/v1/namespaces/{namespace}/pods/{pod}:{ADMIN_PORT}/proxy/observed");
+        let request = Request::get(path).body(Vec::new());
+        let request = request.map_err(|error| failed(asked(), kube::Error::HttpError(error)))?;
+        let client = self.client().await?;
+        match timeout(ANSWERS_WITHIN, client.request(request)).await {
+            Ok(answered) => answered.map_err(|error| failed(asked(), error)),
+            Err(_) => {
+                let why = format!("the proxy did not answer within {ANSWERS_WITHIN:?}");
+                Err(unavailable(asked(), io::Error::new(io::ErrorKind::TimedOut, why)))
+            }
+        }
+    }
+
     /// Calls `each` with the metadata of all objects of a resource, in the order of their names.
     pub(super) async fn list(
         &self,
@@ -221,6 +248,15 @@ pub(super) struct ObjectName {
     pub(super) name: String,
 }
 
+impl fmt::Display for ObjectName {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match &self.namespace {
+            Some(namespace) => write!(f, "{namespace}/{}", self.name),
+            None => f.write_str(&self.name),
+        }
+    }
+}
+
 impl FromStr for ObjectName {
     type Err = Infallible;
 
@@ -246,7 +282,7 @@ pub struct ClusterError {
 /// Lists page by page.
 async fn all<K>(api: &Api<K>, mut each: impl FnMut(ObjectMeta)) -> Result<(), kube::Error>
 where
-    K: Clone + DeserializeOwned + std::fmt::Debug,
+    K: Clone + DeserializeOwned + fmt::Debug,
 {
     let mut params = ListParams::default().limit(PAGE);
     loop {

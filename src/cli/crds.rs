@@ -2,7 +2,7 @@
 
 use kube::CustomResourceExt;
 
-use crate::api::{KridgeShardingConfig, ShardingConfig};
+use ctrlmesh_api::{KridgeShardingConfig, ShardingConfig};
 
 /// The definitions as YAML documents, ready for `kubectl apply -f -`. Fails if a definition cannot
 /// be written as YAML.

@@ -4,7 +4,7 @@
 //! that a namespace needs precede its first workload.
 
 use std::{
-    collections::BTreeSet,
+    collections::{BTreeMap, BTreeSet},
     fs,
     io::{self, Read, Write},
     path::{Path, PathBuf},
@@ -17,22 +17,17 @@ use rustls_pki_types::{CertificateDer, pem::PemObject};
 use serde_json::Value;
 
 use super::yaml::{self, YamlError};
-use crate::{
-    manager::{
-        configs::Configs,
-        inject::{
-            Image, Injected, NotInjected, Settings, Sidecar,
-            companions::{self, Trust},
-            inject, is_asked_for,
-            workload::PodPath,
-        },
-    },
-    net::{
-        Clock, ClusterDomain,
-        ca::{CaError, MeshCa, certificate_pem},
-    },
-    policy::Kind,
+use ctrlmesh_inject::{
+    Image, Injected, NotInjected, Settings, Sidecar,
+    companions::{self, Trust},
+    inject, is_asked_for,
+    workload::PodPath,
 };
+use ctrlmesh_net::{
+    Clock, ClusterDomain,
+    ca::{CaError, MeshCa, certificate_pem},
+};
+use ctrlmesh_policy::{Checked, Kind, ShardingDraft, choose, draft, object_of};
 
 /// The maximum input of one run, in bytes: thousands of workloads.
 const MAX_INPUT: u64 = 16 << 20;
@@ -92,7 +87,6 @@ pub struct InjectArgs {
 
 /// The reason why nothing was printed.
 #[derive(Debug, thiserror::Error)]
-#[expect(missing_docs, reason = "the messages say it")]
 pub enum InjectError {
     /// A file cannot be read; the flag names it.
     #[error("{} {}", .0, .1.display())]
@@ -214,6 +208,27 @@ enum Piece {
     Untouched(String, Option<Value>),
     /// A document that is printed from its parsed form.
     Injected(Value, Vec<Account>),
+}
+
+/// The ShardingConfigs among the documents, by namespace and name. Of two with one name the last counts.
+#[derive(Default)]
+struct Configs(BTreeMap<(Box<str>, Box<str>), Checked>);
+
+impl Configs {
+    fn add(&mut self, kind: Kind, config: &DynamicObject) {
+        let checked = draft(kind, config);
+        let object = object_of(&checked);
+        self.0.insert((object.namespace.clone(), object.name.clone()), checked);
+    }
+
+    /// The one config that selects the pods of a template. `None` also if several do, or a label is no text.
+    fn of_pod(&self, namespace: &str, pod: &Value) -> Option<&ShardingDraft> {
+        let labels = pod.pointer("/metadata/labels")?.as_object()?.iter();
+        let labels = labels.map(|(key, text)| Some((key.clone(), text.as_str()?.to_owned())));
+        let labels = labels.collect::<Option<BTreeMap<_, _>>>()?;
+        let all = self.0.iter().filter(|((of, _), _)| **of == *namespace);
+        choose(all.map(|(_, checked)| checked), &labels, namespace, None).ok()
+    }
 }
 
 /// A ServiceAccount of injected pods.
@@ -392,14 +407,12 @@ fn add_configs(configs: &mut Configs, object: &Value, namespace: &str) {
     }
     let [api_version, kind] =
         ["apiVersion", "kind"].map(|field| object[field].as_str().unwrap_or_default());
-    if Kind::of(api_version, kind).is_none() {
-        return;
-    }
+    let Some(kind) = Kind::of(api_version, kind) else { return };
     // One that is no object of the API is refused by the API server.
     if let Ok(mut config) = serde_json::from_value::<DynamicObject>(object.clone()) {
         let given = config.metadata.namespace.filter(|given| !given.is_empty());
         config.metadata.namespace = Some(given.unwrap_or_else(|| namespace.to_owned()));
-        configs.add(&config);
+        configs.add(kind, &config);
     }
 }
 

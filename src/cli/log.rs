@@ -37,7 +37,6 @@ const VARIABLE: &str = "CTRLMESH_LOG";
 
 /// The reason why logging cannot start.
 #[derive(Debug, thiserror::Error)]
-#[expect(missing_docs, reason = "the messages say it")]
 pub enum LogError {
     #[error(
         "{VARIABLE} is {value:?}: {part:?} is neither a level (off, error, warn, info, debug, \

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use clap::Args;
 
-use crate::net::{
+use ctrlmesh_net::{
     Clock, ClusterDomain,
     ca::{CaError, Cidr, Constraints, MeshCa},
 };

@@ -13,6 +13,7 @@ pub mod inject;
 mod line;
 pub mod log;
 pub mod mesh_ca;
+pub mod shard;
 pub mod status;
 mod table;
 pub mod uninstall_check;

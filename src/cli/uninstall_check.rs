@@ -9,7 +9,8 @@ use std::{
 use k8s_openapi::api::core::v1::Pod;
 use kube::{Api, api::ListParams};
 
-use crate::{api::keys, cluster::OwnAccess};
+use ctrlmesh_api::keys;
+use ctrlmesh_base::cluster::OwnAccess;
 
 /// Pods of one request.
 const PAGE: u32 = 500;
@@ -18,7 +19,6 @@ const NAMED: usize = 20;
 
 /// The reason why the mesh should not be uninstalled, or nobody knows.
 #[derive(Debug, thiserror::Error)]
-#[expect(missing_docs, reason = "the messages say it")]
 pub enum UninstallError {
     #[error("cannot wait")]
     Runtime(#[from] io::Error),

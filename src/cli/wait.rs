@@ -13,7 +13,7 @@ use tokio::{
     time::{Instant, Interval, MissedTickBehavior, interval, timeout_at},
 };
 
-use crate::sidecar;
+use ctrlmesh_base::sidecar;
 
 /// The poll interval.
 const PERIOD: Duration = Duration::from_millis(100);
@@ -52,7 +52,6 @@ pub enum What {
 
 /// The reason why the wait failed.
 #[derive(Debug, thiserror::Error)]
-#[expect(missing_docs, reason = "the messages say it")]
 pub enum WaitError {
     #[error("the proxy at {admin} {what} after {seconds} s: {last}")]
     NotInTime {

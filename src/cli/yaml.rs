@@ -14,7 +14,6 @@ const MAX_NODES: usize = 1 << 20;
 
 /// The reason why kubectl would not read a text as one document.
 #[derive(Debug, thiserror::Error)]
-#[expect(missing_docs, reason = "the messages say it")]
 pub enum YamlError {
     #[error("{0}")]
     Malformed(String),
@@ -293,4 +292,28 @@ fn float(text: &str) -> Option<Number> {
         return format!("{float:.0}").parse::<i64>().ok().map(Number::from);
     }
     Number::from_f64(float)
+}
+
+#[cfg(test)]
+mod tests {
+    use ctrlmesh_wire::{
+        Encoding,
+        status::{Details, Reason, Status},
+    };
+
+    use super::*;
+
+    /// Go reads YAML 1.1, where these are no texts unless they are quoted.
+    #[test]
+    fn t71_yaml_of_version_1_1_says_the_same() {
+        let words =
+            ["yes", "N", "on", "~", "0644", "1_000", "12:30:00", "2001-01-01", "<<", "=", "no\n"];
+        for word in words {
+            let details = Details { name: word.to_owned(), ..Details::default() };
+            let status = Status { details: Some(details), ..Status::new(Reason::Expired, word) };
+            let yaml = String::from_utf8(status.encode(Encoding::Yaml).into()).unwrap();
+            let json = serde_json::from_slice(&status.encode(Encoding::Json)).unwrap();
+            assert_eq!(parse(&yaml).unwrap(), Some(json), "{yaml}");
+        }
+    }
 }

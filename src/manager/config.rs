@@ -6,16 +6,15 @@ use clap::Args;
 use ctrlmesh_init::{PlanError, ProxyUid};
 use rustls_pki_types::{DnsName, ServerName};
 
+use ctrlmesh_inject::{Enforces, Image, Resources, Settings, Sidecar};
+
 use super::{
-    inject::{Enforces, Image, Resources, Settings, Sidecar},
     label_keys::{LabelKey, LabelKeys},
     trust::{Lifetimes, Purpose},
 };
-use crate::{
-    api::FenceMode,
-    net::{Clock, ClusterDomain, ManagerAddr, addr::BadManagerAddr},
-    sidecar,
-};
+use ctrlmesh_api::FenceMode;
+use ctrlmesh_base::sidecar;
+use ctrlmesh_net::{Clock, ClusterDomain, ManagerAddr, addr::BadManagerAddr};
 
 /// The port of admission and enrolment in the manager's pod.
 const LISTEN: &str = "0.0.0.0:8443";
@@ -266,7 +265,6 @@ pub struct PodSettings {
 
 /// Flags that cannot be used.
 #[derive(Debug, thiserror::Error)]
-#[expect(missing_docs, reason = "the messages say it")]
 pub enum BadConfig {
     #[error("{0} {1:?} is not a DNS name, for example {2}")]
     Name(&'static str, String, &'static str),

@@ -7,12 +7,15 @@ use kube::api::DynamicObject;
 use serde::Deserialize;
 use serde_json::Value;
 
-use crate::{
-    api::{ShardingConfigSpec, ShardingConfigStatus, keys},
-    policy::{
-        Checked, Draft, Kind, NamespaceLabels, NamespacesUnknown, ObjectRef, Scope, ShardingDraft,
-        choose, draft, object_of, ownership, ring::Wanted, roots::Lot, shard_of,
-    },
+use super::workload::of_deployment;
+use ctrlmesh_api::{ShardingConfigSpec, ShardingConfigStatus, keys};
+use ctrlmesh_policy::{
+    Checked, Draft, Kind, NamespaceLabels, NamespacesUnknown, ObjectRef, RootDraft, Scope,
+    ShardingDraft, choose, draft, object_of,
+    ownership::{self, OwnsInWords},
+    ring::Wanted,
+    roots::Lot,
+    shard_of,
 };
 
 /// ShardingConfigs by namespace and name. Cheap to clone for their number.
@@ -28,7 +31,7 @@ pub(super) struct ConfigFacts {
     /// The wish of its shard, if it needs no labels of namespaces. `None` if it is in no ring.
     wanted: Option<Wanted<Arc<Scope>>>,
     /// Its objects in a few words, if it needs no labels of namespaces. `None` if it is no shard.
-    owns: Option<String>,
+    owns: Option<OwnsInWords>,
     /// The status that it has. Empty if it has none, or one that cannot be read.
     pub(super) status: ShardingConfigStatus,
     /// Whether it is being deleted.
@@ -113,7 +116,7 @@ impl ChildFacts {
     }
 }
 
-fn owns(draft: &ShardingDraft, known: Option<&NamespaceLabels>) -> Option<String> {
+fn owns(draft: &ShardingDraft, known: Option<&NamespaceLabels>) -> Option<OwnsInWords> {
     let policy = draft.resolve(known).ok()?;
     Some(ownership::said(&policy.sharding.area()))
 }
@@ -157,7 +160,7 @@ impl ConfigFacts {
 
     /// The objects of its shard in a few words, with these labels of namespaces. `None` if they are
     /// needed and not known, or it is no shard.
-    pub(super) fn owns(&self, known: Option<&NamespaceLabels>) -> Option<String> {
+    pub(super) fn owns(&self, known: Option<&NamespaceLabels>) -> Option<OwnsInWords> {
         match &self.checked {
             Ok(Draft::Sharding(draft)) if self.needs_namespaces => owns(draft, known),
             _ => self.owns.clone(),
@@ -203,12 +206,29 @@ impl Configs {
     }
 
     /// The one config that selects a pod of the namespace, or its template. `None` also if several do,
-    /// or a label of the pod is no text.
+    /// or a label of the pod is no text. A pod of a Deployment that has no shard yet goes by what the shards
+    /// of its root have in common.
     pub fn of_pod(&self, namespace: &str, pod: &Value) -> Option<&ShardingDraft> {
         let labels = pod.pointer("/metadata/labels")?.as_object()?.iter();
         let labels = labels.map(|(key, text)| Some((key.clone(), text.as_str()?.to_owned())));
-        let labels = labels.collect::<Option<_>>()?;
-        choose(self.of_namespace(namespace), &labels, namespace, None).ok()
+        let labels = labels.collect::<Option<BTreeMap<_, _>>>()?;
+        let chosen = choose(self.of_namespace(namespace), &labels, namespace, None).ok();
+        let of_root = || self.root_of(namespace, &labels, of_deployment(pod)?);
+        chosen.or_else(|| of_root().map(|draft| &*draft.whole))
+    }
+
+    /// The root of a Deployment, if it selects a pod of that with these labels.
+    pub(super) fn root_of(
+        &self,
+        namespace: &str,
+        labels: &BTreeMap<String, String>,
+        deployment: &str,
+    ) -> Option<&RootDraft> {
+        let mut roots = self.of_namespace(namespace).filter_map(|config| match config {
+            Ok(Draft::Root(draft)) if draft.root.is_of_deployment(deployment) => Some(draft),
+            _ => None,
+        });
+        roots.find(|draft| draft.selects(|key| labels.get(key).map(String::as_str)))
     }
 
     /// The checked configs of a namespace.

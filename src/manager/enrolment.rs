@@ -5,18 +5,14 @@
 //! (the same account, another audience) nothing is signed. A TokenReview still takes a deleted pod's
 //! token for some seconds, so the pod itself is asked for.
 
+use ctrlmesh_base::sidecar::AUDIENCE;
 use std::collections::BTreeMap;
 
 use k8s_openapi::api::{authentication::v1::TokenReviewStatus, core::v1::Pod};
 use strum::IntoStaticStr;
 
-use crate::{
-    api::keys,
-    net::identity::{BadIdentity, PodIdentity},
-};
-
-/// The audience of the tokens that proxies enrol with.
-pub const AUDIENCE: &str = "ctrlmesh.kusionstack.io";
+use ctrlmesh_api::keys;
+use ctrlmesh_net::identity::{BadIdentity, PodIdentity};
 
 /// The keys of what a TokenReview says besides the user
 /// (`k8s.io/apiserver/pkg/authentication/serviceaccount`).
@@ -35,7 +31,6 @@ pub struct Claim {
 
 /// The reason why nothing is signed for a token.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error, IntoStaticStr)]
-#[expect(missing_docs, reason = "the messages say it")]
 pub enum NotAHolder {
     #[error("the token is not accepted{}", .0.as_deref().map(|why| format!(": {why}")).unwrap_or_default())]
     NotAuthenticated(Option<String>),

@@ -22,11 +22,9 @@ use super::{
     configs::{ConfigFacts, Configs, key},
     shared::{Hook, OwnObjects, Shared, StoredSecret},
 };
-use crate::{
-    cluster::{Followed, OwnAccess, PAGE, Update, describe},
-    manager::trust::{Trust, Trusted},
-    policy::{Kind, LabelSet},
-};
+use crate::trust::{Trust, Trusted};
+use ctrlmesh_base::cluster::{OwnAccess, PAGE, Reflector, Update, describe};
+use ctrlmesh_policy::{Kind, LabelSet};
 
 /// The interval at which certificates are looked at.
 const LOOK: Duration = Duration::from_secs(10);
@@ -68,8 +66,8 @@ async fn follow_own(shared: &Shared, access: OwnAccess) {
         };
         match update {
             Update::Listing => continue,
-            Update::Failed(trouble) => {
-                shared.note(plural, Some(describe(&trouble, plural, "")));
+            Update::Failed(error) => {
+                shared.note(plural, Some(describe(&error, plural, "")));
                 continue;
             }
             Update::Whole { is_other } => {
@@ -116,8 +114,8 @@ async fn follow_namespaces(shared: &Shared, access: OwnAccess) {
         tokio::select! {
             update = namespaces.next() => match update {
                 Update::Listing => {}
-                Update::Failed(trouble) => {
-                    shared.note(NAMESPACES, Some(describe(&trouble, NAMESPACES, "")));
+                Update::Failed(error) => {
+                    shared.note(NAMESPACES, Some(describe(&error, NAMESPACES, "")));
                 }
                 Update::Whole { is_other } => {
                     shared.note(NAMESPACES, None);
@@ -176,12 +174,12 @@ fn named(name: &str) -> Config {
     Config::default().fields(&format!("metadata.name={name}"))
 }
 
-fn secret(access: OwnAccess, namespace: &str, name: &str) -> Followed<Secret, StoredSecret> {
+fn secret(access: OwnAccess, namespace: &str, name: &str) -> Reflector<Secret, StoredSecret> {
     let (namespace, config) = (namespace.to_owned(), named(name));
     let watch = move |client: Client| {
         watcher(Api::<Secret>::namespaced(client, &namespace), config.clone())
     };
-    Followed::new(access, watch, |secret: Secret| {
+    Reflector::new(access, watch, |secret: Secret| {
         let data = secret.data.unwrap_or_default();
         let data: BTreeMap<_, _> = data.into_iter().map(|(key, bytes)| (key, bytes.0)).collect();
         let version = secret.metadata.resource_version.unwrap_or_default();
@@ -189,10 +187,10 @@ fn secret(access: OwnAccess, namespace: &str, name: &str) -> Followed<Secret, St
     })
 }
 
-fn hooks(access: OwnAccess, name: &str) -> Followed<MutatingWebhookConfiguration, Vec<Hook>> {
+fn hooks(access: OwnAccess, name: &str) -> Reflector<MutatingWebhookConfiguration, Vec<Hook>> {
     let config = named(name);
     let watch = move |client: Client| watcher(Api::all(client), config.clone());
-    Followed::new(access, watch, |mut found: MutatingWebhookConfiguration| {
+    Reflector::new(access, watch, |mut found: MutatingWebhookConfiguration| {
         let hooks = mem::take(&mut found.webhooks).into_iter().flatten();
         let hooks = hooks.map(|hook| Hook::of(hook.name, hook.client_config));
         (found.metadata.name.unwrap_or_default(), hooks.collect())
@@ -202,10 +200,10 @@ fn hooks(access: OwnAccess, name: &str) -> Followed<MutatingWebhookConfiguration
 fn validating(
     access: OwnAccess,
     name: &str,
-) -> Followed<ValidatingWebhookConfiguration, Vec<Hook>> {
+) -> Reflector<ValidatingWebhookConfiguration, Vec<Hook>> {
     let config = named(name);
     let watch = move |client: Client| watcher(Api::all(client), config.clone());
-    Followed::new(access, watch, |mut found: ValidatingWebhookConfiguration| {
+    Reflector::new(access, watch, |mut found: ValidatingWebhookConfiguration| {
         let hooks = mem::take(&mut found.webhooks).into_iter().flatten();
         let hooks = hooks.map(|hook| Hook::of(hook.name, hook.client_config));
         (found.metadata.name.unwrap_or_default(), hooks.collect())
@@ -219,23 +217,23 @@ impl Hook {
 }
 
 /// The labels of all namespaces.
-fn namespaces(access: OwnAccess) -> Followed<PartialObjectMeta<Namespace>, LabelSet> {
+fn namespaces(access: OwnAccess) -> Reflector<PartialObjectMeta<Namespace>, LabelSet> {
     let watch = |client: Client| {
         let config = Config::default().page_size(PAGE);
         watcher(Api::<PartialObjectMeta<Namespace>>::all(client), config)
     };
-    Followed::new(access, watch, |namespace: PartialObjectMeta<Namespace>| {
+    Reflector::new(access, watch, |namespace: PartialObjectMeta<Namespace>| {
         let meta = namespace.metadata;
         (meta.name.unwrap_or_default(), meta.labels.unwrap_or_default().into())
     })
 }
 
 /// The addresses of the API server's Service, of all families.
-fn service(access: OwnAccess) -> Followed<Service, Vec<IpAddr>> {
+fn service(access: OwnAccess) -> Reflector<Service, Vec<IpAddr>> {
     let watch = |client: Client| {
         watcher(Api::<Service>::namespaced(client, "default"), named("kubernetes"))
     };
-    Followed::new(access, watch, |service: Service| {
+    Reflector::new(access, watch, |service: Service| {
         let spec = service.spec.unwrap_or_default();
         let addresses = spec.cluster_ips.unwrap_or_default();
         let addresses = addresses.iter().filter_map(|address| address.parse().ok()).collect();
@@ -243,12 +241,12 @@ fn service(access: OwnAccess) -> Followed<Service, Vec<IpAddr>> {
     })
 }
 
-fn configs(access: OwnAccess) -> Followed<DynamicObject, Arc<ConfigFacts>> {
+fn configs(access: OwnAccess) -> Reflector<DynamicObject, Arc<ConfigFacts>> {
     let watch = |client: Client| {
         let kind = Kind::ShardingConfig.api_resource();
         watcher(Api::<DynamicObject>::all_with(client, &kind), Config::default().page_size(PAGE))
     };
-    Followed::new(access, watch, |config: DynamicObject| {
+    Reflector::new(access, watch, |config: DynamicObject| {
         let meta = [&config.metadata.namespace, &config.metadata.name];
         let [namespace, name] = meta.map(|text| text.as_deref().unwrap_or_default());
         (key(namespace, name), Arc::new(ConfigFacts::of(&config)))

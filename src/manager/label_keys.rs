@@ -2,10 +2,8 @@
 
 use std::{collections::BTreeMap, str::FromStr};
 
-use crate::{
-    policy,
-    wire::selector::{LabelError, Op, Requirement},
-};
+use ctrlmesh_policy as policy;
+use ctrlmesh_wire::selector::{LabelError, Op, Requirement};
 
 /// The key of a label.
 #[derive(Clone, Debug, PartialEq, Eq, derive_more::Display)]

@@ -2,7 +2,7 @@
 //!
 //! Pure parts decide, each a function of values:
 //!
-//! - [`inject`] adds the init container and the proxy to a pod that asks for it. It uses neither
+//! - [`ctrlmesh_inject`] adds the init container and the proxy to a pod that asks for it. It uses neither
 //!   files nor the cluster, so the command `ctrlmesh inject` and [`admission`] share it.
 //! - [`configs`] are the ShardingConfigs by which it knows of a pod's webhook server.
 //! - [`trust`] decides which certificate authorities the mesh has, and what they sign;
@@ -18,7 +18,6 @@ pub mod configs;
 mod duty;
 pub mod enrolment;
 mod follow;
-pub mod inject;
 mod label_keys;
 mod metrics;
 mod server;
@@ -27,6 +26,7 @@ mod shared;
 mod stamps;
 pub mod start;
 pub mod trust;
+mod workload;
 
 pub use self::{
     config::{BadConfig, Config, ManagerArgs},

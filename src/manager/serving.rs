@@ -16,7 +16,7 @@ use rustls_pki_types::{CertificateDer, PrivateKeyDer, PrivatePkcs8KeyDer, pem::P
 use webpki::{EndEntityCert, KeyUsage, anchor_from_trusted_cert};
 
 use super::trust::Trusted;
-use crate::net::{
+use ctrlmesh_net::{
     Clock,
     ca::{LeafSpec, Validity},
     tls,

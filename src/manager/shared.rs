@@ -12,7 +12,8 @@ use super::{
     serving::Serving,
     trust::{Purpose, SecretData, Trusted},
 };
-use crate::{policy::NamespaceLabels, process::outages::Outages};
+use ctrlmesh_base::process::accept_backoff::AcceptBackoff;
+use ctrlmesh_policy::NamespaceLabels;
 
 /// The state that the tasks of a replica share.
 pub(super) struct Shared {
@@ -29,7 +30,7 @@ pub(super) struct Shared {
     pub(super) namespaces: watch::Sender<Option<Arc<NamespaceLabels>>>,
     /// The authorities to sign with: the last good ones.
     pub(super) trusted: watch::Sender<Option<Arc<Trusted>>>,
-    pub(super) outages: Arc<Outages>,
+    pub(super) accept_backoff: Arc<AcceptBackoff>,
     problems: Mutex<BTreeMap<&'static str, String>>,
 }
 
@@ -73,7 +74,7 @@ impl Shared {
             configs: watch::Sender::new(None),
             namespaces: watch::Sender::new(None),
             trusted: watch::Sender::new(None),
-            outages: Arc::default(),
+            accept_backoff: Arc::default(),
             problems: Mutex::default(),
         }
     }

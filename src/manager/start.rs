@@ -21,16 +21,16 @@ use super::{
     serving::{NotServing, Serving},
     shared::Shared,
 };
-use crate::{
+use ctrlmesh_base::{
     cluster::OwnAccess,
-    net::{
-        drain::{self, Draining},
-        socket,
-    },
     process::{
         admin::{self, Asked, Page},
-        vital::{Lost, VitalTasks, Vitals},
+        supervisor::{Lost, SupervisedTasks, Supervisor},
     },
+};
+use ctrlmesh_net::{
+    drain::{self, Draining},
+    socket,
 };
 
 /// A replica that is bound and has not served yet.
@@ -45,7 +45,6 @@ pub struct Manager {
 
 /// Reasons why the manager does not start.
 #[derive(Debug, thiserror::Error)]
-#[expect(missing_docs, reason = "the messages say it")]
 pub enum StartError {
     #[error("how the API server is reached")]
     Cluster(#[source] Box<dyn std::error::Error + Send + Sync>),
@@ -85,7 +84,7 @@ impl Manager {
         Ok(Self { shared, registry, client, tls, listener, admin })
     }
 
-    /// Serves until the drain has ended. The loss of a vital task starts a drain too. Fails with
+    /// Serves until the drain has ended. The loss of a supervised task starts a drain too. Fails with
     /// [`Lost`].
     pub async fn run(self, mut draining: Draining) -> Result<(), Lost> {
         let Self { shared, registry, client, tls, listener, admin } = self;
@@ -93,33 +92,33 @@ impl Manager {
         let replica = &shared.config.objects.replica;
         tracing::info!(addr = addr(&listener), admin = addr(&admin), replica, "listening");
         let (drain, inner) = drain::channel();
-        let vitals = Vitals::new(shared.metrics.panics.clone(), inner.clone());
+        let supervisor = Supervisor::new(shared.metrics.panics.clone(), inner.clone());
         // What serves and what leads end by themselves once a drain has begun; the others never do.
-        let (mut ending, mut endless) = (VitalTasks::default(), VitalTasks::default());
-        let vital = |tasks: &mut VitalTasks, name, task: BoxFuture<'static, ()>| {
-            vitals.spawn(tasks, name, task);
+        let (mut ending, mut endless) = (SupervisedTasks::default(), SupervisedTasks::default());
+        let supervise = |tasks: &mut SupervisedTasks, name, task: BoxFuture<'static, ()>| {
+            supervisor.spawn(tasks, name, task);
         };
         let routes = Routes::new(Arc::clone(&shared), client.clone());
         let serving = server::serve(listener, tls, Arc::clone(&shared), routes, inner.clone());
-        vital(&mut ending, "admission and enrolment", serving.boxed());
+        supervise(&mut ending, "admission and enrolment", serving.boxed());
         let following = follow::follow(Arc::clone(&shared), client.clone());
-        vital(&mut endless, "objects of our own", following.boxed());
+        supervise(&mut endless, "objects of our own", following.boxed());
         let leading = duty::lead(Arc::clone(&shared), client, inner);
-        vital(&mut ending, "duties of the leader", leading.boxed());
+        supervise(&mut ending, "duties of the leader", leading.boxed());
         let pages = Arc::clone(&shared);
         let answer = move |asked: Asked<'_>| page(asked, &pages, &registry);
-        let outages = Arc::clone(&shared.outages);
-        vital(&mut endless, "admin port", admin::serve(admin, outages, answer).boxed());
+        let accept_backoff = Arc::clone(&shared.accept_backoff);
+        supervise(&mut endless, "admin port", admin::serve(admin, accept_backoff, answer).boxed());
 
         let deadline = tokio::select! {
             deadline = draining.begun() => deadline,
-            () = vitals.loss() => Instant::now() + shared.config.drain_timeout,
+            () = supervisor.loss() => Instant::now() + shared.config.drain_timeout,
         };
         drain.start_until(deadline);
         let _ = timeout_at(deadline, ending.all_ended()).await;
         ending.stop().await;
         endless.stop().await;
-        vitals.lost().map_or(Ok(()), Err)
+        supervisor.lost().map_or(Ok(()), Err)
     }
 }
 
@@ -193,7 +192,7 @@ mod tests {
     use http_body_util::BodyExt;
 
     use super::*;
-    use crate::manager::configs::Configs;
+    use crate::configs::Configs;
 
     #[test]
     fn bad_i13_a_replica_is_not_ready_before_the_configs_were_listed() {

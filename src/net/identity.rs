@@ -23,7 +23,6 @@ pub struct PodIdentity {
 
 /// The reason why a text is no identity, or a part of one.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[expect(missing_docs, reason = "the messages say it")]
 pub enum BadIdentity {
     #[error("{0:?} is not {PREFIX}NAMESPACE/pod/NAME/UID")]
     Uri(String),

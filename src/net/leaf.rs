@@ -57,7 +57,6 @@ pub enum LeafSource {
 
 /// Reasons why there is no leaf, or no new one.
 #[derive(Debug, thiserror::Error)]
-#[expect(missing_docs, reason = "the messages say it")]
 pub enum LeafError {
     #[error("--mesh-ca-dir")]
     MeshCa(#[from] CaError),
@@ -219,7 +218,7 @@ mod tests {
     use std::time::Duration;
 
     use super::*;
-    use crate::net::{ClusterDomain, ca::Constraints};
+    use crate::{ClusterDomain, ca::Constraints};
 
     /// Two thirds of the life of a leaf, which leave 8 hours for trouble with the CA.
     const RENEW_AFTER: Duration = Duration::from_secs(16 * 3600);

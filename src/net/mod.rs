@@ -4,17 +4,17 @@
 
 pub mod addr;
 pub mod ca;
+pub mod capped_reads;
 pub mod clock;
+pub mod close_tracker;
 pub mod cork;
 pub mod drain;
-pub mod goodbye;
 pub mod identity;
 pub mod leaf;
 pub mod listening;
 pub mod names;
 pub mod pair;
 pub mod peer;
-pub mod sips;
 pub mod socket;
 pub mod tls;
 

@@ -58,11 +58,10 @@ macro_rules! verify_signatures {
         }
     };
 }
-pub(in crate::net) use verify_signatures;
+pub(crate) use verify_signatures;
 
 /// Reasons why a set of trust roots cannot be used.
 #[derive(Debug, thiserror::Error)]
-#[expect(missing_docs, reason = "the messages say it")]
 pub enum BadRoots {
     #[error("cannot read {path}")]
     Unreadable {
@@ -211,7 +210,7 @@ mod tests {
     use rustls_pki_types::PrivateKeyDer;
 
     use super::*;
-    use crate::net::tests::meet;
+    use crate::tests::meet;
 
     const HOUR: Duration = Duration::from_secs(3600);
     const DIALLED: &str = "10.96.0.1";

@@ -1,30 +1,32 @@
 //! Decisions about requests, sans-IO: every one is made here, as a function of values.
 //!
 //! [`dialect`] makes a [`Draft`] of the objects that users write, and the draft a [`Policy`]. Its
-//! parts have lives of their own: [`sharding`] alone has an epoch, [`positions`] and a
-//! [`difference`](difference()), so a change of another part touches no watch. [`way`] decides what
+//! parts have lives of their own: [`sharding`] alone has an epoch, and a
+//! [`difference`](difference()), so a change of another part touches no watch. [`decision`] decides what
 //! becomes of a request, [`refusal`] what is answered instead, [`fence`] which writes pass, [`webhook`] whose an admission review
 //! is, [`ring`] when a shard gives up what another takes, [`ownership`] whether two own the same, or
 //! nobody does, [`roots`] how a root's shards are drawn.
 
+#![warn(missing_docs)]
+
+mod decision;
 mod dialect;
 mod difference;
 mod epoch;
 mod fence;
+mod intervals;
 mod object;
 pub mod ownership;
 mod parts;
-pub mod positions;
 mod refusal;
 mod resource;
 pub mod ring;
 pub mod roots;
 mod sharding;
-mod spans;
-mod way;
 mod webhook;
 
 pub use self::{
+    decision::{Extent, Pushed, Renamed, RequestAction, Restriction, Rewrite, Write},
     dialect::{
         BadDocument, BadWebhook, CertFiles, Checked, Choices, Draft, Invalid, NamespacesUnknown,
         NotChosen, Problem, RootDraft, ShardingDraft, Webhook, all_of, choose, draft,
@@ -32,17 +34,16 @@ pub use self::{
     },
     difference::{Handed, Page, Part, difference, watch_from},
     epoch::Epoch,
-    fence::{BadExcept, Fence, Foreign, Verdict},
+    fence::{BadExcept, Fence, Foreign, Verdict, deletes},
     object::{Kind, ObjectRef},
     parts::{PodConfig, Policy},
     refusal::{Refusal, Refused},
     resource::GroupResource,
     sharding::{
-        Area, BadLock, BadRange, BadRule, Boundary, Computed, HashFunction, HashOf, HashRange,
-        HashRule, Hashes, LabelSet, LockIn, LockName, Locks, NamespaceLabels, ObjectFacts,
-        OfNamespace, OwnLock, Pattern, Piece, Rule, Scope, Scopes, Selected, Sharding, Share,
-        shard_bucket,
+        Area, BadLock, BadNamed, BadRange, BadRule, Boundary, Computed, Filter, HashFunction,
+        HashOf, HashRange, HashRule, Hashes, LabelSet, LockIn, LockName, Locks, NamespaceLabels,
+        ObjectFacts, OfNamespace, OwnLock, Pattern, Piece, Rule, Scope, Scopes, Selected, Sharding,
+        Shared, SharedNamespaces, is_shared, shard_bucket,
     },
-    way::{Extent, Narrow, Pushed, Renamed, Rewrite, Way, Write},
     webhook::{Answerer, Here, Judged, Owner, Siblings, Unreadable},
 };

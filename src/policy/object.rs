@@ -2,9 +2,9 @@
 
 use std::fmt;
 
-use kube::api::{ApiResource, DynamicObject, ObjectMeta};
+use kube_core::{ApiResource, DynamicObject, ObjectMeta};
 
-use crate::api::{KridgeShardingConfig, ShardingConfig};
+use ctrlmesh_api::{KridgeShardingConfig, ShardingConfig};
 
 /// A kind of objects that compile to a part of the policy, in one API group.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

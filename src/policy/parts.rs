@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use super::{fence::Fence, object::ObjectRef, sharding::Sharding};
-use crate::wire::selector::Selector;
+use ctrlmesh_wire::selector::Selector;
 
 /// The objects of every dialect that concern one pod, compiled, in parts. Immutable.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -5,7 +5,7 @@ use std::fmt;
 
 use strum::{IntoStaticStr, VariantArray};
 
-use crate::wire::{
+use ctrlmesh_wire::{
     delete::BadOptions,
     name::NameError,
     status::{Details, Reason, Status},
@@ -53,8 +53,8 @@ pub enum Refusal {
     ScopeChanged,
     /// A write into a namespace that is not the shard's.
     NotInShard,
-    /// A write into a namespace that has just left the shard, or a delete in one that has just come, decided
-    /// on what the client was shown before.
+    /// A write into a namespace that has just left the shard, or a delete or a create without a name in one
+    /// that has just come, decided on what the client was shown before.
     NamespaceMoved,
     /// A write took longer than an API server allows, while the boundary moved.
     HandedOver,

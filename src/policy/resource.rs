@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use crate::wire::request::Resource;
+use ctrlmesh_wire::request::Resource;
 
 /// A resource as it is stored: group and plural name, no version. Two groups that serve the same
 /// storage are one resource here, under the name of the first.

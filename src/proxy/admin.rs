@@ -15,7 +15,8 @@ use super::{
     inbound::{self, Webhook},
     shared::Shared,
 };
-use crate::process::admin::{self, Asked, Page, json, text};
+use ctrlmesh_api::ObservedRequests;
+use ctrlmesh_base::process::admin::{self, Asked, Page, json, text};
 
 /// Serves until it is dropped.
 pub(super) async fn serve(
@@ -24,8 +25,8 @@ pub(super) async fn serve(
     webhook: Option<Arc<Webhook>>,
     registry: Registry,
 ) {
-    let outages = Arc::clone(&shared.outages);
-    admin::serve(listener, outages, move |asked| {
+    let accept_backoff = Arc::clone(&shared.accept_backoff);
+    admin::serve(listener, accept_backoff, move |asked| {
         answer(asked, &shared, webhook.as_deref(), &registry)
     })
     .await;
@@ -42,6 +43,7 @@ fn answer(
         "/readyz" => ready(shared, inbound::ready(shared, webhook)),
         "/startupz" => ready(shared, None),
         "/metrics" => metrics(shared, webhook, registry),
+        "/observed" => json(&json!(observed(shared))),
         path if path.starts_with("/debug/") && !asked.is_local => {
             text(StatusCode::FORBIDDEN, "/debug answers loopback peers only\n".into())
         }
@@ -53,8 +55,8 @@ fn answer(
         })),
         _ => text(
             StatusCode::NOT_FOUND,
-            "there is /metrics, /healthz, /readyz, /startupz, /debug/config, /debug/streams, \
-             /debug/peers\n"
+            "there is /metrics, /healthz, /readyz, /startupz, /observed, /debug/config, \
+             /debug/streams, /debug/peers\n"
                 .into(),
         ),
     }
@@ -73,15 +75,26 @@ fn ready(shared: &Shared, webhook: Option<Result<String, String>>) -> Page {
     };
     let mut parts = vec![("policy", policy), ("certificate", certificate(shared))];
     let locks = shared.feed.in_force().and_then(|it| {
-        let problem = shared.feed.elections().problem(it.sharding.locks())?;
+        let problem = shared.feed.controller().elections.problem(it.sharding.locks())?;
         Some(("locks", Ok(problem)))
     });
     parts.extend(locks);
     // In Leases it is told by the condition; here also for pods that have none.
-    let writes = shared.feed.foreign_writes().said().problem();
+    let writes = shared.feed.controller().foreign_writes.said().problem();
     parts.extend(writes.map(|(_, problem)| ("writes", Ok(problem))));
+    parts.extend(shared.feed.related_said().problem().map(|problem| ("related", Ok(problem))));
     parts.extend(webhook.map(|webhook| ("webhook", webhook)));
     admin::ready(parts)
+}
+
+/// What the pod's controller has asked of the API server.
+fn observed(shared: &Shared) -> ObservedRequests {
+    let in_force = shared.feed.in_force();
+    let sharding = in_force.as_ref().map(|in_force| &*in_force.sharding);
+    ObservedRequests {
+        resources: shared.feed.controller().observed.said(sharding),
+        elections: shared.feed.elections_said(),
+    }
 }
 
 /// The state of the certificate for clients.
@@ -103,6 +116,8 @@ fn certificate(shared: &Shared) -> Result<String, String> {
 fn metrics(shared: &Shared, webhook: Option<&Webhook>, registry: &Registry) -> Page {
     shared.feed.set_ages();
     let metrics = &shared.metrics;
+    let related = shared.feed.related_said().resources.len();
+    metrics.related_resources.set(related.try_into().unwrap_or(i64::MAX));
     metrics.leaf_not_after.set(since_1970(shared.tls.leaf.not_after()));
     let of_webhook = webhook.and_then(Webhook::certificate_not_after);
     metrics.webhook_certificate_not_after.set(since_1970(of_webhook));

@@ -14,13 +14,9 @@ use super::{
     live::Subject,
     upstream::{Kept, Server},
 };
-use crate::{
-    policy::{
-        GroupResource, Narrow, Refusal, Refused, Sharding, Share,
-        positions::{Grants, Position, Positions, Resume},
-    },
-    wire::{ListOptions, RequestInfo, Verb},
-};
+use crate::positions::{Grants, Position, Positions, Resume};
+use ctrlmesh_policy::{Filter, GroupResource, Refusal, Refused, Restriction, Sharding};
+use ctrlmesh_wire::{ListOptions, RequestInfo, Verb};
 
 /// A list or watch, as far as positions and changes of policy concern it.
 pub(super) struct Collection {
@@ -28,7 +24,7 @@ pub(super) struct Collection {
     pub(super) position: Arc<Position>,
     pub(super) in_force: Arc<InForce>,
     /// The part of its selected objects that is in the shard.
-    pub(super) share: Share,
+    pub(super) filter: Filter,
     pub(super) bookmarks: Bookmarks,
     /// Whether the client asked for no bookmarks, and they are ours alone.
     pub(super) hides_bookmarks: bool,
@@ -60,7 +56,7 @@ pub(super) enum Bookmarks {
 impl Collection {
     pub(super) fn new(
         info: &RequestInfo<'_>,
-        narrow: &Narrow,
+        restriction: &Restriction,
         position: Arc<Position>,
         in_force: &Arc<InForce>,
     ) -> Self {
@@ -75,16 +71,16 @@ impl Collection {
         let subject = Subject {
             resource: GroupResource::new(part(|r| &r.group), part(|r| &r.resource)),
             namespace: resource.and_then(|r| r.namespace.as_deref()).map(Into::into),
-            is_narrowed: narrow.extent.is_collection(),
-            lock: narrow.lock,
+            is_narrowed: restriction.extent.is_collection(),
+            lock: restriction.lock,
         };
         let asks = info.options.allows_bookmarks;
-        let hides_bookmarks = narrow.asks_for_bookmarks(info);
+        let hides_bookmarks = restriction.asks_for_bookmarks(info);
         Self {
             subject,
             position,
             in_force: Arc::clone(in_force),
-            share: narrow.share.clone(),
+            filter: restriction.filter.clone(),
             bookmarks: match from {
                 _ if !asks && !hides_bookmarks => Bookmarks::Never,
                 Some(_) => Bookmarks::Always,

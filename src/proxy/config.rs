@@ -14,17 +14,15 @@ use rustls_pki_types::ServerName;
 
 pub use self::inbound::{BadInbound, Inbound, WebhookFlags};
 pub use super::enrol::Manager;
-pub use crate::sidecar::Mode;
-use crate::{
-    api::FenceMode,
-    net::{
-        Clock, ClusterDomain, ManagerAddr, UpstreamAddr,
-        addr::BadUpstream,
-        identity::{BadIdentity, PodIdentity},
-        leaf::{LeafSource, enrolment::Kept},
-        peer::RootsPlace,
-    },
-    sidecar,
+use ctrlmesh_api::FenceMode;
+use ctrlmesh_base::sidecar;
+pub use ctrlmesh_base::sidecar::Mode;
+use ctrlmesh_net::{
+    Clock, ClusterDomain, ManagerAddr, UpstreamAddr,
+    addr::BadUpstream,
+    identity::{BadIdentity, PodIdentity},
+    leaf::{LeafSource, enrolment::Kept},
+    peer::RootsPlace,
 };
 
 /// The flags as they are typed.
@@ -258,7 +256,6 @@ pub struct Config {
 
 /// Flags that contradict each other.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[expect(missing_docs, reason = "the messages say it")]
 pub enum BadConfig {
     #[error(
         "--mode direct needs --upstream HOST:PORT, or KUBERNETES_SERVICE_HOST and \

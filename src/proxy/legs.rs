@@ -40,8 +40,9 @@ use super::{
         http2::{self, MAX_HEADERS, PING_INTERVAL, PING_TIMEOUT, SEND_BUFFER},
     },
 };
-use crate::net::{
-    clock::reached, cork::Corked, drain::Draining, goodbye::Polite, sips::Sips, tls::H2,
+use ctrlmesh_net::{
+    capped_reads::CappedReads, clock::reached, close_tracker::CloseTracker, cork::Corked,
+    drain::Draining, tls::H2,
 };
 
 /// Streams at once if the upstream names no limit: the API server's own default.
@@ -68,7 +69,7 @@ pub(super) async fn serve(
     let tasks = Tasks::default();
     let is_h2 = upstream.get_ref().1.alpn_protocol() == Some(H2);
     let metrics = Arc::clone(&worker.shared.metrics);
-    let (client, goodbye) = Polite::new(client);
+    let (client, peer_closed) = CloseTracker::new(client);
     let common = Common { worker, id, server, name, understood };
     let legs = Legs { client, upstream, draining, common };
     let closed = match is_h2 {
@@ -77,11 +78,11 @@ pub(super) async fn serve(
     };
     metrics.panics.inc_by(tasks.end());
     drop(own);
-    closed.after(&goodbye)
+    closed.after(&peer_closed)
 }
 
 /// The client's connection.
-pub(super) type ClientStream = Polite<server::TlsStream<TcpStream>>;
+pub(super) type ClientStream = CloseTracker<server::TlsStream<TcpStream>>;
 
 /// Both connections, ready for HTTP.
 struct Legs {
@@ -101,7 +102,7 @@ struct Common {
 }
 
 impl Common {
-    fn pair(self, line: Line, tasks: &Tasks, stalls: &Rc<Stalls>) -> Pair {
+    fn pair(self, line: Line, tasks: &Tasks, writes: &Tasks, stalls: &Rc<Stalls>) -> Pair {
         let Self { worker, id, server, name, understood } = self;
         let metrics = Arc::clone(&worker.shared.metrics);
         Pair {
@@ -110,6 +111,8 @@ impl Common {
             upstream: Upstream::new(line, server, name, id, metrics, understood),
             grants: RefCell::default(),
             tasks: tasks.clone(),
+            writes: writes.clone(),
+            left_behind: Cell::default(),
             stalls: Rc::clone(stalls),
             is_upgrading: Rc::default(),
             leftover: None,
@@ -138,9 +141,16 @@ async fn serve_h2(legs: Legs, tasks: &Tasks) -> Closed {
     let (limit, upstream) = (connection.stream_limit().unwrap_or(STREAM_LIMIT), sender.over());
     tasks.spawn(connection.run());
     let stalls = Rc::new(Stalls::new(Arc::clone(&common.worker.shared.unread)));
-    let pair = common.pair(Line::H2(sender), tasks, &stalls);
+    let (writes, mut ending) = (Tasks::default(), draining.clone());
+    let pair = common.pair(Line::H2(sender), tasks, &writes, &stalls);
     let carried = Carried { tasks: tasks.clone(), stalls, streams: limit };
-    h2_client(client, requests(Rc::new(pair)), carried, upstream, draining).await
+    let closed = h2_client(client, requests(Rc::new(pair)), carried, upstream, draining).await;
+    tokio::select! {
+        () = writes.finished() => {}
+        () = async { sleep_until(ending.begun().await).await } => {}
+    }
+    tasks.add_panics(writes.end());
+    closed
 }
 
 /// The requests of a client's connection in HTTP/2.
@@ -216,13 +226,14 @@ async fn serve_h1(legs: Legs, redial: Redial, tasks: &Tasks) -> Closed {
         return Closed::UpstreamLost;
     };
     let leftover = Rc::new(Leftover::default());
-    let mut pair = common.pair(Line::H1(RefCell::new(sender)), tasks, &Rc::default());
+    let mut pair = common.pair(Line::H1(RefCell::new(sender)), tasks, tasks, &Rc::default());
     let current = CurrentConnection::new(upstream.with_upgrades(), redial);
     pair.leftover = Some(Rc::clone(&leftover));
     pair.current = Some(Rc::clone(&current));
     let is_upgrading = Rc::clone(&pair.is_upgrading);
     let service = requests(Rc::new(pair));
-    let client = h1_server().serve_connection(TokioIo::new(Sips(client)), service).with_upgrades();
+    let client =
+        h1_server().serve_connection(TokioIo::new(CappedReads(client)), service).with_upgrades();
     let mut upstream = pin!(poll_fn(|cx| current.poll_end(cx)).fuse());
     let finish = |client: Pin<&mut _>, _| UpgradeableConnection::graceful_shutdown(client);
     let served =

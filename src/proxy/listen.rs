@@ -18,13 +18,11 @@ use super::{
     outcome::{Closed, connection_closed},
     upstream::{Destination, Server},
 };
-use crate::{
-    net::{
-        ClientAddr, OrigDst,
-        addr::{NotRedirected, canonical},
-        socket,
-    },
-    process::outages::Outages,
+use ctrlmesh_base::process::accept_backoff::AcceptBackoff;
+use ctrlmesh_net::{
+    ClientAddr, OrigDst,
+    addr::{NotRedirected, canonical},
+    socket,
 };
 
 /// Connections that one data thread may carry. A pod's controllers open a handful; this is the
@@ -174,13 +172,18 @@ impl Drop for Slot {
 
 /// Accepts until it is dropped. Every connection that is not dealt is closed with a reason, which is
 /// counted.
-pub(super) async fn accept(listener: Listener, hands: Hands, outages: &Outages, metrics: &Metrics) {
+pub(super) async fn accept(
+    listener: Listener,
+    hands: Hands,
+    accept_backoff: &AcceptBackoff,
+    metrics: &Metrics,
+) {
     loop {
         let (stream, peer) = match listener.socket.accept().await {
             Ok(accepted) => accepted,
             Err(error) if socket::is_of_one_connection(&error) => continue,
             Err(error) => {
-                outages.sit_out(&error).await;
+                accept_backoff.wait(&error).await;
                 continue;
             }
         };

@@ -15,7 +15,7 @@ use prometheus_client::{
     registry::{Registry, Unit},
 };
 
-use crate::policy::GroupResource;
+use ctrlmesh_policy::GroupResource;
 
 /// Buckets in seconds: from a cache hit on the same node to a request that sits out a full minute.
 const REQUEST_BUCKETS: [f64; 12] =
@@ -87,6 +87,8 @@ metrics! {
     pushdown: Family<Labels<1>, Counter>;
     /// Writes into namespaces that the shard does not own, by verdict
     fence: Family<FenceLabels, Counter>;
+    /// Number of resources that the controller watches, that no limit names, and that belong to limited objects
+    related_resources: Gauge;
     /// Objects of lists and watches that were judged one by one
     filtered_items: Family<FilterLabels, Counter>;
     /// Memory for objects that are not complete or not judged yet

@@ -18,7 +18,7 @@
 //! [`outcome`] turns every exit into one log line and one count, [`metrics`] declares the counts,
 //! [`config`] the flags, [`enrol`] has the certificate signed, [`collection`] decides whether a client
 //! may resume, [`ring`] keeps the Lease in which the pod says what it may write,
-//! [`crate::process::vital`] notices the end of a task that must not end.
+//! [`ctrlmesh_base::process::supervisor`] notices the end of a task that must not end.
 //!
 //! Each data thread runs its connections on a runtime of its own and shares with the others only
 //! [`Shared`], such as the policy, the positions and the counters ([`shared`] has what is shared by
@@ -36,6 +36,7 @@ mod live;
 mod metrics;
 mod outcome;
 mod peers;
+mod positions;
 mod request;
 mod ring;
 mod shared;
@@ -61,6 +62,7 @@ use tokio::{
 
 pub use self::config::{BadConfig, Config, ManagerFlags, PlainFlags, ProxyArgs};
 use self::{
+    feed::KnownRequests,
     inbound::{Inbound, Webhook},
     listen::{Accepted, Queue, To},
     live::LiveStreams,
@@ -69,10 +71,8 @@ use self::{
     shared::{LAST_CALL, Shared, Worker},
     upstream::Destination,
 };
-use crate::{
-    net::{ClientAddr, clock::reached, drain::Draining},
-    process::vital::{VitalTasks, Vitals},
-};
+use ctrlmesh_base::process::supervisor::{SupervisedTasks, Supervisor};
+use ctrlmesh_net::{ClientAddr, clock::reached, drain::Draining};
 
 /// One connection, from its first byte to its last. Returns its end and the leg that it proved to be.
 fn connection(
@@ -144,16 +144,21 @@ async fn data_thread(
     shared: Arc<Shared>,
     webhook: Option<Arc<Webhook>>,
     mut draining: Draining,
-    vitals: Vitals,
+    supervisor: Supervisor,
 ) {
     let live =
         LiveStreams::new(Arc::clone(&shared.streams), &shared.turns, Arc::clone(&shared.metrics));
     let requests = Rc::new(RequestCounts::new(Arc::clone(&shared.metrics)));
     let inbound = webhook.as_ref().map(Inbound::new);
-    let worker = Rc::new(Worker { shared: Arc::clone(&shared), live: Rc::clone(&live), requests });
-    let mut tasks = VitalTasks::default();
+    let worker = Rc::new(Worker {
+        shared: Arc::clone(&shared),
+        live: Rc::clone(&live),
+        requests,
+        known_requests: KnownRequests::default(),
+    });
+    let mut tasks = SupervisedTasks::default();
     let follow = Rc::clone(&live).follow(Arc::clone(&shared.feed));
-    vitals.spawn_local(&mut tasks, "follower of the policy", follow);
+    supervisor.spawn_local(&mut tasks, "follower of the policy", follow);
     let mut connections = JoinSet::new();
     let mut is_open = true;
     let mut last_call = None;

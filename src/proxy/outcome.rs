@@ -12,11 +12,9 @@ use prometheus_client::metrics::gauge::Gauge;
 use strum::{IntoStaticStr, VariantArray};
 
 use super::metrics::{Leg, Metrics, RequestCounts, RequestLabels, ResourceLabel, code_class};
-use crate::{
-    net::{ClientAddr, addr::NotRedirected, goodbye::Goodbye},
-    policy::{Epoch, Refusal},
-    wire::RequestInfo,
-};
+use ctrlmesh_net::{ClientAddr, addr::NotRedirected, close_tracker::PeerClosed};
+use ctrlmesh_policy::{Epoch, Refusal};
+use ctrlmesh_wire::RequestInfo;
 
 /// The reason why a connection ended, and its metric label and log field.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, IntoStaticStr)]
@@ -66,12 +64,12 @@ impl From<NotRedirected> for Closed {
 }
 
 impl Closed {
-    /// The end of a connection whose client has said goodbye or not. What we sent may have met the
+    /// The end of a connection whose client has said peer_closed or not. What we sent may have met the
     /// reset of a client that had closed: the kernel resets a connection that is closed over unread
     /// bytes.
-    pub(super) fn after(self, goodbye: &Goodbye) -> Self {
+    pub(super) fn after(self, peer_closed: &PeerClosed) -> Self {
         match self {
-            Self::ClientGone if goodbye.was_said() => Self::Finished,
+            Self::ClientGone if peer_closed.is_orderly() => Self::Finished,
             closed => closed,
         }
     }
@@ -363,6 +361,8 @@ pub(super) enum Why {
     /// A watch under another policy, in place of the client's.
     Watch,
     DeleteCollection,
+    /// A page of metadata of a resource that a client begins to watch and no limit names.
+    Related,
 }
 
 /// The record of one of our own requests. It becomes one count and one line for debugging when it

@@ -21,14 +21,16 @@ use tokio::{
 
 use super::{
     config::{Config, Mode, OnChange},
-    feed::Feed,
+    feed::{Feed, KnownRequests, UnderWay},
     live::{LiveStreams, StreamTable, Turns},
     metrics::{Metrics, RequestCounts},
     stall::{Stalls, Unread},
     tls::Tls,
     upstream::{CurrentConnection, Leftover, Room, Upstream},
 };
-use crate::{net::Clock, policy::positions::Grants, process::outages::Outages};
+use crate::positions::Grants;
+use ctrlmesh_base::process::accept_backoff::AcceptBackoff;
+use ctrlmesh_net::Clock;
 
 /// The time before a drain's deadline when connections and watches that came during the drain are
 /// asked to finish.
@@ -59,7 +61,7 @@ pub(super) struct Shared {
     pub(super) unfinished: Arc<Room>,
     pub(super) moved: Arc<Room>,
     pub(super) replacing: Semaphore,
-    pub(super) outages: Arc<Outages>,
+    pub(super) accept_backoff: Arc<AcceptBackoff>,
     pub(super) mode: Mode,
     pub(super) on_change: OnChange,
     pub(super) clock: Clock,
@@ -80,7 +82,7 @@ impl Shared {
             moved: Room::new(MOVED, &metrics.filter_memory),
             replacing: Semaphore::new(REPLACING),
             metrics,
-            outages: Arc::default(),
+            accept_backoff: Arc::default(),
             mode: config.mode,
             on_change: config.plain.on_change,
             clock: config.clock.clone(),
@@ -94,6 +96,8 @@ pub(super) struct Worker {
     pub(super) shared: Arc<Shared>,
     pub(super) live: Rc<LiveStreams>,
     pub(super) requests: Rc<RequestCounts>,
+    /// The requests that need not be observed again.
+    pub(super) known_requests: KnownRequests,
 }
 
 /// State shared by the requests of one pair.
@@ -103,6 +107,10 @@ pub(super) struct Pair {
     pub(super) upstream: Upstream,
     pub(super) grants: RefCell<Grants>,
     pub(super) tasks: Tasks,
+    /// The writes whose ends are waited for, also without their clients.
+    pub(super) writes: Tasks,
+    /// The number of those whose clients are gone.
+    pub(super) left_behind: Cell<usize>,
     pub(super) stalls: Rc<Stalls>,
     /// Whether the awaited response may end HTTP on the upstream connection.
     pub(super) is_upgrading: Rc<Cell<bool>>,
@@ -110,6 +118,26 @@ pub(super) struct Pair {
     pub(super) leftover: Option<Rc<Leftover>>,
     /// The upstream connection of HTTP/1.1, which a watch may have to replace.
     pub(super) current: Option<Rc<CurrentConnection>>,
+}
+
+/// The writes of a pair that go on without their clients, at most. Further ones are broken off.
+const LEFT_BEHIND: usize = 64;
+
+impl Pair {
+    /// Waits for the answer to a write whose client is gone. `None` if it is broken off.
+    pub(super) async fn without_client<T>(
+        &self,
+        write: &UnderWay,
+        answer: impl Future<Output = T>,
+    ) -> Option<T> {
+        if self.left_behind.get() >= LEFT_BEHIND {
+            return None;
+        }
+        self.left_behind.set(self.left_behind.get() + 1);
+        let answered = write.in_time(answer).await;
+        self.left_behind.set(self.left_behind.get() - 1);
+        answered
+    }
 }
 
 /// The tasks of one pair.
@@ -149,6 +177,11 @@ impl Tasks {
         for handle in tasks.iter().filter_map(|id| set.handles.get(id)) {
             handle.abort();
         }
+    }
+
+    /// Counts panics of other tasks among these.
+    pub(super) fn add_panics(&self, panics: u64) {
+        self.0.borrow_mut().panics += panics;
     }
 
     /// Ends all; returns how many panicked. Tasks and pair hold each other: nothing else would.

@@ -17,7 +17,7 @@ use super::{
     config::{Certificate, Config, PolicySource},
     data_thread,
     enrol::{Enrol, Manager},
-    feed::{Feed, PolicyFile, follow_cluster, follow_moves},
+    feed::{Feed, OwnPod, PolicyFile, follow_cluster, follow_moves},
     inbound::{self, Webhook},
     listen::{self, Hands, Leads, Listener, Queue},
     metrics::Metrics,
@@ -27,19 +27,19 @@ use super::{
     tls::Tls,
     upstream::{Abilities, BadTls, KeptPositions, OwnSockets, RootedTls, Server},
 };
-use crate::{
+use ctrlmesh_base::{
     cluster::{OwnAccess, chain},
-    net::{
-        Clock,
-        drain::{self, Draining},
-        identity::PodIdentity,
-        leaf::{Leaf, LeafError, enrolment::Enrolment},
-        peer::{BadMeshRoots, PeerTls},
-        socket,
-        tls::{BadRoots, ClientTls},
-    },
-    process::vital::{Lost, VitalTasks, VitalThread, Vitals},
+    process::supervisor::{Lost, SupervisedTasks, SupervisedThread, Supervisor},
     sidecar::LISTEN_NAMES_FLAG,
+};
+use ctrlmesh_net::{
+    Clock,
+    drain::{self, Draining},
+    identity::PodIdentity,
+    leaf::{Leaf, LeafError, enrolment::Enrolment},
+    peer::{BadMeshRoots, PeerTls},
+    socket,
+    tls::{BadRoots, ClientTls},
 };
 
 /// Interval of checks for what others may change: the upstream's CA file, the end of the leaf.
@@ -65,7 +65,6 @@ pub struct Proxy {
 
 /// Reasons why the proxy does not start.
 #[derive(Debug, thiserror::Error)]
-#[expect(missing_docs, reason = "the messages say it")]
 pub enum StartError {
     #[error(transparent)]
     Leaf(#[from] LeafError),
@@ -89,7 +88,6 @@ pub enum StartError {
 
 /// Reasons why the proxy stops serving.
 #[derive(Debug, thiserror::Error)]
-#[expect(missing_docs, reason = "the messages say it")]
 pub enum ServeError {
     #[error("cannot start a thread")]
     Thread(#[source] io::Error),
@@ -172,7 +170,7 @@ impl Proxy {
         self.admin.local_addr().ok()
     }
 
-    /// Serves until the drain has ended. The loss of a vital task starts a drain too. Fails with
+    /// Serves until the drain has ended. The loss of a supervised task starts a drain too. Fails with
     /// [`ServeError`].
     pub async fn run(self, mut draining: Draining) -> Result<(), ServeError> {
         let addr = self.listen_addr().map(tracing::field::display);
@@ -183,38 +181,38 @@ impl Proxy {
         let names = config.plain.listen_names.map(tracing::field::display);
         tracing::info!(addr, names, admin = admin_addr, pod, namespace, "listening");
         let (drain, inner) = drain::channel();
-        let vitals = Vitals::new(shared.metrics.panics.clone(), inner.clone());
+        let supervisor = Supervisor::new(shared.metrics.panics.clone(), inner.clone());
         let (hands, queues) = listen::hands(config.plain.threads.get(), socket::most_connections());
-        let threads = start_threads(queues, &shared, webhook.as_ref(), &inner, &vitals)?;
+        let threads = start_threads(queues, &shared, webhook.as_ref(), &inner, &supervisor)?;
         let idle = hands.idle();
         let closed = webhook.clone().map(inbound::closed);
-        let mut tasks = VitalTasks::default();
-        let mut vital = |name, task: BoxFuture<'static, ()>| {
-            vitals.spawn(&mut tasks, name, task);
+        let mut tasks = SupervisedTasks::default();
+        let mut supervise = |name, task: BoxFuture<'static, ()>| {
+            supervisor.spawn(&mut tasks, name, task);
         };
-        vital(
+        supervise(
             "admin port",
             admin::serve(self.admin, Arc::clone(&shared), webhook.clone(), self.registry).boxed(),
         );
         let ports = acceptors(self.listeners, &hands, &shared);
         let ports = ports.chain(inbound_tasks(webhook, &hands, &shared, config.identity.clone()));
-        ports.for_each(|(name, task)| vital(name, task));
+        ports.for_each(|(name, task)| supervise(name, task));
         drop(hands);
         let feed = Arc::clone(&shared.feed);
-        vital("moves of the boundary", follow_moves(Arc::clone(&feed)).boxed());
-        vital("state directory", async move { feed.keep_past().await }.boxed());
+        supervise("moves of the boundary", follow_moves(Arc::clone(&feed)).boxed());
+        supervise("state directory", async move { feed.keep_past().await }.boxed());
         let certificates =
             keep_certificates(config.clock.clone(), Arc::clone(&shared), vec![self.server]);
-        vital("certificates", certificates.boxed());
+        supervise("certificates", certificates.boxed());
         if let Some(enrol) = self.enrol {
-            vital("enrolment", enrol.keep().boxed());
+            supervise("enrolment", enrol.keep().boxed());
         }
-        vital("policy feed", self.follow_policy);
-        let lease = self.lease.map(|lease| lease.start(&vitals));
+        supervise("policy feed", self.follow_policy);
+        let lease = self.lease.map(|lease| lease.start(&supervisor));
 
         let deadline = tokio::select! {
             deadline = draining.begun() => deadline,
-            _ = vitals.loss() => Instant::now() + config.plain.drain_timeout(),
+            _ = supervisor.loss() => Instant::now() + config.plain.drain_timeout(),
         };
         drain.start_until(deadline);
         let quiet = async {
@@ -232,22 +230,22 @@ impl Proxy {
         }
         // Nothing is under way any more.
         OptionFuture::from(lease.map(KeptLease::end)).await;
-        vitals.lost().map_or(Ok(()), |lost| Err(lost.into()))
+        supervisor.lost().map_or(Ok(()), |lost| Err(lost.into()))
     }
 }
 
 /// A task that must not end, and its name.
-type Vital = (&'static str, BoxFuture<'static, ()>);
+type Supervised = (&'static str, BoxFuture<'static, ()>);
 
 fn acceptors(
     listeners: Vec<Listener>,
     hands: &Hands,
     shared: &Arc<Shared>,
-) -> impl Iterator<Item = Vital> {
+) -> impl Iterator<Item = Supervised> {
     listeners.into_iter().map(|listener| {
         let (hands, shared) = (hands.clone(), Arc::clone(shared));
         let accept = async move {
-            listen::accept(listener, hands, &shared.outages, &shared.metrics).await;
+            listen::accept(listener, hands, &shared.accept_backoff, &shared.metrics).await;
         };
         ("acceptor", accept.boxed())
     })
@@ -259,7 +257,7 @@ fn inbound_tasks(
     hands: &Hands,
     shared: &Arc<Shared>,
     own: Option<PodIdentity>,
-) -> impl Iterator<Item = Vital> + use<> {
+) -> impl Iterator<Item = Supervised> + use<> {
     let (hands, shared) = (hands.clone(), Arc::clone(shared));
     webhook.into_iter().flat_map(move |webhook| {
         let (peers, siblings) = (webhook.peers(), shared.feed.siblings());
@@ -277,13 +275,15 @@ fn start_threads(
     shared: &Arc<Shared>,
     webhook: Option<&Arc<Webhook>>,
     draining: &Draining,
-    vitals: &Vitals,
-) -> Result<Vec<VitalThread>, ServeError> {
+    supervisor: &Supervisor,
+) -> Result<Vec<SupervisedThread>, ServeError> {
     let start = |(at, queue)| {
-        let (shared, draining, inner) = (Arc::clone(shared), draining.clone(), vitals.clone());
+        let (shared, draining, inner) = (Arc::clone(shared), draining.clone(), supervisor.clone());
         let webhook = webhook.cloned();
         let served = move || Box::pin(data_thread(queue, shared, webhook, draining, inner));
-        vitals.start_thread(format!("data-{at}"), "data thread", served).map_err(ServeError::Thread)
+        supervisor
+            .start_thread(format!("data-{at}"), "data thread", served)
+            .map_err(ServeError::Thread)
     };
     queues.into_iter().enumerate().map(start).collect()
 }
@@ -387,7 +387,8 @@ async fn policy(
         PolicySource::Cluster { namespace, pod_labels } => {
             let client = OwnAccess::Environment.client().await;
             let client = client.map_err(|error| StartError::Cluster(error.into()))?;
-            Ok(follow_cluster(client, namespace, pod_labels, feed, has_lease).boxed())
+            let pod = OwnPod { labels: pod_labels, namespace, name: config.plain.pod_name.clone() };
+            Ok(follow_cluster(client, pod, feed, has_lease).boxed())
         }
     }
 }

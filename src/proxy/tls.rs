@@ -10,7 +10,7 @@ use tokio::{io::AsyncWriteExt, net::TcpStream, time::timeout};
 use tokio_rustls::{LazyConfigAcceptor, StartHandshake, server};
 
 use super::{outcome::Closed, upstream::Server};
-use crate::net::{
+use ctrlmesh_net::{
     ClientAddr,
     leaf::Leaf,
     tls::{ClientTls, tls_error},

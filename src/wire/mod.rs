@@ -16,6 +16,8 @@
 //! - [`frames`]: bodies of lists and watches, scanned or filtered while they pass.
 //! - [`websocket`]: a watch over WebSocket: its handshake, its frames.
 
+#![warn(missing_docs)]
+
 pub mod delete;
 pub mod dns;
 mod escape;

@@ -7,10 +7,9 @@
 use std::hint::black_box;
 
 use criterion::{Criterion, criterion_group, criterion_main};
-use ctrlmesh::manager::{
-    admission::review,
-    configs::Configs,
+use ctrlmesh::{
     inject::{Enforces, Settings, Sidecar},
+    manager::{admission::review, configs::Configs},
 };
 use ctrlmesh_init::ProxyUid;
 use serde_json::{Value, json};

@@ -37,8 +37,8 @@ fn policy(count: u32) -> Policy {
 
 fn decide(policy: &Policy, path: &str, query: Option<&str>) -> Option<String> {
     let info = RequestInfo::parse(&Method::GET, path, query).unwrap();
-    let way = policy.sharding.way(&info);
-    policy.sharding.rewrite(&way, &info).unwrap().target(&info)
+    let action = policy.sharding.action(&info);
+    policy.sharding.rewrite(&action, &info).unwrap().target(&info)
 }
 
 fn policies(criterion: &mut Criterion) {

@@ -10,7 +10,10 @@ use std::{fmt::Write as _, hint::black_box, sync::Arc};
 
 use criterion::{Criterion, criterion_group, criterion_main};
 use ctrlmesh::{
-    manager::{admission::review_config, configs::Configs},
+    manager::{
+        admission::{Found, review_config},
+        configs::Configs,
+    },
     policy::{Area, LabelSet, Scope, from_documents, ring::ScopeClaim},
 };
 use serde_json::{Value, json};
@@ -100,7 +103,8 @@ fn reviews(criterion: &mut Criterion) {
     let mut other = shard(7);
     other["spec"]["limits"][0]["namespaces"]["names"] = json!(["namespace-70", "namespace-9999"]);
     let torn = review(&other);
-    let answer = |review: &str| review_config(review.as_bytes(), &there, &known, None).unwrap();
+    let answer =
+        |review: &str| review_config(review.as_bytes(), &there, &known, Found::default()).unwrap();
     assert!(answer(&apart).refused.is_none());
     assert!(answer(&torn).refused.is_some_and(|why| why.contains("namespace namespace-9999")));
     let mut group = criterion.benchmark_group("review beside 1,000");

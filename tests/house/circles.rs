@@ -6,7 +6,7 @@ use std::{
     path::Path,
 };
 
-use crate::direction::files_below;
+use crate::direction::{PACKAGES, files_below};
 
 /// The path of a module from the root of its crate; the path of an item, too.
 type Names = Vec<String>;
@@ -396,8 +396,9 @@ fn edges_of_crate(folder: &str) -> Edges {
 }
 
 fn edges_of_all() -> Edges {
-    let mut edges = edges_of_crate("src");
-    edges.extend(edges_of_crate("init/src"));
+    let packages = PACKAGES.map(|name| format!("src/{name}"));
+    let mut edges = edges_of_crate("init/src");
+    edges.extend(packages.iter().flat_map(|folder| edges_of_crate(folder)));
     assert!(edges.len() > 100, "only {} dependencies were found", edges.len());
     edges
 }

@@ -1,4 +1,4 @@
-//! The allowed dependencies between modules.
+//! What Cargo's manifests cannot say of the packages: names that some must not use, and the size of files and folders.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -6,44 +6,20 @@ use std::{
     path::{Path, PathBuf},
 };
 
-/// Each module of the library with the modules that it may use.
-const MAY_USE: [(&str, &[&str]); 10] = [
-    ("api", &[]),
-    ("wire", &["api"]),
-    ("policy", &["api", "wire"]),
-    ("net", &[]),
-    ("cluster", &[]),
-    ("process", &["net"]),
-    ("sidecar", &["net"]),
-    ("proxy", &["api", "wire", "policy", "net", "cluster", "process", "sidecar"]),
-    ("manager", &["api", "wire", "policy", "net", "cluster", "process", "sidecar"]),
-    ("cli", &["api", "wire", "policy", "net", "cluster", "sidecar", "manager"]),
-];
+/// The packages of the library, in folders of `src`.
+pub(super) const PACKAGES: [&str; 9] =
+    ["api", "wire", "policy", "net", "base", "inject", "proxy", "manager", "cli"];
 
 /// Names that must not occur in the modules without input and output.
-const FOREIGN: [&str; 9] = [
-    "tokio",
-    "hyper",
-    "rustls",
-    "kube::Client",
-    "std::net",
-    "std::fs",
-    "std::thread",
-    "Instant::now",
-    "SystemTime",
-];
+const FOREIGN: [&str; 5] = ["std::net", "std::fs", "std::thread", "Instant::now", "SystemTime"];
 
 /// Names of the HTTP engines, and the files of the proxy that may name them.
 const ENGINES: [&str; 3] = ["Incoming", "h2::", "hyper::client"];
 const OF_ENGINES: [&str; 5] =
     ["enrol/ask.rs", "legs.rs", "upstream/body.rs", "upstream/connection.rs", "upstream/http2.rs"];
 
-fn source(module: &str) -> Vec<(PathBuf, String)> {
-    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("src");
-    let single = root.join(format!("{module}.rs"));
-    let mut files = files_below(root.join(module));
-    files.extend(single.exists().then(|| read(single)));
-    files
+fn source(package: &str) -> Vec<(PathBuf, String)> {
+    files_below(Path::new(env!("CARGO_MANIFEST_DIR")).join("src").join(package))
 }
 
 /// The sources in a folder and below it, without tests, to which these rules do not apply.
@@ -82,55 +58,6 @@ fn code(text: &str) -> String {
     lines.flat_map(str::split_whitespace).collect::<Vec<_>>().join(" ")
 }
 
-/// The modules that follow `crate::` in a text, also inside `use crate::{a, b::c}`.
-fn used(code: &str) -> BTreeSet<String> {
-    let word = |text: &str| -> String {
-        text.chars().take_while(|c| c.is_ascii_alphanumeric() || *c == '_').collect()
-    };
-    let mut found = BTreeSet::new();
-    for (at, _) in code.match_indices("crate::") {
-        let rest = &code[at + "crate::".len()..];
-        let Some(group) = rest.strip_prefix('{') else {
-            found.insert(word(rest));
-            continue;
-        };
-        let mut depth = 0;
-        let mut begins = true;
-        for (at, c) in group.char_indices() {
-            match c {
-                '}' if depth == 0 => break,
-                '{' => depth += 1,
-                '}' => depth -= 1,
-                ',' if depth == 0 => begins = true,
-                ' ' => {}
-                _ if begins && depth == 0 => {
-                    found.insert(word(&group[at..]));
-                    begins = false;
-                }
-                _ => {}
-            }
-        }
-    }
-    found
-}
-
-#[test]
-fn dependencies_point_one_way() {
-    let allowed: BTreeMap<_, _> = MAY_USE.into_iter().collect();
-    let mut wrong = Vec::new();
-    for (module, may_use) in &allowed {
-        for (path, text) in source(module) {
-            for other in used(&code(&text)) {
-                let is_module = allowed.contains_key(other.as_str());
-                if is_module && other != *module && !may_use.contains(&&*other) {
-                    wrong.push(format!("{} uses {other}", path.display()));
-                }
-            }
-        }
-    }
-    assert!(wrong.is_empty(), "{wrong:#?}");
-}
-
 #[test]
 fn requests_and_streams_name_no_http_engine() {
     let mut wrong = Vec::new();
@@ -147,17 +74,16 @@ fn requests_and_streams_name_no_http_engine() {
 }
 
 #[test]
-fn every_module_is_known_to_this_test() {
+fn every_package_is_known_to_this_test() {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("src");
-    let allowed: BTreeMap<_, _> = MAY_USE.into_iter().collect();
-    for entry in fs::read_dir(root).unwrap() {
-        let name = entry.unwrap().file_name().into_string().unwrap();
-        let module = name.trim_end_matches(".rs");
-        assert!(matches!(module, "lib" | "main") || allowed.contains_key(module), "{module}");
-    }
-    for (module, _) in MAY_USE {
-        assert!(!source(module).is_empty(), "{module} is gone");
-    }
+    let entries = fs::read_dir(root).unwrap().map(|entry| entry.unwrap().file_name());
+    let mut found: Vec<_> = entries.map(|name| name.into_string().unwrap()).collect();
+    found.retain(|name| !matches!(&**name, "lib.rs" | "main.rs"));
+    found.sort();
+    let mut known = PACKAGES;
+    known.sort();
+    assert_eq!(found, known);
+    assert!(PACKAGES.into_iter().all(|package| !source(package).is_empty()));
 }
 
 #[test]
@@ -183,19 +109,51 @@ fn wire_and_policy_are_functions_of_values() {
     assert!(wrong.is_empty(), "{wrong:#?}");
 }
 
+/// The packages that a package needs, by a lock file: those of its tests and of features that others have, too.
+fn needed<'l>(lock: &'l str, package: &'l str) -> BTreeSet<&'l str> {
+    let quoted = |line: &'l str| line.split('"').nth(1).unwrap_or_default();
+    let entries = lock.split("[[package]]\n").skip(1).map(|entry| {
+        let name = entry.lines().find(|line| line.starts_with("name = ")).map(quoted);
+        let listed = entry.lines().filter(|line| line.starts_with(" \""));
+        let names = listed.map(|line| quoted(line).split(' ').next().unwrap_or_default());
+        (name.unwrap_or_default(), names.collect::<Vec<_>>())
+    });
+    let mut all: BTreeMap<&str, Vec<&str>> = BTreeMap::new();
+    for (name, names) in entries {
+        all.entry(name).or_default().extend(names);
+    }
+    let mut found = BTreeSet::new();
+    let mut open = vec![package];
+    while let Some(name) = open.pop() {
+        if found.insert(name) {
+            open.extend(all.get(name).into_iter().flatten());
+        }
+    }
+    found
+}
+
+#[test]
+fn wire_and_policy_bring_no_runtime() {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("Cargo.lock");
+    let lock = fs::read_to_string(path).unwrap();
+    for package in ["ctrlmesh-wire", "ctrlmesh-policy", "ctrlmesh-api"] {
+        let needed = needed(&lock, package);
+        assert!(needed.len() > 20, "{needed:?}");
+        for runtime in ["tokio", "hyper", "rustls"] {
+            assert!(!needed.contains(runtime), "{package} brings {runtime}: {needed:?}");
+        }
+    }
+    assert!(needed(&lock, "ctrlmesh-net").contains("tokio"), "it is found where it is");
+    assert!(!needed(&lock, "ctrlmesh-proxy").contains("ctrlmesh-manager"));
+    assert!(!needed(&lock, "ctrlmesh-manager").contains("ctrlmesh-proxy"));
+}
+
 #[test]
 fn only_an_inline_module_of_tests_is_cut() {
     let declared = "mod a;\n#[cfg(test)]\nmod tests;\n\nuse crate::b::B;\n";
     assert_eq!(without_tests(declared), declared);
     let inline = "use crate::b::B;\n\n#[cfg(test)]\nmod tests {\n    use super::*;\n}\n";
     assert_eq!(without_tests(inline), "use crate::b::B;\n\n");
-}
-
-#[test]
-fn uses_are_found() {
-    let text = "use crate::a::b; // crate::no\nuse crate::{c::{d, e}, f,\n g::h}; crate::i::j();";
-    let found: Vec<_> = used(&code(text)).into_iter().collect();
-    assert_eq!(found, ["a", "c", "f", "g", "i"]);
 }
 
 /// The line limit of a file, without its tests, and the file limit of a folder.

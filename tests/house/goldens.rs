@@ -22,9 +22,10 @@ use crate::support::{
 
 #[tokio::test]
 async fn help() {
-    for command in
-        ["", "proxy", "manager", "mesh-ca", "explain", "handover", "status", "doctor", "crds"]
-    {
+    for command in [
+        "", "proxy", "manager", "mesh-ca", "explain", "handover", "status", "doctor", "shard",
+        "unshard", "crds",
+    ] {
         let args: Vec<_> = [command, "--help"]
             .into_iter()
             .filter(|arg| !arg.is_empty())

@@ -1,10 +1,12 @@
 //! Admission of pods: what the API server asks and is answered.
 
 use base64::{Engine, engine::general_purpose::STANDARD};
-use ctrlmesh::manager::{
-    admission::{Answer, BadReview, Verdict, review},
-    configs::Configs,
+use ctrlmesh::{
     inject::{Enforces, Injected, Settings, Sidecar, inject},
+    manager::{
+        admission::{Answer, BadReview, Verdict, review},
+        configs::Configs,
+    },
 };
 use proptest::prelude::*;
 use serde_json::{Value, json};

@@ -1,6 +1,6 @@
 //! The API server's DNS names in env mode: they lead to the proxy, unless the pod has its own mind.
 
-use ctrlmesh::manager::inject::{Enforces, Injected, Sidecar, inject};
+use ctrlmesh::inject::{Enforces, Injected, Sidecar, inject};
 use serde_json::{Value, json};
 
 use super::{done, golden, pod, pod_with, settings};

@@ -1,7 +1,7 @@
 //! The injection itself: order, privileges of names and users, refusals.
 
 use ctrlmesh::{
-    manager::inject::{CaptureMode, Injected, Sidecar, inject},
+    inject::{CaptureMode, Injected, Sidecar, inject},
     net::ManagerAddr,
     sidecar::{self, LeafPlan, ProxyPlan},
 };
@@ -113,8 +113,7 @@ fn i09_the_proxys_user_is_refused_to_everybody_else() {
     let mut moved = pod_with("/spec/securityContext", json!({ "runAsUser": 1359 }));
     let image = || "x".parse().unwrap();
     let uid = "4000".parse().unwrap();
-    let settings =
-        ctrlmesh::manager::inject::Settings::new(image(), image(), Sidecar::Native, uid).unwrap();
+    let settings = ctrlmesh::inject::Settings::new(image(), image(), Sidecar::Native, uid).unwrap();
     inject(&mut moved, &settings, None).unwrap();
     let proxy = named(&moved, "initContainers", "ctrlmesh-proxy");
     assert_eq!(proxy["securityContext"]["runAsUser"], 4000);

@@ -1,6 +1,6 @@
 //! Pods as hardened charts write them: resources of the whole pod, tokens projected by hand.
 
-use ctrlmesh::manager::inject::{Injected, Sidecar, inject};
+use ctrlmesh::inject::{Injected, Sidecar, inject};
 use serde_json::{Value, json};
 
 use super::{done, named, pod, pod_with, settings};

@@ -1,6 +1,6 @@
 //! The annotations of a pod, and what the injection makes of them.
 
-use ctrlmesh::manager::inject::{Injected, Sidecar, inject};
+use ctrlmesh::inject::{Injected, Sidecar, inject};
 use serde_json::{Value, json};
 
 use super::{done, golden, named, pod, refusal, settings};

@@ -1,8 +1,8 @@
 //! Random pods: injecting twice is injecting once, and nothing that was there is lost.
 
-use ctrlmesh::manager::{
-    configs::Configs,
+use ctrlmesh::{
     inject::{Enforces, Injected, Sidecar, inject},
+    manager::configs::Configs,
 };
 use proptest::{option, prelude::*, sample::select};
 use serde_json::{Map, Value, json};

@@ -4,10 +4,8 @@
 use std::net::SocketAddr;
 
 use ctrlmesh::{
-    manager::{
-        configs::Configs,
-        inject::{Injected, NotInjected, Sidecar, inject},
-    },
+    inject::{Injected, NotInjected, Sidecar, inject},
+    manager::configs::Configs,
     policy::ShardingDraft,
     sidecar::{INBOUND_PORT, InboundPlan},
 };

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use ctrlmesh::{
     manager::{
-        admission::{BadReview, Config, RunningPod, review_config},
+        admission::{BadReview, Config, Found, RunningPod, review_config},
         configs::Configs,
     },
     policy::NamespaceLabels,
@@ -73,7 +73,8 @@ fn answered_with(
     pods: Option<&[RunningPod]>,
 ) -> (Config, Value) {
     let asked = asked(operation, object, old);
-    let answer = review_config(&asked, there, &namespaces(), pods).unwrap();
+    let found = Found { pods, ..Found::default() };
+    let answer = review_config(&asked, there, &namespaces(), found).unwrap();
     let mut body: Value = serde_json::from_slice(&answer.body).unwrap();
     assert_eq!(body["apiVersion"], "admission.k8s.io/v1");
     let response = body["response"].take();
@@ -92,8 +93,9 @@ fn bad_i15_a_config_that_owns_what_its_sibling_owns_is_refused_with_an_object() 
     let (answer, response) = created(&named("green", &["cat", "bee"]), &there);
     assert_eq!(answer.config, "ns/green");
     let message = "spec.limits: ShardingConfig ns/blue of the same ring owns some of the same pods, \
-                   such as one in namespace bee: take them out of it first, or overlap on purpose \
-                   with the label ctrlmesh.kusionstack.io/ignore-validate";
+                   such as one in namespace bee: take them out of it first, and then apply \
+                   ShardingConfig ns/green again, as by kubectl apply -f FILE; or overlap on purpose with the \
+                   label ctrlmesh.kusionstack.io/ignore-validate";
     assert_eq!(answer.refused.as_deref(), Some(message));
     assert_eq!(response["status"]["message"], message);
     assert_eq!(
@@ -208,7 +210,8 @@ fn bad_i15_a_config_that_cannot_be_used_is_refused_with_all_its_problems() {
 
 #[test]
 fn bad_i15_a_body_that_is_no_review_of_a_config_is_none() {
-    let review = |body: &[u8]| review_config(body, &Configs::default(), &namespaces(), None);
+    let review =
+        |body: &[u8]| review_config(body, &Configs::default(), &namespaces(), Found::default());
     assert!(matches!(review(b"{}"), Err(BadReview::Malformed(_))));
     let deletion = asked("DELETE", &Value::Null, &named("blue", &["ant"]));
     let said = review(&deletion).unwrap_err().to_string();
@@ -275,6 +278,26 @@ fn bad_i15_a_root_beside_configs_that_are_not_its_children_is_refused() {
     let mut elsewhere = named("blue", &["bee"]);
     elsewhere["spec"]["controller"]["leaderElectionName"] = json!("another");
     assert_eq!(created(&root, &configs(&[elsewhere])).0.refused, None);
+}
+
+#[test]
+fn bad_two_roots_of_one_workload_are_refused() {
+    let (one, mut two) = (root("root", "op", 1), root("two", "other", 1));
+    two["spec"]["controller"]["leaderElectionName"] = json!("another");
+    let there = configs(std::slice::from_ref(&one));
+    let refused = created(&two, &there).0;
+    assert!(refused.is_by_sibling);
+    let message = "spec.root.target: ShardingConfig ns/root shards the pods of StatefulSet op, too: delete \
+                   it, or give another workload";
+    assert_eq!(refused.refused.as_deref(), Some(message));
+    assert_eq!(created(&one, &there).0.refused, None, "itself");
+    two["spec"]["root"].as_object_mut().unwrap().remove("targetStatefulSet");
+    two["spec"]["root"]["target"] = json!({ "kind": "Deployment", "name": "op" });
+    assert_eq!(created(&two, &there).0.refused, None, "of another kind");
+    let mut disabled = one;
+    disabled["spec"]["root"]["disable"] = json!(true);
+    two["spec"]["root"]["target"]["kind"] = json!("StatefulSet");
+    assert_eq!(created(&two, &configs(&[disabled])).0.refused, None);
 }
 
 fn running(name: &str, labels: &[(&str, &str)]) -> RunningPod {

@@ -4,7 +4,7 @@
 
 use std::ops::RangeInclusive;
 
-use ctrlmesh::manager::inject::{Settings, Sidecar, inject};
+use ctrlmesh::inject::{Settings, Sidecar, inject};
 use serde_json::{Value, json};
 
 use super::{done, golden, named, pod, pod_with};

@@ -1,8 +1,8 @@
 //! Injection where a manager signs the proxies' certificates.
 
-use ctrlmesh::manager::{
-    enrolment::AUDIENCE,
+use ctrlmesh::{
     inject::{Injected, NotInjected, Settings, Sidecar, inject},
+    sidecar::AUDIENCE,
 };
 use serde_json::{Value, json};
 

@@ -10,7 +10,7 @@ use tokio::time::Instant;
 use crate::support::{
     PATIENCE,
     client::{self, Client, Http, request, request_with},
-    policies::{fenced_policy, locked_policy},
+    policies::{fenced_policy, locked_policy, outside_policy},
     proxy::{Files, Proxy, Setup},
     scene, soon,
     upstream::{Call, Stream, Upstream},
@@ -19,6 +19,7 @@ use crate::support::{
 const FENCE: &str = "ctrlmesh_fence_total";
 const REFUSALS: &str = "ctrlmesh_refusals_total";
 const FOREIGN: &str = "/api/v1/namespaces/b/secrets";
+const NAMED: &str = r#"{"metadata":{"name":"x"}}"#;
 
 /// A proxy of the shard `blue`, which has ConfigMaps of these namespaces, under this fence.
 async fn fenced(http: Http, namespaces: &str, fence: &str) -> (Upstream, Proxy, Client) {
@@ -30,7 +31,9 @@ async fn fenced(http: Http, namespaces: &str, fence: &str) -> (Upstream, Proxy, 
 
 /// Sends a write, and returns the code and the Status of its refusal.
 async fn refused(client: &mut Client, method: Method, target: &str) -> (u16, Value) {
-    let response = client.send(request_with(method, target, "{}")).await.unwrap();
+    // The path counts, whatever the body says.
+    let body = r#"{"metadata":{"name":"x","namespace":"a"}}"#;
+    let response = client.send(request_with(method, target, body)).await.unwrap();
     assert_eq!(response.headers().get("retry-after"), None);
     let (code, body) = client::text(response).await;
     (code, serde_json::from_str(&body).unwrap())
@@ -188,12 +191,12 @@ async fn bad_delete_in_a_namespace_that_has_just_come_is_a_conflict() {
     assert_eq!(proxy.metric(FENCE, &gained).await.to_string(), "1");
     // It may write what it can see to be its own by now, and delete what was its own before.
     let mut held = vec![list];
-    for (method, target) in [
-        (Method::POST, FOREIGN),
-        (Method::PUT, "/api/v1/namespaces/b/secrets/x"),
-        (Method::DELETE, "/api/v1/namespaces/a/secrets/x"),
+    for (method, target, body) in [
+        (Method::POST, FOREIGN, NAMED),
+        (Method::PUT, "/api/v1/namespaces/b/secrets/x", "{}"),
+        (Method::DELETE, "/api/v1/namespaces/a/secrets/x", "{}"),
     ] {
-        held.extend(passes_beside(&mut client, &mut upstream, method, target).await);
+        held.extend(passes_beside(&mut client, &mut upstream, method, target, body).await);
     }
     let began = Instant::now();
     let _events = answer_change(held, &mut upstream).await;
@@ -209,12 +212,58 @@ async fn bad_delete_in_a_namespace_that_has_just_come_is_a_conflict() {
 }
 
 #[tokio::test]
-async fn a_fence_that_warns_refuses_no_delete_in_a_move() {
+async fn bad_create_without_a_name_in_a_namespace_that_has_just_come_is_a_conflict() {
+    let (mut upstream, proxy, mut client) = new_pod("[a]").await;
+    let (seen, _events) = watching(&mut client, &mut upstream, "a").await;
+    proxy.change_policy(&fenced_policy("[a, b]", "{mode: Enforce}")).await;
+    let list = soon("the list of the change", upstream.call()).await;
+    let nameless = [
+        r#"{"metadata":{"generateName":"x-"}}"#,
+        r#"{"metadata":{"generateName":"x-","name":""}}"#,
+        r#"{"metadata":{"generateName":"x-","name":null}}"#,
+        r#"{"metadata":{"name":"x"},"metadata":{"generateName":"x-"}}"#,
+        "no object",
+    ];
+    for body in nameless {
+        let response = client.send(request_with(Method::POST, FOREIGN, body)).await.unwrap();
+        assert_eq!(response.headers().get("retry-after"), None);
+        let (code, status) = client::text(response).await;
+        let status: Value = serde_json::from_str(&status).unwrap();
+        assert_eq!((code, &status["reason"]), (409, &json!("Conflict")), "{body}: {status}");
+        let message = status["message"].as_str().unwrap();
+        let expected = "cannot create secrets in namespace b without metadata.name now";
+        assert!(message.contains(expected), "{message}");
+    }
+    let gained = [("resource", "secrets"), ("verdict", "gained")];
+    assert_eq!(proxy.metric(FENCE, &gained).await.to_string(), "5");
+    // What has a name is not made twice; what was the shard's before needs none.
+    let mut held = vec![list];
+    let [own, binding] = ["/api/v1/namespaces/a/secrets", "/api/v1/namespaces/b/pods/x/binding"];
+    for (target, body) in [(FOREIGN, NAMED), (own, nameless[0]), (binding, "{}")] {
+        held.extend(passes_beside(&mut client, &mut upstream, Method::POST, target, body).await);
+    }
+    let began = Instant::now();
+    let _events = answer_change(held, &mut upstream).await;
+    let _seen = until_shown(seen, "ADDED").await;
+    upstream.serve(|call| call.json(201, "{}"));
+    while client::text(client.send(request_with(Method::POST, FOREIGN, "{}")).await.unwrap())
+        .await
+        .0
+        == 409
+    {
+        assert!(began.elapsed() < PATIENCE, "the move is worked off, and still a conflict");
+    }
+    assert!(began.elapsed() >= Duration::from_secs(2), "{:?}", began.elapsed());
+}
+
+#[tokio::test]
+async fn a_fence_that_warns_refuses_nothing_in_a_move() {
     let (mut upstream, proxy, mut client) = new_pod("[a]").await;
     let (_seen, _events) = watching(&mut client, &mut upstream, "a").await;
     proxy.change_policy(&fenced_policy("[a, b]", "{mode: Warn}")).await;
     let _list = soon("the list of the change", upstream.call()).await;
     passes(&mut client, &mut upstream, Method::DELETE, &format!("{FOREIGN}/x")).await;
+    passes(&mut client, &mut upstream, Method::POST, FOREIGN).await;
 }
 
 #[tokio::test]
@@ -236,7 +285,7 @@ async fn bad_kill_before_a_move_is_shown_and_the_next_process_knows_what_came_an
     let state_dir = Some(files.path().to_owned());
     let proxy = Setup { state_dir, ..Setup::of(&upstream) }.start(files).await;
     let mut client = Client::new(&proxy, Http::Two).await;
-    passes_beside(&mut client, &mut upstream, Method::POST, FOREIGN).await;
+    passes_beside(&mut client, &mut upstream, Method::POST, FOREIGN, "{}").await;
 }
 
 /// A new pod, no client of which was ever shown anything, with ConfigMaps of these namespaces.
@@ -281,14 +330,17 @@ async fn passes_beside(
     upstream: &mut Upstream,
     method: Method,
     target: &str,
+    body: &'static str,
 ) -> Vec<Call> {
-    let pending = client.send(request_with(method.clone(), target, "{}"));
+    let pending = client.send(request_with(method.clone(), target, body));
     // Those are held: an answer would be one of the API server's.
     let mut held = Vec::new();
     loop {
         let call = soon("the write", upstream.call()).await;
         if call.parts.method == method {
+            let mut call = call;
             assert_eq!(call.target(), target);
+            assert_eq!(call.body().await.unwrap(), body);
             call.json(200, "{}");
             break;
         }
@@ -345,6 +397,30 @@ async fn a_create_that_may_be_of_a_lock_is_judged_by_its_body() {
     assert!(upstream.is_quiet());
     let (_, ready) = proxy.admin_page("/readyz").await;
     assert!(ready.contains("create configmaps in namespace kube-system"), "{ready}");
+}
+
+#[tokio::test]
+async fn bad_write_of_what_all_shards_are_shown_is_refused_to_all_but_its_owner() {
+    let mut upstream = Upstream::start().await;
+    let proxy = Proxy::with_policy(&upstream, &outside_policy()).await;
+    let mut client = Client::new(&proxy, Http::Two).await;
+    let class = "/apis/example.com/v1/classes/x";
+    let (code, status) = refused(&mut client, Method::PATCH, class).await;
+    assert_eq!((code, &status["reason"]), (403, &json!("NotInShard")), "{status}");
+    let message = status["message"].as_str().unwrap();
+    assert!(
+        message.contains(
+            "cannot patch classes.example.com \"x\" in no namespace: such an object is not"
+        ),
+        "{message}"
+    );
+    assert!(upstream.is_quiet());
+    let (_, ready) = proxy.admin_page("/readyz").await;
+    let entry =
+        "{apiGroups: [example.com], resources: [classes], namespaces: [\"\"], verbs: [patch]}";
+    assert!(ready.contains(entry), "{ready}");
+    passes(&mut client, &mut upstream, Method::POST, "/api/v1/namespaces/a/secrets").await;
+    passes(&mut client, &mut upstream, Method::GET, class).await;
 }
 
 #[tokio::test]

@@ -395,6 +395,38 @@ async fn i14_a_claim_is_given_back_when_all_requests_under_it_have_ended() {
     assert!(annotation(&renewed, "claim").contains("shard=b"), "{renewed}");
 }
 
+/// A controller that ends amid a write: its end is that of the API server's answer.
+#[tokio::test]
+async fn a_write_goes_on_without_its_client_so_that_its_end_is_known() {
+    for http in [Http::Two, Http::One] {
+        let (mut pod, _) = begun(in_ring("a"), &[]).await;
+        pod.cluster.until_ready_says(200, "[+]policy ok: blue epoch 1\n").await;
+        let mut client =
+            Client::to(pod.cluster.process.addr, &pod.cluster.files.mesh_ca_pem(), http).await;
+        let mut create = request_with(Method::POST, CONFIGMAPS, "{\"metadata\":{\"name\":\"x\"}}");
+        create.headers_mut().insert("content-type", "application/json".parse().unwrap());
+        let sent = client.send(create);
+        let write = loop {
+            let call = pod.cluster.upstream.call().await;
+            if call.parts.method == Method::POST {
+                break call;
+            }
+            pod.followed.push(call.watch());
+        };
+        drop((sent, client));
+        pod.edit(&in_ring("b")).await;
+        pod.cluster.until_ready_says(200, "1 requests of the boundary before are under way").await;
+        write.json(201, "{}");
+        let moved = loop {
+            let stored = pod.store(&Method::PATCH, "9").await;
+            if annotation(&stored, "under-way") == "0" {
+                break stored;
+            }
+        };
+        assert!(annotation(&moved, "claim").contains("shard=b"), "{moved}");
+    }
+}
+
 /// An event about the ConfigMap `x` of this version.
 fn shown(kind: &str, version: u64) -> String {
     let meta = json!({ "name": "x", "namespace": "ns", "uid": "x", "resourceVersion": version.to_string() });

@@ -26,6 +26,7 @@ mod namespaces;
 mod own_requests;
 mod policies;
 mod redirected;
+mod related;
 mod requests;
 mod smoke;
 mod streams;

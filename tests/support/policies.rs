@@ -44,6 +44,22 @@ pub fn locked_policy(namespaces: &str, fence: &str, locks: &str) -> String {
     policy(&format!("controller: {{locks: {locks}}}, fence: {fence}, {limits}"))
 }
 
+/// A policy with the ConfigMaps of these namespaces, which is shown those of others, too.
+pub fn shown_policy(namespaces: &str, shared: &str) -> String {
+    let scope = format!("namespaces: {{names: {namespaces}}}, clusterScoped: Exclude");
+    let limits = limits_of(&[limit("configmaps", &scope)]);
+    policy(&format!(
+        "shared: [{{apiGroups: [\"\"], resources: [configmaps], namespaces: {shared}}}], {limits}"
+    ))
+}
+
+/// A policy with all resources of the namespace `a`, which is shown what is in no namespace.
+pub fn outside_policy() -> String {
+    let scope = "{namespaces: {names: [a]}, clusterScoped: Exclude}".to_owned();
+    let shared = "[{apiGroups: ['*'], resources: ['*'], namespaces: ['']}]";
+    policy(&format!("fence: {{mode: Enforce}}, shared: {shared}, {}", limits_of(&[scope])))
+}
+
 fn limit(resource: &str, scope: &str) -> String {
     format!("{{relateResources: [{{apiGroups: [\"\"], resources: [{resource}]}}], {scope}}}")
 }

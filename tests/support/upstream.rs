@@ -74,11 +74,14 @@ pub struct Behaviour {
     pub max_streams: Option<u32>,
     /// Whether connections wait for [`Upstream::open_gate`] before their first HTTP byte.
     pub gate: bool,
+    /// Whether the test answers the proxy's looks at resources that no limit names. Else they show nothing.
+    pub has_looks: bool,
 }
 
 impl Default for Behaviour {
     fn default() -> Self {
-        Self { alpn: vec![H2, HTTP_11], cert: Cert::Good, max_streams: Some(250), gate: false }
+        let alpn = vec![H2, HTTP_11];
+        Self { alpn, cert: Cert::Good, max_streams: Some(250), gate: false, has_looks: false }
     }
 }
 
@@ -274,7 +277,16 @@ async fn connection(
     state.server_names.lock().unwrap().push(name);
     let is_h2 = tls.get_ref().1.alpn_protocol() == Some(H2);
     state.gate.subscribe().wait_for(|open| *open).await.unwrap();
-    let service = service_fn(move |request| take(request, number, calls.clone()));
+    let has_looks = state.behaviour.has_looks;
+    let service = service_fn(move |request| {
+        let calls = calls.clone();
+        async move {
+            match !has_looks && is_look(&request) {
+                true => Ok(empty_list()),
+                false => take(request, number, calls).await,
+            }
+        }
+    });
     macro_rules! drive {
         ($connection:expr) => {{
             let mut connection = pin!($connection);
@@ -309,6 +321,22 @@ async fn connection(
                 .with_upgrades()
         )
     }
+}
+
+/// Whether this is a look of the proxy's own at a resource that a client begins to watch.
+fn is_look(request: &Request<Incoming>) -> bool {
+    let accept = request.headers().get(header::ACCEPT).and_then(|accept| accept.to_str().ok());
+    let is_of_metadata = accept.is_some_and(|accept| accept.contains("PartialObjectMetadataList"));
+    is_of_metadata && request.uri().query() == Some("limit=500&timeoutSeconds=5")
+}
+
+fn empty_list() -> Response<Script> {
+    let (stream, response) = answer(200, &[("content-type", "application/json")]);
+    stream
+        .0
+        .try_send(Ok("{\"metadata\":{\"resourceVersion\":\"1\"},\"items\":[]}".into()))
+        .unwrap();
+    response
 }
 
 async fn take(

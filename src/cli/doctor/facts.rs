@@ -19,7 +19,6 @@ pub type Looked<T> = Result<T, CannotLook>;
 
 /// The reason why something could not be looked at.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[expect(missing_docs, reason = "the messages say it")]
 pub enum CannotLook {
     #[error("cannot look, needs the right to {verb} {resource}{place}")]
     Right { verb: &'static str, resource: String, place: String },

@@ -93,6 +93,7 @@ checks! {
     D34 Locks "the locks of shards";
     D35 LocksRight "the right of shards to their locks";
     D36 Writes "the writes into namespaces of other shards";
+    D37 Related "the resources that belong to limited objects";
 }
 
 /// Findings under collection.

@@ -6,7 +6,7 @@
 mod args;
 mod facts;
 mod finding;
-mod gather;
+pub(crate) mod gather;
 mod judge;
 mod print;
 
@@ -29,7 +29,6 @@ pub use self::{
 
 /// The reason why the doctor's exit code is not 0.
 #[derive(Debug, thiserror::Error)]
-#[expect(missing_docs, reason = "the messages say it")]
 pub enum DoctorError {
     #[error("cannot write the findings")]
     Output(#[source] Box<dyn Error + Send + Sync>),

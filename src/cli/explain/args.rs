@@ -5,7 +5,8 @@ use std::{path::PathBuf, str::FromStr};
 use clap::Args;
 use http::{Method, method::InvalidMethod};
 
-use crate::{api::FenceMode, cli::cluster::ObjectName};
+use crate::cluster::ObjectName;
+use ctrlmesh_api::FenceMode;
 
 /// The flags of `ctrlmesh explain`.
 #[derive(Args, Clone, Debug)]
@@ -13,7 +14,8 @@ use crate::{api::FenceMode, cli::cluster::ObjectName};
     override_usage = "ctrlmesh explain [--policy FILE] --shard [NAMESPACE/]NAME METHOD PATH\n       \
                             ctrlmesh explain --pod [NAMESPACE/]NAME METHOD PATH\n       \
                             ctrlmesh explain (--shard | --pod) NAME review FILE\n       \
-                            ctrlmesh explain --diff OLD NEW [--shard [NAMESPACE/]NAME] [--all]"
+                            ctrlmesh explain --diff OLD NEW [--shard [NAMESPACE/]NAME] [--all]\n       \
+                            ctrlmesh explain --observe [NAMESPACE/]NAME"
 )]
 pub struct ExplainArgs {
     /// Read the ShardingConfigs from this file, as `ctrlmesh proxy --policy` does, instead of the
@@ -46,7 +48,8 @@ pub struct ExplainArgs {
     pub(super) fence: FenceMode,
 
     /// List the objects in the cluster that would move between shards: OLD and NEW are files with
-    /// ShardingConfigs, `cluster` for those in the cluster, or - for standard input
+    /// ShardingConfigs, `cluster` for those in the cluster, or - for standard input. Of files with several, each is
+    /// listed that one of them has
     #[arg(long, value_names = ["OLD", "NEW"], num_args = 2)]
     pub(super) diff: Option<Vec<PathBuf>>,
 
@@ -54,13 +57,21 @@ pub struct ExplainArgs {
     #[arg(long, env = "CTRLMESH_ALL", requires = "diff")]
     pub(super) all: bool,
 
+    /// List what the controller of the pod NAMESPACE/NAME has listed, watched, written and locked since its proxy
+    /// started, and which of it a limit names
+    #[arg(long, env = "CTRLMESH_OBSERVE", value_name = "POD",
+          conflicts_with_all = ["policy", "shard", "pod", "diff", "asked"])]
+    pub(super) observe: Option<ObjectName>,
+
     /// The method of a request to the API server; or `review`, for a request to the webhook server
-    #[arg(value_name = "METHOD", required_unless_present = "diff", conflicts_with = "diff")]
+    #[arg(value_name = "METHOD", required_unless_present_any = ["diff", "observe"],
+          conflicts_with = "diff")]
     pub(super) asked: Option<Asked>,
 
     /// The path and query of the request, for example `/api/v1/pods?watch=1`; or the file with the
     /// AdmissionReview in JSON, - for standard input
-    #[arg(value_name = "PATH", required_unless_present = "diff", conflicts_with = "diff")]
+    #[arg(value_name = "PATH", required_unless_present_any = ["diff", "observe"],
+          conflicts_with = "diff")]
     pub(super) target: Option<String>,
 }
 

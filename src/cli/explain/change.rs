@@ -2,11 +2,12 @@
 
 use std::fmt::Write as _;
 
-use super::{error::ExplainError, moves::Moves};
-use crate::{
-    cli::cluster::{Cluster, ClusterError},
-    policy::{GroupResource, Locks, Sharding},
+use super::{
+    error::ExplainError,
+    moves::{Moves, Shown},
 };
+use crate::cluster::{Cluster, ClusterError};
+use ctrlmesh_policy::{GroupResource, Locks, Sharding};
 
 /// The explanation, one paragraph per resource, and the error if it is incomplete.
 pub(super) async fn explain(
@@ -25,12 +26,12 @@ pub(super) async fn explain(
             // An alias: the resource is listed under its canonical group.
             continue;
         }
-        let scopes = [old.scope(&resource), new.scope(&resource)];
+        let shown = [old, new].map(|one| Shown::of(one, &resource));
         if !old.limits_otherwise(new, &resource) {
             limited_as_before += usize::from(new.scope(&resource).is_some());
             continue;
         }
-        let mut moves = Moves::new(resource.clone(), scopes, names_all);
+        let mut moves = Moves::new(resource.clone(), shown, names_all);
         match cluster.list(kind, |meta| moves.add(&meta)).await {
             Ok(()) => {
                 text.push_str(&moves.text());

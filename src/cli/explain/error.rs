@@ -3,11 +3,11 @@
 use std::{io, path::PathBuf};
 
 use super::{review::BadReview, source::BadSource};
-use crate::{cli::cluster::ClusterError, wire::request::PathError};
+use crate::cluster::ClusterError;
+use ctrlmesh_wire::request::PathError;
 
 /// The reason why an explanation is missing or incomplete.
 #[derive(Debug, thiserror::Error)]
-#[expect(missing_docs, reason = "the messages say it")]
 pub enum ExplainError {
     #[error("the policy")]
     Source(#[from] BadSource),

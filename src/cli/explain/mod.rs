@@ -5,6 +5,7 @@ mod args;
 mod change;
 mod error;
 mod moves;
+mod observe;
 mod request;
 mod review;
 mod source;
@@ -22,10 +23,8 @@ use self::request::Lines;
 pub use self::{args::ExplainArgs, error::ExplainError, review::BadReview, source::BadSource};
 pub use super::cluster::ClusterError;
 use super::{cluster::Cluster, handover};
-use crate::{
-    cluster::chain,
-    policy::{Fence, ShardingDraft},
-};
+use ctrlmesh_base::cluster::chain;
+use ctrlmesh_policy::{Area, Fence, Piece, Sharding, ShardingDraft};
 
 /// Prints the explanation. Fails with [`ExplainError`].
 pub fn run(args: &ExplainArgs) -> Result<(), ExplainError> {
@@ -53,6 +52,9 @@ async fn handed_over(args: &ExplainArgs, cluster: &Cluster, draft: &ShardingDraf
 /// The explanation, and the error if it is incomplete.
 async fn explain(args: &ExplainArgs) -> Result<(String, Option<ExplainError>), ExplainError> {
     let cluster = Cluster::default();
+    if let Some(pod) = &args.observe {
+        return Ok((observe::explain(&cluster, pod).await?, None));
+    }
     if let (Some(Asked::Review), Some(path)) = (&args.asked, &args.target) {
         let (own, configs) = source::of_review(args, &cluster).await?;
         let siblings = cluster.siblings(&own, &configs).await?;
@@ -70,7 +72,41 @@ async fn explain(args: &ExplainArgs) -> Result<(String, Option<ExplainError>), E
         return Ok((text, None));
     }
     let Some([old, new]) = args.diff.as_deref() else { return Err(BadSource::Unnamed.into()) };
-    let [old, new] = source::of_change(args, [old, new], &cluster).await?;
-    let (old, new) = (cluster.resolve(&old).await?, cluster.resolve(&new).await?);
-    Ok(change::explain(&cluster, &old.sharding, &new.sharding, args.all).await?)
+    let changes = source::of_change(args, [old, new], &cluster).await?;
+    let (mut text, mut rest) = (String::new(), None);
+    let has_several = changes.len() > 1;
+    for (name, [old, new]) in changes {
+        let Some([old, new]) = both(&cluster, [old, new]).await? else { continue };
+        let (more, missing) = change::explain(&cluster, &old, &new, args.all).await?;
+        if has_several {
+            text.push_str(&format!("# shard {name}\n"));
+        }
+        text.push_str(&more);
+        rest = rest.or(missing);
+    }
+    Ok((text, rest))
+}
+
+/// A shard before and after. Where it is not there, it has nothing of what it limits elsewhere.
+async fn both(
+    cluster: &Cluster,
+    drafts: [Option<ShardingDraft>; 2],
+) -> Result<Option<[Arc<Sharding>; 2]>, ClusterError> {
+    let mut found = [None, None];
+    for (found, draft) in found.iter_mut().zip(&drafts) {
+        if let Some(draft) = draft {
+            *found = Some(cluster.resolve(draft).await?.sharding);
+        }
+    }
+    let nothing = |of: &Arc<Sharding>| {
+        let area = of.area();
+        let pieces = area.pieces().map(|(rule, _)| (rule.clone(), Some(Piece::nothing())));
+        of.within(&Area::new(pieces))
+    };
+    Ok(match found {
+        [Some(old), Some(new)] => Some([old, new]),
+        [Some(old), None] => Some([Arc::clone(&old), nothing(&old)]),
+        [None, Some(new)] => Some([nothing(&new), new]),
+        [None, None] => None,
+    })
 }

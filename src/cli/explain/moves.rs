@@ -6,10 +6,8 @@ use std::{collections::BTreeMap, fmt::Write as _, sync::Arc};
 
 use kube::api::ObjectMeta;
 
-use crate::{
-    policy::{GroupResource, ObjectFacts, Scope},
-    wire::object::{Labels, Object},
-};
+use ctrlmesh_policy::{GroupResource, ObjectFacts, Scope, Sharding, SharedNamespaces};
+use ctrlmesh_wire::object::{Labels, Object};
 
 /// The number of objects named without `--all`.
 const FIRST: usize = 10;
@@ -17,7 +15,7 @@ const FIRST: usize = 10;
 /// The objects of a resource, by the effect of the change.
 pub(super) struct Moves {
     resource: GroupResource,
-    scopes: [Option<Arc<Scope>>; 2],
+    shown: [Option<Shown>; 2],
     /// The maximum numbers of names kept: of objects that move, and of those that stay.
     most: [usize; 2],
     pub(super) leaves: Objects,
@@ -27,6 +25,12 @@ pub(super) struct Moves {
     unjudged: Objects,
 }
 
+/// The objects of a resource that a shard is shown.
+pub(super) struct Shown {
+    scope: Arc<Scope>,
+    shared: SharedNamespaces,
+}
+
 /// Some objects: their number, and the first names.
 #[derive(Default)]
 pub(super) struct Objects {
@@ -34,17 +38,35 @@ pub(super) struct Objects {
     names: Vec<String>,
 }
 
+impl Shown {
+    /// Those of a resource. `None` means all.
+    pub(super) fn of(sharding: &Sharding, resource: &GroupResource) -> Option<Self> {
+        let scope = Arc::clone(sharding.scope(resource)?);
+        Some(Self { scope, shared: sharding.shared_namespaces(resource) })
+    }
+
+    /// Whether the object is among them. `None` if the proxy cannot judge it.
+    fn has(&self, resource: &GroupResource, meta: &ObjectMeta) -> Option<bool> {
+        let none = BTreeMap::new();
+        let object = Object {
+            namespace: meta.namespace.as_deref().unwrap_or_default(),
+            name: meta.name.as_deref().unwrap_or_default(),
+            uid: meta.uid.as_deref().unwrap_or_default(),
+            labels: Some(Labels::of(meta.labels.as_ref().unwrap_or(&none))),
+            ..Object::default()
+        };
+        let facts = ObjectFacts::of(&object, resource.are_namespaces());
+        self.scope.shows(&facts, &self.shared)
+    }
+}
+
 impl Moves {
-    /// Moves between two scopes, the old and the new; `None` means all of the resource. `names_all`
+    /// Moves between what is shown by the old policy and by the new; `None` means all of the resource. `names_all`
     /// keeps the names of all objects that are or will be in the shard.
-    pub(super) fn new(
-        resource: GroupResource,
-        scopes: [Option<&Arc<Scope>>; 2],
-        names_all: bool,
-    ) -> Self {
+    pub(super) fn new(resource: GroupResource, shown: [Option<Shown>; 2], names_all: bool) -> Self {
         Self {
             resource,
-            scopes: scopes.map(Option::<&_>::cloned),
+            shown,
             most: if names_all { [usize::MAX; 2] } else { [FIRST, 0] },
             leaves: Objects::default(),
             comes: Objects::default(),
@@ -54,10 +76,13 @@ impl Moves {
         }
     }
 
-    /// Judges an object by both scopes.
+    /// Judges an object by both.
     pub(super) fn add(&mut self, meta: &ObjectMeta) {
-        let [before, after] =
-            self.scopes.each_ref().map(|scope| owns(scope.as_ref(), &self.resource, meta));
+        let has = |shown: &Option<Shown>| match shown {
+            Some(shown) => shown.has(&self.resource, meta),
+            None => Some(true),
+        };
+        let [before, after] = self.shown.each_ref().map(has);
         let [some, rest] = self.most;
         let (objects, most) = match (before, after) {
             (None, _) | (_, None) => (&mut self.unjudged, some),
@@ -78,8 +103,9 @@ impl Moves {
 
     pub(super) fn text(&self) -> String {
         let mut text = format!("{}\n", self.resource);
-        let [before, after] = self.scopes.each_ref().map(|scope| {
-            scope.as_ref().map_or_else(|| "all of it".to_owned(), |scope| scope.to_string())
+        let [before, after] = self.shown.each_ref().map(|shown| match shown {
+            Some(Shown { scope, shared }) => format!("{scope}{shared}"),
+            None => "all of it".to_owned(),
         });
         line(&mut text, "before", &before);
         line(&mut text, "after", &after);
@@ -117,24 +143,10 @@ fn line(text: &mut String, name: &str, value: &str) {
     let _ = writeln!(text, "  {name:<8} {value}");
 }
 
-/// Whether the object is in the scope. `None` if the proxy cannot judge it.
-fn owns(scope: Option<&Arc<Scope>>, resource: &GroupResource, meta: &ObjectMeta) -> Option<bool> {
-    let Some(scope) = scope else { return Some(true) };
-    let none = BTreeMap::new();
-    let object = Object {
-        namespace: meta.namespace.as_deref().unwrap_or_default(),
-        name: meta.name.as_deref().unwrap_or_default(),
-        uid: meta.uid.as_deref().unwrap_or_default(),
-        labels: Some(Labels::of(meta.labels.as_ref().unwrap_or(&none))),
-        ..Object::default()
-    };
-    scope.owns(&ObjectFacts::of(&object, resource.are_namespaces()))
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::policy::{LabelSet, NamespaceLabels, Policy, from_documents};
+    use ctrlmesh_policy::{LabelSet, NamespaceLabels, Policy, from_documents};
 
     fn policy(limit: &str) -> Policy {
         let yaml = format!(
@@ -163,8 +175,8 @@ mod tests {
     fn moves(resource: &str, limits: [&str; 2], objects: &[ObjectMeta], names_all: bool) -> String {
         let resource = GroupResource::new("", resource);
         let [old, new] = limits.map(|limit| policy(limit).sharding);
-        let scopes = [old.scope(&resource), new.scope(&resource)];
-        let mut moves = Moves::new(resource.clone(), scopes, names_all);
+        let shown = [old, new].map(|one| Shown::of(&one, &resource));
+        let mut moves = Moves::new(resource, shown, names_all);
         objects.iter().for_each(|object| moves.add(object));
         moves.text()
     }

@@ -4,16 +4,14 @@ use std::fmt::Write as _;
 
 use http::Method;
 
-use crate::{
-    api::FenceMode,
-    policy::{
-        Foreign, GroupResource, LockIn, Narrow, Policy, Pushed, Scope, Selected, Sharding, Share,
-        Verdict, Way,
-    },
-    wire::{
-        RequestInfo,
-        request::{PathError, Verb},
-    },
+use ctrlmesh_api::FenceMode;
+use ctrlmesh_policy::{
+    Filter, Foreign, GroupResource, LockIn, Policy, Pushed, RequestAction, Restriction, Scope,
+    Selected, Sharding, Verdict,
+};
+use ctrlmesh_wire::{
+    RequestInfo,
+    request::{PathError, Verb},
 };
 
 /// The number of namespaces that are named.
@@ -27,14 +25,14 @@ pub(super) fn explain(policy: &Policy, method: &Method, target: &str) -> Result<
     let sharding = &*policy.sharding;
     let (path, query) = target.split_once('?').map_or((target, None), |(p, q)| (p, Some(q)));
     let info = RequestInfo::parse(method, path, query)?;
-    let way = sharding.way(&info);
+    let action = sharding.action(&info);
     let mut lines = Lines::default();
     lines.add("request", &subject(&info));
-    lines.add("limit", &limit(sharding, &info, &way));
-    if way.depends_on_namespaced() {
+    lines.add("limit", &limit(sharding, &info, &action));
+    if action.depends_on_namespaced() {
         lines.add("name", "one over all namespaces is a collection; of what is in none, it passes");
     }
-    let scope = way.narrow().and_then(|narrow| narrow.scope.as_deref());
+    let scope = action.restriction().and_then(|restriction| restriction.scope.as_deref());
     for boundary in scope.into_iter().flat_map(Scope::boundaries) {
         if let Some(selected) = &boundary.selected {
             lines.add("labels", &namespaces(selected));
@@ -43,12 +41,12 @@ pub(super) fn explain(policy: &Policy, method: &Method, target: &str) -> Result<
     if let Some(told) = fenced(policy, &info) {
         lines.add("fence", &told);
         // What its body names is not known here.
-        let may_be_lock = info.verb == Verb::Create && way.lock().is_some();
+        let may_be_lock = info.verb == Verb::Create && action.lock().is_some();
         if policy.fence.judge(sharding, &info) == Verdict::Refused && !may_be_lock {
             return Ok(lines.0);
         }
     }
-    match sharding.rewrite(&way, &info) {
+    match sharding.rewrite(&action, &info) {
         Err(refused) => {
             let label = refused.refusal.label();
             lines.add("refused", &format!("{} ({label}): {}", refused.status.code, refused.why));
@@ -58,17 +56,18 @@ pub(super) fn explain(policy: &Policy, method: &Method, target: &str) -> Result<
             let sent = rewritten.as_deref().unwrap_or(target);
             let how = if rewritten.is_some() { "" } else { ", as it came" };
             lines.add("upstream", &format!("{method} {sent}{how}"));
-            if let Some(pushed) = pushed(&info, &way) {
+            if let Some(pushed) = pushed(&info, &action) {
                 lines.add("pushdown", &pushed);
             }
-            if matches!(&way, Way::Watch(narrow) if narrow.asks_for_bookmarks(&info)) {
+            if matches!(&action, RequestAction::Watch(restriction) if restriction.asks_for_bookmarks(&info))
+            {
                 let why = "are left out: the proxy asks for them to know the client's position";
                 lines.add("bookmarks", why);
             }
-            lines.add("here", here(&way));
+            lines.add("here", here(&action));
         }
     }
-    if let Some(place) = way.lock() {
+    if let Some(place) = action.lock() {
         lock(&mut lines, sharding, &info, place);
     }
     Ok(lines.0)
@@ -80,19 +79,23 @@ fn fenced(policy: &Policy, info: &RequestInfo<'_>) -> Option<String> {
     Some(match fence.judge(sharding, info) {
         Verdict::Exempt => return None,
         Verdict::Unjudged if info.resource()?.namespace.is_none() => return None,
+        Verdict::Inside if info.resource()?.namespace.is_none() => {
+            "passes: cluster-scoped objects are in the shard".to_owned()
+        }
         Verdict::Unjudged if fence.mode() == FenceMode::Disabled => {
             "is not judged: spec.fence.mode is Disabled".to_owned()
         }
         Verdict::Unjudged => "is not judged: not every limit is by namespace".to_owned(),
         Verdict::Inside => "passes: the namespace is in the shard".to_owned(),
         Verdict::Excepted => {
-            "passes: the namespace is not in the shard, and is the pods' own or in spec.fence.except"
+            "passes: it is not in the shard, and all shards may write it by spec.shared, or because it is \
+             beside their pods, or spec.fence.except has it"
                 .to_owned()
         }
         Verdict::Warned => {
             let entry = Foreign::of(info)?.except();
             format!(
-                "passes with a warning: the namespace is not in the shard; Enforce would refuse it, unless \
+                "passes with a warning: it is not in the shard; Enforce would refuse it, unless \
                  spec.fence.except has {entry}"
             )
         }
@@ -162,15 +165,20 @@ fn subject(info: &RequestInfo<'_>) -> String {
     }
 }
 
-fn limit(sharding: &Sharding, info: &RequestInfo<'_>, way: &Way) -> String {
+fn limit(sharding: &Sharding, info: &RequestInfo<'_>, action: &RequestAction) -> String {
     let Some(resource) = info.resource() else { return "none: it is about no resource".into() };
     let is_limited = || {
         let resource = GroupResource::of(resource);
         sharding.scope(&resource).is_some()
     };
-    let why = match way.narrow() {
-        Some(Narrow { scope: Some(scope), .. }) => return scope.to_string(),
-        Some(Narrow { extent, .. }) if extent.is_collection() => ALL,
+    let why = match action.restriction() {
+        Some(Restriction { scope: Some(scope), .. }) => {
+            let is_shared = info.verb != Verb::DeleteCollection;
+            let shared =
+                is_shared.then(|| sharding.shared_namespaces(&GroupResource::of(resource)));
+            return format!("{scope}{}", shared.unwrap_or_default());
+        }
+        Some(Restriction { extent, .. }) if extent.is_collection() => ALL,
         _ if !is_limited() => ALL,
         Some(_) => NAMED,
         None if resource.name.is_some() => NAMED,
@@ -191,8 +199,8 @@ fn namespaces(selected: &Selected) -> String {
 }
 
 /// The selectors that are also sent upstream, if the API server proves that it supports them.
-fn pushed(info: &RequestInfo<'_>, way: &Way) -> Option<String> {
-    let pushed = Pushed::of(&way.pushed_narrow(info)?.share, &info.options);
+fn pushed(info: &RequestInfo<'_>, action: &RequestAction) -> Option<String> {
+    let pushed = Pushed::of(&action.pushed_narrow(info)?.filter, &info.options);
     let hashes = pushed.hashes.map(|hashes| format!("shardSelector={hashes}"));
     let namespace = pushed.namespace.map(|name| format!("fieldSelector=metadata.namespace={name}"));
     let all: Vec<_> = hashes.into_iter().chain(namespace).collect();
@@ -200,20 +208,24 @@ fn pushed(info: &RequestInfo<'_>, way: &Way) -> Option<String> {
     (!all.is_empty()).then(|| format!("{parts}, where the API server understands"))
 }
 
-fn here(way: &Way) -> &'static str {
-    let Some(Narrow { share, scope, .. }) = way.narrow() else { return "passes" };
-    match (share, way) {
-        (Share::Each { .. }, Way::Head(_)) => "passes: an answer to HEAD has no objects",
-        (Share::Each { .. }, Way::Watch(_)) => "each event is judged by what its object is called",
-        (Share::Each { .. }, Way::DeleteCollection(_)) => {
+fn here(action: &RequestAction) -> &'static str {
+    let Some(Restriction { filter, scope, .. }) = action.restriction() else { return "passes" };
+    match (filter, action) {
+        (Filter::PerObject { .. }, RequestAction::Head(_)) => {
+            "passes: an answer to HEAD has no objects"
+        }
+        (Filter::PerObject { .. }, RequestAction::Watch(_)) => {
+            "each event is judged by what its object is called"
+        }
+        (Filter::PerObject { .. }, RequestAction::DeleteCollection(_)) => {
             "a list, whose items are judged, and a DELETE with preconditions for each of the shard's"
         }
-        (Share::Each { .. }, _) => "each item is judged by what it is called",
-        (Share::None, _) => "nothing is in the shard: the answer is empty",
-        (Share::Whole, Way::Watch(_)) if scope.is_some() => {
+        (Filter::PerObject { .. }, _) => "each item is judged by what it is called",
+        (Filter::DropAll, _) => "nothing is in the shard: the answer is empty",
+        (Filter::KeepAll, RequestAction::Watch(_)) if scope.is_some() => {
             "passes; gets events for objects that change shards when the boundary moves"
         }
-        (Share::Whole, _) => "passes",
+        (Filter::KeepAll, _) => "passes",
     }
 }
 
@@ -222,7 +234,7 @@ mod tests {
     use std::collections::BTreeMap;
 
     use super::*;
-    use crate::policy::{NamespaceLabels, from_documents};
+    use ctrlmesh_policy::{NamespaceLabels, from_documents};
 
     const CONFIG: &str = r#"
 apiVersion: ctrlmesh.kusionstack.io/v1alpha1
@@ -297,6 +309,31 @@ spec:
     }
 
     #[test]
+    fn what_all_shards_are_shown_is_told_with_who_may_write_it() {
+        let shared = "  shared:\n  - {apiGroups: [''], resources: [pods], namespaces: [keys, ''], write: All}\n  limits:\n";
+        let config = CONFIG.replace("  limits:\n", shared);
+        let policy = from_documents(config.as_bytes(), "blue", None).unwrap().resolve(None);
+        let policy = policy.unwrap();
+        let told = |method: &str, target: &str| {
+            explain(&policy, &method.parse().unwrap(), target).unwrap()
+        };
+        assert_eq!(
+            told("GET", "/api/v1/pods"),
+            "request   list pods\n\
+             limit     namespace in (a,b), nothing without a namespace; shown to all shards: namespace in \
+             (keys), and cluster-scoped objects\n\
+             upstream  GET /api/v1/pods, as it came\n\
+             here      each item is judged by what it is called\n"
+        );
+        let deleted = told("DELETE", "/api/v1/pods");
+        assert!(deleted.contains("nothing without a namespace\n"), "{deleted}");
+        let written = told("PUT", "/api/v1/namespaces/keys/pods/x");
+        assert!(written.contains("all shards may write it by spec.shared"), "{written}");
+        let deleted = told("DELETE", "/api/v1/namespaces/keys/pods/x");
+        assert!(deleted.contains("fence     passes with a warning: it is not in"), "{deleted}");
+    }
+
+    #[test]
     fn t48_what_the_api_server_may_be_told_is_said() {
         let hash =
             "hash: {of: uid, ranges: [{from: \"0x0000000000000000\", to: \"0x8000000000000000\"}]}";
@@ -358,14 +395,14 @@ spec:
         );
         let warned = told_by("Warn", "DELETE", secret);
         assert!(
-            warned.contains("fence     passes with a warning: the namespace is not in"),
+            warned.contains("fence     passes with a warning: it is not in the shard"),
             "{warned}"
         );
         assert!(warned.ends_with("here      passes\n"), "{warned}");
         let inside = told_by("Enforce", "DELETE", "/api/v1/namespaces/a/secrets/x");
         assert!(inside.contains("fence     passes: the namespace is in the shard\n"), "{inside}");
-        let own = told_by("Enforce", "DELETE", "/api/v1/namespaces/ops/secrets/x");
-        assert!(own.contains("is the pods' own or in spec.fence.except\n"), "{own}");
+        let own = told_by("Enforce", "PUT", "/api/v1/namespaces/ops/secrets/x");
+        assert!(own.contains("or spec.fence.except has it\n"), "{own}");
         let disabled = told_by("Disabled", "DELETE", secret);
         assert!(disabled.contains("is not judged: spec.fence.mode is Disabled\n"), "{disabled}");
         for (method, path) in [("GET", secret), ("POST", "/api/v1/nodes"), ("POST", "/version")] {

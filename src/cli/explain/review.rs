@@ -8,11 +8,9 @@ use std::{
 };
 
 use super::request::Lines;
-use crate::{
-    api::{OwnerDown, Unowned},
-    policy::{Answerer, Here, Judged, ObjectRef, Owner, Siblings},
-    wire::review::{NotReview, Operation, Reader, Review, Stated},
-};
+use ctrlmesh_api::{OwnerDown, Unowned};
+use ctrlmesh_policy::{Answerer, Here, Judged, ObjectRef, Owner, Siblings};
+use ctrlmesh_wire::review::{NotReview, Operation, Reader, Review, Stated};
 
 /// The most shards that are named.
 const FIRST: usize = 10;
@@ -21,7 +19,6 @@ const PIECE: usize = 64 << 10;
 
 /// The reason why there is no review.
 #[derive(Debug, thiserror::Error)]
-#[expect(missing_docs, reason = "the messages say it")]
 pub enum BadReview {
     #[error("cannot be read")]
     Unreadable(#[from] io::Error),

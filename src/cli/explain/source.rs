@@ -1,23 +1,22 @@
 //! The sources of a policy: a file, standard input, the cluster.
 
 use std::{
+    collections::BTreeMap,
     fs,
     io::{self, Read},
     path::{Path, PathBuf},
 };
 
 use super::args::ExplainArgs;
-use crate::{
-    cli::cluster::{Cluster, ClusterError, ObjectName},
-    policy::{self, BadDocument, Checked, Draft, ShardingDraft, object_of},
-};
+use crate::cluster::{Cluster, ClusterError, ObjectName};
+use ctrlmesh_policy as policy;
+use ctrlmesh_policy::{BadDocument, Checked, Draft, ShardingDraft, object_of};
 
 /// The argument that stands for the policy in the cluster.
 const CLUSTER: &str = "cluster";
 
 /// The reason why there is no policy.
 #[derive(Debug, thiserror::Error)]
-#[expect(missing_docs, reason = "the messages say it")]
 pub enum BadSource {
     #[error("no policy is chosen: give --pod or --shard, and --policy if it is in a file")]
     Unnamed,
@@ -25,8 +24,8 @@ pub enum BadSource {
     Unreadable(PathBuf, #[source] io::Error),
     #[error("{}", .0.display())]
     Document(PathBuf, #[source] BadDocument),
-    #[error("{} has {}: choose one of its ShardingConfigs by --shard", .0.display(), .1)]
-    Which(PathBuf, String),
+    #[error("{} has no ShardingConfig: give a file with one", .0.display())]
+    Which(PathBuf),
     #[error("in the cluster: {0}")]
     Config(String),
     #[error(transparent)]
@@ -60,29 +59,77 @@ pub(super) async fn of_review(
     Ok((own, configs))
 }
 
-/// The two policies of a change.
+/// A change of one shard: its name, and its policies before and after. It is `None` where the shard is not
+/// there.
+pub(super) type Change = (String, [Option<ShardingDraft>; 2]);
+
+/// The changes between two sources: of the one shard that is named, or that each has; else of all.
 pub(super) async fn of_change(
     args: &ExplainArgs,
     [old, new]: [&Path; 2],
     cluster: &Cluster,
-) -> Result<[ShardingDraft; 2], BadSource> {
+) -> Result<Vec<Change>, BadSource> {
     let text = |path: &Path| match path.to_str() {
         Some(CLUSTER) => Ok(None),
         _ => Text::read(path).map(Some),
     };
-    let (old, new) = (text(old)?, text(new)?);
-    let draft = async |one: &Option<Text>, other: &Option<Text>| {
-        let name = match (&args.shard, one.as_ref().or(other.as_ref())) {
-            (Some(name), _) => name.clone(),
-            (None, Some(text)) => text.sole()?,
-            (None, None) => return Err(BadSource::Unnamed),
-        };
-        match one {
-            Some(text) => text.draft(&name, args),
-            None => of_cluster(&name, args, cluster).await,
-        }
+    let texts = [text(old)?, text(new)?];
+    let draft = async |one: &Option<Text>, name: &ObjectName| match one {
+        Some(text) => text.draft(name, args),
+        None => of_cluster(name, args, cluster).await,
     };
-    Ok([draft(&old, &new).await?, draft(&new, &old).await?])
+    if let Some([old, new]) = only(args, &texts)? {
+        let both = [draft(&texts[0], &old).await?, draft(&texts[1], &new).await?];
+        return Ok(vec![(new.to_string(), both.map(Some))]);
+    }
+    let mut names = BTreeMap::new();
+    for text in texts.iter().flatten() {
+        names.extend(text.names()?.into_iter().map(|name| (name.to_string(), name)));
+    }
+    let mut changes = Vec::new();
+    for (shown, name) in names {
+        let mut sides = [None, None];
+        for (side, text) in sides.iter_mut().zip(&texts) {
+            let is_there = match text {
+                Some(text) => text.names()?.iter().any(|one| one.to_string() == shown),
+                None => is_in_cluster(&name, args, cluster).await?,
+            };
+            if is_there {
+                *side = Some(draft(text, &name).await?);
+            }
+        }
+        changes.push((shown, sides));
+    }
+    Ok(changes)
+}
+
+/// The names of the one shard that a change is of: the two files may name it otherwise. `None` if a file has
+/// several shards, and none is named.
+fn only(
+    args: &ExplainArgs,
+    texts: &[Option<Text>; 2],
+) -> Result<Option<[ObjectName; 2]>, BadSource> {
+    if let Some(name) = &args.shard {
+        return Ok(Some([name.clone(), name.clone()]));
+    }
+    let mut names = [None, None];
+    for (name, text) in names.iter_mut().zip(texts) {
+        let Some(text) = text else { continue };
+        let mut of_file = text.names()?;
+        *name = of_file.pop();
+        match name {
+            None => return Err(BadSource::Which(text.path.clone())),
+            Some(_) if !of_file.is_empty() => return Ok(None),
+            Some(_) => {}
+        }
+    }
+    match names {
+        [Some(old), Some(new)] => Ok(Some([old, new])),
+        [one, other] => match one.or(other) {
+            Some(name) => Ok(Some([name.clone(), name])),
+            None => Err(BadSource::Unnamed),
+        },
+    }
 }
 
 /// The content of a file.
@@ -116,22 +163,23 @@ impl Text {
             .map_err(|error| BadSource::Document(self.path.clone(), error))
     }
 
-    /// The name of its only ShardingConfig.
-    fn sole(&self) -> Result<ObjectName, BadSource> {
+    /// The names of its ShardingConfigs.
+    fn names(&self) -> Result<Vec<ObjectName>, BadSource> {
         let names = policy::names(&self.bytes)
             .map_err(|error| BadSource::Document(self.path.clone(), error))?;
-        match &names[..] {
-            [(namespace, name)] => {
-                Ok(ObjectName { namespace: namespace.clone(), name: name.clone() })
-            }
-            [] => Err(BadSource::Which(self.path.clone(), "no ShardingConfig".to_owned())),
-            several => {
-                let names: Vec<_> = several.iter().map(|(_, name)| name.as_str()).collect();
-                let has = format!("several ShardingConfigs, {}", names.join(", "));
-                Err(BadSource::Which(self.path.clone(), has))
-            }
-        }
+        Ok(names.into_iter().map(|(namespace, name)| ObjectName { namespace, name }).collect())
     }
+}
+
+/// Whether a config of this name is in the cluster.
+async fn is_in_cluster(
+    name: &ObjectName,
+    args: &ExplainArgs,
+    cluster: &Cluster,
+) -> Result<bool, BadSource> {
+    let namespace = namespace_of(name, args, cluster).await?;
+    let configs = cluster.configs(Some(&namespace)).await?;
+    Ok(configs.iter().any(|config| *object_of(config).name == *name.name))
 }
 
 /// The namespace of a name: its own, else the pod's, else the kubeconfig's.
@@ -182,4 +230,64 @@ async fn of_pod(
     let configs = cluster.configs(Some(&namespace)).await?;
     let chosen = policy::choose(&configs, &labels, &namespace, None);
     chosen.cloned().map_err(|why| BadSource::Config(why.to_string()))
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::Parser;
+
+    use super::*;
+
+    #[derive(Parser)]
+    struct Command {
+        #[command(flatten)]
+        args: ExplainArgs,
+    }
+
+    fn config(name: &str, namespaces: &str) -> String {
+        format!(
+            "apiVersion: ctrlmesh.kusionstack.io/v1alpha1\nkind: ShardingConfig\n\
+             metadata: {{name: {name}, namespace: ops}}\n\
+             spec: {{selector: {{matchLabels: {{shard: {name}}}}}, \
+             limits: [{{namespaces: {{names: {namespaces}}}, clusterScoped: Exclude}}]}}\n---\n"
+        )
+    }
+
+    /// The shards of a change between two files, each with whether it is there before and after.
+    async fn changes(files: [&str; 2], more: &[&str]) -> Result<Vec<(String, [bool; 2])>, String> {
+        let dir = tempfile::tempdir().unwrap();
+        let [old, new] = ["old", "new"].map(|name| dir.path().join(name));
+        fs::write(&old, files[0]).unwrap();
+        fs::write(&new, files[1]).unwrap();
+        let [old_text, new_text] = [&old, &new].map(|path| path.to_str().unwrap());
+        let args = [&["explain", "--diff", old_text, new_text], more].concat();
+        let args = Command::try_parse_from(args).unwrap_or_else(|error| panic!("{error}")).args;
+        let found = of_change(&args, [&old, &new], &Cluster::default()).await;
+        let found = found.map_err(|error| error.to_string())?;
+        let is_there = |sides: [Option<ShardingDraft>; 2]| sides.map(|side| side.is_some());
+        Ok(found.into_iter().map(|(name, sides)| (name, is_there(sides))).collect())
+    }
+
+    #[tokio::test]
+    async fn files_with_several_configs_are_compared_shard_by_shard() {
+        let [blue, green] = [config("blue", "[a]"), config("green", "[b]")];
+        let old = format!("{blue}{green}");
+        let new = format!("{}{}", config("red", "[b]"), config("blue", "[a, b]"));
+        let found = changes([&old, &new], &[]).await.unwrap();
+        let expected =
+            [("ops/blue", [true, true]), ("ops/green", [true, false]), ("ops/red", [false, true])];
+        assert_eq!(found, expected.map(|(name, sides)| (name.to_owned(), sides)));
+        let one = changes([&old, &new], &["--shard", "ops/blue"]).await.unwrap();
+        assert_eq!(one, [("ops/blue".to_owned(), [true, true])]);
+        // One config a file is one shard, however each names it.
+        let one = changes([&blue, &green], &[]).await.unwrap();
+        assert_eq!(one, [("ops/green".to_owned(), [true, true])]);
+    }
+
+    #[tokio::test]
+    async fn bad_file_without_a_config_is_named() {
+        let error = changes([&config("blue", "[a]"), "kind: Pod\napiVersion: v1\n"], &[]).await;
+        let error = error.unwrap_err();
+        assert!(error.ends_with("new has no ShardingConfig: give a file with one"), "{error}");
+    }
 }

@@ -2,7 +2,7 @@
 
 use clap::{Args, ValueEnum};
 
-use crate::cli::cluster::ObjectName;
+use crate::cluster::ObjectName;
 
 /// The flags of `ctrlmesh handover`.
 #[derive(Args, Clone, Debug)]

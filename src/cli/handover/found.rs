@@ -8,54 +8,55 @@ use k8s_openapi::api::{coordination::v1::Lease, core::v1::Pod};
 use kube::api::DynamicObject;
 use serde::Deserialize;
 
-use crate::{
-    api::{Condition, ShardingConfigStatus, keys, lease, lease::PodLease},
-    cli::cluster::{Cluster, ClusterError},
-    manager::inject::names::PROXY,
-    policy::{
-        Checked, Draft, Kind, NamespaceLabels, ObjectRef, ShardingDraft, draft, object_of, shard_of,
-    },
+use crate::cluster::{Cluster, ClusterError};
+use ctrlmesh_api::{
+    Condition, ShardingConfigStatus, keys,
+    lease::{self, PodLease},
+};
+use ctrlmesh_inject::names::PROXY;
+use ctrlmesh_policy::{
+    Checked, Draft, Kind, NamespaceLabels, ObjectRef, ShardingDraft, draft, object_of, shard_of,
 };
 
 /// The objects of the rings of one namespace, or of all.
 #[derive(Debug, Default)]
-pub(in crate::cli) struct Found {
-    pub(in crate::cli) configs: Vec<Checked>,
+pub(crate) struct Found {
+    pub(crate) configs: Vec<Checked>,
     /// The roots that are not as they say and the shards that do not lead, each with the reason.
-    pub(in crate::cli) unready: Vec<(ObjectRef, String)>,
-    pub(in crate::cli) leases: Vec<FoundLease>,
-    pub(in crate::cli) pods: Vec<FoundPod>,
+    pub(crate) unready: Vec<(ObjectRef, String)>,
+    pub(crate) leases: Vec<FoundLease>,
+    pub(crate) pods: Vec<FoundPod>,
     /// The pods that ask for injection and are not injected.
-    pub(in crate::cli) bare: Vec<FoundPod>,
+    pub(crate) bare: Vec<FoundPod>,
     /// The pods that do not ask for it, in the namespaces of configs.
-    pub(in crate::cli) others: Vec<FoundPod>,
+    pub(crate) others: Vec<FoundPod>,
     /// The labels of all namespaces. `None` if no config needs them.
-    pub(in crate::cli) namespaces: Option<NamespaceLabels>,
+    pub(crate) namespaces: Option<NamespaceLabels>,
 }
 
 /// The Lease of a pod.
 #[derive(Clone, Debug)]
-pub(in crate::cli) struct FoundLease {
-    pub(in crate::cli) namespace: String,
-    pub(in crate::cli) version: String,
-    pub(in crate::cli) says: PodLease,
+pub(crate) struct FoundLease {
+    pub(crate) namespace: String,
+    pub(crate) version: String,
+    pub(crate) says: PodLease,
 }
 
 /// A pod that asks for injection and has not ended.
 #[derive(Clone, Debug)]
-pub(in crate::cli) struct FoundPod {
-    pub(in crate::cli) namespace: String,
-    pub(in crate::cli) name: String,
-    pub(in crate::cli) uid: String,
-    pub(in crate::cli) labels: BTreeMap<String, String>,
-    pub(in crate::cli) is_ready: bool,
+pub(crate) struct FoundPod {
+    pub(crate) namespace: String,
+    pub(crate) name: String,
+    pub(crate) uid: String,
+    pub(crate) labels: BTreeMap<String, String>,
+    pub(crate) is_ready: bool,
     /// The image of the proxy. `None` if the pod is not injected.
-    pub(in crate::cli) proxy: Option<String>,
+    pub(crate) proxy: Option<String>,
 }
 
 impl Found {
     /// Asks the cluster.
-    pub(in crate::cli) async fn of(
+    pub(crate) async fn of(
         cluster: &Cluster,
         namespace: Option<&str>,
     ) -> Result<Self, ClusterError> {
@@ -86,12 +87,16 @@ impl Found {
     }
 }
 
-/// The root that is not as it says, or the shard that does not lead or was refused writes, and why, by
-/// the manager's condition.
+/// The root that is not as it says, or the shard that does not lead, was refused writes or does not limit what
+/// belongs together, and why, by the manager's condition.
 fn unready((object, checked): (&DynamicObject, &Checked)) -> Option<(ObjectRef, String)> {
     let bad: &[(&str, &str)] = match checked {
         Ok(Draft::Root(_)) => &[("Ready", "False")],
-        Ok(Draft::Sharding(_)) => &[("LocksRenamed", "False"), ("WritesRefused", "True")],
+        Ok(Draft::Sharding(_)) => &[
+            ("LocksRenamed", "False"),
+            ("WritesRefused", "True"),
+            ("RelatedResourcesLimited", "False"),
+        ],
         Err(_) => return None,
     };
     let status = ShardingConfigStatus::deserialize(object.data.get("status")?).ok()?;

@@ -2,12 +2,12 @@
 //! Leases, and changes nothing but what it is asked to delete.
 
 mod args;
-pub(in crate::cli) mod found;
+pub(crate) mod found;
 mod print;
 mod silent;
 mod state;
 #[cfg(test)]
-pub(in crate::cli) mod tests;
+pub(crate) mod tests;
 
 use std::{
     io::{self, Write},
@@ -17,7 +17,7 @@ use std::{
 use k8s_openapi::jiff::Timestamp;
 use tokio::{runtime, time::sleep};
 
-pub(in crate::cli) use self::state::states;
+pub(crate) use self::state::states;
 pub use self::{
     args::HandoverArgs,
     print::{json, text},
@@ -29,14 +29,13 @@ use self::{
     silent::{LISTENED, Versions, silent},
 };
 use super::cluster::{Cluster, ClusterError};
-use crate::policy::ShardingDraft;
+use ctrlmesh_policy::ShardingDraft;
 
 /// The interval of looks.
 const LOOK: Duration = Duration::from_secs(1);
 
 /// The reason why there is nothing to show.
 #[derive(Debug, thiserror::Error)]
-#[expect(missing_docs, reason = "the messages say it")]
 pub enum HandoverError {
     #[error(transparent)]
     Cluster(#[from] ClusterError),

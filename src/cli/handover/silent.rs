@@ -6,7 +6,7 @@
 use std::{collections::BTreeMap, time::Duration};
 
 use super::{found::Found, state::RingState};
-use crate::cli::cluster::{Cluster, ClusterError};
+use crate::cluster::{Cluster, ClusterError};
 
 /// The time in which a Lease that is kept is renewed, three times.
 pub(super) const LISTENED: Duration = Duration::from_secs(30);

@@ -12,7 +12,7 @@ use k8s_openapi::jiff::Timestamp;
 use serde::Serialize;
 
 use super::found::{Found, FoundLease, FoundPod};
-use crate::policy::{
+use ctrlmesh_policy::{
     Checked, Rule, Scope, ShardingDraft, choose, object_of,
     ring::{Claim, Lease, Overlap, Said, Standing, Wanted},
     shard_of,
@@ -129,7 +129,7 @@ pub struct OverlapState {
 }
 
 /// The rings, by namespace and name.
-pub(in crate::cli) fn states(found: &Found) -> Vec<RingState> {
+pub(crate) fn states(found: &Found) -> Vec<RingState> {
     let mut names = BTreeSet::new();
     for draft in drafts(found) {
         let namespace = &*draft.config.object.namespace;

@@ -9,13 +9,11 @@ use super::{
     state::states,
     text,
 };
-use crate::{
-    api::lease::PodLease,
-    cli::golden,
-    policy::{
-        Draft, Kind, draft,
-        ring::{Claim, Wanted},
-    },
+use crate::golden;
+use ctrlmesh_api::lease::PodLease;
+use ctrlmesh_policy::{
+    Draft, Kind, draft,
+    ring::{Claim, Wanted},
 };
 
 const NOW: i64 = 1_800_000_000;
@@ -25,7 +23,7 @@ fn before(seconds: i64) -> Timestamp {
 }
 
 /// A config whose shard has the pods of these namespaces.
-pub(in crate::cli) fn config(shard: &str, born: &str, namespaces: &[&str], more: &Value) -> Value {
+pub(crate) fn config(shard: &str, born: &str, namespaces: &[&str], more: &Value) -> Value {
     let limit = json!({
         "relateResources": [{ "apiGroups": [""], "resources": ["pods"] }],
         "namespaces": { "names": namespaces },
@@ -48,7 +46,7 @@ pub(in crate::cli) fn config(shard: &str, born: &str, namespaces: &[&str], more:
     })
 }
 
-pub(in crate::cli) fn pod(name: &str, shard: &str) -> FoundPod {
+pub(crate) fn pod(name: &str, shard: &str) -> FoundPod {
     FoundPod {
         namespace: "ns".into(),
         name: name.into(),
@@ -60,7 +58,7 @@ pub(in crate::cli) fn pod(name: &str, shard: &str) -> FoundPod {
 }
 
 /// The Lease of a pod that claims what this config wants.
-pub(in crate::cli) fn lease(name: &str, wants: &Value) -> FoundLease {
+pub(crate) fn lease(name: &str, wants: &Value) -> FoundLease {
     let checked = draft(Kind::ShardingConfig, &serde_json::from_value(wants.clone()).unwrap());
     let Draft::Sharding(draft) = checked.unwrap() else { panic!("a root") };
     let wanted = Wanted::of(&draft, None).unwrap().unwrap();
@@ -76,6 +74,7 @@ pub(in crate::cli) fn lease(name: &str, wants: &Value) -> FoundLease {
         claimed: Some(before(200)),
         elections: None,
         foreign_writes: None,
+        related: None,
         under_way: 0,
         speaks: 1,
         renewed: before(4),
@@ -83,22 +82,18 @@ pub(in crate::cli) fn lease(name: &str, wants: &Value) -> FoundLease {
     FoundLease { namespace: "ns".into(), version: "7".into(), says }
 }
 
-pub(in crate::cli) fn found(
-    configs: &[Value],
-    leases: Vec<FoundLease>,
-    pods: Vec<FoundPod>,
-) -> Found {
+pub(crate) fn found(configs: &[Value], leases: Vec<FoundLease>, pods: Vec<FoundPod>) -> Found {
     let checked = |config: &Value| {
         draft(Kind::ShardingConfig, &serde_json::from_value(config.clone()).unwrap())
     };
     Found { configs: configs.iter().map(checked).collect(), leases, pods, ..Found::default() }
 }
 
-pub(in crate::cli) const MONDAY: &str = "2026-11-23T08:00:00Z";
-pub(in crate::cli) const TUESDAY: &str = "2026-11-24T08:00:00Z";
+pub(crate) const MONDAY: &str = "2026-11-23T08:00:00Z";
+pub(crate) const TUESDAY: &str = "2026-11-24T08:00:00Z";
 
 /// Every state of a pod.
-pub(in crate::cli) fn everything() -> Found {
+pub(crate) fn everything() -> Found {
     let none = json!({});
     let blue = config("blue", MONDAY, &["ant"], &none);
     let blue_before = config("blue", MONDAY, &["ant", "bee"], &none);

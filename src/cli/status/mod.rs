@@ -9,6 +9,7 @@ mod state;
 mod tests;
 
 use std::{
+    collections::{BTreeMap, BTreeSet},
     io::{self, Write},
     time::Duration,
 };
@@ -27,14 +28,13 @@ use super::{
     cluster::{Cluster, ClusterError},
     handover::found::Found,
 };
-use crate::policy::GroupResource;
+use ctrlmesh_policy::{GroupResource, NamespaceLabels};
 
 /// The interval of looks.
 const LOOK: Duration = Duration::from_secs(1);
 
 /// The reason why there is nothing to show.
 #[derive(Debug, thiserror::Error)]
-#[expect(missing_docs, reason = "the messages say it")]
 pub enum StatusError {
     #[error(transparent)]
     Cluster(#[from] ClusterError),
@@ -58,6 +58,28 @@ impl StatusError {
             Self::Output(_) => 69,
         }
     }
+}
+
+/// The namespaces of each shard with this prefix, in a ring of the configs; under `""` those that nobody has.
+pub(crate) fn namespaces_by_shard(
+    found: &Found,
+    known: &NamespaceLabels,
+    prefix: &str,
+) -> BTreeMap<String, Vec<String>> {
+    let mut all: BTreeMap<String, Vec<String>> = BTreeMap::new();
+    for (name, _) in known.iter() {
+        let states = owner::of_namespace(name, found, known);
+        let shards = states.iter().flat_map(|state| state.shards.iter());
+        let has_all = shards.filter(|(shard, scope)| shard.starts_with(prefix) && scope.is_none());
+        let owners: BTreeSet<_> = has_all.map(|(shard, _)| shard.clone()).collect();
+        match owners.is_empty() {
+            true => all.entry(String::new()).or_default().push(name.to_string()),
+            false => owners
+                .into_iter()
+                .for_each(|shard| all.entry(shard).or_default().push(name.to_string())),
+        }
+    }
+    all
 }
 
 /// Prints the state of the mesh. Fails with [`StatusError`].

@@ -8,16 +8,14 @@ use kube::api::ObjectMeta;
 use serde::Serialize;
 
 use super::state::by_ring;
-use crate::{
-    cli::handover::found::Found,
-    policy::{
-        GroupResource, NamespaceLabels, ObjectFacts,
-        ownership::{Owners, owners_in, owners_of},
-    },
-    wire::{
-        dns::is_label,
-        object::{Labels, Object},
-    },
+use crate::handover::found::Found;
+use ctrlmesh_policy::{
+    GroupResource, NamespaceLabels, ObjectFacts,
+    ownership::{Owners, owners_in, owners_of},
+};
+use ctrlmesh_wire::{
+    dns::is_label,
+    object::{Labels, Object},
 };
 
 /// A namespace, or an object.

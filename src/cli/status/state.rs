@@ -10,17 +10,15 @@ use std::{
 
 use serde::Serialize;
 
-use crate::{
-    api::keys,
-    cli::handover::{
-        self, PodState, RingState, State,
-        found::{Found, FoundPod},
-    },
-    policy::{
-        Area, NamespaceLabels, Scope, ShardingDraft, choose, object_of,
-        ownership::{Comparison, gaps},
-        shard_of,
-    },
+use crate::handover::{
+    self, PodState, RingState, State,
+    found::{Found, FoundPod},
+};
+use ctrlmesh_api::keys;
+use ctrlmesh_policy::{
+    Area, NamespaceLabels, Scope, ShardingDraft, choose, object_of,
+    ownership::{Comparison, gaps},
+    shard_of,
 };
 
 /// The state of the mesh.
@@ -194,7 +192,7 @@ fn of_pods(found: &Found, rings: &[RingState]) -> Vec<Problem> {
 fn of_namespace<'f>(
     found: &'f Found,
     namespace: &'f str,
-) -> impl Iterator<Item = &'f crate::policy::Checked> {
+) -> impl Iterator<Item = &'f ctrlmesh_policy::Checked> {
     found.configs.iter().filter(move |checked| *object_of(checked).namespace == *namespace)
 }
 

@@ -8,21 +8,19 @@ use super::{
     text,
 };
 use crate::{
-    cli::{
-        golden,
-        handover::{
-            found::Found,
-            tests::{MONDAY, TUESDAY, config, everything, found, lease, pod},
-        },
+    golden,
+    handover::{
+        found::Found,
+        tests::{MONDAY, TUESDAY, config, everything, found, lease, pod},
     },
-    policy::{GroupResource, Kind, LabelSet, NamespaceLabels, ObjectRef, draft},
 };
+use ctrlmesh_policy::{GroupResource, Kind, LabelSet, NamespaceLabels, ObjectRef, draft};
 
 fn namespaces(names: &[&str]) -> NamespaceLabels {
     names.iter().map(|name| ((*name).to_owned(), LabelSet::default())).collect()
 }
 
-fn checked(config: &Value) -> crate::policy::Checked {
+fn checked(config: &Value) -> ctrlmesh_policy::Checked {
     draft(Kind::ShardingConfig, &serde_json::from_value(config.clone()).unwrap())
 }
 

@@ -9,20 +9,21 @@
 
 mod running;
 mod siblings;
+mod target;
 mod wire;
 
 use serde_json::Value;
 
+use self::target::take_label_off;
 use self::wire::{Patch, Response, Review};
 pub use self::{
     running::{PodMeta, RUNS, RunningPod},
-    siblings::{Config, review_config},
+    siblings::{Config, Found, review_config},
     wire::BadReview,
 };
-use super::{
-    configs::Configs,
-    inject::{Injected, NotInjected, Settings, inject},
-};
+use ctrlmesh_inject::{Injected, NotInjected, Settings, inject};
+
+use super::configs::Configs;
 
 /// The answer to a review.
 #[derive(Clone, Debug)]
@@ -66,10 +67,14 @@ pub fn review(body: &[u8], settings: &Settings, configs: &Configs) -> Result<Ans
         .unwrap_or_default();
     let named = format!("{namespace}/{name}");
     let config = configs.of_pod(&namespace, &pod);
-    let (response, verdict) = match inject(&mut pod, settings, config) {
-        Ok(Injected::NotAsked) => (Response::allowed(uid), Verdict::Unchanged),
-        Ok(Injected::Done { notes, .. }) => {
-            (Response::patched(uid, &Patch::of(&mut pod), notes), Verdict::Injected)
+    let injected = inject(&mut pod, settings, config);
+    let injected = injected.and_then(|done| Ok((done, take_label_off(&mut pod)?)));
+    let (response, verdict) = match injected {
+        Ok((Injected::NotAsked, _)) => (Response::allowed(uid), Verdict::Unchanged),
+        Ok((Injected::Done { mut notes, .. }, taken)) => {
+            let is_other = taken.is_some();
+            notes.extend(taken);
+            (Response::patched(uid, &Patch::of(&mut pod, is_other), notes), Verdict::Injected)
         }
         Err(reason) => (Response::refused(uid, &reason.to_string()), Verdict::Refused(reason)),
     };

@@ -5,16 +5,15 @@
 
 use std::collections::BTreeMap;
 
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
 use serde::{Deserialize, de::IgnoredAny};
 
-use crate::{
-    api::keys,
-    manager::configs::Configs,
-    policy::{
-        Checked, Choices, Draft, object_of,
-        roots::{POD_NAME, Root},
-        shard_of,
-    },
+use crate::{configs::Configs, workload::deployment_of};
+use ctrlmesh_api::{TargetKind, keys};
+use ctrlmesh_policy::{
+    Checked, Choices, Draft, object_of,
+    roots::{POD_NAME, Root},
+    shard_of,
 };
 
 /// The pods that have not ended, by a field selector.
@@ -41,6 +40,8 @@ pub struct PodMeta {
     /// Its annotations, by their keys alone: one may be large.
     #[serde(default)]
     annotations: BTreeMap<String, IgnoredAny>,
+    #[serde(default)]
+    owner_references: Vec<OwnerReference>,
     deletion_timestamp: Option<IgnoredAny>,
 }
 
@@ -48,6 +49,14 @@ impl PodMeta {
     /// Whether it has a proxy.
     pub fn is_injected(&self) -> bool {
         self.annotations.contains_key(keys::INJECTED)
+    }
+
+    /// The name of the Deployment that it is of. `None` if it is of none.
+    pub fn deployment(&self) -> Option<&str> {
+        let mut owners = self.owner_references.iter();
+        let owner = owners.find(|owner| owner.controller == Some(true))?;
+        let template = self.labels.get(keys::TEMPLATE_HASH)?;
+        deployment_of(&owner.api_version, &owner.kind, &owner.name, template)
     }
 
     /// Whether it is being deleted.
@@ -76,14 +85,7 @@ pub(super) struct Moved {
 pub(super) fn may_move(old: &Checked, new: &Draft) -> bool {
     match (old, new) {
         (Ok(Draft::Sharding(old)), Draft::Sharding(new)) => old.config.pods != new.config.pods,
-        (Ok(Draft::Root(old)), Draft::Root(new)) => {
-            let pods = |root: &Root| {
-                let of =
-                    |shard| (root.name(shard), root.pods(shard).next(), root.pods(shard).count());
-                root.shards().map(of).collect::<Vec<_>>()
-            };
-            pods(&old.root) != pods(&new.root)
-        }
+        (Ok(Draft::Root(old)), Draft::Root(new)) => old.root.may_move(&new.root),
         _ => false,
     }
 }
@@ -100,10 +102,13 @@ pub(super) fn moved(
     match (old, &new) {
         (Ok(Draft::Root(old)), Ok(Draft::Root(new))) => {
             let moved = |pod: &RunningPod| {
-                let name = pod.labels.get(POD_NAME).filter(|name| **name == pod.name)?;
-                let [from, to] = [&old.root, &new.root]
-                    .map(|root| root.shard_of(name).map(|shard| root.name(shard)));
-                Moved::of(pod, from?, to?)
+                let [from, to] = [&old.root, &new.root].map(|root| child_of(root, pod));
+                let to = match old.root.target.kind {
+                    // One whose label names no child any more would be of none.
+                    TargetKind::Deployment => to.unwrap_or_else(|| "none alone".to_owned()),
+                    TargetKind::StatefulSet => to?,
+                };
+                Moved::of(pod, from?, to)
             };
             pods.iter().filter_map(moved).collect()
         }
@@ -128,6 +133,18 @@ pub(super) fn moved(
             touched.filter_map(moved).collect()
         }
     }
+}
+
+/// The child of a root that a pod is of, by its ordinal or its label.
+fn child_of(root: &Root, pod: &RunningPod) -> Option<String> {
+    let shard = match root.target.kind {
+        TargetKind::StatefulSet => {
+            let name = pod.labels.get(POD_NAME).filter(|name| **name == pod.name)?;
+            root.shard_of(name)
+        }
+        TargetKind::Deployment => root.shard_named(pod.labels.get(keys::SHARD)?),
+    };
+    shard.map(|shard| root.name(shard))
 }
 
 /// The configs of a namespace, with this one in place of the one of its name.

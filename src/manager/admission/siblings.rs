@@ -11,13 +11,11 @@ use super::{
     running::{Moved, RunningPod, may_move, moved},
     wire::{BadReview, CONFIGS, Response, Review},
 };
-use crate::{
-    api::keys,
-    manager::configs::{ConfigFacts, Configs},
-    policy::{
-        Checked, Draft, Kind, NamespaceLabels, RootDraft, ShardingDraft, draft, object_of,
-        ownership::Comparison, ring::Wanted,
-    },
+use crate::configs::{ConfigFacts, Configs};
+use ctrlmesh_api::{RootTarget, keys};
+use ctrlmesh_policy::{
+    Checked, Draft, Kind, NamespaceLabels, ObjectRef, RootDraft, ShardingDraft, draft, object_of,
+    ownership::Comparison, ring::Wanted, roots::Root,
 };
 
 /// Most warnings.
@@ -36,30 +34,44 @@ pub struct Config {
     pub is_by_sibling: bool,
     /// Whether the answer depends on the pods that run, which were not given.
     pub asks_for_pods: bool,
+    /// The workload of a root that comes in. `None` if it is refused, or stays as it is.
+    pub target: Option<RootTarget>,
     /// Whether the user is warned.
     pub is_warned: bool,
 }
 
+/// What the API server was asked for the sake of a review.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Found<'f> {
+    /// The injected pods of the namespace that run. `None` if they are not known.
+    pub pods: Option<&'f [RunningPod]>,
+    /// The warning about the workload of a root.
+    pub workload: Option<&'f str>,
+}
+
 /// Answers a review of a ShardingConfig that is created or updated, beside those that there are, with
-/// the namespaces of today and the injected pods of its own that run; `None` if they are not known.
-/// Fails with [`BadReview`] if the body is none.
+/// the namespaces of today. Fails with [`BadReview`] if the body is none.
 pub fn review_config(
     body: &[u8],
     configs: &Configs,
     known: &NamespaceLabels,
-    pods: Option<&[RunningPod]>,
+    found: Found<'_>,
 ) -> Result<Config, BadReview> {
     let Review { uid, namespace, object, old } = Review::parse(body, &CONFIGS)?;
     let is_same = !old.is_null() && object.get("spec") == old.get("spec");
     let is_going = object.pointer("/metadata/deletionTimestamp").is_some();
     let config = in_namespace(object, &namespace)?;
     let named = format!("{namespace}/{}", config.metadata.name.as_deref().unwrap_or_default());
-    let mut asks_for_pods = false;
+    let (mut asks_for_pods, mut target) = (false, None);
     let judged = match is_same || is_going {
         true => Ok(Vec::new()),
-        false => judge(&config, configs, known).and_then(|(new, warnings)| {
+        false => judge(&config, configs, known).and_then(|(new, mut warnings)| {
+            if let Draft::Root(draft) = &new {
+                target = Some(draft.root.target.clone());
+                warnings.extend(found.workload.map(str::to_owned));
+            }
             let Some(old) = before(old, &namespace) else { return Ok(warnings) };
-            match pods {
+            match found.pods {
                 _ if !may_move(&old, &new) => Ok(warnings),
                 Some(pods) => refuse_moved(&moved(&old, &new, configs, pods)).map(|()| warnings),
                 None => {
@@ -78,7 +90,8 @@ pub fn review_config(
         }
     };
     let body = response.into_body();
-    Ok(Config { body, config: named, refused, is_by_sibling, asks_for_pods, is_warned })
+    let target = target.filter(|_| refused.is_none());
+    Ok(Config { body, config: named, refused, is_by_sibling, asks_for_pods, target, is_warned })
 }
 
 fn in_namespace(object: Value, namespace: &str) -> Result<DynamicObject, serde_json::Error> {
@@ -175,7 +188,7 @@ fn of_root(
     let is_own =
         |config: &ConfigFacts| config.child.as_ref().is_some_and(|child| child.is_of(&root.object));
     let others = || configs.facts_of(&root.object.namespace).filter(|config| !is_own(config));
-    let names: Vec<_> = root.shards().map(|shard| root.name(shard)).collect();
+    let names: Vec<_> = root.possible_shards().into_iter().map(|shard| root.name(shard)).collect();
     let object = |config: &'_ ConfigFacts| object_of(&config.checked).clone();
     if let Some(other) = others().map(object).find(|other| names.iter().any(|n| **n == *other.name))
     {
@@ -184,7 +197,21 @@ fn of_root(
              prefix, or delete it"
         )));
     }
+    if let Some(other) = others().find_map(|other| of_same_workload(root, other)) {
+        let kind = root.target.kind.as_str();
+        return Err(Refused::BySibling(format!(
+            "spec.root.target: {other} shards the pods of {kind} {}, too: delete it, or give another workload",
+            root.target.name
+        )));
+    }
     beside(whole, "spec.root.resourceSelector", warnings, others(), known)
+}
+
+/// The root that a config is, if it is another one of the same workload.
+fn of_same_workload<'c>(root: &Root, other: &'c ConfigFacts) -> Option<&'c ObjectRef> {
+    let Ok(Draft::Root(RootDraft { root: other, .. })) = &other.checked else { return None };
+    let is_same = other.target == root.target && !other.object.is_same(&root.object);
+    (is_same && !other.is_disabled && !root.is_disabled).then_some(&other.object)
 }
 
 /// The warnings about a shard beside the others of its ring among these. Fails if one owns what it owns.
@@ -206,7 +233,9 @@ fn beside<'c>(
         if let Some((rule, witness)) = compared.common.first() {
             return Err(Refused::BySibling(format!(
                 "{field}: {name} of the same ring owns some of the same {rule}, such as \
-                 {witness}: take them out of it first, or overlap on purpose with the label {}{}",
+                 {witness}: take them out of it first, and then apply {} again, as by kubectl apply -f FILE; \
+                 or overlap on purpose with the label {}{}",
+                own.config.object,
                 keys::PREFIX,
                 keys::IGNORE_VALIDATE
             )));

@@ -44,7 +44,6 @@ pub(super) const CONFIGS: Reviewed = Reviewed {
 
 /// The reason why a body is no review of what is reviewed at its path.
 #[derive(Debug, thiserror::Error)]
-#[expect(missing_docs, reason = "the messages say it")]
 pub enum BadReview {
     #[error("the body is no AdmissionReview of {API_VERSION}")]
     Malformed(#[from] serde_json::Error),
@@ -116,7 +115,7 @@ pub(super) struct Response {
 /// The change of a pod as a JSON patch (RFC 6902). `add` replaces a member that is there.
 #[derive(Debug, Serialize)]
 #[serde(transparent)]
-pub(super) struct Patch([Add; 2]);
+pub(super) struct Patch(Vec<Add>);
 
 #[derive(Debug, Serialize)]
 #[serde(tag = "op", rename = "add")]
@@ -165,13 +164,16 @@ fn values(json: &[u8]) -> usize {
 }
 
 impl Patch {
-    /// The parts that injection changes: annotations and spec. Takes them out of the pod.
-    pub(super) fn of(pod: &mut Value) -> Self {
-        let paths = ["/metadata/annotations", "/spec"];
-        Self(paths.map(|path| {
+    /// The parts that injection changes: annotations and spec, and the labels if they are others. Takes them
+    /// out of the pod.
+    pub(super) fn of(pod: &mut Value, has_other_labels: bool) -> Self {
+        let labels = has_other_labels.then_some("/metadata/labels");
+        let paths = ["/metadata/annotations", "/spec"].into_iter().chain(labels);
+        let part = |path| {
             let value = pod.pointer_mut(path).map(Value::take).unwrap_or_default();
             Add { path, value }
-        }))
+        };
+        Self(paths.map(part).collect())
     }
 }
 

@@ -12,7 +12,7 @@ use kube::{
 use serde_json::json;
 
 use super::subject::NotWritten;
-use crate::manager::{
+use crate::{
     config::Objects,
     shared::{OwnObjects, Shared},
     trust::{Known, SecretData, Trust, Trusted},

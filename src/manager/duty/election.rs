@@ -15,7 +15,7 @@ use k8s_openapi::{
 use kube::{Api, Client, api::PostParams};
 use tokio::time::{Instant, sleep, timeout, timeout_at};
 
-use crate::cluster::chain;
+use ctrlmesh_base::cluster::chain;
 
 /// The time without a change after which a Lease is free.
 const LEASE: Duration = Duration::from_secs(15);

@@ -15,17 +15,15 @@ use kube::{
 };
 use rustls_pki_types::{CertificateDer, pem::PemObject};
 
-pub(super) use crate::manager::configs::{key, namespace};
-use crate::{
-    api::keys,
-    cluster::{Followed, OwnAccess, PAGE},
-    manager::inject::{
-        CaptureMode,
-        companions::{self, BUNDLE_MAP, Bundle},
-        webhook_port,
-    },
-    policy::{NotChosen, ShardingDraft},
+pub(super) use crate::configs::{key, namespace};
+use ctrlmesh_api::keys;
+use ctrlmesh_base::cluster::{OwnAccess, PAGE, Reflector};
+use ctrlmesh_inject::{
+    CaptureMode,
+    companions::{self, BUNDLE_MAP, Bundle},
+    webhook_port,
 };
+use ctrlmesh_policy::{NotChosen, ShardingDraft};
 
 /// The facts of a pod that asks for injection.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -96,11 +94,11 @@ pub(super) fn is_ours<K: kube::Resource>(object: &K) -> bool {
     object.meta().labels.as_ref().is_some_and(|all| all.get(label).is_some_and(|is| is == value))
 }
 
-pub(super) fn pods(access: OwnAccess, prefix: &str) -> Followed<Pod, PodFacts> {
+pub(super) fn pods(access: OwnAccess, prefix: &str) -> Reflector<Pod, PodFacts> {
     let label = format!("{prefix}{}=true", keys::ENABLE_PROXY);
     let config = Config::default().labels(&label).page_size(PAGE);
     let watch = move |client: Client| watcher(Api::<Pod>::all(client), config.clone());
-    Followed::new(access, watch, |pod: Pod| (key_of(&pod), PodFacts::of(pod)))
+    Reflector::new(access, watch, |pod: Pod| (key_of(&pod), PodFacts::of(pod)))
 }
 
 impl PodFacts {
@@ -134,10 +132,10 @@ impl PodFacts {
     }
 }
 
-pub(super) fn bundles(access: OwnAccess) -> Followed<ConfigMap, FoundBundle> {
+pub(super) fn bundles(access: OwnAccess) -> Reflector<ConfigMap, FoundBundle> {
     let config = Config::default().fields(&format!("metadata.name={BUNDLE_MAP}"));
     let watch = move |client: Client| watcher(Api::<ConfigMap>::all(client), config.clone());
-    Followed::new(access, watch, |map: ConfigMap| {
+    Reflector::new(access, watch, |map: ConfigMap| {
         let since = map.metadata.annotations.as_ref().and_then(|all| all.get(keys::TRUSTED_SINCE));
         let found = FoundBundle {
             is_ours: is_ours(&map),
@@ -148,10 +146,10 @@ pub(super) fn bundles(access: OwnAccess) -> Followed<ConfigMap, FoundBundle> {
     })
 }
 
-pub(super) fn rights(access: OwnAccess) -> Followed<RoleBinding, FoundRights> {
+pub(super) fn rights(access: OwnAccess) -> Reflector<RoleBinding, FoundRights> {
     let config = Config::default().fields(&format!("metadata.name={}", companions::ROLE));
     let watch = move |client: Client| watcher(Api::<RoleBinding>::all(client), config.clone());
-    Followed::new(access, watch, |binding: RoleBinding| {
+    Reflector::new(access, watch, |binding: RoleBinding| {
         let is_role = is_of_role(&binding.role_ref, companions::ROLE);
         let subjects = binding.subjects.iter().flatten().map(|subject| subject.name.clone());
         let found =
@@ -160,12 +158,12 @@ pub(super) fn rights(access: OwnAccess) -> Followed<RoleBinding, FoundRights> {
     })
 }
 
-pub(super) fn cluster_rights(access: OwnAccess) -> Followed<ClusterRoleBinding, FoundRights> {
+pub(super) fn cluster_rights(access: OwnAccess) -> Reflector<ClusterRoleBinding, FoundRights> {
     let config =
         Config::default().fields(&format!("metadata.name={}", companions::NAMESPACES_ROLE));
     let watch =
         move |client: Client| watcher(Api::<ClusterRoleBinding>::all(client), config.clone());
-    Followed::new(access, watch, |binding: ClusterRoleBinding| {
+    Reflector::new(access, watch, |binding: ClusterRoleBinding| {
         let is_role = is_of_role(&binding.role_ref, companions::NAMESPACES_ROLE);
         let account =
             |holder: &Holder| key(holder.namespace.as_deref().unwrap_or_default(), &holder.name);

@@ -10,12 +10,10 @@ use serde_json::{Value, json};
 
 use super::subject::{Hooks, NotWritten};
 use crate::{
-    manager::{
-        shared::{Hook, OwnObjects},
-        trust::Trust,
-    },
-    net::ca::certificate_pem,
+    shared::{Hook, OwnObjects},
+    trust::Trust,
 };
+use ctrlmesh_net::ca::certificate_pem;
 
 /// A patch of the webhooks of a configuration.
 pub(super) struct Patch {

@@ -23,12 +23,10 @@ use super::{
     subject::{NotWritten, Subject},
     verdict::{READY, Verdict},
 };
-use crate::{
-    api::{Condition, KridgeStatus, ShardingConfigSpec, keys},
-    cluster::{Followed, OwnAccess, PAGE, Update},
-    manager::configs::{ConfigFacts, Configs},
-    policy::{Draft, Kind, ObjectRef, draft, object_of, translated},
-};
+use crate::configs::{ConfigFacts, Configs};
+use ctrlmesh_api::{Condition, KridgeStatus, ShardingConfigSpec, keys};
+use ctrlmesh_base::cluster::{OwnAccess, PAGE, Reflector, Update};
+use ctrlmesh_policy::{Draft, Kind, ObjectRef, draft, object_of, translated};
 
 /// The time after which a condition that is not there is written anew.
 const ANEW: Duration = Duration::from_secs(60);
@@ -47,7 +45,7 @@ struct KridgeFacts {
 
 /// The configs of Kridge, as the API server has them.
 pub(super) struct Kridges {
-    followed: Followed<DynamicObject, KridgeFacts>,
+    reflector: Reflector<DynamicObject, KridgeFacts>,
     /// The condition that was written last of each, and when: a definition of somebody else's may drop
     /// it, and then it is written anew now and then only.
     written: BTreeMap<String, (Condition, Instant)>,
@@ -126,19 +124,19 @@ impl Kridges {
             let config = Config::default().page_size(PAGE);
             watcher(Api::<DynamicObject>::all_with(client, &kind), config)
         };
-        let followed = Followed::new(access, watch, |config: DynamicObject| {
+        let reflector = Reflector::new(access, watch, |config: DynamicObject| {
             (key_of(&config), KridgeFacts::of(&config))
         });
-        Self { followed, written: BTreeMap::new() }
+        Self { reflector, written: BTreeMap::new() }
     }
 
     /// Takes the next event. Dropping it loses nothing.
     pub(super) async fn next(&mut self) -> Update {
-        self.followed.next().await
+        self.reflector.next().await
     }
 
     fn all(&self) -> impl Iterator<Item = (&String, &KridgeFacts)> {
-        self.followed.known().into_iter().flatten().filter(|(_, config)| !config.is_going)
+        self.reflector.known().into_iter().flatten().filter(|(_, config)| !config.is_going)
     }
 
     /// The translations to write.
@@ -174,7 +172,7 @@ impl Kridges {
         let written =
             due.iter().map(|(at, _, wanted)| (at.clone(), (wanted.clone(), Instant::now())));
         self.written.extend(written);
-        let known = self.followed.known();
+        let known = self.reflector.known();
         self.written.retain(|at, _| known.is_some_and(|known| known.contains_key(at)));
         let kind = Kind::KridgeShardingConfig.api_resource();
         let write = |(at, object, wanted): (String, ObjectRef, Condition)| {

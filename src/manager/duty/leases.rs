@@ -22,11 +22,9 @@ use super::{
     found::{PodFacts, key, key_of, namespace},
     subject::{NotWritten, Subject},
 };
-use crate::{
-    api::lease::{self, Elections, ForeignWrites, PodLease},
-    cluster::{Followed, OwnAccess, Update},
-    policy::{ObjectRef, ring::ScopeClaim},
-};
+use ctrlmesh_api::lease::{self, Elections, ForeignWrites, PodLease, RelatedResources};
+use ctrlmesh_base::cluster::{OwnAccess, Reflector, Update};
+use ctrlmesh_policy::{ObjectRef, ring::ScopeClaim};
 
 /// The time for which a pod has to be gone: its token is refused after ten seconds, and after
 /// seventy where it was being deleted.
@@ -54,11 +52,12 @@ struct FoundLease {
     is_claim: bool,
     elections: Option<Elections>,
     foreign_writes: Option<ForeignWrites>,
+    related: Option<RelatedResources>,
 }
 
 /// The Leases of all pods, and how each was heard.
 pub(super) struct Leases {
-    followed: Followed<Lease, Option<FoundLease>>,
+    reflector: Reflector<Lease, Option<FoundLease>>,
     heard: BTreeMap<String, Heard>,
 }
 
@@ -95,6 +94,7 @@ struct Heard {
 pub(super) struct Said<'a> {
     pub(super) elections: Option<&'a Elections>,
     pub(super) foreign_writes: Option<&'a ForeignWrites>,
+    pub(super) related: Option<&'a RelatedResources>,
 }
 
 /// The deletion of a Lease.
@@ -108,7 +108,7 @@ impl Leases {
     pub(super) fn follow(access: OwnAccess) -> Self {
         let config = Config::default().labels(lease::RING);
         let watch = move |client: Client| watcher(Api::<Lease>::all(client), config.clone());
-        let followed = Followed::new(access, watch, |lease: Lease| {
+        let reflector = Reflector::new(access, watch, |lease: Lease| {
             let found = PodLease::read(&lease).map(|read| {
                 let claim = read.claim.and_then(|claim| ScopeClaim::read(&claim));
                 FoundLease {
@@ -123,16 +123,17 @@ impl Leases {
                     is_claim: !matches!(claim, Some(ScopeClaim::Nothing)),
                     elections: read.elections,
                     foreign_writes: read.foreign_writes,
+                    related: read.related,
                 }
             });
             (key_of(&lease), found)
         });
-        Self { followed, heard: BTreeMap::new() }
+        Self { reflector, heard: BTreeMap::new() }
     }
 
     /// Takes the next event. Dropping it loses nothing.
     pub(super) async fn next(&mut self) -> Update {
-        self.followed.next().await
+        self.reflector.next().await
     }
 
     /// The Leases to delete. `is_there` says whether a pod with this uid is known.
@@ -141,7 +142,7 @@ impl Leases {
         is_there: impl Fn(&str) -> bool,
         now: Instant,
     ) -> Vec<(Subject, Removal)> {
-        let Some(known) = self.followed.known() else { return Vec::new() };
+        let Some(known) = self.reflector.known() else { return Vec::new() };
         let leases = known.iter().filter_map(|(at, lease)| Some((at, lease.as_ref()?)));
         due(&mut self.heard, leases, is_there, now)
     }
@@ -156,7 +157,7 @@ impl Leases {
         time: Timestamp,
     ) -> Option<PodOfRing> {
         let at = key(namespace, &PodLease::name_of(&pod.uid));
-        let lease = self.followed.known()?.get(&at).and_then(Option::as_ref);
+        let lease = self.reflector.known()?.get(&at).and_then(Option::as_ref);
         Some(match (lease, self.heard.get(&at)) {
             (None, _) if is_young(pod, time) => PodOfRing::Young,
             (None, _) => PodOfRing::WithoutLease,
@@ -171,7 +172,7 @@ impl Leases {
 impl Leases {
     fn of(&self, namespace: &str, pod: &PodFacts) -> Option<&FoundLease> {
         let at = key(namespace, &PodLease::name_of(&pod.uid));
-        self.followed.known()?.get(&at)?.as_ref()
+        self.reflector.known()?.get(&at)?.as_ref()
     }
 
     /// The number of this config's spec by which a pod claims. `None` if it has no Lease, or claims by
@@ -192,6 +193,7 @@ impl Leases {
         Said {
             elections: lease.and_then(|lease| lease.elections.as_ref()),
             foreign_writes: lease.and_then(|lease| lease.foreign_writes.as_ref()),
+            related: lease.and_then(|lease| lease.related.as_ref()),
         }
     }
 
@@ -205,7 +207,7 @@ impl Leases {
 
     /// Whether a Lease claims something for the shard of this config. `true` before Leases are known.
     pub(super) fn is_claimed(&self, config: &ObjectRef) -> bool {
-        let Some(known) = self.followed.known() else { return true };
+        let Some(known) = self.reflector.known() else { return true };
         let of_namespace = known.range(key(&config.namespace, "")..);
         let mut leases = of_namespace
             .take_while(|(at, _)| *namespace(at) == *config.namespace)
@@ -284,6 +286,7 @@ mod tests {
             is_claim: true,
             elections: None,
             foreign_writes: None,
+            related: None,
         };
         (format!("ns/{name}"), found)
     }

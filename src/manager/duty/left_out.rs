@@ -23,14 +23,12 @@ use super::{
     waiting::Lacking,
 };
 use crate::{
-    api::keys,
-    cluster::{NotListed, chain, pages},
-    manager::{
-        admission::{PodMeta, RUNS},
-        configs::Configs,
-    },
-    policy::{Choices, object_of},
+    admission::{PodMeta, RUNS},
+    configs::Configs,
 };
+use ctrlmesh_api::keys;
+use ctrlmesh_base::cluster::{NotListed, chain, pages};
+use ctrlmesh_policy::{Choices, object_of};
 
 /// The time from one look to the next.
 const LOOK: Duration = Duration::from_secs(30);
@@ -40,6 +38,8 @@ const LOOK: Duration = Duration::from_secs(30);
 struct Bare {
     name: String,
     labels: BTreeMap<String, String>,
+    /// The Deployment that it is of. `None` if it is of none.
+    deployment: Option<String>,
 }
 
 /// The pods without a proxy of each namespace that could be listed.
@@ -103,8 +103,13 @@ impl LeftOut {
             }
             let choices = Choices::of(configs.of_namespace(namespace));
             for pod in pods {
-                if let Ok(config) = choices.choose(&pod.labels, namespace) {
-                    let at = key(namespace, &config.config.object.name);
+                let chosen = choices.choose(&pod.labels, namespace).ok();
+                let of_root = || {
+                    let deployment = pod.deployment.as_deref()?;
+                    configs.root_of(namespace, &pod.labels, deployment).map(|of| &of.root.object)
+                };
+                if let Some(object) = chosen.map(|of| &of.config.object).or_else(of_root) {
+                    let at = key(namespace, &object.name);
                     let known = self.known.entry(at).or_default();
                     known.1.insert(pod.name.clone());
                 }
@@ -174,6 +179,59 @@ async fn pods(client: &Client, namespace: &str) -> Result<Vec<Bare>, NotListed> 
 impl Bare {
     fn of(pod: PodMeta) -> Option<Self> {
         let is_bare = !pod.is_injected() && !pod.is_going();
-        is_bare.then_some(Self { name: pod.name, labels: pod.labels })
+        let deployment = pod.deployment().map(str::to_owned);
+        is_bare.then_some(Self { name: pod.name, labels: pod.labels, deployment })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[tokio::test]
+    async fn a_pod_of_a_deployment_that_a_root_names_is_missed_without_a_proxy() {
+        let root = json!({
+            "apiVersion": "ctrlmesh.kusionstack.io/v1alpha1",
+            "kind": "ShardingConfig",
+            "metadata": { "namespace": "ops", "name": "root", "uid": "root" },
+            "spec": {
+                "controller": { "leaderElectionName": "op" },
+                "root": {
+                    "prefix": "op",
+                    "target": { "kind": "Deployment", "name": "op" },
+                    "auto": { "everyShardReplicas": 1, "by": "Namespace" },
+                },
+            },
+        });
+        let mut configs = Configs::default();
+        configs.add(&serde_json::from_value(root).unwrap());
+        let pod = |name: &str, deployment: &str, annotations: serde_json::Value| {
+            let meta = json!({
+                "name": name,
+                "labels": { "pod-template-hash": "a" },
+                "annotations": annotations,
+                "ownerReferences": [{
+                    "apiVersion": "apps/v1", "kind": "ReplicaSet", "name": format!("{deployment}-a"),
+                    "uid": "set", "controller": true,
+                }],
+            });
+            Bare::of(serde_json::from_value(meta).unwrap())
+        };
+        let injected = json!({ "ctrlmesh.kusionstack.io/injected": "iptables" });
+        let pods = [
+            pod("bare", "op", json!({})),
+            pod("other", "other", json!({})),
+            pod("injected", "op", injected),
+        ];
+        let found = [("ops".to_owned(), pods.into_iter().flatten().collect())].into();
+        let client = Client::try_from(kube::Config::new("http://127.0.0.1:1".parse().unwrap()));
+        let mut left_out = LeftOut::new(client.unwrap());
+        left_out.take(&found, Some(&configs));
+        let Verdict::No("NotInjected", message) = left_out.verdict("ops/root", true) else {
+            panic!("it is not missed");
+        };
+        assert!(message.starts_with("pod bare is selected and has no proxy"), "{message}");
     }
 }

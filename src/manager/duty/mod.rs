@@ -15,11 +15,12 @@ mod kridge;
 mod leases;
 mod left_out;
 mod mesh;
-mod pauses;
+mod places;
 mod roots;
 mod subject;
 mod verdict;
 mod waiting;
+mod write_backoff;
 
 use std::{future::pending, sync::Arc, time::Duration};
 
@@ -31,16 +32,17 @@ use self::{
     conditions::{Comparisons, Unheld},
     election::Candidate,
     mesh::Mesh,
-    pauses::Pauses,
     roots::{Release, Writes},
     subject::{ANSWER, Hooks, NotWritten, Subject},
     waiting::{Lacking, Report, Waiting},
+    write_backoff::WriteBackoff,
 };
 use super::{
     shared::{OwnObjects, Shared},
     stamps::stamp,
 };
-use crate::{cluster::chain, net::drain::Draining};
+use ctrlmesh_base::cluster::chain;
+use ctrlmesh_net::drain::Draining;
 
 /// The interval of rounds in which nothing has changed: certificates age.
 const LOOK: Duration = Duration::from_secs(10);
@@ -64,7 +66,7 @@ enum Write {
 /// The leader's own state: nothing of it outlives the term.
 struct Term {
     mesh: Mesh,
-    pauses: Pauses,
+    backoff: WriteBackoff,
     waiting: Waiting,
     comparisons: Comparisons,
     unheld: Unheld,
@@ -92,6 +94,7 @@ async fn terms(candidate: &mut Candidate, shared: &Arc<Shared>, client: &Client)
             () = candidate.renew(begun) => {}
             () = work(shared, client) => {}
             () = stamp(shared, client) => {}
+            () = places::place(shared, client) => {}
         }
         shared.metrics.is_leader.set(0);
         tracing::warn!("leads no more: the Lease was not renewed in time, or another holds it");
@@ -104,7 +107,7 @@ async fn work(shared: &Arc<Shared>, client: &Client) {
     let mesh = Mesh::follow(client, shared);
     let mut term = Term {
         mesh,
-        pauses: Pauses::default(),
+        backoff: WriteBackoff::default(),
         waiting: Waiting::default(),
         comparisons: Comparisons::default(),
         unheld: Unheld::default(),
@@ -128,7 +131,7 @@ async fn work(shared: &Arc<Shared>, client: &Client) {
         if let (Some(objects), true) = (objects, term.mesh.is_known()) {
             term.round(shared, client, &objects).await;
         }
-        next = term.pauses.next(term.waiting.next(Instant::now() + LOOK));
+        next = term.backoff.next(term.waiting.next(Instant::now() + LOOK));
     }
 }
 
@@ -137,7 +140,7 @@ impl Term {
     async fn round(&mut self, shared: &Arc<Shared>, client: &Client, own: &OwnObjects) {
         let now = Instant::now();
         let mut due = self.due(shared, own, now);
-        due.retain(|(subject, _)| self.pauses.may(subject, now));
+        due.retain(|(subject, _)| self.backoff.may(subject, now));
         let written = stream::iter(due)
             .map(|(subject, write)| async move {
                 let report = write.report();
@@ -150,7 +153,7 @@ impl Term {
             let (kind, namespace) = (subject.kind(), subject.namespace());
             if result.as_ref().is_err_and(NotWritten::is_of_a_namespace_that_ends) {
                 tracing::info!(kind, namespace, "not written: the namespace is being deleted");
-                self.pauses.rest(subject, Instant::now());
+                self.backoff.rest(subject, Instant::now());
                 continue;
             }
             shared.metrics.written(kind, result.is_ok());
@@ -163,11 +166,11 @@ impl Term {
                     if let Subject::Children(root) = &subject {
                         self.mesh.moved(root.clone());
                     }
-                    self.pauses.done(subject, Instant::now());
+                    self.backoff.done(subject, Instant::now());
                 }
                 Err(error) => {
                     tracing::warn!(kind, namespace, error = chain(&error), "not written");
-                    self.pauses.failed(subject, Instant::now());
+                    self.backoff.failed(subject, Instant::now());
                 }
             }
         }

@@ -22,14 +22,10 @@ use super::{
     found::{ChosenPod, PodFacts, namespace},
     subject::{About, NotWritten, Subject},
 };
-use crate::{
-    api::ShardingConfig,
-    manager::{
-        configs::name,
-        inject::{CaptureMode, note_on_reviews},
-    },
-    policy::{NotChosen, ShardingDraft},
-};
+use crate::configs::name;
+use ctrlmesh_api::ShardingConfig;
+use ctrlmesh_inject::{CaptureMode, note_on_reviews};
+use ctrlmesh_policy::{NotChosen, ShardingDraft};
 
 /// The time that a pod may wait unreported: `kubectl apply -f DIRECTORY` keeps no order, so its
 /// config may come seconds after it.
@@ -167,7 +163,7 @@ impl Lack {
 
 impl Report {
     /// The Event: its name is of the object's uid, so that another leader writes the same one.
-    fn new(lacking: Lacking<'_>, time: Timestamp, replica: &str) -> Self {
+    pub(super) fn new(lacking: Lacking<'_>, time: Timestamp, replica: &str) -> Self {
         let Lacking { about, key, uid, reason, message } = lacking;
         let (api_version, kind, suffix) = match about {
             About::Pod => ("v1".into(), "Pod".into(), String::new()),
@@ -225,7 +221,7 @@ mod tests {
     use serde_json::json;
 
     use super::*;
-    use crate::policy::{Checked, Kind, choose, draft};
+    use ctrlmesh_policy::{Checked, Kind, choose, draft};
 
     fn pod(uid: &str) -> PodFacts {
         let pod = json!({

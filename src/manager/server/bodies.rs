@@ -11,7 +11,7 @@ use tokio::{
     time::timeout,
 };
 
-use crate::wire::status::{Reason, Status};
+use ctrlmesh_wire::status::{Reason, Status};
 
 /// The time of a whole body, less than the API server waits for an answer.
 const WITHIN: Duration = Duration::from_secs(4);

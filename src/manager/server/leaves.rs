@@ -11,15 +11,13 @@ use kube::{Api, Client, api::PostParams};
 use tokio::{sync::Semaphore, time::timeout};
 
 use crate::{
-    cluster::chain,
-    manager::{
-        enrolment::{AUDIENCE, Claim, NotAHolder},
-        shared::Shared,
-        trust::{BadRequest, LeafKey, NotSigned},
-    },
-    net::{ca::certificate_pem, identity::PodIdentity},
-    wire::status::{Details, Reason, Status},
+    enrolment::{Claim, NotAHolder},
+    shared::Shared,
+    trust::{BadRequest, LeafKey, NotSigned},
 };
+use ctrlmesh_base::{cluster::chain, sidecar::AUDIENCE};
+use ctrlmesh_net::{ca::certificate_pem, identity::PodIdentity};
+use ctrlmesh_wire::status::{Details, Reason, Status};
 
 /// The most bytes of a certificate request: one for an RSA key of 16,384 bits has 5 KiB.
 pub(super) const MAX_REQUEST: usize = 16 << 10;

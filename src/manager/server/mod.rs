@@ -33,10 +33,8 @@ use tokio_rustls::TlsAcceptor;
 pub use self::routes::{INJECT, INJECT_BASELINE, LEAF, VALIDATE};
 use self::{routes::Routes, unsent::Unsent};
 use super::shared::Shared;
-use crate::{
-    net::{Clock, addr::canonical, drain::Draining, socket, tls},
-    process::guests::Guests,
-};
+use ctrlmesh_base::process::connection_limit::ConnectionLimit;
+use ctrlmesh_net::{Clock, addr::canonical, drain::Draining, socket, tls};
 
 /// Connections at once. A proxy needs one for a moment; beyond it somebody with many gives way.
 const MAX_CONNECTIONS: usize = 128;
@@ -73,7 +71,7 @@ pub(super) async fn serve(
 ) {
     let acceptor = TlsAcceptor::from(Arc::new(tls));
     let routes = Arc::new(routes);
-    let mut guests = Guests::new(MAX_CONNECTIONS);
+    let mut connections = ConnectionLimit::new(MAX_CONNECTIONS);
     let deadline = loop {
         let accepted = tokio::select! {
             accepted = listener.accept() => accepted,
@@ -87,17 +85,17 @@ pub(super) async fn serve(
                     shared: Arc::clone(&shared),
                     draining: draining.clone(),
                 };
-                guests.serve(canonical(peer).ip(), connection.serve(stream));
+                connections.serve(canonical(peer).ip(), connection.serve(stream));
             }
             Err(error) if socket::is_of_one_connection(&error) => {}
-            Err(error) => shared.outages.sit_out(&error).await,
+            Err(error) => shared.accept_backoff.wait(&error).await,
         }
     };
     tokio::select! {
-        () = guests.all_ended() => {}
+        () = connections.all_ended() => {}
         () = sleep_until(deadline) => {}
     }
-    guests.shutdown().await;
+    connections.shutdown().await;
 }
 
 struct Connection {

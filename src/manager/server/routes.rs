@@ -22,19 +22,18 @@ use super::{
     unsent::Unsent,
 };
 use crate::{
-    api::keys,
-    cluster::{chain, pages},
-    manager::{
-        admission::{self, PodMeta, RUNS, RunningPod, Verdict},
-        configs::{Configs, namespace},
-        inject::Settings,
-        shared::Shared,
-    },
-    policy::{Kind, NamespaceLabels},
-    wire::{
-        Encoding,
-        status::{Reason, Status},
-    },
+    admission::{self, Found, PodMeta, RUNS, RunningPod, Verdict},
+    configs::{Configs, namespace},
+    shared::Shared,
+    workload,
+};
+use ctrlmesh_api::{RootTarget, keys};
+use ctrlmesh_base::cluster::{chain, pages};
+use ctrlmesh_inject::Settings;
+use ctrlmesh_policy::{Kind, NamespaceLabels};
+use ctrlmesh_wire::{
+    Encoding,
+    status::{Reason, Status},
 };
 
 /// The path of admission for namespaces that enforce neither `baseline` nor `restricted`.
@@ -59,7 +58,7 @@ const PAGE: u32 = 50;
 const LISTS: usize = 2;
 
 /// The answers to requests.
-pub(in crate::manager) struct Routes {
+pub(crate) struct Routes {
     shared: Arc<Shared>,
     client: Client,
     bodies: Bodies,
@@ -68,7 +67,7 @@ pub(in crate::manager) struct Routes {
 }
 
 impl Routes {
-    pub(in crate::manager) fn new(shared: Arc<Shared>, client: Client) -> Self {
+    pub(crate) fn new(shared: Arc<Shared>, client: Client) -> Self {
         let leaves = Leaves::new(Arc::clone(&shared), client.clone());
         let lists = Semaphore::new(LISTS);
         Self { shared, client, bodies: Bodies::default(), leaves, lists }
@@ -134,20 +133,28 @@ impl Routes {
         let configs = known_configs(&self.shared)?;
         let namespaces = known_namespaces(&self.shared)?;
         let begun = Instant::now();
-        let review = |configs: &Configs, pods: Option<&[RunningPod]>| {
-            admission::review_config(&bytes, configs, &namespaces, pods)
+        let review = |configs: &Configs, found: Found<'_>| {
+            admission::review_config(&bytes, configs, &namespaces, found)
                 .map_err(|bad| Box::new(Status::new(Reason::BadRequest, bad.to_string())))
         };
-        let mut answer = review(&configs, None)?;
+        let mut found = Found::default();
+        let mut answer = review(&configs, found)?;
         // A watch may not have shown yet that a sibling has given it up.
         if answer.is_by_sibling
             && let Some(configs) = self.read(namespace(&answer.config), &configs).await
         {
-            answer = review(&configs, None)?;
+            answer = review(&configs, found)?;
         }
+        let pods;
         if answer.asks_for_pods {
-            let pods = self.running(namespace(&answer.config)).await?;
-            answer = review(&configs, Some(&pods))?;
+            pods = self.running(namespace(&answer.config)).await?;
+            found.pods = Some(&pods);
+            answer = review(&configs, found)?;
+        }
+        if let Some(target) = &answer.target
+            && let Some(warning) = self.warning(namespace(&answer.config), target).await
+        {
+            answer = review(&configs, Found { workload: Some(&warning), ..found })?;
         }
         let metrics = &self.shared.metrics;
         metrics.config_review_duration.observe(begun.elapsed().as_secs_f64());
@@ -186,6 +193,16 @@ impl Routes {
             }
         });
         listed.await.ok()?
+    }
+
+    /// The warning about the workload of a root. `None` if there is none, or it is not answered in time.
+    async fn warning(&self, namespace: &str, target: &RootTarget) -> Option<String> {
+        let found = timeout(LIST, workload::find(&self.client, namespace, target)).await.ok()?;
+        let warn = |error: &kube::Error| {
+            tracing::warn!(error = chain(error), "the workload of a root cannot be read");
+        };
+        let found = found.inspect_err(warn).ok()?;
+        found.problem(namespace, target).or_else(|| found.warning(target))
     }
 
     /// The injected pods of a namespace that run, by a consistent list.

@@ -17,10 +17,8 @@ use serde_json::json;
 use tokio::time::{Instant, sleep, timeout, timeout_at};
 
 use super::{kinds::Stamped, pace::Pace};
-use crate::{
-    cluster::{NotListed, Pages, Pauses, chain},
-    manager::{label_keys::LabelKeys, metrics::Stamped as Counted, shared::Shared},
-};
+use crate::{label_keys::LabelKeys, metrics::Stamped as Counted, shared::Shared};
+use ctrlmesh_base::cluster::{ExponentialBackoff, NotListed, Pages, chain};
 
 /// The name by which the labels are written.
 const MANAGER: &str = "ctrlmesh-stamps";
@@ -106,10 +104,10 @@ impl<'s> Stamper<'s> {
 
     /// Keeps the objects stamped for as long as it is polled.
     pub(super) async fn keep(&self) {
-        let mut pauses = Pauses::default();
+        let mut backoff = ExponentialBackoff::default();
         let mut told = String::new();
         loop {
-            let Err(why) = self.pass(&mut pauses).await else {
+            let Err(why) = self.pass(&mut backoff).await else {
                 told.clear();
                 continue;
             };
@@ -121,14 +119,14 @@ impl<'s> Stamper<'s> {
             }
             let pause = match why {
                 NotStamped::Forbidden => FORBIDDEN,
-                _ => pauses.next().unwrap_or(FORBIDDEN),
+                _ => backoff.next().unwrap_or(FORBIDDEN),
             };
             sleep(pause).await;
         }
     }
 
     /// Stamps all objects, and then each that changes, until a list is needed.
-    async fn pass(&self, pauses: &mut Pauses) -> Result<(), NotStamped> {
+    async fn pass(&self, backoff: &mut ExponentialBackoff) -> Result<(), NotStamped> {
         let path = DynamicObject::url_path(&self.kind.resource, None);
         let mut pages = Pages::<Meta>::new(self.client.clone(), path, ListParams::default());
         let mut seen = Seen::default();
@@ -150,7 +148,7 @@ impl<'s> Stamper<'s> {
                 self.stamp(&object, &mut seen).await?;
             }
         }
-        *pauses = Pauses::default();
+        *backoff = ExponentialBackoff::default();
         let (group, plural) = (&self.kind.resource.group, &self.kind.resource.plural);
         tracing::info!(group, plural, stamped = seen.stamped, "all objects were looked at");
         seen.log(&self.kind);
@@ -165,7 +163,7 @@ impl<'s> Stamper<'s> {
                 Err(NotStamped::Forbidden) => return Err(NotStamped::Forbidden),
                 Err(why) => {
                     tracing::info!(group, plural, error = chain(&why), "the watch begins anew");
-                    sleep(pauses.next().unwrap_or(FORBIDDEN)).await;
+                    sleep(backoff.next().unwrap_or(FORBIDDEN)).await;
                 }
             }
         }
@@ -228,7 +226,7 @@ impl<'s> Stamper<'s> {
             }
             Step::Stamp(labels) => labels,
         };
-        let mut pauses = Pauses::default();
+        let mut backoff = ExponentialBackoff::default();
         let mut why = "the API server has trouble".to_owned();
         for _ in 0..ATTEMPTS {
             self.pace.turn().await;
@@ -253,7 +251,7 @@ impl<'s> Stamper<'s> {
                     why = format!("{} {}", status.code, status.reason);
                     break;
                 }
-                _ => sleep(pauses.next().unwrap_or(FORBIDDEN)).await,
+                _ => sleep(backoff.next().unwrap_or(FORBIDDEN)).await,
             }
         }
         self.shared.metrics.stamped(Counted::Failed);

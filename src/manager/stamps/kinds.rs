@@ -12,7 +12,7 @@ use kube::{Client, discovery::ApiResource};
 use serde::Deserialize;
 use tokio::time::timeout;
 
-use crate::cluster::chain;
+use ctrlmesh_base::cluster::chain;
 
 /// The key of the ConfigMap.
 const KEY: &str = "resource-config";

@@ -27,7 +27,7 @@ use self::{
     pace::Pace,
 };
 use super::shared::Shared;
-use crate::cluster::{Followed, OwnAccess, Update, describe};
+use ctrlmesh_base::cluster::{OwnAccess, Reflector, Update, describe};
 
 /// The interval at which the API server is asked for the kinds: definitions come and go.
 const LOOK: Duration = Duration::from_secs(60);
@@ -58,8 +58,8 @@ async fn find(shared: &Shared, client: &Client, kinds: watch::Sender<Vec<Stamped
         tokio::select! {
             update = maps.next() => match update {
                 Update::Listing => continue,
-                Update::Failed(trouble) => {
-                    shared.note(CONFIG, Some(describe(&trouble, "configmaps", "")));
+                Update::Failed(error) => {
+                    shared.note(CONFIG, Some(describe(&error, "configmaps", "")));
                     continue;
                 }
                 Update::Whole { .. } => {
@@ -92,14 +92,14 @@ async fn find(shared: &Shared, client: &Client, kinds: watch::Sender<Vec<Stamped
 
 type Data = BTreeMap<String, String>;
 
-fn config_map(shared: &Shared, client: &Client) -> Followed<ConfigMap, Data> {
+fn config_map(shared: &Shared, client: &Client) -> Reflector<ConfigMap, Data> {
     let objects = &shared.config.objects;
     let config = Config::default().fields(&format!("metadata.name={}", objects.stamped));
     let namespace = objects.namespace.clone();
     let watch = move |client: Client| {
         watcher(Api::<ConfigMap>::namespaced(client, &namespace), config.clone())
     };
-    Followed::new(OwnAccess::Client(client.clone()), watch, |map: ConfigMap| {
+    Reflector::new(OwnAccess::Client(client.clone()), watch, |map: ConfigMap| {
         (map.metadata.name.unwrap_or_default(), map.data.unwrap_or_default())
     })
 }

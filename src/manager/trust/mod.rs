@@ -26,7 +26,7 @@ pub use self::{
     rollover::{Move, Rollover},
     secret::{BadSecret, SecretData},
 };
-use crate::net::{
+use ctrlmesh_net::{
     Clock, ClusterDomain,
     ca::{Authority, CaSpec, Cidr, Constraints, LeafSpec, Validity},
     identity::PodIdentity,
@@ -92,7 +92,6 @@ pub struct Known {
 
 /// The reason why no leaf was signed.
 #[derive(Debug, thiserror::Error)]
-#[expect(missing_docs, reason = "the messages say it")]
 pub enum NotSigned {
     #[error("the issuer has ended, and no replica that leads has made another")]
     Ended,

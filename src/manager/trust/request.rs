@@ -14,7 +14,6 @@ pub struct LeafKey(SubjectPublicKeyInfo);
 
 /// The reason why a request is refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[expect(missing_docs, reason = "the messages say it")]
 pub enum BadRequest {
     #[error("the body is no certificate request (PKCS#10, DER)")]
     NotPkcs10,

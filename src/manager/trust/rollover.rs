@@ -11,7 +11,7 @@ use std::{
 
 use rustls_pki_types::CertificateDer;
 
-use crate::net::ca::Authority;
+use ctrlmesh_net::ca::Authority;
 
 /// A CA with those before and after it.
 #[derive(Debug)]

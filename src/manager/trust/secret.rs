@@ -9,7 +9,7 @@ use jiff::Timestamp;
 use rustls_pki_types::{CertificateDer, pem::PemObject};
 
 use super::rollover::{Former, Rollover};
-use crate::net::ca::{Authority, BadAuthority, certificate_pem};
+use ctrlmesh_net::ca::{Authority, BadAuthority, certificate_pem};
 
 /// The data of a Secret.
 pub type SecretData = BTreeMap<String, Vec<u8>>;

@@ -13,7 +13,7 @@ use x509_parser::{
 };
 
 use super::*;
-use crate::net::tls;
+use ctrlmesh_net::tls;
 
 const HOUR: Duration = Duration::from_secs(3600);
 const DAY: Duration = Duration::from_secs(24 * 3600);

@@ -15,7 +15,7 @@ use webpki::{EndEntityCert, KeyUsage, anchor_from_trusted_cert};
 use x509_parser::{certificate::X509Certificate, prelude::FromDer, time::ASN1Time};
 
 use super::constraints::Constraints;
-use crate::net::{Clock, tls};
+use crate::{Clock, tls};
 
 /// Certificates begin in the past, for clocks that are behind by up to ten minutes.
 const BACKDATE: Duration = Duration::from_secs(15 * 60);
@@ -78,7 +78,6 @@ pub struct LeafSpec<'a> {
 /// The reason why a certificate and a key are no CA that can sign now. No message holds a part of
 /// the key.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[expect(missing_docs, reason = "the messages say it")]
 pub enum BadAuthority {
     #[error("is no PEM private key of a supported kind")]
     Key,

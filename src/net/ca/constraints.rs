@@ -4,7 +4,7 @@ use std::{net::IpAddr, str::FromStr};
 
 use rcgen::{CidrSubnet, GeneralSubtree, NameConstraints};
 
-use crate::net::ClusterDomain;
+use crate::ClusterDomain;
 
 /// A range of addresses, as `--ip` takes it: `10.96.0.0/16`, or one address.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -31,7 +31,6 @@ pub(super) const LEAF_LIFETIME: Duration = Duration::from_secs(24 * 3600);
 
 /// The reason why a mesh CA is not usable.
 #[derive(Debug, thiserror::Error)]
-#[expect(missing_docs, reason = "the messages say it")]
 pub enum CaError {
     #[error("{} exists: a mesh CA is never overwritten", .0.display())]
     Exists(PathBuf),
@@ -164,7 +163,7 @@ mod tests {
     };
 
     use super::*;
-    use crate::net::ClusterDomain;
+    use crate::ClusterDomain;
 
     fn name(text: &str) -> ServerName<'static> {
         ServerName::try_from(text.to_owned()).unwrap()

@@ -7,7 +7,7 @@ use rustls_pki_types::{CertificateDer, PrivateKeyDer, ServerName, pem::PemObject
 use webpki::{EndEntityCert, KeyUsage};
 use x509_parser::{certificate::X509Certificate, prelude::FromDer};
 
-use crate::net::{
+use crate::{
     Clock,
     ca::{NotNow, Validity},
     tls,
@@ -16,7 +16,6 @@ use crate::net::{
 /// The reason why a file or an answer holds no leaf that clients accept. No message holds a part of
 /// the key.
 #[derive(Debug, thiserror::Error)]
-#[expect(missing_docs, reason = "the messages say it")]
 pub enum BadLeaf {
     #[error("cannot be read")]
     Unreadable(#[source] io::Error),
@@ -85,7 +84,7 @@ impl Certified {
 }
 
 /// The certificates of a PEM text. `None` if it is broken.
-pub(in crate::net) fn chain(pem: &[u8]) -> Option<Vec<CertificateDer<'static>>> {
+pub(crate) fn chain(pem: &[u8]) -> Option<Vec<CertificateDer<'static>>> {
     CertificateDer::pem_slice_iter(pem).collect::<Result<_, _>>().ok()
 }
 

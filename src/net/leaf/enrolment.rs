@@ -17,7 +17,7 @@ use super::{
     certified::{BadLeaf, Certified, chain},
     file::{LeafFile, replace},
 };
-use crate::net::{
+use crate::{
     Clock,
     ca::certificate_pem,
     tls::{BadRoots, read_roots},
@@ -154,7 +154,7 @@ mod tests {
     use tempfile::TempDir;
 
     use super::*;
-    use crate::net::{
+    use crate::{
         ClusterDomain,
         ca::{Authority, CaSpec, Constraints, LeafSpec, Validity},
     };

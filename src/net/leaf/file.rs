@@ -15,7 +15,7 @@ use rustls_pki_types::{PrivateKeyDer, ServerName, pem, pem::PemObject};
 use sha2::{Digest, Sha256};
 
 use super::certified::{BadLeaf, Certified, chain};
-use crate::net::Clock;
+use crate::Clock;
 
 /// Maximum length of the file, in bytes: dozens of certificates.
 const MAX_BYTES: u64 = 256 << 10;
@@ -65,7 +65,7 @@ fn hash(bytes: &[u8]) -> [u8; 32] {
 }
 
 /// Reads a small file. One that is no file but a queue (FIFO) is empty, and nobody waits for it.
-pub(in crate::net) fn read(path: &Path) -> io::Result<Vec<u8>> {
+pub(crate) fn read(path: &Path) -> io::Result<Vec<u8>> {
     let mut bytes = Vec::new();
     let file = OpenOptions::new().read(true).custom_flags(O_NONBLOCK).open(path)?;
     let length = file.take(MAX_BYTES + 1).read_to_end(&mut bytes)?;
@@ -76,7 +76,7 @@ pub(in crate::net) fn read(path: &Path) -> io::Result<Vec<u8>> {
 }
 
 /// Replaces a file in one step by one that its owner alone can read.
-pub(in crate::net) fn replace(path: &Path, bytes: &[u8]) -> io::Result<()> {
+pub(crate) fn replace(path: &Path, bytes: &[u8]) -> io::Result<()> {
     let mut fresh = path.as_os_str().to_owned();
     fresh.push(".new");
     match fs::remove_file(&fresh) {
@@ -110,7 +110,7 @@ mod tests {
     use rustls_pki_types::UnixTime;
 
     use super::*;
-    use crate::net::leaf::{Leaf, LeafSource};
+    use crate::leaf::{Leaf, LeafSource};
 
     /// A self-signed certificate and its key, as PEM.
     fn made(key: &KeyPair, change: impl FnOnce(&mut CertificateParams)) -> String {

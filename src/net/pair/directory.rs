@@ -13,7 +13,7 @@ use rustls_pki_types::{PrivateKeyDer, pem, pem::PemObject};
 use sha2::{Digest, Sha256};
 use x509_parser::{certificate::X509Certificate, prelude::FromDer};
 
-use crate::net::{
+use crate::{
     ca::{NotNow, Validity},
     leaf, tls,
 };
@@ -37,7 +37,6 @@ pub struct PairNames {
 
 /// The reason why a directory holds no pair that can be shown. No message holds a part of the key.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[expect(missing_docs, reason = "the messages say it")]
 pub enum BadPair {
     #[error("{dir} holds no {names}")]
     None { dir: String, names: String },

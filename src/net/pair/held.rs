@@ -10,7 +10,7 @@ use rustls_pki_types::CertificateDer;
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 
-use crate::net::leaf;
+use crate::leaf;
 
 /// Number of certificates that are known to be the operator's, the shown one among them.
 const HELD: usize = 16;
@@ -41,7 +41,6 @@ struct Content {
 
 /// The reason why a certificate that the directory held may be taken for a stranger's.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[expect(missing_docs, reason = "the messages say it")]
 pub enum NotKept {
     #[error("certificates that were shown before the proxy's start are not known: {file} {why}")]
     Unreadable { file: String, why: String },

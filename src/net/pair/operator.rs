@@ -10,7 +10,7 @@ use rustls::{
 use rustls_pki_types::{CertificateDer, ServerName, UnixTime};
 
 use super::server::OperatorPair;
-use crate::net::{
+use crate::{
     Clock,
     tls::{known_protocols, provider, verify_signatures},
 };

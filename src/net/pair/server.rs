@@ -1,7 +1,7 @@
 //! The pair that is shown, and those that were.
 
 use std::{
-    fmt, mem,
+    fmt, fs, mem,
     path::{Path, PathBuf},
     sync::Arc,
 };
@@ -18,7 +18,7 @@ use super::{
     directory::{BadPair, Files, Pair, PairNames},
     held::{Held, HeldFile, NotKept},
 };
-use crate::net::{Clock, ca::Validity};
+use crate::{Clock, ca::Validity};
 
 /// Further looks at a pair that is torn.
 const LOOKS: usize = 8;
@@ -81,19 +81,26 @@ impl OperatorPair {
     pub fn refresh(&self) -> Result<bool, BadPair> {
         let mut last = self.last.lock();
         let mut before = (last.hash, last.problem.clone());
+        let mut place = self.place();
         let mut found = self.look(&mut last);
         // The kubelet replaces all files by one link, maybe between our two reads: what is torn is
-        // read again until it stands still.
+        // read again until it stands still. It may be torn twice in the same way.
         for _ in 0..LOOKS {
-            let now = (last.hash, last.problem.clone());
-            if found.is_ok() || now == before {
+            let (now, here) = ((last.hash, last.problem.clone()), self.place());
+            if found.is_ok() || (now == before && here == place) {
                 break;
             }
-            before = now;
+            (before, place) = (now, here);
             found = self.look(&mut last);
         }
         self.keep(&mut last);
         found
+    }
+
+    /// The directory of the present files in a volume of the kubelet, which has another name each
+    /// time: Kubernetes, `pkg/volume/util/atomic_writer.go`. `None` in any other directory.
+    fn place(&self) -> Option<PathBuf> {
+        fs::read_link(self.dir.join("..data")).ok()
     }
 
     /// Writes what is held into the file, if that has other certificates.

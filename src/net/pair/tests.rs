@@ -22,7 +22,7 @@ use tempfile::TempDir;
 use x509_parser::der_parser;
 
 use super::*;
-use crate::net::{
+use crate::{
     Clock,
     tests::{Met, meet},
     tls::{ClientTls, H2, HTTP_11, provider},

@@ -8,7 +8,7 @@ use std::{
 use rustls::RootCertStore;
 use rustls_pki_types::TrustAnchor;
 
-use crate::net::tls::{BadRoots, read_roots};
+use crate::tls::{BadRoots, read_roots};
 
 /// The files of the CAs of the mesh.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -26,7 +26,6 @@ pub enum RootsPlace {
 
 /// The reason why there are no roots of the mesh.
 #[derive(Debug, thiserror::Error)]
-#[expect(missing_docs, reason = "the messages say it")]
 pub enum BadMeshRoots {
     #[error("the CAs of peers")]
     Unusable(#[from] BadRoots),

@@ -14,7 +14,7 @@ use rustls_pki_types::{CertificateDer, PrivateKeyDer, ServerName, pem::PemObject
 use tempfile::TempDir;
 
 use super::*;
-use crate::net::{
+use crate::{
     Clock, ClusterDomain,
     ca::{Authority, CaSpec, Constraints, LeafSpec, MeshCa, Validity, certificate_pem},
     identity::{BadIdentity, PodIdentity},

@@ -23,7 +23,7 @@ use webpki::{EndEntityCert, KeyUsage};
 use x509_parser::{certificate::X509Certificate, extensions::GeneralName, prelude::FromDer};
 
 use super::roots::{BadMeshRoots, MeshRoots, RootsPlace};
-use crate::net::{
+use crate::{
     Clock,
     identity::{BadIdentity, PodIdentity},
     leaf::Leaf,
@@ -35,7 +35,6 @@ pub const PEER_NAME: &str = "peer.ctrlmesh";
 
 /// The reason why who is at the other end is not the peer that is wanted.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[expect(missing_docs, reason = "the messages say it")]
 pub enum NotAPeer {
     #[error("it has shown no certificate")]
     NoCertificate,

@@ -9,12 +9,10 @@ use super::{
     problem::{Invalid, joined},
 };
 use crate::{
-    policy::{
-        object::{Kind, ObjectRef},
-        parts::PodConfig,
-    },
-    wire::selector::Op,
+    object::{Kind, ObjectRef},
+    parts::PodConfig,
 };
+use ctrlmesh_wire::selector::Op;
 
 /// The reason why no config is chosen.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -174,7 +172,7 @@ mod tests {
     use serde_json::{Value, json};
 
     use super::*;
-    use crate::policy::dialect::draft;
+    use crate::dialect::draft;
 
     type Configs = Vec<Checked>;
 

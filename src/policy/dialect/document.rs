@@ -1,6 +1,6 @@
 //! A policy in a file of one or more YAML documents.
 
-use kube::api::DynamicObject;
+use kube_core::DynamicObject;
 use serde::Deserialize;
 
 use super::{
@@ -8,7 +8,7 @@ use super::{
     draft::{Checked, Draft, ShardingDraft},
     problem::Invalid,
 };
-use crate::policy::object::{Kind, ObjectRef};
+use crate::object::{Kind, ObjectRef};
 
 /// Errors of reading a policy from YAML.
 #[derive(Debug, thiserror::Error)]

@@ -7,22 +7,21 @@ use super::{
     webhook::Webhook,
 };
 use crate::{
-    policy::{
-        fence::Fence,
-        object::ObjectRef,
-        parts::{PodConfig, Policy},
-        roots::Root,
-        sharding::{Boundary, Locks, NamespaceLabels, Resolved, Rule, Scope, Scopes, Sharding},
-    },
-    wire::selector::Selector,
+    fence::Fence,
+    object::ObjectRef,
+    parts::{PodConfig, Policy},
+    roots::Root,
+    sharding::{Boundary, Locks, NamespaceLabels, Resolved, Rule, Scope, Scopes, Sharding, Shared},
 };
+use ctrlmesh_api::keys;
+use ctrlmesh_wire::selector::Selector;
 
 /// A checked object, by the part of the policy that it compiles to.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Draft {
     /// The shard's objects and lock.
     Sharding(ShardingDraft),
-    /// The shards of a StatefulSet. It is no part of a policy: its children are.
+    /// The shards of a workload. It is no part of a policy: its children are.
     Root(RootDraft),
 }
 
@@ -35,6 +34,18 @@ pub struct RootDraft {
     pub whole: Box<ShardingDraft>,
     /// The values that can be used and mean nothing, each by its field.
     pub warnings: Vec<Problem>,
+}
+
+impl RootDraft {
+    /// Whether a pod of its Deployment with these labels is of one of its shards, once it has the label of
+    /// that: another selector may stand beside the root.
+    pub fn selects<'l>(&self, label: impl Fn(&str) -> Option<&'l str>) -> bool {
+        let child = &*self.whole.config.object.name;
+        self.whole.config.pods.matches(|key: &str| match key {
+            keys::SHARD => Some(child),
+            key => label(key),
+        })
+    }
 }
 
 /// The result of the check of one object.
@@ -58,6 +69,7 @@ pub struct ShardingDraft {
     pub warnings: Vec<Problem>,
     /// The judgement of writes.
     pub fence: Arc<Fence>,
+    pub(super) shared: Shared,
     pub(super) locks: Locks,
     pub(super) limits: Vec<(Rule, Arc<DraftScope>)>,
 }
@@ -110,7 +122,7 @@ pub fn object_of(checked: &Checked) -> &ObjectRef {
 
 impl ShardingDraft {
     /// The controller that it is about, as its siblings name it.
-    pub(in crate::policy) fn server(&self) -> Server {
+    pub(crate) fn server(&self) -> Server {
         let lock = Some(self.locks.first().map(Into::into));
         Server { lock, has_webhook: self.webhook.is_some() }
     }
@@ -176,7 +188,8 @@ impl ShardingDraft {
         }
         let scopes = Scopes::new(&rules);
         let ObjectRef { name, namespace, .. } = &self.config.object;
-        let sharding = Sharding::new(name, namespace, self.locks.clone(), scopes);
+        let (locks, shared) = (self.locks.clone(), self.shared.clone());
+        let sharding = Sharding::new(name, namespace, locks, scopes, shared);
         let fence = Arc::clone(&self.fence);
         Ok(Policy { config: self.config.clone(), sharding: Arc::new(sharding), fence })
     }

@@ -11,9 +11,9 @@ use super::{
     kusion,
     problem::{Invalid, Problem},
 };
-use crate::{
-    api::{KridgeLimit, KridgeShardingConfigSpec, Limit, ObjectSelector, ShardingConfigSpec},
-    policy::object::ObjectRef,
+use crate::object::ObjectRef;
+use ctrlmesh_api::{
+    KridgeLimit, KridgeShardingConfigSpec, Limit, ObjectSelector, ShardingConfigSpec,
 };
 
 /// Checks a config of Kridge. Its translation has its name, and is what others see of it.

@@ -4,6 +4,7 @@ mod fence;
 mod limits;
 mod root;
 mod selector;
+mod shared;
 mod webhook;
 
 use std::sync::Arc;
@@ -16,16 +17,14 @@ use super::{
     problem::{Invalid, Problem, Problems},
 };
 use crate::{
-    api::{Controller, HandoverMode, Root, ShardingConfigSpec},
-    policy::{
-        fence::Fence,
-        object::ObjectRef,
-        parts::PodConfig,
-        roots::{Lot, Shard},
-        sharding::{BadLock, LockName, Locks},
-    },
-    wire::{dns::is_subdomain, selector::Selector},
+    fence::Fence,
+    object::ObjectRef,
+    parts::PodConfig,
+    roots::{Lot, Shard},
+    sharding::{BadLock, LockName, Locks},
 };
+use ctrlmesh_api::{Controller, HandoverMode, Root, ShardingConfigSpec};
+use ctrlmesh_wire::{dns::is_subdomain, selector::Selector};
 
 /// Checks the ShardingConfig `object` with this spec.
 pub(super) fn sharding(
@@ -62,6 +61,7 @@ fn compile(object: ObjectRef, spec: &ShardingConfigSpec) -> Result<ShardingDraft
     let mut warnings = Vec::new();
     let limits = limits("spec.limits", &spec.limits, &mut problems, &mut warnings);
     let fence = fence::fence(spec.fence.as_ref(), &limits, &mut problems, &mut warnings);
+    let shared = shared::shared(&spec.shared, &mut problems, &mut warnings);
     let ring = ring(spec, &mut problems);
     let object = problems.none_of(object)?;
     let config = PodConfig { object, pods };
@@ -76,6 +76,7 @@ fn compile(object: ObjectRef, spec: &ShardingConfigSpec) -> Result<ShardingDraft
         waits,
         warnings,
         fence,
+        shared,
         locks,
         limits,
     })

@@ -12,7 +12,7 @@ pub(super) mod problem;
 mod webhook;
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
-use kube::api::DynamicObject;
+use kube_core::DynamicObject;
 
 use self::problem::Server;
 pub use self::{

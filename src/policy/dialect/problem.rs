@@ -2,7 +2,8 @@
 
 use serde::Deserialize;
 
-use crate::{api::Controller, policy::object::ObjectRef};
+use crate::object::ObjectRef;
+use ctrlmesh_api::Controller;
 
 /// An object with all its problems.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -13,16 +14,16 @@ pub struct Invalid {
     /// The problems, in the order of the fields.
     pub problems: Vec<Problem>,
     /// The controller that it is about, as far as it can be read.
-    pub(in crate::policy) server: Box<Server>,
+    pub(crate) server: Box<Server>,
 }
 
 /// The controller that a config is about: its shards are the configs of its namespace with the same
 /// lock, or without one, that have a webhook.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(in crate::policy) struct Server {
+pub(crate) struct Server {
     /// The name of the first lock, and `None` within if there is none. `None` if it cannot be read.
-    pub(in crate::policy) lock: Option<Option<Box<str>>>,
-    pub(in crate::policy) has_webhook: bool,
+    pub(crate) lock: Option<Option<Box<str>>>,
+    pub(crate) has_webhook: bool,
 }
 
 impl Server {
@@ -39,7 +40,7 @@ impl Server {
     }
 
     /// Whether both may be shards of one controller that has a webhook.
-    pub(in crate::policy) fn may_be(&self, other: &Self) -> bool {
+    pub(crate) fn may_be(&self, other: &Self) -> bool {
         let is_same = match (&self.lock, &other.lock) {
             (Some(one), Some(other)) => one == other,
             _ => true,

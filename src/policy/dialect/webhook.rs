@@ -2,10 +2,8 @@
 
 use std::{num::NonZeroU16, ops::RangeInclusive};
 
-use crate::{
-    api::{OwnerDown, Route, Unowned},
-    wire::dns::is_subdomain,
-};
+use ctrlmesh_api::{OwnerDown, Route, Unowned};
+use ctrlmesh_wire::dns::is_subdomain;
 
 /// The ports of the proxy, in use or kept for it.
 const OWN_PORTS: RangeInclusive<u16> = 5441..=5447;

@@ -3,10 +3,8 @@
 //! Hides which query parameters of the watch are kept. Every request keeps the client's selectors.
 
 use super::part::Part;
-use crate::{
-    policy::{refusal::Refused, way::own_selector},
-    wire::RequestInfo,
-};
+use crate::{decision::own_selector, refusal::Refused};
+use ctrlmesh_wire::RequestInfo;
 
 /// Query parameters for the start, duration and initial events of a watch.
 const OF_THE_WATCH: [&str; 6] = [

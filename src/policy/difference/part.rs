@@ -1,12 +1,10 @@
 //! The parts of a collection in which objects may change hands, and the judgement of each object.
 
 use crate::{
-    policy::{
-        sharding::{Hashes, Share, changed_hashes, changed_namespaces},
-        way::Narrow,
-    },
-    wire::{frames::Verdict, object::Object, selector::Selector},
+    decision::Restriction,
+    sharding::{Filter, Hashes, changed_hashes, changed_namespaces},
 };
+use ctrlmesh_wire::{frames::Verdict, object::Object, selector::Selector};
 
 /// A part of a collection in which objects may change hands. The parts of one difference have no
 /// object in common.
@@ -18,8 +16,8 @@ pub struct Part {
     pub namespace: Option<Box<str>>,
     /// The hashes of its objects, or `None` if they are not known.
     pub hashes: Option<Hashes>,
-    before: Share,
-    after: Share,
+    before: Filter,
+    after: Filter,
 }
 
 /// An object's change of hands.
@@ -51,30 +49,34 @@ impl Part {
 /// `None` if selectors cannot express them.
 ///
 /// `is_in_namespace` is true if the collection is of one namespace already.
-pub fn difference(before: &Narrow, after: &Narrow, is_in_namespace: bool) -> Option<Vec<Part>> {
+pub fn difference(
+    before: &Restriction,
+    after: &Restriction,
+    is_in_namespace: bool,
+) -> Option<Vec<Part>> {
     let (old, new) = (selector(before), selector(after));
     let mut parts = Parts { found: Vec::new(), is_in_namespace };
-    match (before.share == Share::None, after.share == Share::None) {
+    match (before.filter == Filter::DropAll, after.filter == Filter::DropAll) {
         (true, true) => {}
-        (false, true) => parts.add(&old, &before.share, &Share::None),
-        (true, false) => parts.add(&new, &Share::None, &after.share),
+        (false, true) => parts.add(&old, &before.filter, &Filter::DropAll),
+        (true, false) => parts.add(&new, &Filter::DropAll, &after.filter),
         (false, false) => {
             for selector in without(&old, &new)? {
-                parts.add(&selector, &before.share, &Share::None);
+                parts.add(&selector, &before.filter, &Filter::DropAll);
             }
             for selector in without(&new, &old)? {
-                parts.add(&selector, &Share::None, &after.share);
+                parts.add(&selector, &Filter::DropAll, &after.filter);
             }
-            if before.share != after.share {
-                parts.add(&old.and(&new), &before.share, &after.share);
+            if before.filter != after.filter {
+                parts.add(&old.and(&new), &before.filter, &after.filter);
             }
         }
     }
     Some(parts.found)
 }
 
-fn selector(narrow: &Narrow) -> Selector {
-    narrow.scope.as_ref().map_or_else(Selector::everything, |scope| scope.selector().clone())
+fn selector(restriction: &Restriction) -> Selector {
+    restriction.scope.as_ref().map_or_else(Selector::everything, |scope| scope.selector().clone())
 }
 
 /// Disjoint selectors for what `one` selects and `two` does not: a selector can negate one
@@ -99,7 +101,7 @@ struct Parts {
 }
 
 impl Parts {
-    fn add(&mut self, selector: &Selector, before: &Share, after: &Share) {
+    fn add(&mut self, selector: &Selector, before: &Filter, after: &Filter) {
         let hashes = changed_hashes(before, after);
         if hashes.as_ref().is_some_and(Hashes::is_empty) {
             return;

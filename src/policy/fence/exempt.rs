@@ -1,9 +1,7 @@
 //! The requests that the fence leaves alone, and for which no handover waits.
 
-use crate::{
-    policy::{GroupResource, sharding::is_shared},
-    wire::request::{Resource, Verb},
-};
+use crate::{GroupResource, sharding::is_shared};
+use ctrlmesh_wire::request::{RequestInfo, Resource, Verb};
 
 /// Whether any shard may send a request at any time: it is no write, or writes what all shards share
 /// (leases, events, reviews), or nothing that stays (a token, a session in a pod, a request to what runs
@@ -22,6 +20,16 @@ fn is_write(verb: Verb) -> bool {
         verb,
         Verb::Create | Verb::Update | Verb::Patch | Verb::Delete | Verb::DeleteCollection
     )
+}
+
+/// Whether a request deletes objects, or a pod by its eviction.
+pub fn deletes(info: &RequestInfo<'_>) -> bool {
+    let subresource = info.resource().and_then(|resource| resource.subresource.as_deref());
+    match info.verb {
+        Verb::Delete | Verb::DeleteCollection => true,
+        Verb::Create => subresource == Some("eviction"),
+        _ => false,
+    }
 }
 
 /// Whether a request is to a subresource that is no part of an object.

@@ -2,30 +2,28 @@
 
 use std::sync::Arc;
 
-use crate::{
-    api::Except,
-    policy::{Area, GroupResource, Refusal, Refused, Rule, Scope},
-    wire::{request::RequestInfo, status::Details},
-};
+use crate::{Area, GroupResource, Refusal, Refused, Rule, Scope};
+use ctrlmesh_api::Except;
+use ctrlmesh_wire::{request::RequestInfo, status::Details};
 
 /// A foreign write, but for the object's name: what an exception names.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Foreign {
     /// The resource.
     pub resource: GroupResource,
-    /// The namespace that is written into.
+    /// The namespace that is written into; `""` stands for none.
     pub namespace: Box<str>,
     /// The verb, as the API server spells it.
     pub verb: &'static str,
 }
 
 impl Foreign {
-    /// The write of a request. `None` if its line names no namespace.
+    /// The write of a request. `None` if it is about no resource.
     pub fn of(info: &RequestInfo<'_>) -> Option<Self> {
         let resource = info.resource()?;
         Some(Self {
             resource: GroupResource::of(resource),
-            namespace: resource.namespace.as_deref()?.into(),
+            namespace: resource.namespace.as_deref().unwrap_or_default().into(),
             verb: info.verb.as_str(),
         })
     }
@@ -64,7 +62,11 @@ impl Foreign {
         let subresource = resource_of.and_then(|of| of.subresource.as_deref());
         let subresource = subresource.map(|of| format!("/{of}")).unwrap_or_default();
         let owner = owner.map(|owner| format!(", of shard {owner}")).unwrap_or_default();
-        format!("{verb} {resource}{subresource}{name} in namespace {namespace}{owner}")
+        let namespace = match &**namespace {
+            "" => "in no namespace".to_owned(),
+            namespace => format!("in namespace {namespace}"),
+        };
+        format!("{verb} {resource}{subresource}{name} {namespace}{owner}")
     }
 
     pub(super) fn refused(
@@ -78,9 +80,10 @@ impl Foreign {
         let Self { resource, .. } = self;
         let name =
             info.resource().and_then(|resource| resource.name.as_deref()).unwrap_or_default();
+        let what = if self.namespace.is_empty() { "such an object" } else { "the namespace" };
         let mut refused = Refusal::NotInShard.because(format_args!(
-            "cannot {}: the namespace is not in shard {shard} by {field} of {config}; to let such writes \
-             pass, add to its spec.fence.except: {}",
+            "cannot {}: {what} is not in shard {shard} by {field} of {config}; to let such writes pass, add \
+             to its spec.fence.except: {}",
             self.example(info, owner),
             self.except()
         ));

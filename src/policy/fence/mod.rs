@@ -1,38 +1,60 @@
 //! The fence: the judgement of writes by the namespace in their line.
 //!
 //! Hides which writes are judged, and how exceptions match. Knows no body and no stored object, and not
-//! when a boundary moves. Words: a write is *foreign* if its namespace is not the shard's.
+//! when a boundary moves. Words: a write is *foreign* if its namespace is not the shard's; what is in no namespace
+//! counts as in one that is called `""`.
 
 mod except;
 mod exempt;
 mod foreign;
 
-pub(in crate::policy) use self::except::Except;
+pub(crate) use self::except::Except;
 use self::exempt::is_exempt;
-pub use self::{except::BadExcept, foreign::Foreign};
+pub use self::{except::BadExcept, exempt::deletes, foreign::Foreign};
 use super::{GroupResource, Refusal, Refused, Rule, Sharding};
-use crate::{api::FenceMode, wire::request::RequestInfo};
+use ctrlmesh_api::{FenceMode, SharedWrite};
+use ctrlmesh_wire::request::RequestInfo;
+
+/// The resources of the core group whose objects all shards may write in the namespace of their pods.
+pub(super) const OWN_RESOURCES: [&str; 4] =
+    ["configmaps", "secrets", "serviceaccounts", "services"];
 
 /// The part of a policy that says which writes pass. It has no epoch: a change of it touches no watch.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Fence {
     /// `None` leaves it to the default of the mesh.
-    pub(in crate::policy) mode: Option<FenceMode>,
-    pub(in crate::policy) except: Vec<Except>,
+    pub(crate) mode: Option<FenceMode>,
+    pub(crate) except: Vec<Except>,
     /// The limits of the config, in its order.
-    pub(in crate::policy) limits: Vec<FencedLimit>,
+    pub(crate) limits: Vec<FencedLimit>,
     /// The config, for people.
-    pub(in crate::policy) config: Box<str>,
+    pub(crate) config: Box<str>,
 }
 
 /// A limit, as far as the fence asks.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(in crate::policy) struct FencedLimit {
-    pub(in crate::policy) rule: Rule,
+pub(crate) struct FencedLimit {
+    pub(crate) rule: Rule,
     /// The field of the config.
-    pub(in crate::policy) field: Box<str>,
+    pub(crate) field: Box<str>,
     /// Whether it limits by namespace.
-    pub(in crate::policy) is_by_namespace: bool,
+    pub(crate) is_by_namespace: bool,
+}
+
+/// Whether what is in no namespace is the shard's, of a resource of which all shards are shown it. `None` if
+/// they are not, or other things decide.
+fn has_outside(sharding: &Sharding, resource: &GroupResource) -> Option<bool> {
+    let scope = sharding.scope(resource)?;
+    sharding.shared().write(resource, "")?;
+    let is_by_namespace = scope.is_nothing() || scope.is_by_namespace();
+    is_by_namespace.then(|| scope.may_have(""))
+}
+
+/// Whether these are objects that every shard has beside its own pods: certificates, settings, accounts.
+fn is_own(sharding: &Sharding, resource: &GroupResource, namespace: &str) -> bool {
+    namespace == sharding.namespace()
+        && resource.group().is_empty()
+        && OWN_RESOURCES.contains(&resource.resource())
 }
 
 /// The judgement of a request.
@@ -45,7 +67,7 @@ pub enum Verdict {
     Unjudged,
     /// It writes into a namespace of the shard.
     Inside,
-    /// It is foreign, and an exception lets it pass.
+    /// It is foreign, and all shards may write this, or an exception lets it pass.
     Excepted,
     /// It is foreign, and passes with a warning.
     Warned,
@@ -89,19 +111,29 @@ impl Fence {
             return Verdict::Exempt;
         }
         let mode = self.mode();
-        let Some(namespace) = resource.namespace.as_deref().filter(|_| mode != FenceMode::Disabled)
-        else {
+        if mode == FenceMode::Disabled {
             return Verdict::Unjudged;
-        };
+        }
         let stored = GroupResource::of(resource);
-        match self.has(sharding, &stored, namespace) {
+        let namespace = resource.namespace.as_deref();
+        let is_inside = match namespace {
+            Some(namespace) => self.has(sharding, &stored, namespace),
+            None => has_outside(sharding, &stored),
+        };
+        let namespace = namespace.unwrap_or_default();
+        match is_inside {
             None => return Verdict::Unjudged,
             Some(true) => return Verdict::Inside,
             Some(false) => {}
         }
+        let is_for_all = || {
+            is_own(sharding, &stored, namespace)
+                || sharding.shared().write(&stored, namespace) == Some(SharedWrite::All)
+        };
         let passes = |except: &Except| except.has(&stored, namespace, info.verb);
         match mode {
-            _ if namespace == sharding.namespace() => Verdict::Excepted,
+            // The owner alone deletes what all may write.
+            _ if !deletes(info) && is_for_all() => Verdict::Excepted,
             _ if self.except.iter().any(passes) => Verdict::Excepted,
             FenceMode::Enforce => Verdict::Refused,
             FenceMode::Warn | FenceMode::Disabled => Verdict::Warned,

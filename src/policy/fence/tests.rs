@@ -1,16 +1,30 @@
 //! The fence by examples, and against a plain second implementation.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    error::Error,
+};
 
 use http::Method;
 use proptest::prelude::*;
 use serde_json::{Value, json};
 
 use super::*;
-use crate::policy::{Policy, from_documents};
+use crate::{Policy, from_documents};
+
+/// An error and its causes.
+fn told(error: &dyn Error) -> String {
+    let all = std::iter::successors(Some(error), |error| (*error).source());
+    all.map(ToString::to_string).collect::<Vec<_>>().join(": ")
+}
 
 /// The policy of the shard `blue`, whose pods are in `ops`, with these fields of the spec in JSON.
 fn policy(limits: &Value, fence: &Value) -> Policy {
+    shared_policy(limits, fence, &json!([]))
+}
+
+/// The same, with what all shards are shown.
+fn shared_policy(limits: &Value, fence: &Value, shared: &Value) -> Policy {
     let config = json!({
         "apiVersion": "ctrlmesh.kusionstack.io/v1alpha1",
         "kind": "ShardingConfig",
@@ -19,6 +33,7 @@ fn policy(limits: &Value, fence: &Value) -> Policy {
             "selector": { "matchLabels": { "app": "op" } },
             "controller": { "locks": [{ "name": "op", "namespace": "kube-system" }] },
             "fence": fence,
+            "shared": shared,
             "limits": limits,
         },
     });
@@ -149,9 +164,23 @@ fn the_mode_and_the_pods_own_namespace_decide_about_foreign_writes() {
     ] {
         let policy = policy(&widgets_of_a(), &fence);
         assert_eq!(judge(&policy, "DELETE", secret), verdict, "{fence}");
-        let own = judge(&policy, "DELETE", "/api/v1/namespaces/ops/secrets/x");
-        let is_judged = verdict != Verdict::Unjudged;
-        assert_eq!(own, if is_judged { Verdict::Excepted } else { Verdict::Unjudged }, "{fence}");
+        for (method, path, is_own) in [
+            ("POST", "secrets", true),
+            ("PUT", "configmaps/x", true),
+            ("PATCH", "services/x/status", true),
+            ("PATCH", "serviceaccounts/x", true),
+            ("DELETE", "secrets/x", false),
+            ("DELETE", "secrets", false),
+            ("POST", "pods", false),
+            ("POST", "pods/x/eviction", false),
+        ] {
+            let own = judge(&policy, method, &format!("/api/v1/namespaces/ops/{path}"));
+            let is_judged = verdict != Verdict::Unjudged;
+            let expected = if is_judged && is_own { Verdict::Excepted } else { verdict };
+            assert_eq!(own, expected, "{fence} {method} {path}");
+        }
+        let widget = judge(&policy, "PATCH", "/apis/example.com/v1/namespaces/ops/secrets/x");
+        assert_eq!(widget, verdict, "of another group");
     }
     let open = policy(&widgets_of_a(), &json!({}));
     let fence = Fence::clone(&open.fence).or_mode(FenceMode::Enforce);
@@ -200,6 +229,109 @@ fn others_go_by_the_namespaces_of_all_limits_together() {
     assert_eq!(
         [of("a", "gadgets"), of("team-1", "widgets"), of("b", "secrets")],
         [Verdict::Refused; 3]
+    );
+}
+
+#[test]
+fn bad_write_of_what_is_shared_is_the_owners_unless_all_may() {
+    let entry = |resource: &str, namespace: &str, write: &str| {
+        json!({
+            "apiGroups": ["*"], "resources": [resource], "namespaces": [namespace], "write": write,
+        })
+    };
+    let shared = json!([
+        entry("secrets", "b", "All"),
+        entry("widgets", "b", "Owner"),
+        entry("gadgets", "", "All"),
+        entry("*", "", "Owner"),
+        entry("secrets", "a", "Owner"),
+        // The first entry that names an object counts.
+        entry("widgets", "b", "All"),
+    ]);
+    let whole = json!([{ "namespaces": { "names": ["a"] }, "clusterScoped": "Exclude" }]);
+    let first = json!([{ "namespaces": { "names": ["b"] }, "clusterScoped": "Include" }]);
+    let [other, owner] = [whole, first].map(|limits| shared_policy(&limits, &enforced(), &shared));
+    for (method, path, verdict) in [
+        ("POST", "/api/v1/namespaces/b/secrets", Verdict::Excepted),
+        ("PUT", "/api/v1/namespaces/b/secrets/x", Verdict::Excepted),
+        ("DELETE", "/api/v1/namespaces/b/secrets/x", Verdict::Refused),
+        ("DELETE", "/api/v1/namespaces/b/secrets", Verdict::Refused),
+        ("POST", "/apis/example.com/v1/namespaces/b/widgets", Verdict::Refused),
+        ("POST", "/api/v1/namespaces/b/configmaps", Verdict::Refused),
+        ("POST", "/apis/example.com/v1/gadgets", Verdict::Excepted),
+        ("PATCH", "/apis/example.com/v1/gadgets/x/status", Verdict::Excepted),
+        ("DELETE", "/apis/example.com/v1/gadgets/x", Verdict::Refused),
+        ("PATCH", "/apis/example.com/v1/classes/x", Verdict::Refused),
+        ("DELETE", "/api/v1/nodes/x", Verdict::Refused),
+    ] {
+        assert_eq!(judge(&other, method, path), verdict, "{method} {path}");
+        assert_eq!(judge(&owner, method, path), Verdict::Inside, "{method} {path}");
+    }
+    // What no entry names, or no limit, is not judged, and a lock is the shard's own.
+    let unjudged = policy(
+        &json!([of(
+            &["widgets"],
+            &json!({
+                "namespaces": { "names": ["a"] }, "clusterScoped": "Exclude",
+            })
+        )]),
+        &enforced(),
+    );
+    assert_eq!(judge(&unjudged, "PATCH", "/apis/example.com/v1/widgets/x"), Verdict::Unjudged);
+    let crd = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions/x";
+    assert_eq!(judge(&other, "PATCH", crd), Verdict::Exempt);
+    // The entry that a refusal tells lets it pass.
+    let info = RequestInfo::parse(&Method::DELETE, "/apis/example.com/v1/gadgets/x", None).unwrap();
+    let refused = other.fence.refused(&other.sharding, &info, Some("green"));
+    assert_eq!(
+        refused.why,
+        "cannot delete gadgets.example.com \"x\" in no namespace, of shard green: such an object is not in \
+         shard blue by spec.limits[0] of ShardingConfig ops/blue; to let such writes pass, add to its \
+         spec.fence.except: {apiGroups: [example.com], resources: [gadgets], namespaces: [\"\"], verbs: [delete]}"
+    );
+    let except = Foreign::of(&info).unwrap().except();
+    let fence = json!({ "mode": "Enforce", "except": [except] });
+    let whole = json!([{ "namespaces": { "names": ["a"] }, "clusterScoped": "Exclude" }]);
+    let open = shared_policy(&whole, &fence, &shared);
+    assert_eq!(judge(&open, "DELETE", "/apis/example.com/v1/gadgets/x"), Verdict::Excepted);
+}
+
+#[test]
+fn bad_shared_entries_say_which_and_why() {
+    let with = |change: &Value| {
+        let mut entry = json!({ "apiGroups": [""], "resources": ["secrets"], "namespaces": ["b"] });
+        for (key, value) in change.as_object().unwrap() {
+            entry[key] = value.clone();
+        }
+        let spec = json!({
+            "selector": { "matchLabels": { "a": "b" } },
+            "shared": [entry, { "apiGroups": [""], "resources": ["secrets"], "namespaces": ["b"] }],
+        });
+        let config = json!({
+            "apiVersion": "ctrlmesh.kusionstack.io/v1alpha1", "kind": "ShardingConfig",
+            "metadata": { "name": "blue", "namespace": "ops" }, "spec": spec,
+        });
+        from_documents(config.to_string().as_bytes(), "blue", None)
+    };
+    for (change, said) in [
+        (json!({ "apiGroups": [] }), "spec.shared[0]: apiGroups is empty: name a group"),
+        (json!({ "resources": [] }), "spec.shared[0]: resources is empty: name a resource"),
+        (json!({ "resources": ["pods/status"] }), "\"pods/status\" is not a resource"),
+        (json!({ "apiGroups": ["Apps"] }), "\"Apps\" is not an API group"),
+        (json!({ "namespaces": [] }), "namespaces is empty: name the namespaces"),
+        (json!({ "namespaces": ["team-*"] }), "\"team-*\" is not a namespace"),
+        (json!({ "write": "Nobody" }), "unknown variant `Nobody`"),
+        (json!({ "namespace": "b" }), "unknown field `namespace`"),
+    ] {
+        let error = with(&change).unwrap_err();
+        let error = told(&error);
+        assert!(error.contains(said), "{error}");
+    }
+    let draft = with(&json!({ "write": "All" })).unwrap();
+    let warnings: Vec<_> = draft.warnings.iter().map(ToString::to_string).collect();
+    assert_eq!(
+        warnings,
+        ["spec.shared[1]: says nothing: spec.shared[0] names the same, and counts"]
     );
 }
 
@@ -271,7 +403,7 @@ fn bad_exceptions_say_which_entry_and_why() {
     ] {
         let config = with_exceptions(&[entry(&change)]);
         let error = from_documents(config.as_bytes(), "blue", None).unwrap_err();
-        let error = crate::cluster::chain(&error).to_string();
+        let error = told(&error);
         assert!(error.contains(said), "{error}");
     }
     let [any, exact] = [anything(), json!({})].map(|change| entry(&change));
@@ -397,6 +529,7 @@ fn plainly(
     (resource, namespace, verb): (usize, &str, &str),
     mode: FenceMode,
     except: &[(usize, &str, &str)],
+    shared: &[(usize, &str, bool)],
 ) -> Verdict {
     if RESOURCES[resource].2 || verb == "get" {
         return Verdict::Exempt;
@@ -422,9 +555,15 @@ fn plainly(
         Some((0..3).filter_map(left).flatten().collect())
     };
     let Some(owned) = owned else { return Verdict::Unjudged };
+    let is_delete = ["delete", "deletecollection"].contains(&verb);
+    let is_beside_pods = RESOURCES[resource].1 == "secrets" && namespace == "ops";
+    let mut entries = shared.iter().filter(|(of, at, _)| (*of, *at) == (resource, namespace));
+    let is_for_all = entries.next().is_some_and(|(_, _, all_write)| *all_write);
     if owned.contains(namespace) {
         Verdict::Inside
-    } else if namespace == "ops" || except.contains(&(resource, namespace, verb)) {
+    } else if !is_delete && (is_beside_pods || is_for_all)
+        || except.contains(&(resource, namespace, verb))
+    {
         Verdict::Excepted
     } else if mode == FenceMode::Enforce {
         Verdict::Refused
@@ -467,6 +606,7 @@ proptest! {
         (older, newer) in (model(), model()),
         mode in prop::sample::select(vec![FenceMode::Enforce, FenceMode::Warn, FenceMode::Disabled]),
         except in prop::collection::vec(write(), 0..3),
+        shared in prop::collection::vec((write(), any::<bool>()), 0..3),
         writes in prop::collection::vec(write(), 1..20),
     ) {
         let except: Vec<_> = except.into_iter().filter(|(.., verb)| *verb != "get").collect();
@@ -475,13 +615,22 @@ proptest! {
             json!({ "apiGroups": [group], "resources": [name], "namespaces": [namespace], "verbs": [verb] })
         }).collect();
         let fence = json!({ "mode": mode, "except": entries });
-        let [before, after] = [&older, &newer].map(|model| policy(&limits(model), &fence));
+        let shared: Vec<_> =
+            shared.into_iter().map(|((resource, namespace, _), all)| (resource, namespace, all)).collect();
+        let shown: Vec<_> = shared.iter().map(|(resource, namespace, all)| {
+            let (group, name, _) = RESOURCES[*resource];
+            let write = if *all { "All" } else { "Owner" };
+            json!({ "apiGroups": [group], "resources": [name], "namespaces": [namespace], "write": write })
+        }).collect();
+        let shown = json!(shown);
+        let [before, after] =
+            [&older, &newer].map(|model| shared_policy(&limits(model), &fence, &shown));
         let meet = before.sharding.area().meet(&after.sharding.area());
         let moving = Policy { sharding: after.sharding.within(&meet), ..after.clone() };
         for write in writes {
-            let expected = plainly(&newer, &newer, write, mode, &except);
+            let expected = plainly(&newer, &newer, write, mode, &except, &shared);
             prop_assert_eq!(judged(&after, write), expected, "{:?} by {:?}", write, newer);
-            let expected = plainly(&newer, &older, write, mode, &except);
+            let expected = plainly(&newer, &older, write, mode, &except, &shared);
             prop_assert_eq!(judged(&moving, write), expected, "{:?} by {:?} then {:?}", write, older, newer);
             let foreign = Foreign {
                 resource: GroupResource::new(RESOURCES[write.0].0, RESOURCES[write.0].1),

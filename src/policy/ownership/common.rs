@@ -10,12 +10,10 @@ use super::{
     witness::{Finding, Uid, Undecided, Witness},
 };
 use crate::{
-    policy::{
-        Area, Boundary, HashOf, NamespaceLabels, Rule, Scope, Selected,
-        sharding::{find_name, refined},
-    },
-    wire::selector::Selector,
+    Area, Boundary, HashOf, NamespaceLabels, Rule, Scope, Selected,
+    sharding::{find_name, refined},
 };
+use ctrlmesh_wire::selector::Selector;
 
 /// The most names of namespaces that are tried.
 const MOST_NAMES: u32 = 1 << 14;

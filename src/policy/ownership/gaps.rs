@@ -11,11 +11,9 @@ use super::{
     witness::{Finding, Uid, Undecided, Witness},
 };
 use crate::{
-    policy::{
-        Area, Boundary, HashOf, HashRule, LabelSet, NamespaceLabels, Rule, Scope, sharding::refined,
-    },
-    wire::selector::Selector,
+    Area, Boundary, HashOf, HashRule, LabelSet, NamespaceLabels, Rule, Scope, sharding::refined,
 };
+use ctrlmesh_wire::selector::Selector;
 
 /// The objects of a resource that no shard owns.
 #[derive(Clone, Debug, PartialEq, Eq)]

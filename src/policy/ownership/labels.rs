@@ -6,7 +6,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::witness::{Finding, Undecided};
-use crate::wire::selector::{Op, Requirement, Selector};
+use ctrlmesh_wire::selector::{Op, Requirement, Selector};
 
 /// The most sets of labels that are tried.
 const MOST_TRIES: u32 = 1 << 14;

@@ -20,7 +20,7 @@ pub use self::{
     neighbours::Neighbours,
     owners::{Owners, owners_in, owners_of},
     places::Places,
-    said::said,
+    said::{OwnsInWords, said},
     witness::{Finding, Uid, Undecided, Witness},
 };
 

@@ -8,7 +8,7 @@ use std::{
     sync::Arc,
 };
 
-use crate::policy::{Area, Rule, Scope};
+use crate::{Area, Rule, Scope};
 
 /// The areas of many shards, found by the namespaces that they list.
 pub struct Neighbours<'a> {

@@ -8,9 +8,7 @@ use super::{
     gaps::{Gap, gaps},
     witness::Undecided,
 };
-use crate::policy::{
-    Area, GroupResource, NamespaceLabels, ObjectFacts, Rule, Scope, sharding::refined,
-};
+use crate::{Area, GroupResource, NamespaceLabels, ObjectFacts, Rule, Scope, sharding::refined};
 
 /// The owners of the objects of one resource in a namespace.
 #[derive(Clone, Debug, PartialEq, Eq)]

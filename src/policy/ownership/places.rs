@@ -3,7 +3,7 @@
 //! Hides which resources of Kubernetes have objects outside of namespaces (those of its release 1.37,
 //! `kubectl api-resources --namespaced=false`). Those of custom resources are not known here.
 
-use crate::policy::Rule;
+use crate::Rule;
 
 /// The places in which the objects of a resource, or of the resources that a rule names, can be.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -1,34 +1,94 @@
-//! The objects of a shard in a few words, for a column of a table.
+//! The objects of a shard in a few words, for two columns of a table.
 //!
 //! Hides how much is said of many resources and of long boundaries. Knows no shard.
 
-use std::sync::Arc;
+use std::{fmt::Write, sync::Arc};
 
-use crate::policy::sharding::{Area, Scope};
+use crate::sharding::{Area, Boundary, HashOf, HashRule, Scope};
 
-/// The length of the words, in bytes: a column that leaves room for others.
-const LONGEST: usize = 96;
+/// The lengths of the words, in bytes: columns that leave room for others.
+const LONGEST_OBJECTS: usize = 40;
+const LONGEST_RESOURCES: usize = 96;
+/// The digits of a hash that are said: more than tell shards apart.
+const DIGITS: usize = "0x".len() + 8;
 
-/// The objects that a shard has of the resources that it limits: resources with one scope together, cut
-/// where it is too long.
-pub fn said(area: &Area<Arc<Scope>>) -> String {
-    let mut by_scope: Vec<(String, Vec<String>)> = Vec::new();
+/// The objects that a shard has, in a few words.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct OwnsInWords {
+    /// The names, labels or hashes of the objects: at most 40 bytes.
+    pub objects: String,
+    /// The resources that are limited: at most 96 bytes.
+    pub resources: String,
+}
+
+/// What a shard has of the resources that it limits.
+pub fn said(area: &Area<Arc<Scope>>) -> OwnsInWords {
+    let mut scopes: Vec<String> = Vec::new();
+    let mut resources = Vec::new();
     for (rule, scope) in area.pieces() {
-        let scope = scope.map(ToString::to_string).filter(|text| !text.is_empty());
-        let scope = scope.unwrap_or_else(|| "everything".to_owned());
-        match by_scope.iter_mut().find(|(of, _)| *of == scope) {
-            Some((_, rules)) => rules.push(rule.to_string()),
-            None => by_scope.push((scope, vec![rule.to_string()])),
+        let text = scope.map(|scope| in_short(scope)).filter(|text| !text.is_empty());
+        let text = text.unwrap_or_else(|| "everything".to_owned());
+        if !scopes.contains(&text) {
+            scopes.push(text);
         }
+        resources.push(rule.to_string());
     }
-    let parts = by_scope.iter().map(|(scope, rules)| format!("{}: {scope}", rules.join(",")));
-    let mut text = parts.collect::<Vec<_>>().join("; ");
-    if text.is_empty() {
-        text.push_str("everything");
+    if scopes.is_empty() {
+        scopes.push("everything".to_owned());
     }
-    if text.len() > LONGEST {
-        text.truncate(text.floor_char_boundary(LONGEST - "…".len()));
+    OwnsInWords {
+        objects: cut(scopes.join("; "), LONGEST_OBJECTS),
+        resources: cut(resources.join(","), LONGEST_RESOURCES),
+    }
+}
+
+fn cut(mut text: String, longest: usize) -> String {
+    if text.len() > longest {
+        text.truncate(text.floor_char_boundary(longest - "…".len()));
         text.push('…');
+    }
+    text
+}
+
+/// A scope in short: `team=blue`, `a,b`, `0x00000000-0x80000000`, `labels tier=gold`.
+fn in_short(scope: &Scope) -> String {
+    if scope.is_nothing() {
+        return "nothing".to_owned();
+    }
+    let mut parts: Vec<String> = Vec::new();
+    parts.extend(Some(scope.text().to_owned()).filter(|text| !text.is_empty()));
+    for boundary in scope.boundaries() {
+        parts.extend(conditions(boundary));
+    }
+    parts.join(", ")
+}
+
+fn conditions(boundary: &Boundary) -> Vec<String> {
+    let Boundary { names, pattern, selected, computed, hash, has_cluster_scoped } = boundary;
+    let names = names.as_ref().map(|names| match names.is_empty() {
+        true => "no namespace".to_owned(),
+        false => names.iter().map(AsRef::as_ref).collect::<Vec<_>>().join(","),
+    });
+    let pattern = pattern.as_ref().map(|pattern| format!("~ {:?}", pattern.as_str()));
+    let selected = selected.as_ref().map(|selected| format!("labels {}", selected.selector()));
+    let computed = computed.as_ref().map(ToString::to_string);
+    let is_by_namespace = boundary.is_by_namespace();
+    let outside = (is_by_namespace && *has_cluster_scoped).then(|| "cluster-scoped".to_owned());
+    let hash = hash.as_ref().map(ranges);
+    [names, pattern, selected, computed, hash, outside].into_iter().flatten().collect()
+}
+
+/// The ranges of a rule: `0x00000000-0x80000000`, `uid 0x80000000-`.
+fn ranges(rule: &HashRule) -> String {
+    let mut text = String::new();
+    if rule.of() == HashOf::Uid {
+        text.push_str("uid ");
+    }
+    for (at, (from, to)) in rule.texts().iter().enumerate() {
+        let gap = if at == 0 { "" } else { "," };
+        let [from, to] = [from, to].map(|hash| hash.get(..DIGITS).unwrap_or_default());
+        // Writing into a string does not fail.
+        let _ = write!(text, "{gap}{from}-{to}");
     }
     text
 }

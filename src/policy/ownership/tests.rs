@@ -4,13 +4,11 @@ use proptest::prelude::*;
 
 use super::*;
 use crate::{
-    policy::{
-        Area, Boundary, HashOf, HashRange, HashRule, NamespaceLabels, ObjectFacts, OfNamespace,
-        Pattern, Rule, Scope,
-        sharding::{AnyObject, Resolved, any_object, any_scope, labels_of_namespaces},
-    },
-    wire::{object::Labels, selector::Selector},
+    Area, Boundary, HashOf, HashRange, HashRule, NamespaceLabels, ObjectFacts, OfNamespace,
+    Pattern, Rule, Scope,
+    sharding::{AnyObject, Resolved, any_object, any_scope, labels_of_namespaces},
 };
+use ctrlmesh_wire::{object::Labels, selector::Selector};
 
 /// The witness as the judge takes it. Its hash stands for a uid that was not found.
 fn judged(scope: &Scope, witness: &Witness) -> bool {
@@ -430,20 +428,53 @@ fn i15_what_a_shard_has_is_said_in_few_words() {
         Some(Arc::new(scope.inside(boundary)))
     };
     let everything = || Some(Arc::new(Scope::new(Selector::everything())));
-    let of = |pieces: Vec<(Rule, Option<Arc<Scope>>)>| said(&Area::new(pieces));
-    assert_eq!(of(vec![]), "everything");
-    assert_eq!(of(vec![(rule("pods"), everything())]), "pods: everything");
+    let of = |pieces: Vec<(Rule, Option<Arc<Scope>>)>| {
+        let said = said(&Area::new(pieces));
+        (said.objects, said.resources)
+    };
+    let words = |objects: &str, resources: &str| (objects.to_owned(), resources.to_owned());
+    assert_eq!(of(vec![]), words("everything", ""));
+    assert_eq!(of(vec![(rule("pods"), everything())]), words("everything", "pods"));
     let three = vec![
-        (rule("pods"), named(&["ant"])),
+        (rule("pods"), named(&["ant", "bee"])),
         (rule("configmaps"), everything()),
-        (rule("secrets"), named(&["ant"])),
+        (rule("secrets"), named(&["ant", "bee"])),
     ];
-    assert_eq!(of(three), "configmaps: everything; pods,secrets: namespace in (ant)");
+    let said_of_three = words("everything; ant,bee, cluster-scoped", "configmaps,pods,secrets");
+    assert_eq!(of(three), said_of_three);
     let many: Vec<String> = (0..100).map(|number| format!("namespace-{number}")).collect();
     let many: Vec<&str> = many.iter().map(String::as_str).collect();
-    let text = of(vec![(rule("pods"), named(&many))]);
-    assert_eq!(text.len(), 96);
-    assert!(text.starts_with("pods: namespace in (namespace-0,") && text.ends_with('…'), "{text}");
+    let (text, _) = of(vec![(rule("pods"), named(&many))]);
+    assert_eq!(text.len(), 40);
+    assert!(text.starts_with("namespace-0,namespace-1,") && text.ends_with('…'), "{text}");
+}
+
+#[test]
+fn a_boundary_is_said_by_what_tells_it_apart() {
+    let range = |from: &str, to: &str| HashRange::new(from, to).unwrap();
+    let (zero, half) = ("0x0000000000000000", "0x8000000000000000");
+    let hash = |rule: HashRule, has_cluster_scoped| Boundary {
+        hash: Some(rule),
+        has_cluster_scoped,
+        ..Boundary::everything()
+    };
+    let of = |scope: Scope| said(&Area::new([(Rule::everything(), Some(Arc::new(scope)))])).objects;
+    let inside = |boundary| of(Scope::new(Selector::everything()).inside(boundary));
+    let mixed = HashRule::mixed(vec![range(zero, half)]).unwrap();
+    assert_eq!(inside(hash(mixed.clone(), false)), "0x00000000-0x80000000");
+    assert_eq!(inside(hash(mixed, true)), "0x00000000-0x80000000, cluster-scoped");
+    let uids = HashRule::new(HashOf::Uid, vec![range(half, "")]).unwrap();
+    assert_eq!(inside(hash(uids, true)), "uid 0x80000000-");
+    let pattern = Some(Pattern::new("^team-").unwrap());
+    let named = Boundary { pattern, has_cluster_scoped: false, ..Boundary::everything() };
+    assert_eq!(
+        of(Scope::new("team=blue".parse().unwrap()).inside(named)),
+        "team=blue, ~ \"^team-\""
+    );
+    assert_eq!(of(Scope::nothing()), "nothing");
+    let none =
+        Boundary { names: Some([].into()), has_cluster_scoped: false, ..Boundary::everything() };
+    assert_eq!(inside(none), "no namespace");
 }
 
 /// A shard that lists a namespace meets those that list it, and those that list none.

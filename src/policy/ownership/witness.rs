@@ -3,10 +3,8 @@
 use std::{collections::BTreeMap, fmt};
 
 use super::places::Places;
-use crate::{
-    policy::sharding::fnv1a,
-    wire::selector::{Requirement, Selector},
-};
+use crate::sharding::fnv1a;
+use ctrlmesh_wire::selector::{Requirement, Selector};
 
 /// The most uids that are tried for a range of hashes.
 const MOST_UIDS: u64 = 1 << 14;

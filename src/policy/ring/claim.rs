@@ -6,7 +6,7 @@
 
 use std::sync::Arc;
 
-use crate::policy::{Area, Piece, Rule, sharding::refined};
+use crate::{Area, Piece, Rule, sharding::refined};
 
 /// The objects that a pod says it may write.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]

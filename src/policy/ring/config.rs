@@ -2,9 +2,7 @@
 
 use std::sync::Arc;
 
-use crate::policy::{
-    Area, Checked, Draft, NamespaceLabels, NamespacesUnknown, Scope, ShardingDraft,
-};
+use crate::{Area, Checked, Draft, NamespaceLabels, NamespacesUnknown, Scope, ShardingDraft};
 
 /// The objects that a config wants for its shard.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]

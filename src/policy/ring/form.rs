@@ -11,12 +11,11 @@ use sha2::{Digest, Sha256};
 
 use super::claim::{Claim, Lease};
 use crate::{
-    policy::{
-        Area, Boundary, Computed, HashFunction, HashOf, HashRange, HashRule, Pattern, Rule, Scope,
-        Selected,
-    },
-    wire::selector::Selector,
+    Area, Boundary, Computed, HashFunction, HashOf, HashRange, HashRule, Pattern, Rule, Scope,
+    Selected, Sharding, Shared,
 };
+use ctrlmesh_api as api;
+use ctrlmesh_wire::selector::Selector;
 
 /// The longest text of a claim, in bytes: ten thousand namespaces. All annotations of an object have
 /// 256 KiB.
@@ -51,6 +50,9 @@ struct Text {
     digest: Option<String>,
     #[serde(default, skip_serializing_if = "is_false")]
     all: bool,
+    /// What all shards are shown. No claim says it.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    shared: Vec<api::Shared>,
 }
 
 #[derive(Serialize, Deserialize)]
@@ -104,18 +106,26 @@ fn is_false(is: &bool) -> bool {
     !is
 }
 
-/// The text that says exactly an area. `None` if it is too long.
-pub fn area_text(area: &Area<Arc<Scope>>) -> Option<String> {
+/// The text that says exactly what a shard owns and is shown. `None` if it is too long.
+pub fn boundary_text(sharding: &Sharding) -> Option<String> {
+    let area = sharding.area();
     let pieces = area.pieces().map(|(rule, scope)| piece_text(rule, scope.map(AsRef::as_ref)));
-    let text = written(&Text { pieces: Some(pieces.collect()), ..Text::default() });
+    let shared = sharding.shared().given().cloned().collect();
+    let text = written(&Text { pieces: Some(pieces.collect()), shared, ..Text::default() });
     Some(text).filter(|text| text.len() <= LONGEST)
 }
 
-/// The area that a text says. `None` if it cannot be read.
-pub fn read_area(text: &str) -> Option<Area<Arc<Scope>>> {
+/// The sharding of which a text says what it owns and shows, as one of the shard of `like`. `None` if it
+/// cannot be read.
+pub fn read_boundary(text: &str, like: &Arc<Sharding>) -> Option<Arc<Sharding>> {
     let text: Text = serde_json::from_str(text).ok()?;
     let is_whole = !text.all && text.digest.is_none();
-    text.pieces.filter(|_| is_whole).and_then(area_of)
+    let area = text.pieces.filter(|_| is_whole).and_then(area_of)?;
+    let shared = Shared::new(&text.shared).ok()?;
+    match shared == *like.shared() {
+        true => Some(like.within(&area)),
+        false => Some(like.with_shared(&area, shared)),
+    }
 }
 
 fn area_of(texts: Vec<PieceText>) -> Option<Area<Arc<Scope>>> {
@@ -152,7 +162,7 @@ impl ScopeClaim {
         let everything = Scope::new(Selector::everything());
         let pieces = rules.map(|(rule, scope)| piece_text(rule, scope.map(|_| &everything)));
         let pieces = Some(pieces.collect());
-        let text = written(&Text { pieces, digest: Some(digest), all: false });
+        let text = written(&Text { pieces, digest: Some(digest), ..Text::default() });
         if text.len() <= LONGEST { Ok(text) } else { Err(TooLong) }
     }
 

@@ -16,7 +16,7 @@ use super::{
     timing::{Time, Timing},
     under_way::UnderWay,
 };
-use crate::policy::{Area, GroupResource, Piece, Rule};
+use crate::{Area, GroupResource, Piece, Rule};
 
 /// The machine of one pod. Its inputs are calls; after each, the caller does what
 /// [`next_write`](Self::next_write), [`next_read`](Self::next_read) and

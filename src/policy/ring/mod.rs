@@ -24,7 +24,7 @@ mod wish;
 pub use self::{
     claim::{Claim, Lease, Listing},
     config::{Wanted, Wishes},
-    form::{SPEAKS, Said, ScopeClaim, TooLong, area_text, read_area},
+    form::{SPEAKS, Said, ScopeClaim, TooLong, boundary_text, read_boundary},
     machine::{Phase, Ring, Saying, Watched, Write},
     own::Answer,
     standing::{Overlap, Standing},

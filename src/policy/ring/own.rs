@@ -8,7 +8,7 @@ use super::{
     claim::{Claim, Lease},
     timing::{Time, Timing},
 };
-use crate::policy::Piece;
+use crate::Piece;
 
 /// The knowledge of the own Lease.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]

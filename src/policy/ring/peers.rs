@@ -10,7 +10,7 @@ use super::{
     claim::{Claim, Lease},
     timing::Time,
 };
-use crate::policy::Piece;
+use crate::Piece;
 
 /// The knowledge of the other pods.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]

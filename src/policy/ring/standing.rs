@@ -8,7 +8,7 @@ use super::{
     claim::{Claim, Lease},
     config::Wanted,
 };
-use crate::policy::{Area, Piece, Rule, sharding::refined};
+use crate::{Area, Piece, Rule, sharding::refined};
 
 /// The standing of one pod.
 #[derive(Clone, Debug, PartialEq, Eq)]

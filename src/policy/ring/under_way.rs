@@ -7,7 +7,7 @@
 use std::{collections::BTreeMap, time::Duration};
 
 use super::{claim::Claim, timing::Time};
-use crate::policy::{Piece, Rule};
+use crate::{Piece, Rule};
 
 /// The requests of a pod that are under way.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]

@@ -5,7 +5,7 @@
 //! the open area and the config have.
 
 use super::{claim::Claim, config::Wanted, laws::Law, machine::Ring};
-use crate::policy::{Area, Piece, Rule, sharding::refined};
+use crate::{Area, Piece, Rule, sharding::refined};
 
 impl<S: Piece> Ring<S> {
     /// The claim that the own Lease is to have: the wish of the config without what is another's by now;

@@ -7,7 +7,7 @@
 use std::collections::BTreeMap;
 
 use super::plan::{self, MOST_SPANS};
-use crate::policy::spans::{END, Span, Spans};
+use crate::intervals::{END, Interval, IntervalSet};
 
 /// The weight of one object, in parts of that of a number. All numbers together weigh a sixteenth of all
 /// objects, so that what is to come is spread, too.
@@ -60,7 +60,7 @@ impl Row {
     }
 
     /// The atoms of a span, by their places.
-    fn inside(&self, span: Span) -> (usize, usize) {
+    fn inside(&self, span: Interval) -> (usize, usize) {
         let before = |number| self.atoms.partition_point(|(at, _)| *at < number);
         (before(span.from), before(span.to))
     }
@@ -74,17 +74,17 @@ impl Row {
         self.atoms.get(place).map(|(at, _)| *at)
     }
 
-    fn weight(&self, span: Span) -> u128 {
+    fn weight(&self, span: Interval) -> u128 {
         let (first, end) = self.inside(span);
         self.before(end) - self.before(first) + span.size() * self.each
     }
 
-    fn weight_of(&self, spans: &Spans) -> u128 {
+    fn weight_of(&self, spans: &IntervalSet) -> u128 {
         spans.iter().map(|span| self.weight(span)).sum()
     }
 
     /// The end of the longest beginning of a span that weighs no more than this.
-    fn reach(&self, span: Span, most: u128) -> u128 {
+    fn reach(&self, span: Interval, most: u128) -> u128 {
         let (first, end) = self.inside(span);
         let weight = |place: usize| {
             let past = self.at(place - 1).map_or(span.from, |at| at + 1);
@@ -97,7 +97,7 @@ impl Row {
     }
 
     /// The beginning of the longest end of a span that weighs no more than this.
-    fn reach_back(&self, span: Span, most: u128) -> u128 {
+    fn reach_back(&self, span: Interval, most: u128) -> u128 {
         let (first, end) = self.inside(span);
         let weight = |count: usize| {
             let from = self.at(end - count).unwrap_or(span.to);
@@ -160,7 +160,7 @@ pub(super) enum Gains {
 
 /// The shares of `count` owners in a row, if their shares are these by now. What nobody has is given away. If
 /// all is, the shares are cut anew.
-pub(super) fn shares(now: &[Spans], count: u32, row: &Row, gains: Gains) -> Vec<Spans> {
+pub(super) fn shares(now: &[IntervalSet], count: u32, row: &Row, gains: Gains) -> Vec<IntervalSet> {
     let mut shares = Shares::of(now, count, row);
     if shares.all.iter().all(|(share, _)| share.is_empty()) {
         let mut even = Shares::of(&plan::shares(&[], count, row.end), count, row);
@@ -181,24 +181,39 @@ pub(super) fn shares(now: &[Spans], count: u32, row: &Row, gains: Gains) -> Vec<
     shares.done()
 }
 
+/// The shares in which these owners alone get what nobody has, and nobody loses anything. `None` if none of
+/// them may, or one would be in too many pieces.
+pub(super) fn given(now: &[IntervalSet], takes: &[bool], row: &Row) -> Option<Vec<IntervalSet>> {
+    let mut shares = Shares::of(now, u32::try_from(takes.len()).ok()?, row);
+    shares.takes = takes.to_vec();
+    shares.give_rest();
+    let shares = shares.done();
+    let all = shares.iter().fold(IntervalSet::default(), |all, share| all.or(share));
+    let is_whole = all.not(row.end).is_empty();
+    let is_short = shares.iter().all(|share| share.iter().len() <= MOST_SPANS);
+    (is_whole && is_short).then_some(shares)
+}
+
 /// The shares, each with its weight.
 #[derive(Clone)]
 struct Shares<'r> {
     row: &'r Row,
-    all: Vec<(Spans, u128)>,
+    all: Vec<(IntervalSet, u128)>,
+    /// The owners that may get what nobody has.
+    takes: Vec<bool>,
     level: u128,
 }
 
 /// A piece that may change hands.
 struct Piece {
-    span: Span,
+    span: Interval,
     weight: u128,
     /// Whether it is beside what the receiver has.
     is_beside: bool,
 }
 
 impl<'r> Shares<'r> {
-    fn of(now: &[Spans], count: u32, row: &'r Row) -> Self {
+    fn of(now: &[IntervalSet], count: u32, row: &'r Row) -> Self {
         let all = plan::disjoint(now, count, row.end);
         let all: Vec<_> = all
             .into_iter()
@@ -208,10 +223,10 @@ impl<'r> Shares<'r> {
             })
             .collect();
         let level = row.level(all.len());
-        Self { row, all, level }
+        Self { row, takes: vec![true; all.len()], all, level }
     }
 
-    fn done(self) -> Vec<Spans> {
+    fn done(self) -> Vec<IntervalSet> {
         self.all.into_iter().map(|(share, _)| share).collect()
     }
 
@@ -235,47 +250,48 @@ impl<'r> Shares<'r> {
         if even.heaviest() * 10 <= self.heaviest() * 9 { even } else { self }
     }
 
-    fn put(&mut self, at: usize, span: Span) {
+    fn put(&mut self, at: usize, span: Interval) {
         if let Some((share, weight)) = self.all.get_mut(at) {
-            *share = share.or(&Spans::of([span]));
+            *share = share.or(&IntervalSet::of([span]));
             *weight += self.row.weight(span);
         }
     }
 
-    fn take(&mut self, at: usize, span: Span) {
+    fn take(&mut self, at: usize, span: Interval) {
         if let Some((share, weight)) = self.all.get_mut(at) {
-            *share = share.without(&Spans::of([span]));
+            *share = share.without(&IntervalSet::of([span]));
             *weight -= self.row.weight(span);
         }
     }
 
     /// Gives away what nobody has, each piece to the lightest that has room for it.
     fn give_rest(&mut self) {
-        let all = self.all.iter().fold(Spans::default(), |all, (share, _)| all.or(share));
+        let all = self.all.iter().fold(IntervalSet::default(), |all, (share, _)| all.or(share));
         for mut rest in all.not(self.row.end).iter() {
             while rest.from < rest.to {
-                let rank = |(share, weight): &(Spans, u128)| {
+                let rank = |(share, weight): &(IntervalSet, u128)| {
                     let has_room = share.iter().len() < MOST_SPANS;
                     (!has_room && !is_beside(share, rest), *weight)
                 };
-                let ranked = self.all.iter().enumerate();
+                let takes = |(at, _): &(usize, _)| self.takes.get(*at).is_some_and(|takes| *takes);
+                let ranked = self.all.iter().enumerate().filter(takes);
                 let Some((at, lightest)) = ranked.min_by_key(|(_, one)| rank(one)) else { return };
                 let lack = self.level.saturating_sub(lightest.1).max(self.grain());
                 let mut to = self.row.reach(rest, lack);
-                if self.row.weight(Span { from: rest.from, to }) < self.grain() {
+                if self.row.weight(Interval { from: rest.from, to }) < self.grain() {
                     to = to.max(self.past_first(rest));
                 }
-                if self.row.weight(Span { from: to, to: rest.to }) < self.grain() {
+                if self.row.weight(Interval { from: to, to: rest.to }) < self.grain() {
                     to = rest.to;
                 }
-                self.put(at, Span { from: rest.from, to });
+                self.put(at, Interval { from: rest.from, to });
                 rest.from = to;
             }
         }
     }
 
     /// The number after the first atom of a span.
-    fn past_first(&self, span: Span) -> u128 {
+    fn past_first(&self, span: Interval) -> u128 {
         let (first, end) = self.row.inside(span);
         let past = self.row.at(first).filter(|_| first < end).map_or(span.to, |at| at + 1);
         past.min(span.to)
@@ -290,7 +306,7 @@ impl<'r> Shares<'r> {
         }
     }
 
-    fn next_move(&self, takes: &impl Fn(usize) -> bool) -> Option<(usize, usize, Span)> {
+    fn next_move(&self, takes: &impl Fn(usize) -> bool) -> Option<(usize, usize, Interval)> {
         let mut by_weight: Vec<_> = (0..).zip(&self.all).collect();
         by_weight.sort_by_key(|(at, (_, weight))| (*weight, *at));
         for (from, (share, heavy)) in by_weight.iter().rev() {
@@ -309,14 +325,20 @@ impl<'r> Shares<'r> {
 
     /// The best piece of a share for another: of at most this weight, or an atom by which the two still
     /// come nearer. `None` if there is none.
-    fn piece(&self, share: &Spans, taking: &Spans, most: u128, apart: u128) -> Option<Piece> {
+    fn piece(
+        &self,
+        share: &IntervalSet,
+        taking: &IntervalSet,
+        most: u128,
+        apart: u128,
+    ) -> Option<Piece> {
         let ends = share.iter().flat_map(|span| {
             let (first, end) = self.row.inside(span);
             let last = self.row.at(end.wrapping_sub(1)).filter(|_| first < end);
             let tos = [self.row.reach(span, most), self.past_first(span)];
             let froms = [self.row.reach_back(span, most), last.unwrap_or(span.from)];
-            let beginnings = tos.map(|to| Span { to, ..span });
-            beginnings.into_iter().chain(froms.map(|from| Span { from, ..span }))
+            let beginnings = tos.map(|to| Interval { to, ..span });
+            beginnings.into_iter().chain(froms.map(|from| Interval { from, ..span }))
         });
         let pieces = ends.filter(|span| span.from < span.to).map(|span| Piece {
             span,
@@ -335,7 +357,7 @@ impl<'r> Shares<'r> {
     }
 }
 
-fn is_beside(share: &Spans, span: Span) -> bool {
+fn is_beside(share: &IntervalSet, span: Interval) -> bool {
     share.iter().any(|own| own.to == span.from || own.from == span.to)
 }
 

@@ -8,18 +8,15 @@ use std::collections::BTreeSet;
 use serde::{Deserialize, Serialize};
 
 use crate::{
-    api::{
-        ClusterScoped, Hash, HashFunction, HashOf, HashRange, LabelSelectorRequirement, Limit,
-        Operator,
-    },
-    policy::{
-        sharding::{self, fnv1a, mixed, shard_bucket},
-        spans::{Span, Spans},
-    },
+    intervals::{Interval, IntervalSet},
+    sharding::{self, fnv1a, mixed, shard_bucket},
+};
+use ctrlmesh_api::{
+    ClusterScoped, Hash, HashFunction, HashOf, HashRange, LabelSelectorRequirement, Limit, Operator,
 };
 
 /// The number of buckets.
-pub(in crate::policy) const BUCKETS: u128 = 32;
+pub(crate) const BUCKETS: u128 = 32;
 const NAMESPACE: &str = "ctrlmesh.kusionstack.io/namespace";
 const BUCKET: &str = "ctrlmesh.kusionstack.io/shard-hash";
 
@@ -32,9 +29,9 @@ pub struct Lot {
     /// The namespaces that are another shard's.
     without: BTreeSet<String>,
     /// The buckets of the namespaces. `None` means any.
-    buckets: Option<Spans>,
+    buckets: Option<IntervalSet>,
     /// The hashes. `None` means any.
-    hashes: Option<(HashOf, Spans)>,
+    hashes: Option<(HashOf, IntervalSet)>,
     /// Whether objects that are in no namespace are in it.
     has_outside: bool,
 }
@@ -68,7 +65,7 @@ impl Lot {
 
     /// The lot without objects.
     pub fn nothing() -> Self {
-        let hashes = Some((HashOf::Namespace, Spans::default()));
+        let hashes = Some((HashOf::Namespace, IntervalSet::default()));
         Self { hashes, has_outside: false, ..Self::everything() }
     }
 
@@ -78,12 +75,12 @@ impl Lot {
     }
 
     /// The objects in namespaces with these buckets.
-    pub(super) fn of_buckets(buckets: Spans) -> Self {
+    pub(super) fn of_buckets(buckets: IntervalSet) -> Self {
         Self { buckets: Some(buckets), has_outside: false, ..Self::everything() }.normal()
     }
 
     /// The objects with these hashes. Those in no namespace have one of their uid alone.
-    pub(super) fn of_hashes(of: HashOf, hashes: Spans) -> Self {
+    pub(super) fn of_hashes(of: HashOf, hashes: IntervalSet) -> Self {
         let has_outside = of == HashOf::Uid;
         Self { hashes: Some((of, hashes)), has_outside, ..Self::everything() }.normal()
     }
@@ -95,7 +92,7 @@ impl Lot {
     }
 
     /// The part of the lot in namespaces with these buckets, and what it has in none.
-    pub(super) fn within(self, buckets: &Spans) -> Self {
+    pub(super) fn within(self, buckets: &IntervalSet) -> Self {
         let buckets = self.buckets.as_ref().map_or_else(|| buckets.clone(), |own| own.and(buckets));
         Self { buckets: Some(buckets), ..self }.normal()
     }
@@ -115,16 +112,21 @@ impl Lot {
         self.only.as_ref().unwrap_or(&NONE)
     }
 
+    /// Whether it has objects in no namespace.
+    pub(super) fn has_outside(&self) -> bool {
+        self.has_outside
+    }
+
     /// The lot with the objects in no namespace, too.
     pub(super) fn with_outside(self) -> Self {
         Self { has_outside: true, ..self }
     }
 
-    pub(super) fn buckets(&self) -> Option<&Spans> {
+    pub(super) fn buckets(&self) -> Option<&IntervalSet> {
         self.buckets.as_ref()
     }
 
-    pub(super) fn hashes(&self, of: HashOf) -> Option<&Spans> {
+    pub(super) fn hashes(&self, of: HashOf) -> Option<&IntervalSet> {
         self.hashes.as_ref().filter(|(is, _)| *is == of).map(|(_, hashes)| hashes)
     }
 
@@ -163,7 +165,7 @@ impl Lot {
     }
 
     fn normal(mut self) -> Self {
-        let is_none = |spans: &Spans| spans.is_empty();
+        let is_none = |spans: &IntervalSet| spans.is_empty();
         let has_no_uid = self.hashes(HashOf::Uid).is_some_and(is_none);
         if let Some(mut only) = self.only.take() {
             only.retain(|name| self.has_namespace(name));
@@ -194,7 +196,7 @@ impl Lot {
         let mut all = Vec::new();
         // A list of none is no requirement. What is in no namespace has no such label.
         let is_outside = self.only.as_ref().is_some_and(BTreeSet::is_empty)
-            || self.buckets.as_ref().is_some_and(Spans::is_empty);
+            || self.buckets.as_ref().is_some_and(IntervalSet::is_empty);
         all.extend(is_outside.then(|| name(Operator::DoesNotExist, &BTreeSet::new())));
         let only = self.only.as_ref().filter(|_| !is_outside);
         all.extend(only.map(|names| name(Operator::In, names)));
@@ -225,7 +227,7 @@ impl Lot {
         };
         let text = |number: u128| u64::try_from(number).map_or_else(|_| String::new(), hash_text);
         let ranges =
-            spans.iter().map(|Span { from, to }| HashRange { from: text(from), to: text(to) });
+            spans.iter().map(|Interval { from, to }| HashRange { from: text(from), to: text(to) });
         Some(Hash { of: *of, function: Some(function), ranges: ranges.collect() })
     }
 
@@ -247,7 +249,7 @@ impl Lot {
     pub fn read(text: &str) -> Option<Self> {
         let Text { only, without, buckets, hash, cluster_scoped } =
             serde_json::from_str(text).ok()?;
-        let bucket = |number: u8| Span { from: number.into(), to: u128::from(number) + 1 };
+        let bucket = |number: u8| Interval { from: number.into(), to: u128::from(number) + 1 };
         let is_bucket = |number: &u8| u128::from(*number) < BUCKETS;
         if buckets.as_ref().is_some_and(|all| !all.iter().all(is_bucket)) {
             return None;
@@ -256,10 +258,10 @@ impl Lot {
             None => None,
             Some(Hash { of, ranges, .. }) => {
                 let range = |range: HashRange| sharding::HashRange::new(&range.from, &range.to);
-                Some((of, ranges.into_iter().map(range).collect::<Result<Spans, _>>().ok()?))
+                Some((of, ranges.into_iter().map(range).collect::<Result<IntervalSet, _>>().ok()?))
             }
         };
-        let buckets = buckets.map(|all| Spans::of(all.into_iter().map(bucket)));
+        let buckets = buckets.map(|all| IntervalSet::of(all.into_iter().map(bucket)));
         let has_outside = cluster_scoped == ClusterScoped::Include;
         Some(Self { only, without, buckets, hashes, has_outside }.normal())
     }
@@ -274,7 +276,7 @@ fn hash_text(hash: u64) -> String {
 }
 
 /// The buckets, each by its number.
-fn numbers(buckets: &Spans) -> impl Iterator<Item = u8> + '_ {
+fn numbers(buckets: &IntervalSet) -> impl Iterator<Item = u8> + '_ {
     let numbers = buckets.iter().flat_map(|span| span.from..span.to);
     numbers.filter_map(|number| u8::try_from(number).ok())
 }

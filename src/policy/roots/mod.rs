@@ -1,4 +1,4 @@
-//! Roots: the configs of the shards of a StatefulSet, drawn by one object.
+//! Roots: the configs of the shards of a workload, drawn by one object.
 //!
 //! Hides the names and pods of the shards, who gets which [`Lot`], and in which order children are
 //! written so that no two have an object in common at any moment. Does not know how a config is
@@ -10,12 +10,14 @@ mod lot;
 mod plan;
 mod root;
 mod step;
+mod target;
 #[cfg(test)]
 mod tests;
 
-pub(super) use self::{lot::BUCKETS, root::Canary};
+pub(super) use self::{lot::BUCKETS, root::Canary, target::MOST_SHARDS};
 pub use self::{
     lot::Lot,
-    root::{Load, POD_NAME, Root, Shard},
-    step::{Child, Hold, Step, Write, step},
+    root::{Load, POD_NAME, Root, Shard, Shards},
+    step::{Child, Hold, Situation, Step, Write, step},
+    target::TargetPod,
 };

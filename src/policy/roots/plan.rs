@@ -5,7 +5,7 @@
 
 use std::cmp::Reverse;
 
-use crate::policy::spans::{Span, Spans};
+use crate::intervals::{Interval, IntervalSet};
 
 /// The most spans of a share: as many as a limit may have ranges.
 pub(super) const MOST_SPANS: usize = 32;
@@ -19,7 +19,7 @@ fn tolerance(end: u128) -> u128 {
 /// The shares of `count` owners in all numbers before `end`, if their shares are these by now; what
 /// nobody has, and what owners beyond the count have, is given away. Shares differ in size by hardly anything, of few
 /// numbers by at most one.
-pub(super) fn shares(now: &[Spans], count: u32, end: u128) -> Vec<Spans> {
+pub(super) fn shares(now: &[IntervalSet], count: u32, end: u128) -> Vec<IntervalSet> {
     let moved = Cut::of(now, count, end).done();
     if moved.iter().all(|share| share.iter().len() <= MOST_SPANS) {
         return moved;
@@ -27,12 +27,34 @@ pub(super) fn shares(now: &[Spans], count: u32, end: u128) -> Vec<Spans> {
     Cut::of(&[], count, end).done()
 }
 
+/// The shares in which these owners alone get what nobody has, and nobody loses anything. `None` if none of
+/// them may, or one would be in too many pieces.
+pub(super) fn given(now: &[IntervalSet], takes: &[bool], end: u128) -> Option<Vec<IntervalSet>> {
+    let mut cut = Cut::of(now, u32::try_from(takes.len()).ok()?, end);
+    let kept = cut.shares.iter().zip(takes).filter(|(_, takes)| !**takes);
+    let kept: u128 = kept.map(|((share, _), _)| share.size()).sum();
+    let count = takes.iter().filter(|takes| **takes).count();
+    let each = (end - kept).checked_div(u128::try_from(count).ok()?)?;
+    for ((share, size), takes) in cut.shares.iter_mut().zip(takes) {
+        *size = if *takes { each + 1 } else { share.size() };
+    }
+    cut.takes = takes.to_vec();
+    for span in cut.free() {
+        let mut rest = Some(span);
+        while let Some(span) = rest {
+            rest = cut.give(span);
+        }
+    }
+    let shares = cut.into_shares();
+    shares.iter().all(|share| share.iter().len() <= MOST_SPANS).then_some(shares)
+}
+
 /// The shares of `count` owners before `end`, without what an owner before has, too.
-pub(super) fn disjoint(now: &[Spans], count: u32, end: u128) -> Vec<Spans> {
-    let mut taken = Spans::default();
+pub(super) fn disjoint(now: &[IntervalSet], count: u32, end: u128) -> Vec<IntervalSet> {
+    let mut taken = IntervalSet::default();
     let shares = (0..count).map(|at| {
         let share = usize::try_from(at).ok().and_then(|at| now.get(at)).cloned();
-        let share = share.unwrap_or_default().and(&Spans::up_to(end)).without(&taken);
+        let share = share.unwrap_or_default().and(&IntervalSet::up_to(end)).without(&taken);
         taken = taken.or(&share);
         share
     });
@@ -42,21 +64,33 @@ pub(super) fn disjoint(now: &[Spans], count: u32, end: u128) -> Vec<Spans> {
 struct Cut {
     end: u128,
     /// The shares, each with the size that it is to have.
-    shares: Vec<(Spans, u128)>,
+    shares: Vec<(IntervalSet, u128)>,
+    /// The owners that may get something.
+    takes: Vec<bool>,
 }
 
 impl Cut {
-    fn of(now: &[Spans], count: u32, end: u128) -> Self {
+    fn of(now: &[IntervalSet], count: u32, end: u128) -> Self {
         let shares = disjoint(now, count, end).into_iter().zip(0..).map(|(share, at)| {
             let rest = u128::from(at < end % u128::from(count));
             (share, end / u128::from(count) + rest)
         });
-        Self { end, shares: shares.collect() }
+        let shares: Vec<_> = shares.collect();
+        Self { end, takes: vec![true; shares.len()], shares }
     }
 
-    fn done(mut self) -> Vec<Spans> {
-        let all = self.shares.iter().fold(Spans::default(), |all, (share, _)| all.or(share));
-        let mut free: Vec<Span> = all.not(self.end).iter().collect();
+    /// What nobody has.
+    fn free(&self) -> Vec<Interval> {
+        let all = self.shares.iter().fold(IntervalSet::default(), |all, (share, _)| all.or(share));
+        all.not(self.end).iter().collect()
+    }
+
+    fn into_shares(self) -> Vec<IntervalSet> {
+        self.shares.into_iter().map(|(share, _)| share).collect()
+    }
+
+    fn done(mut self) -> Vec<IntervalSet> {
+        let mut free = self.free();
         free.reverse();
         loop {
             while let Some(span) = free.pop() {
@@ -64,24 +98,27 @@ impl Cut {
             }
             match self.take() {
                 Some(span) => free.push(span),
-                None => return self.shares.into_iter().map(|(share, _)| share).collect(),
+                None => return self.into_shares(),
             }
         }
     }
 
     /// Gives a span, or a part of it, to whom it is behind, or beside, or who lacks most. Returns the
     /// rest.
-    fn give(&mut self, span: Span) -> Option<Span> {
+    fn give(&mut self, span: Interval) -> Option<Interval> {
         let few = tolerance(self.end);
-        let lack = |(share, size): &(Spans, u128)| size.saturating_sub(share.size());
-        let is_behind = |(share, _): &(Spans, u128)| share.iter().any(|own| own.to == span.from);
-        let is_ahead = |(share, _): &(Spans, u128)| share.iter().any(|own| own.from == span.to);
-        let rank = |at: usize, one: &(Spans, u128)| {
+        let lack = |(share, size): &(IntervalSet, u128)| size.saturating_sub(share.size());
+        let is_behind =
+            |(share, _): &(IntervalSet, u128)| share.iter().any(|own| own.to == span.from);
+        let is_ahead =
+            |(share, _): &(IntervalSet, u128)| share.iter().any(|own| own.from == span.to);
+        let rank = |at: usize, one: &(IntervalSet, u128)| {
             let lacks = lack(one) > few;
-            // Spans are taken from the end of others, to which they go back.
+            // IntervalSet are taken from the end of others, to which they go back.
             (lacks, lacks && is_behind(one), lacks && is_ahead(one), lack(one), Reverse(at))
         };
-        let ranked = self.shares.iter().enumerate();
+        let ranked = self.shares.iter().enumerate().zip(&self.takes);
+        let ranked = ranked.filter(|(_, takes)| **takes).map(|(one, _)| one);
         let (_, at) = ranked.map(|(at, one)| (rank(at, one), at)).max()?;
         let one = self.shares.get_mut(at)?;
         let size = lack(one).min(span.size());
@@ -92,18 +129,18 @@ impl Cut {
         } else {
             split(span, size).map_or((span, None), |(a, b)| (a, Some(b)))
         };
-        one.0 = one.0.or(&Spans::of([given]));
+        one.0 = one.0.or(&IntervalSet::of([given]));
         rest
     }
 
     /// Takes from whose share is most too large. `None` if no share is.
-    fn take(&mut self) -> Option<Span> {
+    fn take(&mut self) -> Option<Interval> {
         let few = tolerance(self.end);
-        let excess = |(share, size): &(Spans, u128)| share.size().saturating_sub(*size);
+        let excess = |(share, size): &(IntervalSet, u128)| share.size().saturating_sub(*size);
         let fullest = self.shares.iter_mut().max_by_key(|one| excess(one))?;
         let size = excess(fullest);
         // Of one span, if one is large enough, so that shares do not fall into pieces.
-        let rank = |span: &Span| match span.size() >= size {
+        let rank = |span: &Interval| match span.size() >= size {
             true => (false, span.size()),
             false => (true, size - span.size()),
         };
@@ -111,16 +148,16 @@ impl Cut {
         let kept = span.size().saturating_sub(size);
         let kept = if kept > few { kept } else { 0 };
         let taken = split(span, kept).map_or(span, |(_, end)| end);
-        fullest.0 = fullest.0.without(&Spans::of([taken]));
+        fullest.0 = fullest.0.without(&IntervalSet::of([taken]));
         Some(taken)
     }
 }
 
 /// The first numbers of a span, this many, and the others. `None` if one of them has none.
-fn split(span: Span, first: u128) -> Option<(Span, Span)> {
+fn split(span: Interval, first: u128) -> Option<(Interval, Interval)> {
     let at = span.from + first;
     let is_inside = span.from < at && at < span.to;
-    is_inside.then_some((Span { from: span.from, to: at }, Span { from: at, to: span.to }))
+    is_inside.then_some((Interval { from: span.from, to: at }, Interval { from: at, to: span.to }))
 }
 
 #[cfg(test)]
@@ -128,10 +165,10 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::policy::spans::END;
+    use crate::intervals::END;
 
-    fn moved(before: &[Spans], after: &[Spans]) -> u128 {
-        let none = Spans::default();
+    fn moved(before: &[IntervalSet], after: &[IntervalSet]) -> u128 {
+        let none = IntervalSet::default();
         let gained = after
             .iter()
             .enumerate()
@@ -139,19 +176,20 @@ mod tests {
         gained.sum()
     }
 
-    fn is_whole(shares: &[Spans], end: u128) -> bool {
-        let all = shares.iter().fold(Spans::default(), |all, share| all.or(share));
-        all == Spans::up_to(end) && shares.iter().map(Spans::size).sum::<u128>() == end
+    fn is_whole(shares: &[IntervalSet], end: u128) -> bool {
+        let all = shares.iter().fold(IntervalSet::default(), |all, share| all.or(share));
+        all == IntervalSet::up_to(end) && shares.iter().map(IntervalSet::size).sum::<u128>() == end
     }
 
     #[test]
     fn i15_fresh_shares_are_in_order_and_as_those_of_kusionstack() {
-        let sizes = |count| -> Vec<_> { shares(&[], count, 32).iter().map(Spans::size).collect() };
+        let sizes =
+            |count| -> Vec<_> { shares(&[], count, 32).iter().map(IntervalSet::size).collect() };
         assert_eq!(sizes(3), [11, 11, 10]);
         assert_eq!(sizes(2), [16, 16]);
         for (at, share) in shares(&[], 4, 32).iter().enumerate() {
             let from = 8 * at as u128;
-            assert_eq!(*share, Spans::of([Span { from, to: from + 8 }]));
+            assert_eq!(*share, IntervalSet::of([Interval { from, to: from + 8 }]));
         }
     }
 
@@ -172,7 +210,7 @@ mod tests {
         let mut now = shares(&[], 1, END);
         for count in 2..=32_u32 {
             let next = shares(&now, count, END);
-            let smallest = next.iter().flat_map(Spans::iter).map(Span::size).min();
+            let smallest = next.iter().flat_map(IntervalSet::iter).map(Interval::size).min();
             assert!(smallest > Some(tolerance(END)), "{count}: {next:x?}");
             let back = shares(&next, count - 1, END);
             let share = END / u128::from(count) + 64 * tolerance(END);
@@ -196,12 +234,12 @@ mod tests {
             let mut many = 0;
             for count in counts {
                 if let Some(share) = lost.and_then(|at| now.get_mut(at)) {
-                    *share = Spans::default();
+                    *share = IntervalSet::default();
                 }
                 let next = shares(&now, count, END);
                 prop_assert_eq!(next.len(), count as usize);
                 prop_assert!(is_whole(&next, END));
-                let sizes: Vec<u128> = next.iter().map(Spans::size).collect();
+                let sizes: Vec<u128> = next.iter().map(IntervalSet::size).collect();
                 let [least, most] = [sizes.iter().min(), sizes.iter().max()].map(|of| *of.unwrap());
                 prop_assert!(most - least <= 64 * tolerance(END), "{next:x?}");
                 prop_assert_eq!(&shares(&next, count, END), &next, "it moves nothing twice");
@@ -217,7 +255,7 @@ mod tests {
             count in 1..=32_u32,
         ) {
             let now = cuts.chunks(3).map(|spans| {
-                Spans::of(spans.iter().map(|(from, size)| Span { from: *from, to: from + size }))
+                IntervalSet::of(spans.iter().map(|(from, size)| Interval { from: *from, to: from + size }))
             });
             let now: Vec<_> = now.collect();
             prop_assert!(is_whole(&shares(&now, count, 32), 32));

@@ -8,15 +8,13 @@ use super::{
     plan,
 };
 use crate::{
-    api::{
-        Balance, By, FenceMode, HashOf, LabelSelectorRequirement, Operator, ShardingConfigSpec,
-        Weight,
-    },
-    policy::{
-        object::ObjectRef,
-        sharding::{fnv1a, mixed, shard_bucket},
-        spans::{END, Spans},
-    },
+    intervals::{END, IntervalSet},
+    object::ObjectRef,
+    sharding::{fnv1a, mixed, shard_bucket},
+};
+use ctrlmesh_api::{
+    Balance, By, FenceMode, HashOf, LabelSelectorRequirement, Operator, RootTarget,
+    ShardingConfigSpec, TargetKind, Weight, keys,
 };
 
 /// Label of a pod of a StatefulSet: its name.
@@ -29,28 +27,32 @@ pub struct Root {
     pub object: ObjectRef,
     /// Whether its children are deleted.
     pub is_disabled: bool,
-    pub(in crate::policy) prefix: String,
-    pub(in crate::policy) stateful_set: String,
+    pub(crate) prefix: String,
+    /// The workload whose pods are sharded.
+    pub target: RootTarget,
     /// The canary. `None` if it has no pods.
-    pub(in crate::policy) canary: Option<Canary>,
-    /// The number of shards beside the canary, and of the pods of each.
-    pub(in crate::policy) size: u32,
-    pub(in crate::policy) pods_each: u32,
-    pub(in crate::policy) by: By,
-    pub(in crate::policy) weight: Weight,
-    pub(in crate::policy) balance: Balance,
+    pub(crate) canary: Option<Canary>,
+    /// The number of shards beside the canary. `None` is by replicas.
+    pub(crate) size: Option<u32>,
+    /// The most shards beside the canary.
+    pub(crate) most_shards: u32,
+    /// The number of the pods of each.
+    pub(crate) pods_each: u32,
+    pub(crate) by: By,
+    pub(crate) weight: Weight,
+    pub(crate) balance: Balance,
     /// The config of a shard, but for its pods and its lot.
-    pub(in crate::policy) template: Box<ShardingConfigSpec>,
+    pub(crate) template: Box<ShardingConfigSpec>,
 }
 
 /// The canary of a root.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(in crate::policy) struct Canary {
-    pub(in crate::policy) pods: u32,
+pub(crate) struct Canary {
+    pub(crate) pods: u32,
     /// The namespaces of its objects. `None` means any with its buckets.
-    pub(in crate::policy) names: Option<BTreeSet<String>>,
+    pub(crate) names: Option<BTreeSet<String>>,
     /// The buckets of its objects. `None` means any.
-    pub(in crate::policy) buckets: Option<Spans>,
+    pub(crate) buckets: Option<IntervalSet>,
 }
 
 /// A shard of a root.
@@ -61,6 +63,9 @@ pub enum Shard {
     /// Another shard, from 1.
     Normal(u32),
 }
+
+/// The shards of a root.
+pub type Shards = BTreeSet<Shard>;
 
 /// The numbers of objects by which shards are balanced.
 #[derive(Clone, Copy, Debug)]
@@ -81,7 +86,7 @@ pub(super) type Lots = BTreeMap<Shard, Lot>;
 
 impl Canary {
     /// Its lot, which is not empty if it could be checked.
-    pub(in crate::policy) fn lot(&self) -> Lot {
+    pub(crate) fn lot(&self) -> Lot {
         let of_buckets = self.buckets.clone().map(Lot::of_buckets);
         let of_names = self.names.clone().map(Lot::of_names);
         match (of_names, of_buckets) {
@@ -98,12 +103,6 @@ impl Root {
         self
     }
 
-    /// The shards, in order.
-    pub fn shards(&self) -> impl Iterator<Item = Shard> + use<> {
-        let canary = self.canary.as_ref().map(|_| Shard::Canary);
-        canary.into_iter().chain((1..=self.size).map(Shard::Normal))
-    }
-
     /// The name of the child of a shard, as KusionStack has it.
     pub fn name(&self, shard: Shard) -> String {
         match shard {
@@ -113,7 +112,7 @@ impl Root {
     }
 
     /// The shard of a child by its name. Also one that the root does not have any more.
-    pub(super) fn shard_named(&self, name: &str) -> Option<Shard> {
+    pub fn shard_named(&self, name: &str) -> Option<Shard> {
         let rest = name.strip_prefix(self.prefix.as_str())?.strip_prefix('-')?;
         let shard = match rest.strip_suffix("-normal") {
             Some(at) => Shard::Normal(at.parse().ok()?),
@@ -122,45 +121,61 @@ impl Root {
         (self.name(shard) == name).then_some(shard)
     }
 
-    /// The names of the pods of a shard.
+    /// Whether the number of its shards is that of the replicas of its workload.
+    pub fn is_by_replicas(&self) -> bool {
+        self.size.is_none()
+    }
+
+    /// Whether a pod that runs may be of another shard by another version of it.
+    pub fn may_move(&self, other: &Self) -> bool {
+        let of = |root: &Self| {
+            let canary = root.canary.as_ref().map(|canary| canary.pods);
+            (root.target.clone(), root.prefix.clone(), canary, root.size, root.pods_each)
+        };
+        of(self) != of(other)
+    }
+
+    /// The names of the pods of a shard of a StatefulSet.
     pub fn pods(&self, shard: Shard) -> impl Iterator<Item = String> + '_ {
         let canary = self.canary.as_ref().map_or(0, |canary| canary.pods);
         let (first, count) = match shard {
             Shard::Canary => (0, canary),
             Shard::Normal(at) => (canary + self.pods_each * at.saturating_sub(1), self.pods_each),
         };
-        (first..first + count).map(|ordinal| format!("{}-{ordinal}", self.stateful_set))
+        (first..first + count).map(|ordinal| format!("{}-{ordinal}", self.target.name))
     }
 
-    /// Whether a pod of the StatefulSet is in no shard.
-    pub fn is_beyond(&self, pod: &str) -> bool {
-        self.ordinal(pod).is_some() && self.shard_of(pod).is_none()
+    /// Whether a pod of the StatefulSet is in none of these shards.
+    pub fn is_beyond(&self, pod: &str, shards: &Shards) -> bool {
+        self.ordinal(pod).is_some() && self.shard_of(pod).is_none_or(|of| !shards.contains(&of))
     }
 
     fn ordinal(&self, pod: &str) -> Option<u32> {
-        let ordinal = pod.strip_prefix(self.stateful_set.as_str())?.strip_prefix('-')?;
+        let name =
+            Some(&*self.target.name).filter(|_| self.target.kind == TargetKind::StatefulSet)?;
+        let ordinal = pod.strip_prefix(name)?.strip_prefix('-')?;
         ordinal.parse().ok().filter(|number: &u32| number.to_string() == ordinal)
     }
 
-    /// The shard of a pod. `None` if it is in none.
+    /// The shard of a pod of a StatefulSet. `None` if it is in none.
     pub fn shard_of(&self, pod: &str) -> Option<Shard> {
         let number = self.ordinal(pod)?;
         let canary = self.canary.as_ref().map_or(0, |canary| canary.pods);
         match number.checked_sub(canary) {
             None => Some(Shard::Canary),
             Some(rest) => Some(Shard::Normal(rest / self.pods_each + 1))
-                .filter(|_| rest / self.pods_each < self.size),
+                .filter(|_| rest / self.pods_each < self.size.unwrap_or(self.most_shards)),
         }
     }
 
     /// The config of a shard that has this lot.
     pub fn spec(&self, shard: Shard, lot: &Lot) -> ShardingConfigSpec {
         let mut spec = (*self.template).clone();
-        let pods = LabelSelectorRequirement {
-            key: POD_NAME.to_owned(),
-            operator: Operator::In,
-            values: self.pods(shard).collect(),
+        let (key, values) = match self.target.kind {
+            TargetKind::StatefulSet => (POD_NAME, self.pods(shard).collect()),
+            TargetKind::Deployment => (keys::SHARD, vec![self.name(shard)]),
         };
+        let pods = LabelSelectorRequirement { key: key.to_owned(), operator: Operator::In, values };
         spec.selector.get_or_insert_default().match_expressions.push(pods);
         for limit in &mut spec.limits {
             *limit = lot.limit(limit);
@@ -183,76 +198,131 @@ impl Root {
         })
     }
 
-    /// The lots that the shards are to have, if they have these by now.
-    pub(super) fn lots(&self, now: &Lots, load: Load<'_>) -> Lots {
+    /// The lots that these shards are to have, if they have these by now.
+    pub(super) fn lots(&self, shards: &Shards, now: &Lots, load: Load<'_>) -> Lots {
+        self.lots_of(shards, now, load, None).unwrap_or_default()
+    }
+
+    /// The lots in which some of these shards alone get what none of them has, and none loses anything but
+    /// by another canary. `None` if that cannot be.
+    pub(super) fn lots_given(
+        &self,
+        shards: &Shards,
+        takers: &Shards,
+        now: &Lots,
+        load: Load<'_>,
+    ) -> Option<Lots> {
+        let mut lots = self.lots_of(shards, now, load, Some(takers))?;
+        for (shard, lot) in &mut lots {
+            if !takers.contains(shard) {
+                *lot = now.get(shard).cloned().unwrap_or_else(Lot::nothing);
+            }
+        }
+        Some(lots)
+    }
+
+    fn lots_of(
+        &self,
+        shards: &Shards,
+        now: &Lots,
+        load: Load<'_>,
+        takers: Option<&Shards>,
+    ) -> Option<Lots> {
         let canary = self.canary.as_ref();
         let of_canary = canary.map(Canary::lot);
         // By names, others are left what they are not; by buckets, they have the rest of these.
         let names = canary.and_then(|canary| canary.names.as_ref());
         let buckets = canary.filter(|canary| canary.names.is_none());
         let buckets = buckets.and_then(|canary| canary.buckets.as_ref());
-        let rest = buckets.map_or_else(|| Spans::up_to(BUCKETS), |all| all.not(BUCKETS));
-        let shares = self.shares(now, &rest, load);
-        let normals = shares.into_iter().zip(1..).map(|(share, at)| {
+        let rest = buckets.map_or_else(|| IntervalSet::up_to(BUCKETS), |all| all.not(BUCKETS));
+        let normals: Vec<Shard> =
+            shards.iter().copied().filter(|shard| *shard != Shard::Canary).collect();
+        let shares = self.shares(&normals, now, &rest, load, takers)?;
+        let outside = self.with_outside(&normals, now, takers);
+        let normals = shares.into_iter().zip(normals).map(|(share, shard)| {
             let lot = match self.by {
                 By::Label => Lot::of_buckets(share),
                 By::Namespace => Lot::of_hashes(HashOf::Namespace, share),
                 By::Uid => Lot::of_hashes(HashOf::Uid, share),
             };
-            // The first shard has what is in no namespace, unless that is told by its uid.
-            let lot = if at == 1 && self.by != By::Uid { lot.with_outside() } else { lot };
+            let lot = if outside == Some(shard) { lot.with_outside() } else { lot };
             let lot = match (&of_canary, names) {
                 (Some(canary), Some(_)) => lot.without(canary.names()),
                 _ if buckets.is_some() && self.by != By::Label => lot.within(&rest),
                 _ => lot,
             };
-            (Shard::Normal(at), lot)
+            (shard, lot)
         });
         let mut lots: Lots = normals.collect();
         lots.extend(of_canary.map(|lot| (Shard::Canary, lot)));
-        lots
+        Some(lots)
+    }
+
+    /// The shard that has what is in no namespace: the one that has it, or the first that may get it. `None`
+    /// if that is told by its uid.
+    fn with_outside(&self, shards: &[Shard], now: &Lots, takers: Option<&Shards>) -> Option<Shard> {
+        let shards = || shards.iter().copied().filter(|_| self.by != By::Uid);
+        let has_it = |shard: &Shard| now.get(shard).is_some_and(Lot::has_outside);
+        let may = |shard: &Shard| takers.is_none_or(|takers| takers.contains(shard));
+        shards().find(has_it).or_else(|| shards().find(may))
     }
 
     /// The shares of the shards but the canary: of hashes, or of these buckets.
-    fn shares(&self, now: &Lots, rest: &Spans, load: Load<'_>) -> Vec<Spans> {
+    fn shares(
+        &self,
+        shards: &[Shard],
+        now: &Lots,
+        rest: &IntervalSet,
+        load: Load<'_>,
+        takers: Option<&Shards>,
+    ) -> Option<Vec<IntervalSet>> {
         let of = |lot: &Lot| match self.by {
             By::Label => lot.buckets().map(|all| all.and(rest)),
             By::Namespace => lot.hashes(HashOf::Namespace).cloned(),
             By::Uid => lot.hashes(HashOf::Uid).cloned(),
         };
-        let now = (1..=self.size).map(|at| now.get(&Shard::Normal(at)).and_then(of));
+        let now = shards.iter().map(|shard| now.get(shard).and_then(of));
         let now: Vec<_> = now.map(Option::unwrap_or_default).collect();
+        let takes =
+            takers.map(|takers| shards.iter().map(|at| takers.contains(at)).collect::<Vec<_>>());
+        let takes = takes.as_deref();
         if self.by != By::Label {
-            return self.cut(&now, END, load, |name| Some(mixed(fnv1a(name)).into()));
+            return self.cut(&now, END, load, takes, |name| Some(mixed(fnv1a(name)).into()));
         }
         // The buckets that are left are numbered anew, without those of the canary.
         let places: Vec<u128> = rest.iter().flat_map(|span| span.from..span.to).collect();
-        let inner = |share: &Spans| {
+        let inner = |share: &IntervalSet| {
             let held = places.iter().zip(0..).filter(|(bucket, _)| share.has(**bucket));
-            Spans::numbers(held.map(|(_, place)| place))
+            IntervalSet::numbers(held.map(|(_, place)| place))
         };
-        let outer = |share: Spans| {
+        let outer = |share: IntervalSet| {
             let held = places.iter().zip(0..).filter(|(_, place)| share.has(*place));
-            Spans::numbers(held.map(|(bucket, _)| *bucket))
+            IntervalSet::numbers(held.map(|(bucket, _)| *bucket))
         };
         let now: Vec<_> = now.iter().map(inner).collect();
         let place = |name: &str| {
             let bucket = u128::from(shard_bucket(name));
             places.iter().zip(0..).find(|(held, _)| **held == bucket).map(|(_, place)| place)
         };
-        self.cut(&now, rest.size(), load, place).into_iter().map(outer).collect()
+        let shares = self.cut(&now, rest.size(), load, takes, place)?;
+        Some(shares.into_iter().map(outer).collect())
     }
 
     /// The shares in the numbers before an end, among which each namespace has its place.
     fn cut(
         &self,
-        now: &[Spans],
+        now: &[IntervalSet],
         end: u128,
         load: Load<'_>,
+        takes: Option<&[bool]>,
         place: impl Fn(&str) -> Option<u128>,
-    ) -> Vec<Spans> {
+    ) -> Option<Vec<IntervalSet>> {
+        let count = u32::try_from(now.len()).unwrap_or(u32::MAX);
         if self.weight == Weight::Even {
-            return plan::shares(now, self.size, end);
+            return match takes {
+                Some(takes) => plan::given(now, takes, end),
+                None => Some(plan::shares(now, count, end)),
+            };
         }
         let (objects, gains) = match load {
             Load::Unknown => (None, Gains::Nobody),
@@ -274,6 +344,9 @@ impl Root {
             true => Row::of_namespaces(end, &at),
             false => Row::new(end, &at),
         };
-        balance::shares(now, self.size, &row, gains)
+        match takes {
+            Some(takes) => balance::given(now, takes, &row),
+            None => Some(balance::shares(now, count, &row, gains)),
+        }
     }
 }

@@ -9,9 +9,20 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use super::{
     lot::Lot,
-    root::{Load, Lots, Root, Shard},
+    root::{Load, Lots, Root, Shard, Shards},
 };
-use crate::api::ShardingConfigSpec;
+use ctrlmesh_api::ShardingConfigSpec;
+
+/// The facts by which children are drawn, beside themselves.
+#[derive(Clone, Debug)]
+pub struct Situation<'s> {
+    /// The shards that the root needs now. `None` if its replicas are not known yet, or are 0.
+    pub shards: Option<Shards>,
+    /// Whether their number has stood for long enough that a new shard may get what others have.
+    pub is_settled: bool,
+    /// The numbers of objects.
+    pub load: Load<'s>,
+}
 
 /// A child as it is found.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -64,6 +75,8 @@ pub enum Hold {
     Pods(Vec<String>),
     /// Shards are to get what others have, and no pod of theirs is ready.
     NotReady(Vec<String>),
+    /// Shards are to get what others have, and the number of replicas has changed a moment ago.
+    Settling(Vec<String>),
     /// Pods have not taken what they were given.
     Opening(Vec<String>),
     /// Shards that go are claimed by their pods.
@@ -89,17 +102,19 @@ impl Step {
     }
 }
 
-/// The next step of a root with these children, by their names, and these numbers of objects.
-pub fn step(root: &Root, children: &BTreeMap<String, Child>, load: Load<'_>) -> Step {
+/// The next step of a root with these children, by their names.
+pub fn step(root: &Root, children: &BTreeMap<String, Child>, now: &Situation<'_>) -> Step {
     let own = || children.iter().filter(|(_, child)| child.is_own);
     if root.is_disabled {
         let stays = own().filter(|(_, child)| !child.is_going);
         let writes = stays.map(|(name, _)| Write::Delete { name: name.clone() });
         return Step::of([writes.collect()], Vec::new());
     }
-    let wanted: BTreeSet<String> = root.shards().map(|shard| root.name(shard)).collect();
+    // Nothing is drawn anew for a workload without pods: they may come back.
+    let Some(shards) = &now.shards else { return Step::default() };
+    let wanted: BTreeSet<String> = shards.iter().map(|shard| root.name(*shard)).collect();
     // They are known in a moment, and shards that are drawn without them would move then.
-    if root.counts_namespaces() && matches!(load, Load::Unknown) {
+    if root.counts_namespaces() && matches!(now.load, Load::Unknown) {
         return Step::of([], vec![Hold::Uncounted(wanted.into_iter().collect())]);
     }
     let foreign = children.iter().filter(|(name, child)| !child.is_own && wanted.contains(*name));
@@ -112,7 +127,7 @@ pub fn step(root: &Root, children: &BTreeMap<String, Child>, load: Load<'_>) -> 
         return Step::of([], vec![Hold::Pods(moved)]);
     }
     let own: BTreeMap<&str, &Child> = own().map(|(name, child)| (name.as_str(), child)).collect();
-    Layout::of(root, &own, load).step()
+    Layout::of(root, &own, shards, now).step()
 }
 
 fn put(name: &str, spec: ShardingConfigSpec, lot: Lot) -> Write {
@@ -130,7 +145,7 @@ fn moved_pods<'c>(root: &Root, own: impl Iterator<Item = (&'c String, &'c Child)
     moved
 }
 
-/// The lots that there are, and those that there are to be.
+/// The present lots, and the lots of the next layout.
 struct Layout<'a> {
     root: &'a Root,
     own: &'a BTreeMap<&'a str, &'a Child>,
@@ -139,26 +154,84 @@ struct Layout<'a> {
     /// The lot that each shard is to have.
     wanted: BTreeMap<String, (Shard, Lot)>,
     holds: Vec<Hold>,
-    /// Whether everybody keeps what they have.
+    /// Whether everybody keeps what they have, but for shards whose pods end.
     is_held: bool,
+    /// Whether what these had is given to others.
+    is_given: bool,
 }
 
 impl<'a> Layout<'a> {
-    fn of(root: &'a Root, own: &'a BTreeMap<&'a str, &'a Child>, load: Load<'_>) -> Self {
+    fn of(
+        root: &'a Root,
+        own: &'a BTreeMap<&'a str, &'a Child>,
+        shards: &Shards,
+        situation: &Situation<'_>,
+    ) -> Self {
         let said = own.iter().filter_map(|(name, child)| Some((*name, child.lot.clone()?)));
         let now: BTreeMap<_, _> = said.collect();
-        let shards =
-            now.iter().filter_map(|(name, lot)| Some((root.shard_named(name)?, lot.clone())));
-        let wanted = root.lots(&shards.collect::<Lots>(), load).into_iter();
-        let wanted = wanted.map(|(shard, lot)| (root.name(shard), (shard, lot))).collect();
-        let mut layout = Self { root, own, now, wanted, holds: Vec::new(), is_held: false };
-        layout.hold();
+        let have: Lots = now
+            .iter()
+            .filter_map(|(name, lot)| Some((root.shard_named(name)?, lot.clone())))
+            .collect();
+        let named = |lots: Lots| {
+            lots.into_iter().map(|(shard, lot)| (root.name(shard), (shard, lot))).collect()
+        };
+        let wanted = named(root.lots(shards, &have, situation.load));
+        let (holds, is_held, is_given) = (Vec::new(), false, false);
+        let mut layout = Self { root, own, now, wanted, holds, is_held, is_given };
+        layout.hold(situation.is_settled);
+        if layout.is_held && layout.has_ending() {
+            let takers = layout.takers(shards);
+            let lots = root.lots_given(shards, &takers, &have, situation.load).map(named);
+            layout.give(lots.unwrap_or_default());
+        }
         layout
     }
 
+    /// Whether a shard goes that has something, and whose pods end.
+    fn has_ending(&self) -> bool {
+        let has_ended = |name: &str| self.own.get(name).is_some_and(|child| child.pods.is_empty());
+        let goes = |name: &str| !self.wanted.contains_key(name) && has_ended(name);
+        self.now.iter().any(|(name, lot)| goes(name) && !lot.is_nothing())
+    }
+
+    /// The shards that can take something now.
+    fn takers(&self, shards: &Shards) -> Shards {
+        let can_take = |shard: &Shard| {
+            let child = self.own.get(self.root.name(*shard).as_str());
+            child.is_some_and(|child| child.is_ready && child.opening.is_empty())
+        };
+        shards.iter().copied().filter(can_take).collect()
+    }
+
+    /// Gives what shards had whose pods end to those that can take it, though the rest is held up. It is not
+    /// where a shard that stays has something of it, as after another canary.
+    fn give(&mut self, wanted: BTreeMap<String, (Shard, Lot)>) {
+        let stays = |name: &&str| {
+            let runs = self.own.get(*name).is_some_and(|child| !child.pods.is_empty());
+            self.wanted.contains_key(*name) || runs
+        };
+        let of_others = |(name, lot): (&str, &Lot)| {
+            let mut others = self.now.iter().filter(|(other, _)| **other != name && stays(other));
+            let kept = others.all(|(other, had)| match wanted.get(*other) {
+                Some((_, wanted)) => wanted.is_disjoint(lot),
+                None => had.is_disjoint(lot),
+            });
+            let same = wanted.iter().filter(|(other, _)| *other != name);
+            kept && same.into_iter().all(|(_, (_, other))| other.is_disjoint(lot))
+        };
+        self.is_given =
+            !wanted.is_empty() && wanted.iter().all(|(name, (_, lot))| of_others((name, lot)));
+        if self.is_given {
+            self.wanted = wanted;
+        }
+    }
+
     /// Leaves everybody what they have where the layout cannot begin yet.
-    fn hold(&mut self) {
-        let not_ready = self.not_ready();
+    fn hold(&mut self, is_settled: bool) {
+        let not_ready = self.shards_that_take(|child| !child.is_ready);
+        let new = |child: &Child| child.lot.as_ref().is_none_or(Lot::is_nothing);
+        let settling = if is_settled { Vec::new() } else { self.shards_that_take(new) };
         let is_other = self.now.iter().any(|(name, lot)| match self.wanted.get(*name) {
             Some((_, wanted)) => wanted != lot,
             None => !lot.is_nothing(),
@@ -172,6 +245,8 @@ impl<'a> Layout<'a> {
             self.holds.push(Hold::Opening(opening));
         } else if !not_ready.is_empty() {
             self.holds.push(Hold::NotReady(not_ready));
+        } else if !settling.is_empty() {
+            self.holds.push(Hold::Settling(settling));
         } else {
             // With what is known of the others a shard is left without anything for this reason alone.
             self.holds.extend((!empty.is_empty()).then_some(Hold::Uncounted(empty)));
@@ -190,9 +265,9 @@ impl<'a> Layout<'a> {
         }
     }
 
-    /// The shards that are to get what others have whose pods run, and that have no ready pod.
-    fn not_ready(&self) -> Vec<String> {
-        let lacks_pod = |name: &str| self.own.get(name).is_none_or(|child| !child.is_ready);
+    /// The shards that are to get what others have whose pods run, and that are so, or not there.
+    fn shards_that_take(&self, is: impl Fn(&Child) -> bool) -> Vec<String> {
+        let lacks_pod = |name: &str| self.own.get(name).is_none_or(|child| is(child));
         let takes = |name: &str, wanted: &Lot| {
             let mut others = self.now.iter().filter(|(other, _)| **other != name);
             others.any(|(other, lot)| {
@@ -208,8 +283,12 @@ impl<'a> Layout<'a> {
     fn step(mut self) -> Step {
         let [mut losing, mut gaining, mut deleted] = [const { Vec::new() }; 3];
         let mut claimed = Vec::new();
-        let goes = |name: &&str| !self.wanted.contains_key(*name) && !self.is_held;
-        for (name, child) in self.own.iter().filter(|(name, _)| goes(name)) {
+        let goes = |name: &str, child: &Child| {
+            let is_empty = child.lot.as_ref().is_some_and(Lot::is_nothing);
+            let may_go = child.pods.is_empty() && (self.is_given || is_empty);
+            !self.wanted.contains_key(name) && (!self.is_held || may_go)
+        };
+        for (name, child) in self.own.iter().filter(|(name, child)| goes(name, child)) {
             let emptied = self.emptied(name, child);
             let is_empty = child.lot.as_ref().is_some_and(Lot::is_nothing);
             match emptied {

@@ -1,19 +1,17 @@
 use std::collections::{BTreeMap, BTreeSet};
 
-use kube::api::DynamicObject;
+use kube_core::DynamicObject;
 use proptest::prelude::*;
 use serde_json::{Value, json};
 
 use super::{root::Lots, *};
 use crate::{
-    api::{HashOf, Limit, ShardingConfigSpec},
-    policy::{
-        Draft, GroupResource, Kind, ObjectFacts, Policy, draft,
-        sharding::{fnv1a, shard_bucket},
-        spans::{END, Spans},
-    },
-    wire::object::{Labels, Object},
+    Draft, GroupResource, Kind, ObjectFacts, Policy, Scope, draft,
+    intervals::{END, IntervalSet},
+    sharding::{fnv1a, shard_bucket},
 };
+use ctrlmesh_api::{HashOf, Limit, ShardingConfigSpec, SharedWrite};
+use ctrlmesh_wire::object::{Labels, Object};
 
 const NAMES: [&str; 8] =
     ["ant", "bee", "cat", "default", "foo-01", "foo-02", "kube-system", "team-a"];
@@ -25,7 +23,7 @@ fn checked(spec: &Value) -> Result<Draft, String> {
     draft(Kind::ShardingConfig, &object).map_err(|invalid| invalid.to_string())
 }
 
-fn root(spec: &Value) -> Root {
+pub(super) fn root(spec: &Value) -> Root {
     match checked(spec) {
         Ok(Draft::Root(draft)) => draft.root,
         other => panic!("{spec}: {other:?}"),
@@ -75,6 +73,19 @@ fn roots() -> impl Strategy<Value = Root> {
     })
 }
 
+/// The shards of a root of so many.
+fn shards(root: &Root) -> Shards {
+    root.shards(root.size(None).unwrap(), &Shards::new(), &Shards::new())
+}
+
+fn lots(root: &Root, now: &Lots, load: Load<'_>) -> Lots {
+    root.lots(&shards(root), now, load)
+}
+
+fn at<'l>(root: &Root, load: Load<'l>) -> Situation<'l> {
+    Situation { shards: Some(shards(root)), is_settled: true, load }
+}
+
 /// The numbers of objects in namespaces.
 fn counts() -> impl Strategy<Value = BTreeMap<String, u64>> {
     let names = prop::sample::select(NAMES.to_vec()).prop_map(str::to_owned);
@@ -82,7 +93,7 @@ fn counts() -> impl Strategy<Value = BTreeMap<String, u64>> {
 }
 
 /// The policy of a child.
-fn policy(name: &str, spec: &ShardingConfigSpec) -> Policy {
+pub(super) fn policy(name: &str, spec: &ShardingConfigSpec) -> Policy {
     let object = json!({"metadata": {"namespace": "ops", "name": name}, "spec": spec});
     let object: DynamicObject = serde_json::from_value(object).unwrap();
     match draft(Kind::ShardingConfig, &object) {
@@ -92,7 +103,7 @@ fn policy(name: &str, spec: &ShardingConfigSpec) -> Policy {
 }
 
 /// Whether the proxy of a shard with this policy owns a pod of a namespace, or what is in none.
-fn owns(policy: &Policy, (namespace, uid): (&str, &str)) -> bool {
+pub(super) fn owns(policy: &Policy, (namespace, uid): (&str, &str)) -> bool {
     let resource = GroupResource::new("", if namespace.is_empty() { "nodes" } else { "pods" });
     let object = Object { namespace, name: "x", uid, ..Object::default() };
     let scope = policy.sharding.scope(&resource).unwrap();
@@ -102,7 +113,7 @@ fn owns(policy: &Policy, (namespace, uid): (&str, &str)) -> bool {
         .unwrap()
 }
 
-fn objects() -> impl Strategy<Value = Vec<(String, String)>> {
+pub(super) fn objects() -> impl Strategy<Value = Vec<(String, String)>> {
     let namespace = prop_oneof![
         2 => Just(String::new()),
         4 => prop::sample::select(NAMES.to_vec()).prop_map(str::to_owned),
@@ -113,12 +124,12 @@ fn objects() -> impl Strategy<Value = Vec<(String, String)>> {
 
 /// The children as an API server has them, and the pods that run.
 #[derive(Default)]
-struct World {
-    children: BTreeMap<String, Child>,
+pub(super) struct World {
+    pub(super) children: BTreeMap<String, Child>,
 }
 
 impl World {
-    fn write(&mut self, write: &Write) {
+    pub(super) fn write(&mut self, write: &Write) {
         match write {
             Write::Put { name, spec, lot } => {
                 let child = self.children.entry(name.clone()).or_insert_with(|| Child {
@@ -149,7 +160,7 @@ impl World {
         self.children.iter().map(|(name, child)| policy(name, &spec(child))).collect()
     }
 
-    fn owners(&self, (namespace, uid): &(String, String)) -> usize {
+    pub(super) fn owners(&self, (namespace, uid): &(String, String)) -> usize {
         let object = (namespace.as_str(), uid.as_str());
         self.policies().iter().filter(|policy| owns(policy, object)).count()
     }
@@ -185,7 +196,7 @@ proptest! {
                     child.pods = if runs { pods.collect() } else { BTreeSet::new() };
                 }
                 let before = world.children.clone();
-                for writes in step(root, &world.children, load).phases {
+                for writes in step(root, &world.children, &at(root, load)).phases {
                     // Of a phase any writes may have been done by whoever dies.
                     let done: Vec<_> = writes.iter().filter(|_| !draw(1)).collect();
                     for write in &done {
@@ -212,8 +223,8 @@ proptest! {
                 world.write(write);
             }
         }
-        prop_assert_eq!(step(root, &world.children, last), Step::default(), "it comes to rest");
-        let names: Vec<_> = root.shards().map(|shard| root.name(shard)).collect();
+        prop_assert_eq!(step(root, &world.children, &at(root, last)), Step::default(), "it comes to rest");
+        let names: Vec<_> = shards(root).into_iter().map(|shard| root.name(shard)).collect();
         prop_assert!(world.children.keys().eq(names.iter().collect::<BTreeSet<_>>()));
         for object in &objects {
             prop_assert_eq!(world.owners(object), 1, "{:?} of {:?}", object, world.children);
@@ -227,7 +238,7 @@ proptest! {
         objects in objects(),
     ) {
         let lot = |root: &Root, at: prop::sample::Index| {
-            let lots: Vec<Lot> = root.lots(&Lots::new(), Load::Unknown).into_values().collect();
+            let lots: Vec<Lot> = lots(root, &Lots::new(), Load::Unknown).into_values().collect();
             at.get(&lots).clone()
         };
         let (first, second) = (lot(&one, first), lot(&other, second));
@@ -286,7 +297,7 @@ fn i15_without_labels_objects_are_whose_kusionstack_makes_them() {
     for size in [1, 2, 4, 8, 16, 32] {
         let canary = ["foo-1", "foo-2"];
         let root = root(&spec(&json!({"replicas": 1, "inNamespaces": canary}), size, "Label"));
-        let lots = root.lots(&Lots::new(), Load::Unknown);
+        let lots = lots(&root, &Lots::new(), Load::Unknown);
         let policies: Vec<_> = lots
             .iter()
             .map(|(shard, lot)| (*shard, policy(&root.name(*shard), &root.spec(*shard, lot))))
@@ -303,22 +314,23 @@ fn i15_without_labels_objects_are_whose_kusionstack_makes_them() {
 #[test]
 fn i15_names_pods_and_what_is_in_no_namespace() {
     let root = root(&spec(&json!({"replicas": 2, "inNamespaces": ["ant"]}), 2, "Label"));
-    let names: Vec<_> = root.shards().map(|shard| root.name(shard)).collect();
+    let names: Vec<_> = shards(&root).into_iter().map(|shard| root.name(shard)).collect();
     assert_eq!(names, ["op-0-canary", "op-1-normal", "op-2-normal"]);
-    let pods: Vec<Vec<_>> = root.shards().map(|shard| root.pods(shard).collect()).collect();
+    let pods: Vec<Vec<_>> =
+        shards(&root).into_iter().map(|shard| root.pods(shard).collect()).collect();
     assert_eq!(pods, [["op-0", "op-1"], ["op-2", "op-3"], ["op-4", "op-5"]]);
-    for (shard, pods) in root.shards().zip(&pods) {
+    for (shard, pods) in shards(&root).into_iter().zip(&pods) {
         assert!(pods.iter().all(|pod| root.shard_of(pod) == Some(shard)));
         assert_eq!(root.shard_named(&root.name(shard)), Some(shard));
     }
     for no in ["op-6", "op-01", "op", "op-x", "other-1"] {
         assert_eq!(root.shard_of(no), None, "{no}");
-        assert_eq!(root.is_beyond(no), no == "op-6", "{no}");
+        assert_eq!(root.is_beyond(no, &shards(&root)), no == "op-6", "{no}");
     }
     for no in ["op-0-normal-x", "op-x-normal", "op-01-normal", "o-1-normal"] {
         assert_eq!(root.shard_named(no), None, "{no}");
     }
-    let lots = root.lots(&Lots::new(), Load::Unknown);
+    let lots = lots(&root, &Lots::new(), Load::Unknown);
     let has = |shard| owns(&policy("c", &root.spec(shard, &lots[&shard])), ("", "u"));
     assert_eq!([Shard::Canary, Shard::Normal(1), Shard::Normal(2)].map(has), [false, true, false]);
     let one = &root.spec(Shard::Normal(1), &lots[&Shard::Normal(1)]);
@@ -334,7 +346,7 @@ fn i15_names_pods_and_what_is_in_no_namespace() {
 fn i15_a_thousand_numbered_namespaces_are_spread_evenly_and_stay_while_they_grow() {
     let canary = json!({"replicas": 1, "inNamespaces": ["ns-0007"]});
     let root = root(&spec(&canary, 3, "Namespace"));
-    let lots = root.lots(&Lots::new(), Load::Unknown);
+    let lots = lots(&root, &Lots::new(), Load::Unknown);
     let policies: Vec<_> =
         lots.iter().map(|(shard, lot)| (*shard, policy("c", &root.spec(*shard, lot)))).collect();
     let mut counts = BTreeMap::new();
@@ -347,7 +359,8 @@ fn i15_a_thousand_numbered_namespaces_are_spread_evenly_and_stay_while_they_grow
     assert_eq!(counts.remove(&Shard::Canary), Some(1));
     let largest = f64::from(*counts.values().max().unwrap());
     assert!(largest <= 1.15 * 333.0, "{counts:?}");
-    assert_eq!(root.lots(&lots, Load::Unknown), lots, "they do not depend on namespaces");
+    let again = root.lots(&shards(&root), &lots, Load::Unknown);
+    assert_eq!(again, lots, "they do not depend on namespaces");
 }
 
 /// The check of a root in which one field is another.
@@ -399,6 +412,31 @@ fn bad_i15_a_root_says_what_would_be_right() {
 }
 
 #[test]
+fn bad_a_root_names_one_workload() {
+    let target = |kind: &str, name: &str| json!({"kind": kind, "name": name});
+    let mut spec = spec(&Value::Null, 2, "Label");
+    spec["root"]["target"] = target("Deployment", "op");
+    let error = checked(&spec).unwrap_err();
+    assert!(error.contains("spec.root.target: is given beside targetStatefulSet"), "{error}");
+    spec["root"].as_object_mut().unwrap().remove("targetStatefulSet");
+    assert!(checked(&spec).is_ok());
+    for (target, expected) in [
+        (Value::Null, "spec.root.target: is missing: give the kind, Deployment or StatefulSet"),
+        (target("Deployment", "Op"), "spec.root.target.name: \"Op\" is no name here"),
+        (target("DaemonSet", "op"), "unknown variant `DaemonSet`"),
+        (json!({"kind": "Deployment"}), "missing field `name`"),
+    ] {
+        spec["root"]["target"] = target;
+        let error = checked(&spec).unwrap_err();
+        assert!(error.contains(expected), "{error}");
+    }
+    spec["root"]["target"] = target("Deployment", "op");
+    spec["selector"] = json!({"matchLabels": {"ctrlmesh.kusionstack.io/shard": "op-1-normal"}});
+    let error = checked(&spec).unwrap_err();
+    assert!(error.contains("spec.selector: selects by ctrlmesh.kusionstack.io/shard"), "{error}");
+}
+
+#[test]
 fn bad_i15_the_objects_of_a_root_are_told_apart_in_one_way() {
     let canary = |value| with("/root/canary", value);
     for (checked, expected) in [
@@ -438,7 +476,7 @@ fn next(root: &Root, world: &World) -> (Vec<Write>, Vec<Hold>) {
 }
 
 fn next_of(root: &Root, world: &World, load: Load<'_>) -> (Vec<Write>, Vec<Hold>) {
-    let Step { phases, holds } = step(root, &world.children, load);
+    let Step { phases, holds } = step(root, &world.children, &at(root, load));
     (phases.concat(), holds)
 }
 
@@ -453,7 +491,7 @@ fn settle(root: &Root, world: &mut World) -> Vec<Write> {
     writes
 }
 
-fn names(writes: &[Write]) -> Vec<String> {
+pub(super) fn names(writes: &[Write]) -> Vec<String> {
     let name = |write: &Write| match write {
         Write::Put { name, lot, .. } if lot.is_nothing() => format!("empty {name}"),
         Write::Put { name, .. } => format!("put {name}"),
@@ -508,7 +546,7 @@ fn a_namespace_more_moves_nothing_unless_a_shard_has_too_many() {
     let root = of_namespaces(2);
     let mut world = World::default();
     assert_eq!(
-        step(&root, &world.children, Load::Unknown).phases,
+        step(&root, &world.children, &at(&root, Load::Unknown)).phases,
         [[]; 0],
         "they are not known yet"
     );
@@ -564,7 +602,7 @@ fn i15_a_shard_more_comes_with_its_pod_and_one_less_goes_empty() {
     world.children.get_mut("op-3-normal").unwrap().is_claimed = false;
     // Somebody's finalizer may keep it.
     world.children.get_mut("op-3-normal").unwrap().is_going = true;
-    assert_eq!(step(&two, &world.children, Load::Unknown), Step::default());
+    assert_eq!(step(&two, &world.children, &at(&two, Load::Unknown)), Step::default());
     world.children.get_mut("op-3-normal").unwrap().is_going = false;
     assert_eq!(names(&settle(&two, &mut world)), ["delete op-3-normal"]);
     // Nobody handles what a shard without a ready pod has.
@@ -668,7 +706,7 @@ fn i15_a_root_of_kusionstack_means_what_it_meant() {
         },
     });
     let root = root(&whole);
-    let lots = root.lots(&Lots::new(), Load::Unknown);
+    let lots = lots(&root, &Lots::new(), Load::Unknown);
     let policies: Vec<_> = lots
         .iter()
         .map(|(shard, lot)| (*shard, policy(&root.name(*shard), &root.spec(*shard, lot))))
@@ -771,7 +809,7 @@ fn i15_a_shard_more_waits_until_the_objects_are_counted() {
         ["put op-1-normal", "put op-2-normal", "put op-3-normal"],
         "who loses comes first"
     );
-    assert_eq!(step(&three, &world.children, known(true)), Step::default());
+    assert_eq!(step(&three, &world.children, &at(&three, known(true))), Step::default());
     let shares = |world: &World| -> Vec<usize> {
         let policies = world.policies();
         let has = |policy| objects.keys().filter(|name| owns(policy, (name, "1"))).count();
@@ -784,8 +822,9 @@ fn i15_a_shard_more_waits_until_the_objects_are_counted() {
     let mut grown = objects.clone();
     grown.insert("ns-7".to_owned(), 2000);
     let known = |may_move| Load::Known { objects: &grown, may_move };
-    assert_eq!(step(&three, &world.children, known(false)), Step::default());
-    assert_eq!(step(&sized(3, "Keep"), &world.children, known(true)), Step::default());
+    assert_eq!(step(&three, &world.children, &at(&three, known(false))), Step::default());
+    let keep = sized(3, "Keep");
+    assert_eq!(step(&keep, &world.children, &at(&keep, known(true))), Step::default());
     let (writes, _) = next_of(&three, &world, known(true));
     writes.iter().for_each(|write| world.write(write));
     let uneven = shares(&world);
@@ -852,14 +891,130 @@ fn bad_i15_while_objects_are_not_counted_nobody_gets_what_a_shard_that_goes_has(
 fn i15_a_lot_without_a_namespace_has_what_is_in_none() {
     let root = root(&spec(&Value::Null, 2, "Label"));
     for lot in [
-        Lot::of_buckets(Spans::default()).with_outside(),
+        Lot::of_buckets(IntervalSet::default()).with_outside(),
         Lot::of_names(BTreeSet::new()).with_outside(),
-        Lot::of_hashes(HashOf::Uid, Spans::up_to(END)).within(&Spans::default()),
+        Lot::of_hashes(HashOf::Uid, IntervalSet::up_to(END)).within(&IntervalSet::default()),
     ] {
         assert!(!lot.is_nothing());
         assert_eq!(Lot::read(&lot.text()).as_ref(), Some(&lot));
         let policy = policy("op-1-normal", &root.spec(Shard::Normal(1), &lot));
         assert!(owns(&policy, ("", "u")), "{lot:?}");
         assert!(NAMES.iter().all(|name| !owns(&policy, (name, "u"))), "{lot:?}");
+    }
+}
+
+/// A root without resources, with other fields of its own.
+fn whole_root(change: &Value) -> Value {
+    let mut spec = spec(&Value::Null, 2, "Namespace");
+    spec["root"]["resourceSelector"] = json!([]);
+    for (pointer, value) in change.as_object().unwrap() {
+        let (of, field) = pointer.rsplit_once('/').unwrap();
+        spec.pointer_mut(of).unwrap()[field] = value.clone();
+    }
+    spec
+}
+
+#[test]
+fn a_root_without_resources_has_whole_namespaces_by_their_number() {
+    let mine = json!([{"apiGroups": ["example.com"], "resources": ["classes"], "namespaces": [""], "write": "All"}]);
+    let root = root(&whole_root(&json!({"/shared": mine})));
+    assert!(root.counts_namespaces());
+    let mut world = World::default();
+    let names = NAMES.iter().map(|name| (*name).to_owned()).collect();
+    assert_eq!(spread(&root, &mut world, &names), [4, 4]);
+    let [one, two] = &world.policies()[..] else { panic!("two shards") };
+    for (group, resource) in [("", "pods"), ("example.com", "widgets"), ("new.example.com", "any")]
+    {
+        let resource = GroupResource::new(group, resource);
+        let has = |policy: &Policy, namespace: &str| {
+            let object = Object { namespace, name: "x", uid: "u", ..Object::default() };
+            let scope = policy.sharding.scope(&resource).unwrap();
+            let facts = ObjectFacts::of(&object, false);
+            let owns = scope.owns(&facts).unwrap();
+            (owns, scope.shows(&facts, &policy.sharding.shared_namespaces(&resource)).unwrap())
+        };
+        for namespace in NAMES {
+            let [(one, is_shown), (two, _)] = [one, two].map(|policy| has(policy, namespace));
+            assert!(one != two && one == is_shown, "{namespace}");
+        }
+        assert_eq!([one, two].map(|policy| has(policy, "")), [(true, true), (false, true)]);
+    }
+    // The pods' own namespace has one owner, and what each shard has beside its pods is shown to all.
+    let shown = |resource: &str| {
+        let shared = two.sharding.shared_namespaces(&GroupResource::new("", resource));
+        ["", "ops", "ant"].map(|namespace| {
+            let object = Object { namespace, name: "x", uid: "u", ..Object::default() };
+            Scope::nothing().shows(&ObjectFacts::of(&object, false), &shared).unwrap()
+        })
+    };
+    for resource in ["configmaps", "secrets", "serviceaccounts", "services"] {
+        assert_eq!(shown(resource), [true, true, false], "{resource}");
+    }
+    assert_eq!(shown("pods"), [true, false, false]);
+    let child = serde_json::to_value(&world.children["op-2-normal"].spec).unwrap();
+    assert_eq!(child["shared"][0], mine[0], "those of the root come first, and count");
+    assert_eq!(child["limits"][0]["clusterScoped"], "Exclude");
+}
+
+#[test]
+fn what_is_in_no_namespace_is_written_as_its_group_says() {
+    let of = |change: &Value| {
+        let root = root(&whole_root(change));
+        let lots = lots(&root, &Lots::new(), Load::Unknown);
+        let spec = root.spec(Shard::Normal(2), &lots[&Shard::Normal(2)]);
+        move |group: &str, resource: &str| {
+            policy("op-2-normal", &spec)
+                .sharding
+                .shared()
+                .write(&GroupResource::new(group, resource), "")
+        }
+    };
+    let write = of(&json!({}));
+    for (group, resource) in [
+        ("", "persistentvolumes"),
+        ("rbac.authorization.k8s.io", "clusterrolebindings"),
+        ("storage.k8s.io", "storageclasses"),
+    ] {
+        assert_eq!(write(group, resource), Some(SharedWrite::All), "{resource}");
+    }
+    for (group, resource) in [("cert-manager.io", "clusterissuers"), ("k8s.io", "any")] {
+        assert_eq!(write(group, resource), Some(SharedWrite::Owner), "{resource}");
+    }
+    let first = of(&json!({"/root/clusterScoped": "First"}));
+    assert_eq!(first("", "persistentvolumes"), None);
+    // With resources it is shown to the first shard alone, unless the root says otherwise.
+    let pods = json!([{"relateResources": [{"apiGroups": [""], "resources": ["nodes"]}]}]);
+    assert_eq!(of(&json!({"/root/resourceSelector": pods}))("", "nodes"), None);
+    let shared = json!({"/root/resourceSelector": pods, "/root/clusterScoped": "Shared"});
+    assert_eq!(of(&shared)("", "nodes"), Some(SharedWrite::All));
+}
+
+#[test]
+fn bad_root_without_resources_says_what_it_needs() {
+    for (change, expected) in [
+        (
+            json!({"/root/auto/by": "Label"}),
+            "spec.root.resourceSelector: is empty: name the resources",
+        ),
+        (
+            json!({"/root/auto/by": "Uid"}),
+            "or give auto.by: Namespace, by which they have whole namespaces",
+        ),
+        (
+            json!({"/root/auto/weight": "Objects"}),
+            "spec.root.auto.weight: Objects needs spec.root.resourceSelector",
+        ),
+        (json!({"/root/clusterScoped": "Second"}), "unknown variant `Second`"),
+        (
+            json!({"/root/auto/by": "Uid", "/root/clusterScoped": "Shared"}),
+            "spec.root.clusterScoped: Shared is for namespaces",
+        ),
+        (
+            json!({"/shared": [{"apiGroups": [], "resources": ["*"], "namespaces": ["a"]}]}),
+            "spec.shared[0]: apiGroups",
+        ),
+    ] {
+        let error = checked(&whole_root(&change)).expect_err(expected);
+        assert!(error.contains(expected), "{error}");
     }
 }

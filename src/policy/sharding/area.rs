@@ -99,9 +99,7 @@ impl<S: Piece> Area<S> {
 
 /// The rules by which areas can be compared piece by piece: each names resources that no area tells
 /// apart, but for those that another of the rules names more exactly.
-pub(in crate::policy) fn refined<'a, S: 'a>(
-    areas: impl IntoIterator<Item = &'a Area<S>>,
-) -> BTreeSet<Rule> {
+pub(crate) fn refined<'a, S: 'a>(areas: impl IntoIterator<Item = &'a Area<S>>) -> BTreeSet<Rule> {
     let mut rules: BTreeSet<Rule> = BTreeSet::new();
     for area in areas {
         rules.extend(area.pieces.keys().cloned());
@@ -128,7 +126,7 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::policy::{
+    use crate::{
         GroupResource, Scope,
         sharding::{
             Scopes,

@@ -9,7 +9,7 @@ use std::{collections::BTreeSet, fmt};
 
 use regex::{Regex, RegexBuilder};
 
-pub(in crate::policy) use self::hash::{fnv1a, mixed};
+pub(crate) use self::hash::{fnv1a, mixed};
 pub use self::{
     computed::{Computed, shard_bucket},
     hash::{BadRange, HashFunction, HashOf, HashRange, HashRule},
@@ -45,7 +45,7 @@ pub struct Pattern(Regex);
 
 impl Boundary {
     /// The boundary without a condition.
-    pub(in crate::policy) fn everything() -> Self {
+    pub(crate) fn everything() -> Self {
         Self {
             names: None,
             pattern: None,
@@ -57,7 +57,7 @@ impl Boundary {
     }
 
     /// Whether it sets no condition.
-    pub(in crate::policy) fn is_everything(&self) -> bool {
+    pub(crate) fn is_everything(&self) -> bool {
         let Self { names, pattern, selected, computed, hash, has_cluster_scoped } = self;
         names.is_none()
             && pattern.is_none()
@@ -68,7 +68,7 @@ impl Boundary {
     }
 
     /// The boundary, whose namespaces are restricted by a condition on computed keys, if there is one.
-    pub(in crate::policy) fn restricted(mut self, computed: Option<Computed>) -> Self {
+    pub(crate) fn restricted(mut self, computed: Option<Computed>) -> Self {
         let Some(computed) = computed else { return self };
         if let Some(listed) = computed.names() {
             self.names = Some(match self.names.take() {
@@ -94,7 +94,7 @@ impl Boundary {
     }
 
     /// Whether it has a condition on namespaces.
-    pub(in crate::policy) fn is_by_namespace(&self) -> bool {
+    pub(crate) fn is_by_namespace(&self) -> bool {
         let is_hashed = |rule: &HashRule| rule.of() == HashOf::Namespace;
         self.names.is_some()
             || self.pattern.is_some()
@@ -104,14 +104,14 @@ impl Boundary {
     }
 
     /// A superset of the shard's namespaces, or `None` if they cannot be listed.
-    pub(in crate::policy) fn namespaces(&self) -> Option<&BTreeSet<Box<str>>> {
+    pub(crate) fn namespaces(&self) -> Option<&BTreeSet<Box<str>>> {
         let selected = self.selected.as_ref().map(Selected::names);
         [self.names.as_ref(), selected].into_iter().flatten().min_by_key(|names| names.len())
     }
 
     /// Whether objects of the namespace may be in the shard, but for its selector of namespaces; `""`
     /// means cluster-scoped.
-    pub(in crate::policy) fn has_name(&self, namespace: &str) -> bool {
+    pub(crate) fn has_name(&self, namespace: &str) -> bool {
         if namespace.is_empty() {
             return self.has_cluster_scoped;
         }
@@ -214,7 +214,8 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::{policy::sharding::ObjectFacts, wire::object::Object};
+    use crate::sharding::ObjectFacts;
+    use ctrlmesh_wire::object::Object;
 
     fn object<'a>(namespace: &'a str, name: &'a str, uid: &'a str) -> Object<'a> {
         Object { namespace, name, uid, ..Object::default() }

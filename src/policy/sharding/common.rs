@@ -89,7 +89,7 @@ impl Automaton {
 /// Calls `is_enough` with short names that match all patterns, until it returns `true`: one for each
 /// way in which names lead through the patterns. Returns `None` if names may have been left out;
 /// else whether a name was enough.
-pub(in crate::policy) fn find_name(
+pub(crate) fn find_name(
     patterns: &[&str],
     mut is_enough: impl FnMut(&str) -> bool,
 ) -> Option<bool> {

@@ -1,8 +1,8 @@
 //! The judgement of an object of which some facts may be missing: the only one, for what streams
 //! show, for admission reviews, and for whoever has a whole object.
 
-use super::{Boundary, Scope, Selected};
-use crate::wire::object::{Labels, Object};
+use super::{Boundary, Scope, Selected, SharedNamespaces};
+use ctrlmesh_wire::object::{Labels, Object};
 
 /// The facts of an object by which a scope has it or not, as far as they are known.
 #[derive(Clone, Copy, Debug)]
@@ -49,22 +49,35 @@ impl Scope {
     /// Whether the object is in the scope, by its labels too. `None` if that depends on a fact that
     /// is not known: a condition that does not hold decides, whatever is not known of the others.
     pub fn owns(&self, object: &ObjectFacts<'_>) -> Option<bool> {
+        and(self.selects(object), || self.bounds(object))
+    }
+
+    /// Whether the selector selects the object.
+    fn selects(&self, object: &ObjectFacts<'_>) -> Option<bool> {
         let selector = self.selector();
-        let is_selected = match object.labels {
+        match object.labels {
             _ if selector.is_everything() => Some(true),
             Some(labels) => Some(selector.matches(|key| labels.get(key))),
             None => None,
-        };
-        and(is_selected, || self.bounds(object))
+        }
+    }
+
+    /// Whether the shard is shown the object: it is in the scope, or is selected and in one of these
+    /// namespaces. `None` as of [`Self::owns`].
+    pub fn shows(&self, object: &ObjectFacts<'_>, shared: &SharedNamespaces) -> Option<bool> {
+        match shared.has(object.namespace) {
+            true => self.selects(object),
+            false => self.owns(object),
+        }
     }
 
     /// Whether namespaces decide about objects.
-    pub(in crate::policy) fn is_by_namespace(&self) -> bool {
+    pub(crate) fn is_by_namespace(&self) -> bool {
         self.boundaries().iter().any(Boundary::is_by_namespace)
     }
 
     /// Whether objects of a namespace may be in the scope.
-    pub(in crate::policy) fn may_have(&self, namespace: &str) -> bool {
+    pub(crate) fn may_have(&self, namespace: &str) -> bool {
         self.bounds(&ObjectFacts::common_in(namespace)) != Some(false)
     }
 

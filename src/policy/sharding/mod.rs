@@ -7,6 +7,7 @@ mod area;
 mod boundary;
 mod common;
 mod facts;
+mod filter;
 mod lock;
 mod meet;
 mod namespaces;
@@ -14,7 +15,7 @@ mod reach;
 mod rule;
 mod scope;
 mod scopes;
-mod share;
+mod shared;
 
 use std::sync::Arc;
 
@@ -26,7 +27,7 @@ pub(super) use self::{
     common::find_name,
     namespaces::Resolved,
     reach::{changed_hashes, changed_namespaces},
-    rule::is_shared,
+    shared::Named,
 };
 pub use self::{
     area::{Area, Piece},
@@ -35,13 +36,14 @@ pub use self::{
         shard_bucket,
     },
     facts::{ObjectFacts, OfNamespace},
+    filter::Filter,
     lock::{BadLock, LockIn, LockName, Locks, OwnLock},
     namespaces::{LabelSet, NamespaceLabels, Selected},
     reach::Hashes,
-    rule::{BadRule, Rule},
+    rule::{BadRule, Rule, is_shared},
     scope::Scope,
     scopes::Scopes,
-    share::Share,
+    shared::{BadNamed, Shared, SharedNamespaces},
 };
 use super::GroupResource;
 #[cfg(test)]
@@ -57,21 +59,22 @@ pub struct Sharding {
     shard: Box<str>,
     namespace: Box<str>,
     scopes: Scopes,
+    shared: Shared,
     locks: Locks,
     hash: [u8; 32],
 }
 
 impl Sharding {
     /// The sharding of the shard `shard`, for pods of `namespace`.
-    pub fn new(shard: &str, namespace: &str, locks: Locks, scopes: Scopes) -> Self {
-        let hash = hash(shard, namespace, &locks, &scopes);
-        Self { shard: shard.into(), namespace: namespace.into(), scopes, locks, hash }
+    pub fn new(shard: &str, namespace: &str, locks: Locks, scopes: Scopes, shared: Shared) -> Self {
+        let hash = hash([shard, namespace], &locks, &scopes, &shared);
+        Self { shard: shard.into(), namespace: namespace.into(), scopes, shared, locks, hash }
     }
 
     /// Whether this treats each request as another sharding does within an area, however it is written.
     pub fn is_within(&self, other: &Self, area: &Area<Arc<Scope>>) -> bool {
-        let is_same = (&self.shard, &self.namespace, &self.locks)
-            == (&other.shard, &other.namespace, &other.locks);
+        let is_same = (&self.shard, &self.namespace, &self.locks, &self.shared)
+            == (&other.shard, &other.namespace, &other.locks, &other.shared);
         is_same && self.area() == *area
     }
 
@@ -80,13 +83,21 @@ impl Sharding {
         if self.area() == *area {
             return Arc::clone(self);
         }
-        let scopes = self.scopes.within(area);
-        Arc::new(Self::new(&self.shard, &self.namespace, self.locks.clone(), scopes))
+        Arc::new(self.with(area, self.locks.clone(), self.shared.clone()))
+    }
+
+    /// The same shard with the objects of an area, and others that all shards are shown.
+    pub(crate) fn with_shared(&self, area: &Area<Arc<Scope>>, shared: Shared) -> Arc<Self> {
+        Arc::new(self.with(area, self.locks.clone(), shared))
     }
 
     /// The same sharding with other locks.
     pub fn with_locks(&self, locks: Locks) -> Self {
-        Self::new(&self.shard, &self.namespace, locks, self.scopes.within(&self.area()))
+        self.with(&self.area(), locks, self.shared.clone())
+    }
+
+    fn with(&self, area: &Area<Arc<Scope>>, locks: Locks, shared: Shared) -> Self {
+        Self::new(&self.shard, &self.namespace, locks, self.scopes.within(area), shared)
     }
 
     /// The namespace of the shard's pods.
@@ -104,7 +115,17 @@ impl Sharding {
         &self.locks
     }
 
-    /// The scope of a resource, or `None` if the shard sees all of it.
+    /// The objects that all shards are shown.
+    pub const fn shared(&self) -> &Shared {
+        &self.shared
+    }
+
+    /// The namespaces in which the shard is shown the objects of a resource that it does not own.
+    pub fn shared_namespaces(&self, resource: &GroupResource) -> SharedNamespaces {
+        self.shared.namespaces(resource)
+    }
+
+    /// The scope of a resource, which the shard owns, or `None` if the resource is not limited.
     pub fn scope(&self, resource: &GroupResource) -> Option<&Arc<Scope>> {
         self.scopes.find(resource)
     }
@@ -138,9 +159,12 @@ impl Sharding {
                 && Locks::is_kind(resource.group(), resource.resource()))
     }
 
-    /// Whether the two have different scopes of a resource.
+    /// Whether the two own, or are shown, different objects of a resource.
     pub fn limits_otherwise(&self, other: &Self, resource: &GroupResource) -> bool {
-        self.scope(resource) != other.scope(resource)
+        let scope = self.scope(resource);
+        let is_shared_otherwise =
+            || self.shared_namespaces(resource) != other.shared_namespaces(resource);
+        scope != other.scope(resource) || (scope.is_some() && is_shared_otherwise())
     }
 
     /// Whether the two rename different locks, or one lock differently.
@@ -154,17 +178,21 @@ impl Sharding {
     }
 }
 
-fn hash(shard: &str, namespace: &str, locks: &Locks, scopes: &Scopes) -> [u8; 32] {
+fn hash(names: [&str; 2], locks: &Locks, scopes: &Scopes, shared: &Shared) -> [u8; 32] {
     let mut digest = Sha256::new();
     let mut add = |bytes: &[u8]| {
         digest.update(u64::try_from(bytes.len()).unwrap_or(u64::MAX).to_be_bytes());
         digest.update(bytes);
     };
-    add(b"ctrlmesh policy 3");
-    add(shard.as_bytes());
-    add(namespace.as_bytes());
+    add(b"ctrlmesh policy 4");
+    names.iter().for_each(|name| add(name.as_bytes()));
     for lock in locks.names() {
         add(lock.to_string().as_bytes());
+    }
+    add(b"");
+    for entry in shared.given() {
+        // A struct of texts and lists has a JSON.
+        add(&serde_json::to_vec(entry).unwrap_or_default());
     }
     add(b"");
     for (rule, scope) in scopes.rules() {

@@ -10,7 +10,7 @@ use std::{
 
 use sha2::{Digest, Sha256};
 
-use crate::wire::selector::Selector;
+use ctrlmesh_wire::selector::Selector;
 
 /// The labels of all namespaces at one time, by the namespace's name.
 pub type NamespaceLabels = BTreeMap<String, LabelSet>;
@@ -57,7 +57,7 @@ pub struct Selected {
 
 /// Resolves each selector once, however many rules use it.
 #[derive(Default)]
-pub(in crate::policy) struct Resolved(HashMap<Selector, Selected>);
+pub(crate) struct Resolved(HashMap<Selector, Selected>);
 
 impl Selected {
     fn new(selector: &Selector, known: &NamespaceLabels) -> Self {
@@ -71,7 +71,7 @@ impl Selected {
     }
 
     /// The namespaces that the selector has selected.
-    pub(in crate::policy) fn drawn(selector: Selector, names: BTreeSet<Box<str>>) -> Self {
+    pub(crate) fn drawn(selector: Selector, names: BTreeSet<Box<str>>) -> Self {
         let mut digest = Sha256::new();
         for name in &names {
             digest.update(name.as_bytes());
@@ -90,7 +90,7 @@ impl Selected {
 
     /// Namespaces of these names, as if selected by label.
     #[cfg(test)]
-    pub(in crate::policy) fn of(names: &[&str]) -> Self {
+    pub(crate) fn of(names: &[&str]) -> Self {
         let label = || BTreeMap::from([("k".to_owned(), "v".to_owned())]);
         let known = names.iter().map(|name| ((*name).to_owned(), label().into())).collect();
         Self::new(&"k=v".parse().unwrap_or_default(), &known)
@@ -113,11 +113,7 @@ impl Selected {
 }
 
 impl Resolved {
-    pub(in crate::policy) fn get(
-        &mut self,
-        selector: &Selector,
-        known: &NamespaceLabels,
-    ) -> Selected {
+    pub(crate) fn get(&mut self, selector: &Selector, known: &NamespaceLabels) -> Selected {
         if let Some(selected) = self.0.get(selector) {
             return selected.clone();
         }

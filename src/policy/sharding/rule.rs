@@ -4,10 +4,8 @@
 
 use std::fmt;
 
-use crate::{
-    policy::{GroupResource, resource::storing},
-    wire::dns::{is_label, is_subdomain},
-};
+use crate::{GroupResource, resource::storing};
+use ctrlmesh_wire::dns::{is_label, is_subdomain};
 
 /// A pair of API group and plural resource name, either of which may be a wildcard. Two groups that
 /// serve the same storage are one, as in [`GroupResource`].
@@ -142,7 +140,7 @@ const SHARED_GROUPS: [&str; 4] = [
 
 /// Whether shards must share the resource, so that a rule for *all* resources leaves it alone:
 /// leases, events, reviews, CustomResourceDefinitions. A rule that names one limits it.
-pub(in crate::policy) fn is_shared(group: &str, resource: &str) -> bool {
+pub fn is_shared(group: &str, resource: &str) -> bool {
     match group {
         "" => matches!(resource, "events" | "componentstatuses"),
         "apiextensions.k8s.io" => resource == "customresourcedefinitions",

@@ -3,7 +3,7 @@
 use std::fmt;
 
 use super::Boundary;
-use crate::wire::selector::Selector;
+use ctrlmesh_wire::selector::Selector;
 
 /// The shard's objects of a resource: those that a selector selects and that are in every boundary.
 #[derive(Debug, PartialEq, Eq)]

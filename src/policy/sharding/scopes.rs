@@ -6,7 +6,7 @@ use super::{
     Area, Scope,
     rule::{Name, Rule, is_shared},
 };
-use crate::policy::GroupResource;
+use crate::GroupResource;
 
 /// The scope of every limited resource.
 #[derive(Debug, Default, PartialEq, Eq)]
@@ -40,7 +40,7 @@ impl Scopes {
         for (rule, scope) in rules {
             let Name::Exact(resource) = &rule.resource else { continue };
             let by_group = scopes.named.entry(resource.clone()).or_default();
-            scopes.others.narrow(by_group, &rule.group, scope);
+            scopes.others.restriction(by_group, &rule.group, scope);
         }
         scopes.tell_apart();
         scopes
@@ -143,7 +143,7 @@ impl ByGroup {
     }
 
     /// Inserts `scope` for `group` into `named`, narrowed by the rules for all resources in `self`.
-    fn narrow(&self, named: &mut Self, group: &Name, scope: &Arc<Scope>) {
+    fn restriction(&self, named: &mut Self, group: &Name, scope: &Arc<Scope>) {
         let both = |other: Option<&Arc<Scope>>| match other {
             None => Arc::clone(scope),
             Some(other) => Arc::new(scope.and(other)),
@@ -165,7 +165,7 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::policy::{
+    use crate::{
         Piece,
         sharding::meet::tests::{resources, rule},
     };

@@ -2,13 +2,11 @@
 
 use super::siblings::Siblings;
 use crate::{
-    api::{OwnerDown, Route, Unowned},
-    policy::{
-        GroupResource,
-        sharding::{ObjectFacts, OfNamespace, Scope},
-    },
-    wire::review::{Review, Stated},
+    GroupResource,
+    sharding::{ObjectFacts, OfNamespace, Scope},
 };
+use ctrlmesh_api::{OwnerDown, Route, Unowned};
+use ctrlmesh_wire::review::{Review, Stated};
 
 /// The shard that answers a review.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

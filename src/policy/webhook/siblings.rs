@@ -7,14 +7,12 @@ use std::{
 };
 
 use crate::{
-    policy::{
-        ObjectRef, ShardingDraft,
-        dialect::{Checked, Draft, NamespacesUnknown, Webhook, object_of},
-        parts::Policy,
-        sharding::{NamespaceLabels, Sharding},
-    },
-    wire::selector::Selector,
+    ObjectRef, ShardingDraft,
+    dialect::{Checked, Draft, NamespacesUnknown, Webhook, object_of},
+    parts::Policy,
+    sharding::{NamespaceLabels, Sharding},
 };
+use ctrlmesh_wire::selector::Selector;
 
 /// The shards of one controller that has a webhook, as one of them sees them: the configs of its
 /// namespace with the same `leaderElectionName`, or all without one, that have a `spec.webhook`.

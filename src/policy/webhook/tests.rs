@@ -3,10 +3,8 @@ use std::collections::BTreeMap;
 use serde_json::{Value, json};
 
 use super::*;
-use crate::{
-    policy::{Checked, Draft, Kind, NamespaceLabels, draft},
-    wire::review::Reader,
-};
+use crate::{Checked, Draft, Kind, NamespaceLabels, draft};
+use ctrlmesh_wire::review::Reader;
 
 fn config(name: &str, spec: &Value) -> Checked {
     let mut full = json!({
@@ -100,7 +98,7 @@ fn i13_a_mutating_create_has_no_uid_and_is_answered_where_it_is() {
     let owners: Vec<_> = uids.iter().map(|uid| owner(&halves, &create(uid))).collect();
     assert!(owners.contains(&Owner::Here(Here::Own)) && owners.contains(&Owner::Sibling("up")));
     for (uid, owner) in uids.iter().zip(owners) {
-        let is_low = crate::policy::sharding::fnv1a(uid) < 1 << 63;
+        let is_low = crate::sharding::fnv1a(uid) < 1 << 63;
         assert_eq!(owner == Owner::Here(Here::Own), is_low, "{uid}");
     }
 }
@@ -152,7 +150,7 @@ fn i13_a_subresource_of_another_kind_has_a_namespace_and_perhaps_a_uid() {
         assert_eq!(owner(&spaces, &of("b", "u")), Owner::Sibling("b"), "{kind}");
         assert_eq!(owner(&halves, &of("a", "")), Owner::Here(Here::FactMissing), "{kind}");
         let uid = (0..).map(|at| at.to_string());
-        let mut uid = uid.filter(|uid| crate::policy::sharding::fnv1a(uid) >= 1 << 63);
+        let mut uid = uid.filter(|uid| crate::sharding::fnv1a(uid) >= 1 << 63);
         let uid = uid.next().unwrap();
         assert_eq!(owner(&halves, &of("a", &uid)), Owner::Sibling("up"), "{kind}");
     }

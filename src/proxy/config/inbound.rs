@@ -8,10 +8,8 @@ use std::{
 
 use clap::Args;
 
-use crate::{
-    policy::{BadWebhook, Webhook},
-    sidecar::{INBOUND, Mode, WEBHOOK_CERT_DIR},
-};
+use ctrlmesh_base::sidecar::{INBOUND, Mode, WEBHOOK_CERT_DIR};
+use ctrlmesh_policy::{BadWebhook, Webhook};
 
 /// The flags as they are typed.
 #[derive(Args, Clone, Debug, Default)]
@@ -51,7 +49,6 @@ pub struct Inbound {
 
 /// Flags of the webhook server that cannot be used.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[expect(missing_docs, reason = "the messages say it")]
 pub enum BadInbound {
     #[error("--webhook-port")]
     Port(#[from] BadWebhook),

@@ -4,7 +4,7 @@ use clap::Parser;
 use proptest::{option, prelude::*, sample::select};
 
 use super::*;
-use crate::{
+use ctrlmesh_base::{
     cluster::chain,
     sidecar::{InboundPlan, LeafPlan, ProxyPlan},
 };

@@ -25,7 +25,7 @@ use tokio::{
 };
 use tokio_rustls::{TlsConnector, client::TlsStream};
 
-use crate::net::{
+use ctrlmesh_net::{
     Clock, ManagerAddr,
     leaf::{BadLeaf, enrolment::LeafRequest},
     socket,
@@ -60,7 +60,7 @@ pub struct Manager {
 
 /// The reason why there is no new certificate.
 #[derive(Debug, thiserror::Error)]
-pub(in crate::proxy) enum NotEnrolled {
+pub(crate) enum NotEnrolled {
     #[error("the request could not be made")]
     Request(#[from] rcgen::Error),
     #[error("--manager-token {}", .0.display())]
@@ -92,7 +92,7 @@ pub(in crate::proxy) enum NotEnrolled {
 /// A response without a certificate.
 #[derive(Clone, Debug, PartialEq, Eq, derive_more::Display)]
 #[display("{code}{}", message.as_deref().map(|it| format!(": {it}")).unwrap_or_default())]
-pub(in crate::proxy) struct Denial {
+pub(crate) struct Denial {
     pub(super) code: u16,
     /// The message of its Status. `None` if it has none, as those of other programs.
     pub(super) message: Option<String>,
@@ -101,7 +101,7 @@ pub(in crate::proxy) struct Denial {
 
 /// The reason why a file holds no token.
 #[derive(Debug, thiserror::Error)]
-pub(in crate::proxy) enum BadToken {
+pub(crate) enum BadToken {
     #[error("cannot be read")]
     Unreadable(#[source] io::Error),
     #[error("holds no token: one line is needed, as the kubelet writes it")]

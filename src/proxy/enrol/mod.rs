@@ -4,7 +4,7 @@
 //! certificate was kept, when two thirds of the life of the present one are over, when the mesh's
 //! root is another. The present certificate stays until there is the next. [`pause`] says how long to
 //! wait after a failure. What a certificate must be good for is checked where it is shown
-//! ([`crate::net::leaf::enrolment`]).
+//! ([`ctrlmesh_net::leaf::enrolment`]).
 
 mod ask;
 mod pause;
@@ -22,12 +22,10 @@ use tokio::time::sleep;
 pub use self::ask::Manager;
 use self::{ask::NotEnrolled, pause::Failed};
 use super::metrics::Metrics;
-use crate::{
-    cluster::chain,
-    net::{
-        Clock,
-        leaf::enrolment::{Enrolment, LeafRequest},
-    },
+use ctrlmesh_base::cluster::chain;
+use ctrlmesh_net::{
+    Clock,
+    leaf::enrolment::{Enrolment, LeafRequest},
 };
 
 /// Interval of checks for what does not come by itself: the time by the clock of certificates, and
@@ -186,7 +184,7 @@ mod tests {
     use tokio::time::Instant;
 
     use super::*;
-    use crate::net::{
+    use ctrlmesh_net::{
         ClusterDomain,
         ca::{Authority, CaSpec, Constraints, LeafSpec, Validity, certificate_pem},
         leaf::{BadLeaf, Leaf, enrolment::Kept},

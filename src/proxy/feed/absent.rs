@@ -11,7 +11,7 @@ use tokio::{
     time::{Instant, sleep_until},
 };
 
-use crate::policy::Epoch;
+use ctrlmesh_policy::Epoch;
 
 /// The time in which a client asks again, if it does: client-go's reflector pauses for up to thirty
 /// seconds, and for as long again by jitter (`NewExponentialBackoffManager` in its `reflector.go`).

@@ -5,10 +5,9 @@ use std::{fs, io, path::PathBuf, sync::Arc, time::Duration};
 use tokio::time::{MissedTickBehavior, interval};
 
 use super::{in_force::Feed, namespaces::Resolver};
-use crate::{
-    cluster::{OwnAccess, chain},
-    policy::{self, BadDocument, Checked, ShardingDraft},
-};
+use ctrlmesh_base::cluster::{OwnAccess, chain};
+use ctrlmesh_policy as policy;
+use ctrlmesh_policy::{BadDocument, Checked, ShardingDraft};
 
 /// Bytes of a policy file at most: people or tools write it, and a larger one is a mistake.
 const MAX_BYTES: u64 = 1 << 20;
@@ -18,16 +17,16 @@ const LOOK: Duration = Duration::from_millis(500);
 
 /// A file, and the name of one document in it.
 #[derive(Clone, Debug)]
-pub(in crate::proxy) struct PolicyFile {
-    pub(in crate::proxy) path: PathBuf,
-    pub(in crate::proxy) shard: String,
-    pub(in crate::proxy) namespace: Option<String>,
+pub(crate) struct PolicyFile {
+    pub(crate) path: PathBuf,
+    pub(crate) shard: String,
+    pub(crate) namespace: Option<String>,
 }
 
 /// The reason why the file gives no policy.
 #[derive(Debug, thiserror::Error)]
 #[error("--policy {}", .path.display())]
-pub(in crate::proxy) struct BadPolicyFile {
+pub(crate) struct BadPolicyFile {
     path: PathBuf,
     #[source]
     what: FileFault,
@@ -45,13 +44,13 @@ enum FileFault {
 }
 
 impl PolicyFile {
-    pub(in crate::proxy) fn read(&self) -> Result<ShardingDraft, BadPolicyFile> {
+    pub(crate) fn read(&self) -> Result<ShardingDraft, BadPolicyFile> {
         let read = self.bytes().and_then(|bytes| self.parse(&bytes));
         read.map(|(draft, _)| draft).map_err(|what| self.bad(what))
     }
 
     /// Puts every change of the file in force.
-    pub(in crate::proxy) async fn follow(self, feed: Arc<Feed>) {
+    pub(crate) async fn follow(self, feed: Arc<Feed>) {
         let mut looks = interval(LOOK);
         looks.set_missed_tick_behavior(MissedTickBehavior::Delay);
         let mut last = None;

@@ -16,33 +16,31 @@ use tokio::{
 
 use super::{
     absent::Absent,
-    controller::{Elections, ForeignWrites},
+    controller::Controller,
     locks::KeptLocks,
     moves::Move,
     requests::{Requests, UnderWay},
 };
 use crate::{
-    api::{FenceMode, lease},
-    cluster::chain,
-    policy::{Epoch, Fence, PodConfig, Policy, Sharding, Siblings, ring::Wishes},
-    proxy::{
-        metrics::Metrics,
-        upstream::{Server, Unwritable},
-    },
+    metrics::Metrics,
+    upstream::{Server, Unwritable},
 };
+use ctrlmesh_api::{FenceMode, lease};
+use ctrlmesh_base::cluster::chain;
+use ctrlmesh_policy::{Epoch, Fence, PodConfig, Policy, Sharding, Siblings, ring::Wishes};
 
 /// Positions that become known within this time are written together.
 const GRAIN: Duration = Duration::from_millis(100);
 
 /// The sharding part of a policy in force, with its number.
 #[derive(Debug)]
-pub(in crate::proxy) struct InForce {
-    pub(in crate::proxy) epoch: Epoch,
-    pub(in crate::proxy) sharding: Arc<Sharding>,
+pub(crate) struct InForce {
+    pub(crate) epoch: Epoch,
+    pub(crate) sharding: Arc<Sharding>,
     /// The requests that it has let through, watches aside.
-    pub(in crate::proxy) requests: Arc<Requests>,
+    pub(crate) requests: Arc<Requests>,
     /// The moves by which it came about, and that clients may not have been shown.
-    pub(in crate::proxy) moves: Box<[Arc<Move>]>,
+    pub(crate) moves: Box<[Arc<Move>]>,
     since: Instant,
     /// The sender whose drop marks the end of the last request decided by it.
     until: watch::Sender<()>,
@@ -50,7 +48,7 @@ pub(in crate::proxy) struct InForce {
 
 /// The policy in force, part by part, for all threads.
 #[derive(Debug)]
-pub(in crate::proxy) struct Feed {
+pub(crate) struct Feed {
     in_force: ArcSwapOption<InForce>,
     fence: ArcSwap<Fence>,
     /// The mode of the fence of a config that gives none.
@@ -70,19 +68,18 @@ pub(in crate::proxy) struct Feed {
     has_settled: Notify,
     /// The locks that the pod goes by.
     locks: Mutex<KeptLocks>,
-    elections: Elections,
-    foreign_writes: ForeignWrites,
+    controller: Controller,
     state: Mutex<FeedState>,
     metrics: Arc<Metrics>,
 }
 
 /// The requests that a sharding has let through.
 #[derive(Debug)]
-pub(in crate::proxy) struct LetThrough {
-    pub(in crate::proxy) epoch: Epoch,
-    pub(in crate::proxy) sharding: Arc<Sharding>,
+pub(crate) struct LetThrough {
+    pub(crate) epoch: Epoch,
+    pub(crate) sharding: Arc<Sharding>,
     /// The requests, watches aside.
-    pub(in crate::proxy) requests: Arc<Requests>,
+    pub(crate) requests: Arc<Requests>,
     until: Ends,
 }
 
@@ -92,9 +89,9 @@ type Ends = watch::Receiver<()>;
 
 /// The policy of a pod whose ring puts it in force, part by part, and the wishes of the ring.
 #[derive(Debug, PartialEq, Eq)]
-pub(in crate::proxy) struct Turn {
-    pub(in crate::proxy) policy: Policy,
-    pub(in crate::proxy) wishes: Wishes,
+pub(crate) struct Turn {
+    pub(crate) policy: Policy,
+    pub(crate) wishes: Wishes,
 }
 
 #[derive(Debug, Default)]
@@ -116,7 +113,7 @@ struct FeedState {
 
 /// The state of a source of the policy.
 #[derive(Debug)]
-pub(in crate::proxy) enum SourceState {
+pub(crate) enum SourceState {
     /// The source's data is up to date, and in force.
     Current,
     /// The source's first data has not arrived yet.
@@ -135,7 +132,7 @@ const LOCKS: &str = "locks";
 impl Feed {
     /// The feed of a process that uses these API servers, before its first policy. `state_dir` outlives
     /// the process.
-    pub(in crate::proxy) fn new(
+    pub(crate) fn new(
         servers: Vec<Arc<Server>>,
         state_dir: Option<PathBuf>,
         metrics: Arc<Metrics>,
@@ -152,20 +149,19 @@ impl Feed {
             absent: Absent::new(),
             has_settled: Notify::new(),
             locks: Mutex::new(KeptLocks::open(state_dir)),
-            elections: Elections::default(),
-            foreign_writes: ForeignWrites::default(),
+            controller: Controller::default(),
             state: Mutex::default(),
             metrics,
         }
     }
 
     /// The feed, where the fence of a config that gives no mode has this one.
-    pub(in crate::proxy) fn with_fence_mode(self, fence_mode: FenceMode) -> Self {
+    pub(crate) fn with_fence_mode(self, fence_mode: FenceMode) -> Self {
         Self { fence_mode, ..self }
     }
 
     /// The fence in force.
-    pub(in crate::proxy) fn fence(&self) -> Arc<Fence> {
+    pub(crate) fn fence(&self) -> Arc<Fence> {
         self.fence.load_full()
     }
 
@@ -176,7 +172,7 @@ impl Feed {
     }
 
     /// The policy in force, or `None` before the first.
-    pub(in crate::proxy) fn in_force(&self) -> Option<Arc<InForce>> {
+    pub(crate) fn in_force(&self) -> Option<Arc<InForce>> {
         self.in_force.load_full()
     }
 
@@ -186,27 +182,24 @@ impl Feed {
     }
 
     /// A receiver of every change.
-    pub(in crate::proxy) fn changes(&self) -> watch::Receiver<Epoch> {
+    pub(crate) fn changes(&self) -> watch::Receiver<Epoch> {
         self.changed.subscribe()
     }
 
     /// A receiver of the shards of the pod's controller. They are `None` before the first policy, and
     /// where the controller has no webhook.
-    pub(in crate::proxy) fn siblings(&self) -> watch::Receiver<Option<Arc<Siblings>>> {
+    pub(crate) fn siblings(&self) -> watch::Receiver<Option<Arc<Siblings>>> {
         self.siblings.subscribe()
     }
 
     /// A receiver of the policy that the pod's ring puts in force. `None` before the first config, and
     /// where policies are in force at once.
-    pub(in crate::proxy) fn turn(&self) -> watch::Receiver<Option<Arc<Turn>>> {
+    pub(crate) fn turn(&self) -> watch::Receiver<Option<Arc<Turn>>> {
         self.turn.subscribe()
     }
 
     /// Begins a request under the policy in force. `None` before the first.
-    pub(in crate::proxy) fn begin_request(
-        &self,
-        is_read: bool,
-    ) -> Option<(Arc<InForce>, UnderWay)> {
+    pub(crate) fn begin_request(&self, is_read: bool) -> Option<(Arc<InForce>, UnderWay)> {
         loop {
             let in_force = self.in_force.load_full()?;
             if let Some(begun) = in_force.requests.begin(is_read) {
@@ -216,35 +209,35 @@ impl Feed {
     }
 
     /// The requests of the present epoch. `None` before the first.
-    pub(in crate::proxy) fn let_through(&self) -> Option<LetThrough> {
+    pub(crate) fn let_through(&self) -> Option<LetThrough> {
         self.in_force().as_deref().map(LetThrough::by)
     }
 
     /// Ends the present epoch: the process has had its last request.
-    pub(in crate::proxy) fn end_requests(&self) -> Option<LetThrough> {
+    pub(crate) fn end_requests(&self) -> Option<LetThrough> {
         let over = self.let_through()?;
         over.requests.are_over();
         Some(over)
     }
 
     /// Records that a watch has ended, whose client was shown the collection in this epoch.
-    pub(in crate::proxy) fn has_left(&self, collection: u64, epoch: Epoch) {
+    pub(crate) fn has_left(&self, collection: u64, epoch: Epoch) {
         self.absent.left(collection, epoch);
     }
 
     /// Records that a client has asked for a collection, or has been turned away (`None`): if it gets
     /// nothing, it pauses anew.
-    pub(in crate::proxy) fn has_asked(&self, collection: Option<u64>) {
+    pub(crate) fn has_asked(&self, collection: Option<u64>) {
         self.absent.has_asked(collection);
     }
 
     /// Records that a client was shown the collection anew.
-    pub(in crate::proxy) fn came_back(&self, collection: u64) {
+    pub(crate) fn came_back(&self, collection: u64) {
         self.absent.came_back(collection);
     }
 
     /// Records that a client was given a list of the collection, which was decided in this epoch.
-    pub(in crate::proxy) fn was_listed(&self, collection: u64, epoch: Epoch) {
+    pub(crate) fn was_listed(&self, collection: u64, epoch: Epoch) {
         self.absent.came_back(collection);
         if self.in_force().is_some_and(|present| present.epoch > epoch) {
             self.absent.left(collection, epoch);
@@ -252,12 +245,12 @@ impl Feed {
     }
 
     /// Waits until no client goes by a watch of this epoch, or before, that has ended.
-    pub(in crate::proxy) async fn have_come_back(&self, epoch: Epoch) {
+    pub(crate) async fn have_come_back(&self, epoch: Epoch) {
         self.absent.have_come_back(epoch).await;
     }
 
     /// Waits until a write of unknown end is given up.
-    pub(in crate::proxy) async fn has_lost(&self) {
+    pub(crate) async fn has_lost(&self) {
         self.has_lost.notified().await;
     }
 
@@ -272,7 +265,7 @@ impl Feed {
     }
 
     /// The problems of the sources; `None` if the newest input is in force.
-    pub(in crate::proxy) fn problem(&self) -> Option<String> {
+    pub(crate) fn problem(&self) -> Option<String> {
         let state = self.state.lock();
         let problems: Vec<&str> = state.problems.values().map(String::as_str).collect();
         (!problems.is_empty()).then(|| problems.join("; "))
@@ -289,7 +282,7 @@ impl Feed {
     }
 
     /// The policy with the locks that the pod goes by: those of its start.
-    pub(in crate::proxy) fn with_kept_locks(&self, policy: Policy) -> Policy {
+    pub(crate) fn with_kept_locks(&self, policy: Policy) -> Policy {
         let (policy, changed) = self.locks.lock().keep(policy);
         let state = changed
             .map_or(SourceState::Current, |changed| SourceState::Rejected(changed.to_string()));
@@ -297,24 +290,25 @@ impl Feed {
         policy
     }
 
-    /// The elections of the pod's controller.
-    pub(in crate::proxy) const fn elections(&self) -> &Elections {
-        &self.elections
+    /// What the requests of the pod's controller show of it.
+    pub(crate) const fn controller(&self) -> &Controller {
+        &self.controller
     }
 
-    /// The foreign writes of the pod's controller.
-    pub(in crate::proxy) const fn foreign_writes(&self) -> &ForeignWrites {
-        &self.foreign_writes
+    /// The related resources that no limit names now. None before there is a policy.
+    pub(crate) fn related_said(&self) -> lease::RelatedResources {
+        let in_force = self.in_force();
+        in_force.map(|it| self.controller.related.said(&it.sharding)).unwrap_or_default()
     }
 
     /// The elections of the pod's controller, for its Lease.
-    pub(in crate::proxy) fn elections_said(&self) -> lease::Elections {
+    pub(crate) fn elections_said(&self) -> lease::Elections {
         let waits_for_restart = self.state.lock().problems.contains_key(LOCKS);
-        lease::Elections { waits_for_restart, ..self.elections.said() }
+        lease::Elections { waits_for_restart, ..self.controller.elections.said() }
     }
 
     /// Records the state of a source, and logs a new problem.
-    pub(in crate::proxy) fn note(&self, source: &'static str, is: SourceState) {
+    pub(crate) fn note(&self, source: &'static str, is: SourceState) {
         let mut state = self.state.lock();
         let (SourceState::Awaited(problem)
         | SourceState::Lost(problem)
@@ -344,7 +338,7 @@ impl Feed {
 
     /// Puts a policy in force, each part that is another than the present one. Returns whether it is,
     /// and the sharding whose epoch has ended by that.
-    pub(in crate::proxy) fn install(&self, policy: Policy) -> (bool, Option<LetThrough>) {
+    pub(crate) fn install(&self, policy: Policy) -> (bool, Option<LetThrough>) {
         let Policy { config, sharding, fence } = policy;
         let mut state = self.state.lock();
         let fence = Fence::clone(&fence).or_mode(self.fence_mode);
@@ -419,7 +413,7 @@ impl Feed {
 
     /// Stores the past for the next process. A change is stored as complete when the last request
     /// of the epochs before it has ended: until then it may still show positions.
-    pub(in crate::proxy) async fn keep_past(&self) {
+    pub(crate) async fn keep_past(&self) {
         let mut changes = self.changes();
         loop {
             let epoch = *changes.borrow_and_update();
@@ -442,17 +436,17 @@ impl Feed {
     }
 
     /// Requests a write of the past: a floor that was unknown is known.
-    pub(in crate::proxy) fn has_settled(&self) {
+    pub(crate) fn has_settled(&self) {
         self.has_settled.notify_one();
     }
 
     /// Records when the pod's Lease was last written, or that it has none.
-    pub(in crate::proxy) fn note_lease(&self, renewed: Option<Instant>) {
+    pub(crate) fn note_lease(&self, renewed: Option<Instant>) {
         self.state.lock().renewed = renewed;
     }
 
     /// Updates the metrics of the ages of the policy and of the pod's Lease.
-    pub(in crate::proxy) fn set_ages(&self) {
+    pub(crate) fn set_ages(&self) {
         if let Some(in_force) = self.in_force() {
             self.metrics.policy_age.set(in_force.since.elapsed().as_secs_f64());
         }
@@ -471,7 +465,7 @@ impl LetThrough {
 
     /// Waits until all watches were brought over to a later epoch, or have ended, and all answers
     /// were given.
-    pub(in crate::proxy) fn brought_over(&self) -> impl Future<Output = ()> + Send + use<> {
+    pub(crate) fn brought_over(&self) -> impl Future<Output = ()> + Send + use<> {
         let mut until = self.until.clone();
         async move {
             let _ = until.changed().await;
@@ -493,7 +487,7 @@ fn show<T: PartialEq>(shown: &watch::Sender<Option<Arc<T>>>, now: Option<T>) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::policy::from_documents;
+    use ctrlmesh_policy::from_documents;
 
     fn policy(pods: &str, limit: &str) -> Policy {
         let yaml = format!(

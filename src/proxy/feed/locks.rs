@@ -7,7 +7,7 @@ use std::{fs, io, path::PathBuf, sync::Arc};
 
 use serde::{Deserialize, Serialize};
 
-use crate::policy::{LockName, Locks, Policy};
+use ctrlmesh_policy::{LockName, Locks, Policy};
 
 /// Bytes of the file for the most locks with the longest names, and more.
 const MAX_BYTES: u64 = 1 << 16;
@@ -122,7 +122,7 @@ fn read(path: &PathBuf) -> io::Result<Kept> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::policy::from_documents;
+    use ctrlmesh_policy::from_documents;
 
     fn policy(shard: &str, locks: &str) -> Policy {
         let yaml = format!(

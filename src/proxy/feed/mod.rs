@@ -18,9 +18,10 @@ mod shown;
 
 pub(super) use self::{
     cluster::follow_cluster,
-    controller::Elections,
+    controller::{Elections, KnownRequests},
     file::PolicyFile,
     in_force::{Feed, InForce, LetThrough, SourceState, Turn},
+    labels::OwnPod,
     requests::UnderWay,
     shown::follow_moves,
 };

@@ -5,13 +5,13 @@ use std::sync::{
     atomic::{AtomicBool, Ordering::Relaxed},
 };
 
-use crate::policy::Sharding;
+use ctrlmesh_policy::Sharding;
 
 /// A move of the boundary.
 #[derive(Debug)]
-pub(in crate::proxy) struct Move {
+pub(crate) struct Move {
     /// The boundary before.
-    pub(in crate::proxy) before: Arc<Sharding>,
+    pub(crate) before: Arc<Sharding>,
     is_shown: AtomicBool,
     is_over: AtomicBool,
 }
@@ -33,12 +33,12 @@ impl Move {
     }
 
     /// Whether the clients were shown all of it.
-    pub(in crate::proxy) fn is_shown(&self) -> bool {
+    pub(crate) fn is_shown(&self) -> bool {
         self.is_shown.load(Relaxed)
     }
 
     /// Whether the clients have worked off what they were shown.
-    pub(in crate::proxy) fn is_over(&self) -> bool {
+    pub(crate) fn is_over(&self) -> bool {
         self.is_over.load(Relaxed)
     }
 }

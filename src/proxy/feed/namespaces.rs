@@ -14,10 +14,10 @@ use kube::{
 use tokio::time::Instant;
 
 use super::in_force::{Feed, SourceState, Turn};
-use crate::{
-    cluster::{Followed, OwnAccess, Update, describe},
-    net::clock::reached,
-    policy::{Checked, LabelSet, NamespacesUnknown, Policy, ShardingDraft, Siblings, ring::Wishes},
+use ctrlmesh_base::cluster::{OwnAccess, Reflector, Update, describe};
+use ctrlmesh_net::clock::reached;
+use ctrlmesh_policy::{
+    Checked, LabelSet, NamespacesUnknown, Policy, ShardingDraft, Siblings, ring::Wishes,
 };
 
 /// The shortest interval between two policies of one draft.
@@ -45,7 +45,7 @@ pub(super) struct Resolver {
 }
 
 struct LabelWatch {
-    followed: Followed<NamespaceMeta, LabelSet>,
+    reflector: Reflector<NamespaceMeta, LabelSet>,
     /// The field that needs the labels.
     needed_by: NamespacesUnknown,
     /// The failure that keeps labels from arriving.
@@ -93,7 +93,7 @@ impl Resolver {
         loop {
             let Some(watch) = &mut self.watch else { return pending().await };
             let step = tokio::select! {
-                step = watch.followed.next() => step,
+                step = watch.reflector.next() => step,
                 () = reached(watch.due) => {
                     self.resolve();
                     continue;
@@ -101,7 +101,7 @@ impl Resolver {
             };
             match step {
                 Update::Listing => continue,
-                Update::Failed(trouble) => watch.trouble = Some(describe(&trouble, SOURCE, REMEDY)),
+                Update::Failed(error) => watch.trouble = Some(describe(&error, SOURCE, REMEDY)),
                 Update::Whole { is_other } => {
                     watch.trouble = None;
                     if is_other && watch.due.is_none() {
@@ -118,10 +118,10 @@ impl Resolver {
             None => None,
             Some(watch) => {
                 watch.due = None;
-                if watch.followed.known().is_some() {
+                if watch.reflector.known().is_some() {
                     watch.rested = Instant::now() + REST;
                 }
-                watch.followed.known()
+                watch.reflector.known()
             }
         };
         if let Some(draft) = &self.draft {
@@ -164,13 +164,13 @@ impl LabelWatch {
             let meta = namespace.metadata;
             (meta.name.unwrap_or_default(), meta.labels.unwrap_or_default().into())
         };
-        let followed = Followed::new(access, watch, labels);
-        Self { followed, needed_by, trouble: None, due: None, rested: Instant::now() }
+        let reflector = Reflector::new(access, watch, labels);
+        Self { reflector, needed_by, trouble: None, due: None, rested: Instant::now() }
     }
 
     fn state(&self) -> SourceState {
         let NamespacesUnknown { object, field } = &self.needed_by;
-        match (self.followed.known(), &self.trouble) {
+        match (self.reflector.known(), &self.trouble) {
             (Some(_), None) => SourceState::Current,
             (Some(_), Some(trouble)) => {
                 SourceState::Lost(format!("{trouble}; the labels that were known last count"))

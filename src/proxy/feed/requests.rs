@@ -15,7 +15,7 @@ use std::{
 use parking_lot::Mutex;
 use tokio::{
     sync::Notify,
-    time::{interval, sleep},
+    time::{self, interval, sleep, timeout_at},
 };
 
 /// The time that the API server takes for a write at most (`--request-timeout`).
@@ -25,7 +25,7 @@ const LOOK: Duration = Duration::from_secs(1);
 
 /// The requests of one epoch, watches aside.
 #[derive(Debug, Default)]
-pub(in crate::proxy) struct Requests {
+pub(crate) struct Requests {
     under_way: AtomicUsize,
     is_over: AtomicBool,
     ended: Notify,
@@ -37,11 +37,13 @@ pub(in crate::proxy) struct Requests {
 
 /// A request that a sharding has let through. Dropping it before its end is known is an unknown end.
 #[derive(Debug)]
-pub(in crate::proxy) struct UnderWay {
+pub(crate) struct UnderWay {
     of: Arc<Requests>,
     is_read: bool,
+    /// The beginning of a write. `None` if it only reads.
+    begun: Option<time::Instant>,
     /// Whether its end is known.
-    is_ended: bool,
+    is_ended: AtomicBool,
 }
 
 impl Requests {
@@ -55,7 +57,9 @@ impl Requests {
         self.under_way.fetch_add(1, SeqCst);
         fence(SeqCst);
         let is_over = self.is_over.load(SeqCst);
-        let begun = UnderWay { of: Arc::clone(self), is_read, is_ended: is_read || is_over };
+        let is_ended = AtomicBool::new(is_read || is_over);
+        let begun = (!is_read).then(time::Instant::now);
+        let begun = UnderWay { of: Arc::clone(self), is_read, begun, is_ended };
         Some(begun).filter(|_| !is_over)
     }
 
@@ -68,36 +72,42 @@ impl Requests {
     }
 
     /// The number of those whose end has not come.
-    pub(in crate::proxy) fn under_way(&self) -> usize {
+    pub(crate) fn under_way(&self) -> usize {
         self.under_way.load(SeqCst)
     }
 
     /// Waits for the end of the last request of an epoch that is over.
-    pub(in crate::proxy) async fn ended(&self) {
+    pub(crate) async fn ended(&self) {
         while self.under_way() > 0 {
             self.ended.notified().await;
         }
     }
 
     /// The time at which the last one of unknown end was given up, since this was asked before.
-    pub(in crate::proxy) fn take_lost(&self) -> Option<Instant> {
+    pub(crate) fn take_lost(&self) -> Option<Instant> {
         self.lost.lock().take()
     }
 }
 
 impl UnderWay {
     /// Whether it only reads.
-    pub(in crate::proxy) fn is_read(&self) -> bool {
+    pub(crate) fn is_read(&self) -> bool {
         self.is_read
     }
 
     /// Notes that its end is known.
-    pub(in crate::proxy) fn end(mut self) {
-        self.is_ended = true;
+    pub(crate) fn end(&self) {
+        self.is_ended.store(true, SeqCst);
+    }
+
+    /// Waits for an answer for as long as a write may take, from its beginning.
+    pub(crate) async fn in_time<T>(&self, answer: impl Future<Output = T>) -> Option<T> {
+        let begun = self.begun.unwrap_or_else(time::Instant::now);
+        timeout_at(begun + LONGEST, answer).await.ok()
     }
 
     /// Waits until it has taken longer than a write may, and another epoch has begun.
-    pub(in crate::proxy) async fn overdue(&self) {
+    pub(crate) async fn overdue(&self) {
         sleep(LONGEST).await;
         let mut looks = interval(LOOK);
         while !self.of.is_over.load(SeqCst) {
@@ -108,7 +118,7 @@ impl UnderWay {
 
 impl Drop for UnderWay {
     fn drop(&mut self) {
-        if !self.is_ended {
+        if !self.is_ended.load(SeqCst) {
             *self.of.lost.lock() = Some(Instant::now());
             self.of.has_lost.notify_one();
         }
@@ -136,6 +146,7 @@ mod tests {
         drop(read);
         assert_eq!(ended.as_mut().now_or_never(), None);
         write.end();
+        drop(write);
         assert_eq!(ended.now_or_never(), Some(()));
         assert_eq!(requests.take_lost(), None);
     }

@@ -22,10 +22,7 @@ const WORKED_OFF: Duration = Duration::from_secs(2);
 impl LetThrough {
     /// Waits until clients go by a later epoch: watches were brought over, or have ended and their clients
     /// are back.
-    pub(in crate::proxy) fn shown(
-        &self,
-        feed: &Arc<Feed>,
-    ) -> impl Future<Output = ()> + Send + use<> {
+    pub(crate) fn shown(&self, feed: &Arc<Feed>) -> impl Future<Output = ()> + Send + use<> {
         let brought_over = timeout(SHOWN, self.brought_over());
         let (feed, epoch) = (Arc::clone(feed), self.epoch);
         async move {
@@ -36,7 +33,7 @@ impl LetThrough {
 }
 
 /// Notes when each move is shown, and when it is over.
-pub(in crate::proxy) async fn follow_moves(feed: Arc<Feed>) {
+pub(crate) async fn follow_moves(feed: Arc<Feed>) {
     let mut changes = feed.changes();
     let mut under_way = FuturesUnordered::new();
     loop {

@@ -12,24 +12,22 @@ use rustls_pki_types::ServerName;
 use tokio::{net::TcpStream, time::sleep};
 use tokio_rustls::StartHandshake;
 
-use super::{operator::Way, review, review::Client, state::Inbound};
+use super::{operator::WebhookTarget, review, review::Client, state::Inbound};
 use crate::{
-    net::{
-        drain::Draining,
-        goodbye::Polite,
-        peer::{PEER_NAME, Proof, peer_of},
-        sips::Sips,
-        tls::{H2, HTTP_11},
-    },
-    proxy::{
-        legs::{Carried, ClientStream, Finish, drive, h1_server, h2_client},
-        metrics::Leg,
-        outcome::{Closed, Live},
-        shared::{Tasks, Worker},
-        stall::Stalls,
-        tls::{answer_hello, read_hello},
-        upstream::{ClientBody, Leftover},
-    },
+    legs::{Carried, ClientStream, Finish, drive, h1_server, h2_client},
+    metrics::Leg,
+    outcome::{Closed, Live},
+    shared::{Tasks, Worker},
+    stall::Stalls,
+    tls::{answer_hello, read_hello},
+    upstream::{ClientBody, Leftover},
+};
+use ctrlmesh_net::{
+    capped_reads::CappedReads,
+    close_tracker::CloseTracker,
+    drain::Draining,
+    peer::{PEER_NAME, Proof, peer_of},
+    tls::{H2, HTTP_11},
 };
 
 /// Bytes of a head, and of a body that are read at once, in HTTP/1.1: reviews have small heads, and
@@ -43,7 +41,7 @@ const NEXT_REQUEST: Duration = Duration::from_secs(1);
 
 /// Serves a client that dialled the webhook server at `at`, until one side ends. Returns how, and the
 /// leg, which only the ClientHello shows.
-pub(in crate::proxy) async fn serve(
+pub(crate) async fn serve(
     worker: Rc<Worker>,
     inbound: Rc<Inbound>,
     id: u64,
@@ -65,13 +63,13 @@ pub(in crate::proxy) async fn serve(
     } else {
         from_api_server(&inbound, hello, at).await
     };
-    let (stream, way) = match shaken {
+    let (stream, target) = match shaken {
         Ok(shaken) => shaken,
         Err(why) => return (why, leg),
     };
     let proof = is_peer.then(|| Proof::of_client(stream.get_ref().1));
     let is_h2 = stream.get_ref().1.alpn_protocol() == Some(H2);
-    let (stream, goodbye) = Polite::new(stream);
+    let (stream, peer_closed) = CloseTracker::new(stream);
     let tasks = Tasks::default();
     let stalls = Rc::new(Stalls::new(Arc::clone(&worker.shared.unread)));
     let metrics = Arc::clone(&worker.shared.metrics);
@@ -80,7 +78,7 @@ pub(in crate::proxy) async fn serve(
         leg,
         worker,
         inbound,
-        way,
+        target,
         stalls: Rc::clone(&stalls),
         draining: draining.clone(),
     });
@@ -91,10 +89,10 @@ pub(in crate::proxy) async fn serve(
         serve_h1(client, stream, draining).await
     };
     metrics.panics.inc_by(tasks.end());
-    (closed.after(&goodbye), leg)
+    (closed.after(&peer_closed), leg)
 }
 
-type Shaken = (tokio_rustls::server::TlsStream<TcpStream>, Way);
+type Shaken = (tokio_rustls::server::TlsStream<TcpStream>, WebhookTarget);
 
 /// Another pod of the namespace, which proves which one.
 async fn from_peer(
@@ -106,7 +104,7 @@ async fn from_peer(
     let stream = answer_hello(hello, tls.accepting()).await?;
     // One that offers no protocol is not refused by the library.
     peer_of(stream.get_ref().1).map_err(|_| Closed::ClientHandshake)?;
-    Ok((stream, Way { at, name: None, offers_h2: true }))
+    Ok((stream, WebhookTarget { at, name: None, offers_h2: true }))
 }
 
 /// Anybody else, who is shown the operator's certificate, in a protocol that the operator speaks. If
@@ -116,8 +114,8 @@ async fn from_api_server(
     hello: StartHandshake<TcpStream>,
     at: SocketAddr,
 ) -> Result<Shaken, Closed> {
-    let way = asked(&hello.client_hello(), at);
-    let protocol = match inbound.operator.is_h2(&way).await {
+    let target = asked(&hello.client_hello(), at);
+    let protocol = match inbound.operator.is_h2(&target).await {
         Ok(true) => H2,
         Ok(false) => HTTP_11,
         Err(why) => {
@@ -126,13 +124,13 @@ async fn from_api_server(
         }
     };
     let config = Arc::new(inbound.webhook.server.speaking(Some(protocol)));
-    Ok((answer_hello(hello, config).await?, way))
+    Ok((answer_hello(hello, config).await?, target))
 }
 
-fn asked(hello: &ClientHello<'_>, at: SocketAddr) -> Way {
+fn asked(hello: &ClientHello<'_>, at: SocketAddr) -> WebhookTarget {
     let name = hello.server_name().and_then(|name| ServerName::try_from(name.to_owned()).ok());
     let offers_h2 = hello.alpn().is_some_and(|mut offered| offered.any(|offered| offered == H2));
-    Way { at, name, offers_h2 }
+    WebhookTarget { at, name, offers_h2 }
 }
 
 async fn serve_h2(
@@ -165,8 +163,9 @@ async fn serve_h1(client: Rc<Client>, stream: ClientStream, draining: Draining) 
         let request = ClientBody::of(request, Some(Rc::clone(&rest)));
         Box::pin(review::serve(Rc::clone(&client), request))
     });
-    let connection =
-        h1_server().max_buf_size(READ_BUFFER).serve_connection(TokioIo::new(Sips(stream)), service);
+    let connection = h1_server()
+        .max_buf_size(READ_BUFFER)
+        .serve_connection(TokioIo::new(CappedReads(stream)), service);
     let connection = Box::pin(connection);
     let finish = |connection: Pin<&mut _>, why| {
         if why != Finish::Drain {

@@ -5,7 +5,7 @@ use http::{
     uri::{Authority, PathAndQuery, Scheme},
 };
 
-use crate::proxy::upstream::strip_hop_by_hop;
+use crate::upstream::strip_hop_by_hop;
 
 /// The header by which a peer says: answer this review, whatever your own policy says. Its value is
 /// the ALPN identifier of the best protocol that the API server offers the peer, `h2` or `http/1.1`.

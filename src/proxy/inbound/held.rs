@@ -6,11 +6,9 @@ use bytes::Bytes;
 use http_body_util::BodyExt;
 use memmap2::MmapMut;
 
-use crate::{
-    policy::{Answerer, Here, Owner, Refusal, Refused, Siblings},
-    proxy::upstream::{ClientBody, Place, Room},
-    wire::review::{Operation, Reader, Review},
-};
+use crate::upstream::{ClientBody, Place, Room};
+use ctrlmesh_policy::{Answerer, Here, Owner, Refusal, Refused, Siblings};
+use ctrlmesh_wire::review::{Operation, Reader, Review};
 
 /// Bytes of a copied piece.
 const BLOCK: usize = 256 << 10;

@@ -23,17 +23,13 @@ use tokio_rustls::{TlsConnector, client};
 
 use super::head::{self, Hop};
 use crate::{
-    net::{
-        pair::{ForeignCertificate, OperatorTls},
-        socket,
-        tls::{H2, HTTP_11, tls_error},
-    },
-    proxy::{
-        shared::Tasks,
-        upstream::{
-            Broken, ClientBody, Line, RequestBody, UpstreamBody, Whole, h1_requests, http2,
-        },
-    },
+    shared::Tasks,
+    upstream::{Broken, ClientBody, Line, RequestBody, UpstreamBody, Whole, h1_requests, http2},
+};
+use ctrlmesh_net::{
+    pair::{ForeignCertificate, OperatorTls},
+    socket,
+    tls::{H2, HTTP_11, tls_error},
 };
 
 /// Timeout of TCP and TLS, together.
@@ -66,7 +62,7 @@ struct Open(Rc<Cell<usize>>);
 
 /// The way to the server of one client.
 #[derive(Clone, Debug)]
-pub(super) struct Way {
+pub(super) struct WebhookTarget {
     pub(super) at: SocketAddr,
     /// The name in the client's SNI.
     pub(super) name: Option<ServerName<'static>>,
@@ -110,7 +106,7 @@ pub(super) enum Failed {
     Broken(Broken),
 }
 
-impl Way {
+impl WebhookTarget {
     /// The way of a request that a peer has sent on: as the API server came to that pod. The name in
     /// its SNI is that of the URL.
     pub(super) fn of_received<B>(&self, hop: &Hop, request: &Request<B>) -> Self {
@@ -157,20 +153,20 @@ impl Operator {
     }
 
     /// Whether the server speaks HTTP/2 to a client that offers this. Dials it if no line is free.
-    pub(super) async fn is_h2(&self, way: &Way) -> Result<bool, NotSent> {
-        let line = self.take(way).await?;
+    pub(super) async fn is_h2(&self, target: &WebhookTarget) -> Result<bool, NotSent> {
+        let line = self.take(target).await?;
         let is_h2 = line.is_h2();
-        self.keep(way, line);
+        self.keep(target, line);
         Ok(is_h2)
     }
 
     /// Sends a request, once more if the server closed the line before it took the first, or may have.
     pub(super) async fn send(
         &self,
-        way: &Way,
+        target: &WebhookTarget,
         outgoing: Outgoing,
     ) -> Result<Response<UpstreamBody>, Failed> {
-        let mut line = match self.take(way).await {
+        let mut line = match self.take(target).await {
             Ok(line) => line,
             Err(why) => return Err(Failed::NotSent(why, Some(Box::new(outgoing)))),
         };
@@ -182,31 +178,31 @@ impl Operator {
             Err(Broken::Closed(_)) => is_repeatable,
         };
         if let (true, Some(again)) = (is_to_repeat, again) {
-            line = match self.dial(way).await {
+            line = match self.dial(target).await {
                 Ok(line) => line,
                 Err(why) => return Err(Failed::NotSent(why, Some(Box::new(again)))),
             };
             sent = line.send(again.into_request(line.is_h2())).await;
         }
         let reply = sent.map_err(failed)?;
-        self.keep(way, line);
+        self.keep(target, line);
         Ok(reply)
     }
 
     /// A line that is free, or a new one. One of HTTP/1.1 is the caller's alone until it is kept.
-    async fn take(&self, way: &Way) -> Result<Rc<Line>, NotSent> {
-        if let Some(line) = self.free(way) {
+    async fn take(&self, target: &WebhookTarget) -> Result<Rc<Line>, NotSent> {
+        if let Some(line) = self.free(target) {
             return Ok(line);
         }
-        self.dial(way).await
+        self.dial(target).await
     }
 
-    fn free(&self, way: &Way) -> Option<Rc<Line>> {
+    fn free(&self, target: &WebhookTarget) -> Option<Rc<Line>> {
         let now = Instant::now();
         let mut lines = self.lines.borrow_mut();
         lines.retain(|kept| !kept.line.is_over() && now.duration_since(kept.used) <= IDLE);
         let is_free = |kept: &Kept| {
-            kept.at == way.at && kept.is_offered_h2 == way.offers_h2 && kept.line.is_free()
+            kept.at == target.at && kept.is_offered_h2 == target.offers_h2 && kept.line.is_free()
         };
         let at = lines.iter().rposition(is_free)?;
         if lines[at].line.is_h2() {
@@ -216,29 +212,29 @@ impl Operator {
         Some(lines.remove(at).line)
     }
 
-    fn keep(&self, way: &Way, line: Rc<Line>) {
+    fn keep(&self, target: &WebhookTarget, line: Rc<Line>) {
         let mut lines = self.lines.borrow_mut();
         if lines.iter().any(|kept| Rc::ptr_eq(&kept.line, &line)) {
             return;
         }
         let used = Instant::now();
-        lines.push(Kept { line, is_offered_h2: way.offers_h2, at: way.at, used });
+        lines.push(Kept { line, is_offered_h2: target.offers_h2, at: target.at, used });
     }
 
-    async fn dial(&self, way: &Way) -> Result<Rc<Line>, NotSent> {
+    async fn dial(&self, target: &WebhookTarget) -> Result<Rc<Line>, NotSent> {
         if self.open.get() >= MOST {
             return Err(NotSent::Full);
         }
         // Boxed, as it is rare and large: a request's future is copied when its task starts.
-        let line = timeout(DIAL_TIMEOUT, Box::pin(self.connect(way))).await;
+        let line = timeout(DIAL_TIMEOUT, Box::pin(self.connect(target))).await;
         line.unwrap_or(Err(NotSent::Silent)).map(Rc::new)
     }
 
-    async fn connect(&self, way: &Way) -> Result<Line, NotSent> {
-        let tcp = socket::dial(way.at).await.map_err(NotSent::Unreachable)?;
-        let protocols: &[&[u8]] = if way.offers_h2 { &[H2, HTTP_11] } else { &[HTTP_11] };
+    async fn connect(&self, target: &WebhookTarget) -> Result<Line, NotSent> {
+        let tcp = socket::dial(target.at).await.map_err(NotSent::Unreachable)?;
+        let protocols: &[&[u8]] = if target.offers_h2 { &[H2, HTTP_11] } else { &[HTTP_11] };
         let config = Arc::new(self.tls.offering(protocols.iter().copied()));
-        let name = way.name.clone().unwrap_or_else(|| ServerName::from(way.at.ip()));
+        let name = target.name.clone().unwrap_or_else(|| ServerName::from(target.at.ip()));
         let stream: client::TlsStream<TcpStream> =
             TlsConnector::from(config).connect(name, tcp).await.map_err(not_trusted)?;
         if stream.get_ref().1.alpn_protocol() == Some(H2) {

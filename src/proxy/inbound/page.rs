@@ -9,7 +9,8 @@ use super::{
     operator::NotSent,
     state::{Problems, Webhook},
 };
-use crate::{cluster::chain, proxy::shared::Shared, sidecar::Mode};
+use crate::shared::Shared;
+use ctrlmesh_base::{cluster::chain, sidecar::Mode};
 
 impl Webhook {
     /// Keeps the reason why the operator did not take a request.
@@ -25,10 +26,7 @@ impl Webhook {
 
 /// The state of the leg, for `/readyz`: an error if reviews cannot be answered here although the
 /// operator may listen. `None` where no webhook is asked for.
-pub(in crate::proxy) fn ready(
-    shared: &Shared,
-    webhook: Option<&Webhook>,
-) -> Option<Result<String, String>> {
+pub(crate) fn ready(shared: &Shared, webhook: Option<&Webhook>) -> Option<Result<String, String>> {
     let asked = shared.feed.siblings().borrow().as_ref().map(|it| it.webhook().port);
     match (webhook, asked) {
         (None, None) => None,
@@ -50,7 +48,7 @@ pub(in crate::proxy) fn ready(
 
 impl Webhook {
     /// The end of the operator's certificate. `None` if there is none.
-    pub(in crate::proxy) fn certificate_not_after(&self) -> Option<SystemTime> {
+    pub(crate) fn certificate_not_after(&self) -> Option<SystemTime> {
         self.pair.validity().map(|validity| validity.to)
     }
 
@@ -92,7 +90,7 @@ impl Webhook {
 }
 
 /// The pods of the controller's shards, for `/debug/peers`.
-pub(in crate::proxy) fn peers(webhook: Option<&Webhook>) -> Value {
+pub(crate) fn peers(webhook: Option<&Webhook>) -> Value {
     let Some(webhook) = webhook else { return json!({"webhook": null}) };
     let siblings = webhook.siblings();
     let broken = siblings

@@ -13,19 +13,17 @@ use tokio::time::{Instant, sleep_until, timeout};
 
 use super::state::Webhook;
 use crate::{
-    cluster::chain,
-    net::{
-        listening::{Search, Wanted},
-        pair::PairNames,
-        socket,
-    },
-    policy::CertFiles,
-    proxy::{
-        config::Inbound,
-        listen::{self, Hands, Leads, Listener},
-        shared::Shared,
-    },
+    config::Inbound,
+    listen::{self, Hands, Leads, Listener},
+    shared::Shared,
 };
+use ctrlmesh_base::cluster::chain;
+use ctrlmesh_net::{
+    listening::{Search, Wanted},
+    pair::PairNames,
+    socket,
+};
+use ctrlmesh_policy::CertFiles;
 
 /// Least and greatest time between two looks at the operator's port.
 const LOOK: Duration = Duration::from_millis(100);
@@ -42,7 +40,7 @@ const LINGER: Duration = Duration::from_secs(2);
 const CERTIFICATE_LOOK: Duration = Duration::from_secs(1);
 
 /// Accepts while the operator listens, and deals to the data threads. Never returns.
-pub(in crate::proxy) async fn keep(webhook: Arc<Webhook>, hands: Hands, shared: Arc<Shared>) {
+pub(crate) async fn keep(webhook: Arc<Webhook>, hands: Hands, shared: Arc<Shared>) {
     let (mut look_due, mut certificate_due) = (Instant::now(), Instant::now());
     let mut search = Search::default();
     let mut door = Door::default();
@@ -68,7 +66,7 @@ pub(in crate::proxy) async fn keep(webhook: Arc<Webhook>, hands: Hands, shared: 
             accepting = webhook.listen().map(|listener| {
                 let (hands, shared) = (hands.clone(), Arc::clone(&shared));
                 let accept = async move {
-                    listen::accept(listener, hands, &shared.outages, &shared.metrics).await;
+                    listen::accept(listener, hands, &shared.accept_backoff, &shared.metrics).await;
                 };
                 Box::pin(accept) as _
             });
@@ -84,7 +82,7 @@ fn cpu_time() -> Duration {
 
 /// Resolves when no connections are taken, or after the time in which they still are after the
 /// operator's end.
-pub(in crate::proxy) async fn closed(webhook: Arc<Webhook>) {
+pub(crate) async fn closed(webhook: Arc<Webhook>) {
     let mut is_open = webhook.is_open.subscribe();
     let _ = timeout(LINGER, is_open.wait_for(|is_open| !is_open)).await;
 }

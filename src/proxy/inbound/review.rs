@@ -13,27 +13,25 @@ use tokio::{
 use super::{
     head::Hop,
     held::{Known, Whose, in_one_piece, known, known_in},
-    operator::{Failed, NotSent, Outgoing, Way},
+    operator::{Failed, NotSent, Outgoing, WebhookTarget},
     state::Inbound,
 };
 use crate::{
-    api::OwnerDown,
-    cluster::chain,
-    net::drain::Draining,
-    policy::{Refusal, Refused, Siblings},
-    proxy::{
-        metrics::Leg,
-        outcome::{Access, Decided, Ended, How, ReviewRecord},
-        peers::{Failed as PeerFailed, Peer, Search},
-        shared::Worker,
-        stall::Stalls,
-        streams::{Backing, ReplyBody, refuse},
-        upstream::{Broken, ClientBody, strip_hop_by_hop},
-    },
-    wire::{
-        review::{limit, response},
-        status::{Reason, Status},
-    },
+    metrics::Leg,
+    outcome::{Access, Decided, Ended, How, ReviewRecord},
+    peers::{Failed as PeerFailed, Peer, Search},
+    shared::Worker,
+    stall::Stalls,
+    streams::{Backing, ReplyBody, refuse},
+    upstream::{Broken, ClientBody, strip_hop_by_hop},
+};
+use ctrlmesh_api::OwnerDown;
+use ctrlmesh_base::cluster::chain;
+use ctrlmesh_net::drain::Draining;
+use ctrlmesh_policy::{Refusal, Refused, Siblings};
+use ctrlmesh_wire::{
+    review::{limit, response},
+    status::{Reason, Status},
 };
 
 /// The time of a review whose query has no `timeout`.
@@ -50,7 +48,7 @@ pub(super) struct Client {
     pub(super) worker: Rc<Worker>,
     pub(super) inbound: Rc<Inbound>,
     /// The way to the operator.
-    pub(super) way: Way,
+    pub(super) target: WebhookTarget,
     pub(super) stalls: Rc<Stalls>,
     pub(super) draining: Draining,
 }
@@ -100,25 +98,25 @@ async fn answer(
     access: &mut Access,
 ) -> Result<Answer, Stop> {
     let hop = Hop::take(request.headers_mut()).filter(|_| client.leg == Leg::PEER);
-    let received_by = hop.map(|hop| client.way.of_received(&hop, &request));
-    let way = received_by.as_ref().unwrap_or(&client.way);
+    let received_by = hop.map(|hop| client.target.of_received(&hop, &request));
+    let target = received_by.as_ref().unwrap_or(&client.target);
     let webhook = &client.inbound.webhook;
     let (Some(siblings), true) = (webhook.siblings(), may_be_review(&request)) else {
         access.verb = verb(request.method());
-        return here(client, way, request).await;
+        return here(client, target, request).await;
     };
     if received_by.is_some()
         && let Some(piece) = in_one_piece(request.body_mut(), &webhook.held).await?
     {
-        return received_whole(client, way, request, &piece, &siblings, access).await;
+        return received_whole(client, target, request, &piece, &siblings, access).await;
     }
     let Some(known) = known(request.body_mut(), &siblings, &webhook.held).await? else {
         access.verb = verb(request.method());
-        return here(client, way, request).await;
+        return here(client, target, request).await;
     };
     access.is_review(&known, received_by.is_some());
     if received_by.is_some() {
-        return received(client, way, request).await;
+        return received(client, target, request).await;
     }
     match known.whose {
         Whose::Own | Whose::Unclear | Whose::Unowned => {
@@ -159,8 +157,12 @@ fn verb(method: &Method) -> &'static str {
 }
 
 /// Sends a request to the operator of this pod.
-async fn here(client: &Client, way: &Way, request: Request<ClientBody>) -> Result<Answer, Stop> {
-    match sent_here(client, way, Outgoing::of(request)).await {
+async fn here(
+    client: &Client,
+    target: &WebhookTarget,
+    request: Request<ClientBody>,
+) -> Result<Answer, Stop> {
+    match sent_here(client, target, Outgoing::of(request)).await {
         Ok(answer) => Ok(answer),
         Err(Failed::Broken(broken)) => Err(broken.into()),
         Err(Failed::NotSent(why, _)) => Err(webhook_down(&why).into()),
@@ -171,7 +173,7 @@ async fn here(client: &Client, way: &Way, request: Request<ClientBody>) -> Resul
 /// on it: nothing depends on that but the log and the counts.
 async fn received_whole(
     client: &Client,
-    way: &Way,
+    target: &WebhookTarget,
     request: Request<ClientBody>,
     piece: &[u8],
     siblings: &Siblings,
@@ -185,17 +187,17 @@ async fn received_whole(
             access.is_review(&known, true);
         }
     };
-    join(received(client, way, request), reading).await.0
+    join(received(client, target, request), reading).await.0
 }
 
 /// Sends the review of another pod to the operator of this one. If that has just ended, the stream is
 /// refused (RFC 9113 section 8.7), and the other pod may choose a third.
 async fn received(
     client: &Client,
-    way: &Way,
+    target: &WebhookTarget,
     request: Request<ClientBody>,
 ) -> Result<Answer, Stop> {
-    match sent_here(client, way, Outgoing::of_review(request)).await {
+    match sent_here(client, target, Outgoing::of_review(request)).await {
         Ok(answer) => Ok(answer),
         Err(Failed::Broken(broken)) => Err(broken.into()),
         Err(Failed::NotSent(NotSent::Unreachable(_) | NotSent::Closed, _)) => {
@@ -205,8 +207,12 @@ async fn received(
     }
 }
 
-async fn sent_here(client: &Client, way: &Way, outgoing: Outgoing) -> Result<Answer, Failed> {
-    let sent = client.inbound.operator.send(way, outgoing).await;
+async fn sent_here(
+    client: &Client,
+    target: &WebhookTarget,
+    outgoing: Outgoing,
+) -> Result<Answer, Failed> {
+    let sent = client.inbound.operator.send(target, outgoing).await;
     match &sent {
         Ok(_) | Err(Failed::Broken(_)) => {}
         Err(Failed::NotSent(why, _)) => client.inbound.webhook.report_operator(why),
@@ -222,11 +228,12 @@ async fn or_beside(
     siblings: &Siblings,
     access: &mut Access,
 ) -> Result<Answer, Stop> {
-    let (why, outgoing) = match sent_here(client, &client.way, Outgoing::of_review(request)).await {
-        Ok(answer) => return Ok(answer),
-        Err(Failed::Broken(broken)) => return Err(broken.into()),
-        Err(Failed::NotSent(why, outgoing)) => (why, outgoing),
-    };
+    let (why, outgoing) =
+        match sent_here(client, &client.target, Outgoing::of_review(request)).await {
+            Ok(answer) => return Ok(answer),
+            Err(Failed::Broken(broken)) => return Err(broken.into()),
+            Err(Failed::NotSent(why, outgoing)) => (why, outgoing),
+        };
     let shard = siblings.names().next().unwrap_or_default();
     let Some(outgoing) = outgoing else { return Err(webhook_down(&why).into()) };
     // The listener is there only while the operator is, so that this one has just ended.
@@ -259,7 +266,8 @@ async fn there(
         Err(failed) => failed,
     };
     match (failed.outgoing, siblings.webhook().owner_down) {
-        (Some(outgoing), OwnerDown::Any) => match sent_here(client, &client.way, outgoing).await {
+        (Some(outgoing), OwnerDown::Any) => match sent_here(client, &client.target, outgoing).await
+        {
             Ok(answer) => {
                 access.is_answered(How::Here);
                 Ok(answer)
@@ -297,7 +305,7 @@ async fn beside(
     let Inbound { webhook, links, .. } = &*client.inbound;
     let mut why = "it has none that is ready".to_owned();
     let Some(links) = links else { return Err(NotForwarded::unsent(why, outgoing)) };
-    Hop { offers_h2: client.way.offers_h2 }.put(&mut outgoing.head.headers);
+    Hop { offers_h2: client.target.offers_h2 }.put(&mut outgoing.head.headers);
     let time = outgoing.head.uri.query().and_then(limit).unwrap_or(LIMIT);
     let wait = time.saturating_sub(ANSWERED_WITHIN);
     let mut search = Search::new(&webhook.peers, shard, was_ready, wait);

@@ -8,29 +8,27 @@ use tokio::sync::watch;
 
 use super::operator::Operator;
 use crate::{
-    net::{
-        Clock,
-        pair::{OperatorPair, OperatorTls},
-        peer::PeerTls,
-        tls::ClientTls,
-    },
-    policy::Siblings,
-    proxy::{
-        config,
-        metrics::Metrics,
-        outcome::How,
-        peers::{Links, Peers, Reason},
-        shared::Tasks,
-        upstream::Room,
-    },
+    config,
+    metrics::Metrics,
+    outcome::How,
+    peers::{Links, Peers, Reason},
+    shared::Tasks,
+    upstream::Room,
 };
+use ctrlmesh_net::{
+    Clock,
+    pair::{OperatorPair, OperatorTls},
+    peer::PeerTls,
+    tls::ClientTls,
+};
+use ctrlmesh_policy::Siblings;
 
 /// Bytes that all reviews whose owner is not known yet may take.
 const HELD: usize = 64 << 20;
 
 /// The state that all threads share.
 #[derive(Debug)]
-pub(in crate::proxy) struct Webhook {
+pub(crate) struct Webhook {
     pub(super) config: config::Inbound,
     /// The operator's certificate.
     pub(super) pair: Arc<OperatorPair>,
@@ -69,7 +67,7 @@ pub(super) struct Problems {
 }
 
 /// The state of one data thread.
-pub(in crate::proxy) struct Inbound {
+pub(crate) struct Inbound {
     pub(super) webhook: Arc<Webhook>,
     pub(super) operator: Operator,
     /// `None` if this pod has no identity.
@@ -80,7 +78,7 @@ pub(in crate::proxy) struct Inbound {
 impl Webhook {
     /// The leg with these settings. `tls` proves this pod to others, `state_dir` outlives this
     /// process. Fails with the errors of the TLS library.
-    pub(in crate::proxy) fn new(
+    pub(crate) fn new(
         config: config::Inbound,
         state_dir: Option<&Path>,
         tls: Option<PeerTls>,
@@ -114,7 +112,7 @@ impl Webhook {
     }
 
     /// The other pods.
-    pub(in crate::proxy) fn peers(&self) -> Arc<Peers> {
+    pub(crate) fn peers(&self) -> Arc<Peers> {
         Arc::clone(&self.peers)
     }
 
@@ -125,7 +123,7 @@ impl Webhook {
 }
 
 impl Inbound {
-    pub(in crate::proxy) fn new(webhook: &Arc<Webhook>) -> Rc<Self> {
+    pub(crate) fn new(webhook: &Arc<Webhook>) -> Rc<Self> {
         let tasks = Tasks::default();
         Rc::new(Self {
             webhook: Arc::clone(webhook),
@@ -136,7 +134,7 @@ impl Inbound {
     }
 
     /// Ends its connections; returns how many of their tasks panicked.
-    pub(in crate::proxy) fn end(&self) -> u64 {
+    pub(crate) fn end(&self) -> u64 {
         self.tasks.end() + self.links.as_ref().map_or(0, Links::end)
     }
 }

@@ -6,7 +6,7 @@
 use std::{fmt::Debug, mem};
 
 /// The eyes of a watch: what a policy means to it.
-pub(in crate::proxy) trait Sight {
+pub(crate) trait Sight {
     /// A policy; its clones are cheap.
     type Policy: Clone + Debug;
     /// A part in a change, for which other watches wait.
@@ -17,7 +17,7 @@ pub(in crate::proxy) trait Sight {
 
 /// The difference that another policy makes to a watch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(in crate::proxy) enum Difference {
+pub(crate) enum Difference {
     None,
     /// Objects leave or enter.
     Objects,
@@ -57,13 +57,13 @@ enum Order<S: Sight> {
 
 /// The policy that a watch is brought over to, and its part in that change.
 #[derive(Debug)]
-pub(in crate::proxy) struct Goal<S: Sight> {
-    pub(in crate::proxy) to: S::Policy,
-    pub(in crate::proxy) member: S::Member,
+pub(crate) struct Goal<S: Sight> {
+    pub(crate) to: S::Policy,
+    pub(crate) member: S::Member,
 }
 
 /// An input of a watch's machine.
-pub(in crate::proxy) enum Input<'a, S: Sight> {
+pub(crate) enum Input<'a, S: Sight> {
     /// The policy came into force. A watch that changes for it takes part by this function.
     Policy(&'a S::Policy, &'a dyn Fn() -> S::Member),
     /// The watch can be brought over by difference from now on, or cannot.
@@ -83,7 +83,7 @@ pub(in crate::proxy) enum Input<'a, S: Sight> {
 
 /// The action that the owner of the machine has to take.
 #[derive(Debug)]
-pub(in crate::proxy) enum Output<S: Sight> {
+pub(crate) enum Output<S: Sight> {
     Nothing,
     /// Record the policy that is shown, which is another now.
     CarriedOver,

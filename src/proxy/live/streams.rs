@@ -22,13 +22,11 @@ use super::{
     turns::{Member, Notifier, Turns},
 };
 use crate::{
-    policy::{Epoch, GroupResource, LockIn},
-    proxy::{
-        feed::{Feed, InForce},
-        metrics::Metrics,
-        outcome::Live,
-    },
+    feed::{Feed, InForce},
+    metrics::Metrics,
+    outcome::Live,
 };
+use ctrlmesh_policy::{Epoch, GroupResource, LockIn};
 
 /// The time over which the watches that one change ends are spread, so that they do not all list at
 /// the same instant.
@@ -38,7 +36,7 @@ const GRAIN: Duration = Duration::from_millis(5);
 
 /// The watches of one data thread.
 #[derive(Debug)]
-pub(in crate::proxy) struct LiveStreams {
+pub(crate) struct LiveStreams {
     streams: RefCell<BTreeMap<u64, Weak<LiveStream>>>,
     table: Arc<StreamTable>,
     metrics: Arc<Metrics>,
@@ -47,17 +45,17 @@ pub(in crate::proxy) struct LiveStreams {
 
 /// The collection of a watch, as far as a change of policy may concern it.
 #[derive(Clone, Debug)]
-pub(in crate::proxy) struct Subject {
-    pub(in crate::proxy) resource: GroupResource,
-    pub(in crate::proxy) namespace: Option<Box<str>>,
+pub(crate) struct Subject {
+    pub(crate) resource: GroupResource,
+    pub(crate) namespace: Option<Box<str>>,
     /// Whether a policy may narrow it: a watch of one name is not narrowed.
-    pub(in crate::proxy) is_narrowed: bool,
-    pub(in crate::proxy) lock: Option<LockIn>,
+    pub(crate) is_narrowed: bool,
+    pub(crate) lock: Option<LockIn>,
 }
 
 /// One live watch, which is among the others until it is dropped.
 #[derive(Debug)]
-pub(in crate::proxy) struct LiveStream {
+pub(crate) struct LiveStream {
     machine: RefCell<Machine<Subject>>,
     waker: RefCell<Option<Waker>>,
     row: Arc<StreamRow>,
@@ -67,7 +65,7 @@ pub(in crate::proxy) struct LiveStream {
 
 /// The watches of all threads, for `/debug/streams`.
 #[derive(Debug, Default)]
-pub(in crate::proxy) struct StreamTable {
+pub(crate) struct StreamTable {
     rows: Mutex<BTreeMap<u64, Arc<StreamRow>>>,
     next: AtomicU64,
 }
@@ -86,7 +84,7 @@ struct StreamRow {
 }
 
 impl LiveStreams {
-    pub(in crate::proxy) fn new(
+    pub(crate) fn new(
         table: Arc<StreamTable>,
         turns: &Arc<Turns>,
         metrics: Arc<Metrics>,
@@ -95,7 +93,7 @@ impl LiveStreams {
     }
 
     /// Registers a new watch, which was decided by this policy.
-    pub(in crate::proxy) fn register(
+    pub(crate) fn register(
         self: &Rc<Self>,
         connection: u64,
         subject: Subject,
@@ -125,7 +123,7 @@ impl LiveStreams {
     }
 
     /// Brings the watches over to every policy that comes into force, for as long as it is polled.
-    pub(in crate::proxy) async fn follow(self: Rc<Self>, feed: Arc<Feed>) {
+    pub(crate) async fn follow(self: Rc<Self>, feed: Arc<Feed>) {
         let mut changes = feed.changes();
         let mut late = VecDeque::new();
         let mut pause = Duration::ZERO;
@@ -153,7 +151,7 @@ impl LiveStreams {
     }
 
     /// Orders every watch to end cleanly.
-    pub(in crate::proxy) fn drain(&self) {
+    pub(crate) fn drain(&self) {
         for stream in self.streams.borrow().values().filter_map(Weak::upgrade) {
             stream.step(Input::Drain);
         }
@@ -188,7 +186,7 @@ fn expire(late: &mut VecDeque<Weak<LiveStream>>, pause: Duration) -> Instant {
 
 impl Subject {
     /// Whether a policy shows only a part of it.
-    pub(in crate::proxy) fn is_limited(&self, by: &InForce) -> bool {
+    pub(crate) fn is_limited(&self, by: &InForce) -> bool {
         self.is_narrowed && by.sharding.scope(&self.resource).is_some()
     }
 }
@@ -213,7 +211,7 @@ impl Sight for Subject {
 
 impl LiveStream {
     /// Steps the machine: gives it an input, records its effect, and returns it.
-    pub(in crate::proxy) fn step(&self, input: Input<'_, Subject>) -> Output<Subject> {
+    pub(crate) fn step(&self, input: Input<'_, Subject>) -> Output<Subject> {
         let output = self.machine.borrow_mut().step(input);
         match output {
             Output::CarriedOver => self.row.epoch.store(self.epoch().get(), Ordering::Relaxed),
@@ -235,34 +233,34 @@ impl LiveStream {
     }
 
     /// Brings the watch over if the policy has changed before its first bytes arrived.
-    pub(in crate::proxy) fn catch_up(&self, present: &Arc<InForce>) {
+    pub(crate) fn catch_up(&self, present: &Arc<InForce>) {
         if let Output::Late = self.step(Input::Policy(present, &|| None)) {
             self.step(Input::Expire);
         }
     }
 
     /// Whether an order waits for the end of an event.
-    pub(in crate::proxy) fn has_order(&self) -> bool {
+    pub(crate) fn has_order(&self) -> bool {
         self.machine.borrow().has_order()
     }
 
     /// The policy whose scope this watch shows.
-    pub(in crate::proxy) fn in_force(&self) -> Arc<InForce> {
+    pub(crate) fn in_force(&self) -> Arc<InForce> {
         Arc::clone(&self.machine.borrow().shown)
     }
 
-    pub(in crate::proxy) fn epoch(&self) -> Epoch {
+    pub(crate) fn epoch(&self) -> Epoch {
         self.machine.borrow().shown.epoch
     }
 
     /// Whether that policy shows only a part of it.
-    pub(in crate::proxy) fn is_limited(&self) -> bool {
+    pub(crate) fn is_limited(&self) -> bool {
         let machine = self.machine.borrow();
         machine.sight.is_limited(&machine.shown)
     }
 
     /// Sets the waker for the next order.
-    pub(in crate::proxy) fn wake_by(&self, waker: &Waker) {
+    pub(crate) fn wake_by(&self, waker: &Waker) {
         let mut mine = self.waker.borrow_mut();
         if !mine.as_ref().is_some_and(|known| known.will_wake(waker)) {
             *mine = Some(waker.clone());
@@ -270,7 +268,7 @@ impl LiveStream {
     }
 
     /// Records that an event was shown.
-    pub(in crate::proxy) fn showed(&self, position: Option<u64>) {
+    pub(crate) fn showed(&self, position: Option<u64>) {
         self.row.events.fetch_add(1, Ordering::Relaxed);
         if let Some(position) = position {
             self.row.position.store(position, Ordering::Relaxed);
@@ -293,7 +291,7 @@ impl Drop for LiveStream {
 
 impl StreamTable {
     /// The live watches, oldest first.
-    pub(in crate::proxy) fn list(&self) -> Vec<Value> {
+    pub(crate) fn list(&self) -> Vec<Value> {
         self.rows.lock().values().map(|row| json!(**row)).collect()
     }
 }

@@ -18,7 +18,7 @@ use tokio::{
     time::{sleep, timeout},
 };
 
-use crate::policy::Epoch;
+use ctrlmesh_policy::Epoch;
 
 /// The longest wait for a turn.
 const PATIENCE: Duration = Duration::from_secs(2);
@@ -27,7 +27,7 @@ const SETTLE: Duration = Duration::from_millis(30);
 
 /// The turns, in their order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(in crate::proxy) enum Turn {
+pub(crate) enum Turn {
     /// DELETED of objects without an owner.
     ParentsLeave,
     /// DELETED of objects with an owner.
@@ -41,13 +41,13 @@ pub(in crate::proxy) enum Turn {
 const TURNS: usize = 4;
 
 impl Turn {
-    pub(in crate::proxy) const ALL: [Self; TURNS] =
+    pub(crate) const ALL: [Self; TURNS] =
         [Self::ParentsLeave, Self::ChildrenLeave, Self::ChildrenCome, Self::ParentsCome];
 }
 
 /// The changes that are under way, of all data threads.
 #[derive(Debug, Default)]
-pub(in crate::proxy) struct Turns {
+pub(crate) struct Turns {
     state: Mutex<UnderWay>,
     moved: Notify,
     /// The epoch that all watches of all threads know of.
@@ -80,7 +80,7 @@ pub(super) struct Notifier {
 
 /// The part of one watch in one change. Dropping it ends the waiting for it.
 #[derive(Debug)]
-pub(in crate::proxy) struct Member {
+pub(crate) struct Member {
     turns: Arc<Turns>,
     epoch: Epoch,
     /// The number of turns that it has ended.
@@ -89,7 +89,7 @@ pub(in crate::proxy) struct Member {
 
 impl Turns {
     /// Turns without a watch. `epoch` is set to the epoch that all watches know of.
-    pub(in crate::proxy) fn new(epoch: Gauge<u64, AtomicU64>) -> Self {
+    pub(crate) fn new(epoch: Gauge<u64, AtomicU64>) -> Self {
         Self { epoch, ..Self::default() }
     }
 
@@ -144,7 +144,7 @@ impl Drop for Notifier {
 
 impl Member {
     /// Waits until all others have ended the turn before `turn`.
-    pub(in crate::proxy) async fn wait_for(&self, turn: Turn) {
+    pub(crate) async fn wait_for(&self, turn: Turn) {
         let open = async {
             loop {
                 let moved = self.turns.moved.notified();
@@ -161,7 +161,7 @@ impl Member {
     }
 
     /// Records that it has ended `turn` and those before.
-    pub(in crate::proxy) fn end(&mut self, turn: Turn, has_moved: bool) {
+    pub(crate) fn end(&mut self, turn: Turn, has_moved: bool) {
         let mut state = self.turns.state.lock();
         if let Some(change) = state.changes.get_mut(&self.epoch) {
             if let (Some(moved), true) = (change.has_moved.get_mut(turn as usize), has_moved) {

@@ -7,12 +7,10 @@ use tokio::{io::BufReader, net::TcpStream, time::timeout};
 use tokio_rustls::{TlsConnector, client};
 
 use super::{failed::Reason, table::Peer};
-use crate::{
-    net::{
-        peer::{PEER_NAME, PeerTls, Proof},
-        socket,
-    },
-    proxy::upstream::http2::{self, Bounds, Connection, Sender},
+use crate::upstream::http2::{self, Bounds, Connection, Sender};
+use ctrlmesh_net::{
+    peer::{PEER_NAME, PeerTls, Proof},
+    socket,
 };
 
 /// Timeout of TCP, TLS and the first words of HTTP/2, together.

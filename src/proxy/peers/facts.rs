@@ -11,10 +11,8 @@ use k8s_openapi::{NamespaceResourceScope, apimachinery::pkg::apis::meta::v1::Tim
 use kube::{Resource, core::ObjectMeta};
 use serde::{Deserialize, Deserializer};
 
-use crate::{
-    net::identity::PodIdentity,
-    sidecar::{InboundPlan, PROXY},
-};
+use ctrlmesh_base::sidecar::{InboundPlan, PROXY};
+use ctrlmesh_net::identity::PodIdentity;
 
 /// The facts of a pod whose proxy takes reviews.
 #[derive(Clone, Debug, PartialEq, Eq)]

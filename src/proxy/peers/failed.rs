@@ -5,7 +5,7 @@ use strum::{IntoStaticStr, VariantArray};
 /// The reason why a request was not answered by a peer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, IntoStaticStr, VariantArray, thiserror::Error)]
 #[strum(serialize_all = "snake_case", const_into_str)]
-pub(in crate::proxy) enum Reason {
+pub(crate) enum Reason {
     /// No connection to it came about.
     #[error("cannot be reached")]
     Unreachable,
@@ -22,7 +22,7 @@ pub(in crate::proxy) enum Reason {
 
 /// A request without a response.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-pub(in crate::proxy) enum Failed {
+pub(crate) enum Failed {
     /// The peer has processed nothing of the request, and will not: it may be sent to another.
     #[error("{0}")]
     Unsent(Reason),
@@ -33,14 +33,14 @@ pub(in crate::proxy) enum Failed {
 
 impl Reason {
     /// The metric label and log field.
-    pub(in crate::proxy) fn label(self) -> &'static str {
+    pub(crate) fn label(self) -> &'static str {
         self.into()
     }
 }
 
 impl Failed {
     /// The reason.
-    pub(in crate::proxy) fn reason(self) -> Reason {
+    pub(crate) fn reason(self) -> Reason {
         match self {
             Self::Unsent(reason) | Self::Lost(reason) => reason,
         }

@@ -14,11 +14,9 @@ use super::{
     known::Peers,
     table::Table,
 };
-use crate::{
-    cluster::{Followed, OwnAccess, Update, describe},
-    net::{clock::reached, identity::PodIdentity},
-    policy::Siblings,
-};
+use ctrlmesh_base::cluster::{OwnAccess, Reflector, Update, describe};
+use ctrlmesh_net::{clock::reached, identity::PodIdentity};
+use ctrlmesh_policy::Siblings;
 
 /// Most pods that are known: each takes a kibibyte or two.
 const MOST_PODS: usize = 10_000;
@@ -29,12 +27,12 @@ const REST: Duration = Duration::from_millis(100);
 /// The source of the right to list and watch pods.
 const REMEDY: &str = " (Role ctrlmesh-proxy, which `ctrlmesh inject` prints)";
 
-type Pods = Followed<PodFacts, PodFacts>;
+type Pods = Reflector<PodFacts, PodFacts>;
 
 /// Keeps the table of `peers` up to date, for as long as it is polled and there may be siblings.
 /// Pods are watched while the controller has a webhook: then there are siblings. `own` is this pod,
 /// which is no peer.
-pub(in crate::proxy) async fn follow(
+pub(crate) async fn follow(
     peers: Arc<Peers>,
     access: OwnAccess,
     own: PodIdentity,
@@ -90,8 +88,8 @@ impl Follower {
         let Some(pods) = &self.pods else { return };
         match step {
             Update::Listing => {}
-            Update::Failed(trouble) => {
-                let trouble = describe(&trouble, "pods", REMEDY);
+            Update::Failed(error) => {
+                let trouble = describe(&error, "pods", REMEDY);
                 let last = "; the pods that were known last count";
                 let last = if pods.known().is_some() { last } else { "" };
                 self.peers.report(Some(format!("{trouble}{last}")));
@@ -128,7 +126,7 @@ fn watch_pods(access: OwnAccess, namespace: String) -> Pods {
         events.try_filter_map(|event| ready(Ok(of_peers(event))))
     };
     let named = |facts: PodFacts| (facts.identity.name().to_owned(), facts);
-    Followed::new(access, watch, named).at_most(MOST_PODS)
+    Reflector::new(access, watch, named).at_most(MOST_PODS)
 }
 
 /// The event, if it is about a pod whose proxy takes reviews: most pods of a namespace may be of

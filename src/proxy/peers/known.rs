@@ -18,7 +18,7 @@ const PATIENCE: Duration = Duration::from_secs(5);
 
 /// The pods that answer for the shards, as far as they are known.
 #[derive(Debug, Default)]
-pub(in crate::proxy) struct Peers {
+pub(crate) struct Peers {
     table: ArcSwap<Table>,
     changed: watch::Sender<()>,
     problem: watch::Sender<Option<String>>,
@@ -26,7 +26,7 @@ pub(in crate::proxy) struct Peers {
 
 /// The search of one review for a pod of a shard that takes it.
 #[derive(Debug)]
-pub(in crate::proxy) struct Search<'a> {
+pub(crate) struct Search<'a> {
     peers: &'a Peers,
     shard: &'a str,
     was_ready: Option<Instant>,
@@ -37,7 +37,7 @@ pub(in crate::proxy) struct Search<'a> {
 impl<'a> Search<'a> {
     /// A search that begins now, of a review that may wait for so long. `was_ready` is the time at which
     /// a pod was usable that is not in the table: this one.
-    pub(in crate::proxy) fn new(
+    pub(crate) fn new(
         peers: &'a Peers,
         shard: &'a str,
         was_ready: Option<Instant>,
@@ -50,7 +50,7 @@ impl<'a> Search<'a> {
     /// Chooses a usable pod. If there is none and there was one a moment ago, waits for one, or for one
     /// that was not reached to be tried again, but not after the first 5 s of the search, or less if
     /// the review may not wait for so long.
-    pub(in crate::proxy) async fn next(&mut self) -> Option<Chosen> {
+    pub(crate) async fn next(&mut self) -> Option<Chosen> {
         if let Choice::Pod(chosen) = self.choose(Instant::now()) {
             return Some(chosen);
         }
@@ -78,14 +78,14 @@ impl<'a> Search<'a> {
     }
 
     /// Records that a pod was not reached.
-    pub(in crate::proxy) fn missed(&mut self, peer: Arc<Peer>) {
+    pub(crate) fn missed(&mut self, peer: Arc<Peer>) {
         self.tried.add(peer, Instant::now());
     }
 }
 
 impl Peers {
     /// The present table.
-    pub(in crate::proxy) fn table(&self) -> Guard<Arc<Table>> {
+    pub(crate) fn table(&self) -> Guard<Arc<Table>> {
         self.table.load()
     }
 
@@ -95,7 +95,7 @@ impl Peers {
     }
 
     /// The reason why the table may be wrong. `None` if it is up to date, or nobody needs it.
-    pub(in crate::proxy) fn problem(&self) -> Option<String> {
+    pub(crate) fn problem(&self) -> Option<String> {
         self.problem.borrow().clone()
     }
 

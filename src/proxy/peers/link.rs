@@ -21,7 +21,7 @@ use super::{
     failed::{Failed, Reason},
     table::Chosen,
 };
-use crate::proxy::upstream::http2::{NoResponse, Received, Sender};
+use crate::upstream::http2::{NoResponse, Received, Sender};
 
 /// The time without a request after which a connection is closed.
 const IDLE: Duration = Duration::from_secs(60);
@@ -38,10 +38,10 @@ pub(super) struct Session {
 }
 
 /// A place for one request on a connection to the peer.
-pub(in crate::proxy) struct Line(InUse);
+pub(crate) struct Line(InUse);
 
 /// The body of a peer's response. Dropping it before its end cancels the request.
-pub(in crate::proxy) struct PeerBody {
+pub(crate) struct PeerBody {
     received: Received,
     _in_use: InUse,
 }
@@ -106,7 +106,7 @@ impl Session {
 impl Line {
     /// Sends a request; the future waits for the head of the response. Dropping it cancels the
     /// request.
-    pub(in crate::proxy) fn send<B>(
+    pub(crate) fn send<B>(
         self,
         request: Request<B>,
     ) -> impl Future<Output = Result<Response<PeerBody>, Failed>> + use<B>

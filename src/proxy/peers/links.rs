@@ -18,7 +18,7 @@ use super::{
     link::{Line, Session},
     table::{Chosen, Peer},
 };
-use crate::net::peer::PeerTls;
+use ctrlmesh_net::peer::PeerTls;
 
 /// Connections without a request that are kept: each takes some 50 KiB.
 const MOST_IDLE: usize = 64;
@@ -28,7 +28,7 @@ const MOST_IDLE: usize = 64;
 /// A connection ends when it was not used for a while, when the peer ends it, when the pod is no longer
 /// usable, and when the mesh's roots no longer vouch for it; requests that are under way then are
 /// finished.
-pub(in crate::proxy) struct Links {
+pub(crate) struct Links {
     peers: Arc<Peers>,
     tls: Arc<PeerTls>,
     all: RefCell<HashMap<*const Peer, Rc<Link>>>,
@@ -59,17 +59,13 @@ struct Running {
 
 impl Links {
     /// No connections yet.
-    pub(in crate::proxy) fn new(peers: Arc<Peers>, tls: Arc<PeerTls>) -> Self {
+    pub(crate) fn new(peers: Arc<Peers>, tls: Arc<PeerTls>) -> Self {
         Self { peers, tls, all: RefCell::default(), running: RefCell::default() }
     }
 
     /// A place for one request on the connection to the chosen pod, which is dialled if there is
     /// none. Fails, with nothing sent, if there is none before `until`.
-    pub(in crate::proxy) async fn line(
-        &self,
-        chosen: Chosen,
-        until: Instant,
-    ) -> Result<Line, Reason> {
+    pub(crate) async fn line(&self, chosen: Chosen, until: Instant) -> Result<Line, Reason> {
         let ready = async {
             let mut chosen = chosen;
             // The first may be one that the peer has just ended.
@@ -107,7 +103,7 @@ impl Links {
     }
 
     /// Ends all connections; returns how many panicked.
-    pub(in crate::proxy) fn end(&self) -> u64 {
+    pub(crate) fn end(&self) -> u64 {
         let mut running = self.running.borrow_mut();
         running.tasks.abort_all();
         running.panics

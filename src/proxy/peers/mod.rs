@@ -15,7 +15,7 @@ mod link;
 mod links;
 mod table;
 
-pub(in crate::proxy) use self::{
+pub(crate) use self::{
     failed::{Failed, Reason},
     follow::follow,
     known::{Peers, Search},

@@ -15,7 +15,8 @@ use parking_lot::Mutex;
 use tokio::time::Instant;
 
 use super::facts::PodFacts;
-use crate::{net::identity::PodIdentity, policy::Siblings};
+use ctrlmesh_net::identity::PodIdentity;
+use ctrlmesh_policy::Siblings;
 
 /// The time for which a pod that could not be reached comes after all others: it has the fewest
 /// open reviews, and would be chosen first.
@@ -26,7 +27,7 @@ const AGAIN_AFTER: Duration = Duration::from_millis(100);
 
 /// The usable pods of each shard at one time. Immutable but for their loads.
 #[derive(Debug, Default)]
-pub(in crate::proxy) struct Table {
+pub(crate) struct Table {
     shards: BTreeMap<Box<str>, Pods>,
 }
 
@@ -42,11 +43,11 @@ struct Pods {
 
 /// A pod that may answer for its shard, since its facts last changed.
 #[derive(Debug)]
-pub(in crate::proxy) struct Peer {
-    pub(in crate::proxy) identity: PodIdentity,
-    pub(in crate::proxy) shard: Box<str>,
+pub(crate) struct Peer {
+    pub(crate) identity: PodIdentity,
+    pub(crate) shard: Box<str>,
     /// The addresses of its webhook, the preferred one first.
-    pub(in crate::proxy) addrs: Vec<SocketAddr>,
+    pub(crate) addrs: Vec<SocketAddr>,
     state: Arc<State>,
 }
 
@@ -59,11 +60,11 @@ struct State {
 
 /// A pod that is chosen for one review: it counts as open until this is dropped.
 #[derive(Debug)]
-pub(in crate::proxy) struct Chosen(Arc<Peer>);
+pub(crate) struct Chosen(Arc<Peer>);
 
 /// The choice of a pod.
 #[derive(Debug)]
-pub(in crate::proxy) enum Choice {
+pub(crate) enum Choice {
     /// The usable pod with the fewest open reviews.
     Pod(Chosen),
     /// No pod can take it.
@@ -153,12 +154,12 @@ impl Table {
     }
 
     /// All pods, by shard and name.
-    pub(in crate::proxy) fn peers(&self) -> impl Iterator<Item = &Arc<Peer>> {
+    pub(crate) fn peers(&self) -> impl Iterator<Item = &Arc<Peer>> {
         self.shards.values().flat_map(|pods| &pods.usable)
     }
 
     /// The shards, also those without a pod, each with the number of its pods.
-    pub(in crate::proxy) fn shards(&self) -> impl Iterator<Item = (&str, usize)> {
+    pub(crate) fn shards(&self) -> impl Iterator<Item = (&str, usize)> {
         self.shards.iter().map(|(shard, pods)| (&**shard, pods.usable.len()))
     }
 }
@@ -181,12 +182,12 @@ impl Peer {
     }
 
     /// Number of open reviews that were sent to it.
-    pub(in crate::proxy) fn open(&self) -> usize {
+    pub(crate) fn open(&self) -> usize {
         self.state.open.load(Relaxed)
     }
 
     /// Whether it could not be reached a moment ago.
-    pub(in crate::proxy) fn is_avoided(&self, now: Instant) -> bool {
+    pub(crate) fn is_avoided(&self, now: Instant) -> bool {
         let failed = *self.state.failed.lock();
         failed.is_some_and(|at| now.saturating_duration_since(at) < AVOIDED_FOR)
     }
@@ -204,7 +205,7 @@ impl Chosen {
     }
 
     /// The pod.
-    pub(in crate::proxy) fn peer(&self) -> &Arc<Peer> {
+    pub(crate) fn peer(&self) -> &Arc<Peer> {
         &self.0
     }
 }

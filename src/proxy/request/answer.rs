@@ -5,14 +5,12 @@ use http::{HeaderMap, HeaderValue, Response, header};
 use hyper::upgrade::OnUpgrade;
 
 use crate::{
-    policy::{Refusal, Refused},
-    proxy::{
-        collection::Collection,
-        streams::{JudgedList, Prelude, Treatment},
-        upstream::{Broken, UpstreamBody},
-    },
-    wire::{media::Encoding, name::BodyKind},
+    collection::Collection,
+    streams::{JudgedList, Prelude, Treatment},
+    upstream::{Broken, UpstreamBody},
 };
+use ctrlmesh_policy::{Refusal, Refused};
+use ctrlmesh_wire::{media::Encoding, name::BodyKind};
 
 /// The reason why a request ends without the upstream's response.
 #[derive(derive_more::From)]

@@ -5,7 +5,7 @@ use http::{
     uri::{Authority, Scheme},
 };
 
-use crate::policy::{Refusal, Refused};
+use ctrlmesh_policy::{Refusal, Refused};
 
 /// Completes the `:authority` of HTTP/2. A request that was converted from HTTP/1.1 may have `Host`
 /// alone, or neither (RFC 9113 section 8.3.1); towards the upstream there has to be one. Fails when

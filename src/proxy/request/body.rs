@@ -7,10 +7,8 @@ use http_body::Body;
 use http_body_util::BodyExt;
 use tokio::time::timeout;
 
-use crate::{
-    policy::{Refusal, Refused},
-    proxy::upstream::{Place, Room},
-};
+use crate::upstream::{Place, Room};
+use ctrlmesh_policy::{Refusal, Refused};
 
 /// Timeout until a body has arrived whole.
 const WHOLE_WITHIN: Duration = Duration::from_secs(30);

@@ -19,25 +19,23 @@ use super::{
     body::WholeBody,
 };
 use crate::{
-    policy::{GroupResource, Refusal, Refused, Share},
-    proxy::{
-        feed::InForce,
-        outcome::Why,
-        shared::Pair,
-        upstream::{
-            self, ClientBody, METADATA, NoAnswer, OnBehalf, Served, UpstreamBody, discovery_path,
-        },
+    feed::InForce,
+    outcome::Why,
+    shared::Pair,
+    upstream::{
+        self, ClientBody, METADATA, NoAnswer, OnBehalf, Served, UpstreamBody, discovery_path,
     },
-    wire::{
-        ListOptions, Query, ResourceVersion,
-        delete::DeleteOptions,
-        frames::{Continue, Item, ListItems, Verdict},
-        media::Encoding,
-        object::{Object, Wanted},
-        query::ESCAPED,
-        request::Resource,
-        selector::equal_to,
-    },
+};
+use ctrlmesh_policy::{Filter, GroupResource, Refusal, Refused};
+use ctrlmesh_wire::{
+    ListOptions, Query, ResourceVersion,
+    delete::DeleteOptions,
+    frames::{Continue, Item, ListItems, Verdict},
+    media::Encoding,
+    object::{Object, Wanted},
+    query::ESCAPED,
+    request::Resource,
+    selector::equal_to,
 };
 
 /// Attempts to delete an object that changes meanwhile, and restarts of a collection whose token
@@ -73,7 +71,7 @@ pub(super) async fn judged(
     pair: &Rc<Pair>,
     request: Request<ClientBody>,
     resource: &Resource<'_>,
-    share: &Share,
+    filter: &Filter,
     in_force: &InForce,
 ) -> Result<Answer, Stop> {
     let (head, body) = request.into_parts();
@@ -84,7 +82,7 @@ pub(super) async fn judged(
     let options = options.map_err(Refused::from)?;
     let path = head.uri.path().trim_end_matches('/');
     let list = ListOptions::read(query);
-    let sweep = Sweep { pair, head: &head, path, query, list, options, resource, share, in_force };
+    let sweep = Sweep { pair, head: &head, path, query, list, options, resource, filter, in_force };
     sweep.is_served().await?;
     sweep.delete_all().await
 }
@@ -111,7 +109,7 @@ struct Sweep<'a> {
     list: ListOptions<'a>,
     options: DeleteOptions,
     resource: &'a Resource<'a>,
-    share: &'a Share,
+    filter: &'a Filter,
     /// The sharding of the decision.
     in_force: &'a InForce,
 }
@@ -317,7 +315,7 @@ impl Sweep<'_> {
     /// Takes an item if it is the shard's. Fails with the reason why the page cannot be used.
     fn take(&self, item: &Item<'_>, page: &mut OwnPage) -> Result<(), &'static str> {
         page.items += 1;
-        match self.share.judge(&item.object) {
+        match self.filter.judge(&item.object) {
             Verdict::Drop => return Ok(()),
             Verdict::Unknown => return Err("an item lacks metadata that the boundary needs"),
             Verdict::Keep => {}

@@ -7,12 +7,10 @@ use std::{cell::Cell, rc::Rc};
 
 use http::{Request, StatusCode};
 
-use crate::{
-    api::lease::PodLease,
-    policy::{LockName, Locks, Sharding},
-    proxy::{feed::Elections, upstream::ClientBody},
-    wire::{RequestInfo, Verb, request::Resource},
-};
+use crate::{feed::Elections, upstream::ClientBody};
+use ctrlmesh_api::lease::PodLease;
+use ctrlmesh_policy::{LockName, Locks, Sharding};
+use ctrlmesh_wire::{RequestInfo, Verb, request::Resource};
 
 /// The annotation of a ConfigMap or Endpoints that is a lock (client-go's
 /// `LeaderElectionRecordAnnotationKey`).

@@ -2,12 +2,13 @@
 //!
 //! Hides what is told of a foreign write, and whose it is. Does not know how one is judged.
 
-use super::{InForce, Pair};
-use crate::{
-    api::FenceMode,
-    policy::{Fence, Foreign, GroupResource, Refusal, Refused, Verdict},
-    proxy::feed::Feed,
-    wire::{RequestInfo, Verb},
+use super::{InForce, Pair, related};
+use crate::feed::Feed;
+use ctrlmesh_api::FenceMode;
+use ctrlmesh_policy::{Fence, Foreign, GroupResource, Refusal, Refused, Verdict, deletes};
+use ctrlmesh_wire::{
+    RequestInfo, Verb,
+    name::{self, BodyKind},
 };
 
 /// Judges a write by its line. Also returns whether a handover waits for its end.
@@ -38,6 +39,9 @@ pub(super) fn settle(
     in_force: &InForce,
     verdict: Verdict,
 ) -> Result<(), Refused> {
+    if !matches!(verdict, Verdict::Exempt | Verdict::Excepted) {
+        related::note_write(pair, info, in_force);
+    }
     let refused = match verdict {
         Verdict::Exempt | Verdict::Unjudged => None,
         Verdict::Inside => early(pair, info, in_force),
@@ -56,34 +60,58 @@ pub(super) fn settle(
 /// The refusal of a delete in a namespace that has just come to the shard. Children are shown before their
 /// parents: a controller that deletes what lacks a parent would delete them.
 fn early(pair: &Pair, info: &RequestInfo<'_>, in_force: &InForce) -> Option<Refused> {
-    if in_force.moves.is_empty() || !deletes(info) {
-        return None;
+    let is_early = deletes(info) && has_just_come(pair, info, in_force);
+    is_early.then(|| not_shown(pair, info, in_force))
+}
+
+/// Whether the body of a create must name its object: the namespace has just come to the shard, and a
+/// controller that has not read the children yet would make each a second time, by a generated name.
+pub(super) fn needs_a_name(pair: &Pair, info: &RequestInfo<'_>, in_force: &InForce) -> bool {
+    let has_no_name = || info.resource().is_some_and(|resource| resource.name.is_none());
+    info.verb == Verb::Create && has_no_name() && has_just_come(pair, info, in_force)
+}
+
+/// Settles a create that [`needs_a_name`], by its body. A name that cannot be relied on is none. A body in
+/// an encoding without objects passes: the API server refuses it.
+pub(super) fn settle_name(
+    pair: &Pair,
+    info: &RequestInfo<'_>,
+    in_force: &InForce,
+    kind: Option<BodyKind>,
+    body: &[u8],
+) -> Result<(), Refused> {
+    let Some(kind) = kind else { return Ok(()) };
+    let name = name::name_of(kind, body).ok().flatten();
+    match name.is_some_and(|name| !name.is_empty()) {
+        true => Ok(()),
+        false => Err(not_shown(pair, info, in_force)),
+    }
+}
+
+/// Whether a request is inside a namespace that has just come to the shard: no client may have been shown it
+/// whole.
+fn has_just_come(pair: &Pair, info: &RequestInfo<'_>, in_force: &InForce) -> bool {
+    let mut moves = in_force.moves.iter().filter(|moved| !moved.is_over()).peekable();
+    if moves.peek().is_none() {
+        return false;
     }
     let fence = pair.worker.shared.feed.fence();
     let is_foreign = |verdict| matches!(verdict, Verdict::Excepted | Verdict::Refused);
-    let mut gained = in_force.moves.iter().filter(|moved| !moved.is_over());
-    if fence.mode() != FenceMode::Enforce
-        || !gained.any(|moved| is_foreign(fence.judge(&moved.before, info)))
-    {
-        return None;
-    }
-    let write = Foreign::of(info).map(|write| write.example(info, None));
-    count(pair, info, "gained");
-    Some(Refusal::NamespaceMoved.because(format_args!(
-        "cannot {} now: the namespace has just come to shard {}, and what it holds may not be shown whole",
-        write.unwrap_or_default(),
-        in_force.sharding.shard(),
-    )))
+    fence.mode() == FenceMode::Enforce
+        && fence.judge(&in_force.sharding, info) == Verdict::Inside
+        && moves.any(|moved| is_foreign(fence.judge(&moved.before, info)))
 }
 
-/// Whether a request deletes objects, or a pod by its eviction.
-fn deletes(info: &RequestInfo<'_>) -> bool {
-    let subresource = info.resource().and_then(|resource| resource.subresource.as_deref());
-    match info.verb {
-        Verb::Delete | Verb::DeleteCollection => true,
-        Verb::Create => subresource == Some("eviction"),
-        _ => false,
-    }
+/// Counts and returns the refusal of a write in a namespace that has just come.
+fn not_shown(pair: &Pair, info: &RequestInfo<'_>, in_force: &InForce) -> Refused {
+    let write = Foreign::of(info).map(|write| write.example(info, None));
+    count(pair, info, "gained");
+    let how = if deletes(info) { "" } else { " without metadata.name" };
+    Refusal::NamespaceMoved.because(format_args!(
+        "cannot {}{how} now: the namespace has just come to shard {}, and what it holds may not be shown whole",
+        write.unwrap_or_default(),
+        in_force.sharding.shard(),
+    ))
 }
 
 /// Records a foreign write. Returns the answer, if it is refused.
@@ -109,8 +137,8 @@ fn foreign(
         )));
     }
     count(pair, info, verdict.label());
-    let is_new =
-        write.is_some_and(|write| feed.foreign_writes().add(write, verdict, example.clone()));
+    let is_new = write
+        .is_some_and(|write| feed.controller().foreign_writes.add(write, verdict, example.clone()));
     if is_new {
         tracing::warn!(
             verdict = verdict.label(),

@@ -9,26 +9,24 @@ use super::{
     returning::Returned,
 };
 use crate::{
-    policy::{Refusal, Way},
-    proxy::{
-        collection::{Collection, expired},
-        shared::Pair,
-        streams::{BodyError, JudgedList, Treatment},
-        upstream::UpstreamBody,
-    },
-    wire::media::Encoding,
+    collection::{Collection, expired},
+    shared::Pair,
+    streams::{BodyError, JudgedList, Treatment},
+    upstream::UpstreamBody,
 };
+use ctrlmesh_policy::{Refusal, RequestAction};
+use ctrlmesh_wire::media::Encoding;
 
 /// Decides how the body is followed: lists and watches are read on their way, errors are not.
 pub(super) async fn follow(
     pair: &Rc<Pair>,
     answer: Answer,
-    way: &Way,
+    action: &RequestAction,
     collection: Option<Collection>,
     returned: Option<Returned>,
 ) -> Result<Answer, Stop> {
     let Answer { mut reply, follow } = answer;
-    let is_followed = |collection: &Collection| match collection.share.is_each() {
+    let is_followed = |collection: &Collection| match collection.filter.is_each() {
         // Any success may have objects in it.
         true => reply.status().is_success(),
         false => reply.status() == StatusCode::OK,
@@ -45,12 +43,12 @@ pub(super) async fn follow(
         .get(header::CONTENT_TYPE)
         .and_then(|kind| kind.to_str().ok())
         .and_then(Encoding::of_content_type);
-    let follow = match (way, encoding) {
-        (Way::Watch(_), encoding) => {
+    let follow = match (action, encoding) {
+        (RequestAction::Watch(_), encoding) => {
             let readable = encoding.filter(|_| !headers.contains_key(header::CONTENT_ENCODING));
             watched(pair, body, collection, readable, returned)?
         }
-        (_, encoding) if collection.share.is_each() => {
+        (_, encoding) if collection.filter.is_each() => {
             let list = judged(pair, headers, body, collection, encoding).await?;
             Follow::JudgedList(Box::new(list))
         }
@@ -80,7 +78,7 @@ fn watched(
             Some(returned.prelude)
         }
     };
-    let Collection { share, hides_bookmarks, .. } = &collection;
+    let Collection { filter: share, hides_bookmarks, .. } = &collection;
     let events = encoding
         .and_then(|encoding| Some((encoding, Treatment::new(encoding, share, *hides_bookmarks)?)));
     match events {

@@ -8,20 +8,22 @@ mod election;
 mod fence;
 mod follow;
 mod present;
+mod related;
 mod returning;
 mod upgrade;
-mod websocket;
 
-use std::{rc::Rc, sync::Arc};
+use std::{pin::pin, rc::Rc, sync::Arc};
 
-use http::{HeaderMap, Method, Request, Response, StatusCode, Uri, Version, header};
+use http::{HeaderMap, Method, Request, Response, StatusCode, Uri, Version, header, request};
 use http_body_util::Full;
+use tokio::sync::oneshot;
 
 use self::{
     answer::{Answer, Follow, Stop, bad_target, body_kind},
     body::WholeBody,
     election::Election,
     follow::follow,
+    upgrade::websocket,
 };
 use super::{
     collection::Collection,
@@ -31,16 +33,15 @@ use super::{
     shared::Pair,
     streams::{Backing, ListBody, ReplyBody, WatchBody, refuse},
     upstream::{
-        Broken, ClientBody, Kept, OnBehalf, RequestBody, settled_way, strip_hop_by_hop, understood,
-        with_target,
+        Broken, ClientBody, Kept, OnBehalf, RequestBody, UpstreamBody, settled_action,
+        strip_hop_by_hop, understood, with_target,
     },
 };
-use crate::{
-    policy::{
-        GroupResource, Locks, Narrow, Pushed, Refusal, Refused, Sharding, Verdict, Way, Write,
-    },
-    wire::{RequestInfo, Verb, name},
+use ctrlmesh_policy::{
+    GroupResource, Locks, Pushed, Refusal, Refused, RequestAction, Restriction, Sharding, Verdict,
+    Write,
 };
+use ctrlmesh_wire::{RequestInfo, Verb, name};
 
 /// Answers one request. An error ends the client's stream as the upstream's end would have.
 pub(super) async fn serve(
@@ -89,7 +90,7 @@ async fn answer(
     pair: &Rc<Pair>,
     mut request: Request<ClientBody>,
     access: &mut Access,
-    under_way: &mut Option<UnderWay>,
+    under_way: &mut Option<Arc<UnderWay>>,
 ) -> Result<Answer, Stop> {
     if pair.upstream.is_h2() {
         authority::complete(&mut request, &pair.upstream.name)?;
@@ -98,6 +99,8 @@ async fn answer(
     let info = RequestInfo::parse(request.method(), uri.path(), uri.query())
         .map_err(|error| Refusal::BadRequestLine.because(error))?;
     access.is_about(&info);
+    let controller = pair.worker.shared.feed.controller();
+    controller.observed.note(&pair.worker.known_requests, &info);
     let _place = request.body_mut().take_room(&pair.worker.shared.uploads)?;
     let Some((in_force, verdict)) = begin(pair, &info, under_way)? else {
         return pass(pair, request).await;
@@ -111,10 +114,13 @@ async fn answer(
         drop(in_force);
         return pass(pair, request).await;
     }
-    let answering = answer_about(pair, request, &info, &uri, &in_force, access);
-    match under_way {
-        Some(write) if !write.is_read() => Box::pin(in_turn(answering, write)).await,
-        _ => answering.await,
+    match under_way.as_ref().filter(|begun| !begun.is_read()) {
+        Some(write) => {
+            request.extensions_mut().insert(Arc::clone(write));
+            let answering = answer_about(pair, request, &info, &uri, &in_force, access);
+            Box::pin(in_turn(answering, write)).await
+        }
+        None => answer_about(pair, request, &info, &uri, &in_force, access).await,
     }
 }
 
@@ -143,7 +149,7 @@ async fn answer_about(
     in_force: &Arc<InForce>,
     access: &mut Access,
 ) -> Result<Answer, Stop> {
-    let elections = pair.worker.shared.feed.elections();
+    let elections = &pair.worker.shared.feed.controller().elections;
     elections.begin();
     let election = Election::of(info, &in_force.sharding, &mut request);
     let answered = by_its_way(pair, request, info, uri, in_force, access).await;
@@ -173,13 +179,16 @@ async fn by_its_way(
     access: &mut Access,
 ) -> Result<Answer, Stop> {
     let own = OnBehalf { uri, headers: request.headers() };
-    let way = settled_way(&pair.upstream, &in_force.sharding, info, own).await;
-    let way = way.unwrap_or_else(|unknown| unknown);
-    let mut rewrite = in_force.sharding.rewrite(&way, info)?;
-    if way.narrow().is_some() {
+    let action = settled_action(&pair.upstream, &in_force.sharding, info, own).await;
+    let action = action.unwrap_or_else(|unknown| unknown);
+    if matches!(action, RequestAction::Watch(_)) {
+        Box::pin(related::look(pair, info, &action, own, in_force)).await;
+    }
+    let mut rewrite = in_force.sharding.rewrite(&action, info)?;
+    if action.restriction().is_some() {
         access.is_of(request.headers());
     }
-    let mut collection = collection(pair, info, &way, in_force, uri, &mut request)?;
+    let mut collection = collection(pair, info, &action, in_force, uri, &mut request)?;
     let own = OnBehalf { uri, headers: request.headers() };
     let mut returned = None;
     if let Some(collection) = &mut collection {
@@ -191,33 +200,38 @@ async fn by_its_way(
         }
     }
     let mut has_pushed = false;
-    if let Some(narrow) = way.pushed_narrow(info) {
-        let asked = understood(&pair.upstream, info, &narrow.share, own);
+    if let Some(restriction) = action.pushed_narrow(info) {
+        let asked = understood(&pair.upstream, info, &restriction.filter, own);
         let (pushed, how) = Box::pin(asked).await;
         has_pushed = pushed != Pushed::default();
         rewrite.push(&pushed, &info.options);
         pair.worker.shared.metrics.count_pushdown(how);
     }
     let target = rewrite.target(info);
-    access.decided = decided(&way, target.is_some());
+    access.decided = decided(&action, target.is_some());
     if let Some(target) = target {
         *request.uri_mut() = with_target(uri.clone(), &target).map_err(bad_target)?;
     }
-    match (&way, info.resource()) {
-        (Way::DeleteCollection(Narrow { share, .. }), Some(resource)) if share.is_each() => {
+    match (&action, info.resource()) {
+        (RequestAction::DeleteCollection(Restriction { filter: share, .. }), Some(resource))
+            if share.is_each() =>
+        {
             Box::pin(delete::judged(pair, request, resource, share, in_force)).await
         }
-        (Way::Write(Write { lock: Some(place) }), _) if place.is_in_body() => {
+        (RequestAction::Write(Write { lock: Some(place) }), _) if place.is_in_body() => {
             Box::pin(send_renamed(pair, request, info, in_force, access)).await
         }
-        (Way::List(_) | Way::Watch(_), resource) => {
+        (RequestAction::Write(_), _) if fence::needs_a_name(pair, info, in_force) => {
+            Box::pin(send_named(pair, request, info, in_force)).await
+        }
+        (RequestAction::List(_) | RequestAction::Watch(_), resource) => {
             let answer = pass(pair, request).await?;
             // What an API server says of a selector that it does not have.
             let is_refused = answer.reply.status() == StatusCode::BAD_REQUEST;
             if let (Some(resource), true) = (resource, has_pushed && is_refused) {
                 pair.upstream.understood.forget(&GroupResource::of(resource));
             }
-            Box::pin(follow(pair, answer, &way, collection, returned)).await
+            Box::pin(follow(pair, answer, &action, collection, returned)).await
         }
         _ => pass(pair, request).await,
     }
@@ -227,16 +241,16 @@ async fn by_its_way(
 fn collection(
     pair: &Pair,
     info: &RequestInfo<'_>,
-    way: &Way,
+    action: &RequestAction,
     in_force: &Arc<InForce>,
     uri: &Uri,
     request: &mut Request<ClientBody>,
 ) -> Result<Option<Collection>, Stop> {
-    let (narrow, asked) = match way {
-        Way::List(narrow) => (narrow, None),
-        Way::Watch(narrow) => (narrow, watch(uri, request.headers_mut())),
+    let (restriction, asked) = match action {
+        RequestAction::List(restriction) => (restriction, None),
+        RequestAction::Watch(restriction) => (restriction, watch(uri, request.headers_mut())),
         // An upgrade would show more than a head.
-        Way::Head(_) if info.verb == Verb::Watch => {
+        RequestAction::Head(_) if info.verb == Verb::Watch => {
             ignore_upgrade(request.headers_mut());
             return Ok(None);
         }
@@ -245,7 +259,7 @@ fn collection(
     let Some(resource) = info.resource() else { return Ok(None) };
     let positions = pair.upstream.server.positions.get().ok_or_else(no_policy)?;
     let position = positions.of(&GroupResource::of(resource));
-    let mut collection = Collection::new(info, narrow, position, in_force);
+    let mut collection = Collection::new(info, restriction, position, in_force);
     pair.worker.shared.feed.has_asked(Some(collection.key));
     collection.asked = asked;
     Ok(Some(collection))
@@ -256,7 +270,7 @@ fn collection(
 fn begin(
     pair: &Pair,
     info: &RequestInfo<'_>,
-    under_way: &mut Option<UnderWay>,
+    under_way: &mut Option<Arc<UnderWay>>,
 ) -> Result<Option<(Arc<InForce>, Verdict)>, Stop> {
     if info.resource().is_none() {
         return Ok(pair.worker.shared.feed.in_force().map(|in_force| (in_force, Verdict::Exempt)));
@@ -269,7 +283,7 @@ fn begin(
         false => fence::judge(pair, info, &in_force),
     };
     if info.verb != Verb::Watch && is_waited_for {
-        *under_way = Some(begun);
+        *under_way = Some(Arc::new(begun));
     } else {
         // A watch ends when it likes, and is brought over; other writes are of no shard.
         begun.end();
@@ -280,7 +294,7 @@ fn begin(
 /// Whether a request is a write that passes as it is, and shows nothing of elections.
 fn is_apart(info: &RequestInfo<'_>, sharding: &Sharding) -> bool {
     let is_kind = info.resource().is_some_and(|of| Locks::is_kind(&of.group, &of.resource));
-    !is_kind && sharding.way(info) == Way::Write(Write::default())
+    !is_kind && sharding.action(info) == RequestAction::Write(Write::default())
 }
 
 /// Whether the body of a write, and not its line, may name a lock: the shard has its own.
@@ -292,9 +306,9 @@ fn no_policy() -> Stop {
     Refusal::NoPolicy.because("there is no policy for this pod yet").into()
 }
 
-fn decided(way: &Way, is_rewritten: bool) -> Decided {
-    match way.narrow() {
-        Some(Narrow { scope: Some(_), .. }) => Decided::Scoped,
+fn decided(action: &RequestAction, is_rewritten: bool) -> Decided {
+    match action.restriction() {
+        Some(Restriction { scope: Some(_), .. }) => Decided::Scoped,
         _ if is_rewritten => Decided::Renamed,
         _ => Decided::Passed,
     }
@@ -314,6 +328,36 @@ fn ignore_upgrade(headers: &mut HeaderMap) {
     headers.remove(header::UPGRADE);
 }
 
+/// Sends a request upstream. A write for which a move waits goes on when its client goes away, so that its end
+/// is known: a controller that ends with a write under way would hold up the move for minutes.
+async fn send(
+    pair: &Rc<Pair>,
+    mut request: Request<RequestBody>,
+) -> Result<Response<UpstreamBody>, Broken> {
+    let Some(write) = request.extensions_mut().remove::<Arc<UnderWay>>() else {
+        return pair.upstream.send(request).await;
+    };
+    let (mut answer, answered) = oneshot::channel();
+    let sender = Rc::clone(pair);
+    pair.writes.spawn(async move {
+        let mut sending = pin!(sender.upstream.send(request));
+        let reply = tokio::select! {
+            reply = &mut sending => Some(reply),
+            () = answer.closed() => sender.without_client(&write, sending).await,
+        };
+        if let Some(Ok(reply)) = &reply
+            && !reply.status().is_server_error()
+        {
+            write.end();
+        }
+        // Nobody may be there to take it.
+        if let Some(reply) = reply {
+            drop(answer.send(reply));
+        }
+    });
+    answered.await.unwrap_or_else(|gone| Err(Broken::Upstream(gone.into())))
+}
+
 /// Sends the request upstream as it is now.
 async fn pass(pair: &Rc<Pair>, mut request: Request<ClientBody>) -> Result<Answer, Stop> {
     let upgrade = is_upgrade(&request).then(|| hyper::upgrade::on(&mut request));
@@ -322,7 +366,7 @@ async fn pass(pair: &Rc<Pair>, mut request: Request<ClientBody>) -> Result<Answe
     strip_hop_by_hop(&mut head.headers, is_h2 || upgrade.is_some());
     let request = Request::from_parts(head, RequestBody::Left(body));
     pair.is_upgrading.set(upgrade.is_some());
-    let mut reply = pair.upstream.send(request).await?;
+    let mut reply = send(pair, request).await?;
     let switched = reply.status() == StatusCode::SWITCHING_PROTOCOLS;
     pair.is_upgrading.set(switched);
     strip_hop_by_hop(reply.headers_mut(), is_h2 || switched);
@@ -343,9 +387,7 @@ async fn send_renamed(
 ) -> Result<Answer, Stop> {
     let sharding = &in_force.sharding;
     let kind = body_kind(request.headers());
-    let (mut head, body) = request.into_parts();
-    strip_hop_by_hop(&mut head.headers, false);
-    let mut body = WholeBody::whole(&pair.worker.shared.bodies, body, name::MAX_BODY).await?;
+    let (mut head, mut body) = read_whole(pair, request).await?;
     // The API server refuses a content type that it has no decoder for.
     let renamed = match kind {
         Some(kind) => sharding.rename_in_body(info, kind, body.as_ref()).map_err(Refused::from)?,
@@ -354,6 +396,9 @@ async fn send_renamed(
     let is_lock = renamed.as_ref().is_some_and(|renamed| renamed.lock.is_some());
     if may_be_lock(sharding, info) && !is_lock {
         fence::settle_later(pair, info, in_force)?;
+    }
+    if !is_lock && fence::needs_a_name(pair, info, in_force) {
+        fence::settle_name(pair, info, in_force, kind, body.as_ref())?;
     }
     let mut created = None;
     if let Some(renamed) = renamed {
@@ -364,14 +409,48 @@ async fn send_renamed(
             head.uri = with_target(head.uri, &target).map_err(bad_target)?;
         }
     }
-    head.headers.remove(header::CONTENT_LENGTH);
-    let request = Request::from_parts(head, RequestBody::Right(Full::new(body.into())));
-    let mut reply = pair.upstream.send(request).await?;
+    let reply = send_whole(pair, head, body).await?;
     if let Some(lock) = created {
-        pair.worker.shared.feed.elections().answered(&lock, true, reply.status());
+        pair.worker.shared.feed.controller().elections.answered(&lock, true, reply.status());
     }
-    strip_hop_by_hop(reply.headers_mut(), false);
     Ok(reply.into())
+}
+
+/// Sends a create, if its body names its object.
+async fn send_named(
+    pair: &Rc<Pair>,
+    request: Request<ClientBody>,
+    info: &RequestInfo<'_>,
+    in_force: &InForce,
+) -> Result<Answer, Stop> {
+    let kind = body_kind(request.headers());
+    let (head, body) = read_whole(pair, request).await?;
+    fence::settle_name(pair, info, in_force, kind, body.as_ref())?;
+    Ok(send_whole(pair, head, body).await?.into())
+}
+
+/// The head of a request as it is sent upstream, and its body.
+async fn read_whole(
+    pair: &Pair,
+    request: Request<ClientBody>,
+) -> Result<(request::Parts, WholeBody), Refused> {
+    let (mut head, body) = request.into_parts();
+    strip_hop_by_hop(&mut head.headers, false);
+    head.headers.remove(header::CONTENT_LENGTH);
+    let body = WholeBody::whole(&pair.worker.shared.bodies, body, name::MAX_BODY).await?;
+    Ok((head, body))
+}
+
+/// Sends a request upstream whose body was read.
+async fn send_whole(
+    pair: &Rc<Pair>,
+    head: request::Parts,
+    body: WholeBody,
+) -> Result<Response<UpstreamBody>, Stop> {
+    let request = Request::from_parts(head, RequestBody::Right(Full::new(body.into())));
+    let mut reply = send(pair, request).await?;
+    strip_hop_by_hop(reply.headers_mut(), false);
+    Ok(reply)
 }
 
 /// The upstream's response on its way to the client.

@@ -11,15 +11,13 @@ use http::{Response, StatusCode};
 
 use super::answer::{Answer, Follow, Stop};
 use crate::{
-    policy::positions::Resume,
-    proxy::{
-        collection::Collection,
-        outcome::Why,
-        shared::Pair,
-        upstream::{METADATA, OnBehalf, strip_hop_by_hop},
-    },
-    wire::{RequestInfo, frames::ListItems, media::Encoding},
+    collection::Collection,
+    outcome::Why,
+    positions::Resume,
+    shared::Pair,
+    upstream::{METADATA, OnBehalf, strip_hop_by_hop},
 };
+use ctrlmesh_wire::{RequestInfo, frames::ListItems, media::Encoding};
 
 /// Timeout of the list, during which the client's request waits.
 const LIMIT: Duration = Duration::from_secs(5);

@@ -11,15 +11,13 @@ use tokio::time::timeout;
 
 use super::{answer::Stop, present};
 use crate::{
-    proxy::{
-        collection::{Collection, expired},
-        config::OnChange,
-        shared::Pair,
-        streams::{Lists, Moved, Prelude},
-        upstream::OnBehalf,
-    },
-    wire::{RequestInfo, media::Encoding},
+    collection::{Collection, expired},
+    config::OnChange,
+    shared::Pair,
+    streams::{Lists, Moved, Prelude},
+    upstream::OnBehalf,
 };
+use ctrlmesh_wire::{RequestInfo, media::Encoding};
 
 /// Timeout of all lists together, in HTTP/2. In HTTP/1.1 a request that is given up takes the
 /// connection along, on which the client's own comes next.

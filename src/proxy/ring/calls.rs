@@ -19,14 +19,12 @@ use kube::{
 };
 use tokio::{sync::OnceCell, time::timeout};
 
-use crate::{
-    api::lease::{Elections, ForeignWrites, PodLease},
-    cluster::{NoAccess, OwnAccess, chain},
-    net::identity::PodIdentity,
-    policy::{
-        Scope,
-        ring::{Answer, Lease, SPEAKS, Said, Saying, TooLong, Write},
-    },
+use ctrlmesh_api::lease::{Elections, ForeignWrites, PodLease, RelatedResources};
+use ctrlmesh_base::cluster::{NoAccess, OwnAccess, chain};
+use ctrlmesh_net::identity::PodIdentity;
+use ctrlmesh_policy::{
+    Scope,
+    ring::{Answer, Lease, SPEAKS, Said, Saying, TooLong, Write},
 };
 
 /// The time in which a call is answered. After that its end is unknown.
@@ -54,6 +52,8 @@ pub(super) struct Aside {
     pub(super) elections: Elections,
     /// The foreign writes of the pod's controller.
     pub(super) foreign_writes: ForeignWrites,
+    /// The related resources of the pod's controller.
+    pub(super) related: RelatedResources,
 }
 
 /// The end of a write.
@@ -209,6 +209,7 @@ impl Caller {
             under_way: aside.under_way,
             elections: Some(aside.elections),
             foreign_writes: Some(aside.foreign_writes),
+            related: Some(aside.related),
             speaks: SPEAKS,
             renewed: Timestamp::now(),
         })

@@ -7,10 +7,8 @@ use std::{future::ready, sync::Arc, time::Instant};
 use futures_util::{FutureExt, StreamExt, future::BoxFuture, stream::FuturesUnordered};
 use tokio::sync::watch;
 
-use crate::{
-    policy::{Area, Scope},
-    proxy::feed::{Feed, LetThrough},
-};
+use crate::feed::{Feed, LetThrough};
+use ctrlmesh_policy::{Area, Scope};
 
 /// The epochs of one process.
 pub(super) struct Epochs {

@@ -27,18 +27,18 @@ use super::{
     feed::{Feed, Turn},
     metrics::Metrics,
 };
-use crate::{
-    cluster::{OwnAccess, Pauses},
-    net::{
-        clock::reached,
-        drain::{self, Drain, Draining},
-        identity::PodIdentity,
-    },
-    policy::{
-        Area, Policy, Scope,
-        ring::{Answer, Listing, Ring, ScopeClaim, Time, Timing, Watched, Write},
-    },
-    process::vital::{VitalTasks, Vitals},
+use ctrlmesh_base::{
+    cluster::{ExponentialBackoff, OwnAccess},
+    process::supervisor::{SupervisedTasks, Supervisor},
+};
+use ctrlmesh_net::{
+    clock::reached,
+    drain::{self, Drain, Draining},
+    identity::PodIdentity,
+};
+use ctrlmesh_policy::{
+    Area, Policy, Scope,
+    ring::{Answer, Listing, Ring, ScopeClaim, Time, Timing, Watched, Write},
 };
 
 /// The shortest interval between two writes.
@@ -59,7 +59,7 @@ pub(super) struct OwnLease {
 
 /// The Lease of a pod, kept.
 pub(super) struct KeptLease {
-    task: VitalTasks,
+    task: SupervisedTasks,
     end: End,
 }
 
@@ -84,9 +84,9 @@ impl OwnLease {
     }
 
     /// Begins to keep it.
-    pub(super) fn start(self, vitals: &Vitals) -> KeptLease {
-        let mut task = VitalTasks::default();
-        vitals.spawn(&mut task, "lease", self.keep);
+    pub(super) fn start(self, supervisor: &Supervisor) -> KeptLease {
+        let mut task = SupervisedTasks::default();
+        supervisor.spawn(&mut task, "lease", self.keep);
         KeptLease { task, end: self.end }
     }
 }
@@ -117,7 +117,7 @@ struct Keeper {
     is_leaving: bool,
     under: Under,
     epochs: Epochs,
-    pauses: Pauses,
+    backoff: ExponentialBackoff,
     /// The earliest time of the next call.
     rested: Instant,
     /// The earliest time of the next write.
@@ -158,8 +158,8 @@ enum Input {
     Ended(u64),
     /// A write of unknown end was given up.
     Lost,
-    /// A foreign write was seen that the Lease does not tell yet.
-    Foreign,
+    /// Something was seen of the controller that the Lease does not tell yet.
+    Seen,
     Written(Written),
     Listed(Result<Listed, NotDone>),
     Changed(Option<Change>),
@@ -189,7 +189,7 @@ impl Keeper {
             is_ending: false,
             is_leaving: false,
             under: Under::default(),
-            pauses: Pauses::default(),
+            backoff: ExponentialBackoff::default(),
             rested: Instant::now(),
             rested_for_write: Instant::now(),
             trouble: None,
@@ -219,7 +219,8 @@ impl Keeper {
                     input = self.under.next() => input,
                     id = self.epochs.ended() => Input::Ended(id),
                     () = self.feed.has_lost() => Input::Lost,
-                    () = self.feed.foreign_writes().is_new() => Input::Foreign,
+                    () = self.feed.controller().foreign_writes.is_new() => Input::Seen,
+                    () = self.feed.controller().related.is_new() => Input::Seen,
                     () = reached(wakes) => Input::Turn,
                 };
                 if self.take(input) {
@@ -318,9 +319,10 @@ impl Keeper {
             let (_, lost) = ring.under_way();
             let under_way = self.epochs.under_way() + lost;
             let elections = self.feed.elections_said();
-            let foreign_writes = self.feed.foreign_writes().said();
+            let foreign_writes = self.feed.controller().foreign_writes.said();
             let claimed = claimed(&mut self.claimed, &write);
-            let aside = Aside { claimed, under_way, elections, foreign_writes };
+            let related = self.feed.related_said();
+            let aside = Aside { claimed, under_way, elections, foreign_writes, related };
             self.under.write = Some(self.calls.write(write, aside));
             self.rested_for_write = here + REST;
         }
@@ -361,7 +363,7 @@ impl Keeper {
         }
         match input {
             Input::Turn | Input::Lost => {}
-            Input::Foreign => ring.renew(now()),
+            Input::Seen => ring.renew(now()),
             Input::Ended(id) => ring.end(id, now()),
             Input::Written(Written { answer, trouble }) => {
                 let is_done = matches!(answer, Answer::Done(_));
@@ -400,13 +402,13 @@ impl Keeper {
         true
     }
 
-    /// Logs a new failure, and pauses after each.
+    /// Logs a new failure, and backoff after each.
     fn note(&mut self, is_done: bool, trouble: Option<NotDone>) {
         let trouble = trouble.map(|trouble| trouble.to_string());
         if is_done {
-            self.pauses = Pauses::default();
+            self.backoff = ExponentialBackoff::default();
         } else {
-            self.rested = Instant::now() + self.pauses.pause();
+            self.rested = Instant::now() + self.backoff.pause();
         }
         if let Some(trouble) = &trouble
             && self.trouble.as_ref() != Some(trouble)

@@ -7,15 +7,13 @@ use std::{sync::Arc, time::Duration};
 use tokio::time::Instant;
 
 use crate::{
-    api::lease::PodLease,
-    policy::{
-        Area, Rule, Scope,
-        ring::{Phase, Ring},
-    },
-    proxy::{
-        feed::SourceState,
-        metrics::{Awaited, Metrics},
-    },
+    feed::SourceState,
+    metrics::{Awaited, Metrics},
+};
+use ctrlmesh_api::lease::PodLease;
+use ctrlmesh_policy::{
+    Area, Rule, Scope,
+    ring::{Phase, Ring},
 };
 
 /// The time that a handover may take before `/readyz` says why.

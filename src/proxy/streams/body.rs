@@ -15,7 +15,7 @@ use super::{
     list::{ListBody, judged::JudgedList},
     watch::WatchBody,
 };
-use crate::proxy::{
+use crate::{
     outcome::{Access, Ended},
     peers::PeerBody,
     stall::Follower,
@@ -28,7 +28,7 @@ const FRAME: usize = (16 << 10) - 9;
 
 /// A response's body on its way to the client, and the record of the request, which is complete
 /// when the body is.
-pub(in crate::proxy) struct ReplyBody {
+pub(crate) struct ReplyBody {
     backing: Backing,
     /// The step after the frame that was given last.
     next: Option<Polled>,
@@ -37,7 +37,7 @@ pub(in crate::proxy) struct ReplyBody {
 }
 
 /// The source of a response's body.
-pub(in crate::proxy) enum Backing {
+pub(crate) enum Backing {
     Whole(Full<Bytes>),
     Passed(UpstreamBody),
     /// The body of another pod's response.
@@ -51,17 +51,17 @@ pub(in crate::proxy) enum Backing {
 type Polled = Option<Result<Frame<Bytes>, BodyError>>;
 
 impl ReplyBody {
-    pub(in crate::proxy) fn empty() -> Self {
+    pub(crate) fn empty() -> Self {
         Self { backing: Backing::Whole(Full::default()), next: None, access: None, follower: None }
     }
 
     /// Observes from now on whether the client reads.
-    pub(in crate::proxy) fn followed_by(mut self, follower: Follower) -> Self {
+    pub(crate) fn followed_by(mut self, follower: Follower) -> Self {
         self.follower = Some(follower);
         self
     }
 
-    pub(in crate::proxy) fn new(backing: Backing, access: Access) -> Self {
+    pub(crate) fn new(backing: Backing, access: Access) -> Self {
         let mut body = Self { backing, next: None, access: Some(access), follower: None };
         // A body without bytes may never be polled.
         if body.is_end_stream() {
@@ -71,12 +71,12 @@ impl ReplyBody {
     }
 
     /// The record of the request, for another response in place of this one.
-    pub(in crate::proxy) fn take_access(&mut self) -> Option<Access> {
+    pub(crate) fn take_access(&mut self) -> Option<Access> {
         self.access.take()
     }
 
     /// Records that the body is sent in another protocol.
-    pub(in crate::proxy) fn switched(&mut self) {
+    pub(crate) fn switched(&mut self) {
         if let Some(access) = &mut self.access {
             access.answered(StatusCode::SWITCHING_PROTOCOLS);
         }

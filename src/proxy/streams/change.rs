@@ -24,18 +24,16 @@ use tokio::{sync::mpsc, time::timeout};
 
 use super::difference::{Lists, Moved, encoding_of};
 use crate::{
-    policy::{Share, Way, watch_from},
-    proxy::{
-        feed::InForce,
-        live::{Member, Turn},
-        outcome::Why,
-        shared::Pair,
-        upstream::{
-            Kept, OtherConnection, Replacement, Upstream, UpstreamBody, settled_way, understood,
-        },
+    feed::InForce,
+    live::{Member, Turn},
+    outcome::Why,
+    shared::Pair,
+    upstream::{
+        Kept, OtherConnection, Replacement, Upstream, UpstreamBody, settled_action, understood,
     },
-    wire::{RequestInfo, media::Encoding},
 };
+use ctrlmesh_policy::{Filter, RequestAction, watch_from};
+use ctrlmesh_wire::{RequestInfo, media::Encoding};
 
 /// Timeout of the lists and the new watch together.
 const LIMIT: Duration = Duration::from_secs(10);
@@ -52,7 +50,7 @@ pub(super) struct Changed {
     pub(super) to: Arc<InForce>,
     pub(super) upstream: UpstreamBody,
     /// The part of its selected objects that is in the shard.
-    pub(super) share: Share,
+    pub(super) filter: Filter,
 }
 
 /// The next part of a change.
@@ -152,7 +150,7 @@ impl Transfer {
         let (clock, encoding) = (&shared.clock, Some(self.encoding));
         let mut lists = Lists { upstream, own, info: &info, at: self.at, clock, encoding };
         lists.add(&self.from.sharding, &self.to.sharding, &mut moved).await?;
-        let after = settled_way(upstream, &self.to.sharding, &info, own).await.ok()?;
+        let after = settled_action(upstream, &self.to.sharding, &info, own).await.ok()?;
         let query = watch_from(&info, self.at, self.asked.since.elapsed().as_secs());
         let info = RequestInfo::parse(&Method::GET, path, Some(&query)).ok()?;
         let changed = self.watch(upstream, &info, &after).await?;
@@ -164,13 +162,13 @@ impl Transfer {
         &self,
         upstream: &Upstream,
         info: &RequestInfo<'_>,
-        after: &Way,
+        after: &RequestAction,
     ) -> Option<Changed> {
         let own = self.asked.on_behalf();
         let mut rewrite = self.to.sharding.rewrite(after, info).ok()?;
-        let narrow = after.narrow()?;
-        if narrow.scope.is_some() {
-            let (pushed, _) = understood(upstream, info, &narrow.share, own).await;
+        let restriction = after.restriction()?;
+        if restriction.scope.is_some() {
+            let (pushed, _) = understood(upstream, info, &restriction.filter, own).await;
             rewrite.push(&pushed, &info.options);
         }
         let target = rewrite.target(info);
@@ -182,7 +180,7 @@ impl Transfer {
         is_usable.then(|| Changed {
             to: Arc::clone(&self.to),
             upstream: reply.into_body(),
-            share: narrow.share.clone(),
+            filter: restriction.filter.clone(),
         })
     }
 }

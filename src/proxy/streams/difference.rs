@@ -13,21 +13,18 @@ use http::{HeaderMap, Method, Response, StatusCode, header};
 use http_body_util::BodyExt;
 
 use crate::{
-    net::Clock,
-    policy::{Handed, Page, Part, Sharding, difference},
-    proxy::{
-        live::Turn,
-        outcome::Why,
-        upstream::{OnBehalf, Place, Probe, Room, Upstream, UpstreamBody, settled_way},
+    live::Turn,
+    outcome::Why,
+    upstream::{OnBehalf, Place, Probe, Room, Upstream, UpstreamBody, settled_action},
+};
+use ctrlmesh_net::Clock;
+use ctrlmesh_policy::{Handed, Page, Part, Sharding, difference};
+use ctrlmesh_wire::{
+    RequestInfo, ResourceVersion,
+    frames::{
+        Bookmark, Continue, EventKind, Leaving, ListHead, ListItems, Listed, TypeMeta, object_event,
     },
-    wire::{
-        RequestInfo, ResourceVersion,
-        frames::{
-            Bookmark, Continue, EventKind, Leaving, ListHead, ListItems, Listed, TypeMeta,
-            object_event,
-        },
-        media::{Encoding, as_list},
-    },
+    media::{Encoding, as_list},
 };
 
 /// Most bytes of objects that change hands in one watch.
@@ -40,30 +37,30 @@ const PIECE: usize = 64 << 10;
 const IGNORE_DELETED: [&str; 1] = ["kopf/"];
 
 /// The lists of a collection as of one position, with the client's credentials.
-pub(in crate::proxy) struct Lists<'l> {
-    pub(in crate::proxy) upstream: &'l Upstream,
-    pub(in crate::proxy) own: OnBehalf<'l>,
+pub(crate) struct Lists<'l> {
+    pub(crate) upstream: &'l Upstream,
+    pub(crate) own: OnBehalf<'l>,
     /// The watch.
-    pub(in crate::proxy) info: &'l RequestInfo<'l>,
+    pub(crate) info: &'l RequestInfo<'l>,
     /// The position.
-    pub(in crate::proxy) at: u64,
-    pub(in crate::proxy) clock: &'l Clock,
+    pub(crate) at: u64,
+    pub(crate) clock: &'l Clock,
     /// The encoding of the watch. `None` until a list shows it.
-    pub(in crate::proxy) encoding: Option<Encoding>,
+    pub(crate) encoding: Option<Encoding>,
 }
 
 impl Lists<'_> {
     /// Adds the objects that one sharding shows and the other does not. `None` if a list fails.
-    pub(in crate::proxy) async fn add(
+    pub(crate) async fn add(
         &mut self,
         before: &Arc<Sharding>,
         after: &Arc<Sharding>,
         moved: &mut Moved,
     ) -> Option<()> {
-        let before = settled_way(self.upstream, before, self.info, self.own).await.ok()?;
-        let after = settled_way(self.upstream, after, self.info, self.own).await.ok()?;
+        let before = settled_action(self.upstream, before, self.info, self.own).await.ok()?;
+        let after = settled_action(self.upstream, after, self.info, self.own).await.ok()?;
         let is_in_namespace = self.info.resource()?.namespace.is_some();
-        for part in difference(before.narrow()?, after.narrow()?, is_in_namespace)? {
+        for part in difference(before.restriction()?, after.restriction()?, is_in_namespace)? {
             self.list(&part, moved).await?;
         }
         Some(())
@@ -176,7 +173,7 @@ impl Lists<'_> {
 }
 
 /// The encoding of a response whose items can be read.
-pub(in crate::proxy) fn encoding_of(headers: &HeaderMap) -> Option<Encoding> {
+pub(crate) fn encoding_of(headers: &HeaderMap) -> Option<Encoding> {
     let kind = headers.get(header::CONTENT_TYPE).and_then(|kind| kind.to_str().ok());
     kind.and_then(Encoding::of_content_type)
         .filter(|_| !headers.contains_key(header::CONTENT_ENCODING))
@@ -194,7 +191,7 @@ impl Turn {
 }
 
 /// The events that precede those of the upstream's watch.
-pub(in crate::proxy) struct Prelude {
+pub(crate) struct Prelude {
     pieces: VecDeque<Bytes>,
     /// The room that they take.
     _place: Place,
@@ -208,7 +205,7 @@ impl Prelude {
 }
 
 /// The events for the objects that change hands, held until all of them are known.
-pub(in crate::proxy) struct Moved {
+pub(crate) struct Moved {
     events: Vec<(Turn, Vec<u8>)>,
     kind: Option<TypeMeta>,
     place: Place,
@@ -219,18 +216,18 @@ pub(in crate::proxy) struct Moved {
 }
 
 impl Moved {
-    pub(in crate::proxy) fn new(room: &Arc<Room>) -> Self {
+    pub(crate) fn new(room: &Arc<Room>) -> Self {
         let place = Place::empty(room);
         Self { events: Vec::new(), kind: None, place, told: None, is_bounded: true }
     }
 
     /// Those of several differences.
-    pub(in crate::proxy) fn of_several(room: &Arc<Room>) -> Self {
+    pub(crate) fn of_several(room: &Arc<Room>) -> Self {
         Self { told: Some(HashSet::new()), ..Self::new(room) }
     }
 
     /// Whether there is none.
-    pub(in crate::proxy) fn is_empty(&self) -> bool {
+    pub(crate) fn is_empty(&self) -> bool {
         self.events.is_empty()
     }
 
@@ -250,14 +247,14 @@ impl Moved {
     }
 
     /// A bookmark at a position, in an encoding. `None` if the objects' kind is not known.
-    pub(in crate::proxy) fn bookmark(&self, at: u64, encoding: Encoding) -> Option<Bytes> {
+    pub(crate) fn bookmark(&self, at: u64, encoding: Encoding) -> Option<Bytes> {
         let TypeMeta { api_version, kind } = self.kind.as_ref()?;
         let at = ResourceVersion::parse(at.to_string().as_bytes());
         Some(Bookmark::new(api_version, kind, at)?.event(encoding).into())
     }
 
     /// All events in the order of the turns, then the bookmark.
-    pub(in crate::proxy) fn into_prelude(mut self, bookmark: Option<Bytes>) -> Prelude {
+    pub(crate) fn into_prelude(mut self, bookmark: Option<Bytes>) -> Prelude {
         let pieces = Turn::ALL.into_iter().flat_map(|turn| self.take(turn));
         let pieces = pieces.collect::<Vec<_>>().into_iter().chain(bookmark).collect();
         Prelude { pieces, _place: self.place }
@@ -269,7 +266,7 @@ impl Moved {
     }
 
     /// The events of a turn, in pieces.
-    pub(in crate::proxy) fn take(&mut self, turn: Turn) -> Vec<Bytes> {
+    pub(crate) fn take(&mut self, turn: Turn) -> Vec<Bytes> {
         let mut pieces = Vec::new();
         let mut piece = Vec::new();
         for (_, event) in self.events.extract_if(.., |(of, _)| *of == turn) {

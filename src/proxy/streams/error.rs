@@ -1,10 +1,11 @@
 //! The reasons why a body breaks off.
 
-use crate::{proxy::upstream::Cut, wire::frames::FrameError};
+use crate::upstream::Cut;
+use ctrlmesh_wire::frames::FrameError;
 
 /// Reasons to break off: the client's stream is reset, so that no part is taken for a whole.
 #[derive(Debug, thiserror::Error)]
-pub(in crate::proxy) enum BodyError {
+pub(crate) enum BodyError {
     #[error("the upstream broke off")]
     Upstream(#[from] Cut),
     #[error("the response cannot be followed")]

@@ -19,19 +19,17 @@ use http_body::{Body, Frame};
 use self::gunzip::Gunzip;
 use super::error::BodyError;
 use crate::{
-    policy::positions::Resume,
-    proxy::{
-        collection::{Collection, token_key, token_position},
-        shared::Pair,
-        upstream::UpstreamBody,
-    },
-    wire::{
-        frames::{Continue, ListMeta, ListScanner},
-        media::Encoding,
-    },
+    collection::{Collection, token_key, token_position},
+    positions::Resume,
+    shared::Pair,
+    upstream::UpstreamBody,
+};
+use ctrlmesh_wire::{
+    frames::{Continue, ListMeta, ListScanner},
+    media::Encoding,
 };
 
-pub(in crate::proxy) struct ListBody {
+pub(crate) struct ListBody {
     pub(super) upstream: UpstreamBody,
     scan: Scan,
     collection: Collection,
@@ -48,7 +46,7 @@ enum Scan {
 }
 
 impl ListBody {
-    pub(in crate::proxy) fn new(
+    pub(crate) fn new(
         pair: &Rc<Pair>,
         upstream: UpstreamBody,
         collection: Collection,

@@ -21,13 +21,11 @@ use tokio::time::{Sleep, sleep};
 
 pub(super) use self::held::Held;
 use super::{error::BodyError, shown::Shown};
-use crate::{
-    policy::Share,
-    proxy::{collection::Bookmarks, shared::Pair, upstream::UpstreamBody},
-    wire::{
-        frames::{EventKind, FrameError, WatchFilter, WatchScanner},
-        media::Encoding,
-    },
+use crate::{collection::Bookmarks, shared::Pair, upstream::UpstreamBody};
+use ctrlmesh_policy::Filter;
+use ctrlmesh_wire::{
+    frames::{EventKind, FrameError, WatchFilter, WatchScanner},
+    media::Encoding,
 };
 
 /// The time in which an event that has begun must end, when the watch must end after it.
@@ -37,7 +35,7 @@ const EVENT_TIMEOUT: Duration = Duration::from_secs(2);
 const BOOKMARK_DELAY: Duration = Duration::from_millis(200);
 
 /// The upstream's side of a watch, see the module. Dropping it ends the upstream's watch.
-pub(in crate::proxy) struct Passing {
+pub(crate) struct Passing {
     upstream: UpstreamBody,
     events: Treatment,
     timer: Option<Pin<Box<Sleep>>>,
@@ -45,11 +43,11 @@ pub(in crate::proxy) struct Passing {
 }
 
 /// The treatment of the events.
-pub(in crate::proxy) enum Treatment {
+pub(crate) enum Treatment {
     /// Events that pass unchanged, and whose positions are recorded.
-    Followed(Box<WatchScanner>),
+    Reflector(Box<WatchScanner>),
     /// Events without those of other shards.
-    Judged(Box<WatchFilter>, Share),
+    Judged(Box<WatchFilter>, Filter),
     /// Events that cannot be parsed: no limit applies to them, and they pass unchanged.
     Unparsed,
 }
@@ -69,13 +67,9 @@ pub(super) enum Portion {
 impl Treatment {
     /// A passing watch, without bookmarks if they are hidden. `None` for an encoding whose events
     /// cannot be separated.
-    pub(in crate::proxy) fn new(
-        encoding: Encoding,
-        share: &Share,
-        hides_bookmarks: bool,
-    ) -> Option<Self> {
+    pub(crate) fn new(encoding: Encoding, share: &Filter, hides_bookmarks: bool) -> Option<Self> {
         let filter = match (share.is_each(), hides_bookmarks) {
-            (false, false) => return Some(Self::Followed(Box::new(WatchScanner::new(encoding)?))),
+            (false, false) => return Some(Self::Reflector(Box::new(WatchScanner::new(encoding)?))),
             (false, true) => WatchFilter::of_bookmarks(encoding)?,
             (true, false) => WatchFilter::new(encoding)?,
             (true, true) => WatchFilter::new(encoding)?.without_bookmarks(),
@@ -93,7 +87,7 @@ impl Passing {
     /// Whether the stream is between two events, where it may end or get an event of our own.
     pub(super) fn is_between_events(&self) -> bool {
         match &self.events {
-            Treatment::Followed(scanner) => scanner.is_between(),
+            Treatment::Reflector(scanner) => scanner.is_between(),
             Treatment::Judged(..) => true,
             Treatment::Unparsed => false,
         }
@@ -102,7 +96,7 @@ impl Passing {
     /// The bytes that must precede an event of our own.
     pub(super) fn separator(&self) -> &'static [u8] {
         match &self.events {
-            Treatment::Followed(scanner) => scanner.separator(),
+            Treatment::Reflector(scanner) => scanner.separator(),
             Treatment::Judged(..) | Treatment::Unparsed => b"",
         }
     }
@@ -148,7 +142,7 @@ impl Passing {
                 shown.shows_unread();
                 Ok(Portion::Bytes(chunk))
             }
-            Treatment::Followed(scanner) => match followed(scanner, &chunk, shown, is_last) {
+            Treatment::Reflector(scanner) => match reflector(scanner, &chunk, shown, is_last) {
                 Ok(None) => Ok(Portion::Bytes(chunk)),
                 Ok(Some(at)) => {
                     chunk.truncate(at);
@@ -182,7 +176,7 @@ impl Passing {
     ) -> Poll<Result<Portion, BodyError>> {
         match &mut self.events {
             Treatment::Unparsed if is_last => Poll::Ready(Err(BodyError::Unparsed)),
-            Treatment::Followed(_) if is_last => {
+            Treatment::Reflector(_) if is_last => {
                 ready!(poll_in(&mut self.timer, EVENT_TIMEOUT, cx));
                 Poll::Ready(Err(BodyError::Stalled))
             }
@@ -212,7 +206,7 @@ impl Passing {
 }
 
 /// Records the events that end in this chunk. With `is_last`, returns where the first of them ends.
-fn followed(
+fn reflector(
     scanner: &mut WatchScanner,
     chunk: &[u8],
     shown: &mut Shown,
@@ -230,7 +224,7 @@ fn followed(
 
 fn filtered(
     filter: &mut WatchFilter,
-    share: &Share,
+    share: &Filter,
     mut rest: &[u8],
     shown: &mut Shown,
     out: &mut Vec<u8>,

@@ -4,15 +4,13 @@ use http::{HeaderValue, Response, StatusCode, header};
 use http_body_util::Full;
 
 use super::body::{Backing, ReplyBody};
-use crate::{
-    policy::{Refusal, Refused},
-    proxy::outcome::{Access, Decided},
-    wire::{Verb, media::Encoding},
-};
+use crate::outcome::{Access, Decided};
+use ctrlmesh_policy::{Refusal, Refused};
+use ctrlmesh_wire::{Verb, media::Encoding};
 
 /// Our own response. A watch with an expired position gets its 410 inside the stream, as from the
 /// API server: some clients repeat a watch for ever that gets 410 by HTTP.
-pub(in crate::proxy) fn refuse(
+pub(crate) fn refuse(
     refused: &Refused,
     accept: Option<&HeaderValue>,
     mut access: Access,

@@ -6,24 +6,20 @@ use bytes::Bytes;
 
 use super::change::Transfer;
 use crate::{
-    policy::{
-        GroupResource, Refusal,
-        positions::{Position, Resume},
-    },
-    proxy::{
-        collection::{Bookmarks, Collection},
-        config::OnChange,
-        feed::InForce,
-        live::{Goal, Input, LiveStream, Subject},
-        metrics::Metrics,
-        outcome::Ended,
-        shared::Pair,
-        upstream::{CurrentConnection, Kept},
-    },
-    wire::{
-        frames::{Event, EventKind},
-        media::Encoding,
-    },
+    collection::{Bookmarks, Collection},
+    config::OnChange,
+    feed::InForce,
+    live::{Goal, Input, LiveStream, Subject},
+    metrics::Metrics,
+    outcome::Ended,
+    positions::{Position, Resume},
+    shared::Pair,
+    upstream::{CurrentConnection, Kept},
+};
+use ctrlmesh_policy::{GroupResource, Refusal};
+use ctrlmesh_wire::{
+    frames::{Event, EventKind},
+    media::Encoding,
 };
 
 /// The position that the client of a watch was shown, and the state that follows from it.

@@ -18,17 +18,15 @@ use super::{
     shown::Shown,
 };
 use crate::{
-    proxy::{
-        collection::Collection,
-        live::{Input, Output, Subject},
-        outcome::Ended,
-        shared::Pair,
-        upstream::UpstreamBody,
-    },
-    wire::media::Encoding,
+    collection::Collection,
+    live::{Input, Output, Subject},
+    outcome::Ended,
+    shared::Pair,
+    upstream::UpstreamBody,
 };
+use ctrlmesh_wire::media::Encoding;
 
-pub(in crate::proxy) struct WatchBody {
+pub(crate) struct WatchBody {
     /// The events that come first, for a client that came back with objects of another scope.
     prelude: Option<Prelude>,
     stage: Stage,
@@ -43,7 +41,7 @@ enum Stage {
 }
 
 impl WatchBody {
-    pub(in crate::proxy) fn new(
+    pub(crate) fn new(
         pair: &Rc<Pair>,
         upstream: UpstreamBody,
         collection: Collection,
@@ -164,7 +162,7 @@ impl WatchBody {
         let Shown { encoding, hides_bookmarks, .. } = self.shown;
         let events = changed
             .as_ref()
-            .and_then(|changed| Treatment::new(encoding, &changed.share, hides_bookmarks));
+            .and_then(|changed| Treatment::new(encoding, &changed.filter, hides_bookmarks));
         match (changed, events) {
             (Some(Changed { to, upstream, .. }), Some(events)) => {
                 self.shown.carried_over(&to);

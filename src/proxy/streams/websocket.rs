@@ -12,10 +12,8 @@ use tokio::{
 };
 
 use super::{body::ReplyBody, passing::Held};
-use crate::{
-    proxy::upstream::Room,
-    wire::websocket::{ClientFrames, Close, Events, Heard, put_close, put_pong},
-};
+use crate::upstream::Room;
+use ctrlmesh_wire::websocket::{ClientFrames, Close, Events, Heard, put_close, put_pong};
 
 /// Bytes of the client's frames that are read at once. Clients send pings, and few.
 const HEARD: usize = 256;
@@ -23,7 +21,7 @@ const HEARD: usize = 256;
 const FAREWELL: Duration = Duration::from_secs(1);
 
 /// Both directions of a connection over which WebSocket has begun.
-pub(in crate::proxy) struct WebSocket<T> {
+pub(crate) struct WebSocket<T> {
     reads: ReadHalf<T>,
     writes: WriteHalf<T>,
     client: ClientFrames,
@@ -31,7 +29,7 @@ pub(in crate::proxy) struct WebSocket<T> {
 
 impl<T: AsyncRead + AsyncWrite> WebSocket<T> {
     /// Both directions of a connection whose handshake has been answered.
-    pub(in crate::proxy) fn new(connection: T) -> Self {
+    pub(crate) fn new(connection: T) -> Self {
         let (reads, writes) = split(connection);
         Self { reads, writes, client: ClientFrames::default() }
     }
@@ -70,7 +68,7 @@ fn hear(client: &mut ClientFrames, mut input: &[u8], out: &mut Vec<u8>) -> Optio
 
 /// Sends the events of a watch until the watch, the client or the connection ends. The bytes of an
 /// event take room until the client has them.
-pub(in crate::proxy) async fn send_events<T: AsyncRead + AsyncWrite>(
+pub(crate) async fn send_events<T: AsyncRead + AsyncWrite>(
     mut to: WebSocket<T>,
     mut watch: ReplyBody,
     mut events: Events,

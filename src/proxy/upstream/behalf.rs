@@ -17,14 +17,14 @@ use super::{
     connection::{Broken, Upstream, UpstreamBody},
     hop_by_hop::strip_hop_by_hop,
 };
-use crate::proxy::outcome::{OwnRequest, Why};
+use crate::outcome::{OwnRequest, Why};
 
 /// Headers of a body, or of a response that we do not read.
 const NOT_OURS: [HeaderName; 3] =
     [header::CONTENT_LENGTH, header::CONTENT_TYPE, header::ACCEPT_ENCODING];
 
 /// An `Accept` for lists of metadata in JSON, or of whole objects if a server has no such form.
-pub(in crate::proxy) const METADATA: HeaderValue = HeaderValue::from_static(
+pub(crate) const METADATA: HeaderValue = HeaderValue::from_static(
     "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1,application/json",
 );
 
@@ -51,15 +51,15 @@ const MOST_KEPT: usize = 16 << 10;
 
 /// The parts of a client's request that others in its name are made of.
 #[derive(Clone, Copy)]
-pub(in crate::proxy) struct OnBehalf<'a> {
-    pub(in crate::proxy) uri: &'a Uri,
-    pub(in crate::proxy) headers: &'a HeaderMap,
+pub(crate) struct OnBehalf<'a> {
+    pub(crate) uri: &'a Uri,
+    pub(crate) headers: &'a HeaderMap,
 }
 
 impl OnBehalf<'_> {
     /// A request with this path and query, and this JSON. Without an `accept` it has the client's.
     /// Fails when `target` is no path and query.
-    pub(in crate::proxy) fn request(
+    pub(crate) fn request(
         self,
         upstream: &Upstream,
         method: Method,
@@ -88,13 +88,13 @@ impl OnBehalf<'_> {
     }
 
     /// Whether the request lacks credentials.
-    pub(in crate::proxy) fn is_anonymous(self) -> bool {
+    pub(crate) fn is_anonymous(self) -> bool {
         !self.headers.contains_key(header::AUTHORIZATION)
     }
 
     /// Sends one of these requests and waits for the head of the response. Each is counted and
     /// logged, even if it is dropped before.
-    pub(in crate::proxy) async fn send(
+    pub(crate) async fn send(
         self,
         upstream: &Upstream,
         why: Why,
@@ -110,7 +110,7 @@ impl OnBehalf<'_> {
     /// The whole response to a GET, for which a client's request waits: in HTTP/2 no longer than
     /// `limit`. HTTP/1.1 has no limit: a cancelled request closes the connection, on which the
     /// client's own comes next.
-    pub(in crate::proxy) async fn get(
+    pub(crate) async fn get(
         self,
         upstream: &Upstream,
         why: Why,
@@ -131,7 +131,7 @@ impl OnBehalf<'_> {
 }
 
 /// The reason why a request of our own has no answer.
-pub(in crate::proxy) enum NoAnswer {
+pub(crate) enum NoAnswer {
     /// Every such request would end like this one.
     Ever,
     /// The API server is busy, away, or does not know this client: a later request may succeed.
@@ -139,9 +139,7 @@ pub(in crate::proxy) enum NoAnswer {
 }
 
 /// The whole response, whose body has at most 4 MiB.
-pub(in crate::proxy) async fn whole(
-    reply: Response<UpstreamBody>,
-) -> Result<Response<Bytes>, NoAnswer> {
+pub(crate) async fn whole(reply: Response<UpstreamBody>) -> Result<Response<Bytes>, NoAnswer> {
     let (head, body) = reply.into_parts();
     match Limited::new(body, MAX_ANSWER).collect().await {
         Ok(body) => Ok(Response::from_parts(head, body.to_bytes())),
@@ -155,16 +153,16 @@ pub(in crate::proxy) async fn whole(
 
 /// The part of a client's request that is kept for as long as its response lasts.
 #[derive(Debug)]
-pub(in crate::proxy) struct Kept {
-    pub(in crate::proxy) uri: Uri,
+pub(crate) struct Kept {
+    pub(crate) uri: Uri,
     headers: HeaderMap,
-    pub(in crate::proxy) since: Instant,
+    pub(crate) since: Instant,
 }
 
 impl Kept {
     /// Copies the parts, since a slice of a connection's buffer keeps the whole. `None` if they are
     /// more than may be kept.
-    pub(in crate::proxy) fn of(uri: &Uri, headers: &HeaderMap) -> Option<Self> {
+    pub(crate) fn of(uri: &Uri, headers: &HeaderMap) -> Option<Self> {
         let is_kept = |name: &HeaderName| {
             KEPT.contains(name) || KEPT_PREFIXES.iter().any(|kept| name.as_str().starts_with(kept))
         };
@@ -181,14 +179,14 @@ impl Kept {
         Some(Self { uri: uri.parse().ok()?, headers: kept, since: Instant::now() })
     }
 
-    pub(in crate::proxy) fn on_behalf(&self) -> OnBehalf<'_> {
+    pub(crate) fn on_behalf(&self) -> OnBehalf<'_> {
         OnBehalf { uri: &self.uri, headers: &self.headers }
     }
 }
 
 /// The client's URI with another path and query. Scheme and authority stay: HTTP/2 carries them in
 /// the URI. Fails when `target` is no path and query.
-pub(in crate::proxy) fn with_target(uri: Uri, target: &str) -> Result<Uri, http::Error> {
+pub(crate) fn with_target(uri: Uri, target: &str) -> Result<Uri, http::Error> {
     let mut parts = uri.into_parts();
     parts.path_and_query = Some(PathAndQuery::try_from(target)?);
     Ok(Uri::from_parts(parts)?)

@@ -24,7 +24,7 @@ use memchr::memmem;
 use prometheus_client::metrics::gauge::Gauge;
 use tokio::{sync::Notify, time::timeout};
 
-use crate::policy::{Refusal, Refused};
+use ctrlmesh_policy::{Refusal, Refused};
 
 /// How much of an unneeded body is discarded, and for how long, so that its client reads the response. It
 /// is several times the API server's limit, since larger bodies are refused, too. A client that sends more
@@ -34,7 +34,7 @@ const READ_AWAY_WITHIN: Duration = Duration::from_secs(5);
 
 /// The stream window of HTTP/2 towards the client, which is in the same pod: a larger one is no
 /// faster.
-pub(in crate::proxy) const UPLOAD_WINDOW: u32 = 64 << 10;
+pub(crate) const UPLOAD_WINDOW: u32 = 64 << 10;
 /// The most bytes of one body that wait in the proxy: in HTTP/2 a window and a frame, in HTTP/1.1
 /// the buffers of both connections.
 const MAX_WAITING_H2: u64 = (UPLOAD_WINDOW as u64) + (16 << 10);
@@ -45,7 +45,7 @@ const KEPT: [(usize, usize); 2] = [(64 << 10, 4 << 20), (4 << 10, 1 << 20)];
 
 /// Memory that all connections share.
 #[derive(Debug)]
-pub(in crate::proxy) struct Room {
+pub(crate) struct Room {
     size: usize,
     taken: AtomicUsize,
     shown: Gauge,
@@ -53,31 +53,31 @@ pub(in crate::proxy) struct Room {
 
 /// The part of a room that one body or stream takes.
 #[derive(Debug)]
-pub(in crate::proxy) struct Place {
+pub(crate) struct Place {
     bytes: usize,
     room: Arc<Room>,
 }
 
 impl Room {
     /// A room of `size` bytes; `shown` counts those that are taken.
-    pub(in crate::proxy) fn new(size: usize, shown: &Gauge) -> Arc<Self> {
+    pub(crate) fn new(size: usize, shown: &Gauge) -> Arc<Self> {
         Arc::new(Self { size, taken: AtomicUsize::default(), shown: shown.clone() })
     }
 }
 
 impl Place {
-    pub(in crate::proxy) fn empty(room: &Arc<Room>) -> Self {
+    pub(crate) fn empty(room: &Arc<Room>) -> Self {
         Self { bytes: 0, room: Arc::clone(room) }
     }
 
-    pub(in crate::proxy) fn bytes(&self) -> usize {
+    pub(crate) fn bytes(&self) -> usize {
         self.bytes
     }
 
     /// Grows to so many bytes. If they are not free it fails with `NoRoom` and gives up those that it
     /// has, in one step: of several bodies that together fill the room, one is refused at a time, and
     /// the others go on.
-    pub(in crate::proxy) fn grow(&mut self, bytes: usize) -> Result<(), Refused> {
+    pub(crate) fn grow(&mut self, bytes: usize) -> Result<(), Refused> {
         let has = self.bytes;
         let more = bytes.saturating_sub(has);
         let kept = KEPT.iter().filter(|(size, _)| bytes > *size).map(|(_, kept)| *kept).max();
@@ -97,7 +97,7 @@ impl Place {
 
     /// Takes so many bytes from now on, free or not. Returns whether they were free, or no other
     /// place has any.
-    pub(in crate::proxy) fn set(&mut self, bytes: usize) -> bool {
+    pub(crate) fn set(&mut self, bytes: usize) -> bool {
         let before = std::mem::replace(&mut self.bytes, bytes);
         let change = bytes.wrapping_sub(before);
         let taken = self.room.taken.fetch_add(change, Relaxed).wrapping_add(change);
@@ -118,11 +118,11 @@ fn signed(bytes: usize) -> i64 {
 
 /// A request's body on its way upstream: streamed as it arrives, or buffered whole and perhaps
 /// changed.
-pub(in crate::proxy) type RequestBody = Either<ClientBody, Full<Bytes>>;
+pub(crate) type RequestBody = Either<ClientBody, Full<Bytes>>;
 
 /// The body of a client's request.
 #[derive(Debug)]
-pub(in crate::proxy) struct ClientBody {
+pub(crate) struct ClientBody {
     /// Bytes that were read and put back, which come first.
     held: VecDeque<Bytes>,
     body: Option<Incoming>,
@@ -147,17 +147,14 @@ struct Sought {
 
 /// All bytes of a body, and the room that they take for as long as anybody has them.
 #[derive(Clone, Debug)]
-pub(in crate::proxy) struct Whole {
+pub(crate) struct Whole {
     held: VecDeque<Bytes>,
     place: Option<Rc<Place>>,
 }
 
 impl ClientBody {
     /// The request with its body. `leftover` takes the part that is not read.
-    pub(in crate::proxy) fn of(
-        request: Request<Incoming>,
-        leftover: Option<Rc<Leftover>>,
-    ) -> Request<Self> {
+    pub(crate) fn of(request: Request<Incoming>, leftover: Option<Rc<Leftover>>) -> Request<Self> {
         let is_awaited = !request.headers().contains_key(header::EXPECT);
         request.map(|body| Self {
             held: VecDeque::new(),
@@ -171,19 +168,19 @@ impl ClientBody {
 
     /// Puts back bytes that were read: the next frames of the body. It keeps the room that they
     /// take to its end.
-    pub(in crate::proxy) fn put_back(&mut self, held: VecDeque<Bytes>, place: Rc<Place>) {
+    pub(crate) fn put_back(&mut self, held: VecDeque<Bytes>, place: Rc<Place>) {
         self.held = held;
         self.place = Some(place);
     }
 
     /// The bytes that were put back, if they are all of it.
-    pub(in crate::proxy) fn held_whole(&self) -> Option<Whole> {
+    pub(crate) fn held_whole(&self) -> Option<Whole> {
         let is_all = self.body.as_ref().is_none_or(Body::is_end_stream);
         is_all.then(|| Whole { held: self.held.clone(), place: self.place.clone() })
     }
 
     /// Looks for a text in the bytes that are still to come. The cell says whether it has come.
-    pub(in crate::proxy) fn seek(&mut self, text: &'static [u8]) -> Rc<Cell<bool>> {
+    pub(crate) fn seek(&mut self, text: &'static [u8]) -> Rc<Cell<bool>> {
         let is_found = Rc::new(Cell::new(false));
         let sought = Sought { text, tail: Vec::new(), is_found: Rc::clone(&is_found) };
         self.sought = Some(Box::new(sought));
@@ -191,7 +188,7 @@ impl ClientBody {
     }
 
     /// The body of a whole, once more.
-    pub(in crate::proxy) fn of_whole(whole: Whole) -> Self {
+    pub(crate) fn of_whole(whole: Whole) -> Self {
         let Whole { held, place } = whole;
         Self { held, body: None, leftover: None, is_awaited: true, place, sought: None }
     }
@@ -200,10 +197,7 @@ impl ClientBody {
     /// take it. The body keeps the place to its end, and so does who holds the returned handle:
     /// what is sent may still wait in the connection until the response has come. Fails with
     /// `NoRoom`.
-    pub(in crate::proxy) fn take_room(
-        &mut self,
-        room: &Arc<Room>,
-    ) -> Result<Option<Rc<Place>>, Refused> {
+    pub(crate) fn take_room(&mut self, room: &Arc<Room>) -> Result<Option<Rc<Place>>, Refused> {
         if self.is_end_stream() {
             return Ok(None);
         }
@@ -289,14 +283,14 @@ impl Drop for ClientBody {
 /// The rest of the body of an HTTP/1.1 request that is answered. The connection carries no other
 /// request before it is read; if it is closed before, the kernel may drop the response with it.
 #[derive(Debug, Default)]
-pub(in crate::proxy) struct Leftover {
+pub(crate) struct Leftover {
     body: RefCell<Option<Incoming>>,
     left: Notify,
 }
 
 impl Leftover {
     /// Discards the rest of each body, for as long as it is polled.
-    pub(in crate::proxy) async fn read_away(&self) {
+    pub(crate) async fn read_away(&self) {
         loop {
             self.left.notified().await;
             if let Some(body) = self.body.take() {

@@ -12,34 +12,34 @@ use super::{
     http2::{self, NoResponse, Received},
     server::{Server, Understood},
 };
-use crate::proxy::metrics::Metrics;
+use crate::metrics::Metrics;
 
 /// Header lines of an HTTP/1.1 head. Each head takes room for all of them, 64 bytes a line. This
 /// many cost 60 ns; twice as many are given back to the kernel each time and cost 20 µs.
-pub(in crate::proxy) const MAX_HEADER_COUNT: usize = 2 << 10;
+pub(crate) const MAX_HEADER_COUNT: usize = 2 << 10;
 /// Unsent bytes of a request, and bytes of a response's head, in HTTP/1.1.
 const UPSTREAM_BUFFER: usize = 128 << 10;
 
 /// The API server at the end of one connection, and the abilities that it has shown.
-pub(in crate::proxy) struct Upstream {
+pub(crate) struct Upstream {
     line: Line,
-    pub(in crate::proxy) server: Arc<Server>,
+    pub(crate) server: Arc<Server>,
     /// The server's `HOST:PORT`.
-    pub(in crate::proxy) name: String,
+    pub(crate) name: String,
     /// The number of the pair, for the log.
     pub(super) connection: u64,
     pub(super) metrics: Arc<Metrics>,
-    pub(in crate::proxy) understood: Arc<Understood>,
+    pub(crate) understood: Arc<Understood>,
 }
 
-pub(in crate::proxy) enum Line {
+pub(crate) enum Line {
     H2(http2::Sender),
     H1(RefCell<http1::SendRequest<RequestBody>>),
 }
 
 /// Reasons for no response: the client gets a protocol error, never an invented response.
 #[derive(Debug, thiserror::Error)]
-pub(in crate::proxy) enum Broken {
+pub(crate) enum Broken {
     /// The upstream has not processed the request and will not, so the client may send it again
     /// elsewhere.
     #[error("the upstream did not process the request")]
@@ -54,20 +54,20 @@ pub(in crate::proxy) enum Broken {
 
 impl Broken {
     /// A request that was not sent, so that the client may send it again elsewhere.
-    pub(in crate::proxy) fn unsent() -> Self {
+    pub(crate) fn unsent() -> Self {
         Self::Unprocessed(h2::Reason::REFUSED_STREAM.into())
     }
 }
 
 /// The body of an upstream's response, in HTTP/1.1 or HTTP/2.
-pub(in crate::proxy) type UpstreamBody = Either<Incoming, Received>;
+pub(crate) type UpstreamBody = Either<Incoming, Received>;
 
 /// An error of the upstream's connection, or of one stream of it.
-pub(in crate::proxy) type Cut = Box<dyn Error + Send + Sync>;
+pub(crate) type Cut = Box<dyn Error + Send + Sync>;
 
 impl Upstream {
     /// An API server, and the abilities that it has shown.
-    pub(in crate::proxy) fn new(
+    pub(crate) fn new(
         line: Line,
         server: Arc<Server>,
         name: String,
@@ -79,7 +79,7 @@ impl Upstream {
     }
 
     /// Whether it carries several requests at a time.
-    pub(in crate::proxy) fn is_h2(&self) -> bool {
+    pub(crate) fn is_h2(&self) -> bool {
         self.line.is_h2()
     }
 
@@ -88,7 +88,7 @@ impl Upstream {
     }
 
     /// Sends a request; the future waits for the head of the response.
-    pub(in crate::proxy) fn send(
+    pub(crate) fn send(
         &self,
         request: Request<RequestBody>,
     ) -> impl Future<Output = Result<Response<UpstreamBody>, Broken>> {
@@ -116,7 +116,7 @@ impl Upstream {
 }
 
 /// HTTP/1.1 with a server.
-pub(in crate::proxy) fn h1_requests() -> http1::Builder {
+pub(crate) fn h1_requests() -> http1::Builder {
     let mut requests = http1::Builder::new();
     requests.max_headers(MAX_HEADER_COUNT).max_buf_size(UPSTREAM_BUFFER);
     requests
@@ -124,12 +124,12 @@ pub(in crate::proxy) fn h1_requests() -> http1::Builder {
 
 impl Line {
     /// Whether it carries several requests at a time.
-    pub(in crate::proxy) fn is_h2(&self) -> bool {
+    pub(crate) fn is_h2(&self) -> bool {
         matches!(self, Self::H2(_))
     }
 
     /// Whether a request that is sent now does not wait for another.
-    pub(in crate::proxy) fn is_free(&self) -> bool {
+    pub(crate) fn is_free(&self) -> bool {
         match self {
             Self::H2(sender) => !sender.is_over(),
             Self::H1(sender) => sender.borrow().is_ready(),
@@ -137,7 +137,7 @@ impl Line {
     }
 
     /// Whether no request can be sent any more.
-    pub(in crate::proxy) fn is_over(&self) -> bool {
+    pub(crate) fn is_over(&self) -> bool {
         match self {
             Self::H2(sender) => sender.is_over(),
             Self::H1(sender) => sender.borrow().is_closed(),
@@ -146,7 +146,7 @@ impl Line {
 
     /// Sends a request; the future waits for the head of the response. The request of HTTP/2 is
     /// gone by then: what a future holds is copied when its task starts.
-    pub(in crate::proxy) fn send(
+    pub(crate) fn send(
         &self,
         request: Request<RequestBody>,
     ) -> impl Future<Output = Result<Response<UpstreamBody>, Broken>> {

@@ -21,7 +21,7 @@ use super::{
 type Running = Pin<Box<dyn Future<Output = hyper::Result<()>>>>;
 
 /// The present connection of a client, see the module.
-pub(in crate::proxy) struct CurrentConnection {
+pub(crate) struct CurrentConnection {
     redial: Redial,
     running: RefCell<Option<Running>>,
     /// The end of the connection, until it was reported.
@@ -32,17 +32,17 @@ pub(in crate::proxy) struct CurrentConnection {
 }
 
 /// A replacement that is under way. Dropping it ends it.
-pub(in crate::proxy) struct Replacement(Rc<CurrentConnection>);
+pub(crate) struct Replacement(Rc<CurrentConnection>);
 
 /// Another connection to the same server, which runs while it is polled.
-pub(in crate::proxy) struct OtherConnection {
-    pub(in crate::proxy) upstream: Upstream,
-    pub(in crate::proxy) running: Running,
+pub(crate) struct OtherConnection {
+    pub(crate) upstream: Upstream,
+    pub(crate) running: Running,
 }
 
 impl CurrentConnection {
     /// The first connection of a client, and the way to another.
-    pub(in crate::proxy) fn new(
+    pub(crate) fn new(
         running: impl Future<Output = hyper::Result<()>> + 'static,
         redial: Redial,
     ) -> Rc<Self> {
@@ -56,7 +56,7 @@ impl CurrentConnection {
     }
 
     /// Runs the connection, and each that replaces it, until one ends that is not replaced.
-    pub(in crate::proxy) fn poll_end(&self, cx: &mut Context<'_>) -> Poll<hyper::Result<()>> {
+    pub(crate) fn poll_end(&self, cx: &mut Context<'_>) -> Poll<hyper::Result<()>> {
         let mut waker = self.waker.borrow_mut();
         if !waker.as_ref().is_some_and(|known| known.will_wake(cx.waker())) {
             *waker = Some(cx.waker().clone());
@@ -76,7 +76,7 @@ impl CurrentConnection {
     }
 
     /// Begins to replace it: from now on its end is not the client's.
-    pub(in crate::proxy) fn replacement(self: &Rc<Self>) -> Replacement {
+    pub(crate) fn replacement(self: &Rc<Self>) -> Replacement {
         self.replacements.update(|count| count + 1);
         Replacement(Rc::clone(self))
     }
@@ -90,7 +90,7 @@ impl CurrentConnection {
 
 impl Replacement {
     /// Connects to the server of `present`, as its client did. `None` if it cannot be reached.
-    pub(in crate::proxy) async fn connect(&self, present: &Upstream) -> Option<OtherConnection> {
+    pub(crate) async fn connect(&self, present: &Upstream) -> Option<OtherConnection> {
         let connected = self.0.redial.dial().await.ok()?;
         let UpstreamConn { stream, server, name, understood, own, .. } = connected;
         let (sender, connection) = h1_requests().handshake(TokioIo::new(stream)).await.ok()?;
@@ -103,7 +103,7 @@ impl Replacement {
     }
 
     /// Puts the other connection in place of `present`, which is closed.
-    pub(in crate::proxy) fn finish(self, present: &Upstream, other: OtherConnection) {
+    pub(crate) fn finish(self, present: &Upstream, other: OtherConnection) {
         present.goes_on_over(other.upstream);
         self.0.ended.take();
         *self.0.running.borrow_mut() = Some(other.running);

@@ -8,15 +8,13 @@ use tokio::{io::BufReader, net::TcpStream, time::timeout};
 use tokio_rustls::{TlsConnector, client};
 
 use super::server::{OwnSocket, Server, Understood};
-use crate::{
-    net::{
-        OrigDst, UpstreamAddr,
-        addr::NotRedirected,
-        names::LOCALHOST,
-        socket,
-        tls::{HTTP_11, tls_error},
-    },
-    proxy::{config::Route, outcome::Closed},
+use crate::{config::Route, outcome::Closed};
+use ctrlmesh_net::{
+    OrigDst, UpstreamAddr,
+    addr::NotRedirected,
+    names::LOCALHOST,
+    socket,
+    tls::{HTTP_11, tls_error},
 };
 
 /// Timeout of TCP and TLS, together.
@@ -26,8 +24,8 @@ const READ_BUFFER: usize = 64 << 10;
 
 /// The server of one connection, and the address at which it is dialled.
 #[derive(Clone, Debug)]
-pub(in crate::proxy) struct Destination {
-    pub(in crate::proxy) server: Arc<Server>,
+pub(crate) struct Destination {
+    pub(crate) server: Arc<Server>,
     address: Address,
 }
 
@@ -39,32 +37,32 @@ enum Address {
 
 /// The wishes of who dials: a client's, by its ClientHello, or our own.
 #[derive(Clone, Debug, Default)]
-pub(in crate::proxy) struct Wish<'a> {
+pub(crate) struct Wish<'a> {
     /// The protocols (ALPN).
-    pub(in crate::proxy) protocols: Vec<&'a [u8]>,
+    pub(crate) protocols: Vec<&'a [u8]>,
     /// The name of the server (SNI).
-    pub(in crate::proxy) name: Option<&'a str>,
+    pub(crate) name: Option<&'a str>,
 }
 
 /// A buffered socket. TLS reads 4 KiB at once, which is as much as the API server puts into one
 /// record of a list: a buffer below it saves most of the calls.
-pub(in crate::proxy) type UpstreamTlsStream = client::TlsStream<BufReader<TcpStream>>;
+pub(crate) type UpstreamTlsStream = client::TlsStream<BufReader<TcpStream>>;
 
 /// The upstream leg.
 #[derive(Debug)]
-pub(in crate::proxy) struct UpstreamConn {
-    pub(in crate::proxy) stream: UpstreamTlsStream,
-    pub(in crate::proxy) server: Arc<Server>,
+pub(crate) struct UpstreamConn {
+    pub(crate) stream: UpstreamTlsStream,
+    pub(crate) server: Arc<Server>,
     /// The dialled `HOST:PORT`.
-    pub(in crate::proxy) name: String,
-    pub(in crate::proxy) understood: Arc<Understood>,
-    pub(in crate::proxy) own: OwnSocket,
-    pub(in crate::proxy) redial: Redial,
+    pub(crate) name: String,
+    pub(crate) understood: Arc<Understood>,
+    pub(crate) own: OwnSocket,
+    pub(crate) redial: Redial,
 }
 
 /// The way of a connection to its server, for another connection to the same.
 #[derive(Clone, Debug)]
-pub(in crate::proxy) struct Redial {
+pub(crate) struct Redial {
     to: Destination,
     name: Option<Box<str>>,
 }
@@ -78,7 +76,7 @@ impl Redial {
 
 impl UpstreamConn {
     /// The protocol that the upstream chose.
-    pub(in crate::proxy) fn alpn(&self) -> Option<&[u8]> {
+    pub(crate) fn alpn(&self) -> Option<&[u8]> {
         self.stream.get_ref().1.alpn_protocol()
     }
 }
@@ -92,7 +90,7 @@ impl<'a> From<&'a ClientHello<'_>> for Wish<'a> {
 impl Destination {
     /// The destination of a connection that a listener for `server` accepted. Fails when the
     /// server's address is the one that the client dialled, and that is not known.
-    pub(in crate::proxy) fn new(
+    pub(crate) fn new(
         server: &Arc<Server>,
         redirected: Result<OrigDst, NotRedirected>,
     ) -> Result<Self, Closed> {
@@ -104,7 +102,7 @@ impl Destination {
     }
 
     /// Connects, and verifies the server.
-    pub(in crate::proxy) async fn dial(&self, wish: Wish<'_>) -> Result<UpstreamConn, Closed> {
+    pub(crate) async fn dial(&self, wish: Wish<'_>) -> Result<UpstreamConn, Closed> {
         let redial = Redial { to: self.clone(), name: wish.name.map(Into::into) };
         let (config, name) = self.verified(wish);
         let connecting = async {

@@ -11,24 +11,22 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::APIResourceList;
 use percent_encoding::utf8_percent_encode;
 
 use super::{behalf::OnBehalf, connection::Upstream};
-use crate::{
-    policy::{GroupResource, Sharding, Way},
-    proxy::outcome::Why,
-    wire::{RequestInfo, Resource, query::ESCAPED},
-};
+use crate::outcome::Why;
+use ctrlmesh_policy::{GroupResource, RequestAction, Sharding};
+use ctrlmesh_wire::{RequestInfo, Resource, query::ESCAPED};
 
 /// Timeout of a discovery request.
 const LIMIT: Duration = Duration::from_secs(5);
 
 /// A resource that an API server serves.
-pub(in crate::proxy) struct Served {
-    pub(in crate::proxy) is_namespaced: bool,
+pub(crate) struct Served {
+    pub(crate) is_namespaced: bool,
     verbs: Vec<String>,
 }
 
 impl Served {
     /// Reads a resource from the discovery of its group and version. `None` if it is not served.
-    pub(in crate::proxy) fn read(
+    pub(crate) fn read(
         body: &[u8],
         resource: &Resource<'_>,
     ) -> Result<Option<Self>, serde_json::Error> {
@@ -38,16 +36,21 @@ impl Served {
     }
 
     /// Whether the API server has this verb for it.
-    pub(in crate::proxy) fn has_verb(&self, verb: &str) -> bool {
+    pub(crate) fn has_verb(&self, verb: &str) -> bool {
         self.verbs.iter().any(|one| one == verb)
     }
 }
 
 /// The path of the discovery of the resource's group and version.
-pub(in crate::proxy) fn path(resource: &Resource<'_>) -> String {
+pub(crate) fn path(resource: &Resource<'_>) -> String {
+    group_path(&resource.group, &resource.version)
+}
+
+/// The path of the discovery of a group and version.
+pub(crate) fn group_path(group: &str, version: &str) -> String {
     let segment = |text| utf8_percent_encode(text, ESCAPED);
-    let version = segment(&resource.version);
-    match &*resource.group {
+    let version = segment(version);
+    match group {
         "" => format!("/api/{version}"),
         group => format!("/apis/{}/{version}", segment(group)),
     }
@@ -56,20 +59,20 @@ pub(in crate::proxy) fn path(resource: &Resource<'_>) -> String {
 /// The way of a request under `sharding`, with the knowledge of whether one name over all
 /// namespaces is one object. If discovery fails, the error is the way of a
 /// collection, and discovery is requested again the next time.
-pub(in crate::proxy) async fn settled_way(
+pub(crate) async fn settled_action(
     upstream: &Upstream,
     sharding: &Sharding,
     info: &RequestInfo<'_>,
     own: OnBehalf<'_>,
-) -> Result<Way, Way> {
-    let way = sharding.way(info);
-    let Some(resource) = info.resource().filter(|_| way.depends_on_namespaced()) else {
-        return Ok(way);
+) -> Result<RequestAction, RequestAction> {
+    let action = sharding.action(info);
+    let Some(resource) = info.resource().filter(|_| action.depends_on_namespaced()) else {
+        return Ok(action);
     };
     // Boxed, as most requests do not need it.
     match Box::pin(is_namespaced(upstream, resource, own)).await {
-        Some(is_namespaced) => Ok(sharding.settled_way(info, is_namespaced)),
-        None => Err(sharding.settled_way(info, true)),
+        Some(is_namespaced) => Ok(sharding.settled_action(info, is_namespaced)),
+        None => Err(sharding.settled_action(info, true)),
     }
 }
 

@@ -14,7 +14,7 @@ const HOP_BY_HOP: [HeaderName; 5] = [
 
 /// Removes them from a head that goes on, unless it `keeps` them: that of an upgrade does, and in
 /// HTTP/2 there are none, since they are an error on both legs (RFC 9113 section 8.2.2).
-pub(in crate::proxy) fn strip_hop_by_hop(headers: &mut HeaderMap, keeps: bool) {
+pub(crate) fn strip_hop_by_hop(headers: &mut HeaderMap, keeps: bool) {
     if keeps {
         return;
     }

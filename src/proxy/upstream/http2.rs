@@ -24,38 +24,38 @@ use tokio::{
     time::{Instant, sleep_until, timeout},
 };
 
-use crate::net::cork::Corked;
+use ctrlmesh_net::cork::Corked;
 
 /// Unsent bytes that one request or response may hold.
-pub(in crate::proxy) const SEND_BUFFER: usize = 64 << 10;
+pub(crate) const SEND_BUFFER: usize = 64 << 10;
 /// Bytes of headers: Go accepts a mebibyte, in any number of lines.
-pub(in crate::proxy) const MAX_HEADERS: u32 = 1 << 20;
+pub(crate) const MAX_HEADERS: u32 = 1 << 20;
 /// Bytes at the beginning of a body that leave with the head. A stream has no window before its head
 /// is written: who waits for one writes twice, and wakes the upstream twice.
 const WITH_HEAD: usize = 16 << 10;
 /// The PINGs' interval, as in client-go.
-pub(in crate::proxy) const PING_INTERVAL: Duration = Duration::from_secs(30);
-pub(in crate::proxy) const PING_TIMEOUT: Duration = Duration::from_secs(15);
+pub(crate) const PING_INTERVAL: Duration = Duration::from_secs(30);
+pub(crate) const PING_TIMEOUT: Duration = Duration::from_secs(15);
 /// The stream limit before the upstream's SETTINGS have arrived: more than a peer can set.
 const UNKNOWN: usize = usize::MAX - 1;
 
 /// The sizes and times of a connection.
 #[derive(Clone, Copy, Debug)]
-pub(in crate::proxy) struct Bounds {
+pub(crate) struct Bounds {
     /// Unread bytes of one response.
-    pub(in crate::proxy) stream_window: u32,
+    pub(crate) stream_window: u32,
     /// Unread bytes of all responses.
-    pub(in crate::proxy) connection_window: u32,
+    pub(crate) connection_window: u32,
     /// The time without a part of a response after which the upstream is asked whether it lives.
-    pub(in crate::proxy) ping_interval: Duration,
+    pub(crate) ping_interval: Duration,
     /// The time that its answer may take.
-    pub(in crate::proxy) ping_timeout: Duration,
+    pub(crate) ping_timeout: Duration,
 }
 
 /// The bounds of a connection to an API server. A stalled watch holds at most one stream window; the
 /// connection window is that of 128 of them, so stalled watches never starve a Lease. With half the
 /// stream window the API server stops in the middle of a long list, and waits for us.
-pub(in crate::proxy) const OF_API_SERVER: Bounds = Bounds {
+pub(crate) const OF_API_SERVER: Bounds = Bounds {
     stream_window: 512 << 10,
     connection_window: 64 << 20,
     ping_interval: PING_INTERVAL,
@@ -64,7 +64,7 @@ pub(in crate::proxy) const OF_API_SERVER: Bounds = Bounds {
 
 /// Sends requests over one connection.
 #[derive(Clone)]
-pub(in crate::proxy) struct Sender {
+pub(crate) struct Sender {
     h2: Rc<Requests>,
     heard: Heard,
     /// The signal that no request can be sent any more.
@@ -72,7 +72,7 @@ pub(in crate::proxy) struct Sender {
 }
 
 /// The connection: requests and responses advance only [while it runs](Self::run).
-pub(in crate::proxy) struct Connection<T> {
+pub(crate) struct Connection<T> {
     h2: client::Connection<Corked<T>, Bytes>,
     io: Corked<T>,
     /// The senders' end: the connection ends with the last of them.
@@ -87,7 +87,7 @@ type Requests = RefCell<client::SendRequest<Bytes>>;
 
 /// Reasons for no response.
 #[derive(Debug)]
-pub(in crate::proxy) enum NoResponse {
+pub(crate) enum NoResponse {
     /// The upstream has not processed the request and will not: it may be sent again. A GOAWAY says
     /// so of the streams beyond its last, a reset with REFUSED_STREAM of its own (RFC 9113 sections
     /// 6.8 and 8.7).
@@ -97,7 +97,7 @@ pub(in crate::proxy) enum NoResponse {
 }
 
 /// The body of a response. The rest of the request's body is sent while this is polled.
-pub(in crate::proxy) struct Received {
+pub(crate) struct Received {
     stream: RecvStream,
     upload: Upload,
     heard: Heard,
@@ -111,10 +111,7 @@ type Heard = Rc<Cell<Instant>>;
 
 /// Begins HTTP/2 and waits for the upstream's SETTINGS, so that the client can be offered the same
 /// stream limit before it opens its first stream. Fails if the upstream ends the connection.
-pub(in crate::proxy) async fn connect<T>(
-    io: T,
-    bounds: Bounds,
-) -> Result<(Sender, Connection<T>), h2::Error>
+pub(crate) async fn connect<T>(io: T, bounds: Bounds) -> Result<(Sender, Connection<T>), h2::Error>
 where
     T: AsyncRead + AsyncWrite + Unpin,
 {
@@ -156,13 +153,13 @@ fn poll<T: AsyncRead + AsyncWrite + Unpin>(
 
 impl<T: AsyncRead + AsyncWrite + Unpin> Connection<T> {
     /// The upstream's `SETTINGS_MAX_CONCURRENT_STREAMS`. `None` if it sets no limit.
-    pub(in crate::proxy) fn stream_limit(&self) -> Option<u32> {
+    pub(crate) fn stream_limit(&self) -> Option<u32> {
         u32::try_from(self.h2.max_concurrent_send_streams()).ok()
     }
 
     /// Runs it until it has ended, or the upstream does not answer. It ends with the last of its
     /// senders and responses.
-    pub(in crate::proxy) async fn run(mut self) {
+    pub(crate) async fn run(mut self) {
         let pings = self.h2.ping_pong();
         let Self { h2: mut connection, io, mut requests, heard, over, bounds } = self;
         // A GOAWAY is heard at once, so that no request of the client's comes too late.
@@ -202,7 +199,7 @@ async fn silence(pings: Option<PingPong>, heard: &Cell<Instant>, bounds: Bounds)
 impl Sender {
     /// Resolves when no request can be sent any more. Fails when the upstream did not end the
     /// connection in an orderly way.
-    pub(in crate::proxy) fn over(&self) -> impl Future<Output = Result<(), h2::Error>> + use<> {
+    pub(crate) fn over(&self) -> impl Future<Output = Result<(), h2::Error>> + use<> {
         let Self { h2, over, .. } = self.clone();
         async move {
             over.notified().await;
@@ -215,7 +212,7 @@ impl Sender {
     }
 
     /// Whether no request can be sent any more.
-    pub(in crate::proxy) fn is_over(&self) -> bool {
+    pub(crate) fn is_over(&self) -> bool {
         let mut cx = Context::from_waker(Waker::noop());
         matches!(self.h2.borrow_mut().poll_ready(&mut cx), Poll::Ready(Err(_)))
     }
@@ -223,7 +220,7 @@ impl Sender {
     /// Sends a request; the future waits for the head of the response. Streams beyond the
     /// upstream's limit wait in the engine: clients are held to that limit, so they are few. Fails
     /// with [`NoResponse::Unprocessed`] if no request can be sent any more.
-    pub(in crate::proxy) fn send<B>(
+    pub(crate) fn send<B>(
         &self,
         request: Request<B>,
     ) -> Result<impl Future<Output = Result<Response<Received>, NoResponse>> + use<B>, NoResponse>

@@ -22,7 +22,7 @@ pub(super) use self::{
     connection::{Broken, Cut, Line, MAX_HEADER_COUNT, Upstream, UpstreamBody, h1_requests},
     current::{CurrentConnection, OtherConnection, Replacement},
     dial::{Destination, Redial, UpstreamConn, UpstreamTlsStream},
-    discovery::{Served, path as discovery_path, settled_way},
+    discovery::{Served, group_path, path as discovery_path, settled_action},
     hop_by_hop::strip_hop_by_hop,
     past::{KeptPositions, Unwritable},
     server::{Abilities, BadTls, OwnSockets, RootedTls, Server, Understood},

@@ -14,10 +14,10 @@ use std::{
 use parking_lot::Mutex;
 use serde::{Deserialize, Serialize};
 
-use crate::policy::{
+use crate::positions::{Floor, Former, FormerSharding, Marks, Past, Positions, Shown};
+use ctrlmesh_policy::{
     Epoch, GroupResource, Sharding,
-    positions::{Floor, Former, FormerSharding, Marks, Past, Positions, Shown},
-    ring::{area_text, read_area},
+    ring::{boundary_text, read_boundary},
 };
 
 /// Bytes of the file for as many resources as have a position of their own, with the longest names, and
@@ -28,7 +28,7 @@ const MAX_FORMER: usize = 1 << 20;
 
 /// The positions that clients were shown of one API server, and the file that keeps them.
 #[derive(Debug)]
-pub(in crate::proxy) struct KeptPositions {
+pub(crate) struct KeptPositions {
     path: Option<PathBuf>,
     at_start: AtStart,
     /// The hash of the sharding that came into force last, or is about to: of no other may the file
@@ -100,7 +100,7 @@ struct Entry {
 /// The file cannot be written.
 #[derive(Debug, thiserror::Error)]
 #[error("{} cannot be written", .path.display())]
-pub(in crate::proxy) struct Unwritable {
+pub(crate) struct Unwritable {
     path: PathBuf,
     #[source]
     source: io::Error,
@@ -109,7 +109,7 @@ pub(in crate::proxy) struct Unwritable {
 impl KeptPositions {
     /// Opens the file. Without a directory nothing is known of any process before this one. Fails
     /// with [`Unwritable`] if the next process would not know that there was this one.
-    pub(in crate::proxy) fn open(state_dir: Option<PathBuf>) -> Result<Self, Unwritable> {
+    pub(crate) fn open(state_dir: Option<PathBuf>) -> Result<Self, Unwritable> {
         let (last, present) = (Mutex::new(None), OnceLock::new());
         let Some(path) = state_dir.map(|dir| dir.join("positions.json")) else {
             return Ok(Self { path: None, at_start: AtStart::Unknown, last, present });
@@ -128,12 +128,12 @@ impl KeptPositions {
     }
 
     /// The positions; `None` before the first policy.
-    pub(in crate::proxy) fn get(&self) -> Option<&Positions> {
+    pub(crate) fn get(&self) -> Option<&Positions> {
         self.present.get()
     }
 
     /// Raises the floors: `sharding` is about to come into force in `epoch`.
-    pub(in crate::proxy) fn raise_floors(&self, epoch: Epoch, sharding: &Arc<Sharding>) {
+    pub(crate) fn raise_floors(&self, epoch: Epoch, sharding: &Arc<Sharding>) {
         self.present
             .get_or_init(|| Positions::new(self.read(sharding), Arc::clone(sharding)))
             .change(epoch, sharding);
@@ -141,7 +141,7 @@ impl KeptPositions {
 
     /// The shardings of the last process that its clients may go by still, if it ended before they were shown
     /// this one.
-    pub(in crate::proxy) fn unfinished(&self, sharding: &Arc<Sharding>) -> Vec<Arc<Sharding>> {
+    pub(crate) fn unfinished(&self, sharding: &Arc<Sharding>) -> Vec<Arc<Sharding>> {
         let AtStart::Content(content) = &self.at_start else { return Vec::new() };
         if content.vouches_for(sharding) {
             return Vec::new();
@@ -163,7 +163,7 @@ impl KeptPositions {
     /// Invalidates the file, since `sharding` is about to come into force. It stays if it is valid
     /// under it and `is_first`: no other of this process came before. Fails with [`Unwritable`] if
     /// the file stays valid for another.
-    pub(in crate::proxy) fn begin_change(
+    pub(crate) fn begin_change(
         &self,
         sharding: &Sharding,
         is_first: bool,
@@ -190,7 +190,7 @@ impl KeptPositions {
     /// The boundaries of before, and this one, which is about to come into force. `None` if nothing is
     /// known of them.
     fn boundaries_with(&self, sharding: &Sharding) -> Option<Boundaries> {
-        let present = area_text(&sharding.area());
+        let present = boundary_text(sharding);
         let Some(positions) = self.get() else {
             let mut boundaries = match &self.at_start {
                 AtStart::Nothing => Boundaries::new(Former::default(), [])?,
@@ -203,13 +203,13 @@ impl KeptPositions {
             }
             return Some(boundaries);
         };
-        let shown = area_text(&positions.present().area());
+        let shown = boundary_text(&positions.present());
         Boundaries::new(positions.past().former, [shown, present])
     }
 
     /// Stores the past, valid under `sharding`, of `epoch`: no request runs that was decided before,
     /// so nothing is shown under any other from now on, unless another has begun.
-    pub(in crate::proxy) fn store(&self, epoch: Epoch, sharding: &Sharding) {
+    pub(crate) fn store(&self, epoch: Epoch, sharding: &Sharding) {
         let (Some(path), Some(positions)) = (&self.path, self.get()) else { return };
         let last = self.last.lock();
         if last.as_ref() != Some(sharding.hash()) {
@@ -228,7 +228,7 @@ impl Content {
             policy: Some(hex(sharding)),
             unknown: past.unknown,
             floors: entries(&past.floors),
-            boundaries: Boundaries::new(past.former.clone(), [area_text(&sharding.area())]),
+            boundaries: Boundaries::new(past.former.clone(), [boundary_text(sharding)]),
         }
     }
 
@@ -269,7 +269,7 @@ impl Boundaries {
         let present = present.into_iter().collect::<Option<Vec<_>>>()?;
         loop {
             let all = former.all().map(|FormerSharding { sharding, shown }| {
-                Some(Boundary { area: area_text(&sharding.area())?, shown: Noted::new(shown) })
+                Some(Boundary { area: boundary_text(sharding)?, shown: Noted::new(shown) })
             });
             let all: Option<Vec<_>> = all.collect();
             let has_room =
@@ -322,7 +322,7 @@ impl Noted {
 }
 
 fn of_area(text: &str, shown: Shown, like: &Arc<Sharding>) -> Option<FormerSharding> {
-    Some(FormerSharding { sharding: like.within(&read_area(text)?), shown })
+    Some(FormerSharding { sharding: read_boundary(text, like)?, shown })
 }
 
 fn entries(marks: &Marks) -> Vec<Entry> {

@@ -17,31 +17,29 @@ use arc_swap::{ArcSwap, Guard};
 use parking_lot::Mutex;
 
 pub(super) use self::abilities::Knowledge;
-pub(in crate::proxy) use self::abilities::{Abilities, Understood};
+pub(crate) use self::abilities::{Abilities, Understood};
 use super::past::KeptPositions;
-use crate::{
-    net::{
-        ClientAddr, Clock,
-        addr::canonical,
-        tls::{BadRoots, UpstreamTls, roots_from_pem},
-    },
-    proxy::config::{Pushdown, Route},
+use crate::config::{Pushdown, Route};
+use ctrlmesh_net::{
+    ClientAddr, Clock,
+    addr::canonical,
+    tls::{BadRoots, UpstreamTls, roots_from_pem},
 };
 
 /// One API server, see the module.
 #[derive(Debug)]
-pub(in crate::proxy) struct Server {
-    pub(in crate::proxy) route: Route,
-    pub(in crate::proxy) tls: RootedTls,
-    pub(in crate::proxy) sockets: OwnSockets,
-    pub(in crate::proxy) pushdown: Pushdown,
-    pub(in crate::proxy) abilities: Abilities,
-    pub(in crate::proxy) positions: KeptPositions,
+pub(crate) struct Server {
+    pub(crate) route: Route,
+    pub(crate) tls: RootedTls,
+    pub(crate) sockets: OwnSockets,
+    pub(crate) pushdown: Pushdown,
+    pub(crate) abilities: Abilities,
+    pub(crate) positions: KeptPositions,
 }
 
 /// TLS towards a server by the CAs of a file, which may get others.
 #[derive(Debug)]
-pub(in crate::proxy) struct RootedTls {
+pub(crate) struct RootedTls {
     path: PathBuf,
     clock: Clock,
     tls: ArcSwap<UpstreamTls>,
@@ -51,7 +49,7 @@ pub(in crate::proxy) struct RootedTls {
 
 /// The reason why there is no TLS by the CAs of a file.
 #[derive(Debug, thiserror::Error)]
-pub(in crate::proxy) enum BadTls {
+pub(crate) enum BadTls {
     #[error(transparent)]
     Roots(#[from] BadRoots),
     #[error(transparent)]
@@ -60,7 +58,7 @@ pub(in crate::proxy) enum BadTls {
 
 impl RootedTls {
     /// Reads the CAs. Fails with [`BadTls`].
-    pub(in crate::proxy) fn read(path: PathBuf, clock: Clock) -> Result<Self, BadTls> {
+    pub(crate) fn read(path: PathBuf, clock: Clock) -> Result<Self, BadTls> {
         let content = content(&path)?;
         let tls = ArcSwap::from_pointee(tls_by(&path, &content, &clock)?);
         Ok(Self { path, clock, tls, content: Mutex::new(content) })
@@ -73,7 +71,7 @@ impl RootedTls {
 
     /// Reads the CAs anew if the file has changed; returns whether it had. Fails with [`BadTls`], and
     /// keeps the present ones.
-    pub(in crate::proxy) fn refresh(&self) -> Result<bool, BadTls> {
+    pub(crate) fn refresh(&self) -> Result<bool, BadTls> {
         let now = content(&self.path)?;
         if *self.content.lock() == now {
             return Ok(false);
@@ -101,14 +99,14 @@ fn tls_by(path: &Path, content: &[u8], clock: &Clock) -> Result<UpstreamTls, Bad
 /// The local address alone is not enough: a client on this machine may have the port of one of our
 /// sockets, as long as the two dial different addresses.
 #[derive(Clone, Debug, Default)]
-pub(in crate::proxy) struct OwnSockets(Arc<Mutex<HashSet<Ends>>>);
+pub(crate) struct OwnSockets(Arc<Mutex<HashSet<Ends>>>);
 
 /// The local and the dialled address.
 type Ends = (SocketAddr, SocketAddr);
 
 /// A connection in [`OwnSockets`], until this is dropped.
 #[derive(Debug)]
-pub(in crate::proxy) struct OwnSocket {
+pub(crate) struct OwnSocket {
     all: OwnSockets,
     ends: Ends,
 }
@@ -123,7 +121,7 @@ impl OwnSockets {
 
     /// Whether the `client` that dialled this is one of ours. Call it once its first bytes have
     /// arrived: the dialling side is remembered before it sends any.
-    pub(in crate::proxy) fn contains(&self, client: ClientAddr, dialled: SocketAddr) -> bool {
+    pub(crate) fn contains(&self, client: ClientAddr, dialled: SocketAddr) -> bool {
         self.0.lock().contains(&(client.get(), dialled))
     }
 }

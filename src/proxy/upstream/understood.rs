@@ -15,16 +15,14 @@ use super::{
     connection::Upstream,
     server::Knowledge,
 };
-use crate::{
-    policy::{GroupResource, Hashes, Pushed, Share},
-    proxy::{config::Pushdown, outcome::Why},
-    wire::{
-        Query, RequestInfo,
-        frames::{self, ListItems},
-        media::Encoding,
-        object::Object,
-        selector::equal_to,
-    },
+use crate::{config::Pushdown, outcome::Why};
+use ctrlmesh_policy::{Filter, GroupResource, Hashes, Pushed};
+use ctrlmesh_wire::{
+    Query, RequestInfo,
+    frames::{self, ListItems},
+    media::Encoding,
+    object::Object,
+    selector::equal_to,
 };
 
 /// Timeout of one list of one object. The client's request waits for it, and later ones use its
@@ -86,16 +84,16 @@ impl ProbedList {
 }
 
 /// The part of the boundaries to push for a collection, and its metric label.
-pub(in crate::proxy) async fn understood(
+pub(crate) async fn understood(
     upstream: &Upstream,
     info: &RequestInfo<'_>,
-    share: &Share,
+    filter: &Filter,
     own: OnBehalf<'_>,
 ) -> (Pushed, &'static str) {
-    if !share.is_each() {
+    if !filter.is_each() {
         return (Pushed::default(), "selector");
     }
-    let mut pushed = Pushed::of(share, &info.options);
+    let mut pushed = Pushed::of(filter, &info.options);
     let probe = Probe { upstream, info, own };
     if let Some(hashes) = &pushed.hashes
         && !probe.understands_hashes(hashes).await
@@ -116,15 +114,15 @@ pub(in crate::proxy) async fn understood(
 }
 
 /// Requests in the name of a client's request, with its credentials.
-pub(in crate::proxy) struct Probe<'a> {
-    pub(in crate::proxy) upstream: &'a Upstream,
-    pub(in crate::proxy) info: &'a RequestInfo<'a>,
-    pub(in crate::proxy) own: OnBehalf<'a>,
+pub(crate) struct Probe<'a> {
+    pub(crate) upstream: &'a Upstream,
+    pub(crate) info: &'a RequestInfo<'a>,
+    pub(crate) own: OnBehalf<'a>,
 }
 
 impl Probe<'_> {
     /// Whether the API server selects this resource by hashes.
-    pub(in crate::proxy) async fn understands_hashes(&self, hashes: &Hashes) -> bool {
+    pub(crate) async fn understands_hashes(&self, hashes: &Hashes) -> bool {
         self.remembered(|known| &mut known.hashes, self.selects_by(hashes)).await
     }
 

@@ -2,7 +2,7 @@
 
 use serde::Serialize;
 
-use crate::wire::{
+use crate::{
     media::Encoding,
     object::walk::SELF_DESCRIBED,
     rv::ResourceVersion,

@@ -3,7 +3,7 @@
 //! Hides how an item is encoded as an event: items of typed lists do not contain their kind,
 //! objects of events do. The object itself is the same bytes.
 
-use crate::wire::{
+use crate::{
     media::Encoding,
     object::walk::{CborHead, EventKind},
     status::write::{cbor_event, cbor_head, cbor_text, enveloped, framed, json as json_text},

@@ -4,7 +4,7 @@
 //! caller interprets.
 
 use super::limits::{KEPT_CAPACITY, MAX_ITEM};
-use crate::wire::{
+use crate::{
     media::Encoding,
     object::{
         Object, Wanted,

@@ -8,7 +8,7 @@ use jiff::Timestamp;
 use serde::Deserialize;
 use serde_json::value::RawValue;
 
-use crate::wire::{
+use crate::{
     media::Encoding,
     object::walk::CborHead,
     protobuf::number as number_of,

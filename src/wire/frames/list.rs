@@ -1,6 +1,6 @@
 //! The body of a list.
 
-use crate::wire::{
+use crate::{
     media::Encoding,
     object::{
         Object, Wanted,

@@ -1,6 +1,6 @@
 //! The body of a watch.
 
-use crate::wire::{
+use crate::{
     media::Encoding,
     object::{
         Object, Wanted,

@@ -3,7 +3,7 @@
 use std::ops::Range;
 
 use super::kind::{BodyKind, NameError};
-use crate::wire::{
+use crate::{
     media::Encoding,
     object::{
         Wanted,

@@ -4,7 +4,7 @@ use super::{
     find::{Field, Found, Places, Type},
     kind::{BodyKind, NameError, check_json},
 };
-use crate::wire::object::walk::Node;
+use crate::object::walk::Node;
 
 /// Finds the names and namespaces that operations set or test, in the patch's order. `move` and `copy` take their
 /// value from the stored object and stay as they are.

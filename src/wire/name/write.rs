@@ -3,7 +3,7 @@
 use std::ops::Range;
 
 use super::{find::Found, kind::BodyKind};
-use crate::wire::{
+use crate::{
     protobuf::{number, put_varint},
     status::write::cbor_head,
 };

@@ -1,13 +1,13 @@
 //! The facts that an object states of itself: one reader for streams and for bodies of writes.
 //!
 //! Hides the encodings. `walk` descends along the few paths that matter, and skips everything else;
-//! [`crate::wire::frames`] walks bodies of lists and watches with it.
+//! [`crate::frames`] walks bodies of lists and watches with it.
 
 mod read;
 mod said;
-pub(in crate::wire) mod walk;
+pub(crate) mod walk;
 
 pub use read::Reader;
-pub(in crate::wire) use read::walk_one;
+pub(crate) use read::walk_one;
 pub use said::{Labels, Object, Owner, Owners, Wanted};
 pub use walk::Fault;

@@ -6,7 +6,7 @@ use super::{
     Object, Wanted,
     walk::{Facts, Fault, Mark, Node, SELF_DESCRIBED, Step, Walker},
 };
-use crate::wire::media::Encoding;
+use crate::media::Encoding;
 
 /// Reads objects that stand alone, each in one piece. Its buffers are used again for the next one.
 ///
@@ -44,7 +44,7 @@ impl Reader {
 
 /// Walks the object in front of `bytes`, and returns the offset behind it. Each marked value is
 /// shown with the place of its first token.
-pub(in crate::wire) fn walk_one(
+pub(crate) fn walk_one(
     encoding: Encoding,
     root: Node,
     bytes: &[u8],

@@ -1,6 +1,6 @@
 //! The facts of a review, and the reasons why a body is none.
 
-use crate::wire::object::{Fault, Object};
+use crate::object::{Fault, Object};
 
 /// The facts of a review: what it is about. Texts that it does not have are empty.
 #[derive(Debug, Clone, Copy)]

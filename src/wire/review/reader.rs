@@ -1,7 +1,7 @@
 //! The reader of a review.
 
 use super::facts::{NotReview, Operation, Review, Stated};
-use crate::wire::{
+use crate::{
     media::Encoding,
     object::{
         Fault, Wanted,

@@ -3,7 +3,7 @@
 use bytes::Bytes;
 use serde_json::json;
 
-use crate::wire::status::Status;
+use crate::status::Status;
 
 /// The AdmissionReview that answers the one of this version and uid: it allows the request, or denies
 /// it with a Status, whose message the API server shows to the user.
@@ -26,7 +26,7 @@ pub fn response(api_version: &str, uid: &str, denied: Option<&Status>) -> Bytes 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::wire::status::Reason;
+    use crate::status::Reason;
 
     #[test]
     fn a12_18_a_response_has_the_kind_version_and_uid_of_its_review() {

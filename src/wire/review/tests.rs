@@ -2,7 +2,7 @@ use proptest::prelude::*;
 use serde_json::{Value, json};
 
 use super::*;
-use crate::wire::object::Fault;
+use crate::object::Fault;
 
 /// The facts of a review, owned. The object's are its namespace, name, uid and labels.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -3,7 +3,7 @@
 
 use strum::IntoStaticStr;
 
-use crate::wire::dns::is_subdomain;
+use crate::dns::is_subdomain;
 
 const MAX_NAME: usize = 63;
 const MAX_PREFIX: usize = 253;

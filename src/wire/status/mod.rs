@@ -6,7 +6,7 @@ mod tree;
 
 /// The parts of a Status writer that other objects use, too.
 pub(super) mod write {
-    pub(in crate::wire) use super::{
+    pub(crate) use super::{
         proto::{enveloped, framed, message, number, text},
         tree::{cbor, cbor_event, cbor_text, head as cbor_head, json, json_event},
     };

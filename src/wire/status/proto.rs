@@ -1,10 +1,10 @@
 //! Fields of protobuf, as the generated code of `apimachinery` writes them, and the envelopes of
 //! objects and events.
 
-use crate::wire::{frames::MAGIC, protobuf::put_varint};
+use crate::{frames::MAGIC, protobuf::put_varint};
 
 /// The magic and `runtime.Unknown{typeMeta=1, raw=2, contentEncoding=3, contentType=4}`.
-pub(in crate::wire) fn enveloped(
+pub(crate) fn enveloped(
     api_version: &str,
     kind: &str,
     out: &mut Vec<u8>,
@@ -22,7 +22,7 @@ pub(in crate::wire) fn enveloped(
 
 /// A length of 4 bytes and `WatchEvent{type=1, object=2}` with `RawExtension{raw=1}`; the magic
 /// stands inside.
-pub(in crate::wire) fn framed(kind: &str, out: &mut Vec<u8>, write: impl FnOnce(&mut Vec<u8>)) {
+pub(crate) fn framed(kind: &str, out: &mut Vec<u8>, write: impl FnOnce(&mut Vec<u8>)) {
     let mut event = Vec::with_capacity(512);
     text(1, kind, &mut event);
     message(2, &mut event, |extension| message(1, extension, write));
@@ -32,13 +32,13 @@ pub(in crate::wire) fn framed(kind: &str, out: &mut Vec<u8>, write: impl FnOnce(
     out.extend_from_slice(&event);
 }
 
-pub(in crate::wire) fn message(field: u8, out: &mut Vec<u8>, write: impl FnOnce(&mut Vec<u8>)) {
+pub(crate) fn message(field: u8, out: &mut Vec<u8>, write: impl FnOnce(&mut Vec<u8>)) {
     let mut inner = Vec::new();
     write(&mut inner);
     bytes(field, &inner, out);
 }
 
-pub(in crate::wire) fn text(field: u8, value: &str, out: &mut Vec<u8>) {
+pub(crate) fn text(field: u8, value: &str, out: &mut Vec<u8>) {
     bytes(field, value.as_bytes(), out);
 }
 
@@ -48,7 +48,7 @@ fn bytes(field: u8, value: &[u8], out: &mut Vec<u8>) {
     out.extend_from_slice(value);
 }
 
-pub(in crate::wire) fn number(field: u8, value: u32, out: &mut Vec<u8>) {
+pub(crate) fn number(field: u8, value: u32, out: &mut Vec<u8>) {
     out.push(field << 3);
     put_varint(value.into(), out);
 }

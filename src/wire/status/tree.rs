@@ -4,7 +4,7 @@ use serde::Serialize;
 use serde_json::{Map, Value};
 
 /// Appends JSON as Go writes it: without spaces, safe inside HTML.
-pub(in crate::wire) fn json(object: &(impl Serialize + ?Sized), out: &mut Vec<u8>) {
+pub(crate) fn json(object: &(impl Serialize + ?Sized), out: &mut Vec<u8>) {
     // Writing texts and numbers into memory cannot fail.
     let plain = serde_json::to_string(object).unwrap_or_default();
     for character in plain.chars() {
@@ -18,7 +18,7 @@ pub(in crate::wire) fn json(object: &(impl Serialize + ?Sized), out: &mut Vec<u8
 }
 
 /// Appends an event and its newline.
-pub(in crate::wire) fn json_event(kind: &str, object: &impl Serialize, out: &mut Vec<u8>) {
+pub(crate) fn json_event(kind: &str, object: &impl Serialize, out: &mut Vec<u8>) {
     out.extend_from_slice(format!("{{\"type\":\"{kind}\",\"object\":").as_bytes());
     json(object, out);
     out.extend_from_slice(b"}\n");
@@ -59,7 +59,7 @@ pub(super) fn yaml(fields: &Map<String, Value>, indent: usize, out: &mut Vec<u8>
 
 /// Appends CBOR: fields in core deterministic order; strings and keys are byte strings, as
 /// Kubernetes' serializer writes them.
-pub(in crate::wire) fn cbor(value: &Value, out: &mut Vec<u8>) {
+pub(crate) fn cbor(value: &Value, out: &mut Vec<u8>) {
     match value {
         Value::Object(fields) => {
             head(5, fields.len(), out);
@@ -86,20 +86,20 @@ pub(in crate::wire) fn cbor(value: &Value, out: &mut Vec<u8>) {
 }
 
 /// Appends the part of an event before its object.
-pub(in crate::wire) fn cbor_event(kind: &str, out: &mut Vec<u8>) {
+pub(crate) fn cbor_event(kind: &str, out: &mut Vec<u8>) {
     head(5, 2, out);
     for text in ["type", kind, "object"] {
         cbor_text(text, out);
     }
 }
 
-pub(in crate::wire) fn cbor_text(text: &str, out: &mut Vec<u8>) {
+pub(crate) fn cbor_text(text: &str, out: &mut Vec<u8>) {
     head(2, text.len(), out);
     out.extend_from_slice(text.as_bytes());
 }
 
 /// The head of an item, major type and argument, in the fewest bytes (RFC 8949, 4.2.1).
-pub(in crate::wire) fn head(major: u8, argument: usize, out: &mut Vec<u8>) {
+pub(crate) fn head(major: u8, argument: usize, out: &mut Vec<u8>) {
     let first = |low: u8| major << 5 | low;
     if let Ok(small) = u8::try_from(argument) {
         if small < 24 {

@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use crate::wire::{
+use crate::{
     Query,
     delete::{BadOptions, DeleteOptions},
     name::BodyKind,

@@ -1,6 +1,6 @@
 use proptest::prelude::*;
 
-use crate::wire::Encoding;
+use crate::Encoding;
 
 #[test]
 fn t71_the_clients_accept_decides_our_answers() {

@@ -1,4 +1,4 @@
-use crate::wire::{ListOptions, Query};
+use crate::{ListOptions, Query};
 
 fn read(raw: &str) -> ListOptions<'_> {
     ListOptions::read(Query::parse(Some(raw)).expect("few pairs"))

@@ -1,6 +1,6 @@
 use proptest::prelude::*;
 
-use crate::wire::query::{MAX_PAIRS, Query, QueryError, is_true};
+use crate::query::{MAX_PAIRS, Query, QueryError, is_true};
 
 type Changes<'a> = &'a [(&'a str, Option<&'a str>)];
 

@@ -1,7 +1,7 @@
 use http::Method;
 use proptest::prelude::*;
 
-use crate::wire::request::{PathError, RequestInfo, Target};
+use crate::request::{PathError, RequestInfo, Target};
 
 /// `VERB GROUP/VERSION/RESOURCE[/SUBRESOURCE] ns=NAMESPACE name=NAME`, the format of the tables
 /// below.

@@ -1,4 +1,4 @@
-use crate::wire::ResourceVersion;
+use crate::ResourceVersion;
 
 #[test]
 fn t32_positions_are_decimal_integers_of_128_bits() {

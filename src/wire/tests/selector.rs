@@ -2,9 +2,7 @@ use std::collections::BTreeMap;
 
 use proptest::prelude::*;
 
-use crate::wire::selector::{
-    FieldSelector, FieldSelectorError, LabelError, Op, Requirement, Selector,
-};
+use crate::selector::{FieldSelector, FieldSelectorError, LabelError, Op, Requirement, Selector};
 
 fn parse(text: &str) -> Selector {
     Selector::parse(text).unwrap_or_else(|error| panic!("{text:?}: {error}"))

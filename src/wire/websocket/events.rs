@@ -3,7 +3,7 @@
 use serde::de::IgnoredAny;
 
 use super::frame::{Opcode, put_frame};
-use crate::wire::media::Encoding;
+use crate::media::Encoding;
 
 /// Puts the events of a watch's body, cut anywhere, into frames: JSON as text, with the newline that
 /// ends it; protobuf as binary, without the length in front of it.

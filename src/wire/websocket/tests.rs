@@ -8,7 +8,7 @@ use super::{
     frame::{Opcode, put_frame},
     *,
 };
-use crate::wire::media::Encoding;
+use crate::media::Encoding;
 
 const USUAL: [(&str, &str); 5] = [
     ("upgrade", "websocket"),

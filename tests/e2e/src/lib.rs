@@ -60,8 +60,9 @@ pub use self::{
     },
     bed::{CLUSTERS, GROUP, Swept, sweep},
     builds::{
-        Image, KUBERNETES_VERSION, all_clients, cache_directory, cert_manager, deps, go_clients,
-        go_module, helm_binary, images, java_client, kube_binary, node_client, python_client,
+        Image, KUBERNETES_VERSION, all_clients, argo_rollouts, cache_directory, cert_manager, deps,
+        eck, go_clients, go_module, helm_binary, images, java_client, kube_binary, node_client,
+        python_client,
     },
     front::Front,
     kubectl::Kubectl,

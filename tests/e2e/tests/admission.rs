@@ -18,10 +18,10 @@ use anyhow::{Context, Result, ensure};
 use base64::{Engine, engine::general_purpose::STANDARD};
 use ctrlmesh::{
     cli::yaml,
+    inject::{Enforces, Settings, Sidecar},
     manager::{
         admission::review,
         configs::Configs,
-        inject::{Enforces, Settings, Sidecar},
         trust::{Lifetimes, Purpose, Trust},
     },
     net::{

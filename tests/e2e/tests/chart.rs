@@ -72,7 +72,7 @@ fn the_chart_renders_its_golden_files() -> Result<()> {
         // The definitions are the same in all, and have a test of their own.
         let documents = text.split("---\n").filter(|text| !text.contains("templates/crds.yaml"));
         let text = documents.collect::<Vec<_>>().join("---\n");
-        check(&format!("../golden/chart/{set}.yaml"), &text)?;
+        check(&format!("tests/golden/chart/{set}.yaml"), &text)?;
     }
     Ok(())
 }
@@ -84,8 +84,7 @@ fn check(file: &str, text: &str) -> Result<()> {
         let all = text.split("---\n").map(|document| document.trim().to_owned());
         all.filter(|document| !document.is_empty()).collect()
     };
-    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join(file);
-    if documents(&std::fs::read_to_string(path)?) != documents(text) {
+    if documents(&std::fs::read_to_string(root().join(file))?) != documents(text) {
         golden::check_file(file, text);
     }
     Ok(())
@@ -345,7 +344,7 @@ fn an_installation_is_told_an_upgrade_keeps_the_ca_bundle_an_uninstall_the_confi
     ensure!(said.contains("invalid ownership metadata"), "{said}");
     let said = install(&["--take-ownership"])?;
     let (_, notes) = said.split_once("\nNOTES:\n").context("notes")?;
-    golden::check_file("../golden/chart/notes.txt", notes);
+    golden::check_file("tests/golden/chart/notes.txt", notes);
 
     // As the manager writes it.
     let bundle = STANDARD.encode(api.ca_pem());

@@ -4,15 +4,14 @@
 use anyhow::{Context, Result, ensure};
 use ctrlmesh::{
     cli::yaml,
-    manager::{
-        enrolment::{AUDIENCE, Claim, NotAHolder},
-        inject::{
-            Injected, Settings, Sidecar,
-            companions::{self, Trust},
-            inject,
-            workload::PodPath,
-        },
+    inject::{
+        Injected, Settings, Sidecar,
+        companions::{self, Trust},
+        inject,
+        workload::PodPath,
     },
+    manager::enrolment::{Claim, NotAHolder},
+    sidecar::AUDIENCE,
 };
 use ctrlmesh_e2e::ApiServer;
 use k8s_openapi::api::{authentication::v1::TokenReview, core::v1::Pod};

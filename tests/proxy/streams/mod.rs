@@ -10,5 +10,6 @@ mod pushdown;
 mod restarts;
 mod returning;
 mod shared;
+mod shown;
 mod watches;
 mod websocket;

@@ -13,10 +13,8 @@ use kube::{
 use serde::de::DeserializeOwned;
 use tokio::time::timeout;
 
-use crate::{
-    cli::doctor::facts::{Answer, CannotLook, Looked},
-    cluster::chain,
-};
+use crate::doctor::facts::{Answer, CannotLook, Looked};
+use ctrlmesh_base::cluster::chain;
 
 /// The time in which a request is answered.
 const ANSWER: Duration = Duration::from_secs(10);
@@ -26,19 +24,19 @@ const PAGE: u32 = 500;
 const MAX_ANSWER: usize = 4 << 20;
 
 /// The cluster, and how it is asked.
-pub(super) struct Asked {
-    pub(super) client: Client,
+pub(crate) struct Asked {
+    pub(crate) client: Client,
 }
 
 /// A complete response with its date.
-pub(super) struct Dated {
-    pub(super) answer: Answer,
-    pub(super) date: Option<Timestamp>,
+pub(crate) struct Dated {
+    pub(crate) answer: Answer,
+    pub(crate) date: Option<Timestamp>,
 }
 
 impl Asked {
     /// An object by its name.
-    pub(super) async fn get<K>(&self, api: Api<K>, name: &str) -> Looked<Option<K>>
+    pub(crate) async fn get<K>(&self, api: Api<K>, name: &str) -> Looked<Option<K>>
     where
         K: Resource<DynamicType = ()> + Clone + DeserializeOwned + Debug,
     {
@@ -47,7 +45,7 @@ impl Asked {
     }
 
     /// All objects.
-    pub(super) async fn list<K>(&self, api: Api<K>, params: ListParams) -> Looked<Vec<K>>
+    pub(crate) async fn list<K>(&self, api: Api<K>, params: ListParams) -> Looked<Vec<K>>
     where
         K: Resource<DynamicType = ()> + Clone + DeserializeOwned + Debug,
     {
@@ -56,7 +54,7 @@ impl Asked {
     }
 
     /// The metadata of all objects.
-    pub(super) async fn list_metadata<K>(
+    pub(crate) async fn list_metadata<K>(
         &self,
         api: Api<K>,
         plural: &str,
@@ -70,7 +68,7 @@ impl Asked {
     }
 
     /// All objects of a kind that the API server may not know: none then.
-    pub(super) async fn list_dynamic(
+    pub(crate) async fn list_dynamic(
         &self,
         api: Api<DynamicObject>,
         plural: &str,
@@ -80,7 +78,7 @@ impl Asked {
     }
 
     /// The answer to a GET of this path, whatever its code; a refusal for want of a right is none.
-    pub(super) async fn path(&self, path: &str, resource: &str, place: &str) -> Looked<Dated> {
+    pub(crate) async fn path(&self, path: &str, resource: &str, place: &str) -> Looked<Dated> {
         let request = Request::get(path).body(Body::empty());
         let request = request.map_err(|error| CannotLook::Failed(chain(&error)))?;
         let answered = in_time(async {

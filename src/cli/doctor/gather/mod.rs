@@ -21,7 +21,8 @@ use kube::{
 };
 use serde_json::Value;
 
-use self::ask::{Asked, Dated};
+pub(crate) use self::ask::Asked;
+use self::ask::Dated;
 use super::{
     args::DoctorArgs,
     facts::{
@@ -29,16 +30,16 @@ use super::{
         PodFacts, Server,
     },
 };
-use crate::{
-    api::keys,
+use ctrlmesh_api::keys;
+use ctrlmesh_base::{
     cluster::{OwnAccess, chain},
-    manager::inject::companions,
-    policy::Kind,
     sidecar,
 };
+use ctrlmesh_inject::companions;
+use ctrlmesh_policy::Kind;
 
 /// The names that the chart gives.
-const WEBHOOKS: &str = "ctrlmesh";
+pub(crate) const WEBHOOKS: &str = "ctrlmesh";
 const MANAGER: &str = "ctrlmesh-manager";
 const MANAGER_NAMESPACE: &str = "ctrlmesh-system";
 
@@ -152,7 +153,7 @@ fn service(
 }
 
 /// Whether the API server knows ShardingConfigs, by its discovery, which every account may read.
-async fn has_definition(asked: &Asked) -> Looked<bool> {
+pub(crate) async fn has_definition(asked: &Asked) -> Looked<bool> {
     let kind = Kind::ShardingConfig.api_resource();
     let path = format!("/apis/{}", kind.api_version);
     let answer = asked.path(&path, &path, "").await?.answer;

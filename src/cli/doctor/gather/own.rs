@@ -5,14 +5,12 @@ use std::{fs, path::Path};
 use rustls_pki_types::{CertificateDer, pem::PemObject};
 
 use crate::{
-    cli::{
-        doctor::facts::{Answer, CannotLook, Looked, OwnFile},
-        wait,
-    },
-    sidecar::{
-        CA_FILE, ENROLMENT_DIR, LABELS_DIR, LABELS_FILE, MANAGER_CA_FILE, MESH_CA_DIR, OWN_ADMIN,
-        SERVICE_ACCOUNT, TOKEN_FILE,
-    },
+    doctor::facts::{Answer, CannotLook, Looked, OwnFile},
+    wait,
+};
+use ctrlmesh_base::sidecar::{
+    CA_FILE, ENROLMENT_DIR, LABELS_DIR, LABELS_FILE, MANAGER_CA_FILE, MESH_CA_DIR, OWN_ADMIN,
+    SERVICE_ACCOUNT, TOKEN_FILE,
 };
 
 /// The files that the proxy needs. Empty elsewhere than in its container, which alone has the pod's

@@ -34,7 +34,7 @@ fn server(answers: &'static [(&'static str, u16, &'static str)]) -> Asked {
             stream.write_all(format!("{head}{body}").as_bytes()).unwrap();
         }
     });
-    let _ = rustls::crypto::CryptoProvider::install_default(crate::net::tls::provider_value());
+    let _ = rustls::crypto::CryptoProvider::install_default(ctrlmesh_net::tls::provider_value());
     let mut config = Config::new(url.parse().unwrap());
     // As our own access does.
     config.default_retry = false;

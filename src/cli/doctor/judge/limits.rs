@@ -8,7 +8,7 @@ use k8s_openapi::{
 };
 use serde_json::Value;
 
-use crate::cli::doctor::{
+use crate::doctor::{
     facts::{ManagerFacts, NamespaceFacts},
     finding::{Check, Findings},
 };

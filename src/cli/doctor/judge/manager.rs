@@ -9,13 +9,11 @@ use k8s_openapi::{
 use rustls_pki_types::{CertificateDer, pem::PemObject};
 use x509_parser::{certificate::X509Certificate, prelude::FromDer};
 
-use crate::{
-    cli::doctor::{
-        facts::ManagerFacts,
-        finding::{Check, Findings},
-    },
-    sidecar::ADMIN_PORT,
+use crate::doctor::{
+    facts::ManagerFacts,
+    finding::{Check, Findings},
 };
+use ctrlmesh_base::sidecar::ADMIN_PORT;
 
 /// The age of a Lease in seconds from which on nobody holds it: twice the leader's own limit.
 const STALE: i64 = 30;

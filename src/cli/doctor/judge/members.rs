@@ -3,7 +3,7 @@
 use k8s_openapi::jiff::Timestamp;
 
 use super::{namespace, pods::Pods, reviews, words::named};
-use crate::cli::doctor::{
+use crate::doctor::{
     facts::ClusterFacts,
     finding::{Check, Findings},
 };

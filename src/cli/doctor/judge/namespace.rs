@@ -17,14 +17,12 @@ use super::{
     rights::{self, binds},
     words::{named, quoted},
 };
-use crate::{
-    api::{Condition, ShardingConfigStatus, keys::OURS_LABEL},
-    cli::doctor::{
-        facts::{ManagerFacts, NamespaceFacts},
-        finding::{Check, Findings},
-    },
-    manager::inject::companions::{BUNDLE_MAP, CA_KEY, OURS, ROLE},
+use crate::doctor::{
+    facts::{ManagerFacts, NamespaceFacts},
+    finding::{Check, Findings},
 };
+use ctrlmesh_api::{Condition, ShardingConfigStatus, keys::OURS_LABEL};
+use ctrlmesh_inject::companions::{BUNDLE_MAP, CA_KEY, OURS, ROLE};
 
 /// The way into the mesh.
 pub(super) const JOIN: &str = "write a ShardingConfig for each shard, and put the label \
@@ -58,6 +56,7 @@ pub(super) fn judge(
     configs(facts, pods, found);
     locks(facts, found);
     writes(facts, found);
+    related(facts, found);
     if is_member {
         limits::judge(facts, manager, found);
     } else if facts.configs.is_ok() && facts.pods.is_ok() {
@@ -176,6 +175,25 @@ fn writes(facts: &NamespaceFacts, found: &mut Findings) {
                 subject,
                 quoted(&condition.message),
                 "do what the message says: it has the entry of spec.fence.except",
+            ),
+            _ => {}
+        }
+    }
+}
+
+/// Tells the shards whose controllers watch what belongs to limited objects and is not limited, by the manager's
+/// condition.
+fn related(facts: &NamespaceFacts, found: &mut Findings) {
+    for (subject, condition) in conditions(facts, "RelatedResourcesLimited") {
+        match &*condition.status {
+            "True" => {
+                found.ok(Check::Related, subject, "its limits name all that belongs together")
+            }
+            "False" => found.warning(
+                Check::Related,
+                subject,
+                quoted(&condition.message),
+                "do what the message says: it has the entry of relateResources",
             ),
             _ => {}
         }

@@ -10,16 +10,14 @@ use super::{
     proxy,
     words::{named, quoted},
 };
-use crate::{
-    api::keys,
-    cli::doctor::{
-        facts::PodFacts,
-        finding::{Check, Findings},
-    },
-    manager::inject::{
-        CaptureMode,
-        names::{INIT, PROXY},
-    },
+use crate::doctor::{
+    facts::PodFacts,
+    finding::{Check, Findings},
+};
+use ctrlmesh_api::keys;
+use ctrlmesh_inject::{
+    CaptureMode,
+    names::{INIT, PROXY},
 };
 
 /// A look at a waiting or crashing container.

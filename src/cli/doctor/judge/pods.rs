@@ -9,15 +9,13 @@ use k8s_openapi::api::core::v1::{Namespace, Pod};
 use kube::core::{Selector, SelectorExt};
 
 use super::words::named;
-use crate::{
-    api::keys,
-    cli::doctor::{
-        facts::{ManagerFacts, NamespaceFacts},
-        finding::{Check, Findings},
-    },
-    manager::inject::{CaptureMode, webhook_port},
-    policy::{Checked, Invalid, Kind, NotChosen, ShardingDraft, choose, draft},
+use crate::doctor::{
+    facts::{ManagerFacts, NamespaceFacts},
+    finding::{Check, Findings},
 };
+use ctrlmesh_api::keys;
+use ctrlmesh_inject::{CaptureMode, webhook_port};
+use ctrlmesh_policy::{Checked, Invalid, Kind, NotChosen, ShardingDraft, choose, draft};
 
 /// The label of the Pod Security level that a namespace enforces.
 const ENFORCE: &str = "pod-security.kubernetes.io/enforce";

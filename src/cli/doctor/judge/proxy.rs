@@ -3,13 +3,11 @@
 use k8s_openapi::jiff::Timestamp;
 
 use super::words::quoted;
-use crate::{
-    cli::doctor::{
-        facts::{Answer, PodFacts},
-        finding::{Check, Findings},
-    },
-    sidecar::ADMIN_PORT,
+use crate::doctor::{
+    facts::{Answer, PodFacts},
+    finding::{Check, Findings},
 };
+use ctrlmesh_base::sidecar::ADMIN_PORT;
 
 /// The seconds before the end of a certificate from which on it is worth a look.
 const NEAR: i64 = 3600;
@@ -56,6 +54,12 @@ pub(super) fn judge(facts: &PodFacts, subject: &str, now: Timestamp, found: &mut
                 subject,
                 format!("writes: {}", quoted(line.says)),
                 "do what the message says: it has the entry of spec.fence.except",
+            ),
+            "related" => found.warning(
+                Check::Related,
+                subject,
+                format!("related: {}", quoted(line.says)),
+                "do what the message says: it has the entry of relateResources",
             ),
             "webhook" => webhook(line, subject, found),
             _ => {}

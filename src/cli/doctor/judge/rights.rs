@@ -7,13 +7,11 @@ use std::collections::BTreeSet;
 
 use k8s_openapi::api::rbac::v1::{PolicyRule, RoleBinding};
 
-use crate::{
-    cli::doctor::{
-        facts::{ManagerFacts, NamespaceFacts},
-        finding::{Check, Findings},
-    },
-    manager::inject::companions::ROLE,
+use crate::doctor::{
+    facts::{ManagerFacts, NamespaceFacts},
+    finding::{Check, Findings},
 };
+use ctrlmesh_inject::companions::ROLE;
 
 /// A right that proxies need.
 pub(super) struct Need {

@@ -3,8 +3,8 @@ use std::fmt::Write as _;
 use serde_json::{Value, json};
 
 use super::*;
-use crate::cli::explain::ExplainError;
-use crate::policy::{Draft, all_of, from_documents, object_of};
+use crate::explain::ExplainError;
+use ctrlmesh_policy::{Draft, all_of, from_documents, object_of};
 
 const CONFIGS: &str = r#"
 apiVersion: ctrlmesh.kusionstack.io/v1alpha1
@@ -102,7 +102,7 @@ fn all() -> String {
 
 #[test]
 fn each_answer_says_why() {
-    let path = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/golden/explain-review.txt");
+    let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../tests/golden/explain-review.txt");
     let all = all();
     if std::env::var_os("BLESS").is_some() {
         std::fs::write(path, &all).unwrap();

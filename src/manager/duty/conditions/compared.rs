@@ -4,13 +4,11 @@
 
 use std::{collections::BTreeMap, sync::Arc};
 
-use crate::{
-    manager::duty::verdict::Verdict,
-    policy::{
-        NamespaceLabels, Rule, Scope,
-        ownership::{Comparison, Gap, Neighbours, Undecided, gaps},
-        ring::Wanted,
-    },
+use crate::duty::verdict::Verdict;
+use ctrlmesh_policy::{
+    NamespaceLabels, Rule, Scope,
+    ownership::{Comparison, Gap, Neighbours, Undecided, gaps},
+    ring::Wanted,
 };
 
 /// Most configs and gaps that are named.
@@ -19,7 +17,7 @@ const MOST_NAMED: usize = 5;
 /// The comparisons of all rings. Two configs are compared once, while they want the same: there are as
 /// many pairs as their number squared.
 #[derive(Default)]
-pub(in crate::manager::duty) struct Comparisons {
+pub(in crate::duty) struct Comparisons {
     rings: BTreeMap<(String, String), Kept>,
     /// The namespaces for which they were made.
     namespaces: Option<Arc<NamespaceLabels>>,

@@ -10,7 +10,9 @@ use std::{
 
 use tokio::time::Instant;
 
-use crate::{api::lease::Elections, manager::duty::verdict::Verdict, policy::ShardingDraft};
+use crate::duty::verdict::Verdict;
+use ctrlmesh_api::lease::Elections;
+use ctrlmesh_policy::ShardingDraft;
 
 pub(super) const LOCKS_RENAMED: &str = "LocksRenamed";
 /// The time without a holder after which a shard counts as without a leader: electors take over a lock
@@ -32,7 +34,7 @@ pub(super) struct ShardElections<'a> {
 
 /// The locks that nobody holds, and since when: by namespace, shard and lock.
 #[derive(Debug, Default)]
-pub(in crate::manager::duty) struct Unheld(BTreeMap<[String; 3], Instant>);
+pub(in crate::duty) struct Unheld(BTreeMap<[String; 3], Instant>);
 
 impl Unheld {
     /// The same without those that were not seen in the round that begins now.

@@ -6,6 +6,7 @@
 mod compared;
 mod locks;
 mod pods;
+mod related;
 mod reviews;
 mod rings;
 #[cfg(test)]
@@ -18,16 +19,14 @@ use serde_json::{Value, json};
 
 pub(super) use self::{compared::Comparisons, locks::Unheld, pods::SelectedPods, rings::Rings};
 use crate::{
-    api::{Condition, RootStatus, ShardingConfig, ShardingConfigStatus},
-    manager::{
-        configs::{ConfigFacts, name, namespace},
-        duty::{
-            roots::Roots,
-            verdict::{READY, Verdict},
-        },
+    configs::{ConfigFacts, name, namespace},
+    duty::{
+        roots::Roots,
+        verdict::{READY, Verdict},
     },
-    policy::{Draft, NamespaceLabels, object_of},
 };
+use ctrlmesh_api::{Condition, RootStatus, ShardingConfig, ShardingConfigStatus};
+use ctrlmesh_policy::{Draft, NamespaceLabels, object_of};
 
 /// The condition of a config whose pods all have a proxy.
 pub(super) const INJECTED: &str = "Injected";
@@ -58,8 +57,13 @@ pub(super) fn due(
         Ok(Draft::Sharding(draft)) => {
             let OfShard { pods, injected, namespaces } = shard;
             status.pods = Some(pods.status());
-            status.owns = config.owns(namespaces).or_else(|| config.status.owns.clone());
-            let [in_force, disjoint, covered, silent, locks, writes] =
+            let words = config.owns(namespaces);
+            let before = &config.status;
+            (status.owns, status.resources) = match words {
+                Some(words) => (Some(words.objects), Some(words.resources)),
+                None => (before.owns.clone(), before.resources.clone()),
+            };
+            let [in_force, disjoint, covered, silent, locks, writes, related] =
                 rings.verdicts(namespace(key), draft);
             vec![
                 (rings::IN_FORCE, in_force),
@@ -68,6 +72,7 @@ pub(super) fn due(
                 (rings::SILENT, silent),
                 (locks::LOCKS_RENAMED, locks),
                 (writes::WRITES_REFUSED, writes),
+                (related::RELATED_RESOURCES_LIMITED, related),
                 (reviews::TYPE, pods.reviewed.verdict(draft)),
                 (INJECTED, injected),
                 (READY, pods.verdict()),
@@ -76,7 +81,7 @@ pub(super) fn due(
         Ok(Draft::Root(_)) => {
             let (ready, child_sharding_configs) = roots.verdict(key);
             status.root = Some(RootStatus { child_sharding_configs });
-            vec![(READY, ready)]
+            vec![(INJECTED, shard.injected), (READY, ready)]
         }
         // The last good policy is in force, which is not known here.
         Err(_) => return None,

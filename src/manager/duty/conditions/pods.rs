@@ -6,18 +6,16 @@
 use std::collections::BTreeMap;
 
 use super::reviews::ReviewedPods;
-use crate::{
-    api::{PodsOfGeneration, PodsStatus},
-    manager::duty::{
-        found::PodFacts,
-        verdict::{Missed, Verdict},
-    },
-    policy::ShardingDraft,
+use crate::duty::{
+    found::PodFacts,
+    verdict::{Missed, Verdict},
 };
+use ctrlmesh_api::{PodsOfGeneration, PodsStatus};
+use ctrlmesh_policy::ShardingDraft;
 
 /// The injected pods that a config selects.
 #[derive(Clone, Debug, Default)]
-pub(in crate::manager::duty) struct SelectedPods<'a> {
+pub(in crate::duty) struct SelectedPods<'a> {
     selected: u32,
     unready: Missed<'a>,
     ready: u32,
@@ -28,7 +26,7 @@ pub(in crate::manager::duty) struct SelectedPods<'a> {
 
 impl<'a> SelectedPods<'a> {
     /// Adds a pod, whose Lease claims by this number of the spec. `None` if it has no Lease of the config.
-    pub(in crate::manager::duty) fn add(
+    pub(in crate::duty) fn add(
         &mut self,
         name: &'a str,
         pod: &PodFacts,

@@ -5,13 +5,11 @@
 
 use std::num::NonZeroU16;
 
-use crate::{
-    manager::duty::{
-        found::PodFacts,
-        verdict::{Missed, Verdict},
-    },
-    policy::ShardingDraft,
+use crate::duty::{
+    found::PodFacts,
+    verdict::{Missed, Verdict},
 };
+use ctrlmesh_policy::ShardingDraft;
 
 pub(super) const TYPE: &str = "WebhookRedirected";
 

@@ -1,4 +1,4 @@
-//! The conditions `InForce`, `Disjoint`, `Covered`, `Silent`, `LocksRenamed` and `WritesRefused` of a
+//! The conditions `InForce`, `Disjoint`, `Covered`, `Silent`, `LocksRenamed`, `WritesRefused` and `RelatedResourcesLimited` of a
 //! ShardingConfig in a ring: whether it is promised that no object has two owners, whether the configs
 //! agree, whether they have all objects, whether a pod says nothing, whether the shard leads, and whether
 //! it was refused writes.
@@ -13,21 +13,20 @@ use tokio::time::Instant;
 use super::{
     compared::{Compared, Comparisons},
     locks::{LOCKS_RENAMED, ShardElections, Unheld},
+    related::{RELATED_RESOURCES_LIMITED, ShardRelated},
     writes::{ShardWrites, WRITES_REFUSED},
 };
 use crate::{
-    manager::{
-        configs::ConfigFacts,
-        duty::{
-            found::namespace,
-            leases::{PodOfRing, Said},
-            subject::About,
-            verdict::{Missed, Verdict},
-            waiting::Lacking,
-        },
+    configs::ConfigFacts,
+    duty::{
+        found::namespace,
+        leases::{PodOfRing, Said},
+        subject::About,
+        verdict::{Missed, Verdict},
+        waiting::Lacking,
     },
-    policy::{Draft, NamespaceLabels, Scope, ShardingDraft, ring::Wanted},
 };
+use ctrlmesh_policy::{Draft, NamespaceLabels, Scope, ShardingDraft, ring::Wanted};
 
 pub(super) const IN_FORCE: &str = "InForce";
 pub(super) const DISJOINT: &str = "Disjoint";
@@ -38,7 +37,7 @@ const IMMEDIATE: &str = "Immediate";
 
 /// The rings, by namespace and name.
 #[derive(Default)]
-pub(in crate::manager::duty) struct Rings<'a>(BTreeMap<(&'a str, &'a str), RingFacts<'a>>);
+pub(in crate::duty) struct Rings<'a>(BTreeMap<(&'a str, &'a str), RingFacts<'a>>);
 
 /// The facts of one ring.
 #[derive(Default)]
@@ -62,6 +61,8 @@ struct RingFacts<'a> {
     elections: BTreeMap<&'a str, ShardElections<'a>>,
     /// The foreign writes of the pods of each shard.
     writes: BTreeMap<&'a str, ShardWrites<'a>>,
+    /// The related resources of the pods of each shard.
+    related: BTreeMap<&'a str, ShardRelated<'a>>,
 }
 
 #[derive(Default)]
@@ -73,7 +74,7 @@ struct Silence<'a> {
 
 impl<'a> Rings<'a> {
     /// Adds a config, whose limits are resolved by the labels of namespaces if they are known.
-    pub(in crate::manager::duty) fn add_config(
+    pub(in crate::duty) fn add_config(
         &mut self,
         namespace: &'a str,
         config: &'a ConfigFacts,
@@ -92,14 +93,14 @@ impl<'a> Rings<'a> {
     }
 
     /// Notes that a config of a namespace is invalid. It may be of any ring there.
-    pub(in crate::manager::duty) fn add_invalid(&mut self, namespace: &str) {
+    pub(in crate::duty) fn add_invalid(&mut self, namespace: &str) {
         let of_namespace = self.0.iter_mut().filter(|((at, _), _)| *at == namespace);
         of_namespace.for_each(|(_, facts)| facts.has_invalid = true);
     }
 
     /// Compares the configs of each ring. Returns the number of configs that own what another does, and
     /// of rings that leave something to nobody.
-    pub(in crate::manager::duty) fn compare(
+    pub(in crate::duty) fn compare(
         &mut self,
         comparisons: &mut Comparisons,
         namespaces: Option<&Arc<NamespaceLabels>>,
@@ -120,7 +121,7 @@ impl<'a> Rings<'a> {
     }
 
     /// Adds a pod that this config selects.
-    pub(in crate::manager::duty) fn add_pod(
+    pub(in crate::duty) fn add_pod(
         &mut self,
         namespace: &'a str,
         draft: &'a ShardingDraft,
@@ -144,17 +145,18 @@ impl<'a> Rings<'a> {
             let shard = &*draft.config.object.name;
             facts.elections.entry(shard).or_default().add(pod, said.elections);
             facts.writes.entry(shard).or_default().add(pod, said.foreign_writes);
+            facts.related.entry(shard).or_default().add(pod, said.related);
         }
         facts.has_pods |= is != PodOfRing::Young;
     }
 
     /// The things about a config that people should know. That it takes everything at once they do.
-    pub(in crate::manager::duty) fn lacking(
+    pub(in crate::duty) fn lacking(
         &self,
         key: &'a str,
         draft: &'a ShardingDraft,
     ) -> Vec<Lacking<'a>> {
-        let [in_force, disjoint, covered, silent, locks, writes] =
+        let [in_force, disjoint, covered, silent, locks, writes, related] =
             self.verdicts(namespace(key), draft);
         let mut lacking = Vec::new();
         let mut report = |of: &'static str, reason: &'static str, message: String| {
@@ -186,11 +188,14 @@ impl<'a> Rings<'a> {
         {
             report(WRITES_REFUSED, because, message);
         }
+        if let Verdict::No(because, message) = related {
+            report(RELATED_RESOURCES_LIMITED, because, message);
+        }
         lacking
     }
 
     /// Notes since when nobody holds a lock, by what was noted before.
-    pub(in crate::manager::duty) fn see_locks(
+    pub(in crate::duty) fn see_locks(
         &mut self,
         drafts: impl Iterator<Item = (&'a str, &'a ShardingDraft)>,
         unheld: &mut Unheld,
@@ -214,11 +219,11 @@ impl<'a> Rings<'a> {
 
     /// The verdicts about a config: whether the promise is in force, whether it owns nothing
     /// of another's, whether all of its ring have all objects, whether a pod is silent, whether it leads,
-    /// whether it was refused writes.
-    pub(super) fn verdicts(&self, namespace: &str, draft: &ShardingDraft) -> [Verdict; 6] {
+    /// whether it was refused writes, whether it limits what belongs together.
+    pub(super) fn verdicts(&self, namespace: &str, draft: &ShardingDraft) -> [Verdict; 7] {
         let facts = draft.ring.as_deref().and_then(|ring| self.0.get(&(namespace, ring)));
         match facts {
-            None => [const { Verdict::None }; 6],
+            None => [const { Verdict::None }; 7],
             Some(facts) => {
                 let shard = &*draft.config.object.name;
                 [
@@ -228,6 +233,7 @@ impl<'a> Rings<'a> {
                     facts.silent(shard),
                     facts.leads(draft),
                     facts.writes.get(shard).map_or(Verdict::Unknown, ShardWrites::verdict),
+                    facts.related.get(shard).map_or(Verdict::Unknown, ShardRelated::verdict),
                 ]
             }
         }

@@ -6,20 +6,18 @@ use serde_json::{Value, json};
 
 use super::{Comparisons, OfShard, Rings, Roots, SelectedPods, Unheld, Verdict};
 use crate::{
-    api::{
-        Except,
-        lease::{Elections, ForeignWrites},
+    configs::ConfigFacts,
+    duty::{
+        found::PodFacts,
+        leases::{PodOfRing, Said},
+        subject::About,
     },
-    manager::{
-        configs::ConfigFacts,
-        duty::{
-            found::PodFacts,
-            leases::{PodOfRing, Said},
-            subject::About,
-        },
-    },
-    policy::{Draft, LabelSet, NamespaceLabels, ShardingDraft},
 };
+use ctrlmesh_api::{
+    Except,
+    lease::{Elections, ForeignWrites, RelatedResource, RelatedResources},
+};
+use ctrlmesh_policy::{Draft, LabelSet, NamespaceLabels, ShardingDraft};
 
 /// The object to apply, where there is no root.
 fn due(
@@ -198,7 +196,8 @@ fn i15_a_config_says_how_many_pods_it_has_and_what_they_go_by() {
 
     // The same is not written again, and one pod more is.
     let written = with(&ready, &new).unwrap();
-    assert_eq!(written["status"]["owns"], "pods: namespace in (ant), nothing without a namespace");
+    assert_eq!(written["status"]["owns"], "ant");
+    assert_eq!(written["status"]["resources"], "pods");
     let told = in_ring("blue", MONDAY, &["ant"], &written["status"]);
     assert_eq!(with(&ready, &told), None);
     assert!(with(&[ready[0], ("b", true, Some(7))], &told).is_some());
@@ -234,7 +233,10 @@ fn bad_i15_what_a_config_owns_stays_while_the_labels_of_namespaces_are_unknown()
     assert_eq!(owns(&new, None).unwrap().get("owns"), None);
     let known = namespaces(&["ant"]);
     let said = owns(&new, Some(&known)).unwrap();
-    assert_eq!(said["owns"], "*.*: namespace labels tier=gold");
+    assert_eq!(
+        (&said["owns"], &said["resources"]),
+        (&json!("labels tier=gold, cluster-scoped"), &json!("*.*"))
+    );
     assert_eq!(owns(&config(&said), None), None);
 }
 
@@ -315,7 +317,7 @@ fn i14_a_config_says_whether_its_ring_is_as_it_should_be() {
 }
 
 fn of_elections(elections: Option<&Elections>) -> Said<'_> {
-    Said { elections, foreign_writes: None }
+    Said { elections, ..Said::default() }
 }
 
 #[test]
@@ -342,10 +344,10 @@ fn bad_writes_that_were_refused_are_told_with_the_entry_that_lets_them_pass() {
         let mut rings = Rings::default();
         rings.add_config("ns", &config, None);
         for (pod, foreign_writes) in pods {
-            let said = Said { elections: None, foreign_writes: *foreign_writes };
+            let said = Said { foreign_writes: *foreign_writes, ..Said::default() };
             rings.add_pod("ns", sharding(&config), pod, PodOfRing::Heard, said);
         }
-        let [.., writes] = rings.verdicts("ns", sharding(&config));
+        let [.., writes, _] = rings.verdicts("ns", sharding(&config));
         writes
     };
     let none = ForeignWrites::default();
@@ -369,6 +371,46 @@ fn bad_writes_that_were_refused_are_told_with_the_entry_that_lets_them_pass() {
     assert!(message.contains("since spec.fence.mode is Warn, for example: one in w"), "{message}");
 }
 
+#[test]
+fn bad_related_resources_that_no_limit_names_are_told_with_the_entries_that_limit_them() {
+    let spec = json!({ "selector": { "matchLabels": { "shard": "blue" } }, "ring": "op" });
+    let config = config(&spec, &Value::Null);
+    let of = |names: &[&str]| {
+        let related = |name: &&str| RelatedResource {
+            resource: (*name).to_owned(),
+            because: format!("{name} a/x belongs to Kibana y"),
+            ..RelatedResource::default()
+        };
+        RelatedResources { resources: names.iter().map(related).collect() }
+    };
+    let verdict = |pods: &[(&str, Option<&RelatedResources>)]| {
+        let mut rings = Rings::default();
+        rings.add_config("ns", &config, None);
+        for (pod, related) in pods {
+            let said = Said { related: *related, ..Said::default() };
+            rings.add_pod("ns", sharding(&config), pod, PodOfRing::Heard, said);
+        }
+        let lacking = rings.lacking("ns/blue", sharding(&config)).len();
+        let [.., related] = rings.verdicts("ns", sharding(&config));
+        (related, lacking)
+    };
+    let [none, one, other] = [of(&[]), of(&["secrets"]), of(&["configmaps", "secrets"])];
+    assert_eq!(verdict(&[]).0, Verdict::Unknown);
+    assert_eq!(verdict(&[("a", None)]).0, Verdict::Unknown, "an older proxy");
+    assert_eq!(verdict(&[("a", Some(&none)), ("b", None)]).0, Verdict::Unknown);
+    let (limited, lacking) = verdict(&[("a", Some(&none))]);
+    assert_eq!(limited, Verdict::Yes("Limited", String::new()));
+    let pods = [("c", Some(&other)), ("b", Some(&one)), ("a", Some(&none)), ("d", None)];
+    let (Verdict::No("NotLimited", message), more) = verdict(&pods) else { panic!() };
+    assert_eq!(more, lacking + 1, "an Event tells it, too");
+    assert!(
+        message
+            .starts_with("pod b: the controller watches configmaps, secrets, which no limit names"),
+        "{message}"
+    );
+    assert!(message.contains("{apiGroups: [\"\"], resources: [configmaps, secrets]}"), "{message}");
+}
+
 /// The condition of the locks of a config, by what its pods say, a while after they said so first.
 fn leads(config: &ConfigFacts, pods: &[(&str, Option<Elections>)], seconds: u64) -> Verdict {
     let (start, mut unheld) = (tokio::time::Instant::now(), Unheld::default());
@@ -387,7 +429,7 @@ fn leads(config: &ConfigFacts, pods: &[(&str, Option<Elections>)], seconds: u64)
         }
         let drafts = [("ns/blue", sharding(config))].into_iter();
         rings.see_locks(drafts, &mut unheld, start + std::time::Duration::from_secs(seconds));
-        let [.., locks, _] = rings.verdicts("ns", sharding(config));
+        let [.., locks, _, _] = rings.verdicts("ns", sharding(config));
         verdict = Some(locks);
     }
     verdict.unwrap()

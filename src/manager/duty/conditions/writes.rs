@@ -5,10 +5,8 @@
 
 use std::collections::BTreeMap;
 
-use crate::{
-    api::{Except, lease::ForeignWrites},
-    manager::duty::verdict::Verdict,
-};
+use crate::duty::verdict::Verdict;
+use ctrlmesh_api::{Except, lease::ForeignWrites};
 
 pub(super) const WRITES_REFUSED: &str = "WritesRefused";
 

@@ -12,17 +12,18 @@ use kube::{
 };
 use serde_json::Value;
 
-use crate::{manager::duty::subject::NotWritten, policy::Kind};
+use crate::duty::subject::NotWritten;
+use ctrlmesh_policy::Kind;
 
 /// An object to apply.
-pub(in crate::manager::duty) struct Apply {
+pub(in crate::duty) struct Apply {
     pub(super) object: Value,
     /// The reason why it must not be written.
     pub(super) foreign: Option<String>,
 }
 
 impl Apply {
-    pub(in crate::manager::duty) async fn send(self, client: &Client) -> Result<(), NotWritten> {
+    pub(in crate::duty) async fn send(self, client: &Client) -> Result<(), NotWritten> {
         let Self { object, foreign } = self;
         if let Some(problem) = foreign {
             return Err(NotWritten::Foreign(problem));

@@ -32,22 +32,20 @@ use super::{
     kridge::{Kridges, Translation},
     leases::{Leases, Removal},
     left_out::LeftOut,
-    roots::{self, Counts, Release, Roots},
+    roots::{self, Counts, Release, Roots, Targets},
     subject::Subject,
     waiting::Lacking,
 };
 use crate::{
-    api::keys,
-    cluster::{Followed, OwnAccess, Update, describe},
-    manager::{
-        configs::{ConfigFacts, Configs, name},
-        inject::companions::{self, BUNDLE_MAP, Bundle},
-        shared::{OwnObjects, Shared},
-        trust::{Known, Trusted},
-    },
-    net::ca::certificate_pem,
-    policy::{Choices, NamespaceLabels, ShardingDraft, object_of, shard_of},
+    configs::{ConfigFacts, Configs, name},
+    shared::{OwnObjects, Shared},
+    trust::{Known, Trusted},
 };
+use ctrlmesh_api::keys;
+use ctrlmesh_base::cluster::{OwnAccess, Reflector, Update, describe};
+use ctrlmesh_inject::companions::{self, BUNDLE_MAP, Bundle};
+use ctrlmesh_net::ca::certificate_pem;
+use ctrlmesh_policy::{Choices, NamespaceLabels, ShardingDraft, object_of, shard_of};
 
 /// The time in which every kubelet has written a changed ConfigMap to its pods, and clients have
 /// read it: kubelets look once a minute, client-go every five (its `CARotation`).
@@ -59,15 +57,16 @@ const CLUSTER_CA: &str = "cluster CA";
 /// The objects of the mesh as the API server has them.
 pub(super) struct Mesh {
     shared: Arc<Shared>,
-    pods: [Followed<Pod, PodFacts>; 2],
+    pods: [Reflector<Pod, PodFacts>; 2],
     /// The ShardingConfigs, which both replicas follow. `None` until they were listed once.
     configs: Option<Arc<Configs>>,
     next_configs: watch::Receiver<Option<Arc<Configs>>>,
-    bundles: Followed<ConfigMap, FoundBundle>,
-    rights: Followed<RoleBinding, FoundRights>,
-    cluster_rights: Followed<ClusterRoleBinding, FoundRights>,
+    bundles: Reflector<ConfigMap, FoundBundle>,
+    rights: Reflector<RoleBinding, FoundRights>,
+    cluster_rights: Reflector<ClusterRoleBinding, FoundRights>,
     leases: Leases,
     counts: Counts,
+    targets: Targets,
     left_out: LeftOut,
     kridges: Kridges,
     /// The labels of all namespaces, which both replicas follow. `None` until they were listed once.
@@ -95,6 +94,7 @@ impl Mesh {
             rights: found::rights(access.clone()),
             cluster_rights: found::cluster_rights(access.clone()),
             leases: Leases::follow(access.clone()),
+            targets: Targets::new(access.clone()),
             kridges: Kridges::follow(access),
             counts: Counts::new(client.clone(), Arc::clone(shared)),
             left_out: LeftOut::new(client.clone()),
@@ -121,10 +121,11 @@ impl Mesh {
                 // Each is renewed every ten seconds.
                 update = self.leases.next() => (update, "leases", false),
                 () = self.counts.changed() => return,
+                () = self.targets.changed() => return,
                 () = self.left_out.changed(self.configs.as_deref()) => return,
                 update = self.kridges.next() => match update {
                     // A cluster without their definition has none.
-                    Update::Failed(trouble) if trouble.is_unknown() => continue,
+                    Update::Failed(error) if error.is_unknown() => continue,
                     update => (update, "shardingconfigs of Kridge", true),
                 },
                 Ok(()) = self.next_namespaces.changed() => {
@@ -140,8 +141,8 @@ impl Mesh {
                     }
                 }
                 Update::Listing => {}
-                Update::Failed(trouble) => {
-                    self.shared.note(plural, Some(describe(&trouble, plural, "")));
+                Update::Failed(error) => {
+                    self.shared.note(plural, Some(describe(&error, plural, "")));
                 }
             }
         }
@@ -160,6 +161,7 @@ impl Mesh {
     pub(super) fn look(&mut self, shared: &Shared) {
         let configs = || self.configs.as_deref().into_iter();
         self.counts.want(configs().flat_map(roots::all));
+        self.targets.want(&configs().flat_map(roots::all).collect::<Vec<_>>());
         self.left_out.want(configs().flat_map(Configs::namespaces));
         let left_out = i64::try_from(self.left_out.count()).unwrap_or(i64::MAX);
         shared.metrics.pods_left_out.set(left_out);
@@ -176,14 +178,18 @@ impl Mesh {
 
     /// The pods, with their namespaces.
     fn pods(&self) -> impl Iterator<Item = (&str, &PodFacts)> {
-        self.pods.iter().filter_map(Followed::known).flatten().map(|(at, pod)| (namespace(at), pod))
+        self.pods
+            .iter()
+            .filter_map(Reflector::known)
+            .flatten()
+            .map(|(at, pod)| (namespace(at), pod))
     }
 
     /// The injected pods that go by a config, each with its own.
     pub(super) fn chosen(&self) -> Vec<ChosenPod<'_>> {
         let mut chosen = Vec::new();
         let mut choices: BTreeMap<&str, Choices<'_>> = BTreeMap::new();
-        for (key, pod) in self.pods.iter().filter_map(Followed::known).flatten() {
+        for (key, pod) in self.pods.iter().filter_map(Reflector::known).flatten() {
             let Some(labels) = &pod.labels else { continue };
             let namespace = namespace(key);
             let configs = || self.configs.iter().flat_map(|all| all.of_namespace(namespace));
@@ -196,7 +202,7 @@ impl Mesh {
 
     /// Hears the Leases, and returns those of pods that are gone.
     pub(super) fn leases_due(&mut self, now: Instant) -> Vec<(Subject, Removal)> {
-        let known = self.pods.iter().filter_map(Followed::known).flatten();
+        let known = self.pods.iter().filter_map(Reflector::known).flatten();
         let uids: BTreeSet<&str> = known.map(|(_, pod)| pod.uid.as_str()).collect();
         self.leases.due(|uid| uids.contains(uid), now)
     }
@@ -271,7 +277,8 @@ impl Mesh {
     /// The roots, with the pods that go by their children.
     pub(super) fn roots<'m>(&'m self, chosen: &[ChosenPod<'m>]) -> Roots<'m> {
         let namespaces = self.namespaces.as_deref();
-        let of = |configs| Roots::of(configs, chosen, &self.leases, &self.counts, namespaces);
+        let known = (&self.counts, &self.targets);
+        let of = |configs| Roots::of(configs, chosen, &self.leases, known, namespaces);
         self.configs.as_deref().map(of).unwrap_or_default()
     }
 

@@ -19,13 +19,11 @@ use kube::{
 use serde::Deserialize;
 use tokio::time::{Instant, sleep_until, timeout};
 
-use crate::{
-    cluster::{NotListed, chain, pages},
-    manager::{duty::subject::ANSWER, shared::Shared},
-    policy::{
-        NamespaceLabels,
-        roots::{Load, Root},
-    },
+use crate::{duty::subject::ANSWER, shared::Shared};
+use ctrlmesh_base::cluster::{NotListed, chain, pages};
+use ctrlmesh_policy::{
+    NamespaceLabels,
+    roots::{Load, Root},
 };
 
 /// The number of a resource's objects in each namespace.
@@ -70,7 +68,7 @@ struct Counted {
 type Count = Vec<(Named, Result<Objects, NotCounted>)>;
 
 /// The numbers of objects that the leader knows.
-pub(in crate::manager::duty) struct Counts {
+pub(in crate::duty) struct Counts {
     client: Client,
     shared: Arc<Shared>,
     wanted: BTreeSet<Named>,
@@ -87,7 +85,7 @@ pub(in crate::manager::duty) struct Counts {
 }
 
 impl Counts {
-    pub(in crate::manager::duty) fn new(client: Client, shared: Arc<Shared>) -> Self {
+    pub(in crate::duty) fn new(client: Client, shared: Arc<Shared>) -> Self {
         Self {
             client,
             shared,
@@ -102,10 +100,7 @@ impl Counts {
     }
 
     /// Counts these resources from now on: new ones at once.
-    pub(in crate::manager::duty) fn want<'r>(
-        &mut self,
-        roots: impl Iterator<Item = (&'r str, &'r Root)>,
-    ) {
+    pub(in crate::duty) fn want<'r>(&mut self, roots: impl Iterator<Item = (&'r str, &'r Root)>) {
         let named = |(group, resource): (&str, &str)| (group.to_owned(), resource.to_owned());
         let counted = roots.flat_map(|(_, root)| root.counted());
         let wanted: BTreeSet<_> = counted.map(named).collect();
@@ -118,7 +113,7 @@ impl Counts {
     }
 
     /// Waits until something was counted. Dropping it loses nothing.
-    pub(in crate::manager::duty) async fn changed(&mut self) {
+    pub(in crate::duty) async fn changed(&mut self) {
         loop {
             if let Some(counting) = &mut self.counting {
                 let count = counting.await;
@@ -154,7 +149,7 @@ impl Counts {
     }
 
     /// Notes that children of a root were written.
-    pub(in crate::manager::duty) fn moved(&mut self, key: String) {
+    pub(in crate::duty) fn moved(&mut self, key: String) {
         self.moved.insert(key, Instant::now());
     }
 
@@ -255,7 +250,7 @@ mod tests {
     use tower::service_fn;
 
     use super::*;
-    use crate::policy::{Draft, Kind, draft};
+    use ctrlmesh_policy::{Draft, Kind, draft};
 
     /// A client of an API server that answers each path and query so, and what it was asked.
     fn client(

@@ -4,12 +4,15 @@
 //! what (`policy::roots`).
 
 mod counts;
+mod targets;
 mod write;
 
 use std::collections::BTreeMap;
 
+use self::targets::Target;
 pub(super) use self::{
     counts::Counts,
+    targets::Targets,
     write::{Release, Writes, as_found, own, set_spec},
 };
 use super::{
@@ -20,11 +23,13 @@ use super::{
     waiting::Lacking,
 };
 use crate::{
-    manager::configs::{ConfigFacts, Configs, RootOf, key, name},
-    policy::{
-        Draft, NamespaceLabels, NotChosen, object_of,
-        roots::{Child, Hold, Root, Step, step},
-    },
+    configs::{ConfigFacts, Configs, RootOf, key, name},
+    workload::FoundTarget,
+};
+use ctrlmesh_api::{TargetKind, keys};
+use ctrlmesh_policy::{
+    Draft, NamespaceLabels, NotChosen, object_of,
+    roots::{Child, Hold, Root, Shard, Shards, Situation, Step, step},
 };
 
 /// The reason for which it is not ready while objects are not counted.
@@ -40,6 +45,9 @@ pub(super) struct Roots<'m>(BTreeMap<&'m str, RootFacts<'m>>);
 struct RootFacts<'m> {
     root: &'m Root,
     children: BTreeMap<String, &'m ConfigFacts>,
+    /// The shards that the root needs now. `None` if its replicas are not known, or are 0.
+    shards: Option<Shards>,
+    target: Target,
     step: Step,
     /// The injected pods of the StatefulSet that no shard has.
     surplus: Vec<String>,
@@ -53,7 +61,7 @@ impl<'m> Roots<'m> {
         configs: &'m Configs,
         chosen: &[ChosenPod<'m>],
         leases: &Leases,
-        counts: &Counts,
+        (counts, targets): (&Counts, &Targets),
         namespaces: Option<&NamespaceLabels>,
     ) -> Self {
         let mut pods: BTreeMap<String, Vec<&ChosenPod<'m>>> = BTreeMap::new();
@@ -64,7 +72,8 @@ impl<'m> Roots<'m> {
             }
         }
         let facts = |(at, root): (&'m str, &'m Root)| {
-            let wanted: Vec<_> = root.shards().map(|shard| root.name(shard)).collect();
+            let wanted = root.possible_shards().into_iter();
+            let wanted: Vec<_> = wanted.map(|shard| root.name(shard)).collect();
             let of_namespace = configs.facts_of(namespace(at));
             let named = of_namespace.map(|config| (object_of(&config.checked), config));
             let children: BTreeMap<_, _> = named
@@ -77,11 +86,21 @@ impl<'m> Roots<'m> {
                 let pods = pods.get(&key(namespace(at), name)).map(Vec::as_slice);
                 (name.clone(), child(root, config, pods.unwrap_or_default(), leases))
             });
-            let found = found.collect();
-            let fenced = counts.fenced(root);
-            let step = counts.with_load(at, root, namespaces, |load| step(&fenced, &found, load));
-            let (surplus, uncounted) = (surplus(at, root, chosen), counts.problem(root));
-            (at, RootFacts { root, children, step, surplus, uncounted })
+            let found: BTreeMap<String, Child> = found.collect();
+            let of_namespace = chosen.iter().filter(|one| namespace(one.key) == namespace(at));
+            let with_pods = of_namespace.filter_map(|one| shard_of(root, one)).collect();
+            let own = found.iter().filter(|(_, child)| child.is_own);
+            let with_child = own.filter_map(|(name, _)| root.shard_named(name)).collect();
+            let size = targets.size(at, root);
+            let shards = size.map(|size| root.shards(size, &with_pods, &with_child));
+            let (fenced, is_settled) = (counts.fenced(root), targets.is_settled(at, root));
+            let step = counts.with_load(at, root, namespaces, |load| {
+                step(&fenced, &found, &Situation { shards: shards.clone(), is_settled, load })
+            });
+            let surplus = shards.as_ref().map(|shards| surplus(at, root, shards, chosen));
+            let (surplus, uncounted) = (surplus.unwrap_or_default(), counts.problem(root));
+            let target = targets.of(at, root);
+            (at, RootFacts { root, children, shards, target, step, surplus, uncounted })
         };
         Self(all(configs).map(facts).collect())
     }
@@ -100,7 +119,7 @@ impl<'m> Roots<'m> {
     pub(super) fn verdict(&self, key: &str) -> (Verdict, Vec<String>) {
         let Some(facts) = self.0.get(key) else { return (Verdict::Unknown, Vec::new()) };
         let RootFacts { root, children, step, surplus, .. } = facts;
-        let shards = root.shards().map(|shard| root.name(shard));
+        let shards = facts.shards.iter().flatten().map(|shard| root.name(*shard));
         let is_there = |name: &String| {
             children.get(name).is_some_and(|config| is_own(config, root) && !root.is_disabled)
         };
@@ -114,7 +133,7 @@ impl<'m> Roots<'m> {
                 Verdict::No("Disabled", "spec.root.disable is true: it has no children".to_owned())
             }
             None if !surplus.is_empty() => Verdict::No("Surplus", beyond(surplus)),
-            None => Verdict::Yes("LaidOut", String::new()),
+            None => Verdict::Yes("LaidOut", facts.warning().unwrap_or_default()),
         };
         (verdict, names)
     }
@@ -126,7 +145,9 @@ impl<'m> Roots<'m> {
             let (reason, message) = facts.trouble()?;
             let takes_time = match facts.step.holds.first() {
                 Some(Hold::Uncounted(_)) => facts.uncounted.is_none(),
-                hold => matches!(hold, Some(Hold::Opening(_) | Hold::Claimed(_))),
+                hold => {
+                    matches!(hold, Some(Hold::Opening(_) | Hold::Claimed(_) | Hold::Settling(_)))
+                }
             };
             (!takes_time).then_some(Lacking {
                 about: About::Config(READY),
@@ -146,9 +167,61 @@ impl RootFacts<'_> {
         let uncounted = self.uncounted.clone().map(|why| (UNCOUNTED, why));
         match self.step.holds.first() {
             Some(Hold::Uncounted(_)) if uncounted.is_some() => uncounted,
-            Some(hold) => Some((reason(hold), message(hold))),
-            None => uncounted,
+            Some(Hold::Idle(_)) | None => {
+                let without_pods = self.without_pods();
+                let hold = self.step.holds.first().map(|hold| (reason(hold), self.message(hold)));
+                without_pods.or(hold).or(uncounted)
+            }
+            Some(hold) => Some((reason(hold), self.message(hold))),
         }
+    }
+
+    /// The reason why there are no pods to shard. `None` if there are, or it is not known yet.
+    fn without_pods(&self) -> Option<(&'static str, String)> {
+        let (at, target) = (&self.root.object.namespace, &self.root.target);
+        let kind = target.kind.as_str();
+        if self.root.is_disabled {
+            return None;
+        }
+        match &self.target {
+            Target::Unknown(why) if self.shards.is_none() => {
+                let why = why.as_deref().unwrap_or("it was not read yet");
+                let message = format!(
+                    "the replicas of {kind} {at}/{}, by which there are shards, are not known: {why}",
+                    target.name
+                );
+                Some(("TargetUnknown", message))
+            }
+            Target::Unknown(_) => None,
+            Target::Found(FoundTarget::There(workload)) => (workload.replicas == 0).then(|| {
+                let message = format!(
+                    "{kind} {at}/{} has 0 replicas, so its shards stay as they are: scale it up",
+                    target.name
+                );
+                ("NoReplicas", message)
+            }),
+            Target::Found(found) => Some(("NoTarget", found.problem(at, target)?)),
+        }
+    }
+
+    /// A warning about the workload.
+    fn warning(&self) -> Option<String> {
+        match &self.target {
+            Target::Found(found) => found.warning(&self.root.target),
+            Target::Unknown(_) => None,
+        }
+    }
+
+    fn message(&self, hold: &Hold) -> String {
+        message(hold, self.root.target.kind.as_str())
+    }
+}
+
+/// The shard of a root that a pod is of, by its label or by its ordinal.
+fn shard_of(root: &Root, one: &ChosenPod<'_>) -> Option<Shard> {
+    match root.target.kind {
+        TargetKind::StatefulSet => root.shard_of(name(one.key)),
+        TargetKind::Deployment => root.shard_named(one.pod.labels.as_ref()?.get(keys::SHARD)?),
     }
 }
 
@@ -161,10 +234,11 @@ pub(super) fn all(configs: &Configs) -> impl Iterator<Item = (&str, &Root)> {
 }
 
 /// The pods of a root's StatefulSet that have no shard.
-fn surplus(key: &str, root: &Root, chosen: &[ChosenPod<'_>]) -> Vec<String> {
+fn surplus(key: &str, root: &Root, shards: &Shards, chosen: &[ChosenPod<'_>]) -> Vec<String> {
     let of_namespace = chosen.iter().filter(|one| namespace(one.key) == namespace(key));
     let lone = of_namespace.filter(|one| matches!(one.config, Err(NotChosen::None { .. })));
-    lone.map(|one| name(one.key)).filter(|pod| root.is_beyond(pod)).map(str::to_owned).collect()
+    let beyond = lone.map(|one| name(one.key)).filter(|pod| root.is_beyond(pod, shards));
+    beyond.map(str::to_owned).collect()
 }
 
 fn beyond(pods: &[String]) -> String {
@@ -205,17 +279,22 @@ fn reason(hold: &Hold) -> &'static str {
         Hold::Uncounted(_) => UNCOUNTED,
         Hold::Pods(_) => "PodsWouldMove",
         Hold::NotReady(_) => "NotReady",
+        Hold::Settling(_) => "Settling",
         Hold::Opening(_) => "Opening",
         Hold::Claimed(_) => "Claimed",
         Hold::Idle(_) => "NoReadyPod",
     }
 }
 
-fn message(hold: &Hold) -> String {
+fn message(hold: &Hold, kind: &str) -> String {
     match hold {
         Hold::Idle(names) => format!(
-            "no pod of {} is ready, so nobody handles its objects: scale the StatefulSet, or see why its \
+            "no pod of {} is ready, so nobody handles its objects: scale the {kind}, or see why its \
              pods are not ready",
+            named(names)
+        ),
+        Hold::Settling(names) => format!(
+            "{} gets a part of what others have once the replicas of the {kind} have not changed for 10 s",
             named(names)
         ),
         Hold::Uncounted(names) => format!(
@@ -229,11 +308,11 @@ fn message(hold: &Hold) -> String {
         ),
         Hold::Pods(pods) => format!(
             "pod {} would be of another shard while it runs, so nothing is written: change the root \
-             back, or scale the StatefulSet to 0 first",
+             back, or scale the {kind} to 0 first",
             named(pods)
         ),
         Hold::NotReady(names) => format!(
-            "no pod of {} is ready, so it is not given what others have: scale the StatefulSet, or see \
+            "no pod of {} is ready, so it is not given what others have: scale the {kind}, or see \
              why its pods are not ready",
             named(names)
         ),

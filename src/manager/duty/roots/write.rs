@@ -13,13 +13,11 @@ use kube::{
 };
 use serde_json::{Value, json};
 
-use crate::{
-    api::{ShardingConfigSpec, keys},
-    manager::{configs::ConfigFacts, duty::subject::NotWritten},
-    policy::{
-        Kind, ObjectRef, object_of,
-        roots::{Lot, Root, Write},
-    },
+use crate::{configs::ConfigFacts, duty::subject::NotWritten};
+use ctrlmesh_api::{ShardingConfigSpec, keys};
+use ctrlmesh_policy::{
+    Kind, ObjectRef, object_of,
+    roots::{Lot, Root, Write},
 };
 
 /// The longest value of a label.
@@ -29,14 +27,14 @@ const LABEL_VALUE: usize = 63;
 const AT_ONCE: usize = 8;
 
 /// The writes of the children of a root.
-pub(in crate::manager::duty) struct Writes {
+pub(in crate::duty) struct Writes {
     root: ObjectRef,
     /// In phases. Each with the child as it was found; `None` if it was not there.
     phases: Vec<Vec<(Write, Option<ObjectRef>)>>,
 }
 
 /// The finalizer of a config that nobody takes off.
-pub(in crate::manager::duty) struct Release(pub(in crate::manager::duty) ObjectRef);
+pub(in crate::duty) struct Release(pub(in crate::duty) ObjectRef);
 
 impl Writes {
     pub(super) fn new(
@@ -64,7 +62,7 @@ impl Writes {
 
     /// Writes one phase after the other. Fails after the first phase of which a write fails: what comes
     /// after it must not be written.
-    pub(in crate::manager::duty) async fn send(self, client: &Client) -> Result<(), NotWritten> {
+    pub(in crate::duty) async fn send(self, client: &Client) -> Result<(), NotWritten> {
         let Self { root, phases } = self;
         let configs = api(client, &root.namespace);
         // By another version of the root other children would gain.
@@ -109,7 +107,7 @@ async fn send(
 
 impl Release {
     /// Takes the finalizer off.
-    pub(in crate::manager::duty) async fn send(self, client: &Client) -> Result<(), NotWritten> {
+    pub(in crate::duty) async fn send(self, client: &Client) -> Result<(), NotWritten> {
         let Self(found) = self;
         let configs = api(client, &found.namespace);
         let mut config = as_found(&configs, &found).await?;
@@ -124,7 +122,7 @@ fn api(client: &Client, namespace: &str) -> Api<DynamicObject> {
 }
 
 /// The config, if it is still as it was found.
-pub(in crate::manager::duty) async fn as_found(
+pub(in crate::duty) async fn as_found(
     configs: &Api<DynamicObject>,
     found: &ObjectRef,
 ) -> Result<DynamicObject, NotWritten> {
@@ -152,7 +150,7 @@ fn fill(
 }
 
 /// Makes a config another's, for which the manager writes it.
-pub(in crate::manager::duty) fn own(config: &mut DynamicObject, owner: &ObjectRef) {
+pub(in crate::duty) fn own(config: &mut DynamicObject, owner: &ObjectRef) {
     let meta = &mut config.metadata;
     let (label, value) = keys::OURS_LABEL;
     meta.labels.get_or_insert_default().insert(label.to_owned(), value.to_owned());
@@ -171,7 +169,7 @@ pub(in crate::manager::duty) fn own(config: &mut DynamicObject, owner: &ObjectRe
 }
 
 /// Gives a config this spec.
-pub(in crate::manager::duty) fn set_spec(
+pub(in crate::duty) fn set_spec(
     config: &mut DynamicObject,
     spec: &ShardingConfigSpec,
 ) -> Result<(), NotWritten> {

@@ -3,16 +3,14 @@
 use std::sync::Arc;
 
 use crate::{
-    api,
-    policy::{
-        dialect::{
-            draft::DraftScope,
-            problem::{Problem, Problems},
-        },
-        fence::{Except, Fence, FencedLimit},
-        sharding::Rule,
+    dialect::{
+        draft::DraftScope,
+        problem::{Problem, Problems},
     },
+    fence::{Except, Fence, FencedLimit},
+    sharding::Rule,
 };
+use ctrlmesh_api as api;
 
 /// Most exceptions of a config.
 const MOST: usize = 64;

@@ -4,17 +4,16 @@ use std::{collections::BTreeSet, sync::Arc};
 
 use super::selector::selector;
 use crate::{
-    api::{self, ClusterScoped, Limit, Resources},
-    policy::{
-        GroupResource,
-        dialect::{
-            draft::{DraftScope, LabelRule},
-            problem::{Problem, Problems},
-        },
-        sharding::{Boundary, Computed, HashOf, HashRange, HashRule, Pattern, Rule},
+    GroupResource,
+    dialect::{
+        draft::{DraftScope, LabelRule},
+        problem::{Problem, Problems},
     },
-    wire::{dns::is_label, selector::Selector},
+    sharding::{Boundary, Computed, HashOf, HashRange, HashRule, Pattern, Rule},
 };
+use ctrlmesh_api as api;
+use ctrlmesh_api::{ClusterScoped, Limit, Resources};
+use ctrlmesh_wire::{dns::is_label, selector::Selector};
 
 /// A limit's claim to a pair of group and resource, and the field that makes it.
 struct Claim {

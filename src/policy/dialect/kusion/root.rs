@@ -3,20 +3,39 @@
 use std::collections::BTreeSet;
 
 use crate::{
-    api::{self, By, ShardingConfigSpec, Weight},
-    policy::{
-        dialect::problem::Problems,
-        object::ObjectRef,
-        roots::{BUCKETS, Canary, POD_NAME, Root},
-        spans::Spans,
-    },
-    wire::dns::is_label,
+    dialect::problem::Problems,
+    fence::OWN_RESOURCES,
+    intervals::IntervalSet,
+    object::ObjectRef,
+    roots::{BUCKETS, Canary, MOST_SHARDS, POD_NAME, Root},
 };
+use ctrlmesh_api as api;
+use ctrlmesh_api::{
+    By, Limit, RootClusterScoped, RootTarget, ShardingConfigSpec, Shared, SharedWrite, TargetKind,
+    Weight, keys,
+};
+use ctrlmesh_wire::dns::is_label;
 
 /// The longest beginning of a child's name: with `-32-normal` it is a label's value.
 const LONGEST_PREFIX: usize = 52;
-/// The most shards, and the most pods of one.
-const MOST_SHARDS: u32 = 32;
+/// The API groups of Kubernetes itself with kinds that are in no namespace (its API reference, 1.37).
+const OWN_GROUPS: [&str; 14] = [
+    "",
+    "admissionregistration.k8s.io",
+    "apiextensions.k8s.io",
+    "apiregistration.k8s.io",
+    "certificates.k8s.io",
+    "flowcontrol.apiserver.k8s.io",
+    "internal.apiserver.k8s.io",
+    "networking.k8s.io",
+    "node.k8s.io",
+    "rbac.authorization.k8s.io",
+    "resource.k8s.io",
+    "scheduling.k8s.io",
+    "storage.k8s.io",
+    "storagemigration.k8s.io",
+];
+/// The most pods of a shard.
 const MOST_PODS: u32 = 10_000;
 
 /// Checks a root by itself. Its children are checked as configs.
@@ -27,24 +46,27 @@ pub(super) fn root(
     problems: &mut Problems,
 ) -> Option<Root> {
     name(&given.prefix, "prefix", LONGEST_PREFIX, problems);
-    name(&given.target_stateful_set, "targetStatefulSet", 63, problems);
+    let target = target(given, problems);
     let api::Auto { sharding_size: size, every_shard_replicas: pods_each, by, weight, balance } =
         given.auto;
-    let is_few = number(size, "auto.shardingSize", MOST_SHARDS, problems)
+    let is_possible = |size| number(size, "auto.shardingSize", MOST_SHARDS, problems);
+    let is_few = size.is_none_or(is_possible)
         & number(pods_each, "auto.everyShardReplicas", MOST_PODS, problems);
     if !spec.limits.is_empty() {
         problems.add("spec.limits", "is not for a root: give spec.root.resourceSelector");
     }
-    if given.resource_selector.is_empty() {
+    let by = by.unwrap_or_default();
+    let is_whole = given.resource_selector.is_empty();
+    if is_whole && by != By::Namespace {
         problems.add(
             "spec.root.resourceSelector",
-            "is empty: name the resources whose objects the shards have between them",
+            "is empty: name the resources whose objects the shards have between them, or give auto.by: \
+             Namespace, by which they have whole namespaces",
         );
     }
     selected(spec, problems);
-    let by = by.unwrap_or_default();
     hashes(given, by, problems);
-    let weight = weight.unwrap_or_default();
+    let weight = weight.unwrap_or(if is_whole { Weight::Namespaces } else { Weight::Even });
     if weight != Weight::Even && by == By::Uid {
         let what = format!(
             "{weight:?} is for namespaces, and uids spread the objects evenly: leave it out"
@@ -55,36 +77,119 @@ pub(super) fn root(
         counted(given, problems);
     }
     let canary = given.canary.as_ref().and_then(|given| canary(given, problems));
-    let buckets = canary.as_ref().filter(|canary| canary.names.is_none());
-    let buckets = buckets.and_then(|canary| canary.buckets.as_ref()).map_or(0, Spans::size);
-    if by == By::Label && u128::from(size) > BUCKETS - buckets {
-        let left = BUCKETS - buckets;
+    let most_shards = most_shards(size, by, canary.as_ref(), problems);
+    let template = template(object, spec, given, by, problems);
+    let root = || {
+        Some(Root {
+            object: object.clone(),
+            is_disabled: given.disable.unwrap_or_default(),
+            prefix: given.prefix.clone(),
+            target: target?,
+            canary,
+            size,
+            most_shards,
+            pods_each,
+            by,
+            weight,
+            balance: balance.unwrap_or_default(),
+            template: Box::new(template),
+        })
+    };
+    is_few.then(root).flatten()
+}
+
+/// The most shards that can share what the canary leaves. There is one at least.
+fn most_shards(size: Option<u32>, by: By, canary: Option<&Canary>, problems: &mut Problems) -> u32 {
+    let buckets = canary.filter(|canary| canary.names.is_none());
+    let buckets = buckets.and_then(|canary| canary.buckets.as_ref()).map_or(0, IntervalSet::size);
+    let left = if by == By::Label { BUCKETS - buckets } else { BUCKETS };
+    let least = size.unwrap_or(1);
+    if u128::from(least) > left {
         let what = format!(
-            "{size} shards cannot share the {left} buckets that the canary leaves: give at most {left}, or \
+            "{least} shards cannot share the {left} buckets that the canary leaves: give at most {left}, or \
              auto.by: Namespace"
         );
         problems.add("spec.root.auto.shardingSize", what);
     }
+    u32::try_from(left).unwrap_or(MOST_SHARDS)
+}
+
+/// The workload, in either spelling. `None` if there is none, or a problem.
+fn target(given: &api::Root, problems: &mut Problems) -> Option<RootTarget> {
+    match (&given.target, &given.target_stateful_set) {
+        (Some(target), None) => {
+            name(&target.name, "target.name", 63, problems);
+            Some(target.clone())
+        }
+        (None, Some(stateful_set)) => {
+            name(stateful_set, "targetStatefulSet", 63, problems);
+            Some(RootTarget { kind: TargetKind::StatefulSet, name: stateful_set.clone() })
+        }
+        (one, _) => {
+            let what = match one {
+                Some(_) => "is given beside targetStatefulSet: give one of the two",
+                None => {
+                    "is missing: give the kind, Deployment or StatefulSet, and the name of the workload \
+                         whose pods are sharded"
+                }
+            };
+            problems.add("spec.root.target", what);
+            None
+        }
+    }
+}
+
+/// The config of a shard, but for its pods and its lot.
+fn template(
+    object: &ObjectRef,
+    spec: &ShardingConfigSpec,
+    given: &api::Root,
+    by: By,
+    problems: &mut Problems,
+) -> ShardingConfigSpec {
     let mut template = spec.clone();
     template.root = None;
     template.limits.clone_from(&given.resource_selector);
+    if given.resource_selector.is_empty() {
+        template.limits.push(Limit::default());
+        template.shared.push(beside_the_pods(&object.namespace));
+    }
+    template.shared.extend(outside(given, by, problems));
     if template.ring.is_none() && template.controller.is_none() {
         template.ring = Some(object.name.to_string());
     }
-    let root = || Root {
-        object: object.clone(),
-        is_disabled: given.disable.unwrap_or_default(),
-        prefix: given.prefix.clone(),
-        stateful_set: given.target_stateful_set.clone(),
-        canary,
-        size,
-        pods_each,
-        by,
-        weight,
-        balance: balance.unwrap_or_default(),
-        template: Box::new(template),
+    template
+}
+
+/// What every shard has beside its own pods: certificates, settings, accounts.
+fn beside_the_pods(namespace: &str) -> Shared {
+    Shared {
+        api_groups: vec![String::new()],
+        resources: OWN_RESOURCES.map(str::to_owned).into(),
+        namespaces: vec![namespace.to_owned()],
+        write: Some(SharedWrite::All),
+    }
+}
+
+/// What is in no namespace, if all shards are shown it.
+fn outside(given: &api::Root, by: By, problems: &mut Problems) -> Vec<Shared> {
+    let is_whole = given.resource_selector.is_empty();
+    let of_first = if is_whole { RootClusterScoped::Shared } else { RootClusterScoped::First };
+    if given.cluster_scoped.unwrap_or(of_first) == RootClusterScoped::First {
+        return Vec::new();
+    }
+    if by == By::Uid {
+        let what = "Shared is for namespaces, and uids spread cluster-scoped objects: leave it out";
+        problems.add("spec.root.clusterScoped", what);
+    }
+    let entry = |groups: &[&str], write| Shared {
+        api_groups: groups.iter().map(|group| (*group).to_owned()).collect(),
+        resources: vec!["*".to_owned()],
+        namespaces: vec![String::new()],
+        write: Some(write),
     };
-    is_few.then(root)
+    // The first that names an object counts.
+    vec![entry(&OWN_GROUPS, SharedWrite::All), entry(&["*"], SharedWrite::Owner)]
 }
 
 fn name(text: &str, field: &str, longest: usize, problems: &mut Problems) {
@@ -111,9 +216,10 @@ fn number(number: u32, field: &str, most: u32, problems: &mut Problems) -> bool 
 fn selected(spec: &ShardingConfigSpec, problems: &mut Problems) {
     let Some(selector) = &spec.selector else { return };
     let expressions = selector.match_expressions.iter().map(|one| &one.key);
-    if selector.match_labels.keys().chain(expressions).any(|key| key == POD_NAME) {
+    let mut named = selector.match_labels.keys().chain(expressions);
+    if let Some(key) = named.find(|key| [POD_NAME, keys::SHARD].contains(&key.as_str())) {
         let what = format!(
-            "selects by {POD_NAME}, by which each child of the root selects its pods: take it out"
+            "selects by {key}, by which each child of the root selects its pods: take it out"
         );
         problems.add("spec.selector", what);
     }
@@ -133,6 +239,11 @@ fn hashes(given: &api::Root, by: By, problems: &mut Problems) {
 
 /// Objects are counted by resource.
 fn counted(given: &api::Root, problems: &mut Problems) {
+    if given.resource_selector.is_empty() {
+        let what = "Objects needs spec.root.resourceSelector, which names the resources to count: give it, or \
+                    leave out auto.weight";
+        problems.add("spec.root.auto.weight", what);
+    }
     for (at, limit) in given.resource_selector.iter().enumerate() {
         let is_any = |names: &[String]| names.iter().any(|name| name == "*");
         let any = |one: &api::Resources| is_any(&one.api_groups) || is_any(&one.resources);
@@ -172,7 +283,7 @@ fn canary(given: &api::Canary, problems: &mut Problems) -> Option<Canary> {
     let canary = Canary {
         pods: given.replicas.min(MOST_PODS),
         names: (!names.is_empty()).then_some(names),
-        buckets: (!given.in_shard_hash.is_empty()).then(|| Spans::numbers(buckets)),
+        buckets: (!given.in_shard_hash.is_empty()).then(|| IntervalSet::numbers(buckets)),
     };
     if canary.lot().is_nothing() {
         let what = match (&canary.names, &canary.buckets) {

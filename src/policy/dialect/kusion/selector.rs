@@ -1,10 +1,8 @@
 //! Label selectors.
 
-use crate::{
-    api::{LabelSelector, LabelSelectorRequirement, Operator},
-    policy::dialect::problem::Problems,
-    wire::selector::{LabelError, Op, Requirement, Selector},
-};
+use crate::dialect::problem::Problems;
+use ctrlmesh_api::{LabelSelector, LabelSelectorRequirement, Operator};
+use ctrlmesh_wire::selector::{LabelError, Op, Requirement, Selector};
 
 /// The selector at a field. A requirement that is a problem is left out.
 pub(super) fn selector(field: &str, given: &LabelSelector, problems: &mut Problems) -> Selector {

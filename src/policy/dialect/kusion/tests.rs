@@ -4,15 +4,13 @@ use proptest::prelude::*;
 
 use super::*;
 use crate::{
-    api::{OwnerDown, Route, Unowned},
-    policy::{
-        CertFiles, GroupResource, Kind, NamespaceLabels, ObjectFacts, Policy, Webhook,
-        dialect::draft::Draft,
-    },
-    wire::{
-        object::Object,
-        selector::{Op, Requirement},
-    },
+    CertFiles, GroupResource, Kind, NamespaceLabels, ObjectFacts, Policy, Webhook,
+    dialect::draft::Draft,
+};
+use ctrlmesh_api::{OwnerDown, Route, Unowned};
+use ctrlmesh_wire::{
+    object::Object,
+    selector::{Op, Requirement},
 };
 
 fn compiled(yaml: &str) -> Result<ShardingDraft, Invalid> {

@@ -1,12 +1,10 @@
 //! `spec.webhook`.
 
-use crate::{
-    api,
-    policy::dialect::{
-        problem::Problems,
-        webhook::{BadWebhook, CertFiles, Webhook},
-    },
+use crate::dialect::{
+    problem::Problems,
+    webhook::{BadWebhook, CertFiles, Webhook},
 };
+use ctrlmesh_api as api;
 
 /// Checks the settings of the webhook server, each field by itself.
 pub(super) fn webhook(given: Option<&api::Webhook>, problems: &mut Problems) -> Option<Webhook> {

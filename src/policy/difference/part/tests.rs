@@ -4,11 +4,11 @@ use proptest::prelude::*;
 
 use super::*;
 use crate::{
-    policy::{
-        Boundary, HashOf, HashRange, HashRule, Pattern, Scope, Selected, sharding::any_computed,
-    },
-    wire::selector::{Op, Requirement},
+    Boundary, GroupResource, HashOf, HashRange, HashRule, Pattern, Scope, Selected, Shared,
+    SharedNamespaces, sharding::any_computed,
 };
+use ctrlmesh_api as api;
+use ctrlmesh_wire::selector::{Op, Requirement};
 
 type Labels = BTreeMap<&'static str, &'static str>;
 
@@ -62,29 +62,42 @@ fn boundary() -> impl Strategy<Value = Boundary> {
     )
 }
 
-/// Any narrow that a policy may make about a collection.
-fn narrow(are_namespaces: bool) -> impl Strategy<Value = Narrow> {
-    let requirements = prop::collection::vec(requirement(), 0..3);
-    let boundaries = prop::collection::vec(boundary(), 0..3);
-    let given = (requirements, boundaries, prop::bool::weighted(0.1));
-    prop::option::weighted(0.9, given).prop_map(move |given| {
-        let Some((requirements, boundaries, is_nothing)) = given else {
-            return Narrow::default();
-        };
-        let scope = Scope::new(requirements.into_iter().collect());
-        let scope = Arc::new(boundaries.into_iter().fold(scope, Scope::inside));
-        let share = match scope.boundaries() {
-            _ if is_nothing => Share::None,
-            [] => Share::Whole,
-            _ => Share::Each { scope: Arc::clone(&scope), are_namespaces },
-        };
-        Narrow { scope: Some(scope), share, ..Narrow::default() }
+/// Any namespaces that may be shared, or none.
+fn shared() -> impl Strategy<Value = SharedNamespaces> {
+    let names = prop::sample::subsequence(vec!["", "ant", "bee", "*"], 1..3);
+    prop::collection::vec(names, 0..2).prop_map(|entries| {
+        let entries = entries.iter().map(|names| shared_in(names)).collect::<Vec<_>>();
+        Shared::new(&entries).unwrap().namespaces(&GroupResource::new("", "pods"))
     })
 }
 
-fn shows(narrow: &Narrow, labels: &Labels, object: &Object<'_>) -> bool {
-    selector(narrow).matches(|key| labels.get(key).copied())
-        && narrow.share.judge(object) == Verdict::Keep
+fn shared_in(names: &[&str]) -> api::Shared {
+    let names = names.iter().map(|name| (*name).to_owned()).collect();
+    let any = || vec!["*".to_owned()];
+    api::Shared { api_groups: any(), resources: any(), namespaces: names, write: None }
+}
+
+/// Any narrow that a policy may make about a collection.
+fn restriction(are_namespaces: bool) -> impl Strategy<Value = Restriction> {
+    let requirements = prop::collection::vec(requirement(), 0..3);
+    let boundaries = prop::collection::vec(boundary(), 0..3);
+    let given = (requirements, boundaries, prop::bool::weighted(0.1), shared());
+    prop::option::weighted(0.9, given).prop_map(move |given| {
+        let Some((requirements, boundaries, is_nothing, shared)) = given else {
+            return Restriction::default();
+        };
+        let scope = Scope::new(requirements.into_iter().collect());
+        let scope = boundaries.into_iter().fold(scope, Scope::inside);
+        let scope = Arc::new(if is_nothing { Scope::nothing() } else { scope });
+        let of = if are_namespaces { "namespaces" } else { "pods" };
+        let filter = Filter::of(&scope, &GroupResource::new("", of), None, shared);
+        Restriction { scope: Some(scope), filter, ..Restriction::default() }
+    })
+}
+
+fn shows(restriction: &Restriction, labels: &Labels, object: &Object<'_>) -> bool {
+    selector(restriction).matches(|key| labels.get(key).copied())
+        && restriction.filter.judge(object) == Verdict::Keep
 }
 
 fn labels() -> impl Strategy<Value = Labels> {
@@ -94,7 +107,13 @@ fn labels() -> impl Strategy<Value = Labels> {
     })
 }
 
-fn check(before: &Narrow, after: &Narrow, are_namespaces: bool, labels: &Labels, seed: u8) {
+fn check(
+    before: &Restriction,
+    after: &Restriction,
+    are_namespaces: bool,
+    labels: &Labels,
+    seed: u8,
+) {
     let parts = difference(before, after, false).expect("it can be said");
     for (at, name) in NAMES.iter().enumerate() {
         let uid = format!("uid-{seed}-{at}");
@@ -124,8 +143,8 @@ proptest! {
 
     #[test]
     fn just_what_changes_hands_is_found_and_once(
-        before in narrow(false),
-        after in narrow(false),
+        before in restriction(false),
+        after in restriction(false),
         labels in labels(),
         seed in any::<u8>(),
     ) {
@@ -134,8 +153,8 @@ proptest! {
 
     #[test]
     fn namespaces_change_hands_as_what_they_name(
-        before in narrow(true),
-        after in narrow(true),
+        before in restriction(true),
+        after in restriction(true),
         labels in labels(),
         seed in any::<u8>(),
     ) {
@@ -144,31 +163,31 @@ proptest! {
 
     #[test]
     fn t48_t52_the_hashes_that_are_pushed_down_miss_nothing(
-        narrow in narrow(false),
+        restriction in restriction(false),
         seed in any::<u8>(),
     ) {
         for (at, namespace) in NAMES.into_iter().enumerate() {
             let uid = format!("uid-{seed}-{at}");
             let object = Object { namespace, name: "x", uid: &uid, ..Object::default() };
-            let is_kept = narrow.share.judge(&object) == Verdict::Keep;
-            if let Some(hashes) = narrow.share.hashes() {
+            let is_kept = restriction.filter.judge(&object) == Verdict::Keep;
+            if let Some(hashes) = restriction.filter.hashes() {
                 prop_assert!(!is_kept || hashes.has(object.uid, object.namespace));
             }
-            if let Some(only) = narrow.share.only_namespace() {
+            if let Some(only) = restriction.filter.only_namespace() {
                 prop_assert!(!is_kept || only == namespace);
             }
         }
     }
 }
 
-fn of(selector: &str, boundary: Option<Boundary>) -> Narrow {
+fn of(selector: &str, boundary: Option<Boundary>) -> Restriction {
     let scope = Scope::new(selector.parse().unwrap());
     let scope = Arc::new(boundary.into_iter().fold(scope, Scope::inside));
-    let share = match scope.boundaries() {
-        [] => Share::Whole,
-        _ => Share::Each { scope: Arc::clone(&scope), are_namespaces: false },
+    let filter = match scope.boundaries() {
+        [] => Filter::KeepAll,
+        _ => Filter::of(&scope, &GroupResource::new("", "pods"), None, SharedNamespaces::default()),
     };
-    Narrow { scope: Some(scope), share, ..Narrow::default() }
+    Restriction { scope: Some(scope), filter, ..Restriction::default() }
 }
 
 fn named(names: &[&str]) -> Option<Boundary> {
@@ -195,7 +214,7 @@ fn hashed(from: &str, to: &str) -> Option<Boundary> {
     })
 }
 
-fn said(before: &Narrow, after: &Narrow) -> Vec<String> {
+fn said(before: &Restriction, after: &Restriction) -> Vec<String> {
     let text = |part: &Part| {
         let namespace = part.namespace.as_deref().unwrap_or("*");
         let hashes = part.hashes.as_ref().map_or_else(|| "*".to_owned(), ToString::to_string);
@@ -220,4 +239,29 @@ fn no_more_is_listed_than_changes_hands() {
     );
     assert_eq!(hashes, [format!(" | * | shardRange(object.metadata.uid, '{low}', '{high}')")]);
     assert_eq!(said(&of("a=b", None), &of("a=b", None)), [""; 0]);
+}
+
+#[test]
+fn what_is_shared_before_and_after_is_not_listed() {
+    let shared = |names: &[&str]| Shared::new(&[shared_in(names)]).unwrap();
+    let shown = |boundary: Option<Boundary>, shared: &Shared| {
+        let Restriction { scope, .. } = of("", boundary);
+        let pods = GroupResource::new("", "pods");
+        let filter = Filter::of(scope.as_ref().unwrap(), &pods, None, shared.namespaces(&pods));
+        Restriction { scope, filter, ..Restriction::default() }
+    };
+    let (one, two) = (shared(&["s"]), shared(&["s", "t"]));
+    let moved = said(&shown(named(&["a", "b", "s"]), &one), &shown(named(&["b"]), &one));
+    assert_eq!(moved, [" | a | *"]);
+    let more = said(&shown(named(&["a"]), &one), &shown(named(&["a"]), &two));
+    assert_eq!(more, [" | t | *"]);
+    let (low, high) = ("0x2000000000000000", "0x3000000000000000");
+    let half = |to| hashed("0x0000000000000000", to);
+    let hashes = said(&shown(half(low), &one), &shown(half(high), &one));
+    assert_eq!(hashes, [format!(" | * | shardRange(object.metadata.uid, '{low}', '{high}')")]);
+    let all = said(&shown(half(low), &one), &shown(half(high), &two));
+    assert_eq!(all, [" | * | *"], "what is shared counts whatever its hash is");
+    let pushed = shown(half(low), &one).filter;
+    assert_eq!((pushed.hashes(), pushed.only_namespace()), (None, None));
+    assert_eq!(shown(named(&["s"]), &one).filter.only_namespace(), Some("s"));
 }

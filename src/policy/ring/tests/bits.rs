@@ -1,7 +1,7 @@
 //! Pieces of a resource as sets of cells.
 
 use super::super::Claim;
-use crate::policy::{Area, GroupResource, Piece, Rule};
+use crate::{Area, GroupResource, Piece, Rule};
 
 /// Cells of a resource, one bit each.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]

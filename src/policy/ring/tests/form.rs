@@ -2,9 +2,9 @@ use std::sync::Arc;
 
 use proptest::prelude::*;
 
-use super::super::{Claim, Lease, Said, ScopeClaim, TooLong};
-use crate::policy::{
-    Area, Boundary, Computed, HashRange, HashRule, Rule, Scope, sharding::any_scope,
+use super::super::{Claim, Lease, Said, ScopeClaim, TooLong, boundary_text, read_boundary};
+use crate::{
+    Area, Boundary, Computed, HashRange, HashRule, Rule, Scope, from_documents, sharding::any_scope,
 };
 
 fn claim(pieces: Vec<(Rule, Option<Scope>)>) -> ScopeClaim {
@@ -153,4 +153,32 @@ fn a_later_release_may_add_fields() {
     let later = text.replacen('{', r#"{"later":{"a":[1]},"#, 1);
     let later = later.replace(r#""labels""#, r#""fields":"x=y","labels""#);
     assert_eq!(ScopeClaim::read(&later), Some(named(1)));
+}
+
+#[test]
+fn a_boundary_is_read_with_what_is_shared() {
+    let sharding = |shared: &str| {
+        let config = format!(
+            "{{apiVersion: ctrlmesh.kusionstack.io/v1alpha1, kind: ShardingConfig, metadata: {{name: blue}}, \
+             spec: {{selector: {{matchLabels: {{app: op}}}}, shared: {shared}, \
+             limits: [{{namespaces: {{names: [a]}}, clusterScoped: Exclude}}]}}}}"
+        );
+        let draft = from_documents(config.as_bytes(), "blue", Some("ops")).unwrap();
+        draft.resolve(None).unwrap().sharding
+    };
+    let none = sharding("[]");
+    let some =
+        sharding("[{apiGroups: [\"\"], resources: [secrets], namespaces: [b, \"\"], write: All}]");
+    for written in [&none, &some] {
+        let text = boundary_text(written).unwrap();
+        for like in [&none, &some] {
+            let read = read_boundary(&text, like).unwrap();
+            assert_eq!(read, *written, "{text}");
+            assert_eq!(read.hash(), written.hash(), "{text}");
+        }
+    }
+    // A claim says nothing of it.
+    let claims = [&none, &some].map(|one| Claim::of(one.area()).text().unwrap());
+    assert_eq!(claims[0], claims[1]);
+    assert_eq!(read_boundary(r#"{"all":true}"#, &none), None);
 }

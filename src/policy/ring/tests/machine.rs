@@ -4,7 +4,7 @@ use super::{
     super::{Answer, Claim, Lease, Listing, Phase, Ring, Saying, Timing, Wanted, Watched, Write},
     bits::{Bits, Layout},
 };
-use crate::policy::{GroupResource, Rule};
+use crate::{GroupResource, Rule};
 
 const LAYOUT: Layout = Layout::Namespaces;
 const BEGIN: Duration = Duration::from_secs(1000);

@@ -4,7 +4,7 @@ use super::{
     super::{Claim, Lease, Overlap, Standing, Wanted},
     bits::Bits,
 };
-use crate::policy::{Area, Rule};
+use crate::{Area, Rule};
 
 fn rule(name: &str) -> Rule {
     Rule::new("", name).unwrap()

@@ -1,7 +1,7 @@
 use proptest::prelude::*;
 
 use super::*;
-use crate::policy::sharding::{fnv1a, mixed};
+use crate::sharding::{fnv1a, mixed};
 
 /// The objects of each namespace, by its name.
 type Objects = BTreeMap<String, u64>;
@@ -19,7 +19,7 @@ fn numbered(count: u64, objects: impl Fn(u64) -> u64) -> Objects {
     (0..count).map(|at| (format!("ns-{at:04}"), objects(at))).collect()
 }
 
-fn owner(shares: &[Spans], name: &str) -> usize {
+fn owner(shares: &[IntervalSet], name: &str) -> usize {
     let mut has = (0..).zip(shares).filter(|(_, share)| share.has(hash(name)));
     let (owner, _) = has.next().unwrap();
     assert!(has.next().is_none(), "{name} has two owners");
@@ -27,24 +27,24 @@ fn owner(shares: &[Spans], name: &str) -> usize {
 }
 
 /// How many of the namespaces have another owner than before.
-fn moved(objects: &Objects, before: &[Spans], after: &[Spans]) -> usize {
+fn moved(objects: &Objects, before: &[IntervalSet], after: &[IntervalSet]) -> usize {
     objects.keys().filter(|name| owner(before, name) != owner(after, name)).count()
 }
 
 /// The objects of the heaviest share, in parts of the mean.
-fn heaviest(objects: &Objects, shares: &[Spans]) -> f64 {
+fn heaviest(objects: &Objects, shares: &[IntervalSet]) -> f64 {
     let mut sums = vec![0; shares.len()];
     objects.iter().for_each(|(name, count)| sums[owner(shares, name)] += count);
     let mean = sums.iter().sum::<u64>() as f64 / shares.len() as f64;
     *sums.iter().max().unwrap() as f64 / mean
 }
 
-fn is_whole(shares: &[Spans]) -> bool {
-    let all = shares.iter().fold(Spans::default(), |all, share| all.or(share));
-    all == Spans::up_to(END) && shares.iter().map(Spans::size).sum::<u128>() == END
+fn is_whole(shares: &[IntervalSet]) -> bool {
+    let all = shares.iter().fold(IntervalSet::default(), |all, share| all.or(share));
+    all == IntervalSet::up_to(END) && shares.iter().map(IntervalSet::size).sum::<u128>() == END
 }
 
-fn most_ranges(shares: &[Spans]) -> usize {
+fn most_ranges(shares: &[IntervalSet]) -> usize {
     shares.iter().map(|share| share.iter().len()).max().unwrap()
 }
 
@@ -186,9 +186,9 @@ proptest! {
             let gains = [Gains::Nobody, Gains::New, Gains::All][usize::from(gains)];
             let next = shares(&now, count, &row, gains);
             prop_assert_eq!(next.len(), count as usize);
-            let all = next.iter().fold(Spans::default(), |all, share| all.or(share));
-            prop_assert_eq!(all, Spans::up_to(end));
-            prop_assert_eq!(next.iter().map(Spans::size).sum::<u128>(), end);
+            let all = next.iter().fold(IntervalSet::default(), |all, share| all.or(share));
+            prop_assert_eq!(all, IntervalSet::up_to(end));
+            prop_assert_eq!(next.iter().map(IntervalSet::size).sum::<u128>(), end);
             prop_assert!(most_ranges(&next) <= MOST_SPANS);
             prop_assert_eq!(&shares(&next, count, &row, gains), &next, "it moves nothing twice");
             now = next;
@@ -204,10 +204,10 @@ proptest! {
         part in 0..=100_u128,
     ) {
         let row = Row::new(1 << 10, &atoms);
-        let span = Span { from, to: from + size };
+        let span = Interval { from, to: from + size };
         let most = row.weight(span) * part / 100;
         let (to, back) = (row.reach(span, most), row.reach_back(span, most));
-        let weight = |from, to| row.weight(Span { from, to });
+        let weight = |from, to| row.weight(Interval { from, to });
         prop_assert!(weight(from, to) <= most && weight(back, span.to) <= most);
         prop_assert!(to == span.to || weight(from, to + 1) > most, "longer");
         prop_assert!(back == from || weight(back - 1, span.to) > most, "longer");
@@ -239,12 +239,12 @@ fn i15_beside_a_namespace_that_fills_a_shard_the_others_have_equal_parts() {
 fn i15_a_share_without_room_for_a_range_gets_none_and_all_keep_what_they_have() {
     let cells: u128 = 4 * u128::try_from(MOST_SPANS).unwrap();
     let from = |cell: u128| END / cells * cell;
-    let now: Vec<Spans> = (0..4)
+    let now: Vec<IntervalSet> = (0..4)
         .map(|share| {
             let own = (0..cells).filter(|cell| cell % 4 == share);
-            own.fold(Spans::default(), |all, cell| {
+            own.fold(IntervalSet::default(), |all, cell| {
                 let to = if cell + 1 == cells { END } else { from(cell + 1) };
-                all.or(&Spans::of([Span { from: from(cell), to }]))
+                all.or(&IntervalSet::of([Interval { from: from(cell), to }]))
             })
         })
         .collect();

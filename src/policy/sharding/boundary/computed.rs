@@ -7,7 +7,7 @@
 use std::{collections::BTreeSet, fmt};
 
 use super::hash::fnv1a;
-use crate::wire::selector::{Op, Requirement, Selector};
+use ctrlmesh_wire::selector::{Op, Requirement, Selector};
 
 /// The prefixes of computed keys. One key with either is the same.
 const PREFIXES: [&str; 2] = ["ctrlmesh.kusionstack.io/", "kridge.kusionstack.io/"];
@@ -140,7 +140,7 @@ impl Computed {
     }
 
     /// The values that are asked for and that no namespace has, each with those that there are.
-    pub(in crate::policy) fn impossible(&self) -> Vec<String> {
+    pub(crate) fn impossible(&self) -> Vec<String> {
         let mut said = Vec::new();
         for (key, one) in &self.requirements {
             let Some(values) = key.values() else { continue };
@@ -156,7 +156,7 @@ impl Computed {
     }
 
     /// Whether a namespace meets the condition; `""` means none.
-    pub(in crate::policy) fn has(&self, namespace: &str) -> bool {
+    pub(crate) fn has(&self, namespace: &str) -> bool {
         if namespace.is_empty() {
             return self.requirements.iter().all(|(_, one)| one.matches(None));
         }
@@ -168,13 +168,13 @@ impl Computed {
     }
 
     /// The condition that both are met.
-    pub(in crate::policy) fn and(&self, other: &Self) -> Self {
+    pub(crate) fn and(&self, other: &Self) -> Self {
         let both = self.requirements.iter().chain(&other.requirements);
         Self::of(both.map(|(_, requirement)| requirement.clone()).collect())
     }
 
     /// A superset of the namespaces that meet it, or `None` if they cannot be listed.
-    pub(in crate::policy) fn names(&self) -> Option<BTreeSet<Box<str>>> {
+    pub(crate) fn names(&self) -> Option<BTreeSet<Box<str>>> {
         let of_key = |key: Key| self.requirements.iter().filter(move |(of, _)| *of == key);
         let is_met = |(key, _): &(Key, Requirement)| {
             let Some(values) = key.values() else { return true };
@@ -189,12 +189,12 @@ impl Computed {
     }
 
     /// Its requirements, each as a condition of its own.
-    pub(in crate::policy) fn each(&self) -> impl Iterator<Item = Self> {
+    pub(crate) fn each(&self) -> impl Iterator<Item = Self> {
         self.requirements.iter().map(|one| Self::new(vec![one.clone()]))
     }
 
     /// The condition that is met where this one is not. `None` if no condition is.
-    pub(in crate::policy) fn opposite(&self) -> Option<Self> {
+    pub(crate) fn opposite(&self) -> Option<Self> {
         let [(key, one)] = &*self.requirements else { return None };
         Some(Self::new(vec![(*key, one.opposite()?)]))
     }

@@ -4,7 +4,7 @@
 
 use std::fmt;
 
-use crate::policy::spans::{END, Span, Spans};
+use crate::intervals::{END, Interval, IntervalSet};
 
 /// A rule for objects whose hash is in one of the ranges.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -87,7 +87,7 @@ impl HashRule {
     }
 
     /// The hashes in both of two rules for one attribute and function. `None` if there are none.
-    pub(in crate::policy::sharding) fn meet(&self, other: &Self) -> Option<Self> {
+    pub(in crate::sharding) fn meet(&self, other: &Self) -> Option<Self> {
         let mut ranges: Vec<HashRange> = Vec::new();
         let (mut ones, mut others) =
             (self.ranges.iter().peekable(), other.ranges.iter().peekable());
@@ -112,7 +112,7 @@ impl HashRule {
     }
 
     /// The hashes that are not in it. `None` if there are none.
-    pub(in crate::policy::sharding) fn complement(&self) -> Option<Self> {
+    pub(in crate::sharding) fn complement(&self) -> Option<Self> {
         let mut ranges = Vec::new();
         let mut from = Some(0);
         for range in &self.ranges {
@@ -126,14 +126,14 @@ impl HashRule {
     }
 
     /// The ranges as [`HashRange::new`] reads them.
-    pub(in crate::policy) fn texts(&self) -> Vec<(String, String)> {
+    pub(crate) fn texts(&self) -> Vec<(String, String)> {
         let text = |hash: u64| format!("{hash:#018x}");
         let ends = |range: &HashRange| (text(range.from), range.to.map(text).unwrap_or_default());
         self.ranges.iter().map(ends).collect()
     }
 
     /// Whether the rule has the hash of the text.
-    pub(in crate::policy::sharding) fn has(&self, text: &str) -> bool {
+    pub(in crate::sharding) fn has(&self, text: &str) -> bool {
         self.contains(match self.function {
             HashFunction::Fnv1a => fnv1a(text),
             HashFunction::Mixed => mixed(fnv1a(text)),
@@ -141,7 +141,7 @@ impl HashRule {
     }
 
     /// Whether the rule has a hash.
-    pub(in crate::policy) fn contains(&self, hash: u64) -> bool {
+    pub(crate) fn contains(&self, hash: u64) -> bool {
         holds(&self.ranges, hash)
     }
 
@@ -163,7 +163,7 @@ impl HashRule {
 
 impl HashRange {
     /// The first hash in it, and the first after it, or `None` if it has no end.
-    pub(in crate::policy) fn bounds(self) -> (u64, Option<u64>) {
+    pub(crate) fn bounds(self) -> (u64, Option<u64>) {
         (self.from, self.to)
     }
 
@@ -178,11 +178,11 @@ impl HashRange {
     }
 }
 
-impl FromIterator<HashRange> for Spans {
+impl FromIterator<HashRange> for IntervalSet {
     fn from_iter<I: IntoIterator<Item = HashRange>>(ranges: I) -> Self {
         Self::of(ranges.into_iter().map(|range| {
             let (from, to) = range.bounds();
-            Span { from: from.into(), to: to.map_or(END, u128::from) }
+            Interval { from: from.into(), to: to.map_or(END, u128::from) }
         }))
     }
 }
@@ -207,7 +207,7 @@ fn holds(ranges: &[HashRange], hash: u64) -> bool {
 
 /// FNV-1a with 64 bits, of the bytes as they are: the hash of KEP-5866, so that the API server and
 /// the proxy draw the same boundary.
-pub(in crate::policy) fn fnv1a(text: &str) -> u64 {
+pub(crate) fn fnv1a(text: &str) -> u64 {
     text.bytes().fold(0xcbf2_9ce4_8422_2325, |hash, byte| {
         (hash ^ u64::from(byte)).wrapping_mul(0x0000_0100_0000_01b3)
     })
@@ -216,7 +216,7 @@ pub(in crate::policy) fn fnv1a(text: &str) -> u64 {
 /// A hash whose bits all depend on all bits of another: the finaliser of MurmurHash3 (`fmix64`), with
 /// its constants. FNV-1a multiplies last by a number with few bits set, so that texts which differ in
 /// their last characters only differ little in the highest bits, by which ranges tell them apart.
-pub(in crate::policy) fn mixed(mut hash: u64) -> u64 {
+pub(crate) fn mixed(mut hash: u64) -> u64 {
     hash ^= hash >> 33;
     hash = hash.wrapping_mul(0xff51_afd7_ed55_8ccd);
     hash ^= hash >> 33;

@@ -3,10 +3,8 @@ use std::{collections::BTreeMap, sync::Arc};
 use proptest::prelude::*;
 
 use super::*;
-use crate::{
-    policy::sharding::{HashOf, HashRange, HashRule, Pattern, Share, fnv1a},
-    wire::{frames::Verdict, selector::Selector},
-};
+use crate::sharding::{Filter, HashOf, HashRange, HashRule, Pattern, fnv1a};
+use ctrlmesh_wire::{frames::Verdict, selector::Selector};
 
 type Map = BTreeMap<String, String>;
 
@@ -166,8 +164,9 @@ proptest! {
         prop_assert_eq!(scope.owns(&object.facts()), Some(is_selected && is_inside));
         // The judge of streams, which shows selected objects only.
         let object = Whole { stated: None, ..object };
-        let share = Share::Each { scope: Arc::clone(&scope), are_namespaces: object.is_namespace };
-        let is_kept = is_selected && share.judge(&object.object()) == Verdict::Keep;
+        let (are_namespaces, shared) = (object.is_namespace, SharedNamespaces::default());
+        let filter = Filter::PerObject { scope: Arc::clone(&scope), are_namespaces, shared };
+        let is_kept = is_selected && filter.judge(&object.object()) == Verdict::Keep;
         let facts = ObjectFacts::of(&object.object(), object.is_namespace);
         prop_assert_eq!(scope.owns(&facts), Some(is_kept));
     }
@@ -216,8 +215,9 @@ fn a_condition_that_does_not_hold_decides_whatever_is_missing() {
     assert_eq!(owns("a", "", Some(&w)), Some(false), "its labels decide");
     assert_eq!(owns("a", &upper, None), Some(false), "its uid decides");
     // So does the judge of streams: the one object is dropped, the other refused.
-    let share = Share::Each { scope: Arc::new(scope), are_namespaces: false };
-    let shown = |namespace| share.judge(&Object { namespace, name: "x", ..Object::default() });
+    let shared = SharedNamespaces::default();
+    let filter = Filter::PerObject { scope: Arc::new(scope), are_namespaces: false, shared };
+    let shown = |namespace| filter.judge(&Object { namespace, name: "x", ..Object::default() });
     assert_eq!((shown("b"), shown("a")), (Verdict::Drop, Verdict::Unknown));
 }
 

@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use crate::wire::dns::{is_label, is_subdomain};
+use ctrlmesh_wire::dns::{is_label, is_subdomain};
 
 /// Most locks of a controller.
 pub(super) const MAX_LOCKS: usize = 32;

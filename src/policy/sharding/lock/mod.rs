@@ -12,7 +12,7 @@ use std::borrow::Cow;
 
 pub use self::entry::{BadLock, LockName};
 use self::entry::{Lock, MAX_LOCKS};
-use crate::wire::request::{RequestInfo, Resource, Verb};
+use ctrlmesh_wire::request::{RequestInfo, Resource, Verb};
 
 /// The locks of a controller and the shard's own, which replace them.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

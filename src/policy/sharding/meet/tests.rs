@@ -2,14 +2,12 @@ use proptest::prelude::*;
 
 use super::*;
 use crate::{
-    policy::{
-        GroupResource, Rule,
-        sharding::{HashRange, NamespaceLabels, ObjectFacts, OfNamespace, namespaces::Resolved},
-    },
-    wire::{
-        object::Labels,
-        selector::{Op, Requirement, Selector},
-    },
+    GroupResource, Rule,
+    sharding::{HashRange, NamespaceLabels, ObjectFacts, OfNamespace, namespaces::Resolved},
+};
+use ctrlmesh_wire::{
+    object::Labels,
+    selector::{Op, Requirement, Selector},
 };
 
 type Map = BTreeMap<String, String>;
@@ -24,18 +22,18 @@ const CUTS: [&str; 4] =
 const GROUPS: [&str; 4] = ["", "apps", "coordination.k8s.io", "a.example.com"];
 const RESOURCES: [&str; 4] = ["pods", "leases", "events", "widgets"];
 
-pub(in crate::policy) fn named_rule(group: Option<usize>, resource: Option<usize>) -> Rule {
+pub(crate) fn named_rule(group: Option<usize>, resource: Option<usize>) -> Rule {
     let name = |at: Option<usize>, names: [&'static str; 4]| at.map_or("*", |at| names[at]);
     Rule::new(name(group, GROUPS), name(resource, RESOURCES)).unwrap()
 }
 
-pub(in crate::policy) fn rule() -> impl Strategy<Value = Rule> {
+pub(crate) fn rule() -> impl Strategy<Value = Rule> {
     let name = || prop::option::weighted(0.6, 0..4_usize);
     (name(), name()).prop_map(|(group, resource)| named_rule(group, resource))
 }
 
 /// Every resource by itself.
-pub(in crate::policy) fn resources() -> impl Iterator<Item = GroupResource> {
+pub(crate) fn resources() -> impl Iterator<Item = GroupResource> {
     let in_group = |group| RESOURCES.map(|resource| GroupResource::new(group, resource));
     GROUPS.into_iter().flat_map(in_group)
 }
@@ -53,7 +51,7 @@ fn hash_rule() -> impl Strategy<Value = HashRule> {
 }
 
 /// A condition on computed keys, of which one or two requirements are.
-pub(in crate::policy) fn computed() -> impl Strategy<Value = Computed> {
+pub(crate) fn computed() -> impl Strategy<Value = Computed> {
     let names = prop::sample::subsequence(NAMES.to_vec(), 1..4);
     let names = names.prop_map(|names| names.into_iter().map(str::to_owned).collect::<Vec<_>>());
     let buckets = prop::collection::btree_set(0..34_u32, 1..24);
@@ -108,7 +106,7 @@ fn boundary() -> impl Strategy<Value = Boundary> {
 }
 
 /// The labels of the namespaces: `ant` and `team-a` have `k=v`, `bee` has `k=w`.
-pub(in crate::policy) fn labels_of_namespaces() -> NamespaceLabels {
+pub(crate) fn labels_of_namespaces() -> NamespaceLabels {
     let label = |value: &str| Map::from([("k".to_owned(), value.to_owned())]);
     let of = |name: &str| match name {
         "ant" | "team-a" => label("v"),
@@ -119,7 +117,7 @@ pub(in crate::policy) fn labels_of_namespaces() -> NamespaceLabels {
 }
 
 /// Scopes of all kinds.
-pub(in crate::policy) fn scope() -> impl Strategy<Value = Scope> {
+pub(crate) fn scope() -> impl Strategy<Value = Scope> {
     let selector = prop::sample::select(SELECTORS.to_vec());
     let boundaries = prop::collection::vec(boundary(), 0..3);
     (selector, boundaries, prop::bool::weighted(0.02)).prop_map(|(selector, inside, is_nothing)| {
@@ -130,15 +128,15 @@ pub(in crate::policy) fn scope() -> impl Strategy<Value = Scope> {
 
 /// An object of which everything is known, and the labels of its namespace in a request.
 #[derive(Clone, Debug)]
-pub(in crate::policy) struct Whole {
-    pub(in crate::policy) place: &'static str,
-    pub(in crate::policy) uid: String,
-    pub(in crate::policy) labels: Map,
-    pub(in crate::policy) stated: Option<Map>,
+pub(crate) struct Whole {
+    pub(crate) place: &'static str,
+    pub(crate) uid: String,
+    pub(crate) labels: Map,
+    pub(crate) stated: Option<Map>,
 }
 
 impl Whole {
-    pub(in crate::policy) fn facts(&self) -> ObjectFacts<'_> {
+    pub(crate) fn facts(&self) -> ObjectFacts<'_> {
         ObjectFacts {
             namespace: self.place,
             of_namespace: match &self.stated {
@@ -161,7 +159,7 @@ fn labels() -> impl Strategy<Value = Map> {
     })
 }
 
-pub(in crate::policy) fn whole() -> impl Strategy<Value = Whole> {
+pub(crate) fn whole() -> impl Strategy<Value = Whole> {
     let place = prop_oneof![1 => Just(""), 5 => prop::sample::select(NAMES.to_vec())];
     let stated = prop::option::weighted(0.2, labels());
     (place, "[0-9a-f]{1,8}", labels(), stated).prop_map(|(place, uid, labels, stated)| Whole {

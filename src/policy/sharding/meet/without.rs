@@ -6,7 +6,7 @@
 use std::collections::BTreeSet;
 
 use super::super::{Boundary, Computed, HashOf, Scope};
-use crate::wire::selector::{Requirement, Selector};
+use ctrlmesh_wire::selector::{Requirement, Selector};
 
 /// One condition of a scope.
 enum Condition {

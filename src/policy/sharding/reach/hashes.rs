@@ -3,12 +3,10 @@
 use std::fmt;
 
 use crate::{
-    policy::{
-        sharding::{HashOf, fnv1a},
-        spans::{END, Span, Spans},
-    },
-    wire::ListOptions,
+    intervals::{END, Interval, IntervalSet},
+    sharding::{HashOf, fnv1a},
 };
+use ctrlmesh_wire::ListOptions;
 
 /// The most ranges in a request line that servers accept.
 const MAX_RANGES: usize = 64;
@@ -17,11 +15,11 @@ const MAX_RANGES: usize = 64;
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Hashes {
     of: HashOf,
-    set: Spans,
+    set: IntervalSet,
 }
 
 impl Hashes {
-    pub(super) fn new(of: HashOf, set: Spans) -> Self {
+    pub(super) fn new(of: HashOf, set: IntervalSet) -> Self {
         Self { of, set }
     }
 
@@ -64,7 +62,7 @@ impl Hashes {
 
     /// Parses the text that [`Self`] prints, with any quotes and spaces.
     fn read(text: &str) -> Option<Self> {
-        let mut found: Option<(HashOf, Vec<Span>)> = None;
+        let mut found: Option<(HashOf, Vec<Interval>)> = None;
         for term in text.split("||") {
             let arguments = term.trim().strip_prefix("shardRange(")?.strip_suffix(')')?;
             let mut arguments = arguments.split(',').map(str::trim);
@@ -73,7 +71,8 @@ impl Hashes {
                 "object.metadata.namespace" => HashOf::Namespace,
                 _ => return None,
             };
-            let span = Span { from: number(arguments.next()?)?, to: number(arguments.next()?)? };
+            let span =
+                Interval { from: number(arguments.next()?)?, to: number(arguments.next()?)? };
             if arguments.next().is_some() || span.from >= span.to || span.to > END {
                 return None;
             }
@@ -84,7 +83,7 @@ impl Hashes {
             spans.push(span);
         }
         let (of, spans) = found?;
-        Some(Self { of, set: Spans::of(spans) })
+        Some(Self { of, set: IntervalSet::of(spans) })
     }
 }
 
@@ -100,7 +99,7 @@ impl fmt::Display for Hashes {
             HashOf::Uid => "object.metadata.uid",
             HashOf::Namespace => "object.metadata.namespace",
         };
-        for (at, Span { from, to }) in self.set.iter().enumerate() {
+        for (at, Interval { from, to }) in self.set.iter().enumerate() {
             let or = if at == 0 { "" } else { " || " };
             write!(f, "{or}shardRange({of}, '{from:#018x}', '{to:#018x}')")?;
         }
@@ -110,9 +109,9 @@ impl fmt::Display for Hashes {
 
 impl Hashes {
     /// The set with the hash of a text alone.
-    pub(super) fn span_of(text: &str) -> Spans {
+    pub(super) fn span_of(text: &str) -> IntervalSet {
         let hash = u128::from(fnv1a(text));
-        Spans::of([Span { from: hash, to: hash + 1 }])
+        IntervalSet::of([Interval { from: hash, to: hash + 1 }])
     }
 }
 
@@ -120,8 +119,8 @@ impl Hashes {
 mod tests {
     use super::*;
 
-    fn set(spans: &[(u128, u128)]) -> Spans {
-        Spans::of(spans.iter().map(|(from, to)| Span { from: *from, to: *to }))
+    fn set(spans: &[(u128, u128)]) -> IntervalSet {
+        IntervalSet::of(spans.iter().map(|(from, to)| Interval { from: *from, to: *to }))
     }
 
     #[test]

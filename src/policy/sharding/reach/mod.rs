@@ -6,22 +6,19 @@ mod hashes;
 use std::collections::BTreeSet;
 
 pub use self::hashes::Hashes;
-use super::{Boundary, HashFunction, HashOf, HashRule, ObjectFacts, Share};
-use crate::policy::spans::{END, Spans};
+use super::{Boundary, Filter, HashFunction, HashOf, HashRule, ObjectFacts, SharedNamespaces};
+use crate::intervals::{END, IntervalSet};
 
 /// The most namespaces that are listed one by one.
 const MAX_NAMESPACES: usize = 16;
 
 /// The namespaces in which objects may change hands, or `None` if they are too many or not known.
-pub(in crate::policy) fn changed_namespaces(
-    before: &Share,
-    after: &Share,
-) -> Option<Vec<Box<str>>> {
+pub(crate) fn changed_namespaces(before: &Filter, after: &Filter) -> Option<Vec<Box<str>>> {
     let (old, new) = (Reach::of(before)?, Reach::of(after)?);
     let is_the_same = old.uid_rules() == new.uid_rules();
-    let changes = |name: &str| match (old.has(name), new.has(name)) {
-        (false, false) => false,
-        (true, true) => !is_the_same,
+    let changes = |name: &str| match (old.keeps(name), new.keeps(name)) {
+        (Some(one), Some(other)) => one != other,
+        (None, None) => !is_the_same,
         _ => true,
     };
     if changes("") {
@@ -35,6 +32,7 @@ pub(in crate::policy) fn changed_namespaces(
 /// The namespaces of the objects that are kept.
 struct Reach<'a> {
     boundaries: &'a [Boundary],
+    shared: Option<&'a SharedNamespaces>,
     /// All kept objects that are namespaced are in these.
     names: BTreeSet<&'a str>,
     is_nowhere: bool,
@@ -42,24 +40,40 @@ struct Reach<'a> {
 
 impl<'a> Reach<'a> {
     /// The namespaces of a share. `None` if they cannot be listed, or the objects are Namespaces.
-    fn of(share: &'a Share) -> Option<Self> {
-        match share {
-            Share::None => Some(Self { boundaries: &[], names: BTreeSet::new(), is_nowhere: true }),
-            Share::Each { scope, are_namespaces: false } => {
+    fn of(filter: &'a Filter) -> Option<Self> {
+        let nowhere =
+            Self { boundaries: &[], shared: None, names: BTreeSet::new(), is_nowhere: true };
+        match filter {
+            Filter::DropAll => Some(nowhere),
+            Filter::PerObject { scope, are_namespaces: false, shared } => {
+                let mut names = shared.names()?;
+                names.remove("");
+                let shared = Some(shared);
+                if scope.is_nothing() {
+                    return Some(Self { shared, names, ..nowhere });
+                }
                 let boundaries = scope.boundaries();
                 let known = boundaries.iter().filter_map(Boundary::namespaces);
-                let names = known.min_by_key(|names| names.len())?;
-                let names = names.iter().map(AsRef::as_ref).collect();
-                Some(Self { boundaries, names, is_nowhere: false })
+                let owned = known.min_by_key(|names| names.len())?;
+                names.extend(owned.iter().map(AsRef::<str>::as_ref));
+                Some(Self { boundaries, shared, names, is_nowhere: false })
             }
             _ => None,
         }
     }
 
-    /// Whether objects of the namespace may be kept; `""` means cluster-scoped.
-    fn has(&self, namespace: &str) -> bool {
+    /// Whether the objects of the namespace are kept; `""` means cluster-scoped. `None` if their uids tell.
+    fn keeps(&self, namespace: &str) -> Option<bool> {
+        if self.shared.is_some_and(|shared| shared.has(namespace)) {
+            return Some(true);
+        }
         let object = ObjectFacts::common_in(namespace);
-        !self.is_nowhere && self.boundaries.iter().all(|one| one.has(&object) != Some(false))
+        let of_each = || self.boundaries.iter().map(|one| one.has(&object));
+        match () {
+            () if self.is_nowhere || of_each().any(|has| has == Some(false)) => Some(false),
+            () if of_each().any(|has| has.is_none()) => None,
+            () => Some(true),
+        }
     }
 
     fn uid_rules(&self) -> Vec<&HashRule> {
@@ -69,36 +83,55 @@ impl<'a> Reach<'a> {
 }
 
 /// The hashes of the objects that may change hands, or `None` if they are not known.
-pub(in crate::policy) fn changed_hashes(before: &Share, after: &Share) -> Option<Hashes> {
+pub(crate) fn changed_hashes(before: &Filter, after: &Filter) -> Option<Hashes> {
+    // What is shared counts whatever its hash is. What is shared before and after does not change hands.
+    if shared_of(before) != shared_of(after) {
+        return None;
+    }
     let (old, new) = (Hashed::of(before)?, Hashed::of(after)?);
     let of = old.of.or(new.of)?;
     if [old.of, new.of].into_iter().flatten().any(|other| other != of) {
         return None;
     }
     let set = if old.rest == new.rest { old.set.xor(&new.set) } else { old.set.or(&new.set) };
-    (set != Spans::up_to(END)).then(|| Hashes::new(of, set))
+    (set != IntervalSet::up_to(END)).then(|| Hashes::new(of, set))
+}
+
+/// What a share has that is not owned.
+fn shared_of(filter: &Filter) -> Option<&SharedNamespaces> {
+    match filter {
+        Filter::DropAll | Filter::KeepAll => None,
+        Filter::PerObject { shared, .. } => Some(shared).filter(|shared| !shared.is_empty()),
+    }
 }
 
 /// A judgement as a set of hashes, and its other conditions.
 struct Hashed {
     of: Option<HashOf>,
-    set: Spans,
+    set: IntervalSet,
     rest: Option<Vec<Boundary>>,
 }
 
 impl Hashed {
     /// The hashes of a share. `None` if there is more than one hash rule, or one that the API
     /// server evaluates differently.
-    fn of(share: &Share) -> Option<Self> {
-        let (scope, are_namespaces) = match share {
-            Share::None => {
-                return Some(Self { of: None, set: Spans::default(), rest: None });
+    fn of(filter: &Filter) -> Option<Self> {
+        let (scope, are_namespaces) = match filter {
+            Filter::DropAll => {
+                return Some(Self { of: None, set: IntervalSet::default(), rest: None });
             }
-            Share::Whole => {
-                return Some(Self { of: None, set: Spans::up_to(END), rest: Some(Vec::new()) });
+            Filter::KeepAll => {
+                return Some(Self {
+                    of: None,
+                    set: IntervalSet::up_to(END),
+                    rest: Some(Vec::new()),
+                });
             }
-            Share::Each { scope, are_namespaces } => (scope, *are_namespaces),
+            Filter::PerObject { scope, are_namespaces, .. } => (scope, *are_namespaces),
         };
+        if scope.is_nothing() {
+            return Self::of(&Filter::DropAll);
+        }
         let mut found = None;
         let mut rest = Vec::new();
         for boundary in scope.boundaries() {
@@ -113,9 +146,9 @@ impl Hashed {
             }
         }
         let Some((rule, has_cluster_scoped)) = found else {
-            return Some(Self { of: None, set: Spans::up_to(END), rest: Some(rest) });
+            return Some(Self { of: None, set: IntervalSet::up_to(END), rest: Some(rest) });
         };
-        let set: Spans = rule.ranges().iter().copied().collect();
+        let set: IntervalSet = rule.ranges().iter().copied().collect();
         let set = match rule.of() {
             HashOf::Uid => set,
             _ if rule.function() == HashFunction::Mixed => return None,
@@ -129,17 +162,17 @@ impl Hashed {
     }
 }
 
-impl Share {
+impl Filter {
     /// Hashes of all kept objects, for the API server to select by, or `None` if not known.
     pub fn hashes(&self) -> Option<Hashes> {
-        changed_hashes(&Self::None, self).filter(|hashes| !hashes.is_empty())
+        changed_hashes(&Self::DropAll, self).filter(|hashes| !hashes.is_empty())
     }
 
     /// The one namespace of all kept objects, or `None` if there is not exactly one.
     pub fn only_namespace(&self) -> Option<&str> {
         let reach = Reach::of(self)?;
-        match (reach.has(""), reach.names.iter().next()) {
-            (false, Some(name)) if reach.names.len() == 1 => Some(name),
+        match (reach.keeps(""), reach.names.iter().next()) {
+            (Some(false), Some(name)) if reach.names.len() == 1 => Some(name),
             _ => None,
         }
     }

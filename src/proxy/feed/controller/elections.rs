@@ -12,10 +12,8 @@ use std::{
 use http::StatusCode;
 use parking_lot::Mutex;
 
-use crate::{
-    api::lease::Elections as Said,
-    policy::{LockName, Locks},
-};
+use ctrlmesh_api::lease::Elections as Said;
+use ctrlmesh_policy::{LockName, Locks};
 
 /// The time for which a request counts: electors renew each few seconds.
 const RECENT: Duration = Duration::from_secs(60);
@@ -27,7 +25,7 @@ const MOST_TOLD: usize = 3;
 
 /// The elections of a pod.
 #[derive(Debug, Default)]
-pub(in crate::proxy) struct Elections {
+pub(crate) struct Elections {
     /// The time of the first request.
     begun: OnceLock<Instant>,
     state: Mutex<State>,
@@ -51,12 +49,12 @@ struct Seen {
 
 impl Elections {
     /// Records that the controller sends requests.
-    pub(in crate::proxy) fn begin(&self) {
+    pub(crate) fn begin(&self) {
         self.begun.get_or_init(Instant::now);
     }
 
     /// Records the answer to a request about a lock. Who writes it holds it.
-    pub(in crate::proxy) fn answered(&self, lock: &LockName, is_write: bool, code: StatusCode) {
+    pub(crate) fn answered(&self, lock: &LockName, is_write: bool, code: StatusCode) {
         let now = Instant::now();
         let mut state = self.state.lock();
         let new = Seen { asked: now, held: None, forbidden: None };
@@ -70,7 +68,7 @@ impl Elections {
     }
 
     /// Records the write of an object that may be a lock, and that no config names.
-    pub(in crate::proxy) fn wrote_another(&self, object: String) {
+    pub(crate) fn wrote_another(&self, object: String) {
         let now = Instant::now();
         let mut state = self.state.lock();
         state.others.retain(|_, writes| writes.iter().any(|at| is_recent(*at, now)));
@@ -84,7 +82,7 @@ impl Elections {
     }
 
     /// The state for the pod's Lease.
-    pub(in crate::proxy) fn said(&self) -> Said {
+    pub(crate) fn said(&self) -> Said {
         let now = Instant::now();
         let state = self.state.lock();
         let of = |part: fn(&Seen) -> Option<Instant>| {
@@ -106,7 +104,7 @@ impl Elections {
     }
 
     /// The reason why the shard may have no leader, as far as this pod shows it.
-    pub(in crate::proxy) fn problem(&self, locks: &Locks) -> Option<String> {
+    pub(crate) fn problem(&self, locks: &Locks) -> Option<String> {
         if let Some((_, problem)) = self.said().problem() {
             return Some(problem);
         }

@@ -11,10 +11,9 @@ use std::{
 use parking_lot::Mutex;
 use tokio::sync::Notify;
 
-use crate::{
-    api::{self, lease::ForeignWrites as Said},
-    policy::{Foreign, Verdict},
-};
+use ctrlmesh_api as api;
+use ctrlmesh_api::lease::ForeignWrites as Said;
+use ctrlmesh_policy::{Foreign, Verdict};
 
 /// The time for which a write is told.
 const RECENT: Duration = Duration::from_secs(600);
@@ -24,7 +23,7 @@ const MOST_TOLD: usize = 16;
 
 /// The foreign writes of a pod that were refused, or have passed with a warning.
 #[derive(Debug, Default)]
-pub(in crate::proxy) struct ForeignWrites {
+pub(crate) struct ForeignWrites {
     seen: Mutex<BTreeMap<Foreign, Seen>>,
     /// The signal that one was seen that is not told yet.
     is_new: Arc<Notify>,
@@ -40,12 +39,7 @@ struct Seen {
 
 impl ForeignWrites {
     /// Records a write. Returns whether none like it was seen of late.
-    pub(in crate::proxy) fn add(
-        &self,
-        foreign: Foreign,
-        verdict: Verdict,
-        example: String,
-    ) -> bool {
+    pub(crate) fn add(&self, foreign: Foreign, verdict: Verdict, example: String) -> bool {
         let now = Instant::now();
         let mut seen = self.seen.lock();
         seen.retain(|_, seen| is_recent(seen.at, now));
@@ -61,12 +55,12 @@ impl ForeignWrites {
     }
 
     /// Waits until one is seen that is not told yet.
-    pub(in crate::proxy) async fn is_new(&self) {
+    pub(crate) async fn is_new(&self) {
         self.is_new.notified().await;
     }
 
     /// What the pod's Lease tells.
-    pub(in crate::proxy) fn said(&self) -> Said {
+    pub(crate) fn said(&self) -> Said {
         let now = Instant::now();
         let seen = self.seen.lock();
         let recent = || seen.iter().filter(|(_, seen)| is_recent(seen.at, now));
@@ -90,7 +84,7 @@ fn is_recent(at: Instant, now: Instant) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::policy::GroupResource;
+    use ctrlmesh_policy::GroupResource;
 
     fn foreign(namespace: &str) -> Foreign {
         let resource = GroupResource::new("", "secrets");

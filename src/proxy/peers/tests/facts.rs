@@ -3,7 +3,7 @@ use std::net::SocketAddr;
 use serde_json::{Value, json};
 
 use super::{facts, identity, pod, usable};
-use crate::proxy::peers::facts::PodFacts;
+use crate::peers::facts::PodFacts;
 
 fn with(pointer: &str, value: Value) -> Option<PodFacts> {
     let mut pod = pod("op-0", "blue");

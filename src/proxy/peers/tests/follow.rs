@@ -19,11 +19,9 @@ use tokio::{
 use tower::service_fn;
 
 use super::{identity, pod, siblings};
-use crate::{
-    cluster::OwnAccess,
-    policy::Siblings,
-    proxy::peers::{Peers, follow},
-};
+use crate::peers::{Peers, follow};
+use ctrlmesh_base::cluster::OwnAccess;
+use ctrlmesh_policy::Siblings;
 
 type Body = UnsyncBoxBody<Bytes, Infallible>;
 

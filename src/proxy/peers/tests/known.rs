@@ -3,7 +3,7 @@ use std::{sync::Arc, time::Duration};
 use tokio::time::{Instant, sleep};
 
 use super::{identity, siblings, usable};
-use crate::proxy::peers::{Peers, Search};
+use crate::peers::{Peers, Search};
 
 /// A review that may wait for longer than any search takes.
 const LONG: Duration = Duration::from_secs(30);

@@ -5,10 +5,8 @@ use std::sync::Arc;
 use serde_json::{Value, json};
 
 use super::facts::{PodFacts, WatchedPod};
-use crate::{
-    net::identity::PodIdentity,
-    policy::{Draft, Kind, Siblings, draft},
-};
+use ctrlmesh_net::identity::PodIdentity;
+use ctrlmesh_policy::{Draft, Kind, Siblings, draft};
 
 mod facts;
 mod follow;

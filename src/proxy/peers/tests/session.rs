@@ -8,7 +8,7 @@ use tokio::{
 };
 
 use super::{identity, siblings, usable};
-use crate::proxy::{
+use crate::{
     peers::{
         Peers,
         link::Session,

@@ -5,7 +5,7 @@ use serde_json::json;
 use tokio::time::Instant;
 
 use super::{facts, identity, pod, siblings, usable};
-use crate::proxy::peers::{
+use crate::peers::{
     Peer,
     facts::PodFacts,
     table::{Choice, Chosen, Table, Tried},

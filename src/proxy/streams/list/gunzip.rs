@@ -5,7 +5,7 @@ use std::{io::Write, mem};
 use bytes::Bytes;
 use flate2::write::MultiGzDecoder;
 
-use crate::proxy::streams::error::BodyError;
+use crate::streams::error::BodyError;
 
 /// Bytes that are decompressed at once. They become a mebibyte at most: deflate makes 1,032 bytes of
 /// one.

@@ -13,19 +13,17 @@ use http_body::{Body, Frame};
 
 use super::{grant, gunzip::Gunzip, note};
 use crate::{
-    proxy::{
-        collection::Collection,
-        shared::Pair,
-        streams::{error::BodyError, passing::Held},
-        upstream::UpstreamBody,
-    },
-    wire::{frames::ListFilter, media::Encoding, object::Object},
+    collection::Collection,
+    shared::Pair,
+    streams::{error::BodyError, passing::Held},
+    upstream::UpstreamBody,
 };
+use ctrlmesh_wire::{frames::ListFilter, media::Encoding, object::Object};
 
 /// Bytes of output that are gathered before they are sent.
 const PIECE: usize = 64 << 10;
 
-pub(in crate::proxy) struct JudgedList {
+pub(crate) struct JudgedList {
     upstream: UpstreamBody,
     /// The filter. `None` once the body has ended.
     filter: Option<ListFilter>,
@@ -43,7 +41,7 @@ pub(in crate::proxy) struct JudgedList {
 
 impl JudgedList {
     /// A judged list. `None` for an encoding that cannot be filtered.
-    pub(in crate::proxy) fn new(
+    pub(crate) fn new(
         pair: &Rc<Pair>,
         upstream: UpstreamBody,
         collection: Collection,
@@ -65,12 +63,12 @@ impl JudgedList {
 
     /// Waits until some bytes may be sent, so that a list that cannot be parsed is refused before
     /// its head is sent.
-    pub(in crate::proxy) async fn begun(mut self) -> Result<Self, BodyError> {
+    pub(crate) async fn begun(mut self) -> Result<Self, BodyError> {
         poll_fn(|cx| self.fill(cx)).await?;
         Ok(self)
     }
 
-    pub(in crate::proxy::streams) fn poll_frame(
+    pub(in crate::streams) fn poll_frame(
         &mut self,
         cx: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, BodyError>>> {
@@ -83,7 +81,7 @@ impl JudgedList {
         Poll::Ready(Some(Ok(Frame::data(mem::take(&mut self.out).into()))))
     }
 
-    pub(in crate::proxy::streams) fn is_complete(&self) -> bool {
+    pub(in crate::streams) fn is_complete(&self) -> bool {
         self.filter.is_none() && self.out.is_empty()
     }
 
@@ -120,7 +118,7 @@ impl JudgedList {
 
     fn judge(&mut self, plain: &[u8]) -> Result<(), BodyError> {
         let Some(filter) = &mut self.filter else { return Ok(()) };
-        let share = &self.collection.share;
+        let share = &self.collection.filter;
         let mut judge = |object: &Object<'_>| share.judge(object);
         filter.feed(plain, &mut judge, &mut self.out)?;
         // Recorded before the client can see it.

@@ -6,7 +6,7 @@
 
 use std::sync::Arc;
 
-use crate::proxy::{
+use crate::{
     streams::error::BodyError,
     upstream::{Place, Room},
 };
@@ -16,17 +16,17 @@ const SMALL: usize = 64 << 10;
 
 /// The bytes that one stream holds.
 #[derive(Debug)]
-pub(in crate::proxy::streams) struct Held(Place);
+pub(in crate::streams) struct Held(Place);
 
 impl Held {
-    pub(in crate::proxy::streams) fn new(room: &Arc<Room>) -> Self {
+    pub(in crate::streams) fn new(room: &Arc<Room>) -> Self {
         Self(Place::empty(room))
     }
 
     /// Records the bytes that the stream holds now. If there is no room for them it holds none: it
     /// is about to break off, and the others go on. Fails with [`BodyError::NoRoom`] if they are
     /// more than before, and more than there is room for.
-    pub(in crate::proxy::streams) fn set(&mut self, bytes: usize) -> Result<(), BodyError> {
+    pub(in crate::streams) fn set(&mut self, bytes: usize) -> Result<(), BodyError> {
         let before = self.0.bytes();
         // Most pieces change nothing, and the count is of all threads.
         if bytes == before || self.0.set(bytes) || bytes <= before.max(SMALL) {
@@ -42,7 +42,7 @@ mod tests {
     use prometheus_client::metrics::gauge::Gauge;
 
     use super::*;
-    use crate::proxy::shared::UNFINISHED;
+    use crate::shared::UNFINISHED;
 
     #[test]
     fn the_large_share_a_room_and_the_small_need_none() {

@@ -14,7 +14,7 @@ use parking_lot::Mutex;
 use sha2::{Digest, Sha256};
 use tokio::time::Instant;
 
-use crate::policy::GroupResource;
+use ctrlmesh_policy::GroupResource;
 
 /// Resources of which anything is remembered.
 const MAX_RESOURCES: usize = 256;
@@ -26,14 +26,14 @@ const KNOWN_FOR: Duration = Duration::from_secs(600);
 /// The abilities of the servers behind the addresses of one cluster. An address and a certificate
 /// identify a server.
 #[derive(Debug, Default)]
-pub(in crate::proxy) struct Abilities(Mutex<VecDeque<(Identity, Arc<Understood>)>>);
+pub(crate) struct Abilities(Mutex<VecDeque<(Identity, Arc<Understood>)>>);
 
 /// The dialled address, and the hash of the server's certificate.
 type Identity = (SocketAddr, [u8; 32]);
 
 /// Knowledge of one API server.
 #[derive(Debug, Default)]
-pub(in crate::proxy) struct Understood(Mutex<HashMap<GroupResource, Noted>>);
+pub(crate) struct Understood(Mutex<HashMap<GroupResource, Noted>>);
 
 #[derive(Clone, Copy, Debug)]
 struct Noted {
@@ -43,18 +43,18 @@ struct Noted {
 
 /// Knowledge of one resource; `None` for each ability that is not known yet.
 #[derive(Clone, Copy, Debug, Default)]
-pub(in crate::proxy::upstream) struct Knowledge {
+pub(in crate::upstream) struct Knowledge {
     /// Whether it is selected by hashes.
-    pub(in crate::proxy::upstream) hashes: Option<bool>,
+    pub(in crate::upstream) hashes: Option<bool>,
     /// Whether it is selected by namespace as a field.
-    pub(in crate::proxy::upstream) namespaces: Option<bool>,
+    pub(in crate::upstream) namespaces: Option<bool>,
     /// Whether it is in namespaces at all.
-    pub(in crate::proxy::upstream) is_namespaced: Option<bool>,
+    pub(in crate::upstream) is_namespaced: Option<bool>,
 }
 
 impl Abilities {
     /// The abilities of the server with this certificate, in DER, at a dialled address.
-    pub(in crate::proxy::upstream) fn of(
+    pub(in crate::upstream) fn of(
         &self,
         dialled: SocketAddr,
         certificate: &[u8],
@@ -75,7 +75,7 @@ impl Abilities {
 
 impl Understood {
     /// The knowledge of a resource. `None` if no more resources are remembered.
-    pub(in crate::proxy::upstream) fn of(&self, resource: &GroupResource) -> Option<Knowledge> {
+    pub(in crate::upstream) fn of(&self, resource: &GroupResource) -> Option<Knowledge> {
         let mut all = self.0.lock();
         match all.get(resource) {
             Some(noted) if noted.since.elapsed() < KNOWN_FOR => return Some(noted.knowledge),
@@ -86,7 +86,7 @@ impl Understood {
     }
 
     /// Adds to the knowledge of a resource, if it is remembered.
-    pub(in crate::proxy::upstream) fn note(
+    pub(in crate::upstream) fn note(
         &self,
         resource: GroupResource,
         what: impl FnOnce(&mut Knowledge),
@@ -98,7 +98,7 @@ impl Understood {
     }
 
     /// Forgets a resource: a request failed that relied on its abilities.
-    pub(in crate::proxy) fn forget(&self, resource: &GroupResource) {
+    pub(crate) fn forget(&self, resource: &GroupResource) {
         self.0.lock().remove(resource);
     }
 }

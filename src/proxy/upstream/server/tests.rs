@@ -3,14 +3,12 @@ use std::{fs, path::Path, pin::pin};
 use futures_util::poll;
 
 use super::*;
-use crate::{
-    policy::{Epoch, GroupResource, Policy, from_documents, positions::Resume},
-    proxy::{feed::Feed, metrics::Metrics},
-};
+use crate::{feed::Feed, metrics::Metrics, positions::Resume};
+use ctrlmesh_policy::{Epoch, GroupResource, Policy, from_documents};
 
 impl Server {
     /// The API server at an address that no test dials.
-    pub(in crate::proxy) fn never_dialled(state_dir: Option<&Path>) -> Arc<Self> {
+    pub(crate) fn never_dialled(state_dir: Option<&Path>) -> Arc<Self> {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("ca.crt");
         fs::write(&path, rcgen::generate_simple_self_signed(Vec::new()).unwrap().cert.pem())

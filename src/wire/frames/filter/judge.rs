@@ -1,6 +1,6 @@
 //! The caller's judge of an object.
 
-use crate::wire::object::Object;
+use crate::object::Object;
 
 /// The verdict of a rule on one object.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

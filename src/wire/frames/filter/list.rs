@@ -14,7 +14,7 @@ use super::{
     super::limits::{KEPT_CAPACITY, MAX_ITEM},
     judge::{Judge, Verdict},
 };
-use crate::wire::{
+use crate::{
     media::Encoding,
     object::{
         Wanted,

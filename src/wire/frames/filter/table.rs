@@ -7,7 +7,7 @@ use serde::Deserialize;
 use serde_json::value::RawValue;
 
 use super::judge::{Judge, Verdict};
-use crate::wire::{
+use crate::{
     media::Encoding,
     object::{Fault, Object, Reader, Wanted},
 };

@@ -9,7 +9,7 @@ use super::{
     judge::{Judge, Verdict},
     table::Tables,
 };
-use crate::wire::{
+use crate::{
     media::Encoding,
     object::{
         Object, Wanted,

@@ -4,7 +4,7 @@ use ciborium::{Value as Cbor, cbor};
 use serde_json::{Value, json};
 
 use super::*;
-use crate::wire::{
+use crate::{
     frames::{EventKind, Listed, TypeMeta, WatchScanner, object_event},
     rv::ResourceVersion,
 };

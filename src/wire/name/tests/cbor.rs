@@ -2,7 +2,7 @@ use ciborium::Value;
 use proptest::prelude::*;
 
 use super::{indirect, objects, renamed, repeated, wrong};
-use crate::wire::name::{BodyKind::Cbor, MAX_BODY, NameError};
+use crate::name::{BodyKind::Cbor, MAX_BODY, NameError};
 
 fn encode(value: &Value) -> Vec<u8> {
     let mut out = Vec::new();
@@ -78,7 +78,7 @@ fn t72_cbor_headers_fit_the_name() {
     for length in [0, 1, 23, 24, 255, 256, 65535, 65536] {
         let new = "x".repeat(length);
         let body = |name: &str| encode(&value(&format!(r#"{{"metadata":{{"name":"{name}"}}}}"#)));
-        let found = crate::wire::name::rename(Cbor, &body("lock"), |_, _| Some(new.clone()));
+        let found = crate::name::rename(Cbor, &body("lock"), |_, _| Some(new.clone()));
         assert_eq!(found, Ok(Some(body(&new))), "{length}");
     }
 }

@@ -2,7 +2,7 @@ use std::fmt::Write as _;
 use std::path::Path;
 
 use super::ALL;
-use crate::wire::name::NameError;
+use crate::name::NameError;
 
 #[test]
 fn t72_errors_say_what_is_wrong_and_what_would_be_right() {
@@ -23,7 +23,7 @@ fn t72_errors_say_what_is_wrong_and_what_would_be_right() {
     {
         writeln!(found, "{error}").expect("memory");
     }
-    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("src/wire/name/tests/golden/errors.txt");
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("name/tests/golden/errors.txt");
     if std::env::var_os("BLESS").is_some() {
         std::fs::write(&path, &found).expect("golden file can be written");
     }

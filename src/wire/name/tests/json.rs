@@ -1,7 +1,10 @@
 use proptest::prelude::*;
 
 use super::{objects, renamed, renamed_text, repeated, wrong};
-use crate::wire::name::{BodyKind::Json, BodyKind::Yaml, NameError};
+use crate::name::{
+    BodyKind::{Json, Yaml},
+    NameError,
+};
 
 /// Bodies in which `<name>` stands for the value.
 const OBJECTS: [&str; 10] = [

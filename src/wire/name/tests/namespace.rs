@@ -1,5 +1,5 @@
 use super::{indirect, renamed, repeated, wrong};
-use crate::wire::name::{BodyKind, Field, NameError, name_of, rename};
+use crate::name::{BodyKind, Field, NameError, name_of, rename};
 
 /// Moves `lock` of `kube-system` to `ns`.
 fn moved(kind: BodyKind, body: &str) -> Result<Option<String>, NameError> {

@@ -1,5 +1,5 @@
 use super::{renamed, renamed_text, repeated, wrong};
-use crate::wire::name::{BodyKind::JsonPatch, NameError};
+use crate::name::{BodyKind::JsonPatch, NameError};
 
 #[test]
 fn t72_json_patch_names_are_found_wherever_an_operation_has_them() {

@@ -1,7 +1,7 @@
 use proptest::prelude::*;
 
 use super::{renamed, repeated};
-use crate::wire::name::{BodyKind::Protobuf, Field, NameError, name_of, rename};
+use crate::name::{BodyKind::Protobuf, Field, NameError, name_of, rename};
 
 fn varint(mut value: u64, out: &mut Vec<u8>) {
     while value >= 0x80 {

@@ -1,5 +1,5 @@
 use super::renamed;
-use crate::wire::name::{BodyKind, NameError};
+use crate::name::{BodyKind, NameError};
 
 /// Three lines a body: the kind and the encoding, then in hexadecimal the object named `lock` and
 /// the object named `lock---s1`, written by the serializers of Kubernetes 1.37.1. The labels, the

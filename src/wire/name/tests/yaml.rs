@@ -1,5 +1,5 @@
 use super::{renamed, renamed_text, repeated, wrong};
-use crate::wire::name::{BodyKind::Yaml, NameError, rename};
+use crate::name::{BodyKind::Yaml, NameError, rename};
 
 /// The output is accepted as input: YAML 1.1 reads these as line breaks unless they are escaped.
 #[test]

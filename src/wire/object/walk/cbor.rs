@@ -19,10 +19,10 @@ const MAX_OPEN: usize = 256;
 const MAX_DEPTH: usize = 10_000;
 
 /// Tag 55799 in front of every CBOR object.
-pub(in crate::wire) const SELF_DESCRIBED: &[u8] = &[0xd9, 0xd9, 0xf7];
+pub(crate) const SELF_DESCRIBED: &[u8] = &[0xd9, 0xd9, 0xf7];
 
 #[derive(Debug)]
-pub(in crate::wire) struct Cbor {
+pub(crate) struct Cbor {
     root: Node,
     /// Open containers that are parsed, outermost first.
     open: [Level; LEVELS],

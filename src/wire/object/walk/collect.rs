@@ -1,7 +1,7 @@
 //! The facts of one object, as they are found.
 
 use super::place::Node;
-use crate::wire::object::{
+use crate::object::{
     Labels, Object, Owners, Wanted,
     said::{LabelAt, OwnerAt, TextRange, text_at},
 };
@@ -54,18 +54,18 @@ struct AskedAt {
 
 /// The texts of a review, and of its request. What is absent is empty.
 #[derive(Debug, Clone, Copy)]
-pub(in crate::wire) struct Asked<'a> {
-    pub(in crate::wire) kind: &'a str,
-    pub(in crate::wire) api_version: &'a str,
-    pub(in crate::wire) uid: &'a str,
-    pub(in crate::wire) namespace: &'a str,
-    pub(in crate::wire) name: &'a str,
-    pub(in crate::wire) operation: &'a str,
-    pub(in crate::wire) subresource: &'a str,
+pub(crate) struct Asked<'a> {
+    pub(crate) kind: &'a str,
+    pub(crate) api_version: &'a str,
+    pub(crate) uid: &'a str,
+    pub(crate) namespace: &'a str,
+    pub(crate) name: &'a str,
+    pub(crate) operation: &'a str,
+    pub(crate) subresource: &'a str,
     /// The kind of the object, and its group.
-    pub(in crate::wire) of: (&'a str, &'a str),
+    pub(crate) of: (&'a str, &'a str),
     /// The group and plural name of the resource.
-    pub(in crate::wire) resource: (&'a str, &'a str),
+    pub(crate) resource: (&'a str, &'a str),
 }
 
 impl Collected {

@@ -5,7 +5,7 @@ use super::{
     fault::Fault,
     place::{INITIAL_EVENTS_END, Node},
 };
-use crate::wire::{
+use crate::{
     object::{Object, Wanted},
     rv::ResourceVersion,
 };
@@ -65,7 +65,7 @@ pub enum Continue {
 
 /// The facts so far in one event or list.
 #[derive(Debug, Default)]
-pub(in crate::wire) struct Facts {
+pub(crate) struct Facts {
     wanted: Wanted,
     /// Whether what readers decode differently is refused, also where no API server sends it.
     is_strict: bool,
@@ -89,12 +89,12 @@ pub(in crate::wire) struct Facts {
 }
 
 impl Facts {
-    pub(in crate::wire) fn new(wanted: Wanted) -> Self {
+    pub(crate) fn new(wanted: Wanted) -> Self {
         Self { wanted, ..Self::default() }
     }
 
     /// The facts in what a client sends.
-    pub(in crate::wire) fn of_write(wanted: Wanted) -> Self {
+    pub(crate) fn of_write(wanted: Wanted) -> Self {
         Self { is_strict: true, ..Self::new(wanted) }
     }
 
@@ -144,7 +144,7 @@ impl Facts {
         self.initial_events_end = false;
     }
 
-    pub(in crate::wire) fn forget_object(&mut self) {
+    pub(crate) fn forget_object(&mut self) {
         self.object.clear();
     }
 
@@ -180,7 +180,7 @@ impl Facts {
     }
 
     /// The place of what was refused.
-    pub(in crate::wire) const fn odd_place(&self) -> Option<Node> {
+    pub(crate) const fn odd_place(&self) -> Option<Node> {
         self.odd
     }
 
@@ -298,33 +298,33 @@ impl Facts {
         self.has_no_items = true;
     }
 
-    pub(in crate::wire) fn has_no_items(&self) -> bool {
+    pub(crate) fn has_no_items(&self) -> bool {
         self.has_no_items
     }
 
     /// The object that was read last; `None` if its metadata is missing, no text, or ambiguous.
-    pub(in crate::wire) fn object(&self) -> Option<Object<'_>> {
+    pub(crate) fn object(&self) -> Option<Object<'_>> {
         self.object.read(self.wanted)
     }
 
     /// The texts of a review's request so far; `None` if one of them stands twice, is no text, or is
     /// too long.
-    pub(in crate::wire) fn asked(&self) -> Option<Asked<'_>> {
+    pub(crate) fn asked(&self) -> Option<Asked<'_>> {
         self.object.asked()
     }
 
     /// Whether that object has an owner. An empty list of owners is none, as for the garbage
     /// collector.
-    pub(in crate::wire) fn has_owner(&self) -> bool {
+    pub(crate) fn has_owner(&self) -> bool {
         self.object.has_owner
     }
 
     /// The list's `apiVersion` and `kind`; empty if absent.
-    pub(in crate::wire) fn list_type(&self) -> (&str, &str) {
+    pub(crate) fn list_type(&self) -> (&str, &str) {
         (&self.list_api_version, &self.list_kind)
     }
 
-    pub(in crate::wire) fn take_event(&mut self) -> Event {
+    pub(crate) fn take_event(&mut self) -> Event {
         let event = Event {
             kind: self.kind,
             resource_version: self.resource_version,
@@ -336,7 +336,7 @@ impl Facts {
         event
     }
 
-    pub(in crate::wire) fn take_list(&mut self) -> ListMeta {
+    pub(crate) fn take_list(&mut self) -> ListMeta {
         ListMeta {
             resource_version: std::mem::take(&mut self.resource_version),
             continue_token: std::mem::take(&mut self.continue_token),

@@ -9,21 +9,21 @@ pub(super) const UNTIL_BREAK: u64 = u64::MAX;
 
 /// The head of an item.
 #[derive(Debug, Clone, Copy)]
-pub(in crate::wire) struct Head {
-    pub(in crate::wire) major: u8,
+pub(crate) struct Head {
+    pub(crate) major: u8,
     /// The argument. `None` for an indefinite length, or a break.
-    pub(in crate::wire) argument: Option<u64>,
+    pub(crate) argument: Option<u64>,
     /// The head's own bytes.
-    pub(in crate::wire) length: usize,
+    pub(crate) length: usize,
 }
 
 impl Head {
     /// Longest head: the initial byte and eight more.
-    pub(in crate::wire) const MAX: usize = 9;
+    pub(crate) const MAX: usize = 9;
 
     /// Reads a head. `None` if the bytes end before it does.
     #[inline]
-    pub(in crate::wire) fn read(bytes: &[u8]) -> Result<Option<Self>, Fault> {
+    pub(crate) fn read(bytes: &[u8]) -> Result<Option<Self>, Fault> {
         let Some((initial, behind)) = bytes.split_first() else {
             return Ok(None);
         };

@@ -7,7 +7,7 @@ use super::{
     skip::{Skip, Skipped},
     step::{Mark, Step},
 };
-use crate::wire::escape::hex_value;
+use crate::escape::hex_value;
 
 /// Most levels of containers that are parsed: event, object, rows, row, object, metadata,
 /// annotations. (A review has five.)
@@ -16,7 +16,7 @@ const LEVELS: usize = 7;
 const MAX_NUMBER: usize = 32;
 
 #[derive(Debug)]
-pub(in crate::wire) struct Json {
+pub(crate) struct Json {
     root: Node,
     state: State,
     escape: Escape,
@@ -82,7 +82,7 @@ impl Json {
         self.state == State::Between
     }
 
-    pub(in crate::wire) fn lacks_newline(&self) -> bool {
+    pub(crate) fn lacks_newline(&self) -> bool {
         self.lacks_newline && self.is_between()
     }
 

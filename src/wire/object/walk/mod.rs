@@ -12,7 +12,7 @@ mod skip;
 mod step;
 
 use self::{cbor::Cbor, json::Json, proto::Proto};
-pub(in crate::wire) use self::{
+pub(crate) use self::{
     cbor::SELF_DESCRIBED,
     collect::Asked,
     facts::Facts,
@@ -25,10 +25,10 @@ pub use self::{
     fault::{Fault, FrameError},
     proto::MAGIC,
 };
-use crate::wire::media::Encoding;
+use crate::media::Encoding;
 
 #[derive(Debug)]
-pub(in crate::wire) enum Walker {
+pub(crate) enum Walker {
     Json(Json),
     Proto(Proto),
     Cbor(Cbor),
@@ -36,7 +36,7 @@ pub(in crate::wire) enum Walker {
 
 impl Walker {
     /// A walker. `None` for YAML, which is never streamed.
-    pub(in crate::wire) fn new(encoding: Encoding, root: Node) -> Option<Self> {
+    pub(crate) fn new(encoding: Encoding, root: Node) -> Option<Self> {
         Some(match encoding {
             Encoding::Json => Self::Json(Json::new(root)),
             Encoding::Protobuf => Self::Proto(Proto::new(root)),
@@ -46,7 +46,7 @@ impl Walker {
     }
 
     /// Walks to the next step, takes the bytes in front of it off `rest` and returns them.
-    pub(in crate::wire) fn step<'c>(
+    pub(crate) fn step<'c>(
         &mut self,
         rest: &mut &'c [u8],
         facts: &mut Facts,
@@ -61,7 +61,7 @@ impl Walker {
         Ok((step, piece))
     }
 
-    pub(in crate::wire) fn walk(&mut self, chunk: &[u8], facts: &mut Facts) -> Result<Step, Fault> {
+    pub(crate) fn walk(&mut self, chunk: &[u8], facts: &mut Facts) -> Result<Step, Fault> {
         match self {
             Self::Json(json) => json.walk(chunk, facts),
             Self::Proto(proto) => proto.walk(chunk, facts),
@@ -70,7 +70,7 @@ impl Walker {
     }
 
     /// Number of bytes, at the end of the walked ones, of a token that is incomplete.
-    pub(in crate::wire) fn pending(&self) -> usize {
+    pub(crate) fn pending(&self) -> usize {
         match self {
             Self::Json(json) => json.pending(),
             Self::Proto(proto) => proto.pending(),
@@ -79,7 +79,7 @@ impl Walker {
     }
 
     /// Whether a body may end here.
-    pub(in crate::wire) fn is_between(&self) -> bool {
+    pub(crate) fn is_between(&self) -> bool {
         match self {
             Self::Json(json) => json.is_between(),
             Self::Proto(proto) => proto.is_between(),

@@ -1,10 +1,10 @@
 //! The places in a body, and the names that lead there: the same for all encodings.
 
-use crate::wire::object::Wanted;
+use crate::object::Wanted;
 
 /// A place in a body. From each, known names lead to others, and all other names to [`Node::Skip`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(in crate::wire) enum Node {
+pub(crate) enum Node {
     /// A value that does not matter.
     Skip,
     Event,

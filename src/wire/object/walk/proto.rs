@@ -18,7 +18,7 @@ const LEVELS: usize = 6;
 const NO_END: u64 = u64::MAX;
 
 #[derive(Debug)]
-pub(in crate::wire) struct Proto {
+pub(crate) struct Proto {
     root: Node,
     state: State,
     /// Offset in the body of the next byte.

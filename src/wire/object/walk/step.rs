@@ -4,7 +4,7 @@ use super::place::Node;
 
 /// The progress of a walker in a chunk.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(in crate::wire) enum Step {
+pub(crate) enum Step {
     /// The walker is at the end of the chunk.
     More,
     /// The walker is at the end of an event or a list, this many bytes into the chunk.
@@ -18,7 +18,7 @@ pub(in crate::wire) enum Step {
 /// A delimiter of the items of a list, or of the values in a write or a review. `token` is its length in bytes;
 /// it may have begun in an earlier chunk.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(in crate::wire) enum Mark {
+pub(crate) enum Mark {
     /// The items begin: their opening token was read.
     Open { token: usize },
     /// The tag of an item was read, in protobuf.

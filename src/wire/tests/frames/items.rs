@@ -6,7 +6,7 @@ use super::{
     filter::{cbor, cbor_of, field_of, fields, json_of, proto_item, proto_list},
     write,
 };
-use crate::wire::{
+use crate::{
     Encoding, ResourceVersion,
     frames::{
         EventKind, Fault, FrameError, ListHead, ListItems, Listed, TypeMeta, WatchScanner,

@@ -13,10 +13,10 @@ mod write;
 
 use serde_json::{Value, json};
 
-use crate::wire::frames::{
+use crate::frames::{
     Continue, Event, EventKind, Fault, FrameError, ListMeta, ListScanner, WatchScanner,
 };
-use crate::wire::{Encoding, Reason, ResourceVersion, Status};
+use crate::{Encoding, Reason, ResourceVersion, Status};
 
 const ALL: [Encoding; 3] = [Encoding::Json, Encoding::Protobuf, Encoding::Cbor];
 

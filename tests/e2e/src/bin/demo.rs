@@ -164,45 +164,61 @@ fn show_without_labels(tale: &Tale, installed: &Installed) -> Result<()> {
     Ok(())
 }
 
-/// The fourth act: one root draws the shards, and one shard more.
+/// The fourth act: one root draws the shards of a Deployment, and scaling it makes one more.
 fn show_a_root(tale: &Tale, installed: &Installed) -> Result<()> {
     tale.say(
-        "one root in place of configs by hand: a shard for each pod, by the names of namespaces",
+        "one root in place of configs by hand, and the operator as a Deployment: a shard for each replica, \
+         by the names of namespaces",
     )?;
     let node = installed.node();
     let in_demo = |args: &[&str]| node.kubectl(&[args, &["--namespace", NAMESPACE]].concat());
-    let end = ["delete", "statefulset", "demo-operator", "--cascade=foreground"];
-    in_demo(&end)?;
+    in_demo(&["delete", "statefulset", "demo-operator", "--cascade=foreground"])?;
     in_demo(&["delete", "shardingconfig", BLUE.0, GREEN.0])?;
-    for size in [2, 3] {
-        let scaled = Instant::now();
-        installed.draw_root(size)?;
-        installed.run(size)?;
-        let pods = Installed::PODS.iter().take(usize::try_from(size)?);
-        for pod in pods.clone() {
-            installed.wait_ready(pod, HANDLED_WITHIN)?;
-        }
-        installed.wait_drawn(pods.len(), HANDLED_WITHIN)?;
-        let time = scaled.elapsed().as_secs_f64();
-        tale.say(&format!("{size} shards within {time:.1} s, with the start of their pods"))?;
-        let columns = "custom-columns=SHARD:.metadata.name,PODS:.spec.selector.matchExpressions[0].values,HASHES:.spec.limits[0].hash.ranges[*].from";
-        for line in in_demo(&["get", "shardingconfigs", "--output", columns])?.lines() {
+    installed.deploy_bare(1)?;
+    let ctrlmesh = |verb: &str, more: &[&str]| -> Result<()> {
+        let args = [&[verb, "deployment/demo-operator", "--namespace", NAMESPACE], more].concat();
+        tale.say(&format!("ctrlmesh {}", args.join(" ")))?;
+        for line in installed.ctrlmesh(&args)?.lines() {
             tale.say(&format!("    {line}"))?;
         }
+        Ok(())
+    };
+    ctrlmesh("shard", &["--shards", "2", "--apply"])?;
+    tale.say("kubectl scale deployment/demo-operator --replicas=3")?;
+    let scaled = Instant::now();
+    in_demo(&["scale", "deployment/demo-operator", "--replicas=3"])?;
+    in_demo(&["rollout", "status", "deployment/demo-operator", "--timeout=60s"])?;
+    installed.wait_drawn("demo-operator", 3, HANDLED_WITHIN)?;
+    let time = scaled.elapsed().as_secs_f64();
+    tale.say(&format!(
+        "3 shards within {time:.1} s, with the start of a pod; a new shard waits for 10 s"
+    ))?;
+    for (shard, pod) in shards(installed)? {
+        tale.say(&format!("    {shard}: {pod}"))?;
     }
-    let others = tell_trees(tale, installed)?;
-    tell_foreign_write(tale, installed, &others)?;
-    in_demo(&end)?;
-    in_demo(&["delete", "shardingconfig", Installed::ROOT])?;
-    until("its children are gone", HANDLED_WITHIN, || {
-        let left = in_demo(&["get", "shardingconfigs", "--output=name"])?;
-        Ok(left.trim().is_empty().then_some(()))
-    })
+    let (own, others) = tell_trees(tale, installed)?;
+    tell_foreign_write(tale, installed, &own, &others)?;
+    ctrlmesh("unshard", &[])?;
+    in_demo(&["delete", "deployment", "demo-operator", "--cascade=foreground"]).map(drop)
+}
+
+/// The pods of the Deployment, by their shards.
+fn shards(installed: &Installed) -> Result<BTreeMap<String, String>> {
+    let pod = "{.metadata.labels.ctrlmesh\\.kusionstack\\.io/shard} {.metadata.name}";
+    let output = format!("jsonpath={{range .items[*]}}{pod}{{\"\\n\"}}{{end}}");
+    let said =
+        installed.node().kubectl(&["get", "pods", "--namespace", NAMESPACE, "-o", &output])?;
+    let pods = said.lines().filter_map(|line| line.split_once(' '));
+    Ok(pods.map(|(shard, pod)| (shard.to_owned(), pod.to_owned())).collect())
 }
 
 /// Prints what becomes of a write into a namespace of another shard, whatever the resource.
-fn tell_foreign_write(tale: &Tale, installed: &Installed, namespace: &str) -> Result<()> {
-    let pod = Installed::PODS[0];
+fn tell_foreign_write(
+    tale: &Tale,
+    installed: &Installed,
+    pod: &str,
+    namespace: &str,
+) -> Result<()> {
     tale.say(&format!("{pod} deletes a Secret of {namespace}: no limit names Secrets"))?;
     let path = format!("/api/v1/namespaces/{namespace}/secrets/any");
     let status = installed.request_of(pod, "DELETE", &path)?;
@@ -217,7 +233,7 @@ fn tell_foreign_write(tale: &Tale, installed: &Installed, namespace: &str) -> Re
         bail!("it was not refused: {status}");
     }
     let path = format!(
-        "/apis/ctrlmesh.kusionstack.io/v1alpha1/namespaces/{NAMESPACE}/shardingconfigs/demo-1-normal"
+        "/apis/ctrlmesh.kusionstack.io/v1alpha1/namespaces/{NAMESPACE}/shardingconfigs/demo-operator-1-normal"
     );
     let told = until("the shard's condition tells it", HANDLED_WITHIN, || {
         let config: Value = installed.node().api().client().get(&path)?.json()?;
@@ -225,26 +241,28 @@ fn tell_foreign_write(tale: &Tale, installed: &Installed, namespace: &str) -> Re
         let refused = all.find(|one| one["type"] == "WritesRefused" && one["status"] == "True");
         Ok(refused.map(|refused| text(&refused["message"])))
     })?;
-    tale.say(&format!("the condition WritesRefused of demo-1-normal: {told}"))
+    tale.say(&format!("the condition WritesRefused of demo-operator-1-normal: {told}"))
 }
 
-/// Prints the handlers of the trees' Widgets, once each of the three shards has some. Returns a namespace
-/// that is not of the first.
-fn tell_trees(tale: &Tale, installed: &Installed) -> Result<String> {
+/// Prints the handlers of the trees' Widgets, once each of the three shards has some. Returns the pod of the
+/// first shard, and a namespace that is not of it.
+fn tell_trees(tale: &Tale, installed: &Installed) -> Result<(String, String)> {
+    let shards = shards(installed)?;
     let seen = until("each shard handles some", HANDLED_WITHIN, || {
         let mut seen = installed.shards().widgets()?;
         seen.retain(|widget| TREES.contains(&widget.namespace.as_str()));
-        let is_busy = |pod: &&&str| seen.iter().any(|widget| widget.handled_by == ***pod);
-        Ok((Installed::PODS.iter().filter(is_busy).count() == 3).then_some(seen))
+        let is_busy = |pod: &&String| seen.iter().any(|widget| widget.handled_by == **pod);
+        Ok((shards.values().filter(is_busy).count() == 3).then_some(seen))
     })?;
+    let own = shards.get("demo-operator-1-normal").context("a pod of the first shard")?;
     let mut others = None;
     for Widget { namespace, handled_by, .. } in seen {
         tale.say(&format!("    the Widget of {namespace} is handled by {handled_by}"))?;
-        if handled_by != Installed::PODS[0] {
+        if handled_by != *own {
             others.get_or_insert(namespace);
         }
     }
-    others.context("the first shard handles all")
+    Ok((own.clone(), others.context("the first shard handles all")?))
 }
 
 /// The fifth act: the operator's webhooks are sharded as its controllers are, so that a canary's are

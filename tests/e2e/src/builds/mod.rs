@@ -14,7 +14,7 @@ mod kube;
 pub(crate) use self::go::go_program;
 pub use self::{
     cache::directory as cache_directory,
-    charts::{cert_manager, go_module},
+    charts::{argo_rollouts, cert_manager, eck, go_module},
     clients::{all_clients, go_clients, java_client, node_client, python_client},
     helm::helm_binary,
     images::Image,

@@ -124,6 +124,29 @@ impl Installed {
         })
     }
 
+    /// Waits until the API server reaches the manager: a Service has no endpoint for a moment after its pods
+    /// are ready.
+    ///
+    /// # Errors
+    ///
+    /// When it does not in time.
+    pub fn until_reached(&self) -> Result<()> {
+        let path =
+            "/apis/ctrlmesh.kusionstack.io/v1alpha1/namespaces/default/shardingconfigs?dryRun=All";
+        let config = json!({
+            "apiVersion": "ctrlmesh.kusionstack.io/v1alpha1",
+            "kind": "ShardingConfig",
+            "metadata": { "name": "any", "namespace": "default" },
+            "spec": { "selector": { "matchLabels": { "any": "pod" } } },
+        });
+        until("the API server reaches the manager", ENDING, || {
+            let body = config.to_string().into_bytes();
+            let answer =
+                self.node().api().client().request("POST", path, "application/json", body)?;
+            Ok((answer.status == 201).then_some(()))
+        })
+    }
+
     /// The operator's objects, and those that it makes.
     #[must_use]
     pub fn shards(&self) -> &Shards {
@@ -229,6 +252,47 @@ impl Installed {
         self.node().apply(&set.to_string()).map(drop)
     }
 
+    /// Runs this many pods of the sample operator as a Deployment, which replaces one after the other.
+    ///
+    /// # Errors
+    ///
+    /// When the API server refuses.
+    pub fn deploy(&self, replicas: u32) -> Result<()> {
+        self.node().apply(&self.deployment(replicas)?.to_string()).map(drop)
+    }
+
+    /// Runs the sample operator as a Deployment that knows nothing of us, and waits until it is ready.
+    ///
+    /// # Errors
+    ///
+    /// When the API server refuses, or it is not ready in time.
+    pub fn deploy_bare(&self, replicas: u32) -> Result<()> {
+        let mut deployment = self.deployment(replicas)?;
+        deployment["spec"]["strategy"] = json!({ "type": "Recreate" });
+        let labels = deployment.pointer_mut("/spec/template/metadata/labels");
+        let labels = labels.and_then(Value::as_object_mut).context("labels")?;
+        labels.remove("ctrlmesh.kusionstack.io/enable-proxy");
+        self.node().apply(&deployment.to_string())?;
+        let rollout = ["rollout", "status", "deployment/demo-operator", "--timeout=120s"];
+        self.node().kubectl(&[&["--namespace", NAMESPACE], &rollout[..]].concat()).map(drop)
+    }
+
+    fn deployment(&self, replicas: u32) -> Result<Value> {
+        let mut deployment = self.shards.stateful_set()?;
+        deployment["kind"] = json!("Deployment");
+        let spec = deployment["spec"].as_object_mut().context("a spec")?;
+        spec.remove("serviceName");
+        spec.remove("updateStrategy");
+        spec.insert("replicas".to_owned(), json!(replicas));
+        let rolling = json!({ "maxSurge": 1, "maxUnavailable": 0 });
+        spec.insert("strategy".to_owned(), json!({ "rollingUpdate": rolling }));
+        // On a busy machine a probe may take long. A pod that was ready is to stay so.
+        let probe = &mut deployment["spec"]["template"]["spec"]["containers"][0]["readinessProbe"];
+        probe["timeoutSeconds"] = json!(10);
+        probe["failureThreshold"] = json!(6);
+        Ok(deployment)
+    }
+
     /// Draws this many shards of one pod each by a root, [`Self::ROOT`].
     ///
     /// # Errors
@@ -247,12 +311,21 @@ impl Installed {
         let auto = json!({
             "shardingSize": size, "everyShardReplicas": 1, "by": "Namespace", "weight": weight,
         });
+        self.draw_root_of("StatefulSet", canary, &auto)
+    }
+
+    /// Draws the shards of a workload of this kind by a root, [`Self::ROOT`].
+    ///
+    /// # Errors
+    ///
+    /// As [`Self::draw_root`].
+    pub fn draw_root_of(&self, kind: &str, canary: &Value, auto: &Value) -> Result<()> {
         let mut root = config(Self::ROOT, &Value::Null, &Value::Null);
         root["spec"] = json!({
             "controller": { "leaderElectionName": "demo-operator" },
             "root": {
                 "prefix": "demo",
-                "targetStatefulSet": "demo-operator",
+                "target": { "kind": kind, "name": "demo-operator" },
                 "canary": canary,
                 "auto": auto,
                 "resourceSelector": [of_the_operators(json!({}))],
@@ -261,15 +334,14 @@ impl Installed {
         self.node().apply(&root.to_string()).map(drop)
     }
 
-    /// Waits until the root's children are as it says, and open.
+    /// Waits until the children of a root are as it says, and open.
     ///
     /// # Errors
     ///
     /// When they are not in time; the error has the root's status.
-    pub fn wait_drawn(&self, size: usize, limit: Duration) -> Result<()> {
+    pub fn wait_drawn(&self, root: &str, size: usize, limit: Duration) -> Result<()> {
         let path = format!(
-            "/apis/ctrlmesh.kusionstack.io/v1alpha1/namespaces/{NAMESPACE}/shardingconfigs/{}",
-            Self::ROOT
+            "/apis/ctrlmesh.kusionstack.io/v1alpha1/namespaces/{NAMESPACE}/shardingconfigs/{root}"
         );
         let mut last = Value::Null;
         let drawn = until("the root is laid out", limit, || {

@@ -205,7 +205,7 @@ fn keeps_its_children(style: &str) -> Result<()> {
             .with_context(|| format!("{style}, {http}"))?;
         println!(
             "families: {style}, {http}: {moves} moves; {PARENTS} children are the same; refused were {moved} \
-             writes of the loser, {gained} deletes of the gainer"
+             writes of the loser, {gained} deletes and creates of the gainer"
         );
     }
     Ok(())

@@ -11,6 +11,7 @@ mod records;
 mod rolls;
 mod scene;
 mod times;
+mod writes;
 
 use std::{env, time::Instant};
 
@@ -30,6 +31,13 @@ fn count(default: usize) -> Result<usize> {
         Ok(count) => Ok(count.parse().context("HANDOVERS")?),
         Err(_) => Ok(default),
     }
+}
+
+/// The value below which this share of sorted ones is.
+fn quantile(sorted: &[f64], share: f64) -> f64 {
+    #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, clippy::cast_precision_loss)]
+    let at = (sorted.len() as f64 * share) as usize;
+    sorted.get(at).or_else(|| sorted.last()).copied().unwrap_or_default()
 }
 
 fn rng() -> Rng {

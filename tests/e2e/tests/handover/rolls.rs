@@ -8,7 +8,7 @@ use ctrlmesh_e2e::until;
 use crate::handover::{
     moves::{Move, SHARDS, Split, Step, TEAMS},
     rng,
-    scene::{LIMIT, Scene, Servers, Speaks, Waits},
+    scene::{By, LIMIT, Scene, Servers, Speaks, Waits},
 };
 
 /// Pods without Leases are those of a mesh that had none.
@@ -16,7 +16,8 @@ use crate::handover::{
 fn i14_an_upgrade_is_never_stuck() -> Result<()> {
     let mut rng = rng();
     let mut last = Split::first();
-    let mut scene = Scene::of(Servers::Shared("upgrade"), &last, Waits::ForOthers, 1, Speaks::No)?;
+    let mut scene =
+        Scene::of(Servers::Shared("upgrade"), &last, Waits::ForOthers, 1, Speaks::No, By::Label)?;
     scene.settle(&last)?;
     for number in 0..SHARDS.len() {
         let next = Move::redraw(&mut rng, &last);

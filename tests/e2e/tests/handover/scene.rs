@@ -9,7 +9,7 @@ use std::{
 };
 
 use anyhow::{Context, Result};
-use ctrlmesh_e2e::{ApiServer, Front, Program, Proxy, Rule, go_clients, until};
+use ctrlmesh_e2e::{ApiServer, Client, Front, Program, Proxy, Rule, go_clients, until};
 use k8s_openapi::jiff::Timestamp;
 use serde_json::{Value, json};
 
@@ -42,6 +42,15 @@ pub(crate) enum Speaks {
     No,
 }
 
+/// What tells the objects of the shards apart.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum By {
+    /// The label `team`.
+    Label,
+    /// The namespace, which is named as the team. Writes into those of other shards are refused.
+    Namespace,
+}
+
 /// The API servers of a ring: two on one etcd.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Servers {
@@ -66,6 +75,7 @@ pub(crate) struct Scene {
     namespace: &'static str,
     pub(crate) pods: Vec<Pod>,
     waits: Waits,
+    by: By,
     token: String,
     /// The number of pods so far, and those that are gone.
     count: usize,
@@ -105,8 +115,17 @@ fn start() -> Result<[ApiServer; 2]> {
     Ok([api, beside])
 }
 
-fn config(namespace: &str, shard: &str, teams: &Teams, waits: Waits) -> Value {
+fn config(namespace: &str, shard: &str, teams: &Teams, waits: Waits, by: By) -> Value {
     let values: Vec<_> = teams.iter().copied().chain([shard]).collect();
+    let mut limit = match by {
+        By::Label => json!({
+            "selector": { "matchExpressions": [
+                { "key": "team", "operator": "In", "values": values },
+            ]},
+        }),
+        By::Namespace => json!({ "namespaces": { "names": values }, "clusterScoped": "Exclude" }),
+    };
+    limit["relateResources"] = json!([{ "apiGroups": [""], "resources": ["configmaps"] }]);
     let mode = if waits == Waits::ForOthers { "Wait" } else { "Immediate" };
     json!({
         "apiVersion": "ctrlmesh.kusionstack.io/v1alpha1",
@@ -116,12 +135,8 @@ fn config(namespace: &str, shard: &str, teams: &Teams, waits: Waits) -> Value {
             "selector": { "matchLabels": { "app": shard } },
             "ring": "ring",
             "handover": { "mode": mode },
-            "limits": [{
-                "relateResources": [{ "apiGroups": [""], "resources": ["configmaps"] }],
-                "selector": { "matchExpressions": [
-                    { "key": "team", "operator": "In", "values": values },
-                ]},
-            }],
+            "fence": { "mode": "Enforce" },
+            "limits": [limit],
         },
     })
 }
@@ -134,7 +149,13 @@ impl Scene {
         waits: Waits,
         pods_a_shard: usize,
     ) -> Result<Self> {
-        Self::of(servers, split, waits, pods_a_shard, Speaks::Yes)
+        Self::of(servers, split, waits, pods_a_shard, Speaks::Yes, By::Label)
+    }
+
+    /// A ring on API servers of its own, whose shards have namespaces.
+    pub(crate) fn by_namespace(split: &Split, pods_a_shard: usize) -> Result<Self> {
+        let (servers, by) = (Servers::Own, By::Namespace);
+        Self::of(servers, split, Waits::ForOthers, pods_a_shard, Speaks::Yes, by)
     }
 
     /// The same of pods that may be of an older mesh.
@@ -144,22 +165,30 @@ impl Scene {
         waits: Waits,
         pods_a_shard: usize,
         speaks: Speaks,
+        by: By,
     ) -> Result<Self> {
         let (apis, namespace) = servers.find()?;
         let api = &apis[0];
         api.kubectl(&["create", "namespace", namespace])?;
         let account = api.service_account(namespace, "operator", &[Rule::all()])?;
         until("ShardingConfigs are served", LIMIT, || {
-            Ok(api.apply(&config(namespace, SHARDS[0], &split.0[0], waits).to_string()).ok())
+            Ok(api.apply(&config(namespace, SHARDS[0], &split.0[0], waits, by).to_string()).ok())
         })?;
         for (shard, teams) in SHARDS.iter().zip(&split.0) {
-            api.apply(&config(namespace, shard, teams, waits).to_string())?;
+            api.apply(&config(namespace, shard, teams, waits, by).to_string())?;
         }
         for team in TEAMS {
+            let of = match by {
+                By::Label => namespace,
+                By::Namespace => team,
+            };
+            if by == By::Namespace {
+                api.kubectl(&["create", "namespace", team])?;
+            }
             let map = json!({
                 "apiVersion": "v1",
                 "kind": "ConfigMap",
-                "metadata": { "name": team, "namespace": namespace, "labels": { "team": team } },
+                "metadata": { "name": team, "namespace": of, "labels": { "team": team } },
             });
             api.apply(&map.to_string())?;
         }
@@ -168,6 +197,7 @@ impl Scene {
             namespace,
             pods: Vec::new(),
             waits,
+            by,
             token: account.token,
             count: 0,
             gone: Vec::new(),
@@ -182,7 +212,8 @@ impl Scene {
     fn pod(&mut self, number: usize, speaks: Speaks) -> Result<Pod> {
         self.count += 1;
         let api = &self.apis[number % 2];
-        Pod::start(number, self.count, (api, self.namespace), &self.token, speaks)
+        let by = self.by;
+        Pod::start(number, self.count, (api, self.namespace, by), &self.token, speaks)
     }
 
     /// Replaces a pod by a new one.
@@ -205,7 +236,7 @@ impl Scene {
         let client = self.apis[0].client();
         let answer = match step {
             Step::Draw(shard, teams) => {
-                let body = config(self.namespace, SHARDS[*shard], teams, self.waits)
+                let body = config(self.namespace, SHARDS[*shard], teams, self.waits, self.by)
                     .to_string()
                     .into_bytes();
                 let target = format!("{}?fieldManager=test&force=true", path(*shard));
@@ -222,6 +253,11 @@ impl Scene {
             pod.settle(&split.0[pod.shard])?;
         }
         self.apis[1].fall_behind(Duration::ZERO)
+    }
+
+    /// A client of a pod's proxy.
+    pub(crate) fn client(&self, pod: &Pod) -> Result<Client> {
+        pod.proxy.client(&self.token)
     }
 
     /// Everything that the informers were told.
@@ -241,7 +277,7 @@ impl Pod {
     fn start(
         number: usize,
         count: usize,
-        (api, namespace): (&ApiServer, &str),
+        (api, namespace, by): (&ApiServer, &str, By),
         token: &str,
         speaks: Speaks,
     ) -> Result<Self> {
@@ -263,7 +299,11 @@ impl Pod {
         let proxy = proxy.start(api)?;
         let mut command = Command::new(go_clients()?);
         command.args(["informer", "--arrivals"]).args(INFORMERS[shard]);
-        command.args(["--namespace", namespace]);
+        let of = match by {
+            By::Label => namespace,
+            By::Namespace => "",
+        };
+        command.args(["--namespace", of]);
         command.arg("--kubeconfig").arg(proxy.kubeconfig(api, token)?);
         let log = api.directory().join(format!("informer-{namespace}-{name}.log"));
         let informer = Program::start(&name, &command, &log)?;

@@ -9,7 +9,7 @@ use k8s_openapi::jiff::Timestamp;
 use crate::handover::{
     count,
     moves::{Move, Split},
-    rng,
+    quantile, rng,
     scene::{Scene, Servers, Waits},
 };
 
@@ -25,12 +25,6 @@ fn slowness() -> Result<f64> {
         Ok(times) => Ok(times.parse().context("SLOW")?),
         Err(_) => Ok(3.0),
     }
-}
-
-fn quantile(sorted: &[f64], share: f64) -> f64 {
-    #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, clippy::cast_precision_loss)]
-    let at = (sorted.len() as f64 * share) as usize;
-    sorted.get(at).or_else(|| sorted.last()).copied().unwrap_or_default()
 }
 
 #[test]

@@ -146,6 +146,13 @@ fn all_see_who_waits(scene: &Installed, bees: [&str; 2], lease: &str) -> Result<
     let explained = scene.ctrlmesh(&["explain", &shard, "GET", "/api/v1/configmaps"])?;
     let waits = "handover  demo-operator-2 waits for demo-operator-0 of shard ants: configmaps, ";
     ensure!(explained.contains(waits), "{explained}");
+    let pod = format!("--observe={NAMESPACE}/demo-operator-1");
+    let observed = scene.ctrlmesh(&["explain", &pod])?;
+    let row = observed.lines().find(|line| line.starts_with("widgets.demo.example.com "));
+    ensure!(row.is_some_and(|row| row.contains("yes") && row.contains("watch")), "{observed}");
+    let frozen = format!("--observe={NAMESPACE}/demo-operator-0");
+    let error = format!("{:#}", scene.ctrlmesh(&["explain", &frozen]).err().context("an answer")?);
+    ensure!(error.contains("the proxy did not answer within 10s"), "{error}");
     ensure!(of_pod(&rings, "demo-operator-0")?["state"] == "givesUp", "{rings}");
     ensure!(of_pod(&rings, "demo-operator-1")?["state"] == "settled", "{rings}");
     for shard in ["ants", "bees"] {

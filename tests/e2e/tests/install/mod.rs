@@ -2,6 +2,7 @@
 
 mod audit;
 mod base;
+mod deployment;
 mod ends;
 mod first;
 mod handover;

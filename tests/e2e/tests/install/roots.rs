@@ -21,12 +21,12 @@ use crate::install::scene::{LIMIT, restarts};
 const EVERY: Duration = Duration::from_secs(1);
 const WIDGETS: &str = "/apis/demo.example.com/v1alpha1";
 
-fn tenants(count: usize) -> Vec<String> {
+pub(crate) fn tenants(count: usize) -> Vec<String> {
     (0..count).map(|at| format!("ns-{at:04}")).collect()
 }
 
 /// A number that the environment may say, for longer runs by hand.
-fn number(name: &str, default: usize) -> Result<usize> {
+pub(crate) fn number(name: &str, default: usize) -> Result<usize> {
     match std::env::var(name) {
         Ok(text) => text.parse().with_context(|| format!("{name}={text}")),
         Err(_) => Ok(default),
@@ -65,7 +65,7 @@ fn owners(scene: &Installed, tenants: &[String]) -> Result<BTreeMap<String, Stri
 }
 
 /// Whether a limit, as a child of a root has it, has a tenant.
-fn has(limit: &Value, tenant: &str) -> bool {
+pub(crate) fn has(limit: &Value, tenant: &str) -> bool {
     let text = format!("{:#018x}", hash(tenant));
     // Texts of one length are in the order of their numbers.
     let in_range = |range: &Value| {
@@ -86,7 +86,7 @@ fn has(limit: &Value, tenant: &str) -> bool {
 
 /// Waits until each tenant's Widget is handled by its owner, one of so many pods, and returns the owners.
 fn settle(scene: &Installed, tenants: &[String], pods: usize) -> Result<BTreeMap<String, String>> {
-    scene.wait_drawn(pods, LIMIT)?;
+    scene.wait_drawn(Installed::ROOT, pods, LIMIT)?;
     let owners = owners(scene, tenants)?;
     ensure!(owners.len() == tenants.len(), "somebody is nobody's: {owners:?}");
     let busy: BTreeSet<_> = owners.values().collect();
@@ -117,7 +117,7 @@ fn write(scene: &Installed, tenants: &[String], is_over: &Receiver<()>) -> Resul
 }
 
 /// Does the moves while all Widgets are written.
-fn under_writes<T>(
+pub(crate) fn under_writes<T>(
     scene: &Installed,
     tenants: &[String],
     moves: impl FnOnce() -> Result<T>,
@@ -232,7 +232,7 @@ fn check(scene: &Installed, pods: usize, phases: &[&BTreeMap<String, String>]) -
     Ok(())
 }
 
-fn start() -> Result<Installed> {
+pub(crate) fn start() -> Result<Installed> {
     let node = Node::builder().audit(AuditLevel::RequestResponse);
     // What the operators handle, for roots by weight.
     let counted = [
@@ -245,7 +245,7 @@ fn start() -> Result<Installed> {
 }
 
 /// Makes the tenants.
-fn create(scene: &Installed, tenants: &[String]) -> Result<()> {
+pub(crate) fn create(scene: &Installed, tenants: &[String]) -> Result<()> {
     scene.shards().create_tenants(&tenants.iter().map(String::as_str).collect::<Vec<_>>())
 }
 
@@ -281,7 +281,7 @@ fn i15_a_root_grows_and_shrinks_and_no_object_has_two_writers() -> Result<()> {
 }
 
 /// Kills all replicas of the manager.
-fn kill(scene: &Installed) -> Result<()> {
+pub(crate) fn kill(scene: &Installed) -> Result<()> {
     let manager = "--selector=app.kubernetes.io/component=manager";
     let at_once = ["--force", "--grace-period=0", "--namespace", Installed::NAMESPACE];
     scene.node().kubectl(&[&["delete", "pods", manager], &at_once[..]].concat()).map(drop)

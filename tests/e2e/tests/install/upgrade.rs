@@ -56,7 +56,8 @@ impl Release {
         scene.import(&self.binaries, &self.tag)?;
         let values = self.values();
         let values = values.iter().map(String::as_str).chain(more.iter().copied());
-        scene.helm_with(&self.chart, verb, &values.collect::<Vec<_>>()).map(drop)
+        scene.helm_with(&self.chart, verb, &values.collect::<Vec<_>>())?;
+        scene.until_reached()
     }
 }
 

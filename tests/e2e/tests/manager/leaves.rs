@@ -71,7 +71,7 @@ fn i12_a_proxy_gets_a_leaf_that_clients_of_the_bundle_accept() -> Result<()> {
     let (_, metrics) = manager.admin_page("/metrics")?;
     let table = metrics.lines().filter_map(|line| line.strip_prefix("# "));
     golden::check_file(
-        "../golden/metrics-manager.txt",
+        "tests/golden/metrics-manager.txt",
         &table.map(|line| format!("{line}\n")).collect::<String>(),
     );
     Ok(())

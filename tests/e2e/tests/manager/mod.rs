@@ -3,6 +3,7 @@
 
 mod aggregated;
 mod behind;
+mod deployments;
 mod figures;
 mod gate;
 mod held;

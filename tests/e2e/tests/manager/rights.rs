@@ -8,6 +8,7 @@ use rcgen::{CertificateParams, KeyPair, PKCS_ECDSA_P256_SHA256};
 use serde_json::{Value, json};
 
 use crate::manager::{
+    deployments::give_and_evict,
     kridge::come_in,
     leases::{is_deleted, orphan},
     roots::come_and_go,
@@ -123,6 +124,7 @@ fn work(api: &ApiServer) -> Result<()> {
     })?;
     is_deleted(api, &orphan)?;
     come_and_go(api)?;
+    give_and_evict(api)?;
     come_in(api)?;
     manager.stop()
 }

@@ -6,6 +6,7 @@ use anyhow::{Context, Result, ensure};
 use ctrlmesh_e2e::{ApiServer, Manager, until};
 use serde_json::{Value, json};
 
+use crate::manager::deployments::workload;
 use crate::manager::scene::{
     Bed, IGNORE, OPERATORS, Place, SOON, cluster, create, get, let_in, manager, pod,
 };
@@ -43,9 +44,10 @@ fn root_in(namespace: &str, size: u32) -> Value {
 }
 
 /// The server and namespace of a bed, and the roots in it.
-fn parts(bed: &Bed) -> (&ApiServer, Place<'_>, impl Fn(u32) -> Value) {
+fn parts(bed: &Bed) -> Result<(&ApiServer, Place<'_>, impl Fn(u32) -> Value)> {
     let at = bed.place();
-    (bed.api(), at, move |size| root_in(at.namespace, size))
+    create(bed.api(), &workload("StatefulSet", at.namespace, 3), &[])?;
+    Ok((bed.api(), at, move |size| root_in(at.namespace, size)))
 }
 
 fn apply(api: &ApiServer, object: &Value) -> Result<String> {
@@ -134,7 +136,7 @@ fn ready(at: Place<'_>, reason: &str) -> Result<String> {
 }
 
 /// Creates a pod of the StatefulSet, which is ready or not.
-fn run(at: Place<'_>, name: &str, is_ready: bool) -> Result<()> {
+pub(crate) fn run(at: Place<'_>, name: &str, is_ready: bool) -> Result<()> {
     let mut pod = pod(at.namespace, name);
     pod["metadata"]["labels"][POD_NAME] = json!(name);
     create(at.api, &pod, &[])?;
@@ -178,7 +180,7 @@ const THREE: [&str; 3] = ["op-1-normal", "op-2-normal", "op-3-normal"];
 #[test]
 fn i15_a_root_draws_shards_and_one_more_gets_its_share_once_its_pod_is_ready() -> Result<()> {
     let bed = Bed::new("root-draws")?;
-    let (api, at, root) = parts(&bed);
+    let (api, at, root) = parts(&bed)?;
     create(api, &root(2), &[])?;
     let before = wait_whole(at, &TWO)?;
     let child = &before["op-1-normal"];
@@ -235,7 +237,7 @@ fn i15_a_root_draws_shards_and_one_more_gets_its_share_once_its_pod_is_ready() -
     ensure!(cells[6..8] == ["root", "False"], "{shown}");
     let shown = at.kubectl(&["get", "shard", "op-1-normal", "--no-headers"])?;
     let cells: Vec<_> = shown.split_whitespace().collect();
-    ensure!(cells[..2] == ["op-1-normal", "1"] && cells.contains(&"pods:"), "{shown}");
+    ensure!(shown.contains(", cluster-scoped ") && cells[..2] == ["op-1-normal", "1"], "{shown}");
     ensure!(cells[cells.len() - 2] == "True", "{shown}");
 
     // No finalizer keeps it. Its children are the garbage collector's, which does not run here.
@@ -245,9 +247,54 @@ fn i15_a_root_draws_shards_and_one_more_gets_its_share_once_its_pod_is_ready() -
 }
 
 #[test]
+fn a_root_without_resources_is_drawn_by_namespaces_and_shares_what_is_in_none() -> Result<()> {
+    let bed = Bed::new("root-whole")?;
+    let (api, at, root) = parts(&bed)?;
+    let mut whole = root(2);
+    let of_root = whole["spec"]["root"].as_object_mut().context("the root")?;
+    of_root.remove("resourceSelector");
+    create(api, &whole, &[])?;
+    let children = until("the children have everything", LONG, || {
+        let all = configs(at)?;
+        let sizes = sizes(&all)?;
+        Ok((sizes.len() == 2 && sizes.values().sum::<u128>() == END).then_some(all.clone()))
+    })?;
+    for (name, outside) in [("op-1-normal", "Include"), ("op-2-normal", "Exclude")] {
+        let spec = &children[name]["spec"];
+        let limits = spec["limits"].as_array().context("limits")?;
+        ensure!(limits.len() == 1 && limits[0]["relateResources"] == Value::Null, "{limits:?}");
+        ensure!(limits[0]["clusterScoped"] == outside, "{limits:?}");
+        let shared = spec["shared"].as_array().context("shared")?;
+        let shown: Vec<_> = shared.iter().map(|one| (&one["namespaces"], &one["write"])).collect();
+        let [beside, none] = [json!([at.namespace]), json!([""])];
+        let [all, owner] = [json!("All"), json!("Owner")];
+        ensure!(shown == [(&beside, &all), (&none, &all), (&none, &owner)], "{shared:?}");
+    }
+    run(at, "op-0", true)?;
+    run(at, "op-1", true)?;
+    ready(at, "LaidOut")?;
+    until("no object is in two shards, or in none", SOON, || {
+        let all = configs(at)?;
+        let is = |kind: &str| {
+            let mut conditions = all["op-2-normal"]["status"]["conditions"].as_array()?.iter();
+            conditions.find(|one| one["type"] == kind).map(|one| one["status"] == "True")
+        };
+        Ok((is("Disjoint") == Some(true) && is("Covered") == Some(true)).then_some(()))
+    })?;
+    // Objects are counted by the names of resources, and there are none.
+    whole["spec"]["root"]["auto"]["weight"] = json!("Objects");
+    let refused = apply(api, &whole).err().context("it weighs objects")?;
+    ensure!(
+        format!("{refused:#}").contains("Objects needs spec.root.resourceSelector"),
+        "{refused:#}"
+    );
+    Ok(())
+}
+
+#[test]
 fn bad_i15_children_changed_by_hand_are_put_back_and_nobody_elses_is_touched() -> Result<()> {
     let bed = Bed::new("children-changed")?;
-    let (api, at, root) = parts(&bed);
+    let (api, at, root) = parts(&bed)?;
     create(api, &root(2), &[])?;
     let whole = wait_whole(at, &TWO)?;
     let edit = |name: &str, patch: &Value| {
@@ -315,7 +362,7 @@ fn bad_i15_children_changed_by_hand_are_put_back_and_nobody_elses_is_touched() -
 #[test]
 fn i15_a_root_that_is_disabled_has_no_children() -> Result<()> {
     let bed = Bed::new("root-disabled")?;
-    let (api, at, root) = parts(&bed);
+    let (api, at, root) = parts(&bed)?;
     // As KusionStack's manager leaves it.
     let mut theirs = root(2);
     theirs["metadata"]["finalizers"] = json!(["finalizer.ctrlmesh.kusionstack.io/protected"]);
@@ -349,7 +396,7 @@ type Change<'a> = &'a dyn Fn(&mut Value);
 #[test]
 fn bad_i15_the_schema_refuses_what_is_no_shard_and_no_root() -> Result<()> {
     let bed = Bed::new("schema-refuses")?;
-    let (api, _, root) = parts(&bed);
+    let (api, _, root) = parts(&bed)?;
     // With the label they come to no manager.
     let refused = |change: Change<'_>| -> Result<String> {
         let mut config = let_in(root(2));
@@ -416,6 +463,7 @@ fn bad_i15_the_schema_refuses_what_is_no_shard_and_no_root() -> Result<()> {
 fn bad_i15_the_manager_is_killed_again_and_again_while_the_root_changes() -> Result<()> {
     let api = cluster()?;
     let at = Place::operators(&api);
+    create(&api, &workload("StatefulSet", OPERATORS, 3), &[])?;
     let mut manager = manager(&api, &[])?;
     create(&api, &let_in(root(2)), &[])?;
     wait_whole(at, &TWO)?;
@@ -449,6 +497,7 @@ fn bad_i15_the_manager_is_killed_again_and_again_while_the_root_changes() -> Res
 fn bad_i15_a_manager_that_is_behind_gives_nothing_twice() -> Result<()> {
     let api = cluster()?;
     let at = Place::operators(&api);
+    create(&api, &workload("StatefulSet", OPERATORS, 3), &[])?;
     let slow = api.beside()?;
     let manager = Manager::start_at(&api, &slow.url(), "manager-0", &[])?;
     manager.receive_reviews(&api)?;
@@ -521,6 +570,7 @@ fn i15_a_root_is_balanced_by_the_number_of_objects_and_a_large_namespace_moves_n
 -> Result<()> {
     let api = cluster()?;
     let at = Place::operators(&api);
+    create(&api, &workload("StatefulSet", OPERATORS, 3), &[])?;
     // More than two pages in one namespace, and in each of the others a little.
     fill(&api, "large", 1100)?;
     let small: Vec<_> = (0..12).map(|at| format!("small-{at}")).collect();

@@ -1,26 +1,21 @@
-//! cert-manager from its chart, in two shards by hand: two copies of its Deployment, a label, two
-//! configs. Its lock is in `kube-system`, and its Role there names it.
+//! cert-manager as its chart installs it, sharded by `ctrlmesh shard` alone. Its lock is in `kube-system`, and its
+//! Role there names it.
 //!
 //! Its webhook and its injector of CAs do not run: they are no part of what is sharded.
-
-use std::{
-    collections::{BTreeMap, BTreeSet},
-    time::Duration,
-};
 
 use anyhow::{Context, Result, ensure};
 use ctrlmesh_e2e::{Binaries, Installed, cert_manager, go_module, until};
 use serde_json::{Value, json};
 
-const NAMESPACE: &str = "cert-manager";
-const SHARDS: [&str; 2] = ["cm-a", "cm-b"];
-const LIMIT: Duration = Duration::from_secs(180);
-/// Namespaces, each with two certificates.
-const TENANTS: usize = 12;
-/// The hash where the second shard begins.
-const HALF: &str = "0x8000000000000000";
+use super::sharded::{LIMIT, Operator, TENANTS, tenant};
 
-/// Installs the chart, and takes its own Deployment out of service.
+const NAMESPACE: &str = "cert-manager";
+/// The lock as a shard has it.
+const LOCK: &str = "cert-manager-controller.kube-system";
+const SPARE: [&str; 1] = ["spare-26"];
+const CERTIFICATES: [&str; 4] = ["one", "two", "three", "four"];
+
+/// Installs the chart as it is, with an image that the node can have.
 fn install(scene: &Installed) -> Result<()> {
     let node = scene.node();
     node.import_image(&cert_manager()?)?;
@@ -43,92 +38,42 @@ fn install(scene: &Installed) -> Result<()> {
     for kind in ["validatingwebhookconfiguration", "mutatingwebhookconfiguration"] {
         node.kubectl(&["delete", kind, "cert-manager-webhook"])?;
     }
-    let rollout = ["rollout", "status", "deployment/cert-manager", "--timeout=120s"];
-    node.kubectl(&[&["--namespace", NAMESPACE][..], &rollout].concat())?;
-    let scale = ["scale", "deployment/cert-manager", "--replicas=0"];
-    node.kubectl(&[&["--namespace", NAMESPACE][..], &scale].concat()).map(drop)
-}
-
-/// A copy of the chart's Deployment for a shard, and the shard's config.
-fn shard(scene: &Installed, name: &str, from: &str, to: &str) -> Result<()> {
-    let path = format!("/apis/apps/v1/namespaces/{NAMESPACE}/deployments/cert-manager");
-    let original = scene.node().api().client().get(&path)?.json()?;
-    let mut spec = original["spec"].clone();
-    spec["replicas"] = json!(1);
-    spec["selector"]["matchLabels"]["shard"] = name.into();
-    spec["template"]["metadata"]["labels"]["shard"] = name.into();
-    spec["template"]["metadata"]["labels"]["ctrlmesh.kusionstack.io/enable-proxy"] = "true".into();
-    let deployment = json!({
-        "apiVersion": "apps/v1", "kind": "Deployment",
-        "metadata": { "name": name, "namespace": NAMESPACE }, "spec": spec,
-    });
-    let config = json!({
-        "apiVersion": "ctrlmesh.kusionstack.io/v1alpha1",
-        "kind": "ShardingConfig",
-        "metadata": { "name": name, "namespace": NAMESPACE },
-        "spec": {
-            "selector": { "matchLabels": { "shard": name } },
-            "controller": { "locks": [
-                { "name": "cert-manager-controller", "namespace": "kube-system" },
-            ] },
-            "limits": [{
-                "relateResources": [
-                    {
-                        "apiGroups": ["cert-manager.io"],
-                        "resources": ["certificates", "certificaterequests", "issuers"],
-                    },
-                    {
-                        "apiGroups": ["acme.cert-manager.io"],
-                        "resources": ["orders", "challenges"],
-                    },
-                ],
-                "hash": {
-                    "of": "namespace",
-                    "function": "Fnv1aMixed",
-                    "ranges": [{ "from": from, "to": to }],
-                },
-                "clusterScoped": "Exclude",
-            }],
-        },
-    });
-    for object in [config, deployment] {
-        scene.node().apply(&object.to_string())?;
-    }
     Ok(())
 }
 
-/// Both shards hold a lock of their own in the pods' namespace, and none is in `kube-system`.
-fn both_lead(scene: &Installed) -> Result<()> {
-    let client = scene.node().api().client();
-    let leases = "/apis/coordination.k8s.io/v1/namespaces";
-    for name in SHARDS {
-        let own = format!("cert-manager-controller.kube-system---{name}");
-        let path = format!("{leases}/{NAMESPACE}/leases/{own}");
-        until(&format!("{name} leads"), LIMIT, || {
-            let lease = client.get(&path)?;
-            Ok((lease.status == 200).then_some(()))
-        })?;
-        let holder = client.get(&path)?.json()?["spec"]["holderIdentity"].clone();
-        let is_its = holder.as_str().is_some_and(|holder| holder.starts_with(name));
-        ensure!(is_its, "{own} is held by {holder}");
-    }
-    // The chart's own, which was given up as it was scaled down.
-    let path = format!("{leases}/kube-system/leases/cert-manager-controller");
-    let lease = client.get(&path)?.json()?;
-    ensure!(lease["spec"]["holderIdentity"] == "", "{lease}");
+/// Nobody holds the lock that it had before.
+fn nobody_leads_all(scene: &Installed) -> Result<()> {
+    let path = "/apis/coordination.k8s.io/v1/namespaces/kube-system/leases/cert-manager-controller";
+    let lease = scene.node().api().client().get(path)?;
+    let holder = lease.json()?["spec"]["holderIdentity"].as_str().unwrap_or_default().to_owned();
+    ensure!(holder.is_empty(), "{}", lease.text);
     Ok(())
 }
 
-fn make_tenant(scene: &Installed, at: usize) -> Result<()> {
-    let namespace = format!("tenant-{at}");
-    scene.node().kubectl(&["create", "namespace", &namespace])?;
+/// An issuer of the whole cluster, which one shard alone writes.
+fn make_cluster_issuer(scene: &Installed) -> Result<()> {
+    let issuer = json!({
+        "apiVersion": "cert-manager.io/v1", "kind": "ClusterIssuer",
+        "metadata": { "name": "of-all" }, "spec": { "selfSigned": {} },
+    });
+    scene.node().apply(&issuer.to_string())?;
+    until("it is ready", LIMIT, || {
+        let issuer =
+            scene.node().api().client().get("/apis/cert-manager.io/v1/clusterissuers/of-all")?;
+        let mut all =
+            issuer.json()?["status"]["conditions"].as_array().cloned().into_iter().flatten();
+        Ok(all.any(|one| one["type"] == "Ready" && one["status"] == "True").then_some(()))
+    })
+}
+
+fn make_tenant(scene: &Installed, namespace: &str) -> Result<()> {
     let api = "cert-manager.io/v1";
     let of = |name: &str| json!({ "name": name, "namespace": namespace });
     let issuer = json!({
         "apiVersion": api, "kind": "Issuer", "metadata": of("self"), "spec": { "selfSigned": {} },
     });
     scene.node().apply(&issuer.to_string())?;
-    for name in ["one", "two"] {
+    for name in CERTIFICATES {
         let certificate = json!({
             "apiVersion": api, "kind": "Certificate", "metadata": of(name),
             "spec": {
@@ -151,51 +96,42 @@ fn ready_certificates(scene: &Installed) -> Result<usize> {
     Ok(list["items"].as_array().context("items")?.iter().filter(is_ready).count())
 }
 
-/// Who wrote in each tenant's namespace, by the addresses of pods in the audit log.
-fn writers(scene: &Installed) -> Result<BTreeMap<String, BTreeSet<String>>> {
-    let user = format!("system:serviceaccount:{NAMESPACE}:cert-manager");
-    let mut writers: BTreeMap<String, BTreeSet<String>> = BTreeMap::new();
-    for entry in scene.node().api().audit().entries()? {
-        let of = entry.object_ref.unwrap_or_default();
-        let is_write = ["create", "update", "patch", "delete"].contains(&entry.verb.as_str());
-        let is_tenants = of.namespace.starts_with("tenant-") && of.resource != "events";
-        if is_write && is_tenants && entry.user.username == user {
-            writers.entry(of.namespace).or_default().extend(entry.source_ips);
-        }
-    }
-    Ok(writers)
+fn wait_certificates(scene: &Installed) -> Result<()> {
+    let count = CERTIFICATES.len() * TENANTS;
+    let mut ready = 0;
+    let all = until("all certificates are ready", LIMIT, || {
+        ready = ready_certificates(scene)?;
+        Ok((ready == count).then_some(()))
+    });
+    all.with_context(|| format!("{ready} of {count}"))
 }
 
 #[test]
-fn cert_manager_in_two_shards_reconciles_each_certificate_once() -> Result<()> {
+fn cert_manager_is_sharded_by_one_command_and_is_as_before_after_another() -> Result<()> {
     let scene = Installed::start(Binaries::from_env()?, &[])?;
     install(&scene)?;
-    shard(&scene, SHARDS[0], "0x0000000000000000", HALF)?;
-    shard(&scene, SHARDS[1], HALF, "")?;
-    for name in SHARDS {
-        let pod = format!("--selector=shard={name}");
-        let of = ["--namespace", NAMESPACE, "wait", "pod", &pod, "--for=condition=Ready"];
-        until(&format!("{name} has a pod"), LIMIT, || {
-            let list = ["--namespace", NAMESPACE, "get", "pods", &pod, "--output=name"];
-            Ok((!scene.node().kubectl(&list)?.is_empty()).then_some(()))
-        })?;
-        scene.node().kubectl(&[&of[..], &["--timeout=120s"]].concat())?;
-    }
-    both_lead(&scene)?;
+    let operator = Operator { scene: &scene, name: NAMESPACE, account: NAMESPACE, spare: &SPARE };
+    operator.begin()?;
+    let before = operator.spec()?;
+    operator.ctrlmesh("shard", &["--shards", "2"])?;
+    ensure!(operator.spec()? == before, "nothing is written without --apply");
+    operator.ctrlmesh("shard", &["--shards", "2", "--apply"])?;
+    operator.all_lead(LOCK, 2)?;
+    nobody_leads_all(&scene)?;
+    // Each has an issuer, too.
     for at in 0..TENANTS {
-        make_tenant(&scene, at)?;
+        make_tenant(&scene, &tenant(at))?;
     }
-    let count = 2 * TENANTS;
-    let mut ready = 0;
-    let all = until("all certificates are ready", LIMIT, || {
-        ready = ready_certificates(&scene)?;
-        Ok((ready == count).then_some(()))
-    });
-    all.with_context(|| format!("{ready} of {count}"))?;
-    let writers = writers(&scene)?;
-    let both: BTreeSet<&String> = writers.values().flatten().collect();
-    ensure!(writers.len() == TENANTS && writers.values().all(|of| of.len() == 1), "{writers:?}");
-    ensure!(both.len() == 2, "{writers:?}");
-    println!("cert-manager: {count} certificates of {TENANTS} namespaces, one writer each, of two");
-    Ok(())
+    make_cluster_issuer(&scene)?;
+    wait_certificates(&scene)?;
+    operator.one_writer_each(&["clusterissuers"])?;
+
+    // A third shard takes its part, and gives it back, while the certificates stay as they are.
+    operator.scale(3)?;
+    operator.all_lead(LOCK, 3)?;
+    wait_certificates(&scene)?;
+    operator.ctrlmesh("shard", &["--shards", "2", "--apply"])?;
+    wait_certificates(&scene)?;
+    operator.unshard(&before)?;
+    wait_certificates(&scene)
 }

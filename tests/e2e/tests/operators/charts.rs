@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 
 const LIMIT: Duration = Duration::from_secs(120);
 const TOKEN_DIRECTORY: &str = "/var/run/secrets/kubernetes.io/serviceaccount";
-const HASH_OF_ARGO: &str = "v0.0.0-20260904222229-3bbb4305eea9";
+pub(super) const HASH_OF_ARGO: &str = "v0.0.0-20260904222229-3bbb4305eea9";
 const HASH_OF_KEDA: &str = "v2.20.3-0.20260903105638-fe065f4d8938+incompatible";
 
 /// A change of a pod's spec.

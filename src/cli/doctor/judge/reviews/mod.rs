@@ -12,7 +12,7 @@ use super::{
     rights,
     words::named,
 };
-use crate::cli::doctor::{
+use crate::doctor::{
     facts::{ClusterFacts, NamespaceFacts},
     finding::{Check, Findings},
 };

@@ -11,7 +11,7 @@ use k8s_openapi::{
 };
 use kube::core::{Selector, SelectorExt};
 
-use crate::net::ca::Cidr;
+use ctrlmesh_net::ca::Cidr;
 
 type Labels = BTreeMap<String, String>;
 

@@ -8,7 +8,7 @@ use k8s_openapi::{
 };
 
 use super::network::containers;
-use crate::cli::doctor::{
+use crate::doctor::{
     facts::AdmissionHook,
     finding::{Check, Findings},
     judge::{pods::Reviewed, words::named},

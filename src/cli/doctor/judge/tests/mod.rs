@@ -12,7 +12,7 @@ use self::scene::{
     now, object, one, pod, readyz, right, status, webhooks,
 };
 use super::judge;
-use crate::cli::{
+use crate::{
     doctor::{
         Answer, CannotLook, Check, Facts, OwnFile,
         Severity::{Error, Ok as Good, Warning},
@@ -37,6 +37,7 @@ fn all_is_well_in_a_healthy_cluster_and_most_checks_say_so() {
         &Check::Locks,
         &Check::LocksRight,
         &Check::Writes,
+        &Check::Related,
     ];
     assert_eq!(silent, wanted);
 }
@@ -44,7 +45,7 @@ fn all_is_well_in_a_healthy_cluster_and_most_checks_say_so() {
 #[test]
 fn ids_are_stable() {
     let ids: Vec<_> = Check::VARIANTS.iter().map(|check| check.id()).collect();
-    let wanted: Vec<_> = (1..=36).map(|number| format!("D{number:02}")).collect();
+    let wanted: Vec<_> = (1..=37).map(|number| format!("D{number:02}")).collect();
     assert_eq!(ids, wanted);
     assert_eq!([Check::Bundle, Check::Readyz].map(Check::id), ["D09", "D22"]);
 }
@@ -281,6 +282,26 @@ fn bad_shards_that_do_not_lead_are_told() {
     one(Check::Locks, Warning, "locks: the controller renews leases kube-system/op", |f| {
         let mut answer = readyz();
         answer.body.push_str("[+]locks ok: the controller renews leases kube-system/op, which\n");
+        f.one().readyz = Ok(answer);
+    });
+}
+
+#[test]
+fn bad_related_resources_that_no_limit_names_are_told() {
+    let with = |status: &str| {
+        let mut config = config("blue", "blue");
+        config["status"] = json!({ "conditions": [{
+            "type": "RelatedResourcesLimited", "status": status, "reason": "NotLimited",
+            "message": "pod op-0: the controller watches secrets", "lastTransitionTime": NOW,
+        }] });
+        move |f: &mut Facts| f.namespace().configs = Ok(vec![object(config)])
+    };
+    let says = "ShardingConfig operators/blue: pod op-0: the controller watches secrets";
+    one(Check::Related, Warning, says, with("False"));
+    one(Check::Related, Good, "its limits name all that belongs together", with("True"));
+    one(Check::Related, Warning, "related: the controller watches secrets", |f| {
+        let mut answer = readyz();
+        answer.body.push_str("[+]related ok: the controller watches secrets\n");
         f.one().readyz = Ok(answer);
     });
 }

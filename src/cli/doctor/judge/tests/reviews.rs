@@ -3,7 +3,7 @@
 use serde_json::{Value, json};
 
 use super::scene::{config, found, hook, metrics_of, object, one, pod, readyz, service};
-use crate::cli::doctor::{
+use crate::doctor::{
     AdmissionHook, Answer, Check, Facts,
     Severity::{Error, Ok as Good, Warning},
 };

@@ -6,7 +6,7 @@ use super::{
     super::judge,
     scene::{binding, config, found, healthy, object, one, right, role},
 };
-use crate::cli::doctor::{
+use crate::doctor::{
     Check, Facts,
     Severity::{Error, Ok as Good, Warning},
 };

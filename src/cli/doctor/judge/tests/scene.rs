@@ -7,7 +7,7 @@ use rcgen::{CertificateParams, KeyPair};
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 
-use crate::cli::doctor::{
+use crate::doctor::{
     AdmissionHook, Answer, CannotLook, Check, ClusterFacts, Facts, ManagerFacts, NamespaceFacts,
     PodFacts, Server, Severity, judge,
 };
@@ -286,7 +286,7 @@ pub(super) fn found(check: Check, break_it: impl FnOnce(&mut Facts)) -> Vec<(Sev
     let mut facts = healthy();
     break_it(&mut facts);
     let findings = judge(&facts).into_iter().filter(|finding| finding.check == check);
-    let told = |finding: crate::cli::doctor::Finding| {
+    let told = |finding: crate::doctor::Finding| {
         assert_eq!(finding.fix.is_none(), finding.severity == Severity::Ok, "{finding:?}");
         (finding.severity, format!("{}: {}", finding.subject, finding.says))
     };

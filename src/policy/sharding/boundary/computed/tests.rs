@@ -3,7 +3,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use proptest::prelude::*;
 
 use super::{super::Boundary, *};
-use crate::policy::sharding::any_computed;
+use crate::sharding::any_computed;
 
 const CTRLMESH: &str = "ctrlmesh.kusionstack.io";
 const KRIDGE: &str = "kridge.kusionstack.io";

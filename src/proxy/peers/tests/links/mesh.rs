@@ -32,14 +32,12 @@ use tokio::{
 use tokio_rustls::TlsAcceptor;
 
 use super::super::{identity, siblings, usable};
-use crate::{
-    net::{
-        Clock,
-        identity::PodIdentity,
-        leaf::{Leaf, LeafSource},
-        peer::{PeerTls, RootsPlace, peer_of},
-    },
-    proxy::peers::{Peers, Search, facts::PodFacts, table::Chosen},
+use crate::peers::{Peers, Search, facts::PodFacts, table::Chosen};
+use ctrlmesh_net::{
+    Clock,
+    identity::PodIdentity,
+    leaf::{Leaf, LeafSource},
+    peer::{PeerTls, RootsPlace, peer_of},
 };
 
 /// The CA, and the pods' leaves.

@@ -20,10 +20,8 @@ use tokio::{
 
 use self::mesh::{Mesh, Never, Pod, at, chosen, nobody, put, text};
 use super::identity;
-use crate::{
-    net::peer::PeerTls,
-    proxy::peers::{Failed, Links, PeerBody, Peers, failed::Reason, link::Line},
-};
+use crate::peers::{Failed, Links, PeerBody, Peers, failed::Reason, link::Line};
+use ctrlmesh_net::peer::PeerTls;
 
 mod mesh;
 

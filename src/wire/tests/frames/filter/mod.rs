@@ -7,7 +7,7 @@ mod watches;
 use serde_json::{Value, json};
 
 use super::write;
-use crate::wire::{
+use crate::{
     Encoding, ResourceVersion,
     frames::{
         Bookmark, Counts, EventKind, Fault, FrameError, ListFilter, ListMeta, Verdict, WatchFilter,

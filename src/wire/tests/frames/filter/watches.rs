@@ -133,7 +133,7 @@ fn t05_a_position_that_nobody_saw_becomes_a_bookmark() {
         assert!(filter.has_bookmark());
         let bookmark = filter.take_bookmark().expect("a position");
         assert_eq!(filter.take_bookmark(), None);
-        let mut reader = crate::wire::frames::WatchScanner::new(encoding).expect("a stream");
+        let mut reader = crate::frames::WatchScanner::new(encoding).expect("a stream");
         let events: Vec<_> =
             reader.feed(&bookmark).map(|end| end.expect("an event").event).collect();
         assert_eq!(events.len(), 1);

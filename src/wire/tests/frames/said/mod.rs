@@ -15,7 +15,7 @@ use super::{
     random::{any_value, pretty, split},
     write,
 };
-use crate::wire::{
+use crate::{
     Encoding, ResourceVersion,
     frames::{
         EventKind, Fault, FrameError, ListFilter, ListItems, ListScanner, Verdict, WatchFilter,

@@ -1,0 +1,15 @@
+//! The way of a request: pass, or be narrowed or renamed.
+
+mod body;
+mod decide;
+mod rewrite;
+
+pub(super) use self::rewrite::own_selector;
+pub use self::{
+    body::Renamed,
+    decide::{Extent, RequestAction, Restriction, Write},
+    rewrite::{Pushed, Rewrite},
+};
+
+#[cfg(test)]
+mod tests;
