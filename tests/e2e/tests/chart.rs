@@ -99,7 +99,7 @@ fn the_base_is_rendered_by_the_command_that_it_names() -> Result<()> {
     let (command, file) = command.rsplit_once(" > ").context("a command that writes a file")?;
     let args = command.strip_prefix("helm ").context("a command of Helm")?;
     let text = printed(helm()?.args(args.split_whitespace()))?;
-    check(&format!("../../{file}"), &text)
+    check(file, &text)
 }
 
 #[test]
